@@ -17,7 +17,7 @@ use onceway::protocol::register::Ballot;
 use onceway::protocol::view::{AcceptorId, View};
 
 use crate::clock::SimClock;
-use crate::table::{Change, Snapshot, Table, Truth};
+use crate::table::{Change, Stored, Table, Truth};
 
 /// Of statements that write, each of so many is late where some are.
 const LATE_EACH: u64 = 3;
@@ -100,7 +100,7 @@ struct Copy {
     /// The copy is complete once all commits up to this time have arrived.
     due: Duration,
     /// The records as they were when it began.
-    records: Snapshot,
+    records: Vec<(KeyId, Stored)>,
     /// The length of the publisher's log at the start of the copy.
     begun: usize,
     /// The place of the publisher's last heartbeat in that log.
@@ -197,11 +197,7 @@ impl Cluster {
     /// Replaces a region's Postgres by a standby that has its data up to this copy.
     pub fn promote_to(&self, region: &RegionName, copied: Copied) {
         let mut inner = self.lock();
-        let others: Vec<RegionName> =
-            inner.regions.keys().filter(|other| *other != region).cloned().collect();
-        for other in &others {
-            inner.catch_up(other);
-        }
+        inner.others(region).iter().for_each(|other| inner.catch_up(other));
         inner.made += 1;
         let number = inner.made;
         let lost = inner.region(region);
@@ -247,11 +243,7 @@ impl Cluster {
     /// refuses connections until it is rebuilt.
     pub fn destroy(&self, region: &RegionName) {
         let mut inner = self.lock();
-        let others: Vec<RegionName> =
-            inner.regions.keys().filter(|other| *other != region).cloned().collect();
-        for other in &others {
-            inner.catch_up(other);
-        }
+        inner.others(region).iter().for_each(|other| inner.catch_up(other));
         let (origin, clock) = {
             let lost = inner.region(region);
             (lost.table.origin().clone(), lost.clock.clone())
@@ -281,9 +273,7 @@ impl Cluster {
         lost.table = empty;
         lost.mode = StoreMode::Up;
         inner.ship_from_the_start(region);
-        let others: Vec<RegionName> =
-            inner.regions.keys().filter(|other| *other != region).cloned().collect();
-        for other in &others {
+        for other in &inner.others(region) {
             inner.region(other).table.leaves(&before);
             inner.begin_copy(other, region, takes);
         }
@@ -459,6 +449,11 @@ impl Cluster {
 }
 
 impl Inner {
+    /// The regions but this one.
+    fn others(&self, region: &RegionName) -> Vec<RegionName> {
+        self.regions.keys().filter(|other| *other != region).cloned().collect()
+    }
+
     fn make(&mut self, origin: Origin, clock: &SimClock) -> Table {
         self.made += 1;
         Table::new(origin, self.made, clock.clone())

@@ -77,7 +77,7 @@ pub struct Outcome {
 /// An invariant that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Breach {
-    /// The invariant's number (docs/protocol.md#invariants) and its name, such as `3 one-sender`.
+    /// The invariant's name and its rule (docs/protocol.md), such as `one-sender (rule 9)`.
     /// `service` stands for keys that were refused for too long, `progress` for a key or a fault
     /// that did not end. `panic`: a gateway died of itself.
     pub invariant: String,
@@ -229,8 +229,8 @@ pub struct Second {
 }
 
 impl Breach {
-    /// The number of the invariant, without its name.
-    pub fn number(&self) -> &str {
+    /// The name of the invariant, without its rule.
+    pub fn name(&self) -> &str {
         self.invariant.split(' ').next().unwrap_or_default()
     }
 }

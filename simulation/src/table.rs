@@ -11,8 +11,10 @@ mod escrow;
 mod history;
 mod jobs;
 mod order;
+mod parts;
 mod seed;
 mod stored;
+mod truth;
 mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,45 +39,12 @@ use onceway::protocol::view::{AcceptorId, View};
 
 pub(crate) use history::fresh;
 pub use history::{Gated, Granted, HeardOf, Held, History, Lodgment, Record, Standing, Truth, Write};
-pub(crate) use seed::Snapshot;
+pub(crate) use parts::Change;
 pub(crate) use stored::{Phase, Stored};
 
 use crate::clock::SimClock;
-use escrow::Escrowed;
+use parts::{Beaten, Commit};
 use stored::micros;
-
-/// A heartbeat: its number, its writer's epoch, the time of its commit there, its writer's counter,
-/// and the most that the next one adds to that.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Beaten {
-    seq: u64,
-    epoch: u64,
-    date: Date,
-    observed: Observed,
-    step: Duration,
-}
-
-/// The change of one commit: the region's own row of a key, written or deleted, or its heartbeat.
-#[derive(Clone, Debug)]
-pub(crate) enum Change {
-    Row(KeyId, Box<Stored>),
-    Gone(KeyId),
-    Beat(Beaten),
-}
-
-/// One commit in the log that replication ships.
-#[derive(Clone, Debug)]
-pub(crate) struct Commit {
-    /// The time of the commit, since the world began.
-    pub(crate) at: Duration,
-    /// True if the running boot was approved then.
-    approved: bool,
-    /// For an ended record: true if another origin's row of the key was here then and still open.
-    beside_open: bool,
-    /// True if it brings back what the store had written before it was promoted.
-    restored: bool,
-    pub(crate) change: Change,
-}
 
 /// One region's Postgres.
 #[derive(Clone, Debug)]
@@ -89,7 +58,7 @@ pub(crate) struct Table {
     running: Boot,
     acceptor: (u64, Acceptor),
     views: BTreeMap<u64, (Arc<View>, i64)>,
-    escrows: BTreeMap<KeyId, BTreeMap<Origin, Escrowed>>,
+    escrows: BTreeMap<KeyId, BTreeMap<Origin, parts::Escrowed>>,
     imports: BTreeMap<KeyId, BTreeMap<Origin, Stored>>,
     /// Doubles in the journal: the key, the run's origin, the other one and its token.
     doubles: BTreeSet<(KeyId, Origin, Origin, Token)>,
@@ -111,9 +80,9 @@ pub(crate) struct Table {
     doubts: BTreeMap<KeyId, (Date, Option<String>)>,
     journal: Vec<(Option<KeyId>, Entry)>,
     log: Vec<Commit>,
-    jobs: BTreeMap<KeyId, jobs::Kept>,
+    jobs: BTreeMap<KeyId, parts::Kept>,
     /// Applied commits that a crash would forget.
-    unflushed: disk::Unflushed,
+    unflushed: parts::Unflushed,
 }
 
 impl Table {
@@ -148,7 +117,7 @@ impl Table {
             journal: Vec::new(),
             log: Vec::new(),
             jobs: BTreeMap::new(),
-            unflushed: disk::Unflushed::default(),
+            unflushed: parts::Unflushed::default(),
         }
     }
 

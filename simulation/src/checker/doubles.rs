@@ -1,5 +1,5 @@
-//! Invariants that only the end of a scenario can judge. No journal has a double (7), a store shows
-//! a double that its own journal lacks (7.1), or an unexplained double is none (7.2).
+//! Invariants that only the end of a scenario can judge. No journal has a double, a store shows a
+//! double that its own journal lacks, or an unexplained double is none.
 //!
 //! Each gateway searches the records of its store and journals its findings, which takes a while.
 //! The check must not run before that. It must not judge by `protocol::double`: a fault there would
@@ -13,12 +13,12 @@ use onceway::protocol::key::KeyId;
 use onceway::protocol::record::{Row, State};
 use onceway::protocol::region::RegionName;
 
-use super::{Found, Invariant};
+use super::invariant::{Found, Invariant};
 use crate::table::Truth;
 use crate::upstream::Happening;
 use crate::words::key;
 
-/// 7: if a key ran twice and some store shows both answers, a journal says so.
+/// If a key ran twice and some store shows both answers, a journal says so.
 pub(super) fn doubles_are_journalled(
     ledger: &BTreeMap<KeyId, Vec<Happening>>,
     stores: &[Truth],
@@ -39,7 +39,7 @@ pub(super) fn doubles_are_journalled(
     }
 }
 
-/// 7.1: a store that shows two attempts of a key settled has that in its own journal, with the
+/// A store that shows two attempts of a key settled has that in its own journal, with the
 /// explanation. The risk that the claims name does not matter.
 pub(super) fn doubles_are_found(stores: &[Truth], now: Duration, found: &mut Found) {
     for store in stores {
@@ -64,7 +64,7 @@ pub(super) fn doubles_are_found(stores: &[Truth], now: Duration, found: &mut Fou
     }
 }
 
-/// 7.2: a double that a journal does not explain raises an alert, so the key took effect twice.
+/// A double that a journal does not explain raises an alert, so the key took effect twice.
 pub(super) fn alarms_are_true(
     ledger: &BTreeMap<KeyId, Vec<Happening>>,
     stores: &[Truth],

@@ -1,5 +1,5 @@
-//! The invariants about leases (13, H7, 2.1): each sender has a lease, judged by the grants of
-//! acceptors and not by its own belief.
+//! The invariants about leases: each sender has a lease, judged by the grants of acceptors and not
+//! by its own belief.
 //!
 //! Acceptors write down their grants ([`crate::table::Granted`]). A grant runs for its span of true
 //! time at least, because its judge adds the drift. The window hides most breaches of this from the
@@ -12,8 +12,8 @@ use onceway::protocol::region::RegionName;
 use onceway::protocol::register::majority;
 use onceway::protocol::view::AcceptorId;
 
+use super::invariant::{Found, Invariant};
 use super::news::Voter;
-use super::{Found, Invariant};
 use crate::table::{Granted, Held};
 use crate::upstream::Attempted;
 use crate::words::key;
@@ -66,15 +66,11 @@ impl Leases {
     /// True if grants of a majority run for a region at that time, no matter which keys it owns
     /// under them.
     pub(super) fn is_granted(&self, region: &RegionName, at: Duration) -> bool {
-        let running: Vec<&Granted> = self.running(region, at).collect();
-        let runs = |id: &AcceptorId| running.iter().any(|granted| granted.id == *id);
-        running.iter().any(|granted| {
-            let voters = granted.view.voters();
-            voters.values().filter(|id| runs(id)).count() >= majority(voters.len())
-        })
+        let by = self.running(region, at).map(|granted| granted.id).collect();
+        self.running(region, at).any(|granted| is_majority(granted, &by))
     }
 
-    /// 13: an attempt is sent while grants of a majority run, given under views in which the region
+    /// An attempt is sent while grants of a majority run, given under views in which the region
     /// owned the key. A renewal that only some of the next view's voters granted ends no lease that
     /// the voters before them had granted.
     pub(super) fn sent(&self, sent: &Attempted, found: &mut Found) {
@@ -99,7 +95,7 @@ fn is_majority(granted: &Granted, by: &BTreeSet<AcceptorId>) -> bool {
     voters.values().filter(|id| by.contains(id)).count() >= majority(voters.len())
 }
 
-/// 2.1: no grant of an older view replaces a grant. Otherwise keys that the region gained since
+/// No grant of an older view replaces a grant. Otherwise keys that the region gained since
 /// could be taken from it while it relies on the grant.
 fn grants_stay(before: Option<&Granted>, granted: &Granted, found: &mut Found) {
     let (is, Granted { at, id, region, .. }) = (granted.view.epoch(), granted);
@@ -111,7 +107,7 @@ fn grants_stay(before: Option<&Granted>, granted: &Granted, found: &mut Found) {
     }
 }
 
-/// 2.2: no grant is longer than its view allows. A new voter is silent for no longer than that.
+/// No grant is longer than its view allows. A new voter is silent for no longer than that.
 fn grants_are_agreed(granted: &Granted, found: &mut Found) {
     let Granted { at, id, region, until, view } = granted;
     let (length, longest) = (until.saturating_sub(*at), view.longest_lease());
@@ -123,7 +119,7 @@ fn grants_are_agreed(granted: &Granted, found: &mut Found) {
     }
 }
 
-/// H7: an acceptor that became a voter after the founding knows nothing of the leases granted
+/// An acceptor that became a voter after the founding knows nothing of the leases granted
 /// before. It is silent until they have run out.
 fn silent_at_first(granted: &Granted, since: Duration, found: &mut Found) {
     let Granted { at, id, region, until: _, view } = granted;

@@ -128,7 +128,7 @@ impl News {
             gates: fresh(&history.gates, &mut cursor.gates).to_vec(),
             kept: fresh(&history.views, &mut cursor.kept).to_vec(),
             lodged: fresh(&history.lodged, &mut cursor.lodged).to_vec(),
-            writes: commits.iter().filter_map(crate::table::Commit::written).collect(),
+            writes: commits.iter().filter_map(|commit| commit.written()).collect(),
         };
         let StoreNews { number: _, origin: _, gates, kept, lodged, writes } = &news;
         if !(gates.is_empty() && kept.is_empty() && lodged.is_empty() && writes.is_empty()) {

@@ -1,5 +1,5 @@
 //! The invariants about records: the arrows, tokens, and the gate and the boot that a claim passes
-//! under (8, 9, 10, 18, 19).
+//! under.
 //!
 //! A key whose record was deleted may begin again, under greater tokens. It must not judge sends
 //! ([`super::sends`] does).
@@ -14,10 +14,10 @@ use onceway::protocol::record::{Row, Token};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::view::View;
 
+use super::invariant::{Found, Invariant};
 use super::marks::Marks;
 use super::news::StoreNews;
 use super::views::Views;
-use super::{Found, Invariant};
 use crate::table::{Gated, Lodgment, Record, Standing, Write};
 use crate::upstream::Attempted;
 use crate::words::key;
@@ -44,6 +44,13 @@ struct Settled {
     at: Duration,
     /// The end of its promised life, tombstone included, at the earliest.
     until: Duration,
+}
+
+/// A write: whose, of which key, and when.
+struct Written<'a> {
+    origin: &'a Origin,
+    id: &'a KeyId,
+    at: Duration,
 }
 
 /// A store has an accepted request that has not ended.
@@ -122,12 +129,13 @@ impl Records {
         }
         for Write { at, id, record, approved, beside_open } in writes {
             self.waits(&origin, &id, record.as_ref(), at);
+            let written = Written { origin: &origin, id: &id, at };
             let Some(record) = record else {
                 let last = self.last.remove(&(number, id.clone()));
                 if let Some((born, record)) = self.born.remove(&(number, id.clone())) {
-                    kept_for_its_life(&origin, &id, (born, record.lives.1), "forgot", at, found);
+                    kept_for_its_life(&written, born, record.lives.1, "forgot", found);
                 }
-                final_stays(&origin, &id, last.as_ref(), beside_open, at, found);
+                final_stays(&written, last.as_ref(), beside_open, found);
                 continue;
             };
             let attempt = (origin.region.clone(), id.clone(), record.token);
@@ -147,14 +155,14 @@ impl Records {
                 Standing::Claimed => {
                     let greatest = self.greatest.get(&place).copied();
                     if let Some(greatest) = greatest.filter(|_| !self.last.contains_key(&place)) {
-                        never_comes_again(&origin, &id, &record, greatest, at, found);
+                        never_comes_again(&written, &record, greatest, found);
                     }
                     self.greatest.insert(
                         place.clone(),
                         greatest.map_or(record.token, |known| known.max(record.token)),
                     );
-                    whole_at_once(&origin, &id, &record, at, found);
-                    boot_is_approved(&origin, &id, &record, approved, at, found);
+                    whole_at_once(&written, &record, found);
+                    boot_is_approved(&written, &record, approved, found);
                     let claim = Claim { at, store: number, origin: origin.clone(), record: record.clone() };
                     if self.is_first(attempt, claim.clone()) {
                         claimed_while_open(&id, &claim, views, found);
@@ -167,15 +175,15 @@ impl Records {
                 }
                 Standing::Tombstone => {
                     if let Some((born, record)) = self.born.get(&place) {
-                        kept_for_its_life(&origin, &id, (*born, record.lives.0), "expired", at, found);
+                        kept_for_its_life(&written, *born, record.lives.0, "expired", found);
                     }
                 }
                 Standing::Settled => self.settles(attempt, (number, at), record.lives.1),
                 Standing::InDoubt => {}
             }
             if let Some(was) = self.last.get(&(number, id.clone())) {
-                arrows_are_followed(&origin, &id, was, &record, at, found);
-                tokens_grow(&origin, &id, was, &record, at, found);
+                arrows_are_followed(&written, was, &record, found);
+                tokens_grow(&written, was, &record, found);
             }
             self.last.insert((number, id), record);
         }
@@ -304,7 +312,7 @@ impl Records {
     }
 }
 
-/// 10: a claim is committed under a gate that lets its key run. The store has not given the key up,
+/// A claim is committed under a gate that lets its key run. The store has not given the key up,
 /// and has caught up with it if it gained it. A claim on a proof, as routes under escrow have,
 /// needs no catching up and is no risk.
 fn claimed_while_open(id: &KeyId, claim: &Claim, views: &Views, found: &mut Found) {
@@ -323,7 +331,7 @@ fn claimed_while_open(id: &KeyId, claim: &Claim, views: &Views, found: &mut Foun
     }
 }
 
-/// 4.1: a claim is lodged while the store goes by the claim's view and knows its origin. Otherwise
+/// A claim is lodged while the store goes by the claim's view and knows its origin. Otherwise
 /// its absence proves nothing.
 fn lodged_under_its_view(
     at_store: &Origin,
@@ -343,30 +351,18 @@ fn lodged_under_its_view(
     }
 }
 
-/// 19: a final record stays: a tombstone is deleted after every row that it hides.
-fn final_stays(
-    origin: &Origin,
-    id: &KeyId,
-    last: Option<&Record>,
-    beside_open: bool,
-    at: Duration,
-    found: &mut Found,
-) {
+/// A final record stays: a tombstone is deleted after every row that it hides.
+fn final_stays(written: &Written, last: Option<&Record>, beside_open: bool, found: &mut Found) {
+    let Written { origin, id, at } = *written;
     if beside_open && last.is_some_and(|last| last.standing == Standing::Tombstone) {
         let text = format!("{origin} forgot {} while another region's open row of it stood there", key(id));
         found.push(Invariant::FinalStays, at, text);
     }
 }
 
-/// 8: a record moves along the arrows only.
-fn arrows_are_followed(
-    origin: &Origin,
-    id: &KeyId,
-    was: &Record,
-    is: &Record,
-    at: Duration,
-    found: &mut Found,
-) {
+/// A record moves along the arrows only.
+fn arrows_are_followed(written: &Written, was: &Record, is: &Record, found: &mut Found) {
+    let Written { origin, id, at } = *written;
     use Standing::{Claimed, InDoubt, Released, Settled, Tombstone};
     let grows = is.token > was.token;
     let stays = is.token == was.token;
@@ -388,8 +384,9 @@ fn arrows_are_followed(
     }
 }
 
-/// 9: each claim of a key has a greater token than the one before.
-fn tokens_grow(origin: &Origin, id: &KeyId, was: &Record, is: &Record, at: Duration, found: &mut Found) {
+/// Each claim of a key has a greater token than the one before.
+fn tokens_grow(written: &Written, was: &Record, is: &Record, found: &mut Found) {
+    let Written { origin, id, at } = *written;
     if is.standing == Standing::Claimed && is.token <= was.token {
         let text = format!("{origin} claimed {} under {} after {}", key(id), is.token, was.token);
         found.push(Invariant::TokensGrow, at, text);
@@ -406,24 +403,19 @@ fn is_made_here(record: &Record, is_first: bool) -> bool {
     }
 }
 
-/// 9: a token does not come again after its key was forgotten.
-fn never_comes_again(
-    origin: &Origin,
-    id: &KeyId,
-    record: &Record,
-    greatest: Token,
-    at: Duration,
-    found: &mut Found,
-) {
+/// A token does not come again after its key was forgotten.
+fn never_comes_again(written: &Written, record: &Record, greatest: Token, found: &mut Found) {
+    let Written { origin, id, at } = *written;
     if record.token <= greatest {
         let text = format!("{origin} claimed {} under {} once more, after {greatest}", key(id), record.token);
         found.push(Invariant::TokensGrow, at, text);
     }
 }
 
-/// 22: a claim that nobody sends under must be complete at once. If its writer died before it
+/// A claim that nobody sends under must be complete at once. If its writer died before it
 /// completed the record, the claim would read as an attempt.
-fn whole_at_once(origin: &Origin, id: &KeyId, record: &Record, at: Duration, found: &mut Found) {
+fn whole_at_once(written: &Written, record: &Record, found: &mut Found) {
+    let Written { origin, id, at } = *written;
     // Without that check, rows are as an older version left them.
     if record.hold.is_zero() && !removed(Plant::NamedAnswered) {
         let (id, token) = (key(id), record.token);
@@ -434,15 +426,9 @@ fn whole_at_once(origin: &Origin, id: &KeyId, record: &Record, at: Duration, fou
     }
 }
 
-/// 23: a life is over once that much time has passed, no matter which date a clock shows.
-fn kept_for_its_life(
-    origin: &Origin,
-    id: &KeyId,
-    (born, life): (Duration, Duration),
-    what: &str,
-    at: Duration,
-    found: &mut Found,
-) {
+/// A life is over once that much time has passed, no matter which date a clock shows.
+fn kept_for_its_life(written: &Written, born: Duration, life: Duration, what: &str, found: &mut Found) {
+    let Written { origin, id, at } = *written;
     if at < born + least(life) {
         let text = format!(
             "{origin} {what} {} {:?} after it was made, and {life:?} were promised",
@@ -453,15 +439,9 @@ fn kept_for_its_life(
     }
 }
 
-/// 18: no claim passes while the running server is not the approved one.
-fn boot_is_approved(
-    origin: &Origin,
-    id: &KeyId,
-    record: &Record,
-    approved: bool,
-    at: Duration,
-    found: &mut Found,
-) {
+/// No claim passes while the running server is not the approved one.
+fn boot_is_approved(written: &Written, record: &Record, approved: bool, found: &mut Found) {
+    let Written { origin, id, at } = *written;
     if !approved {
         let (id, token) = (key(id), record.token);
         let text = format!("{origin} claimed {id} under {token} while its boot was not approved");

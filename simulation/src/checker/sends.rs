@@ -1,5 +1,4 @@
-//! The invariants about sends, which upstreams see: the sender and the effects (3, 4, 5, 6 and the
-//! rules of fencing tokens).
+//! The invariants about sends, which upstreams see: the sender and the effects.
 //!
 //! A send is judged by the claim and the gate that were durable before it. It must not believe a
 //! gateway.
@@ -11,14 +10,23 @@ use onceway::protocol::key::KeyId;
 use onceway::protocol::region::Origin;
 use onceway::protocol::view::{Standing, View};
 
+use super::invariant::{Found, Invariant};
 use super::records::{Claim, Records};
 use super::views::Views;
-use super::{Found, Invariant};
 use crate::upstream::Attempted;
 use crate::words::key;
 
+/// What is known from stores when a send or an effect is judged.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a> {
+    pub(super) views: &'a Views,
+    pub(super) records: &'a Records,
+}
+
 #[derive(Default)]
 pub(super) struct Sends {
+    /// The routes on which doubts are run again, so that a second effect breaks nothing.
+    reruns: BTreeSet<Arc<str>>,
     /// The sends of each key that stood on a claim, in the order in which they arrived.
     before: BTreeMap<KeyId, Vec<Attempted>>,
     /// The effects on each key, in the order in which they were begun.
@@ -30,58 +38,89 @@ pub(super) struct Sends {
 }
 
 impl Sends {
+    pub(super) fn new(reruns: BTreeSet<Arc<str>>) -> Self {
+        Self { reruns, ..Self::default() }
+    }
+
     /// An attempt reached an upstream.
-    pub(super) fn sent(&mut self, sent: Attempted, views: &Views, records: &Records, found: &mut Found) {
-        let Some(claim) = sent_is_claimed(&sent, records, found) else { return };
-        sent_is_lodged(&sent, claim, views, records, found);
-        sent_before_the_loss(&sent, views, found);
-        sent_while_owned(&sent, claim, views, records, found);
+    pub(super) fn sent(&mut self, sent: Attempted, known: Known, found: &mut Found) {
+        let Some(claim) = sent_is_claimed(&sent, known.records, found) else { return };
+        sent_is_lodged(&sent, claim, known, found);
+        sent_before_the_loss(&sent, known.views, found);
+        sent_while_owned(&sent, claim, known, found);
         let earlier = self.before.entry(sent.id.clone()).or_default();
         for other in earlier.iter() {
             sent_in_order(&sent, other, found);
         }
-        let of_this_life = remembered(earlier, claim, views, records);
+        let of_this_life = remembered(earlier, claim, known);
         for other in &of_this_life {
-            other_was_known(&sent, claim, other, records, found);
+            other_was_known(&sent, claim, other, known.records, found);
         }
-        asks_the_same(&sent, claim, &of_this_life, records, found);
+        asks_the_same(&sent, claim, &of_this_life, known.records, found);
         earlier.push(sent);
     }
 
-    pub(super) fn happened(
-        &mut self,
-        effect: &Attempted,
-        reruns: &BTreeSet<Arc<str>>,
-        views: &Views,
-        records: &Records,
-        found: &mut Found,
-    ) {
+    pub(super) fn happened(&mut self, effect: &Attempted, known: Known, found: &mut Found) {
         let ran = self.ran.entry(effect.id.clone()).or_default();
         let others = std::mem::take(ran);
         *ran = others.iter().cloned().chain([effect.clone()]).collect();
         if others.is_empty() {
             return;
         }
-        let Some(claim) = records.claim(effect) else {
+        let Some(claim) = known.records.claim(effect) else {
             self.doubled.insert(effect.id.clone());
-            return second_effect_is_accounted_for(effect, &others, reruns, views, records, found);
+            return self.second_effect_is_accounted_for(effect, &others, known, found);
         };
-        let others = remembered(&others, claim, views, records);
+        let others = remembered(&others, claim, known);
         if others.is_empty() {
             self.anew += 1;
             return;
         }
         self.doubled.insert(effect.id.clone());
-        second_effect_is_accounted_for(effect, &others, reruns, views, records, found);
+        self.second_effect_is_accounted_for(effect, &others, known, found);
         let earlier = self.before.get(&effect.id).map(Vec::as_slice).unwrap_or_default();
-        let earlier = remembered(earlier, claim, views, records);
-        lodged_claims_are_asked_for(effect, &earlier, reruns, views, records, found);
+        let earlier = remembered(earlier, claim, known);
+        if !self.reruns.contains(&claim.record.route) {
+            lodged_claims_are_asked_for(effect, claim, &earlier, known, found);
+        }
+    }
+
+    /// A second effect needs a rule of the key's route that allows it, or a record that says it ran
+    /// at risk. If the claim had to be lodged, it is the one about escrow that breaks.
+    fn second_effect_is_accounted_for(
+        &self,
+        effect: &Attempted,
+        others: &[Attempted],
+        known: Known,
+        found: &mut Found,
+    ) {
+        // An effect that the claim itself names is no risk: no client learned that it had not
+        // happened.
+        let names = |claim: &Claim, other: &Attempted| {
+            let over = &claim.record.over;
+            other.at <= claim.at
+                && over.iter().any(|(origin, token)| origin.region == other.by && *token == other.token)
+        };
+        let claim = known.records.claim(effect);
+        let named = claim.is_some_and(|claim| others.iter().any(|other| names(claim, other)));
+        let claim = claim.map(|claim| &claim.record);
+        let at_risk = claim.is_some_and(|claim| !claim.risk.is_empty() && !named);
+        if at_risk || claim.is_some_and(|claim| self.reruns.contains(&claim.route)) {
+            return;
+        }
+        let view = known.views.of_epoch(effect.token.epoch);
+        let escrowed = |route: &Arc<str>| view.is_some_and(|view| view.escrow().contains_key(route));
+        let invariant = match claim.is_some_and(|claim| escrowed(&claim.route)) {
+            true => Invariant::OneEffectUnderEscrow,
+            false => Invariant::SecondEffectAtRisk,
+        };
+        found.push(invariant, effect.at, format!("{} took effect again", what(effect, found)));
     }
 }
 
 /// Those of these attempts whose life was not over when a claim was made.
-fn remembered(others: &[Attempted], claim: &Claim, views: &Views, records: &Records) -> Vec<Attempted> {
-    others.iter().filter(|other| !records.is_forgotten(other, claim, views)).cloned().collect()
+fn remembered(others: &[Attempted], claim: &Claim, known: Known) -> Vec<Attempted> {
+    others.iter().filter(|other| !known.records.is_forgotten(other, claim, known.views)).cloned().collect()
 }
 
 fn what(sent: &Attempted, found: &Found) -> String {
@@ -89,7 +128,7 @@ fn what(sent: &Attempted, found: &Found) -> String {
     format!("{} {token} by {by} at {}", key(id), found.moment(*at))
 }
 
-/// 4: each send has its claim durable before it. Returns the claim.
+/// Each send has its claim durable before it. Returns the claim.
 fn sent_is_claimed<'a>(sent: &Attempted, records: &'a Records, found: &mut Found) -> Option<&'a Claim> {
     let claim = records.claim(sent);
     if claim.is_none() {
@@ -99,18 +138,18 @@ fn sent_is_claimed<'a>(sent: &Attempted, records: &'a Records, found: &mut Found
     claim
 }
 
-/// 4: on a route under escrow, the claim is also lodged with the next region.
-fn sent_is_lodged(sent: &Attempted, claim: &Claim, views: &Views, records: &Records, found: &mut Found) {
-    let Some(view) = views.of_epoch(sent.token.epoch) else { return };
+/// On a route under escrow, the claim is also lodged with the next region.
+fn sent_is_lodged(sent: &Attempted, claim: &Claim, known: Known, found: &mut Found) {
+    let Some(view) = known.views.of_epoch(sent.token.epoch) else { return };
     let escrowed = view.escrow().contains_key(&claim.record.route);
     let owed = escrowed && view.owner(&sent.id) == Some(&sent.by) && view.target(&sent.id).is_some();
-    if owed && !records.is_lodged(sent, &claim.origin) {
+    if owed && !known.records.is_lodged(sent, &claim.origin) {
         let text = format!("{} was sent without its escrow", what(sent, found));
         found.push(Invariant::ClaimedBeforeSent, sent.at, text);
     }
 }
 
-/// 3: a region sends nothing once another region goes by its loss.
+/// A region sends nothing once another region goes by its loss.
 fn sent_before_the_loss(sent: &Attempted, views: &Views, found: &mut Found) {
     if let Some(since) = views.ended(&sent.by, sent.token.epoch).filter(|since| *since < sent.at) {
         let since = found.moment(since);
@@ -119,11 +158,11 @@ fn sent_before_the_loss(sent: &Attempted, views: &Views, found: &mut Found) {
     }
 }
 
-/// 3: the region owned the key all the time since its claim. A region that slept while another one
+/// The region owned the key all the time since its claim. A region that slept while another one
 /// owned the key must not send it (docs/protocol.md#rule-9).
-fn sent_while_owned(sent: &Attempted, claim: &Claim, views: &Views, records: &Records, found: &mut Found) {
-    let Some(at) = records.claimed(sent, claim.store) else { return };
-    let gates = views.gates_between(claim.store, at, sent.at);
+fn sent_while_owned(sent: &Attempted, claim: &Claim, known: Known, found: &mut Found) {
+    let Some(at) = known.records.claimed(sent, claim.store) else { return };
+    let gates = known.views.gates_between(claim.store, at, sent.at);
     let lost = gates.iter().find(|gate| gate.state.view.owner(&sent.id) != Some(&sent.by));
     if let Some(gate) = lost {
         let (sent_so, since) = (what(sent, found), found.moment(gate.at));
@@ -132,7 +171,7 @@ fn sent_while_owned(sent: &Attempted, claim: &Claim, views: &Views, records: &Re
     }
 }
 
-/// 3: attempts of a key are sent in the order of their tokens.
+/// Attempts of a key are sent in the order of their tokens.
 fn sent_in_order(sent: &Attempted, other: &Attempted, found: &mut Found) {
     if other.token >= sent.token {
         let (one, Attempted { by, token, .. }) = (what(sent, found), other);
@@ -141,7 +180,7 @@ fn sent_in_order(sent: &Attempted, other: &Attempted, found: &mut Found) {
     }
 }
 
-/// T2: a send after another region's attempt names that attempt, was claimed at risk, or came after
+/// A send after another region's attempt names that attempt, was claimed at risk, or came after
 /// its release. The named attempt may have named the other one in its turn, and was claimed only
 /// after that one's wait.
 fn other_was_known(sent: &Attempted, claim: &Claim, other: &Attempted, records: &Records, found: &mut Found) {
@@ -162,20 +201,14 @@ fn other_was_known(sent: &Attempted, claim: &Claim, other: &Attempted, records: 
     }
 }
 
-/// 16: a send asks the same as the newest attempt that it knew: one that its claim names, or one
+/// A send asks the same as the newest attempt that it knew: one that its claim names, or one
 /// claimed in the same store. If two attempts that knew nothing of one another asked for different
 /// things, the newer one counts (docs/protocol.md#rule-3).
-fn asks_the_same(
-    sent: &Attempted,
-    claim: &Claim,
-    earlier: &[Attempted],
-    records: &Records,
-    found: &mut Found,
-) {
+fn asks_the_same(sent: &Attempted, claim: &Claim, all: &[Attempted], records: &Records, found: &mut Found) {
     let here = |other: &Attempted| {
         other.by == sent.by && records.claimed(other, claim.store).is_some_and(|at| at < claim.at)
     };
-    let known = earlier.iter().filter(|other| other.token < sent.token);
+    let known = all.iter().filter(|other| other.token < sent.token);
     let known = known.filter(|other| here(other) || records.names(&claim.record, other));
     let newest = known.max_by_key(|other| other.token);
     if let Some(Attempted { by, token, .. }) = newest.filter(|newest| newest.body != sent.body) {
@@ -185,51 +218,17 @@ fn asks_the_same(
     }
 }
 
-/// 5 and 6: a second effect needs a rule of the key's route that allows it, or a record that says
-/// it ran at risk. If the claim had to be lodged, 5 is broken.
-fn second_effect_is_accounted_for(
-    effect: &Attempted,
-    others: &[Attempted],
-    reruns: &BTreeSet<Arc<str>>,
-    views: &Views,
-    records: &Records,
-    found: &mut Found,
-) {
-    // An effect that the claim itself names is no risk: no client learned that it had not happened.
-    let names = |claim: &Claim, other: &Attempted| {
-        let over = &claim.record.over;
-        other.at <= claim.at
-            && over.iter().any(|(origin, token)| origin.region == other.by && *token == other.token)
-    };
-    let claim = records.claim(effect);
-    let named = claim.is_some_and(|claim| others.iter().any(|other| names(claim, other)));
-    let claim = claim.map(|claim| &claim.record);
-    let at_risk = claim.is_some_and(|claim| !claim.risk.is_empty() && !named);
-    if at_risk || claim.is_some_and(|claim| reruns.contains(&claim.route)) {
-        return;
-    }
-    let view = views.of_epoch(effect.token.epoch);
-    let escrowed = |route: &Arc<str>| view.is_some_and(|view| view.escrow().contains_key(route));
-    let invariant = match claim.is_some_and(|claim| escrowed(&claim.route)) {
-        true => Invariant::OneEffectUnderEscrow,
-        false => Invariant::SecondEffectAtRisk,
-    };
-    found.push(invariant, effect.at, format!("{} took effect again", what(effect, found)));
-}
-
-/// 5: under escrow no attempt may be risked whose claim is lodged where it can be asked for. That
+/// Under escrow no attempt may be risked whose claim is lodged where it can be asked for. That
 /// is a region that was not lost since. An operator may accept the risk without that.
 fn lodged_claims_are_asked_for(
     effect: &Attempted,
+    claim: &Claim,
     earlier: &[Attempted],
-    reruns: &BTreeSet<Arc<str>>,
-    views: &Views,
-    records: &Records,
+    known: Known,
     found: &mut Found,
 ) {
-    let Some(claim) = records.claim(effect) else { return };
-    let record = &claim.record;
-    if record.risk.is_empty() || reruns.contains(&record.route) {
+    let (Known { views, records }, record) = (known, &claim.record);
+    if record.risk.is_empty() {
         return;
     }
     let unknown = |other: &&Attempted| {

@@ -1,4 +1,4 @@
-//! The invariants about views: promises, chosen and adopted views, and opening (1, 2, 10, 11, 12).
+//! The invariants about views: promises, chosen and adopted views, and opening.
 //!
 //! [`super::sends`] asks here for the gate of a claim and for the time of a loss. It must not take
 //! a store's view for chosen: it counts the votes.
@@ -16,8 +16,8 @@ use onceway::protocol::time::Moment;
 use onceway::protocol::view::{AcceptorId, Standing, View};
 use onceway::protocol::window::{Window, WindowRule};
 
+use super::invariant::{Found, Invariant};
 use super::news::{StoreNews, Voter};
-use super::{Found, Invariant};
 use crate::table::{Gated, HeardOf, Held};
 
 pub(super) struct Views {
@@ -169,7 +169,7 @@ impl Views {
         later.map(|(_, since)| *since).min()
     }
 
-    /// 1: at most one view is chosen per epoch.
+    /// At most one view is chosen per epoch.
     fn one_view_is_chosen(&mut self, held: &Held, now: Duration, found: &mut Found) {
         let Some(accepted) = &held.accepted else { return };
         let key = (accepted.ballot.clone(), accepted.view.digest());
@@ -205,7 +205,7 @@ impl Views {
         }
     }
 
-    /// 1: no epoch is left out, except those that an operator skips by breaking the glass. The
+    /// No epoch is left out, except those that an operator skips by breaking the glass. The
     /// survivors cannot know the others' last agreements before they stopped.
     fn no_epoch_is_left_out(&mut self, now: Duration, found: &mut Found) {
         let (Some((first, _)), Some((last, _))) =
@@ -225,7 +225,7 @@ impl Views {
         }
     }
 
-    /// 2: each view that a region adopts or keeps was chosen.
+    /// Each view that a region adopts or keeps was chosen.
     fn adopted_view_is_chosen(&self, origin: &Origin, view: &Arc<View>, at: Duration, found: &mut Found) {
         if self.chosen.get(&view.epoch()) != Some(view) {
             let text = format!("{origin} holds a view of epoch {} that was not chosen", view.epoch());
@@ -239,7 +239,7 @@ fn is_forced(before: &View, after: &View) -> bool {
     after.voters() == after.voters_before() && after.epoch() - before.epoch() > STRIDE / 2
 }
 
-/// 2: the epoch of a region's gate never falls.
+/// The epoch of a region's gate never falls.
 fn epoch_never_falls(origin: &Origin, before: &Gated, after: &Gated, found: &mut Found) {
     let (was, is) = (before.state.view.epoch(), after.state.view.epoch());
     if is < was {
@@ -251,7 +251,7 @@ fn epoch_never_falls(origin: &Origin, before: &Gated, after: &Gated, found: &mut
     }
 }
 
-/// 10: a gate that opens has applied every mark, except those whose loss an operator accepted.
+/// A gate that opens has applied every mark, except those whose loss an operator accepted.
 fn gate_opens_when_covered(origin: &Origin, before: &Gated, after: &Gated, found: &mut Found) {
     let view = &after.state.view;
     if !opens(origin, before, after) {
@@ -273,7 +273,7 @@ fn opens(origin: &Origin, before: &Gated, after: &Gated) -> bool {
     !before.state.is_open() && after.state.is_open() && after.state.view.serves(&origin.region)
 }
 
-/// 10: the owners under a skipped view are not known. So nothing starts at once with the next view.
+/// The owners under a skipped view are not known. So nothing starts at once with the next view.
 fn nothing_is_known_of_views_that_were_skipped(
     origin: &Origin,
     before: &Gated,
@@ -287,7 +287,7 @@ fn nothing_is_known_of_views_that_were_skipped(
     }
 }
 
-/// 10: a gate that opens has waited the window since it learned of a loss: the multiple of the lag
+/// A gate that opens has waited the window since it learned of a loss: the multiple of the lag
 /// that its store remembered then, and never less than the floor. Exempt are losses that an
 /// operator accepted, and stores that were replaced. The claims that the lost region had lodged
 /// here became records.
@@ -318,7 +318,7 @@ fn opens_after_each_loss(
     }
 }
 
-/// 11: a region's mark never goes back while its store is the same, except when it is lost. A
+/// A region's mark never goes back while its store is the same, except when it is lost. A
 /// forced view is also exempt. It is made of the survivors' knowledge, and they may never have
 /// heard of a region's loss and so of its mark. The region raises the mark itself with the keys it
 /// gives back.
@@ -340,7 +340,7 @@ fn marks_stay(before: &View, after: &View, now: Duration, found: &mut Found) {
     }
 }
 
-/// 12: a promise never falls, and nothing is accepted below it.
+/// A promise never falls, and nothing is accepted below it.
 fn promises_are_kept(before: &Held, after: &Held, now: Duration, found: &mut Found) {
     if before.id != after.id {
         return;

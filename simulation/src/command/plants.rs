@@ -96,10 +96,10 @@ fn row(check: Plant, name: &str, count: u64, found: &BTreeMap<u64, String>) -> S
     format!("{:<22} {name:<18} {noticed:>12} {mean:>10.1}  {}", check.name(), first_of(found))
 }
 
-/// The invariant that each broken seed broke first, by its number.
+/// The invariant that each broken seed broke first, by its name.
 fn broken(scenario: &Arc<Scenario>, from: u64, count: u64, check: Option<Plant>) -> BTreeMap<u64, String> {
     let batch = Batch::play(scenario, from, count, check);
-    batch.broke.into_iter().map(|broke| (broke.seed, broke.breach.number().to_owned())).collect()
+    batch.broke.into_iter().map(|broke| (broke.seed, broke.breach.name().to_owned())).collect()
 }
 
 /// The first broken invariants with their counts, the most frequent one first.

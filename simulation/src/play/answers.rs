@@ -1,4 +1,5 @@
-//! Compares the answers to clients with the effects at upstreams (14, and 16 as clients see it).
+//! Compares the answers to clients with the effects at upstreams (`same-answer`, and
+//! `asks-the-same` as clients see it).
 //!
 //! The log has the replies, the ledger the effects. It must not judge what gateways did.
 
@@ -14,9 +15,9 @@ use crate::deployment::Reply;
 use crate::upstream::Happening;
 use crate::words;
 
-/// The invariant that only clients can see, by its number and name (docs/protocol.md#invariants).
+/// The invariant that only clients can see, by its name and rule.
 /// The checker has all others.
-pub const SAME_ANSWER: &str = "14 same-answer";
+pub const SAME_ANSWER: &str = "same-answer (rule 10)";
 
 /// True for an upstream's answer.
 pub fn is_answer(reply: &Reply) -> bool {

@@ -9,43 +9,15 @@
 //! the list of doubts do not count, so a little more is forgotten here than by Postgres.
 //! It must not forget the store's own commits. [`crate::cluster`] sends the others again.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
-use onceway::protocol::key::KeyId;
 use onceway::protocol::region::Origin;
 
-use super::{Beaten, Change, Commit, Stored, Table};
+use super::Table;
+use super::parts::{Applied, Before, Change, Commit, Sent, Unflushed};
 
 /// The time after which the WAL writer has flushed every commit: three times its delay of 200 ms.
 const WAL_WRITER: Duration = Duration::from_millis(600);
-
-/// The previous content at the place of an applied commit.
-#[derive(Clone, Debug)]
-enum Before {
-    Row(KeyId, Option<Box<Stored>>),
-    Beat(Option<Beaten>),
-}
-
-/// A commit of another region that was applied.
-#[derive(Clone, Debug)]
-struct Applied {
-    at: Duration,
-    from: Origin,
-    before: Before,
-    sent: Sent,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sent {
-    pub(crate) store: u64,
-    /// The time of the commit, since the world began.
-    pub(crate) at: Duration,
-}
-
-/// Commits that were applied and are not on the disk, oldest first.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Unflushed(VecDeque<Applied>);
 
 impl Table {
     /// Applies a commit of the store with this number, as an apply worker would: without a gate.

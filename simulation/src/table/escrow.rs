@@ -16,21 +16,9 @@ use onceway::protocol::record::{Answer, Nonce, State, Token};
 use onceway::protocol::region::Origin;
 use onceway::protocol::time::Date;
 
+use super::parts::Escrowed;
 use super::upkeep::LATER;
 use super::{Lodgment, Phase, Stored, Table, micros};
-
-/// A claim lodged here, and its answer if that was lodged as well.
-#[derive(Clone, Debug)]
-pub(super) struct Escrowed {
-    lodging: Lodging,
-    answer: Option<Arc<Answer>>,
-    /// The date for people, and this store's observed time, in microseconds.
-    date: Date,
-    stored: i64,
-    /// The end of its promise, as a date for people, and of its life, by observed time.
-    expires: Date,
-    due: i64,
-}
 
 impl Escrowed {
     fn is(&self, token: Token, nonce: Nonce) -> bool {

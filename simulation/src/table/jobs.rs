@@ -10,24 +10,11 @@ use onceway::ports::store::{ClaimAsk, ClaimReply, Written};
 use onceway::protocol::decide::Basis;
 use onceway::protocol::job::JobState;
 use onceway::protocol::key::{KeyId, Tenant};
-use onceway::protocol::record::{Nonce, RequestId};
+use onceway::protocol::record::Nonce;
 use onceway::protocol::time::Date;
 
+use super::parts::Kept;
 use super::{Phase, Table, micros};
-
-/// A stored job: times are observed times, in microseconds, but for the date of its acceptance.
-#[derive(Clone, Debug)]
-pub(super) struct Kept {
-    state: JobState,
-    request_id: RequestId,
-    runs: u32,
-    nonce: Option<Nonce>,
-    next: i64,
-    accepted: i64,
-    forget: i64,
-    request: Option<StoredRequest>,
-    trouble: Option<String>,
-}
 
 impl Table {
     /// Executes one acceptance: the nonce first, then the gate and the rows in the way, then record

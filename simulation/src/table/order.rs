@@ -9,7 +9,7 @@ use std::ops::Bound::{Excluded, Included};
 
 use onceway::protocol::key::KeyId;
 
-use super::Stored;
+use super::stored::Stored;
 
 /// Keys by a moment of their rows.
 type Dated = BTreeMap<i64, BTreeSet<KeyId>>;

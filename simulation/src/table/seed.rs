@@ -8,20 +8,15 @@ use onceway::ports::store::PeerMemory;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::region::Origin;
 
-use super::stored::micros;
-use super::{Change, Commit, Phase, Stored, Table};
-
-/// A store's own rows at one moment.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Snapshot {
-    rows: Vec<(KeyId, Stored)>,
-}
+use super::parts::{Change, Commit};
+use super::{Phase, Stored, Table, micros};
 
 impl Table {
-    pub(crate) fn snapshot(&self) -> Snapshot {
+    /// The own rows at this moment.
+    pub(crate) fn snapshot(&self) -> Vec<(KeyId, Stored)> {
         let own =
             self.rows.iter().filter_map(|(id, rows)| Some((id.clone(), rows.get(&self.origin)?.clone())));
-        Snapshot { rows: own.collect() }
+        own.collect()
     }
 
     /// Turns the rows of this origin into imported ones, and empties its leaves. The heartbeat up
@@ -76,8 +71,8 @@ impl Table {
     }
 
     /// Completes the first copy of this origin: its rows of the beginning, and their changes since.
-    pub(crate) fn copied(&mut self, from: &Origin, snapshot: Snapshot, since: &[Commit]) {
-        for (id, row) in snapshot.rows {
+    pub(crate) fn copied(&mut self, from: &Origin, snapshot: Vec<(KeyId, Stored)>, since: &[Commit]) {
+        for (id, row) in snapshot {
             self.history.arrived.push((from.region.clone(), id.clone(), row.token));
             self.latest.entry(from.clone()).or_default().insert(id.clone());
             self.rows.entry(id).or_default().insert(from.clone(), row);

@@ -5,20 +5,18 @@
 //! clients and the upstreams' ledger.
 
 mod accepted;
-mod approval;
+pub mod approval;
 mod attached;
 mod bench;
 mod claims;
 mod counted;
 mod crowd;
-mod doubles;
-mod ends;
+pub mod doubles;
 mod forwards;
 mod lodged;
 mod loops;
 mod operators;
 mod outcomes;
-mod plants;
 mod policies;
 mod principals;
 mod quota;
@@ -27,5 +25,5 @@ mod reloads;
 mod shadow;
 mod stored;
 mod sweeps;
-mod upkeep;
+pub mod upkeep;
 mod versions;

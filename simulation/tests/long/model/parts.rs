@@ -102,7 +102,7 @@ pub enum Next {
 pub struct Answer {
     pub desk: u32,
     pub said: PeerMessage,
-    /// Invariant 12: the promise did not fall, and the accepted value is not below it.
+    /// The promise did not fall, and the accepted value is not below it.
     pub sound: bool,
 }
 
@@ -406,7 +406,7 @@ impl Parts {
         known
     }
 
-    /// Invariant 13: by every judge's clock, the grants of a lease outlive it at a majority.
+    /// By every judge's clock, the grants of a lease outlive it at a majority.
     pub fn outlives(&self, holder: u32, desks: [u32; 3], of: Site) -> bool {
         self.outlives.get((holder, desks, of), || {
             let Holder { lease, now, .. } = &*self.holders.get(holder);

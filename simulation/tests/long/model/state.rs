@@ -86,7 +86,7 @@ pub struct Left {
     pub remakes: u8,
 }
 
-/// An invariant that broke, with its number (docs/protocol.md#invariants).
+/// An invariant that broke.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Broken {
     TwoChosen,

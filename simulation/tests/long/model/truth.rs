@@ -1,4 +1,4 @@
-//! The truth of a state, and the invariants over it (docs/protocol.md#invariants).
+//! The truth of a state, and the invariants over it (docs/simulation.md#the-invariants).
 //!
 //! `steps` reports each act, `world` names the properties. A process of the model must not look in
 //! here: it learns of a chosen view only from a round or a reader.
@@ -43,7 +43,7 @@ impl World {
         accepts.retain(|known| !chosen.contains(&known.view));
     }
 
-    /// Invariants 1 and 11.
+    /// Epochs follow one another, and marks go back only with a loss.
     fn is_chosen(&self, state: &mut State, view: ViewId) {
         if state.chosen.contains(&view) {
             return;
@@ -67,13 +67,13 @@ impl World {
         }
     }
 
-    /// Invariant 2.
+    /// Judges an adoption: the view was chosen.
     pub fn adopted(&self, state: &mut State, view: ViewId) {
         let chosen = state.chosen.contains(&view);
         self.break_(state, Broken::Unchosen, chosen);
     }
 
-    /// Invariant 10: every region's newest mark is applied, and all rows of a survivor asked.
+    /// Every region's newest mark is applied, and all rows of a survivor asked.
     pub fn opened(&self, state: &mut State, at: Site, view: &View, there: [bool; 3]) {
         let mine = state.applied[usize::from(at)];
         for (name, member) in view.members() {
@@ -115,7 +115,7 @@ impl World {
         self.break_(state, Broken::BesideAnother, fine);
     }
 
-    /// Judges the relations between the parts in every state: invariants 3, 13 and 15.
+    /// Judges the relations between the parts in every state.
     pub fn judge(&self, state: &mut State) {
         let mut owned = 0;
         for at in 0..self.parts.regions {

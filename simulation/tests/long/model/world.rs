@@ -157,16 +157,16 @@ impl Model for World {
             };
         }
         vec![
-            never!("1: one chosen view per epoch, no gaps", Broken::TwoChosen),
-            never!("2: only chosen views are adopted", Broken::Unchosen),
-            never!("3: never two regions for a key", Broken::TwoOwners),
-            never!("5: no key starts without the rows of who had it", Broken::Unknown),
-            never!("5: nothing is sent beside a start that knew nothing of it", Broken::BesideAnother),
-            never!("10: who opens has every mark, and what survivors have", Broken::NotCovered),
-            never!("11: marks never go back but to a frontier", Broken::MarkBack),
-            never!("12: promises never fall, nothing is accepted below them", Broken::PromiseFell),
-            never!("13: a lease ends before its grants do", Broken::LeaseOutlives),
-            never!("15: one owner per key and epoch", Broken::OtherOwner),
+            never!("one chosen view per epoch, no gaps (rule 15)", Broken::TwoChosen),
+            never!("only chosen views are adopted (rule 16)", Broken::Unchosen),
+            never!("never two regions for a key (rule 9)", Broken::TwoOwners),
+            never!("no key starts without the rows of who had it (rule 31)", Broken::Unknown),
+            never!("nothing is sent beside a start that knew nothing of it (rule 31)", Broken::BesideAnother),
+            never!("who opens has every mark, and what survivors have (rule 26)", Broken::NotCovered),
+            never!("marks never go back but to a frontier (rule 18)", Broken::MarkBack),
+            never!("promises never fall, nothing is accepted below them (rule 14)", Broken::PromiseFell),
+            never!("a lease ends before its grants do (rule 23)", Broken::LeaseOutlives),
+            never!("one owner per key and epoch (rule 2)", Broken::OtherOwner),
             Property::sometimes("a takeover", |world: &World, state| world.took_over(state)),
             Property::sometimes("a return", |world: &World, state| world.returned(state)),
             Property::sometimes("the last change", |world: &World, state| {

@@ -1,4 +1,4 @@
-//! Sends of a key ask the same each time, as far as earlier attempts were known (16).
+//! Sends of a key ask the same each time, as far as earlier attempts were known.
 //!
 //! [`super`] forges the histories. It must not need a gateway.
 

@@ -1,4 +1,4 @@
-//! 7.1: a double that a store shows is in its own journal, with the explanation. 7.2: a double that
+//! A double that a store shows is in its own journal, with the explanation. A double that
 //! nothing explains took effect twice.
 //!
 //! [`super`] forges the histories. It must not need a gateway.

@@ -1,6 +1,6 @@
-//! A breach can be looked up by number, name, key and time.
+//! A breach can be looked up by name, rule, key and time.
 //!
-//! The number and name are in the table of docs/simulation.md, the key and the time in a story. It
+//! Name and rule are in the table of docs/simulation.md, the key and the time in a story. It
 //! must not need a gateway.
 
 use super::*;
@@ -10,12 +10,12 @@ fn the_page_names_each_invariant() {
     let page = include_str!("../../../../docs/simulation.md");
     let (_, table) = page.split_once("\n## The invariants\n").unwrap();
     let (table, _) = table.split_once("\n## ").unwrap();
-    let rows = table.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | `"));
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | [rule "));
     let known: BTreeSet<String> = rows
-        .map(|(number, rest)| {
-            let (name, demands) = rest.split_once("` | ").unwrap();
-            assert!(demands.len() > 20, "{number} {name} demands nothing");
-            format!("{number} {name}")
+        .map(|(name, rest)| {
+            let (rule, demands) = rest.split_once("](protocol.md#rule-").unwrap();
+            assert!(demands.starts_with(&format!("{rule}) | ")) && demands.len() > 20, "{name}: {demands}");
+            format!("{name} (rule {rule})")
         })
         .collect();
     let mut all: BTreeSet<String> = Invariant::ALL.iter().map(ToString::to_string).collect();

@@ -305,10 +305,8 @@ fn a_request_past_its_retention_is_erased_unrun() {
         becomes(&bench, &eu, &key, "dead").await;
         let letters = bench.gateway(&eu).jobs(Some(JobState::Dead)).await.unwrap();
         assert_eq!((letters.len(), bench.arrived(&eu)), (1, 0));
-        until("its request to be erased", ms(10_000), async || {
-            !bench.gateway(&eu).jobs(Some(JobState::Dead)).await.unwrap()[0].kept
-        })
-        .await;
+        let holds = async || !bench.gateway(&eu).jobs(Some(JobState::Dead)).await.unwrap()[0].kept;
+        until("its request to be erased", ms(10_000), holds).await;
         let again = bench.gateway(&eu).act_on_job(&id(&key), JobAct::Retry, &act()).await;
         assert_eq!(again, Ok(Acted::Erased));
     });

@@ -110,10 +110,8 @@ fn peers_are_refused_beyond_their_bound_and_their_clients_are_told_so() {
             "the home is there and cannot say, which does not mean that there is nothing"
         );
         assert_eq!(told["code"], "overloaded");
-        until("what the copy knows to be told", ms(300), async || {
-            asked(&bench.gateway(&us), &first).await.0 == 200
-        })
-        .await;
+        let holds = async || asked(&bench.gateway(&us), &first).await.0 == 200;
+        until("what the copy knows to be told", ms(300), holds).await;
         assert_eq!(
             ask(&gateway, "/park", &second, "{}").await.status,
             201,

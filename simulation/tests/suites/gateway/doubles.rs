@@ -130,10 +130,8 @@ fn a_key_that_was_forgotten_and_ran_anew_is_no_double() {
         settled(&bench, &eu, "anew", 7_001, RETENTION).await;
         sleep(ms(1_000)).await;
         bench.world.cluster.hold(&eu, &ap, true);
-        until("us to forget the key", (RETENTION + TOMBSTONE) * 2, async || {
-            bench.state(&us, "anew").await == "absent"
-        })
-        .await;
+        let done = async || bench.state(&us, "anew").await == "absent";
+        until("us to forget the key", (RETENTION + TOMBSTONE) * 2, done).await;
         settled(&bench, &us, "anew", 7_002, LONG).await;
         let there = bench.world.cluster.store(&ap);
         until("both rows to stand at ap", ms(5_000), async || {
@@ -145,10 +143,8 @@ fn a_key_that_was_forgotten_and_ran_anew_is_no_double() {
         until("two whole passes", ms(30_000), async || passes().await >= begun + 3).await;
         assert!(holds(&there, 0, 0).await, "the key ran anew");
         bench.world.cluster.hold(&eu, &ap, false);
-        until("ap to forget it too", ms(10_000), async || {
-            there.traces(&[id("anew")]).await.unwrap()[0].len() == 1
-        })
-        .await;
+        let done = async || there.traces(&[id("anew")]).await.unwrap()[0].len() == 1;
+        until("ap to forget it too", ms(10_000), done).await;
         for at in regions() {
             assert!(holds(&bench.world.cluster.store(&at), 0, 0).await, "{at}");
         }
@@ -191,10 +187,8 @@ fn the_comb_rests_and_says_how_old_its_last_pass_is() {
         assert!(ran >= 10, "it goes on: {ran}");
 
         bench.world.cluster.set_latency(&eu, ms(1));
-        until("a pass without a hurry", ms(20_000), async || {
-            bench.gateway(&eu).status().await.audit.age_ms < 3_000
-        })
-        .await;
+        let done = async || bench.gateway(&eu).status().await.audit.age_ms < 3_000;
+        until("a pass without a hurry", ms(20_000), done).await;
         bench.store(&eu, StoreMode::Refuse);
         let begun = passes().await;
         sleep(ms(60_000)).await;

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use onceway::gateway::instance::Gateway;
+use simulation::peers::LinkMode;
 use simulation::points::Point;
 use tokio::time::sleep;
 
@@ -41,5 +42,21 @@ fn a_loop_that_ends_as_its_gateway_stops_did_not_die() {
         assert_eq!(gateway.stop(ms(100)).await, 0);
         sleep(SWEEP * 5).await;
         assert_eq!((gateway.dead_loop(), Arc::strong_count(&gateway) > 0), (None, true));
+    });
+}
+
+/// A dropped gateway ends: no background task keeps it alive. A world of many processes relies on
+/// this, as a replaced process must not beat on.
+#[test]
+fn a_dropped_gateway_ends_its_loops() {
+    served(Bench::start(1), async |bench, [eu, ..]| {
+        for links in [LinkMode::Up, LinkMode::Refuse] {
+            bench.links(&eu, links);
+            let second = bench.process(&eu);
+            sleep(ms(3_000)).await;
+            let weak = Arc::downgrade(&second);
+            drop(second);
+            until("the loops end", ms(1_000), async || weak.strong_count() == 0).await;
+        }
     });
 }

@@ -224,10 +224,8 @@ fn a_path_with_two_rules_is_left_to_its_clients() {
         read(&bench, &[alike, probe]).await;
         let key = key_of(&eu, "one-rule");
         abandon(&bench.world.cluster.store(&eu), "probe", &key).await;
-        until("it to be released", (HOLD + SETTLE_TIME) * 2, async || {
-            bench.state(&eu, &key).await == "released"
-        })
-        .await;
+        let holds = async || bench.state(&eu, &key).await == "released";
+        until("it to be released", (HOLD + SETTLE_TIME) * 2, holds).await;
     });
 }
 

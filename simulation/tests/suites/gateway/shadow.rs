@@ -122,9 +122,7 @@ fn copies_of_a_running_request_are_judged_when_it_ends() {
         let hung = tokio::spawn(async move { ask(&gone, "/rerun", "hung", "{}").await });
         sleep(ms(100)).await;
         hung.abort();
-        until("the given-up run to be forgotten", ms(1_000), async || {
-            gateway.shadow_report().unwrap().remembered == 1
-        })
-        .await;
+        let holds = async || gateway.shadow_report().unwrap().remembered == 1;
+        until("the given-up run to be forgotten", ms(1_000), holds).await;
     });
 }

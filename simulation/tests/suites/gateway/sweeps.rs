@@ -52,10 +52,8 @@ fn who_cannot_say_is_asked_again_ever_more_rarely() {
         let asked = bench.world.upstreams.questions(&eu);
         assert!((3..=8).contains(&asked), "asked {asked} times in {:?}", HOLD * 5);
         bench.world.upstreams.set_probes(&eu, ProbeMode::Happened { status: 200, body: Default::default() });
-        until("it to be settled in the end", Duration::from_secs(300), async || {
-            bench.state(&eu, &key).await == "settled"
-        })
-        .await;
+        let holds = async || bench.state(&eu, &key).await == "settled";
+        until("it to be settled in the end", Duration::from_secs(300), holds).await;
     });
 }
 

@@ -73,10 +73,8 @@ pub fn a_row_that_masks_a_doubt_stays_until_that_is_gone() {
             rows.iter().find(|row| row.origin == theirs).is_none_or(|row| row.state == State::Tombstone)
         })
         .await;
-        until("both rows to be forgotten", Duration::from_secs(3_600), async || {
-            us_store.look_up(&[id(&key)]).await.unwrap().remove(0).is_empty()
-        })
-        .await;
+        let holds = async || us_store.look_up(&[id(&key)]).await.unwrap().remove(0).is_empty();
+        until("both rows to be forgotten", Duration::from_secs(3_600), holds).await;
     });
 }
 
@@ -187,10 +185,8 @@ fn a_clock_that_was_years_behind_and_is_set_right_takes_no_key_along() {
             let row = store.look_up(&[id(&key)]).await.unwrap().remove(0).remove(0);
             assert_ne!(row.state, State::Tombstone, "{restarted}: reaped");
             // In its own time it ends all the same.
-            until("the key is forgotten", (RETENTION + TOMBSTONE) * 3, async || {
-                bench.state(&eu, &key).await == "absent"
-            })
-            .await;
+            let holds = async || bench.state(&eu, &key).await == "absent";
+            until("the key is forgotten", (RETENTION + TOMBSTONE) * 3, holds).await;
             assert_eq!(bench.effects(&key).len(), 1);
         });
     }

@@ -32,10 +32,8 @@ fn two_versions_share_a_store_until_the_view_goes_by_the_newer_one() {
         let raised = bench.gateway(&us).raise_protocol("test").await.unwrap();
         assert_eq!((raised.protocol, raised.common), (2, 2), "{raised:?}");
         let why = "the regions go by protocol version 2 and this process speaks 1-1";
-        until("the older process to say why", ms(3_000), async || {
-            old.readiness().reasons.iter().any(|reason| reason.starts_with(why))
-        })
-        .await;
+        let holds = async || old.readiness().reasons.iter().any(|reason| reason.starts_with(why));
+        until("the older process to say why", ms(3_000), holds).await;
         assert!(!old.readiness().ready);
         let key = key_of(&eu, "after");
         assert_eq!(ask(&old, "/probe", &key, "{}").await.said(), (503, "gateway-outdated"));
@@ -126,10 +124,8 @@ fn an_older_process_hears_in_pings_that_it_was_outgrown() {
         assert!(old.readiness().serves, "{:?}", old.readiness().reasons);
         goes_by_two(&eu).await;
         let why = "the regions go by protocol version 2 and this process speaks 1-1";
-        until("it to hear that", ms(3_000), async || {
-            old.readiness().reasons.iter().any(|reason| reason.starts_with(why))
-        })
-        .await;
+        let holds = async || old.readiness().reasons.iter().any(|reason| reason.starts_with(why));
+        until("it to hear that", ms(3_000), holds).await;
     });
 }
 

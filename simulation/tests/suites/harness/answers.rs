@@ -1,4 +1,4 @@
-//! The answers to clients against the effects at upstreams (14 and 16).
+//! The answers to clients against the effects at upstreams (`same-answer`, `asks-the-same`).
 //!
 //! The replies and the effects are forged. It must not need a gateway.
 
@@ -50,7 +50,7 @@ fn broken(told: &[(&'static str, &'static str)], performed: &[(&'static str, &'s
 fn who_asks_for_something_else_must_not_have_the_answer() {
     let (one, other) = ("{}", "{\"other\":1}");
     assert_eq!(broken(&[(one, "x"), (one, "x")], &[(one, "x")]), [""; 0]);
-    assert_eq!(broken(&[(one, "x"), (other, "x")], &[(one, "x")]), ["16 asks-the-same"]);
+    assert_eq!(broken(&[(one, "x"), (other, "x")], &[(one, "x")]), ["asks-the-same (rule 1)"]);
     let both = [(one, "x"), (other, "y")];
     assert_eq!(broken(&both, &both), [""; 0], "two that knew nothing of one another");
 }

@@ -1,4 +1,5 @@
-//! The page of a report: well formed whatever its texts hold, and whole without any other file.
+//! The page of a report: well formed whatever its texts hold, and whole without any other file. The
+//! answer of a study: which point to take.
 //!
 //! The study and the outcome are forged. It must not play a seed.
 
@@ -6,7 +7,8 @@ use simulation::Outcome;
 use simulation::outcome::{FaultSpan, LeaseSpan, Second, ServingSpan, ViewSpan};
 use simulation::report::Report;
 use simulation::report::page::html;
-use simulation::study::{Row, Study};
+use simulation::study::{LEAST_SAFE, Row, Study};
+use simulation::sums::Figures;
 
 fn is_well_formed(text: &str) -> Result<(), String> {
     let mut open: Vec<&str> = Vec::new();
@@ -76,4 +78,43 @@ fn a_page_needs_nothing_else() {
     }
     assert_eq!(page.matches("<table>").count(), 4);
     assert!(page.contains("prefers-color-scheme: dark"));
+}
+
+fn row(name: &str, multiple: f64, doubles: (f64, f64, f64)) -> Row {
+    let (least, rate, most) = doubles;
+    let figures = Figures { doubles_per_million: rate, doubles_between: (least, most), ..Figures::default() };
+    let escrow = name.strip_prefix("escrow ").map(|kind| ("route.escrow".to_owned(), kind.to_owned()));
+    Row {
+        name: name.to_owned(),
+        settings: escrow.into_iter().collect(),
+        multiple,
+        needs_unsafe_multiple: multiple < LEAST_SAFE,
+        figures,
+        ..Row::default()
+    }
+}
+
+#[test]
+fn the_answer_names_the_first_point_that_cannot_be_told_from_the_best() {
+    let mut study = Study {
+        count: 200,
+        rows: vec![
+            row("multiple 1", 1.0, (0.0, 0.0, 1.0)),
+            row("multiple 2", 2.0, (178.0, 301.0, 476.0)),
+            row("multiple 3", 3.0, (153.0, 268.0, 435.0)),
+            row("escrow claim", 2.0, (0.0, 0.0, 50.0)),
+        ],
+        ..Study::default()
+    };
+    let [held, best, without] = &study.answer()[..] else { panic!("{:?}", study.answer()) };
+    assert_eq!(held, "Every invariant held, in 200 seeds at each point.");
+    assert!(best.starts_with("Fewest doubles: escrow claim, with 0 doubles"), "{best}");
+    assert!(without.starts_with("Fewest without escrow: multiple 2, with 301"), "{without}");
+    // Where the bounds of a later one lie below, it is better beyond doubt.
+    study.rows[2] = row("multiple 3", 3.0, (100.0, 120.0, 150.0));
+    assert!(study.answer()[2].contains("multiple 3"), "{:?}", study.answer());
+    study.rows[1].figures.broke = 1;
+    assert_eq!(study.answer()[0], "An invariant BROKE at: multiple 2.");
+    study.rows.truncate(1);
+    assert_eq!(study.answer()[1], "A ring file takes none of these points as it is.");
 }

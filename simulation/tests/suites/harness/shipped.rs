@@ -1,33 +1,12 @@
-//! The files that come with the harness are those of the tree, and kept seeds can be read.
+//! The files that come with the harness are found by their paths, and kept seeds can be read.
 //!
 //! `tests/long/harness.rs` replays the seeds. It must not play any.
 
-use std::collections::BTreeSet;
-use std::fs;
 use std::path::Path;
 
 use simulation::scenario::find;
 use simulation::scenario::kept::{entry, file, read};
-use simulation::scenario::shipped::{FILES, has, path};
-
-#[test]
-fn every_file_of_the_tree_is_here_as_it_is_there() {
-    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("simulation");
-    let mut there = BTreeSet::new();
-    for folder in ["scenarios", "scenarios/rings", "kept"] {
-        for entry in fs::read_dir(tree.join(folder)).unwrap() {
-            let name = entry.unwrap().file_name().into_string().unwrap();
-            if name.ends_with(".toml") {
-                there.insert(format!("{folder}/{name}"));
-            }
-        }
-    }
-    let here: BTreeSet<String> = FILES.iter().map(|(name, _)| (*name).to_owned()).collect();
-    assert_eq!(here, there);
-    for (name, text) in FILES {
-        assert_eq!(fs::read_to_string(tree.join(name)).unwrap(), *text, "{name}");
-    }
-}
+use simulation::scenario::shipped::{has, path};
 
 #[test]
 fn a_path_may_climb_but_not_out() {

@@ -23,9 +23,9 @@ fn broken(scenario: &str, without: Plant) -> Vec<String> {
 #[test]
 fn two_who_may_start_a_key_and_a_lease_that_nobody_grants_are_seen_though_no_key_comes() {
     let all = broken("stale-view", Plant::NothingNewer);
-    let both = "3 one-sender: ap-south and us-east may all start";
+    let both = "one-sender (rule 9): ap-south and us-east may all start";
     assert!(all.iter().any(|text| text.starts_with(both)), "{all:?}");
     let all = broken("long-pause", Plant::BootClock);
-    let alone = "13 granted-when-sent: us-east holds a lease while grants of no majority run for it";
+    let alone = "granted-when-sent (rule 23): us-east holds a lease while grants of no majority run for it";
     assert!(all.iter().any(|text| text == alone), "{all:?}");
 }

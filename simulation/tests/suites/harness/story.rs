@@ -18,13 +18,13 @@ fn a_breach_is_found_in_its_own_story() {
     assert_eq!(played(false).outcome, outcome, "nothing changes by being told");
 
     let breach = outcome.breaches.first().unwrap();
-    assert_eq!((breach.invariant.as_str(), breach.number()), ("3 one-sender", "3"));
+    assert_eq!((breach.invariant.as_str(), breach.name()), ("one-sender (rule 9)", "one-sender"));
     let of = |tag: &str| -> Vec<&String> {
         story.iter().filter(|line| line.split_whitespace().nth(1) == Some(tag)).collect()
     };
     let told = of("BREACH")[0];
     assert_eq!(of("BREACH").len(), outcome.breaches.len());
-    assert!(told.ends_with(&format!("BREACH     3 one-sender: {}", breach.text)), "{told}");
+    assert!(told.ends_with(&format!("BREACH     one-sender (rule 9): {}", breach.text)), "{told}");
     // The breach has the same names and times as all other lines.
     let (key, at) = (breach.text.split(' ').next().unwrap(), told.split_whitespace().next().unwrap());
     assert!(breach.text.contains(&format!(" at {at} ")), "{told}");
@@ -33,7 +33,7 @@ fn a_breach_is_found_in_its_own_story() {
         "{told}"
     );
     let last = &story[story.len() - outcome.breaches.len()..];
-    assert_eq!(last[0], format!("BROKE      3 one-sender at {at}"));
+    assert_eq!(last[0], format!("BROKE      one-sender (rule 9) at {at}"));
     assert!(last.iter().all(|line| line.starts_with("BROKE ")));
 
     // The reasons: the lost region, the running lease and its acceptors, and the waits of the

@@ -64,10 +64,8 @@ fn a_doubt_is_asked_about_where_it_was_sent_and_not_where_its_record_stands() {
 fn a_key_that_happened_is_settled_by_its_new_owner_without_its_client() {
     checked(Trio::start(1), async |trio| {
         let key = left_behind(&trio, "/probe", UpstreamMode::Receipt { after: ms(2_500) }).await;
-        trio.until("b settles it", TAKEOVER + ms(3_000), async || {
-            state(&trio, &b(), &key).await == "settled"
-        })
-        .await;
+        let holds = async || state(&trio, &b(), &key).await == "settled";
+        trio.until("b settles it", TAKEOVER + ms(3_000), holds).await;
         assert_eq!((trio.effects(&key).len(), trio.arrived(&b(), &key)), (1, 0), "asked, not run");
         assert_eq!(trio.risk(&key), [a()], "the record in a's place says what b cannot know of a");
         let replay = trio.send(&c(), "/probe", &key).await;
@@ -92,10 +90,8 @@ fn an_answer_that_comes_home_after_all_is_no_double() {
         sleep(ms(300)).await;
         trio.cut_off(&a(), true);
         assert_eq!(begun.await.unwrap().status, 201, "what was sent is settled");
-        trio.until("b settles it", TAKEOVER + ms(3_000), async || {
-            state(&trio, &b(), &key).await == "settled"
-        })
-        .await;
+        let holds = async || state(&trio, &b(), &key).await == "settled";
+        trio.until("b settles it", TAKEOVER + ms(3_000), holds).await;
         trio.cut_off(&a(), false);
         trio.comes_home(&a(), STABLE + ms(20_000)).await;
         sleep(ms(5_000)).await;
@@ -131,10 +127,8 @@ fn what_cannot_be_asked_about_is_listed_by_its_owner_and_by_nobody_else() {
     checked(Trio::start(4), async |trio| {
         let key = left_behind(&trio, "/park", UpstreamMode::Receipt { after: ms(2_500) }).await;
         let others = key_of(&a(), &c(), "others");
-        trio.until("b lists it", TAKEOVER + ms(3_000), async || {
-            listed(&trio, &b(), &key).await.as_deref() == Some("a-west#1")
-        })
-        .await;
+        let holds = async || listed(&trio, &b(), &key).await.as_deref() == Some("a-west#1");
+        trio.until("b lists it", TAKEOVER + ms(3_000), holds).await;
         assert_eq!(listed(&trio, &c(), &key).await, None, "it is not c's");
         assert_eq!(listed(&trio, &b(), &others).await, None);
         trio.until("its time is over", LONG, async || {
@@ -167,19 +161,15 @@ fn one_region_lists_the_doubts_of_all() {
         };
         let mut both = vec![(left.clone(), "a-west".to_owned()), (own.clone(), "c-east".to_owned())];
         both.sort();
-        trio.until("all are listed", ms(5_000), async || {
-            told(&b(), 9).await == (both.clone(), vec![], false)
-        })
-        .await;
+        let holds = async || told(&b(), 9).await == (both.clone(), vec![], false);
+        trio.until("all are listed", ms(5_000), holds).await;
         assert_eq!(told(&b(), 1).await, (both[..1].to_vec(), vec![], true), "a page of it");
         trio.lose(&a());
         let (listed, silent, _) = told(&c(), 9).await;
         assert_eq!((listed, silent), (vec![(own.clone(), "c-east".to_owned())], vec!["a-west".to_owned()]));
         // Its successor lists what it left behind, and its own list is unknown still.
-        trio.until("b lists it for a", TAKEOVER + ms(5_000), async || {
-            told(&c(), 9).await.0.contains(&(left.clone(), "b-mid".to_owned()))
-        })
-        .await;
+        let holds = async || told(&c(), 9).await.0.contains(&(left.clone(), "b-mid".to_owned()));
+        trio.until("b lists it for a", TAKEOVER + ms(5_000), holds).await;
         assert_eq!(told(&c(), 9).await.1, ["a-west"]);
     });
 }

@@ -387,10 +387,8 @@ fn a_region_that_gets_no_letters_learns_several_views_by_its_own_reading() {
         trio.world.network.set_letters(&c(), &b(), Letter::Views, None);
         trio.cut_off(&c(), true);
         let behind = trio.gate(&c()).view.epoch();
-        trio.until("c is lost", TAKEOVER, async || {
-            matches!(trio.gate(&a()).view.standing(&c()), Some(Standing::Lost { .. }))
-        })
-        .await;
+        let holds = async || matches!(trio.gate(&a()).view.standing(&c()), Some(Standing::Lost { .. }));
+        trio.until("c is lost", TAKEOVER, holds).await;
         let gateway = trio.node(&a()).gateway;
         trio.ask(async || gateway.resume(&b(), "test").await).await.unwrap();
         trio.cut_off(&c(), false);

@@ -1,7 +1,8 @@
 //! Each check of the protocol that shows in a whole deployment, taken out: the scenario of its rule
 //! then fails.
 //!
-//! `protocol::plant` lists the checks. The scenarios are beside their rules.
+//! `protocol::plant` lists the checks. The scenarios are beside their rules, some of
+//! them in the suite `gateway`.
 //! `protocol::plant::tests` does the same for single machines. It must not plant two at a time.
 
 use std::panic::catch_unwind;
@@ -9,6 +10,7 @@ use std::panic::catch_unwind;
 use onceway::protocol::plant::{Plant, planted, removed};
 
 use super::{copies, early, gates, imports, losses, moves, pauses, risk};
+use crate::gateway::{approval, doubles, upkeep};
 
 #[test]
 fn without_its_check_the_scenario_of_each_rule_fails() {
@@ -32,6 +34,11 @@ fn without_its_check_the_scenario_of_each_rule_fails() {
         (Plant::WholeRows, copies::a_heartbeat_ahead_of_its_rows_makes_no_frontier),
         (Plant::ToldOfRecords, early::who_is_asked_for_its_frontier_hands_on_what_was_lodged_with_it_first),
         (Plant::WindowBegins, losses::a_lost_regions_keys_run_on_their_successor_once_after_lease_and_window),
+        (Plant::LatestAsked, approval::a_promoted_standby_has_what_its_peers_have_of_it_before_it_serves),
+        (Plant::BootInGate, approval::nothing_is_sent_after_a_restart_until_the_boot_is_approved),
+        (Plant::Audit, doubles::a_double_that_no_claim_speaks_of_is_found_wherever_its_rows_meet),
+        (Plant::Journal, doubles::a_double_that_no_claim_speaks_of_is_found_wherever_its_rows_meet),
+        (Plant::MaskingKept, upkeep::a_row_that_masks_a_doubt_stays_until_that_is_gone),
     ];
     let mut unnoticed = Vec::new();
     for (plant, scenario) in rules {

@@ -26,10 +26,8 @@ async fn drained_and_retired(trio: &Trio) {
     let still_runs = b_says.rebuild(&a(), false, "test", "").await.unwrap_err();
     assert_eq!(still_runs.code, "not-yet", "{still_runs}");
     trio.node(&a()).process.kill();
-    trio.until("it has arrived", TAKEOVER, async || {
-        b_says.rebuild(&a(), false, "test", "").await.is_ok_and(|done| done.generation == 2)
-    })
-    .await;
+    let holds = async || b_says.rebuild(&a(), false, "test", "").await.is_ok_and(|done| done.generation == 2);
+    trio.until("it has arrived", TAKEOVER, holds).await;
     trio.lose(&a());
     trio.world.cluster.destroy(&a());
 }

@@ -15,7 +15,7 @@ use super::settings::HOLD;
 use super::trio::{TAKEOVER, Trio, a, b, c, checked, id, key_of, ms, play, witness};
 
 /// The lost region ran it, and no survivor could know: both answers are in the journal once both
-/// rows are in one place (7).
+/// rows are in one place.
 #[test]
 fn a_run_at_risk_becomes_a_double_when_the_lost_regions_row_arrives() {
     checked(Trio::start(1), async |trio| {
