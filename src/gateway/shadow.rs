@@ -22,7 +22,7 @@ use crate::gateway::policy::route::{Binding, Matched, Policy, Protection};
 use crate::gateway::reloadable::Live;
 use crate::gateway::request::admit::{identify, take_fingerprint};
 use crate::gateway::request::passthrough::{NO_ROUTE, Passing, to};
-use crate::gateway::request::problems::Problem;
+use crate::gateway::request::problems::{Kind, Problem};
 use crate::gateway::telemetry::{metrics, trace};
 use crate::ports::upstream::SendError;
 use crate::ports::{Body, Clock, Ports, Upstream};
@@ -93,8 +93,8 @@ enum Verdict {
 }
 
 impl Verdict {
-    fn refused(problem: &Problem) -> Self {
-        Self::Refused(problem.code())
+    fn refused(kind: Kind) -> Self {
+        Self::Refused(kind.row().code)
     }
 
     /// The verdict on a copy that waited for a run.
@@ -103,7 +103,7 @@ impl Verdict {
             Some(Outcome::Final) => Self::Replayed,
             Some(Outcome::NothingHappened) => Self::Run,
             Some(Outcome::Unknown) => Self::InDoubt,
-            None => Self::Refused("in-progress"),
+            None => Self::refused(Kind::InProgress),
         }
     }
 }
@@ -173,7 +173,7 @@ pub(super) async fn pass<P: Ports>(
     };
     let policy = match matched {
         Matched::Refused(why) => {
-            shadow.judge(&route, None, Verdict::refused(&why.into()));
+            shadow.judge(&route, None, Verdict::refused(Problem::from(why).kind));
             None
         }
         Matched::Route(found) => match &found.protection {
@@ -213,14 +213,14 @@ fn try_out<P: Ports>(
     let (id, principal, _) = match identify(gateway, live, &policy, head) {
         Ok(identified) => identified,
         Err(problem) => {
-            shadow.judge(&route, None, Verdict::refused(&problem));
+            shadow.judge(&route, None, Verdict::refused(problem.kind));
             return None;
         }
     };
     let charged = match gateway.charge(live, id.tenant()) {
         Ok(charged) => charged,
         Err(problem) => {
-            shadow.judge(&route, Some(&id), Verdict::refused(&problem));
+            shadow.judge(&route, Some(&id), Verdict::refused(problem.kind));
             return None;
         }
     };
@@ -292,8 +292,7 @@ impl Trial {
         let body = match copied {
             Copied::Whole(body) => body,
             Copied::Over => {
-                let problem = Problem::BodyTooLarge { limit: self.policy.body_limit };
-                return self.judge(Verdict::refused(&problem));
+                return self.judge(Verdict::refused(Kind::BodyTooLarge));
             }
             Copied::Broken => return self.judge(Verdict::Unjudged),
         };
@@ -304,7 +303,7 @@ impl Trial {
         };
         let fingerprint = match take_fingerprint(&self.policy, method, target, headers, &body) {
             Ok(fingerprint) => fingerprint,
-            Err(problem) => return self.judge(Verdict::refused(&problem)),
+            Err(problem) => return self.judge(Verdict::refused(problem.kind)),
         };
         let asked = Asked { fingerprint, principal: self.principal, bound_to };
         let reruns = matches!(self.policy.recovery, Recovery::Rerun { .. });
@@ -315,8 +314,8 @@ impl Trial {
             Met::Running(_) => {}
             Met::Settled(_) => self.judge(Verdict::Replayed),
             Met::InDoubt => self.judge(Verdict::InDoubt),
-            Met::Other => self.judge(Verdict::refused(&Problem::KeyReused { dialect: self.policy.mismatch })),
-            Met::Expired => self.judge(Verdict::refused(&Problem::KeyExpired)),
+            Met::Other => self.judge(Verdict::refused(Kind::KeyReused)),
+            Met::Expired => self.judge(Verdict::refused(Kind::KeyExpired)),
         }
         let answer = {
             let mut stage = self.stage();

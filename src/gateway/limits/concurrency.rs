@@ -18,7 +18,7 @@ use http_body_util::BodyExt;
 
 use crate::gateway::instance::Gateway;
 use crate::gateway::request::finish::jittered;
-use crate::gateway::request::problems::Problem;
+use crate::gateway::request::problems::{Kind, Problem};
 use crate::gateway::telemetry::metrics;
 use crate::ports::{Body, Ports};
 use crate::protocol::key::Tenant;
@@ -134,7 +134,7 @@ impl<P: Ports> Gateway<P> {
 
 /// The refusal of a request that finds no room.
 pub(in crate::gateway) fn overloaded<P: Ports>(gateway: &Gateway<P>) -> Problem {
-    Problem::Overloaded { after: jittered(gateway, SOON) }
+    Kind::Overloaded.after(jittered(gateway, SOON))
 }
 
 impl Concurrency {

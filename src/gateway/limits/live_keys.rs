@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::quota::MOST_TENANTS;
 use crate::gateway::instance::Gateway;
 use crate::gateway::request::finish::jittered;
-use crate::gateway::request::problems::Problem;
+use crate::gateway::request::problems::{Kind, Problem};
 use crate::gateway::telemetry::metrics;
 use crate::ports::upkeep::KeyStretch;
 use crate::ports::{Clock, Ports, Upkeep};
@@ -210,7 +210,7 @@ impl<P: Ports> Gateway<P> {
     /// The refusal of a key beyond the limit.
     pub(in crate::gateway) fn has_too_many_keys(&self, tenant: &Tenant, again: Duration) -> Problem {
         metrics::quota_exceeded(tenant, "live_keys");
-        Problem::QuotaExceeded { after: jittered(self, again) }
+        Kind::QuotaExceeded.after(jittered(self, again))
     }
 }
 

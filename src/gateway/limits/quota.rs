@@ -23,7 +23,7 @@ use crate::gateway::instance::Gateway;
 use crate::gateway::reloadable::Live;
 use crate::gateway::request::admit::Ask;
 use crate::gateway::request::finish::jittered;
-use crate::gateway::request::problems::Problem;
+use crate::gateway::request::problems::{Kind, Problem};
 use crate::gateway::telemetry::metrics;
 use crate::ports::{Clock, Ports};
 use crate::protocol::key::Tenant;
@@ -170,7 +170,7 @@ impl<P: Ports> Gateway<P> {
             if self.shadow.is_none() {
                 metrics::quota_exceeded(tenant, of);
             }
-            Problem::QuotaExceeded { after: jittered(self, wait) }
+            Kind::QuotaExceeded.after(jittered(self, wait))
         })
     }
 

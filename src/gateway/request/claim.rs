@@ -4,13 +4,12 @@
 //! This file must not send anything.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::admit::Ask;
 use super::escrow;
-use super::finish::jittered;
+use super::finish::later;
 use super::outcome::{self, Claim};
-use super::problems::Problem;
+use super::problems::{Kind, Problem};
 use crate::gateway::authority::{Permit, took};
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::Policy;
@@ -71,7 +70,7 @@ pub(in crate::gateway) async fn claim<P: Ports>(
             route = &*ask.route,
             "refused: the regions have not agreed yet to remember keys for so long"
         );
-        return Err(Problem::NotAuthoritative { after: jittered(gateway, Duration::from_secs(1)) });
+        return Err(later(gateway, Kind::NotAuthoritative));
     }
     let now = gateway.ports.clock().now();
     let send_by = SendBy::new(now, ask.policy.hold, ask.policy.upstream_timeout, gateway.settings.drift);
@@ -120,8 +119,7 @@ pub(in crate::gateway) async fn claim<P: Ports>(
         // it. So this is no refusal.
         ClaimMode::Later(_) => {
             tracing::warn!(key = %ask.id.digest(), "an acceptance was not confirmed: whether its job will run is not known");
-            let after = jittered(gateway, Duration::from_secs(1));
-            return Err(Problem::OutcomeUnknown { upstream: None, after });
+            return Err(later(gateway, Kind::OutcomeUnknown));
         }
         ClaimMode::Now => outcome::release_unconfirmed(gateway, ask, claim.nonce),
     }
@@ -179,5 +177,5 @@ pub(in crate::gateway) async fn look_again<P: Ports>(gateway: &Gateway<P>) -> Re
 /// The refusal while the store does not answer, or is not reliable.
 pub(in crate::gateway) fn store_unavailable<P: Ports>(gateway: &Gateway<P>, why: String) -> Problem {
     tracing::warn!(why, "refused: the store is not available");
-    Problem::StoreUnavailable { after: jittered(gateway, Duration::from_secs(1)) }
+    later(gateway, Kind::StoreUnavailable)
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::Response;
 
 use super::admit::Ask;
-use super::problems::Problem;
+use super::problems::{Kind, Problem};
 use super::reply::{self, Reply};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics::Where;
@@ -21,8 +21,18 @@ use crate::protocol::time::Date;
 
 /// The reply to a request whose outcome is not known.
 pub(in crate::gateway) fn unknown<P: Ports>(gateway: &Gateway<P>, expires: Option<Date>) -> Reply {
-    let after = jittered(gateway, Duration::from_secs(1));
-    Reply::Refused(Problem::OutcomeUnknown { upstream: None, after }, expires)
+    Reply::Refused(later(gateway, Kind::OutcomeUnknown), expires)
+}
+
+/// A problem that may be over in a second or some.
+pub(in crate::gateway) fn later<P: Ports>(gateway: &Gateway<P>, kind: Kind) -> Problem {
+    kind.after(jittered(gateway, Duration::from_secs(1)))
+}
+
+/// The problem of a key whose owner is changing. A move takes well below a second.
+pub(in crate::gateway) fn moving<P: Ports>(gateway: &Gateway<P>) -> Problem {
+    const LEAST: Duration = Duration::from_millis(250);
+    Kind::Moving.after(LEAST + gateway.ports.dice().jitter(LEAST * 2))
 }
 
 /// Reads the rows of a key as this gateway does. Its knowledge of other regions counts.
@@ -38,12 +48,6 @@ pub(in crate::gateway) fn jittered<P: Ports>(gateway: &Gateway<P>, span: Duratio
     let least = span.as_secs() + u64::from(span.subsec_nanos() > 0);
     let below = Duration::from_secs(least.max(VALUES)) - Duration::from_nanos(1);
     Duration::from_secs(least + gateway.ports.dice().jitter(below).as_secs())
-}
-
-/// Pause before a client asks again for a key that moves: a move takes well below a second.
-pub(in crate::gateway) fn shortly<P: Ports>(gateway: &Gateway<P>) -> Duration {
-    const LEAST: Duration = Duration::from_millis(250);
-    LEAST + gateway.ports.dice().jitter(LEAST * 2)
 }
 
 /// Waits for others on behalf of a request: its overhead leaves that time out.
@@ -74,7 +78,7 @@ pub(in crate::gateway) fn finish_from<P: Ports>(
     let (verdict, code) = (reply.verdict(), reply.code());
     if let Reply::Refused(problem, _) = &reply {
         metrics::refused(problem);
-        if matches!(problem, Problem::KeyReused { .. }) {
+        if problem.kind == Kind::KeyReused {
             key_habits::mismatched(gateway, ask);
         }
     }

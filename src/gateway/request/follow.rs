@@ -15,9 +15,9 @@ use tracing::Instrument;
 use super::admit::{Ask, By};
 use super::claim::{ClaimBasis, ClaimMode, Claimed, claim, store_unavailable};
 use super::escrow::NotLodged;
-use super::finish::{InFlight, finish, jittered, read, shortly, unknown, waits};
+use super::finish::{InFlight, finish, jittered, later, moving, read, unknown, waits};
 use super::outcome::Claim;
-use super::problems::Problem;
+use super::problems::{Kind, Problem};
 use super::recover::{self, Recovered};
 use super::reply::Reply;
 use super::{accept, escrow, forward, outcome};
@@ -76,16 +76,12 @@ pub(in crate::gateway) async fn answer_here<P: Ports>(
 ) -> Response<Body> {
     detached(gateway, ask, |gateway, ask| {
         Box::pin(async move {
-            let reply = serve(&gateway, &ask).await.unwrap_or_else(|_| moving(&gateway));
+            let reply =
+                serve(&gateway, &ask).await.unwrap_or_else(|_| Reply::Refused(moving(&gateway), None));
             finish(&gateway, &ask, reply)
         })
     })
     .await
-}
-
-/// The refusal of a key whose owner is changing.
-pub(in crate::gateway) fn moving<P: Ports>(gateway: &Gateway<P>) -> Reply {
-    Reply::Refused(Problem::Moving { after: shortly(gateway) }, None)
 }
 
 /// Runs the work in a task of its own, and counts it. Neither a client that hangs up nor a stop
@@ -99,8 +95,7 @@ where
     // Counted before the look: if a stop saw nothing in flight, this request sees the stop.
     let begun = InFlight::begin(gateway.clone());
     if gateway.is_stopping() {
-        let after = jittered(gateway, Duration::from_secs(1));
-        return finish(gateway, &ask, Reply::Refused(Problem::Stopping { after }, None));
+        return finish(gateway, &ask, Reply::Refused(later(gateway, Kind::Stopping), None));
     }
     let task = {
         let (gateway, ask) = (gateway.clone(), ask.clone());
@@ -131,23 +126,17 @@ pub(in crate::gateway) async fn serve<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
 ) -> Result<Reply, RegionName> {
-    let second = Duration::from_secs(1);
     let mut told = None;
     for look in 0..LOOKS {
         let step = match gateway.here(&ask.id) {
             Here::Run(permit) => start(gateway, ask, &permit, look == 0).await,
             Here::Closed(Closed::CatchingUp) => Box::pin(catching_up::serve(gateway, ask)).await,
-            Here::Closed(Closed::Moving) => {
-                copy_or(gateway, ask, Problem::Moving { after: shortly(gateway) }).await
-            }
+            Here::Closed(Closed::Moving) => copy_or(gateway, ask, moving(gateway)).await,
             Here::Closed(Closed::NoLease) => {
-                copy_or(gateway, ask, Problem::NotAuthoritative { after: jittered(gateway, second) }).await
+                copy_or(gateway, ask, later(gateway, Kind::NotAuthoritative)).await
             }
             Here::Elsewhere(owner) => return Err(owner),
-            Here::Nobody => {
-                let after = jittered(gateway, second);
-                Step::Ended(Reply::Refused(Problem::HomeUnavailable { after }, None))
-            }
+            Here::Nobody => Step::Ended(Reply::Refused(later(gateway, Kind::HomeUnavailable), None)),
             Here::Unfit(why) => {
                 metrics::claim_failed(&ask.route, ask.id.tenant());
                 copy_or(gateway, ask, unfit(gateway, &why)).await
@@ -158,19 +147,19 @@ pub(in crate::gateway) async fn serve<P: Ports>(
             Step::Again(problem) => told = Some(problem),
         }
     }
-    let told = told.unwrap_or_else(|| Problem::Moving { after: shortly(gateway) });
+    let told = told.unwrap_or_else(|| moving(gateway));
     Ok(Reply::Refused(told, None))
 }
 
 /// The refusal of a gateway that runs no key at all.
 pub(in crate::gateway) fn unfit<P: Ports>(gateway: &Gateway<P>, why: &Unfit) -> Problem {
     tracing::warn!(why = why.told(), "refused: no key is run here");
-    let after = jittered(gateway, Duration::from_secs(1));
-    match why {
-        Unfit::NotFounded => Problem::NotFounded { after },
-        Unfit::Outgrown(_) => Problem::Outgrown { after },
-        Unfit::Store(_) => Problem::StoreUnavailable { after },
-    }
+    let kind = match why {
+        Unfit::NotFounded => Kind::NotFounded,
+        Unfit::Outgrown(_) => Kind::Outgrown,
+        Unfit::Store(_) => Kind::StoreUnavailable,
+    };
+    later(gateway, kind)
 }
 
 /// Replays a final record, even if this region may not run the key; else refuses.
@@ -223,7 +212,7 @@ pub(in crate::gateway) async fn begin<P: Ports>(
         Ok(Claimed::Ours(claim)) if later => Step::Ended(accept::accepted(gateway, ask, claim.expires)),
         Ok(Claimed::Ours(claim)) => Box::pin(run(gateway, ask, claim)).await,
         Ok(Claimed::Found(rows)) => return Begun::Found(rows),
-        Ok(Claimed::Moved) => Step::Again(Problem::Moving { after: shortly(gateway) }),
+        Ok(Claimed::Moved) => Step::Again(moving(gateway)),
         Err(problem) => {
             metrics::claim_failed(&ask.route, ask.id.tenant());
             Step::Ended(Reply::Refused(problem, None))
@@ -261,15 +250,14 @@ pub(in crate::gateway) async fn follow<P: Ports>(
         };
         // A new permit each time: the earlier one does not hold after waiting or asking.
         let Here::Run(permit) = gateway.here(&ask.id) else {
-            return Step::Again(Problem::Moving { after: shortly(gateway) });
+            return Step::Again(moving(gateway));
         };
         rows = match begin(gateway, ask, &permit, stand).await {
             Begun::Done(step) => return step,
             Begun::Found(rows) => rows,
         };
     }
-    let after = jittered(gateway, Duration::from_secs(1));
-    Step::Ended(Reply::Refused(Problem::InProgress { after }, None))
+    Step::Ended(Reply::Refused(later(gateway, Kind::InProgress), None))
 }
 
 /// The basis of the key's next claim, or the reply. Before that, waits for the running attempt and
@@ -310,7 +298,8 @@ async fn stand_on<P: Ports>(
             }
             Verdict::Parked { expires } => {
                 let after = jittered(gateway, Duration::from_secs(60));
-                return Err(Reply::Refused(Problem::Parked { after }, Some(expires)));
+                let parked = Kind::Parked.after(after).because("The key is parked for an operator");
+                return Err(Reply::Refused(parked, Some(expires)));
             }
             Verdict::Replay(settlement) => return Err(Reply::Replay(settlement)),
             Verdict::KeyReused { expires } => return Err(reused(ask, expires)),
@@ -327,16 +316,16 @@ pub(in crate::gateway) fn running<P: Ports>(
     expires: Date,
 ) -> Reply {
     let after = retry_after(left.saturating_sub(ask.policy.wait), gateway.typical(&ask.route));
-    Reply::Refused(Problem::InProgress { after }, Some(expires))
+    Reply::Refused(Kind::InProgress.after(after), Some(expires))
 }
 
 /// The refusal of a key that was used for another request.
 pub(in crate::gateway) fn reused(ask: &Ask, expires: Date) -> Reply {
-    Reply::Refused(Problem::KeyReused { dialect: ask.policy.mismatch }, Some(expires))
+    Reply::Refused(ask.policy.mismatch.into(), Some(expires))
 }
 
 pub(in crate::gateway) fn expired(expires: Date) -> Reply {
-    Reply::Refused(Problem::KeyExpired, Some(expires))
+    Reply::Refused(Kind::KeyExpired.problem(), Some(expires))
 }
 
 /// Runs a claimed key: lodge, check, send, settle, answer.
@@ -345,7 +334,7 @@ async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut claim: Claim) -
         Ok(lodged) => claim.lodged = lodged,
         Err(failed) => {
             outcome::unsent(gateway, ask, &claim).await;
-            let problem = Problem::EscrowUnavailable { after: jittered(gateway, Duration::from_secs(1)) };
+            let problem = later(gateway, Kind::EscrowUnavailable);
             return match failed {
                 NotLodged::Stale => Step::Again(problem),
                 NotLodged::Unavailable => Step::Ended(Reply::Refused(problem, Some(claim.expires))),
@@ -415,8 +404,7 @@ async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> S
             tracing::warn!(key = %ask.id.digest(), why, "the upstream cannot be reached; released");
             metrics::attempt(&ask.route, "nothing_happened");
             outcome::unsent(gateway, ask, &claim).await;
-            let after = jittered(gateway, Duration::from_secs(1));
-            Reply::Refused(Problem::UpstreamUnavailable { after }, Some(claim.expires))
+            Reply::Refused(later(gateway, Kind::UpstreamUnavailable), Some(claim.expires))
         }
         Err(SendError::Unknown(why) | SendError::Late(why)) => {
             tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, why, "outcome unknown");
@@ -434,7 +422,7 @@ async fn unsendable<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Clai
     };
     tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, why = told, "released unsent");
     outcome::unsent(gateway, ask, claim).await;
-    let problem = Problem::NotAuthoritative { after: jittered(gateway, Duration::from_secs(1)) };
+    let problem = later(gateway, Kind::NotAuthoritative);
     match why {
         Unsendable::Late => Step::Ended(Reply::Refused(problem, Some(claim.expires))),
         // A clean move ends no request: the key stays here, or another region is known to own it by

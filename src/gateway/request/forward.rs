@@ -12,8 +12,8 @@ use http::Response;
 use tracing::Instrument;
 
 use super::admit::Ask;
-use super::finish::{finish, finish_from, jittered, read, unknown};
-use super::problems::Problem;
+use super::finish::{finish, finish_from, later, moving, read, unknown};
+use super::problems::Kind;
 use super::reply::{self, Reply};
 use super::{follow, forwarded_verdict};
 use crate::gateway::authority::Here;
@@ -52,7 +52,7 @@ pub(in crate::gateway) async fn answer<P: Ports>(
     }
     let next = match gateway.here(&ask.id) {
         Here::Elsewhere(next) if next == owner => {
-            return finish_from(gateway, ask, follow::moving(gateway), Where::Forwarded);
+            return finish_from(gateway, ask, Reply::Refused(moving(gateway), None), Where::Forwarded);
         }
         Here::Elsewhere(next) => next,
         Here::Run(_) | Here::Closed(_) | Here::Nobody | Here::Unfit(_) => {
@@ -65,7 +65,9 @@ pub(in crate::gateway) async fn answer<P: Ports>(
     match hop(gateway, ask, &next).await {
         Hop::Answered(response) => response,
         Hop::Refused(reply) => finish_from(gateway, ask, reply, Where::Forwarded),
-        Hop::NotOwner { .. } => finish_from(gateway, ask, follow::moving(gateway), Where::Forwarded),
+        Hop::NotOwner { .. } => {
+            finish_from(gateway, ask, Reply::Refused(moving(gateway), None), Where::Forwarded)
+        }
     }
 }
 
@@ -82,7 +84,7 @@ pub(in crate::gateway) async fn local_copy<P: Ports>(gateway: &Arc<Gateway<P>>, 
     let Reading::Settled(row) = read(gateway, rows) else { return None };
     let reply = match same_request(&row, &ask.fingerprint, ask.principal) {
         true => Reply::Replay(settlement(&row)?),
-        false => Reply::Refused(Problem::KeyReused { dialect: ask.policy.mismatch }, Some(row.expires)),
+        false => Reply::Refused(ask.policy.mismatch.into(), Some(row.expires)),
     };
     metrics::local_replay();
     metrics::duplicate(ask.id.tenant());
@@ -196,5 +198,5 @@ async fn given_up<P: Ports>(gateway: &Gateway<P>, ask: &Ask, owner: &RegionName)
 
 fn unavailable<P: Ports>(gateway: &Gateway<P>, why: &str) -> Reply {
     tracing::warn!(why, "refused: the home region cannot be reached");
-    Reply::Refused(Problem::HomeUnavailable { after: jittered(gateway, Duration::from_secs(1)) }, None)
+    Reply::Refused(later(gateway, Kind::HomeUnavailable), None)
 }

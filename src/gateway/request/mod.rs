@@ -31,4 +31,4 @@ pub(super) mod recover;
 pub(crate) mod reply;
 pub(super) mod stand_in;
 
-pub use problems::CODES;
+pub use problems::codes;

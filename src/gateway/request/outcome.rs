@@ -12,8 +12,8 @@ use http::{HeaderMap, Response};
 use tracing::Instrument;
 
 use super::admit::Ask;
-use super::finish::{InFlight, jittered, read, unknown, waits};
-use super::problems::Problem;
+use super::finish::{InFlight, later, read, unknown, waits};
+use super::problems::Kind;
 use super::reply::{self, Reply};
 use super::{escrow, recover};
 use crate::gateway::authority::{Permit, Run};
@@ -89,8 +89,7 @@ pub(in crate::gateway) async fn answered<P: Ports>(
             metrics::attempt(&ask.route, "nothing_happened");
             released(gateway, ask, &claim).await;
             if head.extensions.get::<CredentialRefused>().is_some() {
-                let after = jittered(gateway, Duration::from_secs(1));
-                return Reply::Refused(Problem::CredentialRefused { after }, Some(claim.expires));
+                return Reply::Refused(later(gateway, Kind::CredentialRefused), Some(claim.expires));
             }
             Reply::First {
                 response: Response::from_parts(head, rest),
@@ -185,8 +184,13 @@ pub(in crate::gateway) async fn doubtful<P: Ports>(
     let fact = Fact::InDoubt(answer);
     match store(gateway, &ask.route, ask.policy.hold, claim.attempt.clone(), fact).await {
         Stored::Yes | Stored::NotYet => {
-            let after = jittered(gateway, Duration::from_secs(1));
-            Reply::Refused(Problem::OutcomeUnknown { upstream: status, after }, Some(claim.expires))
+            let problem = match status {
+                None => later(gateway, Kind::OutcomeUnknown),
+                Some(status) => later(gateway, Kind::UpstreamUnclear)
+                    .because(format_args!("The upstream answered {status}"))
+                    .with_status(status),
+            };
+            Reply::Refused(problem, Some(claim.expires))
         }
         Stored::Lost => Box::pin(stored_instead(gateway, ask)).await,
     }

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use super::admit::Ask;
 use super::claim::{lifetime, store_unavailable};
-use super::finish::{jittered, unknown, waits};
+use super::finish::{jittered, later, unknown, waits};
 use super::outcome::{self, Fact, Stored};
-use super::problems::Problem;
+use super::problems::Kind;
 use super::reply::{self, Reply};
 use super::stand_in::{self, For, NotWritten};
 use crate::gateway::instance::Gateway;
@@ -216,10 +216,7 @@ async fn in_its_place<P: Ports>(
     };
     let ruling = Ruling::Settled(answer.clone());
     stand_in::end(gateway, whom, &ruling, None).await.map_err(|failed| match failed {
-        NotWritten::Changed => {
-            let after = jittered(gateway, Duration::from_secs(1));
-            Reply::Refused(Problem::InDoubt { after }, Some(doubt.expires))
-        }
+        NotWritten::Changed => Reply::Refused(later(gateway, Kind::InDoubt), Some(doubt.expires)),
         NotWritten::Store(error) => {
             Reply::Refused(store_unavailable(gateway, error.to_string()), Some(doubt.expires))
         }
@@ -228,5 +225,5 @@ async fn in_its_place<P: Ports>(
 
 fn stay<P: Ports>(gateway: &Gateway<P>, doubt: &Doubt, after: Duration) -> Recovered {
     let after = jittered(gateway, Duration::from_secs(1)).max(after);
-    Recovered::Reply(Reply::Refused(Problem::InDoubt { after }, Some(doubt.expires)))
+    Recovered::Reply(Reply::Refused(Kind::InDoubt.after(after), Some(doubt.expires)))
 }

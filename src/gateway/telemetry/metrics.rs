@@ -24,7 +24,7 @@ use super::spans;
 use crate::gateway::instance::Gateway;
 use crate::gateway::limits::concurrency::Whose;
 use crate::gateway::policy::route::Routes;
-use crate::gateway::request::problems::{CODES, Problem};
+use crate::gateway::request::problems::{Problem, codes};
 use crate::gateway::settings::Settings;
 use crate::gateway::upkeep::supervise;
 use crate::ports::jobs::JobLoad;
@@ -51,8 +51,8 @@ pub(in crate::gateway) fn prepare(settings: &Settings, view: &View) {
     prepare_risks();
     prepare_routes(&settings.routes);
     job_load(&JobLoad::default());
-    for code in CODES {
-        counter!(observe::REFUSALS, "code" => *code).absolute(0);
+    for code in codes() {
+        counter!(observe::REFUSALS, "code" => code).absolute(0);
     }
     let by_result: [(&'static str, &[&'static str]); 6] = [
         (observe::OTLP_SPANS, &["exported", "dropped", "failed"]),
