@@ -1,8 +1,8 @@
 //! Answers: turns the result of a request into the response for its client.
 //!
 //! Every flow of the gateway ends here. `server` renders only framing errors itself. Errors are the
-//! documents of [`super::problems`]. This file must not decide anything, and no text of it may hold a key, a token
-//! or a body.
+//! documents of [`super::problems`]. This file must not decide anything, and no text of it may hold
+//! a key, a token or a body.
 
 use std::time::{Duration, SystemTime};
 

@@ -257,28 +257,23 @@ fn statuses(sets: &OutcomeSets) -> Statuses {
 /// The refusals that a client can react to.
 fn refusals(policy: &Policy, required: bool, quota: bool) -> Vec<Refusal> {
     let signed = matches!(policy.fingerprint, FingerprintRule::Signature(_));
-    let mismatch = Problem::from(policy.mismatch);
-    let kinds = [
-        (required, Kind::KeyMissing),
-        (policy.key_policy.entropy_bits > 0, Kind::KeyWeak),
-        (true, Kind::KeyMalformed),
-        (true, Kind::KeyEmpty),
-        (true, Kind::KeyTooLong),
-        (true, Kind::KeyRepeated),
-        (true, Kind::CredentialInvalid),
-        (true, Kind::InProgress),
-        (true, Kind::InDoubt),
-        (true, Kind::BodyTooLarge),
-        (true, Kind::KeyReused),
-        (expired(policy).is_some(), Kind::KeyExpired),
-        (policy.mode != Mode::Sync, Kind::DeadLetter),
-        (signed, Kind::FingerprintImpossible),
-        (quota, Kind::QuotaExceeded),
+    let refusals = [
+        (required, Kind::KeyMissing.problem()),
+        (policy.key_policy.entropy_bits > 0, Kind::KeyWeak.problem()),
+        (true, Kind::KeyMalformed.problem()),
+        (true, Kind::KeyEmpty.problem()),
+        (true, Kind::KeyTooLong.problem()),
+        (true, Kind::KeyRepeated.problem()),
+        (true, Kind::CredentialInvalid.problem()),
+        (true, Kind::InProgress.problem()),
+        (true, Kind::InDoubt.problem()),
+        (true, Kind::BodyTooLarge.problem()),
+        (true, policy.mismatch.into()),
+        (expired(policy).is_some(), Kind::KeyExpired.problem()),
+        (policy.mode != Mode::Sync, Kind::DeadLetter.problem()),
+        (signed, Kind::FingerprintImpossible.problem()),
+        (quota, Kind::QuotaExceeded.problem()),
     ];
-    let told = kinds.into_iter().filter(|(may_be, _)| *may_be);
-    told.map(|(_, kind)| match kind {
-        Kind::KeyReused => Refusal::of(&mismatch, policy.dialect),
-        _other => Refusal::of(&kind.problem(), policy.dialect),
-    })
-    .collect()
+    let told = refusals.into_iter().filter(|(may_be, _)| *may_be);
+    told.map(|(_, problem)| Refusal::of(&problem, policy.dialect)).collect()
 }
