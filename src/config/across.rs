@@ -12,7 +12,7 @@ use super::region::Others;
 use super::ring::RingFile;
 use super::routes::RouteAt;
 use super::span::{show, show_size};
-use crate::gateway::authority::Failover;
+use crate::gateway::authority::failover::Failover;
 use crate::gateway::policy::route::{Alone, Escrow, Mode, Policy};
 use crate::gateway::settings::Timings;
 use crate::protocol::lifetime::Retention;

@@ -10,7 +10,7 @@ use std::path::Path;
 use super::problems::At;
 use super::routes::RouteAt;
 use super::shared::Shared;
-use crate::gateway::authority::Failover;
+use crate::gateway::authority::failover::Failover;
 use crate::gateway::policy::route::{Policy, Protection, Route};
 use crate::protocol::outcome::Outcome;
 use crate::protocol::record::Recovery;

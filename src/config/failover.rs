@@ -13,7 +13,7 @@ use super::reader::{self, Located, Section};
 use super::span::show;
 use super::timings::timings;
 use super::values::region_name;
-use crate::gateway::authority::{Failover, Mode};
+use crate::gateway::authority::failover::{Failover, Mode};
 use crate::protocol::region::RegionName;
 use crate::protocol::ring_spec::{MAX_REGIONS, RegionSpec};
 use crate::protocol::time::Drift;

@@ -11,7 +11,7 @@ use super::reader::{self, At, Located, Problems, Section, Source};
 use super::routes::retention;
 use super::values::{region_name, tenant};
 use super::{failover, published};
-use crate::gateway::authority::Failover;
+use crate::gateway::authority::failover::Failover;
 use crate::protocol::ring::Ring;
 use crate::protocol::ring_spec::{Pin, PlaceBy, RegionSpec, RingSpec};
 use crate::protocol::time::Drift;

@@ -15,7 +15,7 @@ use http::HeaderName;
 use super::ring::RingFile;
 use super::routes::RouteAt;
 use super::timings::timings;
-use crate::gateway::authority::{self, Failover};
+use crate::gateway::authority::failover::{self, Failover};
 use crate::gateway::credentials::Credentials;
 use crate::gateway::limits::concurrency::MostAtOnce;
 use crate::gateway::policy::route::{
@@ -163,8 +163,8 @@ fn write_failover(text: &mut String, failover: &Failover) {
         witnesses,
     } = failover;
     let mode = match mode {
-        authority::Mode::Automatic => "automatic",
-        authority::Mode::Manual => "manual",
+        failover::Mode::Automatic => "automatic",
+        failover::Mode::Manual => "manual",
     };
     let spans = [lease, floor, beyond, drain_limit, kill_after, stable_for].map(Duration::as_nanos);
     let witnesses: Vec<&str> = witnesses.iter().map(RegionName::as_str).collect();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::settings::Timings;
 use crate::ports::peers::Pong;
-use crate::ports::store::{Gate, PeerMemory};
+use crate::ports::store::PeerMemory;
 use crate::protocol::lag::LagMeter;
 use crate::protocol::plant::{Plant, removed};
 use crate::protocol::region::{Origin, RegionName};
@@ -23,20 +23,6 @@ pub(super) struct Health {
     /// Memory of other stores that this region's store had when this process began, and the moment
     /// when it was read. No window begins before that (docs/protocol.md#rule-31).
     pub(super) remembered: Option<(BTreeMap<Origin, PeerMemory>, Moment)>,
-}
-
-/// State of the store: can keys be run here?
-#[derive(Clone, Debug)]
-pub(super) enum StoreHealth {
-    /// Claims pass, as far as is known.
-    Open(Gate),
-    /// No claim passes.
-    Closed {
-        /// The reason, for status and logs.
-        why: String,
-        /// Moment since which no claim passes, for any reason.
-        since: Moment,
-    },
 }
 
 pub(super) struct Peer {

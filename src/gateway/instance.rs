@@ -9,17 +9,25 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::{Notify, watch};
 
-use super::health::{Health, Peer, StoreHealth};
+use super::authority::state::Authority;
+use super::health::{Health, Peer};
 use super::settings::{Fixed, Settings};
 use crate::gateway::limits::concurrency::Concurrency;
-use crate::gateway::reloadable::{ConfigStatus, Live};
+use crate::gateway::race::race;
+use crate::gateway::reloadable::{ConfigStatus, Live, Reload};
+use crate::gateway::request::ask::Ask;
 use crate::gateway::request::attach::Attached;
-use crate::gateway::shadow::Shadow;
+use crate::gateway::shadow::counts::Shadow;
 use crate::gateway::telemetry::coverage::{Coverage, Report};
-use crate::gateway::upkeep::jobs::Workers;
+use crate::gateway::telemetry::metrics;
+use crate::gateway::upkeep::hearing::Hearing;
+use crate::gateway::upkeep::key_habits::Generators;
+use crate::gateway::upkeep::looks::Looks;
+use crate::gateway::upkeep::workers::Workers;
 use crate::ports::{Clock, Ports};
-use crate::protocol::lease::Lease;
+use crate::protocol::record::{Reading, Row, resolve};
 use crate::protocol::region::{Origin, RegionName};
+use crate::protocol::snapshot::{Site, StoreHealth};
 use crate::protocol::time::Moment;
 use crate::protocol::view::View;
 
@@ -31,7 +39,7 @@ pub struct Gateway<P: Ports> {
     pub(super) live: ArcSwap<Live<P>>,
     /// Result of the last reading of the files.
     pub(super) config: ArcSwap<ConfigStatus>,
-    pub(super) authority: Arc<crate::gateway::authority::Authority>,
+    pub(super) authority: Arc<Authority>,
     pub(super) origin: Origin,
     pub(super) attached: Arc<Attached>,
     pub(super) jobs: Workers,
@@ -39,16 +47,14 @@ pub struct Gateway<P: Ports> {
     pub(super) begun: Moment,
     /// Shadow mode: requests pass through; decisions are only counted.
     pub(super) shadow: Option<Arc<Shadow>>,
-    pub(super) generators: crate::gateway::upkeep::key_habits::Generators,
-    /// Each claim reads it; the heartbeat replaces it whole. So no request takes a lock.
-    pub(super) store: ArcSwap<StoreHealth>,
+    pub(super) generators: Generators,
     pub(super) health: Mutex<Health>,
-    pub(super) hearing: crate::gateway::upkeep::hearing::Hearing,
-    pub(super) looks: Mutex<crate::gateway::upkeep::doubles::Looks>,
+    pub(super) hearing: Hearing,
+    pub(super) looks: Mutex<Looks>,
     /// Keys on the region's list of doubts, as the sweep counted last.
     pub(super) doubted: Mutex<Option<u64>>,
     pub(super) crowd: Arc<Concurrency>,
-    pub(super) passes: crate::gateway::telemetry::metrics::Passed,
+    pub(super) passes: metrics::Passed,
     /// All that a stop waits for.
     pub(super) in_flight: AtomicUsize,
     /// The requests among it, which status and metrics show.
@@ -77,10 +83,7 @@ impl<P: Ports> Gateway<P> {
         let origin = Origin { region: settings.me.clone(), generation: settings.generation };
         let others = view.members().keys().filter(|name| **name != settings.me);
         let peers = others.map(|name| (name.clone(), Peer::unknown())).collect();
-        crate::gateway::telemetry::metrics::prepare(&settings, &view);
-        crate::gateway::upkeep::hearing::prepare();
-        let proposer = crate::gateway::authority::proposer(ports.dice());
-        let lease = Lease::new(settings.failover.lease, settings.drift);
+        metrics::prepare(&settings.me, &settings.routes, settings.shadow, &view);
         let closed = if settings.shadow { SHADOWED } else { "starting" };
         let shadow = settings.shadow.then(|| Arc::new(Shadow::new()));
         let ports = Arc::new(ports);
@@ -88,34 +91,31 @@ impl<P: Ports> Gateway<P> {
         let live = Live::first(&settings, &ports);
         let Settings { me, drift, skew, seals_requests, timings, failover, upstream_health, speaks, .. } =
             settings;
+        let site = Site { me: origin.clone(), lease: failover.lease, drift, speaks };
+        let store = StoreHealth::Closed { why: closed.to_owned(), since };
+        let authority = Arc::new(Authority::new(site, Arc::new(view), store, ports.dice()));
         Ok(Arc::new(Self {
             begun: ports.clock().now(),
             ports,
             live: ArcSwap::from_pointee(live),
             config: ArcSwap::default(),
             settings: Fixed { me, drift, skew, seals_requests, timings, failover, upstream_health, speaks },
-            authority: Arc::new(crate::gateway::authority::Authority::new(
-                Arc::new(view),
-                lease,
-                drift,
-                proposer,
-            )),
+            authority,
             origin,
             attached: Arc::default(),
             jobs: Workers::default(),
             coverage: Coverage::default(),
             shadow,
-            generators: crate::gateway::upkeep::key_habits::Generators::new(),
-            store: ArcSwap::from_pointee(StoreHealth::Closed { why: closed.to_owned(), since }),
+            generators: Generators::new(),
             health: Mutex::new(Health { beat: None, went_back: false, peers, remembered: None }),
-            hearing: crate::gateway::upkeep::hearing::Hearing::default(),
+            hearing: Hearing::default(),
             looks: Mutex::default(),
             doubted: Mutex::default(),
             crowd: Arc::default(),
-            passes: crate::gateway::telemetry::metrics::Passed::default(),
+            passes: metrics::Passed::default(),
             in_flight: AtomicUsize::new(0),
             requests: AtomicUsize::new(0),
-            requests_shown: crate::gateway::telemetry::metrics::in_flight(),
+            requests_shown: metrics::in_flight(),
             idle: Notify::new(),
             stopping: AtomicBool::new(false),
             died: watch::Sender::new(None),
@@ -127,6 +127,43 @@ impl<P: Ports> Gateway<P> {
         let (seen, full) = self.coverage.seen();
         let seconds = self.ports.clock().now().since(self.begun).as_secs();
         Report { region: self.settings.me.to_string(), seconds, full, seen }
+    }
+
+    /// Goes by these settings from the next request on. Requests that have begun end under the old
+    /// ones.
+    pub fn reload(&self, reload: Reload) {
+        metrics::prepare_routes(&reload.routes);
+        let restart = reload.restart.clone();
+        self.live.store(Arc::new(self.live.load().next(reload, &self.ports)));
+        self.loaded(restart);
+        // Last: with this count, a reader sees all of the new settings.
+        metrics::config_reload(true);
+    }
+
+    /// Notes that the files were read and are running, except for settings that wait for a restart.
+    pub fn loaded(&self, restart: Vec<String>) {
+        let now = self.ports.clock().date();
+        metrics::config_loaded(now);
+        metrics::config_current(restart.is_empty());
+        let (loaded_ms, current) = (Some(now.as_millis()), restart.is_empty());
+        self.config.store(Arc::new(ConfigStatus { loaded_ms, current, problems: Vec::new(), restart }));
+    }
+
+    /// Notes that the files are wrong: the running settings stay.
+    pub fn reload_failed(&self, problems: Vec<String>) {
+        metrics::config_current(false);
+        let before = (**self.config.load()).clone();
+        self.config.store(Arc::new(ConfigStatus { current: false, problems, ..before }));
+        metrics::config_reload(false);
+    }
+
+    /// The settings that requests go by now. Take them once per request.
+    pub(super) fn live(&self) -> Arc<Live<P>> {
+        self.live.load_full()
+    }
+
+    pub(super) fn settings(&self) -> &Fixed {
+        &self.settings
     }
 
     /// Refuses new keyed requests and waits until running ones have ended, at most `within`.
@@ -144,7 +181,7 @@ impl<P: Ports> Gateway<P> {
                 idle.await;
             }
         };
-        crate::gateway::race::race(all_ended, clock.sleep_until(until)).await;
+        race(all_ended, clock.sleep_until(until)).await;
         self.in_flight.load(Ordering::SeqCst)
     }
 
@@ -169,13 +206,56 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// Adds one observation of the upstream's latency.
-    pub(super) fn observe_upstream(&self, ask: &crate::gateway::request::admit::Ask, started: Moment) {
+    pub(super) fn observe_upstream(&self, ask: &Ask, started: Moment) {
         let took = self.ports.clock().now().since(started);
-        crate::gateway::telemetry::metrics::upstream(&ask.route, took);
+        metrics::upstream(&ask.route, took);
         self.live.load().took(&ask.route, took);
+    }
+
+    /// Reads the rows of a key as this gateway does. Its knowledge of other regions counts.
+    pub(super) fn read(&self, rows: Vec<Row>) -> Reading {
+        resolve(rows, &self.reader())
     }
 
     pub(super) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
+    }
+}
+
+/// A piece of work that a stop waits for: a request, or a look for jobs that are due.
+pub(super) struct InFlight<P: Ports> {
+    gateway: Arc<Gateway<P>>,
+    is_look: bool,
+}
+
+impl<P: Ports> InFlight<P> {
+    pub(super) fn begin(gateway: Arc<Gateway<P>>) -> Self {
+        Self::of(gateway, false)
+    }
+
+    /// A look for due jobs. It is not shown, as no request may be behind it.
+    pub(super) fn look(gateway: Arc<Gateway<P>>) -> Self {
+        Self::of(gateway, true)
+    }
+
+    fn of(gateway: Arc<Gateway<P>>, is_look: bool) -> Self {
+        gateway.in_flight.fetch_add(1, Ordering::SeqCst);
+        if !is_look {
+            gateway.requests.fetch_add(1, Ordering::SeqCst);
+            gateway.requests_shown.increment(1.0);
+        }
+        Self { gateway, is_look }
+    }
+}
+
+impl<P: Ports> Drop for InFlight<P> {
+    fn drop(&mut self) {
+        if !self.is_look {
+            self.gateway.requests.fetch_sub(1, Ordering::SeqCst);
+            self.gateway.requests_shown.decrement(1.0);
+        }
+        if self.gateway.in_flight.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.gateway.idle.notify_waiters();
+        }
     }
 }

@@ -4,10 +4,12 @@
 
 use std::sync::Arc;
 
+use super::authority::{failback, gate_loop, renew, takeover, upstream, voters};
 use super::instance::Gateway;
+use super::operator;
 use super::telemetry::spans;
-use super::upkeep::{doubles, heartbeat, jobs, reaper, sweep};
-use super::{authority, operator, request};
+use super::upkeep::supervise::supervise;
+use super::upkeep::{doubles, heartbeat, jobs, reaper, sweep, waiters};
 use crate::ports::Ports;
 
 impl<P: Ports> Gateway<P> {
@@ -19,8 +21,15 @@ impl<P: Ports> Gateway<P> {
             return;
         }
         heartbeat::start(self);
-        authority::start(self);
-        request::follow::start_poller(self);
+        supervise(self, "gate", gate_loop::gate_loop);
+        supervise(self, "renew", renew::renew_loop);
+        supervise(self, "takeover", takeover::watch_loop);
+        supervise(self, "return", failback::home_loop);
+        supervise(self, "voters", voters::voters_loop);
+        if let Some(check) = self.settings.upstream_health.clone() {
+            supervise(self, "upstream", |gateway| upstream::check_loop(gateway, check));
+        }
+        waiters::start(self);
         jobs::start(self, job);
         reaper::start(self);
         operator::audit::start(self);

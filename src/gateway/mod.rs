@@ -1,7 +1,7 @@
 //! The gateway: the path of a request, and the loops beside it, over ports.
 //!
 //! `protocol` decides, `ports` perform, `server` feeds requests in. [`instance`] is one gateway;
-//! its rooms are `impl`s of it. Read [`request`] first: the life of a request, from top to bottom.
+//! its rooms are `impl`s of it. Read [`request`] first: the life of a request.
 //! Then [`authority`], which says what may run here, and [`upkeep`], the loops. [`policy`],
 //! [`credentials`] and [`limits`] say yes or no before a claim. [`operator`] and [`telemetry`] are
 //! for people; [`shadow`] decides nothing.
@@ -24,3 +24,4 @@ pub mod settings;
 pub mod shadow;
 pub mod telemetry;
 pub mod upkeep;
+mod well_known;

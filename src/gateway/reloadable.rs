@@ -13,16 +13,14 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use crate::gateway::credentials::Credentials;
-use crate::gateway::instance::Gateway;
 use crate::gateway::limits::concurrency::MostAtOnce;
 use crate::gateway::limits::live_keys::LiveKeys;
 use crate::gateway::limits::quota::{Quota, Quotas};
-use crate::gateway::policy::route::Routes;
-use crate::gateway::request::passthrough::NO_ROUTE;
-use crate::gateway::settings::{Fixed, Settings};
-use crate::gateway::telemetry::metrics::RouteTimes;
-use crate::gateway::telemetry::{metrics, publication};
-use crate::ports::{Clock, Ports};
+use crate::gateway::policy::route::{NO_ROUTE, Routes};
+use crate::gateway::settings::Settings;
+use crate::gateway::telemetry::publication;
+use crate::gateway::telemetry::times::RouteTimes;
+use crate::ports::Ports;
 use crate::protocol::digest::Digest32;
 use crate::protocol::escrow::Meanings;
 
@@ -104,7 +102,7 @@ impl<P: Ports> Live<P> {
 
     /// The settings that follow these. Observations of a route stay, and so do buckets and counts
     /// whose quota is the same.
-    fn next(&self, reload: Reload, ports: &Arc<P>) -> Self {
+    pub(super) fn next(&self, reload: Reload, ports: &Arc<P>) -> Self {
         let mut next = Self::of(reload, ports);
         if next.quota == self.quota {
             next.quotas = self.quotas.clone();
@@ -149,43 +147,4 @@ pub struct ConfigStatus {
     pub problems: Vec<String>,
     /// Settings in the files that wait for a restart.
     pub restart: Vec<String>,
-}
-
-impl<P: Ports> Gateway<P> {
-    /// Goes by these settings from the next request on. Requests that have begun end under the old
-    /// ones.
-    pub fn reload(&self, reload: Reload) {
-        metrics::prepare_routes(&reload.routes);
-        let restart = reload.restart.clone();
-        self.live.store(Arc::new(self.live.load().next(reload, &self.ports)));
-        self.loaded(restart);
-        // Last: with this count, a reader sees all of the new settings.
-        metrics::config_reload(true);
-    }
-
-    /// Notes that the files were read and are running, except for settings that wait for a restart.
-    pub fn loaded(&self, restart: Vec<String>) {
-        let now = self.ports.clock().date();
-        metrics::config_loaded(now);
-        metrics::config_current(restart.is_empty());
-        let (loaded_ms, current) = (Some(now.as_millis()), restart.is_empty());
-        self.config.store(Arc::new(ConfigStatus { loaded_ms, current, problems: Vec::new(), restart }));
-    }
-
-    /// Notes that the files are wrong: the running settings stay.
-    pub fn reload_failed(&self, problems: Vec<String>) {
-        metrics::config_current(false);
-        let before = (**self.config.load()).clone();
-        self.config.store(Arc::new(ConfigStatus { current: false, problems, ..before }));
-        metrics::config_reload(false);
-    }
-
-    /// The settings that requests go by now. Take them once per request.
-    pub(super) fn live(&self) -> Arc<Live<P>> {
-        self.live.load_full()
-    }
-
-    pub(super) fn settings(&self) -> &Fixed {
-        &self.settings
-    }
 }

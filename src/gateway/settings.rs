@@ -10,6 +10,7 @@ use crate::gateway::limits::concurrency::MostAtOnce;
 use crate::gateway::limits::quota::Quota;
 use crate::gateway::policy::route::{Policy, Routes};
 use crate::protocol::digest::Digest32;
+use crate::protocol::lifetime::Lifetime;
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Drift;
 use crate::protocol::versions::Versions;
@@ -41,7 +42,7 @@ pub struct Settings {
     /// are asked.
     pub shadow: bool,
     /// Failover settings.
-    pub failover: crate::gateway::authority::Failover,
+    pub failover: crate::gateway::authority::failover::Failover,
     /// Check of this region's upstream; `None` without a check.
     pub upstream_health: Option<crate::gateway::authority::upstream::UpstreamHealth>,
     /// Digest of the settings that all regions must share.
@@ -88,18 +89,23 @@ pub(super) struct Fixed {
     pub(super) skew: Duration,
     pub(super) seals_requests: bool,
     pub(super) timings: Timings,
-    pub(super) failover: crate::gateway::authority::Failover,
+    pub(super) failover: crate::gateway::authority::failover::Failover,
     pub(super) upstream_health: Option<crate::gateway::authority::upstream::UpstreamHealth>,
     pub(super) speaks: Versions,
 }
 
 impl Fixed {
+    /// Retention, skew and tombstone time of a key under this policy.
+    pub(super) fn lifetime(&self, policy: &Policy) -> Lifetime {
+        Lifetime { retention: policy.retention, skew: self.skew, tombstone: policy.tombstone }
+    }
+
     /// Time that an answer to a request under this policy may take at the owner.
     pub(super) fn patience(&self, policy: &Policy) -> Duration {
         let timings = &self.timings;
         policy.wait
             + timings.claim_within
-            + crate::gateway::request::escrow::bound(policy)
+            + policy.escrow.time_limit()
             + policy.upstream_timeout.max(timings.probe_within)
             + timings.settle_within
     }

@@ -8,7 +8,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceway_protocol::authority::GateState;
+pub use onceway_protocol::authority::{Boot, Gate, GateVersion};
+
 use onceway_protocol::decide::Basis;
 use onceway_protocol::digest::Digest32;
 use onceway_protocol::fingerprint::Fingerprint;
@@ -28,45 +29,6 @@ pub enum StoreError {
     /// The write may or may not have happened.
     #[error("store: {0} (may or may not have been written)")]
     Unknown(String),
-}
-
-/// The gate's version, compared by every claim in the statement that writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct GateVersion(pub u64);
-
-/// One start of the region's Postgres: its cluster, its timeline, its start time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Boot {
-    /// Postgres' system identifier.
-    pub system: u64,
-    /// Its timeline.
-    pub timeline: u32,
-    /// The start of its postmaster, microseconds since 1970 on its own clock; compared for equality
-    /// only.
-    pub started: i64,
-}
-
-/// The gate row as read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gate {
-    /// Grows with every change of the row.
-    pub version: GateVersion,
-    /// The epoch that this region has adopted; 1 before the register was founded.
-    pub epoch: u64,
-    /// The adopted view and the keys that are still closed under it; `None` before the register was
-    /// founded.
-    pub state: Option<GateState>,
-    /// The approved boot; `None` before the first approval.
-    pub approved: Option<Boot>,
-    /// The boot of the server that answered.
-    pub running: Boot,
-}
-
-impl Gate {
-    /// True if claims can pass: the running server is the approved one.
-    pub fn is_open(&self) -> bool {
-        self.approved.as_ref() == Some(&self.running)
-    }
 }
 
 /// A claim to write.

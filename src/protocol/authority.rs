@@ -16,6 +16,45 @@ use super::region::{Origin, RegionName};
 use super::time::Moment;
 use super::view::{Standing, View};
 
+/// The gate's version, compared by every claim in the statement that writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GateVersion(pub u64);
+
+/// One start of the region's Postgres: its cluster, its timeline, its start time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Boot {
+    /// Postgres' system identifier.
+    pub system: u64,
+    /// Its timeline.
+    pub timeline: u32,
+    /// The start of its postmaster, microseconds since 1970 on its own clock; compared for equality
+    /// only.
+    pub started: i64,
+}
+
+/// The gate row as read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gate {
+    /// Grows with every change of the row.
+    pub version: GateVersion,
+    /// The epoch that this region has adopted; 1 before the register was founded.
+    pub epoch: u64,
+    /// The adopted view and the keys that are still closed under it; `None` before the register was
+    /// founded.
+    pub state: Option<GateState>,
+    /// The approved boot; `None` before the first approval.
+    pub approved: Option<Boot>,
+    /// The boot of the server that answered.
+    pub running: Boot,
+}
+
+impl Gate {
+    /// True if claims can pass: the running server is the approved one.
+    pub fn is_open(&self) -> bool {
+        self.approved.as_ref() == Some(&self.running)
+    }
+}
+
 /// A change for which this region has given keys up, and which is not agreed on yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -134,7 +173,7 @@ impl Closed {
 
 /// The right of this region to a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Right {
+pub(super) enum Right {
     /// The region may run the key, as long as the tenure stays.
     Run(Tenure),
     /// The view names it the owner, but it must not run it now.
@@ -150,7 +189,7 @@ pub enum Right {
 /// A lease of an older view is good for keys that this region owned under that view and still owns:
 /// acceptors let no other region take those without a release (lease lemma,
 /// docs/protocol.md#rule-24).
-pub fn right(
+pub(super) fn right(
     gate: &GateState,
     held: Option<&Held>,
     tenure: Tenure,
@@ -184,7 +223,7 @@ fn covers(held: &Held, gate: &GateState, id: &KeyId, me: &RegionName) -> bool {
 /// The right of this region, at `now`, to a key that surely no lost region ever sent
 /// (docs/protocol.md#rule-38). Keys that are still to be caught up with do not matter then. The
 /// lease does, and so does a key that is being given up.
-pub fn right_if_never_sent(
+pub(super) fn right_if_never_sent(
     gate: &GateState,
     held: Option<&Held>,
     tenure: Tenure,
@@ -198,7 +237,7 @@ pub fn right_if_never_sent(
 
 /// A loss of a store whose earlier claims may still be missing here.
 #[derive(Clone, Debug)]
-pub struct Loss {
+pub(super) struct Loss {
     /// The store.
     pub origin: Origin,
     /// The views under which the region made the claims that may be missing. `None` if one of them
@@ -217,7 +256,7 @@ impl Loss {
 
 /// A region's knowledge when it looks which losses may hide claims.
 #[derive(Clone, Debug)]
-pub struct Facts<'a> {
+pub(super) struct Facts<'a> {
     /// The newest chosen view.
     pub view: &'a View,
     /// All chosen views known here, by epoch.
@@ -289,7 +328,7 @@ impl Facts<'_> {
 ///
 /// Suppose a region that is back were left out at once: its successor would start keys whose
 /// earlier claims have not arrived, and would leave no trace of that.
-pub fn losses(facts: &Facts<'_>) -> Vec<Loss> {
+pub(super) fn losses(facts: &Facts<'_>) -> Vec<Loss> {
     let mut found: BTreeMap<(Origin, u64), bool> = BTreeMap::new();
     let known = facts.views.values().map(Arc::as_ref).filter(|known| known.epoch() < facts.view.epoch());
     for known in known.chain([facts.view]) {

@@ -51,6 +51,7 @@ pub mod register;
 pub mod ring;
 pub mod ring_spec;
 pub mod round;
+pub mod snapshot;
 pub mod speakers;
 pub mod time;
 pub mod versions;

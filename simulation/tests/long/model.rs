@@ -2,7 +2,7 @@
 //! stateright.
 //!
 //! The explored code is the protocol's own (`Acceptor`, `GrantWatch`, `Admission`, `Lease`,
-//! `Round`, `View::next`, `GateState`, `right`, `hindrances`). It must not be a second writing of
+//! `Round`, `View::next`, `GateState`, `Snapshot`, `hindrances`). It must not be a second writing of
 //! it. A state is made of numbers of protocol values (`model/parts.rs`). Two values have one number
 //! exactly if they answer the same from then on.
 //!

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, Uri};
-use onceway::gateway::authority::{Failover, Mode as Failing};
+use onceway::gateway::authority::failover::{Failover, Mode as Failing};
 use onceway::gateway::credentials::Credentials;
 use onceway::gateway::limits::concurrency::MostAtOnce;
 use onceway::gateway::policy::route::{

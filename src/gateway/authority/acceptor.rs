@@ -4,14 +4,14 @@
 //! write may or may not have happened, no reply is sent. Must not answer from memory: other
 //! gateways of the region write the same row.
 
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use super::{Gateway, evidence};
+use super::evidence;
+use crate::gateway::instance::Gateway;
 use crate::ports::peers::Question;
 use crate::ports::store::Written;
 use crate::ports::{Acceptors, Clock, Ports};
 use crate::protocol::bounds::within;
-use crate::protocol::grants::GrantWatch;
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Acceptor, Message, Reply};
 use crate::protocol::view::AcceptorId;
@@ -57,7 +57,7 @@ pub(super) async fn answer<P: Ports>(
     for _ in 0..TRIES {
         let (version, acceptor) = store.acceptor().await.map_err(|error| error.to_string())?;
         let now = observe(gateway, &acceptor);
-        let (next, reply) = watch(gateway).answer(&acceptor, to, message, now);
+        let (next, reply) = gateway.authority.watch().answer(&acceptor, to, message, now);
         let Some(next) = next else { return Ok(reply) };
         match store.set_acceptor(version, &next).await.map_err(|error| error.to_string())? {
             Written::Done => {
@@ -86,10 +86,6 @@ pub(super) async fn look<P: Ports>(gateway: &Arc<Gateway<P>>) -> Option<Acceptor
 
 fn observe<P: Ports>(gateway: &Gateway<P>, acceptor: &Acceptor) -> crate::protocol::time::Moment {
     let now = gateway.ports.clock().now();
-    watch(gateway).observe(acceptor, now);
+    gateway.authority.watch().observe(acceptor, now);
     now
-}
-
-pub(super) fn watch<P: Ports>(gateway: &Gateway<P>) -> MutexGuard<'_, GrantWatch> {
-    gateway.authority.watch.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Gateway, asking, learn, members, moves, takeover};
+use super::{asking, learn, members, moves, takeover};
+use crate::gateway::instance::Gateway;
 use crate::ports::peers::{Question, Told};
 use crate::ports::{Peers, Ports, Upkeep};
 use crate::protocol::region::RegionName;
@@ -233,7 +234,7 @@ impl<P: Ports> Gateway<P> {
     }
 
     fn founding_ballot(&self) -> Ballot {
-        Ballot { counter: 1, region: self.settings.me.clone(), proposer: self.authority.proposer }
+        self.authority.proposals.ballot(1, self.settings.me.clone())
     }
 
     /// Compares this ring with the register's.

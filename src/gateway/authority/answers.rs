@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Gateway, acceptor, gate_loop, learn, moves};
+use super::{acceptor, gate_loop, learn, moves};
+use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::applied::applied;
 use crate::ports::authority::{CopiedRow, Latest};
 use crate::ports::peers::{Question, Told};
@@ -45,7 +46,7 @@ impl<P: Ports> Gateway<P> {
                 }
             }
             Question::Views { after } => {
-                let views = self.authority.views.load();
+                let views = self.known_views();
                 let newer = views.range((Bound::Excluded(after), Bound::Unbounded));
                 Told::Views(newer.map(|(_, view)| view.clone()).collect())
             }
@@ -125,7 +126,7 @@ impl<P: Ports> Gateway<P> {
         if is_lost && !removed(Plant::ToldOfRecords) {
             gate_loop::convert(self, origin).await?;
         }
-        let applied = applied(self).await.map_err(|error| error.to_string())?;
+        let applied = applied(self.ports.store()).await.map_err(|error| error.to_string())?;
         let beat = self.ports.store().beat(None).await.map_err(|error| error.to_string())?;
         let seal = beat.ok_or("the store restarted and is not approved yet")?.seq;
         Ok(opening::Told { applied: applied.rows(origin), seal })
@@ -204,7 +205,7 @@ impl<P: Ports> Gateway<P> {
         if let Err(error) = self.ports.store().note("risk-accepted", &text).await {
             tracing::error!(text, %error, "an accepted risk could not be journalled");
         }
-        self.authority.mind_now.notify_one();
+        self.authority.wakes.gate.notify_one();
         Ok(())
     }
 }

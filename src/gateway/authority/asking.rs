@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::{Gateway, acceptor};
+use super::acceptor;
+use crate::gateway::instance::Gateway;
 use crate::ports::peers::{Question, Told};
 use crate::ports::{Peers, Ports};
 use crate::protocol::region::RegionName;

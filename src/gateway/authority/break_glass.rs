@@ -10,14 +10,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::admin_ops::ActError;
-use super::{Gateway, asking, learn, propose, takeover};
+use super::{asking, learn, propose, takeover};
+use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::heartbeat;
 use crate::ports::store::{Gate, StoreError};
 use crate::ports::{Acceptors as _, Authority as _, Dice as _, KeyStore, Ports, Upkeep};
 use crate::protocol::bounds::FORCED_BY;
 use crate::protocol::change::Change;
 use crate::protocol::region::RegionName;
-use crate::protocol::register::{Ballot, Message, Reply, agreed};
+use crate::protocol::register::{Message, Reply, agreed};
 use crate::protocol::speakers;
 use crate::protocol::view::{AcceptorId, View};
 
@@ -210,7 +211,7 @@ impl<P: Ports> Gateway<P> {
     /// Makes every voter of the view accept it.
     pub(super) async fn force(self: &Arc<Self>, view: &Arc<View>, counter: u64) -> Result<(), ActError> {
         let region = self.settings.me.clone();
-        let ballot = Ballot { counter, region, proposer: self.authority.proposer };
+        let ballot = self.authority.proposals.ballot(counter, region);
         for (name, id) in view.voters() {
             let message = Message::Force { ballot: ballot.clone(), view: view.clone() };
             match asking::ask(self, name, Some(*id), message, WITHIN).await {

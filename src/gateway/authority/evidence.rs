@@ -7,24 +7,18 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::{Authority, Gateway, asking, learn};
+use super::{asking, learn};
+use crate::gateway::instance::Gateway;
 use crate::ports::Ports;
 use crate::protocol::bounds::{self, Known};
 use crate::protocol::confirm::{self, Shown};
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Message, Reply};
-use crate::protocol::time::Moment;
 use crate::protocol::view::View;
-
-/// Pause before asking a peer again whose views no majority showed. Other peers may know more, and
-/// the reason may pass.
-const AGAIN: Duration = Duration::from_millis(300);
 
 /// Those of the reported views that count because a majority shows them, oldest first. Returns when
 /// the newest is confirmed, or when all acceptors have answered or were given up.
@@ -46,7 +40,7 @@ pub(super) async fn confirmed<P: Ports>(gateway: &Arc<Gateway<P>>, told: &[Arc<V
             break;
         }
     }
-    gateway.authority.reached.fetch_max(bounds::reached(promised, known.voters().len()), Ordering::SeqCst);
+    gateway.authority.proposals.saw_reached(bounds::reached(promised, known.voters().len()));
     found
 }
 
@@ -82,27 +76,10 @@ fn ask_all<P: Ports>(gateway: &Arc<Gateway<P>>, names: BTreeSet<RegionName>) -> 
     replies
 }
 
-impl Authority {
-    /// Notes that this peer's views were not confirmed, or were.
-    pub(super) fn doubt(&self, peer: &RegionName, in_vain: bool, now: Moment) {
-        let mut doubted = self.doubted.lock().unwrap_or_else(PoisonError::into_inner);
-        match in_vain {
-            true => drop(doubted.insert(peer.clone(), now + AGAIN)),
-            false => drop(doubted.remove(peer)),
-        }
-    }
-
-    /// True if a peer is not asked for views at `now`, as no majority showed its last ones.
-    pub(super) fn is_doubted(&self, peer: &RegionName, now: Moment) -> bool {
-        let doubted = self.doubted.lock().unwrap_or_else(PoisonError::into_inner);
-        doubted.get(peer).is_some_and(|until| now < *until)
-    }
-}
-
 impl<P: Ports> Gateway<P> {
     /// The numbers known here. Messages to the own acceptor are compared with them.
     pub(super) fn bounds(&self) -> Known {
-        Known { counter: self.authority.reached.load(Ordering::SeqCst), epoch: self.view().epoch() }
+        Known { counter: self.authority.proposals.reached(), epoch: self.view().epoch() }
     }
 }
 

@@ -9,8 +9,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Gateway, Mode, learn, moves, propose, takeover, upstream};
+use super::failover::Mode;
+use super::{learn, moves, propose, takeover, upstream};
 use crate::gateway::health::Peer;
+use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::applied::applied;
 use crate::ports::{Authority as _, Clock, Ports, Replica};
 use crate::protocol::change::Change;
@@ -26,7 +28,7 @@ const DAMPING: Duration = Duration::from_secs(600);
 /// Doublings of the wait, at most.
 const DOUBLINGS: u32 = 6;
 
-pub(super) async fn home_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+pub(in crate::gateway) async fn home_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let mut well: Option<(u64, Moment)> = None;
     while let Some(strong) = gateway.upgrade() {
         let now = strong.ports.clock().now();
@@ -152,7 +154,7 @@ const RECENT: u64 = 20;
 /// the arcs open soon after they are taken. A new store has no mark to wait for, and must not take
 /// arcs before its first copies are whole.
 async fn is_covered<P: Ports>(gateway: &Gateway<P>, view: &View) -> Result<bool, String> {
-    let applied = applied(gateway).await.map_err(|error| error.to_string())?;
+    let applied = applied(gateway.ports.store()).await.map_err(|error| error.to_string())?;
     let announced: BTreeMap<RegionName, u64> = {
         let health = gateway.health();
         let newest = |peer: &Peer| peer.pong.as_ref().and_then(|pong| pong.beat).map_or(1, |beat| beat.seq);

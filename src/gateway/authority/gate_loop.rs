@@ -5,13 +5,14 @@
 //! region may run it: each write compares the gate's version. Must not open anything by facts older
 //! than its last write of the gate.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use super::gathered::Importing;
 use super::learn::{self, Follows};
-use super::{Gateway, moves};
+use super::moves;
+use crate::gateway::instance::Gateway;
 use crate::gateway::race;
 use crate::gateway::telemetry::metrics;
 use crate::gateway::upkeep::applied::applied;
@@ -22,10 +23,10 @@ use crate::ports::store::{GateVersion, PeerMemory, StoreError, Written};
 use crate::ports::{Authority as _, Clock, Escrows, Imports, Peers, Ports, Replica};
 use crate::protocol::authority::GateState;
 use crate::protocol::key::KeyId;
+use crate::protocol::lifetime::Retention;
 use crate::protocol::opening::{self, Facts, Hindrance};
 use crate::protocol::plant::{Plant, removed};
 use crate::protocol::region::{Origin, RegionName};
-use crate::protocol::time::Moment;
 use crate::protocol::view::View;
 use crate::protocol::window::{self, Window};
 
@@ -38,57 +39,30 @@ const PAGE_WITHIN: Duration = Duration::from_secs(5);
 /// Pause between two looks while keys wait to be opened.
 const CLOSELY: Duration = Duration::from_millis(20);
 
-/// Facts about losses that this process has gathered.
-#[derive(Default)]
-pub(super) struct Gathered {
-    pub(super) windows: BTreeMap<Origin, Window>,
-    /// Answers of serving regions about lost and replaced stores, by region and store.
-    told: BTreeMap<(RegionName, Origin), opening::Told>,
-    /// The epoch of those answers. An answer from before a mark was raised does not say which
-    /// region has the rows.
-    told_under: u64,
-    /// Lost stores whose escrow rows here are own records.
-    converted: BTreeSet<Origin>,
-    /// Imports that are not at their end, by store.
-    imports: BTreeMap<Origin, Importing>,
-    /// The change that keys are given up for, and the moment when this process first saw it.
-    pub(super) pending: Option<(u64, Moment)>,
-}
-
-/// An import between two looks.
-struct Importing {
-    /// The gate's version under which it began. Another boot of this store may lack what came.
-    version: GateVersion,
-    from: RegionName,
-    upto: u64,
-    /// The last key that it has.
-    after: KeyId,
-    rows: usize,
-}
-
-pub(super) async fn mind_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+pub(in crate::gateway) async fn gate_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     while let Some(strong) = gateway.upgrade() {
         let begun = strong.ports.clock().now();
-        let busy = mind(&strong).await;
+        let busy = look(&strong).await;
         let poll = strong.settings.timings.poll;
         let pause = if busy && soon(&strong, poll) { CLOSELY } else { poll };
         let (authority, ports) = (strong.authority.clone(), strong.ports.clone());
         drop(strong);
-        race::race(authority.mind_now.notified(), ports.clock().sleep_until(begun + pause)).await;
+        race::race(authority.wakes.gate.notified(), ports.clock().sleep_until(begun + pause)).await;
     }
 }
 
 /// One look. True if something is still missing.
-async fn mind<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
+async fn look<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
     if let Some(peer) = ahead(gateway) {
         let before = gateway.view().epoch();
         learn::from_peer(gateway, &peer).await;
-        gateway.authority.doubt(&peer, gateway.view().epoch() == before, gateway.ports.clock().now());
+        let in_vain = gateway.view().epoch() == before;
+        gateway.authority.gathered().doubt(&peer, in_vain, gateway.ports.clock().now());
     }
     if !gateway.store_is_open() {
         return false;
     }
-    if !gateway.authority.recalled(gateway.ports.clock().now()) {
+    if !gateway.authority.gathered().is_recalled(gateway.ports.clock().now()) {
         recall(gateway).await;
     }
     learn::founding(gateway).await;
@@ -101,11 +75,10 @@ async fn mind<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
     measure(gateway, &state);
     moves::watch_pending(gateway, &state);
     if state.is_open() {
-        gateway.authority.opened(gateway.ports.clock().now(), &state.view);
-        show(gateway, &state.view, Vec::new());
+        opened(gateway, &state.view);
         return false;
     }
-    gateway.authority.closed();
+    gateway.authority.change(|known, _| known.closed());
     open(gateway, version, &state).await;
     true
 }
@@ -113,8 +86,8 @@ async fn mind<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
 /// True if everything that is missing may arrive at any moment. False while a window has long to
 /// run, or while an operator must act.
 fn soon<P: Ports>(gateway: &Gateway<P>, poll: Duration) -> bool {
-    let missing = gateway.hindrances();
-    missing.iter().all(|missing| match missing {
+    let known = gateway.snapshot();
+    known.hindrances.iter().all(|missing| match missing {
         Hindrance::Window { left, .. } => *left <= poll,
         Hindrance::NotCovered { .. }
         | Hindrance::NotTold { .. }
@@ -135,13 +108,16 @@ fn ahead<P: Ports>(gateway: &Gateway<P>) -> Option<RegionName> {
     let newer =
         |peer: &crate::gateway::health::Peer| peer.pong.as_ref().is_some_and(|pong| pong.epoch > epoch);
     let mut peers = health.peers.iter().filter(|(_, peer)| newer(peer)).map(|(name, _)| name);
-    peers.find(|name| !gateway.authority.is_doubted(name, now)).cloned()
+    let gathered = gateway.authority.gathered();
+    peers.find(|name| !gathered.is_doubted(name, now)).cloned()
 }
 
 async fn recall<P: Ports>(gateway: &Gateway<P>) {
     match gateway.ports.store().views().await {
         Ok(kept) => {
-            gateway.authority.recall(kept, |ago| gateway.forgets(ago), gateway.ports.clock().now());
+            let life = gateway.agreed_life();
+            gateway.authority.change(|known, _| known.recall(kept, |ago| Retention::For(ago) > life));
+            gateway.authority.gathered().recalled(gateway.ports.clock().now());
         }
         Err(error) => tracing::warn!(%error, "the views that are kept could not be read"),
     }
@@ -195,8 +171,7 @@ async fn open<P: Ports>(gateway: &Arc<Gateway<P>>, version: GateVersion, state: 
             Ok(Written::Done) => {
                 tracing::info!(epoch = state.view.epoch(), "opened the keys that were gained");
                 learn::adopt(gateway).await;
-                gateway.authority.opened(gateway.ports.clock().now(), &state.view);
-                show(gateway, &state.view, Vec::new());
+                opened(gateway, &state.view);
             }
             Ok(Written::Lost | Written::GateMoved) => {}
             Err(error) => tracing::warn!(%error, "the gate could not be opened yet"),
@@ -223,11 +198,11 @@ async fn open<P: Ports>(gateway: &Arc<Gateway<P>>, version: GateVersion, state: 
 }
 
 async fn missing<P: Ports>(gateway: &Gateway<P>, state: &GateState) -> Result<Vec<Hindrance>, StoreError> {
-    let applied = applied(gateway).await?.rows;
+    let applied = applied(gateway.ports.store()).await?.rows;
     let now = gateway.ports.clock().now();
     let rule = gateway.settings.failover.window;
-    let (views, seen) = (gateway.authority.views.load(), gateway.authority.applied.load());
-    let keepers = opening::keepers(&state.view, &views, &seen.epochs);
+    let known = gateway.snapshot();
+    let keepers = opening::keepers(&state.view, &known.views, &known.applied.epochs);
     let gathered = gateway.authority.gathered();
     let windows: BTreeMap<Origin, window::Standing> = gathered
         .windows
@@ -344,14 +319,19 @@ async fn import<P: Ports>(
     Ok(())
 }
 
-/// Publishes the hindrances, and then the epoch of the view that they were judged under. Readers
-/// must check that epoch before they rely on the list.
+/// Publishes that everything of this view may start.
+fn opened<P: Ports>(gateway: &Gateway<P>, view: &View) {
+    let now = gateway.ports.clock().now();
+    gateway.authority.change(|known, _| known.opened(view, now));
+    show(gateway, view, Vec::new());
+}
+
+/// Publishes the hindrances, with the epoch of the view that they were judged under.
 fn show<P: Ports>(gateway: &Gateway<P>, view: &View, missing: Vec<Hindrance>) {
     metrics::hindrances(&missing);
     let kinds = |all: &[Hindrance]| -> Vec<_> { all.iter().map(std::mem::discriminant).collect() };
-    if kinds(&gateway.hindrances()) != kinds(&missing) {
+    if kinds(&gateway.snapshot().hindrances) != kinds(&missing) {
         tracing::info!(?missing, "what keeps gained keys from starting has changed");
     }
-    gateway.authority.hindrances.store(Arc::new(missing));
-    gateway.authority.judged.store(view.epoch(), Ordering::SeqCst);
+    gateway.authority.change(|known, _| known.judge(view, missing));
 }

@@ -6,15 +6,14 @@
 //! Must not believe one message, or one acceptor alone (docs/protocol.md#rule-16).
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Authority, Gateway, asking, evidence, propose};
-use crate::gateway::health::StoreHealth;
+use super::{asking, evidence, propose};
+use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
 use crate::ports::peers::{Question, Told};
-use crate::ports::store::{Gate, StoreError, Written};
+use crate::ports::store::{Gate, Written};
 use crate::ports::{Acceptors, Authority as _, Clock, KeyStore, Peers, Ports};
 use crate::protocol::authority::GateState;
 use crate::protocol::bounds::near_epoch;
@@ -28,39 +27,32 @@ pub(super) const WITHIN: Duration = Duration::from_secs(1);
 /// Conflicts with other writers of the gate, at most, per adoption.
 const TRIES: usize = 8;
 
-/// Takes in a chosen view. From now on requests are placed by it; the gate follows.
+/// Takes in a chosen view. From now on requests are placed by it; the gate follows. If the view
+/// takes keys from this region, the tenure ends in the same step.
 pub(super) fn learned<P: Ports>(gateway: &Gateway<P>, view: &Arc<View>) {
-    // One at a time: of two views that are learned together the newer must stay.
-    let _one = gateway.authority.learning.lock().unwrap_or_else(PoisonError::into_inner);
-    let before = gateway.view();
-    if before.epoch() >= view.epoch() {
-        return;
-    }
     if !gateway.settings.speaks.has(view.protocol()) {
         return gateway.goes_by(view.protocol());
     }
-    let loses = before.loses(view, &gateway.settings.me);
-    let mut views = (**gateway.authority.views.load()).clone();
-    views.insert(view.epoch(), view.clone());
-    gateway.authority.views.store(Arc::new(views));
-    let me = &gateway.settings.me;
-    if before.epoch() > 0 && !before.serves(me) && view.serves(me) {
-        gateway.authority.given.store(gateway.ports.clock().now().as_nanos(), Ordering::SeqCst);
-    }
     // No request waits until the ring's table is made.
     view.ring().arc_order(Arc16(0));
-    gateway.authority.view.store(view.clone());
+    let now = gateway.ports.clock().now();
+    let learned = gateway.authority.change(|known, lease| {
+        let loses = known.view.loses(view, &gateway.settings.me);
+        let is_new = known.learn(view, now);
+        if is_new && loses {
+            lease.lost_keys();
+        }
+        is_new.then_some(loses)
+    });
+    let Some(loses) = learned else { return };
     metrics::view(view);
-    if loses {
-        gateway.authority.with_lease(|lease| lease.lost_keys());
-    }
     let lost: Vec<&RegionName> = view.lost().map(|(region, _)| region).collect();
     tracing::info!(epoch = view.epoch(), serving = ?view.serving().collect::<Vec<_>>(), ?lost, loses, "a new view");
-    gateway.authority.mind_now.notify_one();
+    gateway.authority.wakes.gate.notify_one();
 }
 
 /// Asks a peer for views that this region does not know, and follows those that a majority shows.
-pub(super) async fn from_peer<P: Ports>(gateway: &Arc<Gateway<P>>, peer: &RegionName) {
+pub(in crate::gateway) async fn from_peer<P: Ports>(gateway: &Arc<Gateway<P>>, peer: &RegionName) {
     let views = told_by(gateway, peer).await;
     follow(gateway, views).await;
 }
@@ -101,14 +93,14 @@ async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, told: Vec<Arc<View>>) {
 /// died before it told anybody.
 pub(super) async fn founding<P: Ports>(gateway: &Arc<Gateway<P>>) {
     let (me, clock) = (&gateway.settings.me, gateway.ports.clock());
-    if gateway.view().epoch() > 0 || gateway.authority.is_doubted(me, clock.now()) {
+    if gateway.view().epoch() > 0 || gateway.authority.gathered().is_doubted(me, clock.now()) {
         return;
     }
     let own = gateway.ports.store().acceptor().await.ok();
     if let Some(accepted) = own.and_then(|(_, acceptor)| acceptor.accepted) {
         follow(gateway, vec![accepted.view]).await;
     }
-    gateway.authority.doubt(me, gateway.view().epoch() == 0, clock.now());
+    gateway.authority.gathered().doubt(me, gateway.view().epoch() == 0, clock.now());
 }
 
 /// Handles a peer's report that this view was chosen. Asks also for the views between it and the
@@ -203,9 +195,9 @@ pub(super) async fn adopt<P: Ports>(gateway: &Arc<Gateway<P>>) -> Follows {
     for _ in 0..TRIES {
         let view = gateway.view();
         let read = gateway.ports.store().gate().await;
-        gateway.authority.tell_unread(read.as_ref().err());
+        gateway.authority.gathered().log_unread(read.as_ref().err());
         let Ok(gate) = read else { return Follows::Unread };
-        took(gateway, gate.clone());
+        install_gate(gateway, gate.clone());
         if !gate.is_open() {
             return Follows::NotYet;
         }
@@ -219,7 +211,7 @@ pub(super) async fn adopt<P: Ports>(gateway: &Arc<Gateway<P>>) -> Follows {
         match gateway.ports.store().set_gate(gate.version, &next).await {
             Ok(Written::Done) => {
                 tracing::info!(epoch = next.view.epoch(), open = next.is_open(), "adopted a view");
-                gateway.authority.renew_now.notify_one();
+                gateway.authority.wakes.renewal.notify_one();
             }
             Ok(Written::Lost) => {}
             Ok(Written::GateMoved) => return Follows::NotYet,
@@ -232,28 +224,15 @@ pub(super) async fn adopt<P: Ports>(gateway: &Arc<Gateway<P>>) -> Follows {
     Follows::NotYet
 }
 
-impl Authority {
-    /// Logs why the gate cannot be read, once for each reason.
-    fn tell_unread(&self, error: Option<&StoreError>) {
-        let mut told = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(error) = error
-            && told.as_ref() != Some(error)
-        {
-            tracing::warn!(%error, "the gate cannot be read: no view is adopted");
-        }
-        *told = error.cloned();
-    }
-}
-
 /// The view after `epoch`, or the newest if that one is not known here.
 fn after<P: Ports>(gateway: &Gateway<P>, epoch: u64, newest: &Arc<View>) -> Arc<View> {
-    gateway.authority.views.load().get(&(epoch + 1)).unwrap_or(newest).clone()
+    gateway.known_view(epoch + 1).unwrap_or_else(|| newest.clone())
 }
 
 /// The state of a gate that follows no view yet. A store that was present at the founding is empty
 /// and begins with the first view. A later store has everything to catch up with.
 fn first<P: Ports>(gateway: &Gateway<P>, newest: &Arc<View>) -> GateState {
-    let views = gateway.authority.views.load();
+    let views = gateway.known_views();
     let founded =
         |oldest: &&Arc<View>| oldest.serves(&gateway.settings.me) && oldest.is_present(&gateway.origin);
     match views.values().next().filter(founded) {
@@ -263,15 +242,9 @@ fn first<P: Ports>(gateway: &Gateway<P>, newest: &Arc<View>) -> GateState {
 }
 
 /// Takes in a gate that was read. If the store is open, requests go by it from now on.
-pub(in crate::gateway) fn took<P: Ports>(gateway: &Gateway<P>, gate: Gate) {
+pub(in crate::gateway) fn install_gate<P: Ports>(gateway: &Gateway<P>, gate: Gate) {
     if let Some(state) = &gate.state {
         learned(gateway, &state.view);
     }
-    let known = gateway.store.load();
-    if let StoreHealth::Open(before) = &**known
-        && gate.is_open()
-        && before.version < gate.version
-    {
-        gateway.store.store(Arc::new(StoreHealth::Open(gate)));
-    }
+    gateway.authority.change(|known, _| known.renew_gate(gate));
 }

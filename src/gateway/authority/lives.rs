@@ -7,12 +7,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Gateway, learn, propose};
+use super::{learn, propose};
+use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::Routes;
 use crate::ports::{Clock, Ports};
 use crate::protocol::change::Change;
 use crate::protocol::lifetime::Retention;
-use crate::protocol::opening;
 use crate::protocol::plant::{Plant, removed};
 
 /// Time limit for agreeing on longer lives.
@@ -41,19 +41,11 @@ impl<P: Ports> Gateway<P> {
         learn::adopt(self).await;
     }
 
-    /// True if every key of so long ago has been forgotten.
-    pub(super) fn forgets(&self, ago: Duration) -> bool {
-        let life = match removed(Plant::AgreedLife) {
+    /// The life that the regions agreed on: keys of longer ago are forgotten.
+    pub(super) fn agreed_life(&self) -> Retention {
+        match removed(Plant::AgreedLife) {
             true => self.life_wanted(&self.live().routes),
             false => self.view().longest_life(),
-        };
-        Retention::For(ago) > life
-    }
-
-    /// The epoch from which on no key is forgotten, and true if that is because a region is away.
-    pub(in crate::gateway) fn remembered_from(&self) -> (u64, bool) {
-        let view = self.view();
-        let from = opening::remembered_from(&view, &self.origin, &self.authority.applied.load().rows);
-        (from, from <= view.epoch())
+        }
     }
 }

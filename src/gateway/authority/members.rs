@@ -5,8 +5,8 @@
 //! serving region exchanges rows with it, and leaves once it owns nothing. Must not change
 //! anything.
 
-use super::Gateway;
 use super::admin_ops::ActError;
+use crate::gateway::instance::Gateway;
 use crate::ports::Ports;
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::ring::Ring;

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::{Gateway, learn, propose};
+use super::{learn, propose};
+use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::applied::applied;
 use crate::ports::peers::{Question, Told};
 use crate::ports::store::Written;
@@ -114,7 +115,7 @@ pub(super) async fn release<P: Ports>(
         Some(seal) => seal,
         None => seal(gateway, &base, &target).await?,
     };
-    let applied = applied(gateway).await.map_err(|error| error.to_string())?;
+    let applied = applied(gateway.ports.store()).await.map_err(|error| error.to_string())?;
     let seen = base.losses().map(|(origin, _)| {
         let seen = applied.rows(&origin);
         (origin, seen)
@@ -160,13 +161,13 @@ pub(super) async fn change_gate<P: Ports>(
 ) -> Result<GateState, String> {
     for _ in 0..TRIES {
         let gate = gateway.ports.store().gate().await.map_err(|error| error.to_string())?;
-        learn::took(gateway, gate.clone());
+        learn::install_gate(gateway, gate.clone());
         let Some(state) = gate.state else { return Err("the register is not founded".to_owned()) };
         let Some(next) = change(&state)? else { return Ok(state) };
         match gateway.ports.store().set_gate(gate.version, &next).await.map_err(|error| error.to_string())? {
             Written::Done => {
                 if let Ok(gate) = gateway.ports.store().gate().await {
-                    learn::took(gateway, gate);
+                    learn::install_gate(gateway, gate);
                 }
                 return Ok(next);
             }

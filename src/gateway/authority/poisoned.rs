@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::admin_ops::ActError;
-use super::{Gateway, asking, break_glass, learn, propose, takeover};
+use super::{asking, break_glass, learn, propose, takeover};
+use crate::gateway::instance::Gateway;
 use crate::ports::{Authority as _, Dice as _, Ports, Upkeep};
 use crate::protocol::bounds::{FORCED_BY, near_epoch};
 use crate::protocol::change::{Change, STRIDE};

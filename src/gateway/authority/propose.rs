@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::{Gateway, asking, learn};
+use super::{asking, learn};
+use crate::gateway::instance::Gateway;
 use crate::gateway::race::{Won, race};
 use crate::ports::peers::Question;
 use crate::ports::{Clock, Dice, Peers, Ports};
 use crate::protocol::bounds::{AHEAD, follow};
-use crate::protocol::register::Ballot;
 use crate::protocol::round::{Round, Step};
 use crate::protocol::time::Moment;
 use crate::protocol::view::View;
@@ -45,7 +45,7 @@ pub(super) async fn propose<P: Ports>(
     wanted: Arc<View>,
     within: Duration,
 ) -> Result<Arc<View>, String> {
-    let _one = gateway.authority.proposing.lock().await;
+    let _one = gateway.authority.proposals.proposing.lock().await;
     let until = gateway.ports.clock().now() + within;
     let mut pause = PAUSE;
     let mut why = "no majority of the acceptors answers";
@@ -77,7 +77,7 @@ pub(super) async fn propose<P: Ports>(
 /// Finishes a view that another proposer began, if it is unfinished after a while: rarely, with
 /// random back-off.
 pub(super) fn finish_later<P: Ports>(gateway: &Arc<Gateway<P>>) {
-    if gateway.authority.finishing.swap(true, Ordering::SeqCst) {
+    if gateway.authority.proposals.finishing.swap(true, Ordering::SeqCst) {
         return;
     }
     let gateway = gateway.clone();
@@ -89,7 +89,7 @@ pub(super) fn finish_later<P: Ports>(gateway: &Arc<Gateway<P>>) {
         let mut pause = (lease / 4).min(FINISH);
         while gateway.view().epoch() == base.epoch() && clock.now() < until && !gateway.is_stopping() {
             rest(&gateway, &mut pause).await;
-            let one = gateway.authority.proposing.lock().await;
+            let one = gateway.authority.proposals.proposing.lock().await;
             if gateway.view().epoch() > base.epoch() {
                 break;
             }
@@ -99,7 +99,7 @@ pub(super) fn finish_later<P: Ports>(gateway: &Arc<Gateway<P>>) {
             }
             drop(one);
         }
-        gateway.authority.finishing.store(false, Ordering::SeqCst);
+        gateway.authority.proposals.finishing.store(false, Ordering::SeqCst);
     });
 }
 
@@ -116,19 +116,15 @@ async fn round<P: Ports>(
     wanted: Option<Arc<View>>,
     until: Moment,
 ) -> End {
-    let authority = &gateway.authority;
-    let ballot = Ballot {
-        counter: authority.counter.fetch_add(1, Ordering::SeqCst) + 1,
-        region: gateway.settings.me.clone(),
-        proposer: authority.proposer,
-    };
+    let proposals = &gateway.authority.proposals;
+    let ballot = proposals.next(gateway.settings.me.clone());
     let clock = gateway.ports.clock();
     let mut until = until.min(clock.now() + learn::WITHIN);
     let (mut round, outbox) = Round::open(ballot, base.clone(), wanted);
     let (into, mut replies) = mpsc::unbounded_channel();
     asking::send_into(gateway, outbox, learn::WITHIN, &into);
     let (mut blocked, mut far) = (false, Vec::new());
-    let own = authority.counter.load(Ordering::SeqCst).max(authority.reached.load(Ordering::SeqCst));
+    let own = proposals.highest();
     loop {
         let (voter, id, reply) = match race(replies.recv(), clock.sleep_until(until)).await {
             Won::First(Some(heard)) => heard,
@@ -155,7 +151,7 @@ async fn round<P: Ports>(
                 far.push(counter);
             }
             Step::Outbid(counter) => {
-                authority.counter.fetch_max(counter, Ordering::SeqCst);
+                proposals.follow(counter);
                 return End::Outbid;
             }
         }
@@ -163,7 +159,7 @@ async fn round<P: Ports>(
     if let Some(counter) =
         follow(far.clone(), base.voters().len().saturating_sub(far.len()), base.voters().len())
     {
-        authority.counter.fetch_max(counter, Ordering::SeqCst);
+        proposals.follow(counter);
         return End::Outbid;
     }
     match blocked {

@@ -8,13 +8,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use super::admin_ops::ActError;
-use super::{Gateway, propose};
+use super::propose;
+use crate::gateway::instance::Gateway;
 use crate::ports::{Peers, Ports};
 use crate::protocol::change::Change;
 use crate::protocol::region::RegionName;
@@ -40,24 +40,10 @@ pub struct ProtocolReport {
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Reason why this process may do nothing, if the regions go by a version that it does not
-    /// speak.
-    pub(in crate::gateway) fn outgrown(&self) -> Option<String> {
-        let beyond = self.authority.beyond.load(Ordering::SeqCst);
-        let speaks = self.settings.speaks;
-        (beyond > 0).then(|| {
-            format!(
-                "the regions go by protocol version {beyond} and this process speaks {speaks}: run a onceway here that speaks it"
-            )
-        })
-    }
-
     /// Notes that a trusted source goes by this version. If it is not spoken here, that is
     /// remembered until the process ends: versions only grow.
     pub(in crate::gateway) fn goes_by(&self, version: u16) {
-        if !self.settings.speaks.has(version)
-            && self.authority.beyond.fetch_max(version, Ordering::SeqCst) == 0
-        {
+        if self.authority.change(|known, _| known.goes_by(version)) {
             let why = self.outgrown().unwrap_or_default();
             tracing::error!(why, "no key is run here any more");
         }

@@ -11,8 +11,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::admin_ops::ActError;
-use super::{Gateway, gate_loop, propose};
+use super::{gate_loop, propose};
 use crate::gateway::health::Peer;
+use crate::gateway::instance::Gateway;
 use crate::ports::Ports;
 use crate::ports::peers::Pong;
 use crate::protocol::change::Change;
@@ -119,7 +120,7 @@ impl<P: Ports> Gateway<P> {
     /// True if this store replaced another and was never heard of: not here, not in a view, not by
     /// a peer. A store that was let serve has run keys, even if no row of it has arrived anywhere.
     fn is_awaited(&self, view: &View, origin: &Origin) -> bool {
-        let views = self.authority.views.load();
+        let views = self.known_views();
         let let_serve =
             |view: &View| view.serves(&origin.region) && view.origin(&origin.region).as_ref() == Some(origin);
         let served = let_serve(view) || views.values().any(|known| let_serve(known));

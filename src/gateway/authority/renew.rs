@@ -4,16 +4,17 @@
 //! the failure detector. A stalled loop gives the lease up by itself, as validity counts from
 //! before the renewal was sent. Must not decide which region takes over.
 
-use std::sync::{Arc, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Authority, Gateway, Leased, asking, learn};
+use super::{asking, learn};
+use crate::gateway::instance::Gateway;
 use crate::gateway::race;
 use crate::gateway::telemetry::metrics;
 use crate::ports::store::Boot;
 use crate::ports::{Clock, Ports};
 use crate::protocol::digest::{Digest32, digest};
-use crate::protocol::lease::{Lease, Renewal};
+use crate::protocol::lease::Renewal;
 use crate::protocol::register::Message;
 use crate::protocol::time::Moment;
 use crate::protocol::view::View;
@@ -21,37 +22,7 @@ use crate::protocol::view::View;
 /// Pause before another try, if a renewal could not be sent or too few voters answered.
 const AGAIN: Duration = Duration::from_millis(100);
 
-impl Authority {
-    /// Changes the lease, and publishes it to requests.
-    pub(in crate::gateway) fn with_lease<T>(&self, change: impl FnOnce(&mut Lease) -> T) -> T {
-        let mut lease: MutexGuard<'_, Lease> = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
-        let value = change(&mut lease);
-        let held = lease.current().cloned();
-        let last = held.as_ref().map_or_else(|| self.leased.load().last, |held| held.until);
-        let leased = Leased { tenure: lease.tenure(), held, last };
-        self.leased.store(Arc::new(leased));
-        value
-    }
-}
-
-impl<P: Ports> Gateway<P> {
-    /// Time left during which this gateway may rely on its region's lease; zero if it holds none.
-    pub(in crate::gateway) fn lease_left(&self, now: Moment) -> Duration {
-        self.authority.leased.load().held.as_ref().map_or(Duration::ZERO, |held| now.until(held.until))
-    }
-
-    pub(in crate::gateway) fn holds_lease(&self, now: Moment) -> bool {
-        !self.lease_left(now).is_zero()
-    }
-
-    /// Moment since which this gateway lacks the lease although its region is to serve. If it holds
-    /// the lease, the moment when the lease ends.
-    pub(in crate::gateway) fn unleased_since(&self) -> Moment {
-        self.begun.max(self.authority.given()).max(self.authority.leased.load().last)
-    }
-}
-
-pub(super) async fn renew_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+pub(in crate::gateway) async fn renew_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     while let Some(strong) = gateway.upgrade() {
         let begun = strong.ports.clock().now();
         let renewed = renew(&strong, begun).await;
@@ -60,7 +31,7 @@ pub(super) async fn renew_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
         let ports = strong.ports.clone();
         drop(strong);
         // A gateway that adopts a view needs the lease under it at once.
-        race::race(authority.renew_now.notified(), ports.clock().sleep_until(begun + pause)).await;
+        race::race(authority.wakes.renewal.notified(), ports.clock().sleep_until(begun + pause)).await;
     }
 }
 
@@ -72,7 +43,7 @@ async fn renew<P: Ports>(gateway: &Arc<Gateway<P>>, now: Moment) -> bool {
             true => drop(lease.held(now)),
             false => lease.lay_down(),
         });
-        metrics::lease(gateway, now);
+        metrics::lease(gateway.snapshot().lease_left(now));
         return false;
     };
     let (may, reads_first) = gateway.authority.with_lease(|lease| (lease.may_ask(now), lease.reads_first()));
@@ -84,11 +55,11 @@ async fn renew<P: Ports>(gateway: &Arc<Gateway<P>>, now: Moment) -> bool {
         may.then(|| (lease.asks(view.clone(), boot, now), lease.ttl(&view)))
     });
     let Some((starts, ttl)) = asked else {
-        metrics::lease(gateway, now);
+        metrics::lease(gateway.snapshot().lease_left(now));
         return false;
     };
     let region = gateway.settings.me.clone();
-    let holder = gateway.authority.proposer;
+    let holder = gateway.authority.proposals.proposer;
     let message = Message::Renew { region, boot, holder, starts, view: view.clone(), ttl };
     let mut replies = asking::send(gateway, asking::to_all(&view, &message), ttl / 3);
     let mut renewed = false;
@@ -108,19 +79,20 @@ async fn renew<P: Ports>(gateway: &Arc<Gateway<P>>, now: Moment) -> bool {
             }
         }
     }
-    metrics::lease(gateway, gateway.ports.clock().now());
+    metrics::lease(gateway.snapshot().lease_left(gateway.ports.clock().now()));
     renewed
 }
 
 /// The view and the boot to renew under, if this gateway may hold a lease at all
 /// (docs/protocol.md#rule-23).
 fn may_hold<P: Ports>(gateway: &Gateway<P>, now: Moment) -> Option<(Arc<View>, Digest32)> {
-    let (_, state, running) = gateway.gate_as_known()?;
+    let known = gateway.snapshot();
+    let (gate, state) = known.gate()?;
     let beat = gateway.health().beat;
-    let fresh = beat.is_some_and(|(_, at)| now.since(at) <= gateway.lease() / 3);
-    let newest = gateway.view().epoch() <= state.view.epoch();
+    let fresh = beat.is_some_and(|(_, at)| now.since(at) <= known.lease_length() / 3);
+    let newest = known.view.epoch() <= state.view.epoch();
     let may = fresh && newest && state.view.serves(&gateway.settings.me) && !gateway.is_stopping();
-    may.then(|| (state.view.clone(), boot_digest(&running)))
+    may.then(|| (state.view.clone(), boot_digest(&gate.running)))
 }
 
 /// Digest of a boot of the region's Postgres: two primaries of one region never hold a lease

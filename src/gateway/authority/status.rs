@@ -6,14 +6,17 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Gateway, Here, Mode, StoreHealth};
-use crate::gateway::telemetry::status::{PeerStatus, Readiness};
+use super::failover::Mode;
+use crate::gateway::instance::Gateway;
+use crate::gateway::telemetry::readiness::{PeerStatus, Readiness};
 use crate::ports::{Clock, Ports};
 use crate::protocol::authority::GateState;
 use crate::protocol::key::KeyId;
 use crate::protocol::opening::Hindrance;
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::ring::ARCS;
+use crate::protocol::snapshot::Here;
+use crate::protocol::snapshot::StoreHealth;
 use crate::protocol::view::{Standing, View};
 
 /// The register, the lease and the gate as this gateway knows them.
@@ -97,10 +100,9 @@ impl<P: Ports> Gateway<P> {
     /// The epoch of the view that this gateway now runs keys under. `None` without a lease by its
     /// clock, or while the store takes no claims.
     pub fn held_under(&self) -> Option<u64> {
-        let leased = self.authority.leased.load();
-        let until = leased.held.as_ref()?.until;
-        match &**self.store.load() {
-            StoreHealth::Open(gate) if self.ports.clock().now() < until => {
+        let known = self.snapshot();
+        match &*known.store {
+            StoreHealth::Open(gate) if known.holds_lease(self.ports.clock().now()) => {
                 gate.state.as_ref().map(|state| state.view.epoch())
             }
             StoreHealth::Open(_) | StoreHealth::Closed { .. } => None,
@@ -120,13 +122,10 @@ impl<P: Ports> Gateway<P> {
 
     /// The register, the lease and the gate as this gateway knows them.
     pub fn authority_status(&self) -> AuthorityStatus {
-        let view = self.view();
-        let now = self.ports.clock().now();
-        let leased = self.authority.leased.load();
-        let until = leased.held.as_ref().map(|held| held.until).filter(|until| now < *until);
-        let lease =
-            LeaseStatus { held: until.is_some(), left_ms: until.map_or(0, |until| millis(now.until(until))) };
-        let pending = self.gate_state().and_then(|(_, state)| Some(state.pending?.target.epoch()));
+        let known = self.snapshot();
+        let (view, left) = (&known.view, known.lease_left(self.ports.clock().now()));
+        let lease = LeaseStatus { held: !left.is_zero(), left_ms: millis(left) };
+        let pending = known.gate().and_then(|(_, state)| Some(state.pending.as_ref()?.target.epoch()));
         AuthorityStatus {
             epoch: view.epoch(),
             founded: view.epoch() > 0,
@@ -135,8 +134,8 @@ impl<P: Ports> Gateway<P> {
                 Mode::Manual => "manual",
             },
             lease,
-            regions: regions(&view, &self.authority.views.load(), &|name| self.says_failing(name)),
-            opening: self.hindrances().iter().map(hindrance).collect(),
+            regions: regions(view, &known.views, &|name| self.says_failing(name)),
+            opening: known.hindrances.iter().map(hindrance).collect(),
             pending,
             voters: view.voters().keys().map(ToString::to_string).collect(),
         }

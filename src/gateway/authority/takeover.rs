@@ -9,7 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Gateway, Mode, acceptor, learn, propose};
+use super::failover::Mode;
+use super::{acceptor, learn, propose};
+use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::applied::applied;
 use crate::ports::{Clock, Dice, Ports};
 use crate::protocol::change::Change;
@@ -31,7 +33,7 @@ const WITHIN: Duration = Duration::from_secs(5);
 /// renewed.
 type Since = BTreeMap<RegionName, Moment>;
 
-pub(super) async fn watch_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+pub(in crate::gateway) async fn watch_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let mut since = Since::new();
     while let Some(strong) = gateway.upgrade() {
         let now = strong.ports.clock().now();
@@ -83,7 +85,7 @@ fn is_over<P: Ports>(
     let patience = gateway.settings.drift.judge(gateway.lease());
     let Some(since) = since.get(region).filter(|since| now.since(**since) > patience) else { return false };
     match own.grants.get(region) {
-        Some(grant) => acceptor::watch(gateway).is_over(region, grant, now),
+        Some(grant) => gateway.authority.watch().is_over(region, grant, now),
         // The region was never seen to renew. It gets the same time once more, as it may be
         // starting.
         None => now.since(*since) > patience * 2,
@@ -173,7 +175,7 @@ pub(super) async fn frontier<P: Ports>(
     gone: &BTreeSet<RegionName>,
 ) -> u64 {
     let Some(origin) = view.origin(region) else { return 0 };
-    let own = applied(gateway).await.map_or(0, |own| own.rows(&origin));
+    let own = applied(gateway.ports.store()).await.map_or(0, |own| own.rows(&origin));
     let health = gateway.health();
     let counts = |name: &RegionName| !gone.contains(name) && speakers::tells_of_others(name, view);
     let left = health.peers.iter().filter(|(name, _)| counts(name)).map(|(_, peer)| peer);

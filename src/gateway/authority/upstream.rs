@@ -5,16 +5,17 @@
 //! view says sealed, not drained: an operator's drain stays until it is resumed, this one does not.
 //! Must not touch another region.
 
-use std::sync::{Arc, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http::Uri;
 use serde::Serialize;
 
-use super::{Gateway, members, moves};
+use super::{members, moves};
+use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
 use crate::ports::{Clock, Ports, Upkeep, Upstream};
-use crate::protocol::health::{self, Facts, Health};
+use crate::protocol::health::{self, Facts};
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Moment;
 use crate::protocol::view::{Standing, View};
@@ -47,7 +48,7 @@ pub struct UpstreamStatus {
     pub keeps_out: bool,
 }
 
-pub(super) async fn check_loop<P: Ports>(gateway: Weak<Gateway<P>>, check: UpstreamHealth) {
+pub(in crate::gateway) async fn check_loop<P: Ports>(gateway: Weak<Gateway<P>>, check: UpstreamHealth) {
     let mut not_before = None;
     while let Some(strong) = gateway.upgrade() {
         let begun = strong.ports.clock().now();
@@ -66,7 +67,7 @@ pub(super) async fn check_loop<P: Ports>(gateway: Weak<Gateway<P>>, check: Upstr
 }
 
 fn heard<P: Ports>(gateway: &Gateway<P>, told: Result<(), String>, now: Moment) {
-    let mut health = gateway.upstream();
+    let mut health = gateway.authority.upstream();
     let was = health.is_failing();
     health.checked(told.is_ok(), now);
     drop(health);
@@ -89,18 +90,17 @@ async fn look<P: Ports>(
     if !gateway.upstream_is_sick() || !view.serves(me) || !gateway.holds_lease(now) || gateway.is_stopping() {
         return Ok(());
     }
-    let given = gateway.authority.given();
     let facts = Facts {
         others_well: others_well(gateway, &view),
         min_serving: gateway.settings.failover.min_serving,
-        serving_for: (given.as_nanos() > 0).then(|| now.since(given)),
+        serving_for: gateway.snapshot().given.map(|given| now.since(given)),
         cool_down: check.cool_down,
     };
     if let Err(stays) = health::may_drain(&facts) {
         tracing::debug!(%stays, "the upstream is sick, and this region stays");
         return Ok(());
     }
-    let failing = gateway.upstream().failing_for(now).unwrap_or_default();
+    let failing = gateway.authority.upstream().failing_for(now).unwrap_or_default();
     let text = format!("{me}: its upstream has failed every check for {} s", failing.as_secs());
     tracing::warn!(text, "draining this region: it comes back by itself");
     if let Err(error) = gateway.ports.store().note("drained-by-health", &text).await {
@@ -126,28 +126,24 @@ fn others_well<P: Ports>(gateway: &Gateway<P>, view: &View) -> usize {
 
 /// True if this region, which is out and could return, stays out because its upstream fails.
 pub(super) fn holds_back<P: Ports>(gateway: &Gateway<P>, view: &View) -> bool {
-    let failing = gateway.upstream().is_failing();
+    let failing = gateway.authority.upstream().is_failing();
     failing && health::may_stay_out(others_well(gateway, view), gateway.settings.failover.min_serving)
 }
 
 impl<P: Ports> Gateway<P> {
-    fn upstream(&self) -> MutexGuard<'_, Health> {
-        self.authority.upstream.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// True if this region's upstream has failed for long enough to ask for a drain. False if it is
     /// not checked.
     pub(in crate::gateway) fn upstream_is_sick(&self) -> bool {
         let now = self.ports.clock().now();
         let check = self.settings.upstream_health.as_ref();
-        check.is_some_and(|check| self.upstream().is_sick(check.sick_after, now))
+        check.is_some_and(|check| self.authority.upstream().is_sick(check.sick_after, now))
     }
 
     /// True if the last check of this region's upstream failed. Peers hear of that long before the
     /// upstream counts as sick. If all upstreams fail, one region notices first: it must not be
     /// drained to regions that are about to notice.
     pub(in crate::gateway) fn upstream_fails(&self) -> bool {
-        self.upstream().is_failing()
+        self.authority.upstream().is_failing()
     }
 
     /// True if a region, this one or a peer, says that its upstream fails its checks.
@@ -159,7 +155,7 @@ impl<P: Ports> Gateway<P> {
     /// Status of this region's upstream, if it is checked.
     pub fn upstream_status(&self) -> Option<UpstreamStatus> {
         self.settings.upstream_health.as_ref()?;
-        let health = *self.upstream();
+        let health = *self.authority.upstream();
         let failing = health.failing_for(self.ports.clock().now());
         let view = self.view();
         let out = view.standing(&self.settings.me) == Some(Standing::Sealed { drained: false });

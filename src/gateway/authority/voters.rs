@@ -6,10 +6,11 @@
 //! (docs/protocol.md#rule-17). Must not drop a voter because it is silent: only if it left the ring
 //! or was made anew.
 
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Gateway, acceptor, asking, propose, protocol_version};
+use super::{acceptor, asking, propose, protocol_version};
+use crate::gateway::instance::Gateway;
 use crate::ports::peers::Question;
 use crate::ports::{Acceptors, Clock, Peers, Ports};
 use crate::protocol::change::Change;
@@ -22,7 +23,7 @@ const LOOK: Duration = Duration::from_secs(1);
 const ASK_WITHIN: Duration = Duration::from_secs(1);
 const WITHIN: Duration = Duration::from_secs(3);
 
-pub(super) async fn voters_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+pub(in crate::gateway) async fn voters_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     while let Some(strong) = gateway.upgrade() {
         let now = strong.ports.clock().now();
         admit(&strong).await;
@@ -42,10 +43,8 @@ pub(super) async fn voters_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
 async fn admit<P: Ports>(gateway: &Arc<Gateway<P>>) {
     let Ok((version, own)) = gateway.ports.store().acceptor().await else { return };
     let now = gateway.ports.clock().now();
-    let due = {
-        let mut admission = gateway.authority.admission.lock().unwrap_or_else(PoisonError::into_inner);
-        admission.due(&own, &gateway.settings.me, &gateway.view(), now)
-    };
+    let view = gateway.view();
+    let due = gateway.authority.gathered().admission.due(&own, &gateway.settings.me, &view, now);
     if let Some(admitted) = due {
         match gateway.ports.store().set_acceptor(version, &admitted).await {
             Ok(written) => tracing::info!(?written, "the own acceptor is a voter from now on"),

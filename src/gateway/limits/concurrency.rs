@@ -11,20 +11,14 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use ::metrics::Gauge;
 use http_body_util::BodyExt;
 
-use crate::gateway::instance::Gateway;
-use crate::gateway::request::finish::jittered;
-use crate::gateway::request::problems::{Kind, Problem};
 use crate::gateway::telemetry::metrics;
-use crate::ports::{Body, Ports};
+use crate::ports::Body;
 use crate::protocol::key::Tenant;
 
-/// Approximate delay until a client asks again.
-const SOON: Duration = Duration::from_secs(1);
 /// Divisor: one in so many places, and bytes, is kept for tenants that have fewer than that. So a
 /// tenant that fills a gateway leaves some to others. No more, as a tenant that is alone wants them
 /// all.
@@ -97,7 +91,7 @@ struct Share {
 impl Count {
     fn of(whose: Whose) -> Self {
         Self {
-            shown: metrics::at_once(whose),
+            shown: metrics::at_once(whose.word()),
             all: Share::default(),
             shares: (0..SHARES).map(|_| Share::default()).collect(),
             addresses: (0..SHARES).map(|_| AtomicUsize::default()).collect(),
@@ -122,19 +116,6 @@ struct Taken {
     body: AtomicUsize,
     head: OnceLock<HeadRoom>,
     address: OnceLock<usize>,
-}
-
-impl<P: Ports> Gateway<P> {
-    /// Takes a place for one more request, or refuses it.
-    pub(in crate::gateway) fn place(&self, whose: Whose) -> Result<Place, Problem> {
-        let most = self.live.load().most_at_once;
-        self.crowd.place(whose, most).ok_or_else(|| overloaded(self))
-    }
-}
-
-/// The refusal of a request that finds no room.
-pub(in crate::gateway) fn overloaded<P: Ports>(gateway: &Gateway<P>) -> Problem {
-    Kind::Overloaded.after(jittered(gateway, SOON))
 }
 
 impl Concurrency {

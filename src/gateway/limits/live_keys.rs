@@ -8,25 +8,17 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::quota::MOST_TENANTS;
-use crate::gateway::instance::Gateway;
-use crate::gateway::request::finish::jittered;
-use crate::gateway::request::problems::{Kind, Problem};
 use crate::gateway::telemetry::metrics;
 use crate::ports::upkeep::KeyStretch;
-use crate::ports::{Clock, Ports, Upkeep};
 use crate::protocol::key::{Key, Tenant};
 use crate::protocol::time::Moment;
 
 /// Keys in one look, as the reaper takes them: some milliseconds of work.
-const STRETCH: u32 = 500;
-/// Pause between two looks, in multiples of the last look's time.
-const PAUSE: u32 = 4;
-/// Pause after a look that failed.
-const ONCE_MORE: Duration = Duration::from_secs(1);
+pub(super) const STRETCH: u32 = 500;
 /// Time for which a count is trusted, even if keys were started since.
 const FRESH: Duration = Duration::from_secs(1);
 /// Time until a full tenant is counted again, and until it should ask again: keys are forgotten one
@@ -70,11 +62,11 @@ struct Count {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Look {
+pub(super) struct Look {
     /// Set if the tenant has all the keys that it may have: the time until it should ask again.
-    full: Option<Duration>,
+    pub(super) full: Option<Duration>,
     /// True if a loop must begin to take the turns.
-    begin: bool,
+    pub(super) begin: bool,
 }
 
 impl Known {
@@ -95,7 +87,7 @@ impl LiveKeys {
     }
 
     /// Says if the tenant has as many keys as it may. Queues it if it is time to count.
-    fn look(&self, tenant: &Tenant, now: Moment) -> Look {
+    pub(super) fn look(&self, tenant: &Tenant, now: Moment) -> Look {
         let mut inner = self.lock();
         let Inner { tenants, turns, counting, swept } = &mut *inner;
         if tenants.len() >= MOST_TENANTS && !tenants.contains_key(tenant) {
@@ -120,14 +112,14 @@ impl LiveKeys {
     }
 
     /// Counts a key that was started here.
-    fn started(&self, tenant: &Tenant) {
+    pub(super) fn started(&self, tenant: &Tenant) {
         if let Some(known) = self.lock().tenants.get_mut(tenant) {
             known.started += 1;
         }
     }
 
     /// The next tenant in turn, and the key after which to go on.
-    fn next(&self) -> Option<(Tenant, Option<Key>)> {
+    pub(super) fn next(&self) -> Option<(Tenant, Option<Key>)> {
         let mut inner = self.lock();
         let tenant = inner.turns.pop_front()?;
         let count = inner.tenants.get(&tenant)?.count.as_ref()?;
@@ -137,7 +129,7 @@ impl LiveKeys {
 
     /// Takes in the result of a turn. `None` if the store did not answer: the same stretch is
     /// looked at again.
-    fn took(&self, tenant: Tenant, stretch: Option<KeyStretch>, now: Moment) {
+    pub(super) fn took(&self, tenant: Tenant, stretch: Option<KeyStretch>, now: Moment) {
         let mut inner = self.lock();
         let Some(known) = inner.tenants.get_mut(&tenant) else { return };
         let Some(count) = known.count.as_mut() else { return };
@@ -161,56 +153,11 @@ impl LiveKeys {
 }
 
 /// The loop that takes the turns. When it is dropped, no loop does.
-struct Counter(Arc<LiveKeys>);
+pub(super) struct Counter(pub(super) Arc<LiveKeys>);
 
 impl Drop for Counter {
     fn drop(&mut self) {
         self.0.lock().counting = false;
-    }
-}
-
-/// Counts for as long as a tenant waits for its turn and these are the live keys.
-async fn count_loop<P: Ports>(gateway: Weak<Gateway<P>>, Counter(keys): &Counter) {
-    while let Some(gateway) = gateway.upgrade() {
-        let is_live = gateway.live().live_keys.as_ref().is_some_and(|live| Arc::ptr_eq(live, keys));
-        if !is_live || gateway.is_stopping() {
-            return;
-        }
-        let Some((tenant, after)) = keys.next() else { return };
-        let begun = gateway.ports.clock().now();
-        let stretch = gateway.ports.store().live_keys(&tenant, after.as_ref(), STRETCH);
-        let stretch = metrics::upkeep("count", stretch).await.ok();
-        let ended = gateway.ports.clock().now();
-        let pause = if stretch.is_some() { ended.since(begun) * PAUSE } else { ONCE_MORE };
-        keys.took(tenant, stretch, ended);
-        gateway.rest(ended + pause).await;
-    }
-}
-
-impl<P: Ports> Gateway<P> {
-    /// Checks that the tenant may start a further key, by its known number of keys. An error is the
-    /// time until it should ask again. Counts in the background when it is time.
-    pub(in crate::gateway) fn may_start_a_key(self: &Arc<Self>, tenant: &Tenant) -> Result<(), Duration> {
-        let live = self.live();
-        let Some(keys) = &live.live_keys else { return Ok(()) };
-        let Look { full, begin } = keys.look(tenant, self.ports.clock().now());
-        if begin {
-            let (gateway, counter) = (Arc::downgrade(self), Counter(keys.clone()));
-            tokio::spawn(async move { count_loop(gateway, &counter).await });
-        }
-        full.map_or(Ok(()), Err)
-    }
-
-    pub(in crate::gateway) fn started_a_key(&self, tenant: &Tenant) {
-        if let Some(keys) = &self.live().live_keys {
-            keys.started(tenant);
-        }
-    }
-
-    /// The refusal of a key beyond the limit.
-    pub(in crate::gateway) fn has_too_many_keys(&self, tenant: &Tenant, again: Duration) -> Problem {
-        metrics::quota_exceeded(tenant, "live_keys");
-        Kind::QuotaExceeded.after(jittered(self, again))
     }
 }
 

@@ -1,8 +1,11 @@
-//! Limits of this gateway: [`quota`] by time, [`live_keys`] by stored keys, [`concurrency`] by
-//! requests at once.
+//! Limits of this gateway, each refused before anything is claimed, from top to bottom.
 //!
-//! A limit refuses before anything is claimed. It must not cut an attempt short.
+//! 1. [`enforce`]: the limits as requests meet them.
+//! 2. [`concurrency`]: requests at once. [`live_keys`]: stored keys. [`quota`]: rates.
+//!
+//! A limit must not cut an attempt short.
 
 pub mod concurrency;
+mod enforce;
 pub(super) mod live_keys;
 pub mod quota;

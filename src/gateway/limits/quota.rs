@@ -19,12 +19,6 @@ use governor::nanos::Nanos;
 use governor::state::StateStore;
 use governor::{Quota as Rate, RateLimiter};
 
-use crate::gateway::instance::Gateway;
-use crate::gateway::reloadable::Live;
-use crate::gateway::request::admit::Ask;
-use crate::gateway::request::finish::jittered;
-use crate::gateway::request::problems::{Kind, Problem};
-use crate::gateway::telemetry::metrics;
 use crate::ports::{Clock, Ports};
 use crate::protocol::key::Tenant;
 use crate::protocol::time::Moment;
@@ -67,7 +61,7 @@ pub(in crate::gateway) struct Exceeded {
     /// The quota, for labels: `new_keys`, `look_ups` or `misses`.
     pub(in crate::gateway) of: &'static str,
     /// Time until something is left.
-    wait: Duration,
+    pub(super) wait: Duration,
 }
 
 impl<P: Ports> Quotas<P> {
@@ -148,38 +142,6 @@ impl Charged {
 fn give_back(buckets: Option<&Buckets>, tenant: &Tenant) {
     if let Some(buckets) = buckets {
         buckets.give_back(tenant);
-    }
-}
-
-impl<P: Ports> Gateway<P> {
-    pub(in crate::gateway) fn charge(&self, live: &Live<P>, tenant: &Tenant) -> Result<Charged, Problem> {
-        self.charged(tenant, live.quotas.as_ref().map(|quotas| quotas.charge(tenant)))
-    }
-
-    pub(in crate::gateway) fn charge_question(
-        &self,
-        live: &Live<P>,
-        tenant: &Tenant,
-    ) -> Result<Charged, Problem> {
-        self.charged(tenant, live.quotas.as_ref().map(|quotas| quotas.charge_question(tenant)))
-    }
-
-    fn charged(&self, tenant: &Tenant, taken: Option<Result<Charged, Exceeded>>) -> Result<Charged, Problem> {
-        taken.unwrap_or_else(|| Ok(Charged::default())).map_err(|Exceeded { of, wait }| {
-            // In shadow mode no request is refused.
-            if self.shadow.is_none() {
-                metrics::quota_exceeded(tenant, of);
-            }
-            Kind::QuotaExceeded.after(jittered(self, wait))
-        })
-    }
-
-    /// Ends a charged request: it was a retry, or started a key. The other charge is given back.
-    pub(in crate::gateway) fn give_back(&self, ask: &Ask, retry: bool) {
-        match retry {
-            true => ask.charged.started_no_key(ask.id.tenant()),
-            false => ask.charged.looked_nothing_up(ask.id.tenant()),
-        }
     }
 }
 

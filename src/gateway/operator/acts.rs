@@ -9,24 +9,21 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::audit::cursor;
-use crate::gateway::authority::Here;
+use super::key::cursor;
 use crate::gateway::instance::Gateway;
+use crate::gateway::operator::key::KeyStatus;
 use crate::gateway::policy::route::NEVER_REPLAYED;
-use crate::gateway::request::claim::lifetime;
-use crate::gateway::request::finish::read;
-use crate::gateway::request::stand_in::{self, For, NotWritten};
-use crate::gateway::telemetry::status::KeyStatus;
+use crate::gateway::request::attempt::stand_in::{self, For, NotWritten};
 use crate::ports::peers::{PeerError, Question, Told};
 use crate::ports::store::{Attempt, StoreError, Written};
-use crate::ports::upkeep::{Act, Entry, ListedDoubt, Ruling, Who};
+use crate::ports::upkeep::{Act, ListedDoubt, Ruling, Who};
 use crate::ports::{KeyStore, Peers, Ports, Upkeep};
 use crate::protocol::decide::{basis, over_in, settles_in};
-use crate::protocol::double::Why;
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::record::{Ground, Reading, Row, State};
 use crate::protocol::region::RegionName;
+use crate::protocol::snapshot::Here;
 
 /// Time limit for the owner of a key to act.
 const ACT_WITHIN: Duration = Duration::from_secs(10);
@@ -73,35 +70,6 @@ pub struct Doubts {
     /// Cursor of the next page; absent on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-}
-
-/// One entry of the journal about a key.
-#[derive(Clone, Debug, Serialize)]
-pub struct JournalEntry {
-    /// Moment of the entry, milliseconds since 1970.
-    pub at_ms: i64,
-    /// `settled-by-hand`, `released-by-hand`, `rule-by-hand`, `double` or `late`.
-    pub kind: String,
-    pub token: Option<String>,
-    /// The request that made the attempt, if the entry names it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub request_id: Option<String>,
-    /// The status of the attempt's answer, if the entry is about one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub status: Option<u16>,
-    pub actor: Option<String>,
-    pub reason: Option<String>,
-    /// Explanation of a double: `risk` (one of the two ran at risk), `over` (one of them knew of
-    /// the other), or `unexplained`: a bug.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub explained: Option<&'static str>,
-}
-
-impl JournalEntry {
-    /// True if this is a double without an explanation.
-    pub fn is_unexplained(&self) -> bool {
-        self.explained == Some(Why::Unexplained.name())
-    }
 }
 
 /// Reason why an operator's act was refused. Nothing was changed, unless the reason says so.
@@ -174,7 +142,7 @@ impl<P: Ports> Gateway<P> {
         if self.view().owner(&listed.open.id) != Some(&self.settings.me) {
             return None;
         }
-        let Reading::InDoubt(row, ground) = read(self, rows) else { return None };
+        let Reading::InDoubt(row, ground) = self.read(rows) else { return None };
         listed.open.row =
             std::iter::once(row).chain(ground.beside).find(|row| row.origin == listed.open.row.origin)?;
         Some(listed)
@@ -251,7 +219,7 @@ impl<P: Ports> Gateway<P> {
             Here::Elsewhere(owner) => return Err(Refusal::NotOwner { owner: owner.to_string() }),
             Here::Nobody => return Err(Refusal::NotOwner { owner: "nobody".to_owned() }),
             Here::Closed(closed) => return Err(Refusal::Closed { why: closed.told() }),
-            Here::Unfit(why) => return Err(Refusal::Store(StoreError::Definite(why.told().to_owned()))),
+            Here::Unfit(why) => return Err(Refusal::Store(StoreError::Definite(why.reason().to_owned()))),
         }
         self.in_doubt(id, &act.ruling).await
     }
@@ -261,7 +229,7 @@ impl<P: Ports> Gateway<P> {
     async fn in_doubt(&self, id: &KeyId, ruling: &Ruling) -> Result<Ruled, Refusal> {
         let rows =
             self.ports.store().look_up_beside(std::slice::from_ref(id)).await.map_err(Refusal::Store)?;
-        let (row, ground) = match read(self, rows.into_iter().next().unwrap_or_default()) {
+        let (row, ground) = match self.read(rows.into_iter().next().unwrap_or_default()) {
             Reading::InDoubt(row, ground) => (row, Some(ground)),
             Reading::InProgress(row) => (row, None),
             Reading::Absent => return Err(Refusal::NotInDoubt { state: "absent" }),
@@ -306,7 +274,7 @@ impl<P: Ports> Gateway<P> {
             },
             basis: basis(ground),
             recovery: row.recovery,
-            lifetime: lifetime(self, policy),
+            lifetime: self.settings.lifetime(policy),
             request: ("", ""),
         };
         let by = Who { actor: &act.actor, reason: &act.reason };
@@ -314,19 +282,6 @@ impl<P: Ports> Gateway<P> {
             NotWritten::Changed => Refusal::Changed,
             NotWritten::Store(error) => Refusal::Store(error),
         })
-    }
-}
-
-pub(in crate::gateway) fn journal_entry(entry: Entry) -> JournalEntry {
-    JournalEntry {
-        at_ms: entry.at.as_millis(),
-        kind: entry.kind,
-        token: entry.token.map(|token| token.to_string()),
-        request_id: entry.request_id.map(|id| id.to_string()),
-        status: entry.status,
-        actor: entry.actor,
-        reason: entry.reason,
-        explained: entry.explained.map(Why::name),
     }
 }
 

@@ -9,12 +9,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::acts::{self, JournalEntry};
 use super::everywhere::Answers;
+use super::key::{self, JournalEntry, RowStatus, cursor};
 use super::life::{self, LifeEvent};
 use crate::gateway::instance::Gateway;
-use crate::gateway::telemetry::status;
-use crate::gateway::telemetry::status::RowStatus;
 use crate::gateway::upkeep::doubles;
 use crate::gateway::upkeep::supervise::supervise;
 use crate::ports::audit::{Finding, Of, RunAtRisk};
@@ -139,8 +137,8 @@ impl<P: Ports> Gateway<P> {
                 key: run.id.key().as_str().to_owned(),
                 route: run.route.to_string(),
                 risk: run.row.risk.iter().map(ToString::to_string).collect(),
-                own: status::row_status(&run.row),
-                others: others.map(|trace| status::row_status(&trace.row)).collect(),
+                own: key::row_status(&run.row),
+                others: others.map(|trace| key::row_status(&trace.row)).collect(),
                 verdict,
             }
         };
@@ -161,7 +159,7 @@ impl<P: Ports> Gateway<P> {
         let of = |found: Finding| FindingStatus {
             tenant: found.id.tenant().to_string(),
             key: found.id.key().as_str().to_owned(),
-            entry: acts::journal_entry(found.entry),
+            entry: key::journal_entry(found.entry),
         };
         let findings = found.into_iter().map(of).collect();
         Ok(FindingsPage { region: self.settings.me.to_string(), findings, next })
@@ -182,10 +180,6 @@ impl<P: Ports> Gateway<P> {
         let life = life::life(&regions);
         Ok(KeyLife { regions, silent, life })
     }
-}
-
-pub(in crate::gateway) fn cursor(id: &KeyId) -> String {
-    format!("{}/{}", id.tenant(), id.key().as_str())
 }
 
 /// Compares the own row with other regions' rows, in one word.

@@ -91,7 +91,7 @@ fn merged(
         all.into_iter().filter(|(id, _)| end.as_ref().is_none_or(|end| id <= end)).collect();
     let goes_on = end.is_some() || shown.len() > most as usize;
     shown.truncate(most as usize);
-    let next = shown.last().filter(|_| goes_on).map(|(id, _)| super::audit::cursor(id));
+    let next = shown.last().filter(|_| goes_on).map(|(id, _)| super::key::cursor(id));
     (shown.into_iter().map(|(_, doubt)| doubt).collect(), next)
 }
 

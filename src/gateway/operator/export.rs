@@ -8,16 +8,15 @@
 
 use serde::Serialize;
 
-use super::audit::cursor;
+use super::key::{self, cursor, word};
 use crate::gateway::instance::Gateway;
-use crate::gateway::request::finish::read;
-use crate::gateway::telemetry::status;
+use crate::gateway::telemetry::readiness::PeerStatus;
 use crate::ports::audit::{History, Told};
 use crate::ports::store::StoreError;
 use crate::ports::upkeep::Entry;
 use crate::ports::{Audit as _, Clock, Ports};
 use crate::protocol::key::KeyId;
-use crate::protocol::record::{Reading, Row};
+use crate::protocol::record::Row;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct ExportPage {
@@ -108,7 +107,7 @@ impl<P: Ports> Gateway<P> {
     }
 
     fn copies(&self) -> Vec<CopyStatus> {
-        let of = |(region, peer): (String, status::PeerStatus)| CopyStatus {
+        let of = |(region, peer): (String, PeerStatus)| CopyStatus {
             region,
             up: peer.up,
             lag_ms: peer.lag_ms,
@@ -119,7 +118,7 @@ impl<P: Ports> Gateway<P> {
 
     fn entries(&self, history: History) -> Vec<ExportEntry> {
         let rows: Vec<Row> = history.rows.iter().map(|told| told.row.clone()).collect();
-        let state = reading(&read(self, rows));
+        let state = word(&self.read(rows));
         let records = history.rows.iter().map(|told| self.record(&history.id, state, told));
         let journal = history.journal.into_iter().map(|entry| self.journalled(&history.id, state, entry));
         records.chain(journal).collect()
@@ -127,7 +126,7 @@ impl<P: Ports> Gateway<P> {
 
     fn record(&self, id: &KeyId, key_state: &'static str, told: &Told) -> ExportEntry {
         let row = &told.row;
-        let shown = status::row_status(row);
+        let shown = key::row_status(row);
         let over = row.over.iter().map(|(origin, token)| format!("{origin} {token}"));
         ExportEntry {
             tenant: id.tenant().to_string(),
@@ -149,7 +148,7 @@ impl<P: Ports> Gateway<P> {
             risk: row.risk.iter().map(ToString::to_string).collect(),
             over: over.collect(),
             accepted: row.accepted,
-            source: status::source(told, &self.origin),
+            source: key::source(told, &self.origin),
             actor: None,
             note: None,
         }
@@ -180,17 +179,5 @@ impl<P: Ports> Gateway<P> {
             actor: entry.actor,
             note: entry.reason,
         }
-    }
-}
-
-/// A reading in one word.
-pub(in crate::gateway) fn reading(reading: &Reading) -> &'static str {
-    match reading {
-        Reading::Absent => "absent",
-        Reading::Released(..) => "released",
-        Reading::InProgress(_) => "in-progress",
-        Reading::InDoubt(..) => "in-doubt",
-        Reading::Settled(_) => "settled",
-        Reading::Gone(_) => "expired",
     }
 }

@@ -1,6 +1,9 @@
-//! Questions and acts of operators: [`acts`] on keys, [`doubt_rule`], [`dead_letters`]; lists of
-//! one region ([`search`], [`export`], [`audit`]) and of all ([`doubt_lists`], [`life`],
-//! [`everywhere`]).
+//! Questions and acts of operators, from top to bottom.
+//!
+//! 1. Lists: [`audit`], [`search`] and [`export`] of one region, [`doubt_lists`] of all.
+//! 2. Acts: [`dead_letters`], [`doubt_rule`], and [`acts`] on keys.
+//! 3. [`everywhere`] asks all regions, [`life`] puts their words in order, [`key`] is one key here.
+//! 4. Spellings: [`instant`], [`percent`].
 //!
 //! An act needs a name and a reason, and is journalled in the statement that performs it.
 
@@ -12,6 +15,7 @@ pub(crate) mod doubt_rule;
 pub(super) mod everywhere;
 pub(crate) mod export;
 pub(crate) mod instant;
+pub(crate) mod key;
 pub(super) mod life;
 pub mod percent;
 pub(crate) mod search;

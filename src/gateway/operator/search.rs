@@ -6,10 +6,8 @@
 
 use serde::Serialize;
 
-use super::audit::cursor;
-use super::export::reading;
+use super::key::{self, cursor, word};
 use crate::gateway::instance::Gateway;
-use crate::gateway::request::finish::read;
 use crate::ports::audit::{Begin, History};
 use crate::ports::store::StoreError;
 use crate::ports::{Audit as _, Clock, Ports};
@@ -116,7 +114,7 @@ impl<P: Ports> Gateway<P> {
     fn found_key(&self, history: History) -> Option<Candidate> {
         let History { id, rows, journal: _ } = history;
         let last = rows.iter().max_by_key(|told| told.claimed.map(|at| at.as_millis()))?;
-        let shown = crate::gateway::telemetry::status::row_status(&last.row);
+        let shown = key::row_status(&last.row);
         let key = FoundKey {
             tenant: id.tenant().to_string(),
             key: id.key().as_str().to_owned(),
@@ -129,7 +127,7 @@ impl<P: Ports> Gateway<P> {
         };
         let routes = rows.iter().map(|told| told.route.to_string()).collect();
         let claims = rows.iter().filter_map(|told| told.claimed.map(|at| at.as_millis())).collect();
-        let state = reading(&read(self, rows.into_iter().map(|told| told.row).collect()));
+        let state = word(&self.read(rows.into_iter().map(|told| told.row).collect()));
         Some(Candidate { key: FoundKey { state, ..key }, routes, claims })
     }
 }

@@ -1,7 +1,7 @@
-//! Policies: which request is which route's, and which two requests are the same.
+//! Policies, from top to bottom: which request is which route's, and which two are the same.
 //!
-//! [`route`] matches, [`spelling`] says how a dialect writes headers, [`canonical`] writes JSON in
-//! one way for fingerprints, [`signature`] checks signed bodies. Nothing here may wait.
+//! [`route`] matches. [`spelling`] says how a dialect writes headers, [`signature`] checks signed
+//! bodies, [`canonical`] writes JSON in one way for fingerprints. Nothing here may wait.
 
 pub mod canonical;
 pub mod route;

@@ -221,6 +221,8 @@ impl Policy {
 
 /// Default time limit for the upstream's answer.
 pub const UPSTREAM_TIMEOUT: Duration = Duration::from_secs(10);
+/// Placeholder for the route of a request that no route takes.
+pub(in crate::gateway) const NO_ROUTE: &str = "-";
 /// Time for which the upstream may be silent about a request that no route takes.
 pub const UNLISTED_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -235,7 +237,19 @@ pub enum Escrow {
     ClaimAndAnswer(Alone),
 }
 
+/// Time limit for another region to store a claim, or an answer.
+pub(in crate::gateway) const LODGED_WITHIN: Duration = Duration::from_secs(1);
+
 impl Escrow {
+    /// Time limit for all that a request lodges.
+    pub(in crate::gateway) fn time_limit(self) -> Duration {
+        match self {
+            Self::Off => Duration::ZERO,
+            Self::Claim(_) => LODGED_WITHIN,
+            Self::ClaimAndAnswer(_) => LODGED_WITHIN * 2,
+        }
+    }
+
     /// The name of the lodged parts, as a configuration spells it.
     pub fn name(self) -> &'static str {
         match self {

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::admit::{Ask, By};
-use super::finish::{later, read};
+use super::ask::{Ask, By};
 use super::problems::Kind;
 use super::reply::{Pending, Reply};
 use crate::gateway::instance::Gateway;
@@ -119,7 +118,7 @@ pub(in crate::gateway) async fn standing<P: Ports>(
     if ask.by != By::Worker && !accepted {
         return None;
     }
-    let (row, running) = match read(gateway, rows.to_vec()) {
+    let (row, running) = match gateway.read(rows.to_vec()) {
         Reading::Settled(_) | Reading::Gone(_) => return None,
         Reading::Absent => return Some(Reply::Refused(Kind::KeyUnknown.problem(), None)),
         Reading::Released(row, _) | Reading::InDoubt(row, _) => (row, false),
@@ -142,7 +141,7 @@ pub(in crate::gateway) async fn standing<P: Ports>(
         }),
         Err(error) => {
             tracing::warn!(%error, "refused: whether the key has a job cannot be read");
-            Some(Reply::Refused(later(gateway, Kind::StoreUnavailable), Some(row.expires)))
+            Some(Reply::Refused(gateway.later(Kind::StoreUnavailable), Some(row.expires)))
         }
     }
 }

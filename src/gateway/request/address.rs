@@ -14,17 +14,16 @@ use http::request::Parts;
 use http::{Method, Request, Response, Uri};
 use serde::Serialize;
 
-use super::finish::{jittered, moving, read};
 use super::problems::{Kind, Problem};
-use super::{admit, follow, forwarded_verdict, reply};
-use crate::gateway::authority::Here;
+use super::{admit, forwarded_verdict, reply};
 use crate::gateway::instance::Gateway;
 use crate::gateway::operator::percent;
 use crate::gateway::policy::route::Dialect;
 use crate::gateway::race::{Won, race};
-use crate::gateway::telemetry::metrics::Where;
+use crate::gateway::telemetry::times::Where;
 use crate::gateway::telemetry::trace::{self, Trace};
 use crate::gateway::telemetry::{metrics, spans};
+use crate::gateway::well_known::KEYS;
 use crate::ports::peers::{Forward, ForwardReply};
 use crate::ports::store::StoreError;
 use crate::ports::{Body, Clock, Dice, Jobs, KeyStore, Peers, Ports};
@@ -35,20 +34,14 @@ use crate::protocol::job::JobState;
 use crate::protocol::key::{Key, KeyId};
 use crate::protocol::record::{Answer, AnswerBody, Reading, Row, State};
 use crate::protocol::region::RegionName;
+use crate::protocol::snapshot::Here;
 use crate::protocol::time::Moment;
 
-/// Path of the address; the key follows, percent-encoded.
-pub const PREFIX: &str = "/.well-known/onceway/requests/";
 /// Time to wait for another region's answer. After that the local copy answers.
 const OWNER_WITHIN: Duration = Duration::from_secs(3);
 
-/// The address of a key's state.
-pub fn of(key: &Key) -> String {
-    format!("{PREFIX}{}", percent::encode(key.as_str()))
-}
-
 pub(in crate::gateway) fn is_asked(method: &Method, path: &str) -> bool {
-    (*method == Method::GET || *method == Method::HEAD) && path.starts_with(PREFIX)
+    (*method == Method::GET || *method == Method::HEAD) && path.starts_with(KEYS)
 }
 
 /// The state of a key. Names and words are a contract: add, never rename.
@@ -184,15 +177,15 @@ async fn here<P: Ports>(
     id: &KeyId,
     principal: Option<Digest32>,
 ) -> Result<(&'static str, Response<Body>), Problem> {
-    let after = jittered(gateway, Duration::from_secs(1));
+    let after = gateway.jittered(Duration::from_secs(1));
     match told(gateway, id, principal).await {
         Ok(Some(told)) => Ok((told.state, reply::state(&told, &gateway.settings.me))),
         Ok(None) => Err(match gateway.here(id) {
             Here::Run(_) | Here::Elsewhere(_) => Kind::KeyUnknown.problem(),
-            Here::Closed(Closed::Moving | Closed::CatchingUp) => moving(gateway),
+            Here::Closed(Closed::Moving | Closed::CatchingUp) => gateway.moving(),
             Here::Closed(Closed::NoLease) => Kind::NotAuthoritative.after(after),
             Here::Nobody => Kind::HomeUnavailable.after(after),
-            Here::Unfit(why) => follow::unfit(gateway, &why),
+            Here::Unfit(why) => gateway.unfit(&why),
         }),
         Err(error) => {
             tracing::warn!(%error, "a key's state cannot be told");
@@ -204,7 +197,7 @@ async fn here<P: Ports>(
 fn asked<P: Ports>(gateway: &Gateway<P>, head: &Parts) -> Result<(KeyId, Option<Digest32>), Problem> {
     let caller =
         admit::who(gateway, &gateway.live(), head).ok_or_else(|| Kind::CredentialInvalid.problem())?;
-    let text = percent::decode(head.uri.path().strip_prefix(PREFIX).unwrap_or_default());
+    let text = percent::decode(head.uri.path().strip_prefix(KEYS).unwrap_or_default());
     Ok((KeyId::new(caller.tenant, Key::parse(&text)?), caller.principal))
 }
 
@@ -215,7 +208,7 @@ async fn rows<P: Ports>(gateway: &Gateway<P>, id: &KeyId) -> Result<Vec<Row>, St
 
 async fn is_final<P: Ports>(gateway: &Gateway<P>, id: &KeyId) -> bool {
     let rows = rows(gateway, id).await.unwrap_or_default();
-    matches!(read(gateway, rows), Reading::Settled(_) | Reading::Gone(_))
+    matches!(gateway.read(rows), Reading::Settled(_) | Reading::Gone(_))
 }
 
 async fn from_owner<P: Ports>(
@@ -244,7 +237,7 @@ async fn from_owner<P: Ports>(
     match race(gateway.ports.peers().forward(owner, forward), late).await {
         Won::First(Ok(ForwardReply::Answer(response))) => Some(response),
         Won::First(Ok(ForwardReply::NotOwner { .. })) => {
-            Some(reply::refuse(&moving(gateway), Dialect::Plain))
+            Some(reply::refuse(&gateway.moving(), Dialect::Plain))
         }
         Won::First(Err(_)) | Won::Second(()) => None,
     }
@@ -258,7 +251,7 @@ async fn told<P: Ports>(
     let rows = rows(gateway, id).await?;
     let own = rows.iter().any(|row| row.origin == gateway.origin && row.accepted);
     let job = if own { gateway.ports.store().job(id).await?.map(|job| job.state) } else { None };
-    let (state, row) = match read(gateway, rows) {
+    let (state, row) = match gateway.read(rows) {
         Reading::Absent => return Ok(None),
         Reading::Gone(row) => ("expired", row),
         Reading::Settled(row) => ("settled", row),

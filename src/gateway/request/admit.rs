@@ -4,7 +4,6 @@
 //! leaves nothing behind. This file must not touch the store, the peers or the upstream.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
@@ -13,30 +12,28 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use http_body::Body as _;
 
 use super::accept;
-use super::passthrough::{NO_ROUTE, Passing, to};
+use super::ask::Ask;
+use super::passthrough::{Passing, to};
 use super::problems::{Kind, Problem};
 use super::reply;
 use crate::gateway::credentials::Vouched;
 use crate::gateway::credentials::caller::Caller;
 use crate::gateway::instance::Gateway;
-use crate::gateway::limits::concurrency;
 use crate::gateway::limits::concurrency::Place;
 use crate::gateway::limits::quota::Charged;
 use crate::gateway::policy::canonical::canonical_json;
-use crate::gateway::policy::route::{Binding, Dialect, Matched, Policy, Protection};
+use crate::gateway::policy::route::{Binding, Dialect, Matched, NO_ROUTE, Policy, Protection};
 use crate::gateway::policy::signature::{FingerprintRule, Unsigned};
 use crate::gateway::race::{Won, race};
 use crate::gateway::reloadable::Live;
-use crate::gateway::telemetry::metrics::{RouteTimes, Waited};
+use crate::gateway::telemetry::times::{RouteTimes, Waited};
 use crate::gateway::telemetry::trace;
 use crate::ports::body::{self, Body, Collected};
 use crate::ports::peers::Forward;
 use crate::ports::{Clock, Dice, Ports};
 use crate::protocol::digest::Digest32;
-use crate::protocol::escrow::Meanings;
 use crate::protocol::fingerprint::{self, Fingerprint};
 use crate::protocol::key::{KeyError, KeyId};
-use crate::protocol::record::RequestId;
 use crate::protocol::time::Moment;
 
 pub enum Admitted {
@@ -46,62 +43,6 @@ pub enum Admitted {
     Keyed(Arc<Ask>),
     /// Refused, with the echo of its key if it had one.
     Refused(Problem, Dialect, Option<HeaderValue>, Arc<RouteTimes>),
-}
-
-/// The party that waits for the result of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
-    /// A client, for the answer.
-    Client,
-    /// A client that gets the address of the later answer.
-    Later { preferred: bool },
-    /// A worker, for its job.
-    Worker,
-}
-
-/// A keyed request, whole.
-#[derive(Clone)]
-pub struct Ask {
-    pub id: KeyId,
-    /// The principal that asks; always present if the route binds its keys to the principal.
-    pub principal: Option<Digest32>,
-    /// The key header as the client wrote it.
-    pub echo: HeaderValue,
-    pub route: Arc<str>,
-    pub policy: Arc<Policy>,
-    /// The meanings of the routes that it was matched with.
-    pub meanings: Arc<Meanings>,
-    pub method: Method,
-    pub target: Uri,
-    pub headers: HeaderMap,
-    pub body: Bytes,
-    pub fingerprint: Fingerprint,
-    pub request_id: RequestId,
-    pub arrived: Moment,
-    /// Time that the asking party will wait for the answer.
-    pub deadline: Duration,
-    /// The party that waits for the result.
-    pub by: By,
-    /// Charges to its tenant's quotas here: at the gateway that the client asked.
-    pub(in crate::gateway) charged: Charged,
-    /// The series of its route, if its client came to this gateway.
-    pub(in crate::gateway) times: Option<Arc<RouteTimes>>,
-    /// Time that it waited for others.
-    pub(in crate::gateway) waited: Waited,
-    /// Its place among the requests that are here at once, kept as long as this value; a job has
-    /// none.
-    pub(in crate::gateway) _place: Option<Place>,
-}
-
-impl Ask {
-    /// The principal that a claim of this request binds the key to, if its route wants that. A
-    /// job's key stays bound as its client was told, even if the route changed since.
-    pub(in crate::gateway) fn bound_to(&self) -> Option<Digest32> {
-        match (self.by, self.policy.bind) {
-            (By::Worker, _) | (By::Client | By::Later { .. }, Binding::Principal) => self.principal,
-            (By::Client | By::Later { .. }, Binding::Tenant) => None,
-        }
-    }
 }
 
 /// Admits a client's request that came at this moment.
@@ -175,7 +116,7 @@ async fn keyed<P: Ports>(
     let (id, principal, echo) = identify(gateway, live, &policy, &head)?;
     policy.key_headers.move_into(&mut head.headers, &reply::KEY, echo.clone());
     if !place.is_of(Some(id.tenant())) {
-        return Err(concurrency::overloaded(gateway));
+        return Err(gateway.overloaded());
     }
     make_room(gateway, place, announced(&head.headers, &body, policy.body_limit)?)?;
     let charged = gateway.charge(live, id.tenant())?;
@@ -338,7 +279,7 @@ fn too_large(limit: usize) -> Problem {
 fn make_room<P: Ports>(gateway: &Gateway<P>, place: &Place, bytes: usize) -> Result<(), Problem> {
     match place.has_room_for(bytes) {
         true => Ok(()),
-        false => Err(concurrency::overloaded(gateway)),
+        false => Err(gateway.overloaded()),
     }
 }
 

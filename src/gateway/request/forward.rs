@@ -5,27 +5,27 @@
 //! or not. A forward must not be sent twice, nor held over an outage. If the owner cannot be
 //! reached, the request is refused, and the same key may be sent again.
 
+use crate::gateway::authority::learn;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::Response;
 use tracing::Instrument;
 
-use super::admit::Ask;
-use super::finish::{finish, finish_from, later, moving, read, unknown};
+use super::ask::Ask;
+use super::finish::{finish, finish_from};
+use super::forwarded_verdict;
 use super::problems::Kind;
 use super::reply::{self, Reply};
-use super::{follow, forwarded_verdict};
-use crate::gateway::authority::Here;
+use super::serve::{local_copy, serve};
 use crate::gateway::instance::Gateway;
 use crate::gateway::race::{Won, race};
-use crate::gateway::telemetry::metrics::Where;
+use crate::gateway::telemetry::times::Where;
 use crate::gateway::telemetry::{metrics, spans, trace};
 use crate::ports::peers::{Forward, ForwardReply, PeerError};
-use crate::ports::{Body, Clock, KeyStore, Peers, Ports};
-use crate::protocol::decide::{same_request, settlement};
-use crate::protocol::record::Reading;
+use crate::ports::{Body, Clock, Peers, Ports};
 use crate::protocol::region::RegionName;
+use crate::protocol::snapshot::Here;
 
 /// Time that the sender waits longer than the owner, for both ways.
 const ON_THE_WAY: Duration = Duration::from_secs(2);
@@ -48,47 +48,25 @@ pub(in crate::gateway) async fn answer<P: Ports>(
         Hop::NotOwner { epoch } => epoch,
     };
     if epoch > gateway.view().epoch() {
-        gateway.learn_now(&owner).await;
+        learn::from_peer(gateway, &owner).await;
     }
     let next = match gateway.here(&ask.id) {
         Here::Elsewhere(next) if next == owner => {
-            return finish_from(gateway, ask, Reply::Refused(moving(gateway), None), Where::Forwarded);
+            return finish_from(gateway, ask, Reply::Refused(gateway.moving(), None), Where::Forwarded);
         }
         Here::Elsewhere(next) => next,
-        Here::Run(_) | Here::Closed(_) | Here::Nobody | Here::Unfit(_) => {
-            match follow::serve(gateway, ask).await {
-                Ok(reply) => return finish(gateway, ask, reply),
-                Err(next) => next,
-            }
-        }
+        Here::Run(_) | Here::Closed(_) | Here::Nobody | Here::Unfit(_) => match serve(gateway, ask).await {
+            Ok(reply) => return finish(gateway, ask, reply),
+            Err(next) => next,
+        },
     };
     match hop(gateway, ask, &next).await {
         Hop::Answered(response) => response,
         Hop::Refused(reply) => finish_from(gateway, ask, reply, Where::Forwarded),
         Hop::NotOwner { .. } => {
-            finish_from(gateway, ask, Reply::Refused(moving(gateway), None), Where::Forwarded)
+            finish_from(gateway, ask, Reply::Refused(gateway.moving(), None), Where::Forwarded)
         }
     }
-}
-
-/// The reply that the local copy allows: only a settled record decides here. If the store does not
-/// answer, that is no reason to refuse: the owner is asked.
-pub(in crate::gateway) async fn local_copy<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Option<Reply> {
-    let found = metrics::store(
-        "look_up",
-        &ask.route,
-        gateway,
-        gateway.ports.store().look_up(std::slice::from_ref(&ask.id)),
-    );
-    let rows = found.await.ok()?.pop()?;
-    let Reading::Settled(row) = read(gateway, rows) else { return None };
-    let reply = match same_request(&row, &ask.fingerprint, ask.principal) {
-        true => Reply::Replay(settlement(&row)?),
-        false => Reply::Refused(ask.policy.mismatch.into(), Some(row.expires)),
-    };
-    metrics::local_replay();
-    metrics::duplicate(ask.id.tenant());
-    Some(reply)
 }
 
 enum Hop {
@@ -140,7 +118,7 @@ async fn hop<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: &RegionName)
         Won::First(Err(PeerError::Unknown(why))) => {
             metrics::forward(owner, "unknown");
             tracing::warn!(%owner, why, "a forward broke after it was sent");
-            unknown(gateway, None)
+            gateway.unknown(None)
         }
         Won::Second(GivenUp::Silent) => {
             metrics::forward(owner, "silent");
@@ -148,7 +126,7 @@ async fn hop<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: &RegionName)
         }
         Won::Second(GivenUp::OutOfTime) => {
             metrics::forward(owner, "unknown");
-            unknown(gateway, None)
+            gateway.unknown(None)
         }
     };
     Hop::Refused(reply)
@@ -198,5 +176,5 @@ async fn given_up<P: Ports>(gateway: &Gateway<P>, ask: &Ask, owner: &RegionName)
 
 fn unavailable<P: Ports>(gateway: &Gateway<P>, why: &str) -> Reply {
     tracing::warn!(why, "refused: the home region cannot be reached");
-    Reply::Refused(later(gateway, Kind::HomeUnavailable), None)
+    Reply::Refused(gateway.later(Kind::HomeUnavailable), None)
 }

@@ -8,7 +8,8 @@ use http::header::{LINK, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, Response};
 
 use super::problems::{self, Kind};
-use super::{address, reply};
+use super::reply;
+use crate::gateway::well_known;
 use crate::protocol::key::Key;
 use crate::protocol::outcome::{Outcome, OutcomeSets};
 
@@ -28,7 +29,7 @@ pub(in crate::gateway) fn verdict<B>(
     if let Some(kind) = kind(headers) {
         return (kind.verdict(), kind.row().code);
     }
-    let accepted = headers.get(LOCATION).is_some_and(|place| place == address::of(key).as_str());
+    let accepted = headers.get(LOCATION).is_some_and(|place| place == well_known::of(key).as_str());
     let verdict = match outcomes.classify(answer.status().as_u16(), headers.contains_key(RETRY_AFTER)) {
         _any if accepted => "accepted",
         Outcome::NothingHappened => "released",

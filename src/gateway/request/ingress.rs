@@ -1,7 +1,7 @@
 //! The two ways into a gateway: a client's request, and one that a peer forwarded.
 //!
 //! [`crate::gateway::limits::concurrency`] gives each a place, and [`super::admit`] reads it.
-//! [`super::follow`] answers keyed requests, [`super::passthrough`] streams the others. This file
+//! [`super::answer`] answers keyed requests, [`super::passthrough`] streams the others. This file
 //! must not look at a key itself.
 
 use std::fmt;
@@ -11,20 +11,19 @@ use std::sync::Arc;
 use http::{HeaderMap, Method, Request, Response};
 
 use super::admit::Admitted;
-use super::passthrough::NO_ROUTE;
 use super::problems::Problem;
-use super::{address, admit, follow, problems, reply};
-use crate::gateway::authority::Here;
+use super::{address, admit, answer, problems, reply};
 use crate::gateway::instance::Gateway;
-use crate::gateway::limits::concurrency::{self, Place, Whose};
-use crate::gateway::policy::route::Dialect;
+use crate::gateway::limits::concurrency::{Place, Whose};
+use crate::gateway::policy::route::{Dialect, NO_ROUTE};
 use crate::gateway::shadow;
-use crate::gateway::telemetry::metrics::{RouteTimes, Where};
-use crate::gateway::telemetry::{metrics, publication, spans, trace};
-use crate::gateway::upkeep::key_habits;
+use crate::gateway::telemetry::times::{RouteTimes, Where};
+use crate::gateway::telemetry::{metrics, spans, trace};
+use crate::gateway::well_known;
 use crate::ports::peers::{Forward, ForwardReply};
 use crate::ports::{Body, Clock, Ports};
 use crate::protocol::region::RegionName;
+use crate::protocol::snapshot::Here;
 use crate::protocol::time::Moment;
 
 /// The sender's address, as the listener wrote it: a client's own header of that name is never
@@ -38,7 +37,7 @@ impl<P: Ports> Gateway<P> {
     /// cancels nothing.
     pub async fn handle(self: &Arc<Self>, request: Request<Body>) -> Response<Body> {
         if let Some(shadow) = &self.shadow {
-            return Box::pin(shadow::pass(self, shadow, request)).await;
+            return Box::pin(shadow::pass::pass(self, shadow, request)).await;
         }
         let arrived = self.ports.clock().now();
         match self.place(Whose::Client) {
@@ -67,7 +66,8 @@ impl<P: Ports> Gateway<P> {
         if address::is_asked(request.method(), request.uri().path()) {
             return Box::pin(address::answer(self, request, arrived)).await;
         }
-        if request.uri().path() == publication::PATH && [Method::GET, Method::HEAD].contains(request.method())
+        if request.uri().path() == well_known::PUBLICATION
+            && [Method::GET, Method::HEAD].contains(request.method())
         {
             return page(reply::publication(self.live().publication.clone()));
         }
@@ -77,7 +77,7 @@ impl<P: Ports> Gateway<P> {
                 self.pass(passing, *request).await
             }
             Admitted::Pass(_, passing) => {
-                let response = self.refused(&concurrency::overloaded(self), Dialect::Plain, &trace);
+                let response = self.refused(&self.overloaded(), Dialect::Plain, &trace);
                 self.timed("refused", Some(passing.times()), Where::Here, arrived, response)
             }
             Admitted::Refused(problem, dialect, echo, times) => {
@@ -89,8 +89,8 @@ impl<P: Ports> Gateway<P> {
                 response
             }
             Admitted::Keyed(ask) => {
-                key_habits::admitted(self, &ask);
-                follow::answer(self, ask).await
+                self.generators.admitted(&ask, self.ports.clock());
+                answer::answer(self, ask).await
             }
         }
     }
@@ -133,7 +133,7 @@ impl<P: Ports> Gateway<P> {
     pub fn place_for_forward(&self, head: &Forward, bytes: usize) -> Result<Place, Box<ForwardReply>> {
         let place = self.place(Whose::Peer).and_then(|place| {
             let has = place.is_of(Some(head.id.tenant())) && place.has_room_for(bytes);
-            has.then_some(place).ok_or_else(|| concurrency::overloaded(self))
+            has.then_some(place).ok_or_else(|| self.overloaded())
         });
         let refused =
             |problem| ForwardReply::Answer(self.refused(&problem, Dialect::Plain, &trace::of(&head.headers)));
@@ -161,7 +161,7 @@ impl<P: Ports> Gateway<P> {
             false => {
                 let trace = trace::of(&forward.headers);
                 match admit::admit_forward(self, forward, &place) {
-                    Ok(ask) => follow::answer_here(self, Arc::new(ask)).await,
+                    Ok(ask) => answer::answer_here(self, Arc::new(ask)).await,
                     Err((problem, dialect)) => self.refused(&problem, dialect, &trace),
                 }
             }

@@ -1,34 +1,28 @@
-//! The life of a request, to be read from top to bottom.
+//! The life of a request, from top to bottom: no file names one that stands above it.
 //!
-//! 1. [`ingress`] and [`admit`]: who asks, under which key, what exactly. [`passthrough`] takes
-//!    requests without a key.
-//! 2. [`address`] places the key. [`forward`] hands it to the owner; [`forwarded_verdict`] is its
-//!    answer's first line.
-//! 3. [`follow`] reads the rows, and replays, waits ([`attach`]) or runs.
-//! 4. [`claim`], then [`escrow`]: the claim is durable before the request is sent.
-//! 5. [`outcome`] settles, [`recover`] asks the upstream about a doubt, [`stand_in`] ends another
-//!    region's attempt.
-//! 6. [`finish`] and [`reply`]: the answer, or one of the [`problems`]. [`accept`] answers before
-//!    the run.
-//!
-//! Nothing here may send a request without a durable claim.
+//! 1. [`ingress`] has the two ways in. [`address`] tells a key's state. [`admit`] says who asks,
+//!    under which key, what exactly; [`passthrough`] takes requests without a key.
+//! 2. [`answer`] asks the owner ([`forward`]), or serves the key here ([`serve`], [`follow`]): it
+//!    reads the rows, and replays, waits ([`attach`]), accepts ([`accept`]) or runs ([`attempt`]).
+//! 3. [`finish`] ends it. [`forwarded_verdict`], [`refusals`], [`reply`], [`ask`] and [`problems`]
+//!    are what all of them say. Nothing here may send a request without a durable claim.
 
 pub(super) mod accept;
 pub(crate) mod address;
 pub(super) mod admit;
+pub(super) mod answer;
+pub(super) mod ask;
 pub(super) mod attach;
-pub(super) mod claim;
-pub(super) mod escrow;
+pub(super) mod attempt;
 pub(super) mod finish;
 pub(super) mod follow;
 pub(super) mod forward;
 pub(super) mod forwarded_verdict;
 pub(super) mod ingress;
-pub(super) mod outcome;
 pub(super) mod passthrough;
 pub(crate) mod problems;
-pub(super) mod recover;
+pub(super) mod refusals;
 pub(crate) mod reply;
-pub(super) mod stand_in;
+pub(super) mod serve;
 
 pub use problems::codes;

@@ -9,20 +9,16 @@ use std::time::Duration;
 
 use http::{Request, Response};
 
-use super::finish::later;
 use super::problems::Kind;
 use super::reply;
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::{Dialect, Matched, UNLISTED_TIMEOUT};
-use crate::gateway::telemetry::metrics::{RouteTimes, Where};
 use crate::gateway::telemetry::spans;
+use crate::gateway::telemetry::times::{RouteTimes, Where};
 use crate::gateway::telemetry::trace::Trace;
 use crate::ports::upstream::{CredentialRefused, SendError};
 use crate::ports::{Body, Clock, Ports, Upstream};
 use crate::protocol::time::Moment;
-
-/// Placeholder for the route of a request that no route takes.
-pub(in crate::gateway) const NO_ROUTE: &str = "-";
 
 /// Facts for the log line of a request that passes.
 pub struct Passing {
@@ -80,14 +76,14 @@ impl<P: Ports> Gateway<P> {
         let (region, epoch) = (&self.settings.me, self.view().epoch());
         let (response, verdict, code) = match answered {
             Ok(response) if response.extensions().get::<CredentialRefused>().is_some() => {
-                let problem = later(self, Kind::CredentialRefused);
+                let problem = self.later(Kind::CredentialRefused);
                 (reply::refuse(&problem, Dialect::Plain), "refused", problem.code())
             }
             Ok(response) => (response, "passed", "-"),
             Err(error) => {
                 tracing::warn!(%region, %error, %trace, "pass-through failed");
                 let problem = match error {
-                    SendError::NotSent(_) => later(self, Kind::UpstreamUnavailable),
+                    SendError::NotSent(_) => self.later(Kind::UpstreamUnavailable),
                     SendError::Unknown(_) => Kind::UpstreamBroke.problem(),
                     SendError::Late(_) => Kind::UpstreamSilent.problem(),
                 };

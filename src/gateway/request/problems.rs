@@ -444,7 +444,7 @@ pub fn page() -> String {
     );
     page.push_str(&format!(
         "<p>What each route asks of a key, compares, remembers and answers: <a href=\"{path}\">{path}</a>.</p>\n",
-        path = crate::gateway::telemetry::publication::PATH
+        path = crate::gateway::well_known::PUBLICATION
     ));
     for Row { code, title, advice, .. } in KINDS.iter().map(|kind| kind.row()) {
         page.push_str(&format!("<h2 id=\"{code}\">{code}</h2>\n<p><b>{title}.</b> {advice}</p>\n"));

@@ -13,10 +13,10 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
-use super::address;
-use super::admit::Ask;
+use super::ask::Ask;
 use super::problems::{self, Kind, Problem, seconds};
 use crate::gateway::policy::route::Dialect;
+use crate::gateway::well_known;
 use crate::ports::body::{self, Body};
 use crate::protocol::decide::Settlement;
 use crate::protocol::key::Key;
@@ -125,6 +125,23 @@ impl Reply {
     }
 }
 
+pub(in crate::gateway) enum Step {
+    Ended(Reply),
+    /// Nothing was sent, and facts that it relied on have changed. Look at everything anew, or else
+    /// give this problem.
+    Again(Problem),
+}
+
+impl Step {
+    /// The reply, if there is no further look.
+    pub(in crate::gateway) fn reply(self) -> Reply {
+        match self {
+            Step::Ended(reply) => reply,
+            Step::Again(problem) => Reply::Refused(problem, None),
+        }
+    }
+}
+
 pub(in crate::gateway) fn render(reply: Reply, ask: &Ask, me: &RegionName) -> Response<Body> {
     rendered(reply, &ask.echo, ask.request_id, me, ask.policy.dialect)
 }
@@ -167,7 +184,7 @@ pub(in crate::gateway) fn rendered(
 /// 202 with a status monitor (RFC 9110 section 15.3.3); the preference that was applied is named
 /// (RFC 7240 section 3).
 fn accepted(pending: &Pending) -> Response<Body> {
-    let status_url = address::of(&pending.key);
+    let status_url = well_known::of(&pending.key);
     let state = if pending.running { "running" } else { "accepted" };
     let (location, request_id) = (value(&status_url), pending.request_id.to_string());
     let mut response = json(&PendingJson { state, status_url, request_id });

@@ -3,11 +3,9 @@
 //! The history lives in this process, begins empty and is bounded. Nothing may be decided by it, so
 //! it must not feed a window: windows go by `protocol::lag`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::gateway::instance::Gateway;
-use crate::ports::{Clock, Ports};
 use crate::protocol::time::Moment;
 
 /// Time between two points.
@@ -39,17 +37,8 @@ impl LagHistory {
         }
     }
 
-    fn points(&self, now: Moment) -> Vec<TrailPoint> {
+    pub(in crate::gateway) fn points(&self, now: Moment) -> Vec<TrailPoint> {
         self.0.iter().map(|(begun, lag)| TrailPoint { age: now.since(*begun), lag: *lag }).collect()
-    }
-}
-
-impl<P: Ports> Gateway<P> {
-    /// The observed lag behind each peer, oldest first, at most a quarter of an hour back.
-    pub fn lag_trails(&self) -> BTreeMap<String, Vec<TrailPoint>> {
-        let now = self.ports.clock().now();
-        let health = self.health();
-        health.peers.iter().map(|(name, peer)| (name.to_string(), peer.trail.points(now))).collect()
     }
 }
 

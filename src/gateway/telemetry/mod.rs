@@ -1,5 +1,8 @@
-//! The view for people and machines: [`status`], [`metrics`] with their [`labels`], [`spans`] and
-//! [`trace`], [`publication`], [`coverage`], [`lag_history`].
+//! The view for people and machines, from top to bottom.
+//!
+//! 1. [`status`], [`readiness`], and the contract for clients: [`publication`].
+//! 2. [`metrics`], [`spans`], [`coverage`], [`trace`].
+//! 3. [`times`] of requests, [`lag_history`], and bounded [`labels`].
 //!
 //! Nothing here may decide about a request.
 
@@ -8,6 +11,8 @@ pub(super) mod labels;
 pub(crate) mod lag_history;
 pub(super) mod metrics;
 pub(crate) mod publication;
+pub(crate) mod readiness;
 pub(crate) mod spans;
 pub(crate) mod status;
+pub(super) mod times;
 pub(crate) mod trace;

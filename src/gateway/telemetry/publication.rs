@@ -9,14 +9,11 @@ use serde::Serialize;
 
 use crate::gateway::policy::route::{Binding, Dialect, KeyHeaders, Mode, Policy, Protection, Route, Routes};
 use crate::gateway::policy::signature::{FingerprintRule, Pointer, Selection};
-use crate::gateway::request::address;
 use crate::gateway::request::problems::{self, Kind, Problem};
+use crate::gateway::well_known;
 use crate::protocol::key::Syntax;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::{Outcome, OutcomeSets};
-
-/// Path of the document.
-pub const PATH: &str = "/.well-known/idempotency";
 
 /// The version of this document's form: members are added under the same version, never changed.
 const VERSION: u32 = 1;
@@ -203,7 +200,7 @@ fn terms(policy: &Policy, required: bool, quota: bool) -> Terms<'_> {
         expired: expired(policy),
         wait_seconds: policy.wait.as_secs_f64(),
         mode: policy.mode.name(),
-        status_address: address::PREFIX,
+        status_address: well_known::KEYS,
         statuses: statuses(&policy.outcomes),
         refusals: refusals(policy, required, quota),
     }

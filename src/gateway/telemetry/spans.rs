@@ -9,7 +9,7 @@ use http::HeaderMap;
 use tracing::field::display;
 use tracing::{Span, trace_span};
 
-use crate::gateway::request::admit::Ask;
+use crate::gateway::request::ask::Ask;
 use crate::ports::jobs::{Content, Job};
 use crate::ports::observe::SPANS;
 use crate::protocol::key::KeyId;
@@ -17,10 +17,6 @@ use crate::protocol::region::RegionName;
 
 /// Begins a span in the trace that headers name, and has them name it.
 pub type Begin = fn(&mut HeaderMap) -> Span;
-
-pub(in crate::gateway) fn store(op: &'static str) -> Span {
-    trace_span!(target: SPANS, "store", otel.name = op, otel.kind = "client", op)
-}
 
 /// A request to the upstream under a claim.
 pub(in crate::gateway) fn upstream() -> Span {

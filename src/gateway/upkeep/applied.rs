@@ -6,42 +6,12 @@
 //! (docs/protocol.md#rule-29). Before it counts, it proves no absence, frontier, coverage or lag:
 //! only that its region has written it. Must not judge the consequences.
 
-use std::collections::BTreeMap;
-
-use crate::gateway::instance::Gateway;
+use crate::ports::Replica;
 use crate::ports::store::StoreError;
-use crate::ports::{Ports, Replica};
 use crate::protocol::plant::{Plant, removed};
-use crate::protocol::region::Origin;
-use crate::protocol::time::Date;
+use crate::protocol::snapshot::Applied;
 
-/// The rows that are here of each origin, this region's own included.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::gateway) struct Applied {
-    /// All rows from before this heartbeat are here, by replication or import.
-    pub(in crate::gateway) rows: BTreeMap<Origin, u64>,
-    /// The epoch in the newest heartbeat that counts. Imported rows come without one.
-    pub(in crate::gateway) epochs: BTreeMap<Origin, u64>,
-    /// The newest heartbeat that is here, even if it does not count: its region has written it.
-    pub(in crate::gateway) written: BTreeMap<Origin, u64>,
-    /// The date of the newest heartbeat that counts, by its writer's clock.
-    pub(in crate::gateway) dates: BTreeMap<Origin, Date>,
-}
-
-impl Applied {
-    /// The heartbeat up to which an origin's rows are here; 0 if none counts.
-    pub(in crate::gateway) fn rows(&self, origin: &Origin) -> u64 {
-        self.rows.get(origin).copied().unwrap_or(0)
-    }
-
-    /// The newest heartbeat of an origin that is here; 0 if there is none.
-    pub(in crate::gateway) fn written(&self, origin: &Origin) -> u64 {
-        self.written.get(origin).copied().unwrap_or(0)
-    }
-}
-
-pub(in crate::gateway) async fn applied<P: Ports>(gateway: &Gateway<P>) -> Result<Applied, StoreError> {
-    let store = gateway.ports.store();
+pub(in crate::gateway) async fn applied(store: &impl Replica) -> Result<Applied, StoreError> {
     let mut found = Applied::default();
     // In this order: a copy that begins between the two calls turns earlier rows into imported
     // ones, which still count.

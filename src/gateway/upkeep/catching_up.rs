@@ -11,14 +11,13 @@ use std::time::Duration;
 
 use crate::gateway::instance::Gateway;
 use crate::gateway::request::accept;
-use crate::gateway::request::admit::Ask;
-use crate::gateway::request::claim::{ClaimBasis, store_unavailable};
-use crate::gateway::request::finish::{jittered, moving, read};
-use crate::gateway::request::follow::{Begun, Step, begin, expired, reused, running, verdict};
+use crate::gateway::request::ask::Ask;
+use crate::gateway::request::attempt::claimed::ClaimBasis;
+use crate::gateway::request::follow::{Begun, begin, expired, reused, running, verdict};
 use crate::gateway::request::problems::{Kind, Problem};
-use crate::gateway::request::reply::Reply;
+use crate::gateway::request::reply::{Reply, Step};
 use crate::gateway::telemetry::metrics;
-use crate::ports::{KeyStore, Ports};
+use crate::ports::{Clock, KeyStore, Ports};
 use crate::protocol::decide::Verdict;
 use crate::protocol::opening::Hindrance;
 use crate::protocol::record::Reading;
@@ -30,11 +29,13 @@ const UNTIL_AN_OPERATOR: Duration = Duration::from_secs(60);
 /// Serves such a key as far as possible.
 pub(in crate::gateway) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Step {
     let ids = std::slice::from_ref(&ask.id);
-    let found = metrics::store("look_up", &ask.route, gateway, gateway.ports.store().look_up(ids)).await;
+    let found =
+        metrics::store("look_up", &ask.route, gateway.ports.clock(), gateway.ports.store().look_up(ids))
+            .await;
     let rows = match found {
         Ok(mut found) => found.pop().unwrap_or_default(),
         Err(error) => {
-            return Step::Ended(Reply::Refused(store_unavailable(gateway, error.to_string()), None));
+            return Step::Ended(Reply::Refused(gateway.store_unavailable(error.to_string()), None));
         }
     };
     if !rows.is_empty() {
@@ -43,7 +44,7 @@ pub(in crate::gateway) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: 
     if let Some(reply) = accept::standing(gateway, ask, &rows).await {
         return Step::Ended(reply);
     }
-    let reading = read(gateway, rows);
+    let reading = gateway.read(rows);
     let (untouched, expires) = match &reading {
         Reading::Absent => (true, None),
         Reading::Released(row, _) => (true, Some(row.expires)),
@@ -57,7 +58,9 @@ pub(in crate::gateway) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: 
         Verdict::KeyExpired { expires } => expired(expires),
         Verdict::Attach { left, expires } => running(gateway, ask, left, expires),
         Verdict::Claim(basis) if untouched => {
-            let Some(permit) = gateway.early(&ask.id, &ask.route, &ask.meanings) else {
+            let Some(permit) =
+                gateway.snapshot().early(&ask.id, &ask.route, &ask.meanings, gateway.ports.clock().now())
+            else {
                 return Step::Ended(Reply::Refused(missing(gateway), expires));
             };
             return match begin(gateway, ask, &permit, ClaimBasis { basis, untouched }).await {
@@ -70,16 +73,16 @@ pub(in crate::gateway) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: 
 }
 
 fn in_doubt<P: Ports>(gateway: &Gateway<P>, expires: Option<Date>) -> Reply {
-    let (after, _) = wait(&gateway.hindrances());
+    let (after, _) = wait(&gateway.snapshot().hindrances);
     Reply::Refused(Kind::InDoubt.after(upward(gateway, after)), expires)
 }
 
 fn missing<P: Ports>(gateway: &Gateway<P>) -> Problem {
     // No region is lost: the missing rows are on their way, and here in a moment.
     if gateway.view().lost().next().is_none() {
-        return moving(gateway);
+        return gateway.moving();
     }
-    let (after, operator) = wait(&gateway.hindrances());
+    let (after, operator) = wait(&gateway.snapshot().hindrances);
     Kind::HomeUnavailable.after(upward(gateway, after)).because(match operator {
         false => "The key's home is lost, and its last records may still be on their way here",
         true => "The key's home is lost, and its last records may be missing here: an operator has to accept that before new keys run",
@@ -98,7 +101,7 @@ fn wait(hindrances: &[Hindrance]) -> (Duration, bool) {
 
 /// Adds jitter, so that refused clients do not come back together.
 fn upward<P: Ports>(gateway: &Gateway<P>, span: Duration) -> Duration {
-    jittered(gateway, span.min(Duration::from_secs(1))) + span.saturating_sub(Duration::from_secs(1))
+    gateway.jittered(span.min(Duration::from_secs(1))) + span.saturating_sub(Duration::from_secs(1))
 }
 
 #[cfg(test)]

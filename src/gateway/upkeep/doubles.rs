@@ -9,20 +9,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use serde::Serialize;
-
 use super::applied::applied;
+use super::looks::{AuditStatus, Looks};
 use super::supervise::supervise;
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
-use crate::ports::audit::{Counted, Double, Of};
+use crate::ports::audit::{Double, Of};
 use crate::ports::store::StoreError;
 use crate::ports::{Audit as _, Clock, Ports};
 use crate::protocol::double::{self, Held, Trace, Twice, Why};
 use crate::protocol::key::KeyId;
 use crate::protocol::record::{Row, State};
 use crate::protocol::region::Origin;
-use crate::protocol::time::Moment;
 
 /// Records in one look: some milliseconds of work.
 const STRETCH: u32 = 2_000;
@@ -34,37 +32,6 @@ const RESTS: u32 = 32;
 const PAUSE: Duration = Duration::from_millis(50);
 /// Doubles in one statement.
 const BATCH: usize = 200;
-
-/// Progress of this gateway's search.
-#[derive(Default)]
-pub(in crate::gateway) struct Looks {
-    /// Beginning of the pass that is under way.
-    begun: Option<Moment>,
-    looked_at: u64,
-    /// Beginning of the last whole pass, and its duration.
-    whole: Option<(Moment, Duration)>,
-    passes: u64,
-    /// Doubles in the journal, as last counted.
-    counted: Option<Counted>,
-}
-
-/// Progress of one gateway's search for keys that ran twice.
-#[derive(Clone, Debug, Serialize)]
-pub struct AuditStatus {
-    /// Doubles in the region's journal; absent until it was read.
-    pub doubles: Option<u64>,
-    /// Those without an explanation: each is a bug.
-    pub unexplained: Option<u64>,
-    /// Whole passes over all records, since the gateway began.
-    pub passes: u64,
-    /// Milliseconds since the last whole pass began, or since the gateway began if there was none.
-    /// Rows from before that moment were looked at; later ones perhaps not.
-    pub age_ms: u64,
-    /// Duration of that pass, in milliseconds; absent if there was none.
-    pub took_ms: Option<u64>,
-    /// Records that the pass under way has looked at.
-    pub looked_at: u64,
-}
 
 /// Starts the search. It ends when the gateway is dropped.
 ///
@@ -128,14 +95,6 @@ impl Orphans {
     }
 }
 
-impl Looks {
-    fn ended(&mut self, now: Moment) {
-        if let Some(begun) = self.begun.take() {
-            (self.whole, self.passes) = (Some((begun, now.since(begun))), self.passes + 1);
-        }
-    }
-}
-
 /// Looks at one stretch, and journals its doubles. Returns where the next one begins; `None` if
 /// this was the last one.
 pub(in crate::gateway) async fn look<P: Ports>(
@@ -173,7 +132,7 @@ pub(in crate::gateway) async fn count<P: Ports>(gateway: &Gateway<P>) {
 /// Reads until when each store held its rows. Rows that are compared by it must be read later: a
 /// row that is still here then was not forgotten before the heartbeat.
 pub(in crate::gateway) async fn held<P: Ports>(gateway: &Gateway<P>) -> Result<Held, StoreError> {
-    Ok(Held { beats: applied(gateway).await?.dates, ..nothing_held(gateway) })
+    Ok(Held { beats: applied(gateway.ports.store()).await?.dates, ..nothing_held(gateway) })
 }
 
 /// The knowledge of a reader that has not asked for heartbeats.
@@ -391,15 +350,5 @@ mod tests {
         ];
         let (pairs, _) = told(&rows, "c#1", &[]);
         assert_eq!(pairs, [named("b#1", "a#1"), named("c#1", "a#1"), named("c#1", "b#1")]);
-    }
-
-    #[test]
-    fn a_pass_is_as_old_as_its_beginning() {
-        let at = |ms: u64| Moment::from_nanos(ms * 1_000_000);
-        let mut looks = Looks { begun: Some(at(1_000)), ..Looks::default() };
-        looks.ended(at(4_000));
-        assert_eq!((looks.whole, looks.passes), (Some((at(1_000), Duration::from_secs(3))), 1));
-        looks.ended(at(5_000));
-        assert_eq!(looks.passes, 1, "none was under way");
     }
 }

@@ -8,12 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use metrics::counter;
-
-use crate::gateway::instance::Gateway;
-use crate::ports::observe::PEER_REFUSED;
 use crate::ports::peers::PeerMessage;
-use crate::ports::{Clock, Ports};
 use crate::protocol::region::RegionName;
 use crate::protocol::speakers::{self, Kind, Sender};
 use crate::protocol::time::Moment;
@@ -22,13 +17,6 @@ use crate::protocol::time::Moment;
 const TELL_EVERY: Duration = Duration::from_secs(60);
 /// Remembered pairs of peer and kind, at most; each needs a certificate of the authority.
 const MOST_TOLD: usize = 1_000;
-
-/// Touches every series, so that the first scrape shows zeros.
-pub(in crate::gateway) fn prepare() {
-    for sender in Sender::ALL {
-        counter!(PEER_REFUSED, "sender" => sender.word()).absolute(0);
-    }
-}
 
 /// Refusals that were logged lately.
 #[derive(Debug, Default)]
@@ -80,33 +68,6 @@ impl Hearing {
             told.retain(|_, at| now.since(*at) < TELL_EVERY);
         }
         told.len() < MOST_TOLD && told.insert(key, now).is_none_or(|at| now.since(at) >= TELL_EVERY)
-    }
-}
-
-impl<P: Ports> Gateway<P> {
-    /// Checks that a peer may say this here. Called before the message has any effect.
-    ///
-    /// # Errors
-    /// The reason, in one line for the peer. It was counted and logged.
-    pub fn hears(&self, from: &RegionName, said: &PeerMessage<'_>) -> Result<(), String> {
-        let sender = self.sender(from);
-        let heard = self.hearing.hears(from, sender, said, self.ports.clock().now());
-        heard.inspect_err(|_| counter!(PEER_REFUSED, "sender" => sender.word()).increment(1))
-    }
-
-    /// Counts and logs a message that is refused for its content. [`Gateway::hears`] does so for
-    /// its sender.
-    pub(in crate::gateway) fn out_of_bounds(&self, from: &RegionName, kind: Kind, why: &str) {
-        let sender = self.sender(from);
-        counter!(PEER_REFUSED, "sender" => sender.word()).increment(1);
-        self.hearing.tell(from, sender, kind, why, self.ports.clock().now());
-    }
-
-    /// The role of a peer under the view that this gateway goes by.
-    pub(in crate::gateway) fn sender(&self, name: &RegionName) -> Sender {
-        let named = self.health().peers.contains_key(name);
-        let witness = self.settings.failover.witnesses.contains(name);
-        Sender::of(name, &self.view(), named, witness)
     }
 }
 

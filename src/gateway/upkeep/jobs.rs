@@ -7,26 +7,24 @@
 //! anything itself. If this region no longer owns the key, the worker hands the request to the
 //! owner.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::RETRY_AFTER;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
 use tracing::Instrument;
 
 use super::supervise::supervise;
-use crate::gateway::authority::Here;
-use crate::gateway::instance::Gateway;
+use super::workers::{Busy, QUARTER, Turn, lock};
+use crate::gateway::instance::{Gateway, InFlight};
 use crate::gateway::limits::quota::Charged;
 use crate::gateway::policy::route::{Matched, Policy};
 use crate::gateway::race::{Won, race};
-use crate::gateway::request::admit::{Ask, By};
-use crate::gateway::request::finish::{InFlight, read};
+use crate::gateway::request::ask::{Ask, By};
 use crate::gateway::request::follow;
 use crate::gateway::request::problems::Kind;
 use crate::gateway::request::reply::{self, Reply};
-use crate::gateway::telemetry::{metrics, spans, trace};
+use crate::gateway::telemetry::{metrics, spans, times, trace};
 use crate::ports::jobs::{Content, Job, StoredRequest, Turns};
 use crate::ports::peers::{Forward, ForwardReply};
 use crate::ports::{Clock, Dice, Jobs, KeyStore, Peers, Ports};
@@ -34,77 +32,12 @@ use crate::protocol::fingerprint;
 use crate::protocol::key::Tenant;
 use crate::protocol::record::{Reading, Row};
 use crate::protocol::region::RegionName;
-use crate::protocol::time::Moment;
+use crate::protocol::snapshot::Here;
 
-/// Jobs that one gateway runs at a time, at most; oldest first.
-const MOST_AT_ONCE: usize = 16;
-/// Further jobs while those are busy, for tenants that have less than a quarter of them here. A
-/// tenant with thousands of jobs leaves these to the others.
-const SPARE: usize = 4;
-const QUARTER: usize = MOST_AT_ONCE / 4;
 /// Pause between two counts of all jobs.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 /// Time that a job stays away if only another region may run it.
 const ELSEWHERE: Duration = Duration::from_secs(30);
-
-pub(in crate::gateway) struct Workers {
-    due: Arc<Notify>,
-    free: Arc<Semaphore>,
-    spare: Arc<Semaphore>,
-    busy: Counts,
-    turns: Mutex<Turn>,
-}
-
-/// Turns of the spare workers: the last tenant, and the moment of the next turn.
-#[derive(Default)]
-struct Turn {
-    after: Option<Tenant>,
-    from: Option<Moment>,
-}
-
-impl Default for Workers {
-    fn default() -> Self {
-        let places = |most| Arc::new(Semaphore::new(most));
-        let (free, spare) = (places(MOST_AT_ONCE), places(SPARE));
-        Self { due: Arc::default(), free, spare, busy: Arc::default(), turns: Mutex::default() }
-    }
-}
-
-/// Number of running jobs of each tenant here.
-type Counts = Arc<Mutex<BTreeMap<Tenant, usize>>>;
-
-/// One job that runs here, counted for its tenant.
-struct Busy(Counts, Tenant);
-
-impl Busy {
-    fn with(busy: &Counts, tenant: &Tenant) -> Self {
-        *lock(busy).entry(tenant.clone()).or_default() += 1;
-        Self(busy.clone(), tenant.clone())
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        let mut busy = lock(&self.0);
-        if let Some(count) = busy.get_mut(&self.1) {
-            *count -= 1;
-            if *count == 0 {
-                busy.remove(&self.1);
-            }
-        }
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Workers {
-    /// Notes that a job may be due before the next look.
-    pub(in crate::gateway) fn due(&self) {
-        self.due.notify_one();
-    }
-}
 
 enum End {
     /// The record has its final state, or nothing waits for this job any more.
@@ -284,7 +217,7 @@ async fn prepared<P: Ports>(gateway: &Arc<Gateway<P>>, job: &Job) -> Result<(Ask
         return Err(waits(Duration::from_secs(1), "the store does not answer"));
     };
     let rows = found.pop().unwrap_or_default();
-    match read(gateway, rows.clone()) {
+    match gateway.read(rows.clone()) {
         Reading::Settled(_) => return Err(End::Done),
         Reading::Gone(_) => return Err(dead("its key is past its retention")),
         Reading::Absent => return Err(dead("its record is gone")),
@@ -393,7 +326,7 @@ fn ask<P: Ports>(gateway: &Gateway<P>, job: &Job, own: &Row, request: StoredRequ
         arrived: gateway.ports.clock().now(),
         charged: Charged::default(),
         times: None,
-        waited: metrics::Waited::default(),
+        waited: times::Waited::default(),
         _place: None,
         by: By::Worker,
     })

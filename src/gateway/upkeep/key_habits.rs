@@ -8,10 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, TryLockError};
 use std::time::Duration;
 
-use crate::gateway::instance::Gateway;
-use crate::gateway::request::admit::Ask;
+use crate::gateway::request::ask::Ask;
 use crate::gateway::telemetry::metrics;
-use crate::ports::{Clock, Ports};
+use crate::ports::Clock;
 use crate::protocol::generator::{Habits, Signs, Weakness};
 use crate::protocol::key::Tenant;
 use crate::protocol::time::Moment;
@@ -70,20 +69,19 @@ impl Generators {
         }
         Some((found, due))
     }
-}
 
-/// Takes in an admitted request's key.
-pub(in crate::gateway) fn admitted<P: Ports>(gateway: &Gateway<P>, ask: &Ask) {
-    let clock = gateway.ports.clock();
-    let signs = Signs::of(ask.id.key(), clock.date());
-    report(ask, gateway.generators.watch(ask.id.tenant(), clock.now(), |habits| habits.see(signs)));
-}
+    /// Takes in an admitted request's key.
+    pub(in crate::gateway) fn admitted(&self, ask: &Ask, clock: &impl Clock) {
+        let signs = Signs::of(ask.id.key(), clock.date());
+        report(ask, self.watch(ask.id.tenant(), clock.now(), |habits| habits.see(signs)));
+    }
 
-/// Takes in a request that did not match the first one of its key.
-pub(in crate::gateway) fn mismatched<P: Ports>(gateway: &Gateway<P>, ask: &Ask) {
-    let asked = ask.fingerprint.canonical.unwrap_or(ask.fingerprint.raw);
-    let judge = |habits: &mut Habits| habits.mismatch(ask.id.key(), asked);
-    report(ask, gateway.generators.watch(ask.id.tenant(), gateway.ports.clock().now(), judge));
+    /// Takes in a request that did not match the first one of its key.
+    pub(in crate::gateway) fn mismatched(&self, ask: &Ask, clock: &impl Clock) {
+        let asked = ask.fingerprint.canonical.unwrap_or(ask.fingerprint.raw);
+        let judge = |habits: &mut Habits| habits.mismatch(ask.id.key(), asked);
+        report(ask, self.watch(ask.id.tenant(), clock.now(), judge));
+    }
 }
 
 fn report(ask: &Ask, found: Option<(Weakness, bool)>) {

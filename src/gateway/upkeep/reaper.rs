@@ -40,7 +40,7 @@ async fn batch<P: Ports>(gateway: &Gateway<P>) -> bool {
     }
     let store = gateway.ports.store();
     let full = |gone: u64| gone >= u64::from(BATCH);
-    let (remembered_from, is_away) = gateway.remembered_from();
+    let (remembered_from, is_away) = gateway.snapshot().remembered_from();
     let own = metrics::upkeep("reap", store.reap(BATCH, Some(remembered_from))).await;
     if let Ok(reaped) = &own {
         metrics::reaped(reaped);

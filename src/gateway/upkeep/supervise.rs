@@ -12,27 +12,7 @@ use crate::gateway::telemetry::metrics;
 use crate::ports::Ports;
 use crate::protocol::lease::Lease;
 
-/// Names of the loops, as the log and `onceway_loop_died_total` spell them.
-pub(in crate::gateway) const LOOPS: [&str; 16] = [
-    "heartbeat",
-    "poll",
-    "ping",
-    "gate",
-    "renew",
-    "takeover",
-    "return",
-    "voters",
-    "upstream",
-    "waiters",
-    "jobs",
-    "job-load",
-    "reaper",
-    "audit",
-    "doubles",
-    "sweep",
-];
-
-/// Runs a loop of the gateway in the background, under its name in [`LOOPS`].
+/// Runs a loop of the gateway in the background, under its name in `metrics::LOOPS`.
 pub(in crate::gateway) fn supervise<P: Ports, Running>(
     gateway: &Arc<Gateway<P>>,
     name: &'static str,
@@ -40,7 +20,7 @@ pub(in crate::gateway) fn supervise<P: Ports, Running>(
 ) where
     Running: Future<Output = ()> + Send + 'static,
 {
-    debug_assert!(LOOPS.contains(&name), "{name}");
+    debug_assert!(metrics::LOOPS.contains(&name), "{name}");
     let weak = Arc::downgrade(gateway);
     let running = tokio::spawn(begin(weak.clone()));
     tokio::spawn(async move {

@@ -10,14 +10,11 @@ use std::time::Duration;
 
 use super::orphans::Orphans;
 use super::supervise::supervise;
-use crate::gateway::authority::Here;
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::Policy;
-use crate::gateway::request::claim::lifetime;
-use crate::gateway::request::finish::read;
-use crate::gateway::request::outcome::{self, Fact};
-use crate::gateway::request::recover::{self, ProbeAnswer};
-use crate::gateway::request::stand_in::{self, For};
+use crate::gateway::request::attempt::persist::{self, Fact};
+use crate::gateway::request::attempt::probe::{self, ProbeAnswer};
+use crate::gateway::request::attempt::stand_in::{self, For};
 use crate::gateway::telemetry::metrics;
 use crate::ports::store::{Attempt, GateVersion};
 use crate::ports::upkeep::{OpenAttempt, Place, Ruling};
@@ -25,6 +22,7 @@ use crate::ports::{Clock, KeyStore, Ports, Upkeep};
 use crate::protocol::decide::{Basis, Conclusion, Word, basis, conclude, doubt, rule};
 use crate::protocol::key::KeyId;
 use crate::protocol::record::{Reading, Recovery, Row, State, Token};
+use crate::protocol::snapshot::Here;
 use crate::protocol::time::Moment;
 
 /// Rows in one look.
@@ -217,7 +215,7 @@ async fn recover<P: Ports>(gateway: &Arc<Gateway<P>>, open: OpenAttempt) -> Opti
     // Nothing is recovered before the key may run here: its settlement may be on the way.
     let Here::Run(_) = gateway.here(&open.id) else { return Some(None) };
     let rows = gateway.ports.store().look_up(std::slice::from_ref(&open.id)).await.ok()?.pop()?;
-    let Reading::InDoubt(row, ground) = read(gateway, rows) else { return None };
+    let Reading::InDoubt(row, ground) = gateway.read(rows) else { return None };
     if rule(&row, &ground) != Recovery::Probe {
         return None;
     }
@@ -256,8 +254,8 @@ async fn ended<P: Ports>(
             Conclusion::OwnNot(_) | Conclusion::None(_) => Fact::Released,
         };
         let attempt = Attempt { id: open.id.clone(), token: row.token, nonce: row.nonce };
-        let stored = outcome::store(gateway, &open.route, policy.hold, attempt, fact).await;
-        return stored == outcome::Stored::Yes;
+        let stored = persist::store(gateway, &open.route, policy.hold, attempt, fact).await;
+        return stored == persist::Stored::Yes;
     }
     let (nonce, ruling) = match &end {
         Conclusion::Happened(row, answer) => (Some(row.nonce), Ruling::Settled((***answer).clone())),
@@ -271,7 +269,7 @@ async fn ended<P: Ports>(
         nonce,
         basis,
         recovery: row.recovery,
-        lifetime: lifetime(gateway, policy),
+        lifetime: gateway.settings.lifetime(policy),
         request: (&open.route, &open.path),
     };
     stand_in::end(gateway, whom, &ruling, None).await.is_ok()
@@ -288,7 +286,7 @@ async fn ask_all<P: Ports>(
     let (mut said, mut over_in) = (Vec::new(), None);
     for row in rows {
         let doubt = doubt(row);
-        let word = match recover::question(gateway, policy, &open.id, &doubt, &open.path).await {
+        let word = match probe::question(gateway, policy, &open.id, &doubt, &open.path).await {
             ProbeAnswer::Happened(answer) => Word::Happened(answer),
             ProbeAnswer::DidNotHappen => Word::DidNotHappen,
             ProbeAnswer::TooEarly(after) => {

@@ -5,7 +5,7 @@
 
 use std::panic::catch_unwind;
 
-use super::super::{authority, double, escrow, lease, opening, register, round};
+use super::super::{authority, double, escrow, lease, opening, register, round, snapshot};
 use super::*;
 
 #[test]
@@ -46,6 +46,7 @@ fn without_its_check_the_test_of_each_rule_fails() {
             authority::tests::a_region_that_is_back_is_a_risk_until_it_was_heard_of_since,
         ),
         (Plant::Window, opening::tests::a_loss_waits_for_its_window),
+        (Plant::LeaseAtSend, snapshot::tests::a_send_needs_the_lease_and_the_tenure_of_its_claim),
         (Plant::Audit, double::tests::two_answers_are_a_double_whatever_their_claims_say),
     ];
     for (plant, test) in rules {

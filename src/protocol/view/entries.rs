@@ -1,37 +1,16 @@
-//! Views as they are written: by their content, whose maps are lists.
+//! The lists of a view as it is written: its maps, an entry for each key.
 //!
-//! A view is agreed and stored, and would become another view if unknown members were ignored. So
-//! one of a newer protocol version is refused whole. This file must not change a view.
+//! A view would become another one if unknown members were ignored, so none may be. This file must
+//! not change a view.
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
-use super::super::written::{Entry, malformed};
-use super::{
-    AcceptorId, Content, Digest32, LONGEST_LEASE, Member, Origin, RegionName, Release, Retired, Standing,
-    View,
-};
-use crate::versions::NEXT;
-
-impl Serialize for View {
-    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        self.content().serialize(out)
-    }
-}
-
-impl<'de> Deserialize<'de> for View {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let content = Content::deserialize(from)?;
-        if content.protocol > NEXT {
-            return Err(malformed("a view of a newer protocol version"));
-        }
-        if content.longest_lease > LONGEST_LEASE {
-            return Err(malformed("a lease"));
-        }
-        Ok(Self::from_content(content))
-    }
-}
+use super::super::digest::Digest32;
+use super::super::region::{Origin, RegionName};
+use super::super::written::Entry;
+use super::members::{AcceptorId, Member, Release, Retired, Standing};
 
 /// Declares an entry of a list: the key and the members of its value.
 macro_rules! entry {

@@ -179,7 +179,7 @@ mod tests {
     use crate::gateway::operator::audit::FindingStatus;
     use std::collections::BTreeMap;
 
-    use crate::gateway::operator::acts::JournalEntry;
+    use crate::gateway::operator::key::JournalEntry;
 
     const DAY: i64 = 86_400_000;
 

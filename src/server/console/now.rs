@@ -20,7 +20,7 @@ use crate::gateway::authority::status::{AuthorityStatus, RegionStatus};
 use crate::gateway::operator::dead_letters::JobsPage;
 use crate::gateway::operator::doubt_lists::AllDoubts;
 use crate::gateway::telemetry::lag_history::TrailPoint;
-use crate::gateway::telemetry::status::{PeerStatus, Status};
+use crate::gateway::telemetry::{readiness::PeerStatus, status::Status};
 use crate::ports::Ports;
 use crate::protocol::ring::ARCS;
 use crate::server::admin_answer::Answer;

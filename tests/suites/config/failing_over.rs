@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use onceway::config::Config;
-use onceway::gateway::authority::Mode;
+use onceway::gateway::authority::failover::Mode;
 use onceway::gateway::policy::route::{Alone, Escrow};
 use onceway::protocol::region::RegionName;
 

@@ -80,7 +80,8 @@ impl Parts {
     pub fn is_held(&self, holder: u32) -> bool {
         self.held.get(holder, || {
             let Holder { lease, now, .. } = &*self.holders.get(holder);
-            lease.current().is_some_and(|held| *now < held.until)
+            let Some(held) = lease.current() else { return false };
+            self.snapshot(held.view.clone(), None, lease, 0).may_send(lease.tenure(), *now)
         })
     }
 }

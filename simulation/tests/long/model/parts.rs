@@ -8,17 +8,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceway::protocol::authority::{GateState, Pending, Right, right};
+use onceway::protocol::authority::{self, Boot, GateState, GateVersion, Pending};
 use onceway::protocol::digest::{Digest32, digest};
 use onceway::protocol::grants::{Admission, GrantWatch};
 use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::lease::Lease;
-use onceway::protocol::region::RegionName;
+use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::{self, Acceptor, Message, Reply, chosen, majority};
 use onceway::protocol::ring::Ring;
 use onceway::protocol::ring_spec::{PlaceBy, RegionSpec, RingSpec};
 use onceway::protocol::round::{Outbox, Round, Step};
+use onceway::protocol::snapshot::{self, Here, Snapshot, StoreHealth};
 use onceway::protocol::time::{Drift, Moment};
+use onceway::protocol::versions::Versions;
 use onceway::protocol::view::{AcceptorId, Content, View};
 
 use crate::model::pool::{Memo, Pool};
@@ -384,14 +386,24 @@ impl Parts {
     /// The keys that a region may run now, as bits.
     pub fn may_run(&self, gate: u32, holder: u32, me: Site) -> u8 {
         self.runs.get((gate, holder, me), || {
-            let gate = self.gates.get(gate);
+            let state = self.gates.get(gate).state.clone();
             let Holder { lease, now, .. } = &*self.holders.get(holder);
-            let runs = |id: &KeyId| {
-                let right = right(&gate.state, lease.current(), lease.tenure(), id, self.name(me), *now);
-                matches!(right, Right::Run(_))
-            };
+            let known = Arc::new(self.snapshot(state.view.clone(), Some(state), lease, me));
+            let runs = |id: &KeyId| matches!(known.here(id, *now), Here::Run(_));
             self.keys.iter().enumerate().map(|(bit, id)| u8::from(runs(id)) << bit).sum()
         })
+    }
+
+    /// The knowledge of a region's process whose gate follows the newest view that it knows.
+    pub fn snapshot(&self, view: Arc<View>, state: Option<GateState>, lease: &Lease, me: Site) -> Snapshot {
+        let boot = Boot { system: 1, timeline: 1, started: 1 };
+        let (version, epoch) = (GateVersion(1), view.epoch());
+        let gate = authority::Gate { version, epoch, state, approved: Some(boot.clone()), running: boot };
+        let me = Origin { region: self.name(me).clone(), generation: 1 };
+        let site = snapshot::Site { me, lease: TTL, drift: self.drift(), speaks: Versions::OURS };
+        let mut known = Snapshot::first(site, view, StoreHealth::Open(gate), lease);
+        known.take_lease(lease);
+        known
     }
 
     /// Invariant 13: by every judge's clock, the grants of a lease outlive it at a majority.

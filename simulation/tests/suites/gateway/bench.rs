@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use onceway::gateway::authority::{Failover, Mode as Failing};
+use onceway::gateway::authority::failover::{Failover, Mode as Failing};
 use onceway::gateway::credentials::caller::{Caller, Voucher};
 use onceway::gateway::credentials::{Credentials, digest};
 use onceway::gateway::instance::Gateway;

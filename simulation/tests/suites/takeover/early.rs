@@ -3,7 +3,7 @@
 //!
 //! `protocol::escrow` has each reason that denies the proof. A test must not look into a gateway.
 
-use onceway::gateway::authority::{Failover, Mode};
+use onceway::gateway::authority::failover::{Failover, Mode};
 use simulation::letters::{Letter, Post};
 use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};

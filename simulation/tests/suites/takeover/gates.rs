@@ -4,7 +4,7 @@
 //! The statement itself compares the gate. A gateway that looked before and wrote later would write
 //! under another gate. `plants.rs` takes the comparison out. A test must not look into a gateway.
 
-use onceway::gateway::authority::{Failover, Mode};
+use onceway::gateway::authority::failover::{Failover, Mode};
 use simulation::peers::LinkMode;
 use tokio::time::sleep;
 

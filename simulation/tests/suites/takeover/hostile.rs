@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use onceway::gateway::authority::Failover;
+use onceway::gateway::authority::failover::Failover;
 use onceway::ports::authority::{Lodged, Lodging};
 use onceway::ports::peers::{PeerError, Question, Told};
 use onceway::ports::{Acceptors, Dice, KeyStore, Peers};

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use onceway::gateway::authority::Failover;
+use onceway::gateway::authority::failover::Failover;
 use onceway::ports::authority::CopiedRow;
 use onceway::ports::peers::{Beat, Forward, ForwardReply, PeerMessage, Pong, Question, Told};
 use onceway::protocol::change::STRIDE;

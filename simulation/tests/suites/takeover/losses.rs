@@ -3,7 +3,7 @@
 //!
 //! `cuts.rs` has regions that live and are cut off. A test must not look into a gateway.
 
-use onceway::gateway::authority::{Failover, Mode};
+use onceway::gateway::authority::failover::{Failover, Mode};
 use onceway::protocol::region::RegionName;
 use simulation::cluster::StoreMode;
 use simulation::peers::LinkMode;

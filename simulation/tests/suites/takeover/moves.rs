@@ -3,7 +3,7 @@
 //!
 //! `losses.rs` has unplanned moves. A test must not look into a gateway.
 
-use onceway::gateway::authority::{Failover, Mode};
+use onceway::gateway::authority::failover::{Failover, Mode};
 use onceway::protocol::view::View;
 use tokio::time::{Instant, sleep};
 

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use onceway::gateway::authority::Failover;
 use onceway::gateway::authority::admin_ops::ActError;
+use onceway::gateway::authority::failover::Failover;
 use onceway::gateway::authority::witness::Duty;
 use onceway::gateway::instance::Gateway;
 use onceway::gateway::settings::Settings;

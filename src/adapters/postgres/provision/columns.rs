@@ -11,7 +11,10 @@ use std::collections::BTreeSet;
 use tokio_postgres::Client;
 
 use super::super::names;
-use super::{Error, Plan, Status, execute, get, publisher, query};
+use super::plan::Plan;
+use super::publisher;
+use super::queries::{Error, execute, failed, get, query};
+use super::report::Status;
 
 const WHAT: &str = "choosing what is published";
 
@@ -118,7 +121,7 @@ pub(super) async fn lacking(
     publication: &str,
 ) -> Result<Option<String>, Error> {
     let published = peer.client.query(PUBLISHED, &[&publication]).await;
-    for row in published.map_err(|error| super::failed(WHAT, &error))? {
+    for row in published.map_err(|error| failed(WHAT, &error))? {
         let (table, columns): (String, Vec<String>) = (get(&row, WHAT, 0)?, get(&row, WHAT, 1)?);
         let own = own(client, &table).await?;
         if let Some(column) = columns.into_iter().find(|column| !own.contains(column)) {

@@ -12,7 +12,9 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Json;
 
 use super::super::super::views::from_value;
-use super::{Error, Plan, get, holds, publisher, query};
+use super::plan::Plan;
+use super::publisher;
+use super::queries::{Error, get, holds, query};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::view::View;
 

@@ -10,7 +10,10 @@
 use tokio_postgres::Client;
 
 use super::super::names;
-use super::{Error, Plan, Report, Status, execute, generations, get, mesh, query};
+use super::plan::Plan;
+use super::queries::{Error, execute, get, query};
+use super::report::{Report, Status};
+use super::{generations, mesh};
 use crate::protocol::region::Origin;
 
 const WHAT: &str = "untying a region that left";

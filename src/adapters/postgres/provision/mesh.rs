@@ -7,8 +7,11 @@
 use tokio_postgres::Client;
 
 use super::super::names;
+use super::columns;
+use super::plan::Plan;
 use super::publisher::{self, Publisher, Slot};
-use super::{Error, Plan, Report, Status, columns, execute, get, holds, query};
+use super::queries::{Error, execute, failed, get, holds, query};
+use super::report::{Report, Status};
 use crate::protocol::region::Origin;
 
 pub(super) const KEPT_ALIVE: &str =
@@ -59,25 +62,21 @@ pub(super) async fn check_publication(
 /// State of the publication, without its columns.
 async fn publication(client: &Client, plan: &Plan) -> Result<Status, Error> {
     let name = names::publication(&plan.me);
-    Ok(
-        match publisher::published(client, &name).await.map_err(|error| super::failed(PUBLISHING, &error))? {
-            None => Status::Pending("it is missing: run `onceway store init`".to_owned()),
-            Some(tables) if tables != publisher::leaves(&plan.me) => {
-                Status::Broken(format!("it publishes {}: it must be the own two leaves", tables.join(", ")))
-            }
-            Some(_) => {
-                let sql = "select pubinsert and pubupdate and pubdelete and not pubtruncate and not pubviaroot \
+    Ok(match publisher::published(client, &name).await.map_err(|error| failed(PUBLISHING, &error))? {
+        None => Status::Pending("it is missing: run `onceway store init`".to_owned()),
+        Some(tables) if tables != publisher::leaves(&plan.me) => {
+            Status::Broken(format!("it publishes {}: it must be the own two leaves", tables.join(", ")))
+        }
+        Some(_) => {
+            let sql = "select pubinsert and pubupdate and pubdelete and not pubtruncate and not pubviaroot \
                        from pg_publication where pubname = $1";
-                if holds(client, PUBLISHING, sql, &[&name]).await? {
-                    Status::Fine
-                } else {
-                    Status::Broken(
-                        "it must publish insert, update and delete: `alter publication` it".to_owned(),
-                    )
-                }
+            if holds(client, PUBLISHING, sql, &[&name]).await? {
+                Status::Fine
+            } else {
+                Status::Broken("it must publish insert, update and delete: `alter publication` it".to_owned())
             }
-        },
-    )
+        }
+    })
 }
 
 /// A subscription as this store has it.
@@ -260,7 +259,7 @@ pub(super) async fn create(
             // subscription has a position in it.
             let sql = "select pg_drop_replication_slot($1)";
             if let Err(error) = publisher.client.query(sql, &[&name]).await {
-                return Ok(Status::Pending(super::failed(SUBSCRIBING, &error).to_string()));
+                return Ok(Status::Pending(failed(SUBSCRIBING, &error).to_string()));
             }
         }
         None => {}
@@ -270,7 +269,7 @@ pub(super) async fn create(
     // each other at the same time would wait in a circle for ever.
     let sql = "select pg_create_logical_replication_slot($1, 'pgoutput')";
     if let Err(error) = publisher.client.query(sql, &[&name]).await {
-        return Ok(Status::Pending(super::failed(SUBSCRIBING, &error).to_string()));
+        return Ok(Status::Pending(failed(SUBSCRIBING, &error).to_string()));
     }
     let sql = format!(
         "create subscription {name} connection {} publication {} with (create_slot = false, slot_name = {name}, copy_data = true, synchronous_commit = off)",
@@ -286,9 +285,7 @@ pub(super) async fn create(
         }
         // The publisher may have gone since the look, or its role lacks a right. Repeating `init`
         // settles both.
-        Err(error) => {
-            Status::Pending(format!("{} (plan of {})", super::failed(SUBSCRIBING, &error), plan.me))
-        }
+        Err(error) => Status::Pending(format!("{} (plan of {})", failed(SUBSCRIBING, &error), plan.me)),
     })
 }
 

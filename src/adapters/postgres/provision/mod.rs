@@ -5,7 +5,8 @@
 //! - `generations` (present stores), `schema` (migrations, leaves, routines, the gate)
 //! - `roles` (least rights), `mesh` (publication and subscriptions), `columns` (published columns)
 //! - `leaving` (regions that left the ring), `reseed` (a subscription whose slot was lost)
-//! - `publisher` (a peer), `script` (all of it for psql), `settings` (hints)
+//! - `plan` (the required state), `queries` (statements), `settings` (hints)
+//! - `publisher` (a peer), `script` (all of it for psql)
 //! - `promotion` (slots and standbys), `report`
 //!
 //! [`init`] may run in any order of regions, repeatedly, on a live deployment: it adds missing
@@ -17,8 +18,10 @@ mod columns;
 mod generations;
 mod leaving;
 mod mesh;
+mod plan;
 mod promotion;
 mod publisher;
+mod queries;
 mod report;
 mod reseed;
 mod roles;
@@ -26,16 +29,18 @@ mod schema;
 mod script;
 mod settings;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio_postgres::Client;
 
 use super::address::Address;
-use super::run::Params;
-use super::{connect, errors, names};
-use crate::protocol::region::{Origin, RegionName};
+use super::{connect, errors};
+use crate::protocol::region::RegionName;
+use plan::check_plan;
+use queries::{ALL_WITHIN, execute, failed, get, holds, query};
 
+pub use plan::{Plan, Role};
+pub use queries::Error;
 pub use report::{Hint, Line, Promotion, Report, Status};
 pub use schema::MIGRATIONS;
 pub(super) use schema::SCHEMA;
@@ -47,79 +52,7 @@ const LOCK: i64 = 0x6f6e_6365_7761_7931;
 /// Longest time of one administrative statement. Creating a slot waits for the transactions that
 /// run on the publisher.
 const STATEMENT_WITHIN: Duration = Duration::from_secs(30);
-const ALL_WITHIN: Duration = Duration::from_secs(180);
 const OLDEST_SERVER: i32 = 150_000;
-
-/// A database role. All databases of a cluster share its roles.
-#[derive(Clone)]
-pub struct Role {
-    /// Name of the role: a-z, 0-9 and '_', at most 63.
-    pub name: String,
-    /// Password for a role that has to be created. An existing role keeps its own.
-    pub password: Option<String>,
-}
-
-/// Required state of a region's store.
-#[derive(Clone)]
-pub struct Plan {
-    /// The region, and the generation of its store.
-    pub me: Origin,
-    /// All origins of the deployment, `me` included: each gets its leaves in every store.
-    ///
-    /// The present generation of another region comes from the view of this store. If it follows no
-    /// view yet, it comes from that region itself.
-    pub all: Vec<Origin>,
-    /// The deployment's id. A store of another deployment is left alone.
-    pub deployment: String,
-    /// The role of this region's gateways: reads everything, writes only the own leaves.
-    pub gateway_role: Role,
-    /// The role by which peers' subscriptions read this region's leaves. `None` leaves it out, and
-    /// the publication, too: the deployment has one region.
-    pub replication_role: Option<Role>,
-    /// Address of the region's Postgres, as the owner of the store. The database must exist.
-    pub admin: Address,
-    /// For each peer, the libpq connection string by which the region's Postgres reaches the
-    /// peer's, as the peer's replication role.
-    pub subscribe: Vec<(Origin, String)>,
-    /// The authorities of the peers' Postgres on this machine, PEM.
-    ///
-    /// `sslrootcert` in `subscribe` is a file of the region's Postgres. It is looked for on this
-    /// machine only if this field is empty.
-    pub publishers_ca: Option<PathBuf>,
-    /// The schema, as migrations from the first on: [`MIGRATIONS`].
-    pub migrations: &'static [&'static str],
-}
-
-/// Reason why provisioning stopped. Nothing is left half done: the schema is made in one
-/// transaction.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The plan itself is wrong. No server was asked.
-    #[error("the plan is wrong: {0}")]
-    Plan(String),
-    /// The region's own Postgres cannot be reached.
-    #[error("cannot reach the store of {region}: {why}")]
-    Unreachable {
-        /// The region.
-        region: String,
-        /// Cause.
-        why: String,
-    },
-    /// The store is not the one of the plan, or is newer than this program. Nothing was touched.
-    #[error("this is not the store of the plan: {0}")]
-    Foreign(String),
-    /// A statement failed.
-    #[error("{what} failed: {why}")]
-    Sql {
-        /// The failed step.
-        what: &'static str,
-        /// SQLSTATE and the server's first line, never its DETAIL.
-        why: String,
-    },
-    /// The time was over.
-    #[error("provisioning took longer than {} s: look for locks in the store", ALL_WITHIN.as_secs())]
-    Late,
-}
 
 /// Makes the store as the plan says. Safe to repeat. A peer that is not ready is reported as
 /// pending, not as an error.
@@ -260,44 +193,6 @@ async fn alone(client: &Client) -> Result<(), Error> {
     query(client, WHAT, "select pg_advisory_lock($1)", &[&LOCK]).await.map(|_| ())
 }
 
-fn check_plan(plan: &Plan) -> Result<(), Error> {
-    let wrong = |why: String| Err(Error::Plan(why));
-    if plan.deployment.is_empty() {
-        return wrong("the deployment has no id".to_owned());
-    }
-    if !plan.all.contains(&plan.me) {
-        return wrong(format!("{} is not among all origins", plan.me));
-    }
-    let replication = plan.replication_role.as_ref().map(|role| &role.name);
-    for role in std::iter::once(&plan.gateway_role.name).chain(replication) {
-        if !names::is_plain_role(role) {
-            return wrong("a role's name must be 1 to 63 of a-z, 0-9 and '_', not first a digit".to_owned());
-        }
-    }
-    if replication.is_none() && plan.all.len() > 1 {
-        return wrong("peers need a replication role".to_owned());
-    }
-    if Some(&plan.gateway_role.name) == replication {
-        return wrong("the gateway and the replication role must be two roles".to_owned());
-    }
-    for (peer, conninfo) in &plan.subscribe {
-        if peer.region == plan.me.region || !plan.all.contains(peer) {
-            return wrong(format!("{peer} is not a peer of {}", plan.me));
-        }
-        let name = names::subscription(&plan.me.region, &peer.region);
-        if name.len() > names::MAX_IDENTIFIER {
-            return wrong(format!(
-                "the names of {} and {} are too long together: at most 53 characters fit into a slot's name",
-                plan.me.region, peer.region
-            ));
-        }
-        if let Err(why) = Address::of_libpq(conninfo, plan.publishers_ca.as_deref()) {
-            return wrong(format!("the connection string of {peer}: {why}"));
-        }
-    }
-    Ok(())
-}
-
 async fn connect(plan: &Plan) -> Result<Client, Error> {
     connect::single(&connect::tuned(&plan.admin, STATEMENT_WITHIN)).await.map_err(|error| {
         Error::Unreachable {
@@ -329,51 +224,4 @@ async fn server(client: &Client, plan: &Plan, report: &mut Report) -> Result<(),
     }
     report.hints = settings::hints(client).await?;
     Ok(())
-}
-
-/// Rows of an administrative statement.
-async fn query(
-    client: &Client,
-    what: &'static str,
-    sql: &str,
-    params: Params<'_>,
-) -> Result<Vec<tokio_postgres::Row>, Error> {
-    client.query(sql, params).await.map_err(|error| failed(what, &error))
-}
-
-/// True if a statement with one boolean result returns true.
-async fn holds(client: &Client, what: &'static str, sql: &str, params: Params<'_>) -> Result<bool, Error> {
-    match query(client, what, sql, params).await?.first() {
-        Some(row) => Ok(get::<Option<bool>>(row, what, 0)?.unwrap_or(false)),
-        None => Ok(false),
-    }
-}
-
-/// Runs statements without parameters.
-async fn execute(client: &Client, what: &'static str, sql: &str) -> Result<(), Error> {
-    client.batch_execute(sql).await.map_err(|error| failed(what, &error))
-}
-
-fn get<'a, T: tokio_postgres::types::FromSql<'a>>(
-    row: &'a tokio_postgres::Row,
-    what: &'static str,
-    at: usize,
-) -> Result<T, Error> {
-    row.try_get(at).map_err(|_type| Error::Sql { what, why: format!("column {at} cannot be read") })
-}
-
-/// Makes the error of an administrative statement. Such statements hold no keys, so the server's
-/// first line may be shown. Its DETAIL may quote rows, and is not.
-fn failed(what: &'static str, error: &tokio_postgres::Error) -> Error {
-    let why = match error.as_db_error() {
-        Some(db) => {
-            format!(
-                "{} ({})",
-                db.message().lines().next().unwrap_or(""),
-                errors::with_meaning(db.code().code())
-            )
-        }
-        None => errors::told(error),
-    };
-    Error::Sql { what, why }
 }

@@ -8,8 +8,9 @@
 use tokio_postgres::Client;
 
 use super::super::names;
+use super::plan::Plan;
+use super::queries::{Error, get, query};
 use super::report::{Promotion, Report, Status};
-use super::{Error, Plan, get, query};
 use crate::protocol::region::RegionName;
 
 /// The first version whose standbys can keep logical slots by themselves.

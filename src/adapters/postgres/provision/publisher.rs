@@ -11,7 +11,7 @@ use tokio_postgres::Client;
 
 use super::super::address::Address;
 use super::super::{connect, errors, names};
-use super::Plan;
+use super::plan::Plan;
 use crate::protocol::region::{Origin, RegionName};
 
 const LOOK_WITHIN: Duration = Duration::from_secs(10);

@@ -11,8 +11,11 @@
 use tokio_postgres::Client;
 
 use super::super::{names, statements};
+use super::mesh;
+use super::plan::Plan;
 use super::publisher::{self, Slot};
-use super::{Error, Plan, Report, Status, execute, get, mesh, query};
+use super::queries::{Error, execute, get, query};
+use super::report::{Report, Status};
 use crate::protocol::region::{Origin, RegionName};
 
 const WHAT: &str = "keeping the rows of a peer";

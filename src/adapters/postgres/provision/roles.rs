@@ -9,7 +9,9 @@ use postgres_protocol::password::scram_sha_256;
 use tokio_postgres::Client;
 
 use super::super::{names, statements};
-use super::{Error, Plan, Report, Role, Status, execute, get, holds, query};
+use super::plan::{Plan, Role};
+use super::queries::{Error, execute, get, holds, query};
+use super::report::{Report, Status};
 use crate::protocol::region::Origin;
 
 const WHAT: &str = "setting up the roles";

@@ -7,7 +7,9 @@
 use tokio_postgres::Client;
 
 use super::super::{names, statements};
-use super::{Error, Plan, Report, Status, execute, get, holds, query};
+use super::plan::Plan;
+use super::queries::{Error, execute, get, holds, query};
+use super::report::{Report, Status};
 use crate::protocol::digest::digest;
 use crate::protocol::region::Origin;
 

@@ -6,8 +6,8 @@
 
 use tokio_postgres::Client;
 
+use super::queries::{Error, get, query};
 use super::report::Hint;
-use super::{Error, get, query};
 
 /// The settings of `deploy/postgres/onceway.conf` without `wal_level`, as Postgres shows them.
 const RECOMMENDED: [(&str, &str); 21] = [

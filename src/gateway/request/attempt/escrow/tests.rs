@@ -3,11 +3,12 @@
 //! The statement that stores the claim compares the gate once more (the ports' contract). These
 //! tests must not need a store.
 
+use onceway_lab::contract::escrow::lodging_of;
+
 use super::*;
 use crate::protocol::change::Change;
 use crate::protocol::examples::{abc, name as region};
 use crate::protocol::key::{Key, Tenant};
-use onceway_lab::contract::escrow::lodging_of;
 
 fn view() -> View {
     View::founding(1, abc(), Default::default(), Default::default())

@@ -5,11 +5,6 @@
 //! verified credential, or from the front of a listener that is bound to one ([`Vouched`]). It must
 //! not come from anything else that a client can write.
 
-pub mod caller;
-pub(crate) mod issuer;
-pub mod operators;
-mod signature;
-
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -19,8 +14,8 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use sha2::{Digest, Sha256};
 
-use self::caller::Caller;
-use self::issuer::Issuer;
+use super::caller::Caller;
+use super::issuer::{self, Issuer};
 use crate::protocol::time::Date;
 
 /// SHA-256 of the bytes of a token.
@@ -96,8 +91,8 @@ pub fn digest(token: &[u8]) -> TokenDigest {
 
 #[cfg(test)]
 mod tests {
-    use super::caller::Voucher;
     use super::*;
+    use crate::gateway::credentials::caller::Voucher;
     use crate::protocol::key::Tenant;
 
     fn acme(principal: Option<&str>) -> Caller {

@@ -4,17 +4,15 @@
 //! With escrow, a destroyed region's claims are known elsewhere. A key without such a claim was
 //! never sent (`protocol::escrow`). This file must not decide if anything may be sent.
 
+use crate::gateway::authority::learn;
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::admit::Ask;
-use super::claim::{lifetime, look_again};
-use super::outcome::Claim;
-use crate::gateway::authority::Permit;
+use super::claimed::Claim;
 use crate::gateway::instance::Gateway;
-use crate::gateway::policy::route::{Alone, Escrow, Policy};
+use crate::gateway::policy::route::{Alone, Escrow, LODGED_WITHIN};
+use crate::gateway::request::ask::Ask;
 use crate::gateway::telemetry::metrics;
-use crate::gateway::upkeep::heartbeat;
+use crate::gateway::upkeep::store_gate;
 use crate::ports::authority::{Lodged, Lodging};
 use crate::ports::peers::{Question, Told};
 use crate::ports::store::{Attempt, GateVersion, StoreError, Written};
@@ -25,10 +23,8 @@ use crate::protocol::key::KeyId;
 use crate::protocol::plant::{Plant, removed};
 use crate::protocol::record::{Answer, Nonce, Row, Token};
 use crate::protocol::region::{Origin, RegionName};
+use crate::protocol::snapshot::Permit;
 use crate::protocol::view::View;
-
-/// Time limit for the target to store a claim, or an answer.
-pub(in crate::gateway) const WITHIN: Duration = Duration::from_secs(1);
 
 /// Reason why a claim is not lodged. It must not be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,15 +33,6 @@ pub(in crate::gateway) enum NotLodged {
     Stale,
     /// The target cannot be reached, or there is none.
     Unavailable,
-}
-
-/// Time limit for the escrow of a request under this policy, including the answer's.
-pub(in crate::gateway) fn bound(policy: &Policy) -> Duration {
-    match policy.escrow {
-        Escrow::Off => Duration::ZERO,
-        Escrow::Claim(_) => WITHIN,
-        Escrow::ClaimAndAnswer(_) => WITHIN * 2,
-    }
 }
 
 /// The rule of this route while no other region serves; `None` if its claims are not lodged. The
@@ -85,7 +72,7 @@ pub(in crate::gateway) async fn lodge<P: Ports>(
     };
     let lodging = Lodging {
         id: ask.id.clone(),
-        origin: gateway.origin().clone(),
+        origin: gateway.origin.clone(),
         token: claim.attempt.token,
         nonce: claim.attempt.nonce,
         fingerprint: ask.fingerprint,
@@ -93,13 +80,13 @@ pub(in crate::gateway) async fn lodge<P: Ports>(
         hold: ask.policy.hold,
         settle_time: ask.policy.settle_time,
         recovery: ask.policy.recovery,
-        lifetime: lifetime(gateway, &ask.policy),
+        lifetime: gateway.settings.lifetime(&ask.policy),
         route: ask.route.clone(),
         path: ask.target.path().to_owned(),
         principal: ask.bound_to(),
     };
     let question = Question::Lodge(Box::new(lodging));
-    let why = match gateway.ports.peers().ask(target, question, WITHIN).await {
+    let why = match gateway.ports.peers().ask(target, question, LODGED_WITHIN).await {
         Ok(Told::Lodged(Lodged::Done)) => {
             metrics::escrow("lodged");
             return Ok(Some(target.clone()));
@@ -107,7 +94,7 @@ pub(in crate::gateway) async fn lodge<P: Ports>(
         Ok(Told::Lodged(Lodged::Superseded)) if Box::pin(stands(gateway, &claim.attempt)).await => {
             // The target has a later attempt of this store, or another one under the same token.
             tracing::error!(key = %ask.id.digest(), %target, "this store has forgotten an attempt that was lodged");
-            heartbeat::went_back(gateway);
+            store_gate::went_back(gateway);
             return Err(NotLodged::Unavailable);
         }
         Ok(Told::Lodged(Lodged::GateMoved | Lodged::Superseded) | Told::Refused(_)) => {
@@ -143,7 +130,7 @@ pub(in crate::gateway) fn void<P: Ports>(gateway: &Arc<Gateway<P>>, claim: &Clai
     let gateway = gateway.clone();
     tokio::spawn(async move {
         let question = Question::Void { id, token, nonce };
-        if let Err(error) = gateway.ports.peers().ask(&target, question, WITHIN).await {
+        if let Err(error) = gateway.ports.peers().ask(&target, question, LODGED_WITHIN).await {
             tracing::info!(%target, %error, "an escrow could not be taken back");
         }
     });
@@ -160,7 +147,7 @@ pub(in crate::gateway) async fn lodge_answer<P: Ports>(
     let (Some(target), Escrow::ClaimAndAnswer(_)) = (&claim.lodged, ask.policy.escrow) else { return };
     let Attempt { id, token, nonce } = claim.attempt.clone();
     let question = Question::LodgeAnswer { id, token, nonce, answer: answer.clone() };
-    match gateway.ports.peers().ask(target, question, WITHIN).await {
+    match gateway.ports.peers().ask(target, question, LODGED_WITHIN).await {
         Ok(Told::Done) => metrics::escrow("answer_lodged"),
         Ok(_) | Err(_) => metrics::escrow("answer_failed"),
     }
@@ -208,8 +195,8 @@ impl<P: Ports> Gateway<P> {
                 },
             }
             if lodging.token.epoch > state.view.epoch() {
-                self.learn_now(from).await;
-            } else if look_again(self).await.is_err() {
+                learn::from_peer(self, from).await;
+            } else if store_gate::look_again(self).await.is_err() {
                 break;
             }
         }

@@ -7,10 +7,9 @@
 
 use std::time::Duration;
 
-use super::claim::look_again;
-use crate::gateway::authority::Here;
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
+use crate::gateway::upkeep::store_gate;
 use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError, Written};
 use crate::ports::upkeep::{Ruling, Who};
 use crate::ports::{Dice, KeyStore, Ports, Upkeep};
@@ -21,6 +20,7 @@ use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Lifetime;
 use crate::protocol::plant::{Plant, removed};
 use crate::protocol::record::{Nonce, Recovery, RequestId};
+use crate::protocol::snapshot::Here;
 
 /// Reason why nothing was written.
 pub(in crate::gateway) enum NotWritten {
@@ -65,7 +65,7 @@ pub(in crate::gateway) async fn end<P: Ports>(
         request_id: whom.request_id,
         gate: permit.gate,
         basis: whom.basis,
-        risk: gateway.at_risk(whom.id),
+        risk: permit.basis.at_risk(whom.id),
         hold: Duration::ZERO,
         settle_time: Duration::ZERO,
         recovery: whom.recovery,
@@ -90,7 +90,7 @@ pub(in crate::gateway) async fn end<P: Ports>(
         Ok(Written::Lost) => Err(NotWritten::Changed),
         Ok(Written::GateMoved) => {
             // So that the next try goes by the present gate; this try is over in any case.
-            let _ = look_again(gateway).await;
+            let _ = store_gate::look_again(gateway).await;
             Err(NotWritten::Changed)
         }
         Err(error) => Err(NotWritten::Store(error)),

@@ -1,0 +1,43 @@
+//! Settings of failover, the same in all regions.
+//!
+//! `config` reads and compares them. This file must not know how a region obeys them.
+
+use std::time::Duration;
+
+use crate::protocol::lifetime::Retention;
+use crate::protocol::region::RegionName;
+use crate::protocol::window::WindowRule;
+
+/// Right to declare a region lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Survivors, when the region's lease has run out at a majority.
+    Automatic,
+    /// Operators only.
+    Manual,
+}
+
+/// Failover settings; the same in all regions.
+#[derive(Clone, Debug)]
+pub struct Failover {
+    /// Right to declare a region lost.
+    pub mode: Mode,
+    /// Length of a lease.
+    pub lease: Duration,
+    /// The longest life that any route may promise, if `ring.toml` says so: hold, settle time,
+    /// retention and tombstone together.
+    pub max_life: Option<Retention>,
+    /// Rule for a successor's window.
+    pub window: WindowRule,
+    /// Time that a region which gives keys up waits for running attempts, at most.
+    pub drain_limit: Duration,
+    /// Time after which a change is ended that no majority agreed on although keys were given up
+    /// for it.
+    pub kill_after: Duration,
+    /// Time that a returning region must have been well before it takes its arcs back.
+    pub stable_for: Duration,
+    /// Regions that must stay serving after a drain, at least.
+    pub min_serving: usize,
+    /// Acceptors without a store, asked like peers.
+    pub witnesses: Vec<RegionName>,
+}

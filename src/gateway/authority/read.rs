@@ -1,0 +1,83 @@
+//! Questions about authority, as requests and loops ask them.
+//!
+//! `protocol::snapshot` answers; this file brings the clock. A decision that needs several answers
+//! takes one snapshot and asks that.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::gateway::instance::Gateway;
+use crate::ports::store::GateVersion;
+use crate::ports::{Clock, Ports};
+use crate::protocol::authority::GateState;
+use crate::protocol::key::KeyId;
+use crate::protocol::record::Reader;
+use crate::protocol::snapshot::{Here, Snapshot, StoreHealth};
+use crate::protocol::time::Moment;
+use crate::protocol::view::View;
+
+impl<P: Ports> Gateway<P> {
+    /// What is known now. A decision reads it once.
+    pub(in crate::gateway) fn snapshot(&self) -> Arc<Snapshot> {
+        self.authority.snapshot()
+    }
+
+    /// The newest view that is known to be chosen; the gate follows it.
+    pub(in crate::gateway) fn view(&self) -> Arc<View> {
+        self.snapshot().view.clone()
+    }
+
+    /// The right of this region to a key, now.
+    pub(in crate::gateway) fn here(&self, id: &KeyId) -> Here {
+        self.snapshot().here(id, self.ports.clock().now())
+    }
+
+    /// A reader of rows, with the facts that it needs beside them.
+    pub(in crate::gateway) fn reader(&self) -> Reader {
+        self.snapshot().reader(self.ports.clock().now())
+    }
+
+    /// The time that a lease of this region runs now.
+    pub(in crate::gateway) fn lease(&self) -> Duration {
+        self.snapshot().lease_length()
+    }
+
+    /// True if this gateway may rely on its region's lease.
+    pub(in crate::gateway) fn holds_lease(&self, now: Moment) -> bool {
+        self.snapshot().holds_lease(now)
+    }
+
+    /// Moment since which this gateway lacks the lease although its region is to serve. If it holds
+    /// the lease, the moment when the lease ends.
+    pub(in crate::gateway) fn unleased_since(&self) -> Moment {
+        let snapshot = self.snapshot();
+        self.begun.max(snapshot.given.unwrap_or_default()).max(snapshot.lease.last)
+    }
+
+    /// Reason why this process may do nothing, if the regions go by a version that it does not
+    /// speak.
+    pub(in crate::gateway) fn outgrown(&self) -> Option<String> {
+        self.snapshot().outgrown()
+    }
+
+    /// All chosen views that are kept here, by epoch.
+    pub(in crate::gateway) fn known_views(&self) -> Arc<BTreeMap<u64, Arc<View>>> {
+        self.snapshot().views.clone()
+    }
+
+    /// The chosen view of that epoch, if it is kept here.
+    pub(in crate::gateway) fn known_view(&self, epoch: u64) -> Option<Arc<View>> {
+        self.snapshot().views.get(&epoch).cloned()
+    }
+
+    /// The gate's known state, if the store is open. `None` if the regions go by a version that is
+    /// not spoken here: then this process must not act on it.
+    pub(in crate::gateway) fn gate_state(&self) -> Option<(GateVersion, GateState)> {
+        self.snapshot().gate().map(|(gate, state)| (gate.version, state.clone()))
+    }
+
+    pub(in crate::gateway) fn store_is_open(&self) -> bool {
+        matches!(*self.snapshot().store, StoreHealth::Open(_))
+    }
+}

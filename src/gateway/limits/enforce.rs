@@ -1,0 +1,104 @@
+//! The limits as requests meet them: places, charges, and the number of a tenant's keys.
+//!
+//! Their states stand below: [`super::concurrency`], [`super::quota`], [`super::live_keys`]. This
+//! file must not refuse for any other reason.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::concurrency::{Place, Whose};
+use super::live_keys::{Counter, Look, STRETCH};
+use super::quota::{Charged, Exceeded};
+use crate::gateway::instance::Gateway;
+use crate::gateway::reloadable::Live;
+use crate::gateway::request::ask::Ask;
+use crate::gateway::request::problems::{Kind, Problem};
+use crate::gateway::telemetry::metrics;
+use crate::ports::{Clock, Ports, Upkeep};
+use crate::protocol::key::Tenant;
+
+/// Pause between two looks, in multiples of the last look's time.
+const PAUSE: u32 = 4;
+/// Pause after a look that failed.
+const ONCE_MORE: Duration = Duration::from_secs(1);
+
+impl<P: Ports> Gateway<P> {
+    /// Takes a place for one more request, or refuses it.
+    pub(in crate::gateway) fn place(&self, whose: Whose) -> Result<Place, Problem> {
+        let most = self.live.load().most_at_once;
+        self.crowd.place(whose, most).ok_or_else(|| self.overloaded())
+    }
+
+    pub(in crate::gateway) fn charge(&self, live: &Live<P>, tenant: &Tenant) -> Result<Charged, Problem> {
+        self.charged(tenant, live.quotas.as_ref().map(|quotas| quotas.charge(tenant)))
+    }
+
+    pub(in crate::gateway) fn charge_question(
+        &self,
+        live: &Live<P>,
+        tenant: &Tenant,
+    ) -> Result<Charged, Problem> {
+        self.charged(tenant, live.quotas.as_ref().map(|quotas| quotas.charge_question(tenant)))
+    }
+
+    fn charged(&self, tenant: &Tenant, taken: Option<Result<Charged, Exceeded>>) -> Result<Charged, Problem> {
+        taken.unwrap_or_else(|| Ok(Charged::default())).map_err(|Exceeded { of, wait }| {
+            // In shadow mode no request is refused.
+            if self.shadow.is_none() {
+                metrics::quota_exceeded(tenant, of);
+            }
+            Kind::QuotaExceeded.after(self.jittered(wait))
+        })
+    }
+
+    /// Ends a charged request: it was a retry, or started a key. The other charge is given back.
+    pub(in crate::gateway) fn give_back(&self, ask: &Ask, retry: bool) {
+        match retry {
+            true => ask.charged.started_no_key(ask.id.tenant()),
+            false => ask.charged.looked_nothing_up(ask.id.tenant()),
+        }
+    }
+
+    /// Checks that the tenant may start a further key, by its known number of keys. An error is the
+    /// time until it should ask again. Counts in the background when it is time.
+    pub(in crate::gateway) fn may_start_a_key(self: &Arc<Self>, tenant: &Tenant) -> Result<(), Duration> {
+        let live = self.live();
+        let Some(keys) = &live.live_keys else { return Ok(()) };
+        let Look { full, begin } = keys.look(tenant, self.ports.clock().now());
+        if begin {
+            let (gateway, counter) = (Arc::downgrade(self), Counter(keys.clone()));
+            tokio::spawn(async move { count_loop(gateway, &counter).await });
+        }
+        full.map_or(Ok(()), Err)
+    }
+
+    pub(in crate::gateway) fn started_a_key(&self, tenant: &Tenant) {
+        if let Some(keys) = &self.live().live_keys {
+            keys.started(tenant);
+        }
+    }
+
+    /// The refusal of a key beyond the limit.
+    pub(in crate::gateway) fn has_too_many_keys(&self, tenant: &Tenant, again: Duration) -> Problem {
+        metrics::quota_exceeded(tenant, "live_keys");
+        Kind::QuotaExceeded.after(self.jittered(again))
+    }
+}
+
+/// Counts for as long as a tenant waits for its turn and these are the live keys.
+async fn count_loop<P: Ports>(gateway: Weak<Gateway<P>>, Counter(keys): &Counter) {
+    while let Some(gateway) = gateway.upgrade() {
+        let is_live = gateway.live().live_keys.as_ref().is_some_and(|live| Arc::ptr_eq(live, keys));
+        if !is_live || gateway.is_stopping() {
+            return;
+        }
+        let Some((tenant, after)) = keys.next() else { return };
+        let begun = gateway.ports.clock().now();
+        let stretch = gateway.ports.store().live_keys(&tenant, after.as_ref(), STRETCH);
+        let stretch = metrics::upkeep("count", stretch).await.ok();
+        let ended = gateway.ports.clock().now();
+        let pause = if stretch.is_some() { ended.since(begun) * PAUSE } else { ONCE_MORE };
+        keys.took(tenant, stretch, ended);
+        gateway.rest(ended + pause).await;
+    }
+}

@@ -1,0 +1,128 @@
+//! A claimed key, run: lodge, check, send, settle, answer.
+//!
+//! The order is the safety argument: *claim durably → check the right to send → send → settle →
+//! answer*. A check before the claim would let a handler that slept send after another handler
+//! recovered the key. This file must not send anything before its claim is durable.
+
+use std::sync::{Arc, OnceLock};
+
+use tracing::Instrument;
+
+use super::claimed::Claim;
+use super::escrow::{self, NotLodged};
+use super::outcome;
+use crate::gateway::instance::Gateway;
+use crate::gateway::request::ask::Ask;
+use crate::gateway::request::problems::Kind;
+use crate::gateway::request::reply::{Reply, Step};
+use crate::gateway::telemetry::{metrics, spans};
+use crate::ports::upstream::{Send, SendError};
+use crate::ports::{Clock, Ports, Upstream};
+use crate::protocol::time::Moment;
+
+/// Runs a claimed key: lodge, check, send, settle, answer.
+pub(in crate::gateway) async fn run<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    ask: &Ask,
+    mut claim: Claim,
+) -> Step {
+    match escrow::lodge(gateway, ask, &claim).await {
+        Ok(lodged) => claim.lodged = lodged,
+        Err(failed) => {
+            outcome::unsent(gateway, ask, &claim).await;
+            let problem = gateway.later(Kind::EscrowUnavailable);
+            return match failed {
+                NotLodged::Stale => Step::Again(problem),
+                NotLodged::Unavailable => Step::Ended(Reply::Refused(problem, Some(claim.expires))),
+            };
+        }
+    }
+    send(gateway, ask, claim).await
+}
+
+/// Reason why a claimed request is not sent.
+#[derive(Clone, Copy, Debug)]
+enum Unsendable {
+    /// The time to send is over.
+    Late,
+    /// The lease lapsed, or keys were lost, since the claim; perhaps not this key.
+    OtherTenure,
+}
+
+/// Checks that a claimed request may be sent now. The only place that says so, for clients'
+/// requests, jobs and recoveries.
+fn may_send<P: Ports>(gateway: &Gateway<P>, claim: &Claim, now: Moment) -> Result<(), Unsendable> {
+    if !claim.send_by.allows(now) {
+        return Err(Unsendable::Late);
+    }
+    if !gateway.snapshot().may_send(claim.permit.tenure, now) {
+        return Err(Unsendable::OtherTenure);
+    }
+    Ok(())
+}
+
+/// Sends the claimed request, if it still may, and stores the outcome.
+async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> Step {
+    let send = Send {
+        upstream: ask.policy.upstream.clone(),
+        key: ask.policy.key_headers.to.clone(),
+        id: ask.id.clone(),
+        token: claim.attempt.token,
+        request_id: ask.request_id,
+        method: ask.method.clone(),
+        target: ask.target.clone(),
+        headers: ask.headers.clone(),
+        body: ask.body.clone(),
+    };
+    // From here to the send there is no await: what is checked is still true when the first byte is
+    // written.
+    let started = gateway.ports.clock().now();
+    if let Err(why) = may_send(gateway, &claim, started) {
+        return unsendable(gateway, ask, &claim, why).await;
+    }
+    // Making a connection may take seconds, so the check is repeated after it.
+    let refused = OnceLock::new();
+    let still = || match may_send(gateway, &claim, gateway.ports.clock().now()) {
+        Ok(()) => true,
+        Err(why) => {
+            let _first = refused.set(why);
+            false
+        }
+    };
+    let sent = gateway.ports.upstream().send(send, ask.policy.upstream_timeout, still);
+    let answered = ask.waits(gateway.ports.clock(), sent.instrument(spans::upstream())).await;
+    Step::Ended(match answered {
+        Ok(response) => outcome::answered(gateway, ask, claim, response, started).await,
+        Err(SendError::NotSent(_)) if let Some(why) = refused.get() => {
+            return unsendable(gateway, ask, &claim, *why).await;
+        }
+        Err(SendError::NotSent(why)) => {
+            tracing::warn!(key = %ask.id.digest(), why, "the upstream cannot be reached; released");
+            metrics::attempt(&ask.route, "nothing_happened");
+            outcome::unsent(gateway, ask, &claim).await;
+            Reply::Refused(gateway.later(Kind::UpstreamUnavailable), Some(claim.expires))
+        }
+        Err(SendError::Unknown(why) | SendError::Late(why)) => {
+            tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, why, "outcome unknown");
+            outcome::doubtful(gateway, ask, &claim, None).await
+        }
+    })
+}
+
+/// Releases a claim whose request was not sent, because the right to send it ended.
+async fn unsendable<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Claim, why: Unsendable) -> Step {
+    metrics::send_refused();
+    let told = match why {
+        Unsendable::Late => "the time to send was over",
+        Unsendable::OtherTenure => "the lease lapsed, or keys were lost, since the claim",
+    };
+    tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, why = told, "released unsent");
+    outcome::unsent(gateway, ask, claim).await;
+    let problem = gateway.later(Kind::NotAuthoritative);
+    match why {
+        Unsendable::Late => Step::Ended(Reply::Refused(problem, Some(claim.expires))),
+        // A clean move ends no request: the key stays here, or another region is known to own it by
+        // now.
+        Unsendable::OtherTenure => Step::Again(problem),
+    }
+}

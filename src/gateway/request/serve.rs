@@ -1,0 +1,97 @@
+//! A key at this region: run, read from its copy, or refused; and looked at anew if it moves.
+//!
+//! A settled record is final, so any copy of it may be replayed at any time. This file must not
+//! claim.
+
+use std::sync::Arc;
+
+use super::ask::Ask;
+use super::attempt::claimed::ClaimBasis;
+use super::follow::{Begun, begin, follow};
+use super::problems::{Kind, Problem};
+use super::reply::{Reply, Step};
+use crate::gateway::instance::Gateway;
+use crate::gateway::telemetry::metrics;
+use crate::gateway::upkeep::catching_up;
+use crate::ports::{KeyStore, Ports};
+use crate::protocol::authority::Closed;
+use crate::protocol::decide::{Basis, same_request, settlement};
+use crate::protocol::record::Reading;
+use crate::protocol::region::RegionName;
+use crate::protocol::snapshot::{Here, Permit};
+
+/// Looks at a key while its conditions change, at most. One move changes the gate up to three times
+/// (given up, adopted, opened). A key that stays must not get the answer that it moves.
+const LOOKS: u32 = 4;
+
+/// Serves a key as far as this region may. If facts that it relied on have changed, it looks again.
+/// An error is the region that owns the key.
+// Boxes, here and below: a request would move the room for what few requests come to.
+pub(in crate::gateway) async fn serve<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    ask: &Ask,
+) -> Result<Reply, RegionName> {
+    let mut told = None;
+    for look in 0..LOOKS {
+        let step = match gateway.here(&ask.id) {
+            Here::Run(permit) => start(gateway, ask, &permit, look == 0).await,
+            Here::Closed(Closed::CatchingUp) => Box::pin(catching_up::serve(gateway, ask)).await,
+            Here::Closed(Closed::Moving) => copy_or(gateway, ask, gateway.moving()).await,
+            Here::Closed(Closed::NoLease) => {
+                copy_or(gateway, ask, gateway.later(Kind::NotAuthoritative)).await
+            }
+            Here::Elsewhere(owner) => return Err(owner),
+            Here::Nobody => Step::Ended(Reply::Refused(gateway.later(Kind::HomeUnavailable), None)),
+            Here::Unfit(why) => {
+                metrics::claim_failed(&ask.route, ask.id.tenant());
+                copy_or(gateway, ask, gateway.unfit(&why)).await
+            }
+        };
+        match step {
+            Step::Ended(reply) => return Ok(reply),
+            Step::Again(problem) => told = Some(problem),
+        }
+    }
+    let told = told.unwrap_or_else(|| gateway.moving());
+    Ok(Reply::Refused(told, None))
+}
+
+/// Replays a final record, even if this region may not run the key; else refuses.
+async fn copy_or<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, problem: Problem) -> Step {
+    let copy = Box::pin(local_copy(gateway, ask)).await;
+    Step::Ended(copy.unwrap_or(Reply::Refused(problem, None)))
+}
+
+/// Serves a key that this region may run.
+async fn start<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, permit: &Permit, first: bool) -> Step {
+    let stand = ClaimBasis { basis: Basis::Absent, untouched: true };
+    match begin(gateway, ask, permit, stand).await {
+        Begun::Done(step) => step,
+        Begun::Found(rows) => {
+            if first {
+                metrics::duplicate(ask.id.tenant());
+            }
+            follow(gateway, ask, rows).await
+        }
+    }
+}
+
+/// The reply that the local copy allows: only a settled record decides here. If the store does not
+/// answer, that is no reason to refuse: the owner is asked.
+pub(in crate::gateway) async fn local_copy<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Option<Reply> {
+    let found = metrics::store(
+        "look_up",
+        &ask.route,
+        gateway.ports.clock(),
+        gateway.ports.store().look_up(std::slice::from_ref(&ask.id)),
+    );
+    let rows = found.await.ok()?.pop()?;
+    let Reading::Settled(row) = gateway.read(rows) else { return None };
+    let reply = match same_request(&row, &ask.fingerprint, ask.principal) {
+        true => Reply::Replay(settlement(&row)?),
+        false => Reply::Refused(ask.policy.mismatch.into(), Some(row.expires)),
+    };
+    metrics::local_replay();
+    metrics::duplicate(ask.id.tenant());
+    Some(reply)
+}

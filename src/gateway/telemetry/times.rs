@@ -1,0 +1,120 @@
+//! Times of clients' requests at the door: the whole of each, and the part that onceway took.
+//!
+//! A request carries the series of its route, so recording takes no lock and no look-up. What peers
+//! forward, and what jobs run, has no times: its client is elsewhere, or waits for nothing. This
+//! file must not decide anything.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use http::StatusCode;
+use metrics::{Histogram, histogram};
+
+use super::labels::route_label;
+use crate::ports::observe;
+
+/// The words of the log, and `failed`: a refusal that is no fault of its client.
+const VERDICTS: [&str; 12] = [
+    "settled",
+    "released",
+    "replayed",
+    "accepted",
+    "in_progress",
+    "key_reused",
+    "key_expired",
+    "in_doubt",
+    "passed",
+    "looked_up",
+    "refused",
+    "failed",
+];
+
+/// The region that a client's answer came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::gateway) enum Where {
+    Here,
+    /// The request was sent on to the key's owner, whatever came of it.
+    Forwarded,
+}
+
+/// The series of one route. Each begins with its first request, but `failed`: a rate sees no series
+/// that begins.
+#[derive(Debug)]
+pub struct RouteTimes {
+    route: Arc<str>,
+    here: [OnceLock<Histogram>; VERDICTS.len()],
+    forwarded: [OnceLock<Histogram>; VERDICTS.len()],
+    overhead: OnceLock<Histogram>,
+}
+
+impl RouteTimes {
+    pub(in crate::gateway) fn new(route: Arc<str>) -> Self {
+        let times = Self {
+            route,
+            here: Default::default(),
+            forwarded: Default::default(),
+            overhead: OnceLock::new(),
+        };
+        times.series("failed", Where::Here);
+        times
+    }
+
+    /// The route's name; `-` for requests that no route takes.
+    pub(in crate::gateway) fn route(&self) -> &Arc<str> {
+        &self.route
+    }
+
+    /// Records one request of a client, from its arrival to the head of its answer.
+    pub(in crate::gateway) fn request(
+        &self,
+        verdict: &'static str,
+        status: StatusCode,
+        from: Where,
+        took: Duration,
+    ) {
+        let failed = verdict == "refused" && status.is_server_error();
+        self.series(if failed { "failed" } else { verdict }, from).record(took.as_secs_f64());
+    }
+
+    /// Records the part of a keyed request's time that onceway took.
+    pub(in crate::gateway) fn overhead(&self, took: Duration) {
+        let series = || histogram!(observe::OVERHEAD_SECONDS, "route" => route_label(&self.route));
+        self.overhead.get_or_init(series).record(took.as_secs_f64());
+    }
+
+    fn series(&self, verdict: &'static str, from: Where) -> &Histogram {
+        let (series, place) = match from {
+            Where::Here => (&self.here, "here"),
+            Where::Forwarded => (&self.forwarded, "forwarded"),
+        };
+        // A word that is not listed would be a mistake: it counts as the last one, so it is seen.
+        let number = VERDICTS.iter().position(|known| *known == verdict).unwrap_or(VERDICTS.len() - 1);
+        let labels = || {
+            let route = route_label(&self.route);
+            histogram!(observe::REQUEST_SECONDS, "route" => route, "verdict" => VERDICTS[number], "where" => place)
+        };
+        series[number].get_or_init(labels)
+    }
+}
+
+/// Time that a request waited for others: for its client's body, its upstream, or an earlier
+/// attempt.
+#[derive(Debug, Default)]
+pub struct Waited(AtomicU64);
+
+impl Waited {
+    pub(in crate::gateway) fn add(&self, span: Duration) {
+        self.0.fetch_add(span.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    pub(in crate::gateway) fn all(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Ordering::Relaxed))
+    }
+}
+
+impl Clone for Waited {
+    fn clone(&self) -> Self {
+        Self(AtomicU64::new(self.0.load(Ordering::Relaxed)))
+    }
+}

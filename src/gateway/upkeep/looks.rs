@@ -1,0 +1,64 @@
+//! Progress of the search for keys that ran twice, in this process.
+//!
+//! [`super::doubles`] searches. This file must not look at a row.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::ports::audit::Counted;
+use crate::protocol::time::Moment;
+
+/// Progress of this gateway's search.
+#[derive(Default)]
+pub(in crate::gateway) struct Looks {
+    /// Beginning of the pass that is under way.
+    pub(super) begun: Option<Moment>,
+    pub(super) looked_at: u64,
+    /// Beginning of the last whole pass, and its duration.
+    pub(super) whole: Option<(Moment, Duration)>,
+    pub(super) passes: u64,
+    /// Doubles in the journal, as last counted.
+    pub(super) counted: Option<Counted>,
+}
+
+/// Progress of one gateway's search for keys that ran twice.
+#[derive(Clone, Debug, Serialize)]
+pub struct AuditStatus {
+    /// Doubles in the region's journal; absent until it was read.
+    pub doubles: Option<u64>,
+    /// Those without an explanation: each is a bug.
+    pub unexplained: Option<u64>,
+    /// Whole passes over all records, since the gateway began.
+    pub passes: u64,
+    /// Milliseconds since the last whole pass began, or since the gateway began if there was none.
+    /// Rows from before that moment were looked at; later ones perhaps not.
+    pub age_ms: u64,
+    /// Duration of that pass, in milliseconds; absent if there was none.
+    pub took_ms: Option<u64>,
+    /// Records that the pass under way has looked at.
+    pub looked_at: u64,
+}
+
+impl Looks {
+    pub(super) fn ended(&mut self, now: Moment) {
+        if let Some(begun) = self.begun.take() {
+            (self.whole, self.passes) = (Some((begun, now.since(begun))), self.passes + 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_is_as_old_as_its_beginning() {
+        let at = |ms: u64| Moment::from_nanos(ms * 1_000_000);
+        let mut looks = Looks { begun: Some(at(1_000)), ..Looks::default() };
+        looks.ended(at(4_000));
+        assert_eq!((looks.whole, looks.passes), (Some((at(1_000), Duration::from_secs(3))), 1));
+        looks.ended(at(5_000));
+        assert_eq!(looks.passes, 1, "none was under way");
+    }
+}
