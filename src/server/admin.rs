@@ -27,7 +27,7 @@ use tokio::net::TcpListener;
 
 use super::Listeners;
 use super::admin_acts::{self, Verb};
-use super::admin_answer::{Acted, Answer, bad, coded, json, problem, text, told};
+use super::admin_answer::{Acted, Answer, bad, forbidden, json, problem, text, told};
 use super::admin_authority;
 use super::admin_door;
 use super::admin_jobs;
@@ -127,21 +127,17 @@ impl<P: Ports> Admin<P> {
     async fn acted<B: ActBody>(&self, path: &[&str], headers: &HeaderMap, body: B, passed_on: bool) -> Acted {
         let gateway = &self.gateway;
         let Some(by) = self.key.visitor(headers) else { return Ok(self.key.refusal()) };
-        by.may_act().map_err(|why| Box::new(coded(StatusCode::FORBIDDEN, "forbidden", &why)))?;
+        by.may_act().map_err(forbidden)?;
         let posted = Posted { key: &self.key, by, path: &path.join("/"), headers, body, passed_on };
         match path {
-            ["v1", "keys", tenant, key, "settle"] => {
-                admin_acts::rule(gateway, Verb::Settle, named(tenant, key)?, posted).await
-            }
-            ["v1", "keys", tenant, key, "release"] => {
-                admin_acts::rule(gateway, Verb::Release, named(tenant, key)?, posted).await
+            ["v1", "keys", tenant, key, verb @ ("settle" | "release")] => {
+                let verb = if *verb == "settle" { Verb::Settle } else { Verb::Release };
+                admin_acts::rule(gateway, verb, named(tenant, key)?, posted).await
             }
             ["v1", "doubts", "rule"] => admin_acts::change_rule(gateway, posted).await,
-            ["v1", "jobs", tenant, key, "retry"] => {
-                admin_jobs::act(gateway, JobAct::Retry, named(tenant, key)?, posted).await
-            }
-            ["v1", "jobs", tenant, key, "drop"] => {
-                admin_jobs::act(gateway, JobAct::Drop, named(tenant, key)?, posted).await
+            ["v1", "jobs", tenant, key, act @ ("retry" | "drop")] => {
+                let act = if *act == "retry" { JobAct::Retry } else { JobAct::Drop };
+                admin_jobs::act(gateway, act, named(tenant, key)?, posted).await
             }
             ["v1", "admin", "approve"] => second_person::approve(gateway, posted).await,
             ["v1", "admin", act @ ..] => admin_authority::act(gateway, act, posted).await,

@@ -7,7 +7,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response, StatusCode};
 use http_body_util::Full;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::ports::store::StoreError;
 
@@ -44,25 +44,25 @@ pub(super) fn text(status: StatusCode, body: &str) -> Answer {
 }
 
 pub(super) fn problem(status: StatusCode, detail: &str) -> Answer {
-    let title = status.canonical_reason().unwrap_or_default();
-    let body = serde_json::json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail });
-    answer(status, "application/problem+json", format!("{body}\n").into_bytes())
+    with(status, detail, json!({}))
 }
 
 /// Makes a problem with a stable code for programs.
 pub(super) fn coded(status: StatusCode, code: &str, detail: &str) -> Answer {
-    unfinished(status, (code, detail), Value::Null)
+    with(status, detail, json!({ "code": code }))
 }
 
-/// Makes such a problem with more fields: what its reader needs to go on.
-pub(super) fn unfinished(status: StatusCode, (code, detail): (&str, &str), more: Value) -> Answer {
-    let title = status.canonical_reason().unwrap_or_default();
-    let mut body = serde_json::json!({
-        "type": "about:blank", "title": title, "status": status.as_u16(), "code": code, "detail": detail,
-    });
-    if let (Value::Object(body), Value::Object(more)) = (&mut body, more) {
-        body.extend(more);
-    }
+/// Refuses an operator who may not do this.
+pub(super) fn forbidden(why: impl AsRef<str>) -> Box<Answer> {
+    Box::new(coded(StatusCode::FORBIDDEN, "forbidden", why.as_ref()))
+}
+
+/// Makes a problem with more fields: what its reader needs to go on.
+pub(super) fn with(status: StatusCode, detail: &str, mut body: Value) -> Answer {
+    body["type"] = "about:blank".into();
+    body["title"] = status.canonical_reason().unwrap_or_default().into();
+    body["status"] = status.as_u16().into();
+    body["detail"] = detail.into();
     answer(status, "application/problem+json", format!("{body}\n").into_bytes())
 }
 

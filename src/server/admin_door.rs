@@ -35,6 +35,7 @@ use super::write_timeout::Paced;
 use super::{Listeners, Stop};
 use crate::adapters::tls;
 use crate::config::admin::Admin;
+use crate::config::listen::TlsFiles;
 
 /// Most connections at a time that may ask anything.
 const MOST: usize = 100;
@@ -53,12 +54,20 @@ const HEALTH_TIME: Duration = Duration::from_secs(2);
 
 /// TLS settings of an admin listener, if it has any. Blocks: it reads the files.
 pub(super) fn tls(admin: &Admin) -> Result<Option<ServerConfig>> {
-    let Some(files) = &admin.tls else { return Ok(None) };
-    let mut config = tls::load(&files.certificate, &files.key).map_err(|error| {
+    let mut config = loaded(admin.tls.as_ref(), "[admin.tls]")?;
+    if let Some(config) = &mut config {
+        config.alpn_protocols.retain(|protocol| protocol != tls::HTTP2);
+    }
+    Ok(config)
+}
+
+/// TLS settings from the files that this section names. Blocks: it reads them.
+pub(super) fn loaded(files: Option<&TlsFiles>, section: &str) -> Result<Option<ServerConfig>> {
+    let Some(files) = files else { return Ok(None) };
+    let config = tls::load(&files.certificate, &files.key).map_err(|error| {
         let setting = if error.path() == Some(&files.key) { "key" } else { "certificate" };
-        anyhow::Error::new(error).context(format!("[admin.tls] {setting}"))
+        anyhow::Error::new(error).context(format!("{section} {setting}"))
     })?;
-    config.alpn_protocols.retain(|protocol| protocol != tls::HTTP2);
     Ok(Some(config))
 }
 

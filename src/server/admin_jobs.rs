@@ -10,7 +10,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::admin_acts::act_at;
-use super::admin_answer::{Acted, Answer, bad, coded, json, problem};
+use super::admin_answer::{Acted, Answer, bad, coded, forbidden, json, problem};
 use super::admin_posted::{ActBody, Posted, journalled};
 use crate::gateway::instance::Gateway;
 use crate::gateway::operator::dead_letters::JobAct;
@@ -71,10 +71,8 @@ pub(super) async fn act<P: Ports, B: ActBody>(
     }
     if let Some(region) = region.filter(|region| region != gateway.region().as_str()) {
         let region = RegionName::parse(&region).map_err(|error| bad(&error.to_string()))?;
-        let proof = elsewhere.ok_or_else(|| {
-            let why = format!("{region} acts only for an operator whom it knows: show a token");
-            Box::new(coded(StatusCode::FORBIDDEN, "forbidden", &why))
-        })?;
+        let why = || format!("{region} acts only for an operator whom it knows: show a token");
+        let proof = elsewhere.ok_or_else(|| forbidden(why()))?;
         return act_at(gateway, &region, &case, proof).await;
     }
     let conflict = |why| coded(StatusCode::CONFLICT, "refused", why);

@@ -20,11 +20,12 @@ use super::forwarded;
 use super::guard::Refusal;
 use super::head::MOST_HEADERS;
 use super::listener_kind::Door;
-use super::problem::Problem;
+use super::problem::malformed;
 use crate::adapters::headers::{
     FORWARDED_PREFIX, RESERVED_PREFIX, is_under, named_by_connection, strip_hop_by_hop, strip_look_alikes,
     strip_prefix,
 };
+use crate::gateway::request::problems::{Kind, Problem};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
@@ -97,7 +98,7 @@ fn written(host: &Authority) -> HeaderValue {
 
 fn check_method(method: &Method) -> Result<(), Problem> {
     match [Method::CONNECT, Method::TRACE].contains(method) {
-        true => Err(Problem::method_not_supported(method)),
+        true => Err(Kind::MethodNotSupported.said(format!("{method} is not passed on by this gateway"))),
         false => Ok(()),
     }
 }
@@ -111,15 +112,15 @@ fn check_host(headers: &HeaderMap, target: &Uri, version: Version) -> Result<Aut
     let mut values = headers.get_all(HOST).iter();
     let (header, second) = (values.next(), values.next());
     if second.is_some() || (header.is_none() && (version < Version::HTTP_2 || target.authority().is_none())) {
-        return Err(Problem::malformed("send exactly one Host"));
+        return Err(malformed("send exactly one Host"));
     }
-    let unclear = || Problem::malformed("the Host must be a host and an optional port");
+    let unclear = || malformed("the Host must be a host and an optional port");
     let header = header.map(|host| Authority::try_from(host.as_bytes())).transpose();
     let header = header.map_err(|_| unclear())?;
     if let (Some(header), Some(target)) = (&header, target.authority())
         && header != target
     {
-        return Err(Problem::malformed("the target names another host than the Host header"));
+        return Err(malformed("the target names another host than the Host header"));
     }
     let host = header.or_else(|| target.authority().cloned());
     host.filter(|authority| is_strict(authority.as_str())).ok_or_else(unclear)
@@ -157,15 +158,15 @@ fn origin_form(target: &Uri, client: &Client) -> Result<Uri, Problem> {
         return Err(refused.clone());
     }
     if target.scheme_str().is_some_and(|scheme| !["http", "https"].contains(&scheme)) {
-        return Err(Problem::malformed("the target's scheme must be http or https"));
+        return Err(malformed("the target's scheme must be http or https"));
     }
     let path = target.path_and_query().filter(|path| path.as_str().starts_with('/'));
-    let path = path.ok_or_else(|| Problem::malformed("the target must be a path"))?;
+    let path = path.ok_or_else(|| malformed("the target must be a path"))?;
     if !path.as_str().is_ascii() {
-        return Err(Problem::malformed("the target must be ASCII: write other characters as %XX"));
+        return Err(malformed("the target must be ASCII: write other characters as %XX"));
     }
     if path.as_str().len() > TARGET_LIMIT {
-        return Err(Problem::target_too_long(TARGET_LIMIT));
+        return Err(Kind::TargetTooLong.said(format!("a target may have at most {TARGET_LIMIT} bytes")));
     }
     Ok(Uri::from(PathAndQuery::clone(path)))
 }
@@ -173,17 +174,21 @@ fn origin_form(target: &Uri, client: &Client) -> Result<Uri, Problem> {
 /// Refuses headers that switch protocols or leave the body's length open, and too many headers.
 fn check_headers(headers: &HeaderMap) -> Result<(), Problem> {
     if headers.len() > MOST_HEADERS {
-        return Err(Problem::head_too_large(format!("a request may have at most {MOST_HEADERS} headers")));
+        return Err(Kind::HeadTooLarge.said(format!("a request may have at most {MOST_HEADERS} headers")));
     }
     if headers.get_all(CONTENT_LENGTH).iter().count() > 1 {
-        return Err(Problem::malformed("send exactly one Content-Length"));
+        return Err(malformed("send exactly one Content-Length"));
     }
     if headers.contains_key(UPGRADE) {
-        return Err(Problem::malformed("Upgrade is not supported"));
+        return Err(malformed("Upgrade is not supported"));
     }
     let expects_other =
         headers.get_all(EXPECT).iter().any(|value| !value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-    if expects_other { Err(Problem::expectation_failed()) } else { Ok(()) }
+    if expects_other {
+        Err(Kind::ExpectationFailed.said("only Expect: 100-continue is supported"))
+    } else {
+        Ok(())
+    }
 }
 
 /// Refuses a `Connection` that names a header on which the caller's identity or the request's
@@ -192,7 +197,7 @@ fn check_connection(headers: &HeaderMap) -> Result<(), Problem> {
     let vital = [HOST, AUTHORIZATION, CONTENT_LENGTH, IDEMPOTENCY_KEY];
     let taken = named_by_connection(headers);
     match taken.iter().find(|name| vital.contains(name) || is_under(name, RESERVED_PREFIX)) {
-        Some(name) => Err(Problem::malformed(format!("Connection must not name {name}"))),
+        Some(name) => Err(Kind::BadRequest.said(format!("Connection must not name {name}"))),
         None => Ok(()),
     }
 }
@@ -203,7 +208,7 @@ fn join_cookies(headers: &mut HeaderMap) -> Result<(), Problem> {
     let cookies: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
     if cookies.len() > 1 {
         let joined = HeaderValue::from_bytes(&cookies.join(&b"; "[..]));
-        headers.insert(COOKIE, joined.map_err(|_| Problem::malformed("the cookies are malformed"))?);
+        headers.insert(COOKIE, joined.map_err(|_| malformed("the cookies are malformed"))?);
     }
     Ok(())
 }
@@ -272,7 +277,7 @@ mod tests {
         ];
         for (method, target, lines, status) in table {
             let problem = ask(method, target, lines).expect_err(&format!("{method} {target} {lines:?}"));
-            assert_eq!(problem.status.as_u16(), *status, "{method} {target} {lines:?}");
+            assert_eq!(problem.status, *status, "{method} {target} {lines:?}");
         }
     }
 
@@ -323,7 +328,7 @@ mod tests {
             "a\\b",
             "a~b",
         ] {
-            assert_eq!(ask("GET", "/", &[("Host", host)]).unwrap_err().status.as_u16(), 400, "{host}");
+            assert_eq!(ask("GET", "/", &[("Host", host)]).unwrap_err().status, 400, "{host}");
         }
     }
 
@@ -350,9 +355,9 @@ mod tests {
         let marker =
             || Request::builder().method("OPTIONS").uri("*").header("host", "refused").body(()).unwrap();
         let (guarded, open) = (client(false), client(false));
-        guarded.refusal.set(Problem::head_too_large("too much")).unwrap();
-        assert_eq!(admit(marker(), &guarded).unwrap_err(), Problem::head_too_large("too much"));
-        assert_eq!(admit(marker(), &open).unwrap_err().code, "bad-request");
+        guarded.refusal.set(Kind::HeadTooLarge.said("too much")).unwrap();
+        assert_eq!(admit(marker(), &guarded).unwrap_err(), Kind::HeadTooLarge.said("too much"));
+        assert_eq!(admit(marker(), &open).unwrap_err().code(), "bad-request");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::Signal;
 
-use crate::config::Watched;
+use crate::config::{Errors, Watched};
 
 /// Time between two looks at the files.
 const EVERY: Duration = Duration::from_secs(2);
@@ -19,7 +19,7 @@ const SETTLED: Duration = Duration::from_millis(200);
 const MOST_WAITS: usize = 25;
 
 /// Waits until the next look is due. `true` if a signal asked for it.
-pub(super) async fn asked(hangup: &mut Signal) -> bool {
+async fn asked(hangup: &mut Signal) -> bool {
     tokio::select! {
         biased;
         got = hangup.recv() => got.is_some(),
@@ -27,11 +27,41 @@ pub(super) async fn asked(hangup: &mut Signal) -> bool {
     }
 }
 
+/// Waits until the files were read again, and returns the result. `None` if they are not watched
+/// any more.
+pub(super) async fn next<T: Send + 'static>(
+    watched: &mut Watched,
+    hangup: &mut Signal,
+    read: impl FnOnce() -> (Result<T, Vec<String>>, Watched) + Clone + Send + 'static,
+) -> Option<Result<T, Vec<String>>> {
+    loop {
+        let asked = asked(hangup).await;
+        let Some((seen, read)) = look(watched.clone(), asked, read.clone()).await else {
+            tracing::error!("the configuration is not watched any more: restart to have it read again");
+            return None;
+        };
+        *watched = seen;
+        if let Some(Err(problems)) = &read {
+            for problem in problems {
+                tracing::error!(problem, "the configuration is not taken over; everything goes on as before");
+            }
+        }
+        if read.is_some() {
+            return read;
+        }
+    }
+}
+
+/// The problems of the files, a line each.
+pub(super) fn lines(errors: Errors) -> Vec<String> {
+    errors.0.iter().map(ToString::to_string).collect()
+}
+
 /// Reads the files if they changed, or if `asked` is set.
 ///
 /// Returns the state of the files, and the result of `read` if they were read. `None` if reading
 /// panicked.
-pub(super) async fn look<T: Send + 'static>(
+async fn look<T: Send + 'static>(
     watched: Watched,
     asked: bool,
     read: impl FnOnce() -> (T, Watched) + Send + 'static,
@@ -50,13 +80,6 @@ pub(super) async fn look<T: Send + 'static>(
     }
     let (read, watched) = tokio::task::spawn_blocking(read).await.ok()?;
     Some((watched, Some(read)))
-}
-
-/// Logs why the files are not taken over.
-pub(super) fn not_taken(problems: &[String]) {
-    for problem in problems {
-        tracing::error!(problem, "the configuration is not taken over; everything goes on as before");
-    }
 }
 
 /// Logs that the files are taken over, except for the keys in `restart`.

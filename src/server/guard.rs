@@ -40,7 +40,8 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::chunks::{Chunks, Step};
 use super::head::{self, Framing};
 use super::heads::Held;
-use super::problem::Problem;
+use super::problem::no_room_for_head;
+use crate::gateway::request::problems::{Kind, Problem};
 
 /// Head that hyper gets in place of a refused one.
 const MARKER: &[u8] = b"OPTIONS * HTTP/1.1\r\nhost: refused\r\n\r\n";
@@ -149,7 +150,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
                     Ok(None) => {
                         *seen = if self.raw[..] == *b"\r" { 0 } else { self.raw.len() };
                         if !self.held.hold(self.raw.capacity().max(self.largest)) {
-                            self.refuse(Problem::no_room_for_head());
+                            self.refuse(no_room_for_head());
                         }
                     }
                     Err(problem) => self.refuse(problem),
@@ -192,7 +193,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
             Ok(framing) => {
                 self.largest = self.largest.max(end);
                 if !self.held.hold(self.largest) {
-                    return self.refuse(Problem::no_room_for_head());
+                    return self.refuse(no_room_for_head());
                 }
                 // A copy of the rest, so that it does not keep the memory of the head.
                 let rest = BytesMut::from(&self.raw[end..]);
@@ -327,7 +328,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guard<S> {
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending if guard.head_is_late(context) => {
-                    guard.refuse(Problem::late_head(guard.head_time))
+                    let within = guard.head_time;
+                    guard.refuse(
+                        Kind::HeadTooSlow
+                            .said(format!("a head must arrive within {within:?} of its first byte")),
+                    )
                 }
                 Poll::Pending => {
                     guard.note();

@@ -8,7 +8,8 @@
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderName, Method, Uri};
 
-use super::problem::Problem;
+use super::problem::malformed;
+use crate::gateway::request::problems::{Kind, Problem};
 
 /// Most headers of a request.
 pub const MOST_HEADERS: usize = 100;
@@ -36,15 +37,15 @@ pub fn end(raw: &[u8], from: usize) -> Result<Option<usize>, Problem> {
         match raw[at] {
             b'\n' if raw[..=at].ends_with(b"\r\n\r\n") => return Ok(Some(at + 1)),
             b'\n' if after_cr => {}
-            b'\n' => return Err(Problem::malformed("a line ends with LF alone: end lines with CR LF")),
-            _ if after_cr => return Err(Problem::malformed("a CR stands without its LF")),
+            b'\n' => return Err(malformed("a line ends with LF alone: end lines with CR LF")),
+            _ if after_cr => return Err(malformed("a CR stands without its LF")),
             b'\r' | b'\t' => {}
-            0..0x20 | 0x7f => return Err(Problem::malformed("the head holds a control character")),
+            0..0x20 | 0x7f => return Err(malformed("the head holds a control character")),
             _ => {}
         }
     }
     match raw.len() > HEAD_LIMIT {
-        true => Err(Problem::head_too_large(format!("a head may have at most {HEAD_LIMIT} bytes"))),
+        true => Err(Kind::HeadTooLarge.said(format!("a head may have at most {HEAD_LIMIT} bytes"))),
         false => Ok(None),
     }
 }
@@ -61,9 +62,7 @@ pub fn framing(head: &[u8]) -> Result<Framing, Problem> {
     for line in lines {
         count += 1;
         if count > MOST_HEADERS {
-            return Err(Problem::head_too_large(format!(
-                "a request may have at most {MOST_HEADERS} headers"
-            )));
+            return Err(Kind::HeadTooLarge.said(format!("a request may have at most {MOST_HEADERS} headers")));
         }
         let (name, value) = field(line)?;
         if name == CONTENT_LENGTH {
@@ -77,13 +76,11 @@ pub fn framing(head: &[u8]) -> Result<Framing, Problem> {
         (Few::One(length), Few::None) => digits(length).map(Framing::Length),
         (Few::None, Few::One(coding)) if coding.eq_ignore_ascii_case(b"chunked") => match version {
             Version::One => Ok(Framing::Chunked),
-            Version::Zero => Err(Problem::malformed("HTTP/1.0 has no Transfer-Encoding")),
+            Version::Zero => Err(malformed("HTTP/1.0 has no Transfer-Encoding")),
         },
-        (Few::None, _) => Err(Problem::malformed("Transfer-Encoding must be exactly: chunked")),
-        (_, Few::None) => Err(Problem::malformed("send exactly one Content-Length")),
-        (_, _) => Err(Problem::malformed(
-            "Content-Length and Transfer-Encoding stand side by side: send one of them",
-        )),
+        (Few::None, _) => Err(malformed("Transfer-Encoding must be exactly: chunked")),
+        (_, Few::None) => Err(malformed("send exactly one Content-Length")),
+        (_, _) => Err(malformed("Content-Length and Transfer-Encoding stand side by side: send one of them")),
     }
 }
 
@@ -116,36 +113,33 @@ fn request_line(line: &[u8]) -> Result<Version, Problem> {
     let (Some(method), Some(target), Some(version), None) =
         (parts.next(), parts.next(), parts.next(), parts.next())
     else {
-        return Err(Problem::malformed("the request line must be a method, a target and a version"));
+        return Err(malformed("the request line must be a method, a target and a version"));
     };
-    Method::from_bytes(method).map_err(|_| Problem::malformed("the method is malformed"))?;
+    Method::from_bytes(method).map_err(|_| malformed("the method is malformed"))?;
     if !target.is_ascii() {
-        return Err(Problem::malformed("the target must be ASCII: write other characters as %XX"));
+        return Err(malformed("the target must be ASCII: write other characters as %XX"));
     }
-    Uri::try_from(target).map_err(|_| Problem::malformed("the target is malformed"))?;
+    Uri::try_from(target).map_err(|_| malformed("the target is malformed"))?;
     match version {
         b"HTTP/1.1" => Ok(Version::One),
         b"HTTP/1.0" => Ok(Version::Zero),
-        _ => {
-            Err(Problem::malformed("the version must be HTTP/1.1 or HTTP/1.0, or begin an HTTP/2 connection"))
-        }
+        _ => Err(malformed("the version must be HTTP/1.1 or HTTP/1.0, or begin an HTTP/2 connection")),
     }
 }
 
 /// Name of a field line, and its value without the white space around it.
 fn field(line: &[u8]) -> Result<(HeaderName, &[u8]), Problem> {
     if line.first().is_some_and(|byte| b" \t".contains(byte)) {
-        return Err(Problem::malformed("a header is folded over two lines"));
+        return Err(malformed("a header is folded over two lines"));
     }
     let colon = line.iter().position(|byte| *byte == b':');
-    let (name, value) = line.split_at(colon.ok_or_else(|| Problem::malformed("a header has no colon"))?);
+    let (name, value) = line.split_at(colon.ok_or_else(|| malformed("a header has no colon"))?);
     // Also refuses white space between name and colon: readers take it in different ways.
-    let name =
-        HeaderName::from_bytes(name).map_err(|_| Problem::malformed("a header's name is malformed"))?;
+    let name = HeaderName::from_bytes(name).map_err(|_| malformed("a header's name is malformed"))?;
     let value = value[1..].trim_ascii();
     match is_value(value) {
         true => Ok((name, value)),
-        false => Err(Problem::malformed("a header's value is malformed")),
+        false => Err(malformed("a header's value is malformed")),
     }
 }
 
@@ -157,7 +151,7 @@ fn is_value(text: &[u8]) -> bool {
 fn digits(text: &[u8]) -> Result<u64, Problem> {
     let all_digits = !text.is_empty() && text.len() < 20 && text.iter().all(u8::is_ascii_digit);
     let number = str::from_utf8(text).ok().filter(|_| all_digits).and_then(|text| text.parse().ok());
-    number.ok_or_else(|| Problem::malformed("Content-Length must be one number of bytes"))
+    number.ok_or_else(|| malformed("Content-Length must be one number of bytes"))
 }
 
 #[cfg(test)]
@@ -224,10 +218,10 @@ mod tests {
             "Transfer-Encoding: \"chunked\"\r\n",
             "Transfer-Encoding:\r\n",
         ] {
-            assert_eq!(with(lines).map_err(|problem| problem.status.as_u16()), Err(400), "{lines:?}");
+            assert_eq!(with(lines).map_err(|problem| problem.status), Err(400), "{lines:?}");
         }
         let zero = judge(b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n");
-        assert_eq!(zero.map_err(|problem| problem.status.as_u16()), Err(400));
+        assert_eq!(zero.map_err(|problem| problem.status), Err(400));
     }
 
     #[test]
@@ -258,7 +252,7 @@ mod tests {
             "\u{feff}GET / HTTP/1.1\r\n\r\n",
             "GET / HTTP/1.1 \r\n\r\n",
         ] {
-            let refused = judge(raw.as_bytes()).map_err(|problem| problem.status.as_u16());
+            let refused = judge(raw.as_bytes()).map_err(|problem| problem.status);
             assert_eq!(refused, Err(400), "{raw:?}");
         }
     }

@@ -27,7 +27,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::connection::drive;
-use super::problem::Problem;
+use super::problem;
 use super::replaceable::Replaceable;
 use super::strangers::{Stranger, Strangers};
 use super::{Listeners, PeerService, Stop};
@@ -35,6 +35,7 @@ use crate::adapters::identity::{ALPN, PeerIdentity, region_of};
 use crate::adapters::peers::{CONNECTION_WINDOW, HEADER_LIST, STREAM_WINDOW};
 use crate::adapters::streaming::{Patience, streaming};
 use crate::adapters::wire::{self, ask};
+use crate::gateway::request::problems::{Kind, Problem};
 use crate::ports::body::{Collected, collect, empty, full};
 use crate::ports::peers::PeerMessage;
 use crate::ports::{Body, BodyError};
@@ -202,10 +203,10 @@ async fn answer<S: PeerService>(
         Ok(response) => response,
         Err(problem) => {
             // The service logs a forbidden sender itself, and not each time.
-            if problem.code != FORBIDDEN {
-                tracing::warn!(%address, code = problem.code, detail = problem.detail, "a peer's message was refused");
+            if problem.kind != Kind::PeerForbidden {
+                tracing::warn!(%address, code = problem.code(), detail = &*problem.detail, "a peer's message was refused");
             }
-            let mut refusal = wire::encode_refusal(problem.response());
+            let mut refusal = wire::encode_refusal(problem::response(&problem));
             wire::say_versions(refusal.headers_mut(), speaks);
             refusal
         }
@@ -220,15 +221,12 @@ async fn take_up<S: PeerService>(
 ) -> Result<Response<Body>, Problem> {
     let Us { service, speaks, limits, lets_in } = us;
     if !lets_in {
-        return Err(Problem {
-            status: StatusCode::FORBIDDEN,
-            code: "peer-revoked",
-            title: "The certificate was revoked",
-            detail: "the list of revoked certificates was read since this connection was made".into(),
-        });
+        return Err(Kind::PeerRevoked
+            .said("the list of revoked certificates was read since this connection was made"));
     }
     let from = verified(&head, certificates)?;
-    let hears = |said: &PeerMessage<'_>| service.hears(&from, said).map_err(forbidden);
+    let hears =
+        |said: &PeerMessage<'_>| service.hears(&from, said).map_err(|why| Kind::PeerForbidden.said(why));
     // A region that may not send a hello may send nothing: not even a body is read from it.
     hears(&PeerMessage::Hello)?;
     match (&head.method, head.uri.path()) {
@@ -268,12 +266,7 @@ async fn take_up<S: PeerService>(
             *response.status_mut() = StatusCode::NO_CONTENT;
             Ok(response)
         }
-        (_, _) => Err(Problem {
-            status: StatusCode::NOT_FOUND,
-            code: "not-a-peer-message",
-            title: "There is no such peer message",
-            detail: "no version of onceway that is known here has it".into(),
-        }),
+        (_, _) => Err(Kind::NotAPeerMessage.said("no version of onceway that is known here has it")),
     }
 }
 
@@ -282,14 +275,9 @@ async fn take_up<S: PeerService>(
 fn heard_of(head: &Parts, speaks: Versions) -> Result<Versions, Problem> {
     let theirs = wire::decode_versions(&head.headers).map_err(unreadable)?;
     if speaks.common(theirs).is_none() {
-        return Err(Problem {
-            status: StatusCode::CONFLICT,
-            code: "peer-version",
-            title: "The peer speaks no protocol version that is spoken here",
-            detail: format!(
-                "it speaks {theirs}, this process {speaks}: run neighbouring versions of onceway"
-            ),
-        });
+        return Err(Kind::PeerVersion.said(format!(
+            "it speaks {theirs}, this process {speaks}: run neighbouring versions of onceway"
+        )));
     }
     Ok(theirs)
 }
@@ -298,31 +286,15 @@ fn heard_of(head: &Parts, speaks: Versions) -> Result<Versions, Problem> {
 fn verified(head: &Parts, certificates: &[CertificateDer<'static>]) -> Result<RegionName, Problem> {
     let from = wire::decode_from(&head.headers).map_err(unreadable)?;
     if !region_of(certificates, &from) {
-        return Err(Problem {
-            status: StatusCode::FORBIDDEN,
-            code: "peer-forged",
-            title: "The certificate is of another region",
-            detail: format!("the message says it is from {from}, the certificate does not"),
-        });
+        return Err(
+            Kind::PeerForged.said(format!("the message says it is from {from}, the certificate does not"))
+        );
     }
     Ok(from)
 }
 
-/// Code of a refusal to a sender that may not send that message.
-const FORBIDDEN: &str = "peer-forbidden";
-
-fn forbidden(detail: String) -> Problem {
-    let title = "The peer may not say this here";
-    Problem { status: StatusCode::FORBIDDEN, code: FORBIDDEN, title, detail }
-}
-
 fn unreadable(error: wire::WireError) -> Problem {
-    Problem {
-        status: StatusCode::BAD_REQUEST,
-        code: "bad-peer-message",
-        title: "The peer's message is malformed",
-        detail: error.to_string(),
-    }
+    Kind::BadPeerMessage.said(error.to_string())
 }
 
 /// Reads the whole body, within its limits.
@@ -330,20 +302,11 @@ async fn whole(body: Incoming, limit: usize, within: Duration) -> Result<Bytes, 
     match collect(streaming(body, Patience::Within(within), None), limit).await {
         Ok(Collected::Whole(bytes)) => Ok(bytes),
         Ok(Collected::Over(_, _)) => Err(too_large(limit)),
-        Err(BodyError(why)) => Err(Problem {
-            status: StatusCode::REQUEST_TIMEOUT,
-            code: "peer-body-broken",
-            title: "The body of the peer's message did not arrive",
-            detail: why,
-        }),
+        Err(BodyError(why)) => Err(Kind::PeerBodyBroken.said(why)),
     }
 }
 
 fn too_large(limit: usize) -> Problem {
-    Problem {
-        status: StatusCode::PAYLOAD_TOO_LARGE,
-        code: "peer-body-too-large",
-        title: "The body of the peer's message is too large",
-        detail: format!("at most {limit} bytes are taken here: run one configuration in all regions"),
-    }
+    Kind::PeerBodyTooLarge
+        .said(format!("at most {limit} bytes are taken here: run one configuration in all regions"))
 }

@@ -38,7 +38,7 @@ use super::head::HEAD_LIMIT;
 use super::heads::Heads;
 use super::idle_watch::{Cut, Watch};
 use super::listener_kind::Door;
-use super::problem::Problem;
+use super::problem::{self, malformed, no_room_for_head};
 use super::replaceable::Replaceable;
 use super::write_timeout::Paced;
 use super::{Listeners, PublicService, Stop};
@@ -48,6 +48,7 @@ use crate::adapters::streaming::{Patience, streaming};
 use crate::adapters::tls::HTTP2;
 use crate::config::listen::PublicLimits;
 use crate::gateway::limits::concurrency::HeadRoom;
+use crate::gateway::request::problems::{Fault, Problem};
 use crate::ports::{Body, observe};
 
 /// Time without a request after which an HTTP/1 connection is parked: hyper's buffers and state go,
@@ -344,8 +345,8 @@ async fn answer<S: PublicService>(
         }
         Err(problem) => {
             count_refused(&problem, arrived.elapsed());
-            tracing::debug!(client = %client.ip, code = problem.code, detail = problem.detail, "refused");
-            let mut response = problem.response();
+            tracing::debug!(client = %client.ip, code = problem.code(), detail = &*problem.detail, "refused");
+            let mut response = problem::response(&problem);
             if version < Version::HTTP_2 {
                 // Further bytes on this connection may be a part of the refused request.
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -361,8 +362,8 @@ async fn answer<S: PublicService>(
 
 /// Counts a request that never reached the gateway.
 fn count_refused(problem: &Problem, took: Duration) {
-    metrics::counter!(observe::REFUSALS, "code" => problem.code).increment(1);
-    let verdict = if problem.status.is_server_error() { "failed" } else { "refused" };
+    metrics::counter!(observe::REFUSALS, "code" => problem.code()).increment(1);
+    let verdict = if problem.kind.row().fault == Fault::Gateway { "failed" } else { "refused" };
     let labels = [("route", "-"), ("verdict", verdict), ("where", "here")];
     metrics::histogram!(observe::REQUEST_SECONDS, &labels).record(took.as_secs_f64());
 }
@@ -376,7 +377,7 @@ fn hold<B>(mut request: Request<B>, bounds: &Bounds) -> Result<Request<B>, Probl
     let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + OF_FIELD);
     let mut held = bounds.heads.nothing(bounds.limits.heads);
     if !held.hold(target + fields.sum::<usize>()) {
-        return Err(Problem::no_room_for_head());
+        return Err(no_room_for_head());
     }
     if held.counts() {
         request.extensions_mut().insert(HeadRoom(Arc::new(held)));
@@ -406,7 +407,7 @@ async fn without_a_body_it_denies(
     };
     match timeout(within, has_none).await {
         Ok(true) => Ok(Request::from_parts(head, body)),
-        Ok(false) | Err(_) => Err(Problem::malformed("a body came, or did not end, though its length is 0")),
+        Ok(false) | Err(_) => Err(malformed("a body came, or did not end, though its length is 0")),
     }
 }
 

@@ -18,13 +18,12 @@ use super::peer::{PeerLimits, QUESTION_LIMIT};
 use super::replaceable::Replaceable;
 use super::upstreams::upstreams;
 use super::{admin_door, certificates, changed, descriptors};
-use crate::adapters::identity::{IdentityError, IdentityFiles, PeerIdentity};
+use crate::adapters::identity::{IdentityFiles, PeerIdentity};
 use crate::adapters::postgres::login::Login;
-use crate::adapters::tls;
 use crate::adapters::upstream::Renewable;
 use crate::config::listen::PublicLimits;
 use crate::config::running::Running;
-use crate::config::{Config, Errors, Watched};
+use crate::config::{Config, Watched};
 use crate::gateway::credentials::operators::Operators;
 use crate::gateway::instance::Gateway;
 use crate::gateway::reloadable::Reload;
@@ -151,13 +150,7 @@ pub(super) fn identity(config: &Config) -> Result<Option<PeerIdentity>> {
 
 /// TLS settings for clients, if there are any.
 pub(super) fn clients_tls(config: &Config) -> Result<Option<ServerConfig>> {
-    let Some(files) = &config.process.listen.tls else { return Ok(None) };
-    let loaded = tls::load(&files.certificate, &files.key);
-    let said = |error: IdentityError| {
-        let setting = if error.path() == Some(&files.key) { "key" } else { "certificate" };
-        anyhow::Error::new(error).context(format!("[listen.tls] {setting}"))
-    };
-    loaded.map(Some).map_err(said)
+    admin_door::loaded(config.process.listen.tls.as_ref(), "[listen.tls]")
 }
 
 /// Runs as long as it is polled.
@@ -168,29 +161,17 @@ pub(super) async fn watch<P: Ports>(
     replaced: Replaced,
     mut hangup: Signal,
 ) {
-    loop {
-        let asked = changed::asked(&mut hangup).await;
-        let region = files.region.clone();
-        let read = move || {
-            let (config, watched) = Config::load_watched(&region);
-            let said = |errors: Errors| errors.0.iter().map(ToString::to_string).collect();
-            (config.map_err(said).and_then(certified), watched)
-        };
-        let Some((watched, read)) = changed::look(files.watched, asked, read).await else {
-            tracing::error!("the configuration is not watched any more: restart to have it read again");
-            return;
-        };
-        files.watched = watched;
+    let read = move || {
+        let (config, watched) = Config::load_watched(&files.region);
+        (config.map_err(changed::lines).and_then(certified), watched)
+    };
+    while let Some(read) = changed::next(&mut files.watched, &mut hangup, read.clone()).await {
         match read {
-            None => {}
-            Some(Ok(read)) => {
+            Ok(read) => {
                 gateway.agree_on_lives(&read.config.shared.routes).await;
                 take(&gateway, &running, &replaced, *read);
             }
-            Some(Err(problems)) => {
-                changed::not_taken(&problems);
-                gateway.reload_failed(problems);
-            }
+            Err(problems) => gateway.reload_failed(problems),
         }
     }
 }

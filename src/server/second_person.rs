@@ -14,7 +14,7 @@ use ring::hmac;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::admin_answer::{Acted, Answer, bad, coded, json, unfinished};
+use super::admin_answer::{Acted, Answer, bad, forbidden, json, with};
 use super::admin_key::Key;
 use super::admin_posted::{ActBody, Case, Posted, Words};
 use crate::gateway::credentials::operators::Weighty;
@@ -92,15 +92,15 @@ impl Case<'_> {
         }
         if self.by.name() != Some(&*actor) {
             let why = "this act asks for a second person, so its first one must have a name: use a token of your own";
-            return Err(Box::new(coded(StatusCode::FORBIDDEN, "forbidden", why)));
+            return Err(forbidden(why));
         }
         let (region, path, mut act) = (region.to_string(), self.path.to_owned(), self.body.clone());
         // The name that the act claims means nothing.
         act.as_object_mut().and_then(|act| act.remove("actor"));
         let request = encoded(&Request { region, path, act, actor: actor.clone(), finds });
         let refused = |why: &str| {
-            let more = json!({ "request": &request });
-            Err(Box::new(unfinished(StatusCode::FORBIDDEN, ("needs-approval", why), more)))
+            let more = json!({ "code": "needs-approval", "request": &request });
+            Err(Box::new(with(StatusCode::FORBIDDEN, why, more)))
         };
         let Some(given) = &self.approval else {
             return refused(
@@ -136,7 +136,6 @@ pub(super) async fn approve<P: Ports, B: ActBody>(gateway: &Gateway<P>, posted: 
     let request: Request = decoded(&text).ok_or_else(|| {
         bad("this is no request: give `onceway approve` the one that the refused act printed")
     })?;
-    let forbidden = |why: String| Box::new(coded(StatusCode::FORBIDDEN, "forbidden", &why));
     let by = case.by.may_approve().map_err(forbidden)?;
     if by == request.actor {
         return Err(forbidden(format!("{by} asked for this act: another person has to approve it")));

@@ -16,8 +16,8 @@ use super::replaceable::Replaceable;
 use super::{admin_door, changed};
 use crate::adapters::identity::PeerIdentity;
 use crate::adapters::system::SystemClock;
+use crate::config::Watched;
 use crate::config::witness::WitnessConfig;
-use crate::config::{Errors, Watched};
 use crate::gateway::credentials::operators::Operators;
 use crate::gateway::reloadable::ConfigStatus;
 use crate::ports::Clock;
@@ -52,36 +52,24 @@ pub(super) async fn watch(
     replaced: Replaced,
     mut hangup: Signal,
 ) {
-    loop {
-        let asked = changed::asked(&mut hangup).await;
-        let file = files.file.clone();
-        let read = move || {
-            let (config, watched) = WitnessConfig::load_watched(&file);
-            let said = |errors: Errors| errors.0.iter().map(ToString::to_string).collect::<Vec<_>>();
-            let certified = |config: WitnessConfig| {
-                let read = identity(&config).and_then(|own| Ok((own, admin_door::tls(&config.operators)?)));
-                match read {
-                    Ok((identity, tls)) => {
-                        Ok((certificates::look_of_witness(&config), config, identity, tls))
-                    }
-                    Err(error) => Err(vec![format!("{error:#}")]),
-                }
-            };
-            (config.map_err(said).and_then(certified), watched)
+    let read = move || {
+        let (config, watched) = WitnessConfig::load_watched(&files.file);
+        let certified = |config: WitnessConfig| {
+            let read = identity(&config).and_then(|own| Ok((own, admin_door::tls(&config.operators)?)));
+            match read {
+                Ok((identity, tls)) => Ok((certificates::look_of_witness(&config), config, identity, tls)),
+                Err(error) => Err(vec![format!("{error:#}")]),
+            }
         };
-        let Some((watched, read)) = changed::look(files.watched, asked, read).await else {
-            tracing::error!("the configuration is not watched any more: restart to have it read again");
-            return;
-        };
-        files.watched = watched;
+        (config.map_err(changed::lines).and_then(certified), watched)
+    };
+    while let Some(read) = changed::next(&mut files.watched, &mut hangup, read.clone()).await {
         match read {
-            None => {}
-            Some(Ok((expiries, config, identity, tls))) => {
+            Ok((expiries, config, identity, tls)) => {
                 replaced.expiries.replace(expiries);
                 take(&begun, &config, &identity, tls, &replaced);
             }
-            Some(Err(problems)) => {
-                changed::not_taken(&problems);
+            Err(problems) => {
                 let before = replaced.says.now();
                 let says = ConfigStatus { current: false, problems, ..ConfigStatus::clone(&before) };
                 replaced.says.replace(says);

@@ -12,7 +12,7 @@ use super::quota::{Charged, Exceeded};
 use crate::gateway::instance::Gateway;
 use crate::gateway::reloadable::Live;
 use crate::gateway::request::ask::Ask;
-use crate::gateway::request::problems::Problem;
+use crate::gateway::request::problems::{Kind, Problem};
 use crate::gateway::telemetry::metrics;
 use crate::ports::{Clock, Ports, Upkeep};
 use crate::protocol::key::Tenant;
@@ -47,7 +47,7 @@ impl<P: Ports> Gateway<P> {
             if self.shadow.is_none() {
                 metrics::quota_exceeded(tenant, of);
             }
-            Problem::QuotaExceeded { after: self.jittered(wait) }
+            Kind::QuotaExceeded.after(self.jittered(wait))
         })
     }
 
@@ -81,7 +81,7 @@ impl<P: Ports> Gateway<P> {
     /// The refusal of a key beyond the limit.
     pub(in crate::gateway) fn has_too_many_keys(&self, tenant: &Tenant, again: Duration) -> Problem {
         metrics::quota_exceeded(tenant, "live_keys");
-        Problem::QuotaExceeded { after: self.jittered(again) }
+        Kind::QuotaExceeded.after(self.jittered(again))
     }
 }
 

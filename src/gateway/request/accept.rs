@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::ask::{Ask, By};
-use super::problems::Problem;
+use super::problems::Kind;
 use super::reply::{Pending, Reply};
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::{Mode, Policy};
@@ -120,13 +120,13 @@ pub(in crate::gateway) async fn standing<P: Ports>(
     }
     let (row, running) = match gateway.read(rows.to_vec()) {
         Reading::Settled(_) | Reading::Gone(_) => return None,
-        Reading::Absent => return Some(Reply::Refused(Problem::KeyUnknown, None)),
+        Reading::Absent => return Some(Reply::Refused(Kind::KeyUnknown.problem(), None)),
         Reading::Released(row, _) | Reading::InDoubt(row, _) => (row, false),
         Reading::InProgress(row) => (row, true),
     };
     if ask.by == By::Worker {
         // An operator discarded it, and its client may have sent it again since.
-        return (!accepted).then_some(Reply::Refused(Problem::KeyUnknown, None));
+        return (!accepted).then_some(Reply::Refused(Kind::KeyUnknown.problem(), None));
     }
     if !same_request(&row, &ask.fingerprint, ask.principal) {
         return None;
@@ -137,12 +137,11 @@ pub(in crate::gateway) async fn standing<P: Ports>(
             JobState::Waiting => {
                 Reply::Accepted(Pending { running, ..pending(gateway, ask, job.request_id, row.expires) })
             }
-            JobState::Dead => Reply::Refused(Problem::DeadLetter, Some(row.expires)),
+            JobState::Dead => Reply::Refused(Kind::DeadLetter.problem(), Some(row.expires)),
         }),
         Err(error) => {
             tracing::warn!(%error, "refused: whether the key has a job cannot be read");
-            let after = gateway.jittered(Duration::from_secs(1));
-            Some(Reply::Refused(Problem::StoreUnavailable { after }, Some(row.expires)))
+            Some(Reply::Refused(gateway.later(Kind::StoreUnavailable), Some(row.expires)))
         }
     }
 }

@@ -14,7 +14,7 @@ use http::request::Parts;
 use http::{Method, Request, Response, Uri};
 use serde::Serialize;
 
-use super::problems::Problem;
+use super::problems::{Kind, Problem};
 use super::{admit, forwarded_verdict, reply};
 use crate::gateway::instance::Gateway;
 use crate::gateway::operator::percent;
@@ -127,7 +127,7 @@ async fn found<P: Ports>(
     match (here(gateway, id, principal).await, refusal) {
         (Ok((state, copy)), _) => (state, "-", copy),
         // An owner that is up and could not answer does not prove that the key is unknown.
-        (Err(Problem::KeyUnknown), Some(refusal)) => from_elsewhere(refusal),
+        (Err(problem), Some(refusal)) if problem.kind == Kind::KeyUnknown => from_elsewhere(refusal),
         (Err(problem), _) => {
             metrics::refused(&problem);
             ("refused", problem.code(), reply::refuse(&problem, Dialect::Plain))
@@ -146,7 +146,7 @@ pub(in crate::gateway) async fn told_peer<P: Ports>(
     let told = here(gateway, &forward.id, forward.principal).await;
     let words = match &told {
         Ok((state, response)) => (*state, "-", response.status().as_u16()),
-        Err(problem) => ("refused", problem.code(), reply::status(problem, Dialect::Plain).as_u16()),
+        Err(problem) => ("refused", problem.code(), problem.status),
     };
     looked_up(gateway, &forward.id, trace::of(&forward.headers), words);
     told.map(|(_, response)| response)
@@ -181,23 +181,24 @@ async fn here<P: Ports>(
     match told(gateway, id, principal).await {
         Ok(Some(told)) => Ok((told.state, reply::state(&told, &gateway.settings.me))),
         Ok(None) => Err(match gateway.here(id) {
-            Here::Run(_) | Here::Elsewhere(_) => Problem::KeyUnknown,
-            Here::Closed(Closed::Moving | Closed::CatchingUp) => Problem::Moving { after: gateway.shortly() },
-            Here::Closed(Closed::NoLease) => Problem::NotAuthoritative { after },
-            Here::Nobody => Problem::HomeUnavailable { after },
+            Here::Run(_) | Here::Elsewhere(_) => Kind::KeyUnknown.problem(),
+            Here::Closed(Closed::Moving | Closed::CatchingUp) => gateway.moving(),
+            Here::Closed(Closed::NoLease) => Kind::NotAuthoritative.after(after),
+            Here::Nobody => Kind::HomeUnavailable.after(after),
             Here::Unfit(why) => gateway.unfit(&why),
         }),
         Err(error) => {
             tracing::warn!(%error, "a key's state cannot be told");
-            Err(Problem::StoreUnavailable { after })
+            Err(Kind::StoreUnavailable.after(after))
         }
     }
 }
 
 fn asked<P: Ports>(gateway: &Gateway<P>, head: &Parts) -> Result<(KeyId, Option<Digest32>), Problem> {
-    let caller = admit::who(gateway, &gateway.live(), head).ok_or(Problem::CredentialInvalid)?;
+    let caller =
+        admit::who(gateway, &gateway.live(), head).ok_or_else(|| Kind::CredentialInvalid.problem())?;
     let text = percent::decode(head.uri.path().strip_prefix(KEYS).unwrap_or_default());
-    Ok((KeyId::new(caller.tenant, Key::parse(&text).map_err(Problem::Key)?), caller.principal))
+    Ok((KeyId::new(caller.tenant, Key::parse(&text)?), caller.principal))
 }
 
 async fn rows<P: Ports>(gateway: &Gateway<P>, id: &KeyId) -> Result<Vec<Row>, StoreError> {
@@ -236,7 +237,7 @@ async fn from_owner<P: Ports>(
     match race(gateway.ports.peers().forward(owner, forward), late).await {
         Won::First(Ok(ForwardReply::Answer(response))) => Some(response),
         Won::First(Ok(ForwardReply::NotOwner { .. })) => {
-            Some(reply::refuse(&Problem::Moving { after: gateway.shortly() }, Dialect::Plain))
+            Some(reply::refuse(&gateway.moving(), Dialect::Plain))
         }
         Won::First(Err(_)) | Won::Second(()) => None,
     }

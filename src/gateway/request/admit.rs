@@ -14,7 +14,7 @@ use http_body::Body as _;
 use super::accept;
 use super::ask::Ask;
 use super::passthrough::{Passing, to};
-use super::problems::Problem;
+use super::problems::{Kind, Problem};
 use super::reply;
 use crate::gateway::credentials::Vouched;
 use crate::gateway::credentials::caller::Caller;
@@ -83,8 +83,11 @@ pub async fn admit<P: Ports>(
             Admitted::Keyed(Arc::new(ask))
         }
         Err(problem) => {
-            let malformed = matches!(problem, Problem::Key(_));
-            Admitted::Refused(problem, dialect, echo.filter(|_| !malformed), times)
+            // No client is told a key that is not one.
+            let unread =
+                [Kind::KeyMissing, Kind::KeyEmpty, Kind::KeyTooLong, Kind::KeyMalformed, Kind::KeyRepeated];
+            let echo = echo.filter(|_| !unread.contains(&problem.kind));
+            Admitted::Refused(problem, dialect, echo, times)
         }
     }
 }
@@ -159,10 +162,10 @@ pub(in crate::gateway) fn identify<P: Ports>(
     policy: &Policy,
     head: &Parts,
 ) -> Result<(KeyId, Option<Digest32>, HeaderValue), Problem> {
-    let caller = who(gateway, live, head).ok_or(Problem::CredentialInvalid)?;
+    let caller = who(gateway, live, head).ok_or_else(|| Kind::CredentialInvalid.problem())?;
     check_named(policy, caller.principal)?;
-    let (key, written) = policy.key_headers.read(&head.headers, policy.syntax).map_err(Problem::Key)?;
-    policy.key_policy.check(&key).map_err(Problem::KeyRefused)?;
+    let (key, written) = policy.key_headers.read(&head.headers, policy.syntax)?;
+    policy.key_policy.check(&key)?;
     Ok((KeyId::new(caller.tenant, key), caller.principal, written))
 }
 
@@ -182,7 +185,7 @@ pub(in crate::gateway) fn who<P: Ports>(
 /// Checks that the credential names a principal, if the route binds its keys to one.
 fn check_named(policy: &Policy, principal: Option<Digest32>) -> Result<(), Problem> {
     match (policy.bind, principal) {
-        (Binding::Principal, None) => Err(Problem::CredentialInvalid),
+        (Binding::Principal, None) => Err(Kind::CredentialInvalid.problem()),
         (Binding::Principal, Some(_)) | (Binding::Tenant, _) => Ok(()),
     }
 }
@@ -196,7 +199,7 @@ pub fn admit_forward<P: Ports>(
 ) -> Result<Ask, (Problem, Dialect)> {
     let live = gateway.live();
     let matched = live.routes.find(&forward.method, forward.target.path(), &forward.headers);
-    let no_route = || (Problem::NoRoute, Dialect::Plain);
+    let no_route = || (Kind::NoRoute.problem(), Dialect::Plain);
     let (route, policy) = match matched {
         Matched::Route(route) => (route.name.clone(), route.policy().ok_or_else(no_route)?.clone()),
         Matched::PassThrough => return Err(no_route()),
@@ -215,13 +218,13 @@ fn forwarded<P: Ports>(
 ) -> Result<Ask, Problem> {
     check_named(&policy, forward.principal)?;
     if forward.body.len() > policy.body_limit {
-        return Err(Problem::BodyTooLarge { limit: policy.body_limit });
+        return Err(too_large(policy.body_limit));
     }
     make_room(gateway, place, forward.body.len())?;
-    policy.key_policy.check(forward.id.key()).map_err(Problem::KeyRefused)?;
+    policy.key_policy.check(forward.id.key())?;
     let Forward { method, target, headers, body, .. } = &forward;
     let fingerprint = take_fingerprint(&policy, method, target, headers, body)?;
-    let echo = forward.headers.get(&reply::KEY).cloned().ok_or(Problem::Key(KeyError::Missing))?;
+    let echo = forward.headers.get(&reply::KEY).cloned().ok_or(KeyError::Missing)?;
     let by = accept::by(&policy, &forward.headers);
     Ok(Ask {
         id: forward.id,
@@ -251,7 +254,7 @@ fn forwarded<P: Ports>(
 fn announced(headers: &HeaderMap, body: &Body, limit: usize) -> Result<usize, Problem> {
     let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     match announced {
-        Some(length) if length > limit as u64 => Err(Problem::BodyTooLarge { limit }),
+        Some(length) if length > limit as u64 => Err(too_large(limit)),
         Some(length) => Ok(length as usize),
         None => Ok(body.size_hint().upper().map_or(limit, |most| limit.min(most as usize))),
     }
@@ -262,9 +265,14 @@ async fn read_body<P: Ports>(gateway: &Gateway<P>, body: Body, limit: usize) -> 
     let until = clock.now() + gateway.settings().timings.body_within;
     match race(body::collect(body, limit), clock.sleep_until(until)).await {
         Won::First(Ok(Collected::Whole(bytes))) => Ok(bytes),
-        Won::First(Ok(Collected::Over(..))) => Err(Problem::BodyTooLarge { limit }),
-        Won::First(Err(_)) | Won::Second(()) => Err(Problem::BodyBroken),
+        Won::First(Ok(Collected::Over(..))) => Err(too_large(limit)),
+        Won::First(Err(_)) | Won::Second(()) => Err(Kind::BodyBroken.problem()),
     }
+}
+
+/// The refusal of a body over its limit, in bytes.
+fn too_large(limit: usize) -> Problem {
+    Kind::BodyTooLarge.because(format_args!("The limit is {limit} bytes"))
 }
 
 /// Makes room for so many bytes of the request's body, or refuses.
@@ -294,11 +302,10 @@ pub(in crate::gateway) fn take_fingerprint(
         }
         (FingerprintRule::Whole, false) => None,
         (FingerprintRule::Signature(_), false) => {
-            return Err(Problem::FingerprintImpossible(Unsigned::NotJsonType));
+            return Err(Unsigned::NotJsonType.into());
         }
         (FingerprintRule::Signature(selection), true) => {
-            let raw_only = |why| Problem::FingerprintImpossible(Unsigned::RawOnly(why));
-            let selected = selection.select(body).map_err(raw_only)?;
+            let selected = selection.select(body).map_err(Unsigned::RawOnly)?;
             Some(fingerprint::signature(method, target, &selection.canonical(), &selected))
         }
     };

@@ -5,7 +5,6 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::Response;
 use tracing::Instrument;
@@ -13,7 +12,7 @@ use tracing::Instrument;
 use super::ask::Ask;
 use super::finish::finish;
 use super::forward;
-use super::problems::Problem;
+use super::problems::Kind;
 use super::reply::Reply;
 use super::serve::serve;
 use crate::gateway::instance::{Gateway, InFlight};
@@ -40,7 +39,8 @@ pub(in crate::gateway) async fn answer_here<P: Ports>(
 ) -> Response<Body> {
     detached(gateway, ask, |gateway, ask| {
         Box::pin(async move {
-            let reply = serve(&gateway, &ask).await.unwrap_or_else(|_| gateway.moving());
+            let reply =
+                serve(&gateway, &ask).await.unwrap_or_else(|_| Reply::Refused(gateway.moving(), None));
             finish(&gateway, &ask, reply)
         })
     })
@@ -58,8 +58,7 @@ where
     // Counted before the look: if a stop saw nothing in flight, this request sees the stop.
     let begun = InFlight::begin(gateway.clone());
     if gateway.is_stopping() {
-        let after = gateway.jittered(Duration::from_secs(1));
-        return finish(gateway, &ask, Reply::Refused(Problem::Stopping { after }, None));
+        return finish(gateway, &ask, Reply::Refused(gateway.later(Kind::Stopping), None));
     }
     let task = {
         let (gateway, ask) = (gateway.clone(), ask.clone());

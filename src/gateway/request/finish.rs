@@ -5,7 +5,7 @@
 use http::Response;
 
 use super::ask::Ask;
-use super::problems::Problem;
+use super::problems::Kind;
 use super::reply::{self, Reply};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::times::Where;
@@ -27,7 +27,7 @@ pub(in crate::gateway) fn finish_from<P: Ports>(
     let (verdict, code) = (reply.verdict(), reply.code());
     if let Reply::Refused(problem, _) = &reply {
         metrics::refused(problem);
-        if matches!(problem, Problem::KeyReused { .. }) {
+        if problem.kind == Kind::KeyReused {
             gateway.generators.mismatched(ask, gateway.ports.clock());
         }
     }

@@ -12,7 +12,7 @@ use super::attempt::claim::{Claimed, claim};
 use super::attempt::claimed::{ClaimBasis, ClaimMode};
 use super::attempt::recover::{self, Recovered};
 use super::attempt::send::run;
-use super::problems::Problem;
+use super::problems::Kind;
 use super::reply::{Reply, Step};
 use crate::gateway::instance::Gateway;
 use crate::gateway::race::{Won, race};
@@ -56,7 +56,7 @@ pub(in crate::gateway) async fn begin<P: Ports>(
         Ok(Claimed::Ours(claim)) if later => Step::Ended(accept::accepted(gateway, ask, claim.expires)),
         Ok(Claimed::Ours(claim)) => Box::pin(run(gateway, ask, claim)).await,
         Ok(Claimed::Found(rows)) => return Begun::Found(rows),
-        Ok(Claimed::Moved) => Step::Again(Problem::Moving { after: gateway.shortly() }),
+        Ok(Claimed::Moved) => Step::Again(gateway.moving()),
         Err(problem) => {
             metrics::claim_failed(&ask.route, ask.id.tenant());
             Step::Ended(Reply::Refused(problem, None))
@@ -94,15 +94,14 @@ pub(in crate::gateway) async fn follow<P: Ports>(
         };
         // A new permit each time: the earlier one does not hold after waiting or asking.
         let Here::Run(permit) = gateway.here(&ask.id) else {
-            return Step::Again(Problem::Moving { after: gateway.shortly() });
+            return Step::Again(gateway.moving());
         };
         rows = match begin(gateway, ask, &permit, stand).await {
             Begun::Done(step) => return step,
             Begun::Found(rows) => rows,
         };
     }
-    let after = gateway.jittered(Duration::from_secs(1));
-    Step::Ended(Reply::Refused(Problem::InProgress { after }, None))
+    Step::Ended(Reply::Refused(gateway.later(Kind::InProgress), None))
 }
 
 /// The basis of the key's next claim, or the reply. Before that, waits for the running attempt and
@@ -143,7 +142,8 @@ async fn stand_on<P: Ports>(
             }
             Verdict::Parked { expires } => {
                 let after = gateway.jittered(Duration::from_secs(60));
-                return Err(Reply::Refused(Problem::Parked { after }, Some(expires)));
+                let parked = Kind::Parked.after(after).because("The key is parked for an operator");
+                return Err(Reply::Refused(parked, Some(expires)));
             }
             Verdict::Replay(settlement) => return Err(Reply::Replay(settlement)),
             Verdict::KeyReused { expires } => return Err(reused(ask, expires)),
@@ -160,16 +160,16 @@ pub(in crate::gateway) fn running<P: Ports>(
     expires: Date,
 ) -> Reply {
     let after = retry_after(left.saturating_sub(ask.policy.wait), gateway.typical(&ask.route));
-    Reply::Refused(Problem::InProgress { after }, Some(expires))
+    Reply::Refused(Kind::InProgress.after(after), Some(expires))
 }
 
 /// The refusal of a key that was used for another request.
 pub(in crate::gateway) fn reused(ask: &Ask, expires: Date) -> Reply {
-    Reply::Refused(Problem::KeyReused { dialect: ask.policy.mismatch }, Some(expires))
+    Reply::Refused(ask.policy.mismatch.into(), Some(expires))
 }
 
 pub(in crate::gateway) fn expired(expires: Date) -> Reply {
-    Reply::Refused(Problem::KeyExpired, Some(expires))
+    Reply::Refused(Kind::KeyExpired.problem(), Some(expires))
 }
 
 /// The verdict on the rows of the request's key, under its route.

@@ -15,7 +15,7 @@ use tracing::Instrument;
 use super::ask::Ask;
 use super::finish::{finish, finish_from};
 use super::forwarded_verdict;
-use super::problems::Problem;
+use super::problems::Kind;
 use super::reply::{self, Reply};
 use super::serve::{local_copy, serve};
 use crate::gateway::instance::Gateway;
@@ -52,7 +52,7 @@ pub(in crate::gateway) async fn answer<P: Ports>(
     }
     let next = match gateway.here(&ask.id) {
         Here::Elsewhere(next) if next == owner => {
-            return finish_from(gateway, ask, gateway.moving(), Where::Forwarded);
+            return finish_from(gateway, ask, Reply::Refused(gateway.moving(), None), Where::Forwarded);
         }
         Here::Elsewhere(next) => next,
         Here::Run(_) | Here::Closed(_) | Here::Nobody | Here::Unfit(_) => match serve(gateway, ask).await {
@@ -63,7 +63,9 @@ pub(in crate::gateway) async fn answer<P: Ports>(
     match hop(gateway, ask, &next).await {
         Hop::Answered(response) => response,
         Hop::Refused(reply) => finish_from(gateway, ask, reply, Where::Forwarded),
-        Hop::NotOwner { .. } => finish_from(gateway, ask, gateway.moving(), Where::Forwarded),
+        Hop::NotOwner { .. } => {
+            finish_from(gateway, ask, Reply::Refused(gateway.moving(), None), Where::Forwarded)
+        }
     }
 }
 
@@ -174,5 +176,5 @@ async fn given_up<P: Ports>(gateway: &Gateway<P>, ask: &Ask, owner: &RegionName)
 
 fn unavailable<P: Ports>(gateway: &Gateway<P>, why: &str) -> Reply {
     tracing::warn!(why, "refused: the home region cannot be reached");
-    Reply::Refused(Problem::HomeUnavailable { after: gateway.jittered(Duration::from_secs(1)) }, None)
+    Reply::Refused(gateway.later(Kind::HomeUnavailable), None)
 }

@@ -7,7 +7,7 @@
 use http::header::{LINK, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, Response};
 
-use super::problems::{self, CODES};
+use super::problems::{self, Kind};
 use super::reply;
 use crate::gateway::well_known;
 use crate::protocol::key::Key;
@@ -26,30 +26,28 @@ pub(in crate::gateway) fn verdict<B>(
     if headers.contains_key(&reply::REPLAYED) {
         return ("replayed", NONE);
     }
-    let code = code(headers);
-    let verdict = match code {
-        NONE if headers.get(LOCATION).is_some_and(|place| place == well_known::of(key).as_str()) => {
-            "accepted"
-        }
-        NONE => match outcomes.classify(answer.status().as_u16(), headers.contains_key(RETRY_AFTER)) {
-            Outcome::NothingHappened => "released",
-            Outcome::Final | Outcome::Unknown => "settled",
-        },
-        "outcome-unknown" => "in_doubt",
-        "in-progress" => "in_progress",
-        "key-reused" => "key_reused",
-        "key-expired" => "key_expired",
-        _other => "refused",
+    if let Some(kind) = kind(headers) {
+        return (kind.verdict(), kind.row().code);
+    }
+    let accepted = headers.get(LOCATION).is_some_and(|place| place == well_known::of(key).as_str());
+    let verdict = match outcomes.classify(answer.status().as_u16(), headers.contains_key(RETRY_AFTER)) {
+        _any if accepted => "accepted",
+        Outcome::NothingHappened => "released",
+        Outcome::Final | Outcome::Unknown => "settled",
     };
-    (verdict, code)
+    (verdict, NONE)
 }
 
 /// The code of a problem, read from the link to its explanation in these headers.
 pub(in crate::gateway) fn code(headers: &HeaderMap) -> &'static str {
+    kind(headers).map_or(NONE, |kind| kind.row().code)
+}
+
+fn kind(headers: &HeaderMap) -> Option<Kind> {
     let lines = headers.get_all(LINK).iter().filter_map(|line| line.to_str().ok());
     let named = lines.filter_map(|line| line.strip_prefix('<')?.strip_prefix(problems::PAGE));
     let named = named.filter_map(|line| line.strip_prefix('#')?.strip_suffix(">; rel=\"describedby\""));
-    named.filter_map(|name| CODES.iter().find(|code| **code == name)).next().copied().unwrap_or(NONE)
+    named.filter_map(Kind::of).next()
 }
 
 #[cfg(test)]
@@ -61,11 +59,10 @@ mod tests {
 
     use super::*;
     use crate::gateway::policy::route::{Dialect, Mismatch};
-    use crate::gateway::request::problems::Problem;
+    use crate::gateway::request::problems::{KINDS, Problem};
     use crate::gateway::request::reply::{Pending, Reply};
     use crate::ports::body;
     use crate::protocol::decide::Settlement;
-    use crate::protocol::key::KeyError;
     use crate::protocol::record::{Answer, AnswerBody, RequestId};
     use crate::protocol::region::{Origin, RegionName};
     use crate::protocol::time::Date;
@@ -108,37 +105,10 @@ mod tests {
         })
     }
 
-    fn problems() -> Vec<Problem> {
-        let after = AFTER;
-        vec![
-            Problem::Key(KeyError::Missing),
-            Problem::CredentialInvalid,
-            Problem::NoRoute,
-            Problem::OtherSpelling,
-            Problem::Overridden,
-            Problem::KeyReused { dialect: Mismatch::Conflict },
-            Problem::KeyReused { dialect: Mismatch::Unprocessable },
-            Problem::KeyExpired,
-            Problem::InProgress { after },
-            Problem::DeadLetter,
-            Problem::Parked { after },
-            Problem::InDoubt { after },
-            Problem::OutcomeUnknown { upstream: Some(500), after },
-            Problem::OutcomeUnknown { upstream: None, after },
-            Problem::StoreUnavailable { after },
-            Problem::NotFounded { after },
-            Problem::Outgrown { after },
-            Problem::QuotaExceeded { after },
-            Problem::Overloaded { after },
-            Problem::Moving { after },
-            Problem::NotAuthoritative { after },
-            Problem::EscrowUnavailable { after },
-            Problem::CatchingUp { after, operator: true },
-            Problem::HomeUnavailable { after },
-            Problem::UpstreamUnavailable { after },
-            Problem::CredentialRefused { after },
-            Problem::Stopping { after },
-        ]
+    fn problems() -> impl Iterator<Item = Problem> {
+        let own = KINDS.iter().filter(|kind| **kind < Kind::BodyNotKept);
+        let more = [Mismatch::Conflict.into(), Kind::UpstreamUnclear.after(AFTER).with_status(500)];
+        own.map(|kind| kind.after(AFTER)).chain(more)
     }
 
     #[test]
@@ -152,7 +122,7 @@ mod tests {
                 accepted(false),
                 accepted(true),
             ]);
-            let refused = problems().into_iter().map(|problem| Reply::Refused(problem, None));
+            let refused = problems().map(|problem| Reply::Refused(problem, None));
             for reply in answers.chain(refused) {
                 let expected = (reply.verdict(), reply.code());
                 let rendered =

@@ -25,4 +25,4 @@ pub(super) mod refusals;
 pub(crate) mod reply;
 pub(super) mod serve;
 
-pub use problems::CODES;
+pub use problems::codes;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 
-use super::problems::Problem;
+use super::problems::Kind;
 use super::reply;
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::{Dialect, Matched, UNLISTED_TIMEOUT};
@@ -76,18 +76,16 @@ impl<P: Ports> Gateway<P> {
         let (region, epoch) = (&self.settings.me, self.view().epoch());
         let (response, verdict, code) = match answered {
             Ok(response) if response.extensions().get::<CredentialRefused>().is_some() => {
-                let problem = Problem::CredentialRefused { after: self.jittered(Duration::from_secs(1)) };
+                let problem = self.later(Kind::CredentialRefused);
                 (reply::refuse(&problem, Dialect::Plain), "refused", problem.code())
             }
             Ok(response) => (response, "passed", "-"),
             Err(error) => {
                 tracing::warn!(%region, %error, %trace, "pass-through failed");
                 let problem = match error {
-                    SendError::NotSent(_) => {
-                        Problem::UpstreamUnavailable { after: self.jittered(Duration::from_secs(1)) }
-                    }
-                    SendError::Unknown(_) => Problem::UpstreamBroke,
-                    SendError::Late(_) => Problem::UpstreamSilent,
+                    SendError::NotSent(_) => self.later(Kind::UpstreamUnavailable),
+                    SendError::Unknown(_) => Kind::UpstreamBroke.problem(),
+                    SendError::Late(_) => Kind::UpstreamSilent.problem(),
                 };
                 (reply::refuse(&problem, Dialect::Plain), "refused", problem.code())
             }

@@ -4,14 +4,12 @@
 
 use std::time::Duration;
 
-use super::problems::Problem;
+use super::problems::{Kind, Problem};
 use super::reply::Reply;
 use crate::gateway::instance::Gateway;
 use crate::ports::{Dice, Ports};
 use crate::protocol::snapshot::Unfit;
 use crate::protocol::time::Date;
-
-const SECOND: Duration = Duration::from_secs(1);
 
 impl<P: Ports> Gateway<P> {
     /// At least `span`, and up to as much again or three seconds more, so that refused clients do
@@ -24,42 +22,40 @@ impl<P: Ports> Gateway<P> {
         Duration::from_secs(least + self.ports.dice().jitter(below).as_secs())
     }
 
-    /// Pause before a client asks again for a key that moves: a move takes well below a second.
-    pub(in crate::gateway) fn shortly(&self) -> Duration {
-        const LEAST: Duration = Duration::from_millis(250);
-        LEAST + self.ports.dice().jitter(LEAST * 2)
+    /// A problem that may be over in a second or some.
+    pub(in crate::gateway) fn later(&self, kind: Kind) -> Problem {
+        kind.after(self.jittered(Duration::from_secs(1)))
     }
 
     /// The refusal of a request that finds no room.
     pub(in crate::gateway) fn overloaded(&self) -> Problem {
-        Problem::Overloaded { after: self.jittered(SECOND) }
+        self.later(Kind::Overloaded)
     }
 
-    /// The refusal of a key whose owner is changing.
-    pub(in crate::gateway) fn moving(&self) -> Reply {
-        Reply::Refused(Problem::Moving { after: self.shortly() }, None)
+    /// The problem of a key whose owner is changing. A move takes well below a second.
+    pub(in crate::gateway) fn moving(&self) -> Problem {
+        const LEAST: Duration = Duration::from_millis(250);
+        Kind::Moving.after(LEAST + self.ports.dice().jitter(LEAST * 2))
     }
 
     /// The reply to a request whose outcome is not known.
     pub(in crate::gateway) fn unknown(&self, expires: Option<Date>) -> Reply {
-        let after = self.jittered(SECOND);
-        Reply::Refused(Problem::OutcomeUnknown { upstream: None, after }, expires)
+        Reply::Refused(self.later(Kind::OutcomeUnknown), expires)
     }
 
     /// The refusal while the store does not answer, or is not reliable.
     pub(in crate::gateway) fn store_unavailable(&self, why: String) -> Problem {
         tracing::warn!(why, "refused: the store is not available");
-        Problem::StoreUnavailable { after: self.jittered(SECOND) }
+        self.later(Kind::StoreUnavailable)
     }
 
     /// The refusal of a gateway that runs no key at all.
     pub(in crate::gateway) fn unfit(&self, why: &Unfit) -> Problem {
         tracing::warn!(why = why.reason(), "refused: no key is run here");
-        let after = self.jittered(SECOND);
-        match why {
-            Unfit::NotFounded => Problem::NotFounded { after },
-            Unfit::Outgrown(_) => Problem::Outgrown { after },
-            Unfit::Store(_) => Problem::StoreUnavailable { after },
-        }
+        self.later(match why {
+            Unfit::NotFounded => Kind::NotFounded,
+            Unfit::Outgrown(_) => Kind::Outgrown,
+            Unfit::Store(_) => Kind::StoreUnavailable,
+        })
     }
 }

@@ -1,10 +1,8 @@
-//! Answers: turns the result of a request into the response for its client. The only file with
-//! statuses.
+//! Answers: turns the result of a request into the response for its client.
 //!
-//! Every flow of the gateway ends here. `server` renders only framing errors itself. Errors are RFC
-//! 9457 problems with a stable `type`, a documentation link and the members `code`, `retry_after`,
-//! `safe_to_retry`. This file must not decide anything, and no text of it may hold a key, a token
-//! or a body.
+//! Every flow of the gateway ends here. `server` renders only framing errors itself. Errors are the
+//! documents of [`super::problems`]. This file must not decide anything, and no text of it may hold
+//! a key, a token or a body.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,12 +14,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
 use super::ask::Ask;
-use super::problems::{self, Problem, Safe};
-use crate::gateway::policy::route::{Dialect, Mismatch};
+use super::problems::{self, Kind, Problem, seconds};
+use crate::gateway::policy::route::Dialect;
 use crate::gateway::well_known;
 use crate::ports::body::{self, Body};
 use crate::protocol::decide::Settlement;
-use crate::protocol::key::{Key, KeyError};
+use crate::protocol::key::Key;
 use crate::protocol::record::{Answer, AnswerBody, RequestId};
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Date;
@@ -92,14 +90,7 @@ impl Reply {
             Reply::First { settled: false, .. } => "released",
             Reply::Replay(_) => "replayed",
             Reply::Accepted(_) => "accepted",
-            Reply::Refused(
-                Problem::OutcomeUnknown { .. } | Problem::InDoubt { .. } | Problem::Parked { .. },
-                _,
-            ) => "in_doubt",
-            Reply::Refused(Problem::InProgress { .. }, _) => "in_progress",
-            Reply::Refused(Problem::KeyReused { .. }, _) => "key_reused",
-            Reply::Refused(Problem::KeyExpired, _) => "key_expired",
-            Reply::Refused(..) => "refused",
+            Reply::Refused(problem, _) => problem.kind.verdict(),
         }
     }
 
@@ -116,25 +107,21 @@ impl Reply {
             Reply::First { response, .. } => response.status().as_u16(),
             Reply::Replay(settlement) => settlement.answer.status,
             Reply::Accepted(_) => StatusCode::ACCEPTED.as_u16(),
-            Reply::Refused(problem, _) => status(problem, Dialect::Plain).as_u16(),
+            Reply::Refused(problem, _) => problem.status,
         }
     }
 
     /// True if it shows that the request started no key. Refusals of another request or of an
     /// expired key do not count: a client that guesses keys pays for it.
     pub fn is_retry(&self) -> bool {
-        matches!(
-            self,
-            Reply::Replay(_)
-                | Reply::Accepted(Pending { first: false, .. })
-                | Reply::Refused(
-                    Problem::InProgress { .. }
-                        | Problem::InDoubt { .. }
-                        | Problem::Parked { .. }
-                        | Problem::DeadLetter,
-                    _
-                )
-        )
+        match self {
+            Reply::Replay(_) => true,
+            Reply::Accepted(pending) => !pending.first,
+            Reply::Refused(problem, _) => {
+                [Kind::InProgress, Kind::InDoubt, Kind::Parked, Kind::DeadLetter].contains(&problem.kind)
+            }
+            Reply::First { .. } => false,
+        }
     }
 }
 
@@ -227,21 +214,20 @@ fn json(told: &impl Serialize) -> Response<Body> {
 }
 
 pub(in crate::gateway) fn refuse(problem: &Problem, dialect: Dialect) -> Response<Body> {
-    let status = status(problem, dialect);
-    let json = problem.to_json(status.as_u16(), dialect);
-    let mut response = Response::new(body::full(json));
-    *response.status_mut() = status;
+    let mut response = Response::new(body::full(problem.to_json(dialect)));
+    let status = StatusCode::from_u16(problem.status_in(dialect));
+    *response.status_mut() = status.unwrap_or(StatusCode::GATEWAY_TIMEOUT);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     headers.insert(LINK, value(&problems::described_by(problem.code())));
-    if let Some(after) = problem.retry_after() {
+    if let Some(after) = problem.after {
         headers.insert(RETRY_AFTER, value(&seconds(after).to_string()));
     }
     if dialect == Dialect::Stripe {
-        let safe = if problem.safe() == Safe::SameKey { "true" } else { "false" };
+        let safe = if problem.kind.row().safe_to_retry { "true" } else { "false" };
         headers.insert(SHOULD_RETRY, HeaderValue::from_static(safe));
     }
-    if matches!(problem, Problem::CredentialInvalid) {
+    if problem.kind == Kind::CredentialInvalid {
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     response
@@ -270,56 +256,6 @@ pub(in crate::gateway) fn says_nothing_is_there(response: &Response<Body>) -> bo
     response.status() == StatusCode::NOT_FOUND
 }
 
-pub(in crate::gateway) fn status(problem: &Problem, dialect: Dialect) -> StatusCode {
-    match problem {
-        Problem::KeyReused { .. } | Problem::KeyExpired if dialect == Dialect::Stripe => {
-            StatusCode::BAD_REQUEST
-        }
-        Problem::Key(error) => match error {
-            KeyError::Missing
-            | KeyError::Repeated
-            | KeyError::Empty
-            | KeyError::TooLong { .. }
-            | KeyError::Malformed { .. } => StatusCode::BAD_REQUEST,
-        },
-        Problem::KeyRefused(_) | Problem::BodyBroken | Problem::OtherSpelling | Problem::Overridden => {
-            StatusCode::BAD_REQUEST
-        }
-        Problem::CredentialInvalid => StatusCode::UNAUTHORIZED,
-        Problem::NoRoute | Problem::KeyUnknown => StatusCode::NOT_FOUND,
-        Problem::QuotaExceeded { .. } => StatusCode::TOO_MANY_REQUESTS,
-        Problem::InProgress { .. }
-        | Problem::Parked { .. }
-        | Problem::InDoubt { .. }
-        | Problem::DeadLetter
-        | Problem::KeyReused { dialect: Mismatch::Conflict } => StatusCode::CONFLICT,
-        Problem::KeyExpired => StatusCode::GONE,
-        Problem::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-        Problem::FingerprintImpossible(_) | Problem::KeyReused { dialect: Mismatch::Unprocessable } => {
-            StatusCode::UNPROCESSABLE_ENTITY
-        }
-        Problem::UpstreamUnavailable { .. } | Problem::CredentialRefused { .. } | Problem::UpstreamBroke => {
-            StatusCode::BAD_GATEWAY
-        }
-        Problem::StoreUnavailable { .. }
-        | Problem::NotFounded { .. }
-        | Problem::Outgrown { .. }
-        | Problem::Overloaded { .. }
-        | Problem::Moving { .. }
-        | Problem::NotAuthoritative { .. }
-        | Problem::EscrowUnavailable { .. }
-        | Problem::CatchingUp { .. }
-        | Problem::HomeUnavailable { .. }
-        | Problem::Stopping { .. } => StatusCode::SERVICE_UNAVAILABLE,
-        Problem::UpstreamSilent | Problem::OutcomeUnknown { upstream: None, .. } => {
-            StatusCode::GATEWAY_TIMEOUT
-        }
-        Problem::OutcomeUnknown { upstream: Some(status), .. } => {
-            StatusCode::from_u16(*status).unwrap_or(StatusCode::GATEWAY_TIMEOUT)
-        }
-    }
-}
-
 fn replay(settlement: Settlement) -> Response<Body> {
     let answer = settlement.answer;
     let kept = matches!(answer.body, AnswerBody::Kept(_));
@@ -341,9 +277,9 @@ fn replay(settlement: Settlement) -> Response<Body> {
     headers.insert(BODY, HeaderValue::from_static("not-kept"));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     headers.remove("content-encoding");
-    headers.append(LINK, value(&problems::described_by("body-not-kept")));
-    let status = answer.status;
-    *response.body_mut() = body::full(Problem::body_not_kept(status));
+    let not_kept = Kind::BodyNotKept.problem().with_status(answer.status);
+    headers.append(LINK, value(&problems::described_by(not_kept.code())));
+    *response.body_mut() = body::full(not_kept.to_json(Dialect::Plain));
     response
 }
 
@@ -380,10 +316,6 @@ pub fn whole(head: http::response::Parts, bytes: Bytes) -> Response<Body> {
     response
 }
 
-fn seconds(span: Duration) -> u64 {
-    span.as_secs() + u64::from(span.subsec_nanos() > 0)
-}
-
 pub(in crate::gateway) fn http_date(date: Date) -> Option<HeaderValue> {
     let millis = u64::try_from(date.as_millis()).ok()?;
     let when = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis))?;
@@ -397,6 +329,8 @@ fn value(text: &str) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gateway::policy::route::Mismatch;
+    use crate::protocol::key::KeyError;
 
     #[test]
     fn an_upstream_cannot_make_a_first_answer_look_like_a_replay() {
@@ -427,11 +361,10 @@ mod tests {
     #[tokio::test]
     async fn a_refusal_is_an_error_in_the_form_that_its_route_asks_for() {
         let after = Duration::from_secs(1);
-        let reused = || Problem::KeyReused { dialect: Mismatch::Unprocessable };
         for (problem, plain, stripe) in [
-            (reused(), (422, "key-reused"), (400, "key-reused", "false")),
-            (Problem::KeyExpired, (410, "key-expired"), (400, "key-expired", "false")),
-            (Problem::InProgress { after }, (409, "in-progress"), (409, "idempotency_key_in_use", "true")),
+            (Mismatch::Unprocessable.into(), (422, "key-reused"), (400, "key-reused", "false")),
+            (Kind::KeyExpired.problem(), (410, "key-expired"), (400, "key-expired", "false")),
+            (Kind::InProgress.after(after), (409, "in-progress"), (409, "idempotency_key_in_use", "true")),
         ] {
             let error = |code: &str| ["idempotency_error".to_owned(), code.to_owned()];
             let (status, code) = plain;
@@ -440,19 +373,24 @@ mod tests {
             assert_eq!(refused(problem, Dialect::Stripe).await, (status, error(code), Some(word.to_owned())));
         }
         for (problem, status, kind) in [
-            (Problem::Key(KeyError::Missing), 400, "invalid_request_error"),
-            (Problem::CredentialInvalid, 401, "authentication_error"),
-            (Problem::NoRoute, 404, "invalid_request_error"),
-            (Problem::QuotaExceeded { after }, 429, "rate_limit_error"),
-            (Problem::UpstreamBroke, 502, "api_error"),
-            (Problem::Stopping { after }, 503, "api_error"),
-            (Problem::OutcomeUnknown { upstream: None, after }, 504, "api_error"),
+            (KeyError::Missing.into(), 400, "invalid_request_error"),
+            (Mismatch::Conflict.into(), 409, "idempotency_error"),
+            (Kind::CredentialInvalid.problem(), 401, "authentication_error"),
+            (Kind::NoRoute.problem(), 404, "invalid_request_error"),
+            (Kind::DeadLetter.problem(), 409, "invalid_request_error"),
+            (Kind::QuotaExceeded.after(after), 429, "rate_limit_error"),
+            (Kind::UpstreamBroke.problem(), 502, "api_error"),
+            (Kind::Stopping.after(after), 503, "api_error"),
+            (Kind::OutcomeUnknown.after(after), 504, "api_error"),
+            (Kind::InDoubt.after(after), 409, "invalid_request_error"),
+            (Kind::UpstreamUnclear.after(after).with_status(401), 401, "authentication_error"),
         ] {
             let code = problem.code().to_owned();
             let (seen, error, _) = refused(problem, Dialect::Plain).await;
             assert_eq!((seen, error), (status, [kind.to_owned(), code]));
         }
-        let not_kept: serde_json::Value = serde_json::from_slice(&Problem::body_not_kept(201)).unwrap();
+        let not_kept: serde_json::Value =
+            serde_json::from_slice(&Kind::BodyNotKept.problem().to_json(Dialect::Plain)).unwrap();
         assert_eq!(not_kept.get("error"), None, "its effect happened");
     }
 

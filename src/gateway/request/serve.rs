@@ -4,12 +4,11 @@
 //! claim.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::ask::Ask;
 use super::attempt::claimed::ClaimBasis;
 use super::follow::{Begun, begin, follow};
-use super::problems::Problem;
+use super::problems::{Kind, Problem};
 use super::reply::{Reply, Step};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
@@ -32,23 +31,17 @@ pub(in crate::gateway) async fn serve<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
 ) -> Result<Reply, RegionName> {
-    let second = Duration::from_secs(1);
     let mut told = None;
     for look in 0..LOOKS {
         let step = match gateway.here(&ask.id) {
             Here::Run(permit) => start(gateway, ask, &permit, look == 0).await,
             Here::Closed(Closed::CatchingUp) => Box::pin(catching_up::serve(gateway, ask)).await,
-            Here::Closed(Closed::Moving) => {
-                copy_or(gateway, ask, Problem::Moving { after: gateway.shortly() }).await
-            }
+            Here::Closed(Closed::Moving) => copy_or(gateway, ask, gateway.moving()).await,
             Here::Closed(Closed::NoLease) => {
-                copy_or(gateway, ask, Problem::NotAuthoritative { after: gateway.jittered(second) }).await
+                copy_or(gateway, ask, gateway.later(Kind::NotAuthoritative)).await
             }
             Here::Elsewhere(owner) => return Err(owner),
-            Here::Nobody => {
-                let after = gateway.jittered(second);
-                Step::Ended(Reply::Refused(Problem::HomeUnavailable { after }, None))
-            }
+            Here::Nobody => Step::Ended(Reply::Refused(gateway.later(Kind::HomeUnavailable), None)),
             Here::Unfit(why) => {
                 metrics::claim_failed(&ask.route, ask.id.tenant());
                 copy_or(gateway, ask, gateway.unfit(&why)).await
@@ -59,7 +52,7 @@ pub(in crate::gateway) async fn serve<P: Ports>(
             Step::Again(problem) => told = Some(problem),
         }
     }
-    let told = told.unwrap_or_else(|| Problem::Moving { after: gateway.shortly() });
+    let told = told.unwrap_or_else(|| gateway.moving());
     Ok(Reply::Refused(told, None))
 }
 
@@ -96,7 +89,7 @@ pub(in crate::gateway) async fn local_copy<P: Ports>(gateway: &Arc<Gateway<P>>, 
     let Reading::Settled(row) = gateway.read(rows) else { return None };
     let reply = match same_request(&row, &ask.fingerprint, ask.principal) {
         true => Reply::Replay(settlement(&row)?),
-        false => Reply::Refused(Problem::KeyReused { dialect: ask.policy.mismatch }, Some(row.expires)),
+        false => Reply::Refused(ask.policy.mismatch.into(), Some(row.expires)),
     };
     metrics::local_replay();
     metrics::duplicate(ask.id.tenant());

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::Serialize;
 
 use super::memory::Memory;
-use crate::gateway::request::problems::Problem;
+use crate::gateway::request::problems::Kind;
 use crate::gateway::telemetry::metrics;
 use crate::protocol::key::KeyId;
 use crate::protocol::outcome::Outcome;
@@ -72,8 +72,8 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    pub(super) fn refused(problem: &Problem) -> Self {
-        Self::Refused(problem.code())
+    pub(super) fn refused(kind: Kind) -> Self {
+        Self::Refused(kind.row().code)
     }
 
     /// The verdict on a copy that waited for a run.
@@ -82,7 +82,7 @@ impl Verdict {
             Some(Outcome::Final) => Self::Replayed,
             Some(Outcome::NothingHappened) => Self::Run,
             Some(Outcome::Unknown) => Self::InDoubt,
-            None => Self::Refused("in-progress"),
+            None => Self::refused(Kind::InProgress),
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::gateway::policy::route::{Matched, NO_ROUTE, Policy, Protection};
 use crate::gateway::reloadable::Live;
 use crate::gateway::request::admit::identify;
 use crate::gateway::request::passthrough::{Passing, to};
+use crate::gateway::request::problems::Problem;
 use crate::gateway::telemetry::trace;
 use crate::ports::upstream::SendError;
 use crate::ports::{Body, Clock, Ports, Upstream};
@@ -55,7 +56,7 @@ pub(in crate::gateway) async fn pass<P: Ports>(
     };
     let policy = match matched {
         Matched::Refused(why) => {
-            shadow.judge(&route, None, Verdict::refused(&why.into()));
+            shadow.judge(&route, None, Verdict::refused(Problem::from(why).kind));
             None
         }
         Matched::Route(found) => match &found.protection {
@@ -95,14 +96,14 @@ fn try_out<P: Ports>(
     let (id, principal, _) = match identify(gateway, live, &policy, head) {
         Ok(identified) => identified,
         Err(problem) => {
-            shadow.judge(&route, None, Verdict::refused(&problem));
+            shadow.judge(&route, None, Verdict::refused(problem.kind));
             return None;
         }
     };
     let charged = match gateway.charge(live, id.tenant()) {
         Ok(charged) => charged,
         Err(problem) => {
-            shadow.judge(&route, Some(&id), Verdict::refused(&problem));
+            shadow.judge(&route, Some(&id), Verdict::refused(problem.kind));
             return None;
         }
     };

@@ -13,7 +13,7 @@ use super::tee::Copied;
 use crate::gateway::limits::quota::Charged;
 use crate::gateway::policy::route::{Binding, Policy};
 use crate::gateway::request::admit::take_fingerprint;
-use crate::gateway::request::problems::Problem;
+use crate::gateway::request::problems::Kind;
 use crate::gateway::telemetry::metrics;
 use crate::protocol::digest::Digest32;
 use crate::protocol::key::KeyId;
@@ -46,8 +46,7 @@ impl Trial {
         let body = match copied {
             Copied::Whole(body) => body,
             Copied::Over => {
-                let problem = Problem::BodyTooLarge { limit: self.policy.body_limit };
-                return self.judge(Verdict::refused(&problem));
+                return self.judge(Verdict::refused(Kind::BodyTooLarge));
             }
             Copied::Broken => return self.judge(Verdict::Unjudged),
         };
@@ -58,7 +57,7 @@ impl Trial {
         };
         let fingerprint = match take_fingerprint(&self.policy, method, target, headers, &body) {
             Ok(fingerprint) => fingerprint,
-            Err(problem) => return self.judge(Verdict::refused(&problem)),
+            Err(problem) => return self.judge(Verdict::refused(problem.kind)),
         };
         let asked = Asked { fingerprint, principal: self.principal, bound_to };
         let reruns = matches!(self.policy.recovery, Recovery::Rerun { .. });
@@ -69,8 +68,8 @@ impl Trial {
             Met::Running(_) => {}
             Met::Settled(_) => self.judge(Verdict::Replayed),
             Met::InDoubt => self.judge(Verdict::InDoubt),
-            Met::Other => self.judge(Verdict::refused(&Problem::KeyReused { dialect: self.policy.mismatch })),
-            Met::Expired => self.judge(Verdict::refused(&Problem::KeyExpired)),
+            Met::Other => self.judge(Verdict::refused(Kind::KeyReused)),
+            Met::Expired => self.judge(Verdict::refused(Kind::KeyExpired)),
         }
         let answer = {
             let mut stage = self.stage();

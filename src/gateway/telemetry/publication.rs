@@ -8,12 +8,10 @@
 use serde::Serialize;
 
 use crate::gateway::policy::route::{Binding, Dialect, KeyHeaders, Mode, Policy, Protection, Route, Routes};
-use crate::gateway::policy::signature::{FingerprintRule, Pointer, Selection, Unsigned};
-use crate::gateway::request::problems::{self, Problem};
-use crate::gateway::request::reply;
+use crate::gateway::policy::signature::{FingerprintRule, Pointer, Selection};
+use crate::gateway::request::problems::{self, Kind, Problem};
 use crate::gateway::well_known;
-use crate::protocol::key::{KeyError, Syntax};
-use crate::protocol::key_policy::Breach;
+use crate::protocol::key::Syntax;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::{Outcome, OutcomeSets};
 
@@ -136,7 +134,7 @@ struct Refusal {
 impl Refusal {
     fn of(problem: &Problem, dialect: Dialect) -> Self {
         let code = problem.code();
-        Self { status: reply::status(problem, dialect).as_u16(), code, documentation: problems::anchor(code) }
+        Self { status: problem.status_in(dialect), code, documentation: problems::anchor(code) }
     }
 }
 
@@ -146,7 +144,7 @@ pub(in crate::gateway) fn document(routes: &Routes, quota: bool) -> Vec<u8> {
         version: VERSION,
         documentation: problems::PAGE,
         unlisted: Unlisted {
-            state_changing: Refusal::of(&Problem::NoRoute, Dialect::Plain),
+            state_changing: Refusal::of(&Kind::NoRoute.problem(), Dialect::Plain),
             others: "passed on; a key has no effect",
         },
         routes: routes.0.iter().map(|one| route(one, quota)).collect(),
@@ -212,7 +210,7 @@ fn expired(policy: &Policy) -> Option<Expired> {
     let seconds = policy.tombstone.as_secs();
     match policy.retention {
         Retention::For(_) if seconds > 0 => {
-            Some(Expired { seconds, refusal: Refusal::of(&Problem::KeyExpired, policy.dialect) })
+            Some(Expired { seconds, refusal: Refusal::of(&Kind::KeyExpired.problem(), policy.dialect) })
         }
         Retention::For(_) | Retention::Never => None,
     }
@@ -255,34 +253,24 @@ fn statuses(sets: &OutcomeSets) -> Statuses {
 
 /// The refusals that a client can react to.
 fn refusals(policy: &Policy, required: bool, quota: bool) -> Vec<Refusal> {
-    let after = policy.wait;
-    let missing = required.then_some(Problem::Key(KeyError::Missing));
-    let floor = policy.key_policy.entropy_bits;
-    let weak = (floor > 0).then_some(Problem::KeyRefused(Breach::Guessable { bits: 0, floor }));
-    let unsigned = match policy.fingerprint {
-        FingerprintRule::Whole => None,
-        FingerprintRule::Signature(_) => Some(Problem::FingerprintImpossible(Unsigned::NotJsonType)),
-    };
-    let always = [
-        Problem::Key(KeyError::Malformed { why: "" }),
-        Problem::Key(KeyError::Empty),
-        Problem::Key(KeyError::TooLong { len: 0 }),
-        Problem::Key(KeyError::Repeated),
-        Problem::CredentialInvalid,
-        Problem::InProgress { after },
-        Problem::InDoubt { after },
-        Problem::BodyTooLarge { limit: policy.body_limit },
-        Problem::KeyReused { dialect: policy.mismatch },
+    let signed = matches!(policy.fingerprint, FingerprintRule::Signature(_));
+    let refusals = [
+        (required, Kind::KeyMissing.problem()),
+        (policy.key_policy.entropy_bits > 0, Kind::KeyWeak.problem()),
+        (true, Kind::KeyMalformed.problem()),
+        (true, Kind::KeyEmpty.problem()),
+        (true, Kind::KeyTooLong.problem()),
+        (true, Kind::KeyRepeated.problem()),
+        (true, Kind::CredentialInvalid.problem()),
+        (true, Kind::InProgress.problem()),
+        (true, Kind::InDoubt.problem()),
+        (true, Kind::BodyTooLarge.problem()),
+        (true, policy.mismatch.into()),
+        (expired(policy).is_some(), Kind::KeyExpired.problem()),
+        (policy.mode != Mode::Sync, Kind::DeadLetter.problem()),
+        (signed, Kind::FingerprintImpossible.problem()),
+        (quota, Kind::QuotaExceeded.problem()),
     ];
-    let dead = (policy.mode != Mode::Sync).then_some(Problem::DeadLetter);
-    let gone = expired(policy).map(|_| Problem::KeyExpired);
-    let fast = quota.then_some(Problem::QuotaExceeded { after });
-    let always = missing.iter().chain(&weak).chain(&always);
-    always
-        .chain(&gone)
-        .chain(&dead)
-        .chain(&unsigned)
-        .chain(&fast)
-        .map(|problem| Refusal::of(problem, policy.dialect))
-        .collect()
+    let told = refusals.into_iter().filter(|(may_be, _)| *may_be);
+    told.map(|(_, problem)| Refusal::of(&problem, policy.dialect)).collect()
 }

@@ -14,7 +14,7 @@ use crate::gateway::request::accept;
 use crate::gateway::request::ask::Ask;
 use crate::gateway::request::attempt::claimed::ClaimBasis;
 use crate::gateway::request::follow::{Begun, begin, expired, reused, running, verdict};
-use crate::gateway::request::problems::Problem;
+use crate::gateway::request::problems::{Kind, Problem};
 use crate::gateway::request::reply::{Reply, Step};
 use crate::gateway::telemetry::metrics;
 use crate::ports::{Clock, KeyStore, Ports};
@@ -74,16 +74,19 @@ pub(in crate::gateway) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: 
 
 fn in_doubt<P: Ports>(gateway: &Gateway<P>, expires: Option<Date>) -> Reply {
     let (after, _) = wait(&gateway.snapshot().hindrances);
-    Reply::Refused(Problem::InDoubt { after: upward(gateway, after) }, expires)
+    Reply::Refused(Kind::InDoubt.after(upward(gateway, after)), expires)
 }
 
 fn missing<P: Ports>(gateway: &Gateway<P>) -> Problem {
     // No region is lost: the missing rows are on their way, and here in a moment.
     if gateway.view().lost().next().is_none() {
-        return Problem::Moving { after: gateway.shortly() };
+        return gateway.moving();
     }
     let (after, operator) = wait(&gateway.snapshot().hindrances);
-    Problem::CatchingUp { after: upward(gateway, after), operator }
+    Kind::HomeUnavailable.after(upward(gateway, after)).because(match operator {
+        false => "The key's home is lost, and its last records may still be on their way here",
+        true => "The key's home is lost, and its last records may be missing here: an operator has to accept that before new keys run",
+    })
 }
 
 /// Time that the hindrances surely last, at least a second. Also says if only an operator can lift

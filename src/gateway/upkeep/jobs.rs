@@ -22,7 +22,7 @@ use crate::gateway::policy::route::{Matched, Policy};
 use crate::gateway::race::{Won, race};
 use crate::gateway::request::ask::{Ask, By};
 use crate::gateway::request::follow;
-use crate::gateway::request::problems::Problem;
+use crate::gateway::request::problems::Kind;
 use crate::gateway::request::reply::{self, Reply};
 use crate::gateway::telemetry::{metrics, spans, times, trace};
 use crate::ports::jobs::{Content, Job, StoredRequest, Turns};
@@ -357,23 +357,22 @@ fn ended<P: Ports>(gateway: &Gateway<P>, policy: &Policy, runs: u32, reply: Repl
         Reply::Accepted(_) => return waits(backed_off, "it was accepted once more"),
         Reply::Refused(problem, _) => problem,
     };
-    let code = problem.code();
-    let hint = problem.retry_after();
-    match problem {
-        Problem::UpstreamUnavailable { .. } => again(None, "the upstream cannot be reached".to_owned()),
-        Problem::CredentialRefused { .. } => again(None, "the upstream refuses our credential".to_owned()),
-        Problem::OutcomeUnknown { upstream: Some(status), .. } => {
-            again(None, format!("the upstream answered {status}: the outcome is not known"))
+    let (code, hint) = (problem.code(), problem.after);
+    match problem.kind {
+        Kind::UpstreamUnavailable => again(None, "the upstream cannot be reached".to_owned()),
+        Kind::CredentialRefused => again(None, "the upstream refuses our credential".to_owned()),
+        Kind::UpstreamUnclear => {
+            again(None, format!("the upstream answered {}: the outcome is not known", problem.status))
         }
-        Problem::OutcomeUnknown { upstream: None, .. } => again(None, "the outcome is not known".to_owned()),
-        Problem::InDoubt { .. } => {
+        Kind::OutcomeUnknown => again(None, "the outcome is not known".to_owned()),
+        Kind::InDoubt => {
             again(hint, "in doubt, and the upstream cannot say yet whether it happened".to_owned())
         }
-        Problem::Parked { .. } => {
+        Kind::Parked => {
             End::Dead("in doubt: the route parks such keys, or its attempts are used up".to_owned())
         }
         // An operator discarded it while it was under way.
-        Problem::KeyUnknown => End::Done,
+        Kind::KeyUnknown => End::Done,
         // Whoever is told when to ask again has only to wait.
         _other => match hint {
             Some(hint) => waits(hint, code),

@@ -14,14 +14,16 @@ use http_body_util::{BodyExt, Full};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
-use super::frame::{self, mark};
-use super::{Answer, Form, Visit, elsewhere, jobs, lists, page};
+use super::frame::mark;
+use super::visit::{Form, Visit, elsewhere};
+use super::{jobs, lists};
 use crate::gateway::credentials::operators::Visitor;
 use crate::gateway::operator::dead_letters::JobAct;
 use crate::gateway::operator::percent;
 use crate::ports::Ports;
 use crate::protocol::key::KeyId;
 use crate::server::admin_acts::{self, Verb};
+use crate::server::admin_answer::Answer;
 use crate::server::admin_jobs;
 use crate::server::admin_posted::{APPROVAL, Posted};
 
@@ -95,19 +97,15 @@ pub(super) async fn act<P: Ports>(visit: &Visit<'_, P>, name: &str, form: &Form)
         What::Key(_) => lists::place(&form.get("tenant"), &form.get("key")),
         What::Job(_) => jobs::place(&form.get("region"), &form.get("tenant"), &form.get("key")),
     };
-    let shown = |status, title: &str, main: &Markup| {
-        page(status, frame::page(visit.gateway.region().as_str(), title, visit.signed_in(), main))
-    };
-    let me = visit.gateway.region().as_str();
     let said = match admin_acts::id(&form.get("tenant"), &form.get("key")) {
-        Ok(id) => Said::new((name, id), form, me),
-        Err(why) => return shown(StatusCode::BAD_REQUEST, "nothing was done", &nothing(&why, &back)),
+        Ok(id) => Said::new((name, id), form, visit.region()),
+        Err(why) => return visit.page(StatusCode::BAD_REQUEST, "nothing was done", &nothing(&why, &back)),
     };
     match said.taken(visit).await {
-        Ok(Some(tried)) => shown(StatusCode::OK, "look it over", &said.look_over(visit, &back, tried)),
+        Ok(Some(tried)) => visit.page(StatusCode::OK, "look it over", &said.look_over(visit, &back, tried)),
         Ok(None) => elsewhere(&format!("{back}&done={name}")),
         Err(Refused { status, why, request: None }) => {
-            shown(status, "nothing was done", &nothing(&why, &back))
+            visit.page(status, "nothing was done", &nothing(&why, &back))
         }
         Err(Refused { status, why, request: Some(request) }) => {
             let tried = html! {
@@ -115,7 +113,7 @@ pub(super) async fn act<P: Ports>(visit: &Visit<'_, P>, name: &str, form: &Form)
                 label for="request" { "The request for the second person" }
                 textarea #request rows="4" readonly spellcheck="false" { (request) }
             };
-            shown(status, "a second person is asked", &said.look_over(visit, &back, tried))
+            visit.page(status, "a second person is asked", &said.look_over(visit, &back, tried))
         }
     }
 }

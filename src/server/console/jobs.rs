@@ -9,10 +9,12 @@ use maud::{Markup, html};
 
 use super::forms::{self, Place};
 use super::frame::{self, ago, countdown, mark, or_nothing, section, table};
-use super::{Answer, Visit, lists, page};
+use super::lists;
+use super::visit::Visit;
 use crate::gateway::operator::dead_letters::{JobStatus, JobsPage};
 use crate::ports::Ports;
 use crate::ports::store::StoreError;
+use crate::server::admin_answer::Answer;
 
 /// Jobs that are shown, at most; dead letters first.
 const MOST: usize = 50;
@@ -94,7 +96,6 @@ fn due(job: &JobStatus, now_ms: i64) -> Markup {
 pub(super) async fn look_up<P: Ports>(visit: &Visit<'_, P>) -> Answer {
     let asked = |name| visit.asked(name).unwrap_or_default();
     let (region, tenant, key, done) = (asked("region"), asked("tenant"), asked("key"), asked("done"));
-    let me = visit.gateway.region().as_str();
     let is_it = |job: &&JobStatus| job.region == region && job.tenant == tenant && job.key == key;
     let (status, body) = match all(visit).await {
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, lists::silent(&error)),
@@ -122,7 +123,7 @@ pub(super) async fn look_up<P: Ports>(visit: &Visit<'_, P>) -> Answer {
         (body)
         p { a href=(lists::place(&tenant, &key)) { "The key in all regions" } " · " a href="/console#jobs" { "Back to the accepted requests" } }
     };
-    page(status, frame::page(me, "accepted request", visit.signed_in(), &main))
+    visit.page(status, "accepted request", &main)
 }
 
 fn shown<P: Ports>(visit: &Visit<'_, P>, job: &JobStatus) -> Markup {
@@ -141,7 +142,7 @@ fn shown<P: Ports>(visit: &Visit<'_, P>, job: &JobStatus) -> Markup {
             div { dt { "Request's id" } dd { code { (job.request_id) } } }
             div { dt { "Digest in logs" } dd { code { (job.digest) } } }
         }
-        (forms::forms(&visit.visitor, visit.gateway.region().as_str(), &place, &html! {}, &[
+        (forms::forms(&visit.visitor, visit.region(), &place, &html! {}, &[
             ("retry", "Run it again: retry", "A worker runs it again, and its runs are counted anew.", html! {}),
             ("drop", "Give it up: drop", "The job and its request go. If nothing happened so far, its client may send it again.", html! {}),
         ]))

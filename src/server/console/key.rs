@@ -11,11 +11,13 @@ use serde_json::Value;
 
 use super::forms::{self, Place};
 use super::frame::{self, ago, date, mark, section, table};
-use super::{Answer, Visit, lists, page};
+use super::lists;
+use super::visit::Visit;
 use crate::gateway::credentials::operators::Visitor;
 use crate::gateway::operator::audit::KeyLife;
 use crate::ports::Ports;
 use crate::server::admin_acts;
+use crate::server::admin_answer::Answer;
 
 pub(super) fn form(tenant: &str, key: &str) -> Markup {
     html! {
@@ -32,7 +34,7 @@ pub(super) async fn look_up<P: Ports>(visit: &Visit<'_, P>) -> Answer {
     let (tenant, key) = (tenant.trim(), key.trim());
     let failed = |status, why: &str| {
         let main = html! { h1 { "Key" } p.notice.bad role="alert" { (why) } (form(tenant, key)) };
-        page(status, frame::page(visit.gateway.region().as_str(), "key", visit.signed_in(), &main))
+        visit.page(status, "key", &main)
     };
     let id = match admin_acts::id(tenant, key) {
         Ok(id) => id,
@@ -47,10 +49,7 @@ pub(super) async fn look_up<P: Ports>(visit: &Visit<'_, P>) -> Answer {
     match visit.gateway.key_life(&id).await {
         Ok(life) => {
             let main = told(visit, tenant, id.key().as_str(), &life);
-            page(
-                StatusCode::OK,
-                frame::page(visit.gateway.region().as_str(), "key", visit.signed_in(), &main),
-            )
+            visit.page(StatusCode::OK, "key", &main)
         }
         Err(error) => failed(StatusCode::SERVICE_UNAVAILABLE, &format!("The store does not answer: {error}")),
     }
@@ -66,7 +65,7 @@ pub(super) fn word(value: &Value) -> String {
 }
 
 fn told<P: Ports>(visit: &Visit<'_, P>, tenant: &str, key: &str, life: &KeyLife) -> Markup {
-    let me = visit.gateway.region().as_str();
+    let me = visit.region();
     let now_ms = visit.gateway.date().as_millis();
     let own = life.regions.get(me).cloned().unwrap_or_default();
     let others = life.regions.iter().filter(|(name, _)| *name != me);

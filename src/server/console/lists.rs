@@ -10,8 +10,8 @@ use std::time::Duration;
 use form_urlencoded::byte_serialize;
 use maud::{Markup, html};
 
-use super::Visit;
 use super::frame::{ago, countdown, mark, or_nothing, section, span, table};
+use super::visit::Visit;
 use crate::gateway::operator::acts::DoubtStatus;
 use crate::gateway::operator::audit::{AuditPage, FindingsPage};
 use crate::gateway::operator::doubt_lists::AllDoubts;

@@ -24,26 +24,20 @@ pub(super) mod rates;
 pub(super) mod search;
 mod session;
 mod tries;
+mod visit;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use bytes::Bytes;
-use form_urlencoded::parse;
-use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, LOCATION, REFERRER_POLICY, RETRY_AFTER,
-    SET_COOKIE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
-};
+use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
-use maud::Markup;
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use self::rates::Rates;
 use self::tries::Tried;
 pub(super) use self::tries::Tries;
+use self::visit::{Visit, elsewhere, form, page, sent, with_cookie};
 use super::admin_answer::{Answer, problem};
 use super::admin_key::Key;
 use super::admin_posted::ActBody;
@@ -51,15 +45,6 @@ use crate::gateway::credentials::operators::Visitor;
 use crate::gateway::credentials::{TokenDigest, digest};
 use crate::gateway::instance::Gateway;
 use crate::ports::Ports;
-
-/// Largest form, in bytes, as forms are encoded.
-const FORM_LIMIT: usize = 256 << 10;
-/// Longest time for the form to arrive.
-const FORM_TIME: Duration = Duration::from_secs(10);
-/// Policy of a page: it may load its own files, ask this listener, and send its forms to it. A
-/// script cannot turn a text into markup.
-const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; \
-     base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
 /// Files of the page. Anybody may have them: they reveal nothing about this deployment.
 const FILES: [(&str, &str, &str); 3] = [
@@ -91,27 +76,6 @@ impl Access {
             |token: &&TokenDigest| session::is_shown(headers, &key.of_sessions(token), region, now);
         let known = operators.tokens().find(of_session).and_then(|token| operators.of(token));
         known.map_or(Self::Unknown, Self::Known)
-    }
-}
-
-/// Parts of which a page is made: the gateway, its metrics, and the request.
-pub(super) struct Visit<'a, P: Ports> {
-    gateway: &'a Arc<Gateway<P>>,
-    metrics: &'a PrometheusHandle,
-    rates: &'a Rates,
-    key: &'a Key,
-    visitor: Visitor,
-    query: &'a str,
-}
-
-impl<P: Ports> Visit<'_, P> {
-    /// True if the visitor has a session to end.
-    fn signed_in(&self) -> bool {
-        self.visitor != Visitor::Local
-    }
-
-    fn asked(&self, name: &str) -> Option<String> {
-        parse(self.query.as_bytes()).find(|(known, _)| known == name).map(|(_, value)| value.into_owned())
     }
 }
 
@@ -148,7 +112,7 @@ pub(super) async fn answer<P: Ports, B: ActBody>(
         (&Method::POST, ["sign-in"]) => elsewhere("/console"),
         (&Method::POST, ["sign-out"]) => match session::is_own(&head.headers) {
             Ok(()) => with_cookie(elsewhere("/console"), &session::ended(gateway.region().as_str())),
-            Err(why) => foreign(why),
+            Err(why) => problem(StatusCode::FORBIDDEN, why),
         },
         (&Method::POST, [verb @ ("settle" | "release" | "retry" | "drop")]) => {
             match form(&head.headers, body).await {
@@ -156,7 +120,7 @@ pub(super) async fn answer<P: Ports, B: ActBody>(
                 Err(answer) => answer,
             }
         }
-        (&Method::GET | &Method::HEAD, [] | [""]) => page(StatusCode::OK, now::whole(&visit).await),
+        (&Method::GET | &Method::HEAD, [] | [""]) => now::whole(&visit).await,
         (&Method::GET | &Method::HEAD, ["now"]) => page(StatusCode::OK, now::part(&visit).await),
         (&Method::GET | &Method::HEAD, ["audit"]) => page(StatusCode::OK, lists::part(&visit).await),
         (&Method::GET | &Method::HEAD, ["key"]) => key::look_up(&visit).await,
@@ -206,76 +170,5 @@ async fn sign_in<P: Ports, B: ActBody>(
 fn ask_to_sign_in<P: Ports>(gateway: &Gateway<P>, why: Option<&str>) -> Answer {
     let mut answer = page(StatusCode::UNAUTHORIZED, frame::sign_in(gateway.region().as_str(), why));
     answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    answer
-}
-
-pub(super) struct Form(Vec<(String, String)>);
-
-impl Form {
-    /// Text of a field with plain line feeds; empty if the field is absent.
-    fn get(&self, name: &str) -> String {
-        let found = self.0.iter().find(|(known, _)| known == name);
-        found.map_or(String::new(), |(_, value)| value.replace("\r\n", "\n"))
-    }
-}
-
-/// Reads a form that a page of this listener sent, or makes the refusal.
-async fn form<B: ActBody>(headers: &HeaderMap, body: B) -> Result<Form, Answer> {
-    session::is_own(headers).map_err(foreign)?;
-    let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-    if !kind.starts_with(b"application/x-www-form-urlencoded") {
-        return Err(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send a form of the console"));
-    }
-    let Ok(Ok(body)) = timeout(FORM_TIME, Limited::new(body, FORM_LIMIT).collect()).await else {
-        return Err(problem(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "the form is over 256 KiB, too slow, or it broke off; `onceway key settle --body-file` takes larger answers",
-        ));
-    };
-    Ok(Form(parse(&body.to_bytes()).into_owned().collect()))
-}
-
-/// Refuses a form that another page may have sent.
-fn foreign(why: &str) -> Answer {
-    problem(StatusCode::FORBIDDEN, why)
-}
-
-fn elsewhere(place: &str) -> Answer {
-    let mut answer = sent(StatusCode::SEE_OTHER, "text/plain; charset=utf-8", format!("{place}\n"));
-    // Places are written here or percent-encoded. A place that is no header text can only be a
-    // mistake here, and leads to the console.
-    let place = HeaderValue::from_str(place).unwrap_or(HeaderValue::from_static("/console"));
-    answer.headers_mut().insert(LOCATION, place);
-    answer
-}
-
-fn with_cookie(mut answer: Answer, cookie: &str) -> Answer {
-    if let Ok(cookie) = HeaderValue::from_str(cookie) {
-        answer.headers_mut().insert(SET_COOKIE, cookie);
-    }
-    answer
-}
-
-fn page(status: StatusCode, markup: Markup) -> Answer {
-    sent(status, "text/html; charset=utf-8", markup.into_string())
-}
-
-fn sent(status: StatusCode, kind: &'static str, text: String) -> Answer {
-    const HEADERS: [(HeaderName, &str); 6] = [
-        (CONTENT_SECURITY_POLICY, POLICY),
-        (CACHE_CONTROL, "no-store"),
-        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (X_FRAME_OPTIONS, "DENY"),
-        // Not `no-referrer`: with that, browsers send their own forms with `Origin: null`.
-        (REFERRER_POLICY, "same-origin"),
-        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-    ];
-    let mut answer = Response::new(Full::new(Bytes::from(text)));
-    *answer.status_mut() = status;
-    let headers = answer.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    for (name, value) in HEADERS {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
     answer
 }

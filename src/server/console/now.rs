@@ -8,12 +8,14 @@
 
 use std::time::Duration;
 
+use http::StatusCode;
 use maud::{Markup, html};
 
 use super::attention::{self, Beside, Counted, Line};
 use super::chart;
 use super::frame::{self, NOTHING, countdown, mark, millis, or_nothing, section, span, table, thousands};
-use super::{Visit, jobs, key, lists, search};
+use super::visit::Visit;
+use super::{jobs, key, lists, search};
 use crate::gateway::authority::status::{AuthorityStatus, RegionStatus};
 use crate::gateway::operator::dead_letters::JobsPage;
 use crate::gateway::operator::doubt_lists::AllDoubts;
@@ -21,20 +23,21 @@ use crate::gateway::telemetry::lag_history::TrailPoint;
 use crate::gateway::telemetry::{readiness::PeerStatus, status::Status};
 use crate::ports::Ports;
 use crate::protocol::ring::ARCS;
+use crate::server::admin_answer::Answer;
 
 /// Name of the part that changes by the second.
 const LIVE: Option<&str> = Some("now");
 
-pub(super) async fn whole<P: Ports>(visit: &Visit<'_, P>) -> Markup {
+pub(super) async fn whole<P: Ports>(visit: &Visit<'_, P>) -> Answer {
     let (now, audit) = tokio::join!(sections(visit), lists::audit(visit));
     let main = html! {
-        h1.unseen { "Region " (visit.gateway.region().as_str()) }
+        h1.unseen { "Region " (visit.region()) }
         noscript { p.notice { "Without script this page does not change by itself: reload it." } }
         (now)
         (section("look-up", "Look a key up", None, &html! { (key::form("", "")) (search::form(&[])) }))
         (audit)
     };
-    frame::page(visit.gateway.region().as_str(), "console", visit.signed_in(), &main)
+    visit.page(StatusCode::OK, "console", &main)
 }
 
 /// Makes the part that changes by the second, for the page's script.

@@ -7,13 +7,15 @@ use http::StatusCode;
 use maud::{Markup, html};
 
 use super::frame::{self, ago, mark, or_nothing, section, table};
-use super::lists::{encoded, place};
-use super::{Answer, Visit, key, page};
+use super::key;
+use super::lists::{encoded, place, silent};
+use super::visit::Visit;
 use crate::gateway::operator::instant;
 use crate::gateway::operator::search::{FoundKey, FoundPage, STATES, Wanted};
 use crate::ports::Ports;
 use crate::protocol::key::{KeyId, Tenant};
 use crate::server::admin_acts;
+use crate::server::admin_answer::Answer;
 
 /// Most keys on one page.
 const MOST: u32 = 100;
@@ -58,10 +60,7 @@ pub(super) async fn search<P: Ports>(visit: &Visit<'_, P>) -> Answer {
         Err(why) => (StatusCode::BAD_REQUEST, html! { p.notice.bad role="alert" { (why) } }),
         Ok((wanted, after, most)) => match visit.gateway.search(&wanted, after.as_ref(), most).await {
             Ok(found) => (StatusCode::OK, shown(&pairs, &found)),
-            Err(error) => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                html! { p.notice.bad { (mark("bad", &format!("The store does not answer: {error}"))) } },
-            ),
+            Err(error) => (StatusCode::SERVICE_UNAVAILABLE, silent(&error)),
         },
     };
     let main = html! {
@@ -70,7 +69,7 @@ pub(super) async fn search<P: Ports>(visit: &Visit<'_, P>) -> Answer {
         (result)
         (section("look-up", "Look one key up in all regions", None, &key::form("", "")))
     };
-    page(status, frame::page(visit.gateway.region().as_str(), "keys", visit.signed_in(), &main))
+    visit.page(status, "keys", &main)
 }
 
 /// Makes the form.

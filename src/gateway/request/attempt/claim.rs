@@ -4,14 +4,13 @@
 //! This file must not send anything.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::claimed::{Claim, ClaimBasis, ClaimMode};
 use super::escrow;
 use super::persist;
 use crate::gateway::instance::Gateway;
 use crate::gateway::request::ask::Ask;
-use crate::gateway::request::problems::Problem;
+use crate::gateway::request::problems::{Kind, Problem};
 use crate::gateway::telemetry::metrics;
 use crate::gateway::upkeep::store_gate;
 use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError};
@@ -47,7 +46,7 @@ pub(in crate::gateway) async fn claim<P: Ports>(
             route = &*ask.route,
             "refused: the regions have not agreed yet to remember keys for so long"
         );
-        return Err(Problem::NotAuthoritative { after: gateway.jittered(Duration::from_secs(1)) });
+        return Err(gateway.later(Kind::NotAuthoritative));
     }
     let now = gateway.ports.clock().now();
     let send_by = SendBy::new(now, ask.policy.hold, ask.policy.upstream_timeout, gateway.settings.drift);
@@ -98,8 +97,7 @@ pub(in crate::gateway) async fn claim<P: Ports>(
         // it. So this is no refusal.
         ClaimMode::Later(_) => {
             tracing::warn!(key = %ask.id.digest(), "an acceptance was not confirmed: whether its job will run is not known");
-            let after = gateway.jittered(Duration::from_secs(1));
-            return Err(Problem::OutcomeUnknown { upstream: None, after });
+            return Err(gateway.later(Kind::OutcomeUnknown));
         }
         ClaimMode::Now => persist::release_unconfirmed(gateway, ask, claim.nonce),
     }

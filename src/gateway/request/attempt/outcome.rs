@@ -16,7 +16,7 @@ use super::persist::{Fact, Stored, recount, store};
 use crate::gateway::instance::Gateway;
 use crate::gateway::race::{Won, race};
 use crate::gateway::request::ask::Ask;
-use crate::gateway::request::problems::Problem;
+use crate::gateway::request::problems::Kind;
 use crate::gateway::request::reply::{self, Reply};
 use crate::gateway::telemetry::metrics;
 use crate::ports::body::{self, Collected};
@@ -50,8 +50,7 @@ pub(in crate::gateway) async fn answered<P: Ports>(
             metrics::attempt(&ask.route, "nothing_happened");
             released(gateway, ask, &claim).await;
             if head.extensions.get::<CredentialRefused>().is_some() {
-                let after = gateway.jittered(Duration::from_secs(1));
-                return Reply::Refused(Problem::CredentialRefused { after }, Some(claim.expires));
+                return Reply::Refused(gateway.later(Kind::CredentialRefused), Some(claim.expires));
             }
             Reply::First {
                 response: Response::from_parts(head, rest),
@@ -124,8 +123,14 @@ pub(in crate::gateway) async fn doubtful<P: Ports>(
     let fact = Fact::InDoubt(answer);
     match store(gateway, &ask.route, ask.policy.hold, claim.attempt.clone(), fact).await {
         Stored::Yes | Stored::NotYet => {
-            let after = gateway.jittered(Duration::from_secs(1));
-            Reply::Refused(Problem::OutcomeUnknown { upstream: status, after }, Some(claim.expires))
+            let problem = match status {
+                None => gateway.later(Kind::OutcomeUnknown),
+                Some(status) => gateway
+                    .later(Kind::UpstreamUnclear)
+                    .because(format_args!("The upstream answered {status}"))
+                    .with_status(status),
+            };
+            Reply::Refused(problem, Some(claim.expires))
         }
         Stored::Lost => Box::pin(stored_instead(gateway, ask)).await,
     }

@@ -14,7 +14,7 @@ use super::probe::{ProbeAnswer, question};
 use super::stand_in::{self, For, NotWritten};
 use crate::gateway::instance::Gateway;
 use crate::gateway::request::ask::Ask;
-use crate::gateway::request::problems::Problem;
+use crate::gateway::request::problems::Kind;
 use crate::gateway::request::reply::Reply;
 use crate::ports::Ports;
 use crate::ports::store::Attempt;
@@ -111,10 +111,7 @@ async fn in_its_place<P: Ports>(
     };
     let ruling = Ruling::Settled(answer.clone());
     stand_in::end(gateway, whom, &ruling, None).await.map_err(|failed| match failed {
-        NotWritten::Changed => {
-            let after = gateway.jittered(Duration::from_secs(1));
-            Reply::Refused(Problem::InDoubt { after }, Some(doubt.expires))
-        }
+        NotWritten::Changed => Reply::Refused(gateway.later(Kind::InDoubt), Some(doubt.expires)),
         NotWritten::Store(error) => {
             Reply::Refused(gateway.store_unavailable(error.to_string()), Some(doubt.expires))
         }
@@ -123,5 +120,5 @@ async fn in_its_place<P: Ports>(
 
 fn stay<P: Ports>(gateway: &Gateway<P>, doubt: &Doubt, after: Duration) -> Recovered {
     let after = gateway.jittered(Duration::from_secs(1)).max(after);
-    Recovered::Reply(Reply::Refused(Problem::InDoubt { after }, Some(doubt.expires)))
+    Recovered::Reply(Reply::Refused(Kind::InDoubt.after(after), Some(doubt.expires)))
 }

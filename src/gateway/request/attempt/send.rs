@@ -5,7 +5,6 @@
 //! recovered the key. This file must not send anything before its claim is durable.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use tracing::Instrument;
 
@@ -14,7 +13,7 @@ use super::escrow::{self, NotLodged};
 use super::outcome;
 use crate::gateway::instance::Gateway;
 use crate::gateway::request::ask::Ask;
-use crate::gateway::request::problems::Problem;
+use crate::gateway::request::problems::Kind;
 use crate::gateway::request::reply::{Reply, Step};
 use crate::gateway::telemetry::{metrics, spans};
 use crate::ports::upstream::{Send, SendError};
@@ -31,7 +30,7 @@ pub(in crate::gateway) async fn run<P: Ports>(
         Ok(lodged) => claim.lodged = lodged,
         Err(failed) => {
             outcome::unsent(gateway, ask, &claim).await;
-            let problem = Problem::EscrowUnavailable { after: gateway.jittered(Duration::from_secs(1)) };
+            let problem = gateway.later(Kind::EscrowUnavailable);
             return match failed {
                 NotLodged::Stale => Step::Again(problem),
                 NotLodged::Unavailable => Step::Ended(Reply::Refused(problem, Some(claim.expires))),
@@ -101,8 +100,7 @@ async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> S
             tracing::warn!(key = %ask.id.digest(), why, "the upstream cannot be reached; released");
             metrics::attempt(&ask.route, "nothing_happened");
             outcome::unsent(gateway, ask, &claim).await;
-            let after = gateway.jittered(Duration::from_secs(1));
-            Reply::Refused(Problem::UpstreamUnavailable { after }, Some(claim.expires))
+            Reply::Refused(gateway.later(Kind::UpstreamUnavailable), Some(claim.expires))
         }
         Err(SendError::Unknown(why) | SendError::Late(why)) => {
             tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, why, "outcome unknown");
@@ -120,7 +118,7 @@ async fn unsendable<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Clai
     };
     tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, why = told, "released unsent");
     outcome::unsent(gateway, ask, claim).await;
-    let problem = Problem::NotAuthoritative { after: gateway.jittered(Duration::from_secs(1)) };
+    let problem = gateway.later(Kind::NotAuthoritative);
     match why {
         Unsendable::Late => Step::Ended(Reply::Refused(problem, Some(claim.expires))),
         // A clean move ends no request: the key stays here, or another region is known to own it by

@@ -9,7 +9,7 @@ use super::region::{
 };
 use super::store::{doubts, job_load, store_up};
 use crate::gateway::policy::route::Routes;
-use crate::gateway::request::problems::CODES;
+use crate::gateway::request::problems::codes;
 use crate::gateway::telemetry::labels::route_label;
 use crate::ports::jobs::JobLoad;
 use crate::ports::observe::{self, Kind};
@@ -48,8 +48,8 @@ pub(in crate::gateway) fn prepare(me: &RegionName, routes: &Routes, in_shadow: b
     prepare_risks();
     prepare_routes(routes);
     job_load(&JobLoad::default());
-    for code in CODES {
-        counter!(observe::REFUSALS, "code" => *code).absolute(0);
+    for code in codes() {
+        counter!(observe::REFUSALS, "code" => code).absolute(0);
     }
     let by_result: [(&'static str, &[&'static str]); 6] = [
         (observe::OTLP_SPANS, &["exported", "dropped", "failed"]),
