@@ -13,7 +13,6 @@ use super::authority::state::Authority;
 use super::health::{Health, Peer};
 use super::settings::{Fixed, Settings};
 use crate::gateway::limits::concurrency::Concurrency;
-use crate::gateway::race::race;
 use crate::gateway::reloadable::{ConfigStatus, Live, Reload};
 use crate::gateway::request::ask::Ask;
 use crate::gateway::request::attach::Attached;
@@ -181,7 +180,11 @@ impl<P: Ports> Gateway<P> {
                 idle.await;
             }
         };
-        race(all_ended, clock.sleep_until(until)).await;
+        tokio::select! {
+            biased;
+            () = all_ended => {}
+            () = clock.sleep_until(until) => {}
+        }
         self.in_flight.load(Ordering::SeqCst)
     }
 

@@ -17,7 +17,6 @@ pub mod limits;
 mod loops;
 pub mod operator;
 pub mod policy;
-mod race;
 pub mod reloadable;
 pub mod request;
 pub mod settings;

@@ -192,15 +192,28 @@ pub enum Recovery {
 
 impl fmt::Display for Recovery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
         match self {
-            Self::Rerun { max_attempts } => write!(f, "rerun {max_attempts}"),
-            Self::Probe => f.write_str("probe"),
-            Self::Park => f.write_str("park"),
+            Self::Rerun { max_attempts } => write!(f, " {max_attempts}"),
+            Self::Probe | Self::Park => Ok(()),
         }
     }
 }
 
 impl Recovery {
+    /// The names of all rules, as people spell them.
+    pub const NAMES: [&str; 3] = ["rerun", "probe", "park"];
+
+    /// Its name, one of [`Recovery::NAMES`].
+    pub fn name(self) -> &'static str {
+        let [rerun, probe, park] = Self::NAMES;
+        match self {
+            Self::Rerun { .. } => rerun,
+            Self::Probe => probe,
+            Self::Park => park,
+        }
+    }
+
     /// The most attempts that a rule can name.
     pub const MOST_ATTEMPTS: u32 = 1_000;
 

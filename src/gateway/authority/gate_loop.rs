@@ -13,7 +13,6 @@ use super::gathered::Importing;
 use super::learn::{self, Follows};
 use super::moves;
 use crate::gateway::instance::Gateway;
-use crate::gateway::race;
 use crate::gateway::telemetry::metrics;
 use crate::gateway::upkeep::applied::applied;
 use crate::gateway::upkeep::doubles;
@@ -47,7 +46,11 @@ pub(in crate::gateway) async fn gate_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
         let pause = if busy && soon(&strong, poll) { CLOSELY } else { poll };
         let (authority, ports) = (strong.authority.clone(), strong.ports.clone());
         drop(strong);
-        race::race(authority.wakes.gate.notified(), ports.clock().sleep_until(begun + pause)).await;
+        tokio::select! {
+            biased;
+            () = authority.wakes.gate.notified() => {}
+            () = ports.clock().sleep_until(begun + pause) => {}
+        }
     }
 }
 

@@ -12,7 +12,6 @@ use tokio::sync::mpsc;
 
 use super::{asking, learn};
 use crate::gateway::instance::Gateway;
-use crate::gateway::race::{Won, race};
 use crate::ports::peers::Question;
 use crate::ports::{Clock, Dice, Peers, Ports};
 use crate::protocol::bounds::{AHEAD, follow};
@@ -126,10 +125,12 @@ async fn round<P: Ports>(
     let (mut blocked, mut far) = (false, Vec::new());
     let own = proposals.highest();
     loop {
-        let (voter, id, reply) = match race(replies.recv(), clock.sleep_until(until)).await {
-            Won::First(Some(heard)) => heard,
-            Won::First(None) | Won::Second(()) => break,
+        let heard = tokio::select! {
+            biased;
+            heard = replies.recv() => heard,
+            () = clock.sleep_until(until) => None,
         };
+        let Some((voter, id, reply)) = heard else { break };
         match round.heard(&voter, id, &reply) {
             Step::Wait => {}
             Step::Send(outbox) => asking::send_into(gateway, outbox, learn::WITHIN, &into),

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use super::{asking, learn};
 use crate::gateway::instance::Gateway;
-use crate::gateway::race;
 use crate::gateway::telemetry::metrics;
 use crate::ports::store::Boot;
 use crate::ports::{Clock, Ports};
@@ -31,7 +30,11 @@ pub(in crate::gateway) async fn renew_loop<P: Ports>(gateway: Weak<Gateway<P>>) 
         let ports = strong.ports.clone();
         drop(strong);
         // A gateway that adopts a view needs the lease under it at once.
-        race::race(authority.wakes.renewal.notified(), ports.clock().sleep_until(begun + pause)).await;
+        tokio::select! {
+            biased;
+            () = authority.wakes.renewal.notified() => {}
+            () = ports.clock().sleep_until(begun + pause) => {}
+        }
     }
 }
 

@@ -112,18 +112,17 @@ impl<P: Ports> Gateway<P> {
 
 /// The rule that an operator may name: the route's own, or `park`.
 fn rule_of_now(says: Recovery, named: &str) -> Result<Recovery, String> {
-    let kind = match says {
-        Recovery::Rerun { .. } => "rerun",
-        Recovery::Probe => "probe",
-        Recovery::Park => "park",
-    };
     match named {
-        "park" => Ok(Recovery::Park),
-        _ if named == kind => Ok(says),
-        "rerun" | "probe" => Err(format!(
-            "the route says recovery = {kind:?}: keys in doubt go by the route's rule of now or by \"park\", so change the route first"
+        _ if named == Recovery::Park.name() => Ok(Recovery::Park),
+        _ if named == says.name() => Ok(says),
+        _ if Recovery::NAMES.contains(&named) => Err(format!(
+            "the route says recovery = {:?}: keys in doubt go by the route's rule of now or by \"park\", so change the route first",
+            says.name()
         )),
-        _ => Err(format!("a rule is rerun, probe or park, not {named:?}")),
+        _ => {
+            let (last, others) = Recovery::NAMES.split_at(Recovery::NAMES.len() - 1);
+            Err(format!("a rule is {} or {}, not {named:?}", others.join(", "), last[0]))
+        }
     }
 }
 

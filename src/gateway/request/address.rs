@@ -19,7 +19,6 @@ use super::{admit, forwarded_verdict, reply};
 use crate::gateway::instance::Gateway;
 use crate::gateway::operator::percent;
 use crate::gateway::policy::route::Dialect;
-use crate::gateway::race::{Won, race};
 use crate::gateway::telemetry::times::Where;
 use crate::gateway::telemetry::trace::{self, Trace};
 use crate::gateway::telemetry::{metrics, spans};
@@ -233,14 +232,15 @@ async fn from_owner<P: Ports>(
         epoch: gateway.view().epoch(),
         deadline: OWNER_WITHIN,
     };
-    let late = clock.sleep_until(clock.now() + OWNER_WITHIN);
-    match race(gateway.ports.peers().forward(owner, forward), late).await {
-        Won::First(Ok(ForwardReply::Answer(response))) => Some(response),
-        Won::First(Ok(ForwardReply::NotOwner { .. })) => {
-            Some(reply::refuse(&gateway.moving(), Dialect::Plain))
-        }
-        Won::First(Err(_)) | Won::Second(()) => None,
-    }
+    let reply = tokio::select! {
+        biased;
+        reply = gateway.ports.peers().forward(owner, forward) => reply.ok()?,
+        () = clock.sleep_until(clock.now() + OWNER_WITHIN) => return None,
+    };
+    Some(match reply {
+        ForwardReply::Answer(response) => response,
+        ForwardReply::NotOwner { .. } => reply::refuse(&gateway.moving(), Dialect::Plain),
+    })
 }
 
 async fn told<P: Ports>(

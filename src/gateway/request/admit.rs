@@ -24,7 +24,6 @@ use crate::gateway::limits::quota::Charged;
 use crate::gateway::policy::canonical::canonical_json;
 use crate::gateway::policy::route::{Binding, Dialect, Matched, NO_ROUTE, Policy, Protection};
 use crate::gateway::policy::signature::{FingerprintRule, Unsigned};
-use crate::gateway::race::{Won, race};
 use crate::gateway::reloadable::Live;
 use crate::gateway::telemetry::times::{RouteTimes, Waited};
 use crate::gateway::telemetry::trace;
@@ -263,10 +262,15 @@ fn announced(headers: &HeaderMap, body: &Body, limit: usize) -> Result<usize, Pr
 async fn read_body<P: Ports>(gateway: &Gateway<P>, body: Body, limit: usize) -> Result<Bytes, Problem> {
     let clock = gateway.ports().clock();
     let until = clock.now() + gateway.settings().timings.body_within;
-    match race(body::collect(body, limit), clock.sleep_until(until)).await {
-        Won::First(Ok(Collected::Whole(bytes))) => Ok(bytes),
-        Won::First(Ok(Collected::Over(..))) => Err(too_large(limit)),
-        Won::First(Err(_)) | Won::Second(()) => Err(Kind::BodyBroken.problem()),
+    let collected = tokio::select! {
+        biased;
+        collected = body::collect(body, limit) => collected.ok(),
+        () = clock.sleep_until(until) => None,
+    };
+    match collected {
+        Some(Collected::Whole(bytes)) => Ok(bytes),
+        Some(Collected::Over(..)) => Err(too_large(limit)),
+        None => Err(Kind::BodyBroken.problem()),
     }
 }
 

@@ -15,7 +15,6 @@ use super::attempt::send::run;
 use super::problems::Kind;
 use super::reply::{Reply, Step};
 use crate::gateway::instance::Gateway;
-use crate::gateway::race::{Won, race};
 use crate::gateway::telemetry::metrics;
 use crate::ports::{Clock, KeyStore, Ports};
 use crate::protocol::decide::{Basis, Facts, Verdict, decide, retry_after};
@@ -122,13 +121,19 @@ async fn stand_on<P: Ports>(
             Verdict::Claim(basis) => return Ok(ClaimBasis { basis, untouched }),
             Verdict::Attach { left, expires } => {
                 let mut waiter = gateway.attached.join(&ask.id);
-                let ended = race(waiter.ended(), gateway.ports.clock().sleep_until(attach_until));
+                let ended = async {
+                    tokio::select! {
+                        biased;
+                        ended = waiter.ended() => Some(ended),
+                        () = gateway.ports.clock().sleep_until(attach_until) => None,
+                    }
+                };
                 match ask.waits(gateway.ports.clock(), ended).await {
-                    Won::First(ended) => {
+                    Some(ended) => {
                         metrics::attached("replayed");
                         rows = ended;
                     }
-                    Won::Second(()) => {
+                    None => {
                         metrics::attached("waited_out");
                         return Err(running(gateway, ask, left, expires));
                     }

@@ -19,7 +19,6 @@ use super::problems::Kind;
 use super::reply::{self, Reply};
 use super::serve::{local_copy, serve};
 use crate::gateway::instance::Gateway;
-use crate::gateway::race::{Won, race};
 use crate::gateway::telemetry::times::Where;
 use crate::gateway::telemetry::{metrics, spans, trace};
 use crate::ports::peers::{Forward, ForwardReply, PeerError};
@@ -95,36 +94,41 @@ async fn hop<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: &RegionName)
         deadline: ask.deadline,
     };
     let asked = gateway.ports.peers().forward(owner, forward).instrument(spans::forward(owner));
-    let reply = match race(asked, given_up(gateway, ask, owner)).await {
-        Won::First(Ok(ForwardReply::Answer(response))) => {
+    let answer = tokio::select! {
+        biased;
+        answer = asked => Ok(answer),
+        given_up = given_up(gateway, ask, owner) => Err(given_up),
+    };
+    let reply = match answer {
+        Ok(Ok(ForwardReply::Answer(response))) => {
             metrics::forward(owner, "answered");
             gateway.give_back(ask, response.headers().contains_key(&reply::REPLAYED));
             forwarded(gateway, ask, owner, &response);
             return Hop::Answered(response);
         }
-        Won::First(Ok(ForwardReply::NotOwner { epoch })) => {
+        Ok(Ok(ForwardReply::NotOwner { epoch })) => {
             metrics::forward(owner, "not_owner");
             tracing::warn!(%owner, their_epoch = epoch, epoch = gateway.view().epoch(), "the regions do not agree on a key's owner");
             return Hop::NotOwner { epoch };
         }
-        Won::First(Err(PeerError::NotSent(why))) => {
+        Ok(Err(PeerError::NotSent(why))) => {
             metrics::forward(owner, "not_sent");
             unavailable(gateway, &why)
         }
-        Won::First(Err(error @ PeerError::Versions { .. })) => {
+        Ok(Err(error @ PeerError::Versions { .. })) => {
             metrics::forward(owner, "version");
             unavailable(gateway, &error.to_string())
         }
-        Won::First(Err(PeerError::Unknown(why))) => {
+        Ok(Err(PeerError::Unknown(why))) => {
             metrics::forward(owner, "unknown");
             tracing::warn!(%owner, why, "a forward broke after it was sent");
             gateway.unknown(None)
         }
-        Won::Second(GivenUp::Silent) => {
+        Err(GivenUp::Silent) => {
             metrics::forward(owner, "silent");
             unavailable(gateway, "no answer, and the peer answers no pings")
         }
-        Won::Second(GivenUp::OutOfTime) => {
+        Err(GivenUp::OutOfTime) => {
             metrics::forward(owner, "unknown");
             gateway.unknown(None)
         }

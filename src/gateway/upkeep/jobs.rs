@@ -19,7 +19,6 @@ use super::workers::{Busy, QUARTER, Turn, lock};
 use crate::gateway::instance::{Gateway, InFlight};
 use crate::gateway::limits::quota::Charged;
 use crate::gateway::policy::route::{Matched, Policy};
-use crate::gateway::race::{Won, race};
 use crate::gateway::request::ask::{Ask, By};
 use crate::gateway::request::follow;
 use crate::gateway::request::problems::Kind;
@@ -58,7 +57,11 @@ pub(in crate::gateway) fn start<P: Ports>(gateway: &Arc<Gateway<P>>, span: Optio
             let (ports, due) = (gateway.ports.clone(), gateway.jobs.due.clone());
             let next = ports.clock().now() + gateway.settings.timings.jobs_poll;
             drop(gateway);
-            race(due.notified(), ports.clock().sleep_until(next)).await;
+            tokio::select! {
+                biased;
+                () = due.notified() => {}
+                () = ports.clock().sleep_until(next) => {}
+            }
         }
     });
     supervise(gateway, "job-load", |weak| async move {
@@ -282,17 +285,20 @@ async fn handed_on<P: Ports>(
     };
     let until = clock.now() + deadline;
     let asked = gateway.ports.peers().forward(owner, forward).instrument(spans::forward(owner));
-    match race(asked, clock.sleep_until(until)).await {
-        Won::First(Ok(ForwardReply::Answer(answer))) => {
+    let answer = tokio::select! {
+        biased;
+        answer = asked => answer.ok(),
+        () = clock.sleep_until(until) => None,
+    };
+    match answer {
+        Some(ForwardReply::Answer(answer)) => {
             let status = answer.status().as_u16();
             waits(
                 ELSEWHERE,
                 &format!("another region owns the key: {owner} was asked, and answered {status}"),
             )
         }
-        Won::First(Ok(ForwardReply::NotOwner { .. }) | Err(_)) | Won::Second(()) => {
-            waits(ELSEWHERE, "another region owns the key")
-        }
+        Some(ForwardReply::NotOwner { .. }) | None => waits(ELSEWHERE, "another region owns the key"),
     }
 }
 

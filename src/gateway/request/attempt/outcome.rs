@@ -14,7 +14,6 @@ use super::claimed::Claim;
 use super::escrow;
 use super::persist::{Fact, Stored, recount, store};
 use crate::gateway::instance::Gateway;
-use crate::gateway::race::{Won, race};
 use crate::gateway::request::ask::Ask;
 use crate::gateway::request::problems::Kind;
 use crate::gateway::request::reply::{self, Reply};
@@ -143,11 +142,10 @@ async fn excerpt<P: Ports>(gateway: &Gateway<P>, headers: &HeaderMap, body: Body
         return None;
     }
     let clock = gateway.ports.clock();
-    let collected = body::collect(body, EXCERPT);
-    let Won::First(Ok(Collected::Whole(bytes) | Collected::Over(bytes, _))) =
-        race(Box::pin(collected), clock.sleep_until(clock.now() + EXCERPT_WITHIN)).await
-    else {
-        return None;
+    let (Collected::Whole(bytes) | Collected::Over(bytes, _)) = tokio::select! {
+        biased;
+        collected = Box::pin(body::collect(body, EXCERPT)) => collected.ok()?,
+        () = clock.sleep_until(clock.now() + EXCERPT_WITHIN) => return None,
     };
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(EXCERPT)]);
     let text: String = text.chars().map(|one| if one.is_control() { ' ' } else { one }).collect();

@@ -10,7 +10,6 @@ use tracing::Instrument;
 
 use super::probe;
 use crate::gateway::instance::{Gateway, InFlight};
-use crate::gateway::race::{Won, race};
 use crate::gateway::request::ask::Ask;
 use crate::gateway::telemetry::metrics;
 use crate::ports::store::{Attempt, Unclear, Written};
@@ -63,9 +62,10 @@ pub(in crate::gateway) async fn store<P: Ports>(
             stored
         })
     };
-    match race(&mut work, clock.sleep_until(now + gateway.settings.timings.settle_within)).await {
-        Won::First(stored) => stored,
-        Won::Second(()) => {
+    tokio::select! {
+        biased;
+        stored = &mut work => stored,
+        () = clock.sleep_until(now + gateway.settings.timings.settle_within) => {
             tokio::spawn(work.in_current_span());
             Stored::NotYet
         }
