@@ -9,7 +9,7 @@ use super::failure::Failure;
 use super::http::Admin;
 use super::process::tell;
 use super::rehearsal::Dry;
-use super::table::{Side, columns};
+use super::table::pairs;
 use super::words::{printable, word};
 
 /// Approve an act that another operator asks for, and print what it is.
@@ -49,15 +49,11 @@ impl Approve {
 }
 
 fn picture(said: &Value) -> String {
-    let mut rows = Vec::new();
-    let mut row = |name: &str, value: String| rows.push(vec![printable(name), printable(&value)]);
-    for (name, field) in [("act", "path"), ("region", "region"), ("asked by", "actor"), ("finds", "finds")] {
-        row(name, word(&said[field]));
-    }
-    for (name, value) in said["act"].as_object().into_iter().flatten() {
-        row(name, word(value));
-    }
-    let mut text = columns(&[Side::Left, Side::Left], &rows);
+    let named = [("act", "path"), ("region", "region"), ("asked by", "actor"), ("finds", "finds")];
+    let named = named.map(|(name, field)| (name.to_owned(), &said[field])).into_iter();
+    let act = said["act"].as_object().into_iter().flatten();
+    let all: Vec<_> = named.chain(act.map(|(name, value)| (printable(name), value))).collect();
+    let mut text = pairs(all.iter().map(|(name, value)| (name.as_str(), word(value))));
     match said["approval"].as_str() {
         Some(approval) => text.push_str(&format!(
             "\napproved for 15 minutes: its operator runs the act again with\n  --approval {}\n",

@@ -18,8 +18,9 @@ use serde_json::{Value, json};
 use super::failure::Failure;
 use super::http::{Admin, segment};
 use super::process::tell;
-use super::table::{Side, columns};
-use super::words::{date, printable, word};
+use super::table::{Side, columns, table};
+use super::words::{date, list, printable, word};
+use crate::gateway::operator::instant::stamp;
 
 /// List the keys that a region ran although a lost one may have run them too, and the keys that ran
 /// twice by its journal.
@@ -137,27 +138,16 @@ fn picture(runs: &[Value]) -> String {
     if runs.is_empty() {
         return "no key ran at risk\n".to_owned();
     }
-    let header = ["tenant", "key", "route", "token", "state", "risk", "others", "verdict"];
-    let mut rows = vec![header.map(str::to_owned).to_vec()];
-    for run in runs {
-        let list = |value: &Value, field: Option<&str>| -> String {
-            let all = value.as_array().into_iter().flatten();
-            let words: Vec<String> =
-                all.map(|one| field.map_or_else(|| word(one), |field| word(&one[field]))).collect();
-            if words.is_empty() { "-".to_owned() } else { words.join(",") }
-        };
-        rows.push(vec![
-            word(&run["tenant"]),
-            word(&run["key"]),
-            word(&run["route"]),
-            word(&run["own"]["token"]),
-            word(&run["own"]["state"]),
-            list(&run["risk"], None),
-            list(&run["others"], Some("origin")),
-            word(&run["verdict"]),
-        ]);
-    }
-    columns(&[Side::Left; 8], &rows)
+    let row = |run: &Value| {
+        let joined = |words: Vec<String>| if words.is_empty() { "-".to_owned() } else { words.join(",") };
+        let others = list(&run["others"]).iter().map(|one| word(&one["origin"])).collect();
+        let risk = list(&run["risk"]).iter().map(word).collect();
+        let mut row = ["tenant", "key", "route"].map(|field| word(&run[field])).to_vec();
+        row.extend(["token", "state"].map(|field| word(&run["own"][field])));
+        row.extend([joined(risk), joined(others), word(&run["verdict"])]);
+        row
+    };
+    table("tenant|key|route|token|state|risk|others|verdict", runs.iter().map(row))
 }
 
 /// Findings of the journal, as text; empty if it has none.
@@ -165,21 +155,17 @@ fn journal(findings: &[Value]) -> String {
     if findings.is_empty() {
         return String::new();
     }
-    let mut text = String::from("\nby the journal\n");
-    let header = ["when", "kind", "explained by", "tenant", "key", "token", "what"];
-    let mut rows = vec![header.map(str::to_owned).to_vec()];
-    for finding in findings {
-        let mut row = vec![date(&finding["at_ms"])];
+    let row = |finding: &Value| {
         let explained = match finding["explained"].as_str() {
             Some("unexplained") => "NOTHING: A BUG".to_owned(),
             _ => word(&finding["explained"]),
         };
-        row.extend([word(&finding["kind"]), explained]);
+        let mut row = vec![date(&finding["at_ms"]), word(&finding["kind"]), explained];
         row.extend(["tenant", "key", "token", "reason"].map(|field| word(&finding[field])));
-        rows.push(row);
-    }
-    text.push_str(&columns(&[Side::Left; 7], &rows));
-    text
+        row
+    };
+    let table = table("when|kind|explained by|tenant|key|token|what", findings.iter().map(row));
+    format!("\nby the journal\n{table}")
 }
 
 fn story(life: &Value) -> String {
@@ -188,13 +174,12 @@ fn story(life: &Value) -> String {
         let [state, owner] = ["state", "owner"].map(|field| word(&status[field]));
         text.push_str(&format!("{}: {state}, owner {owner}\n", printable(region)));
     }
-    let mut rows = Vec::new();
-    for event in life["life"].as_array().into_iter().flatten() {
-        let mut row =
-            vec![event["at_ms"].as_i64().map_or("-".to_owned(), crate::gateway::operator::instant::stamp)];
+    let row = |event: &Value| {
+        let mut row = vec![event["at_ms"].as_i64().map_or("-".to_owned(), stamp)];
         row.extend(["region", "token", "what", "text"].map(|field| word(&event[field])));
-        rows.push(row);
-    }
+        row
+    };
+    let rows: Vec<_> = list(&life["life"]).iter().map(row).collect();
     if !rows.is_empty() {
         text.push('\n');
         text.push_str(&columns(&[Side::Left; 5], &rows));

@@ -6,8 +6,8 @@
 
 use serde_json::Value;
 
-use super::table::{Side, columns};
-use super::words::{span, word};
+use super::table::{Side, columns, pairs, table};
+use super::words::{list, share, span, word, words};
 
 /// One line about the register and the lease; nothing if the gateway does not report them.
 pub fn summary(authority: &Value) -> Vec<(&'static str, String)> {
@@ -19,8 +19,10 @@ pub fn summary(authority: &Value) -> Vec<(&'static str, String)> {
         Some(false) => "NOT FOUNDED: run `onceway init` once, when all regions are up".to_owned(),
         None => "-".to_owned(),
     };
-    let voters: Vec<String> = authority["voters"].as_array().into_iter().flatten().map(word).collect();
-    let voters = if voters.is_empty() { String::new() } else { format!(", voters {}", voters.join(", ")) };
+    let voters = match words(&authority["voters"]) {
+        none if none.is_empty() => none,
+        some => format!(", voters {some}"),
+    };
     let lease = &authority["lease"];
     let lease = match lease["held"].as_bool() {
         Some(true) => format!("held, {} left unless renewed", seconds(&lease["left_ms"])),
@@ -45,16 +47,11 @@ pub fn picture(authority: &Value) -> String {
     if authority["founded"] == false {
         return String::new();
     }
-    let header = ["owner", "share now", "standing", "since epoch", "mark"];
-    let mut rows = vec![header.map(str::to_owned).to_vec()];
-    rows.extend(regions.iter().map(|region| {
-        let fields = [&region["since_epoch"], &region["mark"]].map(word);
-        let mut row = vec![word(&region["name"]), share(region), standing(region)];
-        row.extend(fields);
-        row
-    }));
-    use Side::{Left, Right};
-    let mut text = columns(&[Left, Right, Left, Right, Right], &rows);
+    let row = |region: &Value| {
+        let [name, since, mark] = ["name", "since_epoch", "mark"].map(|field| word(&region[field]));
+        vec![name, share(&region["share"]), standing(region), since, mark]
+    };
+    let mut text = table("owner|>share now|standing|>since epoch|>mark", regions.iter().map(row));
     for region in regions.iter().filter(|region| region["advice"].is_string()) {
         let because = region["because"].as_str().map(|_| format!(", as {}", word(&region["because"])));
         let [name, state, advice] = ["name", "state", "advice"].map(|field| word(&region[field]));
@@ -72,21 +69,18 @@ pub fn one(authority: &Value, region: &Value) -> String {
     for (name, field) in [("now", "state"), ("because", "because"), ("to do", "advice")] {
         rows.extend(region[field].as_str().map(|_| (name, word(&region[field]))));
     }
-    rows.extend([("since", since), ("owns", share(region)), ("mark", word(&region["mark"]))]);
-    let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
-    format!("{}{}", columns(&[Side::Left, Side::Left], &rows), waits(authority))
+    rows.extend([("since", since), ("owns", share(&region["share"])), ("mark", word(&region["mark"]))]);
+    format!("{}{}", pairs(rows), waits(authority))
 }
 
 /// Waits that keep gained keys from starting, each with the time that is left.
 fn waits(authority: &Value) -> String {
-    let mut rows = Vec::new();
-    for missing in authority["opening"].as_array().into_iter().flatten() {
-        rows.push(vec![word(&missing["what"]), left(missing), word(&missing["text"])]);
-    }
+    let row = |missing: &Value| vec![word(&missing["what"]), left(missing), word(&missing["text"])];
+    let rows: Vec<_> = list(&authority["opening"]).iter().map(row).collect();
     if rows.is_empty() {
         return String::new();
     }
-    let rows = columns(&[Side::Left, Side::Left, Side::Left], &rows);
+    let rows = columns(&[Side::Left; 3], &rows);
     format!("\nkeys that this region has gained wait for\n{rows}")
 }
 
@@ -122,10 +116,6 @@ fn standing(region: &Value) -> String {
         Some(_) | None => return word(&region["standing"]),
     };
     why.to_owned()
-}
-
-fn share(region: &Value) -> String {
-    region["share"].as_f64().map_or("-".to_owned(), |share| format!("{:.2} %", share * 100.0))
 }
 
 /// Milliseconds as seconds with one decimal.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::failure::Failure;
 use super::http;
 use super::process::{block_on, print};
-use super::table::{Side, columns, thousands};
+use super::table::{table, thousands};
 use super::words::printable;
 
 /// List state-changing requests that gateways saw without key protection; fails if there are any.
@@ -161,20 +161,17 @@ impl Coverage {
     }
 
     fn as_text(&self, lines: &BTreeMap<Line, u64>, full: bool) -> String {
-        let table = |class: Class| {
+        let of_class = |class: Class| {
             let these: Vec<_> = lines.iter().filter(|(line, _)| line.class(self.strict) == class).collect();
             let one = |(line, count): &(&Line, &u64)| {
                 let route = line.route.clone().unwrap_or_else(|| "-".to_owned());
                 vec![line.method.clone(), line.path.clone(), thousands(**count), route, line.why()]
             };
-            let header = ["method", "path", "seen", "route", "why"].map(str::to_owned).to_vec();
-            let rows: Vec<_> = std::iter::once(header).chain(these.iter().map(one)).collect();
-            let left = Side::Left;
-            (these.len(), columns(&[left, left, Side::Right, left, left], &rows))
+            (these.len(), table("method|path|>seen|route|why", these.iter().map(one)))
         };
         let mut text = String::new();
         let mut part = |title: &str, class: Class| {
-            let (count, table) = table(class);
+            let (count, table) = of_class(class);
             if count > 0 {
                 text.push_str(&format!("{title}\n{table}\n"));
             }

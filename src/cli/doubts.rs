@@ -12,7 +12,7 @@ use super::http::{Admin, Approval};
 use super::key::Why;
 use super::process::tell;
 use super::rehearsal::Dry;
-use super::words::{date, printable, span, word};
+use super::words::{date, list, printable, span, word};
 
 /// List the keys of all regions whose effect may or may not have happened, each once, with what is
 /// known of it and the commands that end it.
@@ -129,7 +129,7 @@ impl Doubts {
         let (mut region, mut at, mut all, mut silent) = (Value::Null, Value::Null, Vec::new(), Map::new());
         self.gateway.pages(path, |page| {
             (region, at) = (page["region"].clone(), page["at_ms"].clone());
-            all.extend(page["doubts"].as_array().cloned().unwrap_or_default());
+            all.extend_from_slice(list(&page["doubts"]));
             silent.extend(page["silent"].as_object().cloned().unwrap_or_default());
             Ok(true)
         })?;

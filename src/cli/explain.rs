@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::process::print;
-use super::table::{Side, columns};
+use super::table::pairs;
 use crate::config::reference::{self, Entry};
 
 /// Know the configuration: the meaning of each key.
@@ -84,16 +84,11 @@ fn default(entry: &Entry) -> Option<&str> {
 }
 
 fn paragraph(entry: &Entry) -> String {
-    let mut rows = vec![["default", default(entry).unwrap_or("none")]];
-    if entry.shown_default() != Some(&entry.value) {
-        rows.push(["example", &entry.value]);
-    }
-    let must_be = reference::must_be(entry);
-    rows.extend(must_be.iter().map(|words| ["must be", words.as_str()]));
-    rows.push(["in", entry.file]);
-    let rows: Vec<Vec<String>> =
-        rows.into_iter().map(|[name, value]| vec![format!("  {name}"), value.to_owned()]).collect();
-    format!("{}\n{}{}", entry.path, columns(&[Side::Left, Side::Left], &rows), wrapped(&entry.why))
+    let mut rows = vec![("  default", default(entry).unwrap_or("none").to_owned())];
+    rows.extend((entry.shown_default() != Some(&entry.value)).then(|| ("  example", entry.value.clone())));
+    rows.extend(reference::must_be(entry).map(|words| ("  must be", words)));
+    rows.push(("  in", entry.file.to_owned()));
+    format!("{}\n{}{}", entry.path, pairs(rows), wrapped(&entry.why))
 }
 
 /// The text in indented lines of at most 100 characters.
@@ -117,9 +112,10 @@ fn list(entries: &[Entry]) -> String {
     let mut files: Vec<&str> = entries.iter().map(|entry| entry.file).collect();
     files.dedup();
     let of_file = |file: &&str| {
-        let row = |entry: &Entry| vec![format!("  {}", entry.path), default(entry).unwrap_or("-").to_owned()];
-        let rows: Vec<Vec<String>> = entries.iter().filter(|entry| entry.file == *file).map(row).collect();
-        format!("{file}\n{}", columns(&[Side::Left, Side::Left], &rows))
+        let here: Vec<_> = entries.iter().filter(|entry| entry.file == *file).collect();
+        let names: Vec<String> = here.iter().map(|entry| format!("  {}", entry.path)).collect();
+        let values = here.iter().map(|entry| default(entry).unwrap_or("-").to_owned());
+        format!("{file}\n{}", pairs(names.iter().map(String::as_str).zip(values)))
     };
     let lists: Vec<String> = files.iter().map(of_file).collect();
     format!(

@@ -17,10 +17,12 @@ use serde_json::Value;
 
 use super::failure::Failure;
 use super::process::block_on;
-use super::words::printable;
+use super::words::{list, printable};
 use crate::adapters::upstream::{Tls, TlsFiles};
 use crate::config::Config;
-use crate::gateway::operator::percent;
+/// One segment of a path, with everything but letters, digits, '-', '_', '.' and '~' escaped (RFC
+/// 3986, section 2.3).
+pub use crate::gateway::operator::percent::encode as segment;
 use onceway_client::{Answer, Ask};
 
 /// Time limit of an answer.
@@ -120,7 +122,7 @@ impl Admin {
         let (mut region, mut all) = (Value::Null, Vec::new());
         self.pages(path, |page| {
             region = page["region"].clone();
-            all.extend(page[field].as_array().cloned().unwrap_or_default());
+            all.extend_from_slice(list(&page[field]));
             Ok(true)
         })?;
         Ok((region, all))
@@ -270,10 +272,4 @@ fn refusal(base: &str, answer: &Answer) -> String {
             None => format!("{base} answered {other}"),
         },
     }
-}
-
-/// One segment of a path, with everything but letters, digits, '-', '_', '.' and '~' escaped (RFC
-/// 3986, section 2.3).
-pub fn segment(text: &str) -> String {
-    percent::encode(text)
 }

@@ -13,7 +13,7 @@ use super::failure::Failure;
 use super::http::{Local, Target};
 use super::process::{block_on, tell};
 use super::rehearsal::{self, Dry};
-use super::words::word;
+use super::words::{word, words};
 use crate::config::{Config, span};
 
 /// Found the deployment: from now on its regions run keys. Once, when all of them are up.
@@ -116,11 +116,10 @@ fn differs(what: &str) -> Failure {
 }
 
 fn picture(report: &Value, escrow: &[String]) -> String {
-    let voters: Vec<String> = report["voters"].as_array().into_iter().flatten().map(word).collect();
     let escrow = if escrow.is_empty() { "none".to_owned() } else { escrow.join(", ") };
     format!(
         "founded at epoch {}; all regions serve\nvoters         {}\nunder escrow   {escrow}\n",
         word(&report["epoch"]),
-        voters.join(", ")
+        words(&report["voters"])
     )
 }

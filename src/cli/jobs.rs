@@ -12,8 +12,8 @@ use super::http::{Admin, segment};
 use super::key::Why;
 use super::process::tell;
 use super::rehearsal::Dry;
-use super::table::{Side, columns};
-use super::words::{date, printable, word};
+use super::table::table;
+use super::words::{date, list, printable, word};
 
 /// List the accepted requests of all regions that wait to be run, and the dead letters.
 ///
@@ -90,9 +90,9 @@ impl Jobs {
     fn list(&self) -> Result<(), Failure> {
         let path = if self.here { "/v1/jobs" } else { "/v1/jobs/all" };
         let page = self.gateway.get(&format!("{path}{}", if self.dead { "?state=dead" } else { "" }))?;
-        let all = page["jobs"].as_array().cloned().unwrap_or_default();
+        let all = list(&page["jobs"]);
         let silent = page["silent"].as_object().cloned().unwrap_or_default();
-        let mut text = picture(&all);
+        let mut text = picture(all);
         for (name, why) in &silent {
             text.push_str(&format!("{}: its jobs are unknown: {}\n", printable(name), word(why)));
         }
@@ -126,17 +126,14 @@ fn picture(all: &[Value]) -> String {
     if all.is_empty() {
         return "no accepted request waits\n".to_owned();
     }
-    let header = ["region", "tenant", "key", "state", "runs", "accepted", "due", "erased", "trouble"];
-    let mut rows = vec![header.map(str::to_owned).to_vec()];
-    for job in all {
+    let row = |job: &Value| {
         let mut row = ["region", "tenant", "key", "state", "runs"].map(|field| word(&job[field])).to_vec();
         let due = if job["state"] == "dead" { "-".to_owned() } else { date(&job["next_ms"]) };
         let erased = if job["kept"] == false { "erased".to_owned() } else { date(&job["forget_ms"]) };
         row.extend([date(&job["accepted_ms"]), due, erased, word(&job["trouble"])]);
-        rows.push(row);
-    }
-    use Side::{Left, Right};
-    columns(&[Left, Left, Left, Left, Right, Left, Left, Left, Left], &rows)
+        row
+    };
+    table("region|tenant|key|state|>runs|accepted|due|erased|trouble", all.iter().map(row))
 }
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ use super::failure::Failure;
 use super::http::{Admin, Approval, segment};
 use super::process::{print, tell};
 use super::rehearsal::Dry;
-use super::table::{Side, columns};
-use super::words::{date, word};
+use super::table::{pairs, table};
+use super::words::{date, list, word, words};
 
 /// Look at one key, or end an attempt in doubt by hand.
 #[derive(Subcommand)]
@@ -197,39 +197,30 @@ impl Which {
 }
 
 fn picture(status: &Value) -> String {
-    let order: Vec<String> = status["order"].as_array().into_iter().flatten().map(word).collect();
-    let lines = [
-        ("state", word(&status["state"])),
-        ("owner", word(&status["owner"])),
-        ("order", order.join(", ")),
-        ("digest", word(&status["digest"])),
-    ];
     let said = status["excerpt"].as_str().map(|_| ("said", word(&status["excerpt"])));
-    let lines: Vec<Vec<String>> =
-        lines.into_iter().chain(said).map(|(name, value)| vec![name.to_owned(), value]).collect();
-    let mut text = columns(&[Side::Left, Side::Left], &lines);
-    let header = ["origin", "state", "token", "status", "hold left", "expires", "request"];
-    let mut rows = vec![header.map(str::to_owned).to_vec()];
-    for row in status["rows"].as_array().into_iter().flatten() {
+    let [state, owner, digest] = ["state", "owner", "digest"].map(|field| word(&status[field]));
+    let order = words(&status["order"]);
+    let lines = [("state", state), ("owner", owner), ("order", order), ("digest", digest)];
+    let mut text = pairs(lines.into_iter().chain(said));
+    let row = |row: &Value| {
         let mut cells = ["origin", "state", "token", "status"].map(|field| word(&row[field])).to_vec();
         let left = row["hold_left_ms"].as_u64();
         cells.push(left.map_or("-".to_owned(), |left| format!("{} s", left.div_ceil(1_000))));
         cells.extend([date(&row["expires_ms"]), word(&row["request_id"])]);
-        rows.push(cells);
+        cells
+    };
+    let (rows, journal) = (list(&status["rows"]), list(&status["journal"]));
+    if !rows.is_empty() {
+        let table = table("origin|state|token|status|hold left|expires|request", rows.iter().map(row));
+        text.push_str(&format!("\n{table}"));
     }
-    if rows.len() > 1 {
-        text.push('\n');
-        text.push_str(&columns(&[Side::Left; 7], &rows));
-    }
-    let mut acts = vec![["at", "act", "token", "actor", "reason"].map(str::to_owned).to_vec()];
-    for entry in status["journal"].as_array().into_iter().flatten() {
+    let act = |entry: &Value| {
         let mut cells = vec![date(&entry["at_ms"])];
         cells.extend(["kind", "token", "actor", "reason"].map(|field| word(&entry[field])));
-        acts.push(cells);
-    }
-    if acts.len() > 1 {
-        text.push('\n');
-        text.push_str(&columns(&[Side::Left; 5], &acts));
+        cells
+    };
+    if !journal.is_empty() {
+        text.push_str(&format!("\n{}", table("at|act|token|actor|reason", journal.iter().map(act))));
     }
     text
 }

@@ -4,22 +4,23 @@
 
 mod demo;
 mod drill;
-mod janitor;
-mod sample_postgres;
-mod sample_upstream;
+mod sample;
 
-use clap::Subcommand;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
 
 use super::failure::Failure;
+use onceway_lab::janitor::run_janitor;
 
 #[derive(Subcommand)]
 pub enum Command {
     Demo(demo::Demo),
     Drill(drill::Drill),
-    SampleUpstream(sample_upstream::SampleUpstream),
-    SamplePostgres(sample_postgres::SamplePostgres),
+    SampleUpstream(sample::SampleUpstream),
+    SamplePostgres(sample::SamplePostgres),
     #[command(hide = true)]
-    Janitor(janitor::Janitor),
+    Janitor(Janitor),
 }
 
 impl Command {
@@ -31,5 +32,21 @@ impl Command {
             Self::SamplePostgres(sample) => sample.run(),
             Self::Janitor(janitor) => janitor.run(),
         }
+    }
+}
+
+/// Wait on stdin for `bye`; if it ends without that, kill the processes that work in DIR.
+#[derive(Args)]
+pub struct Janitor {
+    /// The deployment's folder.
+    dir: PathBuf,
+    /// Delete the folder in the end.
+    #[arg(long)]
+    delete: bool,
+}
+
+impl Janitor {
+    pub fn run(&self) -> Result<(), Failure> {
+        run_janitor(&self.dir, self.delete).map_err(Failure::failed)
     }
 }

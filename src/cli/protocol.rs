@@ -13,7 +13,7 @@ use super::http::Admin;
 use super::key::Who;
 use super::process::tell;
 use super::rehearsal::Dry;
-use super::table::{Side, columns};
+use super::table::table;
 use super::words::{printable, word};
 use crate::protocol::versions::{NEXT, Versions};
 
@@ -77,8 +77,7 @@ impl Raise {
 fn picture(told: &Value, is_dry: bool) -> String {
     let speaks = told["speaks"].as_object();
     let rows = speaks.into_iter().flatten().map(|(name, speaks)| vec![name.clone(), word(speaks)]);
-    let head = ["name", "speaks"].map(str::to_owned).to_vec();
-    let table = columns(&[Side::Left, Side::Left], &std::iter::once(head).chain(rows).collect::<Vec<_>>());
+    let table = table("name|speaks", rows);
     let (now, epoch) = (word(&told["protocol"]), word(&told["epoch"]));
     let mut text = format!("{table}\nprotocol version {now} is in force since epoch {epoch} or before\n");
     if is_dry {

@@ -15,7 +15,7 @@ use super::http::{Admin, Approval};
 use super::key::{Who, Why};
 use super::process::tell;
 use super::rehearsal::{self, Dry};
-use super::words::word;
+use super::words::{list, word, words};
 use crate::protocol::region::RegionName;
 
 /// Take a region out of service, bring it back, show its standing, or give it a new store.
@@ -225,12 +225,11 @@ impl Status {
         let Which { region, gateway, json } = &self.which;
         let status = gateway.get("/v1/status")?;
         let authority = &status["authority"];
-        let all = authority["regions"].as_array();
-        let found = all.and_then(|all| all.iter().find(|one| one["name"] == region.as_str()));
+        let found = list(&authority["regions"]).iter().find(|one| one["name"] == region.as_str());
         let Some(found) = found else {
             return Err(Failure::Bad(format!("{region} is no region of this deployment")));
         };
-        let opening: Vec<&Value> = authority["opening"].as_array().into_iter().flatten().collect();
+        let opening = list(&authority["opening"]);
         let peer = &status["peers"][region.as_str()];
         let whole = json!({ "epoch": authority["epoch"], "region": found, "opening": opening, "peer": peer });
         tell(*json, &whole, &authority::one(authority, found))?;
@@ -275,7 +274,7 @@ impl Takeover {
     pub fn run(&self) -> Result<(), Failure> {
         let Self { which, why, accept_risk, approval, dry } = self;
         let done = which.explained("/v1/admin/takeover", why, *accept_risk, approval, dry)?;
-        let waived: Vec<String> = done["waived"].as_array().into_iter().flatten().map(word).collect();
+        let waived = words(&done["waived"]);
         let nobody = || Failure::Incomplete("no region has accepted the risk yet: run this again".to_owned());
         if dry.dry_run {
             rehearsal::show(&done, which.json)?;
@@ -285,9 +284,7 @@ impl Takeover {
         match (accept_risk, waived.is_empty()) {
             (false, _) => which
                 .say(&done, &format!("{lost}; its keys open elsewhere after the window (`onceway status`)")),
-            (true, false) => {
-                which.say(&done, &format!("{lost}; without waiting its keys open in {}", waived.join(", ")))
-            }
+            (true, false) => which.say(&done, &format!("{lost}; without waiting its keys open in {waived}")),
             (true, true) => {
                 which.say(&done, &lost)?;
                 Err(nobody())

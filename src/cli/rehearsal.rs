@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::failure::Failure;
 use super::process::tell;
-use super::table::{Side, columns, thousands};
-use super::words::word;
+use super::table::{table, thousands};
+use super::words::{list, share, word};
 
 /// Flag of a dry run.
 #[derive(Args)]
@@ -41,10 +41,10 @@ fn picture(said: &Value) -> String {
     }
     let to = if said["epoch"].is_null() { "a later one".to_owned() } else { word(&said["epoch"]) };
     let mut text = format!("would go from epoch {} to {to}\n", word(&said["from_epoch"]));
-    if said["moves"].as_array().is_some_and(|moves| !moves.is_empty()) {
+    if !list(&said["moves"]).is_empty() {
         text.push_str(&format!("\nkeys that would move\n{}", moves(&said["moves"])));
     }
-    let effects: Vec<String> = said["effects"].as_array().into_iter().flatten().map(word).collect();
+    let effects: Vec<String> = list(&said["effects"]).iter().map(word).collect();
     if !effects.is_empty() {
         text.push_str(&format!("\n{}\n", effects.join("\n")));
     }
@@ -54,13 +54,11 @@ fn picture(said: &Value) -> String {
 
 /// Arcs that would change their owner, as a table.
 pub fn moves(moves: &Value) -> String {
-    let mut rows = vec![["from", "to", "arcs", "share"].map(str::to_owned).to_vec()];
-    for moved in moves.as_array().into_iter().flatten() {
-        let share = moved["share"].as_f64().map_or("-".to_owned(), |share| format!("{:.2} %", share * 100.0));
+    let row = |moved: &Value| {
         let arcs = moved["arcs"].as_u64().map_or("-".to_owned(), thousands);
-        rows.push(vec![word(&moved["from"]), word(&moved["to"]), arcs, share]);
-    }
-    columns(&[Side::Left, Side::Left, Side::Right, Side::Right], &rows)
+        vec![word(&moved["from"]), word(&moved["to"]), arcs, share(&moved["share"])]
+    };
+    table("from|to|>arcs|>share", list(moves).iter().map(row))
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use serde_json::json;
 
 use super::failure::Failure;
 use super::process::print;
-use super::ring_change::{Apply, Plan};
-use super::table::{Side, bar, columns, thousands};
+use super::ring_change::{Apply, Plan, place_by};
+use super::table::{bar, pairs, table, thousands};
 use crate::config::load_ring;
 use crate::config::ring::RingFile;
 use crate::protocol::key::{Key, KeyId, Tenant};
@@ -107,7 +107,7 @@ fn picture(file: &RingFile) -> String {
     let row = |name: &str, weight: String, arcs: u64, last: String| {
         vec![name.to_owned(), weight, share(arcs), thousands(arcs), last]
     };
-    let mut rows = vec![["region", "weight", "share", "arcs", ""].map(str::to_owned).to_vec()];
+    let mut rows = Vec::new();
     for (name, weight, arcs) in &homes {
         let last = match weight {
             0 => "edge: forwards, owns nothing".to_owned(),
@@ -117,18 +117,17 @@ fn picture(file: &RingFile) -> String {
     }
     let weights: u32 = homes.iter().map(|(_, weight, _)| weight).sum();
     rows.push(row("total", weights.to_string(), homes.iter().map(|(_, _, arcs)| arcs).sum(), String::new()));
-    let sides = [Side::Left, Side::Right, Side::Right, Side::Right, Side::Left];
     let mut text = format!(
         "ring of {}, place_by = \"{}\", digest {:.16}\n\n{}",
         file.deployment,
         place_by(file.place_by),
         file.ring.digest().to_string(),
-        columns(&sides, &rows)
+        table("region|>weight|>share|>arcs|", rows)
     );
     if !file.pins.is_empty() {
         text.push_str("\npinned tenants, home first\n");
-        let pins = file.pins.iter().map(|pin| vec![pin.tenant.to_string(), chain(pin.regions.iter())]);
-        text.push_str(&columns(&[Side::Left, Side::Left], &pins.collect::<Vec<_>>()));
+        let pins = file.pins.iter().map(|pin| (pin.tenant.as_str(), chain(pin.regions.iter())));
+        text.push_str(&pairs(pins));
     }
     text
 }
@@ -179,31 +178,16 @@ impl Explain {
             }
             false => "the arc's order: weighted rendezvous over all regions with a weight above 0".to_owned(),
         };
-        let arc = file.ring.arc(&id);
+        let (arc, all, by) = (file.ring.arc(&id), thousands(ARCS.into()), place_by(file.place_by));
         let rows = [
             ("tenant", id.tenant().to_string()),
             ("key", format!("digest {}", id.digest())),
-            (
-                "arc",
-                format!(
-                    "{arc} of {}, by {hashed} (place_by = \"{}\")",
-                    thousands(ARCS.into()),
-                    place_by(file.place_by)
-                ),
-            ),
+            ("arc", format!("{arc} of {all}, by {hashed} (place_by = \"{by}\")")),
             ("rule", rule),
             ("order", chain(order.names())),
             ("home", order.home().to_string()),
         ];
-        let rows = rows.map(|(name, value)| vec![name.to_owned(), value]);
-        print(&columns(&[Side::Left, Side::Left], &rows))
-    }
-}
-
-fn place_by(place_by: PlaceBy) -> &'static str {
-    match place_by {
-        PlaceBy::Tenant => "tenant",
-        PlaceBy::Key => "key",
+        print(&pairs(rows))
     }
 }
 

@@ -13,8 +13,8 @@ use super::http::Local;
 use super::key::Who;
 use super::process::{print, tell};
 use super::rehearsal::{self, moves};
-use super::table::{Side, columns};
-use super::words::word;
+use super::table::pairs;
+use super::words::{list, word, words};
 use crate::config::Config;
 use crate::protocol::ring_spec::{Pin, PlaceBy, RegionSpec, RingSpec};
 
@@ -121,13 +121,18 @@ impl Apply {
     }
 }
 
+/// The word in the ring file.
+pub fn place_by(place_by: PlaceBy) -> &'static str {
+    match place_by {
+        PlaceBy::Tenant => "tenant",
+        PlaceBy::Key => "key",
+    }
+}
+
 /// The ring and the escrow of the files, in the admin listener's form.
 fn proposal(config: &Config) -> Value {
     let RingSpec { seed, place_by, regions, pins } = config.shared.ring.spec();
-    let place_by = match place_by {
-        PlaceBy::Tenant => "tenant",
-        PlaceBy::Key => "key",
-    };
+    let place_by = self::place_by(place_by);
     let regions: Vec<Value> = regions
         .iter()
         .map(|RegionSpec { name, weight }| json!({ "name": name.as_str(), "weight": weight }))
@@ -155,12 +160,8 @@ const LISTS: [(&str, &str); 6] = [
     ("escrow_changed", "routes under escrow that mean something else"),
 ];
 
-fn list<'a>(plan: &'a Value, name: &str) -> &'a [Value] {
-    plan[name].as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
 fn is_empty(plan: &Value) -> bool {
-    list(plan, "moves").is_empty() && LISTS.iter().all(|(name, _)| list(plan, name).is_empty())
+    list(&plan["moves"]).is_empty() && LISTS.iter().all(|(name, _)| list(&plan[*name]).is_empty())
 }
 
 fn picture(plan: &Value) -> String {
@@ -168,22 +169,15 @@ fn picture(plan: &Value) -> String {
     if is_empty(plan) {
         return format!("nothing would change: the files say what is in force at epoch {epoch}\n");
     }
-    let mut text = format!("compared with epoch {epoch}\n");
-    text.push('\n');
-    match list(plan, "moves") {
+    let mut text = format!("compared with epoch {epoch}\n\n");
+    match list(&plan["moves"]) {
         [] => text.push_str("no arc changes its home\n"),
         _ => text.push_str(&moves(&plan["moves"])),
     }
-    let told = LISTS.iter().filter(|(name, _)| !list(plan, name).is_empty());
-    let told: Vec<Vec<String>> = told
-        .map(|(name, what)| {
-            let names: Vec<String> = list(plan, name).iter().map(word).collect();
-            vec![(*what).to_owned(), names.join(", ")]
-        })
-        .collect();
+    let told = LISTS.iter().filter(|(name, _)| !list(&plan[*name]).is_empty());
+    let told = pairs(told.map(|(name, what)| (*what, words(&plan[*name]))));
     if !told.is_empty() {
-        text.push('\n');
-        text.push_str(&columns(&[Side::Left, Side::Left], &told));
+        text.push_str(&format!("\n{told}"));
     }
     text
 }

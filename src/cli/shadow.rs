@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::failure::Failure;
 use super::http::Admin;
 use super::process::tell;
-use super::table::{Side, columns, thousands};
+use super::table::{table, thousands};
 
 /// Show how many requests a gateway in shadow mode would have run, replayed or refused.
 #[derive(Args)]
@@ -50,32 +50,22 @@ impl Shadow {
     }
 }
 
-/// The columns of counts, with their names for people and in the report.
-const COUNTS: [(&str, &str); 6] = [
-    ("run", "run"),
-    ("replayed", "replayed"),
-    ("in doubt", "in_doubt"),
-    ("unprotected", "unprotected"),
-    ("unjudged", "unjudged"),
-    ("diverged", "diverged"),
-];
+/// The counts, in the order of their columns.
+const COUNTS: [&str; 6] = ["run", "replayed", "in_doubt", "unprotected", "unjudged", "diverged"];
 
 fn picture(report: &Value) -> String {
     let count = |value: &Value| thousands(value.as_u64().unwrap_or_default());
-    let mut header = vec!["route".to_owned()];
-    header.extend(COUNTS.map(|(name, _)| name.to_owned()));
-    header.push("refused".to_owned());
-    let mut rows = vec![header];
+    let mut rows = Vec::new();
     for (route, counts) in report["routes"].as_object().into_iter().flatten() {
         let mut row = vec![route.clone()];
-        row.extend(COUNTS.map(|(_, field)| count(&counts[field])));
+        row.extend(COUNTS.map(|field| count(&counts[field])));
         let refused = counts["refused"].as_object().into_iter().flatten();
         let refused: Vec<String> = refused.map(|(code, times)| format!("{code} {}", count(times))).collect();
         row.push(if refused.is_empty() { "0".to_owned() } else { refused.join(", ") });
         rows.push(row);
     }
-    use Side::{Left, Right};
-    let table = columns(&[Left, Right, Right, Right, Right, Right, Right, Left], &rows);
+    let head = "route|>run|>replayed|>in doubt|>unprotected|>unjudged|>diverged|refused";
+    let table = table(head, rows);
     format!(
         "nothing is enforced: {} passes everything; counted for {} s, {} keys remembered, {} forgotten\n\n{table}",
         report["region"].as_str().unwrap_or("-"),

@@ -13,8 +13,8 @@ use super::authority;
 use super::failure::Failure;
 use super::http::Admin;
 use super::process::tell;
-use super::table::{Side, columns};
-use super::words::{printable, word};
+use super::table::{pairs, table};
+use super::words::{self, list, printable, word};
 
 /// Answer "is this gateway well, and what does it wait for?": readiness, store, owners and the
 /// reasons, peers, observed lag, replication.
@@ -93,11 +93,8 @@ fn picture(status: &Value) -> String {
     };
     rows.push(("in doubt", doubts));
     rows.extend(configuration(&status["config"]));
-    for reason in readiness["reasons"].as_array().into_iter().flatten() {
-        rows.push(("because", word(reason)));
-    }
-    let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
-    let mut text = columns(&[Side::Left, Side::Left], &rows);
+    rows.extend(list(&readiness["reasons"]).iter().map(|reason| ("because", word(reason))));
+    let mut text = pairs(rows);
     text.push('\n');
     text.push_str(&regions(status));
     let owners = authority::picture(&status["authority"]);
@@ -130,45 +127,26 @@ fn audit(audit: &Value) -> String {
 
 /// Differences between the running configuration and the files.
 fn configuration(config: &Value) -> Vec<(&'static str, String)> {
-    let mut rows = Vec::new();
-    for problem in config["problems"].as_array().into_iter().flatten() {
-        rows.push(("config", format!("NOT TAKEN OVER, the old one runs: {}", word(problem))));
-    }
-    for key in config["restart"].as_array().into_iter().flatten() {
-        rows.push(("config", format!("needs a restart: {}", word(key))));
-    }
-    rows
+    let old = |problem: &Value| ("config", format!("NOT TAKEN OVER, the old one runs: {}", word(problem)));
+    let restart = |key: &Value| ("config", format!("needs a restart: {}", word(key)));
+    list(&config["problems"]).iter().map(old).chain(list(&config["restart"]).iter().map(restart)).collect()
 }
 
 /// A row per region: its share of the ring. For peers also their state, and the lag of this
 /// region's copy.
 fn regions(status: &Value) -> String {
-    let header = [
-        "region",
-        "share",
-        "up",
-        "serving",
-        "epoch",
-        "rtt",
-        "lag",
-        "lag max",
-        "copied",
-        "streaming",
-        "trouble",
-    ];
-    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    let mut rows = Vec::new();
     let me = status["region"].as_str();
-    let copies = status["subscriptions"].as_array();
+    let copies = list(&status["subscriptions"]);
     let names = |field: &str| status[field].as_object().into_iter().flatten().map(|(name, _)| name.clone());
     // A region that is about to join is a peer before it is in the ring. One that left stays a peer
     // as long as it is known.
     let all: BTreeSet<String> = names("shares").chain(names("peers")).collect();
     for name in &all {
         let (share, peer) = (&status["shares"][name], &status["peers"][name]);
-        let copy = copies.and_then(|all| all.iter().find(|copy| copy["from"] == name.as_str()));
+        let copy = copies.iter().find(|copy| copy["from"] == name.as_str());
         let of_copy = |field: &str| copy.map_or("-".to_owned(), |copy| word(&copy[field]));
-        let share = share.as_f64().map_or("-".to_owned(), |share| format!("{:.2} %", share * 100.0));
-        let mut row = vec![printable(name), share];
+        let mut row = vec![printable(name), words::share(share)];
         if me == Some(name.as_str()) {
             row.push("(this one)".to_owned());
         } else {
@@ -179,8 +157,7 @@ fn regions(status: &Value) -> String {
         }
         rows.push(row);
     }
-    use Side::{Left, Right};
-    columns(&[Left, Right, Left, Left, Right, Right, Right, Right, Left, Left, Left], &rows)
+    table("region|>share|up|serving|>epoch|>rtt|>lag|>lag max|copied|streaming|trouble", rows)
 }
 
 fn ms(value: &Value) -> String {

@@ -323,9 +323,7 @@ impl<'a> Wanted<'a> {
     fn plan(&self) -> Result<Plan, Failure> {
         let Self { file, config, provision } = self;
         let environment = |name: &str| std::env::var(name).ok();
-        let secret = |source: &SecretSource| {
-            source.resolve(&environment, |_| Ok(())).map_err(|why| bad(file, &format!("[provision]: {why}")))
-        };
+        let secret = |source: &SecretSource| self.secret(source);
         let role = |name: &str, password: Option<&SecretSource>| -> Result<Role, Failure> {
             let password = password.map(secret).transpose()?.map(|secret| secret.reveal().to_owned());
             Ok(Role { name: name.to_owned(), password })
@@ -356,15 +354,17 @@ impl<'a> Wanted<'a> {
 
     fn verifiers(&self) -> Result<String, Failure> {
         let Provision { gateway_password, replication_password, .. } = &self.provision;
-        let environment = |name: &str| std::env::var(name).ok();
-        let secret = |source: &SecretSource| {
-            let found = source.resolve(&environment, |_| Ok(()));
-            found.map_err(|why| bad(self.file, &format!("[provision]: {why}")))
+        let text = |source: &Option<SecretSource>| -> Result<Option<String>, Failure> {
+            let secret = source.as_ref().map(|source| self.secret(source)).transpose()?;
+            Ok(secret.map(|secret| secret.reveal().to_owned()))
         };
-        let gateway = gateway_password.as_ref().map(secret).transpose()?;
-        let replication = replication_password.as_ref().map(secret).transpose()?;
-        let text = |secret: &Option<Secret>| secret.as_ref().map(|secret| secret.reveal().to_owned());
-        Ok(provision::verifiers(text(&gateway).as_deref(), text(&replication).as_deref()))
+        let (gateway, replication) = (text(gateway_password)?, text(replication_password)?);
+        Ok(provision::verifiers(gateway.as_deref(), replication.as_deref()))
+    }
+
+    fn secret(&self, source: &SecretSource) -> Result<Secret, Failure> {
+        let found = source.resolve(&|name: &str| std::env::var(name).ok(), |_| Ok(()));
+        found.map_err(|why| bad(self.file, &format!("[provision]: {why}")))
     }
 
     fn script(&self) -> Result<Script, Failure> {

@@ -1,6 +1,6 @@
 //! Lines columns up, for people.
 //!
-//! `ring` and `status` print with it. It must not shorten anything: a reader searches the text.
+//! It must not shorten anything: a reader searches the text.
 
 /// Alignment of a column.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,6 +27,20 @@ pub fn columns(sides: &[Side], rows: &[Vec<String>]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// Rows under a head: names between bars, with `>` before those of numbers.
+pub fn table(head: &str, rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let side = |name: &str| if name.starts_with('>') { Side::Right } else { Side::Left };
+    let sides: Vec<Side> = head.split('|').map(side).collect();
+    let names = head.split('|').map(|name| name.trim_start_matches('>').to_owned()).collect();
+    columns(&sides, &std::iter::once(names).chain(rows).collect::<Vec<_>>())
+}
+
+/// Names with their values.
+pub fn pairs<'a>(rows: impl IntoIterator<Item = (&'a str, String)>) -> String {
+    let rows = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]);
+    columns(&[Side::Left; 2], &rows.collect::<Vec<_>>())
 }
 
 /// A whole number with a comma between thousands.

@@ -16,6 +16,21 @@ pub fn word(value: &Value) -> String {
     }
 }
 
+/// The entries of a list; none of anything else.
+pub fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The entries of a list as words, with commas.
+pub fn words(value: &Value) -> String {
+    list(value).iter().map(word).collect::<Vec<_>>().join(", ")
+}
+
+/// A share of the keys in percent.
+pub fn share(value: &Value) -> String {
+    value.as_f64().map_or("-".to_owned(), |share| format!("{:.2} %", share * 100.0))
+}
+
 /// A text without control characters, which could rewrite the terminal that shows it.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()

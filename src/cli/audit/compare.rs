@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use super::super::failure::Failure;
 use super::super::http::Admin;
-use super::super::process::print;
-use super::super::words::printable;
+use super::super::process::{print, tell};
+use super::super::words::{list, printable};
 use super::export::{PAGE, behind, broke_off};
 use super::judge::{Known, Rule, Verdict};
 use super::ledger::{Effect, Found, Layout, Ledger};
@@ -163,7 +163,7 @@ impl Comparison<'_> {
     fn page(&mut self, page: &Value, ledger: &mut Ledger) -> Result<(), Failure> {
         self.copies = page["copies"].clone();
         self.region = page["region"].clone();
-        for known in Known::grouped(page["entries"].as_array().map(Vec::as_slice).unwrap_or_default()) {
+        for known in Known::grouped(list(&page["entries"])) {
             self.keys += 1;
             let found = ledger.take(&known.tenant, &known.key, known.requests());
             let verdict = known.verdict(found.lines.len(), found.dated, self.rule);
@@ -187,7 +187,7 @@ impl Comparison<'_> {
     }
 
     fn count(&mut self, verdict: Verdict) {
-        *self.counts.entry(counted(verdict)).or_default() += 1;
+        *self.counts.entry(verdict.word()).or_default() += 1;
     }
 
     fn say(
@@ -200,13 +200,11 @@ impl Comparison<'_> {
     ) -> Result<(), Failure> {
         if self.json {
             let request = (!request.is_empty()).then_some(request);
-            return print(&format!(
-                "{}\n",
-                json!({
-                    "finding": kind, "tenant": tenant, "key": key, "request_id": request, "effects": lines.len(),
-                    "lines": lines.iter().take(LINES).collect::<Vec<_>>(), "known": told, "entries": entries,
-                })
-            ));
+            let finding = json!({
+                "finding": kind, "tenant": tenant, "key": key, "request_id": request, "effects": lines.len(),
+                "lines": lines.iter().take(LINES).collect::<Vec<_>>(), "known": told, "entries": entries,
+            });
+            return print(&format!("{finding}\n"));
         }
         let named = if key.is_empty() { request } else { key };
         let there = match lines {
@@ -231,33 +229,26 @@ impl Comparison<'_> {
         let count = |kind: &str| self.counts.get(kind).copied().unwrap_or(0);
         let (rows, matched, unnamed) = (ledger.rows(), ledger.matched(), ledger.unnamed);
         let differences = count("missing") + count("extra") + count("double");
-        if self.json {
-            print(&format!(
-                "{}\n",
-                json!({
-                    "summary": {
-                        "region": self.region, "copies": self.copies, "keys": self.keys, "rows": rows, "matched_rows": matched,
-                        "rows_without_key": unnamed, "missing": count("missing"), "extra": count("extra"), "double": count("double"),
-                        "in_doubt_happened": count("happened"), "in_doubt_not_found": count("not-found"), "running": count("running"),
-                        "past_retention": count("forgotten"), "differences": differences,
-                    }
-                })
-            ))?;
-        } else {
-            print(&format!(
-                "{rows} rows of the ledger ({matched} of known keys), {} keys here: {} missing, {} extra, {} double\n\
-                 in doubt: {} happened, {} not found; running {}, past retention {}; rows without a key or request: {unnamed}\n{}\n",
-                self.keys,
-                count("missing"),
-                count("extra"),
-                count("double"),
-                count("happened"),
-                count("not-found"),
-                count("running"),
-                count("forgotten"),
-                behind(&self.copies)
-            ))?;
-        }
+        let said = json!({ "summary": {
+            "region": self.region, "copies": self.copies, "keys": self.keys, "rows": rows, "matched_rows": matched,
+            "rows_without_key": unnamed, "missing": count("missing"), "extra": count("extra"), "double": count("double"),
+            "in_doubt_happened": count("happened"), "in_doubt_not_found": count("not-found"), "running": count("running"),
+            "past_retention": count("forgotten"), "differences": differences,
+        }});
+        let text = format!(
+            "{rows} rows of the ledger ({matched} of known keys), {} keys here: {} missing, {} extra, {} double\n\
+             in doubt: {} happened, {} not found; running {}, past retention {}; rows without a key or request: {unnamed}\n{}\n",
+            self.keys,
+            count("missing"),
+            count("extra"),
+            count("double"),
+            count("happened"),
+            count("not-found"),
+            count("running"),
+            count("forgotten"),
+            behind(&self.copies)
+        );
+        tell(self.json, &said, &text)?;
         let hint = match matched == 0 && rows > 0 && self.keys > 0 {
             true => "; no row is of a known key: are these the right columns, and the right tenant?",
             false => "",
@@ -270,27 +261,10 @@ impl Comparison<'_> {
     }
 }
 
-fn counted(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Agrees => "agrees",
-        Verdict::Missing => "missing",
-        Verdict::Extra => "extra",
-        Verdict::Double => "double",
-        Verdict::Happened => "happened",
-        Verdict::NotFound => "not-found",
-        Verdict::Running => "running",
-        Verdict::Forgotten => "forgotten",
-    }
-}
-
 /// The word of a finding; `None` if it is only counted.
 fn shown(verdict: Verdict) -> Option<&'static str> {
-    match verdict {
-        Verdict::Missing | Verdict::Extra | Verdict::Double | Verdict::Happened | Verdict::NotFound => {
-            Some(counted(verdict))
-        }
-        Verdict::Agrees | Verdict::Running | Verdict::Forgotten => None,
-    }
+    let is_only_counted = matches!(verdict, Verdict::Agrees | Verdict::Running | Verdict::Forgotten);
+    (!is_only_counted).then(|| verdict.word())
 }
 
 #[cfg(test)]

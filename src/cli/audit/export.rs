@@ -9,36 +9,24 @@ use serde_json::Value;
 use super::super::failure::Failure;
 use super::super::http::Admin;
 use super::super::process::{complain, print_on};
+use super::super::words::list;
 use crate::gateway::operator::instant::stamp;
 
 /// Keys in one page.
 pub const PAGE: &str = "/v1/audit/export?limit=500";
 
-/// The columns of the CSV, in their order, and the fields of the JSON that they come from.
-const COLUMNS: [(&str, &str); 22] = [
-    ("tenant", "tenant"),
-    ("key", "key"),
-    ("key_state", "key_state"),
-    ("kind", "kind"),
-    ("origin", "origin"),
-    ("region", "region"),
-    ("epoch", "epoch"),
-    ("attempt", "attempt"),
-    ("request_id", "request_id"),
-    ("state", "state"),
-    ("status", "status"),
-    ("at", "at_ms"),
-    ("settled_at", "settled_ms"),
-    ("expires_at", "expires_ms"),
-    ("route", "route"),
-    ("path", "path"),
-    ("risk", "risk"),
-    ("over", "over"),
-    ("accepted", "accepted"),
-    ("source", "source"),
-    ("actor", "actor"),
-    ("note", "note"),
-];
+/// The fields of the JSON that are the columns of the CSV, where `_ms` becomes `_at`.
+const FIELDS: &str = "tenant key key_state kind origin region epoch attempt request_id state status at_ms settled_ms expires_ms \
+                      route path risk over accepted source actor note";
+
+/// The column of a field.
+fn column(field: &str) -> String {
+    match field.strip_suffix("_ms") {
+        Some("at") => "at".to_owned(),
+        Some(moment) => format!("{moment}_at"),
+        None => field.to_owned(),
+    }
+}
 
 /// Print everything that onceway knows of each key's attempts, as CSV. One row for each region's
 /// record and for each entry of the journal.
@@ -74,14 +62,13 @@ pub struct Export {
 impl Export {
     pub fn run(&self) -> Result<(), Failure> {
         if !self.json {
-            print_on(&csv([COLUMNS.map(|(name, _)| name.to_owned()).to_vec()])?)?;
+            print_on(&csv([FIELDS.split(' ').map(column).collect()])?)?;
         }
         let mut copies = Value::Null;
         let walked = self.gateway.pages(PAGE, |page| {
             copies = page["copies"].clone();
-            let entries = page["entries"].as_array().map(Vec::as_slice).unwrap_or_default();
             let wanted = |entry: &&Value| self.tenant.as_ref().is_none_or(|name| entry["tenant"] == **name);
-            let entries = entries.iter().filter(wanted);
+            let entries = list(&page["entries"]).iter().filter(wanted);
             let text = match self.json {
                 true => entries.map(|entry| format!("{entry}\n")).collect(),
                 false => csv(entries.map(row))?,
@@ -115,7 +102,7 @@ pub fn behind(copies: &Value) -> String {
             false => format!("{region} does not answer: what never left it is missing ({lag})"),
         }
     };
-    let all: Vec<String> = copies.as_array().into_iter().flatten().map(one).collect();
+    let all: Vec<String> = list(copies).iter().map(one).collect();
     match all.is_empty() {
         true => "no other region".to_owned(),
         false => format!("copies of other regions' rows: {}", all.join(", ")),
@@ -123,7 +110,7 @@ pub fn behind(copies: &Value) -> String {
 }
 
 fn row(entry: &Value) -> Vec<String> {
-    COLUMNS.map(|(_, field)| cell(field, &entry[field])).to_vec()
+    FIELDS.split(' ').map(|field| cell(field, &entry[field])).collect()
 }
 
 fn cell(field: &str, value: &Value) -> String {

@@ -64,6 +64,22 @@ pub enum Verdict {
     Forgotten,
 }
 
+impl Verdict {
+    /// The word by which it is counted.
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Agrees => "agrees",
+            Verdict::Missing => "missing",
+            Verdict::Extra => "extra",
+            Verdict::Double => "double",
+            Verdict::Happened => "happened",
+            Verdict::NotFound => "not-found",
+            Verdict::Running => "running",
+            Verdict::Forgotten => "forgotten",
+        }
+    }
+}
+
 impl Known {
     /// Groups an export's entries, which come in the order of keys, by key. Leaves out anything
     /// that does not read as an entry.

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::cli::failure::Failure;
 use crate::cli::process::{block_on, print, tell};
-use crate::cli::table::{Side, columns};
+use crate::cli::table::pairs;
 use crate::config::span;
 use onceway_lab::binaries::Binaries;
 use onceway_lab::deployment::Options;
@@ -21,6 +21,7 @@ use onceway_lab::drill::report::Report;
 use onceway_lab::drill::summary::Summary;
 use onceway_lab::drill::{self, Drill as Name, Settings, window};
 use onceway_lab::ports;
+use onceway_lab::wait::Leave;
 
 /// Break three regions on this machine on purpose, under load, and count effects.
 ///
@@ -180,28 +181,14 @@ impl Drill {
     }
 }
 
-/// Result of the work, unless a signal comes first.
+/// Result of the work, unless a signal comes first. Then everything that was started ends with this
+/// process (the janitor waits for that).
 async fn unless_asked_to_leave<T>(work: impl Future<Output = anyhow::Result<T>>) -> Result<T, Failure> {
+    let mut leave = Leave::heard().map_err(Failure::failed)?;
     tokio::select! {
         biased;
-        _ = asked_to_leave() => Err(Failure::Failed("interrupted".to_owned())),
+        () = leave.asked() => Err(Failure::Failed("interrupted".to_owned())),
         done = work => done.map_err(Failure::failed),
-    }
-}
-
-/// Ends with the first signal. Then everything that was started ends with this process (the janitor
-/// waits for that).
-async fn asked_to_leave() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        biased;
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
     }
 }
 
@@ -210,7 +197,5 @@ fn listed(drills: &[Name], as_json: bool) -> String {
         let lines = drills.iter().map(|drill| json!({ "name": drill.name(), "about": drill.about() }));
         return lines.map(|line| format!("{line}\n")).collect();
     }
-    let rows: Vec<Vec<String>> =
-        drills.iter().map(|drill| vec![drill.name().to_owned(), drill.about().to_owned()]).collect();
-    columns(&[Side::Left, Side::Left], &rows)
+    pairs(drills.iter().map(|drill| (drill.name(), drill.about().to_owned())))
 }

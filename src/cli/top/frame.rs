@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::authority;
 use super::super::table::{Side, columns};
-use super::super::words::word;
+use super::super::words::{list, word};
 use super::sample::{GatewayState, Heard, Sample};
 
 /// Verdicts that have a rate, each with its column.
@@ -38,7 +38,7 @@ impl Frame {
         let speaker = now.gateways.iter().find_map(|heard| heard.said.as_ref().ok());
         let status = speaker.map_or(&Value::Null, |said| &said.status);
         let authority = &status["authority"];
-        let regions = authority["regions"].as_array().into_iter().flatten();
+        let regions = list(&authority["regions"]).iter();
         let regions: Vec<Value> = regions.map(|region| of_region(region, status)).collect();
         let said = json!({
             "region": status["region"], "epoch": authority["epoch"], "founded": authority["founded"],
@@ -55,12 +55,12 @@ impl Frame {
 
     /// True if no gateway answers.
     pub fn is_silent(&self) -> bool {
-        list(&self.said, "gateways").iter().all(|gateway| !gateway["trouble"].is_null())
+        list(&self.said["gateways"]).iter().all(|gateway| !gateway["trouble"].is_null())
     }
 
     /// Reasons of the silence, in one line.
     pub fn silence(&self) -> String {
-        let all = list(&self.said, "gateways").iter().map(|gateway| word(&gateway["trouble"]));
+        let all = list(&self.said["gateways"]).iter().map(|gateway| word(&gateway["trouble"]));
         all.collect::<Vec<_>>().join("; ")
     }
 
@@ -69,10 +69,10 @@ impl Frame {
         let mut text = format!("{}\n\n", self.title());
         text.push_str(&fitting(
             &REGIONS,
-            list(&self.said, "regions").iter().map(region_row).collect(),
+            list(&self.said["regions"]).iter().map(region_row).collect(),
             width,
         ));
-        let opening: Vec<String> = list(&self.said, "opening").iter().map(authority::hindrance).collect();
+        let opening: Vec<String> = list(&self.said["opening"]).iter().map(authority::hindrance).collect();
         if !opening.is_empty() {
             text.push_str(&format!("\nkeys that {} has gained wait for\n", word(&self.said["region"])));
             text.extend(opening.iter().map(|line| format!("{line}\n")));
@@ -80,13 +80,14 @@ impl Frame {
         text.push('\n');
         text.push_str(&fitting(
             &GATEWAYS,
-            list(&self.said, "gateways").iter().map(gateway_row).collect(),
+            list(&self.said["gateways"]).iter().map(gateway_row).collect(),
             width,
         ));
-        for gateway in list(&self.said, "gateways") {
+        for gateway in list(&self.said["gateways"]) {
             let of = word(&gateway["admin"]);
-            let reasons =
-                list(gateway, "reasons").iter().chain(Some(&gateway["trouble"]).filter(|one| !one.is_null()));
+            let reasons = list(&gateway["reasons"])
+                .iter()
+                .chain(Some(&gateway["trouble"]).filter(|one| !one.is_null()));
             text.extend(reasons.map(|reason| format!("{of}: {}\n", word(reason))));
         }
         let mut lines: Vec<String> = text.lines().map(|line| cut(line, width)).collect();
@@ -112,15 +113,11 @@ impl Frame {
             false => format!(" · PENDING {}", word(&said["pending"])),
         };
         let (region, mode) = (word(&said["region"]), word(&said["mode"]));
-        let voters = list(said, "voters").len();
+        let voters = list(&said["voters"]).len();
         format!(
             "onceway top · seen by {region} · {epoch}{pending} · failover {mode} · {voters} voters · q quits"
         )
     }
-}
-
-fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
-    value[name].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
 /// A region as the speaking gateway sees it, with its report of the peer, and the longest window
@@ -129,7 +126,7 @@ fn of_region(region: &Value, status: &Value) -> Value {
     let name = region["name"].as_str().unwrap_or_default();
     let peer = &status["peers"][name];
     let is_me = status["region"] == region["name"];
-    let window = list(&status["authority"], "opening").iter().filter(|one| one["region"] == region["name"]);
+    let window = list(&status["authority"]["opening"]).iter().filter(|one| one["region"] == region["name"]);
     let window = window.filter_map(|one| one["left_ms"].as_u64()).max();
     json!({
         "name": name, "standing": region["standing"], "share": region["share"], "since_epoch": region["since_epoch"],

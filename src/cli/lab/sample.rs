@@ -1,7 +1,8 @@
-//! `onceway sample-upstream`: the demo's payments service as an upstream of its own, for trying a
-//! deployment.
+//! `onceway sample-upstream` and `onceway sample-postgres`: the demo's payments service, and a
+//! Postgres, for trying a deployment before the user's own take their places.
 //!
-//! `onceway_lab::sample` runs it. It must not know of gateways or their configuration.
+//! `onceway_lab::sample` runs them. It must not know of gateways or their configuration, nor touch a
+//! server that it did not make.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -38,9 +39,39 @@ pub struct SampleUpstream {
 impl SampleUpstream {
     pub fn run(&self) -> Result<(), Failure> {
         let ready = |address| {
-            let text = format!("listens on {address}; every effect is a line of {}\n", self.ledger.display());
-            print(&text).map_err(|failure| anyhow::anyhow!(failure.told(false)))
+            said(&format!("listens on {address}; every effect is a line of {}\n", self.ledger.display()))
         };
         block_on(async { sample::run(self.listen, &self.ledger, ready).await.map_err(Failure::failed) })
     }
+}
+
+/// Run a Postgres of its own, until SIGTERM or SIGINT: a store to try a gateway with.
+///
+/// Postgres 15 or newer is found, or fetched, as by `onceway demo`. It listens on loopback, and
+/// lets every local program in as postgres, without a password: never keep real keys in it.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  onceway sample-postgres --data pg                postgres://postgres@127.0.0.1:5432/onceway
+  onceway sample-postgres --data pg --port 5433
+
+Exit codes: 0 stopped as asked; 1 could not start, as when the port is taken; 2 wrong arguments.")]
+pub struct SamplePostgres {
+    /// Folder of its data, which stays when it ends.
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// Port on 127.0.0.1.
+    #[arg(long, value_name = "PORT", default_value_t = 5432)]
+    port: u16,
+}
+
+impl SamplePostgres {
+    pub fn run(&self) -> Result<(), Failure> {
+        let ready = |url: &str| said(&format!("listens: {url}\n"));
+        block_on(async { sample::postgres(&self.data, self.port, ready).await.map_err(Failure::failed) })
+    }
+}
+
+fn said(text: &str) -> anyhow::Result<()> {
+    print(text).map_err(|failure| anyhow::anyhow!(failure.told(false)))
 }
