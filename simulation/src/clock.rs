@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use onceway::ports::Clock;
-use onceway::protocol::plant::{Plant, removed};
+use onceway::protocol::plant::{Check, is_disabled};
 use onceway::protocol::time::{Date, Moment};
 use tokio::time::{Instant, sleep_until};
 
@@ -103,7 +103,7 @@ impl SimClock {
 impl Clock for SimClock {
     fn now(&self) -> Moment {
         let mut elapsed = self.elapsed();
-        if removed(Plant::BootClock) {
+        if is_disabled(Check::BootClock) {
             elapsed = elapsed.saturating_sub(self.process.slept());
         }
         Moment::from_nanos(0) + self.boot().shows(elapsed)

@@ -30,7 +30,7 @@ use onceway::protocol::decide::Basis;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::lifetime::{Lifetime, NEVER, Retention};
 use onceway::protocol::observed::{self, Observed, Passed};
-use onceway::protocol::plant::{Plant, removed};
+use onceway::protocol::plant::{Check, is_disabled};
 use onceway::protocol::record::{Answer, Nonce, Row, Token, next_attempt};
 use onceway::protocol::region::Origin;
 use onceway::protocol::register::Acceptor;
@@ -184,7 +184,7 @@ impl Table {
 
     /// This store's observed time in microseconds, at the least: what is judged is judged by it.
     fn now(&self) -> i64 {
-        match removed(Plant::ObservedTime) {
+        match is_disabled(Check::ObservedTime) {
             true => self.clock.micros(),
             false => self.counter().0,
         }
@@ -192,7 +192,7 @@ impl Table {
 
     /// The same at the most: what begins now counts from it.
     fn start(&self) -> i64 {
-        match removed(Plant::ObservedTime) {
+        match is_disabled(Check::ObservedTime) {
             true => self.clock.micros(),
             false => self.counter().1,
         }
@@ -217,7 +217,7 @@ impl Table {
     fn ends(&self, id: &KeyId, origin: &Origin, row: &Stored) -> i64 {
         let replicated = self.rows.get(id).and_then(|rows| rows.get(origin));
         let is_ours = *origin == self.origin || replicated.is_none_or(|one| !std::ptr::eq(one, row));
-        if is_ours || removed(Plant::ObservedTime) {
+        if is_ours || is_disabled(Check::ObservedTime) {
             return row.due;
         }
         let there = self.beats.get(origin).map_or(0, |beat| beat.observed.0);
@@ -251,8 +251,8 @@ impl Table {
         if matches!(ask.basis, Basis::Absent) && !self.all(&ask.id).is_empty() {
             return ClaimReply::Found(self.read(&ask.id));
         }
-        let moved = ask.gate != self.version && !removed(Plant::GateInClaim);
-        if moved || (!self.is_open() && !removed(Plant::BootInGate)) {
+        let moved = ask.gate != self.version && !is_disabled(Check::GateInClaim);
+        if moved || (!self.is_open() && !is_disabled(Check::BootInGate)) {
             self.history.stale += 1;
             return ClaimReply::GateMoved;
         }
@@ -356,7 +356,7 @@ impl Table {
             let masked = || named(over) || rows.values().any(|other| named(&other.over));
             match row.phase {
                 Phase::Settled(..) | Phase::Tombstone => false,
-                Phase::Claimed | Phase::InDoubt(_) => masked() || removed(Plant::Over),
+                Phase::Claimed | Phase::InDoubt(_) => masked() || is_disabled(Check::Over),
                 Phase::Released => masked() || row.token.attempt <= attempt,
             }
         })

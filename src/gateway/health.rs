@@ -9,7 +9,7 @@ use super::settings::Timings;
 use crate::ports::peers::Pong;
 use crate::ports::store::PeerMemory;
 use crate::protocol::lag::LagMeter;
-use crate::protocol::plant::{Plant, removed};
+use crate::protocol::plant::{Check, is_disabled};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::time::Moment;
 
@@ -81,7 +81,7 @@ impl Peer {
         }
         (self.applied, self.told, self.lag) = (None, None, LagMeter::new(LAG_PERIOD));
         if let Some((memory, read)) = remembered
-            && let Some(past) = memory.get(&origin).filter(|_| !removed(Plant::LagRemembered))
+            && let Some(past) = memory.get(&origin).filter(|_| !is_disabled(Check::LagRemembered))
         {
             // The peer was seen once; the store says how far its rows are here now.
             self.told = Some(past.applied);

@@ -212,7 +212,7 @@ impl<P: Ports> Gateway<P> {
     pub(super) fn observe_upstream(&self, ask: &Ask, started: Moment) {
         let took = self.ports.clock().now().since(started);
         metrics::upstream(&ask.route, took);
-        self.live.load().took(&ask.route, took);
+        self.live.load().observe_latency(&ask.route, took);
     }
 
     /// Reads the rows of a key as this gateway does. Its knowledge of other regions counts.

@@ -128,7 +128,7 @@ impl<P: Ports> Live<P> {
         *self.typical.get(route)?.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn took(&self, route: &str, took: Duration) {
+    pub(super) fn observe_latency(&self, route: &str, took: Duration) {
         if let Some(typical) = self.typical.get(route) {
             let mut typical = typical.lock().unwrap_or_else(PoisonError::into_inner);
             *typical = Some(typical.map_or(took, |before| (before * 7 + took) / 8));

@@ -167,7 +167,7 @@ pub trait KeyStore: Send + Sync + 'static {
 
     /// In words for people, the calls that are not made for now because the store did not answer
     /// earlier ones. Each such call fails at once and is definite. `None`: every call is made.
-    fn spares(&self) -> Option<String> {
+    fn breaker_status(&self) -> Option<String> {
         None
     }
 

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::key::KeyId;
 use super::lease::{Held, Tenure};
-use super::plant::{Plant, removed};
+use super::plant::{Check, is_disabled};
 use super::region::{Origin, RegionName};
 use super::time::Moment;
 use super::view::{Standing, View};
@@ -108,7 +108,7 @@ impl GateState {
             return self.clone();
         }
         let mut since = self.since.clone();
-        if view.epoch() > self.view.epoch() + 1 && !removed(Plant::SkippedView) {
+        if view.epoch() > self.view.epoch() + 1 && !is_disabled(Check::SkippedView) {
             since.push(Arc::new(View::unfounded(view.ring().clone())));
         }
         if since.iter().all(|known| known.placement() != view.placement()) {
@@ -139,10 +139,10 @@ impl GateState {
     fn serves(&self, id: &KeyId, me: &RegionName) -> Option<Closed> {
         let owns = |view: &View| view.owner(id) == Some(me);
         let given_up = self.pending.as_ref().is_some_and(|pending| !owns(&pending.target));
-        if given_up && !removed(Plant::PendingClosed) {
+        if given_up && !is_disabled(Check::PendingClosed) {
             return Some(Closed::Moving);
         }
-        if !self.since.iter().all(|view| owns(view)) && !removed(Plant::ClosedWhenGained) {
+        if !self.since.iter().all(|view| owns(view)) && !is_disabled(Check::ClosedWhenGained) {
             return Some(Closed::CatchingUp);
         }
         None
@@ -216,7 +216,7 @@ pub(super) fn right(
 
 /// True if a valid lease covers the key.
 fn covers(held: &Held, gate: &GateState, id: &KeyId, me: &RegionName) -> bool {
-    let same = held.view.epoch() == gate.view.epoch() || removed(Plant::LeaseOfOlderView);
+    let same = held.view.epoch() == gate.view.epoch() || is_disabled(Check::LeaseOfOlderView);
     same || held.view.owner(id) == Some(me)
 }
 
@@ -288,7 +288,7 @@ impl Facts<'_> {
         let replaced = self.view.retired().get(origin).and_then(|retired| retired.lost);
         let left = replaced.is_some_and(|last| at <= last) && at > self.outlived;
         let heard = self.epochs.get(origin).is_some_and(|epoch| *epoch >= at);
-        let heard = heard || removed(Plant::LossUntilHeard);
+        let heard = heard || is_disabled(Check::LossUntilHeard);
         let mine = self.view.origin(self.me).as_ref() == Some(origin);
         !mine && (self.view.is_present(origin) || left) && (self.is_current(&origin.region, at) || !heard)
     }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::plant::{Plant, removed};
+use super::plant::{Check, is_disabled};
 use super::register::{Acceptor, Ballot, LARGEST, Message};
 
 /// The most that a ballot's counter may be ahead of the known ones.
@@ -62,11 +62,12 @@ pub fn within(acceptor: &Acceptor, message: &Message, known: &Known) -> Result<(
         Message::Read => Ok(()),
         Message::Prepare { ballot } => counter(ballot),
         Message::Accept { ballot, view } => counter(ballot).and_then(|()| epoch(view.epoch())),
-        Message::Renew { view, ttl, .. } => match *ttl > view.longest_lease() && !removed(Plant::AgreedLease)
-        {
-            true => Err(OutOfBounds::Lease(*ttl)),
-            false => epoch(view.epoch()),
-        },
+        Message::Renew { view, ttl, .. } => {
+            match *ttl > view.longest_lease() && !is_disabled(Check::AgreedLease) {
+                true => Err(OutOfBounds::Lease(*ttl)),
+                false => epoch(view.epoch()),
+            }
+        }
         // Force comes from an operator and is the only way out of a poisoned register: any number
         // passes that leaves room above it.
         Message::Force { ballot, view } => {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::lifetime::Retention;
-use super::plant::{Plant, removed};
+use super::plant::{Check, is_disabled};
 use super::region::{Origin, RegionName};
 use super::ring::Ring;
 use super::view::{AcceptorId, Content, Escrowed, Member, Release, Retired, Standing, View};
@@ -301,7 +301,7 @@ fn lose(next: &mut View, region: &RegionName, frontier: u64) -> Result<(), Illeg
             member.standing = Standing::Lost { at, gap: frontier < member.mark };
             // Its earlier release was for that change only: the region may rely on its lease for
             // all other keys.
-            let release = member.release.filter(|_| removed(Plant::ReleaseBound));
+            let release = member.release.filter(|_| is_disabled(Check::ReleaseBound));
             (member.mark, member.release) = (frontier, release);
             Ok(())
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::digest::Digest32;
 use super::fingerprint::Fingerprint;
-use super::plant::{Plant, removed};
+use super::plant::{Check, is_disabled};
 use super::record::{Answer, Ground, Nonce, Reading, Recovery, RequestId, Row, State, Token};
 use super::region::Origin;
 use super::time::Date;
@@ -166,7 +166,7 @@ pub fn rule(row: &Row, ground: &Ground) -> Recovery {
 /// whatever the route says now. Both reasons must look equal outside: otherwise the key would tell
 /// one principal of a tenant about another one's request (docs/protocol.md#rule-1).
 pub fn same_request(row: &Row, fingerprint: &Fingerprint, principal: Option<Digest32>) -> bool {
-    (fingerprint.same(&row.fingerprint) || removed(Plant::Fingerprint)) && same_principal(row, principal)
+    (fingerprint.same(&row.fingerprint) || is_disabled(Check::Fingerprint)) && same_principal(row, principal)
 }
 
 /// True if this principal may use the key: an unbound row is open to every principal of the tenant.
@@ -213,7 +213,9 @@ pub fn doubt(row: &Row) -> Doubt {
 /// doubt (5xx, 408) ends nothing by itself: a proxy gives up while the service goes on.
 pub fn over_in(row: &Row) -> Duration {
     match row.state {
-        State::InDoubt { left, .. } | State::Claimed { left, .. } if removed(Plant::SettleTimeKept) => left,
+        State::InDoubt { left, .. } | State::Claimed { left, .. } if is_disabled(Check::SettleTimeKept) => {
+            left
+        }
         State::InDoubt { status: _, left, past } | State::Claimed { left, past } => {
             left + row.settle_time.saturating_sub(past)
         }
@@ -290,7 +292,7 @@ pub fn conclude<'a>(rows: &'a [Row], said: &'a [Word], me: &Origin) -> Option<Co
                 own.over.iter().any(|(named, token)| *named == row.origin && *token >= row.token)
             };
             let waits =
-                |own: &Row| unknown.iter().any(|row| names(own, row)) && !removed(Plant::NamedAnswered);
+                |own: &Row| unknown.iter().any(|row| names(own, row)) && !is_disabled(Check::NamedAnswered);
             own.filter(|own| !waits(own)).map(Conclusion::OwnNot)
         }
     }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::plant::{Plant, removed};
+use super::plant::{Check, is_disabled};
 use super::record::{Row, State};
 use super::region::Origin;
 use super::time::Date;
@@ -153,7 +153,7 @@ pub fn compare(one: &Trace, other: &Trace, rows: &[Trace], held: &Held) -> Optio
         [Came::Running | Came::InDoubt, Came::Settled] if is_unseen(one, other, rows, held) => Twice::Perhaps,
         _ => return None,
     };
-    if removed(Plant::Audit) {
+    if is_disabled(Check::Audit) {
         return None;
     }
     Some(Double {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::digest::Digest32;
 use super::key::KeyId;
-use super::plant::{Plant, removed};
+use super::plant::{Check, is_disabled};
 use super::region::{Origin, RegionName};
 use super::view::View;
 
@@ -25,7 +25,7 @@ pub fn lodges(view: &View, route: &str, mine: &Meanings) -> bool {
 /// True if a route under escrow means here what it means in the view.
 fn is_meant(view: &View, route: &str, mine: &Meanings) -> bool {
     let agreed = view.escrow().get(route);
-    agreed.is_some_and(|agreed| removed(Plant::EscrowMeaning) || mine.get(route) == Some(agreed))
+    agreed.is_some_and(|agreed| is_disabled(Check::EscrowMeaning) || mine.get(route) == Some(agreed))
 }
 
 /// A region's knowledge about a lost one, for one key.
@@ -76,7 +76,7 @@ pub fn proves_absence(facts: &Facts<'_>, id: &KeyId) -> bool {
         epoch -= 1;
         match facts.views.get(&epoch) {
             Some(view) if holds(view) => {
-                if epoch <= facts.heartbeat_epoch || removed(Plant::HeartbeatOfEpoch) {
+                if epoch <= facts.heartbeat_epoch || is_disabled(Check::HeartbeatOfEpoch) {
                     return true;
                 }
             }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::digest::Digest32;
-use super::plant::{Plant, removed};
+use super::plant::{Check, is_disabled};
 use super::region::RegionName;
 use super::register::{Acceptor, Grant, HELD_BY_ANOTHER_START, Message, Reply};
 use super::time::{Drift, Moment};
@@ -70,7 +70,7 @@ impl GrantWatch {
     ) -> (Option<Acceptor>, Reply) {
         let knocks =
             |region: &RegionName| self.knocked.get(region).is_some_and(|last| now.since(*last) <= KNOCKS);
-        let reads = matches!(message, Message::Read) && !removed(Plant::Quiet);
+        let reads = matches!(message, Message::Read) && !is_disabled(Check::Quiet);
         let over = |region: &RegionName, grant: &Grant| {
             self.is_over(region, grant, now) && !(reads && knocks(region))
         };
@@ -130,7 +130,7 @@ impl Admission {
         }
         let since = *self.since.get_or_insert(now);
         let wait = self.drift.judge(chosen.longest_lease());
-        let silent = now < since + wait && !removed(Plant::NewVoterSilent);
+        let silent = now < since + wait && !is_disabled(Check::NewVoterSilent);
         (!silent).then(|| acceptor.admit(me, chosen))
     }
 }

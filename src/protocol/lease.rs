@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::digest::Digest32;
-use super::plant::{Plant, removed};
+use super::plant::{Check, is_disabled};
 use super::region::RegionName;
 use super::register::{Reply, agreed};
 use super::time::{Drift, Moment};
@@ -24,7 +24,7 @@ pub struct Tenure(pub u64);
 /// The time that a lease runs under `view`: as the configuration says, and no longer than was
 /// agreed on. Whoever becomes a voter is silent for no longer than that.
 pub fn ttl(configured: Duration, view: &View) -> Duration {
-    if removed(Plant::AgreedLease) { configured } else { configured.min(view.longest_lease()) }
+    if is_disabled(Check::AgreedLease) { configured } else { configured.min(view.longest_lease()) }
 }
 
 /// A lease that was granted.
@@ -179,7 +179,7 @@ impl Lease {
     /// run.
     fn be_quiet(&mut self, now: Moment) {
         let twice = self.drift.judge(self.drift.judge(self.ttl));
-        self.quiet_until = (!self.alone && !removed(Plant::Quiet)).then(|| now + twice);
+        self.quiet_until = (!self.alone && !is_disabled(Check::Quiet)).then(|| now + twice);
         self.in_vain_since = None;
         self.asking = None;
     }
@@ -191,7 +191,7 @@ impl Lease {
     }
 
     fn end_tenure(&mut self) {
-        if !removed(Plant::Tenure) {
+        if !is_disabled(Check::Tenure) {
             self.tenure.0 += 1;
         }
     }
@@ -243,7 +243,7 @@ impl Lease {
                 if !agreed(asking.view.voters(), &asking.granted) {
                     return Renewal::Open;
                 }
-                let from = if removed(Plant::UntilFromBefore) { now } else { asking.sent };
+                let from = if is_disabled(Check::UntilFromBefore) { now } else { asking.sent };
                 let until = from + self.drift.holder(asking.ttl);
                 if until <= now {
                     return Renewal::Open;
@@ -297,7 +297,7 @@ impl Lease {
     /// True if the acceptors must be read before the next renewal: is the newer view still half
     /// agreed on?
     pub fn reads_first(&self) -> bool {
-        self.unfinished && !removed(Plant::Quiet)
+        self.unfinished && !is_disabled(Check::Quiet)
     }
 }
 

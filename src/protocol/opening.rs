@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::plant::{Plant, removed};
+use super::plant::{Check, is_disabled};
 use super::region::{Origin, RegionName};
 use super::speakers::tells_of_others;
 use super::view::{Member, Standing, View};
@@ -210,7 +210,7 @@ pub fn remembered_from(view: &View, me: &Origin, applied: &BTreeMap<Origin, u64>
             }
         }
     };
-    let away = others.filter_map(since).min().filter(|_| !removed(Plant::AwayRemembered));
+    let away = others.filter_map(since).min().filter(|_| !is_disabled(Check::AwayRemembered));
     away.unwrap_or(view.epoch() + 1)
 }
 
@@ -218,7 +218,7 @@ pub fn remembered_from(view: &View, me: &Origin, applied: &BTreeMap<Origin, u64>
 pub fn hindrances(facts: &Facts<'_>) -> Vec<Hindrance> {
     let given = |member: &Member| {
         let now = member.release.is_some_and(|release| release.base + 1 == facts.view.epoch());
-        now || !removed(Plant::MarksAccumulate)
+        now || !is_disabled(Check::MarksAccumulate)
     };
     let members =
         facts.view.members().iter().filter(|(_, member)| given(member)).map(|(name, member)| {
@@ -244,11 +244,11 @@ pub fn hindrances(facts: &Facts<'_>) -> Vec<Hindrance> {
     }
     for (origin, at) in lost {
         let waived = waived(facts, &origin, at);
-        if facts.converted.contains(&origin) || removed(Plant::Conversion) {
+        if facts.converted.contains(&origin) || is_disabled(Check::Conversion) {
             let elsewhere = import(facts, &origin, waived);
             // All remaining regions have answered. A lost region that has more answers once it is
             // back, and this hindrance ends by itself.
-            let forgotten = elsewhere.is_empty() && !waived && !removed(Plant::Import);
+            let forgotten = elsewhere.is_empty() && !waived && !is_disabled(Check::Import);
             missing.extend(forgotten.then(|| forgotten_rows(facts, &origin)).flatten());
             missing.extend(elsewhere);
         } else {
@@ -288,7 +288,7 @@ fn wait(facts: &Facts<'_>, origin: Origin) -> Option<Hindrance> {
     if matches!(facts.view.standing(&origin.region), Some(Standing::Lost { gap: true, .. })) {
         return Some(Hindrance::Gap { origin });
     }
-    if removed(Plant::Window) {
+    if is_disabled(Check::Window) {
         return None;
     }
     match facts.windows.get(&origin) {
@@ -309,7 +309,7 @@ fn import(facts: &Facts<'_>, origin: &Origin, waived: bool) -> Vec<Hindrance> {
     let short = mine < mark(facts.view, origin);
     let asked = |by: &RegionName, member: &Member| match member.standing {
         Standing::Serving => true,
-        Standing::Sealed { .. } if removed(Plant::SealedAsked) => false,
+        Standing::Sealed { .. } if is_disabled(Check::SealedAsked) => false,
         // A store that replaced another has its rows only by import, and a region that left the
         // ring may be gone.
         Standing::Sealed { .. } if *by == origin.region => false,
@@ -317,7 +317,7 @@ fn import(facts: &Facts<'_>, origin: &Origin, waived: bool) -> Vec<Hindrance> {
         Standing::Lost { .. } => false,
     };
     let others = facts.view.members().iter().filter(|(by, member)| asked(by, member)).map(|(by, _)| by);
-    let others = others.filter(|by| **by != facts.me.region && !removed(Plant::Import));
+    let others = others.filter(|by| **by != facts.me.region && !is_disabled(Check::Import));
     let (others, left): (Vec<_>, Vec<_>) = others.partition(|by| tells_of_others(by, facts.view));
     for by in others {
         match facts.told.get(&(by.clone(), origin.clone())) {

@@ -1,21 +1,21 @@
 //! Plants: each takes one safety check out, so that a test can show that another check notices
 //! (docs/protocol.md#invariants).
 //!
-//! A check asks [`removed`] beside itself. Plants exist only in tests and in the simulation (the
-//! feature `plant`). Elsewhere [`removed`] is always false and leaves no code. This file must not
+//! A check asks [`is_disabled`] beside itself. Plants exist only in tests and in the simulation (the
+//! feature `plant`). Elsewhere [`is_disabled`] is always false and leaves no code. This file must not
 //! be used for anything but taking a check out.
 
 macro_rules! plants {
     ($($plant:ident $name:literal $about:literal)*) => {
         /// A check that can be taken out.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Plant {
+        pub enum Check {
             $(#[doc = $about] $plant,)*
         }
 
-        impl Plant {
+        impl Check {
             /// All of them.
-            pub const ALL: &[Plant] = &[$(Plant::$plant),*];
+            pub const ALL: &[Check] = &[$(Check::$plant),*];
 
             /// Its name, for people.
             pub fn name(self) -> &'static str {
@@ -86,26 +86,26 @@ plants! {
 
 #[cfg(any(test, feature = "plant"))]
 thread_local! {
-    static PLANTED: std::cell::Cell<Option<Plant>> = const { std::cell::Cell::new(None) };
+    static PLANTED: std::cell::Cell<Option<Check>> = const { std::cell::Cell::new(None) };
 }
 
 /// True if this check is taken out, on this thread.
 #[cfg(any(test, feature = "plant"))]
-pub fn removed(check: Plant) -> bool {
+pub fn is_disabled(check: Check) -> bool {
     PLANTED.get() == Some(check)
 }
 
 /// Always false: no check is ever taken out.
 #[cfg(not(any(test, feature = "plant")))]
-pub const fn removed(_check: Plant) -> bool {
+pub const fn is_disabled(_check: Check) -> bool {
     false
 }
 
 /// Runs `act` with one check taken out, on this thread. The check is back afterwards, also after a
 /// panic.
 #[cfg(any(test, feature = "plant"))]
-pub fn planted<T>(check: Plant, act: impl FnOnce() -> T) -> T {
-    struct Back(Option<Plant>);
+pub fn planted<T>(check: Check, act: impl FnOnce() -> T) -> T {
+    struct Back(Option<Check>);
     impl Drop for Back {
         fn drop(&mut self) {
             PLANTED.set(self.0);

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::digest::Digest32;
 use super::fingerprint::Fingerprint;
-use super::plant::{Plant, removed};
+use super::plant::{Check, is_disabled};
 use super::region::{Origin, RegionName};
 use super::time::{Date, Drift};
 use super::written::{self, Base64, as_text, hex128, number128, span};
@@ -47,7 +47,7 @@ const MOST_SERIES: u32 = 214_000;
 /// again, whatever was forgotten.
 pub fn next_attempt(known: u32, epoch: u64, forgotten: Token) -> u32 {
     let next = known.saturating_add(1);
-    if (Token { epoch, attempt: next }) > forgotten || removed(Plant::ForgottenTokens) {
+    if (Token { epoch, attempt: next }) > forgotten || is_disabled(Check::ForgottenTokens) {
         return next;
     }
     (forgotten.attempt / SERIES + 1).min(MOST_SERIES) * SERIES + known % SERIES + 1
@@ -372,7 +372,7 @@ pub fn resolve(mut rows: Vec<Row>, reader: &Reader) -> Reading {
             | State::Settled { expired: false, .. } => Reading::Settled(row),
         };
     }
-    if removed(Plant::Over) {
+    if is_disabled(Check::Over) {
         rows.truncate(1);
     }
     if let Some(at) = rows.iter().position(|row| row.origin == reader.me && is_running(row, reader)) {

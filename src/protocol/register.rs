@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::digest::Digest32;
-use super::plant::{Plant, removed};
+use super::plant::{Check, is_disabled};
 use super::region::RegionName;
 use super::view::{AcceptorId, Release, View};
 use super::written::{self, Listed, span};
@@ -231,7 +231,7 @@ impl Acceptor {
     /// voter before a majority of the others has taken it in, and it is silent first
     /// (docs/protocol.md#rule-17). All forgotten promises are of a voter that never answers again.
     pub fn after_start(&self, remembers: bool, anew: AcceptorId) -> Self {
-        match remembers || removed(Plant::PutBack) {
+        match remembers || is_disabled(Check::PutBack) {
             true => self.clone(),
             false => Self::made(anew),
         }
@@ -269,7 +269,7 @@ impl Acceptor {
             | Message::Accept { .. }
             | Message::Force { .. }
             | Message::Renew { .. })
-                if !self.admitted && !removed(Plant::NewVoterSilent) =>
+                if !self.admitted && !is_disabled(Check::NewVoterSilent) =>
             {
                 (None, Reply::NotAdmitted)
             }
@@ -383,7 +383,7 @@ impl Acceptor {
             return (None, Reply::Outbid(promised.clone()));
         }
         let blocks = |(region, grant): &(&RegionName, &Grant)| {
-            !removed(Plant::GrantOnAccept)
+            !is_disabled(Check::GrantOnAccept)
                 && grant.view.epoch() < view.epoch()
                 && !over(region, grant)
                 && !has_released(region, view)
@@ -426,8 +426,9 @@ impl Acceptor {
         // A grant below the accepted view would let an owner live on beside the next one
         // (docs/protocol.md#rule-24).
         let held = self.grants.get(region);
-        let beyond = |held: &Grant| held.view.epoch() > grant.view.epoch() && !removed(Plant::LateRenewal);
-        let newer = accepted.view.epoch() > grant.view.epoch() && !removed(Plant::NothingNewer);
+        let beyond =
+            |held: &Grant| held.view.epoch() > grant.view.epoch() && !is_disabled(Check::LateRenewal);
+        let newer = accepted.view.epoch() > grant.view.epoch() && !is_disabled(Check::NothingNewer);
         // A renewal that was long on its way must not put an older view in a grant's place: keys
         // gained since would be taken from a live holder unasked.
         if newer || held.is_some_and(beyond) {
@@ -473,7 +474,7 @@ fn founding(ballot: &Ballot) -> Ballot {
 /// True if the region gave up the keys that it loses by this very view.
 pub fn has_released(region: &RegionName, view: &View) -> bool {
     let wanted = Release { base: view.epoch().saturating_sub(1), target: view.placement() };
-    let fits = |given: Release| given == wanted || removed(Plant::ReleaseBound);
+    let fits = |given: Release| given == wanted || is_disabled(Check::ReleaseBound);
     view.members().get(region).and_then(|member| member.release).is_some_and(fits)
 }
 
@@ -497,7 +498,7 @@ pub fn chosen<'a>(
         let equal = reported.clone().filter(|(_, _, accepted)| accepted == candidate);
         let by = equal.map(|(name, id, _)| (name.clone(), id)).collect();
         let view = &candidate.view;
-        agreed(view.voters(), &by) && (agreed(view.voters_before(), &by) || removed(Plant::VotersBefore))
+        agreed(view.voters(), &by) && (agreed(view.voters_before(), &by) || is_disabled(Check::VotersBefore))
     })
 }
 

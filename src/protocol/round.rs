@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::plant::{Plant, removed};
+use super::plant::{Check, is_disabled};
 use super::region::RegionName;
 use super::register::{Accepted, Ballot, Message, Reply, agreed};
 use super::view::{AcceptorId, View};
@@ -63,7 +63,7 @@ impl Round {
     /// view before it, as only they may know of another view in its place. The base is chosen, so
     /// nothing can be in its place.
     fn sets<'a>(&self, value: &'a View) -> Vec<&'a BTreeMap<RegionName, AcceptorId>> {
-        match *value == *self.base || removed(Plant::VotersBefore) {
+        match *value == *self.base || is_disabled(Check::VotersBefore) {
             true => vec![value.voters()],
             false => vec![value.voters_before(), value.voters()],
         }
@@ -122,7 +122,7 @@ impl Round {
             return if more.is_empty() { Step::Wait } else { Step::Send(more) };
         }
         let value = match &self.wanted {
-            Some(wanted) if newest == self.base || removed(Plant::ForeignFirst) => wanted.clone(),
+            Some(wanted) if newest == self.base || is_disabled(Check::ForeignFirst) => wanted.clone(),
             // The change was made from another view than this one, which may be chosen or half
             // accepted. Either way it comes first.
             Some(_) | None => newest,

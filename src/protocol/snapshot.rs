@@ -13,7 +13,7 @@ use super::escrow::{self, Meanings};
 use super::key::KeyId;
 use super::lease::{self, Held, Lease, Tenure};
 use super::opening::{self, Hindrance};
-use super::plant::{Plant, removed};
+use super::plant::{Check, is_disabled};
 use super::record::Reader;
 use super::region::{Origin, RegionName};
 use super::time::{Date, Drift, Moment};
@@ -138,7 +138,7 @@ pub struct Permit {
     /// The view of the gate in that version: its epoch is the one of the claim's token.
     pub view: Arc<View>,
     /// The knowledge that gave it. Risks of the claim are named by it, too.
-    pub basis: Arc<Snapshot>,
+    pub known: Arc<Snapshot>,
 }
 
 /// The answer to the question whether a key runs here.
@@ -238,7 +238,7 @@ impl Snapshot {
     }
 
     fn permit(self: &Arc<Self>, gate: GateVersion, tenure: Tenure, state: &GateState) -> Permit {
-        Permit { gate, tenure, view: state.view.clone(), basis: self.clone() }
+        Permit { gate, tenure, view: state.view.clone(), known: self.clone() }
     }
 
     /// True if this region began to serve less than a third of a lease ago.
@@ -285,7 +285,7 @@ impl Snapshot {
     /// and no arc was lost.
     pub fn may_send(&self, tenure: Tenure, now: Moment) -> bool {
         let holds = self.lease.tenure == tenure && self.holds_lease(now);
-        holds || removed(Plant::LeaseAtSend)
+        holds || is_disabled(Check::LeaseAtSend)
     }
 
     /// Lost regions that may have run this key without a trace here.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use onceway::protocol::authority::GateState;
 use onceway::protocol::key::KeyId;
-use onceway::protocol::plant::{Plant, removed};
+use onceway::protocol::plant::{Check, is_disabled};
 use onceway::protocol::record::{Row, Token};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::view::View;
@@ -417,7 +417,7 @@ fn never_comes_again(written: &Written, record: &Record, greatest: Token, found:
 fn whole_at_once(written: &Written, record: &Record, found: &mut Found) {
     let Written { origin, id, at } = *written;
     // Without that check, rows are as an older version left them.
-    if record.hold.is_zero() && !removed(Plant::NamedAnswered) {
+    if record.hold.is_zero() && !is_disabled(Check::NamedAnswered) {
         let (id, token) = (key(id), record.token);
         let text = format!(
             "{origin} claimed {id} under {token}, which nobody sends, and says nothing of what it is for"

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use onceway::protocol::plant::{self, Plant};
+use onceway::protocol::plant::{self, Check};
 use serde::Serialize;
 
 use crate::outcome::{Breach, Keys, Outcome, Requests};
@@ -20,7 +20,7 @@ use crate::play;
 use crate::scenario::Scenario;
 
 /// Acts with one safety check removed, if one is named.
-pub fn planted<T>(check: Option<Plant>, act: impl FnOnce() -> T) -> T {
+pub fn planted<T>(check: Option<Check>, act: impl FnOnce() -> T) -> T {
     match check {
         Some(check) => plant::planted(check, act),
         None => act(),
@@ -55,7 +55,7 @@ pub fn on_all_cores<T>(count: u64, work: impl Fn(u64) -> T + Sync, take: impl Fn
 }
 
 /// Plays one seed. A panic is a breach like any other: a gateway would have died.
-pub fn play(scenario: &Arc<Scenario>, seed: u64, check: Option<Plant>) -> Outcome {
+pub fn play(scenario: &Arc<Scenario>, seed: u64, check: Option<Check>) -> Outcome {
     let played = std::panic::catch_unwind(AssertUnwindSafe(|| {
         planted(check, || play::play(scenario, seed, false)).outcome
     }));
@@ -117,7 +117,7 @@ pub struct Batch {
 
 impl Batch {
     /// Plays seeds `from .. from + count` on all cores.
-    pub fn play(scenario: &Arc<Scenario>, from: u64, count: u64, check: Option<Plant>) -> Self {
+    pub fn play(scenario: &Arc<Scenario>, from: u64, count: u64, check: Option<Check>) -> Self {
         let begun = Instant::now();
         let mut batch = Self {
             scenario: scenario.name.clone(),

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
-use onceway::protocol::plant::Plant;
+use onceway::protocol::plant::Check;
 
 use crate::play;
 use crate::report::Report;
@@ -224,17 +224,17 @@ struct What {
 }
 
 impl What {
-    fn load(&self) -> Result<(PathBuf, Arc<Scenario>, Option<Plant>), String> {
+    fn load(&self) -> Result<(PathBuf, Arc<Scenario>, Option<Check>), String> {
         let plant = self.plant.as_deref().map(plant).transpose()?;
         let (path, scenario) = self.deployment.load()?;
         Ok((path, scenario, plant))
     }
 }
 
-fn plant(name: &str) -> Result<Plant, String> {
-    let found = Plant::ALL.iter().copied().find(|plant| plant.name() == name);
+fn plant(name: &str) -> Result<Check, String> {
+    let found = Check::ALL.iter().copied().find(|plant| plant.name() == name);
     found.ok_or_else(|| {
-        let names: Vec<&str> = Plant::ALL.iter().map(|plant| plant.name()).collect();
+        let names: Vec<&str> = Check::ALL.iter().map(|plant| plant.name()).collect();
         format!("there is no safety check {name:?} to remove: there are {}", names.join(", "))
     })
 }
@@ -271,7 +271,7 @@ fn perform(command: Command) -> Result<bool, String> {
         Command::Run { what, .. } | Command::Seeds { what, .. } | Command::Replay { what, .. }
             if what.plant.as_deref() == Some("list") =>
         {
-            Plant::ALL.iter().for_each(|plant| say!("{:<26} {}", plant.name(), plant.about()));
+            Check::ALL.iter().for_each(|plant| say!("{:<26} {}", plant.name(), plant.about()));
             Ok(true)
         }
         Command::Run { what, seed, json } => {
@@ -308,7 +308,7 @@ fn perform(command: Command) -> Result<bool, String> {
                 scenarios.iter().map(|name| scenario::as_it_is(name)).collect();
             let only: Result<Vec<_>, _> = only.iter().map(|name| plant(name)).collect();
             let only = only?;
-            plants::table(scenarios?, count, if only.is_empty() { Plant::ALL } else { &only })
+            plants::table(scenarios?, count, if only.is_empty() { Check::ALL } else { &only })
         }
         Command::Replay { what, seed } => {
             let (_, scenario, plant) = what.load()?;

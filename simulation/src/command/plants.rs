@@ -9,7 +9,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use onceway::protocol::plant::Plant;
+use onceway::protocol::plant::Check;
 
 use super::batch::Batch;
 use super::out::say;
@@ -32,7 +32,7 @@ impl Seeds {
 
     /// The seeds that break without the check and hold with it, each with the invariant that broke
     /// first.
-    fn noticing(&self, check: Plant) -> BTreeMap<u64, String> {
+    fn noticing(&self, check: Check) -> BTreeMap<u64, String> {
         let mut found = broken(&self.scenario, self.from, self.count, Some(check));
         found.retain(|seed, _| !self.broken.contains(seed));
         found
@@ -41,7 +41,7 @@ impl Seeds {
 
 /// Prints a row for each of these checks. Returns true if every removal was noticed, by one of the
 /// scenarios or by the directed one.
-pub fn table(scenarios: Vec<Arc<Scenario>>, count: u64, checks: &[Plant]) -> Result<bool, String> {
+pub fn table(scenarios: Vec<Arc<Scenario>>, count: u64, checks: &[Check]) -> Result<bool, String> {
     let asked: Vec<Seeds> = scenarios.into_iter().map(|scenario| Seeds::of(scenario, 0, count)).collect();
     let mut own = Own::default();
     say!("{:<22} {:<18} {:>12} {:>10}  what broke first", "removed check", "scenario", "seeds", "mean seeds");
@@ -69,7 +69,7 @@ struct Own(BTreeMap<(&'static str, u64, u64), Seeds>);
 impl Own {
     /// The row of this check, if its own scenario notices. A scenario of chance takes many seeds.
     /// They are played a few at a time, until one notices.
-    fn noticing(&mut self, check: Plant) -> Result<Option<String>, String> {
+    fn noticing(&mut self, check: Check) -> Result<Option<String>, String> {
         const AT_A_TIME: u64 = 2;
         let own = directed(check);
         let end = own.from + own.seeds;
@@ -90,14 +90,14 @@ impl Own {
     }
 }
 
-fn row(check: Plant, name: &str, count: u64, found: &BTreeMap<u64, String>) -> String {
+fn row(check: Check, name: &str, count: u64, found: &BTreeMap<u64, String>) -> String {
     let noticed = format!("{} of {count}", found.len());
     let mean = count as f64 / found.len() as f64;
     format!("{:<22} {name:<18} {noticed:>12} {mean:>10.1}  {}", check.name(), first_of(found))
 }
 
 /// The invariant that each broken seed broke first, by its name.
-fn broken(scenario: &Arc<Scenario>, from: u64, count: u64, check: Option<Plant>) -> BTreeMap<u64, String> {
+fn broken(scenario: &Arc<Scenario>, from: u64, count: u64, check: Option<Check>) -> BTreeMap<u64, String> {
     let batch = Batch::play(scenario, from, count, check);
     batch.broke.into_iter().map(|broke| (broke.seed, broke.breach.name().to_owned())).collect()
 }

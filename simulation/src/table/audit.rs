@@ -14,7 +14,7 @@ use onceway::ports::store::{Attempt, Written};
 use onceway::ports::upkeep::{Entry, Place};
 use onceway::protocol::double::{Trace, Why};
 use onceway::protocol::key::KeyId;
-use onceway::protocol::plant::{Plant, removed};
+use onceway::protocol::plant::{Check, is_disabled};
 use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
 use onceway::protocol::region::Origin;
 use onceway::protocol::time::Date;
@@ -85,7 +85,8 @@ impl Table {
         other: (Origin, Token),
         (status, reason, why): (Option<u16>, &str, Why),
     ) -> bool {
-        let is_new = self.doubles.insert((id.clone(), ran.0, other.0, other.1)) && !removed(Plant::Journal);
+        let is_new =
+            self.doubles.insert((id.clone(), ran.0, other.0, other.1)) && !is_disabled(Check::Journal);
         if is_new {
             self.enter(Some(id), "double", Some(ran.1), Some(("", reason)));
             self.amend(|entry| (entry.status, entry.explained) = (status, Some(why)));

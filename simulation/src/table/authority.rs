@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use onceway::ports::store::{GateVersion, Written};
 use onceway::protocol::authority::GateState;
-use onceway::protocol::plant::{Plant, removed};
+use onceway::protocol::plant::{Check, is_disabled};
 use onceway::protocol::register::{Accepted, Acceptor, Ballot};
 use onceway::protocol::view::View;
 
@@ -25,7 +25,7 @@ impl Table {
     /// needs no approved boot.
     pub(crate) fn set_acceptor(&mut self, version: u64, acceptor: &Acceptor) -> Written {
         let (current, held) = &self.acceptor;
-        if held.accepted.is_some() && !self.is_open() && !removed(Plant::RestoredVotes) {
+        if held.accepted.is_some() && !self.is_open() && !is_disabled(Check::RestoredVotes) {
             return Written::GateMoved;
         }
         if *current != version || held.id != acceptor.id {

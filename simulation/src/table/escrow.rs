@@ -11,7 +11,7 @@ use std::time::Duration;
 use onceway::ports::authority::{CopiedRow, Latest, Lodged, Lodging};
 use onceway::ports::store::{GateVersion, Written};
 use onceway::protocol::key::KeyId;
-use onceway::protocol::plant::{Plant, removed};
+use onceway::protocol::plant::{Check, is_disabled};
 use onceway::protocol::record::{Answer, Nonce, State, Token};
 use onceway::protocol::region::Origin;
 use onceway::protocol::time::Date;
@@ -27,7 +27,7 @@ impl Escrowed {
 
     /// The end of the key's tombstone, by observed time: as long as its home refuses the key.
     fn ends(&self) -> i64 {
-        let kept = !removed(Plant::LodgedLives);
+        let kept = !is_disabled(Check::LodgedLives);
         let tombstone = if kept { self.lodging.lifetime.tombstone } else { Duration::ZERO };
         self.due.saturating_add(micros(tombstone))
     }
@@ -39,7 +39,7 @@ impl Table {
     }
 
     pub(crate) fn lodge(&mut self, lodging: &Lodging, gate: GateVersion) -> Lodged {
-        if !self.is_open() || (self.version != gate && !removed(Plant::EscrowGate)) {
+        if !self.is_open() || (self.version != gate && !is_disabled(Check::EscrowGate)) {
             return Lodged::GateMoved;
         }
         let Lodging { id, origin, token, .. } = lodging;
@@ -90,7 +90,7 @@ impl Table {
         if !self.is_open() {
             return None;
         }
-        if removed(Plant::Conversion) {
+        if is_disabled(Check::Conversion) {
             return Some(0);
         }
         let of_origin = |(id, held): (&KeyId, &std::collections::BTreeMap<Origin, Escrowed>)| {
@@ -188,7 +188,7 @@ impl Table {
         let due: Vec<(KeyId, Origin)> = self.imports.iter().flat_map(of_key).take(most as usize).collect();
         let mut gone = 0;
         for (id, origin) in due {
-            let goes = self.is_answered_for(&id, &origin) || removed(Plant::OpenImport);
+            let goes = self.is_answered_for(&id, &origin) || is_disabled(Check::OpenImport);
             let Some(held) = self.imports.get_mut(&id) else { continue };
             if goes {
                 held.remove(&origin);

@@ -13,7 +13,7 @@ use onceway::ports::upkeep::{
 };
 use onceway::protocol::decide::Basis;
 use onceway::protocol::key::{Key, KeyId, Tenant};
-use onceway::protocol::plant::{Plant, removed};
+use onceway::protocol::plant::{Check, is_disabled};
 use onceway::protocol::record::{Recovery, Token};
 use onceway::protocol::region::Origin;
 
@@ -85,7 +85,7 @@ impl Table {
         let hides = others().any(|row| matches!(row.phase, Phase::Settled(..)) && row.token <= own.token);
         let over = own.left(now).is_zero();
         match own.phase {
-            Phase::Tombstone if masks && !removed(Plant::MaskingKept) => Fate::Keep,
+            Phase::Tombstone if masks && !is_disabled(Check::MaskingKept) => Fate::Keep,
             Phase::Tombstone => Fate::Forget,
             Phase::Settled(..) => Fate::Expire { until: None },
             Phase::Released | Phase::InDoubt(_) | Phase::Claimed if hides => Fate::Keep,

@@ -81,7 +81,7 @@ impl KeyStore for PgStore {
         self.rows(Lane::Admin, ids).await
     }
 
-    fn spares(&self) -> Option<String> {
+    fn breaker_status(&self) -> Option<String> {
         let all: Vec<String> = [&self.writes, &self.reads].iter().filter_map(|all| all.refuses()).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }

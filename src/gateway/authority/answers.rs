@@ -19,7 +19,7 @@ use crate::ports::{Clock, Imports, Ports, Replica, Upkeep};
 use crate::protocol::authority::GateState;
 use crate::protocol::key::KeyId;
 use crate::protocol::opening;
-use crate::protocol::plant::{Plant, removed};
+use crate::protocol::plant::{Check, is_disabled};
 use crate::protocol::record::{AnswerBody, State};
 use crate::protocol::region::{Origin, RegionName};
 
@@ -123,7 +123,7 @@ impl<P: Ports> Gateway<P> {
             return Err(format!("this region has not adopted the view of epoch {at}"));
         }
         let is_lost = state.view.losses().any(|(lost, _)| lost == *origin);
-        if is_lost && !removed(Plant::ToldOfRecords) {
+        if is_lost && !is_disabled(Check::ToldOfRecords) {
             gate_loop::convert(self, origin).await?;
         }
         let applied = applied(self.ports.store()).await.map_err(|error| error.to_string())?;

@@ -24,7 +24,7 @@ use crate::protocol::authority::GateState;
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::opening::{self, Facts, Hindrance};
-use crate::protocol::plant::{Plant, removed};
+use crate::protocol::plant::{Check, is_disabled};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::view::View;
 use crate::protocol::window::{self, Window};
@@ -151,7 +151,7 @@ fn measure<P: Ports>(gateway: &Gateway<P>, state: &GateState) {
             tracing::info!(%origin, at, ?lag, applied, "the window of a lost store begins");
             gathered.converted.remove(&origin);
             gathered.told.retain(|(_, lost), _| *lost != origin);
-            let begun = match removed(Plant::WindowBegins) {
+            let begun = match is_disabled(Check::WindowBegins) {
                 true => peer.and_then(|peer| peer.heard).unwrap_or(now),
                 false => now,
             };

@@ -13,7 +13,7 @@ use crate::gateway::policy::route::Routes;
 use crate::ports::{Clock, Ports};
 use crate::protocol::change::Change;
 use crate::protocol::lifetime::Retention;
-use crate::protocol::plant::{Plant, removed};
+use crate::protocol::plant::{Check, is_disabled};
 
 /// Time limit for agreeing on longer lives.
 const WITHIN: Duration = Duration::from_secs(3);
@@ -43,7 +43,7 @@ impl<P: Ports> Gateway<P> {
 
     /// The life that the regions agreed on: keys of longer ago are forgotten.
     pub(super) fn agreed_life(&self) -> Retention {
-        match removed(Plant::AgreedLife) {
+        match is_disabled(Check::AgreedLife) {
             true => self.life_wanted(&self.live().routes),
             false => self.view().longest_life(),
         }

@@ -98,7 +98,7 @@ async fn count_loop<P: Ports>(gateway: Weak<Gateway<P>>, Counter(keys): &Counter
         let stretch = metrics::upkeep("count", stretch).await.ok();
         let ended = gateway.ports.clock().now();
         let pause = if stretch.is_some() { ended.since(begun) * PAUSE } else { ONCE_MORE };
-        keys.took(tenant, stretch, ended);
+        keys.add_stretch(tenant, stretch, ended);
         gateway.rest(ended + pause).await;
     }
 }

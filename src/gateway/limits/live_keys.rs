@@ -129,7 +129,7 @@ impl LiveKeys {
 
     /// Takes in the result of a turn. `None` if the store did not answer: the same stretch is
     /// looked at again.
-    pub(super) fn took(&self, tenant: Tenant, stretch: Option<KeyStretch>, now: Moment) {
+    pub(super) fn add_stretch(&self, tenant: Tenant, stretch: Option<KeyStretch>, now: Moment) {
         let mut inner = self.lock();
         let Some(known) = inner.tenants.get_mut(&tenant) else { return };
         let Some(count) = known.count.as_mut() else { return };
@@ -188,7 +188,7 @@ mod tests {
     fn turn(keys: &LiveKeys, who: &str, stretch: Option<KeyStretch>, now: Moment) -> Option<Key> {
         let (tenant, after) = keys.next().unwrap();
         assert_eq!(tenant.as_str(), who);
-        keys.took(tenant, stretch, now);
+        keys.add_stretch(tenant, stretch, now);
         after
     }
 

@@ -38,16 +38,16 @@ pub(in crate::gateway) async fn begin<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
     permit: &Permit,
-    stand: ClaimBasis,
+    basis: ClaimBasis,
 ) -> Begun {
     // A claim finds out by itself if the key is new, but writes it if it is.
-    let is_new = matches!(stand.basis, Basis::Absent);
+    let is_new = matches!(basis.seen, Basis::Absent);
     if is_new && let Err(again) = gateway.may_start_a_key(ask.id.tenant()) {
         return Box::pin(full(gateway, ask, again)).await;
     }
-    let later = stand.untouched && matches!(ask.by, By::Later { .. });
+    let later = basis.untouched && matches!(ask.by, By::Later { .. });
     let way = if later { ClaimMode::Later(Box::new(accept::stored(gateway, ask))) } else { ClaimMode::Now };
-    let claimed = claim(gateway, ask, permit, stand, way).await;
+    let claimed = claim(gateway, ask, permit, basis, way).await;
     if is_new && matches!(claimed, Ok(Claimed::Ours(_))) {
         gateway.started_a_key(ask.id.tenant());
     }
@@ -87,15 +87,15 @@ pub(in crate::gateway) async fn follow<P: Ports>(
     mut rows: Vec<Row>,
 ) -> Step {
     for _ in 0..ROUNDS {
-        let stand = match stand_on(gateway, ask, rows).await {
-            Ok(stand) => stand,
+        let basis = match find_basis(gateway, ask, rows).await {
+            Ok(basis) => basis,
             Err(reply) => return Step::Ended(reply),
         };
         // A new permit each time: the earlier one does not hold after waiting or asking.
         let Here::Run(permit) = gateway.here(&ask.id) else {
             return Step::Again(gateway.moving());
         };
-        rows = match begin(gateway, ask, &permit, stand).await {
+        rows = match begin(gateway, ask, &permit, basis).await {
             Begun::Done(step) => return step,
             Begun::Found(rows) => rows,
         };
@@ -105,7 +105,7 @@ pub(in crate::gateway) async fn follow<P: Ports>(
 
 /// The basis of the key's next claim, or the reply. Before that, waits for the running attempt and
 /// asks the upstream about doubts.
-async fn stand_on<P: Ports>(
+async fn find_basis<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
     mut rows: Vec<Row>,
@@ -118,7 +118,7 @@ async fn stand_on<P: Ports>(
         let reading = gateway.read(rows);
         let untouched = matches!(reading, Reading::Absent | Reading::Released(..));
         match verdict(ask, reading) {
-            Verdict::Claim(basis) => return Ok(ClaimBasis { basis, untouched }),
+            Verdict::Claim(basis) => return Ok(ClaimBasis { seen: basis, untouched }),
             Verdict::Attach { left, expires } => {
                 let mut waiter = gateway.attached.join(&ask.id);
                 let ended = async {
@@ -141,7 +141,7 @@ async fn stand_on<P: Ports>(
             }
             Verdict::Probe { doubts, basis } => {
                 match Box::pin(recover::probe(gateway, ask, doubts, basis)).await {
-                    Recovered::Claim(basis) => return Ok(ClaimBasis { basis, untouched: false }),
+                    Recovered::Claim(basis) => return Ok(ClaimBasis { seen: basis, untouched: false }),
                     Recovered::Reply(reply) => return Err(reply),
                 }
             }

@@ -64,8 +64,8 @@ async fn copy_or<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, problem: Proble
 
 /// Serves a key that this region may run.
 async fn start<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, permit: &Permit, first: bool) -> Step {
-    let stand = ClaimBasis { basis: Basis::Absent, untouched: true };
-    match begin(gateway, ask, permit, stand).await {
+    let basis = ClaimBasis { seen: Basis::Absent, untouched: true };
+    match begin(gateway, ask, permit, basis).await {
         Begun::Done(step) => step,
         Begun::Found(rows) => {
             if first {

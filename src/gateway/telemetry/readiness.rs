@@ -64,7 +64,7 @@ impl<P: Ports> Gateway<P> {
         let (serves, alone) = match &*self.snapshot().store {
             StoreHealth::Open(_) => {
                 let held = self.has_authority(&mut reasons);
-                let spares = self.ports.store().spares();
+                let spares = self.ports.store().breaker_status();
                 reasons.extend(spares.as_ref().map(|why| format!("store: {why}")));
                 let founded = self.view().epoch() > 0;
                 let alone = founded && !held && self.is_alone_since(self.unleased_since());

@@ -151,7 +151,7 @@ impl<P: Ports> Gateway<P> {
         };
         let heartbeat = health.beat.map(|(seq, _)| seq);
         drop(health);
-        let spared = self.ports.store().spares();
+        let spared = self.ports.store().breaker_status();
         StoreStatus { open: gate.is_some(), reason, spared, gate_version: gate, heartbeat }
     }
 }

@@ -8,7 +8,7 @@
 
 use crate::ports::Replica;
 use crate::ports::store::StoreError;
-use crate::protocol::plant::{Plant, removed};
+use crate::protocol::plant::{Check, is_disabled};
 use crate::protocol::snapshot::Applied;
 
 pub(in crate::gateway) async fn applied(store: &impl Replica) -> Result<Applied, StoreError> {
@@ -17,13 +17,13 @@ pub(in crate::gateway) async fn applied(store: &impl Replica) -> Result<Applied,
     // ones, which still count.
     for beat in store.heartbeats().await? {
         found.written.insert(beat.origin.clone(), beat.seq);
-        if beat.whole || removed(Plant::WholeEpoch) {
+        if beat.whole || is_disabled(Check::WholeEpoch) {
             found.epochs.insert(beat.origin.clone(), beat.epoch);
         }
         if beat.whole {
             found.dates.insert(beat.origin.clone(), beat.date);
         }
-        if beat.whole || removed(Plant::WholeRows) {
+        if beat.whole || is_disabled(Check::WholeRows) {
             found.rows.insert(beat.origin, beat.seq);
         }
     }

@@ -63,7 +63,7 @@ pub(in crate::gateway) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: 
             else {
                 return Step::Ended(Reply::Refused(missing(gateway), expires));
             };
-            return match begin(gateway, ask, &permit, ClaimBasis { basis, untouched }).await {
+            return match begin(gateway, ask, &permit, ClaimBasis { seen: basis, untouched }).await {
                 Begun::Done(step) => step,
                 Begun::Found(_) => Step::Again(missing(gateway)),
             };

@@ -16,7 +16,7 @@ use crate::gateway::telemetry::metrics;
 use crate::ports::peers::{PeerError, Pong};
 use crate::ports::store::PeerMemory;
 use crate::ports::{Clock, Peers, Ports, Replica};
-use crate::protocol::plant::{Plant, removed};
+use crate::protocol::plant::{Check, is_disabled};
 use crate::protocol::region::RegionName;
 use crate::protocol::snapshot::Applied;
 use crate::protocol::time::Moment;
@@ -146,7 +146,7 @@ async fn take_over_lags<P: Ports>(gateway: &Gateway<P>) {
     let mut health = gateway.health();
     for PeerMemory { origin, lag, .. } in memory {
         let peer = health.peers.get_mut(&origin.region).filter(|peer| peer.origin.as_ref() == Some(&origin));
-        if let (Some(peer), Some(lag)) = (peer, lag.filter(|_| !removed(Plant::LagRemembered)))
+        if let (Some(peer), Some(lag)) = (peer, lag.filter(|_| !is_disabled(Check::LagRemembered)))
             && peer.lag.maximum(now).is_none_or(|own| own < lag)
         {
             peer.lag.restore(lag, now);

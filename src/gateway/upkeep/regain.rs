@@ -11,7 +11,7 @@ use crate::gateway::instance::Gateway;
 use crate::ports::peers::{Question, Told};
 use crate::ports::store::Written;
 use crate::ports::{Imports, Peers, Ports};
-use crate::protocol::plant::{Plant, removed};
+use crate::protocol::plant::{Check, is_disabled};
 use crate::protocol::region::RegionName;
 
 /// Time limit for one page.
@@ -27,7 +27,7 @@ pub(in crate::gateway) async fn regain<'a, P: Ports>(
     gateway: &Arc<Gateway<P>>,
     peers: impl Iterator<Item = &'a RegionName>,
 ) -> Result<(), String> {
-    if removed(Plant::LatestAsked) {
+    if is_disabled(Check::LatestAsked) {
         return Ok(());
     }
     for peer in peers {

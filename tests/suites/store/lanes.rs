@@ -85,7 +85,7 @@ where
         while let Some(failed) = calls.join_next().await {
             failed.unwrap().expect("nothing gets through a lock");
         }
-        if let Some(why) = store.spares() {
+        if let Some(why) = store.breaker_status() {
             return why;
         }
         assert!(round < 10, "the store is asked on and on");
@@ -116,7 +116,7 @@ async fn a_silent_store_is_spared_until_it_answers() {
     assert_eq!(store.look_up(&[id("running")]).await.unwrap()[0].len(), 1, "reads are answered");
     assert!(store.beat(None).await.unwrap().is_some(), "what fences is never refused");
     admin.batch_execute("rollback").await.unwrap();
-    until("the writes' probe", async || store.spares().is_none()).await;
+    until("the writes' probe", async || store.breaker_status().is_none()).await;
     let new = won(&store, &ask("new", 3, version)).await;
     assert_eq!(store.release(&attempt(&new.id, new.token, new.nonce)).await, Ok(Written::Done));
     assert_eq!(store.release(&running).await, Ok(Written::Done));
@@ -127,6 +127,6 @@ async fn a_silent_store_is_spared_until_it_answers() {
     assert!(why.contains("reads of keys are refused at once"), "{why}");
     assert!(refused_at_once(store.look_up(&[id("running")]).await));
     admin.batch_execute("rollback").await.unwrap();
-    until("the reads' probe", async || store.spares().is_none()).await;
+    until("the reads' probe", async || store.breaker_status().is_none()).await;
     assert_eq!(store.look_up(&[id("running")]).await.unwrap()[0].len(), 1);
 }

@@ -79,7 +79,7 @@ pub const RULES: Rule = Rule {
         found
     },
     forged: || {
-        let code = "- Code: `src/protocol/plant.rs` `removed`.";
+        let code = "- Code: `src/protocol/plant.rs` `is_disabled`.";
         let tests = "- Tests: `tidy::the_house_is_seen`.";
         let whole = format!("**T.**\n\nNaive: x.\n\nRule: y.\n\n{code}\n{tests}\n");
         let only = |text: &str| format!("### Rule 1\n\n**T.**\n\nNaive: x.\n\nRule: y.\n\n{text}\n");
@@ -98,7 +98,7 @@ pub const RULES: Rule = Rule {
             (PROTOCOL, only(tests).replace("Rule 1", "Rule 1 //~")),
             (PROTOCOL, only(&format!("- Code: `removed`. //~\n{tests}"))),
             (PROTOCOL, only(&format!("- Code: `src/nowhere.rs`, `src/lib.rs`. //~\n{tests}"))),
-            (PROTOCOL, only(&format!("- Code: `src/protocol/plant.rs` `remove`. //~\n{tests}"))),
+            (PROTOCOL, only(&format!("- Code: `src/protocol/plant.rs` `disable`. //~\n{tests}"))),
             (PROTOCOL, only(&format!("{code}\n- Tests: `tidy::no_such_test`. //~"))),
             (PROTOCOL, only(&format!("{code}\n- Tests: none. //~"))),
             (PROTOCOL, only(&format!("{code}\n{tests}\n- Plants: `over`\n  (`swarm`)."))),

@@ -4,7 +4,7 @@
 //! rule of the protocol. A mutant lacks a plant of the protocol, or a duty of the gateway that the
 //! model plays.
 
-use onceway::protocol::plant::{Plant, planted};
+use onceway::protocol::plant::{Check, planted};
 use stateright::{Model, Property};
 
 use crate::model::acts::Act;
@@ -48,7 +48,7 @@ pub enum Fault {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mutant {
-    Removed(Plant),
+    Removed(Check),
     Undone(Fault),
 }
 

@@ -3,7 +3,7 @@
 //! `world` defines bounds, `model.rs` explores. A mutant's world is as small as possible: its
 //! bounds are no claim. It must not give a mutant's world a step that a whole one has not.
 
-use onceway::protocol::plant::Plant;
+use onceway::protocol::plant::Check;
 
 use crate::model::acts::Act;
 use crate::model::state::{Left, Site};
@@ -124,7 +124,7 @@ pub fn mutants() -> Vec<(Mutant, Bounds)> {
     plants.chain(faults).collect()
 }
 
-fn plants() -> Vec<(Plant, Bounds)> {
+fn plants() -> Vec<(Check, Bounds)> {
     use Before::{Change, Open, Replicate};
     let lose_a = [(1, Plan::Lose(0))];
     let turn_a = [(1, Plan::Turn(0))];
@@ -153,17 +153,17 @@ fn plants() -> Vec<(Plant, Bounds)> {
     let late = only(&[0, 1], &[], &[], &[(0, 1)]);
     let none = only(&[], &[], &[], &[]);
     vec![
-        (Plant::GrantOnAccept, small(left(1, 1, 0), &lose_a, b.clone(), &both)),
-        (Plant::NothingNewer, small(left(1, 2, 0), &lose_a, late, &[])),
-        (Plant::UntilFromBefore, small(left(0, 1, 0), &[], b, &[])),
-        (Plant::Tenure, small(left(2, 1, 2), &turn_a, back.clone(), &slept)),
-        (Plant::MarksAccumulate, small(left(1, 0, 1), &turn_b, none.clone(), &sealed)),
-        (Plant::Import, small(left(1, 0, 0), &lose_a, only(&[], &[], &[(2, 0)], &[]), &gone)),
-        (Plant::ForeignFirst, small(left(2, 0, 0), &two, none, &[])),
-        (Plant::ClosedWhenGained, small(left(1, 1, 1), &turn_a, b_with_a, &one)),
-        (Plant::PendingClosed, small(left(1, 1, 1), &turn_a, moves, &both)),
+        (Check::GrantOnAccept, small(left(1, 1, 0), &lose_a, b.clone(), &both)),
+        (Check::NothingNewer, small(left(1, 2, 0), &lose_a, late, &[])),
+        (Check::UntilFromBefore, small(left(0, 1, 0), &[], b, &[])),
+        (Check::Tenure, small(left(2, 1, 2), &turn_a, back.clone(), &slept)),
+        (Check::MarksAccumulate, small(left(1, 0, 1), &turn_b, none.clone(), &sealed)),
+        (Check::Import, small(left(1, 0, 0), &lose_a, only(&[], &[], &[(2, 0)], &[]), &gone)),
+        (Check::ForeignFirst, small(left(2, 0, 0), &two, none, &[])),
+        (Check::ClosedWhenGained, small(left(1, 1, 1), &turn_a, b_with_a, &one)),
+        (Check::PendingClosed, small(left(1, 1, 1), &turn_a, moves, &both)),
         (
-            Plant::SkippedView,
+            Check::SkippedView,
             small(left(2, 1, 2), &turn_a, only(&[0], &[0], &[], &[(1, 2), (0, 2)]), &skipped),
         ),
     ]

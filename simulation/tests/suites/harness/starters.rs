@@ -4,12 +4,12 @@
 
 use std::sync::Arc;
 
-use onceway::protocol::plant::{Plant, planted};
+use onceway::protocol::plant::{Check, planted};
 use simulation::play::play;
 use simulation::scenario::{find, load};
 
 /// The breaches of a scenario's first seed without a check.
-fn broken(scenario: &str, without: Plant) -> Vec<String> {
+fn broken(scenario: &str, without: Check) -> Vec<String> {
     let scenario = Arc::new(load(&find::find(scenario).unwrap(), &[]).unwrap());
     let played = planted(without, || play(&scenario, 0, false));
     played
@@ -22,10 +22,10 @@ fn broken(scenario: &str, without: Plant) -> Vec<String> {
 
 #[test]
 fn two_who_may_start_a_key_and_a_lease_that_nobody_grants_are_seen_though_no_key_comes() {
-    let all = broken("stale-view", Plant::NothingNewer);
+    let all = broken("stale-view", Check::NothingNewer);
     let both = "one-sender (rule 9): ap-south and us-east may all start";
     assert!(all.iter().any(|text| text.starts_with(both)), "{all:?}");
-    let all = broken("long-pause", Plant::BootClock);
+    let all = broken("long-pause", Check::BootClock);
     let alone = "granted-when-sent (rule 23): us-east holds a lease while grants of no majority run for it";
     assert!(all.iter().any(|text| text == alone), "{all:?}");
 }

@@ -5,14 +5,14 @@
 
 use std::sync::Arc;
 
-use onceway::protocol::plant::{Plant, planted};
+use onceway::protocol::plant::{Check, planted};
 use simulation::play;
 use simulation::scenario::{self, find};
 
 #[test]
 fn a_breach_is_found_in_its_own_story() {
     let scenario = Arc::new(scenario::load(&find::find("second-lease").unwrap(), &[]).unwrap());
-    let plant = Plant::ALL.iter().copied().find(|plant| plant.name() == "grant-on-accept").unwrap();
+    let plant = Check::ALL.iter().copied().find(|plant| plant.name() == "grant-on-accept").unwrap();
     let played = |with_story| planted(plant, || play::play(&scenario, 0, with_story));
     let play::Played { outcome, story } = played(true);
     assert_eq!(played(false).outcome, outcome, "nothing changes by being told");

@@ -35,12 +35,12 @@ pub(in crate::gateway) async fn claim<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
     permit: &Permit,
-    stand: ClaimBasis,
+    basis: ClaimBasis,
     way: ClaimMode,
 ) -> Result<Claimed, Problem> {
     // Entered before the claim: a region that gives keys up, or seals, waits for possible claims.
     let running = gateway.authority.running.begin(&ask.id);
-    let claim = asked(gateway, ask, permit, stand);
+    let claim = asked(gateway, ask, permit, basis);
     if !permit.view.allows(claim.life()) {
         tracing::warn!(
             route = &*ask.route,
@@ -107,10 +107,10 @@ pub(in crate::gateway) async fn claim<P: Ports>(
 /// The claim to ask for. A lost region may have run the key without a record here. Unless the key's
 /// absence proves that none did, the row itself names those regions. So the journal of such runs is
 /// complete (docs/protocol.md#rule-31).
-fn asked<P: Ports>(gateway: &Gateway<P>, ask: &Ask, permit: &Permit, stand: ClaimBasis) -> ClaimAsk {
-    let risk = match stand.untouched {
-        true => permit.basis.at_risk_unproven(&ask.id, &ask.route, &ask.meanings),
-        false => permit.basis.at_risk(&ask.id),
+fn asked<P: Ports>(gateway: &Gateway<P>, ask: &Ask, permit: &Permit, basis: ClaimBasis) -> ClaimAsk {
+    let risk = match basis.untouched {
+        true => permit.known.at_risk_unproven(&ask.id, &ask.route, &ask.meanings),
+        false => permit.known.at_risk(&ask.id),
     };
     ClaimAsk {
         id: ask.id.clone(),
@@ -118,7 +118,7 @@ fn asked<P: Ports>(gateway: &Gateway<P>, ask: &Ask, permit: &Permit, stand: Clai
         nonce: gateway.ports.dice().nonce(),
         request_id: ask.request_id,
         gate: permit.gate,
-        basis: stand.basis,
+        basis: basis.seen,
         risk,
         hold: ask.policy.hold,
         settle_time: ask.policy.settle_time,

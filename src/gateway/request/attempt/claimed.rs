@@ -1,4 +1,4 @@
-//! A durable claim, and the ground it stands on.
+//! A durable claim, and its basis.
 //!
 //! [`super::claim`] makes one. This file must not store or send anything.
 
@@ -13,7 +13,7 @@ use crate::protocol::time::Date;
 
 pub(in crate::gateway) struct ClaimBasis {
     /// The rows that the claim saw.
-    pub(in crate::gateway) basis: Basis,
+    pub(in crate::gateway) seen: Basis,
     /// True if those rows say that nothing happened, or if there are none. Only then can absence be
     /// a proof.
     pub(in crate::gateway) untouched: bool,

@@ -21,7 +21,7 @@ use crate::ports::{Escrows, KeyStore, Peers, Ports};
 use crate::protocol::authority::GateState;
 use crate::protocol::escrow::lodges;
 use crate::protocol::key::KeyId;
-use crate::protocol::plant::{Plant, removed};
+use crate::protocol::plant::{Check, is_disabled};
 use crate::protocol::record::{Answer, Nonce, Row, Token};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::snapshot::Permit;
@@ -156,7 +156,7 @@ pub(in crate::gateway) async fn lodge_answer<P: Ports>(
 
 /// Checks that this region is the target of that claim, under the view of its gate.
 fn belongs(state: &GateState, me: &RegionName, from: &RegionName, lodging: &Lodging) -> Result<(), String> {
-    if removed(Plant::EscrowGate) {
+    if is_disabled(Check::EscrowGate) {
         return Ok(());
     }
     let view = &state.view;

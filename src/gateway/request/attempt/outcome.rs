@@ -24,7 +24,7 @@ use crate::ports::upstream::CredentialRefused;
 use crate::ports::{Body, Clock, KeyStore, Ports};
 use crate::protocol::decide::{same_request, settlement};
 use crate::protocol::outcome::Outcome;
-use crate::protocol::plant::{Plant, removed};
+use crate::protocol::plant::{Check, is_disabled};
 use crate::protocol::record::{Answer, AnswerBody, Reading, Row, State};
 use crate::protocol::time::Moment;
 
@@ -62,7 +62,7 @@ pub(in crate::gateway) async fn answered<P: Ports>(
                 ask.waits(gateway.ports.clock(), Box::pin(excerpt(gateway, &head.headers, rest))).await;
             let said = excerpt.as_deref();
             tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, status, said, "outcome unknown");
-            let ends_attempt = ask.policy.status_ends_attempt || removed(Plant::StatusEndsNothing);
+            let ends_attempt = ask.policy.status_ends_attempt || is_disabled(Check::StatusEndsNothing);
             doubtful(gateway, ask, &claim, Some(Unclear { status, ends_attempt, excerpt })).await
         }
         Outcome::Final => {

@@ -18,7 +18,7 @@ use crate::protocol::digest::Digest32;
 use crate::protocol::fingerprint::Fingerprint;
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Lifetime;
-use crate::protocol::plant::{Plant, removed};
+use crate::protocol::plant::{Check, is_disabled};
 use crate::protocol::record::{Nonce, Recovery, RequestId};
 use crate::protocol::snapshot::Here;
 
@@ -65,7 +65,7 @@ pub(in crate::gateway) async fn end<P: Ports>(
         request_id: whom.request_id,
         gate: permit.gate,
         basis: whom.basis,
-        risk: permit.basis.at_risk(whom.id),
+        risk: permit.known.at_risk(whom.id),
         hold: Duration::ZERO,
         settle_time: Duration::ZERO,
         recovery: whom.recovery,
@@ -77,7 +77,7 @@ pub(in crate::gateway) async fn end<P: Ports>(
     if !permit.view.allows(ask.life()) {
         return Err(NotWritten::Changed);
     }
-    if removed(Plant::StandInWhole) || removed(Plant::NamedAnswered) {
+    if is_disabled(Check::StandInWhole) || is_disabled(Check::NamedAnswered) {
         return in_two(gateway, &ask, ruling).await;
     }
     let store = gateway.ports.store();
