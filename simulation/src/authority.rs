@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::points::Point;
 use crate::store::{Effect, SimStore, statements, writes};
-use onceway::ports::audit::{Begin, Counted, Double, Finding, History, Of, RunAtRisk, Stretch, Told};
+use onceway::ports::audit::{Begin, Counted, Double, Finding, History, HistoryRow, Of, RunAtRisk, Stretch};
 use onceway::ports::authority::{CopiedRow, Latest, Lodged, Lodging};
 use onceway::ports::store::{Attempt, GateVersion, StoreError, Written};
 use onceway::ports::upkeep::Place;
@@ -93,7 +93,7 @@ impl Audit for SimStore {
         reads runs_at_risk(after: Option<&KeyId>, most: u32) -> Vec<RunAtRisk>;
         reads stretch(of: Of, after: Option<&KeyId>, most: u32) -> Stretch;
         reads doubles() -> Counted;
-        reads rows_of_key(id: &KeyId) -> Vec<Told>;
+        reads rows_of_key(id: &KeyId) -> Vec<HistoryRow>;
         reads findings(after: Option<Place>, back: Duration, most: u32) -> Vec<Finding>;
         reads histories(begin: Begin<'_>, most: u32) -> Vec<History>;
         writes(Effect::At(Point::Journal), [found]) journal_doubles(found: &[Double]) -> Vec<bool>;

@@ -69,7 +69,7 @@ impl Default for Pace {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// An answer or a problem.
-    Told {
+    Answered {
         /// Its status.
         status: StatusCode,
         /// The code of a problem; empty on an answer.
@@ -517,7 +517,7 @@ async fn told(response: http::Response<Body>) -> Reply {
         .split_once("\"code\":\"")
         .and_then(|(_, rest)| rest.split_once('"'))
         .map(|(code, _)| code.to_owned());
-    Reply::Told {
+    Reply::Answered {
         status: head.status,
         code: code.filter(|_| problem).unwrap_or_default(),
         replayed: header("idempotent-replayed") == "true",

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use onceway::gateway::instance::Gateway;
-use onceway::ports::peers::{Forward, ForwardReply, PeerMessage, Pong, Question, Told};
+use onceway::ports::peers::{Forward, ForwardReply, PeerMessage, PeerReply, Pong, Question};
 use onceway::protocol::region::RegionName;
 
 use crate::peers::{Answering, Region};
@@ -30,7 +30,7 @@ impl Region for Arc<Gateway<SimPorts>> {
         Box::pin(Gateway::pong(self))
     }
 
-    fn ask(&self, from: RegionName, question: Question) -> Answering<'_, Told> {
+    fn ask(&self, from: RegionName, question: Question) -> Answering<'_, PeerReply> {
         Box::pin(self.told(from, question))
     }
 }

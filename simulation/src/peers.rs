@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use onceway::ports::Peers;
-use onceway::ports::peers::{Forward, ForwardReply, PeerError, PeerMessage, Pong, Question, Told};
+use onceway::ports::peers::{Forward, ForwardReply, PeerError, PeerMessage, PeerReply, Pong, Question};
 use onceway::protocol::region::RegionName;
 use tokio::time::timeout;
 
@@ -39,7 +39,7 @@ pub trait Region: Send + Sync {
     fn pong(&self) -> Answering<'_, Pong>;
 
     /// Answers a question of `from`.
-    fn ask(&self, from: RegionName, question: Question) -> Answering<'_, Told>;
+    fn ask(&self, from: RegionName, question: Question) -> Answering<'_, PeerReply>;
 }
 
 /// The behaviour of a link for calls, from the next one on.
@@ -284,13 +284,18 @@ impl Peers for SimPeers {
         self.call_within(to, within, None, handle).await
     }
 
-    async fn ask(&self, to: &RegionName, question: Question, within: Duration) -> Result<Told, PeerError> {
+    async fn ask(
+        &self,
+        to: &RegionName,
+        question: Question,
+        within: Duration,
+    ) -> Result<PeerReply, PeerError> {
         let from = self.from.clone();
         let for_a_key =
             matches!(question, Question::Lodge(_) | Question::LodgeAnswer { .. } | Question::Void { .. });
         self.network.lock().hops += u64::from(for_a_key);
         let post = self.network.post(&self.from, to, Letter::of(&question));
-        let handle = |region: Arc<dyn Region>| -> Answering<'_, Heard<Told>> {
+        let handle = |region: Arc<dyn Region>| -> Answering<'_, Heard<PeerReply>> {
             Box::pin(async move {
                 region.hears(&from, &PeerMessage::Question(&question))?;
                 Ok(region.ask(from, question).await)

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use onceway::gateway::authority::witness::{Duty, Witness as Answers};
 use onceway::ports::Acceptors;
-use onceway::ports::peers::{Forward, ForwardReply, PeerMessage, Pong, Question, Told};
+use onceway::ports::peers::{Forward, ForwardReply, PeerMessage, PeerReply, Pong, Question};
 use onceway::ports::store::{StoreError, Written};
 use onceway::protocol::region::RegionName;
 use onceway::protocol::register::{Accepted, Acceptor, Ballot};
@@ -168,7 +168,7 @@ impl Region for Witness {
         Box::pin(async move { running.pong().await })
     }
 
-    fn ask(&self, from: RegionName, question: Question) -> Answering<'_, Told> {
+    fn ask(&self, from: RegionName, question: Question) -> Answering<'_, PeerReply> {
         let running = self.running();
         Box::pin(async move { running.ask(from, question).await })
     }

@@ -28,7 +28,7 @@ use super::upstream::describe;
 use super::wire;
 use super::wire::ask::{self, Replied};
 use crate::ports::body::{Collected, collect};
-use crate::ports::peers::{Forward, ForwardReply, PeerError, Pong, Question, Told};
+use crate::ports::peers::{Forward, ForwardReply, PeerError, PeerReply, Pong, Question};
 use crate::ports::{Dice, Peers};
 use crate::protocol::region::RegionName;
 use crate::protocol::versions::Versions;
@@ -144,22 +144,22 @@ impl HttpPeers {
         Ok(pong)
     }
 
-    async fn put(&self, to: &RegionName, question: Question) -> Result<Told, PeerError> {
+    async fn put(&self, to: &RegionName, question: Question) -> Result<PeerReply, PeerError> {
         let unknown = |error: wire::WireError| PeerError::Unknown(error.to_string());
         let response = self.exchange(to, ask::encode_ask(&self.me, self.speaks, to, &question)).await?;
         let (head, body) = response.into_parts();
         let replied = ask::decode_replied(&head.headers).map_err(unknown)?;
         let limit = match replied {
-            Replied::Told => MOST_TOLD,
+            Replied::PeerReply => MOST_TOLD,
             Replied::Refused => PONG_LIMIT,
         };
         let read = collect(streaming(body, Patience::Endless, None), limit).await;
         match (replied, read) {
-            (Replied::Told, Ok(Collected::Whole(json))) => ask::read_told(&json).map_err(unknown),
-            (Replied::Told, Ok(Collected::Over(_, _))) => {
+            (Replied::PeerReply, Ok(Collected::Whole(json))) => ask::read_told(&json).map_err(unknown),
+            (Replied::PeerReply, Ok(Collected::Over(_, _))) => {
                 Err(PeerError::Unknown(format!("more than {MOST_TOLD} bytes were told: ask for less")))
             }
-            (Replied::Told, Err(error)) => Err(PeerError::Unknown(error.to_string())),
+            (Replied::PeerReply, Err(error)) => Err(PeerError::Unknown(error.to_string())),
             // The refusal itself has arrived; its reason is only for people.
             (Replied::Refused, read) => {
                 let refused = wire::WireError::Refused(head.status);
@@ -188,7 +188,12 @@ async fn read_pong(response: Response<Incoming>) -> Result<Pong, PeerError> {
 }
 
 impl Peers for HttpPeers {
-    async fn ask(&self, to: &RegionName, question: Question, within: Duration) -> Result<Told, PeerError> {
+    async fn ask(
+        &self,
+        to: &RegionName,
+        question: Question,
+        within: Duration,
+    ) -> Result<PeerReply, PeerError> {
         timeout(within, self.put(to, question))
             .await
             .unwrap_or_else(|_| Err(PeerError::Unknown("the question got no answer in time".into())))
@@ -206,7 +211,7 @@ impl Peers for HttpPeers {
             | wire::WireError::Unknown(_)
             | wire::WireError::Hop
             | wire::WireError::Question(_)
-            | wire::WireError::Told(_)
+            | wire::WireError::Answer(_)
             | wire::WireError::Pong(_) => PeerError::Unknown(error.to_string()),
         })
     }

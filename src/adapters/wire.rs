@@ -90,7 +90,7 @@ pub enum WireError {
     Question(String),
     /// The answer to a question is malformed.
     #[error("peer message: what was told: {0}")]
-    Told(String),
+    Answer(String),
     /// The other side refused the message. Nothing was done.
     #[error("peer message: refused with {0}")]
     Refused(StatusCode),

@@ -237,7 +237,7 @@ mod tests {
         assert!(lost > 0 && recorder.handle().render().contains(&counted), "{lost}");
         let told = Arc::new(Mutex::new(Vec::new()));
         let seen = told.clone();
-        let written = move || Told(seen.clone());
+        let written = move || Captured(seen.clone());
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(written).finish();
         tracing::subscriber::with_default(subscriber, || {
             lines.0.tell();
@@ -252,9 +252,9 @@ mod tests {
     }
 
     /// Output of a subscriber.
-    struct Told(Arc<Mutex<Vec<u8>>>);
+    struct Captured(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Told {
+    impl Write for Captured {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())

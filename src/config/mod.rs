@@ -48,7 +48,6 @@ pub mod upstreams;
 mod values;
 pub mod witness;
 
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -59,7 +58,9 @@ use crate::protocol::region::RegionName;
 
 use credentials::CredentialsFile;
 use diff::Places;
+pub use problems::Errors;
 use problems::Found;
+use problems::judged;
 use reader::{At, Problem, Problems, Source};
 use region::Process;
 use ring::RingFile;
@@ -79,17 +80,6 @@ pub struct Config {
     pub credentials: Arc<Credentials>,
     /// The settings of this process.
     pub process: Process,
-}
-
-/// All errors of some files; at least one problem.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct Errors(pub Vec<Problem>);
-
-impl fmt::Display for Errors {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lines: Vec<String> = self.0.iter().map(ToString::to_string).collect();
-        out.write_str(&lines.join("\n"))
-    }
 }
 
 impl Config {
@@ -269,14 +259,6 @@ fn alone<T>(read: impl FnOnce(&Problems) -> Option<T>) -> Result<T, Errors> {
     let problems = Problems::default();
     let value = read(&problems);
     judged(value, problems)
-}
-
-/// A value counts only if there is no problem.
-fn judged<T>(value: Option<T>, problems: Problems) -> Result<T, Errors> {
-    match (value, problems.into_sorted()) {
-        (Some(value), none) if none.is_empty() => Ok(value),
-        (_, some) => Err(Errors(some)),
-    }
 }
 
 fn read(region_file: &Path, surroundings: &Surroundings<'_>, problems: &Problems) -> Option<Config> {

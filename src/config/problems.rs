@@ -24,6 +24,25 @@ pub struct Problem {
     pub text: String,
 }
 
+/// All errors of some files; at least one problem.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Errors(pub Vec<Problem>);
+
+impl fmt::Display for Errors {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        out.write_str(&lines.join("\n"))
+    }
+}
+
+/// A value counts only if there is no problem.
+pub(super) fn judged<T>(value: Option<T>, problems: Problems) -> Result<T, Errors> {
+    match (value, problems.into_sorted()) {
+        (Some(value), none) if none.is_empty() => Ok(value),
+        (_, some) => Err(Errors(some)),
+    }
+}
+
 impl Problem {
     fn at(at: &At, text: impl Into<String>) -> Self {
         let (file, key) = (at.file.to_path_buf(), at.key.clone());

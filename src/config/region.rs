@@ -24,7 +24,7 @@ use super::upstreams::{Named, Service};
 use super::values::{file, host_and_port, is_host_and_port, region_name};
 use super::{accept, quota, upstream_health, upstreams};
 use crate::adapters::identity::IdentityFiles;
-use crate::gateway::authority::upstream::UpstreamHealth;
+use crate::gateway::authority::failover::UpstreamHealth;
 use crate::gateway::limits::quota::Quota;
 use crate::protocol::region::RegionName;
 

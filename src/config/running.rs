@@ -17,7 +17,7 @@ use super::secret::Secret;
 use super::upstreams::{Named, Service};
 use super::{Config, timings};
 use crate::adapters::postgres::address::Address;
-use crate::gateway::authority::upstream::UpstreamHealth;
+use crate::gateway::authority::failover::UpstreamHealth;
 use crate::gateway::policy::route::{Route, Routes};
 
 /// The configuration by which one process runs.

@@ -11,7 +11,7 @@ use toml::de::DeValue;
 
 use super::reader::{self, Section};
 use super::span::show;
-use crate::gateway::authority::upstream::UpstreamHealth;
+use crate::gateway::authority::failover::UpstreamHealth;
 
 /// Reads the table. Errors are reported.
 pub(super) fn read(mut section: Section<'_>) -> Option<UpstreamHealth> {

@@ -10,12 +10,13 @@ use std::sync::Arc;
 
 use super::admin::{self, Admin};
 use super::listen::apart;
+use super::problems::{Errors, judged};
 use super::reader::{At, Problems, Section, Source, needed};
 use super::region::{self, Log};
 use super::ring::{self, RingFile};
 use super::secret::{Need, Surroundings};
+use super::stamp::Watched;
 use super::values::{file, region_name, socket};
-use super::{Errors, Watched, judged};
 use crate::adapters::identity::IdentityFiles;
 use crate::protocol::region::RegionName;
 use crate::protocol::ring::Ring;

@@ -44,7 +44,7 @@ pub struct Settings {
     /// Failover settings.
     pub failover: crate::gateway::authority::failover::Failover,
     /// Check of this region's upstream; `None` without a check.
-    pub upstream_health: Option<crate::gateway::authority::upstream::UpstreamHealth>,
+    pub upstream_health: Option<crate::gateway::authority::failover::UpstreamHealth>,
     /// Digest of the settings that all regions must share.
     pub shared: Digest32,
     /// Versions of the protocol between regions that this process speaks.
@@ -90,7 +90,7 @@ pub(super) struct Fixed {
     pub(super) seals_requests: bool,
     pub(super) timings: Timings,
     pub(super) failover: crate::gateway::authority::failover::Failover,
-    pub(super) upstream_health: Option<crate::gateway::authority::upstream::UpstreamHealth>,
+    pub(super) upstream_health: Option<crate::gateway::authority::failover::UpstreamHealth>,
     pub(super) speaks: Versions,
 }
 

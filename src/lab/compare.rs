@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::deployment::Deployment;
 use super::gateway::Action;
 use super::ledger::Totals;
-use super::naive::{BODY, Design, Naive, PATH, PATIENCE, Told};
+use super::naive::{BODY, Design, Naive, PATH, PATIENCE, Served};
 use super::region::Part;
 use super::{files, wait};
 use onceway_client::Ask;
@@ -63,16 +63,16 @@ struct Onceway {
 }
 
 impl Design for Onceway {
-    async fn serve(&self, via: usize, key: &str) -> Told {
+    async fn serve(&self, via: usize, key: &str) -> Served {
         let ask = Ask::post(format!("{}{PATH}", self.regions[via]), BODY)
             .with("Authorization", format!("Bearer {}", files::TENANTS[0].1))
             .with("Idempotency-Key", format!("\"{key}\""));
-        let Ok(answer) = ask.send(PATIENCE).await else { return Told::Failed };
+        let Ok(answer) = ask.send(PATIENCE).await else { return Served::Failed };
         match (answer.status.as_u16(), answer.json()["code"].as_str()) {
-            (200..300, _) => Told::Answered,
-            (_, Some("in-progress")) => Told::Busy,
-            (_, Some("outcome-unknown")) => Told::InDoubt,
-            (_, _) => Told::Failed,
+            (200..300, _) => Served::Answered,
+            (_, Some("in-progress")) => Served::Busy,
+            (_, Some("outcome-unknown")) => Served::InDoubt,
+            (_, _) => Served::Failed,
         }
     }
 }
@@ -139,14 +139,14 @@ async fn under_load(
     Ok((ends(at_theirs).await?, ends(at_ours).await?))
 }
 
-async fn ends(mut clients: JoinSet<Told>) -> Result<Ends> {
+async fn ends(mut clients: JoinSet<Served>) -> Result<Ends> {
     let mut ends = Ends::default();
     while let Some(end) = clients.join_next().await {
         ends.keys += 1;
         match end.context("a client")? {
-            Told::Answered => {}
-            Told::InDoubt => ends.in_doubt += 1,
-            Told::Busy | Told::Failed => ends.unanswered += 1,
+            Served::Answered => {}
+            Served::InDoubt => ends.in_doubt += 1,
+            Served::Busy | Served::Failed => ends.unanswered += 1,
         }
     }
     Ok(ends)
@@ -155,29 +155,29 @@ async fn ends(mut clients: JoinSet<Told>) -> Result<Ends> {
 /// Runs a client, as in the drills. Some clients send twice at once, and some lose their answer and
 /// ask another region. All retry through the next region. Returns the best answer that the client
 /// got.
-async fn client<D: Design>(design: Arc<D>, regions: usize, key: String, number: usize) -> Told {
+async fn client<D: Design>(design: Arc<D>, regions: usize, key: String, number: usize) -> Served {
     let until = Instant::now() + RETRIES;
     let mut via = number % regions;
     if number.is_multiple_of(7) {
         let elsewhere = (via + 1) % regions;
         tokio::join!(design.serve(via, &key), design.serve(elsewhere, &key));
     }
-    let (mut answers, mut doubts, mut last) = (0, 0, Told::Failed);
+    let (mut answers, mut doubts, mut last) = (0, 0, Served::Failed);
     while Instant::now() < until && doubts < DOUBTED_ENOUGH {
         last = design.serve(via, &key).await;
         match last {
-            Told::Answered => answers += 1,
-            Told::InDoubt => doubts += 1,
-            Told::Busy | Told::Failed => {}
+            Served::Answered => answers += 1,
+            Served::InDoubt => doubts += 1,
+            Served::Busy | Served::Failed => {}
         }
         // One in three loses its answer, and asks once more in another region.
         if answers > usize::from(number.is_multiple_of(3)) {
             break;
         }
-        if last != Told::Answered {
+        if last != Served::Answered {
             wait::pause(BETWEEN_RETRIES).await;
         }
         via = (via + 1) % regions;
     }
-    if answers > 0 { Told::Answered } else { last }
+    if answers > 0 { Served::Answered } else { last }
 }

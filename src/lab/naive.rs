@@ -32,7 +32,7 @@ pub(super) const BODY: &str = r#"{"amount":2000,"currency":"usd","destination":"
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum Served {
     /// The upstream's answer.
     Answered,
     /// Another request works on the key: the client comes again.
@@ -43,7 +43,7 @@ pub(super) enum Told {
 
 pub(super) trait Design: Send + Sync + 'static {
     /// Asks region number `via` to perform the effect of `key`.
-    fn serve(&self, via: usize, key: &str) -> impl Future<Output = Told> + Send;
+    fn serve(&self, via: usize, key: &str) -> impl Future<Output = Served> + Send;
 }
 
 const DATABASE: &str = "naive";
@@ -102,17 +102,17 @@ pub(super) struct NaiveDesign {
 }
 
 impl Design for NaiveDesign {
-    async fn serve(&self, via: usize, key: &str) -> Told {
+    async fn serve(&self, via: usize, key: &str) -> Served {
         let (mut died, own_death) = (self.died.clone(), via == self.victim);
         if own_death && *died.borrow() {
-            return Told::Failed;
+            return Served::Failed;
         }
         tokio::select! {
             biased;
-            _ = died.wait_for(|died| *died), if own_death => Told::Failed,
+            _ = died.wait_for(|died| *died), if own_death => Served::Failed,
             served = timeout(PATIENCE, self.regions[via].serve(key)) => match served {
                 Ok(Ok(told)) => told,
-                Ok(Err(_)) | Err(_) => Told::Failed,
+                Ok(Err(_)) | Err(_) => Served::Failed,
             },
         }
     }
@@ -126,7 +126,7 @@ struct Copy {
 }
 
 impl Copy {
-    async fn serve(&self, key: &str) -> Result<Told> {
+    async fn serve(&self, key: &str) -> Result<Served> {
         let known = self
             .store
             .query_opt(
@@ -137,8 +137,8 @@ impl Copy {
             .await?;
         let own = &self.own;
         let claimed = match known {
-            Some(row) if row.try_get(0)? => return Ok(Told::Answered),
-            Some(row) if row.try_get::<_, f64>(1)? < LOCK_SECONDS => return Ok(Told::Busy),
+            Some(row) if row.try_get(0)? => return Ok(Served::Answered),
+            Some(row) if row.try_get::<_, f64>(1)? < LOCK_SECONDS => return Ok(Served::Busy),
             Some(_stale) => {
                 let take = format!(
                     "insert into {own} (tenant, key) values ($1, $2) on conflict (tenant, key) do update \
@@ -152,7 +152,7 @@ impl Copy {
             }
         };
         if claimed == 0 {
-            return Ok(Told::Busy);
+            return Ok(Served::Busy);
         }
         let call = Ask::post(format!("http://{}{PATH}", self.upstream), BODY)
             .with("Idempotency-Key", format!("\"{key}\""))
@@ -160,7 +160,7 @@ impl Copy {
         let answer = call.send(PATIENCE).await?;
         let settle = format!("update {own} set answer = $3 where tenant = $1 and key = $2");
         self.store.execute(&settle, &[&TENANT, &key, &answer.text()]).await?;
-        Ok(Told::Answered)
+        Ok(Served::Answered)
     }
 }
 

@@ -107,7 +107,7 @@ pub struct Finding {
 
 /// A row of any origin, as people who reconcile see it: its answer without headers and body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct HistoryRow {
     /// The row. A settled answer has its status only.
     pub row: Row,
     /// The route of its claim; empty if the claim is older than routes in records.
@@ -131,7 +131,7 @@ pub struct History {
     pub id: KeyId,
     /// One row per origin, in their order; none if all are forgotten and only the journal knows the
     /// key.
-    pub rows: Vec<Told>,
+    pub rows: Vec<HistoryRow>,
     /// The journal's entries about it, oldest first.
     pub journal: Vec<Entry>,
 }
@@ -188,7 +188,7 @@ pub trait Audit: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<Finding>, StoreError>> + Send;
 
     /// All rows of this key, one per origin, in their order.
-    fn rows_of_key(&self, id: &KeyId) -> impl Future<Output = Result<Vec<Told>, StoreError>> + Send;
+    fn rows_of_key(&self, id: &KeyId) -> impl Future<Output = Result<Vec<HistoryRow>, StoreError>> + Send;
 
     /// At most `most` keys from a place on, in their order, with everything that the store holds of
     /// each: rows of all origins and the journal. Fewer than `most` only at the end. The result is

@@ -379,7 +379,7 @@ impl Question {
 /// The answer to a [`Question`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Told {
+pub enum PeerReply {
     /// To [`Question::Acceptor`].
     Acceptor(Reply),
     /// To [`Question::Views`], oldest first.
@@ -390,7 +390,7 @@ pub enum Told {
     /// To [`Question::Release`].
     Released(Report),
     /// To [`Question::Frontier`].
-    Frontier(opening::Told),
+    Frontier(opening::Frontier),
     /// To [`Question::Rows`]; fewer than asked for are the last.
     Rows(Vec<CopiedRow>),
     /// To [`Question::Latest`].
@@ -445,5 +445,5 @@ pub trait Peers: Send + Sync + 'static {
         to: &RegionName,
         question: Question,
         within: Duration,
-    ) -> impl Future<Output = Result<Told, PeerError>> + Send;
+    ) -> impl Future<Output = Result<PeerReply, PeerError>> + Send;
 }

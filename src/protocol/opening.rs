@@ -31,7 +31,7 @@ pub struct Facts<'a> {
     pub windows: &'a BTreeMap<Origin, window::Standing>,
     /// The answers of other regions about each lost or replaced store, asked after this view was
     /// adopted here.
-    pub told: &'a BTreeMap<(RegionName, Origin), Told>,
+    pub frontiers: &'a BTreeMap<(RegionName, Origin), Frontier>,
     /// Losses whose risk an operator has accepted, by region and epoch.
     pub waived: &'a BTreeSet<(RegionName, u64)>,
     /// Lost stores whose escrow rows here are all turned into own records.
@@ -42,7 +42,7 @@ pub struct Facts<'a> {
 
 /// A region's answer about a lost or replaced store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
+pub struct Frontier {
     /// The highest heartbeat of that store that it has applied or imported.
     pub applied: u64,
     /// The region's own heartbeat after every escrow row of that store there had become a record
@@ -320,17 +320,17 @@ fn import(facts: &Facts<'_>, origin: &Origin, waived: bool) -> Vec<Hindrance> {
     let others = others.filter(|by| **by != facts.me.region && !is_disabled(Check::Import));
     let (others, left): (Vec<_>, Vec<_>) = others.partition(|by| tells_of_others(by, facts.view));
     for by in others {
-        match facts.told.get(&(by.clone(), origin.clone())) {
+        match facts.frontiers.get(&(by.clone(), origin.clone())) {
             None if waived => {}
             None => missing.push(Hindrance::NotTold { origin: origin.clone(), by: by.clone() }),
-            Some(told) => {
-                if told.applied > mine {
+            Some(frontier) => {
+                if frontier.applied > mine {
                     let (origin, from) = (origin.clone(), by.clone());
-                    missing.push(Hindrance::Import { origin, from, upto: told.applied });
+                    missing.push(Hindrance::Import { origin, from, upto: frontier.applied });
                 }
                 let of_teller = facts.view.origin(by);
                 missing.extend(of_teller.and_then(|origin| {
-                    let (mark, applied) = (told.seal, applied(facts, &origin));
+                    let (mark, applied) = (frontier.seal, applied(facts, &origin));
                     (applied < mark).then_some(Hindrance::NotCovered { origin, mark, applied })
                 }));
             }

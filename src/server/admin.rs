@@ -43,7 +43,7 @@ use crate::gateway::operator::dead_letters::JobAct;
 use crate::gateway::operator::percent;
 use crate::ports::Ports;
 use crate::ports::observe::{self, Kind};
-use crate::ports::peers::{Proof, Told};
+use crate::ports::peers::{PeerReply, Proof};
 use crate::protocol::key::KeyId;
 
 pub struct Admin<P: Ports> {
@@ -97,7 +97,7 @@ impl<P: Ports> Admin<P> {
     /// Answers an act that an operator asked another region for.
     ///
     /// The operator has to be known here, by a token: the region that asks proves nothing.
-    pub async fn act_for(&self, path: &str, body: String, proof: Proof) -> Told {
+    pub async fn act_for(&self, path: &str, body: String, proof: Proof) -> PeerReply {
         let mut headers = HeaderMap::new();
         let Proof { authorization, approval } = proof;
         let pairs = [(AUTHORIZATION.as_str(), Some(authorization)), (APPROVAL, approval)];
@@ -115,13 +115,13 @@ impl<P: Ports> Admin<P> {
         if !is_passed_on || matches!(self.key.visitor(&headers), None | Some(Visitor::Local)) {
             let why =
                 "its operators are not known there by the token that was shown: ask its own admin listener";
-            return Told::Refused(why.to_owned());
+            return PeerReply::Refused(why.to_owned());
         }
         let answer = self.acted(&path, &headers, Full::from(body), true).await;
         let (head, body) = answer.unwrap_or_else(|refused| *refused).into_parts();
         let Ok(body) = body.collect().await;
         let body = String::from_utf8_lossy(&body.to_bytes()).into_owned();
-        Told::Acted { status: head.status.as_u16(), body }
+        PeerReply::Acted { status: head.status.as_u16(), body }
     }
 
     async fn acted<B: ActBody>(&self, path: &[&str], headers: &HeaderMap, body: B, passed_on: bool) -> Acted {

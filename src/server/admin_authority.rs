@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::admin_answer::{Acted, Answer, bad, coded, json, problem, told};
 use super::admin_posted::{ActBody, Case, Posted, Words, journalled};
-use crate::gateway::authority::admin_ops::ActError;
+use crate::gateway::authority::act_error::ActError;
 use crate::gateway::authority::dry_run::Act;
 use crate::gateway::credentials::operators::Weighty;
 use crate::gateway::instance::Gateway;

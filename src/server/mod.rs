@@ -58,7 +58,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::ports::Body;
-use crate::ports::peers::{Forward, ForwardReply, PeerMessage, Pong, Question, Told};
+use crate::ports::peers::{Forward, ForwardReply, PeerMessage, PeerReply, Pong, Question};
 use crate::protocol::region::RegionName;
 
 /// Pause before accepting again when the process has no room for another socket.
@@ -97,7 +97,7 @@ pub trait PeerService: Send + Sync + 'static {
     fn pong(self: Arc<Self>) -> impl Future<Output = Pong> + Send;
 
     /// Answers a question. The future is dropped as a forward's is.
-    fn ask(self: Arc<Self>, from: RegionName, question: Question) -> impl Future<Output = Told> + Send;
+    fn ask(self: Arc<Self>, from: RegionName, question: Question) -> impl Future<Output = PeerReply> + Send;
 }
 
 /// Tells every connection when the listeners stop.

@@ -44,7 +44,7 @@ use crate::gateway::instance::Gateway;
 use crate::gateway::limits::concurrency::Place;
 use crate::gateway::settings::Settings;
 use crate::gateway::telemetry::spans::Begin;
-use crate::ports::peers::{Forward, ForwardReply, PeerMessage, Pong, Question, Told};
+use crate::ports::peers::{Forward, ForwardReply, PeerMessage, PeerReply, Pong, Question};
 use crate::ports::{Body, observe};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::versions::Versions;
@@ -120,7 +120,7 @@ impl PeerService for Service {
         self.0.pong().await
     }
 
-    async fn ask(self: Arc<Self>, from: RegionName, question: Question) -> Told {
+    async fn ask(self: Arc<Self>, from: RegionName, question: Question) -> PeerReply {
         if let Question::Act { path, body, proof } = question {
             return self.1.act_for(&path, body, proof).await;
         }

@@ -31,7 +31,7 @@ use crate::adapters::witness::Opened;
 use crate::config::witness::WitnessConfig;
 use crate::gateway::authority::witness::{Counted, Duty, Status, Witness};
 use crate::gateway::reloadable::ConfigStatus;
-use crate::ports::peers::{Forward, ForwardReply, PeerMessage, Pong, Question, Told};
+use crate::ports::peers::{Forward, ForwardReply, PeerMessage, PeerReply, Pong, Question};
 use crate::ports::{Acceptors, Clock};
 use crate::protocol::region::RegionName;
 use crate::protocol::register::Acceptor;
@@ -140,7 +140,7 @@ impl<A: Acceptors, C: Clock> PeerService for Served<A, C> {
         self.witness.pong().await
     }
 
-    async fn ask(self: Arc<Self>, from: RegionName, question: Question) -> Told {
+    async fn ask(self: Arc<Self>, from: RegionName, question: Question) -> PeerReply {
         self.witness.ask(from, question).await
     }
 }

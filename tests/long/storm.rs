@@ -27,7 +27,7 @@ fn routes() -> String {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Told {
+enum Received {
     /// A final answer: this one, for ever.
     Final {
         status: u16,
@@ -42,30 +42,30 @@ enum Told {
     Cut,
 }
 
-impl Told {
-    fn of(answer: anyhow::Result<Answer>, what: &str) -> Told {
-        let Ok(answer) = answer else { return Told::Cut };
+impl Received {
+    fn of(answer: anyhow::Result<Answer>, what: &str) -> Received {
+        let Ok(answer) = answer else { return Received::Cut };
         let problem = answer.json()["code"].as_str().unwrap_or_default().to_owned();
         match (answer.status.as_u16(), problem.as_str()) {
             (status @ (201 | 402), "") => {
                 let replayed = answer.header("idempotent-replayed") == "true";
-                Told::Final { status, body: answer.body, replayed }
+                Received::Final { status, body: answer.body, replayed }
             }
-            (409, "outcome-unknown") => Told::Parked,
-            (409, "in-progress") => Told::Later,
-            (500 | 504, "outcome-unknown") => Told::Unknown,
-            (429 | 503, _) => Told::Later,
+            (409, "outcome-unknown") => Received::Parked,
+            (409, "in-progress") => Received::Later,
+            (500 | 504, "outcome-unknown") => Received::Unknown,
+            (429 | 503, _) => Received::Later,
             (status, _) => panic!("{what}: nobody should be told {status}: {}", answer.text()),
         }
     }
 }
 
-impl Told {
+impl Received {
     /// True if it says how the key stands, not only that the gateway cannot say now.
     fn is_plain(&self) -> bool {
         match self {
-            Told::Final { .. } | Told::Parked => true,
-            Told::Unknown | Told::Later | Told::Cut => false,
+            Received::Final { .. } | Received::Parked => true,
+            Received::Unknown | Received::Later | Received::Cut => false,
         }
     }
 }
@@ -74,7 +74,7 @@ impl Told {
 struct Tried {
     path: &'static str,
     key: String,
-    told: Vec<Told>,
+    told: Vec<Received>,
 }
 
 impl Tried {
@@ -85,9 +85,9 @@ impl Tried {
     /// True if only an operator can still change it.
     fn is_over(&self) -> bool {
         self.told.iter().any(|told| match told {
-            Told::Final { .. } => true,
-            Told::Unknown | Told::Later | Told::Cut | Told::Parked => false,
-        }) || (!self.probes() && self.told.last() == Some(&Told::Parked))
+            Received::Final { .. } => true,
+            Received::Unknown | Received::Later | Received::Cut | Received::Parked => false,
+        }) || (!self.probes() && self.told.last() == Some(&Received::Parked))
     }
 }
 
@@ -114,7 +114,7 @@ impl Storm {
         }
     }
 
-    async fn attempt(&self, path: &str, key: &str, region: usize, behave: &str) -> Told {
+    async fn attempt(&self, path: &str, key: &str, region: usize, behave: &str) -> Received {
         let tried = AtomicUsize::new(region);
         let send = async || {
             let region = &self.three.regions[tried.fetch_add(1, SeqCst) % 3];
@@ -122,7 +122,7 @@ impl Storm {
             match self.connections.send(ask, PATIENCE).await {
                 // As a client's resolver does, the next region is asked: nothing was sent.
                 Err(error) if error.is::<NotConnected>() => Ok(None),
-                answer => Ok(Some(Told::of(answer, &format!("{key} at {}", region.name)))),
+                answer => Ok(Some(Received::of(answer, &format!("{key} at {}", region.name)))),
             }
         };
         let told = wait::for_some("a region to take a connection", BOUND, send).await.unwrap();
@@ -218,7 +218,8 @@ impl Storm {
         wait::for_some("every key to be settled or parked", BOUND, again).await.unwrap();
         for region in 0..3 {
             let before: Vec<usize> = tried.iter().map(|one| one.told.len()).collect();
-            let is_told = |at: usize, one: &Tried| one.told[before[at]..].last().is_some_and(Told::is_plain);
+            let is_told =
+                |at: usize, one: &Tried| one.told[before[at]..].last().is_some_and(Received::is_plain);
             let all = Mutex::new(&mut *tried);
             let again = async || {
                 let mut tried = all.lock().await;
@@ -238,8 +239,8 @@ fn judge(one: &Tried, effects: u64) -> Option<u16> {
     let finals: Vec<_> = told
         .iter()
         .filter_map(|told| match told {
-            Told::Final { status, body, .. } => Some((*status, body)),
-            Told::Unknown | Told::Parked | Told::Later | Told::Cut => None,
+            Received::Final { status, body, .. } => Some((*status, body)),
+            Received::Unknown | Received::Parked | Received::Later | Received::Cut => None,
         })
         .collect();
     let Some(first) = finals.first() else {
@@ -248,14 +249,14 @@ fn judge(one: &Tried, effects: u64) -> Option<u16> {
     };
     assert!(finals.iter().all(|other| other == first), "{key} had several answers: {told:?}");
     assert_eq!(effects, u64::from(first.0 == 201), "{key} was told {}: {told:?}", first.0);
-    let firsts = told.iter().filter(|told| matches!(told, Told::Final { replayed: false, .. })).count();
+    let firsts = told.iter().filter(|told| matches!(told, Received::Final { replayed: false, .. })).count();
     assert!(firsts <= 1, "{key} was run {firsts} times for an answer: {told:?}");
     let last = told.last().expect("an attempt");
-    assert!(matches!(last, Told::Final { replayed: true, .. }), "{key} was settled, then told {last:?}");
+    assert!(matches!(last, Received::Final { replayed: true, .. }), "{key} was settled, then told {last:?}");
     Some(first.0)
 }
 
-fn count(tried: &[Tried], wanted: impl Fn(&Told) -> bool) -> usize {
+fn count(tried: &[Tried], wanted: impl Fn(&Received) -> bool) -> usize {
     tried.iter().flat_map(|one| &one.told).filter(|told| wanted(told)).count()
 }
 
@@ -296,9 +297,9 @@ fn killed_gateways_leave_one_effect_and_answer_per_key() {
         let settled = ends.iter().filter(|(_, end)| end.is_some()).count();
         let parked = ends.len() - settled;
         let kills = storm.kills.load(SeqCst);
-        let replays = count(&tried, |told| matches!(told, Told::Final { replayed: true, .. }));
-        let doubts = count(&tried, |told| matches!(told, Told::Unknown | Told::Parked));
-        let cut = count(&tried, |told| *told == Told::Cut);
+        let replays = count(&tried, |told| matches!(told, Received::Final { replayed: true, .. }));
+        let doubts = count(&tried, |told| matches!(told, Received::Unknown | Received::Parked));
+        let cut = count(&tried, |told| *told == Received::Cut);
         let seen = format!(
             "{kills} kills, {settled} settled, {parked} parked, {replays} replays, {doubts} doubts, {cut} cut off"
         );

@@ -17,7 +17,7 @@ use onceway::adapters::witness::{AcceptorFile, Opened};
 use onceway::config::witness::WitnessConfig;
 use onceway::gateway::authority::witness::{Duty, Witness};
 use onceway::ports::Clock;
-use onceway::ports::peers::{Forward, ForwardReply, Question, Told};
+use onceway::ports::peers::{Forward, ForwardReply, PeerReply, Question};
 use onceway::protocol::change::Change;
 use onceway::protocol::digest::Digest32;
 use onceway::protocol::register::{Ballot, Message, Reply};
@@ -127,13 +127,13 @@ impl House {
         found.unwrap_or_else(|| panic!("no {name} in {page}")).to_owned()
     }
 
-    async fn ask(&self, question: Question) -> Told {
+    async fn ask(&self, question: Question) -> PeerReply {
         self.peers.ask(&region("witness-1"), question, PATIENCE).await.unwrap()
     }
 
     async fn message(&self, message: Message) -> Reply {
         match self.ask(Question::Acceptor { to: None, message }).await {
-            Told::Acceptor(reply) => reply,
+            PeerReply::Acceptor(reply) => reply,
             other => panic!("no acceptor's reply: {other:?}"),
         }
     }
@@ -256,7 +256,7 @@ async fn a_restored_state_file_votes_no_more() {
     for message in [Message::Prepare { ballot: ballot(6) }, below, renew("us-east", &first)] {
         for (to, told) in [(Some(id), Reply::OtherAcceptor(other)), (Some(other), Reply::NotFounded(other))] {
             let asked = Question::Acceptor { to, message: message.clone() };
-            assert_eq!(house.ask(asked).await, Told::Acceptor(told), "{message:?}");
+            assert_eq!(house.ask(asked).await, PeerReply::Acceptor(told), "{message:?}");
         }
     }
     assert_eq!(house.gauge("onceway_witness_began_anew").await, "1");
@@ -275,7 +275,7 @@ async fn a_witness_is_an_acceptor_and_nothing_else() {
     assert_eq!(house.ended(&["--init"]).0, Some(0));
     let _running = house.start().await;
     for question in [Question::Views { after: 0 }, Question::Key { id: net::key_id("acme", "k") }] {
-        let Told::Refused(why) = house.ask(question).await else { panic!("it has no store") };
+        let PeerReply::Refused(why) = house.ask(question).await else { panic!("it has no store") };
         assert_eq!(why, "witness-1 is a witness: it votes on views and keeps no keys");
     }
     let forward = Forward { body: bytes::Bytes::new(), ..forward("k") };
@@ -376,16 +376,16 @@ async fn a_new_witness_votes_one_lease_after_most_regions() {
         clock.pass(750);
         told
     };
-    let not_founded = Told::Acceptor(Reply::NotFounded(AcceptorId(5)));
+    let not_founded = PeerReply::Acceptor(Reply::NotFounded(AcceptorId(5)));
     for _ in 0..9 {
         assert_eq!(renews().await, not_founded);
         let alone = witness.ask(region("us-east"), Question::Adopt { view: chosen.clone() }).await;
-        assert_eq!(alone, Told::Adopted(0));
+        assert_eq!(alone, PeerReply::Adopted(0));
     }
     let both = witness.ask(region("eu-west"), Question::Adopt { view: chosen.clone() }).await;
-    assert_eq!(both, Told::Adopted(4));
+    assert_eq!(both, PeerReply::Adopted(4));
     let told = [renews().await, renews().await, renews().await];
-    assert_eq!(told, [not_founded.clone(), not_founded, Told::Acceptor(Reply::Granted(1))]);
+    assert_eq!(told, [not_founded.clone(), not_founded, PeerReply::Acceptor(Reply::Granted(1))]);
 }
 
 /// A region that breaks the glass is the only one that is left.
@@ -405,8 +405,8 @@ async fn a_new_witness_waits_for_no_silent_region() {
         clock.pass(1_000);
     }
     let (waits, last) = told.split_at(11);
-    assert!(waits.iter().all(|told| *told == Told::Adopted(0)), "{waits:?}");
-    assert_eq!(last, [Told::Adopted(4)]);
+    assert!(waits.iter().all(|told| *told == PeerReply::Adopted(0)), "{waits:?}");
+    assert_eq!(last, [PeerReply::Adopted(4)]);
 }
 
 #[test]
@@ -460,7 +460,7 @@ async fn a_witness_votes_only_on_versions_it_speaks() {
     let refused = "the regions go by protocol version 2 and this witness speaks 1-1";
     let found = |view: &Arc<View>| Message::Found { ballot: ballot(1), view: view.clone() };
     let told = house.ask(Question::Acceptor { to: None, message: found(&second) }).await;
-    assert!(matches!(&told, Told::Refused(why) if why.starts_with(refused)), "{told:?}");
+    assert!(matches!(&told, PeerReply::Refused(why) if why.starts_with(refused)), "{told:?}");
     assert_eq!(house.message(found(&first)).await, Reply::Accepted);
     drop(older);
 

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceway::gateway::authority::admin_ops::ActError;
+use onceway::gateway::authority::act_error::ActError;
 use onceway::gateway::instance::Gateway;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::Ring;

@@ -21,7 +21,7 @@ pub const SAME_ANSWER: &str = "same-answer (rule 10)";
 
 /// True for an upstream's answer.
 pub fn is_answer(reply: &Reply) -> bool {
-    matches!(reply, Reply::Told { status, .. } if status.is_success() && *status != StatusCode::ACCEPTED)
+    matches!(reply, Reply::Answered { status, .. } if status.is_success() && *status != StatusCode::ACCEPTED)
 }
 
 /// The broken invariants, with texts.
@@ -29,7 +29,7 @@ pub fn wrong(asked: &[Asked], ledger: &BTreeMap<KeyId, Vec<Happening>>) -> Vec<(
     let mut told: BTreeMap<&KeyId, BTreeSet<&Bytes>> = BTreeMap::new();
     let mut of_another: BTreeSet<&KeyId> = BTreeSet::new();
     for Asked { id, reply, body: request, .. } in asked.iter().filter(|asked| is_answer(&asked.reply)) {
-        let Reply::Told { body, .. } = reply else { continue };
+        let Reply::Answered { body, .. } = reply else { continue };
         told.entry(id).or_default().insert(body);
         let effects = ledger.get(id).map(Vec::as_slice).unwrap_or_default();
         let mut said = effects.iter().filter(|effect| effect.body == *body).peekable();

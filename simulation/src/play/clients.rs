@@ -144,7 +144,7 @@ impl Client {
             let reply = ask(&self.deployment, &self.log, &self.key, self.body, &at, patience).await;
             let mut wait = pause / 2 + self.chance.within(pause);
             match &reply {
-                Reply::Told { status, code, retry_after, .. } => {
+                Reply::Answered { status, code, retry_after, .. } => {
                     silent = None;
                     if status.is_success() && status.as_u16() != 202 {
                         return End::Answered;

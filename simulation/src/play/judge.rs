@@ -180,7 +180,7 @@ impl Judge {
     /// settled before the takeover.
     fn replayed_after_takeovers(&self, asked: &[Asked], views: &[ViewSpan]) -> u64 {
         let is_after = |asked: &&Asked| {
-            let Reply::Told { replayed: true, by, .. } = &asked.reply else { return false };
+            let Reply::Answered { replayed: true, by, .. } = &asked.reply else { return false };
             let begun = self.since(asked.begun);
             let view = views.iter().take_while(|view| view.at_ms <= begun).last();
             view.is_some_and(|view| view.standings.get(by).is_some_and(|standing| standing == "lost"))
@@ -267,7 +267,7 @@ impl Judge {
             let (Some(home), Some(route)) = (home, routes.get(&asked.id)) else { continue };
             let arc = (home, route.clone());
             if is_answer(&asked.reply) {
-                let replayed = matches!(asked.reply, Reply::Told { replayed: true, .. });
+                let replayed = matches!(asked.reply, Reply::Answered { replayed: true, .. });
                 if !replayed && let Some(from) = open.remove(&arc) {
                     all.push(outage(arc, from, asked.ended));
                 }
@@ -316,7 +316,7 @@ impl Judge {
             }
             let second = &mut seconds[number];
             match &asked.reply {
-                Reply::Told { status, replayed, .. } => match (status.is_success(), replayed) {
+                Reply::Answered { status, replayed, .. } => match (status.is_success(), replayed) {
                     (true, false) => second.answered += 1,
                     (true, true) => second.replayed += 1,
                     (false, _) => second.refused += 1,
@@ -361,7 +361,7 @@ fn millis(span: Duration) -> u64 {
 
 fn code(reply: &Reply) -> &str {
     match reply {
-        Reply::Told { code, .. } => code,
+        Reply::Answered { code, .. } => code,
         Reply::Broken | Reply::TimedOut => "",
     }
 }
@@ -385,7 +385,7 @@ fn requests(asked: &[Asked]) -> Requests {
     let mut requests = Requests { sent: asked.len() as u64, ..Requests::default() };
     for asked in asked {
         match &asked.reply {
-            Reply::Told { status, code, replayed, by, .. } => {
+            Reply::Answered { status, code, replayed, by, .. } => {
                 if status.is_success() {
                     let count = if *replayed { &mut requests.replayed } else { &mut requests.answered };
                     *count += 1;
@@ -469,8 +469,8 @@ fn happened(
         add(what, asked.iter().filter(|asked| code(&asked.reply) == wanted).count());
     }
     let across = |asked: &&Asked| match &asked.reply {
-        Reply::Told { replayed: true, by, .. } => !by.is_empty() && by != asked.at.as_str(),
-        Reply::Told { .. } | Reply::Broken | Reply::TimedOut => false,
+        Reply::Answered { replayed: true, by, .. } => !by.is_empty() && by != asked.at.as_str(),
+        Reply::Answered { .. } | Reply::Broken | Reply::TimedOut => false,
     };
     add("replayed across regions", asked.iter().filter(across).count());
     add("double", outcome.keys.doubles as usize);

@@ -39,8 +39,8 @@ pub fn mattered(place: &str, from_ms: u64, to_ms: u64, all: &[Seen]) -> bool {
 /// The regions that a request concerns: the one asked, the one that answered, and its key's home.
 pub fn touched(asked: &Asked, home: Option<&RegionName>) -> BTreeSet<String> {
     let by = match &asked.reply {
-        Reply::Told { by, .. } if !by.is_empty() => Some(by.clone()),
-        Reply::Told { .. } | Reply::Broken | Reply::TimedOut => None,
+        Reply::Answered { by, .. } if !by.is_empty() => Some(by.clone()),
+        Reply::Answered { .. } | Reply::Broken | Reply::TimedOut => None,
     };
     [Some(asked.at.to_string()), by, home.map(ToString::to_string)].into_iter().flatten().collect()
 }

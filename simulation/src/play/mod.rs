@@ -235,7 +235,7 @@ async fn ended(
     let [mut body, mut other] = clients::BODIES;
     loop {
         let reply = clients::ask(&deployment, &log, &key, body, &at, workload.retry.timeout).await;
-        if let Reply::Told { status, code, .. } = &reply {
+        if let Reply::Answered { status, code, .. } = &reply {
             if code == clients::KEY_REUSED {
                 std::mem::swap(&mut body, &mut other);
             }

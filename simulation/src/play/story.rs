@@ -230,7 +230,7 @@ fn in_view(standing: view::Standing) -> &'static str {
 
 pub(super) fn told(reply: &Reply) -> String {
     match reply {
-        Reply::Told { status, code, replayed, by, .. } => {
+        Reply::Answered { status, code, replayed, by, .. } => {
             let what = if code.is_empty() { String::new() } else { format!(" {code}") };
             let again = if *replayed { " again" } else { "" };
             let by = if by.is_empty() { String::new() } else { format!(" by {by}") };

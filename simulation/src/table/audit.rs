@@ -9,7 +9,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceway::ports::audit::{Begin, Counted, Double, Finding, History, Of, RunAtRisk, Stretch, Told};
+use onceway::ports::audit::{Begin, Counted, Double, Finding, History, HistoryRow, Of, RunAtRisk, Stretch};
 use onceway::ports::store::{Attempt, Written};
 use onceway::ports::upkeep::{Entry, Place};
 use onceway::protocol::double::{Trace, Why};
@@ -145,12 +145,12 @@ impl Table {
         page.map(|id| self.history_of(id)).collect()
     }
 
-    pub(crate) fn rows_of_key(&self, id: &KeyId) -> Vec<Told> {
+    pub(crate) fn rows_of_key(&self, id: &KeyId) -> Vec<HistoryRow> {
         let told = |(origin, stored): (&Origin, &Stored)| {
             let claimed = self.claimed(id, origin, stored);
             let row = light(self.shown(origin, stored));
             let settled = stored.settled_at().map(|at| Date(at.div_euclid(1_000)));
-            Told {
+            HistoryRow {
                 row,
                 route: stored.route.clone(),
                 path: stored.path.clone(),

@@ -233,7 +233,7 @@ pub fn question(key: &str, token: &str) -> Request<Body> {
 
 /// The result of a request for its client; status 0 if its connection broke.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct ClientAnswer {
     pub status: u16,
     /// The code of a problem; empty on an answer.
     pub code: String,
@@ -245,7 +245,7 @@ pub struct Told {
     pub body: Bytes,
 }
 
-impl Told {
+impl ClientAnswer {
     /// The status and the problem's code.
     pub fn said(&self) -> (u16, &str) {
         (self.status, &self.code)
@@ -253,7 +253,7 @@ impl Told {
 }
 
 /// Reads an answer as a client would.
-pub async fn told(response: Response<Body>) -> Told {
+pub async fn told(response: Response<Body>) -> ClientAnswer {
     let (head, rest) = response.into_parts();
     let Collected::Whole(bytes) = body::collect(rest, 1 << 20).await.unwrap() else {
         panic!("an answer of more than a megabyte")
@@ -261,7 +261,7 @@ pub async fn told(response: Response<Body>) -> Told {
     let text = String::from_utf8_lossy(&bytes).into_owned();
     let code = text.split_once("\"code\":\"").and_then(|(_, rest)| Some(rest.split_once('"')?.0.to_owned()));
     let header = |name: &str| head.headers.get(name).map(|text| text.to_str().unwrap()).unwrap_or_default();
-    Told {
+    ClientAnswer {
         status: head.status.as_u16(),
         code: code.unwrap_or_default(),
         replayed: header("idempotent-replayed") == "true",

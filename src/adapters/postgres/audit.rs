@@ -15,7 +15,7 @@ use super::run::{Call, Params};
 use super::upkeep::{columns, entry, explained, id_of, key_id};
 use super::{Lane, PgStore};
 use crate::ports::Audit;
-use crate::ports::audit::{Begin, Counted, Double, Finding, History, Of, RunAtRisk, Stretch, Told};
+use crate::ports::audit::{Begin, Counted, Double, Finding, History, HistoryRow, Of, RunAtRisk, Stretch};
 use crate::ports::store::{Attempt, StoreError};
 use crate::ports::upkeep::Place;
 use crate::protocol::double::{Trace, Why};
@@ -124,7 +124,7 @@ impl Audit for PgStore {
         .await
     }
 
-    async fn rows_of_key(&self, id: &KeyId) -> Result<Vec<Told>, StoreError> {
+    async fn rows_of_key(&self, id: &KeyId) -> Result<Vec<HistoryRow>, StoreError> {
         let (tenants, keys) = columns(std::slice::from_ref(id));
         let call = Call::reads("reading the rows of a key", &self.sql.histories);
         self.list(Lane::Admin, call, &[&tenants, &keys], told).await
@@ -230,8 +230,8 @@ fn place(row: &PgRow) -> Result<usize, rows::Unreadable> {
     ord.checked_sub(1).ok_or("ord")
 }
 
-fn told(row: &PgRow) -> Result<Told, rows::Unreadable> {
-    Ok(Told {
+fn told(row: &PgRow) -> Result<HistoryRow, rows::Unreadable> {
+    Ok(HistoryRow {
         row: rows::read(row)?,
         route: get::<&str>(row, "route")?.into(),
         path: get(row, "path")?,

@@ -17,7 +17,7 @@ use super::{REPLY, WireError, encode_get, one};
 use crate::adapters::views::newer;
 use crate::ports::Body;
 use crate::ports::body::full;
-use crate::ports::peers::{Question, Told};
+use crate::ports::peers::{PeerReply, Question};
 use crate::protocol::region::RegionName;
 use crate::protocol::versions::Versions;
 use crate::protocol::written::MALFORMED;
@@ -44,7 +44,7 @@ pub fn encode_ask(
 }
 
 /// Makes the response with an answer.
-pub fn encode_told(told: &Told) -> Response<Body> {
+pub fn encode_told(told: &PeerReply) -> Response<Body> {
     let mut response = Response::new(full(write_told(told)));
     response.headers_mut().insert(REPLY, HeaderValue::from_static("told"));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -55,7 +55,7 @@ pub fn encode_told(told: &Told) -> Response<Body> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replied {
     /// The answer: read the body with [`read_told`].
-    Told,
+    PeerReply,
     /// A refusal of the question: read the reason with [`read_refusal`].
     Refused,
 }
@@ -66,7 +66,7 @@ pub enum Replied {
 /// The reply is neither kind, which leaves open what was done.
 pub fn decode_replied(headers: &HeaderMap) -> Result<Replied, WireError> {
     match one(headers, REPLY)?.as_bytes() {
-        TOLD => Ok(Replied::Told),
+        TOLD => Ok(Replied::PeerReply),
         b"refused" => Ok(Replied::Refused),
         _ => Err(WireError::Malformed(REPLY)),
     }
@@ -95,16 +95,16 @@ pub fn read_question(json: &[u8]) -> Result<Question, WireError> {
 }
 
 /// Writes an answer as JSON.
-pub fn write_told(told: &Told) -> Bytes {
+pub fn write_told(told: &PeerReply) -> Bytes {
     json(told)
 }
 
 /// Reads an answer.
 ///
 /// # Errors
-/// `Told`: any text that [`write_told`] would not have written.
-pub fn read_told(json: &[u8]) -> Result<Told, WireError> {
-    read(json).map_err(WireError::Told)
+/// `PeerReply`: any text that [`write_told`] would not have written.
+pub fn read_told(json: &[u8]) -> Result<PeerReply, WireError> {
+    read(json).map_err(WireError::Answer)
 }
 
 fn json(written: &impl Serialize) -> Bytes {

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{asking, learn, members, moves, takeover};
+use super::act_error::ActError;
+use super::{asking, install, learn, members, moves, takeover};
 use crate::gateway::instance::Gateway;
-use crate::ports::peers::{Question, Told};
+use crate::ports::peers::{PeerReply, Question};
 use crate::ports::{Peers, Ports, Upkeep};
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Ballot, Message, Reply};
@@ -21,33 +22,6 @@ use crate::protocol::view::{AcceptorId, Content, Escrowed, Standing, View};
 
 /// Time limit for founding one acceptor.
 const FOUND_WITHIN: Duration = Duration::from_secs(3);
-
-/// Reason why an act was not done.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
-#[error("{detail}")]
-pub struct ActError {
-    /// A stable word for programs: `refused`, `not-yet`, `epoch`, `unknown-region`.
-    pub code: &'static str,
-    /// The problem, and what the operator can do about it.
-    pub detail: String,
-}
-
-impl ActError {
-    pub(super) fn refused(detail: impl Into<String>) -> Self {
-        Self { code: "refused", detail: detail.into() }
-    }
-
-    /// Error: the view has no such region.
-    pub(super) fn unknown(view: &View, region: &RegionName) -> Self {
-        let known: Vec<_> = view.members().keys().collect();
-        Self { code: "unknown-region", detail: format!("there is no region {region}: {known:?} are known") }
-    }
-
-    /// Error: the act is legal, but its conditions are not met yet.
-    pub(super) fn not_yet(detail: impl Into<String>) -> Self {
-        Self { code: "not-yet", detail: detail.into() }
-    }
-}
 
 /// Result of a founding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -145,7 +119,7 @@ impl<P: Ports> Gateway<P> {
     ) -> Result<FoundReport, ActError> {
         let Founding { voters, ballot, first } = self.may_found(escrow, epoch_above).await?;
         self.found_all(&voters, &ballot, &first).await?;
-        learn::learned(self, &first);
+        install::install_view(self, &first);
         let voters = voters.keys().map(ToString::to_string).collect();
         Ok(FoundReport { epoch: first.epoch(), voters })
     }
@@ -466,8 +440,8 @@ impl<P: Ports> Gateway<P> {
         let (region, actor, reason) = (region.clone(), actor.to_owned(), reason.to_owned());
         let question = Question::AcceptRisk { region, at, actor, reason };
         match self.ports.peers().ask(at_region, question, FOUND_WITHIN).await {
-            Ok(Told::Done) => Ok(()),
-            Ok(Told::Refused(why)) => Err(why),
+            Ok(PeerReply::Done) => Ok(()),
+            Ok(PeerReply::Refused(why)) => Err(why),
             Ok(other) => Err(format!("it answered {other:?}")),
             Err(error) => Err(error.to_string()),
         }

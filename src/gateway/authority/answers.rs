@@ -13,15 +13,18 @@ use super::{acceptor, gate_loop, learn, moves};
 use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::applied::applied;
 use crate::ports::authority::{CopiedRow, Latest};
-use crate::ports::peers::{Question, Told};
+use crate::ports::peers::{PeerReply, Question};
 use crate::ports::store::StoreError;
-use crate::ports::{Clock, Imports, Ports, Replica, Upkeep};
+use crate::ports::{Acceptors, Clock, Imports, Ports, Replica, Upkeep};
 use crate::protocol::authority::GateState;
+use crate::protocol::bounds::within;
 use crate::protocol::key::KeyId;
 use crate::protocol::opening;
 use crate::protocol::plant::{Check, is_disabled};
 use crate::protocol::record::{AnswerBody, State};
 use crate::protocol::region::{Origin, RegionName};
+use crate::protocol::register::{Message, Reply};
+use crate::protocol::view::AcceptorId;
 
 /// Rows in one page, at most.
 const MOST_ROWS: u32 = 1_000;
@@ -34,42 +37,40 @@ const LATEST_WITHIN: Duration = Duration::from_secs(2);
 
 impl<P: Ports> Gateway<P> {
     /// Answers a peer's question.
-    pub async fn told(self: &Arc<Self>, from: RegionName, question: Question) -> Told {
+    pub async fn told(self: &Arc<Self>, from: RegionName, question: Question) -> PeerReply {
         if let Some(why) = self.not_understood(&question) {
-            return Told::Refused(why);
+            return PeerReply::Refused(why);
         }
         match question {
-            Question::Acceptor { to, message } => {
-                match acceptor::answer_peer(self, &from, to, &message).await {
-                    Ok(reply) => Told::Acceptor(reply),
-                    Err(why) => Told::Refused(why),
-                }
-            }
+            Question::Acceptor { to, message } => match answer_as_acceptor(self, &from, to, &message).await {
+                Ok(reply) => PeerReply::Acceptor(reply),
+                Err(why) => PeerReply::Refused(why),
+            },
             Question::Views { after } => {
                 let views = self.known_views();
                 let newer = views.range((Bound::Excluded(after), Bound::Unbounded));
-                Told::Views(newer.map(|(_, view)| view.clone()).collect())
+                PeerReply::Views(newer.map(|(_, view)| view.clone()).collect())
             }
             Question::Adopt { view } => {
                 learn::caught_up(self, &from, &view).await;
                 learn::adopt(self).await;
-                Told::Adopted(self.gate_state().map_or(0, |(_, state)| state.view.epoch()))
+                PeerReply::Adopted(self.gate_state().map_or(0, |(_, state)| state.view.epoch()))
             }
             Question::Release { target } => match moves::release(self, target).await {
-                Ok(report) => Told::Released(report),
-                Err(why) => Told::Refused(why),
+                Ok(report) => PeerReply::Released(report),
+                Err(why) => PeerReply::Refused(why),
             },
             Question::Frontier { origin, at } => match self.frontier_of(&origin, at).await {
-                Ok(told) => Told::Frontier(told),
-                Err(why) => Told::Refused(why),
+                Ok(told) => PeerReply::Frontier(told),
+                Err(why) => PeerReply::Refused(why),
             },
             Question::Rows { origin, after, most } => {
                 let rows = self.rows_of(&origin, after, most.min(MOST_ROWS)).await;
-                rows.map_or_else(|error| Told::Refused(error.to_string()), Told::Rows)
+                rows.map_or_else(|error| PeerReply::Refused(error.to_string()), PeerReply::Rows)
             }
             Question::Latest { origin, from, most } => {
                 let told = self.latest_of(&origin, from, most.min(READ_ROWS)).await;
-                told.unwrap_or_else(|error| Told::Refused(error.to_string()))
+                told.unwrap_or_else(|error| PeerReply::Refused(error.to_string()))
             }
             Question::Lodge(lodging) => self.lodged(&from, *lodging).await,
             Question::LodgeAnswer { id, token, nonce, answer } => {
@@ -78,20 +79,20 @@ impl<P: Ports> Gateway<P> {
             Question::Void { id, token, nonce } => self.voided(&from, &id, token, nonce).await,
             Question::AcceptRisk { region, at, actor, reason } => {
                 match self.accept_risk(&region, at, &actor, &reason).await {
-                    Ok(()) => Told::Done,
+                    Ok(()) => PeerReply::Done,
                     Err(why) => {
                         tracing::warn!(%from, why, "an operator's act was refused");
-                        Told::Refused(why)
+                        PeerReply::Refused(why)
                     }
                 }
             }
-            Question::Key { id } => shown(self.key_status(&id).await, Told::Key),
+            Question::Key { id } => shown(self.key_status(&id).await, PeerReply::Key),
             // The admin API knows its operators, and takes the question before this one does.
-            Question::Act { .. } => Told::Refused("this process knows no operators".to_owned()),
+            Question::Act { .. } => PeerReply::Refused("this process knows no operators".to_owned()),
             Question::Doubts { after, most } => {
-                shown(self.doubts(after.as_ref(), most.clamp(1, MOST_ROWS)).await, Told::Doubts)
+                shown(self.doubts(after.as_ref(), most.clamp(1, MOST_ROWS)).await, PeerReply::Doubts)
             }
-            Question::Jobs { state } => shown(self.jobs_here(state).await, Told::Jobs),
+            Question::Jobs { state } => shown(self.jobs_here(state).await, PeerReply::Jobs),
         }
     }
 
@@ -117,7 +118,7 @@ impl<P: Ports> Gateway<P> {
         self: &Arc<Self>,
         origin: &Origin,
         at: u64,
-    ) -> Result<opening::Told, String> {
+    ) -> Result<opening::Frontier, String> {
         let Some((_, state)) = self.gate_state() else { return Err("the store is not open".to_owned()) };
         if state.view.epoch() < at {
             return Err(format!("this region has not adopted the view of epoch {at}"));
@@ -129,7 +130,7 @@ impl<P: Ports> Gateway<P> {
         let applied = applied(self.ports.store()).await.map_err(|error| error.to_string())?;
         let beat = self.ports.store().beat(None).await.map_err(|error| error.to_string())?;
         let seal = beat.ok_or("the store restarted and is not approved yet")?.seq;
-        Ok(opening::Told { applied: applied.rows(origin), seal })
+        Ok(opening::Frontier { applied: applied.rows(origin), seal })
     }
 
     /// One page of an origin's rows: `most` rows, or fewer if they are large. Empty only if there
@@ -158,7 +159,7 @@ impl<P: Ports> Gateway<P> {
 
     /// One page of the rows of an origin that its store may lack. Empty at the end, or where none
     /// was found in time.
-    async fn latest_of(&self, origin: &Origin, mut from: u64, most: u32) -> Result<Told, StoreError> {
+    async fn latest_of(&self, origin: &Origin, mut from: u64, most: u32) -> Result<PeerReply, StoreError> {
         let clock = self.ports.clock();
         let until = clock.now() + LATEST_WITHIN;
         loop {
@@ -175,7 +176,10 @@ impl<P: Ports> Gateway<P> {
                         next = Some(rows[cut].0);
                         rows.truncate(cut);
                     }
-                    return Ok(Told::Latest { rows: rows.into_iter().map(|(_, row)| row).collect(), next });
+                    return Ok(PeerReply::Latest {
+                        rows: rows.into_iter().map(|(_, row)| row).collect(),
+                        next,
+                    });
                 }
             }
         }
@@ -210,12 +214,41 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
+/// Answers a peer's message for the acceptor `to`. If its numbers are far ahead of this region's,
+/// the gateway reads the promises and views of a majority. It refuses the message if the numbers
+/// are still out of bounds.
+async fn answer_as_acceptor<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    from: &RegionName,
+    to: Option<AcceptorId>,
+    message: &Message,
+) -> Result<Reply, String> {
+    let read = || gateway.ports.store().acceptor();
+    let (_, acceptor) = read().await.map_err(|error| error.to_string())?;
+    if within(&acceptor, message, &gateway.bounds()).is_err() {
+        learn::catch_up(gateway).await;
+        let (_, acceptor) = read().await.map_err(|error| error.to_string())?;
+        if let Err(why) = within(&acceptor, message, &gateway.bounds()) {
+            let question = Question::Acceptor { to, message: message.clone() };
+            gateway.out_of_bounds(from, question.kind(), &why.to_string());
+            return Err(why.to_string());
+        }
+    }
+    if let Message::Found { .. } = message
+        && acceptor.accepted.is_none()
+        && gateway.view().epoch() > 0
+    {
+        return Err("the register is founded: an acceptor that was made anew is no new deployment".to_owned());
+    }
+    acceptor::answer(gateway, to, message).await
+}
+
 /// A list or a status as JSON, for people.
-fn shown(page: Result<impl Serialize, StoreError>, told: fn(String) -> Told) -> Told {
+fn shown(page: Result<impl Serialize, StoreError>, told: fn(String) -> PeerReply) -> PeerReply {
     match page.map(|page| serde_json::to_string(&page)) {
         Ok(Ok(text)) => told(text),
-        Ok(Err(error)) => Told::Refused(error.to_string()),
-        Err(error) => Told::Refused(error.to_string()),
+        Ok(Err(error)) => PeerReply::Refused(error.to_string()),
+        Err(error) => PeerReply::Refused(error.to_string()),
     }
 }
 

@@ -10,12 +10,15 @@ use tokio::sync::mpsc;
 
 use super::acceptor;
 use crate::gateway::instance::Gateway;
-use crate::ports::peers::{Question, Told};
+use crate::ports::peers::{PeerReply, Question};
 use crate::ports::{Peers, Ports};
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Message, Reply};
 use crate::protocol::round::Outbox;
 use crate::protocol::view::{AcceptorId, View};
+
+/// Time limit for a peer to report its views, and for an acceptor to show its state.
+pub(super) const WITHIN: Duration = Duration::from_secs(1);
 
 /// Replies in the order of their arrival, each with the acceptor that was asked. Closed when all
 /// have answered or were given up.
@@ -63,7 +66,7 @@ pub(super) async fn ask<P: Ports>(
         };
     }
     match gateway.ports.peers().ask(voter, Question::Acceptor { to, message }, within).await {
-        Ok(Told::Acceptor(reply)) => Some(reply),
+        Ok(PeerReply::Acceptor(reply)) => Some(reply),
         Ok(other) => {
             tracing::debug!(%voter, ?other, "an acceptor does not answer");
             None

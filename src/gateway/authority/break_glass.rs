@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::admin_ops::ActError;
-use super::{asking, learn, propose, takeover};
+use super::act_error::ActError;
+use super::{asking, install, learn, propose, takeover};
 use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::heartbeat;
 use crate::ports::store::{Gate, StoreError};
@@ -56,7 +56,7 @@ impl<P: Ports> Gateway<P> {
     ) -> Result<u64, ActError> {
         let known = self.known().await?;
         // A gateway that was just started goes by its store's view from here on.
-        learn::learned(self, &known);
+        install::install_view(self, &known);
         let Broken { view, unapproved, alone, highest } = self.may_break(known, stopped).await?;
         let alone = if alone { "; the own acceptor was made anew and votes alone" } else { "" };
         let text = format!("{actor} attests that {stopped:?} are stopped{alone}: {attested}");
@@ -69,7 +69,7 @@ impl<P: Ports> Gateway<P> {
         let epoch = view.epoch();
         tracing::error!(actor, attested, ?stopped, epoch, "the glass is broken: going on without a majority");
         self.force(&view, highest.saturating_add(FORCED_BY)).await?;
-        learn::learned(self, &view);
+        install::install_view(self, &view);
         propose::tell(self, &view);
         Ok(epoch)
     }

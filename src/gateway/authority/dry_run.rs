@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::admin_ops::{self, ActError, Founding, Move, Moved, Wanted};
+use super::act_error::ActError;
+use super::admin_ops::{self, Founding, Move, Moved, Wanted};
 use super::poisoned::WayOut;
 use super::rebuild::{self, Replaced};
 use super::{learn, takeover};

@@ -5,13 +5,11 @@
 //! take a peer's word for a view: an acceptor speaks for itself only.
 
 use std::collections::BTreeSet;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::{asking, learn};
+use super::asking;
 use crate::gateway::instance::Gateway;
 use crate::ports::Ports;
 use crate::protocol::bounds::{self, Known};
@@ -67,7 +65,7 @@ fn ask_all<P: Ports>(gateway: &Arc<Gateway<P>>, names: BTreeSet<RegionName>) -> 
     for name in names {
         let (gateway, into) = (gateway.clone(), into.clone());
         tokio::spawn(async move {
-            if let Some(reply) = asking::ask(&gateway, &name, None, Message::Read, learn::WITHIN).await {
+            if let Some(reply) = asking::ask(&gateway, &name, None, Message::Read, asking::WITHIN).await {
                 // A closed channel is fine: enough acceptors have answered.
                 let _ = into.send((name, reply));
             }
@@ -81,14 +79,4 @@ impl<P: Ports> Gateway<P> {
     pub(super) fn bounds(&self) -> Known {
         Known { counter: self.authority.proposals.reached(), epoch: self.view().epoch() }
     }
-}
-
-/// Learns the views and promises of a majority, as a number is far ahead of those known here.
-/// Boxed: acceptors read one another for it.
-pub(super) fn catch_up<P: Ports>(gateway: &Arc<Gateway<P>>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-    let gateway = gateway.clone();
-    Box::pin(async move {
-        confirmed(&gateway, &[]).await;
-        learn::newer(&gateway).await;
-    })
 }

@@ -1,8 +1,10 @@
-//! Settings of failover, the same in all regions.
+//! Settings of failover, and of the check that drains a region whose upstream is sick.
 //!
 //! `config` reads and compares them. This file must not know how a region obeys them.
 
 use std::time::Duration;
+
+use http::Uri;
 
 use crate::protocol::lifetime::Retention;
 use crate::protocol::region::RegionName;
@@ -40,4 +42,19 @@ pub struct Failover {
     pub min_serving: usize,
     /// Acceptors without a store, asked like peers.
     pub witnesses: Vec<RegionName>,
+}
+
+/// Settings of a region's upstream check.
+#[derive(Clone, Debug)]
+pub struct UpstreamHealth {
+    /// Path that is asked with GET; an answer of 200 to 399 says that the upstream is well.
+    pub path: Uri,
+    /// Pause between two checks.
+    pub every: Duration,
+    /// Time limit for an answer.
+    pub within: Duration,
+    /// Time that every check must have failed.
+    pub sick_after: Duration,
+    /// Time in which a region that serves again is not drained again.
+    pub cool_down: Duration,
 }

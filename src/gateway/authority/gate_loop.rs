@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use super::gathered::Importing;
 use super::learn::{self, Follows};
-use super::moves;
+use super::{asking, moves};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
 use crate::gateway::upkeep::applied::applied;
 use crate::gateway::upkeep::doubles;
 use crate::ports::authority::CopiedRow;
-use crate::ports::peers::{Question, Told};
+use crate::ports::peers::{PeerReply, Question};
 use crate::ports::store::{GateVersion, PeerMemory, StoreError, Written};
 use crate::ports::{Authority as _, Clock, Escrows, Imports, Peers, Ports, Replica};
 use crate::protocol::authority::GateState;
@@ -136,11 +136,11 @@ fn measure<P: Ports>(gateway: &Gateway<P>, state: &GateState) {
     let retired = state.view.retired();
     gathered.windows.retain(|origin, window| lost.get(origin) == Some(&window.at()));
     gathered.converted.retain(|origin| lost.contains_key(origin));
-    if gathered.told_under != state.view.epoch() {
-        gathered.told.clear();
-        gathered.told_under = state.view.epoch();
+    if gathered.frontiers_under != state.view.epoch() {
+        gathered.frontiers.clear();
+        gathered.frontiers_under = state.view.epoch();
     }
-    gathered.told.retain(|(_, origin), _| lost.contains_key(origin) || state.view.is_gone(origin));
+    gathered.frontiers.retain(|(_, origin), _| lost.contains_key(origin) || state.view.is_gone(origin));
     for (origin, at) in lost.into_iter().filter(|(origin, _)| !retired.contains_key(origin)) {
         let peer = health.peers.get(&origin.region).filter(|peer| peer.origin.as_ref() == Some(&origin));
         let applied = peer.and_then(|peer| peer.applied).unwrap_or(0);
@@ -150,7 +150,7 @@ fn measure<P: Ports>(gateway: &Gateway<P>, state: &GateState) {
             let lag = lag.or_else(|| remembered.get(&origin).and_then(|past| past.lag));
             tracing::info!(%origin, at, ?lag, applied, "the window of a lost store begins");
             gathered.converted.remove(&origin);
-            gathered.told.retain(|(_, lost), _| *lost != origin);
+            gathered.frontiers.retain(|(_, lost), _| *lost != origin);
             let begun = match is_disabled(Check::WindowBegins) {
                 true => peer.and_then(|peer| peer.heard).unwrap_or(now),
                 false => now,
@@ -217,7 +217,7 @@ async fn missing<P: Ports>(gateway: &Gateway<P>, state: &GateState) -> Result<Ve
         me: &gateway.origin,
         applied: &applied,
         windows: &windows,
-        told: &gathered.told,
+        frontiers: &gathered.frontiers,
         waived: &state.waived,
         converted: &gathered.converted,
         keepers: &keepers,
@@ -250,7 +250,7 @@ async fn ask<P: Ports>(
 ) -> Result<(), String> {
     let at = view.losses().find(|(lost, _)| lost == origin).map_or(0, |(_, at)| at);
     let told = frontier_at(gateway, by, origin, at).await?;
-    gateway.authority.gathered().told.insert((by.clone(), origin.clone()), told);
+    gateway.authority.gathered().frontiers.insert((by.clone(), origin.clone()), told);
     Ok(())
 }
 
@@ -261,14 +261,14 @@ pub(super) async fn frontier_at<P: Ports>(
     by: &RegionName,
     origin: &Origin,
     at: u64,
-) -> Result<opening::Told, String> {
+) -> Result<opening::Frontier, String> {
     if *by == gateway.settings.me {
         return gateway.frontier_of(origin, at).await;
     }
     let question = Question::Frontier { origin: origin.clone(), at };
-    match gateway.ports.peers().ask(by, question, learn::WITHIN).await {
-        Ok(Told::Frontier(told)) => Ok(told),
-        Ok(Told::Refused(why)) => Err(why),
+    match gateway.ports.peers().ask(by, question, asking::WITHIN).await {
+        Ok(PeerReply::Frontier(told)) => Ok(told),
+        Ok(PeerReply::Refused(why)) => Err(why),
         Ok(other) => Err(format!("{by} answered {other:?}")),
         Err(error) => Err(error.to_string()),
     }
@@ -291,7 +291,7 @@ async fn import<P: Ports>(
     for _ in 0..PAGES {
         let question = Question::Rows { origin: origin.clone(), after: after.clone(), most: PAGE };
         let rows: Vec<CopiedRow> = match gateway.ports.peers().ask(from, question, PAGE_WITHIN).await {
-            Ok(Told::Rows(rows)) => rows,
+            Ok(PeerReply::Rows(rows)) => rows,
             Ok(other) => return Err(format!("{from} answered {other:?}")),
             Err(error) => return Err(error.to_string()),
         };

@@ -25,10 +25,10 @@ pub(super) struct Gathered {
     /// The windows of lost stores.
     pub(super) windows: BTreeMap<Origin, Window>,
     /// Answers of serving regions about lost and replaced stores, by region and store.
-    pub(super) told: BTreeMap<(RegionName, Origin), opening::Told>,
+    pub(super) frontiers: BTreeMap<(RegionName, Origin), opening::Frontier>,
     /// The epoch of those answers. An answer from before a mark was raised does not say which
     /// region has the rows.
-    pub(super) told_under: u64,
+    pub(super) frontiers_under: u64,
     /// Lost stores whose escrow rows here are own records.
     pub(super) converted: BTreeSet<Origin>,
     /// Imports that are not at their end, by store.
@@ -61,8 +61,8 @@ impl Gathered {
     pub(super) fn new(drift: Drift) -> Self {
         Self {
             windows: BTreeMap::new(),
-            told: BTreeMap::new(),
-            told_under: 0,
+            frontiers: BTreeMap::new(),
+            frontiers_under: 0,
             converted: BTreeSet::new(),
             imports: BTreeMap::new(),
             pending: None,

@@ -6,50 +6,24 @@
 //! Must not believe one message, or one acceptor alone (docs/protocol.md#rule-16).
 
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
+use super::install::{install_gate, install_view};
 use super::{asking, evidence, propose};
 use crate::gateway::instance::Gateway;
-use crate::gateway::telemetry::metrics;
-use crate::ports::peers::{Question, Told};
-use crate::ports::store::{Gate, Written};
+use crate::ports::peers::{PeerReply, Question};
+use crate::ports::store::Written;
 use crate::ports::{Acceptors, Authority as _, Clock, KeyStore, Peers, Ports};
 use crate::protocol::authority::GateState;
 use crate::protocol::bounds::near_epoch;
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Accepted, Message, Reply, chosen, has_released};
-use crate::protocol::ring::Arc16;
 use crate::protocol::view::{AcceptorId, View};
 
-/// Time limit for a peer to report its views, and for an acceptor to show its state.
-pub(super) const WITHIN: Duration = Duration::from_secs(1);
 /// Conflicts with other writers of the gate, at most, per adoption.
 const TRIES: usize = 8;
-
-/// Takes in a chosen view. From now on requests are placed by it; the gate follows. If the view
-/// takes keys from this region, the tenure ends in the same step.
-pub(super) fn learned<P: Ports>(gateway: &Gateway<P>, view: &Arc<View>) {
-    if !gateway.settings.speaks.has(view.protocol()) {
-        return gateway.goes_by(view.protocol());
-    }
-    // No request waits until the ring's table is made.
-    view.ring().arc_order(Arc16(0));
-    let now = gateway.ports.clock().now();
-    let learned = gateway.authority.change(|known, lease| {
-        let loses = known.view.loses(view, &gateway.settings.me);
-        let is_new = known.learn(view, now);
-        if is_new && loses {
-            lease.lost_keys();
-        }
-        is_new.then_some(loses)
-    });
-    let Some(loses) = learned else { return };
-    metrics::view(view);
-    let lost: Vec<&RegionName> = view.lost().map(|(region, _)| region).collect();
-    tracing::info!(epoch = view.epoch(), serving = ?view.serving().collect::<Vec<_>>(), ?lost, loses, "a new view");
-    gateway.authority.wakes.gate.notify_one();
-}
 
 /// Asks a peer for views that this region does not know, and follows those that a majority shows.
 pub(in crate::gateway) async fn from_peer<P: Ports>(gateway: &Arc<Gateway<P>>, peer: &RegionName) {
@@ -59,8 +33,8 @@ pub(in crate::gateway) async fn from_peer<P: Ports>(gateway: &Arc<Gateway<P>>, p
 
 async fn told_by<P: Ports>(gateway: &Gateway<P>, peer: &RegionName) -> Vec<Arc<View>> {
     let after = gateway.view().epoch();
-    match gateway.ports.peers().ask(peer, Question::Views { after }, WITHIN).await {
-        Ok(Told::Views(views)) => views,
+    match gateway.ports.peers().ask(peer, Question::Views { after }, asking::WITHIN).await {
+        Ok(PeerReply::Views(views)) => views,
         Ok(_) | Err(_) => Vec::new(),
     }
 }
@@ -85,7 +59,7 @@ async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, told: Vec<Arc<View>>) {
         tracing::warn!(%error, "views that were learned could not be kept");
     }
     for view in &views {
-        learned(gateway, view);
+        install_view(gateway, view);
     }
 }
 
@@ -124,7 +98,7 @@ pub(super) async fn read<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     view: &View,
 ) -> BTreeMap<RegionName, (AcceptorId, Accepted, std::collections::BTreeSet<RegionName>)> {
-    let mut replies = asking::send(gateway, asking::to_all(view, &Message::Read), WITHIN);
+    let mut replies = asking::send(gateway, asking::to_all(view, &Message::Read), asking::WITHIN);
     let mut held = BTreeMap::new();
     while let Some((voter, _, reply)) = replies.recv().await {
         if let Reply::Holds { id, promised: _, accepted, running } = reply {
@@ -154,7 +128,7 @@ pub(super) async fn newer<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
         if let Some(view) =
             evidence::judge(gateway, &known, std::slice::from_ref(&accepted.view), &shown).pop()
         {
-            learned(gateway, &view);
+            install_view(gateway, &view);
             return false;
         }
     }
@@ -241,10 +215,12 @@ fn first<P: Ports>(gateway: &Gateway<P>, newest: &Arc<View>) -> GateState {
     }
 }
 
-/// Takes in a gate that was read. If the store is open, requests go by it from now on.
-pub(in crate::gateway) fn install_gate<P: Ports>(gateway: &Gateway<P>, gate: Gate) {
-    if let Some(state) = &gate.state {
-        learned(gateway, &state.view);
-    }
-    gateway.authority.change(|known, _| known.renew_gate(gate));
+/// Learns the views and promises of a majority, as a number is far ahead of those known here.
+/// Boxed: acceptors read one another for it.
+pub(super) fn catch_up<P: Ports>(gateway: &Arc<Gateway<P>>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    let gateway = gateway.clone();
+    Box::pin(async move {
+        evidence::confirmed(&gateway, &[]).await;
+        newer(&gateway).await;
+    })
 }

@@ -5,7 +5,7 @@
 //! serving region exchanges rows with it, and leaves once it owns nothing. Must not change
 //! anything.
 
-use super::admin_ops::ActError;
+use super::act_error::ActError;
 use crate::gateway::instance::Gateway;
 use crate::ports::Ports;
 use crate::protocol::region::{Origin, RegionName};

@@ -8,6 +8,7 @@
 //! are operators' acts. Nothing here may know statuses, or make a request wait for a loop.
 
 mod acceptor;
+pub mod act_error;
 pub mod admin_ops;
 mod answers;
 mod asking;
@@ -18,6 +19,7 @@ pub(super) mod failback;
 pub mod failover;
 pub(super) mod gate_loop;
 mod gathered;
+pub(super) mod install;
 pub(super) mod learn;
 mod lives;
 pub(super) mod members;

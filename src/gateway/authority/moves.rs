@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::{learn, propose};
+use super::{install, propose};
 use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::applied::applied;
-use crate::ports::peers::{Question, Told};
+use crate::ports::peers::{PeerReply, Question};
 use crate::ports::store::Written;
 use crate::ports::{Authority as _, Clock, KeyStore, Peers, Ports, Replica};
 use crate::protocol::authority::{GateState, Pending};
@@ -83,8 +83,8 @@ async fn ask<P: Ports>(
         return release(gateway, target).await;
     }
     match gateway.ports.peers().ask(loser, Question::Release { target }, within).await {
-        Ok(Told::Released(report)) => Ok(report),
-        Ok(Told::Refused(why)) => Err(why),
+        Ok(PeerReply::Released(report)) => Ok(report),
+        Ok(PeerReply::Refused(why)) => Err(why),
         Ok(other) => Err(format!("it answered {other:?}")),
         Err(error) => Err(error.to_string()),
     }
@@ -161,13 +161,13 @@ pub(super) async fn change_gate<P: Ports>(
 ) -> Result<GateState, String> {
     for _ in 0..TRIES {
         let gate = gateway.ports.store().gate().await.map_err(|error| error.to_string())?;
-        learn::install_gate(gateway, gate.clone());
+        install::install_gate(gateway, gate.clone());
         let Some(state) = gate.state else { return Err("the register is not founded".to_owned()) };
         let Some(next) = change(&state)? else { return Ok(state) };
         match gateway.ports.store().set_gate(gate.version, &next).await.map_err(|error| error.to_string())? {
             Written::Done => {
                 if let Ok(gate) = gateway.ports.store().gate().await {
-                    learn::install_gate(gateway, gate);
+                    install::install_gate(gateway, gate);
                 }
                 return Ok(next);
             }

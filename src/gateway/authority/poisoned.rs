@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::admin_ops::ActError;
-use super::{asking, break_glass, learn, propose, takeover};
+use super::act_error::ActError;
+use super::{asking, break_glass, install, propose, takeover};
 use crate::gateway::instance::Gateway;
 use crate::ports::{Authority as _, Dice as _, Ports, Upkeep};
 use crate::protocol::bounds::{FORCED_BY, near_epoch};
@@ -58,7 +58,7 @@ impl<P: Ports> Gateway<P> {
             "the glass is broken: leaving a poisoned register"
         );
         self.force(&view, counter).await?;
-        learn::learned(self, &view);
+        install::install_view(self, &view);
         propose::tell(self, &view);
         Ok(epoch)
     }
@@ -132,7 +132,7 @@ impl<P: Ports> Gateway<P> {
 
     /// Ballots and views that the voters of the view have promised and accepted.
     async fn held_of(self: &Arc<Self>, view: &View) -> BTreeMap<RegionName, (u64, Accepted)> {
-        let mut replies = asking::send(self, asking::to_all(view, &Message::Read), learn::WITHIN);
+        let mut replies = asking::send(self, asking::to_all(view, &Message::Read), asking::WITHIN);
         let mut held = BTreeMap::new();
         while let Some((voter, _, reply)) = replies.recv().await {
             if let Reply::Holds { promised, accepted, .. } = reply {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::{asking, learn};
+use super::{asking, install};
 use crate::gateway::instance::Gateway;
 use crate::ports::peers::Question;
 use crate::ports::{Clock, Dice, Peers, Ports};
@@ -118,10 +118,10 @@ async fn round<P: Ports>(
     let proposals = &gateway.authority.proposals;
     let ballot = proposals.next(gateway.settings.me.clone());
     let clock = gateway.ports.clock();
-    let mut until = until.min(clock.now() + learn::WITHIN);
+    let mut until = until.min(clock.now() + asking::WITHIN);
     let (mut round, outbox) = Round::open(ballot, base.clone(), wanted);
     let (into, mut replies) = mpsc::unbounded_channel();
-    asking::send_into(gateway, outbox, learn::WITHIN, &into);
+    asking::send_into(gateway, outbox, asking::WITHIN, &into);
     let (mut blocked, mut far) = (false, Vec::new());
     let own = proposals.highest();
     loop {
@@ -133,9 +133,9 @@ async fn round<P: Ports>(
         let Some((voter, id, reply)) = heard else { break };
         match round.heard(&voter, id, &reply) {
             Step::Wait => {}
-            Step::Send(outbox) => asking::send_into(gateway, outbox, learn::WITHIN, &into),
+            Step::Send(outbox) => asking::send_into(gateway, outbox, asking::WITHIN, &into),
             Step::Chosen(view) => {
-                learn::learned(gateway, &view);
+                install::install_view(gateway, &view);
                 return End::Chosen(view);
             }
             // The others may still be a majority.
@@ -178,7 +178,7 @@ pub(super) fn tell<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) {
         let (gateway, view, other) = (gateway.clone(), view.clone(), other.clone());
         tokio::spawn(async move {
             let question = Question::Adopt { view };
-            if let Err(error) = gateway.ports.peers().ask(&other, question, learn::WITHIN).await {
+            if let Err(error) = gateway.ports.peers().ask(&other, question, asking::WITHIN).await {
                 tracing::debug!(%other, %error, "a region was not told of a view");
             }
         });

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::admin_ops::ActError;
+use super::act_error::ActError;
 use super::propose;
 use crate::gateway::instance::Gateway;
 use crate::ports::{Peers, Ports};

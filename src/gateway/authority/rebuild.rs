@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::admin_ops::ActError;
+use super::act_error::ActError;
 use super::{gate_loop, propose};
 use crate::gateway::health::Peer;
 use crate::gateway::instance::Gateway;

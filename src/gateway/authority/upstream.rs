@@ -6,11 +6,10 @@
 //! Must not touch another region.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
-use http::Uri;
 use serde::Serialize;
 
+use super::failover::UpstreamHealth;
 use super::{members, moves};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
@@ -19,21 +18,6 @@ use crate::protocol::health::{self, Facts};
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Moment;
 use crate::protocol::view::{Standing, View};
-
-/// Settings of a region's upstream check.
-#[derive(Clone, Debug)]
-pub struct UpstreamHealth {
-    /// Path that is asked with GET; an answer of 200 to 399 says that the upstream is well.
-    pub path: Uri,
-    /// Pause between two checks.
-    pub every: Duration,
-    /// Time limit for an answer.
-    pub within: Duration,
-    /// Time that every check must have failed.
-    pub sick_after: Duration,
-    /// Time in which a region that serves again is not drained again.
-    pub cool_down: Duration,
-}
 
 /// A gateway's report about its upstream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

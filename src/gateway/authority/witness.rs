@@ -15,7 +15,7 @@ use serde::Serialize;
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::gateway::upkeep::hearing::Hearing;
-use crate::ports::peers::{PeerMessage, Pong, Question, Told};
+use crate::ports::peers::{PeerMessage, PeerReply, Pong, Question};
 use crate::ports::store::{StoreError, Written};
 use crate::ports::{Acceptors, Clock};
 use crate::protocol::bounds::{Known, within};
@@ -228,7 +228,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
     }
 
     /// Answers a question. If the content of the file is not known, there is no answer at all.
-    pub async fn ask(&self, from: RegionName, question: Question) -> Told {
+    pub async fn ask(&self, from: RegionName, question: Question) -> PeerReply {
         if let Some(why) = question.view().and_then(|view| self.duty.foreign(view.protocol())) {
             tracing::error!(%from, why, "refused a question");
             return self.refuse(why);
@@ -282,7 +282,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
         Sender::of(from, &view, self.duty.ring.weight(from).is_some(), *from == self.duty.me)
     }
 
-    async fn message(&self, from: RegionName, to: Option<AcceptorId>, message: &Message) -> Told {
+    async fn message(&self, from: RegionName, to: Option<AcceptorId>, message: &Message) -> PeerReply {
         let answered = {
             let mut seat = self.seat.lock().await;
             if let Message::Renew { view, .. } = message {
@@ -294,7 +294,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
         match answered {
             Ok(Some(reply)) => {
                 self.counts.answered.fetch_add(1, Ordering::Relaxed);
-                Told::Acceptor(reply)
+                PeerReply::Acceptor(reply)
             }
             Ok(None) => self.refuse("the acceptor changed meanwhile: ask again".to_owned()),
             Err(StoreError::Definite(why)) => {
@@ -353,19 +353,19 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
     }
 
     /// A view that a region says was chosen.
-    async fn adopt(&self, from: RegionName, view: &Arc<View>) -> Told {
+    async fn adopt(&self, from: RegionName, view: &Arc<View>) -> PeerReply {
         let mut seat = self.seat.lock().await;
         seat.learn(from, view, self.clock.now());
         let epoch = seat.chosen.as_ref().map_or(0, |known| known.epoch());
         if let Err(error) = self.admit(&mut seat).await {
             tracing::error!(%error, "this witness could not write its file");
         }
-        Told::Adopted(epoch)
+        PeerReply::Adopted(epoch)
     }
 
-    fn refuse(&self, why: String) -> Told {
+    fn refuse(&self, why: String) -> PeerReply {
         self.counts.refused.fetch_add(1, Ordering::Relaxed);
-        Told::Refused(why)
+        PeerReply::Refused(why)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::gateway::instance::Gateway;
 use crate::gateway::operator::key::KeyStatus;
 use crate::gateway::policy::route::NEVER_REPLAYED;
 use crate::gateway::request::attempt::stand_in::{self, For, NotWritten};
-use crate::ports::peers::{PeerError, Question, Told};
+use crate::ports::peers::{PeerError, PeerReply, Question};
 use crate::ports::store::{Attempt, StoreError, Written};
 use crate::ports::upkeep::{Act, ListedDoubt, Ruling, Who};
 use crate::ports::{KeyStore, Peers, Ports, Upkeep};
@@ -164,8 +164,8 @@ impl<P: Ports> Gateway<P> {
     pub async fn act_at(&self, there: &RegionName, act: Question) -> Result<(u16, String), StoreError> {
         let definite = |why: String| StoreError::Definite(format!("{there} has to act: {why}"));
         match self.ports.peers().ask(there, act, ACT_WITHIN).await {
-            Ok(Told::Acted { status, body }) => Ok((status, body)),
-            Ok(Told::Refused(why)) => Err(definite(why)),
+            Ok(PeerReply::Acted { status, body }) => Ok((status, body)),
+            Ok(PeerReply::Refused(why)) => Err(definite(why)),
             Err(PeerError::NotSent(why)) => Err(definite(format!("it was not asked: {why}"))),
             Err(error) => Err(StoreError::Unknown(format!("{there} has to act: {error}"))),
             Ok(other) => Err(StoreError::Unknown(format!("{there} answered {other:?}"))),

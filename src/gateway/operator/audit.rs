@@ -16,7 +16,7 @@ use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::doubles;
 use crate::gateway::upkeep::supervise::supervise;
 use crate::ports::audit::{Finding, Of, RunAtRisk};
-use crate::ports::peers::{Question, Told};
+use crate::ports::peers::{PeerReply, Question};
 use crate::ports::store::StoreError;
 use crate::ports::upkeep::Place;
 use crate::ports::{Audit as _, Clock, Ports};
@@ -169,8 +169,8 @@ impl<P: Ports> Gateway<P> {
     pub async fn key_life(self: &Arc<Self>, id: &KeyId) -> Result<KeyLife, StoreError> {
         let own = self.key_status(id).await?;
         let own = serde_json::to_value(own).unwrap_or_default();
-        let read = |told: &Told| match told {
-            Told::Key(text) => Some(text.clone()),
+        let read = |told: &PeerReply| match told {
+            PeerReply::Key(text) => Some(text.clone()),
             _ => None,
         };
         let Answers { given, silent } = self.ask_others(&Question::Key { id: id.clone() }, read).await;

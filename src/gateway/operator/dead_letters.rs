@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::everywhere::Answers;
 use crate::gateway::instance::Gateway;
 use crate::ports::jobs::{Act, Acted, JobRow};
-use crate::ports::peers::{Question, Told};
+use crate::ports::peers::{PeerReply, Question};
 use crate::ports::store::StoreError;
 use crate::ports::{Jobs, KeyStore, Ports};
 use crate::protocol::job::JobState;
@@ -95,8 +95,8 @@ impl<P: Ports> Gateway<P> {
     /// # Errors
     /// The own store did not answer, and no other region did.
     pub async fn all_jobs(self: &Arc<Self>, state: Option<JobState>) -> Result<JobsPage, StoreError> {
-        let read = |told: &Told| match told {
-            Told::Jobs(text) => Some(text.clone()),
+        let read = |told: &PeerReply| match told {
+            PeerReply::Jobs(text) => Some(text.clone()),
             _ => None,
         };
         let question = Question::Jobs { state };

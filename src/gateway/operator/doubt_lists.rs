@@ -13,7 +13,7 @@ use super::acts::{DoubtStatus, Doubts};
 use super::everywhere::Answers;
 use crate::gateway::instance::Gateway;
 use crate::ports::Ports;
-use crate::ports::peers::{Question, Told};
+use crate::ports::peers::{PeerReply, Question};
 use crate::ports::store::StoreError;
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::region::RegionName;
@@ -46,8 +46,8 @@ impl<P: Ports> Gateway<P> {
         most: u32,
     ) -> Result<AllDoubts, StoreError> {
         let question = Question::Doubts { after: after.cloned(), most };
-        let read = |told: &Told| match told {
-            Told::Doubts(text) => Some(text.clone()),
+        let read = |told: &PeerReply| match told {
+            PeerReply::Doubts(text) => Some(text.clone()),
             _ => None,
         };
         let (own, others) = tokio::join!(self.doubts(after, most), self.ask_others(&question, read));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::gateway::instance::Gateway;
-use crate::ports::peers::{Question, Told};
+use crate::ports::peers::{PeerReply, Question};
 use crate::ports::{Peers, Ports};
 use crate::protocol::region::RegionName;
 
@@ -26,7 +26,7 @@ impl<P: Ports> Gateway<P> {
     pub(in crate::gateway) async fn ask_others<T: serde::de::DeserializeOwned>(
         self: &Arc<Self>,
         question: &Question,
-        read: impl Fn(&Told) -> Option<String>,
+        read: impl Fn(&PeerReply) -> Option<String>,
     ) -> Answers<T> {
         let view = self.view();
         let others = view.members().keys().filter(|name| **name != self.settings.me).cloned();
@@ -43,7 +43,7 @@ impl<P: Ports> Gateway<P> {
         let mut silent: BTreeMap<String, String> = dead.collect();
         for (name, asked) in asked {
             let answer = match asked.await {
-                Ok(Ok(Told::Refused(why))) => Err(why),
+                Ok(Ok(PeerReply::Refused(why))) => Err(why),
                 Ok(Ok(told)) => match read(&told) {
                     Some(text) => {
                         serde_json::from_str(&text).map_err(|_| "its answer is not readable here".to_owned())

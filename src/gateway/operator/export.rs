@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::key::{self, cursor, word};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::readiness::PeerStatus;
-use crate::ports::audit::{History, Told};
+use crate::ports::audit::{History, HistoryRow};
 use crate::ports::store::StoreError;
 use crate::ports::upkeep::Entry;
 use crate::ports::{Audit as _, Clock, Ports};
@@ -124,7 +124,7 @@ impl<P: Ports> Gateway<P> {
         records.chain(journal).collect()
     }
 
-    fn record(&self, id: &KeyId, key_state: &'static str, told: &Told) -> ExportEntry {
+    fn record(&self, id: &KeyId, key_state: &'static str, told: &HistoryRow) -> ExportEntry {
         let row = &told.row;
         let shown = key::row_status(row);
         let over = row.over.iter().map(|(origin, token)| format!("{origin} {token}"));

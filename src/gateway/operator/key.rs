@@ -6,7 +6,7 @@
 use serde::Serialize;
 
 use crate::gateway::instance::Gateway;
-use crate::ports::audit::Told;
+use crate::ports::audit::HistoryRow;
 use crate::ports::store::StoreError;
 use crate::ports::upkeep::Entry;
 use crate::ports::{Audit as _, Ports, Upkeep};
@@ -143,7 +143,7 @@ pub(in crate::gateway) fn journal_entry(entry: Entry) -> JournalEntry {
     }
 }
 
-fn told_status(told: &Told, me: &Origin) -> RowStatus {
+fn told_status(told: &HistoryRow, me: &Origin) -> RowStatus {
     let more = MoreOfRow {
         route: told.route.to_string(),
         path: told.path.clone(),
@@ -155,7 +155,7 @@ fn told_status(told: &Told, me: &Origin) -> RowStatus {
 }
 
 /// Source of a row in this region's store.
-pub(in crate::gateway) fn source(told: &Told, me: &Origin) -> &'static str {
+pub(in crate::gateway) fn source(told: &HistoryRow, me: &Origin) -> &'static str {
     match (told.row.origin == *me, told.imported) {
         (true, _) => "own",
         (false, false) => "replicated",

@@ -45,7 +45,7 @@ pub(in crate::gateway) fn is_asked(method: &Method, path: &str) -> bool {
 
 /// The state of a key. Names and words are a contract: add, never rename.
 #[derive(Serialize)]
-pub(in crate::gateway) struct Told {
+pub(in crate::gateway) struct KeyState {
     /// `accepted`, `running`, `in_doubt`, `settled`, `released`, `expired` or `dead`.
     state: &'static str,
     /// The answer's status, once settled.
@@ -59,11 +59,11 @@ pub(in crate::gateway) struct Told {
     attempt: u32,
     /// The stored answer, once settled.
     #[serde(skip_serializing_if = "Option::is_none")]
-    answer: Option<ToldAnswer>,
+    answer: Option<StoredAnswer>,
 }
 
 #[derive(Serialize)]
-struct ToldAnswer {
+struct StoredAnswer {
     status: u16,
     headers: Vec<(String, String)>,
     /// Absent if it was over the route's stored limit.
@@ -247,7 +247,7 @@ async fn told<P: Ports>(
     gateway: &Gateway<P>,
     id: &KeyId,
     principal: Option<Digest32>,
-) -> Result<Option<Told>, StoreError> {
+) -> Result<Option<KeyState>, StoreError> {
     let rows = rows(gateway, id).await?;
     let own = rows.iter().any(|row| row.origin == gateway.origin && row.accepted);
     let job = if own { gateway.ports.store().job(id).await?.map(|job| job.state) } else { None };
@@ -272,7 +272,7 @@ async fn told<P: Ports>(
         State::Settled { answer, .. } => Some(told_answer(answer)),
         State::Claimed { .. } | State::InDoubt { .. } | State::Released | State::Tombstone => None,
     };
-    Ok(Some(Told {
+    Ok(Some(KeyState {
         state,
         status: answer.as_ref().map(|answer| answer.status),
         expires: reply::http_date(row.expires).and_then(|date| Some(date.to_str().ok()?.to_owned())),
@@ -282,7 +282,7 @@ async fn told<P: Ports>(
     }))
 }
 
-fn told_answer(answer: &Answer) -> ToldAnswer {
+fn told_answer(answer: &Answer) -> StoredAnswer {
     let headers = answer.headers.iter();
     let headers = headers.map(|(name, value)| (name.clone(), String::from_utf8_lossy(value).into_owned()));
     let (body, encoding) = match &answer.body {
@@ -292,5 +292,5 @@ fn told_answer(answer: &Answer) -> ToldAnswer {
             Err(_) => (Some(STANDARD.encode(bytes)), Some("base64")),
         },
     };
-    ToldAnswer { status: answer.status, headers: headers.collect(), body, encoding }
+    StoredAnswer { status: answer.status, headers: headers.collect(), body, encoding }
 }

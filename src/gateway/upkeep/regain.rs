@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::gateway::instance::Gateway;
-use crate::ports::peers::{Question, Told};
+use crate::ports::peers::{PeerReply, Question};
 use crate::ports::store::Written;
 use crate::ports::{Imports, Peers, Ports};
 use crate::protocol::plant::{Check, is_disabled};
@@ -45,8 +45,8 @@ async fn from_peer<P: Ports>(gateway: &Arc<Gateway<P>>, peer: &RegionName) -> Re
     for _ in 0..MOST_PAGES {
         let question = Question::Latest { origin: gateway.origin.clone(), from, most: PAGE };
         let (rows, next) = match gateway.ports.peers().ask(peer, question, PAGE_WITHIN).await {
-            Ok(Told::Latest { rows, next }) => (rows, next),
-            Ok(Told::Refused(why)) => return Err(why),
+            Ok(PeerReply::Latest { rows, next }) => (rows, next),
+            Ok(PeerReply::Refused(why)) => return Err(why),
             Ok(other) => return Err(format!("it answered {other:?}")),
             Err(error) => return Err(error.to_string()),
         };

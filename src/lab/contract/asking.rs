@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::bounded;
 use super::peers::{PeerBehaviour, PeersBench};
-use onceway_ports::peers::{PeerError, Proof, Question, Told};
+use onceway_ports::peers::{PeerError, PeerReply, Proof, Question};
 use onceway_ports::{Clock, Peers};
 use onceway_protocol::change::Report;
 use onceway_protocol::digest::{Digest32, digest};
@@ -27,7 +27,7 @@ use onceway_protocol::view::{AcceptorId, Release, View};
 /// A bench whose peer can be asked. Its behaviour towards forwards (refuse, break, hang) holds for
 /// questions too.
 pub trait AskBench: PeersBench {
-    fn set_told(&self, told: Told) -> impl Future<Output = ()> + Send;
+    fn set_told(&self, told: PeerReply) -> impl Future<Output = ()> + Send;
 
     /// All questions that arrived whole since the last `behave`, as its handler saw them.
     fn asked(&self) -> impl Future<Output = Vec<Question>> + Send;
@@ -42,11 +42,11 @@ pub async fn suite<B: AskBench>(bench: &B) {
 }
 
 pub async fn a_question_arrives_whole_and_once<B: AskBench>(bench: &B) {
-    bench.set_told(Told::Done).await;
+    bench.set_told(PeerReply::Done).await;
     for question in questions(bench.peer()) {
         bench.behave(answers()).await;
         let told = ask(bench, &bench.peer(), question.clone(), LONG).await;
-        assert_eq!(told, Ok(Told::Done), "peers: {question:?}");
+        assert_eq!(told, Ok(PeerReply::Done), "peers: {question:?}");
         let asked = bench.asked().await;
         assert!(asked == [question], "peers: one question must arrive once, as it was asked: {asked:?}");
     }
@@ -111,7 +111,7 @@ async fn ask<B: AskBench>(
     to: &RegionName,
     question: Question,
     within: Duration,
-) -> Result<Told, PeerError> {
+) -> Result<PeerReply, PeerError> {
     let clock: &B::Clock = bench.clock();
     let begun = clock.now();
     let told = bounded(clock, within, "peers: ask", bench.peers().ask(to, question, within)).await;
@@ -168,16 +168,16 @@ fn questions(region: RegionName) -> Vec<Question> {
     ]
 }
 
-fn tellings(region: RegionName) -> Vec<Told> {
+fn tellings(region: RegionName) -> Vec<PeerReply> {
     let view = view(&region);
     let ballot = Ballot { counter: 1, region: region.clone(), proposer: 0 };
     let release = Release { base: 1 << 40, target: digest("onceway/contract/target", &[]) };
     let seen = BTreeMap::from([(Origin { region, generation: 2 }, 1 << 40)]);
     vec![
-        Told::Acceptor(Reply::Promised(Accepted { ballot, view: view.clone() })),
-        Told::Views(vec![view.clone(), view]),
-        Told::Views(Vec::new()),
-        Told::Released(Report { generation: 3, seal: 1 << 40, release, seen }),
-        Told::Refused("not now: \"no\"".to_owned()),
+        PeerReply::Acceptor(Reply::Promised(Accepted { ballot, view: view.clone() })),
+        PeerReply::Views(vec![view.clone(), view]),
+        PeerReply::Views(Vec::new()),
+        PeerReply::Released(Report { generation: 3, seal: 1 << 40, release, seen }),
+        PeerReply::Refused("not now: \"no\"".to_owned()),
     ]
 }

@@ -24,7 +24,7 @@ pub struct Answered {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Received {
     Answer(Answered),
     /// The address refuses connections.
     Nobody,
@@ -34,14 +34,14 @@ pub enum Told {
     Late,
 }
 
-impl Told {
+impl Received {
     /// The news that an answer, or its lack, is to a client.
-    pub fn of(answer: Result<Answer>) -> Told {
+    pub fn of(answer: Result<Answer>) -> Received {
         let answer = match answer {
             Ok(answer) => answer,
-            Err(error) if error.is::<NotConnected>() => return Told::Nobody,
-            Err(error) if error.is::<Elapsed>() => return Told::Late,
-            Err(_broke_off) => return Told::Broke,
+            Err(error) if error.is::<NotConnected>() => return Received::Nobody,
+            Err(error) if error.is::<Elapsed>() => return Received::Late,
+            Err(_broke_off) => return Received::Broke,
         };
         let code = match answer.header("content-type") {
             "application/problem+json" => {
@@ -49,7 +49,7 @@ impl Told {
             }
             _ => String::new(),
         };
-        Told::Answer(Answered {
+        Received::Answer(Answered {
             status: answer.status.as_u16(),
             code,
             by: answer.header("onceway-region").to_owned(),
@@ -61,29 +61,29 @@ impl Told {
 
     pub fn word(&self) -> String {
         match self {
-            Told::Answer(answer) if answer.code.is_empty() => {
+            Received::Answer(answer) if answer.code.is_empty() => {
                 format!("{}{}", answer.status, if answer.replayed { " replayed" } else { "" })
             }
-            Told::Answer(answer) => format!("{} {}", answer.status, answer.code),
-            Told::Nobody => "no connection".to_owned(),
-            Told::Broke => "broke off".to_owned(),
-            Told::Late => "no answer".to_owned(),
+            Received::Answer(answer) => format!("{} {}", answer.status, answer.code),
+            Received::Nobody => "no connection".to_owned(),
+            Received::Broke => "broke off".to_owned(),
+            Received::Late => "no answer".to_owned(),
         }
     }
 
     /// The answer, if it is the upstream's success.
     pub fn success(&self) -> Option<&Answered> {
         match self {
-            Told::Answer(answer) if (200..300).contains(&answer.status) => Some(answer),
-            Told::Answer(_) | Told::Nobody | Told::Broke | Told::Late => None,
+            Received::Answer(answer) if (200..300).contains(&answer.status) => Some(answer),
+            Received::Answer(_) | Received::Nobody | Received::Broke | Received::Late => None,
         }
     }
 
     /// True if it is a problem with this status and code.
     pub fn is(&self, status: u16, code: &str) -> bool {
         match self {
-            Told::Answer(answer) => answer.status == status && answer.code == code,
-            Told::Nobody | Told::Broke | Told::Late => false,
+            Received::Answer(answer) => answer.status == status && answer.code == code,
+            Received::Nobody | Received::Broke | Received::Late => false,
         }
     }
 }
@@ -94,5 +94,5 @@ pub struct Exchange {
     /// Moment before the request was sent.
     pub sent: Instant,
     pub done: Instant,
-    pub told: Told,
+    pub told: Received,
 }

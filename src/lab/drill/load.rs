@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-use super::ask::{Exchange, Told};
+use super::ask::{Exchange, Received};
 use crate::deployment::Deployment;
 use crate::region::Region;
 use crate::{files, lock, wait};
@@ -156,7 +156,7 @@ impl Field {
             .with("Authorization", format!("Bearer {}", files::TENANTS[0].1))
             .with("Idempotency-Key", format!("\"{key}\""));
         let sent = Instant::now();
-        let told = Told::of(self.connections.send(ask, within).await);
+        let told = Received::of(self.connections.send(ask, within).await);
         Exchange { via, sent, done: Instant::now(), told }
     }
 
@@ -283,20 +283,20 @@ async fn bring_to_end(field: &Field, life: &mut KeyLife, region: usize, number: 
 
 /// The pause that the answer asks for, at most two seconds, and spread. Clients that lost their
 /// connections together must not return together.
-fn before_retry(told: &Told, pause: Duration, number: usize) -> Duration {
+fn before_retry(told: &Received, pause: Duration, number: usize) -> Duration {
     let asked = match told {
-        Told::Answer(answer) => answer.retry_after.parse().ok().map(Duration::from_secs),
-        Told::Nobody | Told::Broke | Told::Late => None,
+        Received::Answer(answer) => answer.retry_after.parse().ok().map(Duration::from_secs),
+        Received::Nobody | Received::Broke | Received::Late => None,
     };
     let spread = 0.8 + 0.05 * (number % 9) as f64;
     asked.unwrap_or(pause).clamp(PAUSES.0, PAUSES.1).mul_f64(spread)
 }
 
 /// Any other refusal means that the same request would be refused again.
-fn may_retry(told: &Told) -> bool {
+fn may_retry(told: &Received) -> bool {
     match told {
-        Told::Answer(answer) => answer.status >= 500 || answer.status == 409 || answer.status == 429,
-        Told::Nobody | Told::Broke | Told::Late => true,
+        Received::Answer(answer) => answer.status >= 500 || answer.status == 409 || answer.status == 429,
+        Received::Nobody | Received::Broke | Received::Late => true,
     }
 }
 

@@ -171,7 +171,7 @@ pub fn longest_pause(mut exchanges: Vec<&Exchange>) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ask::{Answered, Told};
+    use super::super::ask::{Answered, Received};
     use super::*;
 
     #[test]
@@ -183,7 +183,12 @@ mod tests {
             let answer =
                 Answered { status, code: code.into(), by, replayed: false, retry_after: String::new(), body };
             let sent = begun + Duration::from_millis(sent);
-            Exchange { via: 0, sent, done: sent + Duration::from_millis(took), told: Told::Answer(answer) }
+            Exchange {
+                via: 0,
+                sent,
+                done: sent + Duration::from_millis(took),
+                told: Received::Answer(answer),
+            }
         };
         let longest = |all: &[Exchange]| longest_pause(all.iter().collect()).as_millis();
         let (first, last) = (exchange(0, 10, 201), exchange(900, 20, 201));

@@ -12,7 +12,7 @@ use anyhow::{Result, bail};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::ask::Told;
+use super::ask::Received;
 use super::load::{CLASSES, End, KeyLife, Recovery};
 use super::meter::{MEMORY, Meter, STORE, descriptors_slack, most_kept};
 use super::report::Report;
@@ -98,10 +98,10 @@ fn hold_connections(soaked: &Soaked, lives: &[KeyLife], report: &mut Report) {
             harm.region == exchange.via && exchange.done >= harm.from && exchange.sent <= harm.to
         });
         match &exchange.told {
-            Told::Nobody | Told::Broke if in_harm => excused += 1,
-            Told::Nobody | Told::Broke => dropped += 1,
-            Told::Late => late += 1,
-            Told::Answer(_) => {}
+            Received::Nobody | Received::Broke if in_harm => excused += 1,
+            Received::Nobody | Received::Broke => dropped += 1,
+            Received::Late => late += 1,
+            Received::Answer(_) => {}
         }
     }
     let what = format!("{dropped} requests failed at their connection though no gateway was restarted");
@@ -213,7 +213,7 @@ mod tests {
     fn a_broken_connection_is_excused_while_its_region_loses_a_gateway_only() {
         let begun = Instant::now();
         let at = |second: u64| begun + Duration::from_secs(second);
-        let dropped = |via: usize, sent: u64, told: Told| {
+        let dropped = |via: usize, sent: u64, told: Received| {
             let exchange = Exchange { via, sent: at(sent), done: at(sent + 1), told };
             let end = End::Definite;
             let life = KeyLife { key: "k".into(), class: 0, home: 0, exchanges: vec![exchange], end };
@@ -224,9 +224,9 @@ mod tests {
             hold_connections(&soaked, &[life], &mut report);
             (report.numbers["dropped"].as_u64().unwrap(), report.broken.len())
         };
-        assert_eq!(dropped(1, 12, Told::Broke), (0, 0));
-        assert_eq!(dropped(0, 12, Told::Broke), (1, 1), "another region");
-        assert_eq!(dropped(1, 30, Told::Nobody), (1, 1), "another time");
-        assert_eq!(dropped(1, 30, Told::Late), (0, 0));
+        assert_eq!(dropped(1, 12, Received::Broke), (0, 0));
+        assert_eq!(dropped(0, 12, Received::Broke), (1, 1), "another region");
+        assert_eq!(dropped(1, 30, Received::Nobody), (1, 1), "another time");
+        assert_eq!(dropped(1, 30, Received::Late), (0, 0));
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::time::Instant;
 
-use super::ask::{Exchange, Told};
+use super::ask::{Exchange, Received};
 use super::load::{CLASSES, End, KeyLife, Recovery};
 use super::report::Report;
 use crate::cluster_audit::Noted;
@@ -30,7 +30,7 @@ pub struct Allowed {
 
 impl Allowed {
     fn objects(&self, exchange: &Exchange) -> bool {
-        let Told::Answer(answer) = &exchange.told else { return !self.harmed.contains(&exchange.via) };
+        let Received::Answer(answer) = &exchange.told else { return !self.harmed.contains(&exchange.via) };
         if exchange.told.success().is_some() {
             return false;
         }
@@ -194,10 +194,10 @@ fn replies(report: &mut Report, allowed: &Allowed, remains: &Remains<'_>) {
             if report.unexpected.len() < MOST_NAMED {
                 let at = (exchange.done - remains.start).as_secs_f64();
                 let after = match &exchange.told {
-                    Told::Answer(answer) => {
+                    Received::Answer(answer) => {
                         format!(" by {}, Retry-After {:?}", answer.by, answer.retry_after)
                     }
-                    Told::Nobody | Told::Broke | Told::Late => String::new(),
+                    Received::Nobody | Received::Broke | Received::Late => String::new(),
                 };
                 let word = exchange.told.word();
                 report
@@ -224,7 +224,7 @@ mod tests {
     use super::super::ask::Answered;
     use super::*;
 
-    fn answer(status: u16, code: &str) -> Told {
+    fn answer(status: u16, code: &str) -> Received {
         let answer = Answered {
             status,
             code: code.into(),
@@ -233,15 +233,15 @@ mod tests {
             retry_after: "1".into(),
             body: u64::from(status),
         };
-        Told::Answer(answer)
+        Received::Answer(answer)
     }
 
-    fn exchange(told: Told) -> Exchange {
+    fn exchange(told: Received) -> Exchange {
         let now = Instant::now();
         Exchange { via: 0, sent: now, done: now, told }
     }
 
-    fn life(class: usize, told: Vec<Told>, end: End) -> KeyLife {
+    fn life(class: usize, told: Vec<Received>, end: End) -> KeyLife {
         let exchanges = told.into_iter().map(exchange).collect();
         KeyLife { key: "m-k".into(), class, home: 0, exchanges, end }
     }
@@ -326,8 +326,8 @@ mod tests {
             (answer(409, "in-progress"), 0, 0, 0),
             (answer(422, "key-reused"), 1, 1, 1),
             (answer(500, ""), 1, 1, 1),
-            (Told::Late, 1, 1, 0),
-            (Told::Nobody, 1, 1, 0),
+            (Received::Late, 1, 1, 0),
+            (Received::Nobody, 1, 1, 0),
         ] {
             let of =
                 |allowed| judged(allowed, life(1, vec![told.clone()], End::InDoubt), 0, None).broken.len();

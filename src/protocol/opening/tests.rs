@@ -14,7 +14,7 @@ struct World {
     me: Origin,
     applied: BTreeMap<Origin, u64>,
     windows: BTreeMap<Origin, window::Standing>,
-    told: BTreeMap<(RegionName, Origin), Told>,
+    frontiers: BTreeMap<(RegionName, Origin), Frontier>,
     waived: BTreeSet<(RegionName, u64)>,
     converted: BTreeSet<Origin>,
     keepers: BTreeSet<(RegionName, Origin)>,
@@ -30,7 +30,7 @@ impl World {
             me: origin("b#1"),
             applied,
             windows: none.0,
-            told: none.1,
+            frontiers: none.1,
             waived: none.2,
             converted: none.3,
             keepers: BTreeSet::new(),
@@ -41,14 +41,14 @@ impl World {
     fn after_a_was_lost() -> Self {
         let mut world = Self::new(lose(&first(), "a", 40));
         world.windows.insert(origin("a#1"), window::Standing::Over);
-        world.told.insert((name("c"), origin("a#1")), Told { applied: 45, seal: 50 });
+        world.frontiers.insert((name("c"), origin("a#1")), Frontier { applied: 45, seal: 50 });
         world.converted.insert(origin("a#1"));
         world
     }
 
     fn missing(&self) -> Vec<Hindrance> {
-        let Self { view, me, applied, windows, told, waived, converted, keepers } = self;
-        hindrances(&Facts { view, me, applied, windows, told, waived, converted, keepers })
+        let Self { view, me, applied, windows, frontiers, waived, converted, keepers } = self;
+        hindrances(&Facts { view, me, applied, windows, frontiers, waived, converted, keepers })
     }
 }
 
@@ -93,17 +93,17 @@ pub fn rows_of_a_store_that_was_replaced_count_on() {
     world.view = next(&lose(&first(), "a", 60), Change::Rebuild { region: name("a") });
     world.windows.clear();
     let from_c = |upto| Hindrance::Import { origin: origin("a#1"), from: name("c"), upto };
-    let told = |applied| ((name("c"), origin("a#1")), Told { applied, seal: 50 });
-    world.told.extend([told(0)]);
+    let told = |applied| ((name("c"), origin("a#1")), Frontier { applied, seal: 50 });
+    world.frontiers.extend([told(0)]);
     let forgotten = Hindrance::Forgotten { origin: origin("a#1"), mark: 60, applied: 50 };
     assert!(forgotten.needs_operator());
     let missing = world.missing();
     assert_eq!(missing, [not_covered("a#1", 60, 50), forgotten], "no window, and nobody who is left has it");
-    let silent = world.told.remove(&(name("c"), origin("a#1")));
+    let silent = world.frontiers.remove(&(name("c"), origin("a#1")));
     let not_told = Hindrance::NotTold { origin: origin("a#1"), by: name("c") };
     assert_eq!(world.missing(), [not_covered("a#1", 60, 50), not_told], "c may have it");
     assert!(silent.is_some());
-    world.told.extend([told(61)]);
+    world.frontiers.extend([told(61)]);
     assert_eq!(world.missing(), [not_covered("a#1", 60, 50), from_c(61)]);
     world.waived.insert((name("a"), 2));
     assert_eq!(world.missing(), [from_c(61)], "what is there is fetched, whoever accepted what");
@@ -116,7 +116,7 @@ pub fn rows_of_a_store_that_was_replaced_count_on() {
     world.me = origin("a#2");
     world.applied.remove(&origin("a#1"));
     world.converted.insert(origin("a#1"));
-    world.told.insert((name("b"), origin("a#1")), Told { applied: 3, seal: 50 });
+    world.frontiers.insert((name("b"), origin("a#1")), Frontier { applied: 3, seal: 50 });
     let from_b = Hindrance::Import { origin: origin("a#1"), from: name("b"), upto: 3 };
     assert_eq!(world.missing(), [not_covered("a#1", 60, 0), from_b, from_c(61)]);
 }
@@ -130,7 +130,7 @@ pub fn rows_of_a_sealed_store_that_was_replaced_come_from_whoever_has_them() {
     world.applied.remove(&origin("a#1"));
     let silent = |by| Hindrance::NotTold { origin: origin("a#1"), by: name(by) };
     assert_eq!(world.missing(), [not_covered("a#1", 40, 0), silent("b"), silent("c")]);
-    world.told.insert((name("b"), origin("a#1")), Told { applied: 50, seal: 50 });
+    world.frontiers.insert((name("b"), origin("a#1")), Frontier { applied: 50, seal: 50 });
     let from_b = Hindrance::Import { origin: origin("a#1"), from: name("b"), upto: 50 };
     assert_eq!(world.missing(), [not_covered("a#1", 40, 0), from_b, silent("c")]);
     world.applied.insert(origin("a#1"), 50);
@@ -148,7 +148,7 @@ pub fn rows_of_a_region_that_left_come_from_whoever_has_them() {
     world.applied.remove(&origin("a#1"));
     let silent = Hindrance::NotTold { origin: origin("a#1"), by: name("c") };
     assert_eq!(world.missing(), [not_covered("a#1", 40, 0), silent]);
-    world.told.insert((name("c"), origin("a#1")), Told { applied: 50, seal: 50 });
+    world.frontiers.insert((name("c"), origin("a#1")), Frontier { applied: 50, seal: 50 });
     let from_c = Hindrance::Import { origin: origin("a#1"), from: name("c"), upto: 50 };
     assert_eq!(world.missing(), [not_covered("a#1", 40, 0), from_c]);
     world.applied.insert(origin("a#1"), 50);
@@ -192,23 +192,23 @@ fn a_gap_waits_for_an_operator_however_long_the_window_is_over() {
 pub fn everybody_who_serves_is_asked_what_it_has_of_the_lost_one() {
     let mut world = World::after_a_was_lost();
     let silence = Hindrance::NotTold { origin: origin("a#1"), by: name("c") };
-    let told = world.told.clone();
-    world.told.clear();
+    let told = world.frontiers.clone();
+    world.frontiers.clear();
     assert_eq!(world.missing(), std::slice::from_ref(&silence));
     assert!(!silence.needs_operator());
-    world.told.insert((name("c"), origin("a#1")), Told { applied: 51, seal: 50 });
+    world.frontiers.insert((name("c"), origin("a#1")), Frontier { applied: 51, seal: 50 });
     let import = Hindrance::Import { origin: origin("a#1"), from: name("c"), upto: 51 };
     assert_eq!(world.missing(), [import], "c has rows that are not here (docs/protocol.md#rule-33)");
-    world.told.insert((name("c"), origin("a#1")), Told { applied: 50, seal: 51 });
+    world.frontiers.insert((name("c"), origin("a#1")), Frontier { applied: 50, seal: 51 });
     let made = not_covered("c#1", 51, 50);
     assert_eq!(world.missing(), [made], "what c made of its escrows (docs/protocol.md#rule-39)");
     // No region waits for one that is gone, too.
-    world.told.clear();
+    world.frontiers.clear();
     world.view = lose(&world.view, "c", 50);
     world.windows.insert(origin("c#1"), window::Standing::Over);
     world.converted.insert(origin("c#1"));
     assert_eq!(world.missing(), []);
-    world.told = told;
+    world.frontiers = told;
 }
 
 #[test]
@@ -226,14 +226,14 @@ fn a_waiver_is_for_one_loss_of_one_region() {
     let mut world = World::after_a_was_lost();
     world.windows.insert(origin("a#1"), window::Standing::Unmeasured);
     world.applied.insert(origin("a#1"), 39);
-    world.told.clear();
+    world.frontiers.clear();
     assert_eq!(world.missing().len(), 3);
     world.waived.insert((name("a"), 1));
     world.waived.insert((name("c"), 2));
     assert_eq!(world.missing().len(), 3, "another loss, another region");
     world.waived.insert((name("a"), 2));
     assert_eq!(world.missing(), []);
-    world.told.insert((name("c"), origin("a#1")), Told { applied: 41, seal: 50 });
+    world.frontiers.insert((name("c"), origin("a#1")), Frontier { applied: 41, seal: 50 });
     let import = Hindrance::Import { origin: origin("a#1"), from: name("c"), upto: 41 };
     assert_eq!(world.missing(), [import], "what is known to be there is fetched all the same");
     // A waiver dies with the loss: after a return and another loss it says nothing.
@@ -268,7 +268,7 @@ pub fn a_sealed_region_is_asked_while_it_may_hold_what_is_not_here() {
     assert_eq!(world.missing(), [], "nobody else serves, and c holds nothing that is not here");
     world.keepers = reached(1);
     assert_eq!(world.missing(), [Hindrance::NotTold { origin: origin("a#1"), by: name("c") }]);
-    world.told.insert((name("c"), origin("a#1")), Told { applied: 40, seal: 60 });
+    world.frontiers.insert((name("c"), origin("a#1")), Frontier { applied: 40, seal: 60 });
     assert_eq!(world.missing(), [not_covered("c#1", 60, 50)], "what c made of it has to arrive");
     world.applied.insert(origin("c#1"), 60);
     assert_eq!(world.missing(), []);
@@ -286,7 +286,7 @@ pub fn a_sealed_region_is_asked_while_it_may_hold_what_is_not_here() {
     world.view = three;
     // c had seen more of a than any other region, and said so: only c can give it.
     world.keepers.clear();
-    world.told.clear();
+    world.frontiers.clear();
     world.applied.insert(origin("a#1"), 30);
     let asked = Hindrance::NotTold { origin: origin("a#1"), by: name("c") };
     assert_eq!(world.missing(), [not_covered("a#1", 40, 30), asked]);

@@ -10,7 +10,7 @@ use http::Response;
 use onceway::adapters::peers::HttpPeers;
 use onceway::adapters::system::SystemClock;
 use onceway::ports::body::full;
-use onceway::ports::peers::{Forward, ForwardReply, PeerError, PeerMessage, Pong, Question, Told};
+use onceway::ports::peers::{Forward, ForwardReply, PeerError, PeerMessage, PeerReply, Pong, Question};
 use onceway::server::peer::{PeerLimits, listen};
 use onceway::server::{Listeners, PeerService};
 use onceway_lab::contract::asking::AskBench;
@@ -31,7 +31,7 @@ pub struct Link {
 struct Played {
     behaviour: Mutex<PeerBehaviour>,
     pong: Mutex<Pong>,
-    told: Mutex<Told>,
+    told: Mutex<PeerReply>,
     arrived: Mutex<Vec<Forward>>,
     asked: Mutex<Vec<Question>>,
     to_break: UnboundedSender<()>,
@@ -68,7 +68,7 @@ impl Link {
         let peer = Arc::new(Played {
             behaviour: Mutex::new(PeerBehaviour::Hang),
             pong: Mutex::new(pong()),
-            told: Mutex::new(Told::Done),
+            told: Mutex::new(PeerReply::Done),
             arrived: Mutex::default(),
             asked: Mutex::default(),
             to_break,
@@ -147,7 +147,7 @@ impl PeerService for Opening {
         peer.pong.lock().unwrap().clone()
     }
 
-    async fn ask(self: Arc<Self>, _from: RegionName, question: Question) -> Told {
+    async fn ask(self: Arc<Self>, _from: RegionName, question: Question) -> PeerReply {
         let peer = &self.played;
         peer.asked.lock().unwrap().push(question);
         let behaviour = peer.behaviour.lock().unwrap().clone();
@@ -247,7 +247,7 @@ impl PeersBench for Link {
 }
 
 impl AskBench for Link {
-    async fn set_told(&self, told: Told) {
+    async fn set_told(&self, told: PeerReply) {
         *self.peer.told.lock().unwrap() = told;
     }
 

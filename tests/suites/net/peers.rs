@@ -6,7 +6,7 @@
 
 use crate::net::support::*;
 use onceway::adapters::peers::HttpPeers;
-use onceway::ports::peers::{Beat, PeerMessage, Pong, Told};
+use onceway::ports::peers::{Beat, PeerMessage, PeerReply, Pong};
 use onceway::protocol::speakers::may;
 use onceway::server::PeerService;
 use onceway::server::peer::listen;
@@ -91,9 +91,9 @@ impl PeerService for Region {
         Pong { serving: self.serving.load(SeqCst), ..pong() }
     }
 
-    async fn ask(self: Arc<Self>, from: RegionName, question: Question) -> Told {
+    async fn ask(self: Arc<Self>, from: RegionName, question: Question) -> PeerReply {
         self.asked.lock().unwrap().push((from, question));
-        Told::Adopted(9)
+        PeerReply::Adopted(9)
     }
 }
 
@@ -306,7 +306,7 @@ async fn messages_carry_the_name_of_their_sender() {
     let (pki, us) = us(PeerLimits::default()).await;
     let peers = dial(&pki.identity("eu"), "us", &us.address);
     let told = soon(peers.ask(&region("us"), Question::Views { after: 7 }, PATIENCE)).await;
-    assert_eq!(told, Ok(Told::Adopted(9)));
+    assert_eq!(told, Ok(PeerReply::Adopted(9)));
     assert_eq!(*us.region.asked.lock().unwrap(), [(region("eu"), Question::Views { after: 7 })]);
     soon(peers.forward(&region("us"), forward("/"))).await.map(drop).unwrap();
     assert_eq!(us.region.seen.lock().unwrap()[0].0, region("eu"));

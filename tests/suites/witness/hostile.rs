@@ -65,5 +65,5 @@ async fn every_forbidden_message_is_refused_and_logged_once() {
     until("each to be told, and its repetition not", async || told() == lines).await;
     // It votes as before, for whoever may ask.
     let asked = Question::Acceptor { to: Some(id), message: Message::Prepare { ballot: ballot(7) } };
-    assert!(matches!(house.ask(asked).await, Told::Acceptor(Reply::Promised(_))));
+    assert!(matches!(house.ask(asked).await, PeerReply::Acceptor(Reply::Promised(_))));
 }

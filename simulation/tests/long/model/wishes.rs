@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use onceway::protocol::change::{Change, Report};
-use onceway::protocol::opening::{Facts, Hindrance, Told, hindrances};
+use onceway::protocol::opening::{Facts, Frontier, Hindrance, hindrances};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::view::{Release, Standing, View};
 use onceway::protocol::window;
@@ -93,24 +93,24 @@ impl Parts {
             let view = self.views.get(view);
             let lost: BTreeSet<Origin> = view.losses().map(|(origin, _)| origin).collect();
             let mut mine = applied[usize::from(me)];
-            let mut told = BTreeMap::new();
+            let mut frontiers = BTreeMap::new();
             for by in (0..self.regions).filter(|by| *by != me && there[usize::from(*by)]) {
                 for of in &lost {
                     let applied = applied[usize::from(by)][usize::from(self.site(&of.region))];
-                    told.insert(
+                    frontiers.insert(
                         (self.name(by).clone(), of.clone()),
-                        Told { applied: applied.into(), seal: 0 },
+                        Frontier { applied: applied.into(), seal: 0 },
                     );
                 }
             }
-            let imports = self.hindered(&view, me, mine, &lost, &told);
+            let imports = self.hindered(&view, me, mine, &lost, &frontiers);
             for hindrance in imports {
                 if let Hindrance::Import { origin, from: _, upto } = hindrance {
                     let have = &mut mine[usize::from(self.site(&origin.region))];
                     *have = (*have).max(upto as u8);
                 }
             }
-            let open = self.hindered(&view, me, mine, &lost, &told).is_empty();
+            let open = self.hindered(&view, me, mine, &lost, &frontiers).is_empty();
             (mine, open)
         })
     }
@@ -121,7 +121,7 @@ impl Parts {
         me: Site,
         mine: [u8; 3],
         lost: &BTreeSet<Origin>,
-        told: &BTreeMap<(RegionName, Origin), Told>,
+        frontiers: &BTreeMap<(RegionName, Origin), Frontier>,
     ) -> Vec<Hindrance> {
         let of = |site: Site| Origin { region: self.name(site).clone(), generation: 1 };
         let applied = (0..self.regions).map(|site| (of(site), u64::from(mine[usize::from(site)]))).collect();
@@ -131,7 +131,7 @@ impl Parts {
             me: &of(me),
             applied: &applied,
             windows: &windows,
-            told,
+            frontiers,
             waived: &BTreeSet::new(),
             converted: lost,
             keepers: &BTreeSet::new(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, Response, StatusCode, Uri};
 use onceway::ports::body;
-use onceway::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
+use onceway::ports::peers::{Forward, ForwardReply, PeerReply, Pong, Question};
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError, Written};
 use onceway::ports::{Authority, Jobs, KeyStore, Peers, Ports, Replica, Upkeep, Upstream};
 use onceway::protocol::key::{KeyId, Tenant};
@@ -258,7 +258,7 @@ struct Played {
     behaviour: Mutex<PeerBehaviour>,
     pong: Mutex<Pong>,
     arrived: Mutex<Vec<Forward>>,
-    told: Mutex<Told>,
+    told: Mutex<PeerReply>,
     asked: Mutex<Vec<Question>>,
 }
 
@@ -290,7 +290,7 @@ impl Region for Played {
         Box::pin(async move { if hangs { std::future::pending().await } else { pong } })
     }
 
-    fn ask(&self, _from: RegionName, question: Question) -> Answering<'_, Told> {
+    fn ask(&self, _from: RegionName, question: Question) -> Answering<'_, PeerReply> {
         self.asked.lock().unwrap().push(question);
         let hangs = matches!(*self.behaviour.lock().unwrap(), PeerBehaviour::Hang);
         let told = self.told.lock().unwrap().clone();
@@ -305,7 +305,7 @@ impl<P> Link<P> {
             behaviour: Mutex::new(PeerBehaviour::Hang),
             pong: Mutex::new(pong()),
             arrived: Mutex::default(),
-            told: Mutex::new(Told::Done),
+            told: Mutex::new(PeerReply::Done),
             asked: Mutex::default(),
         });
         world.network.plug(region("us"), peer.clone());
@@ -357,7 +357,7 @@ impl<P: Peers> PeersBench for Link<P> {
 }
 
 impl<P: Peers> AskBench for Link<P> {
-    async fn set_told(&self, told: Told) {
+    async fn set_told(&self, told: PeerReply) {
         *self.peer.told.lock().unwrap() = told;
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use http::{HeaderMap, Request, Response, Uri};
 use onceway::ports::Body;
 use onceway::ports::jobs::{self, Acted, Job, JobLoad, JobRow, StoredRequest, Taken, Turns};
-use onceway::ports::peers::{Forward, ForwardReply, PeerError, Pong, Question, Told};
+use onceway::ports::peers::{Forward, ForwardReply, PeerError, PeerReply, Pong, Question};
 use onceway::ports::store::*;
 use onceway::ports::upkeep::{
     self, ClaimPage, Entry, ForeignPage, KeyStretch, ListedDoubt, Place, Reaped, Ruling, Who,
@@ -270,7 +270,12 @@ impl Peers for BentPeers {
         self.0.ping(to, self.1.within(within)).await
     }
 
-    async fn ask(&self, to: &RegionName, question: Question, within: Duration) -> Result<Told, PeerError> {
+    async fn ask(
+        &self,
+        to: &RegionName,
+        question: Question,
+        within: Duration,
+    ) -> Result<PeerReply, PeerError> {
         match self.0.ask(to, question.clone(), self.1.within(within)).await {
             Err(PeerError::Unknown(_)) if self.1 == Call::MadeAgain => self.0.ask(to, question, within).await,
             reply => self.bent(reply),

@@ -6,7 +6,7 @@
 use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};
 
-use super::bench::{Bench, Told, ask, key_of, ms, regions, served, until};
+use super::bench::{Bench, ClientAnswer, ask, key_of, ms, regions, served, until};
 
 #[test]
 fn fifty_duplicates_over_three_regions_are_one_effect_and_one_first_answer() {
@@ -18,7 +18,7 @@ fn fifty_duplicates_over_three_regions_are_one_effect_and_one_first_answer() {
             copies.push(bench.begin(&regions()[number % 3], "/park", &key));
             sleep(ms(number as u64 % 7)).await;
         }
-        let mut told: Vec<Told> = Vec::new();
+        let mut told: Vec<ClientAnswer> = Vec::new();
         for copy in copies {
             told.push(copy.await.unwrap());
         }

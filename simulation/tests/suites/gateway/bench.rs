@@ -30,7 +30,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::shared::{self, ring, route, world};
 pub use crate::shared::{
-    ACCEPT, LATE, ONE_WAY, SETTLE_TIME, SETTLE_WITHIN, SWEEP, Told, UPSTREAM, forward, id, ms, play,
+    ACCEPT, ClientAnswer, LATE, ONE_WAY, SETTLE_TIME, SETTLE_WITHIN, SWEEP, UPSTREAM, forward, id, ms, play,
     question, region, request, request_with, told,
 };
 
@@ -171,11 +171,16 @@ impl Bench {
         }
     }
 
-    pub async fn send(&self, to: &RegionName, path: &str, key: &str) -> Told {
+    pub async fn send(&self, to: &RegionName, path: &str, key: &str) -> ClientAnswer {
         ask(&self.gateway(to), path, key, "{}").await
     }
 
-    pub fn begin(self: &Arc<Self>, to: &RegionName, path: &str, key: &str) -> tokio::task::JoinHandle<Told> {
+    pub fn begin(
+        self: &Arc<Self>,
+        to: &RegionName,
+        path: &str,
+        key: &str,
+    ) -> tokio::task::JoinHandle<ClientAnswer> {
         let (bench, to, path, key) = (self.clone(), to.clone(), path.to_owned(), key.to_owned());
         tokio::spawn(async move { bench.send(&to, &path, &key).await })
     }
@@ -204,12 +209,17 @@ impl Bench {
     }
 }
 
-pub async fn ask(gateway: &Arc<Gateway<SimPorts>>, path: &str, key: &str, text: &str) -> Told {
+pub async fn ask(gateway: &Arc<Gateway<SimPorts>>, path: &str, key: &str, text: &str) -> ClientAnswer {
     told(gateway.handle(request(path, key, text)).await).await
 }
 
 /// Asks one gateway as the bench's second tenant, globex.
-pub async fn ask_as_globex(gateway: &Arc<Gateway<SimPorts>>, path: &str, key: &str, text: &str) -> Told {
+pub async fn ask_as_globex(
+    gateway: &Arc<Gateway<SimPorts>>,
+    path: &str,
+    key: &str,
+    text: &str,
+) -> ClientAnswer {
     ask_as("globex", gateway, path, key, text).await
 }
 
@@ -220,7 +230,7 @@ pub async fn ask_as(
     path: &str,
     key: &str,
     text: &str,
-) -> Told {
+) -> ClientAnswer {
     let request = request_with(path, key, text, ("authorization", &format!("Bearer sk-{tenant}")));
     told(gateway.handle(request).await).await
 }

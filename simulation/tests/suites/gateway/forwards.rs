@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use onceway::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
+use onceway::ports::peers::{Forward, ForwardReply, PeerReply, Pong, Question};
 use onceway::protocol::region::RegionName;
 use simulation::peers::{Answering, LinkMode, Region};
 use simulation::upstream::UpstreamMode;
@@ -33,7 +33,7 @@ impl Region for Counting {
         self.behind.pong()
     }
 
-    fn ask(&self, from: RegionName, question: Question) -> Answering<'_, Told> {
+    fn ask(&self, from: RegionName, question: Question) -> Answering<'_, PeerReply> {
         self.behind.ask(from, question)
     }
 }

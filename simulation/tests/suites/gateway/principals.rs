@@ -8,9 +8,9 @@ use onceway::protocol::region::RegionName;
 use simulation::peers::LinkMode;
 use simulation::upstream::UpstreamMode;
 
-use super::bench::{Bench, Told, key_of, ms, request_with, served, told, until};
+use super::bench::{Bench, ClientAnswer, key_of, ms, request_with, served, told, until};
 
-async fn send(bench: &Bench, to: &RegionName, token: &str, key: &str, text: &str) -> Told {
+async fn send(bench: &Bench, to: &RegionName, token: &str, key: &str, text: &str) -> ClientAnswer {
     let request = request_with("/bound", key, text, ("authorization", &format!("Bearer {token}")));
     told(bench.gateway(to).handle(request).await).await
 }

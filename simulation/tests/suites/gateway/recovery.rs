@@ -6,7 +6,7 @@ use onceway::protocol::region::RegionName;
 use simulation::upstream::{ProbeMode, UpstreamMode};
 use tokio::time::{Instant, sleep};
 
-use super::bench::{Bench, HOLD, LATE, SETTLE_TIME, Told, key_of, ms, region, served};
+use super::bench::{Bench, ClientAnswer, HOLD, LATE, SETTLE_TIME, key_of, ms, region, served};
 
 const STAYS: (u16, &str) = (409, "outcome-unknown");
 
@@ -33,7 +33,7 @@ fn did_not_happen_counts_only_once_the_attempt_is_surely_over_and_reruns_once() 
         }
         sleep(ms(200)).await;
         let retries: Vec<_> = (0..20).map(|_| bench.begin(&eu, "/probe", &key)).collect();
-        let mut told: Vec<Told> = Vec::new();
+        let mut told: Vec<ClientAnswer> = Vec::new();
         for retry in retries {
             told.push(retry.await.unwrap());
         }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use onceway::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
+use onceway::ports::peers::{Forward, ForwardReply, PeerReply, Pong, Question};
 use onceway::protocol::change::Change;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::register::{Ballot, Message};
@@ -42,7 +42,10 @@ fn two_versions_share_a_store_until_the_view_goes_by_the_newer_one() {
         assert!(!old.authority_status().lease.held, "it renews no more");
         let question = Question::Acceptor { to: None, message: Message::Read };
         let told = old.told(us.clone(), question).await;
-        assert!(matches!(&told, Told::Refused(said) if said.starts_with(why)), "it votes no more: {told:?}");
+        assert!(
+            matches!(&told, PeerReply::Refused(said) if said.starts_with(why)),
+            "it votes no more: {told:?}"
+        );
         let refused = old.drain(&us, false, "test", "").await.unwrap_err();
         assert!(refused.detail.starts_with(why), "nobody operates by it: {refused}");
         let all = [us, region("ap")].into();
@@ -83,25 +86,25 @@ fn what_brings_a_view_of_a_newer_version_is_refused_and_a_chosen_one_is_the_end(
         let ballot = Ballot { counter: 77, region: us.clone(), proposer: 1 };
         let message = Message::Accept { ballot: ballot.clone(), view: view.clone() };
         let told = old.told(us.clone(), Question::Acceptor { to: None, message }).await;
-        let Told::Refused(why) = told else { panic!("{told:?}") };
+        let PeerReply::Refused(why) = told else { panic!("{told:?}") };
         assert_eq!(why, "the view goes by protocol version 2, this process speaks 1-1");
         assert!(old.readiness().serves, "nobody goes by it yet");
 
         // One letter does not show that a view was chosen.
         let letter = || Question::Adopt { view: view.clone() };
         let told = old.told(us.clone(), letter()).await;
-        assert!(matches!(told, Told::Adopted(epoch) if epoch < view.epoch()), "{told:?}");
+        assert!(matches!(told, PeerReply::Adopted(epoch) if epoch < view.epoch()), "{told:?}");
         assert!(old.readiness().serves, "nobody has shown that it was chosen");
 
         for voter in [region("eu"), us.clone()] {
             let message = Message::Accept { ballot: ballot.clone(), view: view.clone() };
             let told = bench.gateway(&voter).told(us.clone(), Question::Acceptor { to: None, message }).await;
-            assert!(matches!(told, Told::Acceptor(..)), "{voter}: {told:?}");
+            assert!(matches!(told, PeerReply::Acceptor(..)), "{voter}: {told:?}");
         }
         old.told(us.clone(), letter()).await;
         let told = old.told(us, letter()).await;
         let why = "the regions go by protocol version 2 and this process speaks 1-1";
-        assert!(matches!(&told, Told::Refused(said) if said.starts_with(why)), "{told:?}");
+        assert!(matches!(&told, PeerReply::Refused(said) if said.starts_with(why)), "{told:?}");
         assert!(old.readiness().reasons.iter().any(|reason| reason.starts_with(why)));
         assert!(!old.readiness().serves);
     });
@@ -142,7 +145,7 @@ impl Region for Newer {
         Box::pin(async move { pong })
     }
 
-    fn ask(&self, _from: RegionName, _question: Question) -> Answering<'_, Told> {
+    fn ask(&self, _from: RegionName, _question: Question) -> Answering<'_, PeerReply> {
         Box::pin(std::future::pending())
     }
 }

@@ -19,7 +19,7 @@ use crate::shared::{id, region};
 fn broken(told: &[(&'static str, &'static str)], performed: &[(&'static str, &'static str)]) -> Vec<String> {
     let (id, at) = (id("k"), region("a"));
     let asked = |(body, answer): &(&'static str, &'static str)| {
-        let reply = Reply::Told {
+        let reply = Reply::Answered {
             status: StatusCode::CREATED,
             code: String::new(),
             body: Bytes::from(*answer),

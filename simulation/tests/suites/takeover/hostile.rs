@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use onceway::gateway::authority::failover::Failover;
 use onceway::ports::authority::{Lodged, Lodging};
-use onceway::ports::peers::{PeerError, Question, Told};
+use onceway::ports::peers::{PeerError, PeerReply, Question};
 use onceway::ports::{Acceptors, Dice, KeyStore, Peers};
 use onceway::protocol::bounds::{AHEAD, LEAP};
 use onceway::protocol::digest::digest;
@@ -270,7 +270,7 @@ fn no_message_of_a_member_panics_a_gateway_or_a_witness() {
             assert!(before.iter().zip(&after).all(|(before, after)| before < after), "{before:?} {after:?}");
             let read = Question::Acceptor { to: None, message: Message::Read };
             let told = trio.world.network.peers(&a()).ask(&witness(), read, WITHIN).await;
-            assert!(matches!(told, Ok(Told::Acceptor(_))), "{told:?}");
+            assert!(matches!(told, Ok(PeerReply::Acceptor(_))), "{told:?}");
             assert_eq!(panics.seen(), 0, "a task of a gateway or of the witness panicked");
         });
     }
@@ -293,11 +293,11 @@ fn a_claim_in_the_name_of_another_store_is_not_lodged() {
             let told = lodged("forged", generation).await;
             trio.check();
             assert!(
-                matches!(&told, Told::Refused(why) if why.contains("of another origin")),
+                matches!(&told, PeerReply::Refused(why) if why.contains("of another origin")),
                 "generation {generation}: {told:?}"
             );
         }
-        assert_eq!(lodged("own", 1).await, Told::Lodged(Lodged::Done), "nothing else was wrong with it");
+        assert_eq!(lodged("own", 1).await, PeerReply::Lodged(Lodged::Done), "nothing else was wrong with it");
     });
 }
 
@@ -332,7 +332,7 @@ fn a_letter_alone_moves_nobody_and_a_ballot_without_bound_is_not_promised() {
         for epoch in [view.epoch() + 1, view.epoch() + 2, LEAP, 9_000_000_000_000_000_000, u64::MAX] {
             for to in [b(), c()] {
                 let told = peers.ask(&to, Question::Adopt { view: poison(&view, epoch) }, WITHIN).await;
-                assert_eq!(told, Ok(Told::Adopted(view.epoch())), "epoch {epoch}");
+                assert_eq!(told, Ok(PeerReply::Adopted(view.epoch())), "epoch {epoch}");
             }
         }
         for to in [b(), c()] {
@@ -343,12 +343,12 @@ fn a_letter_alone_moves_nobody_and_a_ballot_without_bound_is_not_promised() {
             for counter in [AHEAD + 1_000, 1 << 62, u64::MAX] {
                 let told = peers.ask(&to, promised(counter), WITHIN).await;
                 assert!(
-                    matches!(&told, Ok(Told::Refused(why)) if why.contains("out") || why.contains("ahead")),
+                    matches!(&told, Ok(PeerReply::Refused(why)) if why.contains("out") || why.contains("ahead")),
                     "{told:?}"
                 );
             }
             let views = peers.ask(&to, Question::Views { after: u64::MAX }, WITHIN).await;
-            assert_eq!(views, Ok(Told::Views(Vec::new())));
+            assert_eq!(views, Ok(PeerReply::Views(Vec::new())));
             let mine = Question::Acceptor {
                 to: None,
                 message: Message::Prepare { ballot: Ballot { counter: 9, region: c(), proposer: 1 } },

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use onceway::gateway::authority::failover::Failover;
 use onceway::ports::authority::CopiedRow;
-use onceway::ports::peers::{Beat, Forward, ForwardReply, PeerMessage, Pong, Question, Told};
+use onceway::ports::peers::{Beat, Forward, ForwardReply, PeerMessage, PeerReply, Pong, Question};
 use onceway::protocol::change::STRIDE;
 use onceway::protocol::fingerprint::{Fingerprint, raw};
 use onceway::protocol::key::{Key, KeyId, Tenant};
@@ -90,28 +90,33 @@ impl Region for Liar {
         })
     }
 
-    fn ask(&self, from: RegionName, question: Question) -> Answering<'_, Told> {
+    fn ask(&self, from: RegionName, question: Question) -> Answering<'_, PeerReply> {
         match (self.lie, &question) {
             (Lie::Glass, Question::Views { .. }) => {
-                Box::pin(async { Told::Views(vec![self.forged.clone()]) })
+                Box::pin(async { PeerReply::Views(vec![self.forged.clone()]) })
             }
             (Lie::Glass, Question::Acceptor { message: Message::Read, .. }) => Box::pin(async {
                 let ballot = Ballot { counter: 9, region: c(), proposer: 9 };
                 let accepted = Accepted { ballot: ballot.clone(), view: self.forged.clone() };
                 let promised = Some(ballot);
-                Told::Acceptor(Reply::Holds { id: ACCEPTOR, promised, accepted, running: BTreeSet::new() })
+                PeerReply::Acceptor(Reply::Holds {
+                    id: ACCEPTOR,
+                    promised,
+                    accepted,
+                    running: BTreeSet::new(),
+                })
             }),
             (Lie::Rows | Lie::Endless | Lie::Again, Question::Frontier { .. }) => {
-                Box::pin(async { Told::Frontier(opening::Told { applied: FAR, seal: 0 }) })
+                Box::pin(async { PeerReply::Frontier(opening::Frontier { applied: FAR, seal: 0 }) })
             }
             (Lie::Endless | Lie::Again, Question::Rows { origin, after, .. }) => {
                 let mut pages = self.pages.lock().unwrap();
                 let number = if self.lie == Lie::Endless { pages.len() } else { 0 };
                 pages.push(after.clone());
                 let row = unwritten(origin, &format!("page-{number:09}"));
-                Box::pin(async { Told::Rows(vec![row]) })
+                Box::pin(async { PeerReply::Rows(vec![row]) })
             }
-            (Lie::Rows, Question::Rows { .. }) => Box::pin(async { Told::Rows(Vec::new()) }),
+            (Lie::Rows, Question::Rows { .. }) => Box::pin(async { PeerReply::Rows(Vec::new()) }),
             _ => self.honest.ask(from, question),
         }
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::trio::{Trio, a, b, c, ms, on, regions, ring};
-use onceway::gateway::authority::admin_ops::ActError;
+use onceway::gateway::authority::act_error::ActError;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::Ring;
 use onceway::protocol::ring_spec::{PlaceBy, RegionSpec, RingSpec};

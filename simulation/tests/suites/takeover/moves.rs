@@ -8,13 +8,13 @@ use onceway::protocol::view::View;
 use tokio::time::{Instant, sleep};
 
 use super::trio::{
-    LEASE, ONE_WAY, TAKEOVER, Told, Trio, a, b, c, checked, first_ring, key_of, ms, on, regions,
+    ClientAnswer, LEASE, ONE_WAY, TAKEOVER, Trio, a, b, c, checked, first_ring, key_of, ms, on, regions,
 };
 
 /// New keys of every home and retries of older ones, sent during a move.
 struct Load {
     keys: Vec<String>,
-    told: Vec<tokio::task::JoinHandle<Told>>,
+    told: Vec<tokio::task::JoinHandle<ClientAnswer>>,
 }
 
 impl Load {

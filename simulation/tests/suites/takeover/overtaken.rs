@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use simulation::peers::LinkMode;
 
-use super::trio::{Told, Trio, a, b, c, checked, key_of, ms};
+use super::trio::{ClientAnswer, Trio, a, b, c, checked, key_of, ms};
 use tokio::time::sleep;
 
 /// Begins a key of `a` under escrow at `b`, and lets `c` drain `drained` meanwhile. Returns the
 /// client's answer.
-async fn overtaken(trio: &Arc<Trio>, key: &str, returns: bool) -> Told {
+async fn overtaken(trio: &Arc<Trio>, key: &str, returns: bool) -> ClientAnswer {
     if returns {
         // Its keys come home: `a` and `b` lose those that they ran for `c`, and nothing else.
         trio.node(&b()).gateway.drain(&c(), false, "test", "test").await.unwrap();
@@ -62,7 +62,7 @@ fn a_key_that_stays_while_others_move_runs() {
 }
 
 /// Asks `a` for a key, each a twentieth of a second after the one before.
-fn begin_later(trio: &Arc<Trio>, key: String) -> tokio::task::JoinHandle<Told> {
+fn begin_later(trio: &Arc<Trio>, key: String) -> tokio::task::JoinHandle<ClientAnswer> {
     let number: u64 = key.split('-').nth(1).unwrap().parse().unwrap();
     let trio = trio.clone();
     tokio::spawn(async move {

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use onceway::gateway::authority::admin_ops::ActError;
+use onceway::gateway::authority::act_error::ActError;
 use onceway::gateway::authority::dry_run::{Act, Rehearsal};
 use onceway::protocol::change::Change;
 use onceway::protocol::region::RegionName;

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use http::Uri;
+use onceway::gateway::authority::failover::UpstreamHealth;
 use onceway::gateway::authority::failover::{Failover, Mode as Failing};
-use onceway::gateway::authority::upstream::UpstreamHealth;
 use onceway::gateway::credentials::caller::{Caller, Voucher};
 use onceway::gateway::credentials::{Credentials, digest};
 use onceway::gateway::policy::route::{Alone, Escrow, Mode, Policy, Route};

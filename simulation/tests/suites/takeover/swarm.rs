@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep};
 
 use super::faults::Faults;
 use super::settings::{HOLD, SETTLE_TIME};
-use super::trio::{Told, Trio, id, key_of, ms, play, regions};
+use super::trio::{ClientAnswer, Trio, id, key_of, ms, play, regions};
 
 const SEEDS: u64 = 16;
 const STEPS: usize = 70;
@@ -33,7 +33,7 @@ type Reached = BTreeMap<&'static str, usize>;
 struct Asked {
     path: &'static str,
     key: String,
-    told: Told,
+    told: ClientAnswer,
 }
 
 struct Swarm {
@@ -222,7 +222,7 @@ impl Swarm {
     }
 }
 
-fn is_end(path: &str, told: &Told) -> bool {
+fn is_end(path: &str, told: &ClientAnswer) -> bool {
     // A key that an upstream's status address cannot clear up stays in doubt, for an operator.
     let parked = told.said() == (409, "outcome-unknown") && !path.contains("probe");
     told.status == 201 || parked || (path == "later" && told.said() == (409, "dead-letter"))

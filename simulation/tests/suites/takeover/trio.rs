@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use onceway::gateway::authority::admin_ops::ActError;
+use onceway::gateway::authority::act_error::ActError;
 use onceway::gateway::authority::failover::Failover;
 use onceway::gateway::authority::witness::Duty;
 use onceway::gateway::instance::Gateway;
@@ -33,8 +33,8 @@ use tokio::time::{Instant, sleep};
 
 pub use super::settings::STABLE;
 use super::settings::{LIFE, ROUTES, failover, settings};
+pub use crate::shared::{ClientAnswer, FLOOR, LAG, LEASE, ONE_WAY, id, ms, play, ring};
 use crate::shared::{DRIFT, question, region, request, told, world};
-pub use crate::shared::{FLOOR, LAG, LEASE, ONE_WAY, Told, id, ms, play, ring};
 
 /// The whole time of a takeover: the lease with its drift and margin, the window, and the messages.
 pub const TAKEOVER: Duration = ms(5_500);
@@ -308,10 +308,10 @@ impl Trio {
     }
 
     /// Sends a request to a region's gateway; its connection breaks with the process.
-    pub async fn send(&self, to: &RegionName, path: &str, key: &str) -> Told {
+    pub async fn send(&self, to: &RegionName, path: &str, key: &str) -> ClientAnswer {
         let node = self.node(to);
         if node.process.is_dead() {
-            return Told::default();
+            return ClientAnswer::default();
         }
         let asking = async {
             node.process.runs().await;
@@ -323,11 +323,16 @@ impl Trio {
     }
 
     /// The answer of a region's status address about a key.
-    pub async fn asked(&self, at: &RegionName, key: &str) -> Told {
+    pub async fn asked(&self, at: &RegionName, key: &str) -> ClientAnswer {
         told(self.node(at).gateway.handle(question(key, "sk")).await).await
     }
 
-    pub fn begin(self: &Arc<Self>, to: &RegionName, path: &str, key: &str) -> tokio::task::JoinHandle<Told> {
+    pub fn begin(
+        self: &Arc<Self>,
+        to: &RegionName,
+        path: &str,
+        key: &str,
+    ) -> tokio::task::JoinHandle<ClientAnswer> {
         let (trio, to, path, key) = (self.clone(), to.clone(), path.to_owned(), key.to_owned());
         tokio::spawn(async move { trio.send(&to, &path, &key).await })
     }
@@ -343,7 +348,7 @@ impl Trio {
     }
 
     /// Sends a request again and again until it is answered, at most `within`.
-    pub async fn insist(&self, to: &RegionName, path: &str, key: &str, within: Duration) -> Told {
+    pub async fn insist(&self, to: &RegionName, path: &str, key: &str, within: Duration) -> ClientAnswer {
         let end = Instant::now() + within;
         loop {
             let told = self.send(to, path, key).await;

@@ -231,32 +231,33 @@ fn questions() -> impl Strategy<Value = Question> {
     ]
 }
 
-fn tellings() -> impl Strategy<Value = Told> {
+fn tellings() -> impl Strategy<Value = PeerReply> {
     let seen = vec((origins(), any::<u64>()), 0..3);
     prop_oneof![
-        replies().prop_map(Told::Acceptor),
-        vec(views(), 0..3).prop_map(Told::Views),
-        any::<u64>().prop_map(Told::Adopted),
+        replies().prop_map(PeerReply::Acceptor),
+        vec(views(), 0..3).prop_map(PeerReply::Views),
+        any::<u64>().prop_map(PeerReply::Adopted),
         (any::<u32>(), any::<(u64, u64)>(), digests(), seen).prop_map(
-            |(generation, (seal, base), target, seen)| Told::Released(Report {
+            |(generation, (seal, base), target, seen)| PeerReply::Released(Report {
                 generation,
                 seal,
                 release: Release { base, target },
                 seen: seen.into_iter().collect(),
             })
         ),
-        any::<(u64, u64)>().prop_map(|(applied, seal)| Told::Frontier(opening::Told { applied, seal })),
-        vec(copied(), 0..3).prop_map(Told::Rows),
-        (vec(copied(), 0..3), any::<Option<u64>>()).prop_map(|(rows, next)| Told::Latest { rows, next }),
-        Just(Told::Lodged(Lodged::Done)),
-        Just(Told::Lodged(Lodged::GateMoved)),
-        Just(Told::Lodged(Lodged::Superseded)),
-        ".{0,40}".prop_map(Told::Key),
-        ".{0,40}".prop_map(Told::Doubts),
-        ".{0,40}".prop_map(Told::Jobs),
-        (any::<u16>(), ".{0,40}").prop_map(|(status, body)| Told::Acted { status, body }),
-        Just(Told::Done),
-        ".{0,40}".prop_map(Told::Refused),
+        any::<(u64, u64)>()
+            .prop_map(|(applied, seal)| PeerReply::Frontier(opening::Frontier { applied, seal })),
+        vec(copied(), 0..3).prop_map(PeerReply::Rows),
+        (vec(copied(), 0..3), any::<Option<u64>>()).prop_map(|(rows, next)| PeerReply::Latest { rows, next }),
+        Just(PeerReply::Lodged(Lodged::Done)),
+        Just(PeerReply::Lodged(Lodged::GateMoved)),
+        Just(PeerReply::Lodged(Lodged::Superseded)),
+        ".{0,40}".prop_map(PeerReply::Key),
+        ".{0,40}".prop_map(PeerReply::Doubts),
+        ".{0,40}".prop_map(PeerReply::Jobs),
+        (any::<u16>(), ".{0,40}").prop_map(|(status, body)| PeerReply::Acted { status, body }),
+        Just(PeerReply::Done),
+        ".{0,40}".prop_map(PeerReply::Refused),
     ]
 }
 
@@ -268,10 +269,10 @@ proptest! {
 
     #[test]
     fn a_copied_row_fits_a_store_whatever_its_sender_says(row in copied()) {
-        let told = write_told(&Told::Rows(vec![row.clone()]));
+        let told = write_told(&PeerReply::Rows(vec![row.clone()]));
         let told = str::from_utf8(&told).unwrap();
         let many = told.replace(&format!("\"doubted\":{},", row.row.doubted), "\"doubted\":4294967295,");
-        let Ok(Told::Rows(read)) = read_told(many.as_bytes()) else { panic!("{many}") };
+        let Ok(PeerReply::Rows(read)) = read_told(many.as_bytes()) else { panic!("{many}") };
         prop_assert_eq!(read[0].row.doubted, row.row.token.attempts());
         let zero = told.replace("\"path\":\"/", "\"path\":\"/\\u0000");
         prop_assert!(read_told(zero.as_bytes()).is_err());
@@ -362,7 +363,7 @@ fn what_was_told_is_refused_if_it_is_malformed() {
         format!(r#"{{"rows":[{row}]}}"#),
     ] {
         let error = read_told(json.as_bytes()).expect_err(&json);
-        assert!(matches!(error, WireError::Told(_)) && !error.to_string().contains("canary"), "{error}");
+        assert!(matches!(error, WireError::Answer(_)) && !error.to_string().contains("canary"), "{error}");
     }
 }
 
@@ -384,8 +385,8 @@ fn a_span_has_one_spelling() {
 
 #[test]
 fn a_reply_says_what_its_body_is() {
-    let response = encode_told(&Told::Done);
-    assert_eq!(decode_replied(response.headers()), Ok(Replied::Told));
+    let response = encode_told(&PeerReply::Done);
+    assert_eq!(decode_replied(response.headers()), Ok(Replied::PeerReply));
     let refused = super::super::encode_refusal(Response::new(full("")));
     assert_eq!(decode_replied(refused.headers()), Ok(Replied::Refused));
     assert!(decode_replied(&HeaderMap::new()).is_err());

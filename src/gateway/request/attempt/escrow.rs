@@ -15,7 +15,7 @@ use crate::gateway::request::ask::Ask;
 use crate::gateway::telemetry::metrics;
 use crate::gateway::upkeep::store_gate;
 use crate::ports::authority::{Lodged, Lodging};
-use crate::ports::peers::{Question, Told};
+use crate::ports::peers::{PeerReply, Question};
 use crate::ports::store::{Attempt, GateVersion, StoreError, Written};
 use crate::ports::{Escrows, KeyStore, Peers, Ports};
 use crate::protocol::authority::GateState;
@@ -88,17 +88,17 @@ pub(in crate::gateway) async fn lodge<P: Ports>(
     };
     let question = Question::Lodge(Box::new(lodging));
     let why = match gateway.ports.peers().ask(target, question, LODGED_WITHIN).await {
-        Ok(Told::Lodged(Lodged::Done)) => {
+        Ok(PeerReply::Lodged(Lodged::Done)) => {
             metrics::escrow("lodged");
             return Ok(Some(target.clone()));
         }
-        Ok(Told::Lodged(Lodged::Superseded)) if Box::pin(stands(gateway, &claim.attempt)).await => {
+        Ok(PeerReply::Lodged(Lodged::Superseded)) if Box::pin(stands(gateway, &claim.attempt)).await => {
             // The target has a later attempt of this store, or another one under the same token.
             tracing::error!(key = %ask.id.digest(), %target, "this store has forgotten an attempt that was lodged");
             store_gate::went_back(gateway);
             return Err(NotLodged::Unavailable);
         }
-        Ok(Told::Lodged(Lodged::GateMoved | Lodged::Superseded) | Told::Refused(_)) => {
+        Ok(PeerReply::Lodged(Lodged::GateMoved | Lodged::Superseded) | PeerReply::Refused(_)) => {
             metrics::escrow("stale");
             return Err(NotLodged::Stale);
         }
@@ -149,7 +149,7 @@ pub(in crate::gateway) async fn lodge_answer<P: Ports>(
     let Attempt { id, token, nonce } = claim.attempt.clone();
     let question = Question::LodgeAnswer { id, token, nonce, answer: answer.clone() };
     match gateway.ports.peers().ask(target, question, LODGED_WITHIN).await {
-        Ok(Told::Done) => metrics::escrow("answer_lodged"),
+        Ok(PeerReply::Done) => metrics::escrow("answer_lodged"),
         Ok(_) | Err(_) => metrics::escrow("answer_failed"),
     }
 }
@@ -183,7 +183,11 @@ impl<P: Ports> Gateway<P> {
     /// Stores a claim of another region. Refused unless both go by the same view. The statement
     /// that stores it compares that, too: once a gate has adopted a newer view, no escrow of an
     /// older one is stored (docs/protocol.md#rule-37).
-    pub(in crate::gateway) async fn lodged(self: &Arc<Self>, from: &RegionName, lodging: Lodging) -> Told {
+    pub(in crate::gateway) async fn lodged(
+        self: &Arc<Self>,
+        from: &RegionName,
+        lodging: Lodging,
+    ) -> PeerReply {
         let mut refused = "the store is closed".to_owned();
         for _ in 0..2 {
             let Some((gate, state)) = self.gate_state() else { break };
@@ -191,8 +195,8 @@ impl<P: Ports> Gateway<P> {
                 Err(why) => refused = why,
                 Ok(()) => match self.keep_lodging(&lodging, gate).await {
                     Ok(Lodged::GateMoved) => refused = "the gate moved".to_owned(),
-                    Ok(lodged) => return Told::Lodged(lodged),
-                    Err(error) => return Told::Refused(error.to_string()),
+                    Ok(lodged) => return PeerReply::Lodged(lodged),
+                    Err(error) => return PeerReply::Refused(error.to_string()),
                 },
             }
             if lodging.token.epoch > state.view.epoch() {
@@ -202,7 +206,7 @@ impl<P: Ports> Gateway<P> {
             }
         }
         tracing::info!(%from, key = %lodging.id.digest(), refused, "refused an escrow");
-        Told::Refused(refused)
+        PeerReply::Refused(refused)
     }
 
     /// Stores a lodging, and again if the first try is not confirmed: nothing is stored twice.
@@ -224,7 +228,7 @@ impl<P: Ports> Gateway<P> {
         token: Token,
         nonce: Nonce,
         answer: &Arc<Answer>,
-    ) -> Told {
+    ) -> PeerReply {
         let Some(origin) = self.origin_then(from, token.epoch) else { return no_such_region() };
         let store = self.ports.store();
         let mut written =
@@ -234,10 +238,10 @@ impl<P: Ports> Gateway<P> {
             written = metrics::upkeep("settle", store.settle(&attempt, answer)).await;
         }
         match written {
-            Ok(Written::Done) => Told::Done,
-            Ok(Written::Lost) => Told::Refused("no such claim is lodged here".to_owned()),
-            Ok(Written::GateMoved) => Told::Refused("the store is not approved yet".to_owned()),
-            Err(error) => Told::Refused(error.to_string()),
+            Ok(Written::Done) => PeerReply::Done,
+            Ok(Written::Lost) => PeerReply::Refused("no such claim is lodged here".to_owned()),
+            Ok(Written::GateMoved) => PeerReply::Refused("the store is not approved yet".to_owned()),
+            Err(error) => PeerReply::Refused(error.to_string()),
         }
     }
 
@@ -249,19 +253,19 @@ impl<P: Ports> Gateway<P> {
         id: &KeyId,
         token: Token,
         nonce: Nonce,
-    ) -> Told {
+    ) -> PeerReply {
         let Some(origin) = self.origin_then(from, token.epoch) else { return no_such_region() };
         let store = self.ports.store();
         if let Err(error) = metrics::upkeep("lodge", store.void(id, &origin, token, nonce)).await {
-            return Told::Refused(error.to_string());
+            return PeerReply::Refused(error.to_string());
         }
         if self.view().epoch() > token.epoch && self.was_its_key(from, id, token) {
             let attempt = Attempt { id: id.clone(), token, nonce };
             if let Err(error) = metrics::upkeep("release", store.release(&attempt)).await {
-                return Told::Refused(error.to_string());
+                return PeerReply::Refused(error.to_string());
             }
         }
-        Told::Done
+        PeerReply::Done
     }
 
     fn origin_then(&self, region: &RegionName, epoch: u64) -> Option<Origin> {
@@ -276,8 +280,8 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-fn no_such_region() -> Told {
-    Told::Refused("the sender is not a region of the view".to_owned())
+fn no_such_region() -> PeerReply {
+    PeerReply::Refused("the sender is not a region of the view".to_owned())
 }
 
 #[cfg(test)]
