@@ -7,6 +7,7 @@
 //! compiler or clippy can hold is not here (clippy.toml). It must not need more than this source
 //! tree (and git, where there is one).
 
+mod circles;
 mod citations;
 mod proofs;
 mod words;
