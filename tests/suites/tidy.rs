@@ -123,6 +123,7 @@ macro_rules! house_rules {
 house_rules! {
     words_stand_where_they_belong: words::BANNED;
     files_stay_short: words::LENGTHS;
+    a_select_is_biased_where_seeds_are_replayed: words::BIASED;
     no_machine_and_no_reminder_is_named: words::PLACES;
     the_tests_that_are_named_exist: proofs::PROOFS;
     the_suites_that_commands_run_exist: proofs::COMMANDS;

@@ -45,7 +45,7 @@ const BANS: [Ban; 10] = [
         "the protocol is values and total functions: the same facts give the same decision",
     ),
     ban(TIMELESS, &["tokio::time"], &[], "time comes through the Clock port"),
-    ban(REPLAYED, &["HashMap", "HashSet", "select!"], &[], "its order differs, so a seed would not replay"),
+    ban(REPLAYED, &["HashMap", "HashSet"], &[], "its order differs, so a seed would not replay"),
     ban(
         WAITS,
         &["thread::sleep", "time::sleep"],
@@ -96,6 +96,29 @@ pub const BANNED: Rule = Rule {
             })
         });
         all.map(|(path, text)| (&*path.leak(), text)).collect()
+    },
+};
+
+pub const BIASED: Rule = Rule {
+    reason: "`select!` asks its futures in random order, so a seed would not replay: it begins with `biased;`.",
+    check: |source| {
+        if !source.is_rust() || !source.within(REPLAYED) {
+            return Vec::new();
+        }
+        let lines: Vec<&str> = source.raw.lines().collect();
+        let is_random = |index: &usize| {
+            stands(lines[*index], "select!", |_| true, |_| true)
+                && lines.get(index + 1).is_none_or(|next| next.trim() != "biased;")
+        };
+        (0..lines.len())
+            .filter(is_random)
+            .map(|index| (index + 1, "`biased;` is missing below".to_owned()))
+            .collect()
+    },
+    forged: || {
+        let text =
+            "tokio::select! { //~\n    a = b => {}\n}\ntokio::select! {\n    biased;\n}\nselect! { //~";
+        vec![("src/gateway/a.rs", text.to_owned()), ("src/server/a.rs", text.replace(" //~", ""))]
     },
 };
 
