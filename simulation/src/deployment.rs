@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::{Request, StatusCode};
-use onceway::gateway::authority::witness::Duty;
+use onceway::gateway::authority::register::witness::Duty;
 use onceway::gateway::credentials::caller::{Caller, Voucher};
 use onceway::gateway::credentials::{Credentials, digest};
 use onceway::gateway::instance::Gateway;

@@ -1,12 +1,12 @@
 //! A witness: the product's own, over a file and a clock that are simulated.
 //!
-//! `gateway::authority::witness` answers, with the table of speakers and its bounds. A write is
-//! durable at once, and outlives everything but a copy that is put back. This file must not answer
-//! anything itself.
+//! `gateway::authority::register::witness` answers, with the table of speakers and its bounds. A
+//! write is durable at once, and outlives everything but a copy that is put back. This file must
+//! not answer anything itself.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use onceway::gateway::authority::witness::{Duty, Witness as Answers};
+use onceway::gateway::authority::register::witness::{Duty, Witness as Answers};
 use onceway::ports::Acceptors;
 use onceway::ports::peers::{Forward, ForwardReply, PeerMessage, PeerReply, Pong, Question};
 use onceway::ports::store::{StoreError, Written};

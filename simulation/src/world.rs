@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use onceway::gateway::authority::witness::Duty;
+use onceway::gateway::authority::register::witness::Duty;
 use onceway::gateway::policy::route::Routes;
 use onceway::protocol::lifetime::Retention;
 use onceway::protocol::region::{Origin, RegionName};

@@ -1,7 +1,8 @@
 //! `onceway init`: founds a deployment's register, once.
 //!
-//! `http` asks the gateway of the region file, `gateway::authority::admin_ops` founds. It must not
-//! found with files other than the gateway's own: they would not describe the running deployment.
+//! `http` asks the gateway of the region file, `gateway::authority::acts::admin_ops` founds. It
+//! must not found with files other than the gateway's own: they would not describe the running
+//! deployment.
 
 use std::time::Duration;
 

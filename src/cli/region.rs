@@ -1,8 +1,8 @@
 //! `onceway region drain | resume | status | rebuild`, and `onceway takeover`: acts on one region,
 //! and its standing.
 //!
-//! `http` asks any gateway of the deployment, `gateway::authority::admin_ops` performs. It must not
-//! force anything that the operator did not name twice.
+//! `http` asks any gateway of the deployment, `gateway::authority::acts::admin_ops` performs. It
+//! must not force anything that the operator did not name twice.
 
 use std::io::{IsTerminal, Write};
 

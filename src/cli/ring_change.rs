@@ -2,8 +2,8 @@
 //! putting them in force.
 //!
 //! `config` reads the files, `http` asks the gateway of the region file,
-//! `gateway::authority::admin_ops` compares and performs. The file is a proposal: nothing moves
-//! until it is applied with --yes. It must not print the seed.
+//! `gateway::authority::acts::admin_ops` compares and performs. The file is a proposal: nothing
+//! moves until it is applied with --yes. It must not print the seed.
 
 use clap::Args;
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::settings::Timings;
+use crate::gateway::settings::Timings;
 use crate::ports::peers::Pong;
 use crate::ports::store::PeerMemory;
 use crate::protocol::lag::LagMeter;

@@ -9,13 +9,13 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::{Notify, watch};
 
-use super::authority::state::Authority;
-use super::health::{Health, Peer};
-use super::settings::{Fixed, Settings};
+use crate::gateway::authority::state::Authority;
+use crate::gateway::health::{Health, Peer};
 use crate::gateway::limits::concurrency::Concurrency;
 use crate::gateway::reloadable::{ConfigStatus, Live, Reload};
 use crate::gateway::request::ask::Ask;
 use crate::gateway::request::attach::Attached;
+use crate::gateway::settings::{Fixed, Settings};
 use crate::gateway::shadow::counts::Shadow;
 use crate::gateway::telemetry::coverage::{Coverage, Report};
 use crate::gateway::telemetry::metrics;

@@ -1,15 +1,17 @@
 //! The start of all loops beside requests.
 //!
-//! Each runs under [`super::upkeep::supervise`]. A loop that is not started here must not exist.
+//! Each runs under [`crate::gateway::upkeep::supervise`]. A loop that is not started here must not
+//! exist.
 
 use std::sync::Arc;
 
-use super::authority::{failback, gate_loop, renew, takeover, upstream, voters};
-use super::instance::Gateway;
-use super::operator;
-use super::telemetry::spans;
-use super::upkeep::supervise::supervise;
-use super::upkeep::{doubles, heartbeat, jobs, reaper, sweep, waiters};
+use crate::gateway::authority::register::voters;
+use crate::gateway::authority::{failback, gate_loop, renew, takeover, upstream};
+use crate::gateway::instance::Gateway;
+use crate::gateway::operator;
+use crate::gateway::telemetry::spans;
+use crate::gateway::upkeep::supervise::supervise;
+use crate::gateway::upkeep::{doubles, heartbeat, jobs, reaper, sweep, waiters};
 use crate::ports::Ports;
 
 impl<P: Ports> Gateway<P> {

@@ -1,6 +1,6 @@
 //! Settings of a gateway: those that it gets before it starts, and those that stay.
 //!
-//! Nothing here may change while the gateway runs: [`super::reloadable`] has what may.
+//! Nothing here may change while the gateway runs: [`crate::gateway::reloadable`] has what may.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub struct Settings {
     pub generation: u32,
     /// Routes: requests that need a key, and how each is performed.
     pub routes: Routes,
-    /// Credentials at the start; [`super::instance::Gateway::reload`] brings later ones.
+    /// Credentials at the start; [`crate::gateway::instance::Gateway::reload`] brings later ones.
     pub credentials: Arc<Credentials>,
     /// Bounds on clock errors.
     pub drift: Drift,

@@ -2,7 +2,7 @@
 //!
 //! They stand on the floor, since answers name them. This file must not know of requests.
 
-use super::operator::percent;
+use crate::gateway::operator::percent;
 use crate::protocol::key::Key;
 
 /// Path of the contract for clients.

@@ -67,7 +67,8 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Carries each connection that comes, for ever. Dropping the set closes the listener and all of them.
+/// Carries each connection that comes, for ever. Dropping the set closes the listener and all of
+/// them.
 fn accept<F>(listener: TcpListener, mut carry: impl FnMut(TcpStream) -> F + Send + 'static) -> JoinSet<()>
 where
     F: Future<Output = ()> + Send + 'static,
@@ -78,13 +79,13 @@ where
         loop {
             tokio::select! {
                 // Ended connections first: each connection ends once, so this cannot starve the
-                // listener. In the other order, frequent callers could starve this branch, and ended
-                // connections would pile up.
+                // listener. In the other order, frequent callers could starve this branch, and
+                // ended connections would pile up.
                 biased;
                 Some(_done) = connections.join_next() => {}
                 accepted = listener.accept() => {
-                    // An error here belongs to the connection (a reset before this accept), not to the
-                    // listener.
+                    // An error here belongs to the connection (a reset before this accept), not to
+                    // the listener.
                     let Ok((client, _)) = accepted else { continue };
                     connections.spawn(carry(client));
                 }

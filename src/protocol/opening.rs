@@ -194,8 +194,8 @@ fn is_sealed(member: &Member) -> bool {
     }
 }
 
-/// The epoch from which on no key is forgotten: since when a region is away, or 0 if one is back and
-/// its rows are on their way. Else the first one that is not known here.
+/// The epoch from which on no key is forgotten: since when a region is away, or 0 if one is back
+/// and its rows are on their way. Else the first one that is not known here.
 ///
 /// Such a region may bring home a request that it had accepted. Whoever ran that key meanwhile must
 /// still know it then (docs/protocol.md#rule-44).

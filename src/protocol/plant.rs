@@ -1,9 +1,9 @@
 //! Plants: each takes one safety check out, so that a test can show that another check notices
 //! (docs/protocol.md#invariants).
 //!
-//! A check asks [`is_disabled`] beside itself. Plants exist only in tests and in the simulation (the
-//! feature `plant`). Elsewhere [`is_disabled`] is always false and leaves no code. This file must not
-//! be used for anything but taking a check out.
+//! A check asks [`is_disabled`] beside itself. Plants exist only in tests and in the simulation
+//! (the feature `plant`). Elsewhere [`is_disabled`] is always false and leaves no code. This file
+//! must not be used for anything but taking a check out.
 
 macro_rules! plants {
     ($($plant:ident $name:literal $about:literal)*) => {

@@ -6,8 +6,8 @@
 //!
 //! A refusal carries the act's `code`: 503 `not-yet` may succeed later, 404 is `unknown-region`,
 //! all others are 409. With `dry_run` in its body an act is only rehearsed.
-//! `gateway::authority::admin_ops` performs the acts. This file must not log bodies: a ring holds
-//! the seed.
+//! `gateway::authority::acts::admin_ops` performs the acts. This file must not log bodies: a ring
+//! holds the seed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::admin_answer::{Acted, Answer, bad, coded, json, problem, told};
 use super::admin_posted::{ActBody, Case, Posted, Words, journalled};
 use crate::gateway::authority::act_error::ActError;
-use crate::gateway::authority::dry_run::Act;
+use crate::gateway::authority::acts::dry_run::Act;
 use crate::gateway::credentials::operators::Weighty;
 use crate::gateway::instance::Gateway;
 use crate::ports::Ports;

@@ -1,7 +1,8 @@
 //! A witness as a process: its listeners for peers and for people, and its way through a stop.
 //!
-//! The answers are those of `gateway::authority::witness`, and `adapters::witness` keeps the file.
-//! A stop ends what was begun. This file must not judge what a peer may say, nor what is promised.
+//! The answers are those of `gateway::authority::register::witness`, and `adapters::witness` keeps
+//! the file. A stop ends what was begun. This file must not judge what a peer may say, nor what is
+//! promised.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ use super::{Listeners, PeerService};
 use crate::adapters::system::SystemClock;
 use crate::adapters::witness::Opened;
 use crate::config::witness::WitnessConfig;
-use crate::gateway::authority::witness::{Counted, Duty, Status, Witness};
+use crate::gateway::authority::register::witness::{Counted, Duty, Status, Witness};
 use crate::gateway::reloadable::ConfigStatus;
 use crate::ports::peers::{Forward, ForwardReply, PeerMessage, PeerReply, Pong, Question};
 use crate::ports::{Acceptors, Clock};

@@ -1,7 +1,7 @@
 //! A witness's files read again while it runs: on SIGHUP, and when one of them changed.
 //!
-//! It replaces certificates, tokens of operators and log levels: all of them, or nothing. Addresses,
-//! and the settings on which its promises depend (its name, its file, clocks), need a
+//! It replaces certificates, tokens of operators and log levels: all of them, or nothing.
+//! Addresses, and the settings on which its promises depend (its name, its file, clocks), need a
 //! restart. [`changed`] says when; `config::witness` reads and checks. This file must not touch the
 //! witness's promises.
 

@@ -15,7 +15,7 @@ use crate::support::*;
 use onceway::adapters::peers::HttpPeers;
 use onceway::adapters::witness::{AcceptorFile, Opened};
 use onceway::config::witness::WitnessConfig;
-use onceway::gateway::authority::witness::{Duty, Witness};
+use onceway::gateway::authority::register::witness::{Duty, Witness};
 use onceway::ports::Clock;
 use onceway::ports::peers::{Forward, ForwardReply, PeerReply, Question};
 use onceway::protocol::change::Change;

@@ -1,8 +1,8 @@
 //! A report: a study, and one of its seeds in detail. It is one page that needs no other file, and
 //! data.
 //!
-//! Commands make the study, and [`page`] the page. It must not hold the time, the machine or a path:
-//! the same command gives the same bytes.
+//! Commands make the study, and [`page`] the page. It must not hold the time, the machine or a
+//! path: the same command gives the same bytes.
 
 pub mod page;
 

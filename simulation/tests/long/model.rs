@@ -2,9 +2,9 @@
 //! stateright.
 //!
 //! The explored code is the protocol's own (`Acceptor`, `GrantWatch`, `Admission`, `Lease`,
-//! `Round`, `View::next`, `GateState`, `Snapshot`, `hindrances`). It must not be a second writing of
-//! it. A state is made of numbers of protocol values (`model/parts.rs`). Two values have one number
-//! exactly if they answer the same from then on.
+//! `Round`, `View::next`, `GateState`, `Snapshot`, `hindrances`). It must not be a second writing
+//! of it. A state is made of numbers of protocol values (`model/parts.rs`). Two values have one
+//! number exactly if they answer the same from then on.
 //!
 //! *Time.* All clocks tick at once, but for the worlds in which one clock runs at half the speed of
 //! the others. A lease runs for two ticks.

@@ -18,18 +18,18 @@ pub struct ActError {
 }
 
 impl ActError {
-    pub(super) fn refused(detail: impl Into<String>) -> Self {
+    pub(in crate::gateway) fn refused(detail: impl Into<String>) -> Self {
         Self { code: "refused", detail: detail.into() }
     }
 
     /// Error: the view has no such region.
-    pub(super) fn unknown(view: &View, region: &RegionName) -> Self {
+    pub(in crate::gateway) fn unknown(view: &View, region: &RegionName) -> Self {
         let known: Vec<_> = view.members().keys().collect();
         Self { code: "unknown-region", detail: format!("there is no region {region}: {known:?} are known") }
     }
 
     /// Error: the act is legal, but its conditions are not met yet.
-    pub(super) fn not_yet(detail: impl Into<String>) -> Self {
+    pub(in crate::gateway) fn not_yet(detail: impl Into<String>) -> Self {
         Self { code: "not-yet", detail: detail.into() }
     }
 }

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{acceptor, gate_loop, learn, moves};
+use super::register::{acceptor, learn};
+use super::{gate_loop, moves};
 use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::applied::applied;
 use crate::ports::authority::{CopiedRow, Latest};
@@ -114,7 +115,7 @@ impl<P: Ports> Gateway<P> {
     /// committed after it. The own one puts the rows on disk: a crash forgets applied rows that are
     /// not flushed. For a lost store, answers only once all its escrow rows here are records
     /// (docs/protocol.md#rule-39).
-    pub(super) async fn frontier_of(
+    pub(in crate::gateway) async fn frontier_of(
         self: &Arc<Self>,
         origin: &Origin,
         at: u64,
@@ -187,7 +188,7 @@ impl<P: Ports> Gateway<P> {
 
     /// Accepts here that rows of a lost region may be missing. Its window, its gap and silent
     /// regions no longer keep anything closed.
-    pub(super) async fn accept_risk(
+    pub(in crate::gateway) async fn accept_risk(
         self: &Arc<Self>,
         region: &RegionName,
         at: u64,

@@ -1,6 +1,6 @@
 //! Return: a region that was lost, sealed or added takes its arcs (docs/protocol.md#rule-35).
 //!
-//! [`super::propose`] has the seal agreed on, [`super::moves`] hands the arcs over, and
+//! [`super::register::propose`] has the seal agreed on, [`super::moves`] hands the arcs over, and
 //! [`super::gate_loop`] opens them once covered. Until then the region forwards. A region that is
 //! lost often waits longer each time. A region whose upstream fails its checks waits until they
 //! succeed. Must not hurry: nothing depends on an early return.
@@ -10,7 +10,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::failover::Mode;
-use super::{learn, moves, propose, takeover, upstream};
+use super::register::{learn, propose};
+use super::{moves, takeover, upstream};
 use crate::gateway::health::Peer;
 use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::applied::applied;

@@ -10,8 +10,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::gathered::Importing;
-use super::learn::{self, Follows};
-use super::{asking, moves};
+use super::moves;
+use super::register::asking;
+use super::register::learn::{self, Follows};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
 use crate::gateway::upkeep::applied::applied;
@@ -226,7 +227,10 @@ async fn missing<P: Ports>(gateway: &Gateway<P>, state: &GateState) -> Result<Ve
 
 /// Turns the escrow rows of a lost store into records of this one, so that they are public
 /// (docs/protocol.md#rule-39).
-pub(super) async fn convert<P: Ports>(gateway: &Arc<Gateway<P>>, origin: &Origin) -> Result<(), String> {
+pub(in crate::gateway) async fn convert<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    origin: &Origin,
+) -> Result<(), String> {
     let mut all = 0;
     loop {
         match gateway.ports.store().convert(origin, PAGE).await {
@@ -256,7 +260,7 @@ async fn ask<P: Ports>(
 
 /// Another region's copy of a store, on its disk. The region answers once it has adopted the view
 /// of epoch `at`.
-pub(super) async fn frontier_at<P: Ports>(
+pub(in crate::gateway) async fn frontier_at<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     by: &RegionName,
     origin: &Origin,

@@ -21,22 +21,22 @@ const AGAIN: Duration = Duration::from_millis(300);
 const RECALL_EVERY: Duration = Duration::from_secs(60);
 
 /// Facts that this process has gathered.
-pub(super) struct Gathered {
+pub(in crate::gateway) struct Gathered {
     /// The windows of lost stores.
-    pub(super) windows: BTreeMap<Origin, Window>,
+    pub(in crate::gateway) windows: BTreeMap<Origin, Window>,
     /// Answers of serving regions about lost and replaced stores, by region and store.
-    pub(super) frontiers: BTreeMap<(RegionName, Origin), opening::Frontier>,
+    pub(in crate::gateway) frontiers: BTreeMap<(RegionName, Origin), opening::Frontier>,
     /// The epoch of those answers. An answer from before a mark was raised does not say which
     /// region has the rows.
-    pub(super) frontiers_under: u64,
+    pub(in crate::gateway) frontiers_under: u64,
     /// Lost stores whose escrow rows here are own records.
-    pub(super) converted: BTreeSet<Origin>,
+    pub(in crate::gateway) converted: BTreeSet<Origin>,
     /// Imports that are not at their end, by store.
-    pub(super) imports: BTreeMap<Origin, Importing>,
+    pub(in crate::gateway) imports: BTreeMap<Origin, Importing>,
     /// The change that keys are given up for, and the moment when this process first saw it.
-    pub(super) pending: Option<(u64, Moment)>,
+    pub(in crate::gateway) pending: Option<(u64, Moment)>,
     /// The silence of the region's acceptor before it may answer.
-    pub(super) admission: Admission,
+    pub(in crate::gateway) admission: Admission,
     /// Peers that reported views which no majority showed, and the moments until which they are not
     /// asked again.
     doubted: BTreeMap<RegionName, Moment>,
@@ -47,18 +47,18 @@ pub(super) struct Gathered {
 }
 
 /// An import between two looks.
-pub(super) struct Importing {
+pub(in crate::gateway) struct Importing {
     /// The gate's version under which it began. Another boot of this store may lack what came.
-    pub(super) version: GateVersion,
-    pub(super) from: RegionName,
-    pub(super) upto: u64,
+    pub(in crate::gateway) version: GateVersion,
+    pub(in crate::gateway) from: RegionName,
+    pub(in crate::gateway) upto: u64,
     /// The last key that it has.
-    pub(super) after: KeyId,
-    pub(super) rows: usize,
+    pub(in crate::gateway) after: KeyId,
+    pub(in crate::gateway) rows: usize,
 }
 
 impl Gathered {
-    pub(super) fn new(drift: Drift) -> Self {
+    pub(in crate::gateway) fn new(drift: Drift) -> Self {
         Self {
             windows: BTreeMap::new(),
             frontiers: BTreeMap::new(),
@@ -74,7 +74,7 @@ impl Gathered {
     }
 
     /// Notes that this peer's views were not confirmed, or were.
-    pub(super) fn doubt(&mut self, peer: &RegionName, in_vain: bool, now: Moment) {
+    pub(in crate::gateway) fn doubt(&mut self, peer: &RegionName, in_vain: bool, now: Moment) {
         match in_vain {
             true => drop(self.doubted.insert(peer.clone(), now + AGAIN)),
             false => drop(self.doubted.remove(peer)),
@@ -82,22 +82,22 @@ impl Gathered {
     }
 
     /// True if a peer is not asked for views at `now`, as no majority showed its last ones.
-    pub(super) fn is_doubted(&self, peer: &RegionName, now: Moment) -> bool {
+    pub(in crate::gateway) fn is_doubted(&self, peer: &RegionName, now: Moment) -> bool {
         self.doubted.get(peer).is_some_and(|until| now < *until)
     }
 
     /// Notes that the views that the store keeps were read.
-    pub(super) fn recalled(&mut self, now: Moment) {
+    pub(in crate::gateway) fn recalled(&mut self, now: Moment) {
         self.recalled = Some(now);
     }
 
     /// True if the views that the store keeps were read a short while ago.
-    pub(super) fn is_recalled(&self, now: Moment) -> bool {
+    pub(in crate::gateway) fn is_recalled(&self, now: Moment) -> bool {
         self.recalled.is_some_and(|at| now.since(at) < RECALL_EVERY)
     }
 
     /// Logs why the gate cannot be read, once for each reason.
-    pub(super) fn log_unread(&mut self, error: Option<&StoreError>) {
+    pub(in crate::gateway) fn log_unread(&mut self, error: Option<&StoreError>) {
         if let Some(error) = error
             && self.unread.as_ref() != Some(error)
         {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{learn, propose};
+use super::register::{learn, propose};
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::Routes;
 use crate::ports::{Clock, Ports};
@@ -20,7 +20,7 @@ const WITHIN: Duration = Duration::from_secs(3);
 
 impl<P: Ports> Gateway<P> {
     /// The longest life that keys of these routes are promised, or may be by `ring.toml`.
-    pub(super) fn life_wanted(&self, routes: &Routes) -> Retention {
+    pub(in crate::gateway) fn life_wanted(&self, routes: &Routes) -> Retention {
         let longest = routes.longest_life().max(self.settings.failover.max_life);
         longest.unwrap_or(Retention::For(Duration::ZERO)).and(self.settings.skew)
     }
@@ -42,7 +42,7 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// The life that the regions agreed on: keys of longer ago are forgotten.
-    pub(super) fn agreed_life(&self) -> Retention {
+    pub(in crate::gateway) fn agreed_life(&self) -> Retention {
         match is_disabled(Check::AgreedLife) {
             true => self.life_wanted(&self.live().routes),
             false => self.view().longest_life(),

@@ -13,17 +13,21 @@ use crate::protocol::ring::Ring;
 use crate::protocol::view::View;
 
 /// Number of regions that would own keys under that ring if `gone` no longer served.
-pub(super) fn owners(view: &View, ring: &Ring, gone: Option<&RegionName>) -> usize {
+pub(in crate::gateway) fn owners(view: &View, ring: &Ring, gone: Option<&RegionName>) -> usize {
     view.serving().filter(|name| Some(*name) != gone && owns(ring, name)).count()
 }
 
 /// True if that ring lets a region own keys. An edge forwards only.
-pub(super) fn owns(ring: &Ring, name: &RegionName) -> bool {
+pub(in crate::gateway) fn owns(ring: &Ring, name: &RegionName) -> bool {
     ring.weight(name).is_some_and(|weight| weight > 0)
 }
 
 /// Checks that this ring may replace the one in force.
-pub(super) fn may_apply<P: Ports>(gateway: &Gateway<P>, base: &View, ring: &Ring) -> Result<(), ActError> {
+pub(in crate::gateway) fn may_apply<P: Ports>(
+    gateway: &Gateway<P>,
+    base: &View,
+    ring: &Ring,
+) -> Result<(), ActError> {
     let leaves = |name: &&RegionName| ring.weight(name).is_none();
     if let Some(serves) = base.serving().find(leaves) {
         return Err(ActError::refused(format!(

@@ -1,40 +1,29 @@
-//! Authority: this gateway's knowledge of views, of its lease and of its region's gate, and the
-//! consequences for a key.
+//! Authority, from top to bottom: this gateway's knowledge of views, of its lease and of its
+//! region's gate, and the consequences for a key.
 //!
-//! `protocol::snapshot` is that knowledge and decides over it. [`state`] holds the snapshot and
-//! [`read`] asks it for requests. Loops renew it: [`learn`] finds views, [`gate_loop`] opens keys,
-//! [`renew`] holds the lease. [`takeover`], [`failback`], [`moves`] and [`voters`] propose changes
-//! through [`propose`]; [`answers`] and [`acceptor`] answer peers; [`admin_ops`] and its neighbours
-//! are operators' acts. Nothing here may know statuses, or make a request wait for a loop.
+//! [`status`] is for people. [`answers`] are to peers, [`acts`] by operators. [`failback`] brings
+//! this region back, [`upstream`] drains it. [`gate_loop`] opens keys, [`moves`] gives some up,
+//! [`takeover`] declares a region lost. [`members`] says who may join. [`renew`] holds the lease,
+//! [`lives`] has lives agreed on through the [`register`]. [`act_error`] says why not. [`read`]
+//! asks the snapshot in [`state`]; [`gathered`], [`proposals`], [`running`] and [`failover`] are
+//! values. Nothing here may know statuses, or make a request wait for a loop.
 
-mod acceptor;
 pub mod act_error;
-pub mod admin_ops;
+pub mod acts;
 mod answers;
-mod asking;
-mod break_glass;
-pub mod dry_run;
-mod evidence;
 pub(super) mod failback;
 pub mod failover;
 pub(super) mod gate_loop;
 mod gathered;
-pub(super) mod install;
-pub(super) mod learn;
 mod lives;
 pub(super) mod members;
 mod moves;
-mod poisoned;
 mod proposals;
-mod propose;
-mod protocol_version;
 mod read;
-mod rebuild;
+pub mod register;
 pub(super) mod renew;
 pub(super) mod running;
 pub(super) mod state;
 pub mod status;
 pub(super) mod takeover;
 pub mod upstream;
-pub(super) mod voters;
-pub mod witness;

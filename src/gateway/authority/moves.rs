@@ -1,8 +1,9 @@
 //! Clean moves of arcs: stop, seal, agree (docs/protocol.md#rule-27).
 //!
-//! `protocol::change` names the reports that a change needs, [`super::propose`] has it agreed on. A
-//! region may give keys up for a change that no majority agrees on. It then ends the change after a
-//! while, by agreeing on an equal view. A region must not give anything up that it does not lose.
+//! `protocol::change` names the reports that a change needs, [`super::register::propose`] has it
+//! agreed on. A region may give keys up for a change that no majority agrees on. It then ends the
+//! change after a while, by agreeing on an equal view. A region must not give anything up that it
+//! does not lose.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::{install, propose};
+use super::register::{install, propose};
 use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::applied::applied;
 use crate::ports::peers::{PeerReply, Question};
@@ -32,7 +33,7 @@ const LOOK: Duration = Duration::from_millis(5);
 const TRIES: usize = 8;
 
 /// Moves to this placement: all regions that lose keys stop and seal, then the view is agreed on.
-pub(super) async fn move_to<P: Ports>(
+pub(in crate::gateway) async fn move_to<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     base: &Arc<View>,
     ring: Arc<Ring>,
@@ -92,7 +93,7 @@ async fn ask<P: Ports>(
 
 /// Gives up the keys that this region loses by `target`: closes the gate for them, lets running
 /// attempts end for a moment, seals, reports. A repeated call reports the same.
-pub(super) async fn release<P: Ports>(
+pub(in crate::gateway) async fn release<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     target: Arc<View>,
 ) -> Result<Report, String> {
@@ -155,7 +156,7 @@ async fn seal<P: Ports>(gateway: &Arc<Gateway<P>>, base: &View, target: &View) -
 }
 
 /// Changes the gate's state by compare-and-set and returns it. `None` leaves it as it is.
-pub(super) async fn change_gate<P: Ports>(
+pub(in crate::gateway) async fn change_gate<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     change: impl Fn(&GateState) -> Result<Option<GateState>, String>,
 ) -> Result<GateState, String> {
@@ -180,7 +181,7 @@ pub(super) async fn change_gate<P: Ports>(
 
 /// Ends a change that no majority agrees on although keys were given up for it: the proposer died,
 /// or another loser refused.
-pub(super) fn watch_pending<P: Ports>(gateway: &Arc<Gateway<P>>, state: &GateState) {
+pub(in crate::gateway) fn watch_pending<P: Ports>(gateway: &Arc<Gateway<P>>, state: &GateState) {
     let now = gateway.ports.clock().now();
     let due = {
         let mut gathered = gateway.authority.gathered();

@@ -1,6 +1,6 @@
 //! The proposer of this process: its number, and the counters of ballots.
 //!
-//! [`super::propose`] uses it. This file must not know of rounds.
+//! [`super::register::propose`] uses it. This file must not know of rounds.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -11,20 +11,20 @@ use crate::protocol::region::RegionName;
 use crate::protocol::register::Ballot;
 
 /// The proposer of this process.
-pub(super) struct Proposals {
+pub(in crate::gateway) struct Proposals {
     /// 64 random bits: no other process proposes under the same ballot.
-    pub(super) proposer: u64,
+    pub(in crate::gateway) proposer: u64,
     counter: AtomicU64,
     /// The highest counter of a ballot that a majority was read to have promised.
     reached: AtomicU64,
     /// Held during a proposal: a process makes one at a time.
-    pub(super) proposing: Mutex<()>,
+    pub(in crate::gateway) proposing: Mutex<()>,
     /// True while another proposer's view is being finished.
-    pub(super) finishing: AtomicBool,
+    pub(in crate::gateway) finishing: AtomicBool,
 }
 
 impl Proposals {
-    pub(super) fn new(dice: &impl Dice) -> Self {
+    pub(in crate::gateway) fn new(dice: &impl Dice) -> Self {
         Self {
             proposer: (dice.nonce().0 >> 64) as u64,
             counter: AtomicU64::new(1),
@@ -35,32 +35,32 @@ impl Proposals {
     }
 
     /// The ballot of this process with that counter.
-    pub(super) fn ballot(&self, counter: u64, region: RegionName) -> Ballot {
+    pub(in crate::gateway) fn ballot(&self, counter: u64, region: RegionName) -> Ballot {
         Ballot { counter, region, proposer: self.proposer }
     }
 
     /// The next ballot of this process.
-    pub(super) fn next(&self, region: RegionName) -> Ballot {
+    pub(in crate::gateway) fn next(&self, region: RegionName) -> Ballot {
         self.ballot(self.counter.fetch_add(1, Ordering::SeqCst) + 1, region)
     }
 
     /// The highest counter that is known here.
-    pub(super) fn highest(&self) -> u64 {
+    pub(in crate::gateway) fn highest(&self) -> u64 {
         self.counter.load(Ordering::SeqCst).max(self.reached())
     }
 
     /// Makes the next ballot follow `counter`.
-    pub(super) fn follow(&self, counter: u64) {
+    pub(in crate::gateway) fn follow(&self, counter: u64) {
         self.counter.fetch_max(counter, Ordering::SeqCst);
     }
 
     /// The highest counter that a majority was read to have promised.
-    pub(super) fn reached(&self) -> u64 {
+    pub(in crate::gateway) fn reached(&self) -> u64 {
         self.reached.load(Ordering::SeqCst)
     }
 
     /// Notes the counter that a majority was read to have promised.
-    pub(super) fn saw_reached(&self, counter: u64) {
+    pub(in crate::gateway) fn saw_reached(&self, counter: u64) {
         self.reached.fetch_max(counter, Ordering::SeqCst);
     }
 }

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{asking, learn};
+use super::register::{asking, learn};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
 use crate::ports::store::Boot;

@@ -24,7 +24,7 @@ impl Running {
     }
 
     /// True if an attempt runs whose key `among` accepts.
-    pub(super) fn any(&self, among: impl Fn(&KeyId) -> bool) -> bool {
+    pub(in crate::gateway) fn any(&self, among: impl Fn(&KeyId) -> bool) -> bool {
         self.lock().keys().any(among)
     }
 

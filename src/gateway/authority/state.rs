@@ -1,8 +1,8 @@
 //! The state of authority in one process: the snapshot that decisions read, and what the loops keep
 //! beside it.
 //!
-//! [`Authority::change`] is the only way from one snapshot to the next: under one lock, in one swap.
-//! This file must not decide anything.
+//! [`Authority::change`] is the only way from one snapshot to the next: under one lock, in one
+//! swap. This file must not decide anything.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -29,7 +29,7 @@ pub(in crate::gateway) struct Authority {
     gathered: Mutex<Gathered>,
     /// Attempts of this process that may still be sent or settled.
     pub(in crate::gateway) running: Running,
-    pub(super) proposals: Proposals,
+    pub(in crate::gateway) proposals: Proposals,
     /// Results of the checks of this region's upstream.
     upstream: Mutex<Health>,
     pub(in crate::gateway) wakes: Wakes,
@@ -79,15 +79,15 @@ impl Authority {
         self.change(|_, lease| change(lease))
     }
 
-    pub(super) fn watch(&self) -> MutexGuard<'_, GrantWatch> {
+    pub(in crate::gateway) fn watch(&self) -> MutexGuard<'_, GrantWatch> {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn gathered(&self) -> MutexGuard<'_, Gathered> {
+    pub(in crate::gateway) fn gathered(&self) -> MutexGuard<'_, Gathered> {
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn upstream(&self) -> MutexGuard<'_, Health> {
+    pub(in crate::gateway) fn upstream(&self) -> MutexGuard<'_, Health> {
         self.upstream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

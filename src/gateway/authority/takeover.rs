@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::failover::Mode;
-use super::{acceptor, learn, propose};
+use super::register::{acceptor, learn, propose};
 use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::applied::applied;
 use crate::ports::{Clock, Dice, Ports};
@@ -94,7 +94,7 @@ fn is_over<P: Ports>(
 
 /// Has a region declared lost, if a majority says that its lease is over. `by_hand`: an operator
 /// says that the region is gone, so that a sealed region without a lease can be declared lost too.
-pub(super) async fn lose<P: Ports>(
+pub(in crate::gateway) async fn lose<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     view: &Arc<View>,
     region: &RegionName,
@@ -119,7 +119,7 @@ pub(super) async fn lose<P: Ports>(
 type Read = BTreeMap<RegionName, (AcceptorId, Accepted, BTreeSet<RegionName>)>;
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NotLost {
+pub(in crate::gateway) enum NotLost {
     /// A change is unfinished. If no region holds a lease, no renewal meets it, and it would block
     /// every takeover for ever.
     #[error("a change that was begun and not ended comes first: try again in a moment")]
@@ -130,7 +130,7 @@ pub(super) enum NotLost {
 }
 
 /// Checks if a region may be declared lost, by the state of the voters as read.
-pub(super) fn may_lose(view: &View, region: &RegionName, held: &Read) -> Result<(), NotLost> {
+pub(in crate::gateway) fn may_lose(view: &View, region: &RegionName, held: &Read) -> Result<(), NotLost> {
     is_over_by(view, region, held).map_err(|why| {
         match held.values().any(|(_, accepted, _)| accepted.view.epoch() > view.epoch()) {
             true => NotLost::Unfinished,
@@ -141,7 +141,7 @@ pub(super) fn may_lose(view: &View, region: &RegionName, held: &Read) -> Result<
 
 /// Checks that a majority of the voters, by their state as read, says that the region's lease is
 /// over.
-pub(super) fn is_over_by(view: &View, region: &RegionName, held: &Read) -> Result<(), String> {
+pub(in crate::gateway) fn is_over_by(view: &View, region: &RegionName, held: &Read) -> Result<(), String> {
     let over: BTreeMap<RegionName, AcceptorId> = held
         .iter()
         .filter(|(name, (id, accepted, running))| {
@@ -168,7 +168,7 @@ pub(super) fn is_over_by(view: &View, region: &RegionName, held: &Read) -> Resul
 /// only regions in `gone` had do not count: no region can fetch them, so the mark must not wait for
 /// them. If they were sealed before, the gap must show. Neither do those of a region outside the
 /// ring: nobody asks it for rows.
-pub(super) async fn frontier<P: Ports>(
+pub(in crate::gateway) async fn frontier<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     view: &View,
     region: &RegionName,

@@ -109,7 +109,7 @@ fn others_well<P: Ports>(gateway: &Gateway<P>, view: &View) -> usize {
 }
 
 /// True if this region, which is out and could return, stays out because its upstream fails.
-pub(super) fn holds_back<P: Ports>(gateway: &Gateway<P>, view: &View) -> bool {
+pub(in crate::gateway) fn holds_back<P: Ports>(gateway: &Gateway<P>, view: &View) -> bool {
     let failing = gateway.authority.upstream().is_failing();
     failing && health::may_stay_out(others_well(gateway, view), gateway.settings.failover.min_serving)
 }
@@ -131,7 +131,7 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// True if a region, this one or a peer, says that its upstream fails its checks.
-    pub(super) fn says_failing(&self, name: &RegionName) -> bool {
+    pub(in crate::gateway) fn says_failing(&self, name: &RegionName) -> bool {
         let told = || self.health().peers.get(name)?.pong.as_ref().map(|pong| pong.upstream_failing);
         if *name == self.settings.me { self.upstream_fails() } else { told().unwrap_or(false) }
     }

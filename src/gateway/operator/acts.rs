@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::key::KeyStatus;
 use super::key::cursor;
 use crate::gateway::instance::Gateway;
-use crate::gateway::operator::key::KeyStatus;
 use crate::gateway::policy::route::NEVER_REPLAYED;
 use crate::gateway::request::attempt::stand_in::{self, For, NotWritten};
 use crate::ports::peers::{PeerError, PeerReply, Question};

@@ -1,4 +1,5 @@
-//! Answers to admitted requests, each from a task of its own: a client that hangs up cancels nothing.
+//! Answers to admitted requests, each from a task of its own: a client that hangs up cancels
+//! nothing.
 //!
 //! [`super::serve`] answers here, [`super::forward`] from elsewhere. This file must not look at a
 //! key itself.

@@ -5,7 +5,7 @@
 //! or not. A forward must not be sent twice, nor held over an outage. If the owner cannot be
 //! reached, the request is refused, and the same key may be sent again.
 
-use crate::gateway::authority::learn;
+use crate::gateway::authority::register::learn;
 use std::sync::Arc;
 use std::time::Duration;
 

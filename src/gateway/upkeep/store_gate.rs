@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::gateway::authority::install::install_gate;
+use crate::gateway::authority::register::install::install_gate;
 use crate::gateway::instance::Gateway;
 use crate::gateway::request::problems::Problem;
 use crate::gateway::telemetry::metrics;

@@ -72,7 +72,8 @@ pub struct Settings {
     /// Holds spans against their bounds. If false, reports only show the spans: on a machine with
     /// other work they prove nothing.
     pub timed: bool,
-    /// Length of a soak. In ten minutes or more: a restart each minute, a drain every five. In less: each at least once.
+    /// Length of a soak. In ten minutes or more: a restart each minute, a drain every five. In
+    /// less: each at least once.
     pub soak: Duration,
 }
 

@@ -142,8 +142,9 @@ async fn finish(mut run: Run<'_>, soaked: Option<Soaked>) -> Result<Report> {
     Ok(report)
 }
 
-/// Asks as an operator does, once every region is home: until then an audit knows less. Adds the keys that begin with `mark` and are listed by this region's audit. The value is true if
-/// the audit says that the key ran twice, or perhaps did.
+/// Asks as an operator does, once every region is home: until then an audit knows less. Adds the
+/// keys that begin with `mark` and are listed by this region's audit. The value is true if the
+/// audit says that the key ran twice, or perhaps did.
 async fn add_audit(keys: &mut BTreeMap<String, bool>, region: &Region, mark: &str) -> Result<()> {
     let mut after = String::new();
     loop {

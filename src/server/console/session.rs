@@ -1,11 +1,11 @@
 //! Access to the console: a session in place of the token, and forms that this listener's own pages
 //! sent.
 //!
-//! A session is a date and its seal: HMAC-SHA256 under the key of a token's sessions. So a new token
-//! ends it, no gateway stores it, and no cookie holds the token. All ports of a host share cookies:
-//! the cookie's name tells regions apart, and its path keeps it from other pages. To browsers, a
-//! page on another port of the same host is the "same site", so the origin is compared. This file
-//! must not trust a cookie alone for an act.
+//! A session is a date and its seal: HMAC-SHA256 under the key of a token's sessions. So a new
+//! token ends it, no gateway stores it, and no cookie holds the token. All ports of a host share
+//! cookies: the cookie's name tells regions apart, and its path keeps it from other pages. To
+//! browsers, a page on another port of the same host is the "same site", so the origin is compared.
+//! This file must not trust a cookie alone for an act.
 
 use http::header::{COOKIE, HOST, ORIGIN};
 use http::{HeaderMap, HeaderValue};

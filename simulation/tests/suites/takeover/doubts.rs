@@ -145,7 +145,8 @@ fn what_cannot_be_asked_about_is_listed_by_its_owner_and_by_nobody_else() {
     });
 }
 
-/// An operator asks any region, and is told of every region's doubts once, and of whoever is silent.
+/// An operator asks any region, and is told of every region's doubts once, and of whoever is
+/// silent.
 #[test]
 fn one_region_lists_the_doubts_of_all() {
     checked(Trio::start(6), async |trio| {

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use onceway::gateway::authority::act_error::ActError;
-use onceway::gateway::authority::dry_run::{Act, Rehearsal};
+use onceway::gateway::authority::acts::dry_run::{Act, Rehearsal};
 use onceway::protocol::change::Change;
 use onceway::protocol::region::RegionName;
 

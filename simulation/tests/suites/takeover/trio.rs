@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use onceway::gateway::authority::act_error::ActError;
 use onceway::gateway::authority::failover::Failover;
-use onceway::gateway::authority::witness::Duty;
+use onceway::gateway::authority::register::witness::Duty;
 use onceway::gateway::instance::Gateway;
 use onceway::gateway::settings::Settings;
 use onceway::ports::Acceptors;

@@ -4,7 +4,7 @@
 //! With escrow, a destroyed region's claims are known elsewhere. A key without such a claim was
 //! never sent (`protocol::escrow`). This file must not decide if anything may be sent.
 
-use crate::gateway::authority::learn;
+use crate::gateway::authority::register::learn;
 use std::sync::Arc;
 
 use super::claimed::Claim;

@@ -18,21 +18,25 @@ use crate::protocol::round::Outbox;
 use crate::protocol::view::{AcceptorId, View};
 
 /// Time limit for a peer to report its views, and for an acceptor to show its state.
-pub(super) const WITHIN: Duration = Duration::from_secs(1);
+pub(in crate::gateway) const WITHIN: Duration = Duration::from_secs(1);
 
 /// Replies in the order of their arrival, each with the acceptor that was asked. Closed when all
 /// have answered or were given up.
-pub(super) type Replies = mpsc::UnboundedReceiver<(RegionName, AcceptorId, Reply)>;
+pub(in crate::gateway) type Replies = mpsc::UnboundedReceiver<(RegionName, AcceptorId, Reply)>;
 
 /// Sends each message; gives a voter up after `within`.
-pub(super) fn send<P: Ports>(gateway: &Arc<Gateway<P>>, outbox: Outbox, within: Duration) -> Replies {
+pub(in crate::gateway) fn send<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    outbox: Outbox,
+    within: Duration,
+) -> Replies {
     let (into, replies) = mpsc::unbounded_channel();
     send_into(gateway, outbox, within, &into);
     replies
 }
 
 /// Like [`send`], into an existing channel.
-pub(super) fn send_into<P: Ports>(
+pub(in crate::gateway) fn send_into<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     outbox: Outbox,
     within: Duration,
@@ -49,7 +53,7 @@ pub(super) fn send_into<P: Ports>(
     }
 }
 
-pub(super) async fn ask<P: Ports>(
+pub(in crate::gateway) async fn ask<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     voter: &RegionName,
     to: Option<AcceptorId>,
@@ -78,6 +82,6 @@ pub(super) async fn ask<P: Ports>(
     }
 }
 
-pub(super) fn to_all(view: &View, message: &Message) -> Outbox {
+pub(in crate::gateway) fn to_all(view: &View, message: &Message) -> Outbox {
     view.voters().iter().map(|(name, id)| (name.clone(), *id, message.clone())).collect()
 }

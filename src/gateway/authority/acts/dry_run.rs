@@ -10,11 +10,12 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::act_error::ActError;
 use super::admin_ops::{self, Founding, Move, Moved, Wanted};
 use super::poisoned::WayOut;
 use super::rebuild::{self, Replaced};
-use super::{learn, takeover};
+use crate::gateway::authority::act_error::ActError;
+use crate::gateway::authority::register::learn;
+use crate::gateway::authority::takeover;
 use crate::gateway::instance::Gateway;
 use crate::ports::Ports;
 use crate::protocol::change::Change;

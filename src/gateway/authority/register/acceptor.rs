@@ -15,7 +15,7 @@ use crate::protocol::view::AcceptorId;
 /// Lost compare-and-sets per message, at most. After that the sender gets an error and asks again.
 const TRIES: usize = 16;
 
-pub(super) async fn answer<P: Ports>(
+pub(in crate::gateway) async fn answer<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     to: Option<AcceptorId>,
     message: &Message,
@@ -45,7 +45,7 @@ pub(super) async fn answer<P: Ports>(
 }
 
 /// Reads the acceptor, so that its grants are watched.
-pub(super) async fn look<P: Ports>(gateway: &Arc<Gateway<P>>) -> Option<Acceptor> {
+pub(in crate::gateway) async fn look<P: Ports>(gateway: &Arc<Gateway<P>>) -> Option<Acceptor> {
     let (_, acceptor) = gateway.ports.store().acceptor().await.ok()?;
     observe(gateway, &acceptor);
     Some(acceptor)

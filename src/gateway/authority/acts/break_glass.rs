@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::act_error::ActError;
-use super::{asking, install, learn, propose, takeover};
+use crate::gateway::authority::act_error::ActError;
+use crate::gateway::authority::register::{asking, install, learn, propose};
+use crate::gateway::authority::takeover;
 use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::heartbeat;
 use crate::ports::store::{Gate, StoreError};
@@ -29,8 +30,8 @@ fn unread(error: StoreError) -> ActError {
 }
 
 /// A forced view that may be given to the survivors.
-pub(super) struct Broken {
-    pub(super) view: Arc<View>,
+pub(in crate::gateway) struct Broken {
+    pub(in crate::gateway) view: Arc<View>,
     /// The gate to approve first.
     unapproved: Option<Gate>,
     /// True if the own acceptor was made anew and votes alone.
@@ -76,7 +77,7 @@ impl<P: Ports> Gateway<P> {
 
     /// The view that goes on without the stopped regions, if nothing speaks against it. Asks the
     /// voters for their state, and changes nothing.
-    pub(super) async fn may_break(
+    pub(in crate::gateway) async fn may_break(
         self: &Arc<Self>,
         known: Arc<View>,
         stopped: &BTreeSet<RegionName>,
@@ -126,7 +127,7 @@ impl<P: Ports> Gateway<P> {
     /// once a peer has said that the store did not go back. If all such peers are stopped, that
     /// never happens. The store's view was chosen, however old it is: its voters are asked, and
     /// newer views that they hold come first.
-    pub(super) async fn known(self: &Arc<Self>) -> Result<Arc<View>, ActError> {
+    pub(in crate::gateway) async fn known(self: &Arc<Self>) -> Result<Arc<View>, ActError> {
         if let Some(why) = self.outgrown() {
             return Err(ActError::refused(why));
         }
@@ -209,7 +210,11 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// Makes every voter of the view accept it.
-    pub(super) async fn force(self: &Arc<Self>, view: &Arc<View>, counter: u64) -> Result<(), ActError> {
+    pub(in crate::gateway) async fn force(
+        self: &Arc<Self>,
+        view: &Arc<View>,
+        counter: u64,
+    ) -> Result<(), ActError> {
         let region = self.settings.me.clone();
         let ballot = self.authority.proposals.ballot(counter, region);
         for (name, id) in view.voters() {
@@ -231,7 +236,11 @@ impl<P: Ports> Gateway<P> {
 }
 
 /// Checks that all regions said to be stopped are known, and that this region is not among them.
-pub(super) fn named(base: &View, me: &RegionName, stopped: &BTreeSet<RegionName>) -> Result<(), ActError> {
+pub(in crate::gateway) fn named(
+    base: &View,
+    me: &RegionName,
+    stopped: &BTreeSet<RegionName>,
+) -> Result<(), ActError> {
     if stopped.contains(me) {
         return Err(ActError::refused("this region answers: it is not stopped"));
     }

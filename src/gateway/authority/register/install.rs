@@ -15,7 +15,7 @@ use crate::protocol::view::View;
 
 /// Takes in a chosen view. From now on requests are placed by it; the gate follows. If the view
 /// takes keys from this region, the tenure ends in the same step.
-pub(super) fn install_view<P: Ports>(gateway: &Gateway<P>, view: &Arc<View>) {
+pub(in crate::gateway) fn install_view<P: Ports>(gateway: &Gateway<P>, view: &Arc<View>) {
     if !gateway.settings.speaks.has(view.protocol()) {
         return gateway.goes_by(view.protocol());
     }

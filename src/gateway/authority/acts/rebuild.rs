@@ -1,17 +1,18 @@
 //! Replaces a region's store by an empty one: the view retires the old one, whose rows live on in
 //! the other regions (docs/protocol.md#rule-36).
 //!
-//! `onceway store init` makes the new store, and [`super::gate_loop`] fetches the old one's rows.
-//! This file must not retire a store that serves. Nor may it retire one whose last rows may still
-//! arrive, unless an operator accepts their loss.
+//! `onceway store init` makes the new store, and [`crate::gateway::authority::gate_loop`] fetches
+//! the old one's rows. This file must not retire a store that serves. Nor may it retire one whose
+//! last rows may still arrive, unless an operator accepts their loss.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::act_error::ActError;
-use super::{gate_loop, propose};
+use crate::gateway::authority::act_error::ActError;
+use crate::gateway::authority::gate_loop;
+use crate::gateway::authority::register::propose;
 use crate::gateway::health::Peer;
 use crate::gateway::instance::Gateway;
 use crate::ports::Ports;
@@ -34,7 +35,7 @@ pub struct RebuildReport {
 }
 
 /// Expected result of a replacement, computed without asking other regions.
-pub(super) enum Replaced {
+pub(in crate::gateway) enum Replaced {
     /// Nothing to do: it was asked for before.
     Again(RebuildReport),
     /// A retirement to propose.
@@ -42,14 +43,14 @@ pub(super) enum Replaced {
 }
 
 /// The retirement of a store that may be proposed.
-pub(super) struct Retiring {
-    pub(super) base: Arc<View>,
+pub(in crate::gateway) struct Retiring {
+    pub(in crate::gateway) base: Arc<View>,
     origin: Origin,
-    pub(super) next: Arc<View>,
+    pub(in crate::gateway) next: Arc<View>,
 }
 
 /// The generation of the region's store, by the view.
-pub(super) fn generation(view: &View, region: &RegionName) -> u32 {
+pub(in crate::gateway) fn generation(view: &View, region: &RegionName) -> u32 {
     view.members().get(region).map_or(0, |member| member.generation)
 }
 
@@ -83,7 +84,7 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// The view that retires the store, if it may be proposed.
-    pub(super) async fn may_rebuild(
+    pub(in crate::gateway) async fn may_rebuild(
         self: &Arc<Self>,
         region: &RegionName,
         accept_risk: bool,

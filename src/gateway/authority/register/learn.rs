@@ -65,7 +65,7 @@ async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, told: Vec<Arc<View>>) {
 
 /// Finds the founding that the own acceptor holds, if no view is known here: its founder may have
 /// died before it told anybody.
-pub(super) async fn founding<P: Ports>(gateway: &Arc<Gateway<P>>) {
+pub(in crate::gateway) async fn founding<P: Ports>(gateway: &Arc<Gateway<P>>) {
     let (me, clock) = (&gateway.settings.me, gateway.ports.clock());
     if gateway.view().epoch() > 0 || gateway.authority.gathered().is_doubted(me, clock.now()) {
         return;
@@ -79,7 +79,11 @@ pub(super) async fn founding<P: Ports>(gateway: &Arc<Gateway<P>>) {
 
 /// Handles a peer's report that this view was chosen. Asks also for the views between it and the
 /// own one: proofs by escrow need the list without a gap.
-pub(super) async fn caught_up<P: Ports>(gateway: &Arc<Gateway<P>>, from: &RegionName, view: &Arc<View>) {
+pub(in crate::gateway) async fn caught_up<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    from: &RegionName,
+    view: &Arc<View>,
+) {
     let known = gateway.view().epoch();
     if view.epoch() <= known {
         return;
@@ -94,7 +98,7 @@ pub(super) async fn caught_up<P: Ports>(gateway: &Arc<Gateway<P>>, from: &Region
 }
 
 /// The state of all acceptors, by name.
-pub(super) async fn read<P: Ports>(
+pub(in crate::gateway) async fn read<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     view: &View,
 ) -> BTreeMap<RegionName, (AcceptorId, Accepted, std::collections::BTreeSet<RegionName>)> {
@@ -110,7 +114,7 @@ pub(super) async fn read<P: Ports>(
 
 /// Finds out if a view is chosen that an acceptor holds and that is newer than this region's. True
 /// if one is half agreed on that takes keys from this region.
-pub(super) async fn newer<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
+pub(in crate::gateway) async fn newer<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
     let known = gateway.view();
     let held = read(gateway, &known).await;
     if gateway.view().epoch() > known.epoch() {
@@ -155,7 +159,7 @@ pub(super) async fn newer<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
     loses
 }
 
-pub(super) enum Follows {
+pub(in crate::gateway) enum Follows {
     /// The gate follows the newest view.
     Newest,
     /// The gate does not follow it yet: the next look may be soon.
@@ -165,7 +169,7 @@ pub(super) enum Follows {
 }
 
 /// Makes the gate follow the newest view that is known.
-pub(super) async fn adopt<P: Ports>(gateway: &Arc<Gateway<P>>) -> Follows {
+pub(in crate::gateway) async fn adopt<P: Ports>(gateway: &Arc<Gateway<P>>) -> Follows {
     for _ in 0..TRIES {
         let view = gateway.view();
         let read = gateway.ports.store().gate().await;
@@ -217,7 +221,9 @@ fn first<P: Ports>(gateway: &Gateway<P>, newest: &Arc<View>) -> GateState {
 
 /// Learns the views and promises of a majority, as a number is far ahead of those known here.
 /// Boxed: acceptors read one another for it.
-pub(super) fn catch_up<P: Ports>(gateway: &Arc<Gateway<P>>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+pub(in crate::gateway) fn catch_up<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     let gateway = gateway.clone();
     Box::pin(async move {
         evidence::confirmed(&gateway, &[]).await;

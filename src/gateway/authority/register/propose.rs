@@ -38,7 +38,7 @@ enum End {
 
 /// Has `wanted`, the next view of `base`, agreed on within a time. An error names the obstacle; the
 /// view may still be agreed on later.
-pub(super) async fn propose<P: Ports>(
+pub(in crate::gateway) async fn propose<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     base: &Arc<View>,
     wanted: Arc<View>,
@@ -75,7 +75,7 @@ pub(super) async fn propose<P: Ports>(
 
 /// Finishes a view that another proposer began, if it is unfinished after a while: rarely, with
 /// random back-off.
-pub(super) fn finish_later<P: Ports>(gateway: &Arc<Gateway<P>>) {
+pub(in crate::gateway) fn finish_later<P: Ports>(gateway: &Arc<Gateway<P>>) {
     if gateway.authority.proposals.finishing.swap(true, Ordering::SeqCst) {
         return;
     }
@@ -172,7 +172,7 @@ async fn round<P: Ports>(
 
 /// Tells all other regions and witnesses of a chosen view. Those that miss the message learn it
 /// from pings.
-pub(super) fn tell<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) {
+pub(in crate::gateway) fn tell<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) {
     let others = view.members().keys().chain(gateway.settings.failover.witnesses.iter());
     for other in others.filter(|name| **name != gateway.settings.me) {
         let (gateway, view, other) = (gateway.clone(), view.clone(), other.clone());

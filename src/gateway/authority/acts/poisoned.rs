@@ -8,8 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::act_error::ActError;
-use super::{asking, break_glass, install, propose, takeover};
+use super::break_glass;
+use crate::gateway::authority::act_error::ActError;
+use crate::gateway::authority::register::{asking, install, propose};
+use crate::gateway::authority::takeover;
 use crate::gateway::instance::Gateway;
 use crate::ports::{Authority as _, Dice as _, Ports, Upkeep};
 use crate::protocol::bounds::{FORCED_BY, near_epoch};
@@ -19,9 +21,9 @@ use crate::protocol::register::{Accepted, LARGEST, Message, Reply};
 use crate::protocol::speakers;
 use crate::protocol::view::{Content, View};
 
-pub(super) struct WayOut {
-    pub(super) base: Arc<View>,
-    pub(super) view: Arc<View>,
+pub(in crate::gateway) struct WayOut {
+    pub(in crate::gateway) base: Arc<View>,
+    pub(in crate::gateway) view: Arc<View>,
     /// A counter above every genuine ballot.
     counter: u64,
 }
@@ -65,7 +67,7 @@ impl<P: Ports> Gateway<P> {
 
     /// The way out, if nothing speaks against it. Asks the voters for their state, and changes
     /// nothing.
-    pub(super) async fn may_leave_poison(
+    pub(in crate::gateway) async fn may_leave_poison(
         self: &Arc<Self>,
         above: u64,
         stopped: &BTreeSet<RegionName>,

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::act_error::ActError;
 use super::propose;
+use crate::gateway::authority::act_error::ActError;
 use crate::gateway::instance::Gateway;
 use crate::ports::{Peers, Ports};
 use crate::protocol::change::Change;
@@ -89,7 +89,7 @@ impl<P: Ports> Gateway<P> {
     /// The newest version that all of these speak, and the versions of each. If a region has
     /// several gateways, the one that answers speaks for all. A gateway that was left behind closes
     /// itself once the view goes by a version that it does not speak.
-    pub(super) async fn common(
+    pub(in crate::gateway) async fn common(
         self: &Arc<Self>,
         names: &[RegionName],
     ) -> Result<(u16, BTreeMap<RegionName, Versions>), ActError> {
@@ -117,7 +117,11 @@ impl<P: Ports> Gateway<P> {
 
 /// True if a newcomer says that it speaks the version of this view. Otherwise it could neither
 /// serve nor vote.
-pub(super) async fn would_speak<P: Ports>(gateway: &Arc<Gateway<P>>, name: &RegionName, view: &View) -> bool {
+pub(in crate::gateway) async fn would_speak<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    name: &RegionName,
+    view: &View,
+) -> bool {
     if *name == gateway.settings.me {
         return gateway.settings.speaks.has(view.protocol());
     }

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::act_error::ActError;
-use super::{asking, install, learn, members, moves, takeover};
+use crate::gateway::authority::act_error::ActError;
+use crate::gateway::authority::register::{asking, install, learn};
+use crate::gateway::authority::{members, moves, takeover};
 use crate::gateway::instance::Gateway;
 use crate::ports::peers::{PeerReply, Question};
 use crate::ports::{Peers, Ports, Upkeep};
@@ -76,25 +77,25 @@ pub struct TakeoverReport {
     pub waived: Vec<String>,
 }
 
-pub(super) struct Founding {
-    pub(super) voters: BTreeMap<RegionName, AcceptorId>,
+pub(in crate::gateway) struct Founding {
+    pub(in crate::gateway) voters: BTreeMap<RegionName, AcceptorId>,
     ballot: Ballot,
-    pub(super) first: Arc<View>,
+    pub(in crate::gateway) first: Arc<View>,
 }
 
 /// Expected result of an act on the placement, computed without asking other regions.
-pub(super) enum Wanted {
+pub(in crate::gateway) enum Wanted {
     /// Nothing to do: the view is like this already.
     Nothing(Arc<View>),
     Move(Move),
 }
 
 /// A clean move that may begin, with its kind and text in the journal.
-pub(super) struct Move {
-    pub(super) base: Arc<View>,
-    pub(super) ring: Arc<Ring>,
-    pub(super) escrow: Escrowed,
-    pub(super) standings: BTreeMap<RegionName, Standing>,
+pub(in crate::gateway) struct Move {
+    pub(in crate::gateway) base: Arc<View>,
+    pub(in crate::gateway) ring: Arc<Ring>,
+    pub(in crate::gateway) escrow: Escrowed,
+    pub(in crate::gateway) standings: BTreeMap<RegionName, Standing>,
     kind: &'static str,
     what: String,
 }
@@ -125,7 +126,7 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// The founding that would be done. Asks every voter for its state, and changes nothing.
-    pub(super) async fn may_found(
+    pub(in crate::gateway) async fn may_found(
         self: &Arc<Self>,
         escrow: BTreeSet<Arc<str>>,
         epoch_above: Option<u64>,
@@ -280,7 +281,7 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// The move that puts a ring in force.
-    pub(super) fn may_apply(
+    pub(in crate::gateway) fn may_apply(
         &self,
         ring: Arc<Ring>,
         escrow: BTreeSet<Arc<str>>,
@@ -313,7 +314,7 @@ impl<P: Ports> Gateway<P> {
         self.moved(self.may_drain(region, force)?, actor, &format!(": {reason}")).await
     }
 
-    pub(super) fn may_drain(&self, region: &RegionName, force: bool) -> Result<Wanted, ActError> {
+    pub(in crate::gateway) fn may_drain(&self, region: &RegionName, force: bool) -> Result<Wanted, ActError> {
         let base = self.founded()?;
         let to = Standing::Sealed { drained: true };
         match standing(&base, region)? {
@@ -352,7 +353,7 @@ impl<P: Ports> Gateway<P> {
         self.moved(self.may_resume(region)?, actor, "").await
     }
 
-    pub(super) fn may_resume(&self, region: &RegionName) -> Result<Wanted, ActError> {
+    pub(in crate::gateway) fn may_resume(&self, region: &RegionName) -> Result<Wanted, ActError> {
         let base = self.founded()?;
         if base.members().contains_key(region) && base.ring().weight(region).is_none() {
             let why =
@@ -449,7 +450,7 @@ impl<P: Ports> Gateway<P> {
 
     /// Journals an operator's act. The act is done in either case: if the journal fails, it is
     /// logged.
-    pub(super) async fn journal_act(&self, kind: &str, text: &str) {
+    pub(in crate::gateway) async fn journal_act(&self, kind: &str, text: &str) {
         tracing::warn!(kind, text, "an operator acted");
         if let Err(error) = self.ports.store().note(kind, text).await {
             tracing::error!(kind, text, %error, "an operator's act could not be journalled");
@@ -467,7 +468,7 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// The view of a founded register. Refused if the view's protocol version is not spoken here.
-    pub(super) fn founded(&self) -> Result<Arc<View>, ActError> {
+    pub(in crate::gateway) fn founded(&self) -> Result<Arc<View>, ActError> {
         if let Some(why) = self.outgrown() {
             return Err(ActError::refused(why));
         }
@@ -480,13 +481,20 @@ impl<P: Ports> Gateway<P> {
 }
 
 /// The epochs in which stores of a region were lost that have not come back.
-pub(super) fn losses_of<'a>(view: &'a View, region: &'a RegionName) -> impl Iterator<Item = u64> + 'a {
+pub(in crate::gateway) fn losses_of<'a>(
+    view: &'a View,
+    region: &'a RegionName,
+) -> impl Iterator<Item = u64> + 'a {
     view.losses().filter(move |(origin, _)| origin.region == *region).map(|(_, at)| at)
 }
 
 /// True if the region is lost already. With `accept_risk`, also if one of its stores is lost and
 /// only the risk is left to be accepted.
-pub(super) fn is_declared(view: &View, region: &RegionName, accept_risk: bool) -> Result<bool, ActError> {
+pub(in crate::gateway) fn is_declared(
+    view: &View,
+    region: &RegionName,
+    accept_risk: bool,
+) -> Result<bool, ActError> {
     Ok(match standing(view, region)? {
         Standing::Lost { .. } => true,
         Standing::Serving | Standing::Sealed { .. } => accept_risk && losses_of(view, region).count() > 0,

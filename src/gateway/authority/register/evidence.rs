@@ -20,7 +20,10 @@ use crate::protocol::view::View;
 
 /// Those of the reported views that count because a majority shows them, oldest first. Returns when
 /// the newest is confirmed, or when all acceptors have answered or were given up.
-pub(super) async fn confirmed<P: Ports>(gateway: &Arc<Gateway<P>>, told: &[Arc<View>]) -> Vec<Arc<View>> {
+pub(in crate::gateway) async fn confirmed<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    told: &[Arc<View>],
+) -> Vec<Arc<View>> {
     let known = gateway.view();
     let mut names: BTreeSet<RegionName> = known.voters().keys().cloned().collect();
     names.extend(told.iter().flat_map(|view| view.voters().keys()).cloned());
@@ -43,7 +46,7 @@ pub(super) async fn confirmed<P: Ports>(gateway: &Arc<Gateway<P>>, told: &[Arc<V
 }
 
 /// The views that the shown ones confirm.
-pub(super) fn judge<P: Ports>(
+pub(in crate::gateway) fn judge<P: Ports>(
     gateway: &Gateway<P>,
     known: &View,
     told: &[Arc<View>],
@@ -76,7 +79,7 @@ fn ask_all<P: Ports>(gateway: &Arc<Gateway<P>>, names: BTreeSet<RegionName>) -> 
 
 impl<P: Ports> Gateway<P> {
     /// The numbers known here. Messages to the own acceptor are compared with them.
-    pub(super) fn bounds(&self) -> Known {
+    pub(in crate::gateway) fn bounds(&self) -> Known {
         Known { counter: self.authority.proposals.reached(), epoch: self.view().epoch() }
     }
 }

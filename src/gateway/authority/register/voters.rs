@@ -54,9 +54,9 @@ async fn admit<P: Ports>(gateway: &Arc<Gateway<P>>) {
     }
 }
 
-/// Reads each witness, which so knows that this region is there, and tells the view to one that votes
-/// by it and holds nothing yet. It believes a majority of the regions that it hears, also of those
-/// that are drained and renew nothing (docs/protocol.md#rule-16).
+/// Reads each witness, which so knows that this region is there, and tells the view to one that
+/// votes by it and holds nothing yet. It believes a majority of the regions that it hears, also of
+/// those that are drained and renew nothing (docs/protocol.md#rule-16).
 async fn tell_witnesses<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) {
     for name in &gateway.settings.failover.witnesses {
         let reply = asking::ask(gateway, name, None, Message::Read, ASK_WITHIN).await;
