@@ -95,7 +95,7 @@ impl Line {
     }
 
     /// Protection of the line, in words.
-    fn why(&self) -> String {
+    fn describe(&self) -> String {
         match (self.protection.as_str(), &self.route, self.refused) {
             ("protected", ..) => "protected".to_owned(),
             ("optional-without-key", ..) => "came without a key, passed".to_owned(),
@@ -165,7 +165,7 @@ impl Coverage {
             let these: Vec<_> = lines.iter().filter(|(line, _)| line.class(self.strict) == class).collect();
             let one = |(line, count): &(&Line, &u64)| {
                 let route = line.route.clone().unwrap_or_else(|| "-".to_owned());
-                vec![line.method.clone(), line.path.clone(), thousands(**count), route, line.why()]
+                vec![line.method.clone(), line.path.clone(), thousands(**count), route, line.describe()]
             };
             (these.len(), table("method|path|>seen|route|why", these.iter().map(one)))
         };

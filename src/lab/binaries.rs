@@ -45,7 +45,7 @@ impl Binaries {
     /// # Errors
     /// There is none, or it is too old.
     pub fn find() -> Result<Binaries> {
-        find()?.with_context(how_to_get_it)
+        find()?.with_context(advise_install)
     }
 
     /// Finds Postgres. If it is missing, says so and gets it: as root on a Debian-like system with
@@ -59,9 +59,9 @@ impl Binaries {
             return Ok(found);
         }
         if rustix::process::geteuid().is_root() && Path::new("/usr/bin/apt-get").exists() {
-            install_with_apt().with_context(how_to_get_it)?;
+            install_with_apt().with_context(advise_install)?;
         } else if fetched::suits() {
-            fetched::fetch().with_context(how_to_get_it)?;
+            fetched::fetch().with_context(advise_install)?;
         }
         Binaries::find()
     }
@@ -83,7 +83,7 @@ impl Binaries {
     }
 }
 
-fn how_to_get_it() -> String {
+fn advise_install() -> String {
     let install = if Path::new("/usr/bin/apt-get").exists() {
         "type `sudo apt-get install postgresql`"
     } else if Path::new("/usr/bin/dnf").exists() {
@@ -134,7 +134,7 @@ fn choose(candidates: &[PathBuf], major_of: &dyn Fn(&Path) -> Result<u32>) -> Re
     }
     match too_old {
         Some((folder, major)) => {
-            bail!("the Postgres in {} is version {major}. {}", folder.display(), how_to_get_it())
+            bail!("the Postgres in {} is version {major}. {}", folder.display(), advise_install())
         }
         None => Ok(None),
     }

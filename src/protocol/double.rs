@@ -121,7 +121,7 @@ pub struct Double {
 
 impl Double {
     /// The explanation.
-    pub fn why(&self) -> Why {
+    pub fn explain(&self) -> Why {
         Why::of(self.at_risk, self.named)
     }
 }
@@ -297,7 +297,8 @@ pub(super) mod tests {
     }
 
     fn among(one: &Trace, other: &Trace, rows: &[Trace], held: &Held) -> Option<(Twice, Why)> {
-        let said = |one, other| compare(one, other, rows, held).map(|double| (double.twice, double.why()));
+        let said =
+            |one, other| compare(one, other, rows, held).map(|double| (double.twice, double.explain()));
         assert_eq!(said(one, other), said(other, one), "{one:?} {other:?}");
         said(one, other)
     }

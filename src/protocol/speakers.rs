@@ -88,7 +88,7 @@ macro_rules! messages {
             }
 
             /// The senders that may send it.
-            pub fn who(self) -> &'static [Sender] {
+            pub fn list_senders(self) -> &'static [Sender] {
                 match self { $(Self::$message => $who),* }
             }
 
@@ -190,7 +190,7 @@ pub fn may(
     message: Kind,
     of: Option<&RegionName>,
 ) -> Result<(), NotHeard> {
-    if !message.who().contains(&sender) {
+    if !message.list_senders().contains(&sender) {
         return Err(NotHeard::May { name: name.clone(), sender, message });
     }
     match of.filter(|of| message.is_of_its_sender() && *of != name) {

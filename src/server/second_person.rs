@@ -145,7 +145,7 @@ pub(super) async fn approve<P: Ports, B: ActBody>(gateway: &Gateway<P>, posted: 
     }
     let until_ms = gateway.date().as_millis() + LASTS;
     let approval = (!dry_run).then(|| {
-        tracing::info!(by, actor = request.actor, act = what_of(&request.path), "approved an act");
+        tracing::info!(by, actor = request.actor, act = name_act(&request.path), "approved an act");
         // As the act will say it again: another spelling of the same request would not fit.
         given(case.key, &encoded(&request), by, until_ms)
     });
@@ -158,7 +158,7 @@ fn given(key: &Key, request: &str, by: &str, until_ms: i64) -> String {
 }
 
 /// The last word of a path, which names the act: the others may hold a key.
-fn what_of(path: &str) -> &str {
+fn name_act(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 

@@ -70,7 +70,7 @@ pub async fn forbidden(
     to: &RegionName,
     at: &str,
 ) -> usize {
-    let said = all(from, from, to).into_iter().filter(|(kind, _)| !kind.who().contains(&sender));
+    let said = all(from, from, to).into_iter().filter(|(kind, _)| !kind.list_senders().contains(&sender));
     refused(identity, to, at, said.collect()).await
 }
 

@@ -114,7 +114,7 @@ impl Sends {
             true => Invariant::OneEffectUnderEscrow,
             false => Invariant::SecondEffectAtRisk,
         };
-        found.push(invariant, effect.at, format!("{} took effect again", what(effect, found)));
+        found.push(invariant, effect.at, format!("{} took effect again", describe(effect, found)));
     }
 }
 
@@ -123,7 +123,7 @@ fn remembered(others: &[Attempted], claim: &Claim, known: Known) -> Vec<Attempte
     others.iter().filter(|other| !known.records.is_forgotten(other, claim, known.views)).cloned().collect()
 }
 
-fn what(sent: &Attempted, found: &Found) -> String {
+fn describe(sent: &Attempted, found: &Found) -> String {
     let Attempted { at, by, id, token, body: _ } = sent;
     format!("{} {token} by {by} at {}", key(id), found.moment(*at))
 }
@@ -132,7 +132,7 @@ fn what(sent: &Attempted, found: &Found) -> String {
 fn sent_is_claimed<'a>(sent: &Attempted, records: &'a Records, found: &mut Found) -> Option<&'a Claim> {
     let claim = records.claim(sent);
     if claim.is_none() {
-        let text = format!("{} was sent without a claim", what(sent, found));
+        let text = format!("{} was sent without a claim", describe(sent, found));
         found.push(Invariant::ClaimedBeforeSent, sent.at, text);
     }
     claim
@@ -144,7 +144,7 @@ fn sent_is_lodged(sent: &Attempted, claim: &Claim, known: Known, found: &mut Fou
     let escrowed = view.escrow().contains_key(&claim.record.route);
     let owed = escrowed && view.owner(&sent.id) == Some(&sent.by) && view.target(&sent.id).is_some();
     if owed && !known.records.is_lodged(sent, &claim.origin) {
-        let text = format!("{} was sent without its escrow", what(sent, found));
+        let text = format!("{} was sent without its escrow", describe(sent, found));
         found.push(Invariant::ClaimedBeforeSent, sent.at, text);
     }
 }
@@ -153,7 +153,7 @@ fn sent_is_lodged(sent: &Attempted, claim: &Claim, known: Known, found: &mut Fou
 fn sent_before_the_loss(sent: &Attempted, views: &Views, found: &mut Found) {
     if let Some(since) = views.ended(&sent.by, sent.token.epoch).filter(|since| *since < sent.at) {
         let since = found.moment(since);
-        let text = format!("{} was sent though the region was lost at {since}", what(sent, found));
+        let text = format!("{} was sent though the region was lost at {since}", describe(sent, found));
         found.push(Invariant::OneSender, sent.at, text);
     }
 }
@@ -165,7 +165,7 @@ fn sent_while_owned(sent: &Attempted, claim: &Claim, known: Known, found: &mut F
     let gates = known.views.gates_between(claim.store, at, sent.at);
     let lost = gates.iter().find(|gate| gate.state.view.owner(&sent.id) != Some(&sent.by));
     if let Some(gate) = lost {
-        let (sent_so, since) = (what(sent, found), found.moment(gate.at));
+        let (sent_so, since) = (describe(sent, found), found.moment(gate.at));
         let text = format!("{sent_so} was sent though the key was another's at {since}, after its claim");
         found.push(Invariant::OneSender, sent.at, text);
     }
@@ -174,7 +174,7 @@ fn sent_while_owned(sent: &Attempted, claim: &Claim, known: Known, found: &mut F
 /// Attempts of a key are sent in the order of their tokens.
 fn sent_in_order(sent: &Attempted, other: &Attempted, found: &mut Found) {
     if other.token >= sent.token {
-        let (one, Attempted { by, token, .. }) = (what(sent, found), other);
+        let (one, Attempted { by, token, .. }) = (describe(sent, found), other);
         let text = format!("{one} was sent after {token} by {by} at {}", found.moment(other.at));
         found.push(Invariant::OneSender, sent.at, text);
     }
@@ -193,7 +193,7 @@ fn other_was_known(sent: &Attempted, claim: &Claim, other: &Attempted, records: 
     if !known {
         let text = format!(
             "{} knew nothing of {} by {} and runs at no risk",
-            what(sent, found),
+            describe(sent, found),
             other.token,
             other.by
         );
@@ -212,7 +212,7 @@ fn asks_the_same(sent: &Attempted, claim: &Claim, all: &[Attempted], records: &R
     let known = known.filter(|other| here(other) || records.names(&claim.record, other));
     let newest = known.max_by_key(|other| other.token);
     if let Some(Attempted { by, token, .. }) = newest.filter(|newest| newest.body != sent.body) {
-        let one = what(sent, found);
+        let one = describe(sent, found);
         let text = format!("{one} was sent with another body than {token} by {by}, which it knew of");
         found.push(Invariant::AsksTheSame, sent.at, text);
     }
@@ -246,7 +246,7 @@ fn lodged_claims_are_asked_for(
         if let Some(holder) = records.holders(other, claim.at).find(asked).filter(|_| !waived) {
             let text = format!(
                 "{} took effect again, at risk of {}, whose claim {} was lodged at {holder} all the time",
-                what(effect, found),
+                describe(effect, found),
                 other.by,
                 other.token
             );

@@ -262,12 +262,12 @@ fn fault(mut section: Section<'_>, known: &Known<'_>, length: Duration) -> Optio
         }
         (None, ..) => None,
     };
-    let how = how(&section, kind);
+    let how = read_how(&section, kind);
     section.finish();
     Some(Fault { what: what?, how, at: at?, lasts })
 }
 
-fn how(section: &Section<'_>, kind: Option<Kind>) -> How {
+fn read_how(section: &Section<'_>, kind: Option<Kind>) -> How {
     let names: Vec<(&str, Letter)> = Letter::ALL.iter().map(|letter| (letter.name(), *letter)).collect();
     let has_letters = matches!(kind, Some(Kind::Link(OfLink::LettersLost | OfLink::LettersLate)));
     let has_points = matches!(kind, Some(Kind::Region(OfRegion::GatewayDiesAfter)));

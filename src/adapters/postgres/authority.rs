@@ -74,7 +74,7 @@ impl PgStore {
         if written == Written::Done {
             return Ok(written);
         }
-        self.why_lost(Lane::Control, Call::reads(what, &self.sql.gate_open), &[]).await
+        self.explain_loss(Lane::Control, Call::reads(what, &self.sql.gate_open), &[]).await
     }
 }
 

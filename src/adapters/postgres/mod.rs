@@ -237,7 +237,12 @@ impl PgStore {
     }
 
     /// Asks in a second statement why a write changed nothing.
-    async fn why_lost(&self, lane: Lane, call: Call<'_>, params: Params<'_>) -> Result<Written, StoreError> {
+    async fn explain_loss(
+        &self,
+        lane: Lane,
+        call: Call<'_>,
+        params: Params<'_>,
+    ) -> Result<Written, StoreError> {
         let open = self.one(lane, call, params, |row| rows::get::<bool>(row, "open")).await?;
         Ok(if open { Written::Lost } else { Written::GateMoved })
     }

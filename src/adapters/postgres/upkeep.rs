@@ -137,7 +137,7 @@ impl Upkeep for PgStore {
         if written == Written::Done {
             return Ok(written);
         }
-        self.why_lost(Lane::Admin, Call::reads(WHAT, &self.sql.standing), named).await
+        self.explain_loss(Lane::Admin, Call::reads(WHAT, &self.sql.standing), named).await
     }
 
     async fn change_rule(

@@ -194,8 +194,8 @@ async fn here<P: Ports>(
 }
 
 fn asked<P: Ports>(gateway: &Gateway<P>, head: &Parts) -> Result<(KeyId, Option<Digest32>), Problem> {
-    let caller =
-        admit::who(gateway, &gateway.live(), head).ok_or_else(|| Kind::CredentialInvalid.problem())?;
+    let caller = admit::find_caller(gateway, &gateway.live(), head)
+        .ok_or_else(|| Kind::CredentialInvalid.problem())?;
     let text = percent::decode(head.uri.path().strip_prefix(KEYS).unwrap_or_default());
     Ok((KeyId::new(caller.tenant, Key::parse(&text)?), caller.principal))
 }

@@ -161,7 +161,7 @@ pub(in crate::gateway) fn identify<P: Ports>(
     policy: &Policy,
     head: &Parts,
 ) -> Result<(KeyId, Option<Digest32>, HeaderValue), Problem> {
-    let caller = who(gateway, live, head).ok_or_else(|| Kind::CredentialInvalid.problem())?;
+    let caller = find_caller(gateway, live, head).ok_or_else(|| Kind::CredentialInvalid.problem())?;
     check_named(policy, caller.principal)?;
     let (key, written) = policy.key_headers.read(&head.headers, policy.syntax)?;
     policy.key_policy.check(&key)?;
@@ -170,7 +170,7 @@ pub(in crate::gateway) fn identify<P: Ports>(
 
 /// The caller. On a listener that is bound to a trusted front, the front names it; elsewhere the
 /// credential does.
-pub(in crate::gateway) fn who<P: Ports>(
+pub(in crate::gateway) fn find_caller<P: Ports>(
     gateway: &Gateway<P>,
     live: &Live<P>,
     head: &Parts,

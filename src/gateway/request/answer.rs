@@ -15,7 +15,7 @@ use super::finish::finish;
 use super::forward;
 use super::problems::Kind;
 use super::reply::Reply;
-use super::serve::serve;
+use super::serve::{Served, serve};
 use crate::gateway::instance::{Gateway, InFlight};
 use crate::ports::{Body, Ports};
 
@@ -25,8 +25,8 @@ pub(in crate::gateway) async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, ask:
     detached(gateway, ask, |gateway, ask| {
         Box::pin(async move {
             match serve(&gateway, &ask).await {
-                Ok(reply) => finish(&gateway, &ask, reply),
-                Err(owner) => Box::pin(forward::answer(&gateway, &ask, owner)).await,
+                Served::Reply(reply) => finish(&gateway, &ask, reply),
+                Served::Elsewhere(owner) => Box::pin(forward::answer(&gateway, &ask, owner)).await,
             }
         })
     })
@@ -40,8 +40,10 @@ pub(in crate::gateway) async fn answer_here<P: Ports>(
 ) -> Response<Body> {
     detached(gateway, ask, |gateway, ask| {
         Box::pin(async move {
-            let reply =
-                serve(&gateway, &ask).await.unwrap_or_else(|_| Reply::Refused(gateway.moving(), None));
+            let reply = match serve(&gateway, &ask).await {
+                Served::Reply(reply) => reply,
+                Served::Elsewhere(_) => Reply::Refused(gateway.moving(), None),
+            };
             finish(&gateway, &ask, reply)
         })
     })

@@ -17,7 +17,7 @@ use super::finish::{finish, finish_from};
 use super::forwarded_verdict;
 use super::problems::Kind;
 use super::reply::{self, Reply};
-use super::serve::{local_copy, serve};
+use super::serve::{Served, local_copy, serve};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::times::Where;
 use crate::gateway::telemetry::{metrics, spans, trace};
@@ -55,8 +55,8 @@ pub(in crate::gateway) async fn answer<P: Ports>(
         }
         Here::Elsewhere(next) => next,
         Here::Run(_) | Here::Closed(_) | Here::Nobody | Here::Unfit(_) => match serve(gateway, ask).await {
-            Ok(reply) => return finish(gateway, ask, reply),
-            Err(next) => next,
+            Served::Reply(reply) => return finish(gateway, ask, reply),
+            Served::Elsewhere(next) => next,
         },
     };
     match hop(gateway, ask, &next).await {

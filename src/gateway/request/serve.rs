@@ -24,14 +24,18 @@ use crate::protocol::snapshot::{Here, Permit};
 /// (given up, adopted, opened). A key that stays must not get the answer that it moves.
 const LOOKS: u32 = 4;
 
+/// The result of a look at a key here.
+pub(in crate::gateway) enum Served {
+    /// The reply to the client.
+    Reply(Reply),
+    /// This region owns the key.
+    Elsewhere(RegionName),
+}
+
 /// Serves a key as far as this region may. If facts that it relied on have changed, it looks again.
-/// An error is the region that owns the key.
 // Boxes, here and below: a request would move the room for what few requests come to.
-pub(in crate::gateway) async fn serve<P: Ports>(
-    gateway: &Arc<Gateway<P>>,
-    ask: &Ask,
-) -> Result<Reply, RegionName> {
-    let mut told = None;
+pub(in crate::gateway) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Served {
+    let mut changed = None;
     for look in 0..LOOKS {
         let step = match gateway.here(&ask.id) {
             Here::Run(permit) => start(gateway, ask, &permit, look == 0).await,
@@ -40,7 +44,7 @@ pub(in crate::gateway) async fn serve<P: Ports>(
             Here::Closed(Closed::NoLease) => {
                 copy_or(gateway, ask, gateway.later(Kind::NotAuthoritative)).await
             }
-            Here::Elsewhere(owner) => return Err(owner),
+            Here::Elsewhere(owner) => return Served::Elsewhere(owner),
             Here::Nobody => Step::Ended(Reply::Refused(gateway.later(Kind::HomeUnavailable), None)),
             Here::Unfit(why) => {
                 metrics::claim_failed(&ask.route, ask.id.tenant());
@@ -48,12 +52,11 @@ pub(in crate::gateway) async fn serve<P: Ports>(
             }
         };
         match step {
-            Step::Ended(reply) => return Ok(reply),
-            Step::Again(problem) => told = Some(problem),
+            Step::Ended(reply) => return Served::Reply(reply),
+            Step::Again(problem) => changed = Some(problem),
         }
     }
-    let told = told.unwrap_or_else(|| gateway.moving());
-    Ok(Reply::Refused(told, None))
+    Served::Reply(Reply::Refused(changed.unwrap_or_else(|| gateway.moving()), None))
 }
 
 /// Replays a final record, even if this region may not run the key; else refuses.

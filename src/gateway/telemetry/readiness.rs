@@ -78,7 +78,7 @@ impl<P: Ports> Gateway<P> {
         if alone {
             reasons.push("this region owns keys, which this gateway cannot run".to_owned());
         }
-        reasons.extend(down.iter().map(|name| self.why_silent(name)));
+        reasons.extend(down.iter().map(|name| self.explain_silence(name)));
         if self.is_stopping() {
             reasons.push("stopping".to_owned());
         }
@@ -100,7 +100,7 @@ impl<P: Ports> Gateway<P> {
         owns && self.ports.clock().now().since(since) > self.lease() * 2
     }
 
-    fn why_silent(&self, name: &RegionName) -> String {
+    fn explain_silence(&self, name: &RegionName) -> String {
         let health = self.health();
         let foreign = health.peers.get(name).filter(|peer| peer.foreign);
         match foreign.and_then(|peer| peer.trouble.as_ref()) {

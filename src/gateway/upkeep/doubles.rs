@@ -190,7 +190,7 @@ fn doubles_of(id: &KeyId, traces: &[Trace], held: &Held, replaced: &BTreeSet<Ori
         for other in &traces[at + 1..] {
             let Some(double) = double::compare(one, other, traces, held) else { continue };
             let own = [one, other].into_iter().find(|trace| trace.row.origin == *me);
-            let speaks = |own: &Trace| match double.why() {
+            let speaks = |own: &Trace| match double.explain() {
                 Why::Unexplained => own.settled,
                 Why::Risk | Why::Over => !own.row.risk.is_empty(),
             };
@@ -209,7 +209,7 @@ fn doubles_of(id: &KeyId, traces: &[Trace], held: &Held, replaced: &BTreeSet<Ori
                     second: second.clone(),
                     at_risk: double.at_risk,
                     named: double.named,
-                    reason: reason(first, second, me, double.why()),
+                    reason: reason(first, second, me, double.explain()),
                 });
             }
         }

@@ -50,7 +50,7 @@ impl Loss {
     /// Waits until keys that began after `death` run elsewhere, and records the time that it took.
     pub async fn measured(self, run: &mut Run<'_>, death: Instant) -> Result<()> {
         let names = run.field.names.clone();
-        let first = |prober: &Prober| first_run_elsewhere(&prober.so_far(), &names, self.victim, death);
+        let first = |prober: &Prober| first_run_elsewhere(&prober.list_probes(), &names, self.victim, death);
         let both = async || Ok((first(&self.plain).is_some() && first(&self.lodged).is_some()).then_some(()));
         if let Err(error) = wait::for_some("the keys to run elsewhere", TAKEN_WITHIN, both).await {
             run.report.broke(format!("{error:#}"));

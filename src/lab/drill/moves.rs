@@ -64,7 +64,7 @@ pub async fn ring(run: &mut Run<'_>) -> Result<()> {
     wait::pause(STANDS).await;
     let probes = prober.end().await?;
     for moved in [first, second] {
-        who_ran(run, &probes, &moved);
+        check_runners(run, &probes, &moved);
     }
     hold_pauses(run, &probes);
     run.probes.extend(probes);
@@ -134,7 +134,7 @@ fn write_ring(run: &Run<'_>, weights: &[u32]) -> Result<(Arc<Ring>, Arc<Ring>)> 
 
 /// Checks every probe around a move against the rings. Before the move the old owner ran the key,
 /// after it the new owner. A key that does not move was never answered with `moving`.
-fn who_ran(run: &mut Run<'_>, probes: &[Probe], moved: &Moved) {
+fn check_runners(run: &mut Run<'_>, probes: &[Probe], moved: &Moved) {
     let near = |probe: &&Probe| {
         probe.exchange.done > moved.asked - STANDS && probe.exchange.sent < moved.done + STANDS / 2
     };

@@ -65,7 +65,7 @@ impl Prober {
     }
 
     /// The probes that are over, with their results.
-    pub fn so_far(&self) -> Vec<Probe> {
+    pub fn list_probes(&self) -> Vec<Probe> {
         lock(&self.probes).clone()
     }
 

@@ -54,7 +54,7 @@ pub async fn restart(run: &mut Run<'_>) -> Result<()> {
         let back = Instant::now();
         let ran = |prober: &Prober| {
             prober
-                .so_far()
+                .list_probes()
                 .iter()
                 .any(|probe| probe.exchange.sent > back && probe.exchange.told.success().is_some())
         };

@@ -118,7 +118,7 @@ async fn measure(deployment: &Deployment, settings: &Settings, percent: u32, row
     let aim = Aim { word: "plain", homes: vec![VICTIM], via: others.to_vec(), class: CLASS, every };
     let prober = Prober::start(&field, aim);
     let retries = retried(&field, &answered);
-    let first = async || Ok(first_run_elsewhere(&prober.so_far(), &field.names, VICTIM, death));
+    let first = async || Ok(first_run_elsewhere(&prober.list_probes(), &field.names, VICTIM, death));
     let opening = async {
         let opened = wait::for_some("the keys to run elsewhere", TAKEN_WITHIN, first).await.ok();
         missing(deployment, &field, &answered).await.map(|missing| (opened, missing))

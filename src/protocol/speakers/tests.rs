@@ -61,8 +61,10 @@ fn every_cell_is_as_it_was_meant() {
 /// The listener refuses by this rule before it reads a body.
 #[test]
 fn whoever_may_not_say_hello_may_say_nothing() {
-    let weakest = Kind::Hello.who();
-    assert!(Kind::ALL.iter().all(|message| message.who().iter().all(|sender| weakest.contains(sender))));
+    let weakest = Kind::Hello.list_senders();
+    assert!(
+        Kind::ALL.iter().all(|message| message.list_senders().iter().all(|sender| weakest.contains(sender)))
+    );
 }
 
 #[test]

@@ -47,7 +47,7 @@ pub(super) fn forms(
                         }
                         p.soft { (meaning) }
                         (fields)
-                        (why(visitor, verb))
+                        (make_reason_fields(visitor, verb))
                         button type="submit" { "Look it over…" }
                     }
                 }
@@ -58,7 +58,7 @@ pub(super) fn forms(
 }
 
 /// Makes the fields for the operator's name and reason.
-fn why(visitor: &Visitor, act: &str) -> Markup {
+fn make_reason_fields(visitor: &Visitor, act: &str) -> Markup {
     html! {
         label for={ (act) "-reason" } { "Why " span.soft { "journalled with the act" } }
         textarea id={ (act) "-reason" } name="reason" rows="2" required maxlength="1000" placeholder="the provider shows po_17, OPS-311" {}

@@ -270,7 +270,7 @@ fn peer_table() -> String {
     let head = "| message | what it says | region | joining | former | witness | stranger | for itself only |\n|---|---|---|---|---|---|---|---|\n";
     let row = |message: &onceway::protocol::speakers::Kind| {
         let cells = onceway::protocol::speakers::Sender::ALL
-            .map(|sender| if message.who().contains(&sender) { "yes" } else { "-" });
+            .map(|sender| if message.list_senders().contains(&sender) { "yes" } else { "-" });
         let own = if message.is_of_its_sender() { "yes" } else { "-" };
         format!("| `{}` | {} | {} | {own} |\n", message.name(), message.about(), cells.join(" | "))
     };

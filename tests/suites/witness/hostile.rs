@@ -46,7 +46,8 @@ async fn every_forbidden_message_is_refused_and_logged_once() {
         twice().await;
         refused += twice().await;
     }
-    let cells = Kind::ALL.iter().map(|message| Sender::ALL.len() - message.who().len()).sum::<usize>();
+    let cells =
+        Kind::ALL.iter().map(|message| Sender::ALL.len() - message.list_senders().len()).sum::<usize>();
     assert_eq!(refused, cells, "each cell that forbids");
     // A region, in the name of another one.
     let (from, named) = (region("us-east"), region("eu-west"));
@@ -56,7 +57,7 @@ async fn every_forbidden_message_is_refused_and_logged_once() {
     let counted: usize = house.gauge("onceway_witness_refusals_total").await.parse().unwrap();
     assert!(counted > refused, "{counted}: each is counted, the second one too");
     // Whoever may say nothing at all is not heard beyond its first word.
-    let mute = |sender: &&Sender| Kind::ALL.iter().all(|message| !message.who().contains(sender));
+    let mute = |sender: &&Sender| Kind::ALL.iter().all(|message| !message.list_senders().contains(sender));
     let mute = Sender::ALL.iter().filter(mute).count();
     let lines = refused - mute * (Kind::ALL.len() - 1);
     assert_eq!(mute, 2);

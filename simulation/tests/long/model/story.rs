@@ -43,14 +43,14 @@ fn ending(broken: Broken) -> &'static str {
 }
 
 impl World {
-    fn who(&self, site: Site) -> &str {
+    fn name_of(&self, site: Site) -> &str {
         self.parts.name(site).as_str()
     }
 
     fn ballot(&self, ballot: Ballot) -> String {
         let Ballot { counter, by, life } = ballot;
         let again = if life > 0 { " (after a restart)" } else { "" };
-        format!("ballot {counter} of {}{again}", self.who(by))
+        format!("ballot {counter} of {}{again}", self.name_of(by))
     }
 
     fn shown(&self, view: ViewId) -> String {
@@ -61,17 +61,17 @@ impl World {
 
     fn plan(&self, plan: Plan) -> String {
         match plan {
-            Plan::Lose(of) => format!("{} is lost", self.who(of)),
+            Plan::Lose(of) => format!("{} is lost", self.name_of(of)),
             Plan::Back => "it is back".to_owned(),
-            Plan::Turn(of) => format!("the arcs of {} move, on or back", self.who(of)),
+            Plan::Turn(of) => format!("the arcs of {} move, on or back", self.name_of(of)),
             Plan::Kill => "what is pending is dropped".to_owned(),
             Plan::Finish => "what was begun is finished".to_owned(),
-            Plan::Swap(of) => format!("the new acceptor of {} votes", self.who(of)),
+            Plan::Swap(of) => format!("the new acceptor of {} votes", self.name_of(of)),
         }
     }
 
     fn mail(&self, mail: Mail) -> String {
-        let (from, to) = (self.who(mail.from), self.who(mail.to));
+        let (from, to) = (self.name_of(mail.from), self.name_of(mail.to));
         match mail.what {
             What::Prepare(ballot) => format!("{to} promises {} to {from}", self.ballot(ballot)),
             What::Accept(ballot, view) => {
@@ -89,21 +89,23 @@ impl World {
         match act {
             Act::Tick => "half a lease's time passes".to_owned(),
             Act::Deliver(mail) => self.mail(mail),
-            Act::Renew(at) => format!("{} asks for its lease", self.who(at)),
-            Act::Propose(at, plan) => format!("{} proposes: {}", self.who(at), self.plan(plan)),
-            Act::Adopt(at, view) => format!("{} adopts {}", self.who(at), self.shown(view)),
-            Act::Open(at) => format!("{} fetches what it lacks and looks whether it may open", self.who(at)),
+            Act::Renew(at) => format!("{} asks for its lease", self.name_of(at)),
+            Act::Propose(at, plan) => format!("{} proposes: {}", self.name_of(at), self.plan(plan)),
+            Act::Adopt(at, view) => format!("{} adopts {}", self.name_of(at), self.shown(view)),
+            Act::Open(at) => {
+                format!("{} fetches what it lacks and looks whether it may open", self.name_of(at))
+            }
             Act::GiveUp(at, view) => {
-                format!("{} gives up what {} takes, and seals", self.who(at), self.shown(view))
+                format!("{} gives up what {} takes, and seals", self.name_of(at), self.shown(view))
             }
-            Act::Arrive(at, of) => format!("what {} wrote arrives at {}", self.who(of), self.who(at)),
-            Act::Claim(at) => format!("{} claims the key", self.who(at)),
+            Act::Arrive(at, of) => format!("what {} wrote arrives at {}", self.name_of(of), self.name_of(at)),
+            Act::Claim(at) => format!("{} claims the key", self.name_of(at)),
             Act::Send(run) => {
-                format!("{} sends what it claimed", self.who(state.runs[usize::from(run)].at))
+                format!("{} sends what it claimed", self.name_of(state.runs[usize::from(run)].at))
             }
-            Act::Restart(at) => format!("the process of {} dies, another starts", self.who(at)),
-            Act::Remake(at) => format!("the acceptor of {} is made anew", self.who(at)),
-            Act::Admit(at) => format!("the new acceptor of {} looks whether it may answer", self.who(at)),
+            Act::Restart(at) => format!("the process of {} dies, another starts", self.name_of(at)),
+            Act::Remake(at) => format!("the acceptor of {} is made anew", self.name_of(at)),
+            Act::Admit(at) => format!("the new acceptor of {} looks whether it may answer", self.name_of(at)),
         }
     }
 }

@@ -169,7 +169,7 @@ async fn excess(client: &Client, plan: &Plan, role: &Role) -> Result<Option<Stri
     match (is_replication, replicates) {
         (true, true) | (false, false) => {}
         (true, false) => {
-            return Ok(Some(format!("it may not replicate: {}", how_to_replicate(client, role).await?)));
+            return Ok(Some(format!("it may not replicate: {}", decide_replication(client, role).await?)));
         }
         (false, true) => {
             return Ok(Some("it may replicate, and so read all WAL: take REPLICATION from it".to_owned()));
@@ -204,7 +204,7 @@ async fn replicates_by_membership(client: &Client) -> Result<bool, Error> {
     Ok(known && !superuser)
 }
 
-async fn how_to_replicate(client: &Client, role: &Role) -> Result<String, Error> {
+async fn decide_replication(client: &Client, role: &Role) -> Result<String, Error> {
     let name = &role.name;
     Ok(if replicates_by_membership(client).await? {
         format!("`grant {SERVICE_ROLE} to {name}`")

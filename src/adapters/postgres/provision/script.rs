@@ -119,7 +119,7 @@ fn comment(text: &str) -> String {
 }
 
 /// Writes `body` so that it runs only if the answer to `question` is true.
-fn when(out: &mut String, question: &str, body: &str) {
+fn write_if(out: &mut String, question: &str, body: &str) {
     let _ = write!(out, "select {question} as wanted \\gset\n\\if :wanted\n{}\n\\endif\n", body.trim_end());
 }
 
@@ -130,7 +130,7 @@ fn of_roles(plan: &Script, out: &mut String) {
     out.push_str("\n-- The gateways' role, and how its statements are planned.\n");
     let create = |password: &str| format!("create role {gateway} login{password};");
     let create = with_verifier(*secret, GATEWAY_VERIFIER, create);
-    when(out, &format!("not {}", known(gateway)), &create);
+    write_if(out, &format!("not {}", known(gateway)), &create);
     for (name, value) in SETTINGS {
         let set = names::literal(&format!("{name}={value}"));
         let _ = writeln!(
@@ -155,7 +155,7 @@ fn of_roles(plan: &Script, out: &mut String) {
         )
     };
     let create = with_verifier(*secret, REPLICATION_VERIFIER, create);
-    when(out, &format!("not {}", known(replication)), &create);
+    write_if(out, &format!("not {}", known(replication)), &create);
 }
 
 /// The statement that creates a role, with its password if it has one. The variable must hold a
@@ -179,7 +179,7 @@ fn of_schema(plan: &Script, out: &mut String) {
     for (number, migration) in schema::migrations(&plan.deployment, schema::MIGRATIONS) {
         let _ = write!(out, "\n-- Schema, version {number}.\n");
         if number == 1 {
-            when(out, "to_regclass('onceway.migrations') is null", &migration);
+            write_if(out, "to_regclass('onceway.migrations') is null", &migration);
             let _ = write!(
                 out,
                 "do $$ begin\n if exists (select from onceway.meta where deployment <> {deployment}) then\n  \
@@ -187,13 +187,13 @@ fn of_schema(plan: &Script, out: &mut String) {
                  end $$;\n"
             );
         } else {
-            when(out, &format!("(select count(*) from onceway.migrations) < {number}"), &migration);
+            write_if(out, &format!("(select count(*) from onceway.migrations) < {number}"), &migration);
         }
     }
     out.push_str("\n-- The leaves: each region writes its own, and has a copy of all others.\n");
     for origin in &plan.all {
         let question = format!("to_regclass('{}') is null", names::records(origin));
-        when(out, &question, &statements::leaves(origin));
+        write_if(out, &question, &statements::leaves(origin));
     }
     out.push_str("\n-- Where this region's claims pass, and its voice among the voters.\n");
     let [gate, heartbeat] = schema::gate_and_heartbeat(&plan.me);
@@ -202,12 +202,12 @@ fn of_schema(plan: &Script, out: &mut String) {
         "do $$ begin\n if exists (select from onceway.gate where origin <> {me}) then\n  \
          raise exception 'this store belongs to another region, or to another build of it';\n end if;\nend $$;\n"
     );
-    when(out, "not exists (select from onceway.gate)", &format!("{gate};\n{heartbeat};"));
+    write_if(out, "not exists (select from onceway.gate)", &format!("{gate};\n{heartbeat};"));
     let _ = writeln!(out, "{}{};", schema::own_indexes(&plan.me), schema::ACCEPTOR);
     out.push_str("\n-- The routines that claim.\n");
     let digest = names::literal(&schema::routines_digest(&plan.me));
     let question = format!("not exists (select from onceway.meta where routines = {digest})");
-    when(out, &question, &schema::install_routines(&plan.me));
+    write_if(out, &question, &schema::install_routines(&plan.me));
 }
 
 fn of_rights(plan: &Script, out: &mut String) {
@@ -283,7 +283,7 @@ fn of_subscriptions(plan: &Script, out: &mut String) {
             names::publication(peer),
             mesh::TIMELINE
         );
-        when(out, &question, &create);
+        write_if(out, &question, &create);
     }
     out.push_str("\\else\n\\echo made, but for the subscriptions: run this with --set subscriptions=1 when all regions have come so far\n\\endif\n");
 }

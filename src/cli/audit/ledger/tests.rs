@@ -29,7 +29,7 @@ impl Csv {
     }
 }
 
-fn why(read: Result<Ledger, Failure>) -> String {
+fn read_error(read: Result<Ledger, Failure>) -> String {
     match read {
         Err(Failure::Bad(why)) => why,
         other => panic!("{other:?}"),
@@ -100,7 +100,7 @@ fn wrong_rows_are_told_by_line_and_nothing_is_compared() {
         b"tenant,key,at\nacme,k1,2026-01-01\nacme\n,k2,2026-01-01\nacme,k3,soon\nacme,\xff,2026-01-01\n";
     let csv = Csv::new(text);
     let layout = Layout { timed: true, ..Layout::default() };
-    let told = why(csv.read(&layout));
+    let told = read_error(csv.read(&layout));
     for part in [
         "line 3: the row has 1 cells, the key would be cell 2",
         "line 4: key \"k2\" has no tenant",
@@ -111,32 +111,32 @@ fn wrong_rows_are_told_by_line_and_nothing_is_compared() {
     }
     let mut many = String::from("key,tenant\n");
     many.push_str(&"k,\n".repeat(30));
-    let told = why(Csv::new(many.as_bytes()).read(&Layout::default()));
+    let told = read_error(Csv::new(many.as_bytes()).read(&Layout::default()));
     assert!(told.contains("line 11:") && told.contains("and 20 lines more"), "{told}");
     let open = format!("key,tenant\nk1,\"acme\n{}k3,\"acme\"\n", "k2,acme\n".repeat(200_000));
-    let told = why(Csv::new(open.as_bytes()).read(&Layout::default()));
+    let told = read_error(Csv::new(open.as_bytes()).read(&Layout::default()));
     assert!(told.contains("line 2: the row has more than a megabyte"), "{told}");
     let open = format!("key,tenant\nk1,\"acme\n{}", "k2,acme\n".repeat(200_000));
-    let told = why(Csv::new(open.as_bytes()).read(&Layout::default()));
+    let told = read_error(Csv::new(open.as_bytes()).read(&Layout::default()));
     assert!(told.contains("line 2: a quote is not closed"), "{told}");
 }
 
 #[test]
 fn columns_that_are_missing_are_told_with_those_that_are_there() {
     let csv = Csv::new(b"id,amount\n1,2\n");
-    let told = why(csv.read(&Layout::default()));
+    let told = read_error(csv.read(&Layout::default()));
     assert!(told.contains("--key-column") && told.contains("id, amount"), "{told}");
     let named = Layout { key: Some("ref".to_owned()), ..Layout::default() };
-    assert!(why(csv.read(&named)).contains("--key-column ref: the ledger has no such column"));
+    assert!(read_error(csv.read(&named)).contains("--key-column ref: the ledger has no such column"));
     let csv = Csv::new(b"key,amount\nk,2\n");
-    assert!(why(csv.read(&Layout::default())).contains("two tenants may use the same key"));
+    assert!(read_error(csv.read(&Layout::default())).contains("two tenants may use the same key"));
     let of = Layout { of: Some("acme".to_owned()), ..Layout::default() };
     assert_eq!(csv.read(&of).unwrap().rows(), 1);
-    assert!(why(csv.read(&Layout { timed: true, ..of })).contains("--time-column"));
-    assert!(why(Csv::new(b"").read(&Layout::default())).contains("is empty"));
+    assert!(read_error(csv.read(&Layout { timed: true, ..of })).contains("--time-column"));
+    assert!(read_error(Csv::new(b"").read(&Layout::default())).contains("is empty"));
     let gone = PathBuf::from("no-such-ledger.csv");
     assert!(
-        why(Ledger::read(&gone, &Layout { delimiter: b',', ..Layout::default() }, &rule()))
+        read_error(Ledger::read(&gone, &Layout { delimiter: b',', ..Layout::default() }, &rule()))
             .contains("cannot be read")
     );
 }
