@@ -31,6 +31,6 @@ impl Region for Arc<Gateway<SimPorts>> {
     }
 
     fn ask(&self, from: RegionName, question: Question) -> Answering<'_, PeerReply> {
-        Box::pin(self.told(from, question))
+        Box::pin(self.answer_question(from, question))
     }
 }

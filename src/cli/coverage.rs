@@ -198,13 +198,13 @@ impl Coverage {
 
 /// Suggested text for routes.toml.
 fn advice<'a>(lines: impl Iterator<Item = &'a Line>) -> String {
-    let (mut new, mut told) = (String::new(), String::new());
+    let (mut new, mut hints) = (String::new(), String::new());
     for line in lines {
         match &line.route {
             Some(route) if line.protection == "off" => {
-                told.push_str(&format!("# route {route:?}: replace key = \"off\" by \"required\" and choose a recovery\n"));
+                hints.push_str(&format!("# route {route:?}: replace key = \"off\" by \"required\" and choose a recovery\n"));
             }
-            Some(route) => told.push_str(&format!(
+            Some(route) => hints.push_str(&format!(
                 "# route {route:?}: write key = \"required\" once all its clients send an Idempotency-Key\n"
             )),
             None if line.path.starts_with('/') => new.push_str(&format!(
@@ -217,9 +217,9 @@ fn advice<'a>(lines: impl Iterator<Item = &'a Line>) -> String {
             None => {}
         }
     }
-    match (new.as_str(), told.as_str()) {
+    match (new.as_str(), hints.as_str()) {
         ("", "") => String::new(),
-        (new, told) => format!("In routes.toml, in every region:\n{told}{new}"),
+        (new, hints) => format!("In routes.toml, in every region:\n{hints}{new}"),
     }
 }
 

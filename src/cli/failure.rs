@@ -44,7 +44,7 @@ impl Failure {
     }
 
     /// The text for stderr.
-    pub fn told(&self, as_json: bool) -> String {
+    pub fn render(&self, as_json: bool) -> String {
         let (code, word, why) = self.parts();
         match as_json {
             true => json!({ "error": word, "exit_code": code, "message": why }).to_string(),

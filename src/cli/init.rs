@@ -78,7 +78,7 @@ impl Init {
         loop {
             match target.act("/v1/admin/init", act) {
                 Err(Failure::Incomplete(_)) if Instant::now() < until => {}
-                told => return told,
+                other => return other,
             }
             block_on(async {
                 tokio::time::sleep_until(until.min(Instant::now() + AGAIN)).await;

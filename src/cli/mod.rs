@@ -161,7 +161,7 @@ pub fn run() -> ExitCode {
 }
 
 fn end(failure: &Failure, as_json: bool) -> ExitCode {
-    complain(&failure.told(as_json));
+    complain(&failure.render(as_json));
     ExitCode::from(failure.code())
 }
 

@@ -109,7 +109,7 @@ impl New {
         }
         let paths: Vec<_> = files.iter().map(|(path, ..)| path).collect();
         let said = json!({ "files": paths, "tenant": "acme", "token": token });
-        tell(self.json, &said, &self.told(&files, &token))
+        tell(self.json, &said, &self.summarize(&files, &token))
     }
 
     fn files(&self, token: &str) -> Result<Vec<File>, Failure> {
@@ -148,7 +148,7 @@ impl New {
         Ok(files)
     }
 
-    fn told(&self, files: &[File], token: &str) -> String {
+    fn summarize(&self, files: &[File], token: &str) -> String {
         let Self { dir, regions, upstream, .. } = self;
         let names: Vec<String> = files.iter().map(|(path, ..)| format!("  {}\n", path.display())).collect();
         let first = dir.join(format!("{}.toml", regions[0]));

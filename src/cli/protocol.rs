@@ -68,21 +68,21 @@ impl Raise {
         let Self { gateway, who, yes, dry_run, json } = self;
         let dry = Dry { dry_run: *dry_run || !yes };
         let act = dry.mark(json!({ "actor": who.actor }));
-        let told = gateway.target()?.act("/v1/admin/protocol/raise", &act)?;
-        tell(*json, &told, &picture(&told, dry.dry_run))?;
-        left_behind(&told)
+        let report = gateway.target()?.act("/v1/admin/protocol/raise", &act)?;
+        tell(*json, &report, &picture(&report, dry.dry_run))?;
+        left_behind(&report)
     }
 }
 
-fn picture(told: &Value, is_dry: bool) -> String {
-    let speaks = told["speaks"].as_object();
+fn picture(report: &Value, is_dry: bool) -> String {
+    let speaks = report["speaks"].as_object();
     let rows = speaks.into_iter().flatten().map(|(name, speaks)| vec![name.clone(), word(speaks)]);
     let table = table("name|speaks", rows);
-    let (now, epoch) = (word(&told["protocol"]), word(&told["epoch"]));
+    let (now, epoch) = (word(&report["protocol"]), word(&report["epoch"]));
     let mut text = format!("{table}\nprotocol version {now} is in force since epoch {epoch} or before\n");
     if is_dry {
-        if told["common"].as_u64() > told["protocol"].as_u64() {
-            let common = word(&told["common"]);
+        if report["common"].as_u64() > report["protocol"].as_u64() {
+            let common = word(&report["common"]);
             text.push_str(&format!("all speak {common}. To raise it:\n  onceway protocol raise --yes\n"));
         }
         text.push_str("\nNothing was changed.\n");
@@ -92,14 +92,14 @@ fn picture(told: &Value, is_dry: bool) -> String {
 
 /// Fails if a region does not speak the version in force and so runs nothing: the upgrade is
 /// raised, but not ended.
-fn left_behind(told: &Value) -> Result<(), Failure> {
-    let (now, common) = (told["protocol"].as_u64(), told["common"].as_u64());
+fn left_behind(report: &Value) -> Result<(), Failure> {
+    let (now, common) = (report["protocol"].as_u64(), report["common"].as_u64());
     let Some(now) = now.filter(|now| common.is_some_and(|common| common < *now)) else { return Ok(()) };
     let lacks = |speaks: &Value| {
         let speaks = speaks.as_str().and_then(Versions::parse);
         u16::try_from(now).is_ok_and(|now| speaks.is_none_or(|speaks| !speaks.has(now)))
     };
-    let all = told["speaks"].as_object().into_iter().flatten();
+    let all = report["speaks"].as_object().into_iter().flatten();
     let names: Vec<String> =
         all.filter(|(_, speaks)| lacks(speaks)).map(|(name, _)| printable(name)).collect();
     Err(Failure::Failed(format!(

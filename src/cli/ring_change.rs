@@ -174,10 +174,10 @@ fn picture(plan: &Value) -> String {
         [] => text.push_str("no arc changes its home\n"),
         _ => text.push_str(&moves(&plan["moves"])),
     }
-    let told = LISTS.iter().filter(|(name, _)| !list(&plan[*name]).is_empty());
-    let told = pairs(told.map(|(name, what)| (*what, words(&plan[*name]))));
-    if !told.is_empty() {
-        text.push_str(&format!("\n{told}"));
+    let lists = LISTS.iter().filter(|(name, _)| !list(&plan[*name]).is_empty());
+    let lists = pairs(lists.map(|(name, what)| (*what, words(&plan[*name]))));
+    if !lists.is_empty() {
+        text.push_str(&format!("\n{lists}"));
     }
     text
 }

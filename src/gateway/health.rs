@@ -40,7 +40,7 @@ pub(super) struct Peer {
     pub(super) applied: Option<u64>,
     /// Its highest heartbeat that a ping reported or that was ever seen here, with its rows or
     /// ahead of them.
-    pub(super) told: Option<u64>,
+    pub(super) announced: Option<u64>,
     pub(super) lag: LagMeter,
     pub(super) trail: crate::gateway::telemetry::lag_history::LagHistory,
     /// True once it was asked, with any result.
@@ -60,7 +60,7 @@ impl Peer {
             pong: None,
             origin: None,
             applied: None,
-            told: None,
+            announced: None,
             lag,
             trail: crate::gateway::telemetry::lag_history::LagHistory::default(),
             tried: false,
@@ -79,12 +79,12 @@ impl Peer {
         if self.origin.as_ref() == Some(&origin) {
             return;
         }
-        (self.applied, self.told, self.lag) = (None, None, LagMeter::new(LAG_PERIOD));
+        (self.applied, self.announced, self.lag) = (None, None, LagMeter::new(LAG_PERIOD));
         if let Some((memory, read)) = remembered
             && let Some(past) = memory.get(&origin).filter(|_| !is_disabled(Check::LagRemembered))
         {
             // The peer was seen once; the store says how far its rows are here now.
-            self.told = Some(past.applied);
+            self.announced = Some(past.applied);
             past.lag.into_iter().for_each(|lag| self.lag.restore(lag, *read));
         }
         self.origin = Some(origin);

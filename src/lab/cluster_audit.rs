@@ -46,8 +46,8 @@ pub struct Ends {
 pub async fn noted(regions: &[Region], mark: &str) -> Result<BTreeMap<String, Noted>> {
     let mut all: BTreeMap<String, Noted> = BTreeMap::new();
     for region in regions {
-        for (key, told) in region.cluster.noted(files::DATABASE, mark).await? {
-            all.entry(key).or_default().merge(told);
+        for (key, entries) in region.cluster.noted(files::DATABASE, mark).await? {
+            all.entry(key).or_default().merge(entries);
         }
     }
     Ok(all)

@@ -150,8 +150,8 @@ fn issue(program: &Path, folder: &Path, regions: &[RegionName]) -> Result<()> {
     for region in regions {
         command.args(["--region", region.as_str()]);
     }
-    let told = command.output().context("cannot run `onceway certs`")?;
-    ensure!(told.status.success(), "`onceway certs`: {}", String::from_utf8_lossy(&told.stderr));
+    let made = command.output().context("cannot run `onceway certs`")?;
+    ensure!(made.status.success(), "`onceway certs`: {}", String::from_utf8_lossy(&made.stderr));
     Ok(())
 }
 

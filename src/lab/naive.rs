@@ -111,7 +111,7 @@ impl Design for NaiveDesign {
             biased;
             _ = died.wait_for(|died| *died), if own_death => Served::Failed,
             served = timeout(PATIENCE, self.regions[via].serve(key)) => match served {
-                Ok(Ok(told)) => told,
+                Ok(Ok(answered)) => answered,
                 Ok(Err(_)) | Err(_) => Served::Failed,
             },
         }

@@ -148,9 +148,9 @@ impl Region {
             if status.is_ok_and(|status| status.json()["authority"]["founded"] == true) {
                 return Ok(Some(()));
             }
-            let told = self.run(&["init"]).await?;
-            let said = String::from_utf8_lossy(&told.stderr).into_owned();
-            match told.status.code() {
+            let ended = self.run(&["init"]).await?;
+            let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+            match ended.status.code() {
                 Some(0) => Ok(Some(())),
                 // Not yet: some region is not up.
                 Some(3) => Ok(None),
@@ -167,12 +167,12 @@ impl Region {
     /// Makes the schema of its store, with what other regions copy from it and it from them.
     pub async fn provision(&self, within: Duration) -> Result<()> {
         let provisioned = async || {
-            let told = self.run(&["store", "init"]).await?;
-            match told.status.code() {
+            let ended = self.run(&["store", "init"]).await?;
+            match ended.status.code() {
                 Some(0) => Ok(Some(())),
                 // Not yet: the store of another region is not there.
                 Some(3) => Ok(None),
-                _ => bail!("`onceway store init`: {}", String::from_utf8_lossy(&told.stderr)),
+                _ => bail!("`onceway store init`: {}", String::from_utf8_lossy(&ended.stderr)),
             }
         };
         wait::for_some(&format!("the store of {}", self.name), within, provisioned).await

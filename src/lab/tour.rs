@@ -50,15 +50,15 @@ impl Narrator {
 
     /// Says what a client is told again and again: one line that changes, or on no terminal one
     /// line for each new answer.
-    fn still(&self, told: &str, times: u32) {
+    fn still(&self, line: &str, times: u32) {
         let terminal = stdout().is_terminal();
         match (self.json, terminal) {
             (false, true) => {
-                print!("\r     {told}, {times} times\x1b[K");
+                print!("\r     {line}, {times} times\x1b[K");
                 // The next line says more, whether or not this one was seen.
                 let _ = stdout().flush();
             }
-            (false, false) if times == 1 => println!("     {told}, until its keys have moved"),
+            (false, false) if times == 1 => println!("     {line}, until its keys have moved"),
             (false, false) | (true, _) => {}
         }
     }
@@ -265,11 +265,11 @@ impl Tour<'_> {
         self.curl(eu, &new, BODY, None);
         // A request that was on its way when the connection broke gets 504 outcome-unknown; the
         // next try gets a definite answer.
-        let told = async || {
+        let line = async || {
             let answer = charge(eu, &new, BODY, None).await?;
             Ok((answer.json()["code"] == "home-unavailable").then_some(answer))
         };
-        let refused = wait::for_some("eu-west to notice that ap-south is gone", PATIENCE, told).await?;
+        let refused = wait::for_some("eu-west to notice that ap-south is gone", PATIENCE, line).await?;
         self.narrator.say(&format!(
             "{} {}, Retry-After: {}",
             refused.status.as_u16(),
@@ -304,14 +304,14 @@ impl Tour<'_> {
     /// Waits until a lost region's key runs elsewhere, and prints the answers that clients get
     /// meanwhile. Returns the region that ran it.
     async fn taken_over(&self, at: &Region, key: &str) -> Result<String> {
-        let told = Mutex::new((String::new(), 0_u32));
+        let line = Mutex::new((String::new(), 0_u32));
         let served = async || {
             let answer = charge(at, key, BODY, None).await?;
             if answer.status == 201 {
                 return Ok(Some(answer.header("onceway-region").to_owned()));
             }
             let now = format!("{} {}", answer.status.as_u16(), answer.json()["code"]);
-            let mut before = lock(&told);
+            let mut before = lock(&line);
             let times = if before.0 == now { before.1 + 1 } else { 1 };
             *before = (now.clone(), times);
             self.narrator.still(&now, times);

@@ -162,7 +162,7 @@ pub enum Closed {
 
 impl Closed {
     /// The reason in words, for people.
-    pub fn told(self) -> &'static str {
+    pub fn reason(self) -> &'static str {
         match self {
             Self::Moving => "it is being handed over",
             Self::CatchingUp => "it was taken over, and what its former region wrote may not have arrived",

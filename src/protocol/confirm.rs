@@ -23,14 +23,14 @@ pub type Shown = BTreeMap<RegionName, Arc<View>>;
 /// names that the reader's files contain.
 pub fn confirmed(
     known: &View,
-    told: &[Arc<View>],
+    reported: &[Arc<View>],
     shown: &Shown,
     named: &dyn Fn(&RegionName) -> bool,
 ) -> Vec<Arc<View>> {
-    let newest = told.iter().rposition(|view| counts(known, view, shown, named));
+    let newest = reported.iter().rposition(|view| counts(known, view, shown, named));
     let Some(newest) = newest else { return Vec::new() };
-    let mut chain = vec![told[newest].clone()];
-    for before in told[..newest].iter().rev() {
+    let mut chain = vec![reported[newest].clone()];
+    for before in reported[..newest].iter().rev() {
         if before.epoch() <= known.epoch() || !leads_to(before, &chain[0]) {
             break;
         }
@@ -52,16 +52,16 @@ fn is_forced(base: &View, next: &View) -> bool {
     ahead > STRIDE && ahead <= LEAP && next.voters_before() == next.voters()
 }
 
-fn counts(known: &View, told: &View, shown: &Shown, named: &dyn Fn(&RegionName) -> bool) -> bool {
-    if told.epoch() <= known.epoch() {
+fn counts(known: &View, reported: &View, shown: &Shown, named: &dyn Fn(&RegionName) -> bool) -> bool {
+    if reported.epoch() <= known.epoch() {
         return false;
     }
     // An acceptor of a later view accepted one that was proposed on top of this.
     let shows = |name: &RegionName| {
-        shown.get(name).is_some_and(|view| **view == *told || view.epoch() > told.epoch())
+        shown.get(name).is_some_and(|view| **view == *reported || view.epoch() > reported.epoch())
     };
-    let exact = shown.values().any(|view| **view == *told);
-    let voters = told.voters();
+    let exact = shown.values().any(|view| **view == *reported);
+    let voters = reported.voters();
     let own = voters.keys().filter(|name| shows(name)).count() >= majority(voters.len());
     let anchored = match known.epoch() {
         // A newcomer knows the members that its files name, and no others.
@@ -72,7 +72,7 @@ fn counts(known: &View, told: &View, shown: &Shown, named: &dyn Fn(&RegionName) 
         _founded => {
             let before = known.voters();
             let by = before.keys().filter(|name| shows(name));
-            by.count() >= majority(before.len()) || forced_by_a_region(known, told, &shows)
+            by.count() >= majority(before.len()) || forced_by_a_region(known, reported, &shows)
         }
     };
     exact && own && anchored
@@ -81,9 +81,9 @@ fn counts(known: &View, told: &View, shown: &Shown, named: &dyn Fn(&RegionName) 
 /// True if break-glass left this view with voters of which a region of the known ring shows it. A
 /// majority of the former voters is stopped then, so no other acceptor can show it. Whoever left
 /// the ring, or is about to join, has no glass to break.
-fn forced_by_a_region(known: &View, told: &View, shows: &dyn Fn(&RegionName) -> bool) -> bool {
+fn forced_by_a_region(known: &View, reported: &View, shows: &dyn Fn(&RegionName) -> bool) -> bool {
     let region = |name: &RegionName| known.ring().weight(name).is_some();
-    is_forced(known, told) && told.voters().keys().any(|name| region(name) && shows(name))
+    is_forced(known, reported) && reported.voters().keys().any(|name| region(name) && shows(name))
 }
 
 /// The view that a witness may take for chosen, by each region's last letter: a majority of the
@@ -94,7 +94,7 @@ pub fn chosen_by_letters<'h>(
 ) -> Option<Arc<View>> {
     let heard: Vec<&RegionName> = heard.collect();
     let counts = |view: &Arc<View>| {
-        let tell = heard.iter().filter(|name| letters.get(**name).is_some_and(|told| **told == **view));
+        let tell = heard.iter().filter(|name| letters.get(**name).is_some_and(|reported| **reported == **view));
         tell.count() >= majority(heard.len())
     };
     letters.values().filter(|view| counts(view)).max_by_key(|view| view.epoch()).cloned()

@@ -378,8 +378,8 @@ pub fn resolve(mut rows: Vec<Row>, reader: &Reader) -> Reading {
     if let Some(at) = rows.iter().position(|row| row.origin == reader.me && is_running(row, reader)) {
         return Reading::InProgress(rows.swap_remove(at));
     }
-    let told = rows.iter().filter(|row| !reads_as_doubt(row, reader));
-    let masks: Vec<(Origin, Token)> = told.flat_map(|row| row.over.iter().cloned()).collect();
+    let sure = rows.iter().filter(|row| !reads_as_doubt(row, reader));
+    let masks: Vec<(Origin, Token)> = sure.flat_map(|row| row.over.iter().cloned()).collect();
     let mut ground = ground(&rows, reader);
     rows.retain(|row| !masks.iter().any(|(origin, token)| *origin == row.origin && *token >= row.token));
     if let Some(at) = rows.iter().position(|row| is_running(row, reader)) {

@@ -27,7 +27,7 @@ use tokio::net::TcpListener;
 
 use super::Listeners;
 use super::admin_acts::{self, Verb};
-use super::admin_answer::{Acted, Answer, bad, forbidden, json, problem, text, told};
+use super::admin_answer::{Acted, Answer, bad, forbidden, json, problem, text, from_store};
 use super::admin_authority;
 use super::admin_door;
 use super::admin_jobs;
@@ -162,14 +162,14 @@ impl<P: Ports> Admin<P> {
             ["v1", "status"] => json(StatusCode::OK, &gateway.status().await),
             ["v1", "doubts"] => {
                 let (most, after) = admin_acts::page(query)?;
-                told(gateway.doubts(after.as_ref(), most).await)
+                from_store(gateway.doubts(after.as_ref(), most).await)
             }
             ["v1", "doubts", "all"] => {
                 let (most, after) = admin_acts::page(query)?;
-                told(gateway.all_doubts(after.as_ref(), most).await)
+                from_store(gateway.all_doubts(after.as_ref(), most).await)
             }
-            ["v1", "jobs"] => told(gateway.jobs_here(admin_jobs::state(query)?).await),
-            ["v1", "jobs", "all"] => told(gateway.all_jobs(admin_jobs::state(query)?).await),
+            ["v1", "jobs"] => from_store(gateway.jobs_here(admin_jobs::state(query)?).await),
+            ["v1", "jobs", "all"] => from_store(gateway.all_jobs(admin_jobs::state(query)?).await),
             ["v1", "coverage"] => json(StatusCode::OK, &gateway.coverage()),
             ["v1", "shadow"] => match gateway.shadow_report() {
                 Some(report) => json(StatusCode::OK, &report),
@@ -180,19 +180,19 @@ impl<P: Ports> Admin<P> {
             },
             ["v1", "keys"] => {
                 let (wanted, after, most) = search::read(&parsed(query)).map_err(|why| bad(&why))?;
-                told(gateway.search(&wanted, after.as_ref(), most).await)
+                from_store(gateway.search(&wanted, after.as_ref(), most).await)
             }
-            ["v1", "keys", tenant, key] => told(gateway.key_status(&named(tenant, key)?).await),
+            ["v1", "keys", tenant, key] => from_store(gateway.key_status(&named(tenant, key)?).await),
             ["v1", "audit"] => {
                 let (most, after) = admin_acts::page(query)?;
-                told(gateway.audit(after.as_ref(), most).await)
+                from_store(gateway.audit(after.as_ref(), most).await)
             }
             ["v1", "audit", "export"] => {
                 let (most, after) = admin_acts::page(query)?;
-                told(gateway.export(after.as_ref(), most).await)
+                from_store(gateway.export(after.as_ref(), most).await)
             }
             ["v1", "audit", "journal"] => admin_authority::findings(gateway, query).await,
-            ["v1", "audit", tenant, key] => told(gateway.key_life(&named(tenant, key)?).await),
+            ["v1", "audit", tenant, key] => from_store(gateway.key_life(&named(tenant, key)?).await),
             _ => not_here(),
         })
     }

@@ -28,7 +28,7 @@ pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
 }
 
 /// Answers with what the store knows, or says that it does not answer.
-pub(super) fn told(found: Result<impl Serialize, StoreError>) -> Answer {
+pub(super) fn from_store(found: Result<impl Serialize, StoreError>) -> Answer {
     match found {
         Ok(found) => json(StatusCode::OK, &found),
         Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),

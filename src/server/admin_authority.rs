@@ -16,7 +16,7 @@ use std::time::Duration;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
-use super::admin_answer::{Acted, Answer, bad, coded, json, problem, told};
+use super::admin_answer::{Acted, Answer, bad, coded, json, problem, from_store};
 use super::admin_posted::{ActBody, Case, Posted, Words, journalled};
 use crate::gateway::authority::act_error::ActError;
 use crate::gateway::authority::acts::dry_run::Act;
@@ -324,7 +324,7 @@ pub(super) async fn findings<P: Ports>(gateway: &Gateway<P>, query: &str) -> Ans
             return problem(StatusCode::BAD_REQUEST, why);
         }
     }
-    told(gateway.findings(after, Duration::from_secs(days * 86_400), most).await)
+    from_store(gateway.findings(after, Duration::from_secs(days * 86_400), most).await)
 }
 
 async fn rehearsed<P: Ports>(gateway: &Arc<Gateway<P>>, act: Act<'_>) -> Acted {

@@ -163,13 +163,13 @@ async fn accept<Most, Serve, Served>(
 {
     let mut connections = JoinSet::new();
     loop {
-        let (told, crowded) = (stop.clone(), connections.len() >= most());
+        let (stopped, crowded) = (stop.clone(), connections.len() >= most());
         tokio::select! {
             biased;
             () = stop.wait() => break,
             Some(_) = connections.join_next() => {}
             (stream, address) = next(&listener), if !crowded => {
-                connections.spawn(serve(stream, address, told));
+                connections.spawn(serve(stream, address, stopped));
             }
             // Until a place is free, or `most` has grown.
             () = tokio::time::sleep(ACCEPT_PAUSE), if crowded => {}

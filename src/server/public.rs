@@ -150,9 +150,9 @@ async fn introduced<S: PublicService>(
         if !edge.trusts(from.to_canonical()) {
             return Err("a connection without a trusted proxy, which the PROXY protocol requires".to_owned());
         }
-        let told = Box::pin(in_time(proxy_protocol::read(&mut stream), &mut stop, bounds.limits.head_time));
-        let Some(told) = told.await? else { return Ok(()) };
-        if let Some(client) = told {
+        let vouched = Box::pin(in_time(proxy_protocol::read(&mut stream), &mut stop, bounds.limits.head_time));
+        let Some(vouched) = vouched.await? else { return Ok(()) };
+        if let Some(client) = vouched {
             from = client;
             place = take_place(places, from, &door, &bounds.limits);
             if place.is_none() {

@@ -124,7 +124,7 @@ impl PeerService for Service {
         if let Question::Act { path, body, proof } = question {
             return self.1.act_for(&path, body, proof).await;
         }
-        self.0.told(from, question).await
+        self.0.answer_question(from, question).await
     }
 }
 

@@ -127,7 +127,7 @@ impl Audit for PgStore {
     async fn rows_of_key(&self, id: &KeyId) -> Result<Vec<HistoryRow>, StoreError> {
         let (tenants, keys) = columns(std::slice::from_ref(id));
         let call = Call::reads("reading the rows of a key", &self.sql.histories);
-        self.list(Lane::Admin, call, &[&tenants, &keys], told).await
+        self.list(Lane::Admin, call, &[&tenants, &keys], history_row).await
     }
 
     async fn histories(&self, begin: Begin<'_>, most: u32) -> Result<Vec<History>, StoreError> {
@@ -144,9 +144,9 @@ impl Audit for PgStore {
         let ids: Vec<KeyId> = page.iter().map(|one| one.id.clone()).collect();
         let (tenants, keys) = columns(&ids);
         let (ids, call_rows): (Params<'_>, _) = (&[&tenants, &keys], call(&self.sql.histories));
-        let read = |row: &PgRow| Ok((place(row)?, told(row)?));
-        for (at, told) in self.list(Lane::Admin, call_rows, ids, read).await? {
-            page.get_mut(at).ok_or_else(|| call_rows.unreadable("ord"))?.rows.push(told);
+        let read = |row: &PgRow| Ok((place(row)?, history_row(row)?));
+        for (at, history_row) in self.list(Lane::Admin, call_rows, ids, read).await? {
+            page.get_mut(at).ok_or_else(|| call_rows.unreadable("ord"))?.rows.push(history_row);
         }
         let call_journal = call(&self.sql.journal_of_many);
         let read = |row: &PgRow| Ok((place(row)?, entry(row)?));
@@ -230,7 +230,7 @@ fn place(row: &PgRow) -> Result<usize, rows::Unreadable> {
     ord.checked_sub(1).ok_or("ord")
 }
 
-fn told(row: &PgRow) -> Result<HistoryRow, rows::Unreadable> {
+fn history_row(row: &PgRow) -> Result<HistoryRow, rows::Unreadable> {
     Ok(HistoryRow {
         row: rows::read(row)?,
         route: get::<&str>(row, "route")?.into(),

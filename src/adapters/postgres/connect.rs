@@ -93,7 +93,7 @@ struct Connector {
 
 impl Connector {
     fn said(&self, failed: Option<&Error>, config: &Config) {
-        let why = failed.map(errors::told);
+        let why = failed.map(errors::describe);
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if *said != why {
             if let Some(why) = &why {

@@ -32,7 +32,7 @@ pub(super) fn not_sent(what: &str, why: &str) -> StoreError {
 /// The pool gave no connection.
 pub(super) fn no_connection(what: &str, error: &PoolError) -> StoreError {
     let why = match error {
-        PoolError::Backend(error) => format!("cannot connect, {}", told(error)),
+        PoolError::Backend(error) => format!("cannot connect, {}", describe(error)),
         PoolError::Timeout(_) => "no free connection in time".to_owned(),
         PoolError::Closed | PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_) => {
             "the connection pool is closed".to_owned()
@@ -51,7 +51,7 @@ pub(super) fn is_refused_login(error: &PoolError) -> bool {
 
 /// The statement was sent and failed.
 pub(super) fn failed(what: &str, effect: Effect, error: &Error) -> StoreError {
-    let text = format!("{what}: {}", told(error));
+    let text = format!("{what}: {}", describe(error));
     let unknown = match error.as_db_error() {
         None => true,
         Some(error) => !nothing_written(error),
@@ -122,13 +122,13 @@ fn nothing_written(error: &DbError) -> bool {
 }
 
 /// Writes an error in our own words.
-pub(super) fn told(error: &Error) -> String {
+pub(super) fn describe(error: &Error) -> String {
     if let Some(code) = error.code() {
         return with_meaning(code.code());
     }
     let io = error.source().and_then(|cause| cause.downcast_ref::<std::io::Error>());
-    if let Some(told) = of_tls(error, io) {
-        return told;
+    if let Some(describe) = of_tls(error, io) {
+        return describe;
     }
     match io {
         Some(io) => format!("connection failed ({:?})", io.kind()),
@@ -199,8 +199,8 @@ mod tests {
     fn usual_states_say_what_to_do() {
         for code in ["28P01", "3D000", "42P01", "42501", "53300", "57P03", "08006", "25006", "0A000", "55006"]
         {
-            let told = with_meaning(code);
-            assert!(told.starts_with(&format!("SQLSTATE {code}: ")) && told.contains(": "), "{told}");
+            let describe = with_meaning(code);
+            assert!(describe.starts_with(&format!("SQLSTATE {code}: ")) && describe.contains(": "), "{describe}");
         }
         assert_eq!(with_meaning("23505"), "SQLSTATE 23505");
     }

@@ -201,7 +201,7 @@ impl<M: Member> Gather<M> {
         let sent = M::send(&members, &self.sql, &self.connections, self.within.saturating_sub(waited)).await;
         let facts =
             sent.and_then(|rows| M::facts(&members, rows).map_err(|error| Failed { error, answered: true }));
-        let told: Vec<Result<Option<M::Fact>, Failed>> = match facts {
+        let results: Vec<Result<Option<M::Fact>, Failed>> = match facts {
             Ok(facts) => facts.into_iter().map(Ok).collect(),
             // The server answered that nothing was written: that may be due to one of them.
             Err(Failed { error: StoreError::Definite(_), answered: true }) => {
@@ -211,8 +211,8 @@ impl<M: Member> Gather<M> {
                 batch.iter().map(|_| Err(Failed { error: error.clone(), answered })).collect()
             }
         };
-        for (waiting, told) in batch.into_iter().zip(told) {
-            drop(waiting.reply.send(told));
+        for (waiting, results) in batch.into_iter().zip(results) {
+            drop(waiting.reply.send(results));
         }
     }
 

@@ -127,9 +127,9 @@ impl Shared {
     /// Checks that a login can do a gateway's work here. The error says what to do.
     async fn try_out(&self, address: &Address) -> Result<(), String> {
         let tuned = connect::tuned(address, self.within.mul_f64(0.4));
-        let told = |error: Error| errors::told(&error);
+        let text = |error: Error| errors::describe(&error);
         let trial = async {
-            let client = connect::single(&tuned).await.map_err(told)?;
+            let client = connect::single(&tuned).await.map_err(text)?;
             self.reach_gate(&client).await?;
             let (tenant, key): (&str, &[u8]) = ("", &[]);
             // No tenant is empty: nothing is found.
@@ -137,14 +137,14 @@ impl Shared {
                 .query(&self.tries[1], &[&tenant, &key, &0_i64, &0_i32, &Uuid::nil()])
                 .await
                 .map(drop)
-                .map_err(told)
+                .map_err(text)
         };
         let late = |_| format!("no answer within {} ms", self.within.as_millis());
         timeout(self.within, trial).await.map_err(late)?
     }
 
     async fn reach_gate(&self, client: &Client) -> Result<(), String> {
-        let found = client.query(&self.tries[0], &[]).await.map_err(|error| errors::told(&error))?;
+        let found = client.query(&self.tries[0], &[]).await.map_err(|error| errors::describe(&error))?;
         let row = found.first().ok_or("the store has no gate: run `onceway store init`")?;
         let of: &str = rows::get(row, "origin")?;
         match of == self.origin.to_string() {

@@ -109,7 +109,7 @@ async fn prepare(
                 connection.keep();
             }
             let answered = errors::is_answer(&error);
-            Err(Failed { error: errors::not_sent(call.what, &errors::told(&error)), answered })
+            Err(Failed { error: errors::not_sent(call.what, &errors::describe(&error)), answered })
         }
     }
 }

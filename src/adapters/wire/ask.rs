@@ -44,8 +44,8 @@ pub fn encode_ask(
 }
 
 /// Makes the response with an answer.
-pub fn encode_told(told: &PeerReply) -> Response<Body> {
-    let mut response = Response::new(full(write_told(told)));
+pub fn encode_told(reply: &PeerReply) -> Response<Body> {
+    let mut response = Response::new(full(write_told(reply)));
     response.headers_mut().insert(REPLY, HeaderValue::from_static("told"));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
@@ -95,8 +95,8 @@ pub fn read_question(json: &[u8]) -> Result<Question, WireError> {
 }
 
 /// Writes an answer as JSON.
-pub fn write_told(told: &PeerReply) -> Bytes {
-    json(told)
+pub fn write_told(reply: &PeerReply) -> Bytes {
+    json(reply)
 }
 
 /// Reads an answer.

@@ -169,7 +169,7 @@ impl Comparison<'_> {
             let verdict = known.verdict(found.lines.len(), found.dated, self.rule);
             self.count(verdict);
             if let Some(kind) = shown(verdict) {
-                self.say(kind, (&known.tenant, &known.key, ""), &found.lines, &known.told(), &known.entries)?;
+                self.say(kind, (&known.tenant, &known.key, ""), &found.lines, &known.describe(), &known.entries)?;
             }
         }
         Ok(())
@@ -195,14 +195,14 @@ impl Comparison<'_> {
         kind: &str,
         (tenant, key, request): (&str, &str, &str),
         lines: &[u64],
-        told: &str,
+        described: &str,
         entries: &[Value],
     ) -> Result<(), Failure> {
         if self.json {
             let request = (!request.is_empty()).then_some(request);
             let finding = json!({
                 "finding": kind, "tenant": tenant, "key": key, "request_id": request, "effects": lines.len(),
-                "lines": lines.iter().take(LINES).collect::<Vec<_>>(), "known": told, "entries": entries,
+                "lines": lines.iter().take(LINES).collect::<Vec<_>>(), "known": described, "entries": entries,
             });
             return print(&format!("{finding}\n"));
         }
@@ -220,7 +220,7 @@ impl Comparison<'_> {
             "{kind:<9}  {}  {}  {there}: {}\n",
             printable(tenant),
             printable(named),
-            printable(told)
+            printable(described)
         ))
     }
 

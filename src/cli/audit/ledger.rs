@@ -397,24 +397,24 @@ fn for_each<R: Read>(mut reader: Reader<R>, mut each: impl FnMut(u64, Result<&By
 /// Rows that cannot be read.
 #[derive(Debug, Default)]
 struct Wrong {
-    told: Vec<String>,
+    listed: Vec<String>,
     more: u64,
 }
 
 impl Wrong {
     fn add(&mut self, line: u64, why: &str) {
-        if self.told.len() < TOLD {
-            self.told.push(format!("  line {line}: {why}"));
+        if self.listed.len() < TOLD {
+            self.listed.push(format!("  line {line}: {why}"));
         } else {
             self.more += 1;
         }
     }
 
     fn end(self, path: &Path) -> Result<(), Failure> {
-        if self.told.is_empty() {
+        if self.listed.is_empty() {
             return Ok(());
         }
-        let mut text = format!("{} cannot be compared:\n{}", path.display(), self.told.join("\n"));
+        let mut text = format!("{} cannot be compared:\n{}", path.display(), self.listed.join("\n"));
         if self.more > 0 {
             text.push_str(&format!("\n  and {} lines more", self.more));
         }

@@ -73,5 +73,5 @@ impl SamplePostgres {
 }
 
 fn said(text: &str) -> anyhow::Result<()> {
-    print(text).map_err(|failure| anyhow::anyhow!(failure.told(false)))
+    print(text).map_err(|failure| anyhow::anyhow!(failure.render(false)))
 }

@@ -50,10 +50,10 @@ impl Screen {
         ];
         terminal::enable_raw_mode()?;
         // A panic's message is for the screen that stays.
-        let told = std::panic::take_hook();
+        let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             give_back();
-            told(panic);
+            before(panic);
         }));
         let (into, asked) = mpsc::unbounded_channel();
         let reads = Arc::new(AtomicBool::new(true));

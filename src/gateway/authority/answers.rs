@@ -38,7 +38,7 @@ const LATEST_WITHIN: Duration = Duration::from_secs(2);
 
 impl<P: Ports> Gateway<P> {
     /// Answers a peer's question.
-    pub async fn told(self: &Arc<Self>, from: RegionName, question: Question) -> PeerReply {
+    pub async fn answer_question(self: &Arc<Self>, from: RegionName, question: Question) -> PeerReply {
         if let Some(why) = self.not_understood(&question) {
             return PeerReply::Refused(why);
         }
@@ -62,7 +62,7 @@ impl<P: Ports> Gateway<P> {
                 Err(why) => PeerReply::Refused(why),
             },
             Question::Frontier { origin, at } => match self.frontier_of(&origin, at).await {
-                Ok(told) => PeerReply::Frontier(told),
+                Ok(frontier) => PeerReply::Frontier(frontier),
                 Err(why) => PeerReply::Refused(why),
             },
             Question::Rows { origin, after, most } => {
@@ -70,8 +70,8 @@ impl<P: Ports> Gateway<P> {
                 rows.map_or_else(|error| PeerReply::Refused(error.to_string()), PeerReply::Rows)
             }
             Question::Latest { origin, from, most } => {
-                let told = self.latest_of(&origin, from, most.min(READ_ROWS)).await;
-                told.unwrap_or_else(|error| PeerReply::Refused(error.to_string()))
+                let page = self.latest_of(&origin, from, most.min(READ_ROWS)).await;
+                page.unwrap_or_else(|error| PeerReply::Refused(error.to_string()))
             }
             Question::Lodge(lodging) => self.lodged(&from, *lodging).await,
             Question::LodgeAnswer { id, token, nonce, answer } => {
@@ -245,9 +245,9 @@ async fn answer_as_acceptor<P: Ports>(
 }
 
 /// A list or a status as JSON, for people.
-fn shown(page: Result<impl Serialize, StoreError>, told: fn(String) -> PeerReply) -> PeerReply {
+fn shown(page: Result<impl Serialize, StoreError>, wrap: fn(String) -> PeerReply) -> PeerReply {
     match page.map(|page| serde_json::to_string(&page)) {
-        Ok(Ok(text)) => told(text),
+        Ok(Ok(text)) => wrap(text),
         Ok(Err(error)) => PeerReply::Refused(error.to_string()),
         Err(error) => PeerReply::Refused(error.to_string()),
     }

@@ -253,8 +253,8 @@ async fn ask<P: Ports>(
     by: &RegionName,
 ) -> Result<(), String> {
     let at = view.losses().find(|(lost, _)| lost == origin).map_or(0, |(_, at)| at);
-    let told = frontier_at(gateway, by, origin, at).await?;
-    gateway.authority.gathered().frontiers.insert((by.clone(), origin.clone()), told);
+    let frontier = frontier_at(gateway, by, origin, at).await?;
+    gateway.authority.gathered().frontiers.insert((by.clone(), origin.clone()), frontier);
     Ok(())
 }
 
@@ -271,7 +271,7 @@ pub(in crate::gateway) async fn frontier_at<P: Ports>(
     }
     let question = Question::Frontier { origin: origin.clone(), at };
     match gateway.ports.peers().ask(by, question, asking::WITHIN).await {
-        Ok(PeerReply::Frontier(told)) => Ok(told),
+        Ok(PeerReply::Frontier(frontier)) => Ok(frontier),
         Ok(PeerReply::Refused(why)) => Err(why),
         Ok(other) => Err(format!("{by} answered {other:?}")),
         Err(error) => Err(error.to_string()),

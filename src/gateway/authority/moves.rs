@@ -56,7 +56,7 @@ async fn reports<P: Ports>(
 ) -> Result<BTreeMap<RegionName, Report>, String> {
     let losers: Vec<RegionName> = base.losers(target).cloned().collect();
     let within = gateway.settings.failover.drain_limit + REPORT_WITHIN;
-    let (into, mut told) = mpsc::unbounded_channel();
+    let (into, mut incoming) = mpsc::unbounded_channel();
     for loser in losers.iter().cloned() {
         let (gateway, target, into) = (gateway.clone(), target.clone(), into.clone());
         tokio::spawn(async move {
@@ -67,7 +67,7 @@ async fn reports<P: Ports>(
     }
     drop(into);
     let mut reports = BTreeMap::new();
-    while let Some((loser, report)) = told.recv().await {
+    while let Some((loser, report)) = incoming.recv().await {
         let report = report.map_err(|why| format!("region {loser} did not give its keys up: {why}"))?;
         reports.insert(loser, report);
     }

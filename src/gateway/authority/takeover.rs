@@ -179,6 +179,6 @@ pub(in crate::gateway) async fn frontier<P: Ports>(
     let health = gateway.health();
     let counts = |name: &RegionName| !gone.contains(name) && speakers::tells_of_others(name, view);
     let left = health.peers.iter().filter(|(name, _)| counts(name)).map(|(_, peer)| peer);
-    let told = left.filter_map(|peer| peer.pong.as_ref()?.applied.get(&origin).copied());
-    told.chain([own]).max().unwrap_or(own)
+    let others = left.filter_map(|peer| peer.pong.as_ref()?.applied.get(&origin).copied());
+    others.chain([own]).max().unwrap_or(own)
 }

@@ -36,9 +36,9 @@ pub(in crate::gateway) async fn check_loop<P: Ports>(gateway: Weak<Gateway<P>>, 
     let mut not_before = None;
     while let Some(strong) = gateway.upgrade() {
         let begun = strong.ports.clock().now();
-        let told = strong.ports.upstream().check(&check.path, check.within).await;
+        let probed = strong.ports.upstream().check(&check.path, check.within).await;
         let now = strong.ports.clock().now();
-        heard(&strong, told, now);
+        heard(&strong, probed, now);
         if not_before.is_none_or(|moment| now >= moment)
             && let Err(why) = look(&strong, &check, now).await
         {
@@ -50,12 +50,12 @@ pub(in crate::gateway) async fn check_loop<P: Ports>(gateway: Weak<Gateway<P>>, 
     }
 }
 
-fn heard<P: Ports>(gateway: &Gateway<P>, told: Result<(), String>, now: Moment) {
+fn heard<P: Ports>(gateway: &Gateway<P>, probed: Result<(), String>, now: Moment) {
     let mut health = gateway.authority.upstream();
     let was = health.is_failing();
-    health.checked(told.is_ok(), now);
+    health.checked(probed.is_ok(), now);
     drop(health);
-    match told {
+    match probed {
         Err(why) if !was => tracing::warn!(why, "the upstream fails its checks"),
         Ok(()) if was => tracing::info!("the upstream is well again"),
         Ok(()) | Err(_) => {}
@@ -132,8 +132,8 @@ impl<P: Ports> Gateway<P> {
 
     /// True if a region, this one or a peer, says that its upstream fails its checks.
     pub(in crate::gateway) fn says_failing(&self, name: &RegionName) -> bool {
-        let told = || self.health().peers.get(name)?.pong.as_ref().map(|pong| pong.upstream_failing);
-        if *name == self.settings.me { self.upstream_fails() } else { told().unwrap_or(false) }
+        let probed = || self.health().peers.get(name)?.pong.as_ref().map(|pong| pong.upstream_failing);
+        if *name == self.settings.me { self.upstream_fails() } else { probed().unwrap_or(false) }
     }
 
     /// Status of this region's upstream, if it is checked.

@@ -218,7 +218,7 @@ impl<P: Ports> Gateway<P> {
             Here::Run(_) => {}
             Here::Elsewhere(owner) => return Err(Refusal::NotOwner { owner: owner.to_string() }),
             Here::Nobody => return Err(Refusal::NotOwner { owner: "nobody".to_owned() }),
-            Here::Closed(closed) => return Err(Refusal::Closed { why: closed.told() }),
+            Here::Closed(closed) => return Err(Refusal::Closed { why: closed.reason() }),
             Here::Unfit(why) => return Err(Refusal::Store(StoreError::Definite(why.reason().to_owned()))),
         }
         self.in_doubt(id, &act.ruling).await

@@ -169,7 +169,7 @@ impl<P: Ports> Gateway<P> {
     pub async fn key_life(self: &Arc<Self>, id: &KeyId) -> Result<KeyLife, StoreError> {
         let own = self.key_status(id).await?;
         let own = serde_json::to_value(own).unwrap_or_default();
-        let read = |told: &PeerReply| match told {
+        let read = |reply: &PeerReply| match reply {
             PeerReply::Key(text) => Some(text.clone()),
             _ => None,
         };

@@ -95,7 +95,7 @@ impl<P: Ports> Gateway<P> {
     /// # Errors
     /// The own store did not answer, and no other region did.
     pub async fn all_jobs(self: &Arc<Self>, state: Option<JobState>) -> Result<JobsPage, StoreError> {
-        let read = |told: &PeerReply| match told {
+        let read = |reply: &PeerReply| match reply {
             PeerReply::Jobs(text) => Some(text.clone()),
             _ => None,
         };

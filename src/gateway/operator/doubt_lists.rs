@@ -46,7 +46,7 @@ impl<P: Ports> Gateway<P> {
         most: u32,
     ) -> Result<AllDoubts, StoreError> {
         let question = Question::Doubts { after: after.cloned(), most };
-        let read = |told: &PeerReply| match told {
+        let read = |reply: &PeerReply| match reply {
             PeerReply::Doubts(text) => Some(text.clone()),
             _ => None,
         };

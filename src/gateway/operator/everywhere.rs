@@ -44,11 +44,11 @@ impl<P: Ports> Gateway<P> {
         for (name, asked) in asked {
             let answer = match asked.await {
                 Ok(Ok(PeerReply::Refused(why))) => Err(why),
-                Ok(Ok(told)) => match read(&told) {
+                Ok(Ok(reply)) => match read(&reply) {
                     Some(text) => {
                         serde_json::from_str(&text).map_err(|_| "its answer is not readable here".to_owned())
                     }
-                    None => Err(format!("it answered {told:?}")),
+                    None => Err(format!("it answered {reply:?}")),
                 },
                 Ok(Err(error)) => Err(error.to_string()),
                 Err(_) => Err("the question broke off".to_owned()),

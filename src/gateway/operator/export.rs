@@ -117,15 +117,15 @@ impl<P: Ports> Gateway<P> {
     }
 
     fn entries(&self, history: History) -> Vec<ExportEntry> {
-        let rows: Vec<Row> = history.rows.iter().map(|told| told.row.clone()).collect();
+        let rows: Vec<Row> = history.rows.iter().map(|held| held.row.clone()).collect();
         let state = word(&self.read(rows));
-        let records = history.rows.iter().map(|told| self.record(&history.id, state, told));
+        let records = history.rows.iter().map(|held| self.record(&history.id, state, held));
         let journal = history.journal.into_iter().map(|entry| self.journalled(&history.id, state, entry));
         records.chain(journal).collect()
     }
 
-    fn record(&self, id: &KeyId, key_state: &'static str, told: &HistoryRow) -> ExportEntry {
-        let row = &told.row;
+    fn record(&self, id: &KeyId, key_state: &'static str, held: &HistoryRow) -> ExportEntry {
+        let row = &held.row;
         let shown = key::row_status(row);
         let over = row.over.iter().map(|(origin, token)| format!("{origin} {token}"));
         ExportEntry {
@@ -140,15 +140,15 @@ impl<P: Ports> Gateway<P> {
             request_id: Some(shown.request_id),
             state: Some(shown.state),
             status: shown.status,
-            at_ms: told.claimed.map(|at| at.as_millis()),
-            settled_ms: told.settled.map(|at| at.as_millis()),
+            at_ms: held.claimed.map(|at| at.as_millis()),
+            settled_ms: held.settled.map(|at| at.as_millis()),
             expires_ms: Some(shown.expires_ms),
-            route: told.route.to_string(),
-            path: told.path.clone(),
+            route: held.route.to_string(),
+            path: held.path.clone(),
             risk: row.risk.iter().map(ToString::to_string).collect(),
             over: over.collect(),
             accepted: row.accepted,
-            source: key::source(told, &self.origin),
+            source: key::source(held, &self.origin),
             actor: None,
             note: None,
         }

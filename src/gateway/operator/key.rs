@@ -104,11 +104,11 @@ impl JournalEntry {
 impl<P: Ports> Gateway<P> {
     /// This region's copy of a key.
     pub async fn key_status(&self, id: &KeyId) -> Result<KeyStatus, StoreError> {
-        let told = self.ports.store().rows_of_key(id).await?;
-        let described = told.iter().map(|told| told_status(told, &self.origin)).collect();
+        let held = self.ports.store().rows_of_key(id).await?;
+        let described = held.iter().map(|held| told_status(held, &self.origin)).collect();
         let journal = self.ports.store().journal(id).await?;
         let journal = journal.into_iter().map(journal_entry).collect();
-        let reading = self.read(told.into_iter().map(|told| told.row).collect());
+        let reading = self.read(held.into_iter().map(|held| held.row).collect());
         let excerpt = match &reading {
             Reading::InDoubt(..) => self.ports.store().excerpt(id).await?,
             _known => None,
@@ -143,20 +143,20 @@ pub(in crate::gateway) fn journal_entry(entry: Entry) -> JournalEntry {
     }
 }
 
-fn told_status(told: &HistoryRow, me: &Origin) -> RowStatus {
+fn told_status(held: &HistoryRow, me: &Origin) -> RowStatus {
     let more = MoreOfRow {
-        route: told.route.to_string(),
-        path: told.path.clone(),
-        claimed_ms: told.claimed.map(|at| at.as_millis()),
-        settled_ms: told.settled.map(|at| at.as_millis()),
-        source: source(told, me),
+        route: held.route.to_string(),
+        path: held.path.clone(),
+        claimed_ms: held.claimed.map(|at| at.as_millis()),
+        settled_ms: held.settled.map(|at| at.as_millis()),
+        source: source(held, me),
     };
-    RowStatus { more: Some(more), ..row_status(&told.row) }
+    RowStatus { more: Some(more), ..row_status(&held.row) }
 }
 
 /// Source of a row in this region's store.
-pub(in crate::gateway) fn source(told: &HistoryRow, me: &Origin) -> &'static str {
-    match (told.row.origin == *me, told.imported) {
+pub(in crate::gateway) fn source(held: &HistoryRow, me: &Origin) -> &'static str {
+    match (held.row.origin == *me, held.imported) {
         (true, _) => "own",
         (false, false) => "replicated",
         (false, true) => "imported",

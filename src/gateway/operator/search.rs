@@ -113,7 +113,7 @@ impl<P: Ports> Gateway<P> {
     /// A key with what is asked of it; `None` if only the journal knows it.
     fn found_key(&self, history: History) -> Option<Candidate> {
         let History { id, rows, journal: _ } = history;
-        let last = rows.iter().max_by_key(|told| told.claimed.map(|at| at.as_millis()))?;
+        let last = rows.iter().max_by_key(|held| held.claimed.map(|at| at.as_millis()))?;
         let shown = key::row_status(&last.row);
         let key = FoundKey {
             tenant: id.tenant().to_string(),
@@ -123,11 +123,11 @@ impl<P: Ports> Gateway<P> {
             path: last.path.clone(),
             claimed_ms: last.claimed.map(|at| at.as_millis()),
             status: shown.status,
-            origins: rows.iter().map(|told| told.row.origin.to_string()).collect(),
+            origins: rows.iter().map(|held| held.row.origin.to_string()).collect(),
         };
-        let routes = rows.iter().map(|told| told.route.to_string()).collect();
-        let claims = rows.iter().filter_map(|told| told.claimed.map(|at| at.as_millis())).collect();
-        let state = word(&self.read(rows.into_iter().map(|told| told.row).collect()));
+        let routes = rows.iter().map(|held| held.route.to_string()).collect();
+        let claims = rows.iter().filter_map(|held| held.claimed.map(|at| at.as_millis())).collect();
+        let state = word(&self.read(rows.into_iter().map(|held| held.row).collect()));
         Some(Candidate { key: FoundKey { state, ..key }, routes, claims })
     }
 }

@@ -567,8 +567,8 @@ fn fields(policy: &Policy, of: fn(&Selection) -> Option<&Vec<Pointer>>) -> Value
 /// The statuses of this meaning. Those that need a date to come back say so.
 fn statuses(sets: &OutcomeSets, meaning: Outcome) -> Value {
     let one = |status: u16| match (sets.classify(status, false), sets.classify(status, true)) {
-        (told, _) if told == meaning => Some(json!(status)),
-        (Outcome::Unknown, told) if told == meaning => Some(json!(format!("{status}+Retry-After"))),
+        (said, _) if said == meaning => Some(json!(status)),
+        (Outcome::Unknown, said) if said == meaning => Some(json!(format!("{status}+Retry-After"))),
         _ => None,
     };
     (200..=599).filter_map(one).collect()

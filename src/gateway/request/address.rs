@@ -138,17 +138,17 @@ async fn found<P: Ports>(
 ///
 /// # Errors
 /// As [`here`].
-pub(in crate::gateway) async fn told_peer<P: Ports>(
+pub(in crate::gateway) async fn answer_peer<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     forward: &Forward,
 ) -> Result<Response<Body>, Problem> {
-    let told = here(gateway, &forward.id, forward.principal).await;
-    let words = match &told {
+    let known = here(gateway, &forward.id, forward.principal).await;
+    let words = match &known {
         Ok((state, response)) => (*state, "-", response.status().as_u16()),
         Err(problem) => ("refused", problem.code(), problem.status),
     };
     looked_up(gateway, &forward.id, trace::of(&forward.headers), words);
-    told.map(|(_, response)| response)
+    known.map(|(_, response)| response)
 }
 
 /// Logs the one line per question, at each gateway that it reaches.
@@ -177,8 +177,8 @@ async fn here<P: Ports>(
     principal: Option<Digest32>,
 ) -> Result<(&'static str, Response<Body>), Problem> {
     let after = gateway.jittered(Duration::from_secs(1));
-    match told(gateway, id, principal).await {
-        Ok(Some(told)) => Ok((told.state, reply::state(&told, &gateway.settings.me))),
+    match read_state(gateway, id, principal).await {
+        Ok(Some(known)) => Ok((known.state, reply::state(&known, &gateway.settings.me))),
         Ok(None) => Err(match gateway.here(id) {
             Here::Run(_) | Here::Elsewhere(_) => Kind::KeyUnknown.problem(),
             Here::Closed(Closed::Moving | Closed::CatchingUp) => gateway.moving(),
@@ -243,7 +243,7 @@ async fn from_owner<P: Ports>(
     })
 }
 
-async fn told<P: Ports>(
+async fn read_state<P: Ports>(
     gateway: &Gateway<P>,
     id: &KeyId,
     principal: Option<Digest32>,
@@ -269,7 +269,7 @@ async fn told<P: Ports>(
         return Ok(None);
     }
     let answer = match &row.state {
-        State::Settled { answer, .. } => Some(told_answer(answer)),
+        State::Settled { answer, .. } => Some(stored_answer(answer)),
         State::Claimed { .. } | State::InDoubt { .. } | State::Released | State::Tombstone => None,
     };
     Ok(Some(KeyState {
@@ -282,7 +282,7 @@ async fn told<P: Ports>(
     }))
 }
 
-fn told_answer(answer: &Answer) -> StoredAnswer {
+fn stored_answer(answer: &Answer) -> StoredAnswer {
     let headers = answer.headers.iter();
     let headers = headers.map(|(name, value)| (name.clone(), String::from_utf8_lossy(value).into_owned()));
     let (body, encoding) = match &answer.body {

@@ -154,7 +154,7 @@ impl<P: Ports> Gateway<P> {
         }
         let response = match address::is_asked(&forward.method, forward.target.path()) {
             // The called function logs the line of this request.
-            true => address::told_peer(self, &forward).await.unwrap_or_else(|problem| {
+            true => address::answer_peer(self, &forward).await.unwrap_or_else(|problem| {
                 metrics::refused(&problem);
                 reply::refuse(&problem, Dialect::Plain)
             }),

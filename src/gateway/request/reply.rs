@@ -199,14 +199,14 @@ fn accepted(pending: &Pending) -> Response<Body> {
 }
 
 /// The answer of the status address.
-pub(in crate::gateway) fn state(told: &impl Serialize, me: &RegionName) -> Response<Body> {
-    let mut response = json(told);
+pub(in crate::gateway) fn state(shown: &impl Serialize, me: &RegionName) -> Response<Body> {
+    let mut response = json(shown);
     response.headers_mut().insert(REGION, value(me.as_str()));
     response
 }
 
-fn json(told: &impl Serialize) -> Response<Body> {
-    let mut response = Response::new(body::full(serde_json::to_vec(told).unwrap_or_default()));
+fn json(shown: &impl Serialize) -> Response<Body> {
+    let mut response = Response::new(body::full(serde_json::to_vec(shown).unwrap_or_default()));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -271,6 +271,6 @@ fn refusals(policy: &Policy, required: bool, quota: bool) -> Vec<Refusal> {
         (signed, Kind::FingerprintImpossible.problem()),
         (quota, Kind::QuotaExceeded.problem()),
     ];
-    let told = refusals.into_iter().filter(|(may_be, _)| *may_be);
-    told.map(|(_, problem)| Refusal::of(&problem, policy.dialect)).collect()
+    let published = refusals.into_iter().filter(|(may_be, _)| *may_be);
+    published.map(|(_, problem)| Refusal::of(&problem, policy.dialect)).collect()
 }

@@ -21,7 +21,7 @@ const MOST_TOLD: usize = 1_000;
 /// Refusals that were logged lately.
 #[derive(Debug, Default)]
 pub struct Hearing {
-    told: Mutex<BTreeMap<(RegionName, Kind), Moment>>,
+    logged: Mutex<BTreeMap<(RegionName, Kind), Moment>>,
 }
 
 impl Hearing {
@@ -59,15 +59,15 @@ impl Hearing {
     }
 
     fn is_news(&self, from: &RegionName, kind: Kind, now: Moment) -> bool {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (from.clone(), kind);
-        if told.get(&key).is_some_and(|at| now.since(*at) < TELL_EVERY) {
+        if logged.get(&key).is_some_and(|at| now.since(*at) < TELL_EVERY) {
             return false;
         }
-        if told.len() >= MOST_TOLD {
-            told.retain(|_, at| now.since(*at) < TELL_EVERY);
+        if logged.len() >= MOST_TOLD {
+            logged.retain(|_, at| now.since(*at) < TELL_EVERY);
         }
-        told.len() < MOST_TOLD && told.insert(key, now).is_none_or(|at| now.since(at) >= TELL_EVERY)
+        logged.len() < MOST_TOLD && logged.insert(key, now).is_none_or(|at| now.since(at) >= TELL_EVERY)
     }
 }
 
@@ -87,7 +87,7 @@ mod tests {
         for number in 0..2 * MOST_TOLD {
             news(&format!("m{number}"), Kind::Rows, 62);
         }
-        assert!(hearing.told.lock().unwrap().len() <= MOST_TOLD);
+        assert!(hearing.logged.lock().unwrap().len() <= MOST_TOLD);
         assert!(news("last", Kind::Rows, 200), "there is room again");
     }
 }

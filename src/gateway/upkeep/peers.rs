@@ -36,7 +36,7 @@ impl<P: Ports> Gateway<P> {
         let applied: BTreeMap<Origin, u64> =
             health.peers.values().filter_map(|peer| Some((peer.origin.clone()?, peer.applied?))).collect();
         let heard =
-            health.peers.values().filter_map(|peer| Some((peer.origin.clone()?, peer.told?))).collect();
+            health.peers.values().filter_map(|peer| Some((peer.origin.clone()?, peer.announced?))).collect();
         Pong {
             epoch: self.view().epoch(),
             view: self.view().digest(),

@@ -61,7 +61,7 @@ fn heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, pong: Pong, asked: M
         && peer.origin == pong.origin
     {
         peer.lag.announced(beat.seq, beat.age, round_trip, arrived);
-        peer.told = peer.told.max(Some(beat.seq));
+        peer.announced = peer.announced.max(Some(beat.seq));
     }
     peer.trouble = trouble;
     peer.tried = true;
@@ -165,7 +165,7 @@ fn seen<P: Ports>(gateway: &Gateway<P>, applied: &Applied, now: Moment) {
         peer.follow(origin, remembered.as_ref());
         peer.lag.seen(rows, now);
         peer.applied = Some(rows);
-        peer.told = peer.told.max(Some(written));
+        peer.announced = peer.announced.max(Some(written));
         let lag = peer.lag.current(now).filter(|_| !peer.is_silent(now, timings));
         peer.trail.sample(now, lag);
     }

@@ -27,7 +27,7 @@ use onceway_protocol::view::{AcceptorId, Release, View};
 /// A bench whose peer can be asked. Its behaviour towards forwards (refuse, break, hang) holds for
 /// questions too.
 pub trait AskBench: PeersBench {
-    fn set_told(&self, told: PeerReply) -> impl Future<Output = ()> + Send;
+    fn set_told(&self, reply: PeerReply) -> impl Future<Output = ()> + Send;
 
     /// All questions that arrived whole since the last `behave`, as its handler saw them.
     fn asked(&self) -> impl Future<Output = Vec<Question>> + Send;
@@ -45,8 +45,8 @@ pub async fn a_question_arrives_whole_and_once<B: AskBench>(bench: &B) {
     bench.set_told(PeerReply::Done).await;
     for question in questions(bench.peer()) {
         bench.behave(answers()).await;
-        let told = ask(bench, &bench.peer(), question.clone(), LONG).await;
-        assert_eq!(told, Ok(PeerReply::Done), "peers: {question:?}");
+        let reply = ask(bench, &bench.peer(), question.clone(), LONG).await;
+        assert_eq!(reply, Ok(PeerReply::Done), "peers: {question:?}");
         let asked = bench.asked().await;
         assert!(asked == [question], "peers: one question must arrive once, as it was asked: {asked:?}");
     }
@@ -54,10 +54,10 @@ pub async fn a_question_arrives_whole_and_once<B: AskBench>(bench: &B) {
 
 pub async fn what_was_told_comes_back_whole<B: AskBench>(bench: &B) {
     bench.behave(answers()).await;
-    for told in tellings(bench.peer()) {
-        bench.set_told(told.clone()).await;
+    for reply in tellings(bench.peer()) {
+        bench.set_told(reply.clone()).await;
         let back = ask(bench, &bench.peer(), Question::Views { after: 0 }, LONG).await;
-        assert_eq!(back, Ok(told), "peers: what was told changed on the way");
+        assert_eq!(back, Ok(reply), "peers: what was told changed on the way");
     }
 }
 
@@ -114,10 +114,10 @@ async fn ask<B: AskBench>(
 ) -> Result<PeerReply, PeerError> {
     let clock: &B::Clock = bench.clock();
     let begun = clock.now();
-    let told = bounded(clock, within, "peers: ask", bench.peers().ask(to, question, within)).await;
+    let reply = bounded(clock, within, "peers: ask", bench.peers().ask(to, question, within)).await;
     let took = clock.now().since(begun);
     assert!(took <= within + super::SLACK, "peers: a question took {took:?}");
-    told
+    reply
 }
 
 fn view(region: &RegionName) -> Arc<View> {

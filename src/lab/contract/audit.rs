@@ -204,18 +204,18 @@ pub async fn everything_is_told_of_each_key<B: AuditBench>(bench: &B) {
     }
     let ids: Vec<&KeyId> = found.iter().map(|one| &one.id).collect();
     assert_eq!(ids, [&own.id, &both.id, &imported.id], "audit: in the order of keys");
-    let [told] = found[0].rows.as_slice() else { panic!("audit: {:?}", found[0]) };
-    assert_eq!((&*told.route, told.path.as_str(), told.imported), ("contract", "/v1/contract", false));
-    assert!(told.claimed.is_some() && told.claimed <= told.settled, "audit: {told:?}");
-    let State::Settled { answer: light, .. } = &told.row.state else { panic!("audit: {told:?}") };
+    let [held] = found[0].rows.as_slice() else { panic!("audit: {:?}", found[0]) };
+    assert_eq!((&*held.route, held.path.as_str(), held.imported), ("contract", "/v1/contract", false));
+    assert!(held.claimed.is_some() && held.claimed <= held.settled, "audit: {held:?}");
+    let State::Settled { answer: light, .. } = &held.row.state else { panic!("audit: {held:?}") };
     assert_eq!((light.status, light.headers.len()), (201, 0), "audit: an answer without its headers");
     assert!(light.body == AnswerBody::NotKept, "audit: an answer without its body");
     assert_eq!(found[1].rows.len(), 2, "audit: a row for each origin");
-    let theirs = found[1].rows.iter().find(|told| told.row.origin == bench.peers()[0]);
-    assert_eq!(theirs.map(|told| told.row.token), Some(arrived));
+    let theirs = found[1].rows.iter().find(|held| held.row.origin == bench.peers()[0]);
+    assert_eq!(theirs.map(|held| held.row.token), Some(arrived));
     assert_eq!(found[1].journal.iter().map(|entry| entry.kind.as_str()).collect::<Vec<_>>(), ["double"]);
-    let [told] = found[2].rows.as_slice() else { panic!("audit: {:?}", found[2]) };
-    assert_eq!((&told.row.origin, told.imported, told.claimed), (&origin, true, None));
+    let [held] = found[2].rows.as_slice() else { panic!("audit: {:?}", found[2]) };
+    assert_eq!((&held.row.origin, held.imported, held.claimed), (&origin, true, None));
 }
 
 pub async fn a_forgotten_key_is_told_by_its_journal<B: AuditBench>(bench: &B) {

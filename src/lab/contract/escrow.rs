@@ -99,13 +99,13 @@ pub async fn of_lodgings_beside_a_new_state_the_durable_ones_are_found<B: Escrow
             }
         }
     });
-    let told = together(calls.collect()).await;
-    let done = told.iter().filter(|told| **told == Some(Lodged::Done)).count() as u64;
-    assert!(told.iter().all(|told| *told != Some(Lodged::Superseded)), "escrow: nothing stood there");
+    let answers = together(calls.collect()).await;
+    let done = answers.iter().filter(|answers| **answers == Some(Lodged::Done)).count() as u64;
+    assert!(answers.iter().all(|answers| *answers != Some(Lodged::Superseded)), "escrow: nothing stood there");
     assert_eq!(convert(bench, &all[0].origin).await, done, "escrow: what was lodged is not what is found");
-    for (lodging, told) in all.iter().zip(&told) {
+    for (lodging, answers) in all.iter().zip(&answers) {
         let stands = !rows(bench, &lodging.id).await.is_empty();
-        assert_eq!(stands, *told == Some(Lodged::Done), "escrow: {told:?}");
+        assert_eq!(stands, *answers == Some(Lodged::Done), "escrow: {answers:?}");
     }
 }
 

@@ -94,5 +94,5 @@ pub struct Exchange {
     /// Moment before the request was sent.
     pub sent: Instant,
     pub done: Instant,
-    pub told: Received,
+    pub received: Received,
 }

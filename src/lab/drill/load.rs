@@ -156,8 +156,8 @@ impl Field {
             .with("Authorization", format!("Bearer {}", files::TENANTS[0].1))
             .with("Idempotency-Key", format!("\"{key}\""));
         let sent = Instant::now();
-        let told = Received::of(self.connections.send(ask, within).await);
-        Exchange { via, sent, done: Instant::now(), told }
+        let got = Received::of(self.connections.send(ask, within).await);
+        Exchange { via, sent, done: Instant::now(), received: got }
     }
 
     pub fn lives(&self) -> MutexGuard<'_, Vec<KeyLife>> {
@@ -255,25 +255,25 @@ async fn live(field: Arc<Field>, region: usize, number: usize) {
 async fn bring_to_end(field: &Field, life: &mut KeyLife, region: usize, number: usize) {
     let (mut via, mut pause, mut parked) = (region, PAUSES.0, 0);
     loop {
-        if life.exchanges.iter().any(|exchange| exchange.told.success().is_some()) {
+        if life.exchanges.iter().any(|exchange| exchange.received.success().is_some()) {
             life.end = End::Definite;
             return;
         }
         let Some(last) = life.exchanges.last() else { return };
-        let told = last.told.clone();
-        if !may_retry(&told) {
-            life.end = End::Without(told.word());
+        let got = last.received.clone();
+        if !may_retry(&got) {
+            life.end = End::Without(got.word());
             return;
         }
-        let doubtful = told.is(409, "outcome-unknown") || told.is(504, "outcome-unknown");
+        let doubtful = got.is(409, "outcome-unknown") || got.is(504, "outcome-unknown");
         if let Some(deadline) = field.deadline() {
             parked += u32::from(doubtful && CLASSES[life.class].recovery == Recovery::Park);
             if parked >= PARKED_ENOUGH || Instant::now() > deadline {
-                life.end = if doubtful { End::InDoubt } else { End::Without(told.word()) };
+                life.end = if doubtful { End::InDoubt } else { End::Without(got.word()) };
                 return;
             }
         }
-        wait::pause(before_retry(&told, pause, number)).await;
+        wait::pause(before_retry(&got, pause, number)).await;
         pause = (pause * 3 / 2).min(PAUSES.1);
         via = (via + 1) % field.addresses.len();
         let again = field.ask(via, life.class, &life.key, PATIENCE).await;
@@ -283,8 +283,8 @@ async fn bring_to_end(field: &Field, life: &mut KeyLife, region: usize, number: 
 
 /// The pause that the answer asks for, at most two seconds, and spread. Clients that lost their
 /// connections together must not return together.
-fn before_retry(told: &Received, pause: Duration, number: usize) -> Duration {
-    let asked = match told {
+fn before_retry(got: &Received, pause: Duration, number: usize) -> Duration {
+    let asked = match got {
         Received::Answer(answer) => answer.retry_after.parse().ok().map(Duration::from_secs),
         Received::Nobody | Received::Broke | Received::Late => None,
     };
@@ -293,8 +293,8 @@ fn before_retry(told: &Received, pause: Duration, number: usize) -> Duration {
 }
 
 /// Any other refusal means that the same request would be refused again.
-fn may_retry(told: &Received) -> bool {
-    match told {
+fn may_retry(got: &Received) -> bool {
+    match got {
         Received::Answer(answer) => answer.status >= 500 || answer.status == 409 || answer.status == 429,
         Received::Nobody | Received::Broke | Received::Late => true,
     }

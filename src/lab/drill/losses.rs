@@ -63,8 +63,8 @@ impl Loss {
         }
         run.probes.extend(self.plain.end().await?);
         run.probes.extend(self.lodged.end().await?);
-        let told = run.watching.longest_wait("window", &names[self.victim]);
-        let window = told.unwrap_or_default().max(self.window_before);
+        let output = run.watching.longest_wait("window", &names[self.victim]);
+        let window = output.unwrap_or_default().max(self.window_before);
         let bound = Takeover::of(&run.file, window, run.settings.rtt);
         let first_run = FirstRun { ms: plain.map(millis), escrow_ms: lodged.map(millis), bound };
         run.report.first_run = Some(first_run);
@@ -105,7 +105,7 @@ pub async fn isolate(run: &mut Run<'_>) -> Result<()> {
     // Validity counts from before the last renewal was sent, so no request sent a lease later may
     // run.
     let over = death + run.lease();
-    let late = |exchange: &super::ask::Exchange| exchange.sent > over && exchange.told.success().is_some();
+    let late = |exchange: &super::ask::Exchange| exchange.sent > over && exchange.received.success().is_some();
     let ran = inside.iter().filter(|probe| late(&probe.exchange)).count() as u64;
     let what = format!("{ran} keys ran in the region that was cut off, after its lease");
     run.report.none("ran_inside_after_the_lease", ran, what);
@@ -141,8 +141,8 @@ async fn replaced(run: &mut Run<'_>) -> Result<()> {
     tokio::fs::write(&file, text).await.with_context(|| format!("cannot write {}", file.display()))?;
     let init = async |number: usize| {
         let words = ["store", "init", "--wait", "60s"];
-        let told = run.region(number).run(&words).await?;
-        run.said(&words, &told).map(drop)
+        let output = run.region(number).run(&words).await?;
+        run.said(&words, &output).map(drop)
     };
     // At once: each waits for objects that the others have to make.
     tokio::try_join!(init(0), init(1), init(2))?;

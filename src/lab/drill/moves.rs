@@ -82,8 +82,8 @@ struct Moved {
 async fn change_ring(run: &mut Run<'_>, weights: &[u32]) -> Result<Moved> {
     let (from, to) = write_ring(run, weights)?;
     let at = (run.victim + 1) % 3;
-    let told = run.region(at).run(&["ring", "plan", "--json"]).await?;
-    let plan: Value = serde_json::from_str(&run.said(&["ring", "plan"], &told)?)?;
+    let output = run.region(at).run(&["ring", "plan", "--json"]).await?;
+    let plan: Value = serde_json::from_str(&run.said(&["ring", "plan"], &output)?)?;
     let mut said: Vec<(String, String, u64)> = Vec::new();
     for one in plan["moves"].as_array().into_iter().flatten() {
         let text = |field: &str| one[field].as_str().unwrap_or_default().to_owned();
@@ -101,18 +101,18 @@ async fn change_ring(run: &mut Run<'_>, weights: &[u32]) -> Result<Moved> {
     let done = async || {
         // As an operator would: a move that was not possible, or was overtaken, is planned again. A
         // plan without changes says that the ring is in force.
-        let told = run.region(at).run(&["ring", "plan", "--json"]).await?;
-        let plan: Value = serde_json::from_slice(&told.stdout).context("a plan")?;
+        let output = run.region(at).run(&["ring", "plan", "--json"]).await?;
+        let plan: Value = serde_json::from_slice(&output.stdout).context("a plan")?;
         let lists = ["moves", "regions_added", "regions_removed"];
         if lists.iter().all(|list| plan[*list].as_array().is_some_and(Vec::is_empty)) {
             return Ok(Some(()));
         }
         let epoch = plan["epoch"].as_u64().context("the plan names its epoch")?.to_string();
         let words = ["ring", "apply", "--expect-epoch", &epoch, "--yes", "--actor", "drill"];
-        let told = run.region(at).run(&words).await?;
-        let overtaken = String::from_utf8_lossy(&told.stderr).contains("plan again");
-        let again = told.status.code() == Some(3) || overtaken;
-        run.said(&words, &told)
+        let output = run.region(at).run(&words).await?;
+        let overtaken = String::from_utf8_lossy(&output.stderr).contains("plan again");
+        let again = output.status.code() == Some(3) || overtaken;
+        run.said(&words, &output)
             .map_or_else(|error| if again { Ok(None) } else { Err(error) }, |_| Ok(Some(())))
     };
     wait::for_some("the ring to be in force", ASKED_WITHIN, done).await?;
@@ -144,13 +144,13 @@ fn check_runners(run: &mut Run<'_>, probes: &[Probe], moved: &Moved) {
         let owner = |ring| run.field.order_in(ring, &probe.key).first().copied();
         let (before, after) = (owner(&moved.from), owner(&moved.to));
         moving += u64::from(before != after);
-        if before == after && probe.exchange.told.is(503, "moving") {
+        if before == after && probe.exchange.received.is(503, "moving") {
             let name = |number: Option<usize>| number.map_or("nobody", |number| &run.field.names[number]);
             let since = probe.exchange.sent.saturating_duration_since(moved.asked).as_millis();
             let via = name(Some(probe.exchange.via));
             disturbed.push(format!("a key of {} at {via}, {since} ms after the command", name(before)));
         }
-        let Some(answer) = probe.exchange.told.success() else { continue };
+        let Some(answer) = probe.exchange.received.success() else { continue };
         let ran_by =
             |number: Option<usize>| number.is_some_and(|number| run.field.names[number] == answer.by);
         let fits = match (probe.exchange.done < moved.asked, probe.exchange.sent > moved.done) {
@@ -183,9 +183,9 @@ fn hold_pauses(run: &mut Run<'_>, probes: &[Probe]) {
 pub async fn until_done(run: &Run<'_>, at: usize, words: &[&str]) -> Result<()> {
     let done = async || {
         run.note(format!("onceway {}", words.join(" ")));
-        let told = run.region(at).operate(words).await?;
-        let again = told.status.code() == Some(3);
-        run.said(words, &told)
+        let output = run.region(at).operate(words).await?;
+        let again = output.status.code() == Some(3);
+        run.said(words, &output)
             .map_or_else(|error| if again { Ok(None) } else { Err(error) }, |_| Ok(Some(())))
     };
     wait::for_some(&format!("`onceway {}`", words.join(" ")), ASKED_WITHIN, done).await

@@ -125,7 +125,7 @@ pub fn first_run_elsewhere(
     moment: Instant,
 ) -> Option<Duration> {
     let run = |probe: &&Probe| {
-        let answer = probe.exchange.told.success();
+        let answer = probe.exchange.received.success();
         probe.order.first() == Some(&home)
             && probe.exchange.sent > moment
             && answer.is_some_and(|answer| !answer.replayed && answer.by != names[home])
@@ -156,7 +156,7 @@ pub fn longest_pause(mut exchanges: Vec<&Exchange>) -> Duration {
     exchanges.sort_by_key(|exchange| exchange.sent);
     let (mut longest, mut refused, mut last) = (Duration::ZERO, false, None);
     for exchange in exchanges {
-        if exchange.told.success().is_none() {
+        if exchange.received.success().is_none() {
             refused = true;
             continue;
         }
@@ -187,7 +187,7 @@ mod tests {
                 via: 0,
                 sent,
                 done: sent + Duration::from_millis(took),
-                told: Received::Answer(answer),
+                received: Received::Answer(answer),
             }
         };
         let longest = |all: &[Exchange]| longest_pause(all.iter().collect()).as_millis();

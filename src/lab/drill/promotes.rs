@@ -93,7 +93,7 @@ async fn lost(run: &Run<'_>, pair: &Pair) -> Result<usize> {
     let ran = ran.filter(|total| total.key.starts_with(run.field.mark()) && total.regions.contains(&name));
     let mut lost: BTreeSet<String> = ran.map(|total| total.key).filter(|key| !held.contains(key)).collect();
     for life in run.field.lives().iter() {
-        let answers = life.exchanges.iter().filter_map(|exchange| exchange.told.success());
+        let answers = life.exchanges.iter().filter_map(|exchange| exchange.received.success());
         if answers.into_iter().any(|answer| answer.by == name) && !settled.contains(&life.key) {
             lost.insert(life.key.clone());
         }
@@ -112,18 +112,18 @@ async fn follow_anew(run: &Run<'_>, pairs: Vec<(usize, usize)>) -> Result<()> {
         let name = run.name(*from);
         let words = ["store", "reseed", "--from", &name];
         let follows = async || {
-            let told = run.region(*reader).run(&words).await?;
-            drop(run.said(&words, &told));
+            let output = run.region(*reader).run(&words).await?;
+            drop(run.said(&words, &output));
             // It fails while the address does not lead to the promoted server yet.
-            Ok(matches!(told.status.code(), Some(0 | 3)).then_some(()))
+            Ok(matches!(output.status.code(), Some(0 | 3)).then_some(()))
         };
         let waited = wait::for_some("a region to be followed anew", WITHIN, follows).await;
         waited.with_context(|| format!("{name} by {}", run.name(*reader)))?;
     }
     for (reader, _) in pairs {
         let words = ["store", "init", "--wait", "60s"];
-        let told = run.region(reader).run(&words).await?;
-        run.said(&words, &told)?;
+        let output = run.region(reader).run(&words).await?;
+        run.said(&words, &output)?;
     }
     Ok(())
 }

@@ -55,11 +55,11 @@ pub async fn reseed(run: &mut Run<'_>) -> Result<()> {
         wait::pause(Duration::from_millis(100)).await;
     }
     let mut ran = 0_u64;
-    let known: Vec<_> = unseen.iter().filter(|probe| probe.exchange.told.success().is_some()).collect();
+    let known: Vec<_> = unseen.iter().filter(|probe| probe.exchange.received.success().is_some()).collect();
     for (number, probe) in known.iter().enumerate() {
         let via = readers[number % readers.len()];
-        let told = run.field.ask(via, probe.class, &probe.key, PATIENCE).await.told;
-        ran += u64::from(told.success().is_some());
+        let output = run.field.ask(via, probe.class, &probe.key, PATIENCE).await.received;
+        ran += u64::from(output.success().is_some());
     }
     run.note(format!("{} keys of {name} were sent again, {ran} were answered", known.len()));
     run.report.numbers.insert("sent_again_while_copied", known.len().into());
@@ -87,10 +87,10 @@ async fn follows_anew(run: &Run<'_>, reader: usize) -> Result<HeldUp> {
     let (name, region) = (run.name(run.victim), run.region(reader));
     let subscription = region.cluster.subscription_from(files::DATABASE, &name).await?;
     let words = ["store", "reseed", "--from", &name];
-    let (told, held) = region.cluster.hold_copy(files::DATABASE, &subscription, region.run(&words)).await?;
-    let said = String::from_utf8_lossy(&told.stderr).into_owned();
+    let (output, held) = region.cluster.hold_copy(files::DATABASE, &subscription, region.run(&words)).await?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
     // Exit code 3: the copy runs.
-    ensure!(told.status.code() == Some(3), "`onceway store reseed` ended with {}: {said}", told.status);
+    ensure!(output.status.code() == Some(3), "`onceway store reseed` ended with {}: {said}", output.status);
     run.note(format!("onceway store reseed --from {name} in {}", run.name(reader)));
     Ok(held)
 }

@@ -56,7 +56,7 @@ pub async fn restart(run: &mut Run<'_>) -> Result<()> {
             prober
                 .list_probes()
                 .iter()
-                .any(|probe| probe.exchange.sent > back && probe.exchange.told.success().is_some())
+                .any(|probe| probe.exchange.sent > back && probe.exchange.received.success().is_some())
         };
         let all = async || Ok(probers.iter().all(|(_, prober)| ran(prober)).then_some(()));
         wait::for_some("keys to run again", HOME_WITHIN, all).await?;

@@ -80,11 +80,11 @@ impl Run<'_> {
     }
 
     /// Standard output of a command, noted too; an error if the command failed.
-    pub fn said(&self, words: &[&str], told: &std::process::Output) -> Result<String> {
-        let said = String::from_utf8_lossy(&told.stdout).trim().to_owned();
-        let complaint = String::from_utf8_lossy(&told.stderr).trim().to_owned();
-        self.note(format!("onceway {}: {} {said} {complaint}", words.join(" "), told.status));
-        match told.status.code() {
+    pub fn said(&self, words: &[&str], output: &std::process::Output) -> Result<String> {
+        let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        let complaint = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        self.note(format!("onceway {}: {} {said} {complaint}", words.join(" "), output.status));
+        match output.status.code() {
             Some(0) => Ok(said),
             code => bail!("`onceway {}` ended with {code:?}: {said} {complaint}", words.join(" ")),
         }

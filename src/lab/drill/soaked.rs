@@ -97,7 +97,7 @@ fn hold_connections(soaked: &Soaked, lives: &[KeyLife], report: &mut Report) {
         let in_harm = soaked.harms.iter().any(|harm| {
             harm.region == exchange.via && exchange.done >= harm.from && exchange.sent <= harm.to
         });
-        match &exchange.told {
+        match &exchange.received {
             Received::Nobody | Received::Broke if in_harm => excused += 1,
             Received::Nobody | Received::Broke => dropped += 1,
             Received::Late => late += 1,
@@ -213,8 +213,8 @@ mod tests {
     fn a_broken_connection_is_excused_while_its_region_loses_a_gateway_only() {
         let begun = Instant::now();
         let at = |second: u64| begun + Duration::from_secs(second);
-        let dropped = |via: usize, sent: u64, told: Received| {
-            let exchange = Exchange { via, sent: at(sent), done: at(sent + 1), told };
+        let dropped = |via: usize, sent: u64, got: Received| {
+            let exchange = Exchange { via, sent: at(sent), done: at(sent + 1), received: got };
             let end = End::Definite;
             let life = KeyLife { key: "k".into(), class: 0, home: 0, exchanges: vec![exchange], end };
             let harms = vec![Harm { region: 1, from: at(10), to: at(20) }];

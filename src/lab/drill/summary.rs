@@ -142,7 +142,7 @@ impl Summary {
         let _ = writeln!(text, "  ends     {}", super::report::counted(&self.ends));
         let _ = writeln!(text, "  replies  {}", super::report::counted(&self.replies));
         let mut spans: Vec<(String, &Spread)> = Vec::new();
-        let mut told = String::new();
+        let mut lines = String::new();
         if let Some(first) = &self.first_run {
             let named = [
                 ("first run elsewhere", &first.ms),
@@ -153,7 +153,7 @@ impl Summary {
             spans.extend(named.into_iter().filter_map(|(name, of)| Some((name.to_owned(), of.as_ref()?))));
             let Takeover { lease, drift, margin, round_trips, beside, window: _, bound: _ } = &first.parts;
             let _ = writeln!(
-                told,
+                lines,
                 "  {} over their bound, {} never; bound = lease {lease:.0} + drift {drift:.0} + margin {margin:.0} + the run's window + 6 round trips {round_trips:.0} + {beside:.0} ms",
                 first.over_bound, first.never
             );
@@ -167,7 +167,7 @@ impl Summary {
         for (name, Spread { count, least, p50, p95, max }) in spans {
             let _ = writeln!(text, "  {name:<30} {count:>5} {least:>7.0} {p50:>7.0} {p95:>7.0} {max:>7.0}");
         }
-        text + &told
+        text + &lines
     }
 }
 

@@ -30,8 +30,8 @@ pub struct Allowed {
 
 impl Allowed {
     fn objects(&self, exchange: &Exchange) -> bool {
-        let Received::Answer(answer) = &exchange.told else { return !self.harmed.contains(&exchange.via) };
-        if exchange.told.success().is_some() {
+        let Received::Answer(answer) = &exchange.received else { return !self.harmed.contains(&exchange.via) };
+        if exchange.received.success().is_some() {
             return false;
         }
         let (status, code) = (answer.status, answer.code.as_str());
@@ -122,11 +122,11 @@ impl Findings<'_> {
     /// may have run it twice, which is allowed: a listed key is enough there.
     fn is_told(&self, class: Recovery) -> bool {
         let listed = self.noted.is_some_and(Noted::is_listed);
-        let told = match class {
+        let got = match class {
             Recovery::Rerun => self.audited.is_some(),
             Recovery::Probe | Recovery::Park => self.audited == Some(true),
         };
-        listed && told
+        listed && got
     }
 }
 
@@ -167,7 +167,7 @@ fn count_effects(
 fn answers(report: &mut Report, remains: &Remains<'_>, effects: &BTreeMap<&str, &Totals>) {
     for life in remains.lives {
         let mut bodies: Vec<u64> =
-            life.exchanges.iter().filter_map(|exchange| Some(exchange.told.success()?.body)).collect();
+            life.exchanges.iter().filter_map(|exchange| Some(exchange.received.success()?.body)).collect();
         if !bodies.is_empty() && !effects.contains_key(life.key.as_str()) {
             report.answers_without_effect += 1;
             report.broke(format!("key {} was answered, and the ledger has no effect of it", life.key));
@@ -188,18 +188,18 @@ fn replies(report: &mut Report, allowed: &Allowed, remains: &Remains<'_>) {
         remains.lives.iter().flat_map(|life| life.exchanges.iter().map(|exchange| (&life.key, exchange)));
     let mut unexpected = 0_u64;
     for (key, exchange) in lived {
-        *report.replies.entry(exchange.told.word()).or_default() += 1;
+        *report.replies.entry(exchange.received.word()).or_default() += 1;
         if allowed.objects(exchange) {
             unexpected += 1;
             if report.unexpected.len() < MOST_NAMED {
                 let at = (exchange.done - remains.start).as_secs_f64();
-                let after = match &exchange.told {
+                let after = match &exchange.received {
                     Received::Answer(answer) => {
                         format!(" by {}, Retry-After {:?}", answer.by, answer.retry_after)
                     }
                     Received::Nobody | Received::Broke | Received::Late => String::new(),
                 };
-                let word = exchange.told.word();
+                let word = exchange.received.word();
                 report
                     .unexpected
                     .push(format!("{at:7.3} s {key} via region {}: {word}{after}", exchange.via));
@@ -236,13 +236,13 @@ mod tests {
         Received::Answer(answer)
     }
 
-    fn exchange(told: Received) -> Exchange {
+    fn exchange(got: Received) -> Exchange {
         let now = Instant::now();
-        Exchange { via: 0, sent: now, done: now, told }
+        Exchange { via: 0, sent: now, done: now, received: got }
     }
 
-    fn life(class: usize, told: Vec<Received>, end: End) -> KeyLife {
-        let exchanges = told.into_iter().map(exchange).collect();
+    fn life(class: usize, got: Vec<Received>, end: End) -> KeyLife {
+        let exchanges = got.into_iter().map(exchange).collect();
         KeyLife { key: "m-k".into(), class, home: 0, exchanges, end }
     }
 
@@ -320,7 +320,7 @@ mod tests {
     fn replies_are_held_against_what_the_drill_allows() {
         let (usual, moving) = (Allowed::default(), Allowed { only_moving: true, ..Allowed::default() });
         let harmed = Allowed { harmed: [0].into(), ..Allowed::default() };
-        for (told, with_usual, with_moving, with_harmed) in [
+        for (got, with_usual, with_moving, with_harmed) in [
             (answer(503, "home-unavailable"), 0, 1, 0),
             (answer(503, "moving"), 0, 0, 0),
             (answer(409, "in-progress"), 0, 0, 0),
@@ -330,11 +330,11 @@ mod tests {
             (Received::Nobody, 1, 1, 0),
         ] {
             let of =
-                |allowed| judged(allowed, life(1, vec![told.clone()], End::InDoubt), 0, None).broken.len();
+                |allowed| judged(allowed, life(1, vec![got.clone()], End::InDoubt), 0, None).broken.len();
             assert_eq!(
                 (of(&usual), of(&moving), of(&harmed)),
                 (with_usual, with_moving, with_harmed),
-                "{told:?}"
+                "{got:?}"
             );
         }
     }

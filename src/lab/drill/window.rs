@@ -187,7 +187,7 @@ async fn started(field: &Arc<Field>, deployment: &Deployment) -> Result<Vec<Stri
     }
     wait::pause(STANDS_STILL).await;
     let probes = prober.end().await?.into_iter();
-    Ok(probes.filter(|probe| probe.exchange.told.success().is_some()).map(|probe| probe.key).collect())
+    Ok(probes.filter(|probe| probe.exchange.received.success().is_some()).map(|probe| probe.key).collect())
 }
 
 /// Acts as clients that all lost their answer, and ask other regions until they have one.
@@ -199,7 +199,7 @@ fn retried(field: &Arc<Field>, answered: &[String]) -> JoinSet<()> {
             let mut via = if number.is_multiple_of(2) { 0 } else { 2 };
             while Instant::now() < until {
                 let exchange = field.ask(via, CLASS, &key, Duration::from_secs(5)).await;
-                if exchange.told.success().is_some() {
+                if exchange.received.success().is_some() {
                     return;
                 }
                 via = 2 - via;

@@ -48,7 +48,7 @@ pub(super) async fn look_up<P: Ports>(visit: &Visit<'_, P>) -> Answer {
     }
     match visit.gateway.key_life(&id).await {
         Ok(life) => {
-            let main = told(visit, tenant, id.key().as_str(), &life);
+            let main = render_life(visit, tenant, id.key().as_str(), &life);
             visit.page(StatusCode::OK, "key", &main)
         }
         Err(error) => failed(StatusCode::SERVICE_UNAVAILABLE, &format!("The store does not answer: {error}")),
@@ -64,7 +64,7 @@ pub(super) fn word(value: &Value) -> String {
     }
 }
 
-fn told<P: Ports>(visit: &Visit<'_, P>, tenant: &str, key: &str, life: &KeyLife) -> Markup {
+fn render_life<P: Ports>(visit: &Visit<'_, P>, tenant: &str, key: &str, life: &KeyLife) -> Markup {
     let me = visit.region();
     let now_ms = visit.gateway.date().as_millis();
     let own = life.regions.get(me).cloned().unwrap_or_default();

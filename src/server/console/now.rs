@@ -286,9 +286,9 @@ fn leases(status: &Status) -> Markup {
         .iter()
         .filter(|region| region.in_ring)
         .map(|region| {
-            let told = lease(status, region);
+            let holder = lease(status, region);
             let votes = authority.voters.contains(&region.name);
-            vec![html! { (region.name) }, told, html! { (if votes { "yes" } else { "no" }) }]
+            vec![html! { (region.name) }, holder, html! { (if votes { "yes" } else { "no" }) }]
         })
         .collect();
     let others: Vec<&String> = authority

@@ -41,7 +41,7 @@ fn two_versions_share_a_store_until_the_view_goes_by_the_newer_one() {
         sleep(ms(5_000)).await;
         assert!(!old.authority_status().lease.held, "it renews no more");
         let question = Question::Acceptor { to: None, message: Message::Read };
-        let told = old.told(us.clone(), question).await;
+        let told = old.answer_question(us.clone(), question).await;
         assert!(
             matches!(&told, PeerReply::Refused(said) if said.starts_with(why)),
             "it votes no more: {told:?}"
@@ -85,24 +85,24 @@ fn what_brings_a_view_of_a_newer_version_is_refused_and_a_chosen_one_is_the_end(
         let view = Arc::new(base.next(&Change::Protocol(2)).unwrap());
         let ballot = Ballot { counter: 77, region: us.clone(), proposer: 1 };
         let message = Message::Accept { ballot: ballot.clone(), view: view.clone() };
-        let told = old.told(us.clone(), Question::Acceptor { to: None, message }).await;
+        let told = old.answer_question(us.clone(), Question::Acceptor { to: None, message }).await;
         let PeerReply::Refused(why) = told else { panic!("{told:?}") };
         assert_eq!(why, "the view goes by protocol version 2, this process speaks 1-1");
         assert!(old.readiness().serves, "nobody goes by it yet");
 
         // One letter does not show that a view was chosen.
         let letter = || Question::Adopt { view: view.clone() };
-        let told = old.told(us.clone(), letter()).await;
+        let told = old.answer_question(us.clone(), letter()).await;
         assert!(matches!(told, PeerReply::Adopted(epoch) if epoch < view.epoch()), "{told:?}");
         assert!(old.readiness().serves, "nobody has shown that it was chosen");
 
         for voter in [region("eu"), us.clone()] {
             let message = Message::Accept { ballot: ballot.clone(), view: view.clone() };
-            let told = bench.gateway(&voter).told(us.clone(), Question::Acceptor { to: None, message }).await;
+            let told = bench.gateway(&voter).answer_question(us.clone(), Question::Acceptor { to: None, message }).await;
             assert!(matches!(told, PeerReply::Acceptor(..)), "{voter}: {told:?}");
         }
-        old.told(us.clone(), letter()).await;
-        let told = old.told(us, letter()).await;
+        old.answer_question(us.clone(), letter()).await;
+        let told = old.answer_question(us, letter()).await;
         let why = "the regions go by protocol version 2 and this process speaks 1-1";
         assert!(matches!(&told, PeerReply::Refused(said) if said.starts_with(why)), "{told:?}");
         assert!(old.readiness().reasons.iter().any(|reason| reason.starts_with(why)));

@@ -197,7 +197,7 @@ async fn connect(plan: &Plan) -> Result<Client, Error> {
     connect::single(&connect::tuned(&plan.admin, STATEMENT_WITHIN)).await.map_err(|error| {
         Error::Unreachable {
             region: plan.me.region.to_string(),
-            why: format!("{} ({})", errors::told(&error), plan.admin.place()),
+            why: format!("{} ({})", errors::describe(&error), plan.admin.place()),
         }
     })
 }

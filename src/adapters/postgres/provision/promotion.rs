@@ -140,8 +140,8 @@ mod tests {
                 said.starts_with(expected),
                 "{version} {failover} {slots:?} {without} {waited_for:?}: {said}"
             );
-            let told = word != "lost" || said.contains("`onceway store reseed --from us-east` in eu-west");
-            assert!(told, "{said}");
+            let advised = word != "lost" || said.contains("`onceway store reseed --from us-east` in eu-west");
+            assert!(advised, "{said}");
         }
     }
 }

@@ -60,7 +60,7 @@ pub(super) async fn generation(
 }
 
 async fn look_within(plan: &Plan, peer: &Origin, conninfo: &str, slot: &str) -> Result<Publisher, String> {
-    let reach = |error: tokio_postgres::Error| format!("cannot look at {peer}: {}", errors::told(&error));
+    let reach = |error: tokio_postgres::Error| format!("cannot look at {peer}: {}", errors::describe(&error));
     let address = Address::of_libpq(conninfo, plan.publishers_ca.as_deref())
         .map_err(|why| format!("the connection string of {peer}: {why}"))?;
     let client = connect::single(&connect::tuned(&address, LOOK_WITHIN)).await.map_err(|error| {
@@ -121,10 +121,10 @@ pub(super) async fn columns(plan: &Plan, conninfo: &str, table: &str) -> Result<
     let looked = timeout(LOOK_WITHIN, async {
         let address = Address::of_libpq(conninfo, plan.publishers_ca.as_deref())
             .map_err(|why| format!("its connection string: {why}"))?;
-        let told = |error: tokio_postgres::Error| errors::told(&error);
-        let client = connect::single(&connect::tuned(&address, LOOK_WITHIN)).await.map_err(told)?;
-        let rows = client.query(COLUMNS, &[&table]).await.map_err(told)?;
-        rows.iter().map(|row| row.try_get(0).map_err(told)).collect()
+        let text = |error: tokio_postgres::Error| errors::describe(&error);
+        let client = connect::single(&connect::tuned(&address, LOOK_WITHIN)).await.map_err(text)?;
+        let rows = client.query(COLUMNS, &[&table]).await.map_err(text)?;
+        rows.iter().map(|row| row.try_get(0).map_err(text)).collect()
     });
     looked.await.unwrap_or_else(|_late| Err("it does not answer".to_owned()))
 }

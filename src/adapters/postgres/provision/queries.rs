@@ -89,7 +89,7 @@ pub(super) fn failed(what: &'static str, error: &tokio_postgres::Error) -> Error
                 errors::with_meaning(db.code().code())
             )
         }
-        None => errors::told(error),
+        None => errors::describe(error),
     };
     Error::Sql { what, why }
 }

@@ -130,12 +130,12 @@ impl<P: Ports> Gateway<P> {
         let health = self.health();
         let peer = health.peers.get(&origin.region);
         let follows = |peer: &&Peer| peer.origin.as_ref() == Some(origin);
-        let heard = peer.filter(follows).is_some_and(|peer| peer.applied.max(peer.told) > Some(0));
+        let heard = peer.filter(follows).is_some_and(|peer| peer.applied.max(peer.announced) > Some(0));
         let pongs = || health.peers.values().filter_map(|peer| peer.pong.as_ref());
         // A peer whose version does not report this may have heard of the store.
         let heard_of = |pong: &Pong| pong.heard.get(origin) > Some(&0);
-        let told = pongs().any(|pong| pong.applied.get(origin) > Some(&0) || heard_of(pong));
-        retired && fresh && !served && !heard && !told && *origin != self.origin
+        let frontier = pongs().any(|pong| pong.applied.get(origin) > Some(&0) || heard_of(pong));
+        retired && fresh && !served && !heard && !frontier && *origin != self.origin
     }
 
     /// Checks that a sealed store may go: no gateway writes to it, and all serving regions have all
@@ -158,14 +158,14 @@ impl<P: Ports> Gateway<P> {
         };
         let mark = last.map_or(mark, |beat| beat.seq.max(mark));
         for name in view.serving() {
-            let told = gate_loop::frontier_at(self, name, origin, view.epoch()).await;
-            let told = told.map_err(|why| {
+            let frontier = gate_loop::frontier_at(self, name, origin, view.epoch()).await;
+            let frontier = frontier.map_err(|why| {
                 ActError::not_yet(format!("region {name} does not say what it has of {origin}: {why}"))
             })?;
-            if told.applied < mark {
+            if frontier.applied < mark {
                 let why = format!(
                     "region {name} has {origin} up to heartbeat {}, its last is {mark}: wait until it has arrived",
-                    told.applied
+                    frontier.applied
                 );
                 return Err(ActError::not_yet(why));
             }

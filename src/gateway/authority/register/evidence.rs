@@ -22,11 +22,11 @@ use crate::protocol::view::View;
 /// the newest is confirmed, or when all acceptors have answered or were given up.
 pub(in crate::gateway) async fn confirmed<P: Ports>(
     gateway: &Arc<Gateway<P>>,
-    told: &[Arc<View>],
+    reported: &[Arc<View>],
 ) -> Vec<Arc<View>> {
     let known = gateway.view();
     let mut names: BTreeSet<RegionName> = known.voters().keys().cloned().collect();
-    names.extend(told.iter().flat_map(|view| view.voters().keys()).cloned());
+    names.extend(reported.iter().flat_map(|view| view.voters().keys()).cloned());
     let mut replies = ask_all(gateway, names);
     let (mut shown, mut promised) = (Shown::new(), Vec::new());
     let mut found = Vec::new();
@@ -36,8 +36,8 @@ pub(in crate::gateway) async fn confirmed<P: Ports>(
             promised.push(ballot.map_or(0, |ballot| ballot.counter));
         }
         shown.insert(name, accepted.view);
-        found = judge(gateway, &known, told, &shown);
-        if !found.is_empty() && found.last() == told.last() {
+        found = judge(gateway, &known, reported, &shown);
+        if !found.is_empty() && found.last() == reported.last() {
             break;
         }
     }
@@ -49,7 +49,7 @@ pub(in crate::gateway) async fn confirmed<P: Ports>(
 pub(in crate::gateway) fn judge<P: Ports>(
     gateway: &Gateway<P>,
     known: &View,
-    told: &[Arc<View>],
+    reported: &[Arc<View>],
     shown: &Shown,
 ) -> Vec<Arc<View>> {
     let health = gateway.health();
@@ -57,7 +57,7 @@ pub(in crate::gateway) fn judge<P: Ports>(
     let witness = |name: &RegionName| gateway.settings.failover.witnesses.contains(name);
     // A newcomer counts the voters that its files name; a forced view takes a region's word.
     let named = |name: &RegionName| named(name) || (known.epoch() == 0 && witness(name));
-    confirm::confirmed(known, told, shown, &named)
+    confirm::confirmed(known, reported, shown, &named)
 }
 
 type Replies = mpsc::UnboundedReceiver<(RegionName, Reply)>;

@@ -41,15 +41,15 @@ async fn told_by<P: Ports>(gateway: &Gateway<P>, peer: &RegionName) -> Vec<Arc<V
 
 /// Follows those of the reported views (oldest first) that a majority shows. If no majority shows
 /// one, a view may be half agreed on: a round finishes it.
-async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, told: Vec<Arc<View>>) {
+async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, claimed: Vec<Arc<View>>) {
     let newer = |view: &Arc<View>| view.epoch() > gateway.view().epoch();
-    let told: Vec<Arc<View>> = told.into_iter().filter(newer).collect();
-    if told.is_empty() {
+    let claimed: Vec<Arc<View>> = claimed.into_iter().filter(newer).collect();
+    if claimed.is_empty() {
         return;
     }
-    let views = evidence::confirmed(gateway, &told).await;
+    let views = evidence::confirmed(gateway, &claimed).await;
     if views.is_empty() {
-        tracing::info!(epochs = ?told.iter().map(|view| view.epoch()).collect::<Vec<_>>(), "views that were told are not shown by a majority: not followed");
+        tracing::info!(epochs = ?claimed.iter().map(|view| view.epoch()).collect::<Vec<_>>(), "views that were told are not shown by a majority: not followed");
         if gateway.view().epoch() > 0 {
             self::newer(gateway).await;
         }
@@ -88,13 +88,13 @@ pub(in crate::gateway) async fn caught_up<P: Ports>(
     if view.epoch() <= known {
         return;
     }
-    let mut told = Vec::new();
+    let mut claimed = Vec::new();
     if view.epoch() - known > 1 {
-        told = told_by(gateway, from).await;
-        told.retain(|other| other.epoch() < view.epoch());
+        claimed = told_by(gateway, from).await;
+        claimed.retain(|other| other.epoch() < view.epoch());
     }
-    told.push(view.clone());
-    follow(gateway, told).await;
+    claimed.push(view.clone());
+    follow(gateway, claimed).await;
 }
 
 /// The state of all acceptors, by name.

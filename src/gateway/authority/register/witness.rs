@@ -92,10 +92,10 @@ impl Seat {
     fn learn(&mut self, from: RegionName, view: &Arc<View>, now: Moment) {
         self.letters.insert(from, view.clone());
         let heard = self.heard.iter().filter(|(_, last)| now.since(**last) <= HEARD_WITHIN);
-        let told = chosen_by_letters(&self.letters, heard.map(|(name, _)| name));
+        let newest = chosen_by_letters(&self.letters, heard.map(|(name, _)| name));
         let epoch = self.chosen.as_ref().map_or(0, |known| known.epoch());
-        if let Some(told) = told.filter(|view| view.epoch() > epoch) {
-            self.chosen = Some(told);
+        if let Some(newest) = newest.filter(|view| view.epoch() > epoch) {
+            self.chosen = Some(newest);
         }
     }
 }

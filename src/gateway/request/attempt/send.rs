@@ -112,11 +112,11 @@ async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> S
 /// Releases a claim whose request was not sent, because the right to send it ended.
 async fn unsendable<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Claim, why: Unsendable) -> Step {
     metrics::send_refused();
-    let told = match why {
+    let reason = match why {
         Unsendable::Late => "the time to send was over",
         Unsendable::OtherTenure => "the lease lapsed, or keys were lost, since the claim",
     };
-    tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, why = told, "released unsent");
+    tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, why = reason, "released unsent");
     outcome::unsent(gateway, ask, claim).await;
     let problem = gateway.later(Kind::NotAuthoritative);
     match why {
