@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_at_this_hop_is_stripped() {
+    fn hop_by_hop_headers_are_stripped() {
         let mut headers = map(&[
             ("Connection", "close, X-Private ,, b@d"),
             ("Connection", "x-other"),

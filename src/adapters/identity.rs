@@ -367,7 +367,7 @@ mod tests {
     use crate::protocol::examples::name as region;
 
     #[test]
-    fn what_was_generated_can_be_loaded_and_names_its_region_only() {
+    fn a_generated_identity_loads_and_names_its_region() {
         let directory = tempfile::tempdir().unwrap();
         let (eu, us) = (region("eu"), region("us"));
         generate(&[eu.clone(), us.clone()]).unwrap().write(directory.path()).unwrap();

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_revoked_is_not_let_in_and_stays_revoked() {
+    fn a_revoked_region_is_never_let_in_again() {
         let folder = made();
         let path = folder.path();
         let us = identity(path, "us");

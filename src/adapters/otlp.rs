@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_the_traces_that_begin_here_a_share_is_sampled() {
+    fn a_share_of_new_traces_is_sampled() {
         let region = RegionName::parse("eu").unwrap();
         // A quarter, give or take seven standard deviations.
         for (percent, share) in [(0, 0..=0), (25, 150..=350), (100, 1_000..=1_000)] {

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_journal_found_is_a_table() {
+    fn journal_findings_print_as_a_table() {
         let late = json!({
             "at_ms": 1_767_225_600_000_i64, "kind": "late", "tenant": "acme", "key": "k\u{1b}1", "token": "3.1", "actor": null,
             "reason": "answered 201, too late: by then the attempt had been released",
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_explains_is_told_apart() {
+    fn unexplained_doubles_are_marked_as_such() {
         let double = |explained: &str| {
             json!({
                 "at_ms": 1_767_225_600_000_i64, "kind": "double", "explained": explained, "tenant": "acme", "key": "k1",
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_life_is_in_the_order_of_time_and_names_who_is_silent() {
+    fn a_keys_life_is_chronological_and_names_silent_regions() {
         let event = |at: Option<i64>, what: &str| json!({ "at_ms": at, "region": "us", "token": "3.1", "what": what, "text": "of\u{1b} it" });
         let life = json!({
             "regions": { "us": { "state": "settled", "owner": "us", "rows": [], "journal": [] } },

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_says_its_state_why_since_when_and_what_to_do() {
+    fn a_regions_status_says_why_and_what_to_do() {
         let silent = json!({
             "name": "b", "standing": "serving", "since_epoch": 3, "since_ms": 750_000, "state": "silent",
             "because": "it was last heard 14.0 s ago", "advice": "nothing: so and so", "share": 0.5, "mark": 0,

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_the_check() {
+    fn the_check_fails_on_unprotected_traffic() {
         let class = |method, protection, strict| line(method, "/x", None, protection, false).class(strict);
         for strict in [false, true] {
             assert_eq!(class("POST", "protected", strict), Class::Protected);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_gateway_says_cannot_rewrite_the_terminal() {
+    fn gateway_text_cannot_rewrite_the_terminal() {
         assert_eq!(line("POST", "/\u{1b}[2J", None, "no-route", true).path, "/ [2J");
     }
 }

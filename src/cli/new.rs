@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_files_have_what_is_replaced() {
+    fn the_templates_contain_every_replaced_value() {
         for (text, values) in [
             (REGION, &[NAME, STORE, UPSTREAM, LISTEN, INIT, ADMIN][..]),
             (RING, &[SEED, "[[region]]"]),

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_stands_still_holds_nobody_up_and_gets_what_there_was_room_for_in_order() {
+    fn a_stalled_log_reader_blocks_nobody() {
         let (lines, mut reader) = stuck();
         for number in 1..=1_000 {
             lines.0.line(line(number).as_bytes(), number % 7 == 0);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_counted_and_told_of_once() {
+    fn lost_log_lines_are_counted_and_reported_once() {
         let (lines, reader) = stuck();
         let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, || {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_lines_are_written_before_the_end_if_somebody_reads_them() {
+    fn the_last_log_lines_reach_a_reader() {
         let (lines, mut reader) = lines();
         for number in 0..ROOM {
             lines.0.line(line(number).as_bytes(), false);

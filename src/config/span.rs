@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_reads_back() {
+    fn a_shown_span_parses_back() {
         for text in ["0s", "250ms", "90s", "2m", "36h", "7d", "1500us"] {
             assert_eq!(show(parse(text).unwrap()), text);
         }

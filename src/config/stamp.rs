@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_equal_length_and_time_is_still_seen_to_be_another() {
+    fn a_stamp_detects_files_of_equal_length_and_time() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("credentials.toml");
         fs::write(&file, "one").unwrap();

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_goes_round_and_skips_who_is_gone_or_not_ready() {
+    async fn the_balancer_skips_gateways_that_are_not_ready() {
         let (one, two) = (gateway(b'1', true).await, gateway(b'2', true).await);
         let sick = gateway(b'3', false).await;
         let readiness =

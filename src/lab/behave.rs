@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused() {
+    fn unknown_behaviours_are_refused() {
         for text in [
             "fast",
             "slow",

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_only_folder_does_not_count_and_an_old_server_is_an_error() {
+    fn a_client_only_postgres_folder_is_skipped() {
         let dir = tempfile::tempdir().unwrap();
         let client = fake(dir.path(), "client", &["psql", "pg_config"]);
         let old = fake(dir.path(), "13", &["postgres", "initdb"]);

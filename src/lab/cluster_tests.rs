@@ -47,7 +47,7 @@ async fn clusters_are_copies_with_identifiers_of_their_own() {
 }
 
 #[tokio::test]
-async fn what_was_committed_survives_a_kill_and_a_restart() {
+async fn committed_rows_survive_a_kill_and_a_restart() {
     let (_dir, cluster) = cluster().await;
     assert_eq!((cluster.pid(), cluster.state()), (None, None));
     assert!(cluster.pause().await.is_err(), "nothing runs yet");

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn several_gateways_have_ports_of_their_own_and_leave_the_contract_alone() {
+    fn several_gateways_have_separate_ports() {
         let (one, several) =
             (FleetPorts::lay_out(7400, 3).unwrap(), FleetPorts::lay_out_shared(7400, 3, &[1, 3, 2]).unwrap());
         assert_eq!(one.regions, several.regions);

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cut_resets_what_is_there_and_what_comes_until_mended() {
+    async fn a_cut_resets_all_connections_until_mended() {
         let (relay, server, mut near, mut far) = connected().await;
         relay.cut();
         for end in [&mut near, &mut far] {
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_sent_before_a_death_arrives_whatever_is_sent_to_the_dead() {
+    async fn bytes_sent_before_a_death_still_arrive() {
         let (relay, _server, mut near, mut far) = connected().await;
         relay.set_delay(Direction::Backward, Duration::from_millis(400));
         far.write_all(b"under way").await.unwrap();

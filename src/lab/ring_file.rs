@@ -66,7 +66,7 @@ mod tests {
     use crate::{drill::soak, files};
 
     #[test]
-    fn what_the_drills_write_has_what_they_go_by() {
+    fn the_drills_ring_files_have_the_expected_settings() {
         let names = [RegionName::parse("us").unwrap(), RegionName::parse("eu").unwrap()];
         for (failover, lease) in [(files::FAILOVER, 3), (soak::FAILOVER, 10)] {
             let folder = tempfile::tempdir().unwrap();

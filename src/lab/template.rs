@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_is_whole_or_not_there_and_the_first_one_stays() {
+    fn a_template_is_complete_or_absent() {
         let dir = tempfile::tempdir().unwrap();
         let (data, place) = (dir.path().join("data"), dir.path().join("cache/onceway/initdb"));
         fs::create_dir(&data).unwrap();

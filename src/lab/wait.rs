@@ -103,7 +103,7 @@ mod tests {
     /// Runs in a task, because supervisors wait in tasks: the future must be `Send`, whatever the
     /// attempt borrows.
     #[tokio::test]
-    async fn what_an_attempt_gives_is_handed_on() {
+    async fn a_wait_returns_the_value_of_its_attempt() {
         let waiting = async {
             let count = AtomicU32::new(0);
             let counted = async || {

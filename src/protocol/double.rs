@@ -323,7 +323,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn two_rows_of_one_place_are_a_double_if_both_were_settled() {
+    fn two_settled_rows_of_one_origin_are_a_double() {
         let a = trace("a#1", 1, settled());
         assert_eq!(both(&a, &trace("a#1", 2, settled())), Some((Twice::Surely, Why::Unexplained)));
         for state in [doubt(), claimed(), State::Released] {
@@ -335,7 +335,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn one_attempt_whose_answer_came_by_two_ways_is_none() {
+    fn one_attempt_answered_in_two_ways_is_no_double() {
         let (a, mut b) = (trace("a#1", 1, settled()), trace("b#1", 1, settled()));
         b.row.token = Token { epoch: 4, attempt: 2 };
         assert_eq!(both(&a, &b), None);
@@ -360,7 +360,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_key_that_was_forgotten_and_ran_anew_is_no_double() {
+    fn a_forgotten_key_that_ran_again_is_no_double() {
         for state in [settled(), State::Tombstone] {
             let (a, b) = over_and_claimed(state.clone(), Some(120));
             assert_eq!(both(&a, &b), None);
@@ -373,7 +373,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_life_that_is_over_when_the_rows_meet_was_not_over_when_both_ran() {
+    fn a_life_that_ended_later_hides_no_double() {
         for state in [settled(), State::Tombstone] {
             let (a, b) = over_and_claimed(state, Some(119));
             assert_eq!(both(&a, &b), Some((Twice::Surely, Why::Unexplained)));
@@ -382,7 +382,7 @@ pub(super) mod tests {
 
     /// The clock of a was behind, and its dates end the life early.
     #[test]
-    fn a_row_that_its_origin_held_on_is_evidence_whatever_its_dates() {
+    fn a_row_held_by_its_origin_is_evidence() {
         for state in [settled(), State::Tombstone] {
             let (a, b) = over_and_claimed(state, Some(999));
             let double = Some((Twice::Surely, Why::Unexplained));
@@ -395,7 +395,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn without_an_answer_a_double_takes_a_risk() {
+    fn an_unanswered_attempt_is_a_double_only_at_risk() {
         let cases = [
             (settled(), doubt(), true),
             (settled(), claimed(), true),
@@ -423,7 +423,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_settled_attempt_that_does_not_reckon_with_an_older_one_is_perhaps_a_double() {
+    fn an_overlooked_older_attempt_is_perhaps_a_double() {
         let perhaps = Some((Twice::Perhaps, Why::Unexplained));
         for state in [doubt(), claimed()] {
             let (a, mut b) = unseen(state.clone());
@@ -445,7 +445,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_open_attempt_of_a_life_before_is_none_to_reckon_with() {
+    fn an_open_attempt_of_an_earlier_life_is_ignored() {
         let (mut a, mut b) = unseen(doubt());
         a.row.expires = Date(100);
         (a.over, a.tombstone, b.claimed) = (true, Duration::from_millis(20), Some(Date(119)));
@@ -467,7 +467,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_was_superseded_knowingly_takes_an_answer() {
+    fn a_knowingly_superseded_attempt_is_no_double() {
         let mut run = at_risk(trace("b#1", 1, settled()));
         let other = trace("a#1", 2, doubt());
         run.row.over = vec![(other.row.origin.clone(), other.row.token)];

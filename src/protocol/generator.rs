@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_found_whatever_stands_around_them_and_in_any_order() {
+    fn counters_are_found_in_any_order_and_surroundings() {
         let sequential = Some(Weakness::Sequential);
         assert_eq!(last((1..9).map(|number| number.to_string())), sequential);
         assert_eq!(last((1..9).map(|number| format!("{:08}", 900 - number))), sequential);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_memory_of_key_habits_is_bounded() {
         let mut habits = Habits::default();
         for seed in 0..1_000 {
             let key = Key::parse(&uuid(random(seed), '4')).unwrap();

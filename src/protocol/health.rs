@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn only_checks_that_fail_without_a_break_for_long_enough_make_it_sick() {
+    fn consecutive_failed_checks_make_an_upstream_sick() {
         let mut health = Health::default();
         assert!(!health.is_sick(Duration::ZERO, at(5)), "nothing was checked");
         for second in 1..=10 {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn it_drains_only_where_enough_others_are_well_and_it_has_not_just_come_home() {
+    fn a_sick_region_drains_only_if_others_are_well() {
         let facts =
             Facts { others_well: 2, min_serving: 1, serving_for: None, cool_down: Duration::from_secs(60) };
         assert_eq!(may_drain(&facts), Ok(()));

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn an_already_seen_heartbeat_gives_age_plus_round_trip_less_the_time_since() {
+    fn the_lag_of_a_seen_heartbeat_excludes_elapsed_time() {
         let mut meter = meter();
         meter.seen(9, at(1));
         meter.announced(9, MS(3), MS(4), at(2));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heartbeat_that_is_told_of_again_or_late_is_no_other_one() {
+    fn a_repeated_heartbeat_announcement_counts_once() {
         let mut meter = meter();
         meter.announced(7, MS(0), MS(10), at(1_000));
         meter.announced(7, MS(0), MS(10), at(2_000));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn the_number_of_open_heartbeats_is_bounded() {
         let mut meter = meter();
         for beat in 1..=OPEN_MAX as u64 {
             meter.announced(beat, MS(0), MS(10), at(beat));

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_whole_life_is_longer_than_its_promise_and_for_ever_stays_for_ever() {
+    fn a_whole_life_is_longer_than_its_promise() {
         let seconds = Duration::from_secs;
         let life = |retention| Lifetime { retention, skew: seconds(2), tombstone: seconds(30) };
         assert_eq!(life(Retention::For(seconds(10))).whole(), Retention::For(seconds(42)));

@@ -119,7 +119,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_accurate_as_a_double(x in 1u64.., shift in 0u32..63) {
+        fn the_logarithm_is_as_accurate_as_a_float(x in 1u64.., shift in 0u32..63) {
             let x = (x >> shift).max(1);
             let (ours, theirs) = (log2(x) as f64 / ONE, (x as f64).log2());
             // One unit of the last place, and a double's own error at 64.
@@ -133,7 +133,7 @@ mod tests {
         }
 
         #[test]
-        fn ranks_as_the_fractions(a in any::<u64>(), b in any::<u64>(), v in 1u32..=10_000, w in 1u32..=10_000) {
+        fn scores_rank_like_their_fractions(a in any::<u64>(), b in any::<u64>(), v in 1u32..=10_000, w in 1u32..=10_000) {
             let score = |hash: u64, weight: u32| (64.0 - (hash.max(1) as f64).log2()) / f64::from(weight);
             let (left, right) = (score(a, v), score(b, w));
             prop_assume!((left - right).abs() > 1e-8);

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn two_processes_have_the_newest_in_common_that_both_speak() {
+    fn two_processes_agree_on_their_newest_common_version() {
         assert_eq!(of(1, 2).common(of(1, 1)), Some(1));
         assert_eq!(of(1, 3).common(of(2, 4)), Some(3));
         for (one, other) in [(of(1, 2), of(3, 3)), (of(3, 3), of(1, 2)), (of(4, 9), of(1, 3))] {

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_makes_room_and_those_that_ended_count_no_more() {
+    fn the_oldest_admin_connection_makes_room() {
         let kept = Kept::default();
         let mut all: VecDeque<_> = (0..KEPT).map(|_| kept.take()).collect();
         drop(all.pop_back());

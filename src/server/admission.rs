@@ -244,7 +244,7 @@ mod tests {
     type Case<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], u16);
 
     #[test]
-    fn what_is_in_doubt_is_refused() {
+    fn ambiguous_requests_are_refused() {
         let long = format!("/{}", "a".repeat(TARGET_LIMIT));
         let many = vec![("x", "1"); MOST_HEADERS];
         let many: Vec<(&str, &str)> = [HOST].into_iter().chain(many).collect();
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn over_http2_the_target_names_the_host_and_a_host_header_must_agree() {
+    fn an_http2_host_header_must_match_its_target() {
         let two = |target, lines: &[(&str, &str)]| ask_over(Version::HTTP_2, "GET", target, lines);
         let host = |asked: Result<Request<()>, Problem>| {
             asked.map(|request| request.headers()["host"].to_str().unwrap().to_owned()).map_err(|_| ())
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn the_marker_is_answered_with_what_the_guard_refused_and_nobody_can_pass_for_it() {
+    fn no_client_can_forge_the_guards_refusal_marker() {
         let marker =
             || Request::builder().method("OPTIONS").uri("*").header("host", "refused").body(()).unwrap();
         let (guarded, open) = (client(false), client(false));

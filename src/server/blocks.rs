@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_counts_from_its_first_frame_to_its_last_wherever_the_bytes_were_cut() {
+    fn a_header_block_counts_across_all_its_frames() {
         const PING: u8 = 6;
         let begun = [
             PREFACE.to_vec(),

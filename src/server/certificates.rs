@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_is_read_in_both_spellings_and_a_part_of_a_certificate_has_none() {
+    fn a_certificate_date_is_read_in_both_formats() {
         // From `date -u -d DATE +%s`. From 2050 on certificates write the year with four digits.
         for (year, expected) in [(1996, 820_454_400), (2049, 2_493_072_000), (2050, 2_524_608_000)] {
             let whole = certificate(year).der().clone();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_of_the_store_are_looked_at_over_and_over_and_of_its_authorities_the_last_counts() {
+    async fn the_earliest_store_certificate_and_latest_authority_count() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| folder.path().join(name);
         fs::write(file("own.pem"), pem(2041) + &pem(2031)).unwrap();

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_still_being_written_is_let_finish() {
+    async fn a_file_is_read_once_its_writing_ends() {
         let folder = tempfile::tempdir().unwrap();
         let (file, watched) = file(folder.path());
         fs::write(&file, "#\n").unwrap();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_written_for_ever_is_read_all_the_same() {
+    async fn a_file_under_endless_writing_is_still_read() {
         let folder = tempfile::tempdir().unwrap();
         let (file, watched) = file(folder.path());
         fs::write(&file, "#\n").unwrap();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_as_it_was_is_read_only_if_somebody_asks() {
+    async fn an_unchanged_file_is_read_only_on_request() {
         let folder = tempfile::tempdir().unwrap();
         let (file, watched) = file(folder.path());
         let (watched, looked) = look(watched, false, read(&file)).await.unwrap();

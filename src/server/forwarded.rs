@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_address_from_the_right_that_is_not_trusted_is_the_client() {
+    fn the_rightmost_untrusted_address_is_the_client() {
         for (peer, lines, client) in [
             ("192.0.2.1", &["203.0.113.9"][..], "192.0.2.1"),
             ("10.0.0.1", &[], "10.0.0.1"),

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_every_reader_takes_alike_passes() {
+    fn unambiguous_heads_pass() {
         let table = [
             ("", Framing::Length(0)),
             ("Content-Length: 0\r\n", Framing::Length(0)),

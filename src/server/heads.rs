@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_beyond_the_first_bytes_counts_and_is_given_back() {
+    fn head_bytes_beyond_the_free_ones_are_counted() {
         let heads = Arc::<Heads>::default();
         let (mut one, mut other) = (heads.nothing(100), heads.nothing(100));
         assert!(one.hold(FREE + 70) && other.hold(FREE));

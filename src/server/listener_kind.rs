@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_front_says_unclearly_names_nobody() {
+    fn unclear_front_headers_name_nobody() {
         let long = "a".repeat(PRINCIPAL_LIMIT + 1);
         for lines in [
             &[][..],

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whatever_else_begins_a_connection_is_refused() {
+    async fn a_connection_without_a_proxy_header_is_refused() {
         let whole = header(Command::Proxy);
         for cut in 0..whole.len() {
             assert!(read(&mut &whole[..cut]).await.is_err(), "{cut}");

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn an_approval_is_for_one_act_that_finds_the_same_and_has_an_end() {
+    fn an_approval_is_for_one_unchanged_act_and_expires() {
         let key = key();
         let (said, request) = refused(judged(&key, 2, "r", "a#1 3.1 in-doubt", None, NOW));
         assert!(said.contains("onceway approve"), "{said}");
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_approves_their_own_act_or_without_the_role_or_for_another_process() {
+    fn only_another_operator_with_the_role_can_approve() {
         let key = key();
         let judge = |by: &str, sealer: &Key, token| {
             let (_, request) = refused(judged(&key, token, "r", "f", None, NOW));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn an_act_that_asks_for_nobody_else_has_the_name_of_its_operator() {
+    fn an_act_without_approval_carries_its_operators_name() {
         let key = Key::new(operators(&[Weighty::BreakGlass]).into());
         assert_eq!(judged(&key, 2, "r", "f", None, NOW).unwrap(), "bob");
         assert_eq!(judged(&key, 9, "r", "f", None, NOW).unwrap(), "mallory (by the shared token)");

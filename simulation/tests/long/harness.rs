@@ -64,7 +64,7 @@ impl Drop for Folder {
 }
 
 #[test]
-fn a_seed_tells_the_same_story_in_two_processes_to_the_byte() {
+fn a_seed_tells_one_story_in_two_processes() {
     for (scenario, seed) in [("swarm", "3"), ("swarm", "11"), ("region-loss", "1")] {
         let replay = || onceway_sim(&["replay", scenario, "--seed", seed, "--set", "length=30s"]);
         let (one, other) = (replay(), replay());
@@ -124,7 +124,7 @@ fn a_batch_of_seeds_holds_and_breaks_where_a_check_is_removed() {
 /// Every check has a scenario that breaks without it, and holds with it. For these checks a hundred
 /// random seeds do not notice, so the check's own scenario must.
 #[test]
-fn each_check_that_is_gone_is_noticed_by_its_own_scenario() {
+fn each_missing_check_fails_its_own_scenario() {
     let own = [
         ("tenure", "sleeping-handler"),
         ("release-bound", "second-lease"),
@@ -169,7 +169,7 @@ fn a_batch_without_a_check_breaks_whatever_its_scenario() {
 
 /// Without the tree of its build, and without a file beside it.
 #[test]
-fn scenarios_and_kept_seeds_are_found_by_name_wherever_it_stands() {
+fn the_program_finds_scenarios_and_seeds_by_name() {
     let folder = Folder::new("elsewhere");
     let program = folder.0.join("onceway-sim");
     // By a process of its own. What other tests start would inherit a file that is being written
@@ -186,7 +186,7 @@ fn scenarios_and_kept_seeds_are_found_by_name_wherever_it_stands() {
 }
 
 #[test]
-fn how_a_fault_is_is_read_where_its_kind_goes_by_that() {
+fn faults_accept_only_the_settings_of_their_kind() {
     let folder = Folder::new("how");
     let letters = |text: &str| {
         folder.scenario(
@@ -243,7 +243,7 @@ fn seeds_that_once_broke_something_hold() {
 }
 
 #[test]
-fn everything_that_is_wrong_with_a_scenario_is_said_with_its_line() {
+fn every_scenario_error_is_reported_with_its_line() {
     let folder = Folder::new("bad");
     let file = folder.scenario(
         "region-loss",
@@ -275,7 +275,7 @@ fn everything_that_is_wrong_with_a_scenario_is_said_with_its_line() {
 }
 
 #[test]
-fn what_cannot_be_played_is_refused_in_a_line() {
+fn unplayable_scenarios_are_refused_with_one_line() {
     for (args, what) in [
         (
             &["run", "nowhere"][..],
@@ -299,7 +299,7 @@ fn what_cannot_be_played_is_refused_in_a_line() {
 }
 
 #[test]
-fn there_are_lists_of_scenarios_faults_and_safety_checks() {
+fn scenarios_faults_and_safety_checks_can_be_listed() {
     let list = |args: &[&str]| out(&exits(args, 0));
     assert!(list(&["list"]).contains("region-loss"));
     assert!(list(&["faults"]).lines().count() >= 30);

@@ -369,7 +369,7 @@ fn no_claim_passes_without_an_approved_boot() {
 }
 
 #[test]
-fn what_is_sent_was_claimed_before_and_by_that_region() {
+fn a_send_needs_an_earlier_claim_by_its_region() {
     let id = key(&first());
     let claim = || writes(1, "a", [write(10, &id, token(1, 1), Standing::Claimed)]);
     assert_eq!(after_founding([claim(), arrives([sent(11, "a", &id, token(1, 1))])]), []);
@@ -383,7 +383,7 @@ fn what_is_sent_was_claimed_before_and_by_that_region() {
 }
 
 #[test]
-fn what_is_sent_under_escrow_was_lodged_before() {
+fn a_send_under_escrow_needs_an_earlier_lodged_claim() {
     let id = key(&first());
     let lodged = |at: u64, route: &str| {
         let claim =

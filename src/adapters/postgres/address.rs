@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_weaker_than_it_looks_is_refused_by_name() {
+    fn weak_tls_settings_are_refused_by_name() {
         for (text, why) in [
             ("postgres://u:hunter2@db/d", "sslmode is missing"),
             ("host=db hostaddr=10.0.0.1 user=u", "sslmode is missing"),

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn only_calls_in_a_row_without_an_answer_open_it() {
+    fn consecutive_unanswered_calls_open_the_breaker() {
         let breaker = Breaker::new("writes");
         assert!(silent(&breaker, MOST_SILENT - 1).iter().all(|opened| !opened));
         assert!(!breaker.ended(breaker.pass("a call").unwrap(), true));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_began_before_it_was_closed_does_not_open_it_again() {
+    fn calls_from_before_the_close_never_reopen_the_breaker() {
         let breaker = Breaker::new("reads");
         let old: Vec<Pass> = (0..3 * MOST_SILENT).map(|_| breaker.pass("a call").unwrap()).collect();
         let opened = old.iter().filter(|pass| breaker.ended(**pass, false)).count();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_is_probed_until_there_is_an_answer() {
+    async fn an_open_breaker_probes_until_it_gets_an_answer() {
         let breaker = Breaker::new("reads");
         silent(&breaker, MOST_SILENT);
         let asked = std::cell::Cell::new(0);

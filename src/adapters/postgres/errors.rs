@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_an_answer_and_a_statement_that_took_too_long_got_none() {
+    fn refusals_count_as_answers_and_timeouts_do_not() {
         for code in ["23505", "25006", "53100", "42501", "0A000"] {
             assert!(answers(code), "{code}");
         }

@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn calls_that_come_together_share_a_statement_and_a_lone_one_is_alone() {
+    async fn simultaneous_calls_share_one_statement() {
         let gather = gather();
         let ask = || gather.ask(|| Ok(call()));
         let Ok(Asked::Alone(first)) = ask().await else { panic!("nobody else was there") };
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_statement_begins_once_many_more_wait_than_the_first_has() {
+    fn a_long_queue_begins_a_second_statement() {
         let gather = gather();
         let waits = || {
             let waiting = Waiting { member: call(), since: Instant::now(), reply: oneshot::channel().0 };

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_body_is_stored_smaller_and_a_random_or_short_one_as_it_is() {
+    fn only_long_compressible_bodies_are_compressed() {
         let (coding, stored) = there_and_back(&b"{\"status\":\"succeeded\"}".repeat(1_000));
         assert_eq!(coding, ZSTD);
         assert!(stored < 1_000, "{stored}");

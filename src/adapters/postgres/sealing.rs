@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_comes_back_and_a_cut_one_is_refused_or_has_less_body() {
+    fn a_stored_request_is_read_back_unless_truncated() {
         let bytes = encode(&request()).unwrap();
         assert_eq!(decode(&bytes), Some(request()));
         for cut in 0..bytes.len() {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_same_key_and_the_same_record_open_what_was_sealed() {
+    fn only_the_same_key_and_record_open_sealed_bytes() {
         let sealer = Sealer::new(&[7; SEAL_KEY_BYTES]).unwrap();
         let (acme, other) = (id("acme", "k-1"), id("acme", "k-2"));
         let sealed = sealer.seal(&acme, encode(&request()).unwrap()).unwrap();

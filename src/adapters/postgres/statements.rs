@@ -242,7 +242,7 @@ mod tests {
     /// The routines read it plainly for the reply. The statement that replaces the acceptor says
     /// why it does not lock the gate.
     #[test]
-    fn what_writes_and_relies_on_the_gate_holds_it() {
+    fn statements_that_rely_on_the_gate_lock_it() {
         for (name, text) in texts().into_iter().filter(|(name, _)| *name != "set_acceptor") {
             let writes = ["insert into", "update ", "delete from"].iter().any(|word| text.contains(word));
             let plain = text.replace("perform from onceway.gate", "").contains("from onceway.gate");

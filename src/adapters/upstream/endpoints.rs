@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_name_is_asked_in_the_background_and_its_last_addresses_count_for_a_minute() {
+    async fn names_resolve_in_the_background_and_stay_cached() {
         let endpoints = of(&["changes"]);
         assert_eq!(known(&endpoints).await, [0; 0], "no such name yet");
         says("changes", &[1, 2]);
@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_gives_up_ends_no_question_that_others_wait_for() {
+    async fn an_abandoned_request_does_not_cancel_shared_lookups() {
         fn slow(host: String, port: u16) -> Found {
             Box::pin(async move {
                 sleep(Duration::from_secs(3)).await;
@@ -608,7 +608,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_less_busy_of_two_is_taken_and_failures_count_as_busy_for_a_while() {
+    async fn the_less_busy_of_two_endpoints_is_chosen() {
         let endpoints = of(&["127.0.0.1", "127.0.0.2"]);
         let next = async || endpoints.choice(Instant::now()).await.unwrap().next(99, Instant::now()).unwrap();
         let busy = next().await;
@@ -631,7 +631,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_endpoint_that_takes_no_connection_is_out_and_tried_again_in_the_background() {
+    async fn an_unreachable_endpoint_is_retried_in_the_background() {
         let endpoints = of(&["127.0.0.1", "127.0.0.2"]);
         let choice = async || endpoints.choice(Instant::now()).await.unwrap();
         let mut first = choice().await;

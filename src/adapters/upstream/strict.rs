@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_ends_with_its_empty_line_and_interim_ones_are_no_end() {
+    fn an_interim_response_does_not_end_the_head() {
         for head in [
             "HTTP/1.1 200 OK\r\n\r\n",
             "HTTP/1.1 200\r\na: b\r\n\r\n",

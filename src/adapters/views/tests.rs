@@ -149,7 +149,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_an_acceptor_holds_is_read_as_it_was_written(acceptor in acceptors()) {
+    fn an_acceptors_state_is_read_as_it_was_written(acceptor in acceptors()) {
         prop_assert_eq!(from_text::<Acceptor>(&to_text(&acceptor)).unwrap(), acceptor);
     }
 
@@ -179,7 +179,7 @@ fn view() -> Arc<View> {
 }
 
 #[test]
-fn what_no_view_says_is_refused() {
+fn malformed_views_are_refused() {
     let good = serde_json::to_value(view()).unwrap();
     assert!(read(&good.to_string()).is_ok());
     let bent: [(&str, serde_json::Value); 16] = [

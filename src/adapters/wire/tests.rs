@@ -164,7 +164,7 @@ fn a_second_hop_is_refused() {
 }
 
 #[test]
-fn what_may_not_travel_does_not() {
+fn forbidden_headers_do_not_travel() {
     let mut forward = example();
     for name in [
         "connection",

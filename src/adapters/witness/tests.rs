@@ -30,7 +30,7 @@ fn open(path: &Path) -> Result<AcceptorFile, String> {
 }
 
 #[tokio::test]
-async fn what_was_written_is_there_after_a_new_start() {
+async fn a_witness_keeps_its_state_over_a_restart() {
     let (folder, path) = made();
     let file = open(&path).unwrap();
     assert_eq!(file.acceptor().await, Ok((0, Acceptor::made(AcceptorId(7)))));
@@ -46,7 +46,7 @@ async fn what_was_written_is_there_after_a_new_start() {
 }
 
 #[tokio::test]
-async fn of_two_writes_on_one_version_one_is_lost() {
+async fn two_writes_on_one_version_lose_one() {
     let (_folder, path) = made();
     let file = open(&path).unwrap();
     let (one, two) = (promised(1), promised(2));
@@ -72,7 +72,7 @@ async fn a_write_that_fails_changes_nothing() {
 }
 
 #[test]
-fn what_a_crash_left_half_written_is_not_the_file() {
+fn a_half_written_file_is_ignored_after_a_crash() {
     let (_folder, path) = made();
     fs::write(beside(&path, ".new"), "onceway wit").unwrap();
     open(&path).unwrap();
@@ -93,7 +93,7 @@ fn a_file_has_one_user() {
 }
 
 #[test]
-fn the_lock_ends_with_its_user_whatever_has_a_copy_of_it() {
+fn the_lock_ends_with_its_user_despite_copies() {
     let (_folder, path) = made();
     let opened = opened(&path).unwrap();
     // As a child process has one, from its fork until it runs its own program.
@@ -197,7 +197,7 @@ async fn a_file_that_was_put_back_holds_another_acceptor() {
 }
 
 #[tokio::test]
-async fn whatever_cannot_be_shown_to_be_the_last_is_another_acceptors() {
+async fn possibly_outdated_files_get_a_new_acceptor() {
     for says in ["", "another start of the machine"] {
         let (_folder, path) = made();
         open(&path).unwrap().set_acceptor(0, &promised(1)).await.unwrap();

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_asked_for_is_not_judged() {
+    fn keys_outside_the_rule_are_not_judged() {
         let key = known("settled", Some(201));
         let others = [
             Rule { routes: vec!["payouts".to_owned()], ..rule() },

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_that_does_not_run_keys_says_why_and_what_to_do() {
+    fn an_idle_region_says_why_and_what_to_do() {
         let table = [
             ("serving", (true, true), "runs keys", None),
             ("serving", (true, false), "runs no keys", Some("`onceway status --admin` there")),

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_with_a_name_acts_under_it_and_the_shared_one_is_told() {
+    fn named_operator_tokens_act_under_their_names() {
         let [look, act] = [Role::Look, Role::Act].map(|role| Operator { name: "ann".to_owned(), role });
         let mut known = Operators::default();
         assert!(known.is_open() && known.of(&[1; 32]).is_none());

@@ -271,7 +271,7 @@ mod tests {
     const FEW: MostAtOnce = MostAtOnce { requests: 2, bodies: 100 };
 
     #[test]
-    fn clients_and_peers_have_places_of_their_own_and_get_them_back() {
+    fn clients_and_peers_have_separate_places() {
         let crowd = Arc::new(Concurrency::default());
         let first = crowd.place(Whose::Client, FEW).unwrap();
         let second = crowd.place(Whose::Client, FEW).unwrap();
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_have_as_much_room_as_there_is_and_give_it_back() {
+    fn bodies_share_the_room_and_return_it() {
         let crowd = Arc::new(Concurrency::default());
         let first = crowd.place(Whose::Client, FEW).unwrap();
         let second = crowd.place(Whose::Client, FEW).unwrap();
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_leaves_some_places_of_requests_without_a_key_to_others() {
+    fn one_address_cannot_take_all_keyless_places() {
         let crowd = Arc::new(Concurrency::default());
         let from = |address: &str| {
             let place = crowd.place(Whose::Client, SOME)?;
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn so_is_the_last_of_the_room_for_bodies() {
+    fn one_tenant_cannot_take_all_body_room() {
         let crowd = Arc::new(Concurrency::default());
         let [one, two, other] = ["a", "a", "b"].map(|tenant| place_of(&crowd, tenant).unwrap());
         assert!(one.has_room_for(700), "an eighth is left");

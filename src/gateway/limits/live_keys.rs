@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_less_is_left_the_sooner_it_counts_again_and_never_before_the_count_is_stale() {
+    fn a_count_is_repeated_sooner_near_its_limit() {
         let (keys, a) = (keys(132), tenant("a"));
         assert_eq!((keys.look(&a, at(0)), keys.look(&a, at(0))), (COUNTED, SOME), "one counter, one turn");
         turn(&keys, "a", told(100, None), at(0));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_take_turns_go_on_where_they_were_and_end_where_all_is_had() {
+    fn interrupted_counts_take_turns_and_resume() {
         let (keys, most) = (keys(1_200), STRETCH.into());
         for name in ["a", "b"] {
             keys.look(&tenant(name), at(0));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stops_counting_is_followed_by_another() {
+    fn another_counter_follows_one_that_stops() {
         let keys = Arc::new(keys(9));
         assert!(keys.look(&tenant("a"), at(0)).begin);
         let counter = Counter(keys.clone());
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_tenants_forget_those_that_have_some_left_and_no_turn() {
+    fn a_full_tenant_table_forgets_tenants_with_keys_left() {
         let keys = keys(1);
         for (number, count) in [(0, 1), (1, 0)] {
             let name = format!("t{number}");

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_can_be_taken_again_and_no_more() {
+    fn a_returned_quota_token_can_be_taken_once() {
         let buckets = buckets(9);
         assert_eq!([ask(&buckets, "a", 0), ask(&buckets, "a", 0)], [true, false]);
         buckets.give_back(&Tenant::parse("a").unwrap());
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_tenants_share_one_bucket_and_take_none_from_the_others() {
+    fn excess_tenants_share_one_separate_bucket() {
         let buckets = buckets(2);
         assert!(ask(&buckets, "a", 0) && ask(&buckets, "b", 0));
         assert_eq!([ask(&buckets, "c", 0), ask(&buckets, "d", 0)], [true, false], "two in one bucket");

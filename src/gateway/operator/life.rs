@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_told_once_in_the_order_of_time_with_those_who_hold_it() {
+    fn a_life_tells_each_record_once_with_its_holders() {
         let row = |state: &str| {
             json!({
                 "origin": "eu#1", "token": "3.2", "request_id": "r", "state": state, "status": 201, "route": "pay",

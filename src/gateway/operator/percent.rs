@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_encoded_is_one_segment_and_comes_back() {
+    fn an_encoded_text_is_one_segment_and_decodes_back() {
         let visible: String = (0x21..0x7f).map(char::from).collect();
         for text in [visible.as_str(), "order-1001", "€ 5%"] {
             let encoded = encode(text);

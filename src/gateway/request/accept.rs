@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_named_is_not_kept() {
+    fn headers_that_are_not_named_are_dropped() {
         let mut headers = HeaderMap::new();
         for name in ["content-type", "idempotency-key", "authorization", "cookie", "x-api-key", "x-shop"] {
             headers.insert(name, "1".parse().unwrap());
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_preference_itself_is_heeded() {
+    fn only_a_real_respond_async_preference_counts() {
         let prefers = |lines: &[&str]| {
             let mut headers = HeaderMap::new();
             for line in lines {

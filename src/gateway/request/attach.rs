@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_who_wait_are_woken_and_nothing_is_left_behind() {
+    async fn every_waiter_wakes_and_nothing_stays_behind() {
         let attached = Arc::new(Attached::default());
         let (mut one, mut two, other) =
             (attached.join(&id("k")), attached.join(&id("k")), attached.join(&id("l")));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_last_clears_the_key_and_no_newer_wait() {
+    fn the_last_waiter_clears_only_its_own_wait() {
         let attached = Arc::new(Attached::default());
         let one = attached.join(&id("k"));
         attached.wake(&id("k"), Vec::new());

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_answer_says_elsewhere_is_what_was_said_of_it_at_home() {
+    fn a_forwarded_answer_keeps_its_verdict() {
         let me = RegionName::parse("eu").unwrap();
         for dialect in [Dialect::Plain, Dialect::Stripe] {
             let answers = [first(201, true), first(404, true), first(429, false)].into_iter();

@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_is_an_error_in_the_form_that_its_route_asks_for() {
+    async fn a_refusal_has_the_error_format_of_its_route() {
         let after = Duration::from_secs(1);
         for (problem, plain, stripe) in [
             (Mismatch::Unprocessable.into(), (422, "key-reused"), (400, "key-reused", "false")),
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn the_length_is_that_of_the_body_or_what_an_answer_without_one_says() {
+    fn the_content_length_matches_the_body() {
         let of = |bytes: &'static str| {
             let (mut head, _) = Response::new(()).into_parts();
             head.headers.insert(CONTENT_LENGTH, value("123"));

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_happen_runs_again_and_what_is_unknown_does_not() {
+    fn only_requests_without_effect_run_again() {
         let mut memory = Memory::new(9);
         let first = meet(&mut memory, "k", "a", 0);
         end(&mut memory, first, 503, 1);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_bound_to_somebody_is_another_request_to_others() {
+    fn shadow_mode_tells_principals_of_one_key_apart() {
         let mut memory = Memory::new(9);
         let mut by = |who| memory.meet(key("k"), asked("a", who), at(0), RETENTION, false);
         assert_eq!(by(Some("ann")), Met::Nothing(0));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_goes_and_its_end_changes_no_newer_entry() {
+    fn evicting_an_entry_never_changes_a_newer_one() {
         let mut memory = Memory::new(2);
         let first = meet(&mut memory, "k", "a", 0);
         meet(&mut memory, "l", "a", 0);

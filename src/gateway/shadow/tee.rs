@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_passes_is_whole_and_what_is_kept_is_bounded() {
+    async fn a_tee_passes_everything_and_keeps_a_bounded_copy() {
         let pieces = || chain(Bytes::from_static(b"one"), full("two"));
         assert_eq!(through(pieces(), 6).await, ("onetwo".into(), Copied::Whole("onetwo".into())));
         assert_eq!(through(pieces(), 5).await, ("onetwo".into(), Copied::Over));

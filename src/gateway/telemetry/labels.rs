@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tenants_past_the_bound_share_one_label_and_the_first_keep_theirs() {
+    fn tenants_past_the_bound_share_one_label() {
         let labels = Labels::new(2);
         let of = |tenant: &str| labels.of(&Tenant::parse(tenant).unwrap()).to_string();
         assert_eq!([of("a"), of("b"), of("c"), of("d")], ["a", "b", OTHER, OTHER]);

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_the_trace_goes_on_without_the_rest() {
+    fn only_the_trace_headers_are_forwarded() {
         let lines = [
             ("tracestate", "a=1"),
             ("authorization", "Bearer t"),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_none_or_none_that_can_be_read_one_begins() {
+    fn a_missing_or_unreadable_trace_begins_a_new_one() {
         let none: [&[_]; 4] = [
             &[],
             &[("tracestate", "vendor=1")],

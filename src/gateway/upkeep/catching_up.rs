@@ -110,7 +110,7 @@ mod tests {
     use crate::protocol::region::{Origin, RegionName};
 
     #[test]
-    fn a_client_is_told_the_longest_wait_and_that_only_an_operator_helps() {
+    fn a_client_hears_the_longest_wait() {
         let region = || RegionName::parse("eu").unwrap();
         let origin = || Origin { region: region(), generation: 1 };
         let runs = |secs| Hindrance::Window { origin: origin(), left: Duration::from_secs(secs) };

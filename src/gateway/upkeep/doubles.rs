@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_answer_yet_is_journalled_by_the_region_that_ran_it_at_risk() {
+    fn the_region_that_took_the_risk_journals_unanswered_attempts() {
         let rows = [trace("a#1", 5, doubt(), &[]), trace("b#1", 6, settled(201), &["a"])];
         assert_eq!(told(&rows, "b#1", &[]).0, [named("b#1", "a#1")]);
         assert_eq!(told(&rows, "a#1", &[]).0, [], "b speaks for itself");
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_reckoned_with_is_journalled_by_the_region_that_settled() {
+    fn the_settling_region_journals_overlooked_attempts() {
         let rows = [trace("a#1", 5, doubt(), &[]), trace("b#1", 6, settled(201), &[])];
         assert_eq!(told(&rows, "b#1", &[]).0, [named("b#1", "a#1")]);
         assert_eq!(told(&rows, "a#1", &[]).0, [], "b speaks for itself");
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn each_pair_is_told_the_own_row_first_then_the_one_at_risk() {
+    fn each_pair_starts_with_the_regions_own_row() {
         let rows = [
             trace("a#1", 5, settled(201), &[]),
             trace("b#1", 6, settled(201), &["a"]),

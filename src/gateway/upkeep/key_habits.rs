@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bounded_number_of_tenants_is_remembered_and_the_quietest_are_forgotten() {
+    fn a_full_table_forgets_the_quietest_tenants() {
         let generators = Generators::new();
         let say = |number: usize, seconds| {
             generators.watch(&tenant(number), at(seconds), |_| Some(Weakness::Sequential)).unwrap().1
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_busy_shard() {
+    fn a_busy_shard_blocks_no_caller() {
         let generators = Generators::new();
         let held: Vec<_> = generators.0.iter().map(|shard| shard.lock().unwrap()).collect();
         assert!(generators.watch(&tenant(1), at(0), |_| Some(Weakness::Sequential)).is_none());

@@ -35,7 +35,7 @@ pub trait AskBench: PeersBench {
 
 pub async fn suite<B: AskBench>(bench: &B) {
     a_question_arrives_whole_and_once(bench).await;
-    what_was_told_comes_back_whole(bench).await;
+    a_peers_reply_arrives_unchanged(bench).await;
     a_question_that_was_not_sent_is_told_so(bench).await;
     a_broken_question_is_unknown(bench).await;
     a_question_gives_up_within_its_bound(bench).await;
@@ -52,7 +52,7 @@ pub async fn a_question_arrives_whole_and_once<B: AskBench>(bench: &B) {
     }
 }
 
-pub async fn what_was_told_comes_back_whole<B: AskBench>(bench: &B) {
+pub async fn a_peers_reply_arrives_unchanged<B: AskBench>(bench: &B) {
     bench.behave(answers()).await;
     for reply in tellings(bench.peer()) {
         bench.set_told(reply.clone()).await;

@@ -31,17 +31,17 @@ pub async fn suite<B: AuthorityBench>(bench: &B) {
     a_made_acceptor_holds_nothing(bench).await;
     the_founding_needs_no_approved_boot_and_all_after_it_do(bench).await;
     an_acceptor_is_read_as_it_was_written(bench).await;
-    of_acceptors_written_at_one_version_one_is(bench).await;
+    concurrent_acceptor_writes_have_one_winner(bench).await;
     another_acceptor_is_not_written_over(bench).await;
     a_gate_without_a_view_has_no_state(bench).await;
     a_gates_state_is_read_as_it_was_written(bench).await;
     a_state_moves_version_epoch_heartbeat_and_views(bench).await;
     a_state_written_at_an_old_version_is_lost(bench).await;
-    of_states_written_at_one_version_one_is(bench).await;
+    concurrent_gate_writes_have_one_winner(bench).await;
     an_epoch_never_goes_back(bench).await;
     no_state_passes_an_unapproved_boot(bench).await;
     no_claim_of_an_older_state_passes(bench).await;
-    claims_beside_a_new_state_won_before_it_or_not_at_all(bench).await;
+    a_concurrent_claim_wins_before_the_state_or_never(bench).await;
     heartbeats_carry_the_adopted_epoch(bench).await;
     kept_views_stay(bench).await;
 }
@@ -99,7 +99,7 @@ pub async fn an_acceptor_is_read_as_it_was_written<B: AuthorityBench>(bench: &B)
 }
 
 /// Of several writes at one version one is done (a compare-and-set), and its value is stored.
-pub async fn of_acceptors_written_at_one_version_one_is<B: AuthorityBench>(bench: &B) {
+pub async fn concurrent_acceptor_writes_have_one_winner<B: AuthorityBench>(bench: &B) {
     open(bench).await;
     let (version, before) = acceptor(bench).await;
     let rivals: Vec<Acceptor> = (10..18).map(|counter| holding(bench, &before, counter)).collect();
@@ -192,7 +192,7 @@ pub async fn a_state_written_at_an_old_version_is_lost<B: AuthorityBench>(bench:
     assert_eq!(lost, Written::Lost, "gate: an approval must move the version");
 }
 
-pub async fn of_states_written_at_one_version_one_is<B: AuthorityBench>(bench: &B) {
+pub async fn concurrent_gate_writes_have_one_winner<B: AuthorityBench>(bench: &B) {
     let before = open(bench).await;
     let seq = heartbeat(bench).await.0;
     let name = |at: usize| format!("rival-{at}");
@@ -239,7 +239,7 @@ pub async fn no_claim_of_an_older_state_passes<B: AuthorityBench>(bench: &B) {
 
 /// Claims run while the gate moves. Those that win are of the old epoch, and all of them are stored
 /// once the gate has moved.
-pub async fn claims_beside_a_new_state_won_before_it_or_not_at_all<B: AuthorityBench>(bench: &B) {
+pub async fn a_concurrent_claim_wins_before_the_state_or_never<B: AuthorityBench>(bench: &B) {
     let before = &open(bench).await;
     let state = next(bench, before);
     let mut asks = Vec::new();

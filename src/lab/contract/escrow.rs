@@ -28,17 +28,17 @@ pub trait EscrowBench: AuthorityBench<Store: Escrows + Imports> {}
 impl<B: AuthorityBench<Store: Escrows + Imports>> EscrowBench for B {}
 
 pub async fn suite<B: EscrowBench>(bench: &B) {
-    a_lodged_claim_may_be_repeated_and_only_a_higher_token_replaces_it(bench).await;
+    only_a_higher_token_replaces_a_lodged_claim(bench).await;
     nothing_is_lodged_under_another_gate(bench).await;
-    of_lodgings_beside_a_new_state_the_durable_ones_are_found(bench).await;
+    claims_lodged_before_a_gate_change_are_found(bench).await;
     a_voided_escrow_is_gone(bench).await;
     an_answer_is_lodged_with_its_claim_at_any_epoch(bench).await;
     a_converted_claim_is_an_own_doubt(bench).await;
     the_longest_spans_are_read_again(bench).await;
     a_converted_answer_is_an_own_settlement(bench).await;
-    what_is_known_already_is_not_converted(bench).await;
+    an_already_known_attempt_is_not_converted(bench).await;
     an_own_open_row_of_a_lower_token_gives_way(bench).await;
-    what_is_lodged_may_be_lacked_at_home(bench).await;
+    a_lodged_claim_is_handed_back_to_its_home(bench).await;
     a_conversion_goes_on_until_nothing_is_left(bench).await;
     nothing_is_converted_before_the_boot_is_approved(bench).await;
     no_escrow_goes_before_the_boot_is_approved(bench).await;
@@ -47,7 +47,7 @@ pub async fn suite<B: EscrowBench>(bench: &B) {
 }
 
 /// A repeated lodging is done already; of one origin's claims of a key the highest token stays.
-pub async fn a_lodged_claim_may_be_repeated_and_only_a_higher_token_replaces_it<B: EscrowBench>(bench: &B) {
+pub async fn only_a_higher_token_replaces_a_lodged_claim<B: EscrowBench>(bench: &B) {
     let first = lodging(bench, "escrow-again", 3, 1).await;
     assert_eq!(lodge(bench, &first).await, Lodged::Done, "escrow: it must be lodged");
     assert_eq!(lodge(bench, &first).await, Lodged::Done, "escrow: lodged again, it stands already");
@@ -81,7 +81,7 @@ pub async fn nothing_is_lodged_under_another_gate<B: EscrowBench>(bench: &B) {
 
 /// Once the gate has moved, every claim lodged under the older state can be found: nothing slips in
 /// later (docs/protocol.md#rule-37).
-pub async fn of_lodgings_beside_a_new_state_the_durable_ones_are_found<B: EscrowBench>(bench: &B) {
+pub async fn claims_lodged_before_a_gate_change_are_found<B: EscrowBench>(bench: &B) {
     let version = open(bench).await.version;
     let mut all = Vec::new();
     for nonce in 1..=16 {
@@ -194,7 +194,7 @@ pub async fn a_converted_answer_is_an_own_settlement<B: EscrowBench>(bench: &B) 
 
 /// An escrow is not converted if the origin's record or the own one has a token as high, or if any
 /// final row is here.
-pub async fn what_is_known_already_is_not_converted<B: EscrowBench>(bench: &B) {
+pub async fn an_already_known_attempt_is_not_converted<B: EscrowBench>(bench: &B) {
     let known = lodging(bench, "escrow-known", 1, 1).await;
     lodge(bench, &known).await;
     assert_eq!(bench.arrives(&known.id, Foreign::Released).await, known.token, "bench: the same attempt");
@@ -217,7 +217,7 @@ pub async fn what_is_known_already_is_not_converted<B: EscrowBench>(bench: &B) {
 
 /// A lodged claim is handed back as a running attempt, and with its answer as a settled one: its
 /// store may have neither.
-pub async fn what_is_lodged_may_be_lacked_at_home<B: EscrowBench>(bench: &B) {
+pub async fn a_lodged_claim_is_handed_back_to_its_home<B: EscrowBench>(bench: &B) {
     let running = lodging(bench, "escrow-back", 3, 1).await;
     let answered = lodging(bench, "escrow-back-answered", 1, 2).await;
     for lodging in [&running, &answered] {

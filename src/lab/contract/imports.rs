@@ -24,13 +24,13 @@ use onceway_protocol::time::Date;
 pub async fn suite<B: ImportBench>(bench: &B) {
     rows_are_handed_over_whole(bench).await;
     rows_come_in_pages_in_the_order_of_keys(bench).await;
-    of_two_rows_of_one_origin_the_later_counts(bench).await;
+    the_later_of_two_rows_of_one_origin_counts(bench).await;
     imported_rows_stand_in_the_way_of_claims(bench).await;
-    only_the_row_that_counts_is_to_be_superseded(bench).await;
-    of_two_rows_of_one_key_the_later_is_handed_on(bench).await;
-    of_several_answers_the_highest_stays(bench).await;
+    a_claim_supersedes_only_the_row_that_counts(bench).await;
+    the_later_of_two_rows_is_handed_on(bench).await;
+    the_answer_with_the_highest_token_stays(bench).await;
     no_import_passes_an_unapproved_boot(bench).await;
-    what_came_after_the_newest_heartbeat_is_found(bench).await;
+    rows_after_the_newest_heartbeat_are_found(bench).await;
     own_rows_are_restored_before_the_boot_is_approved(bench).await;
     no_imported_row_goes_before_the_boot_is_approved(bench).await;
     an_imported_row_goes_once_it_is_not_needed(bench).await;
@@ -105,7 +105,7 @@ pub async fn rows_come_in_pages_in_the_order_of_keys<B: ImportBench>(bench: &B) 
 }
 
 /// The higher token counts; of one attempt the later state, in either order of arrival.
-pub async fn of_two_rows_of_one_origin_the_later_counts<B: ImportBench>(bench: &B) {
+pub async fn the_later_of_two_rows_of_one_origin_counts<B: ImportBench>(bench: &B) {
     open(bench).await;
     let origin = bench.peers()[0].clone();
     let (left, past) = (LONG, Duration::ZERO);
@@ -155,7 +155,7 @@ pub async fn imported_rows_stand_in_the_way_of_claims<B: ImportBench>(bench: &B)
 }
 
 /// A row that another one of its origin has overtaken no longer counts.
-pub async fn only_the_row_that_counts_is_to_be_superseded<B: ImportBench>(bench: &B) {
+pub async fn a_claim_supersedes_only_the_row_that_counts<B: ImportBench>(bench: &B) {
     let origin = bench.peers()[0].clone();
     let mut ask = asks(bench, &id(bench, "import-overtaken"), 1).await;
     let replicated = bench.arrives(&ask.id, Foreign::Claimed).await;
@@ -170,7 +170,7 @@ pub async fn only_the_row_that_counts_is_to_be_superseded<B: ImportBench>(bench:
 
 /// Of a replicated and an imported row of one key one is handed on: that of the higher epoch, then
 /// of the higher attempt, then of the later state.
-pub async fn of_two_rows_of_one_key_the_later_is_handed_on<B: ImportBench>(bench: &B) {
+pub async fn the_later_of_two_rows_is_handed_on<B: ImportBench>(bench: &B) {
     open(bench).await;
     let origin = bench.peers()[0].clone();
     let claimed = || State::Claimed { left: LONG, past: Duration::ZERO };
@@ -197,7 +197,7 @@ pub async fn of_two_rows_of_one_key_the_later_is_handed_on<B: ImportBench>(bench
 
 /// A settlement finds answers of several other origins. The one with the highest token stays the
 /// key's: first the epoch counts, then the attempt, never the origin.
-pub async fn of_several_answers_the_highest_stays<B: ImportBench>(bench: &B) {
+pub async fn the_answer_with_the_highest_token_stays<B: ImportBench>(bench: &B) {
     let token = |epoch, attempt| Token { epoch, attempt };
     let pairs = [(token(1, 1), token(1, 2)), (token(1, 9), token(2, 1))];
     for (at, (lower, higher)) in pairs.into_iter().enumerate() {
@@ -240,7 +240,7 @@ pub async fn no_import_passes_an_unapproved_boot<B: ImportBench>(bench: &B) {
 
 /// A row counts as later than the heartbeat until the next one: as it came, whatever its dates say.
 /// All of them are found, however small the pages.
-pub async fn what_came_after_the_newest_heartbeat_is_found<B: ImportBench>(bench: &B) {
+pub async fn rows_after_the_newest_heartbeat_are_found<B: ImportBench>(bench: &B) {
     open(bench).await;
     let [origin, other] = [bench.peers()[0].clone(), bench.peers()[1].clone()];
     let before = id(bench, "latest-before");

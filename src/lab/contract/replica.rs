@@ -16,7 +16,7 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     a_heartbeat_counts_what_passed_once(bench).await;
     the_own_heartbeat_is_shown(bench).await;
     heartbeats_go_on_after_a_restart(bench).await;
-    what_is_remembered_is_recalled(bench).await;
+    the_memory_of_peers_survives_a_restart(bench).await;
     a_remembered_heartbeat_never_goes_back(bench).await;
 }
 
@@ -93,7 +93,7 @@ pub async fn heartbeats_go_on_after_a_restart<B: StoreBench>(bench: &B) {
 }
 
 /// The memory of peers is recalled after a restart, and the newest memory of a peer counts.
-pub async fn what_is_remembered_is_recalled<B: StoreBench>(bench: &B) {
+pub async fn the_memory_of_peers_survives_a_restart<B: StoreBench>(bench: &B) {
     open(bench).await;
     let peers = bench.peers();
     assert!(!peers.is_empty(), "bench: at least one peer is needed");

@@ -96,7 +96,7 @@ pub async fn suite<B: UpstreamBench>(bench: &B) {
     a_probe_says_what_happened(bench).await;
     a_probe_leaves_out_large_bodies(bench).await;
     a_probe_says_what_did_not_happen(bench).await;
-    whatever_else_cannot_say(bench).await;
+    every_other_probe_reply_means_cannot_say(bench).await;
     a_passed_request_arrives_whole_and_once(bench).await;
     a_passed_request_tells_what_failed(bench).await;
     a_passed_request_is_bounded(bench).await;
@@ -239,7 +239,7 @@ pub async fn a_probe_says_what_did_not_happen<B: UpstreamBench>(bench: &B) {
 
 /// A probe cannot say, within its bound, if the attempt is under way, or the reply is garbage,
 /// refused or missing.
-pub async fn whatever_else_cannot_say<B: UpstreamBench>(bench: &B) {
+pub async fn every_other_probe_reply_means_cannot_say<B: UpstreamBench>(bench: &B) {
     let others =
         [ProbeBehaviour::UnderWay, ProbeBehaviour::Garbage, ProbeBehaviour::Refuse, ProbeBehaviour::Hang];
     for behaviour in others {

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leak_is_seen_and_a_warm_up_or_a_peak_is_none() {
+    fn a_leak_differs_from_a_warm_up_or_peak() {
         let grew = |rss: fn(u64) -> u64| {
             let (meter, begun, ended) = meter(1, rss, false);
             let (memory, descriptors) = meter.medians(0, begun, ended).unwrap();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_connections_that_grow_are_a_leak_once_they_were_given_the_time_to_end() {
+    fn kept_connections_that_keep_growing_are_a_leak() {
         let grew = |every: u64| {
             let (meter, begun, ended) = meter(every, |_| 50_000, false);
             assert_eq!((meter.most(0, |of| of.store), meter.most(0, |of| of.kept)), (99, 9));

@@ -346,7 +346,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_soak_has_everything_and_a_long_one_the_pace_of_the_issue() {
+    fn a_soaks_pace_fits_its_length() {
         let (short, long) = (Pace::of(Duration::from_secs(40)), Pace::of(Duration::from_secs(1_800)));
         assert_eq!((long.restart.as_secs(), long.drain.as_secs()), (60, 300));
         for pace in [short.reload, short.rotation, short.restart * 2, short.drain] {

@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_broken_connection_is_excused_while_its_region_loses_a_gateway_only() {
+    fn only_gateway_losses_excuse_a_broken_connection() {
         let begun = Instant::now();
         let at = |second: u64| begun + Duration::from_secs(second);
         let dropped = |via: usize, sent: u64, got: Received| {

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_stores_list_the_audit_lists_too() {
+    fn the_audit_lists_every_double_in_the_stores() {
         let (usual, listed) = (Allowed::default(), Noted { at_risk: true, ..Noted::default() });
         let of = |class, effects, audited| {
             let life = life(class, vec![answer(201, "")], End::Definite);

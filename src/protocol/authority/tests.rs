@@ -41,7 +41,7 @@ fn the_owner_runs_with_a_lease_and_nobody_else() {
 }
 
 #[test]
-pub fn a_lease_of_an_older_view_is_good_for_what_was_owned_under_it() {
+pub fn an_older_lease_covers_the_keys_owned_under_it() {
     let view = first();
     let (mine, gained) = (key(&view, &["b"]), key(&view, &["a", "b"]));
     let lost = lose(&view, "a", 0);
@@ -60,7 +60,7 @@ fn a_lease_of_a_newer_view_than_the_gate_is_none() {
 }
 
 #[test]
-fn what_was_gained_stays_closed_until_the_gate_opens() {
+fn gained_keys_stay_closed_until_the_gate_opens() {
     let view = first();
     let (mine, gained) = (key(&view, &["b"]), key(&view, &["a", "b"]));
     let lost = lose(&view, "a", 0);
@@ -74,7 +74,7 @@ fn what_was_gained_stays_closed_until_the_gate_opens() {
 }
 
 #[test]
-pub fn what_was_gained_again_waits_again() {
+pub fn keys_gained_again_wait_again() {
     // b gains a's keys, opens them, gives them back, and gains them again: rows that a wrote in
     // between are not here.
     let view = drained(&first(), "a", 1);
@@ -109,7 +109,7 @@ fn a_view_that_moves_nothing_leaves_an_open_gate_open() {
 }
 
 #[test]
-pub fn where_a_view_was_skipped_everything_counts_as_gained() {
+pub fn after_a_skipped_view_every_key_counts_as_gained() {
     // b ran a's keys under epoch 2, and a owns them again under 3. a learns of 3 and missed 2.
     let (one, two) = (first(), drained(&first(), "a", 1));
     let three = resumed(&two, "a", 2);
@@ -123,7 +123,7 @@ pub fn where_a_view_was_skipped_everything_counts_as_gained() {
 }
 
 #[test]
-pub fn what_is_given_up_is_closed_until_a_view_ends_it() {
+pub fn keys_given_up_stay_closed_until_a_new_view() {
     let view = first();
     let (moving, staying) = (key(&view, &["a"]), key(&view, &["b"]));
     let target = Arc::new(draft(&view, &[("a", SEALED)]));
@@ -202,7 +202,7 @@ impl<'a> At<'a> {
 const NOBODY: [&str; 0] = [];
 
 #[test]
-fn at_risk_is_what_a_lost_region_owned_when_it_was_lost() {
+fn keys_owned_at_the_loss_are_at_risk() {
     let one = first();
     let (of_a, of_c) = (key(&one, &["a"]), key(&one, &["c"]));
     let lost = lose(&one, "a", 0);
@@ -247,7 +247,7 @@ fn a_ring_that_changes_after_a_loss_hides_no_risk() {
 }
 
 #[test]
-pub fn a_region_that_is_back_is_a_risk_until_it_was_heard_of_since() {
+pub fn a_returned_region_is_a_risk_until_heard_of() {
     // b has opened a's keys. a is sealed again, and its last rows are on their way. Without the
     // risk, b would start keys that a has run, and leave no trace.
     let one = first();
@@ -310,7 +310,7 @@ fn a_replaced_store_is_no_risk_once_its_keys_are_forgotten() {
 /// a ran keys, was lost, came back unheard, and was lost again while c owned them. Then its store
 /// was replaced: its claims of before the first loss never arrive.
 #[test]
-fn a_store_that_was_replaced_stays_a_risk_by_each_loss_that_it_had() {
+fn a_replaced_store_stays_a_risk_by_each_loss() {
     let one = first();
     let key = key(&one, &["a", "b"]);
     let lost = lose(&one, "a", 0);
@@ -326,7 +326,7 @@ fn a_store_that_was_replaced_stays_a_risk_by_each_loss_that_it_had() {
 }
 
 #[test]
-fn nobody_is_at_risk_by_its_own_loss() {
+fn a_regions_own_loss_is_no_risk_to_it() {
     let one = first();
     let key = key(&one, &["b"]);
     let lost = lose(&one, "b", 5);
@@ -341,7 +341,7 @@ fn nobody_is_at_risk_by_its_own_loss() {
 /// a ran a key, handed it to c by a clean move, and was lost. c had the only row, and was lost too.
 /// b opened as an operator accepted both risks.
 #[test]
-fn an_accepted_risk_is_that_of_all_who_ran_the_key_since_the_newest_heartbeat() {
+fn an_accepted_risk_names_all_owners_since_the_heartbeat() {
     let one = first();
     let key = key(&one, &["a", "c"]);
     let moved = drained(&one, "a", 5);

@@ -41,7 +41,7 @@ fn fits(promised: u64, message: &Message, known: &Known) -> bool {
 }
 
 #[test]
-fn a_ballot_is_at_most_so_far_ahead_of_what_is_promised_here_or_by_a_majority() {
+fn a_ballot_is_bounded_by_the_known_promises() {
     let accept = |counter| Message::Accept { ballot: ballot(counter), view: Arc::new(view_of_epoch(8)) };
     let prepare = |counter| Message::Prepare { ballot: ballot(counter) };
     for message in [&prepare as &dyn Fn(u64) -> Message, &accept] {

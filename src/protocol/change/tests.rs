@@ -117,7 +117,7 @@ fn a_loss_puts_the_frontier_in_the_marks_place() {
 }
 
 #[test]
-fn what_a_loser_has_seen_of_a_lost_region_raises_its_frontier() {
+fn a_losers_report_raises_a_lost_regions_frontier() {
     let view = lose(&first(), "a", 10);
     let target = Arc::new(draft(&view, &[("b", SEALED)]));
     let seen = |of: &str, seq| {
@@ -212,7 +212,7 @@ fn a_replaced_store_begins_anew_and_its_old_rows_count_on() {
 }
 
 #[test]
-fn what_a_loser_has_seen_of_a_store_that_was_lost_and_replaced_raises_its_mark() {
+fn a_losers_report_raises_a_replaced_stores_mark() {
     let view = next(&lose(&first(), "a", 10), Change::Rebuild { region: name("a") });
     let target = Arc::new(draft(&view, &[("b", SEALED)]));
     let mark = |view: &View, of: &str, seq| {
@@ -258,7 +258,7 @@ fn a_newcomer_that_the_ring_gives_nothing_counts_as_drained() {
 }
 
 #[test]
-fn voters_change_one_at_a_time_and_the_ones_before_are_remembered() {
+fn voters_change_one_at_a_time() {
     let view = first();
     let change = |ids: &[(&str, u128)]| view.next(&Change::Voters(voters(ids)));
     for good in [
@@ -282,7 +282,7 @@ fn voters_change_one_at_a_time_and_the_ones_before_are_remembered() {
 }
 
 #[test]
-fn what_is_attested_to_be_stopped_is_lost_and_votes_no_more() {
+fn a_region_attested_as_stopped_loses_its_vote() {
     let view = first();
     let force = |stopped: &[(&str, u64)], anew, drawn| Change::Force {
         stopped: stopped.iter().map(|(region, frontier)| (name(region), *frontier)).collect(),

@@ -37,7 +37,7 @@ fn poison(view: &View, epoch: u64) -> Arc<View> {
 }
 
 #[test]
-fn a_view_counts_once_a_majority_of_the_voters_before_it_shows_it() {
+fn a_view_counts_when_its_previous_voters_show_it() {
     let known = founded(&["a", "b", "c"]);
     let second = next(&known);
     assert_eq!(epochs(&known, &[&second], &shown(&[("a", &second), ("b", &second)])), [2]);
@@ -52,7 +52,7 @@ fn a_view_counts_once_a_majority_of_the_voters_before_it_shows_it() {
 }
 
 #[test]
-fn a_letter_that_no_majority_shows_counts_for_nothing_in_whatever_epoch() {
+fn a_letter_without_a_majority_never_counts() {
     let known = founded(&["a", "b", "c"]);
     for epoch in [2, 3, LEAP, 9 * 10_u64.pow(18), u64::MAX] {
         let poison = poison(&known, epoch);
@@ -86,7 +86,7 @@ fn a_reader_that_is_far_behind_learns_all_of_them() {
 }
 
 #[test]
-fn a_forced_view_counts_once_a_region_that_is_left_shows_it() {
+fn a_remaining_region_confirms_a_forced_view() {
     let known = founded(&["a", "b", "w"]);
     let stopped = [(name("b"), 0), (name("w"), 0)].into();
     let forced = Arc::new(known.next(&Change::Force { stopped, anew: None, drawn: 5 }).unwrap());
@@ -144,7 +144,7 @@ fn a_forced_view_of_a_region_that_left_counts_for_nothing() {
 }
 
 #[test]
-fn a_forced_view_is_a_stride_ahead_and_no_more_than_a_leap_and_asks_its_own_voters() {
+fn a_forced_views_epoch_is_bounded_on_both_sides() {
     let known = founded(&["a", "b", "c"]);
     let voters = known.voters().clone();
     let ahead = |by| Content { epoch: known.epoch() + by, voters_before: voters.clone(), ..known.content() };

@@ -72,7 +72,7 @@ fn known(own: Option<u32>, over: &[(&str, u32)], attempt: u32) -> Basis {
 /// eu claims 1.1 and releases. us claims 1.2 over it and releases. eu claims again: its claim must
 /// know its own row.
 #[test]
-fn an_own_row_below_a_released_one_is_the_basis_of_the_next_claim() {
+fn a_new_claim_builds_on_its_own_older_row() {
     let rows = [row("eu", 1, State::Released, &[]), row("us", 2, State::Released, &[("eu", 1)])];
     assert_eq!(verdict("eu", Recovery::Park, &rows), Verdict::Claim(known(Some(1), &[("us", 2)], 2)));
     assert_eq!(verdict("us", Recovery::Park, &rows), Verdict::Claim(known(Some(2), &[("eu", 1)], 2)));
@@ -81,7 +81,7 @@ fn an_own_row_below_a_released_one_is_the_basis_of_the_next_claim() {
 }
 
 #[test]
-fn an_own_row_beside_another_origins_doubt_is_the_basis_and_tokens_grow() {
+fn a_claim_over_a_foreign_doubt_keeps_tokens_growing() {
     let recovery = Recovery::Rerun { max_attempts: 9 };
     let rows = [row("eu", 5, State::Released, &[]), row("us", 2, doubt(), &[])];
     assert_eq!(verdict("eu", recovery, &rows), Verdict::Claim(known(Some(5), &[("us", 2)], 5)));
@@ -92,7 +92,7 @@ fn an_own_row_beside_another_origins_doubt_is_the_basis_and_tokens_grow() {
 }
 
 #[test]
-fn what_the_own_row_superseded_stays_superseded() {
+fn a_superseded_doubt_never_comes_back() {
     let rows = [
         row("ap", 1, doubt(), &[]),
         row("eu", 3, State::Released, &[("ap", 1), ("us", 2)]),
@@ -106,7 +106,7 @@ fn what_the_own_row_superseded_stays_superseded() {
 /// A request cannot claim over a running attempt. The request must wait for it and not claim in
 /// vain, again and again.
 #[test]
-fn a_running_attempt_is_waited_for_whatever_is_in_doubt_beside_it() {
+fn a_running_attempt_is_waited_for_despite_doubts() {
     let attach = Verdict::Attach { left: Duration::from_secs(1), expires: Date(9) };
     for recovery in [Recovery::Rerun { max_attempts: 9 }, Recovery::Probe, Recovery::Park] {
         let foreign = [row("ap", 2, running(), &[]), row("us", 1, doubt(), &[])];
@@ -231,7 +231,7 @@ fn concluded(rows: &[Row], said: &[Word]) -> Option<(&'static str, String)> {
 /// b's stand-in as an older version left it, over a's doubt. a's upstream says nothing yet, and a
 /// release of b's row would hide that doubt.
 #[test]
-fn nothing_of_ones_own_is_concluded_while_an_attempt_that_it_names_has_not_answered() {
+fn a_row_waits_for_the_attempts_it_names() {
     let (not, unknown) = (Word::DidNotHappen, Word::Unknown);
     let names = [row("b", 2, doubt(), &[("a", 1)]), row("a", 1, doubt(), &[])];
     assert_eq!(concluded(&names, &[not.clone(), unknown.clone()]), None);

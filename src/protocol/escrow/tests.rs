@@ -72,7 +72,7 @@ fn absence_proves_where_everything_holds() {
 }
 
 #[test]
-fn one_the_view_that_lost_the_region_must_be_adopted() {
+fn proof_needs_the_adopted_view_of_the_loss() {
     let before = World { view: (*World::new().views[&3]).clone(), ..World::new() };
     assert!(!before.proves(), "an escrow of an old epoch could still slip in");
     let three = (*World::new().views[&3]).clone();
@@ -90,7 +90,7 @@ fn two_the_list_of_views_has_no_gap() {
 }
 
 #[test]
-fn two_the_region_owned_the_key_and_this_one_was_its_target() {
+fn proof_needs_the_lost_owner_and_its_target() {
     assert!(!World { me: "c", ..World::new() }.proves());
     let other = key(&first(), &["b"]);
     assert!(!World { id: other, ..World::new() }.proves());
@@ -129,7 +129,7 @@ pub fn three_a_heartbeat_has_come_from_then_or_later() {
 }
 
 #[test]
-fn four_this_store_and_the_lost_one_are_the_same_as_then() {
+fn proof_needs_the_same_two_stores_as_then() {
     // Claims lodged with b went with its old store.
     let lost = lose(&first(), "b", 1);
     let rebuilt = next(&lost, Change::Rebuild { region: name("b") });
@@ -144,7 +144,7 @@ fn four_this_store_and_the_lost_one_are_the_same_as_then() {
 }
 
 #[test]
-fn four_heartbeats_of_the_store_that_replaced_the_lost_one_say_nothing() {
+fn heartbeats_of_a_replacement_store_prove_nothing() {
     let mut world = World::new();
     world.view = next(&world.view, Change::Rebuild { region: name("a") });
     world.heartbeat_epoch = 5;
@@ -158,7 +158,7 @@ fn four_heartbeats_of_the_store_that_replaced_the_lost_one_say_nothing() {
 
 /// a ran the key with its first store, which was lost and replaced. The second store is lost, too.
 #[test]
-fn four_what_the_second_store_proves_says_nothing_of_the_first() {
+fn a_second_stores_absence_says_nothing_of_the_first() {
     let lost = lose(&first(), "a", 1);
     let rebuilt = next(&lost, Change::Rebuild { region: name("a") });
     let back = resumed(&rebuilt, "a", 1);
@@ -170,7 +170,7 @@ fn four_what_the_second_store_proves_says_nothing_of_the_first() {
 }
 
 #[test]
-fn what_was_owned_before_an_earlier_loss_proves_nothing() {
+fn ownership_before_an_earlier_loss_proves_nothing() {
     // a is lost, sealed, and lost again before it served: the views before the last loss give it
     // nothing.
     let lost = lose(&first(), "a", 1);
@@ -180,7 +180,7 @@ fn what_was_owned_before_an_earlier_loss_proves_nothing() {
 }
 
 #[test]
-fn two_the_route_meant_all_the_time_what_it_means_here() {
+fn proof_needs_a_route_with_a_constant_meaning() {
     let renamed = Meanings::from([("pay".into(), meaning("other")), ("other".into(), meaning("pay"))]);
     assert!(!World { mine: renamed, ..World::new() }.proves(), "these files mean other requests by it");
     assert!(!World { mine: Meanings::new(), ..World::new() }.proves(), "these files have no such route");
@@ -192,7 +192,7 @@ fn two_the_route_meant_all_the_time_what_it_means_here() {
 }
 
 #[test]
-fn whatever_may_be_meant_elsewhere_is_lodged() {
+fn a_claim_on_a_possibly_escrowed_route_is_lodged() {
     let view = first();
     assert!(lodges(&view, "pay", &mine()));
     assert!(!lodges(&view, "other", &mine()), "all agree on what is under escrow");

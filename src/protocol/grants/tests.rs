@@ -26,7 +26,7 @@ fn holding(grant: Grant) -> Acceptor {
 }
 
 #[test]
-fn a_grant_is_over_once_it_was_seen_unchanged_for_the_lease_and_the_drift() {
+fn a_grant_ends_when_unchanged_for_lease_and_drift() {
     let mut watch = GrantWatch::new(DRIFT);
     let held = grant(1, 1);
     assert!(!watch.is_over(&name("a"), &held, at(99_999)), "never observed");
@@ -60,7 +60,7 @@ fn a_process_that_starts_has_seen_nothing() {
 }
 
 #[test]
-fn what_the_acceptor_does_not_hold_is_forgotten() {
+fn grants_that_an_acceptor_dropped_are_forgotten() {
     let mut watch = GrantWatch::new(DRIFT);
     watch.observe(&holding(grant(1, 1)), at(0));
     watch.observe(&Acceptor::made(AcceptorId(1)), at(1));

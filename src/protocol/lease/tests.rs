@@ -32,7 +32,7 @@ fn lease() -> Lease {
 }
 
 #[test]
-pub fn it_is_held_at_a_majority_from_before_it_was_asked_for() {
+pub fn a_majority_lease_counts_from_before_its_request() {
     let mut lease = lease();
     assert!(lease.held(at(0)).is_none());
     assert_eq!(granted(&mut lease, 100, &["a"], 200), Renewal::Open);
@@ -53,7 +53,7 @@ fn a_grant_that_came_too_late_is_none() {
 }
 
 #[test]
-fn who_is_no_voter_counts_for_nothing() {
+fn a_lease_counts_only_grants_of_voters() {
     let mut lease = lease();
     assert_eq!(granted(&mut lease, 0, &["a", "x"], 1), Renewal::Open);
     let two = Arc::new(next(&first(), Change::Voters(voters(&[("a", 1), ("b", 2)]))));
@@ -82,7 +82,7 @@ fn a_reply_to_an_older_renewal_counts_for_nothing() {
 }
 
 #[test]
-fn of_two_renewals_of_one_moment_none_counts() {
+fn two_renewals_at_one_moment_count_for_nothing() {
     let mut lease = lease();
     lease.asks(Arc::new(first()), boot(), at(5));
     let two = Arc::new(next(&first(), Change::Kill));
@@ -123,7 +123,7 @@ pub fn a_reply_cannot_bring_a_lapsed_lease_back_unnoticed() {
 }
 
 #[test]
-fn who_asks_in_vain_from_the_start_is_quiet_at_times_too() {
+fn a_region_that_asks_in_vain_pauses_at_times() {
     // One acceptor grants to a region that reaches no other. If the region went on asking, that
     // acceptor could never accept a successor (docs/protocol.md#rule-23).
     let mut lease = lease();
@@ -194,7 +194,7 @@ fn giving_up_ends_the_tenure_at_once() {
 /// A drain laid the lease down. The return, two seconds later, must not wait for grants that no
 /// longer matter.
 #[test]
-fn a_lease_that_was_laid_down_is_asked_for_again_at_once() {
+fn a_released_lease_is_requested_again_at_once() {
     let mut lease = lease();
     assert_eq!(granted(&mut lease, 0, &["a", "b"], 1), Renewal::Renewed);
     lease.lay_down();
@@ -215,7 +215,7 @@ fn a_lease_that_was_laid_down_is_asked_for_again_at_once() {
 
 /// A refusal grants nothing that could block a successor, so the voters are asked again and again.
 #[test]
-fn who_is_refused_by_a_majority_goes_on_asking() {
+fn a_region_refused_by_a_majority_keeps_asking() {
     let mut lease = lease();
     let no = Reply::NotGranted("another start holds it");
     for ms in (0..3_000).step_by(100) {
@@ -235,7 +235,7 @@ fn who_is_refused_by_a_majority_goes_on_asking() {
 
 /// Acceptors grant the next start once nobody relies on the one before: it must be so.
 #[test]
-fn whoever_asks_for_another_start_holds_nothing_of_the_one_before() {
+fn a_new_start_gives_up_the_previous_lease() {
     let mut lease = lease();
     granted(&mut lease, 0, &["a", "b"], 1);
     lease.asks(Arc::new(first()), Digest32::new([2; 32]), at(10));
@@ -246,7 +246,7 @@ fn whoever_asks_for_another_start_holds_nothing_of_the_one_before() {
 }
 
 #[test]
-fn a_half_agreed_view_is_looked_at_before_anything_is_asked_again() {
+fn a_half_agreed_view_is_read_before_new_requests() {
     let mut lease = lease();
     assert_eq!(granted(&mut lease, 0, &["b"], 1), Renewal::Open);
     lease.wait_for_newer(at(10));

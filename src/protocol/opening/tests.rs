@@ -77,7 +77,7 @@ pub fn every_newest_mark_counts_not_only_the_predecessors() {
 }
 
 #[test]
-fn its_own_marks_and_its_own_loss_keep_nobody_from_anything() {
+fn a_regions_own_marks_and_loss_hinder_nothing() {
     let mut world = World::new(drained(&first(), "b", 99));
     assert_eq!(world.missing(), []);
     world.view = seal(&lose(&first(), "b", 70), "b", 99);
@@ -122,7 +122,7 @@ pub fn rows_of_a_store_that_was_replaced_count_on() {
 }
 
 #[test]
-pub fn rows_of_a_sealed_store_that_was_replaced_come_from_whoever_has_them() {
+pub fn any_region_supplies_rows_of_a_replaced_sealed_store() {
     let view = next(&drained(&first(), "a", 40), Change::Rebuild { region: name("a") });
     let mut world = World::new(view);
     assert_eq!(world.missing(), [], "b had applied all of it");
@@ -140,7 +140,7 @@ pub fn rows_of_a_sealed_store_that_was_replaced_come_from_whoever_has_them() {
 /// A region left the ring, and its machines are gone: one that joins later gets its rows from the
 /// remaining regions.
 #[test]
-pub fn rows_of_a_region_that_left_come_from_whoever_has_them() {
+pub fn any_region_supplies_rows_of_a_removed_region() {
     let base = drained(&first(), "a", 40);
     let target = base.draft(ring(&["b", "c"], &[]), base.escrow().clone(), &Default::default()).unwrap();
     let mut world = World::new(moved(&base, target, &[]));
@@ -179,7 +179,7 @@ pub fn a_loss_waits_for_its_window() {
 }
 
 #[test]
-fn a_gap_waits_for_an_operator_however_long_the_window_is_over() {
+fn a_gap_always_waits_for_an_operator() {
     let mut world = World::after_a_was_lost();
     world.view = lose(&drained(&first(), "a", 90), "a", 40);
     assert_eq!(world.missing(), [Hindrance::Gap { origin: origin("a#1") }]);
@@ -189,7 +189,7 @@ fn a_gap_waits_for_an_operator_however_long_the_window_is_over() {
 }
 
 #[test]
-pub fn everybody_who_serves_is_asked_what_it_has_of_the_lost_one() {
+pub fn every_serving_region_is_asked_for_lost_rows() {
     let mut world = World::after_a_was_lost();
     let silence = Hindrance::NotTold { origin: origin("a#1"), by: name("c") };
     let told = world.frontiers.clone();
@@ -253,7 +253,7 @@ fn two_losses_are_two_waits() {
 /// c was drained in epoch 2, a lost in epoch 3. Claims that a lodged with c before are here once a
 /// heartbeat of a from epoch 2 is.
 #[test]
-pub fn a_sealed_region_is_asked_while_it_may_hold_what_is_not_here() {
+pub fn a_sealed_region_is_asked_for_possibly_missing_claims() {
     let (one, two) = (first(), drained(&first(), "c", 50));
     let three = lose(&two, "a", 40);
     let views: BTreeMap<u64, Arc<View>> =
@@ -293,7 +293,7 @@ pub fn a_sealed_region_is_asked_while_it_may_hold_what_is_not_here() {
 }
 
 #[test]
-fn a_region_is_away_from_its_loss_until_all_that_it_brings_home_is_here() {
+fn a_region_is_away_until_its_rows_are_here() {
     let since = |world: &World| remembered_from(&world.view, &world.me, &world.applied);
     assert_eq!(since(&World::new(first())), 2, "another gateway may know of a loss at epoch 2");
     let mut world = World::after_a_was_lost();

@@ -57,7 +57,7 @@ fn prepare(counter: u64) -> Message {
 }
 
 #[test]
-fn before_the_founding_only_the_founding_is_heard() {
+fn an_unfounded_acceptor_answers_only_a_founding() {
     let made = Acceptor::made(AcceptorId(1));
     for message in [Message::Read, prepare(1), accept(1, &first()), renew("a", &first())] {
         assert_eq!(made.answer(None, &message, &over), (None, Reply::NotFounded(AcceptorId(1))));
@@ -118,7 +118,7 @@ fn voted_by(ids: &[(&str, u128)]) -> View {
 /// A lone voter has to take others in again, and none of those can be admitted before a view names
 /// it.
 #[test]
-fn beside_a_lone_voter_a_new_one_accepts_the_view_that_takes_it_in_and_nothing_else() {
+fn a_new_voter_accepts_only_its_lone_voters_admission() {
     let lone = voted_by(&[("a", 1)]);
     let taken_in = next(&lone, Change::Voters(voters(&[("a", 1), ("b", 9)])));
     let made = Acceptor::made(AcceptorId(9));
@@ -226,7 +226,7 @@ pub fn nothing_is_granted_below_what_was_accepted() {
 }
 
 #[test]
-pub fn a_late_renewal_does_not_put_an_older_view_in_a_grants_place() {
+pub fn a_late_renewal_never_downgrades_a_grants_view() {
     // a gained keys by epoch 3 and holds its lease under it; its renewal of epoch 2 arrives now.
     // Epoch 4 takes the gained keys away. Had the late renewal counted, a would not seem to lose
     // anything, and two regions would start the same keys.
@@ -268,7 +268,7 @@ fn two_starts_of_a_regions_postgres_never_hold_together() {
 /// The gateways that were granted the lease rely on nothing of the start before, once all of them
 /// have asked for the next. Then there is nothing to wait for.
 #[test]
-fn a_new_start_waits_for_the_gateways_that_have_not_come_to_it() {
+fn a_new_start_waits_for_all_earlier_gateways() {
     let start = |number, holder| start(number, holder, &first());
     let alone = after(&founded(), &start(1, 1), &runs);
     let next = after(&alone, &start(2, 1), &runs);
@@ -287,7 +287,7 @@ fn a_new_start_waits_for_the_gateways_that_have_not_come_to_it() {
 }
 
 #[test]
-fn only_who_serves_holds_a_lease() {
+fn only_a_serving_region_holds_a_lease() {
     for view in [lose(&first(), "a", 0), drained(&first(), "a", 1)] {
         assert!(matches!(founded().answer(None, &renew("a", &view), &over), (None, Reply::NotGranted(_))));
     }
@@ -295,7 +295,7 @@ fn only_who_serves_holds_a_lease() {
 }
 
 #[test]
-fn a_shorter_lease_does_not_cut_what_another_gateway_relies_on() {
+fn a_shorter_lease_keeps_another_gateways_time() {
     let with = |acceptor: &Acceptor, ttl, over: &dyn Fn(&RegionName, &Grant) -> bool| {
         let (region, view) = (name("a"), Arc::new(first()));
         let message = Message::Renew { region, boot: boot(1), holder: 1, starts: 1, view, ttl };
@@ -343,7 +343,7 @@ fn found(reports: &[(&str, u128, u64, &View)]) -> Option<u64> {
 }
 
 #[test]
-fn chosen_is_what_a_majority_reports_under_one_ballot() {
+fn a_majority_under_one_ballot_chooses_a_view() {
     let one = first();
     let two = next(&one, Change::Kill);
     assert_eq!(found(&[("a", 1, 1, &one), ("b", 2, 2, &two), ("c", 3, 2, &two)]), Some(2));
@@ -355,7 +355,7 @@ fn chosen_is_what_a_majority_reports_under_one_ballot() {
 }
 
 #[test]
-pub fn a_change_of_voters_is_chosen_by_both_sets_whoever_reads() {
+pub fn both_voter_sets_must_choose_a_voter_change() {
     let one = first();
     let swapped = next(&one, Change::Voters(voters(&[("a", 1), ("b", 2), ("c", 33)])));
     let chosen = found(&[("a", 1, 2, &swapped), ("b", 2, 1, &one), ("c", 33, 2, &swapped)]);
@@ -374,7 +374,7 @@ pub fn a_change_of_voters_is_chosen_by_both_sets_whoever_reads() {
 /// The operator's word replaces a majority, not the acceptor's checks: a ballot below its promise,
 /// an old view and a view of other voters are still refused.
 #[test]
-fn a_forced_view_is_taken_by_its_own_voters_only_and_only_if_it_is_newer() {
+fn only_its_own_voters_accept_a_newer_forced_view() {
     let founded = founded();
     let stopped = [(name("b"), 7), (name("c"), 9)].into();
     let forced = next(&first(), Change::Force { stopped, anew: None, drawn: 0 });
@@ -401,7 +401,7 @@ fn a_forced_view_is_taken_by_its_own_voters_only_and_only_if_it_is_newer() {
 /// Every voter is stopped, and the acceptor of the remaining region was made anew. It takes the
 /// view, and stays silent like any new voter.
 #[test]
-fn an_acceptor_that_was_made_anew_takes_a_view_that_leaves_it_alone_and_answers_nothing_yet() {
+fn a_new_lone_acceptor_takes_a_forced_view_silently() {
     let made = Acceptor::made(AcceptorId(9));
     let stopped: BTreeMap<RegionName, u64> = [(name("b"), 7), (name("c"), 9)].into();
     let anew = Some((name("a"), made.id));

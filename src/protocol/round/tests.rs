@@ -46,7 +46,7 @@ fn accepted(round: &mut Round, from: (&str, u128)) -> Option<u64> {
 const NONE: [&str; 0] = [];
 
 #[test]
-fn a_change_is_put_on_its_base_where_that_is_the_newest() {
+fn a_change_builds_on_a_base_that_is_newest() {
     let (base, wanted) = (first(), drained(&first(), "a", 1));
     let (mut round, outbox) = open(&base, Some(&wanted));
     assert_eq!(outbox, ["a1 prepare 9", "b2 prepare 9", "c3 prepare 9"]);
@@ -61,7 +61,7 @@ fn a_change_is_put_on_its_base_where_that_is_the_newest() {
 }
 
 #[test]
-pub fn what_somebody_else_began_is_finished_unchanged_first() {
+pub fn a_proposer_first_finishes_another_ones_change() {
     let base = first();
     let (wanted, foreign) = (lose(&base, "c", 0), lose(&base, "b", 0));
     let (mut round, _) = open(&base, Some(&wanted));
@@ -82,7 +82,7 @@ pub fn what_somebody_else_began_is_finished_unchanged_first() {
 }
 
 #[test]
-fn the_newest_is_the_one_of_the_highest_ballot_not_of_the_highest_epoch() {
+fn the_view_with_the_highest_ballot_is_the_newest() {
     let base = first();
     let two = next(&base, Change::Kill);
     let (mut round, _) = open(&base, None);
@@ -95,7 +95,7 @@ fn the_newest_is_the_one_of_the_highest_ballot_not_of_the_highest_epoch() {
 }
 
 #[test]
-fn who_is_outbid_or_blocked_is_told() {
+fn an_outbid_or_blocked_proposer_is_told() {
     let (mut round, _) = open(&first(), None);
     assert!(matches!(
         round.heard(&name("a"), AcceptorId(1), &Reply::Outbid(ballot(12, "c"))),
@@ -126,7 +126,7 @@ fn a_change_of_voters_needs_both_majorities() {
 }
 
 #[test]
-fn a_voter_made_anew_is_addressed_beside_the_one_of_before_and_is_not_taken_for_it() {
+fn a_new_voter_is_not_mistaken_for_its_predecessor() {
     let base = first();
     let wanted = next(&base, Change::Voters(voters(&[("a", 1), ("b", 2), ("c", 33)])));
     let (mut round, _) = open(&base, Some(&wanted));
@@ -140,7 +140,7 @@ fn a_voter_made_anew_is_addressed_beside_the_one_of_before_and_is_not_taken_for_
 }
 
 #[test]
-pub fn who_finishes_a_view_asks_the_voters_of_the_view_before_it_too() {
+pub fn finishing_a_view_needs_the_previous_views_voters_too() {
     // The proposer knows epoch 1 only. Epoch 2 has c anew, and a alone has accepted an epoch 3 that
     // has b anew. Meanwhile b and c of epoch 2, a majority, have chosen another epoch 3. Majorities
     // of 1 and of 3 know nothing of that: {a, c3} and {a, b22}.
@@ -169,7 +169,7 @@ fn nothing_rests_on_voters_that_have_forgotten_the_base() {
 }
 
 #[test]
-fn of_two_foundings_at_a_time_none_is_built_on() {
+fn two_simultaneous_foundings_are_not_built_on() {
     let one = first();
     let other = View::from_content(Content { escrow: BTreeMap::new(), ..one.content() });
     let (mut round, _) = open(&one, Some(&next(&one, Change::Kill)));

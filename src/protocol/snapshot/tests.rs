@@ -250,7 +250,7 @@ fn a_reader_counts_lost_origins_as_over_once_everything_may_start() {
 }
 
 #[test]
-fn only_newer_views_and_gates_replace_what_is_known() {
+fn only_newer_views_and_gates_replace_known_ones() {
     let (one, two) = (Arc::new(first()), Arc::new(drained(&first(), "b", 1)));
     let mut known = after(&[first()]);
     assert!(!known.learn(&one, NOW));

@@ -60,7 +60,7 @@ fn every_cell_is_as_it_was_meant() {
 
 /// The listener refuses by this rule before it reads a body.
 #[test]
-fn whoever_may_not_say_hello_may_say_nothing() {
+fn a_sender_without_hello_may_send_nothing() {
     let weakest = Kind::Hello.list_senders();
     assert!(
         Kind::ALL.iter().all(|message| message.list_senders().iter().all(|sender| weakest.contains(sender)))
@@ -68,7 +68,7 @@ fn whoever_may_not_say_hello_may_say_nothing() {
 }
 
 #[test]
-fn nobody_speaks_for_another_region_about_ballots_leases_and_claims() {
+fn no_region_sends_ballots_or_leases_for_another() {
     let own = ["prepare", "accept", "renew", "force", "latest", "lodge"];
     for message in Kind::ALL {
         let (me, other) = (name("me"), name("other"));
@@ -81,7 +81,7 @@ fn nobody_speaks_for_another_region_about_ballots_leases_and_claims() {
 }
 
 #[test]
-fn what_a_sender_is_follows_from_the_view_then_from_the_files() {
+fn the_view_decides_a_senders_role_before_the_files() {
     let voters: BTreeMap<_, _> = [(name("a"), AcceptorId(1)), (name("w"), AcceptorId(2))].into();
     let first = View::founding(1, ring(&["a", "b"]), BTreeMap::new(), voters);
     let drained = Standing::Sealed { drained: true };
@@ -105,7 +105,7 @@ fn what_a_sender_is_follows_from_the_view_then_from_the_files() {
 }
 
 #[test]
-fn a_region_that_left_approves_no_boot_unless_it_votes_or_nobody_else_is_named() {
+fn a_removed_region_approves_boots_in_two_cases_only() {
     let voters: BTreeMap<_, _> = ["a", "b", "c"].map(|text| (name(text), AcceptorId(1))).into();
     let first = View::founding(1, ring(&["a", "b", "c"]), BTreeMap::new(), voters.clone());
     let left = |voters: &BTreeMap<RegionName, AcceptorId>| {

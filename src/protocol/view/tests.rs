@@ -66,7 +66,7 @@ fn regions_that_come_and_go_lose_and_gain() {
 }
 
 #[test]
-fn placement_is_what_decides_an_owner_and_the_digest_is_everything() {
+fn placement_decides_owners_and_the_digest_covers_everything() {
     let view = first();
     let killed = view.next(&Change::Kill).unwrap();
     assert_eq!(view.placement(), killed.placement());

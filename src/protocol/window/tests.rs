@@ -17,7 +17,7 @@ fn window(lag: Option<u64>) -> Window {
 }
 
 #[test]
-fn it_is_a_multiple_of_the_lag_and_not_below_the_floor() {
+fn the_window_is_a_multiple_of_the_lag() {
     assert_eq!(window(Some(800)).length(&RULE), Some(ms(1_600)));
     assert_eq!(window(Some(100)).length(&RULE), Some(ms(1_000)));
     let longer = window(Some(1_001)).length(&WindowRule { percent: 150, ..RULE });
@@ -30,7 +30,7 @@ fn it_is_a_multiple_of_the_lag_and_not_below_the_floor() {
 }
 
 #[test]
-fn it_counts_from_the_adoption_of_the_loss() {
+fn the_window_counts_from_the_adopted_loss() {
     let window = window(Some(800));
     assert_eq!(window.standing(&RULE, at(10_000)), Standing::Runs { left: ms(1_600) });
     assert_eq!(window.standing(&RULE, at(11_599)), Standing::Runs { left: ms(1) });
@@ -38,13 +38,13 @@ fn it_counts_from_the_adoption_of_the_loss() {
 }
 
 #[test]
-fn what_was_never_measured_waits_for_an_operator() {
+fn an_unmeasured_lag_waits_for_an_operator() {
     assert_eq!(window(None).length(&RULE), None);
     assert_eq!(window(None).standing(&RULE, at(999_999)), Standing::Unmeasured);
 }
 
 #[test]
-fn what_takes_too_long_waits_for_an_operator() {
+fn an_overlong_window_waits_for_an_operator() {
     let standing = window(Some(30_000)).standing(&RULE, at(70_000));
     assert_eq!(standing, Standing::Over, "as long as that is not too long");
     let beyond = window(Some(30_001));
@@ -53,7 +53,7 @@ fn what_takes_too_long_waits_for_an_operator() {
 }
 
 #[test]
-fn while_heartbeats_still_arrive_rows_may_too() {
+fn a_late_heartbeat_extends_the_window() {
     let mut window = window(Some(800));
     window.saw(7, at(11_500));
     assert_eq!(window.standing(&RULE, at(11_600)), Standing::Over, "known before");

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_is_read_off_the_page_and_said_where_it_asks_for_somebody() {
+    fn the_page_mentions_metrics_that_need_attention() {
         let page = "# HELP onceway_jobs_dead Dead letters.\n# TYPE onceway_jobs_dead gauge\nonceway_jobs_dead 2\n\
                     onceway_jobs_waiting 7\nonceway_slot_lost{slot=\"sub_eu_from_us\"} 1\nonceway_slot_lost{slot=\"other\"} 0\n\
                     onceway_slot_retained_bytes{slot=\"other\"} 9\n\
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_counted_nothing_asks_for_anybody() {
+    fn a_quiet_page_asks_for_no_attention() {
         let quiet = "onceway_jobs_dead 0\nonceway_slot_lost{slot=\"other\"} 0\n\
                      onceway_certificate_expires_timestamp_seconds{of=\"peer\"} 1209600\n";
         let counted = Counted::of(quiet);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_journal_found_is_told_by_what_it_is() {
+    fn journal_findings_are_described_by_their_kind() {
         let finding = |kind: &str| FindingStatus {
             tenant: "acme".to_owned(),
             key: "k".to_owned(),

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_goes_as_far_back_as_there_is_something_to_show() {
+    fn a_chart_spans_the_time_of_its_oldest_point() {
         for (oldest, back) in [(0, 1), (60, 1), (61, 3), (180, 3), (181, 15), (9_000, 15)] {
             assert_eq!(minutes(Duration::from_secs(oldest)), back);
         }

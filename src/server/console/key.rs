@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_peers_clients_and_operators_wrote_stays_text() {
+    fn text_from_outside_is_escaped_on_the_page() {
         let evil = "\"><img src=x onerror=alert(1)>";
         let row = json!({ "origin": evil, "state": evil, "token": evil, "request_id": evil, "fingerprint": evil, "status": evil });
         let entry = json!({ "at_ms": evil, "kind": evil, "token": evil, "actor": evil, "reason": evil });
@@ -267,7 +267,7 @@ mod tests {
 
     /// A region knows the operators of another one by nothing but their tokens.
     #[test]
-    fn the_owner_decides_and_takes_no_act_of_somebody_without_a_token() {
+    fn a_ruling_form_appears_only_if_the_owner_accepts() {
         let doubt = |owner: &str| json!({ "state": "in-doubt", "owner": owner, "rows": [] });
         let forms = |visitor: &Visitor, owner: &str| {
             let text = decide(visitor, "a", ("acme", "k"), &life("b", &doubt(owner))).into_string();
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_names_each_record() {
+    fn the_seen_state_names_each_record() {
         let row =
             |origin: &str, token: &str| json!({ "origin": origin, "token": token, "state": "in-doubt" });
         let status = json!({ "rows": [row("a#1", "3.1"), row("b#1", "2.1")] });

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_read_whole_or_refused() {
+    fn a_search_is_read_completely_or_refused() {
         let all = [
             ("tenant", " acme "),
             ("route", "payouts"),

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_known_until_it_ends_and_to_nobody_else() {
+    fn a_session_is_known_only_until_it_ends() {
         let over_tls = begun(&key(7), "us-east", NOW, true);
         let begun = begun(&key(7), "us-east", NOW, false);
         assert!(begun.ends_with("; Path=/console; Max-Age=28800; HttpOnly; SameSite=Strict"), "{begun}");

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn after_ten_wrong_ones_none_is_looked_at_for_the_rest_of_the_minute() {
+    fn ten_wrong_tries_block_sign_in_for_a_minute() {
         let (tries, begin) = (Tries::default(), Instant::now());
         let at = |seconds| begin + Duration::from_secs(seconds);
         assert_eq!(tries.judge(at(0), right), Tried::Right);

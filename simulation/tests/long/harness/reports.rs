@@ -77,7 +77,7 @@ fn waiting_longer_doubles_fewer_keys_and_escrow_none() {
 }
 
 #[test]
-fn a_comparison_shows_that_not_waiting_doubles_and_escrow_does_not() {
+fn a_comparison_shows_doubles_only_without_waiting() {
     let folder = Folder::new("compare");
     let file = folder.scenario("region-loss", &DIRECTED);
     let study = played(&["compare", &file, "--count", "1", "--json"]);
@@ -93,7 +93,7 @@ fn a_comparison_shows_that_not_waiting_doubles_and_escrow_does_not() {
 }
 
 #[test]
-fn a_report_is_one_page_that_needs_nothing_else_and_the_same_again() {
+fn a_report_is_one_reproducible_self_contained_page() {
     let folder = Folder::new("report");
     let file = folder.scenario("region-loss", &DIRECTED);
     let [page, data, other] =

@@ -32,7 +32,7 @@ fn twice(settled: bool, second: u64) -> (Vec<Invariant>, u64, bool) {
 }
 
 #[test]
-fn what_is_forgotten_runs_anew_and_what_is_in_doubt_never_does() {
+fn only_a_forgotten_key_may_run_anew() {
     let broken = || vec![Invariant::SecondEffectAtRisk];
     assert_eq!(twice(true, 1_200), (Vec::new(), 1, false), "its life is over");
     assert_eq!(twice(true, 1_180), (broken(), 0, true), "its life is not over");
@@ -57,7 +57,7 @@ fn of_another(arrived: bool) -> Vec<Invariant> {
 }
 
 #[test]
-fn a_doubt_that_only_a_lost_store_knew_of_is_promised_no_longer() {
+fn the_promise_excludes_doubts_known_to_lost_stores_only() {
     assert_eq!(of_another(false), []);
     assert_eq!(of_another(true), [Invariant::SecondEffectAtRisk]);
 }

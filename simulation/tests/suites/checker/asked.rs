@@ -26,7 +26,7 @@ fn twice(store: u64, region: &str, named: bool, same: bool) -> Vec<Invariant> {
 }
 
 #[test]
-fn a_key_that_was_used_for_another_request_is_not_sent_by_who_knew() {
+fn a_region_never_knowingly_sends_a_reused_key() {
     let broken = [Invariant::AsksTheSame];
     assert_eq!(twice(1, "a", false, false), broken, "its own store had the first attempt");
     assert_eq!(twice(2, "b", true, false), broken, "its claim names the first attempt");

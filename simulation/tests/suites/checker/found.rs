@@ -29,7 +29,7 @@ fn an_unexplained_double_of_one_effect_is_a_false_alarm() {
 }
 
 #[test]
-fn what_a_store_shows_settled_twice_its_journal_says() {
+fn a_store_journals_each_double_that_its_rows_show() {
     let twice = || vec![row("a", 1, settled()), row("b", 2, settled())];
     assert_eq!(broken(twice(), "double", Some(Why::Unexplained)), []);
     assert_eq!(broken(twice(), "late", None), [Invariant::DoublesFound], "no journal, no effect asked for");

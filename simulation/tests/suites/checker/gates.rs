@@ -21,7 +21,7 @@ fn a_gate_opens_when_every_mark_is_applied_or_waived() {
 }
 
 #[test]
-fn a_gate_opens_after_the_shortest_window_and_with_everything_lodged_turned_into_records() {
+fn a_gate_opens_after_the_window_and_escrow_conversion() {
     let one = first();
     let two = lost(&one, "c");
     let closed = GateState::founded(one).adopt(two.clone());
@@ -59,7 +59,7 @@ fn nothing_starts_with_a_view_that_follows_one_that_was_skipped() {
 }
 
 #[test]
-fn what_is_claimed_is_claimed_under_an_open_gate() {
+fn a_claim_needs_an_open_gate() {
     let one = first();
     let id = key(&one);
     let without_a = lost(&one, "a");
@@ -86,7 +86,7 @@ fn what_is_claimed_is_claimed_under_an_open_gate() {
 }
 
 #[test]
-fn a_claim_is_lodged_under_the_view_that_it_was_made_under() {
+fn a_claim_is_lodged_under_its_own_view() {
     let one = first();
     let id = key(&one);
     let without_a = lost(&one, "a");

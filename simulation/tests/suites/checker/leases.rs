@@ -32,7 +32,7 @@ fn sends_under(grants: impl IntoIterator<Item = News>) -> Vec<Invariant> {
 }
 
 #[test]
-fn what_is_sent_is_sent_while_a_majority_grants() {
+fn a_send_needs_the_grants_of_a_majority() {
     let view = first();
     let broken = [Invariant::GrantedWhenSent];
     assert_eq!(sends_under([granted("a", 10..101, &[1, 3], &view)]), []);
@@ -65,7 +65,7 @@ fn voters_are_those_of_the_view_that_was_granted_under() {
 }
 
 #[test]
-fn whoever_slept_while_its_key_was_anothers_does_not_send_it() {
+fn a_sleeper_never_sends_a_key_that_moved_meanwhile() {
     let one = first();
     let id = key(&one);
     let with_a = |epoch: u64, serves: bool| {
@@ -116,7 +116,7 @@ fn a_lease_covers_what_was_the_regions_when_it_was_granted() {
 }
 
 #[test]
-fn a_new_voter_is_silent_for_as_long_as_what_it_grants_runs() {
+fn a_new_voter_stays_silent_for_one_lease() {
     let one = lasting(&first(), ms(100));
     let mut voters = one.voters().clone();
     voters.insert(name("c"), AcceptorId(7));
@@ -146,7 +146,7 @@ fn lasting(view: &View, longest_lease: Duration) -> Arc<View> {
 }
 
 #[test]
-fn no_grant_of_an_older_view_takes_the_place_of_a_newer_one() {
+fn an_older_views_grant_never_replaces_a_newer_one() {
     let one = first();
     let two = after(&one, &Change::Kill);
     let grants = |views: [&Arc<View>; 2], ids: [u128; 2]| {

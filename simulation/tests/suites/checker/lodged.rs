@@ -45,7 +45,7 @@ fn adopted(view: &Arc<View>, change: impl FnOnce(&mut GateState)) -> Gated {
 }
 
 #[test]
-fn no_risk_is_taken_of_a_claim_that_a_region_holds_which_could_be_asked() {
+fn no_key_runs_past_a_reachable_lodged_claim() {
     let broken = [Invariant::OneEffectUnderEscrow];
     let plain = || vec![adopted(&without_a(), |_| {})];
     assert_eq!(again("strict", "b", plain(), false), broken);

@@ -47,7 +47,7 @@ fn marked(owner: &str, risk: &str, returns: bool, heard: u64, runs: usize) -> (M
 }
 
 #[test]
-fn a_mark_is_earned_by_who_owned_the_key_when_it_was_lost_and_was_not_heard_of_since() {
+fn a_risk_mark_names_a_lost_unheard_former_owner() {
     let over = |owner, risk, returns, heard| marked(owner, risk, returns, heard, 1).0.over;
     assert_eq!(over("a", "a", false, 1), 0, "a owned it, and is lost");
     assert_eq!(over("a", "a", false, 2), 0, "whoever is lost is a risk, whatever came of it");
@@ -92,7 +92,7 @@ fn after_a_seal(waived: bool, returns: bool, rows: u64) -> u64 {
 }
 
 #[test]
-fn an_accepted_loss_and_one_that_is_over_are_a_risk_of_before_the_seal_too() {
+fn accepted_and_past_losses_cover_risks_before_the_seal() {
     let (accepted, over) = ((true, false), (false, true));
     assert_eq!(after_a_seal(accepted.0, accepted.1, 49), 0, "the gate opened without its last rows");
     assert_eq!(after_a_seal(over.0, over.1, 49), 0, "a waiver of before is gone with the loss");

@@ -91,7 +91,7 @@ fn together(mut all: News, more: News) -> News {
 }
 
 #[test]
-fn how_often_somebody_looks_changes_nothing_that_is_found() {
+fn findings_do_not_depend_on_how_often_we_look() {
     let one = first();
     let two = lost(&one, "c");
     let owner = key(&one);

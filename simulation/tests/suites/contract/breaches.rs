@@ -397,7 +397,7 @@ impl ReplicationBench for Turned {
 }
 
 #[test]
-fn a_store_that_breaks_a_promise_is_told_by_the_clause_that_makes_it() {
+fn each_broken_store_promise_fails_its_own_clause() {
     let caught = [
         (Bend::ClaimsPassTheGate, "GateVersion(3) is not GateVersion(2)"),
         (Bend::ClaimsAreNotRecognized, "a repeated claim must answer as the first time"),
@@ -432,7 +432,7 @@ fn a_store_that_breaks_a_promise_is_told_by_the_clause_that_makes_it() {
 }
 
 #[test]
-fn calls_that_break_a_promise_are_told_by_the_clause_that_makes_it() {
+fn each_broken_call_promise_fails_its_own_clause() {
     let caught = [
         (Call::MadeAgain, "must arrive once", "must arrive once", "must arrive once"),
         (Call::UnknownIsNotSent, "it was read", "it was read", "it was read"),

@@ -50,7 +50,7 @@ pub(super) fn act() -> Act {
 }
 
 #[test]
-fn an_accepted_request_runs_once_and_its_answer_is_replayed_in_every_region() {
+fn an_accepted_request_runs_once_and_replays_everywhere() {
     served(Bench::start(1), async |bench, [eu, us, _]| {
         let key = key_of(&eu, "accepted");
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(500) });
@@ -119,7 +119,7 @@ fn a_crash_between_accepting_and_running_leaves_a_job_that_runs() {
 
 /// Its client must not learn that nothing happened: the job may exist, and run.
 #[test]
-fn an_acceptance_whose_reply_was_lost_runs_once_and_a_retry_finds_it() {
+fn an_acceptance_with_a_lost_reply_runs_once() {
     served(Bench::start(4), async |bench, [eu, ..]| {
         let key = key_of(&eu, "unconfirmed");
         bench.store(&eu, StoreMode::LoseReplies(ms(500)));
@@ -146,7 +146,7 @@ async fn dies_after_the_effect(bench: &Bench, path: &str, key: &str) {
 }
 
 #[test]
-fn a_worker_killed_after_the_effect_on_a_route_that_probes() {
+fn a_probe_recovers_a_worker_killed_after_the_effect() {
     served(Bench::start(6), async |bench, [eu, ..]| {
         let key = key_of(&eu, "probed");
         dies_after_the_effect(&bench, "/later", &key).await;
@@ -158,7 +158,7 @@ fn a_worker_killed_after_the_effect_on_a_route_that_probes() {
 }
 
 #[test]
-fn a_worker_killed_after_the_effect_where_the_upstream_honours_the_key() {
+fn a_rerun_recovers_a_worker_killed_after_the_effect() {
     served(Bench::start(7), async |bench, [eu, ..]| {
         let key = key_of(&eu, "honoured");
         bench.upstream(&eu, UpstreamMode::Once { after: ms(50) });
@@ -174,7 +174,7 @@ fn a_worker_killed_after_the_effect_where_the_upstream_honours_the_key() {
 }
 
 #[test]
-fn a_duplicate_never_runs_nor_stores_what_a_job_will_run() {
+fn a_duplicate_never_runs_a_waiting_job() {
     served(Bench::start(8), async |bench, [eu, ..]| {
         let key = key_of(&eu, "duplicate");
         bench.upstream(&eu, UpstreamMode::Refuse);
@@ -201,7 +201,7 @@ fn a_duplicate_never_runs_nor_stores_what_a_job_will_run() {
 }
 
 #[test]
-fn what_was_accepted_on_a_route_of_choice_is_not_run_for_a_client_that_waits() {
+fn a_waiting_client_never_runs_an_accepted_job() {
     served(Bench::start(9), async |bench, [eu, ..]| {
         let key = key_of(&eu, "chosen");
         bench.upstream(&eu, UpstreamMode::Refuse);
@@ -277,7 +277,7 @@ fn a_doubt_that_the_route_parks_is_a_dead_letter() {
 }
 
 #[test]
-fn a_doubt_that_nobody_can_clear_is_a_dead_letter_in_the_end() {
+fn a_doubt_that_stays_unclear_becomes_a_dead_letter() {
     served(Bench::start(13), async |bench, [eu, ..]| {
         let key = key_of(&eu, "unclear");
         bench.upstream(&eu, UpstreamMode::EffectThenDrop);

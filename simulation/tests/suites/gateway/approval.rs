@@ -90,14 +90,14 @@ fn no_key_runs_before_every_peer_was_asked_once() {
 
 /// The peers of eu have seen its later writes. The memory of its old process is gone.
 #[test]
-fn a_store_that_went_back_is_refused_by_what_peers_have_seen() {
+fn peers_recognize_a_rolled_back_store_by_its_rows() {
     play(async {
         goes_back(&*Bench::start(3).await, &region("eu"), true).await;
     });
 }
 
 #[test]
-fn a_store_that_went_back_is_refused_by_what_this_process_has_seen() {
+fn the_process_itself_recognizes_a_rolled_back_store() {
     served(Bench::start(4), async |bench, [eu, ..]| {
         bench.hold_rows(&eu);
         goes_back(&bench, &eu, false).await;
@@ -126,7 +126,7 @@ async fn after_a_beat(bench: &Bench, at: &RegionName) -> Copied {
 
 /// us alone has the row of a key that the new primary of eu lacks.
 #[test]
-pub fn a_promoted_standby_has_what_its_peers_have_of_it_before_it_serves() {
+pub fn a_promoted_standby_fetches_its_rows_before_it_serves() {
     served(Bench::start(9), async |bench, [eu, ..]| {
         let key = key_of(&eu, "lacked");
         lacks_a_key(&bench, "/probe", &key).await;
@@ -138,7 +138,7 @@ pub fn a_promoted_standby_has_what_its_peers_have_of_it_before_it_serves() {
 
 /// The claim is lodged at one peer, and its row is nowhere else.
 #[test]
-fn a_promoted_standby_has_what_was_lodged() {
+fn a_promoted_standby_recovers_its_lodged_claims() {
     served(Bench::under_escrow(9, &["park"]), async |bench, [eu, ..]| {
         let key = key_of(&eu, "lodged");
         bench.hold_rows(&eu);
@@ -176,7 +176,7 @@ fn a_promoted_standby_waits_for_a_peer_that_cannot_be_asked() {
 
 /// None of its writes since the copy has arrived anywhere. Pings reported that it wrote.
 #[test]
-fn a_store_that_went_back_is_refused_by_what_peers_have_heard_where_its_rows_are_late() {
+fn peers_recognize_a_rolled_back_store_by_its_pings() {
     served(Bench::start(6), async |bench, [eu, ..]| {
         bench.hold_rows(&eu);
         goes_back(&bench, &eu, true).await;
@@ -186,7 +186,7 @@ fn a_store_that_went_back_is_refused_by_what_peers_have_heard_where_its_rows_are
 /// No peer has seen or heard of the claim that the copy lacks, so no peer can notice its loss.
 /// docs/not-promised.md says this of so young a copy.
 #[test]
-fn a_copy_that_no_peer_can_tell_from_the_store_runs_keys_again() {
+fn a_copy_that_no_peer_recognizes_runs_keys_again() {
     served(Bench::start(8), async |bench, [eu, ..]| {
         let key = key_of(&eu, "forgotten");
         bench.hold_rows(&eu);

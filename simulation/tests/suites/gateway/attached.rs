@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use super::bench::{Bench, ClientAnswer, ask, key_of, ms, regions, served, until};
 
 #[test]
-fn fifty_duplicates_over_three_regions_are_one_effect_and_one_first_answer() {
+fn fifty_duplicates_over_three_regions_have_one_effect() {
     served(Bench::start(1), async |bench, [eu, ..]| {
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(500) });
         let key = key_of(&eu, "fifty");
@@ -76,7 +76,7 @@ fn a_duplicate_waits_no_longer_than_its_route_allows() {
 
 /// The attempt ends as "nothing happened": one waiting duplicate runs it for the others.
 #[test]
-fn those_who_waited_for_a_released_attempt_run_it_once() {
+fn waiting_duplicates_run_a_released_attempt_once() {
     served(Bench::start(4), async |bench, [eu, ..]| {
         let busy =
             UpstreamMode::Answer { after: ms(300), status: 429, body: Default::default(), effect: false };

@@ -46,7 +46,7 @@ fn nothing_is_sent_while_the_store_stalls() {
 }
 
 #[test]
-fn a_claim_whose_reply_was_lost_is_found_again_by_its_nonce() {
+fn a_nonce_finds_a_claim_with_a_lost_reply() {
     served(Bench::start(3), async |bench, [eu, ..]| {
         let key = key_of(&eu, "lost-reply");
         bench.store(&eu, StoreMode::LoseReplies(ms(300)));
@@ -61,7 +61,7 @@ fn a_claim_whose_reply_was_lost_is_found_again_by_its_nonce() {
 }
 
 #[test]
-fn a_claim_that_stays_unconfirmed_is_never_sent_and_is_released_later() {
+fn an_unconfirmed_claim_is_released_and_never_sent() {
     served(Bench::start(4), async |bench, [eu, ..]| {
         // A parked route: a claim left to run out would stay in doubt, though nothing was sent.
         for (word, second) in

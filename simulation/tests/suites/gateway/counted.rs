@@ -99,7 +99,7 @@ fn a_conflict_a_doubt_and_a_copy_answered_elsewhere_are_duplicates() {
 }
 
 #[test]
-fn a_store_that_fails_is_counted_per_route_and_tenant_and_every_call_is_timed_by_route() {
+fn store_failures_and_call_times_carry_their_labels() {
     counted(async |handle| {
         let (bench, eu) = (Bench::start(3).await, region("eu"));
         let key = key_of(&eu, "failed");
@@ -138,7 +138,7 @@ fn seconds(handle: &PrometheusHandle, metric: &str, labels: &str) -> f64 {
 }
 
 #[test]
-fn a_clients_request_is_timed_where_it_came_in_and_its_overhead_leaves_out_waits_for_others() {
+fn the_entry_gateway_times_requests_and_their_own_overhead() {
     counted(async |handle| {
         let (bench, eu) = (Bench::start(2).await, region("eu"));
         let took_upstream = ms(400);

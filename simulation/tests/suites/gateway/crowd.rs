@@ -47,7 +47,7 @@ async fn forwarded(gateway: &Arc<Gateway<SimPorts>>, forward: Forward) -> Respon
 }
 
 #[test]
-fn what_is_beyond_is_refused_at_once_and_a_client_that_hangs_up_frees_no_place() {
+fn a_full_gateway_refuses_further_requests_at_once() {
     served(Bench::start(1), async |bench, [eu, ..]| {
         let gateway = taking(&bench, &eu, 2, BODY_LIMIT * 10).await;
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(800) });
@@ -96,7 +96,7 @@ fn an_answer_keeps_its_place_until_it_was_sent() {
 }
 
 #[test]
-fn peers_are_refused_beyond_their_bound_and_their_clients_are_told_so() {
+fn clients_hear_that_a_full_peer_refused_them() {
     served(Bench::start(3), async |bench, [eu, us, _]| {
         let gateway = taking(&bench, &eu, 1, BODY_LIMIT).await;
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(800) });
@@ -137,7 +137,7 @@ impl io::Write for Log {
 }
 
 #[test]
-fn a_forward_that_is_refused_has_a_line_at_both_gateways_under_one_trace() {
+fn both_gateways_log_a_refused_forward_under_one_trace() {
     let log = Log::default();
     let writer = log.clone();
     let lines = tracing_subscriber::fmt().json().flatten_event(true).with_writer(move || writer.clone());

@@ -61,7 +61,7 @@ async fn holds(store: &SimStore, doubles: u64, unexplained: u64) -> bool {
 }
 
 #[test]
-pub fn a_double_that_no_claim_speaks_of_is_found_wherever_its_rows_meet() {
+pub fn an_unmarked_double_is_found_wherever_its_rows_meet() {
     served(Bench::start(21), async |bench, _| {
         let [eu_attempt, us_attempt] = forged(&bench, "silent").await;
         for (at, token) in regions().into_iter().zip([eu_attempt.token, us_attempt.token, eu_attempt.token]) {
@@ -85,7 +85,7 @@ pub fn a_double_that_no_claim_speaks_of_is_found_wherever_its_rows_meet() {
 
 /// eu's attempt has no answer. The later one of us, which knows that there was one, names none.
 #[test]
-pub fn an_attempt_that_a_later_one_did_not_reckon_with_is_found_where_that_settled() {
+pub fn the_settling_region_finds_an_overlooked_earlier_attempt() {
     served(Bench::start(26), async |bench, [eu, us, ap]| {
         hold(&bench, true);
         claimed(&bench, &eu, claim("unseen", 7_001, LONG)).await;
@@ -104,7 +104,7 @@ pub fn an_attempt_that_a_later_one_did_not_reckon_with_is_found_where_that_settl
 /// The clock of eu is years behind while it settles the key, and is right again when the other
 /// row comes to eu. By the dates of eu the key's life was over before the other claim.
 #[test]
-fn a_double_that_meets_after_a_clock_was_set_right_is_found_everywhere() {
+fn a_corrected_clock_hides_no_double() {
     const YEARS_MICROS: i64 = 6 * 365 * 86_400_000_000;
     served(Bench::start(24), async |bench, [eu, us, _]| {
         bench.world.cluster.step_clock(&eu, -YEARS_MICROS);
@@ -125,7 +125,7 @@ fn a_double_that_meets_after_a_clock_was_set_right_is_found_everywhere() {
 
 /// eu forgets a key, us runs it anew, and ap does not know: it has both rows.
 #[test]
-fn a_key_that_was_forgotten_and_ran_anew_is_no_double() {
+fn a_forgotten_key_that_ran_again_is_no_double() {
     served(Bench::start(25), async |bench, [eu, us, ap]| {
         settled(&bench, &eu, "anew", 7_001, RETENTION).await;
         sleep(ms(1_000)).await;

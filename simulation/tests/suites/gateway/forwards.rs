@@ -71,7 +71,7 @@ fn regions_that_do_not_agree_on_the_owner_say_moving() {
 }
 
 #[test]
-fn a_forward_that_breaks_after_it_was_sent_is_unknown_and_not_resent() {
+fn a_forward_broken_after_sending_is_not_resent() {
     for (mode, effects) in [(LinkMode::LoseReply, 1), (LinkMode::LoseRequest, 0)] {
         served(Bench::start(3), async |bench, [eu, us, _]| {
             let (key, counting) = (key_of(&eu, "broken"), count(&bench, &eu, true));
@@ -118,7 +118,7 @@ fn a_silent_peer_is_given_up_within_about_a_second() {
 
 /// Slow is not silent: a peer that answers pings may take its time with an answer.
 #[test]
-fn a_slow_answer_of_a_peer_that_answers_pings_is_waited_for() {
+fn a_gateway_waits_for_slow_peers_that_answer_pings() {
     served(Bench::start(6), async |bench, [eu, us, _]| {
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(2_500) });
         assert_eq!(bench.send(&us, "/park", &key_of(&eu, "slow")).await.status, 201);
@@ -127,7 +127,7 @@ fn a_slow_answer_of_a_peer_that_answers_pings_is_waited_for() {
 
 /// An unsettled copy decides nothing: the owner knows better.
 #[test]
-fn a_copy_that_is_not_settled_is_not_gone_by() {
+fn an_unsettled_copy_decides_nothing() {
     served(Bench::start(8), async |bench, [eu, us, _]| {
         let key = key_of(&eu, "stale");
         bench.upstream(&eu, UpstreamMode::Refuse);

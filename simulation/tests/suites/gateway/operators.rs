@@ -18,7 +18,7 @@ fn act(ruling: Ruling) -> Act {
 }
 
 #[test]
-fn only_the_owner_rules_and_only_what_is_over() {
+fn only_the_owner_rules_on_finished_attempts() {
     served(Bench::start(1), async |bench, [eu, us, _]| {
         let key = key_of(&eu, "ruled");
         let gateway = bench.gateway(&eu);
@@ -54,7 +54,7 @@ fn only_the_owner_rules_and_only_what_is_over() {
 /// upstream for the route's settle time. An operator who finds nothing there looked too early, and
 /// a retry would be a second effect. An effect that did happen may be ruled at once.
 #[test]
-fn nobody_releases_what_may_still_be_inside_the_upstream() {
+fn an_operator_cannot_release_a_possibly_running_attempt() {
     served(Bench::start(4), async |bench, [eu, ..]| {
         bench.upstream(&eu, UpstreamMode::DropBeforeEffect);
         let (key, other) = (key_of(&eu, "too-early"), key_of(&eu, "known"));
@@ -75,7 +75,7 @@ fn nobody_releases_what_may_still_be_inside_the_upstream() {
 /// An operator was wrong, or the effect came later than anybody thought: the status address, once
 /// asked about the second attempt, names both.
 #[test]
-fn an_effect_of_a_released_attempt_is_journalled_where_the_status_address_names_it() {
+fn a_probe_journals_the_effect_of_a_released_attempt() {
     for (broken, late) in
         [(UpstreamMode::EffectThenDrop, Some("1.1")), (UpstreamMode::DropBeforeEffect, None)]
     {

@@ -22,7 +22,7 @@ const UNKNOWN: (u16, &str) = (504, "outcome-unknown");
 
 /// The upstream answers after a second. From half a second on, the store fails for three.
 #[test]
-fn no_answer_is_told_before_it_is_stored_and_it_is_stored_in_the_end() {
+fn an_answer_is_stored_before_its_client_gets_it() {
     for mode in [StoreMode::Refuse, StoreMode::Stall(ms(300)), StoreMode::LoseReplies(ms(300))] {
         served(Bench::start(1), async |bench, [eu, ..]| {
             let key = key_of(&eu, "unsettled");
@@ -63,7 +63,7 @@ fn a_settlement_outlives_a_restart_of_the_store() {
 
 /// While an attempt runs, another process releases its claim, claims anew and may settle it.
 #[test]
-fn an_attempt_that_lost_its_claim_never_answers_with_its_own_answer() {
+fn an_attempt_without_its_claim_withholds_its_answer() {
     for settled in [true, false] {
         served(Bench::start(4), async |bench, [eu, ..]| {
             let key = key_of(&eu, "lost");
@@ -96,7 +96,7 @@ fn an_attempt_that_lost_its_claim_never_answers_with_its_own_answer() {
 
 /// The key is lost to another request or principal, whose answer the attempt must not get.
 #[test]
-fn an_attempt_that_lost_its_claim_is_not_told_what_somebody_else_was_answered() {
+fn a_lost_claim_never_gets_another_requests_answer() {
     for (path, change) in [
         (
             "/park",
@@ -181,7 +181,7 @@ fn unknown_is_never_taken_for_failed() {
 }
 
 #[test]
-fn what_surely_did_not_happen_is_released_and_runs_again() {
+fn a_request_without_effect_is_released_and_reruns() {
     let busy = UpstreamMode::Answer { after: ms(5), status: 429, body: Default::default(), effect: false };
     let told_when = UpstreamMode::Busy { retry_after: 1 };
     let refused = (502, "upstream-unavailable");
@@ -222,7 +222,7 @@ fn a_client_that_hangs_up_cancels_nothing() {
 }
 
 #[test]
-fn a_stop_refuses_new_requests_and_waits_for_those_begun_and_their_settlement() {
+fn a_stop_finishes_begun_requests_and_refuses_new_ones() {
     served(Bench::start(8), async |bench, [eu, ..]| {
         let (key, other) = (key_of(&eu, "begun"), key_of(&eu, "late"));
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(1_000) });
@@ -246,7 +246,7 @@ fn a_stop_refuses_new_requests_and_waits_for_those_begun_and_their_settlement() 
 }
 
 #[test]
-fn a_stop_gives_up_in_time_and_says_what_is_left() {
+fn a_stop_ends_in_time_and_names_leftovers() {
     served(Bench::start(9), async |bench, [eu, ..]| {
         bench.upstream(&eu, UpstreamMode::Hang);
         let sent = bench.begin(&eu, "/park", &key_of(&eu, "hangs"));

@@ -30,7 +30,7 @@ fn a_body_of_two_types_is_not_json() {
 }
 
 #[test]
-fn json_of_the_same_values_is_the_same_request_and_of_others_is_not() {
+fn json_requests_are_compared_by_their_values() {
     served(Bench::start(43), async |bench, [eu, ..]| {
         let gateway = bench.gateway(&eu);
         let table: &[(&str, &str, bool)] = &[
@@ -59,7 +59,7 @@ fn json_of_the_same_values_is_the_same_request_and_of_others_is_not() {
 }
 
 #[test]
-fn only_the_fields_of_the_signature_tell_two_requests_apart() {
+fn requests_are_compared_by_their_signature_fields() {
     served(Bench::start(44), async |bench, [eu, ..]| {
         let gateway = bench.gateway(&eu);
         let first = r#"{"amount":5,"lines":[{"price":1,"note":"a"}],"metadata":{"at":1}}"#;
@@ -100,7 +100,7 @@ fn only_the_fields_of_the_signature_tell_two_requests_apart() {
 }
 
 #[test]
-fn a_key_that_breaks_the_routes_rules_is_refused_before_its_body_is_read() {
+fn a_bad_key_is_refused_before_reading_the_body() {
     served(Bench::start(45), async |bench, [eu, ..]| {
         let gateway = bench.gateway(&eu);
         for (key, code) in [

@@ -16,7 +16,7 @@ async fn send(bench: &Bench, to: &RegionName, token: &str, key: &str, text: &str
 }
 
 #[test]
-fn only_the_principal_gets_the_answer_and_others_see_no_more_than_a_mismatch() {
+fn only_the_principal_gets_the_answer() {
     served(Bench::start(1), async |bench, [eu, ..]| {
         let key = key_of(&eu, "mine");
         let first = send(&bench, &eu, "sk_ann", &key, "{}").await;
@@ -85,7 +85,7 @@ fn another_principal_neither_waits_for_an_attempt_nor_recovers_a_doubt() {
 }
 
 #[test]
-fn whoever_names_no_principal_cannot_ask_on_a_bound_route() {
+fn a_bound_route_refuses_requests_without_a_principal() {
     served(Bench::start(5), async |bench, [eu, us, _]| {
         let key = key_of(&eu, "nobody");
         for at in [&eu, &us] {

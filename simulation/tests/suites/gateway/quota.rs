@@ -50,7 +50,7 @@ async fn limited_to(bench: &Bench, name: &RegionName, shadow: bool, quota: Quota
 }
 
 #[test]
-fn a_tenant_over_its_quota_is_refused_before_the_store_and_other_tenants_are_not() {
+fn a_quota_refuses_its_tenant_before_the_store() {
     served(Bench::start(1), async |bench, [eu, ..]| {
         let gateway = limited(&bench, &eu, false).await;
         for (gateway, says) in [(&gateway, true), (&bench.gateway(&region("us")), false)] {
@@ -173,7 +173,7 @@ async fn state(gateway: &Arc<Gateway<SimPorts>>, key: &str, token: &str) -> (u16
 }
 
 #[test]
-fn whoever_asks_for_keys_too_fast_is_refused_before_the_store_and_starts_keys_all_the_same() {
+fn the_look_up_quota_does_not_limit_new_keys() {
     served(Bench::start(5), async |bench, [eu, ..]| {
         let quota = Quota { look_ups: Some(pace(3)), ..NONE };
         let gateway = limited_to(&bench, &eu, false, quota).await;
@@ -197,7 +197,7 @@ fn whoever_asks_for_keys_too_fast_is_refused_before_the_store_and_starts_keys_al
 }
 
 #[test]
-fn questions_for_keys_that_are_not_there_have_a_quota_of_their_own() {
+fn look_ups_of_absent_keys_have_their_own_quota() {
     served(Bench::start(6), async |bench, [eu, us, _]| {
         let quota = Quota { misses: Some(pace(2)), ..NONE };
         let near = limited_to(&bench, &us, false, quota).await;
@@ -239,7 +239,7 @@ fn live(most: u32) -> Quota {
 }
 
 #[test]
-fn a_tenant_with_all_the_keys_that_it_may_have_starts_no_more_and_is_served_those() {
+fn a_full_tenant_uses_only_its_existing_keys() {
     served(Bench::start(7), async |bench, [eu, ..]| {
         let gateway = limited_to(&bench, &eu, false, live(3)).await;
         let key = |word: &str| key_of(&eu, word);
@@ -269,7 +269,7 @@ fn a_tenant_with_all_the_keys_that_it_may_have_starts_no_more_and_is_served_thos
 }
 
 #[test]
-fn what_a_full_tenant_began_is_run_again_and_what_was_accepted_is_run() {
+fn a_full_tenant_still_finishes_its_begun_keys() {
     served(Bench::start(9), async |bench, [eu, ..]| {
         let gateway = limited_to(&bench, &eu, false, live(4)).await;
         let (released, accepted) = (key_of(&eu, "released"), key_of(&eu, "accepted"));

@@ -23,7 +23,7 @@ async fn in_doubt(bench: &Bench, path: &str, mode: UpstreamMode) -> (RegionName,
 }
 
 #[test]
-fn did_not_happen_counts_only_once_the_attempt_is_surely_over_and_reruns_once() {
+fn did_not_happen_counts_only_after_the_attempt_ended() {
     served(Bench::start(1), async |bench, _| {
         let (eu, key, begun) = in_doubt(&bench, "/probe", UpstreamMode::DropBeforeEffect).await;
         while begun.elapsed() < HOLD + SETTLE_TIME - ms(50) {
@@ -90,7 +90,7 @@ fn cannot_say_changes_nothing() {
 /// A proxy that gave up answers 504, and the service goes on. The status address's answer does not
 /// count before hold and settle time are over.
 #[test]
-fn a_status_that_leaves_the_key_in_doubt_does_not_end_its_attempt() {
+fn an_unclear_status_does_not_end_its_attempt() {
     served(Bench::start(5), async |bench, [eu, ..]| {
         let key = key_of(&eu, "answered");
         bench.upstream(&eu, UpstreamMode::FailThenEffect { status: 504, says_when: false, after: ms(1_000) });
@@ -108,7 +108,7 @@ fn a_status_that_leaves_the_key_in_doubt_does_not_end_its_attempt() {
 }
 
 #[test]
-fn what_surely_did_nothing_uses_up_no_rerun() {
+fn an_attempt_without_effect_uses_up_no_rerun() {
     served(Bench::start(6), async |bench, [eu, ..]| {
         let key = key_of(&eu, "refused");
         for refused in 1..=4 {

@@ -145,7 +145,7 @@ fn a_key_in_doubt_keeps_the_rule_of_its_claim() {
 
 /// An operator who knows that the upstream honours keys by now says so of the doubts of before.
 #[test]
-fn an_operator_has_the_doubts_of_a_route_go_by_its_rule_of_now() {
+fn an_operator_applies_the_current_rule_to_older_doubts() {
     served(Bench::start(7), async |bench, [eu, ..]| {
         let (key, other) = (key_of(&eu, "changed"), key_of(&eu, "of-another-route"));
         bench.upstream(&eu, UpstreamMode::DropBeforeEffect);
@@ -232,7 +232,7 @@ fn a_path_with_two_rules_is_left_to_its_clients() {
 /// The files give a route a longer hold, then a shorter one, and the clock steps. The claim of
 /// before has its hold.
 #[test]
-fn a_claim_keeps_its_hold_whatever_is_read_and_however_the_clock_steps() {
+fn reloads_and_clock_steps_never_change_a_claims_hold() {
     served(Bench::start(4), async |bench, [eu, ..]| {
         let hold = Duration::from_secs(60);
         let longer = route("park", |policy| Policy { hold, ..policy });

@@ -178,7 +178,7 @@ fn a_job_keeps_its_key_bound() {
 
 /// An operator drops a job somewhere in its run. Once that is done, nothing is sent any more.
 #[test]
-fn what_was_dropped_is_not_run() {
+fn a_dropped_job_does_not_run() {
     for offset in (0..3_000).step_by(75) {
         served(Bench::start(6), async |bench, [eu, ..]| {
             let key = key_of(&eu, "dropped-in-a-run");

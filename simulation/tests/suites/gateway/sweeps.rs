@@ -23,7 +23,7 @@ async fn abandoned(bench: &Bench, route: &str, word: &str) -> (RegionName, Strin
 }
 
 #[test]
-fn an_abandoned_claim_that_happened_is_settled_within_its_hold_and_a_sweep() {
+fn a_sweep_settles_an_abandoned_claim_that_happened() {
     served(Bench::start(1), async |bench, _| {
         let begun = Instant::now();
         let (eu, key, _) = abandoned(&bench, "probe", "happened").await;
@@ -43,7 +43,7 @@ fn an_abandoned_claim_that_happened_is_settled_within_its_hold_and_a_sweep() {
 }
 
 #[test]
-fn who_cannot_say_is_asked_again_ever_more_rarely() {
+fn unclear_probes_are_repeated_ever_more_rarely() {
     served(Bench::start(3), async |bench, _| {
         let (eu, key, _) = abandoned(&bench, "probe", "cannot-say").await;
         bench.world.upstreams.set_probes(&eu, ProbeMode::CannotSay);

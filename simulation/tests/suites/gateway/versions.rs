@@ -20,7 +20,7 @@ const BEFORE: Versions = Versions::OURS;
 /// Both run keys of their region until the view goes by a version that one of them does not speak.
 /// That one runs nothing more, and says why.
 #[test]
-fn two_versions_share_a_store_until_the_view_goes_by_the_newer_one() {
+fn two_versions_share_a_store_until_the_view_upgrades() {
     served(Bench::upgraded(61), async |bench, [eu, us, _]| {
         let old = bench.process_speaking(&eu, BEFORE);
         until("the older process to serve", ms(5_000), async || old.readiness().serves).await;
@@ -57,7 +57,7 @@ fn two_versions_share_a_store_until_the_view_goes_by_the_newer_one() {
 }
 
 #[test]
-fn nothing_is_raised_while_somebody_speaks_an_older_version_or_does_not_answer() {
+fn the_version_rises_only_when_every_process_speaks_it() {
     served(Bench::upgraded(62), async |bench, [_, us, ap]| {
         bench.replace_speaking(&ap, BEFORE);
         bench.all_serve().await;
@@ -76,7 +76,7 @@ fn nothing_is_raised_while_somebody_speaks_an_older_version_or_does_not_answer()
 
 /// A mere proposal is refused and forgotten. A version in force ends the older process.
 #[test]
-fn what_brings_a_view_of_a_newer_version_is_refused_and_a_chosen_one_is_the_end() {
+fn a_chosen_newer_version_ends_an_older_process() {
     served(Bench::upgraded(66), async |bench, [_, us, ap]| {
         bench.replace_speaking(&ap, BEFORE);
         let old = bench.gateway(&ap);

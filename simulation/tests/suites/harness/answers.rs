@@ -47,7 +47,7 @@ fn broken(told: &[(&'static str, &'static str)], performed: &[(&'static str, &'s
 }
 
 #[test]
-fn who_asks_for_something_else_must_not_have_the_answer() {
+fn another_request_must_not_get_the_answer() {
     let (one, other) = ("{}", "{\"other\":1}");
     assert_eq!(broken(&[(one, "x"), (one, "x")], &[(one, "x")]), [""; 0]);
     assert_eq!(broken(&[(one, "x"), (other, "x")], &[(one, "x")]), ["asks-the-same (rule 1)"]);

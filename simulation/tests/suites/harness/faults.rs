@@ -41,7 +41,7 @@ fn played(kind: &str, how: &str) -> Outcome {
 }
 
 #[test]
-fn what_takes_effect_after_its_failure_does_so_before_its_attempt_must_be_over() {
+fn a_late_effect_happens_before_its_attempt_ends() {
     for how in ["status = 503", "status = 408\nsays_when = true"] {
         let outcome = played("upstream-fail-then-effect", &format!("{how}\nby = \"1h\""));
         assert!(outcome.happened["in doubt"] > 10, "{:?}", outcome.happened);
@@ -57,7 +57,7 @@ fn a_service_that_says_when_to_come_back_did_nothing() {
 }
 
 #[test]
-fn a_status_address_that_lags_knows_of_an_effect_before_its_attempt_must_be_over() {
+fn a_lagging_probe_shows_effects_before_their_attempt_ends() {
     let drops = "[[fault]]\nkind = \"upstream-effect-then-drop\"\nregion = \"us-east\"\nat = \"2s\"";
     let outcome = played("probes-lag", &format!("by = \"1h\"\n{drops}\nlasts = \"10s\""));
     assert!(outcome.happened["in doubt"] > 5, "{:?}", outcome.happened);

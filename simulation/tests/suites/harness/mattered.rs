@@ -15,7 +15,7 @@ fn seen(from_ms: u64, to_ms: u64, regions: &[&str]) -> Seen {
 }
 
 #[test]
-fn what_was_seen_elsewhere_or_at_another_time_is_not_its_doing() {
+fn a_fault_matters_only_at_its_place_and_time() {
     let all = [seen(5_000, 6_000, &["us-east", "eu-west"])];
     assert!(mattered("eu-west", 5_500, 9_000, &all));
     assert!(mattered("us-east>ap-south", 5_500, 9_000, &all), "one end is enough");
@@ -26,7 +26,7 @@ fn what_was_seen_elsewhere_or_at_another_time_is_not_its_doing() {
 }
 
 #[test]
-fn a_fault_that_nobody_could_notice_does_not_count_for_anothers() {
+fn an_unnoticed_fault_gets_no_credit_for_another() {
     let text = r#"
         title = "an upstream refuses, and far away nobody is asked about attempts"
         ring = "rings/three.toml"

@@ -92,7 +92,7 @@ fn accepted(text: &str) -> BTreeMap<String, BTreeSet<String>> {
 }
 
 #[test]
-fn the_swarm_names_every_key_that_a_scenario_may_have_and_no_other() {
+fn the_swarm_names_exactly_the_keys_of_scenarios() {
     let text = text("swarm");
     let (written, accepted) = (written(&text), accepted(&text));
     assert!(accepted.len() > 8 && accepted.values().all(|keys| !keys.is_empty()), "{accepted:?}");
@@ -111,7 +111,7 @@ fn a_key_that_the_swarm_left_out_would_be_noticed() {
 }
 
 #[test]
-fn what_is_commented_out_may_be_written_so() {
+fn the_swarms_commented_settings_are_valid() {
     let text = open(&text("swarm"));
     if let Err(errors) = scenario(&text) {
         panic!("{errors}");

@@ -73,7 +73,7 @@ impl Two {
 }
 
 #[test]
-fn what_a_crash_forgets_is_sent_again_by_who_is_there() {
+fn a_present_sender_resends_rows_forgotten_in_a_crash() {
     play(async {
         let two = Two::new().await;
         let [eu, us] = &two.names;
@@ -87,7 +87,7 @@ fn what_a_crash_forgets_is_sent_again_by_who_is_there() {
 }
 
 #[test]
-fn what_was_on_its_way_from_a_lost_region_does_not_outlive_the_crash_of_its_reader() {
+fn a_crash_loses_unflushed_rows_of_a_lost_region() {
     play(async {
         let two = Two::new().await;
         let [eu, us] = &two.names;
@@ -101,7 +101,7 @@ fn what_was_on_its_way_from_a_lost_region_does_not_outlive_the_crash_of_its_read
 }
 
 #[test]
-fn a_commit_of_its_own_and_the_wal_writer_put_on_the_disk_what_was_applied() {
+fn commits_and_the_wal_writer_flush_applied_rows() {
     play(async {
         let two = Two::new().await;
         let [eu, us] = &two.names;
@@ -181,7 +181,7 @@ fn a_link_brings_what_is_due_and_never_goes_back() {
 }
 
 #[test]
-fn a_link_that_is_held_brings_nothing_and_after_a_loss_what_had_left() {
+fn a_lost_link_drains_and_a_held_one_stops() {
     assert_eq!(reached(&[(100, held)], [500]), [100]);
     assert_eq!(reached(&[(300, lost)], [300, 340, 9_000]), [260, 300, 300]);
 }

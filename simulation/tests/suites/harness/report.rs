@@ -95,7 +95,7 @@ fn row(name: &str, multiple: f64, doubles: (f64, f64, f64)) -> Row {
 }
 
 #[test]
-fn the_answer_names_the_first_point_that_cannot_be_told_from_the_best() {
+fn the_answer_names_the_first_point_near_the_best() {
     let mut study = Study {
         count: 200,
         rows: vec![

@@ -20,7 +20,7 @@ fn a_path_may_climb_but_not_out() {
 }
 
 #[test]
-fn what_is_added_is_read_again() {
+fn an_added_seed_is_read_again() {
     let text = [("swarm", 7, "5: \"twice\""), ("region-loss", 8, "progress: a\nb")]
         .map(|(name, seed, broke)| entry(&find::find(name).unwrap(), seed, broke));
     let file = std::env::temp_dir().join(format!("onceway-kept-{}.toml", std::process::id()));

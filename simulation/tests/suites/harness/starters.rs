@@ -21,7 +21,7 @@ fn broken(scenario: &str, without: Check) -> Vec<String> {
 }
 
 #[test]
-fn two_who_may_start_a_key_and_a_lease_that_nobody_grants_are_seen_though_no_key_comes() {
+fn the_checker_sees_double_owners_and_ungranted_leases() {
     let all = broken("stale-view", Check::NothingNewer);
     let both = "one-sender (rule 9): ap-south and us-east may all start";
     assert!(all.iter().any(|text| text.starts_with(both)), "{all:?}");

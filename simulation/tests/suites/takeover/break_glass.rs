@@ -22,7 +22,7 @@ fn disks_are_lost(trio: &Trio, regions: &BTreeSet<RegionName>) {
 }
 
 #[test]
-fn the_last_region_goes_on_once_an_operator_attests_that_the_others_are_stopped() {
+fn the_last_region_goes_on_when_an_operator_attests() {
     checked(Trio::start(1), async |trio| {
         let (own, gained) = (key_of(&c(), &a(), "own"), key_of(&a(), &b(), "gained"));
         let stopped = BTreeSet::from([a(), b()]);
@@ -91,7 +91,7 @@ fn the_last_region_takes_voters_in_that_were_made_anew() {
 /// but its acceptor takes nothing. (Swarm, seed 68558: for ever, because `break-glass` took it for
 /// half of a majority.)
 #[test]
-fn a_region_that_waits_for_its_approval_is_no_part_of_a_majority() {
+fn an_unapproved_region_counts_in_no_majority() {
     checked(Trio::start(9), async |trio| {
         disks_are_lost(&trio, &BTreeSet::from([b()]));
         trio.until_lost(&b(), &a()).await;
@@ -126,7 +126,7 @@ fn a_region_that_waits_for_its_approval_is_no_part_of_a_majority() {
 /// A change was on its way when the majority went: the forced view comes after it, not in its
 /// place. (Swarm, seed 491: the acceptor that had accepted it refused every break-glass, for ever.)
 #[test]
-fn a_change_that_was_on_its_way_does_not_keep_the_glass_whole() {
+fn a_pending_change_does_not_prevent_break_glass() {
     checked(Trio::start(3), async |trio| {
         trio.lose(&a());
         trio.lose(&b());
@@ -275,7 +275,7 @@ fn a_region_whose_acceptor_was_made_anew_goes_on_alone() {
 /// share no epoch, and keys that it gave away run at risk. Were the forced view the next one, epoch
 /// 2 would have two views, and c would silently run its own key again.
 #[test]
-fn a_forced_view_never_has_the_epoch_of_one_that_only_the_stopped_knew() {
+fn a_forced_view_never_reuses_a_stopped_regions_epoch() {
     checked(Trio::start(8), async |trio| {
         let key = key_of(&c(), &a(), "taken");
         trio.cut_off(&c(), true);
@@ -302,7 +302,7 @@ fn a_forced_view_never_has_the_epoch_of_one_that_only_the_stopped_knew() {
 /// Rows of a had arrived at b, which is gone as well: c does not wait for rows that nobody can send
 /// (swarm, seed 230).
 #[test]
-fn what_only_the_stopped_had_is_no_mark_to_wait_for() {
+fn no_gate_waits_for_rows_of_stopped_regions() {
     checked(Trio::start(9), async |trio| {
         trio.hold(&a(), &[c()], true);
         let key = key_of(&a(), &c(), "seen");
@@ -321,7 +321,7 @@ fn what_only_the_stopped_had_is_no_mark_to_wait_for() {
 /// No serving region could meet a change that was begun and not ended. A region that wants another
 /// change has to end it (swarm, seed 641).
 #[test]
-fn a_change_that_was_begun_is_ended_where_nobody_holds_a_lease() {
+fn an_unfinished_change_ends_without_any_lease() {
     checked(Trio::start(10), async |trio| {
         for region in [b(), c()] {
             trio.drain(&a(), &region, true).await.unwrap();

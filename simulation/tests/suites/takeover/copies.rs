@@ -132,7 +132,7 @@ async fn is_never_run_by_c(trio: &Trio, path: &str, key: &str) {
 /// c had the rows of a complete, and copies them anew when a dies. It still has its old rows, and
 /// b, which lacks one, gets it from c.
 #[test]
-pub fn what_was_whole_counts_while_it_is_copied_anew() {
+pub fn complete_rows_count_while_they_are_copied_anew() {
     checked(Trio::start(5), async |trio| {
         let key = key_of(&a(), &b(), "kept");
         trio.hold(&a(), &[b()], true);
@@ -151,7 +151,7 @@ pub fn what_was_whole_counts_while_it_is_copied_anew() {
 /// a is drained while c copies its rows: c opens its gained keys once the rows are complete, not
 /// once the heartbeat is there.
 #[test]
-pub fn what_is_gained_opens_when_the_copy_is_whole() {
+pub fn gained_keys_open_when_the_copy_is_complete() {
     checked(Trio::start(6), async |trio| {
         let key = key_of(&a(), &c(), "drained");
         lose_slots(&trio, &[c()]);

@@ -8,7 +8,7 @@ use simulation::cluster::StoreMode;
 use tokio::time::sleep;
 
 #[test]
-fn a_region_that_is_cut_off_stops_before_its_successor_starts_and_comes_home() {
+fn an_isolated_region_stops_before_its_successor_starts() {
     checked(Trio::start(1), async |trio| {
         let (early, fresh) = (key_of(&a(), &b(), "early"), key_of(&a(), &b(), "fresh"));
         trio.cut_off(&a(), true);

@@ -48,7 +48,7 @@ async fn doubles(trio: &Trio) -> u64 {
 /// A lodged claim is its successor's own record once its region is lost. It was sent to the lost
 /// region's upstream all the same.
 #[test]
-fn a_doubt_is_asked_about_where_it_was_sent_and_not_where_its_record_stands() {
+fn a_probe_asks_the_upstream_that_got_the_request() {
     checked(Trio::start(8), async |trio| {
         trio.hold(&a(), &[b(), c()], true);
         let key = left_behind(&trio, "/strict-probe", UpstreamMode::Receipt { after: ms(2_500) }).await;
@@ -61,7 +61,7 @@ fn a_doubt_is_asked_about_where_it_was_sent_and_not_where_its_record_stands() {
 }
 
 #[test]
-fn a_key_that_happened_is_settled_by_its_new_owner_without_its_client() {
+fn the_new_owner_settles_a_key_without_its_client() {
     checked(Trio::start(1), async |trio| {
         let key = left_behind(&trio, "/probe", UpstreamMode::Receipt { after: ms(2_500) }).await;
         let holds = async || state(&trio, &b(), &key).await == "settled";
@@ -100,7 +100,7 @@ fn an_answer_that_comes_home_after_all_is_no_double() {
 }
 
 #[test]
-fn a_key_that_did_not_happen_is_released_once_its_attempt_is_surely_over() {
+fn a_key_without_effect_is_released_after_its_attempt() {
     checked(Trio::start(3), async |trio| {
         let key = left_behind(&trio, "/probe", UpstreamMode::Hang).await;
         trio.until("a is lost", TAKEOVER, async || trio.standing(&a(), &b()) == "lost").await;
@@ -123,7 +123,7 @@ fn a_key_that_did_not_happen_is_released_once_its_attempt_is_surely_over() {
 }
 
 #[test]
-fn what_cannot_be_asked_about_is_listed_by_its_owner_and_by_nobody_else() {
+fn only_the_owner_lists_a_doubt_without_a_probe() {
     checked(Trio::start(4), async |trio| {
         let key = left_behind(&trio, "/park", UpstreamMode::Receipt { after: ms(2_500) }).await;
         let others = key_of(&a(), &c(), "others");
@@ -205,7 +205,7 @@ fn a_key_that_goes_home_in_doubt_is_listed_there() {
 /// happened. No row is left that reads as an attempt of b's own, which b's upstream does not know.
 /// With two statements, the first one was left, b's upstream answered "none", and the key was free.
 #[test]
-fn a_region_that_dies_while_it_stands_in_for_another_leaves_all_of_it_or_nothing() {
+fn a_dying_stand_in_writes_everything_or_nothing() {
     for mode in [UpstreamMode::Receipt { after: ms(2_500) }, UpstreamMode::Hang] {
         checked(Trio::start(9), async |trio| {
             let key = left_behind(&trio, "/probe", mode.clone()).await;

@@ -47,7 +47,7 @@ pub fn no_heartbeat_of_the_new_targets_time_denies_the_proof() {
 /// The owner cannot reach the target at the moment of the claim: nothing was sent, and nothing
 /// needs a proof later.
 #[test]
-fn a_claim_that_could_not_be_lodged_is_run_by_the_successor_at_once() {
+fn the_successor_runs_an_unlodged_claim_at_once() {
     checked(Trio::start(5), async |trio| {
         let key = key_of(&a(), &c(), "unsent");
         long_window(&trio).await;
@@ -66,7 +66,7 @@ fn a_claim_that_could_not_be_lodged_is_run_by_the_successor_at_once() {
 /// hindrances of a's keys are not judged yet. A judgement under the view before does not show that
 /// claims lodged here are records (docs/protocol.md#rule-38).
 #[test]
-fn what_was_judged_under_the_view_before_proves_nothing() {
+fn a_judgement_under_an_older_view_proves_nothing() {
     checked(Trio::start_as(6, |failover| Failover { mode: Mode::Manual, ..failover }), async |trio| {
         let key = key_of(&a(), &c(), "judged");
         trio.hold(&a(), &[b(), c()], true);
@@ -100,7 +100,7 @@ fn what_was_judged_under_the_view_before_proves_nothing() {
 /// claims. Even if the way from b breaks after its answer, the claim has come with that
 /// (docs/protocol.md#rule-39).
 #[test]
-pub fn who_is_asked_for_its_frontier_hands_on_what_was_lodged_with_it_first() {
+pub fn a_region_hands_on_lodged_claims_before_its_frontier() {
     checked(Trio::start(8), async |trio| {
         let key = key_of(&a(), &b(), "told");
         trio.hold(&a(), &[b(), c()], true);
@@ -124,7 +124,7 @@ pub fn who_is_asked_for_its_frontier_hands_on_what_was_lodged_with_it_first() {
 /// ends. The proof that nothing else was ever sent does not permit to run the key over it before,
 /// even if its route runs doubts again.
 #[test]
-fn a_proof_of_absence_is_no_leave_to_run_over_a_doubt() {
+fn proven_absence_does_not_override_a_doubt() {
     checked(Trio::start(7), async |trio| {
         let key = key_of(&a(), &c(), "doubted");
         // A window that outlasts the hold of a's claim.

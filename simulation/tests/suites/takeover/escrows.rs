@@ -13,7 +13,7 @@ fn hold(trio: &Trio) {
 }
 
 #[test]
-fn an_escrowed_claim_of_a_destroyed_store_is_in_doubt_and_never_runs_again() {
+fn an_escrowed_claim_of_a_destroyed_store_never_reruns() {
     checked(Trio::start(1), async |trio| {
         let key = key_of(&a(), &b(), "destroyed");
         hold(&trio);

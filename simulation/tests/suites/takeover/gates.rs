@@ -79,7 +79,7 @@ pub fn a_lodging_that_comes_after_the_loss_is_refused() {
 /// last statement of that check is on its way. The gate opens only as it was before the check
 /// (docs/protocol.md#rule-26). The crash meets the check in at least one of these phases.
 #[test]
-fn a_gate_is_opened_only_as_it_was_when_it_was_looked_at() {
+fn a_gate_that_changed_since_its_check_stays_closed() {
     let met = (0..40).filter(|phase| {
         let mut late = 0;
         checked(Trio::start(3), async |trio| {

@@ -50,7 +50,7 @@ fn a_sick_upstream_drains_its_region_and_lets_it_come_home() {
 /// All are sick at once: no region drains. Two are, then the third: those that were out come home,
 /// sick as they are.
 #[test]
-fn where_all_are_sick_nobody_drains_and_nobody_stays_out() {
+fn no_region_stays_drained_when_all_are_sick() {
     on(Trio::start(33), async |trio| {
         for name in regions() {
             trio.world.upstreams.set_sick(&name, true);
@@ -74,7 +74,7 @@ fn where_all_are_sick_nobody_drains_and_nobody_stays_out() {
 
 /// A healthy upstream ends no operator's drain, and too few others keep a sick region in.
 #[test]
-fn an_operators_drain_stays_and_too_few_others_forbid_one_for_health() {
+fn a_health_drain_respects_operators_and_minimum_regions() {
     on(Trio::start(34), async |trio| {
         trio.drain(&a(), &b(), false).await.unwrap();
         trio.drain(&a(), &c(), false).await.unwrap();

@@ -212,7 +212,7 @@ async fn speaks(trio: &Trio, name: &RegionName, to: &[RegionName], seed: u64, ma
 /// A stranger with a certificate, and a witness: no message of theirs is handled, and a region that
 /// is lost right after is taken over.
 #[test]
-fn whatever_a_stranger_or_a_witness_says_nothing_changes_and_a_lost_region_is_taken_over() {
+fn messages_of_strangers_and_witnesses_do_not_affect_takeover() {
     for seed in 0..4 {
         checked(Trio::duo(seed), async |trio| {
             let before = [a(), b()].map(|name| trio.gate(&name));
@@ -231,7 +231,7 @@ fn whatever_a_stranger_or_a_witness_says_nothing_changes_and_a_lost_region_is_ta
 
 /// A region that left the ring learns the view, and does nothing else.
 #[test]
-fn whatever_a_region_says_that_left_nothing_changes() {
+fn messages_of_a_removed_region_change_nothing() {
     for seed in 0..4 {
         checked(Trio::start(seed), async |trio| {
             trio.leave(&a(), &c()).await;
@@ -280,7 +280,7 @@ fn no_message_of_a_member_panics_a_gateway_or_a_witness() {
 /// the claim would be no record once a is lost. Its absence would then prove that nothing was sent
 /// (docs/protocol.md#rule-37).
 #[test]
-fn a_claim_in_the_name_of_another_store_is_not_lodged() {
+fn a_claim_naming_another_store_is_not_lodged() {
     on(Trio::start(11), async |trio| {
         let (view, peers) = (trio.gate(&b()).view, trio.world.network.peers(&a()));
         let lodged = async |word: &str, generation: u32| {
@@ -303,7 +303,7 @@ fn a_claim_in_the_name_of_another_store_is_not_lodged() {
 
 /// c has read the token and the nonce of an attempt of b, whose key it was then and is not now.
 #[test]
-fn nobody_ends_the_attempt_of_another_region() {
+fn no_region_can_end_another_regions_attempt() {
     on(Trio::start(13), async |trio| {
         let key = key_of(&b(), &c(), "spied");
         trio.world.upstreams.set_mode(&b(), UpstreamMode::EffectThenDrop);
@@ -326,7 +326,7 @@ fn nobody_ends_the_attempt_of_another_region() {
 /// The two letters that stopped a whole fleet: a view that nobody agreed on, and a ballot that
 /// nobody can follow.
 #[test]
-fn a_letter_alone_moves_nobody_and_a_ballot_without_bound_is_not_promised() {
+fn a_region_ignores_lone_letters_and_unbounded_ballots() {
     checked(Trio::start(7), async |trio| {
         let (view, peers) = (trio.gate(&b()).view, trio.world.network.peers(&a()));
         for epoch in [view.epoch() + 1, view.epoch() + 2, LEAP, 9_000_000_000_000_000_000, u64::MAX] {
@@ -371,7 +371,7 @@ fn a_letter_alone_moves_nobody_and_a_ballot_without_bound_is_not_promised() {
 /// No letter reaches c, and none of its peers sends it views. Several epochs later it learns the
 /// chosen views from the reports of a majority.
 #[test]
-fn a_region_that_gets_no_letters_learns_several_views_by_its_own_reading() {
+fn a_region_without_letters_learns_views_by_reading() {
     checked(Trio::start(8), async |trio| {
         for from in [a(), b()] {
             trio.world.network.set_letters(&from, &c(), Letter::Adopt, Some(Post::Lost));
@@ -439,7 +439,7 @@ fn a_poisoned_register_is_left_by_breaking_the_glass() {
 /// Only promises are poisoned: all regions serve, no change can be agreed on, and who asks for one
 /// hears why.
 #[test]
-fn who_asks_for_a_change_is_told_that_the_register_is_poisoned() {
+fn a_poisoned_register_tells_the_proposer_so() {
     on(Trio::start(12), async |trio| {
         let epoch = trio.gate(&a()).view.epoch();
         for name in regions() {
@@ -459,7 +459,7 @@ fn who_asks_for_a_change_is_told_that_the_register_is_poisoned() {
 
 /// An acceptor that holds a view which follows the named one says so: an agreed view is not undone.
 #[test]
-fn what_was_agreed_on_is_no_poison() {
+fn an_agreed_view_is_no_poison() {
     on(Trio::start(10), async |trio| {
         let first = trio.gate(&a()).view.epoch();
         trio.drain(&a(), &b(), false).await.unwrap();

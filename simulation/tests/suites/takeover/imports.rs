@@ -12,7 +12,7 @@ use super::trio::{ONE_WAY, TAKEOVER, Trio, a, b, c, checked, key_of, ms};
 
 /// c has the row, b takes over (docs/protocol.md#rule-33).
 #[test]
-pub fn the_gainer_fetches_what_another_survivor_has() {
+pub fn the_gainer_fetches_rows_from_another_survivor() {
     checked(Trio::start(1), async |trio| {
         let key = key_of(&a(), &b(), "fetched");
         trio.hold(&a(), &[b()], true);
@@ -46,7 +46,7 @@ fn nothing_opens_while_a_survivor_is_silent() {
 /// Rows of the lost region arrive at c after its loss was agreed on, and c is drained. c's
 /// heartbeat of them becomes the frontier, and b fetches the rows.
 #[test]
-pub fn a_frontier_is_raised_by_what_a_loser_has_seen() {
+pub fn a_losers_rows_raise_a_frontier() {
     checked(Trio::start(3), async |trio| {
         let key = key_of(&a(), &b(), "raised");
         trio.hold(&a(), &[b()], true);

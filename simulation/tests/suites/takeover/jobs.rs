@@ -29,7 +29,7 @@ async fn jobs(trio: &Trio) -> usize {
 /// a is cut off with a job that it has not run. Its client asks b, which accepts it at a's risk and
 /// runs it. a is back, and finds it ended.
 #[test]
-fn what_the_successor_ran_its_home_does_not_run_again() {
+fn a_returning_region_never_reruns_its_successors_jobs() {
     checked(Trio::start(1), async |trio| {
         let key = key_of(&a(), &b(), "cut");
         trio.world.upstreams.set_mode(&a(), UpstreamMode::Refuse);

@@ -176,7 +176,7 @@ fn lies(trio: &Trio, lie: Lie) -> Pages {
 
 /// No store is closed, no view is followed, and a lost region is taken over while it lies.
 #[test]
-fn whatever_a_region_answers_that_left_nothing_changes_and_a_lost_region_is_taken_over() {
+fn answers_of_a_removed_region_do_not_affect_takeover() {
     for (seed, lie) in (20..).zip([Lie::Heartbeats, Lie::BeyondBounds, Lie::Glass, Lie::Rows]) {
         play(async {
             let trio = left(seed, async |_| {}).await;
@@ -196,7 +196,7 @@ fn whatever_a_region_answers_that_left_nothing_changes_and_a_lost_region_is_take
 /// Four regions; c has left. a's store becomes an old copy, and b's memory of it is as old. d
 /// knows better and is silent. b and the liar are no quorum, so d must answer.
 #[test]
-fn an_old_copy_is_not_approved_on_the_word_of_a_region_that_left() {
+fn a_removed_region_cannot_approve_an_old_copy() {
     on(Trio::quartet(32), async |fleet| {
         fleet.leave(&a(), &c()).await;
         lies(&fleet, Lie::Forgetful);
@@ -249,7 +249,7 @@ async fn left_ring(trio: &Trio) -> Vec<String> {
 /// A liar says to have all rows and gives none. b does not run a's key before an operator accepts
 /// the risk, and then says that it is at risk.
 #[test]
-fn rows_that_only_a_region_says_to_have_that_left_open_nothing() {
+fn a_removed_regions_word_about_rows_opens_nothing() {
     play(async {
         let (trio, key) = only_c_has_rows(30).await;
         lies(&trio, Lie::Rows);
@@ -266,7 +266,7 @@ fn rows_that_only_a_region_says_to_have_that_left_open_nothing() {
 
 /// The way out that costs nothing: the region is put back into the ring. Then its word counts.
 #[test]
-fn a_region_that_left_is_put_back_and_hands_over_what_only_it_has() {
+fn a_region_that_rejoins_hands_over_its_unique_rows() {
     play(async {
         let (trio, key) = only_c_has_rows(31).await;
         assert_eq!(left_ring(&trio).await.len(), 1);
@@ -281,7 +281,7 @@ fn a_region_that_left_is_put_back_and_hands_over_what_only_it_has() {
 /// A member sends pages without an end, or the same one again and again, while b takes over a lost
 /// region's keys. Once the liar has left the ring, b asks it no more.
 #[test]
-fn pages_that_do_not_end_are_asked_for_until_their_sender_has_left() {
+fn endless_pages_end_when_their_sender_leaves_the_ring() {
     for (seed, lie) in (34..).zip([Lie::Endless, Lie::Again]) {
         play(async {
             let plain = |plain| Failover { witnesses: vec![witness()], ..plain };

@@ -15,7 +15,7 @@ use super::trio::{
 use tokio::time::{Instant, sleep};
 
 #[test]
-pub fn a_lost_regions_keys_run_on_their_successor_once_after_lease_and_window() {
+pub fn a_successor_runs_lost_keys_after_lease_and_window() {
     checked(Trio::start(1), async |trio| {
         let (known, fresh) = (key_of(&a(), &b(), "known"), key_of(&a(), &b(), "fresh"));
         assert_eq!(trio.send(&b(), "/park", &known).await.by, a().as_str());
@@ -53,7 +53,7 @@ pub fn a_lost_regions_keys_run_on_their_successor_once_after_lease_and_window() 
 }
 
 #[test]
-fn a_key_that_the_lost_region_was_running_is_in_doubt_on_its_successor() {
+fn a_key_running_at_the_loss_becomes_a_doubt() {
     checked(Trio::start(2), async |trio| {
         let key = key_of(&a(), &b(), "running");
         let upstream = simulation::upstream::UpstreamMode::Receipt { after: ms(2_500) };
@@ -72,7 +72,7 @@ fn a_key_that_the_lost_region_was_running_is_in_doubt_on_its_successor() {
 }
 
 #[test]
-fn a_region_that_comes_back_gets_its_arcs_back_with_what_ran_meanwhile() {
+fn a_returning_region_regains_its_arcs_and_their_records() {
     checked(Trio::start(3), async |trio| {
         let (meanwhile, later) = (key_of(&a(), &b(), "meanwhile"), key_of(&a(), &b(), "later"));
         trio.lose(&a());
@@ -89,7 +89,7 @@ fn a_region_that_comes_back_gets_its_arcs_back_with_what_ran_meanwhile() {
 }
 
 #[test]
-fn without_a_majority_nobody_runs_anything_after_one_lease() {
+fn nothing_runs_without_a_majority_after_one_lease() {
     checked(Trio::start(4), async |trio| {
         trio.lose(&a());
         trio.lose(&b());
@@ -118,7 +118,7 @@ fn is_back_but_for_its_rows(trio: &Trio, lost: &RegionName) {
 /// Both were lost before the last one was. So no remaining region serves or waits to: only they
 /// themselves can bring them back (swarm, seed 13912).
 #[test]
-fn the_last_region_that_serves_is_taken_over_by_those_that_it_lost() {
+fn lost_regions_take_over_from_the_last_serving_one() {
     checked(Trio::start(5), async |trio| {
         let key = key_of(&c(), &a(), "later");
         // Their writes do not reach the last region any more. So they cannot come home, while their
@@ -159,7 +159,7 @@ async fn a_is_taken_over_and_ready_all_along(trio: &Trio) {
 }
 
 #[test]
-fn a_region_without_its_store_forwards_until_it_is_taken_over_and_nobody_is_sent_away() {
+fn a_region_without_its_store_forwards_until_takeover() {
     on(Trio::start(40), async |trio| {
         trio.world.cluster.set_mode(&a(), StoreMode::Refuse);
         a_is_taken_over_and_ready_all_along(&trio).await;
@@ -167,7 +167,7 @@ fn a_region_without_its_store_forwards_until_it_is_taken_over_and_nobody_is_sent
 }
 
 #[test]
-fn a_region_without_its_store_that_nobody_may_take_over_sends_its_clients_away() {
+fn without_takeover_a_region_without_store_refuses_clients() {
     checked(Trio::start_as(41, |failover| Failover { mode: Mode::Manual, ..failover }), async |trio| {
         trio.world.cluster.set_mode(&a(), StoreMode::Refuse);
         let gateway = trio.node(&a()).gateway;
@@ -188,7 +188,7 @@ fn a_region_without_its_store_that_nobody_may_take_over_sends_its_clients_away()
 /// With a witness four acceptors vote, and only b answers. The region cannot know that it was taken
 /// over, because no majority shows it that view: one region's word is not enough.
 #[test]
-fn a_region_that_reaches_no_majority_sends_its_clients_away_and_learns_of_its_loss_once_it_reaches_one() {
+fn a_region_without_a_majority_sends_its_clients_away() {
     let with_witness = |plain| Failover { witnesses: vec![witness()], ..plain };
     checked(Trio::start_as(42, with_witness), async |trio| {
         for other in [c(), witness()] {
@@ -205,7 +205,7 @@ fn a_region_that_reaches_no_majority_sends_its_clients_away_and_learns_of_its_lo
 }
 
 #[test]
-fn a_region_that_comes_home_after_a_long_drain_is_ready_all_along() {
+fn a_long_drained_region_stays_ready_while_returning() {
     checked(Trio::start(44), async |trio| {
         let gateway = trio.node(&a()).gateway;
         trio.drain(&b(), &a(), false).await.unwrap();
@@ -243,7 +243,7 @@ fn a_lost_regions_claim_runs_on_until_everything_gained_may_start() {
 
 /// A region dies a second time while it is sealed, and a third time as it has its keys again.
 #[test]
-fn a_region_that_dies_on_its_way_home_comes_home_when_it_lives() {
+fn a_region_that_dies_while_returning_returns_again() {
     on(Trio::start(11), async |trio| {
         let mut ran = Vec::new();
         for standing in ["lost", "sealed", "serving"] {

@@ -63,7 +63,7 @@ fn a_region_that_does_not_answer_cannot_join() {
 
 /// A region that was put back to an older onceway could not serve: it may not join.
 #[test]
-fn a_region_that_does_not_speak_the_version_of_the_view_cannot_join() {
+fn a_region_of_an_older_version_cannot_join() {
     on(Trio::start(44), async |trio| {
         trio.drain(&a(), &c(), false).await.unwrap();
         apply(&trio, &[(a(), 100), (b(), 100)]).await.unwrap();

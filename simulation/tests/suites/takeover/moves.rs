@@ -135,7 +135,7 @@ pub fn marks_accumulate_over_two_moves() {
 /// Claims lodged with b go on with b's arcs: as records of b's own, before anything of the lost
 /// region opens (docs/protocol.md#rule-39).
 #[test]
-pub fn what_was_lodged_moves_on_with_the_arcs() {
+pub fn lodged_claims_move_with_their_arcs() {
     checked(Trio::start(5), async |trio| {
         let key = key_of(&a(), &b(), "lodged");
         trio.hold(&a(), &[b(), c()], true);

@@ -38,7 +38,7 @@ async fn overtaken(trio: &Arc<Trio>, key: &str, returns: bool) -> ClientAnswer {
 
 /// The key itself moves: its new owner answers, or the answer says that it moves.
 #[test]
-fn a_key_that_moves_before_it_is_sent_is_answered_by_its_new_owner() {
+fn the_new_owner_answers_a_key_moved_before_sending() {
     checked(Trio::start(1), async |trio| {
         let key = key_of(&a(), &b(), "moves");
         let told = overtaken(&trio, &key, false).await;
@@ -74,7 +74,7 @@ fn begin_later(trio: &Arc<Trio>, key: String) -> tokio::task::JoinHandle<ClientA
 /// Other keys move, and every statement is slow. A claim meets the old gate, and so may the next
 /// ones, because one move changes the gate several times.
 #[test]
-fn a_key_that_stays_runs_however_often_the_gate_moves_meanwhile() {
+fn a_staying_key_runs_despite_gate_changes() {
     checked(Trio::start(3), async |trio| {
         trio.node(&b()).gateway.drain(&c(), false, "test", "test").await.unwrap();
         sleep(ms(2_000)).await;

@@ -13,31 +13,31 @@ use super::{copies, early, gates, imports, losses, moves, pauses, risk};
 use crate::gateway::{approval, doubles, upkeep};
 
 #[test]
-fn without_its_check_the_scenario_of_each_rule_fails() {
+fn each_rules_scenario_fails_without_its_check() {
     let rules: &[(Check, fn())] = &[
         (Check::Tenure, pauses::a_handler_that_slept_through_takeover_and_return_sends_nothing),
         (Check::GateInClaim, gates::a_claim_that_comes_after_the_seal_is_refused),
         (Check::MarksAccumulate, moves::marks_accumulate_over_two_moves),
-        (Check::Import, imports::the_gainer_fetches_what_another_survivor_has),
-        (Check::Conversion, moves::what_was_lodged_moves_on_with_the_arcs),
+        (Check::Import, imports::the_gainer_fetches_rows_from_another_survivor),
+        (Check::Conversion, moves::lodged_claims_move_with_their_arcs),
         (Check::EscrowGate, gates::a_lodging_that_comes_after_the_loss_is_refused),
         (Check::HeartbeatOfEpoch, early::no_heartbeat_of_the_new_targets_time_denies_the_proof),
         (Check::SealedAsked, early::no_heartbeat_of_the_new_targets_time_denies_the_proof),
-        (Check::SealedAsked, imports::a_frontier_is_raised_by_what_a_loser_has_seen),
+        (Check::SealedAsked, imports::a_losers_rows_raise_a_frontier),
         (Check::Over, risk::a_release_at_risk_does_not_hide_the_lost_regions_doubt),
         (Check::BootClock, pauses::a_region_that_wakes_after_its_takeover_sends_nothing),
         (Check::LeaseAtSend, pauses::a_handler_that_slept_through_takeover_and_return_sends_nothing),
-        (Check::WholeRows, copies::what_is_gained_opens_when_the_copy_is_whole),
+        (Check::WholeRows, copies::gained_keys_open_when_the_copy_is_complete),
         (Check::WholeEpoch, copies::a_region_that_is_being_copied_is_not_heard_of),
         (Check::WholeEpoch, copies::a_new_target_that_is_copying_proves_no_absence),
         (Check::WholeEpoch, copies::a_target_that_is_back_and_copying_proves_no_absence),
         (Check::WholeRows, copies::a_heartbeat_ahead_of_its_rows_makes_no_frontier),
-        (Check::ToldOfRecords, early::who_is_asked_for_its_frontier_hands_on_what_was_lodged_with_it_first),
-        (Check::WindowBegins, losses::a_lost_regions_keys_run_on_their_successor_once_after_lease_and_window),
-        (Check::LatestAsked, approval::a_promoted_standby_has_what_its_peers_have_of_it_before_it_serves),
+        (Check::ToldOfRecords, early::a_region_hands_on_lodged_claims_before_its_frontier),
+        (Check::WindowBegins, losses::a_successor_runs_lost_keys_after_lease_and_window),
+        (Check::LatestAsked, approval::a_promoted_standby_fetches_its_rows_before_it_serves),
         (Check::BootInGate, approval::nothing_is_sent_after_a_restart_until_the_boot_is_approved),
-        (Check::Audit, doubles::a_double_that_no_claim_speaks_of_is_found_wherever_its_rows_meet),
-        (Check::Journal, doubles::a_double_that_no_claim_speaks_of_is_found_wherever_its_rows_meet),
+        (Check::Audit, doubles::an_unmarked_double_is_found_wherever_its_rows_meet),
+        (Check::Journal, doubles::an_unmarked_double_is_found_wherever_its_rows_meet),
         (Check::MaskingKept, upkeep::a_row_that_masks_a_doubt_stays_until_that_is_gone),
     ];
     let mut unnoticed = Vec::new();

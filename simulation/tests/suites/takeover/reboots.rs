@@ -47,7 +47,7 @@ fn keys_are_refused_for_a_lease_and_two_seconds_at_most() {
 }
 
 #[test]
-fn a_postgres_that_is_back_within_a_moment_costs_no_view_at_any_lease() {
+fn a_brief_postgres_restart_costs_no_view() {
     for (seed, lease) in (0..).zip(["3s", "10s", "30s"]) {
         let mut scenario = reboots("three", lease, "60ms");
         scenario.faults.truncate(1);

@@ -35,7 +35,7 @@ async fn drained_and_retired(trio: &Trio) {
 /// A survivor's gateway saw the last rows before its Postgres crashed and forgot them: the drained
 /// store may be the only one that has them.
 #[test]
-fn a_store_is_not_retired_whose_last_rows_a_survivor_forgot_in_a_crash() {
+fn a_store_with_the_only_rows_is_not_retired() {
     on(Trio::start(12), async |trio| {
         let b_says = trio.node(&b()).gateway;
         b_says.drain(&a(), false, "test", "").await.unwrap();
@@ -85,7 +85,7 @@ fn begin_anew(trio: &Trio) {
 }
 
 #[test]
-fn a_replaced_store_has_what_the_others_had_of_the_old_one_before_it_serves() {
+fn a_replaced_store_recovers_old_rows_before_it_serves() {
     checked(Trio::start(1), async |trio| {
         let [before, during, later] = ["before", "during", "later"].map(|word| key_of(&a(), &b(), word));
         assert_eq!(trio.send(&a(), "/park", &before).await.status, 201);
@@ -123,7 +123,7 @@ fn a_replaced_store_has_what_the_others_had_of_the_old_one_before_it_serves() {
 /// escrow, and is lost, too. Absence proves that this store never sent the key, and nothing of the
 /// first.
 #[test]
-fn what_the_second_store_proves_says_nothing_of_the_first() {
+fn a_second_store_proves_nothing_about_the_first() {
     on(Trio::start(9), async |trio| {
         let (ran, fresh) = (key_of(&a(), &c(), "ran"), key_of(&b(), &c(), "fresh"));
         trio.hold(&a(), &[b(), c()], true);
@@ -153,7 +153,7 @@ fn what_the_second_store_proves_says_nothing_of_the_first() {
 /// The rows lost with the old store may be of any key of its arcs: each key that runs says so,
 /// until no key of that time is remembered.
 #[test]
-fn a_replaced_store_is_a_risk_for_as_long_as_its_keys_are_remembered() {
+fn a_replaced_store_is_a_risk_until_keys_expire() {
     play(async {
         let life = ms(60_000);
         let trio = Trio::start_remembering(6, life).await;
@@ -178,7 +178,7 @@ fn a_replaced_store_is_a_risk_for_as_long_as_its_keys_are_remembered() {
 /// A new store that was allowed to serve has run keys. The next one is another store, even if no
 /// row of it ever arrived anywhere.
 #[test]
-fn a_replaced_store_that_served_and_was_never_heard_of_is_not_made_twice() {
+fn a_replacement_that_served_unheard_is_not_made_twice() {
     checked(Trio::start(9), async |trio| {
         let key = key_of(&a(), &b(), "unheard");
         disk_is_lost(&trio).await;
@@ -208,7 +208,7 @@ enum By {
 /// below those that were seen. A region that saw them would take the next one for an old copy
 /// (swarm, seed 46).
 #[test]
-fn a_replaced_store_that_one_region_has_heard_of_in_one_way_is_not_made_twice() {
+fn a_replacement_heard_of_anywhere_is_not_made_twice() {
     for (seed, who, by) in
         [(10, b(), By::Rows), (11, c(), By::Rows), (12, b(), By::Pings), (13, c(), By::Pings)]
     {
@@ -323,7 +323,7 @@ fn a_replaced_store_that_was_let_serve_beforehand_catches_up_first() {
 
 /// The old store is alive when it is replaced, with a gateway that never stopped.
 #[test]
-fn a_store_that_was_replaced_runs_nothing_and_gives_nothing_away() {
+fn an_old_store_that_was_replaced_runs_nothing() {
     checked(Trio::start(3), async |trio| {
         let key = key_of(&a(), &b(), "replaced");
         trio.cut_off(&a(), true);

@@ -54,7 +54,7 @@ async fn rehearse(trio: &Trio, at: &RegionName, act: Act<'_>) -> Result<Rehearsa
 }
 
 #[test]
-fn a_drain_and_a_return_are_rehearsed_as_they_then_come_to() {
+fn rehearsals_predict_a_drain_and_a_return() {
     play(async {
         let (trio, a, b) = (Trio::start(1).await, a(), b());
         let gateway = trio.node(&b).gateway;
@@ -92,7 +92,7 @@ fn a_ring_is_rehearsed_against_the_epoch_that_it_was_planned_on() {
 }
 
 #[test]
-fn what_hinders_an_act_hinders_its_rehearsal() {
+fn a_rehearsal_fails_for_the_reasons_of_its_act() {
     play(async {
         let (trio, a, b, c) = (Trio::start(3).await, a(), b(), c());
         let gateway = trio.node(&b).gateway;
@@ -168,7 +168,7 @@ fn a_takeover_a_new_store_and_a_broken_glass_are_rehearsed() {
 
 /// A change that was begun at an acceptor and not ended comes first, rehearsed or not.
 #[test]
-fn a_change_that_was_begun_and_not_ended_hinders_the_dry_run_of_another() {
+fn an_unfinished_change_prevents_another_ones_dry_run() {
     play(async {
         let (trio, a, b, c) = (Trio::start(8).await, a(), b(), c());
         let gateway = trio.node(&b).gateway;

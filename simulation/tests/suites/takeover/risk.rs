@@ -17,7 +17,7 @@ use super::trio::{TAKEOVER, Trio, a, b, c, checked, id, key_of, ms, play, witnes
 /// The lost region ran it, and no survivor could know: both answers are in the journal once both
 /// rows are in one place.
 #[test]
-fn a_run_at_risk_becomes_a_double_when_the_lost_regions_row_arrives() {
+fn the_lost_regions_row_reveals_a_double() {
     checked(Trio::start(1), async |trio| {
         let key = key_of(&a(), &b(), "twice");
         trio.hold(&a(), &[b(), c()], true);
@@ -74,7 +74,7 @@ pub fn a_release_at_risk_does_not_hide_the_lost_regions_doubt() {
 /// a ran a key and handed it to c by a clean move. Both are lost, and their rows are nowhere. An
 /// operator accepts that: the run that follows names a too, which does not own the key any more.
 #[test]
-fn an_accepted_risk_names_the_region_that_ran_the_key_before_it_moved() {
+fn an_accepted_risk_names_the_keys_earlier_owner() {
     play(async {
         let witnesses = vec![witness(), RegionName::parse("w-far").unwrap()];
         let fleet = Trio::start_as(40, |plain| Failover { witnesses, ..plain }).await;

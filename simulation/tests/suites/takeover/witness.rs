@@ -17,7 +17,7 @@ fn keys(trio: &Trio, word: &str) -> (String, String) {
 /// The one that serves is lost while the other waits to take its arcs back. The remaining one
 /// declares that, and serves.
 #[test]
-fn the_last_one_that_serves_is_taken_over_by_one_that_was_coming_home() {
+fn a_returning_region_takes_over_from_the_last_one() {
     checked(Trio::duo(4), async |trio| {
         let (of_a, of_b) = keys(&trio, "last");
         trio.lose(&a());
@@ -43,7 +43,7 @@ fn the_last_one_that_serves_is_taken_over_by_one_that_was_coming_home() {
 /// Like the test before, but an operator had drained the other one. No region decides for the
 /// operator, who says that the last one is gone and resumes it.
 #[test]
-fn a_drained_region_takes_over_from_the_last_one_when_an_operator_says_so() {
+fn an_operator_lets_a_drained_region_take_over() {
     checked(Trio::duo(5), async |trio| {
         let (_, of_b) = keys(&trio, "drained");
         trio.drain(&b(), &a(), false).await.unwrap();
@@ -62,7 +62,7 @@ fn a_drained_region_takes_over_from_the_last_one_when_an_operator_says_so() {
 /// The lost one cannot hear the one that serves, and the witness reports that it does serve. With a
 /// seal, keys would wait for rows that cannot come.
 #[test]
-fn a_lost_region_that_is_cut_off_from_the_one_that_serves_does_not_seal() {
+fn a_lost_region_without_contact_does_not_seal() {
     checked(Trio::duo(6), async |trio| {
         let (of_a, _) = keys(&trio, "unsealed");
         trio.cut_off(&a(), true);
@@ -83,7 +83,7 @@ fn a_lost_region_that_is_cut_off_from_the_one_that_serves_does_not_seal() {
 
 /// A new witness of another version could not vote for anything: it becomes no voter before it can.
 #[test]
-fn who_does_not_speak_the_version_of_the_view_is_no_new_voter() {
+fn a_witness_of_another_version_becomes_no_voter() {
     checked(Trio::duo(7), async |trio| {
         let anew = trio.new_witness(&witness(), Versions::new(NEXT, NEXT).unwrap());
         let id = anew.acceptor().id;
@@ -100,7 +100,7 @@ fn who_does_not_speak_the_version_of_the_view_is_no_new_voter() {
 /// b is drained, so it renews nothing: it tells by itself which view it goes by. The new witness
 /// does not believe a alone, and is silent for a lease after b told it, too.
 #[test]
-fn a_new_witness_votes_a_lease_after_a_drained_region_has_told_it_too() {
+fn a_new_witness_waits_for_the_drained_region_too() {
     checked(Trio::duo(8), async |trio| {
         trio.drain(&a(), &b(), false).await.unwrap();
         trio.world.network.set_letters(&b(), &witness(), Letter::Adopt, Some(Post::Lost));

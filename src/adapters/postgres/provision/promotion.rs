@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_survives_only_where_its_reader_cannot_be_ahead_of_a_standby() {
+    fn a_slot_survives_only_behind_the_standbys() {
         let (eu, us) = (RegionName::parse("eu-west").unwrap(), RegionName::parse("us-east").unwrap());
         for (version, failover, slots, without, waited_for, expected) in [
             (15, false, &["b"][..], 0, &[][..], "lost Postgres 15 keeps none"),

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lacks_something_is_told_from_what_is_as_good() {
+    fn insufficient_settings_are_told_from_sufficient_ones() {
         for (name, is, wanted, expected) in [
             ("max_connections", "100", "200", true),
             ("max_connections", "500", "200", false),

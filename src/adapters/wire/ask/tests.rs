@@ -279,7 +279,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_told_is_read_as_it_was_written(told in tellings()) {
+    fn a_peers_reply_is_read_as_it_was_written(told in tellings()) {
         prop_assert_eq!(read_told(&write_told(&told)), Ok(told));
     }
 }
@@ -302,7 +302,7 @@ fn a_question_of_another_version_is_told_from_a_broken_one() {
 }
 
 #[test]
-fn what_is_malformed_is_refused_and_not_repeated() {
+fn a_malformed_question_is_refused_and_not_echoed() {
     let good = [
         r#"{"views":{"after":7}}"#,
         r#"{"frontier":{"origin":"eu#1","at":3}}"#,
@@ -350,7 +350,7 @@ fn what_is_malformed_is_refused_and_not_repeated() {
 }
 
 #[test]
-fn what_was_told_is_refused_if_it_is_malformed() {
+fn a_malformed_peer_reply_is_refused() {
     let row = r#"{"id":{"tenant":"acme","key":"canary"},"row":{},"hold":[1,2],"lives":[1,2],"tombstone":[1,2],"route":"r","path":"/"}"#;
     for json in [
         r#""settled""#.to_owned(),

@@ -52,7 +52,7 @@ fn rest(ledger: &Ledger) -> Vec<(String, Vec<u64>)> {
 }
 
 #[test]
-fn rows_are_taken_by_key_and_the_rest_is_told_in_the_order_of_the_file() {
+fn a_ledger_groups_rows_by_key_in_file_order() {
     let text = "id,Idempotency-Key,Tenant\n1,b,acme\n2,a,acme\n3,z,acme\n4,b,acme\n5,a,globex\n6,z,acme\n7,c,acme\n8,,acme\n";
     let csv = Csv::new(text.as_bytes());
     let mut ledger = csv.read(&Layout::default()).unwrap();
@@ -122,7 +122,7 @@ fn wrong_rows_are_told_by_line_and_nothing_is_compared() {
 }
 
 #[test]
-fn columns_that_are_missing_are_told_with_those_that_are_there() {
+fn missing_columns_are_reported_beside_the_present_ones() {
     let csv = Csv::new(b"id,amount\n1,2\n");
     let told = read_error(csv.read(&Layout::default()));
     assert!(told.contains("--key-column") && told.contains("id, amount"), "{told}");

@@ -197,7 +197,7 @@ fn depth_is_bounded_and_so_is_the_stack() {
 }
 
 #[test]
-fn what_is_not_json_is_raw_only() {
+fn invalid_json_is_compared_by_raw_bytes_only() {
     let table: [(&str, usize); 34] = [
         ("", 0),
         (" ", 1),

@@ -53,7 +53,7 @@ fn state_changing_methods_without_a_route_are_refused() {
 }
 
 #[test]
-fn a_path_tells_its_policy_where_all_that_take_it_end_doubts_alike() {
+fn a_path_has_a_policy_only_if_routes_agree() {
     let (all, other) = (routes(&[("/a", "required"), ("/a", "required"), ("/*", "off")]), "/b");
     assert!(all.of_path("/a").is_some() && all.of_path(other).is_none() && all.of_path("").is_none());
     // What a route before it takes is never the second one's, unless by other methods.
@@ -75,7 +75,7 @@ fn a_path_tells_its_policy_where_all_that_take_it_end_doubts_alike() {
 }
 
 #[test]
-fn a_key_is_read_from_the_first_header_that_has_it_and_left_in_no_other() {
+fn the_key_comes_from_its_first_header_only() {
     let own = HeaderName::from_static("idempotency-key");
     let from = vec![own.clone(), HeaderName::from_static("x-request-key")];
     let both = KeyHeaders { from, to: ForwardKey::default() };
@@ -131,7 +131,7 @@ fn is_other_spelling(routes: &Routes, path: &str) -> bool {
 }
 
 #[test]
-fn another_spelling_of_a_path_with_keys_is_refused_whatever_else_takes_it() {
+fn alternative_spellings_of_keyed_paths_are_refused() {
     let keyed = ("/v1/transfers/{id}", "required");
     for rest in [&[][..], &[("/*", "off")], &[("/*", "optional")], &[("/*", "required")]] {
         let routes = routes(&[&[("/v1/notes", "off"), keyed, ("/V2/Pay%2f", "required")], rest].concat());

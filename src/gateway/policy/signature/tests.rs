@@ -40,7 +40,7 @@ fn absent_is_not_null_and_a_hollow_container_is_absent() {
 }
 
 #[test]
-fn what_is_excluded_leaves_no_trace() {
+fn excluded_fields_leave_no_trace() {
     let body = r#"{"items":[{"note":"a","n":1},{"n":2}],"metadata":{"t":1},"amount":5}"#;
     let rule = ["/metadata", "/items/*/note"];
     assert_eq!(exclude(&rule, body), r#"{"amount":5,"items":[{"n":1},{"n":2}]}"#);

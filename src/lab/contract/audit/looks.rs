@@ -27,9 +27,9 @@ use onceway_protocol::region::Origin;
 pub async fn suite<B: AuditBench>(bench: &B) {
     a_double_is_found_though_no_claim_says_a_risk(bench).await;
     doubles_are_journalled_once_in_either_order(bench).await;
-    what_a_settlement_met_is_journalled_once(bench).await;
-    what_came_to_nothing_is_no_double(bench).await;
-    what_was_superseded_knowingly_takes_an_answer(bench).await;
+    a_double_met_at_settlement_is_journalled_once(bench).await;
+    an_attempt_without_effect_is_no_double(bench).await;
+    a_knowingly_superseded_attempt_is_no_double(bench).await;
     two_settled_rows_of_one_place_are_compared(bench).await;
     every_pair_of_regions_has_its_own_double(bench).await;
     a_tombstone_says_whether_it_was_settled(bench).await;
@@ -87,7 +87,7 @@ pub async fn doubles_are_journalled_once_in_either_order<B: AuditBench>(bench: &
 }
 
 /// A look finds the two rows that a settlement has journalled, and adds nothing.
-pub async fn what_a_settlement_met_is_journalled_once<B: AuditBench>(bench: &B) {
+pub async fn a_double_met_at_settlement_is_journalled_once<B: AuditBench>(bench: &B) {
     let met = runs_at_risk(bench, "look-met").await;
     bench.arrives(&met.id, Foreign::Settled).await;
     assert_eq!(settle(bench, &met, &answer()).await, Written::Lost);
@@ -97,7 +97,7 @@ pub async fn what_a_settlement_met_is_journalled_once<B: AuditBench>(bench: &B) 
     assert_eq!(journalled(bench, &met.id).await, [met.token], "audit: by the settlement, and once");
 }
 
-pub async fn what_came_to_nothing_is_no_double<B: AuditBench>(bench: &B) {
+pub async fn an_attempt_without_effect_is_no_double<B: AuditBench>(bench: &B) {
     let released = runs_at_risk(bench, "look-released").await;
     assert_eq!(release(bench, &released).await, Written::Done);
     bench.arrives(&released.id, Foreign::Settled).await;
@@ -112,7 +112,7 @@ pub async fn what_came_to_nothing_is_no_double<B: AuditBench>(bench: &B) {
 
 /// An open row that the own one names is no double until it is settled after all. A later attempt
 /// of that origin is one too. An older copy of a row says nothing.
-pub async fn what_was_superseded_knowingly_takes_an_answer<B: AuditBench>(bench: &B) {
+pub async fn a_knowingly_superseded_attempt_is_no_double<B: AuditBench>(bench: &B) {
     let peer = bench.peers()[0].clone();
     let doubt = State::InDoubt { status: None, left: LONG, past: Duration::ZERO };
     for (name, later, state, twice) in

@@ -19,7 +19,7 @@ use onceway_protocol::record::{Nonce, State, Token};
 pub async fn suite<B: StoreBench>(bench: &B) {
     an_absent_key_is_won_with_attempt_one(bench).await;
     a_second_claim_finds_the_first(bench).await;
-    of_many_claims_at_once_one_wins(bench).await;
+    concurrent_claims_have_one_winner(bench).await;
     a_repeated_claim_finds_itself(bench).await;
     another_gate_version_stores_nothing(bench).await;
     two_tenants_with_equal_keys_are_two_keys(bench).await;
@@ -29,7 +29,7 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     a_stale_basis_finds_the_row(bench).await;
     a_running_hold_is_not_superseded(bench).await;
     a_hold_that_is_over_is_superseded(bench).await;
-    of_many_recoveries_at_once_one_wins(bench).await;
+    concurrent_recoveries_have_one_winner(bench).await;
     a_superseded_attempt_has_lost(bench).await;
     rows_of_other_origins_are_named_by_the_claim(bench).await;
     many_claims_and_settlements_at_once_are_as_if_alone(bench).await;
@@ -130,7 +130,7 @@ pub async fn a_second_claim_finds_the_first<B: StoreBench>(bench: &B) {
     assert_eq!(row(bench, &first.id).await.nonce, first.nonce, "store: a lost claim must change nothing");
 }
 
-pub async fn of_many_claims_at_once_one_wins<B: StoreBench>(bench: &B) {
+pub async fn concurrent_claims_have_one_winner<B: StoreBench>(bench: &B) {
     for round in 0..4 {
         let id = id(bench, &format!("race-{round}"));
         let mut racing = Vec::new();
@@ -318,7 +318,7 @@ pub async fn a_hold_that_is_over_is_superseded<B: StoreBench>(bench: &B) {
     assert_eq!(second.token.attempt, 2, "store: recovery takes the next attempt");
 }
 
-pub async fn of_many_recoveries_at_once_one_wins<B: StoreBench>(bench: &B) {
+pub async fn concurrent_recoveries_have_one_winner<B: StoreBench>(bench: &B) {
     let first = doubted_key(bench, "recover-race", 1, None).await;
     let basis = known(&row(bench, &first.id).await);
     let mut racing = Vec::new();

@@ -24,7 +24,7 @@ use onceway_protocol::record::{Nonce, State};
 
 pub async fn suite<B: StoreBench>(bench: &B) {
     an_acceptance_stores_record_and_job(bench).await;
-    an_acceptance_finds_what_stands_in_the_way(bench).await;
+    an_acceptance_reports_an_obstacle(bench).await;
     an_acceptance_finds_itself(bench).await;
     a_closed_gate_accepts_nothing(bench).await;
     an_acceptance_replaces_a_released_row_only(bench).await;
@@ -104,7 +104,7 @@ pub async fn an_acceptance_stores_record_and_job<B: StoreBench>(bench: &B) {
 }
 
 /// Any row of any origin stops an acceptance that expects none, and no job is stored then.
-pub async fn an_acceptance_finds_what_stands_in_the_way<B: StoreBench>(bench: &B) {
+pub async fn an_acceptance_reports_an_obstacle<B: StoreBench>(bench: &B) {
     let held = claimed(bench, "accept-held", 1).await;
     let ask = asks(bench, &held.id, 2).await;
     assert!(matches!(accept(bench, &ask).await, ClaimReply::Found(rows) if rows.len() == 1));

@@ -21,7 +21,7 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     a_claim_is_released(bench).await;
     a_doubt_is_released(bench).await;
     a_doubt_keeps_the_status(bench).await;
-    only_a_claim_is_doubted(bench).await;
+    only_a_claimed_attempt_can_be_doubted(bench).await;
     another_name_has_lost(bench).await;
     settled_is_final(bench).await;
 }
@@ -124,7 +124,7 @@ pub async fn a_doubt_keeps_the_status<B: StoreBench>(bench: &B) {
     }
 }
 
-pub async fn only_a_claim_is_doubted<B: StoreBench>(bench: &B) {
+pub async fn only_a_claimed_attempt_can_be_doubted<B: StoreBench>(bench: &B) {
     let attempt = released_key(bench, "doubt-released", 1).await;
     assert_eq!(doubt(bench, &attempt, None).await, Written::Lost, "store: a released attempt was doubted");
     assert_eq!(row(bench, &attempt.id).await.state, State::Released, "store: released must stay released");

@@ -14,8 +14,8 @@ use onceway_protocol::key::KeyId;
 use onceway_protocol::record::{Nonce, Row, State, Token};
 
 pub async fn suite<B: StoreBench>(bench: &B) {
-    a_record_in_anothers_place_is_whole_from_the_first(bench).await;
-    a_record_in_anothers_place_stands_on_what_was_seen(bench).await;
+    a_stand_in_record_is_complete_at_once(bench).await;
+    a_stand_in_record_is_based_on_seen_rows(bench).await;
     an_operators_word_in_anothers_place_is_journalled(bench).await;
 }
 
@@ -42,7 +42,7 @@ async fn own<B: StoreBench>(bench: &B, id: &KeyId) -> Row {
 
 /// A stand-in is final or released at once, above the rows that it names, with all fields of a
 /// claim. A repetition is done already.
-pub async fn a_record_in_anothers_place_is_whole_from_the_first<B: StoreBench>(bench: &B) {
+pub async fn a_stand_in_record_is_complete_at_once<B: StoreBench>(bench: &B) {
     for (name, ruling) in [("stand-settled", Ruling::Settled(answer())), ("stand-released", Ruling::Released)]
     {
         let (ask, theirs) = over_theirs(bench, name, 71).await;
@@ -74,7 +74,7 @@ pub async fn a_record_in_anothers_place_is_whole_from_the_first<B: StoreBench>(b
 }
 
 /// A stand-in is lost if the rows say something else by now, or under another gate.
-pub async fn a_record_in_anothers_place_stands_on_what_was_seen<B: StoreBench>(bench: &B) {
+pub async fn a_stand_in_record_is_based_on_seen_rows<B: StoreBench>(bench: &B) {
     let released = Ruling::Released;
     let (ask, _) = over_theirs(bench, "stand-unseen", 81).await;
     let unseen = ClaimAsk { basis: Basis::Known { own: None, over: Vec::new(), attempt: 0 }, ..ask.clone() };

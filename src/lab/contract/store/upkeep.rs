@@ -27,18 +27,18 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     never_is_never_reaped(bench).await;
     nothing_is_reaped_before_its_time(bench).await;
     a_closed_gate_reaps_nothing(bench).await;
-    what_ran_since_a_region_is_away_stays(bench).await;
+    tombstones_since_a_regions_absence_stay(bench).await;
     a_row_that_masks_is_not_forgotten(bench).await;
     open_claims_are_found_in_order(bench).await;
     a_doubt_is_listed_until_it_ends(bench).await;
-    what_others_left_open_is_found(bench).await;
-    what_others_left_open_is_listed_until_it_is_answered_for(bench).await;
+    open_rows_of_other_origins_are_found(bench).await;
+    foreign_doubts_are_listed_until_they_are_answered(bench).await;
     a_doubt_is_settled_by_hand(bench).await;
     a_doubt_is_released_by_hand(bench).await;
-    what_may_still_run_is_not_ruled(bench).await;
-    what_ends_an_attempt_stands_in_its_row(bench).await;
-    only_doubts_get_another_rule(bench).await;
-    nobody_rules_while_the_gate_is_closed(bench).await;
+    an_attempt_that_may_still_run_is_not_ruled(bench).await;
+    a_row_keeps_its_hold_and_settle_time(bench).await;
+    only_doubts_can_change_their_recovery_rule(bench).await;
+    a_closed_gate_refuses_rulings(bench).await;
     a_tenants_keys_are_counted_as_far_as_asked(bench).await;
 }
 
@@ -159,7 +159,7 @@ pub async fn a_closed_gate_reaps_nothing<B: StoreBench>(bench: &B) {
 }
 
 /// A tombstone stays if its token is of the epoch since when a region is away, or of a later one.
-pub async fn what_ran_since_a_region_is_away_stays<B: StoreBench>(bench: &B) {
+pub async fn tombstones_since_a_regions_absence_stay<B: StoreBench>(bench: &B) {
     for (name, later, stays) in [("reap-away", 0, true), ("reap-before-away", 1, false)] {
         let (attempt, _) = settled(bench, name, Duration::ZERO).await;
         let away = Some(attempt.token.epoch + later);
@@ -248,7 +248,7 @@ pub async fn a_doubt_is_listed_until_it_ends<B: StoreBench>(bench: &B) {
 
 /// Open rows of other origins are found in stretches, in the order of keys. Rows that another row
 /// answers for are not.
-pub async fn what_others_left_open_is_found<B: StoreBench>(bench: &B) {
+pub async fn open_rows_of_other_origins_are_found<B: StoreBench>(bench: &B) {
     open(bench).await;
     let names = ["left-1", "left-2", "left-3", "left-4", "left-5"];
     let states = [Foreign::Claimed, Foreign::Released, Foreign::InDoubt, Foreign::Settled, Foreign::InDoubt];
@@ -275,7 +275,7 @@ pub async fn what_others_left_open_is_found<B: StoreBench>(bench: &B) {
 }
 
 /// An enlisted key is listed once; its own attempt in doubt comes first if it is newer.
-pub async fn what_others_left_open_is_listed_until_it_is_answered_for<B: StoreBench>(bench: &B) {
+pub async fn foreign_doubts_are_listed_until_they_are_answered<B: StoreBench>(bench: &B) {
     let theirs = id(bench, "left-listed");
     let token = bench.arrives(&theirs, Foreign::InDoubt).await;
     assert!(listed(bench, &theirs).await.is_none(), "store: nobody enlisted it");
@@ -346,7 +346,7 @@ pub async fn a_doubt_is_released_by_hand<B: StoreBench>(bench: &B) {
 
 /// Attempts that may still run, and keys that are not in doubt, are not ruled, and nothing is
 /// journalled.
-pub async fn what_may_still_run_is_not_ruled<B: StoreBench>(bench: &B) {
+pub async fn an_attempt_that_may_still_run_is_not_ruled<B: StoreBench>(bench: &B) {
     let running = claimed(bench, "rule-running", 1).await;
     let unknown = doubted_key(bench, "rule-unknown", 2, None).await;
     let (done, _) = settled(bench, "rule-settled", LONG).await;
@@ -374,7 +374,7 @@ pub async fn what_may_still_run_is_not_ruled<B: StoreBench>(bench: &B) {
 
 /// Hold and settle time stand in the row: as they were at its claim, until an answer ended the
 /// attempt. "Did not happen" counts by hand only after both, in the statement that writes.
-pub async fn what_ends_an_attempt_stands_in_its_row<B: StoreBench>(bench: &B) {
+pub async fn a_row_keeps_its_hold_and_settle_time<B: StoreBench>(bench: &B) {
     let mut ask = asks(bench, &id(bench, "ends"), 1).await;
     (ask.hold, ask.settle_time, ask.recovery) = (SHORT, LONG, Recovery::Probe);
     let (attempt, _) = wins(bench, &ask).await;
@@ -404,7 +404,7 @@ pub async fn what_ends_an_attempt_stands_in_its_row<B: StoreBench>(bench: &B) {
 }
 
 /// Only the attempt that was named, and only in doubt; each change is journalled, once.
-pub async fn only_doubts_get_another_rule<B: StoreBench>(bench: &B) {
+pub async fn only_doubts_can_change_their_recovery_rule<B: StoreBench>(bench: &B) {
     let doubted = over(bench, "rule-doubt", 1).await;
     let (claimed, _) = wins(bench, &asks(bench, &id(bench, "rule-claimed"), 2).await).await;
     let other = over(bench, "rule-other", 3).await;
@@ -430,7 +430,7 @@ pub async fn only_doubts_get_another_rule<B: StoreBench>(bench: &B) {
 }
 
 /// A store that may be an old copy says nothing of keys in doubt.
-pub async fn nobody_rules_while_the_gate_is_closed<B: StoreBench>(bench: &B) {
+pub async fn a_closed_gate_refuses_rulings<B: StoreBench>(bench: &B) {
     let attempts = [over(bench, "rule-closed-1", 1).await, over(bench, "rule-closed-2", 2).await];
     bench.restart().await;
     for (attempt, ruling) in attempts.iter().zip([Ruling::Settled(answer()), Ruling::Released]) {

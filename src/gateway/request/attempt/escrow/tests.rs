@@ -32,7 +32,7 @@ fn told(from: &str, change: impl FnOnce(&mut Lodging)) -> Result<(), String> {
 }
 
 #[test]
-fn a_claim_belongs_where_its_keys_target_goes_by_its_view() {
+fn a_claim_belongs_at_its_keys_target() {
     assert_eq!(told("a", |_| ()), Ok(()));
 }
 
@@ -50,7 +50,7 @@ fn a_claim_of_another_view_does_not_belong_here() {
 /// A claim under another origin would not become a record once the sender's store is lost. Its
 /// absence would then prove that nothing was sent.
 #[test]
-fn a_claim_in_the_name_of_another_store_does_not_belong_here() {
+fn escrow_refuses_a_claim_of_another_store() {
     for generation in [0, 2, u32::MAX] {
         let why = told("a", |lodging| lodging.origin.generation = generation).unwrap_err();
         assert!(why.contains("of another origin"), "{why}");
@@ -62,13 +62,13 @@ fn a_claim_in_the_name_of_another_store_does_not_belong_here() {
 }
 
 #[test]
-fn a_claim_of_a_key_that_its_sender_does_not_own_does_not_belong_here() {
+fn escrow_refuses_a_claim_whose_sender_is_no_owner() {
     let why = told("c", |lodging| lodging.origin = view().origin(&region("c")).unwrap()).unwrap_err();
     assert!(why.contains("does not own"), "{why}");
 }
 
 #[test]
-fn a_claim_that_another_region_is_the_target_of_does_not_belong_here() {
+fn escrow_refuses_a_claim_for_another_target() {
     let view = Arc::new(view());
     let why = belongs(&GateState::founded(view.clone()), &region("c"), &region("a"), &lodging(&view));
     assert!(why.unwrap_err().contains("not where"));
