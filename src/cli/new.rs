@@ -32,9 +32,9 @@ const UPSTREAM: &str = "http://127.0.0.1:3000";
 const SEED: &str = "0x6f6e636577617921";
 const TOKEN: &str = "23a90990ec63f7e3265be137fa53442e66e899b143d578f3a6d05a4e05e78c67";
 const LISTEN: &str =
-    "# Where it listens. Other regions would need peer = \"0.0.0.0:7403\" here, and a [peer].\n";
-const INIT: &str = "# A Postgres database of its own, 15 or newer. With `onceway serve --init` this role makes the\n# tables. A URL";
-const ADMIN: &str = "admin = \"127.0.0.1:7402\"  # for operators: health, metrics, status, /console\n";
+    "# Where it listens.\n# Other regions would need peer = \"0.0.0.0:7403\" here, and a [peer].\n";
+const INIT: &str = "# A Postgres database of its own, 15 or newer.\n# With `onceway serve --init` this role makes the tables.\n";
+const ADMIN: &str = "# For operators: health, metrics, status, /console.\nadmin = \"127.0.0.1:7402\"\n";
 
 /// Write the files of a new deployment: one region in front of your service, or several.
 ///
@@ -185,10 +185,10 @@ fn among(regions: &[RegionName], me: &RegionName, file: String) -> String {
     let publishers: String = others.iter().map(publisher).collect();
     let file = file
         .replace("a deployment of one region", "several regions")
-        .replace(INIT, "# The region's own Postgres database, 15 or newer. A URL")
+        .replace(INIT, "# The region's own Postgres database, 15 or newer.\n")
         .replace(STORE, "url = \"postgres://onceway_gateway@127.0.0.1:5432/onceway\"")
         .replace(LISTEN, "# Where it listens.\n")
-        .replace(ADMIN, &format!("{ADMIN}peer = \"0.0.0.0:7403\"    # for other regions, mutual TLS\n"));
+        .replace(ADMIN, &format!("{ADMIN}# For other regions, by mutual TLS.\npeer = \"0.0.0.0:7403\"\n"));
     format!(
         "{file}
 # The certificate that other regions know this one by, and where they are.

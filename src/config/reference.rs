@@ -132,8 +132,12 @@ pub fn read(file: &'static str, text: &str) -> Vec<Entry> {
                 (false, Default::Unsaid) if of_table.contains("No defaults.") => Default::None,
                 (false, said) => said,
             };
-            // Where keys are names of regions, the table has their purpose.
-            let why = if by_region { format!("{of_table} {own}").trim().to_owned() } else { own };
+            // Where keys are names of regions, or a table has a single key, the table has the purpose.
+            let why = match (by_region, own.is_empty()) {
+                (true, _) => format!("{of_table} {own}").trim().to_owned(),
+                (false, true) => of_table.clone(),
+                (false, false) => own,
+            };
             block.clear();
             if entries.iter().all(|entry| entry.path != path) {
                 let value = value.to_owned();

@@ -94,7 +94,8 @@ pub fn chosen_by_letters<'h>(
 ) -> Option<Arc<View>> {
     let heard: Vec<&RegionName> = heard.collect();
     let counts = |view: &Arc<View>| {
-        let tell = heard.iter().filter(|name| letters.get(**name).is_some_and(|reported| **reported == **view));
+        let tell =
+            heard.iter().filter(|name| letters.get(**name).is_some_and(|reported| **reported == **view));
         tell.count() >= majority(heard.len())
     };
     letters.values().filter(|view| counts(view)).max_by_key(|view| view.epoch()).cloned()

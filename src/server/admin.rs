@@ -27,7 +27,7 @@ use tokio::net::TcpListener;
 
 use super::Listeners;
 use super::admin_acts::{self, Verb};
-use super::admin_answer::{Acted, Answer, bad, forbidden, json, problem, text, from_store};
+use super::admin_answer::{Acted, Answer, bad, forbidden, from_store, json, problem, text};
 use super::admin_authority;
 use super::admin_door;
 use super::admin_jobs;

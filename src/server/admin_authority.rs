@@ -16,7 +16,7 @@ use std::time::Duration;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
-use super::admin_answer::{Acted, Answer, bad, coded, json, problem, from_store};
+use super::admin_answer::{Acted, Answer, bad, coded, from_store, json, problem};
 use super::admin_posted::{ActBody, Case, Posted, Words, journalled};
 use crate::gateway::authority::act_error::ActError;
 use crate::gateway::authority::acts::dry_run::Act;

@@ -150,7 +150,8 @@ async fn introduced<S: PublicService>(
         if !edge.trusts(from.to_canonical()) {
             return Err("a connection without a trusted proxy, which the PROXY protocol requires".to_owned());
         }
-        let vouched = Box::pin(in_time(proxy_protocol::read(&mut stream), &mut stop, bounds.limits.head_time));
+        let vouched =
+            Box::pin(in_time(proxy_protocol::read(&mut stream), &mut stop, bounds.limits.head_time));
         let Some(vouched) = vouched.await? else { return Ok(()) };
         if let Some(client) = vouched {
             from = client;

@@ -200,7 +200,10 @@ mod tests {
         for code in ["28P01", "3D000", "42P01", "42501", "53300", "57P03", "08006", "25006", "0A000", "55006"]
         {
             let describe = with_meaning(code);
-            assert!(describe.starts_with(&format!("SQLSTATE {code}: ")) && describe.contains(": "), "{describe}");
+            assert!(
+                describe.starts_with(&format!("SQLSTATE {code}: ")) && describe.contains(": "),
+                "{describe}"
+            );
         }
         assert_eq!(with_meaning("23505"), "SQLSTATE 23505");
     }

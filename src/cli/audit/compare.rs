@@ -169,7 +169,13 @@ impl Comparison<'_> {
             let verdict = known.verdict(found.lines.len(), found.dated, self.rule);
             self.count(verdict);
             if let Some(kind) = shown(verdict) {
-                self.say(kind, (&known.tenant, &known.key, ""), &found.lines, &known.describe(), &known.entries)?;
+                self.say(
+                    kind,
+                    (&known.tenant, &known.key, ""),
+                    &found.lines,
+                    &known.describe(),
+                    &known.entries,
+                )?;
             }
         }
         Ok(())

@@ -101,7 +101,10 @@ pub async fn claims_lodged_before_a_gate_change_are_found<B: EscrowBench>(bench:
     });
     let answers = together(calls.collect()).await;
     let done = answers.iter().filter(|answers| **answers == Some(Lodged::Done)).count() as u64;
-    assert!(answers.iter().all(|answers| *answers != Some(Lodged::Superseded)), "escrow: nothing stood there");
+    assert!(
+        answers.iter().all(|answers| *answers != Some(Lodged::Superseded)),
+        "escrow: nothing stood there"
+    );
     assert_eq!(convert(bench, &all[0].origin).await, done, "escrow: what was lodged is not what is found");
     for (lodging, answers) in all.iter().zip(&answers) {
         let stands = !rows(bench, &lodging.id).await.is_empty();

@@ -105,7 +105,8 @@ pub async fn isolate(run: &mut Run<'_>) -> Result<()> {
     // Validity counts from before the last renewal was sent, so no request sent a lease later may
     // run.
     let over = death + run.lease();
-    let late = |exchange: &super::ask::Exchange| exchange.sent > over && exchange.received.success().is_some();
+    let late =
+        |exchange: &super::ask::Exchange| exchange.sent > over && exchange.received.success().is_some();
     let ran = inside.iter().filter(|probe| late(&probe.exchange)).count() as u64;
     let what = format!("{ran} keys ran in the region that was cut off, after its lease");
     run.report.none("ran_inside_after_the_lease", ran, what);

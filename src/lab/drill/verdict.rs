@@ -30,7 +30,9 @@ pub struct Allowed {
 
 impl Allowed {
     fn objects(&self, exchange: &Exchange) -> bool {
-        let Received::Answer(answer) = &exchange.received else { return !self.harmed.contains(&exchange.via) };
+        let Received::Answer(answer) = &exchange.received else {
+            return !self.harmed.contains(&exchange.via);
+        };
         if exchange.received.success().is_some() {
             return false;
         }

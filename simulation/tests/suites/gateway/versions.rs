@@ -98,7 +98,10 @@ fn a_chosen_newer_version_ends_an_older_process() {
 
         for voter in [region("eu"), us.clone()] {
             let message = Message::Accept { ballot: ballot.clone(), view: view.clone() };
-            let told = bench.gateway(&voter).answer_question(us.clone(), Question::Acceptor { to: None, message }).await;
+            let told = bench
+                .gateway(&voter)
+                .answer_question(us.clone(), Question::Acceptor { to: None, message })
+                .await;
             assert!(matches!(told, PeerReply::Acceptor(..)), "{voter}: {told:?}");
         }
         old.answer_question(us.clone(), letter()).await;

@@ -98,7 +98,8 @@ impl<P: Ports> Gateway<P> {
             let peers = health.peers.iter().filter(|(name, _)| speakers::tells_of_others(name, &base));
             peers.filter_map(|(_, peer)| Some(peer.pong.as_ref()?.epoch)).max()
         };
-        let highest = epochs().chain([self.view().epoch(), base.epoch()]).chain(announced).max().unwrap_or(above);
+        let highest =
+            epochs().chain([self.view().epoch(), base.epoch()]).chain(announced).max().unwrap_or(above);
         if highest > LARGEST - 3 * STRIDE {
             return Err(ActError::refused(format!(
                 "no epoch is left above {highest}: found the deployment anew, with empty stores"
