@@ -130,10 +130,13 @@ fn each_fact_alone_decides_if_a_key_runs_here() {
     let known = Arc::new(after(&[first()]));
     assert_eq!(said(known.here(&key(&first(), &["a"]), NOW)), "at a");
     assert_eq!(said(known.here(&of_b, Moment::from_nanos(6))), "NoLease");
+    assert_eq!(said(Arc::new(after(&[all_sealed()])).here(&of_b, NOW)), "nobody");
+}
+
+fn all_sealed() -> View {
     let mut content = first().content();
     content.members.values_mut().for_each(|member| member.standing = SEALED);
-    let gone = View::from_content(content);
-    assert_eq!(said(Arc::new(after(&[gone])).here(&of_b, NOW)), "nobody");
+    View::from_content(content)
 }
 
 fn newest(known: &mut Snapshot, view: View) {
