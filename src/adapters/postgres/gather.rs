@@ -118,6 +118,8 @@ pub(super) struct Place<M: Member> {
     gathering: bool,
     /// Calls in its statement.
     sent: usize,
+    /// True if it goes on for a place that was dropped, and has not run yet.
+    inherited: bool,
 }
 
 impl<M: Member> Gather<M> {
@@ -177,7 +179,7 @@ impl<M: Member> Gather<M> {
         let is_free = queue.busy < AT_ONCE && !queue.gathering && may_begin;
         queue.busy += usize::from(is_free);
         queue.gathering |= is_free;
-        is_free.then(|| Place { gather: self.clone(), gathering: true, sent: 0 })
+        is_free.then(|| Place { gather: self.clone(), gathering: true, sent: 0, inherited: false })
     }
 
     /// The next batch, without those whose callers went away or waited too long.
@@ -211,8 +213,8 @@ impl<M: Member> Gather<M> {
                 batch.iter().map(|_| Err(Failed { error: error.clone(), answered })).collect()
             }
         };
-        for (waiting, results) in batch.into_iter().zip(results) {
-            drop(waiting.reply.send(results));
+        for (waiting, result) in batch.into_iter().zip(results) {
+            drop(waiting.reply.send(result));
         }
     }
 
@@ -223,6 +225,7 @@ impl<M: Member> Gather<M> {
 
 /// Sends batches until nobody waits.
 async fn work<M: Member>(mut place: Place<M>) {
+    place.inherited = false;
     while place.gathered() > 0 {
         let batch = place.gather.next();
         if !batch.is_empty() {
@@ -294,13 +297,15 @@ impl<M: Member> Drop for Place<M> {
         let mut queue = self.gather.lock();
         queue.gathering &= !self.gathering;
         queue.sent -= self.sent;
-        let goes_on = if queue.calls == 0 { None } else { Handle::try_current().ok() };
-        match goes_on {
-            Some(runtime) => {
-                drop(runtime.spawn(work(Place { gather: self.gather.clone(), gathering: false, sent: 0 })))
-            }
-            None => queue.busy -= 1,
-        }
+        let ends = queue.calls == 0 || self.inherited;
+        let Some(runtime) = (!ends).then(Handle::try_current).and_then(Result::ok) else {
+            queue.busy -= 1;
+            return;
+        };
+        // Not under the lock: a runtime at its end drops at once what is spawned.
+        drop(queue);
+        let gather = self.gather.clone();
+        drop(runtime.spawn(work(Place { gather, gathering: false, sent: 0, inherited: true })));
     }
 }
 
@@ -360,6 +365,27 @@ mod tests {
         for asked in [one, two, three] {
             assert!(matches!(asked, Ok(Asked::Silent)), "a batch says nothing here");
         }
+    }
+
+    /// It drops a place while a call waits, and then at once what goes on for it.
+    #[test]
+    fn the_end_of_a_runtime_ends_a_busy_place() {
+        let (over, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let gather = gather();
+            let waiting = Waiting { member: call(), since: Instant::now(), reply: oneshot::channel().0 };
+            gather.lock().push(waiting);
+            let place = gather.place(0).unwrap();
+            runtime.spawn(async move {
+                let _place = place;
+                std::future::pending::<()>().await
+            });
+            runtime.block_on(yield_now());
+            drop(runtime);
+            over.send(gather.lock().busy).unwrap();
+        });
+        assert_eq!(ended.recv_timeout(Duration::from_secs(10)), Ok(0));
     }
 
     #[test]
