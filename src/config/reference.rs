@@ -132,7 +132,7 @@ pub fn read(file: &'static str, text: &str) -> Vec<Entry> {
                 (false, Default::Unsaid) if of_table.contains("No defaults.") => Default::None,
                 (false, said) => said,
             };
-            // Where keys are names of regions, or a table has a single key, the table has the purpose.
+            // The table has the purpose if keys are names of regions, or if it has a single key.
             let why = match (by_region, own.is_empty()) {
                 (true, _) => format!("{of_table} {own}").trim().to_owned(),
                 (false, true) => of_table.clone(),

@@ -16,7 +16,7 @@ use super::views::Views;
 use crate::upstream::Attempted;
 use crate::words::key;
 
-/// What is known from stores when a send or an effect is judged.
+/// The facts known from stores when a send or an effect is judged.
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
     pub(super) views: &'a Views,

@@ -18,7 +18,7 @@ use crate::protocol::time::Moment;
 use crate::protocol::view::View;
 
 impl<P: Ports> Gateway<P> {
-    /// What is known now. A decision reads it once.
+    /// The knowledge of this moment. A decision reads it once.
     pub(in crate::gateway) fn snapshot(&self) -> Arc<Snapshot> {
         self.authority.snapshot()
     }

@@ -59,7 +59,7 @@ impl Authority {
         }
     }
 
-    /// What is known now. A decision reads it once.
+    /// The knowledge of this moment. A decision reads it once.
     pub(in crate::gateway) fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshot.load_full()
     }

@@ -57,7 +57,7 @@ macro_rules! table {
         pub const KINDS: &[Kind] = &[$([$(Kind::$kind),+][0]),*];
 
         impl Kind {
-            /// What the table says of its code.
+            /// The row of its code in the table.
             pub const fn row(self) -> &'static Row {
                 match self {
                     $($(Kind::$kind)|+ => &Row {

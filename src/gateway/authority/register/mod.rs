@@ -1,9 +1,9 @@
 //! The register as this gateway takes part in it, from top to bottom.
 //!
-//! [`voters`] keeps the voters, [`protocol_version`] raises the version. [`learn`] finds chosen views
-//! and adopts them; [`propose`] has one agreed on. [`install`] takes a view in, [`evidence`] judges
-//! reports of one. [`asking`] asks acceptors, [`acceptor`] is this region's. [`witness`] is an
-//! acceptor without a store, in a process of its own.
+//! [`voters`] keeps the voters, [`protocol_version`] raises the version. [`learn`] finds chosen
+//! views and adopts them; [`propose`] has one agreed on. [`install`] takes a view in, [`evidence`]
+//! judges reports of one. [`asking`] asks acceptors, [`acceptor`] is this region's. [`witness`] is
+//! an acceptor without a store, in a process of its own.
 
 pub(super) mod acceptor;
 pub(super) mod asking;
