@@ -521,7 +521,27 @@ impl Faults {
             }
             OfRegion::ConfirmationsLate => deployment.world.cluster.set_confirms(region, Duration::ZERO),
             // Over by itself, or mended where it was broken.
-            _ => {}
+            OfRegion::StoreRestarts
+            | OfRegion::StorePromoted
+            | OfRegion::RegionLoss
+            | OfRegion::MachineRestarts
+            | OfRegion::DiskLost
+            | OfRegion::StoreRestored
+            | OfRegion::GatewayKilled
+            | OfRegion::GatewayPaused
+            | OfRegion::GatewayDiesAfter
+            | OfRegion::LeaseRaised
+            | OfRegion::RetentionLowered
+            | OfRegion::RetentionReloaded
+            | OfRegion::EscrowReloaded
+            | OfRegion::HoldsReloaded
+            | OfRegion::RoutesRenamed
+            | OfRegion::StoreClockFarAhead
+            | OfRegion::StoreClockFarBack
+            | OfRegion::GatewayUpgraded
+            | OfRegion::WitnessPutBack
+            | OfRegion::Drain
+            | OfRegion::RingChange => {}
         }
     }
 
