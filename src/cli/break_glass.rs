@@ -10,8 +10,7 @@ use serde_json::json;
 use super::failure::Failure;
 use super::http::{Admin, Approval};
 use super::key::Who;
-use super::process::tell;
-use super::rehearsal::{self, Dry};
+use super::rehearsal::Dry;
 use super::words::word;
 use crate::protocol::region::RegionName;
 
@@ -85,9 +84,6 @@ impl BreakGlass {
             act["poisoned_above"] = json!(above);
         }
         let done = gateway.target()?.approved(approval).act("/v1/admin/break-glass", &dry.mark(act))?;
-        if dry.dry_run {
-            return rehearsal::show(&done, *json);
-        }
         let epoch = word(&done["epoch"]);
         let text = match poisoned_above {
             Some(above) => format!("the regions go on from the view of epoch {above}: epoch {epoch}\n"),
@@ -96,6 +92,6 @@ impl BreakGlass {
                 format!("{} are lost and vote no more: epoch {epoch}\n", names.join(", "))
             }
         };
-        tell(*json, &done, &text)
+        dry.tell(*json, &done, &text)
     }
 }

@@ -3,27 +3,13 @@
 //! `config::reference` reads the reference files, which hold all of it. It must not explain
 //! anything in words of its own.
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::process::print;
 use super::table::pairs;
 use crate::config::reference::{self, Entry};
-
-/// Know the configuration: the meaning of each key.
-#[derive(Subcommand)]
-pub enum Command {
-    Explain(Explain),
-}
-
-impl Command {
-    pub fn run(&self) -> Result<(), Failure> {
-        match self {
-            Self::Explain(explain) => explain.run(),
-        }
-    }
-}
 
 /// Explain a key: its purpose, its default, and its allowed values; without a key, list all of
 /// them.
@@ -49,7 +35,7 @@ pub struct Explain {
 }
 
 impl Explain {
-    fn run(&self) -> Result<(), Failure> {
+    pub fn run(&self) -> Result<(), Failure> {
         let entries = match &self.key {
             None => reference::entries(),
             Some(key) => reference::find(key).map_err(|near| unknown(key, near.as_deref()))?,

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 use super::failure::Failure;
 use super::http::{Local, Target};
-use super::process::{block_on, tell};
-use super::rehearsal::{self, Dry};
+use super::process::block_on;
+use super::rehearsal::Dry;
 use super::words::{word, words};
 use crate::config::{Config, span};
 
@@ -61,10 +61,7 @@ impl Init {
         let escrow: Vec<String> = config.shared.escrow().iter().map(ToString::to_string).collect();
         let act = self.dry.mark(json!({ "escrow": escrow, "epoch_above": self.epoch_above }));
         let report = self.found(&target, &act)?;
-        if self.dry.dry_run {
-            return rehearsal::show(&report, self.json);
-        }
-        tell(self.json, &report, &picture(&report, &escrow))
+        self.dry.tell(self.json, &report, &picture(&report, &escrow))
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
@@ -14,14 +14,6 @@ use super::process::{print, tell};
 use super::rehearsal::Dry;
 use super::table::{pairs, table};
 use super::words::{date, list, word, words};
-
-/// Look at one key, or end an attempt in doubt by hand.
-#[derive(Subcommand)]
-pub enum Command {
-    Show(Show),
-    Settle(Settle),
-    Release(Release),
-}
 
 /// The key, and the gateway to ask.
 #[derive(Args)]
@@ -128,30 +120,28 @@ pub struct Release {
     dry: Dry,
 }
 
-impl Command {
+impl Show {
     pub fn run(&self) -> Result<(), Failure> {
-        match self {
-            Command::Show(show) => {
-                let which = &show.which;
-                which.show(&which.gateway.target()?.look(&which.path(""))?)
-            }
-            Command::Settle(settle) => settle.run(),
-            Command::Release(release) => {
-                let Release { which, why, approval, dry } = release;
-                let act = json!({ "reason": why.reason, "actor": why.who.actor });
-                let target = which.gateway.target()?.approved(approval);
-                which.show(&target.act(&which.path("/release"), &dry.mark(act))?)?;
-                if dry.dry_run {
-                    return which.say("would be released. Nothing was changed.");
-                }
-                which.say("released: nothing was sent; a retry of the client runs again")
-            }
+        let which = &self.which;
+        which.show(&which.gateway.target()?.look(&which.path(""))?)
+    }
+}
+
+impl Release {
+    pub fn run(&self) -> Result<(), Failure> {
+        let Release { which, why, approval, dry } = self;
+        let act = json!({ "reason": why.reason, "actor": why.who.actor });
+        let target = which.gateway.target()?.approved(approval);
+        which.show(&target.act(&which.path("/release"), &dry.mark(act))?)?;
+        if dry.dry_run {
+            return which.say("would be released. Nothing was changed.");
         }
+        which.say("released: nothing was sent; a retry of the client runs again")
     }
 }
 
 impl Settle {
-    fn run(&self) -> Result<(), Failure> {
+    pub fn run(&self) -> Result<(), Failure> {
         let mut headers = Vec::new();
         for header in &self.headers {
             let Some((name, value)) = header.split_once(':') else {

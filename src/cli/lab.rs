@@ -8,35 +8,17 @@ mod sample;
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 
 use super::failure::Failure;
+pub use demo::Demo;
+pub use drill::Drill;
 use onceway_lab::janitor::run_janitor;
-
-#[derive(Subcommand)]
-pub enum Command {
-    Demo(demo::Demo),
-    Drill(drill::Drill),
-    SampleUpstream(sample::SampleUpstream),
-    SamplePostgres(sample::SamplePostgres),
-    #[command(hide = true)]
-    Janitor(Janitor),
-}
-
-impl Command {
-    pub fn run(self) -> Result<(), Failure> {
-        match self {
-            Self::Demo(demo) => demo.run(),
-            Self::Drill(drill) => drill.run(),
-            Self::SampleUpstream(sample) => sample.run(),
-            Self::SamplePostgres(sample) => sample.run(),
-            Self::Janitor(janitor) => janitor.run(),
-        }
-    }
-}
+pub use sample::{SamplePostgres, SampleUpstream};
 
 /// Wait on stdin for `bye`; if it ends without that, kill the processes that work in DIR.
 #[derive(Args)]
+#[command(hide = true)]
 pub struct Janitor {
     /// The deployment's folder.
     dir: PathBuf,

@@ -1,7 +1,7 @@
 //! `onceway completion` and `onceway man`: completions and manual pages, made from the commands'
 //! own definitions.
 //!
-//! `super::Cli` defines the commands; `clap_complete` and `clap_mangen` write the texts. It must
+//! `super::commands` lists the commands; `clap_complete` and `clap_mangen` write the texts. It must
 //! not say anything that `--help` does not.
 
 use std::path::PathBuf;
@@ -46,22 +46,21 @@ pub struct Man {
 }
 
 impl Completion {
-    /// Prints the completions of `cli`, the definition of all commands.
-    pub fn run(&self, mut cli: Command) -> Result<(), Failure> {
+    pub fn run(&self) -> Result<(), Failure> {
         let shell = match self.shell.as_str() {
             "zsh" => Shell::Zsh,
             "fish" => Shell::Fish,
             _bash => Shell::Bash,
         };
         let mut script = Vec::new();
-        clap_complete::generate(shell, &mut cli, "onceway", &mut script);
+        clap_complete::generate(shell, &mut super::cli(), "onceway", &mut script);
         print(&String::from_utf8(script).map_err(Failure::failed)?)
     }
 }
 
 impl Man {
-    /// Prints or writes the pages of `cli`, the definition of all commands.
-    pub fn run(&self, mut cli: Command) -> Result<(), Failure> {
+    pub fn run(&self) -> Result<(), Failure> {
+        let mut cli = super::cli();
         cli.build();
         let Some(dir) = &self.dir else {
             return print(&page(&cli)?);

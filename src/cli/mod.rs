@@ -1,6 +1,6 @@
 //! The command line: arguments in, one command run, an exit code out.
 //!
-//! One file per command, with its own arguments and help. Shared: `table` lines columns up, `words`
+//! [`commands`] lists the commands; each has a file with its arguments and help. Shared: `table` lines columns up, `words`
 //! writes values, `http` asks an admin listener, `logging` sets logs up, `process` prints,
 //! `failure` has the exit codes, `rehearsal` shows dry runs. It must not decide anything. It must
 //! not print a secret, nor a key except one that it was given to print.
@@ -11,11 +11,11 @@ mod authority;
 mod break_glass;
 mod certs;
 mod check;
+mod commands;
 mod coverage;
 mod doubts;
 mod explain;
 mod failure;
-mod groups;
 mod http;
 mod init;
 mod jobs;
@@ -43,17 +43,16 @@ mod words;
 
 use std::process::ExitCode;
 
-use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, Command};
 
 use self::failure::Failure;
 use self::process::complain;
 
-/// A gateway that makes a retried API request take effect once, across regions.
-#[derive(Parser)]
-#[command(name = "onceway", version, max_term_width = 120, after_long_help = format!("Start here:\n{TRY}{HELP}"))]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
+/// All commands with their arguments.
+fn cli() -> Command {
+    let about = "A gateway that makes a retried API request take effect once, across regions";
+    let cli = Command::new("onceway").version(env!("CARGO_PKG_VERSION")).about(about);
+    commands::define(cli.max_term_width(120).after_long_help(format!("Start here:\n{TRY}{HELP}")))
 }
 
 const TRY: &str = match cfg!(feature = "lab") {
@@ -103,46 +102,9 @@ With --dry-run an act says what would happen and what hinders it, changes nothin
 
 `onceway COMMAND --help` explains a command with examples.";
 
-#[derive(Subcommand)]
-enum Command {
-    Check(check::Check),
-    #[command(subcommand)]
-    Config(explain::Command),
-    #[command(subcommand)]
-    Ring(ring::Command),
-    Certs(certs::Certs),
-    #[command(subcommand)]
-    Store(store::Command),
-    Serve(serve::Serve),
-    Init(init::Init),
-    #[command(subcommand)]
-    Region(region::Command),
-    Takeover(region::Takeover),
-    BreakGlass(break_glass::BreakGlass),
-    #[command(subcommand)]
-    Protocol(protocol::Command),
-    Approve(approve::Approve),
-    Audit(audit::Audit),
-    Witness(witness::Witness),
-    Status(status::Status),
-    Doubts(doubts::Doubts),
-    Jobs(jobs::Jobs),
-    #[command(subcommand)]
-    Key(key::Command),
-    Coverage(coverage::Coverage),
-    Shadow(shadow::Shadow),
-    New(new::New),
-    Top(top::Top),
-    Completion(manual::Completion),
-    Man(manual::Man),
-    #[cfg(feature = "lab")]
-    #[command(flatten)]
-    Lab(lab::Command),
-}
-
 /// Runs the command that the process's arguments name. Blocks until it has ended.
 pub fn run() -> ExitCode {
-    let matches = match groups::shown(Cli::command()).try_get_matches() {
+    let matches = match cli().try_get_matches() {
         Ok(matches) => matches,
         Err(error) => match failure::misread(&error) {
             Some(failure) => return end(&failure, true),
@@ -150,11 +112,7 @@ pub fn run() -> ExitCode {
         },
     };
     let as_json = wants_json(&matches);
-    let cli = match Cli::from_arg_matches(&matches) {
-        Ok(cli) => cli,
-        Err(error) => error.exit(),
-    };
-    match cli.command.run() {
+    match commands::run(&matches) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => end(&failure, as_json),
     }
@@ -169,37 +127,4 @@ fn end(failure: &Failure, as_json: bool) -> ExitCode {
 fn wants_json(matches: &ArgMatches) -> bool {
     let own = matches.try_get_one::<bool>("json").ok().flatten().copied();
     own.unwrap_or(false) || matches.subcommand().is_some_and(|(_, below)| wants_json(below))
-}
-
-impl Command {
-    fn run(self) -> Result<(), Failure> {
-        match self {
-            Self::Check(check) => check.run(),
-            Self::Config(command) => command.run(),
-            Self::Ring(command) => command.run(),
-            Self::Certs(certs) => certs.run(),
-            Self::Store(command) => command.run(),
-            Self::Serve(serve) => serve.run(),
-            Self::Init(init) => init.run(),
-            Self::Region(command) => command.run(),
-            Self::Takeover(takeover) => takeover.run(),
-            Self::BreakGlass(break_glass) => break_glass.run(),
-            Self::Protocol(command) => command.run(),
-            Self::Approve(approve) => approve.run(),
-            Self::Audit(audit) => audit.run(),
-            Self::Witness(witness) => witness.run(),
-            Self::Status(status) => status.run(),
-            Self::Doubts(doubts) => doubts.run(),
-            Self::Jobs(jobs) => jobs.run(),
-            Self::Key(command) => command.run(),
-            Self::Coverage(coverage) => coverage.run(),
-            Self::Shadow(shadow) => shadow.run(),
-            Self::New(new) => new.run(),
-            Self::Top(top) => top.run(),
-            Self::Completion(completion) => completion.run(Cli::command()),
-            Self::Man(man) => man.run(Cli::command()),
-            #[cfg(feature = "lab")]
-            Self::Lab(command) => command.run(),
-        }
-    }
 }

@@ -5,7 +5,7 @@
 //! view. `serve` and `witness` take [`Speech`]. It must not raise anything without --yes: there is
 //! no way back.
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
@@ -16,12 +16,6 @@ use super::rehearsal::Dry;
 use super::table::table;
 use super::words::{printable, word};
 use crate::protocol::versions::{NEXT, Versions};
-
-/// See which versions the regions speak with one another, and end an upgrade.
-#[derive(Subcommand)]
-pub enum Command {
-    Raise(Raise),
-}
 
 /// Have all regions go by the newest protocol version that each of them and each witness speaks.
 /// Without --yes: a dry run.
@@ -55,16 +49,8 @@ pub struct Raise {
     json: bool,
 }
 
-impl Command {
-    pub fn run(&self) -> Result<(), Failure> {
-        match self {
-            Self::Raise(raise) => raise.run(),
-        }
-    }
-}
-
 impl Raise {
-    fn run(&self) -> Result<(), Failure> {
+    pub fn run(&self) -> Result<(), Failure> {
         let Self { gateway, who, yes, dry_run, json } = self;
         let dry = Dry { dry_run: *dry_run || !yes };
         let act = dry.mark(json!({ "actor": who.actor }));

@@ -6,7 +6,7 @@
 
 use std::io::{IsTerminal, Write};
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde_json::{Value, json};
 
 use super::authority;
@@ -14,18 +14,9 @@ use super::failure::Failure;
 use super::http::{Admin, Approval};
 use super::key::{Who, Why};
 use super::process::tell;
-use super::rehearsal::{self, Dry};
+use super::rehearsal::Dry;
 use super::words::{list, word, words};
 use crate::protocol::region::RegionName;
-
-/// Take a region out of service, bring it back, show its standing, or give it a new store.
-#[derive(Subcommand)]
-pub enum Command {
-    Drain(Drain),
-    Resume(Resume),
-    Status(Status),
-    Rebuild(Rebuild),
-}
 
 /// Take a region out of service: its keys move to their next regions, without a gap in the record.
 ///
@@ -180,19 +171,8 @@ pub struct Takeover {
     dry: Dry,
 }
 
-impl Command {
-    pub fn run(&self) -> Result<(), Failure> {
-        match self {
-            Self::Drain(drain) => drain.run(),
-            Self::Resume(resume) => resume.run(),
-            Self::Status(status) => status.run(),
-            Self::Rebuild(rebuild) => rebuild.run(),
-        }
-    }
-}
-
 impl Drain {
-    fn run(&self) -> Result<(), Failure> {
+    pub fn run(&self) -> Result<(), Failure> {
         let Self { which, who, reason, force, confirm, dry } = self;
         if *force && !dry.dry_run {
             confirmed(&which.region, confirm.as_deref())?;
@@ -201,27 +181,21 @@ impl Drain {
             "region": which.region.as_str(), "force": force, "actor": who.actor, "reason": reason,
         });
         let done = which.gateway.target()?.act("/v1/admin/region/drain", &dry.mark(act))?;
-        if dry.dry_run {
-            return rehearsal::show(&done, which.json);
-        }
-        which.say(&done, &format!("{} is drained: epoch {}", which.region, word(&done["epoch"])))
+        which.say(dry, &done, &format!("{} is drained: epoch {}", which.region, word(&done["epoch"])))
     }
 }
 
 impl Resume {
-    fn run(&self) -> Result<(), Failure> {
+    pub fn run(&self) -> Result<(), Failure> {
         let Self { which, who, dry } = self;
         let act = json!({ "region": which.region.as_str(), "actor": who.actor });
         let done = which.gateway.target()?.act("/v1/admin/region/resume", &dry.mark(act))?;
-        if dry.dry_run {
-            return rehearsal::show(&done, which.json);
-        }
-        which.say(&done, &format!("{} serves again: epoch {}", which.region, word(&done["epoch"])))
+        which.say(dry, &done, &format!("{} serves again: epoch {}", which.region, word(&done["epoch"])))
     }
 }
 
 impl Status {
-    fn run(&self) -> Result<(), Failure> {
+    pub fn run(&self) -> Result<(), Failure> {
         let Which { region, gateway, json } = &self.which;
         let status = gateway.get("/v1/status")?;
         let authority = &status["authority"];
@@ -245,12 +219,9 @@ impl Status {
 }
 
 impl Rebuild {
-    fn run(&self) -> Result<(), Failure> {
+    pub fn run(&self) -> Result<(), Failure> {
         let Self { which, why, accept_risk, approval, dry } = self;
         let done = which.explained("/v1/admin/region/rebuild", why, *accept_risk, approval, dry)?;
-        if dry.dry_run {
-            return rehearsal::show(&done, which.json);
-        }
         let region = &which.region;
         let (epoch, generation) = (word(&done["epoch"]), word(&done["generation"]));
         let begun = if done["again"] == true {
@@ -259,6 +230,7 @@ impl Rebuild {
             format!("{region} gets a new store, generation {generation} (epoch {epoch}).")
         };
         which.say(
+            dry,
             &done,
             &format!(
                 "{begun} Now:
@@ -275,20 +247,18 @@ impl Takeover {
         let Self { which, why, accept_risk, approval, dry } = self;
         let done = which.explained("/v1/admin/takeover", why, *accept_risk, approval, dry)?;
         let waived = words(&done["waived"]);
-        let nobody = || Failure::Incomplete("no region has accepted the risk yet: run this again".to_owned());
-        if dry.dry_run {
-            rehearsal::show(&done, which.json)?;
-            return if *accept_risk && waived.is_empty() { Err(nobody()) } else { Ok(()) };
-        }
         let lost = format!("{} is lost since epoch {}", which.region, word(&done["epoch"]));
-        match (accept_risk, waived.is_empty()) {
-            (false, _) => which
-                .say(&done, &format!("{lost}; its keys open elsewhere after the window (`onceway status`)")),
-            (true, false) => which.say(&done, &format!("{lost}; without waiting its keys open in {waived}")),
-            (true, true) => {
-                which.say(&done, &lost)?;
-                Err(nobody())
+        let text = match (accept_risk, waived.is_empty()) {
+            (false, _) => format!("{lost}; its keys open elsewhere after the window (`onceway status`)"),
+            (true, false) => format!("{lost}; without waiting its keys open in {waived}"),
+            (true, true) => lost,
+        };
+        which.say(dry, &done, &text)?;
+        match *accept_risk && waived.is_empty() {
+            true => {
+                Err(Failure::Incomplete("no region has accepted the risk yet: run this again".to_owned()))
             }
+            false => Ok(()),
         }
     }
 }
@@ -313,8 +283,8 @@ impl Which {
     }
 
     /// Prints for a person, or for a program.
-    fn say(&self, done: &Value, text: &str) -> Result<(), Failure> {
-        tell(self.json, done, &format!("{text}\n"))
+    fn say(&self, dry: &Dry, done: &Value, text: &str) -> Result<(), Failure> {
+        dry.tell(self.json, done, &format!("{text}\n"))
     }
 }
 

@@ -28,11 +28,11 @@ impl Dry {
         }
         act
     }
-}
 
-/// Shows the gateway's answer, to a person or a program.
-pub fn show(said: &Value, as_json: bool) -> Result<(), Failure> {
-    tell(as_json, said, &picture(said))
+    /// Shows the gateway's answer to a program or a person, whom `text` tells that the act is done.
+    pub fn tell(&self, as_json: bool, said: &Value, text: &str) -> Result<(), Failure> {
+        if self.dry_run { tell(as_json, said, &picture(said)) } else { tell(as_json, said, text) }
+    }
 }
 
 fn picture(said: &Value) -> String {

@@ -6,12 +6,12 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde_json::json;
 
 use super::failure::Failure;
 use super::process::print;
-use super::ring_change::{Apply, Plan, place_by};
+use super::ring_change::place_by;
 use super::table::{bar, pairs, table, thousands};
 use crate::config::load_ring;
 use crate::config::ring::RingFile;
@@ -19,27 +19,6 @@ use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::region::RegionName;
 use crate::protocol::ring::ARCS;
 use crate::protocol::ring_spec::PlaceBy;
-
-/// Look at a ring: its shares, and the place of a key; compare the file with the ring in force, and
-/// put it in force.
-#[derive(Subcommand)]
-pub enum Command {
-    Show(Show),
-    Explain(Explain),
-    Plan(Plan),
-    Apply(Apply),
-}
-
-impl Command {
-    pub fn run(&self) -> Result<(), Failure> {
-        match self {
-            Self::Show(show) => show.run(),
-            Self::Explain(explain) => explain.run(),
-            Self::Plan(plan) => plan.run(),
-            Self::Apply(apply) => apply.run(),
-        }
-    }
-}
 
 /// Show each region's share of the keys as a picture.
 #[derive(Args)]
@@ -85,7 +64,7 @@ pub struct Explain {
 const BAR: usize = 40;
 
 impl Show {
-    fn run(&self) -> Result<(), Failure> {
+    pub fn run(&self) -> Result<(), Failure> {
         let file = load_ring(&self.ring)?;
         if self.json { print(&as_json(&file)) } else { print(&picture(&file)) }
     }
@@ -153,7 +132,7 @@ fn as_json(file: &RingFile) -> String {
 }
 
 impl Explain {
-    fn run(&self) -> Result<(), Failure> {
+    pub fn run(&self) -> Result<(), Failure> {
         let tenant = Tenant::parse(&self.tenant).map_err(|error| Failure::Bad(format!("TENANT: {error}")))?;
         let key = Key::parse(&self.key).map_err(|error| Failure::Bad(format!("KEY: {error}")))?;
         let file = load_ring(&self.ring)?;

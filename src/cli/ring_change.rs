@@ -12,7 +12,7 @@ use super::failure::Failure;
 use super::http::Local;
 use super::key::Who;
 use super::process::{print, tell};
-use super::rehearsal::{self, moves};
+use super::rehearsal::{Dry, moves};
 use super::table::pairs;
 use super::words::{list, word, words};
 use crate::config::Config;
@@ -95,10 +95,8 @@ impl Apply {
         proposal["expect_epoch"] = self.expect_epoch.into();
         proposal["actor"] = self.who.actor.clone().into();
         let done = target.act("/v1/admin/ring/apply", &proposal)?;
-        if self.dry_run {
-            return rehearsal::show(&done, self.json);
-        }
-        tell(self.json, &done, &format!("in force: epoch {}\n", word(&done["epoch"])))
+        let dry = Dry { dry_run: self.dry_run };
+        dry.tell(self.json, &done, &format!("in force: epoch {}\n", word(&done["epoch"])))
     }
 
     /// After a dry run: the command to type, or the reason why it would be refused.

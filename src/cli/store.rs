@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
@@ -22,24 +22,6 @@ use crate::config::region::{LogFormat, Process};
 use crate::config::secret::{Secret, SecretSource};
 use crate::config::{Config, span};
 use crate::protocol::region::{Origin, RegionName};
-
-/// Make a region's store, list its missing parts, or follow a peer anew whose slot was lost.
-#[derive(Subcommand)]
-pub enum Command {
-    Init(Init),
-    Check(Check),
-    Reseed(Reseed),
-}
-
-impl Command {
-    pub fn run(&self) -> Result<(), Failure> {
-        match self {
-            Self::Init(init) => init.run(),
-            Self::Check(check) => check.run(),
-            Self::Reseed(reseed) => reseed.run(),
-        }
-    }
-}
 
 /// Make the region's store: schema, roles, publication, and subscriptions to the other regions.
 ///
@@ -144,7 +126,7 @@ pub struct Reseed {
 const AGAIN: Duration = Duration::from_secs(1);
 
 impl Init {
-    fn run(&self) -> Result<(), Failure> {
+    pub fn run(&self) -> Result<(), Failure> {
         if self.verifiers {
             return print(&Wanted::read(&self.config)?.verifiers()?);
         }
@@ -174,7 +156,7 @@ async fn complete(plan: &Plan, wait: Duration) -> Result<Report, Failure> {
 }
 
 impl Reseed {
-    fn run(&self) -> Result<(), Failure> {
+    pub fn run(&self) -> Result<(), Failure> {
         let plan = Wanted::read(&self.config)?.plan()?;
         if self.dry_run {
             let found = block_on(async {
@@ -191,7 +173,7 @@ impl Reseed {
 }
 
 impl Check {
-    fn run(&self) -> Result<(), Failure> {
+    pub fn run(&self) -> Result<(), Failure> {
         let plan = Wanted::read(&self.config)?.plan()?;
         let found = block_on(async { provision::check(&plan).await.map_err(Failure::failed) })?;
         tell(&plan, &found, self.json, false)

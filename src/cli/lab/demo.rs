@@ -20,7 +20,7 @@ use onceway_lab::demo::{self as fleet_demo, Ended};
 /// all, and a sample payments service that counts every effect. Then shows what happens to retries,
 /// also when things break. Without --exit everything stays up for you to try, until Ctrl-C.
 /// Everything it started ends with it, and nothing is left behind.
-#[derive(Args)]
+#[derive(Args, Clone)]
 #[command(after_long_help = "\
 Examples:
   onceway demo                              the tour, then yours to break
@@ -60,8 +60,8 @@ pub struct Demo {
 }
 
 impl Demo {
-    pub fn run(self) -> Result<(), Failure> {
-        let Self { exit, no_tour, json, rtt, offline, port_base, data } = self;
+    pub fn run(&self) -> Result<(), Failure> {
+        let Self { exit, no_tour, json, rtt, offline, port_base, data } = self.clone();
         if offline {
             Binaries::find().map_err(Failure::failed)?;
         }

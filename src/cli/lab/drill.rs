@@ -102,7 +102,7 @@ pub struct Drill {
 }
 
 impl Drill {
-    pub fn run(self) -> Result<(), Failure> {
+    pub fn run(&self) -> Result<(), Failure> {
         let drills = self.drills()?;
         if self.list {
             return print(&listed(&drills, self.json));
