@@ -1,6 +1,6 @@
 //! `onceway approve`: prints what another operator asks for, and approves it.
 //!
-//! The gateway decides who may approve and for how long. It must not perform the act.
+//! The gateway decides who may approve and for how long.
 
 use clap::Args;
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 //!
 //! `gateway::operator::audit` is the contract of the JSON. [`export`] prints everything, and
 //! [`compare`] compares it with a ledger. The output shows keys: a person who may ask an admin
-//! listener may see them. It must not judge: the gateway says which runs are doubles.
+//! listener may see them. The gateway says which runs are doubles.
 
 mod compare;
 mod export;

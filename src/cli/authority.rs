@@ -2,7 +2,7 @@
 //! and waits.
 //!
 //! `gateway::authority::status` is the contract of the JSON. A field that an older or newer gateway
-//! does not send is shown as "-". It must not judge: it prints the gateway's report.
+//! does not send is shown as "-".
 
 use serde_json::Value;
 

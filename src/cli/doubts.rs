@@ -1,8 +1,8 @@
 //! `onceway doubts`: the keys in doubt of all regions, and the act on those of a route.
 //!
 //! `gateway::operator::doubt_lists` is the contract of the JSON, and `key` acts on a listed key.
-//! The output shows keys: a person who may ask an admin listener may see them. It must not judge. A
-//! region that did not answer is told: nobody may read its silence as "none".
+//! The output shows keys: a person who may ask an admin listener may see them. A region that did
+//! not answer is told: nobody may read its silence as "none".
 
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};

@@ -1,7 +1,6 @@
 //! `onceway config explain`: the meaning of the configuration's keys.
 //!
-//! `config::reference` reads the reference files, which hold all of it. It must not explain
-//! anything in words of its own.
+//! `config::reference` reads the reference files, which hold all of it.
 
 use clap::Args;
 use serde_json::{Value, json};

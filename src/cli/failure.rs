@@ -3,7 +3,7 @@
 //! Every command returns a [`Failure`], and `super::run` shows it. The codes are one table, in
 //! `onceway --help` and in docs/operate/commands.md. With `--json` the last line on stderr is one
 //! object, `{"error":WORD,"exit_code":N,"message":TEXT}`, so that stdout holds answers and nothing
-//! else. It must not print anything itself.
+//! else.
 
 use clap::error::ErrorKind;
 use serde_json::json;

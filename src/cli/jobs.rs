@@ -1,8 +1,7 @@
 //! `onceway jobs`: the accepted requests of all regions, and acts on dead letters.
 //!
 //! `gateway::operator::dead_letters` is the contract of the JSON, `server::admin` serves it. The
-//! output shows keys: a person who may ask an admin listener may see them. It must not judge:
-//! without a reason and a name it does nothing.
+//! output shows keys: a person who may ask an admin listener may see them.
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};

@@ -1,7 +1,6 @@
 //! `onceway key`: one key as its region's store shows it, and ending an attempt in doubt by hand.
 //!
-//! `gateway::operator` decides and journals; `doubts` lists keys that may need it. It must not
-//! guess: without a status, a reason and a name it does nothing.
+//! `gateway::operator` decides and journals; `doubts` lists keys that may need it.
 
 use std::path::PathBuf;
 

@@ -1,6 +1,6 @@
 //! The commands of the lab: `demo`, `drill`, the sample services, and the janitor of them all.
 //!
-//! A build without the feature `lab` has none of them. They must not be needed to run a gateway.
+//! A build without the feature `lab` has none of them.
 
 mod demo;
 mod drill;

@@ -1,8 +1,7 @@
 //! Logs: to stderr, as text or as JSON, chosen by `ONCEWAY_LOG` or the configuration.
 //!
 //! Commands that run for long set logging up once, before anything else; [`super::stderr`] writes
-//! the lines. Other rooms decide what to log; keys and tokens are never logged. It must not write
-//! to stdout: that is for answers.
+//! the lines. Other rooms decide what to log; keys and tokens are never logged.
 
 use std::fmt::Display;
 use std::io::IsTerminal;

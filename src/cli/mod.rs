@@ -1,9 +1,9 @@
 //! The command line: arguments in, one command run, an exit code out.
 //!
-//! [`commands`] lists the commands; each has a file with its arguments and help. Shared: `table` lines columns up, `words`
-//! writes values, `http` asks an admin listener, `logging` sets logs up, `process` prints,
-//! `failure` has the exit codes, `rehearsal` shows dry runs. It must not decide anything. It must
-//! not print a secret, nor a key except one that it was given to print.
+//! [`commands`] lists the commands; each has a file with its arguments and help. Shared: `table`
+//! lines columns up, `words` writes values, `http` asks an admin listener, `logging` sets logs up,
+//! `process` prints, `failure` has the exit codes, `rehearsal` shows dry runs. It must not print a
+//! secret, nor a key except one that it was given to print.
 
 mod approve;
 mod audit;

@@ -1,7 +1,6 @@
 //! The process of a command: its standard output and error, and a runtime for futures.
 //!
-//! Every command writes here, and `failure` has its exit codes. This file must not know any
-//! command.
+//! Every command writes here, and `failure` has its exit codes.
 
 use std::io::{ErrorKind, Write};
 

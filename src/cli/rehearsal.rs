@@ -1,7 +1,7 @@
 //! Dry runs, as people see them: the expected result of an act, and that nothing was changed.
 //!
 //! `gateway::authority::acts::dry_run` is the contract of the JSON: the gateway that would act
-//! computes the result. It must not guess anything itself.
+//! computes the result.
 
 use clap::Args;
 use serde_json::Value;

@@ -1,8 +1,7 @@
 //! `onceway shadow`: counts of the decisions that a gateway in shadow mode would have made.
 //!
 //! `gateway::shadow` counts, `server::admin` serves, this command prints. A field that an older or
-//! newer gateway does not send counts as nothing. It must not judge: it prints the gateway's
-//! report.
+//! newer gateway does not send counts as nothing.
 
 use clap::Args;
 use serde_json::Value;

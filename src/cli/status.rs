@@ -1,8 +1,7 @@
 //! `onceway status`: a gateway's report of itself, for people.
 //!
 //! `gateway::telemetry::status` is the contract of the JSON, and `server::admin` serves it. A field
-//! that an older or newer gateway does not send is shown as "-". It must not judge: it prints the
-//! gateway's report.
+//! that an older or newer gateway does not send is shown as "-".
 
 use std::collections::BTreeSet;
 

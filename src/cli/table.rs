@@ -1,6 +1,6 @@
 //! Lines columns up, for people.
 //!
-//! It must not shorten anything: a reader searches the text.
+//! Nothing is shortened: a reader searches the text.
 
 /// Alignment of a column.
 #[derive(Clone, Copy, PartialEq, Eq)]

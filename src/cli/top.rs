@@ -1,8 +1,7 @@
 //! `onceway top`: regions, leases, windows and rates, live in a terminal.
 //!
 //! [`sample`] asks gateways, [`frame`] draws their answers, [`screen`] has the terminal and gives
-//! it back. The words are those of `onceway status`. It must not act on anything, and goes on while
-//! gateways do not answer.
+//! it back. The words are those of `onceway status`. It goes on while gateways do not answer.
 
 mod frame;
 mod sample;

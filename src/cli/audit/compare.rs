@@ -2,8 +2,7 @@
 //!
 //! It reads the ledger first, as digests. Then onceway's keys come page by page and take their rows
 //! off it; the remaining rows belong to no key. So neither side is held in memory as text.
-//! [`super::ledger`] reads the file, and [`super::judge`] gives the verdict of a key. This command
-//! must not change anything anywhere.
+//! [`super::ledger`] reads the file, and [`super::judge`] gives the verdict of a key.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! `onceway audit export`: everything that a region knows of its keys, as CSV or as JSON lines.
 //!
 //! `gateway::operator::export` is the contract of the JSON, and [`super::compare`] reads the same
-//! pages. One page is held in memory at a time. It must not judge.
+//! pages. One page is held in memory at a time.
 
 use clap::Args;
 use serde_json::Value;

@@ -2,8 +2,7 @@
 //! conclusion.
 //!
 //! [`super::compare`] brings both sides together, and the entries come from
-//! `gateway::operator::export`. Pure: no file, no gateway, no clock. It must not decide the meaning
-//! of records together: the gateway said that in `key_state`.
+//! `gateway::operator::export`. Pure: no file, no gateway, no clock.
 
 use std::ops::RangeInclusive;
 

@@ -2,7 +2,7 @@
 //!
 //! [`super::sample`] asks the gateways, `cli::table` lines columns up, `cli::authority` has the
 //! words. In a narrow terminal the least useful columns go; in a low one lines at the end go, and
-//! their number is shown. It must not ask anybody.
+//! their number is shown.
 
 use serde_json::{Value, json};
 

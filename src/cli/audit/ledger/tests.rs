@@ -1,6 +1,4 @@
 //! Tests of a provider's ledger: accepted rows, and refused ones by line.
-//!
-//! They must not test the verdict on a row.
 
 use std::path::PathBuf;
 
