@@ -55,11 +55,14 @@ impl Stage {
 
     /// Sends a case that is refused with this status.
     async fn refused(&self, client: &str, case: &Case, status: u16) -> String {
-        let told = self.send(client, case).await;
-        assert_eq!(told["status"], status, "{client}: {told}");
+        let outcome = self.send(client, case).await;
+        assert_eq!(outcome["status"], status, "{client}: {outcome}");
         let throws = client.starts_with("stripe");
-        assert!(told["threw"].is_string() || !throws, "{client} takes a {status} for an answer: {told}");
-        said(&told)
+        assert!(
+            outcome["threw"].is_string() || !throws,
+            "{client} takes a {status} for an answer: {outcome}"
+        );
+        said(&outcome)
     }
 
     /// The tenant of [`full`] has as many keys as it may.
@@ -101,14 +104,14 @@ async fn row(stage: &Stage, client: &str) -> [String; 3] {
     let running = Case { behave: Some("slow=4s"), ..Case::new(10) };
     let first_of_two = Case { retries: 0, ..running.clone() };
     let mut refusals = Vec::new();
-    let (told, meanwhile) = tokio::join!(stage.send(client, &first_of_two), async {
+    let (outcome, meanwhile) = tokio::join!(stage.send(client, &first_of_two), async {
         until("the key to run", async || stage.state(&running.key).await == "in-progress").await;
         let once = stage.refused(client, &first_of_two, 409);
         let (once, again) = tokio::join!(once, stage.send(client, &running));
         refusals.push(once);
         again
     });
-    assert_eq!((said(&told).as_str(), stage.effects(&running)), ("201", 1), "{client}");
+    assert_eq!((said(&outcome).as_str(), stage.effects(&running)), ("201", 1), "{client}");
 
     let payout = Case { path: "/v1/payouts", ..Case::new(0) };
     assert_eq!(stage.send(client, &payout).await, json!({ "status": 201 }), "{client}");
@@ -144,15 +147,15 @@ async fn while_a_region_is_killed(clients: &Arc<Clients>) -> Vec<String> {
         let (clients, base, case) = (clients.clone(), base.clone(), case.clone());
         sends.push(tokio::spawn(async move { clients.send(client, &base, &case).await }));
     }
-    let mut told = Vec::new();
+    let mut outcome = Vec::new();
     for ((client, case), sent) in CLIENTS.iter().zip(&cases).zip(sends) {
         let one = sent.await.unwrap();
         let made = effects(&three.ledger, &case.key);
         assert!(made <= 1 && (one["status"] != 201 || made == 1), "{client}: {one}, {made} effects");
-        told.push(said(&one));
+        outcome.push(said(&one));
     }
     three.shut_down().await.unwrap();
-    told
+    outcome
 }
 
 #[test]

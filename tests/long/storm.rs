@@ -74,7 +74,7 @@ impl Received {
 struct Tried {
     path: &'static str,
     key: String,
-    told: Vec<Received>,
+    received: Vec<Received>,
 }
 
 impl Tried {
@@ -84,10 +84,10 @@ impl Tried {
 
     /// True if only an operator can still change it.
     fn is_over(&self) -> bool {
-        self.told.iter().any(|told| match told {
+        self.received.iter().any(|received| match received {
             Received::Final { .. } => true,
             Received::Unknown | Received::Later | Received::Cut | Received::Parked => false,
-        }) || (!self.probes() && self.told.last() == Some(&Received::Parked))
+        }) || (!self.probes() && self.received.last() == Some(&Received::Parked))
     }
 }
 
@@ -125,9 +125,9 @@ impl Storm {
                 answer => Ok(Some(Received::of(answer, &format!("{key} at {}", region.name)))),
             }
         };
-        let told = wait::for_some("a region to take a connection", BOUND, send).await.unwrap();
+        let received = wait::for_some("a region to take a connection", BOUND, send).await.unwrap();
         self.ended.fetch_add(1, SeqCst);
-        told
+        received
     }
 
     /// All attempts of one key: at once, or one after the other, like the retries of a client
@@ -137,18 +137,18 @@ impl Storm {
         let path = ["/v1/charges", "/v1/payouts"][usize::from(!number.is_multiple_of(2))];
         let key = format!("storm-{number}");
         let at_once = dice.below(2) == 0;
-        let mut told = Vec::new();
+        let mut received = Vec::new();
         let mut running = JoinSet::new();
         for _ in 0..ATTEMPTS {
             let (region, behave) = (dice.below(3), Self::behave(&mut dice));
             let (storm, key) = (self.clone(), key.clone());
             running.spawn(async move { storm.attempt(path, &key, region, &behave).await });
             while !at_once && let Some(ended) = running.join_next().await {
-                told.push(ended.unwrap());
+                received.push(ended.unwrap());
             }
         }
-        told.extend(running.join_all().await);
-        Tried { path, key, told }
+        received.extend(running.join_all().await);
+        Tried { path, key, received }
     }
 
     /// Kills gateways, one or two at a time, for as long as the load lasts. Mends everything at the
@@ -202,8 +202,8 @@ impl Storm {
                 (at, storm.attempt(path, &key, region, "").await)
             });
         }
-        for (at, told) in asking.join_all().await {
-            tried[at].told.push(told);
+        for (at, received) in asking.join_all().await {
+            tried[at].received.push(received);
         }
     }
 
@@ -217,14 +217,14 @@ impl Storm {
         };
         wait::for_some("every key to be settled or parked", BOUND, again).await.unwrap();
         for region in 0..3 {
-            let before: Vec<usize> = tried.iter().map(|one| one.told.len()).collect();
-            let is_told =
-                |at: usize, one: &Tried| one.told[before[at]..].last().is_some_and(Received::is_plain);
+            let before: Vec<usize> = tried.iter().map(|one| one.received.len()).collect();
+            let is_answered =
+                |at: usize, one: &Tried| one.received[before[at]..].last().is_some_and(Received::is_plain);
             let all = Mutex::new(&mut *tried);
             let again = async || {
                 let mut tried = all.lock().await;
-                self.ask_again(&mut tried, |at, one| (!is_told(at, one)).then_some(region)).await;
-                Ok(tried.iter().enumerate().all(|(at, one)| is_told(at, one)).then_some(()))
+                self.ask_again(&mut tried, |at, one| (!is_answered(at, one)).then_some(region)).await;
+                Ok(tried.iter().enumerate().all(|(at, one)| is_answered(at, one)).then_some(()))
             };
             wait::for_some("every region to know every key", BOUND, again).await.unwrap();
         }
@@ -234,30 +234,33 @@ impl Storm {
 /// Compares the results of one key with the ledger. Returns its final status, or none if it is
 /// parked.
 fn judge(one: &Tried, effects: u64) -> Option<u16> {
-    let Tried { key, told, .. } = one;
-    assert!(effects <= 1, "{key} had {effects} effects: {told:?}");
-    let finals: Vec<_> = told
+    let Tried { key, received, .. } = one;
+    assert!(effects <= 1, "{key} had {effects} effects: {received:?}");
+    let finals: Vec<_> = received
         .iter()
-        .filter_map(|told| match told {
+        .filter_map(|received| match received {
             Received::Final { status, body, .. } => Some((*status, body)),
             Received::Unknown | Received::Parked | Received::Later | Received::Cut => None,
         })
         .collect();
     let Some(first) = finals.first() else {
-        assert!(!one.probes(), "{key} is on a route that probes and was never answered: {told:?}");
+        assert!(!one.probes(), "{key} is on a route that probes and was never answered: {received:?}");
         return None;
     };
-    assert!(finals.iter().all(|other| other == first), "{key} had several answers: {told:?}");
-    assert_eq!(effects, u64::from(first.0 == 201), "{key} was told {}: {told:?}", first.0);
-    let firsts = told.iter().filter(|told| matches!(told, Received::Final { replayed: false, .. })).count();
-    assert!(firsts <= 1, "{key} was run {firsts} times for an answer: {told:?}");
-    let last = told.last().expect("an attempt");
+    assert!(finals.iter().all(|other| other == first), "{key} had several answers: {received:?}");
+    assert_eq!(effects, u64::from(first.0 == 201), "{key} was told {}: {received:?}", first.0);
+    let firsts = received
+        .iter()
+        .filter(|received| matches!(received, Received::Final { replayed: false, .. }))
+        .count();
+    assert!(firsts <= 1, "{key} was run {firsts} times for an answer: {received:?}");
+    let last = received.last().expect("an attempt");
     assert!(matches!(last, Received::Final { replayed: true, .. }), "{key} was settled, then told {last:?}");
     Some(first.0)
 }
 
 fn count(tried: &[Tried], wanted: impl Fn(&Received) -> bool) -> usize {
-    tried.iter().flat_map(|one| &one.told).filter(|told| wanted(told)).count()
+    tried.iter().flat_map(|one| &one.received).filter(|received| wanted(received)).count()
 }
 
 #[test]
@@ -297,9 +300,9 @@ fn killed_gateways_leave_one_effect_and_answer_per_key() {
         let settled = ends.iter().filter(|(_, end)| end.is_some()).count();
         let parked = ends.len() - settled;
         let kills = storm.kills.load(SeqCst);
-        let replays = count(&tried, |told| matches!(told, Received::Final { replayed: true, .. }));
-        let doubts = count(&tried, |told| matches!(told, Received::Unknown | Received::Parked));
-        let cut = count(&tried, |told| *told == Received::Cut);
+        let replays = count(&tried, |received| matches!(received, Received::Final { replayed: true, .. }));
+        let doubts = count(&tried, |received| matches!(received, Received::Unknown | Received::Parked));
+        let cut = count(&tried, |received| *received == Received::Cut);
         let seen = format!(
             "{kills} kills, {settled} settled, {parked} parked, {replays} replays, {doubts} doubts, {cut} cut off"
         );

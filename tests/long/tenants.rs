@@ -108,8 +108,12 @@ impl Load {
     /// Compares an answer with this tenant's request and with all its earlier answers. Returns true
     /// if it is a replay.
     fn answered(&self, id: Id, answer: &Answer, what: &str) -> bool {
-        let (told, asked) = (answer.json(), serde_json::from_str::<Value>(&body(id)).unwrap());
-        assert_eq!((&told["amount"], &told["currency"]), (&asked["amount"], &asked["currency"]), "{what}");
+        let (known_answer, asked) = (answer.json(), serde_json::from_str::<Value>(&body(id)).unwrap());
+        assert_eq!(
+            (&known_answer["amount"], &known_answer["currency"]),
+            (&asked["amount"], &asked["currency"]),
+            "{what}"
+        );
         let replayed = answer.header("idempotent-replayed") == "true";
         let original = answer.header(if replayed { "original-request-id" } else { "onceway-request-id" });
         assert!(!original.is_empty(), "{what}");
@@ -174,8 +178,9 @@ fn judge(load: &Load) {
     let mut effects = BTreeSet::new();
     for ((tenant, number), known) in known.iter() {
         assert!(booked.contains_key(&(TENANTS[*tenant].0.to_owned(), key(*number))), "{tenant} {number}");
-        let told: Value = serde_json::from_slice(&known.body).expect("JSON");
-        let effect = told["id"].as_str().and_then(|id| id.split('_').nth(1)).expect("an effect").to_owned();
+        let known_answer: Value = serde_json::from_slice(&known.body).expect("JSON");
+        let effect =
+            known_answer["id"].as_str().and_then(|id| id.split('_').nth(1)).expect("an effect").to_owned();
         assert!(effects.insert(effect), "one effect answers two records: {known:?}");
     }
     let used_by_both =

@@ -16,13 +16,13 @@ fn routes() -> String {
     keyed("emails", &format!("{accepts}max_runs = 1000\nbackoff = \"100ms\"\nbackoff_most = \"200ms\""))
 }
 
-async fn told(solo: &Solo, key: &str) -> Answer {
+async fn key_status(solo: &Solo, key: &str) -> Answer {
     let address = format!("{}/.well-known/onceway/requests/{key}", solo.public());
     ask(Ask::get(address).with("Authorization", "Bearer sk_demo_acme")).await
 }
 
-async fn is_told(solo: &Solo, key: &str, wanted: &str) {
-    until(wanted, async || told(solo, key).await.json()["state"] == wanted).await;
+async fn becomes(solo: &Solo, key: &str, wanted: &str) {
+    until(wanted, async || key_status(solo, key).await.json()["state"] == wanted).await;
 }
 
 /// Runs a command against the region's admin listener. Returns its result, and all that it said.
@@ -70,10 +70,10 @@ fn accepted_requests_outlive_gateway_and_postgres() {
         solo.serves().await;
         // The kill may have met a run between its claim and its failed connection. Then the key
         // waits for its hold, and is in doubt until the next run asks the upstream again.
-        let state = told(&solo, &key).await.json()["state"].clone();
+        let state = key_status(&solo, &key).await.json()["state"].clone();
         assert!(["accepted", "running", "in_doubt"].iter().any(|open| state == *open), "{state}");
         let upstream = RawServer::on(absent.listen(128).unwrap(), Then::AnswerAndClose(MADE));
-        is_told(&solo, &key, "settled").await;
+        becomes(&solo, &key, "settled").await;
         let [call] = &upstream.headers()[..] else { panic!("one call: {:?}", upstream.seen()) };
         assert_eq!(call["idempotency-key"], format!("\"{key}\""));
         assert_eq!((call["x-canary"].as_str(), call["onceway-tenant"].as_str()), ("in-the-open", "acme"));
@@ -105,7 +105,7 @@ fn only_its_own_key_reads_a_sealed_request() {
         seal(&solo.dir, 8);
         solo.region.act(Action::Start, Part::Gateway).await.unwrap();
         solo.serves().await;
-        is_told(&solo, &key, "dead").await;
+        becomes(&solo, &key, "dead").await;
         let (_, listed) = onceway(&solo, &["jobs", "--dead"]).await;
         assert!(listed.contains("sealed with another key") && listed.contains(&key), "{listed}");
         solo.region.act(Action::Stop, Part::Gateway).await.unwrap();
@@ -116,7 +116,7 @@ fn only_its_own_key_reads_a_sealed_request() {
         let (output, said) =
             onceway(&solo, &["jobs", "retry", "acme", &key, "--reason", "key restored"]).await;
         assert!(output.status.success(), "{said}");
-        is_told(&solo, &key, "settled").await;
+        becomes(&solo, &key, "settled").await;
         let call = upstream.headers().remove(0);
         assert_eq!(call["authorization"], "Bearer sk_demo_acme", "what is sealed is stored whole");
     });

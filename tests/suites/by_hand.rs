@@ -269,10 +269,10 @@ async fn acts_on_jobs_elsewhere(dir: &Path, ports: &[RegionPorts]) {
 /// Runs `onceway init` until all regions are up. A second founding is refused.
 async fn founded(dir: &Path) {
     until("the deployment to be founded", async || {
-        let told = onceway(dir, &["init", "--config", "north.toml"]).await;
-        let said = String::from_utf8_lossy(&told.stderr).into_owned();
-        assert!(matches!(told.status.code(), Some(0 | 1 | 3)), "{said}");
-        told.status.success()
+        let ended = onceway(dir, &["init", "--config", "north.toml"]).await;
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(matches!(ended.status.code(), Some(0 | 1 | 3)), "{said}");
+        ended.status.success()
     })
     .await;
 }

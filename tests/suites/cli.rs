@@ -257,11 +257,11 @@ fn check_compares_regions() {
         at("routes.toml")
     );
     assert!(said.contains(&routes), "{said}");
-    let told: Value =
+    let report: Value =
         serde_json::from_str(&out(&onceway(&[&["check", "--json"], &files[..]].concat()))).unwrap();
     let keys: Vec<&str> =
-        told["problems"].as_array().unwrap().iter().filter_map(|one| one["key"].as_str()).collect();
-    assert!(keys.contains(&"region.weight") && keys.contains(&"route.max_attempts"), "{told}");
+        report["problems"].as_array().unwrap().iter().filter_map(|one| one["key"].as_str()).collect();
+    assert!(keys.contains(&"region.weight") && keys.contains(&"route.max_attempts"), "{report}");
     assert!(said.contains("region us-east is the region of"), "{said}");
 }
 

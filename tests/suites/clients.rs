@@ -20,12 +20,16 @@ fn sdks_retry_lost_answers_and_throw_on_refusals() {
         };
         for client in ["stripe (Python)", "stripe (Node)"] {
             let lost = Case { behave: Some("drop-answer"), ..Case::new(4) };
-            let told = clients.send(client, &solo.public(), &lost).await;
-            assert_eq!((told["status"].as_u64(), effects(&solo.ledger, &lost.key)), (Some(201), 1), "{told}");
+            let outcome = clients.send(client, &solo.public(), &lost).await;
+            assert_eq!(
+                (outcome["status"].as_u64(), effects(&solo.ledger, &lost.key)),
+                (Some(201), 1),
+                "{outcome}"
+            );
             let other = Case { path: "/v1/charges?other=1", behave: None, retries: 0, ..lost };
-            let told = clients.send(client, &solo.public(), &other).await;
-            assert_eq!(told["status"], 400, "{client}: {told}");
-            assert!(told["threw"].is_string(), "{client} takes a refusal for a payment: {told}");
+            let outcome = clients.send(client, &solo.public(), &other).await;
+            assert_eq!(outcome["status"], 400, "{client}: {outcome}");
+            assert!(outcome["threw"].is_string(), "{client} takes a refusal for a payment: {outcome}");
         }
     });
 }

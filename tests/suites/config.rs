@@ -100,7 +100,7 @@ fn a_quota_bursts_as_far_as_its_rate_unless_it_says_otherwise() {
 }
 
 #[test]
-fn each_mistake_is_said_at_its_line_and_nothing_else_is() {
+fn each_mistake_is_reported_at_its_line() {
     assert!(CASES.len() >= 60);
     for (file, from, to, expected) in
         [CASES, ACCEPT_CASES, FAILOVER_CASES, LISTEN_CASES, SECRET_CASES].into_iter().flatten()
@@ -137,7 +137,7 @@ fn all_mistakes_of_all_files_are_said_at_once() {
 }
 
 #[test]
-fn the_public_listener_is_told_its_tls_and_its_limits() {
+fn the_file_sets_the_public_listeners_tls_and_limits() {
     let tables = "[listen.tls]\ncertificate = \"public.pem\"\nkey = \"public.key\"\n[listen.limits]\nconnections = 7\nconnections_per_ip = 3\nheads = \"3MiB\"\n\
                   requests = 5\nbodies = \"2MiB\"\nhead_time = \"1s\"\nbody_stall = \"2s\"\nwrite_stall = \"3s\"\nidle_time = \"4s\"\n[store]\n";
     let folder = files(&[("region", "[store]\n", tables)]);

@@ -151,24 +151,24 @@ async fn ready(solo: &Solo) -> Value {
 
 /// Sends keys until the store has refused some of them: existing pages still have room inside.
 /// Returns the answered keys with their answers, and the others.
-async fn use_up(solo: &Solo, told: &mut Vec<(String, Answer)>) -> Vec<String> {
-    let (mut untold, mut refused) = (Vec::new(), 0);
+async fn use_up(solo: &Solo, answered: &mut Vec<(String, Answer)>) -> Vec<String> {
+    let (mut unanswered, mut refused) = (Vec::new(), 0);
     for _ in 0..20_000 {
         let key = key("filling");
         let answer = charge(solo, &key).await;
         match answer.status.as_u16() {
-            201 => told.push((key, answer)),
+            201 => answered.push((key, answer)),
             503 => {
                 assert_eq!((code(&answer).as_str(), effects(&solo.ledger, &key)), ("store-unavailable", 0));
-                untold.push(key);
+                unanswered.push(key);
                 refused += 1;
             }
             // The claim found room, but the answer did not.
-            504 => untold.push(key),
+            504 => unanswered.push(key),
             status => panic!("told {status}: {}", answer.text()),
         }
         if refused == 5 {
-            return untold;
+            return unanswered;
         }
     }
     panic!("a full disk takes 20,000 keys");
@@ -183,9 +183,9 @@ fn a_full_disk_refuses_keys_and_heals() {
         let (disk, solo) = start().await;
         let gateway = solo.region.process().unwrap().pid();
         let first = key("before");
-        let mut told = vec![(first.clone(), charge(&solo, &first).await)];
+        let mut answered = vec![(first.clone(), charge(&solo, &first).await)];
         disk.fill();
-        let mut untold = use_up(&solo, &mut told).await;
+        let mut unanswered = use_up(&solo, &mut answered).await;
         let postgres = solo.region.cluster.pid();
         assert!(postgres.is_some(), "Postgres gave up too soon for this test");
         let _supervisor = supervise(&solo);
@@ -198,11 +198,11 @@ fn a_full_disk_refuses_keys_and_heals() {
         })
         .await;
         until("the gateway to notice", async || ready(&solo).await["serves"] == false).await;
-        untold.extend(refused(&solo, "full").await);
+        unanswered.extend(refused(&solo, "full").await);
         until("its own recovery to fail, too", async || solo.region.cluster.pid() != postgres).await;
-        untold.extend(refused(&solo, "fuller").await);
+        unanswered.extend(refused(&solo, "fuller").await);
         disk.free();
-        recovers(&solo, &untold, &told).await;
+        recovers(&solo, &unanswered, &answered).await;
         assert_eq!(solo.region.process().unwrap().pid(), gateway, "the gateway needed help");
     });
 }

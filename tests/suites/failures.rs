@@ -83,8 +83,12 @@ fn a_paused_home_gateway_causes_no_second_effect() {
         becomes(home, &key, "in-progress").await;
         home.act(Action::Pause, Part::Gateway).await.unwrap();
         // The edge gives the silent home up by its pings, long before any time-out.
-        let told = waiting.await.unwrap().unwrap();
-        assert!(["home-unavailable", "outcome-unknown"].contains(&code(&told).as_str()), "{}", told.text());
+        let response = waiting.await.unwrap().unwrap();
+        assert!(
+            ["home-unavailable", "outcome-unknown"].contains(&code(&response).as_str()),
+            "{}",
+            response.text()
+        );
         refused(edge, &key, "home-unavailable").await;
         home.act(Action::Resume, Part::Gateway).await.unwrap();
         charged(edge, &key).await;
@@ -116,22 +120,23 @@ fn a_running_store_that_goes_back_is_closed() {
         .await;
         refused(home, &key, "store-unavailable").await;
         assert_eq!(effects(&three.ledger, &key), 0);
-        let told = |why: &str| {
+        let logged_errors = |why: &str| {
             let log = fs::read_to_string(home.gateway_log()).unwrap();
             log.lines().filter(|line| line.contains("ERROR") && line.contains(why)).count()
         };
         // As an error: only a rebuild opens it again.
-        until("it to be told", async || told("the store went back while it ran: ") == 1).await;
+        until("the error to be logged", async || logged_errors("the store went back while it ran: ") == 1)
+            .await;
 
         // After a restart, the store asks its peers for its heartbeats that they saw. That is
         // logged once, and checked again and again.
         home.act(Action::Kill, Part::Both).await.unwrap();
         home.act(Action::Start, Part::Both).await.unwrap();
-        until("the gateway to say why", async || told("the store went back: ") > 0).await;
+        until("the gateway to say why", async || logged_errors("the store went back: ") > 0).await;
         let beat = async || status(&three.regions[0]).await["store"]["heartbeat"].as_u64().unwrap();
         let first = beat().await;
         until("some heartbeats", async || beat().await >= first + 8).await;
-        assert_eq!(told("the store went back: "), 1, "said once");
+        assert_eq!(logged_errors("the store went back: "), 1, "said once");
 
         // As a rebuilt store would come back.
         in_store(home, "update onceway.heartbeats set seq = seq + 1000000 where origin = 'eu-west#1'").await;
@@ -175,8 +180,8 @@ fn a_stuck_store_keeps_its_lease_and_refuses_fast() {
                         .send_owned(PATIENCE),
                 )
             });
-            for told in storm.collect::<Vec<_>>() {
-                assert_eq!(code(&told.await.unwrap().unwrap()), "store-unavailable");
+            for response in storm.collect::<Vec<_>>() {
+                assert_eq!(code(&response.await.unwrap().unwrap()), "store-unavailable");
             }
             series(region, OPEN).await == Some(1.0)
         })
@@ -244,9 +249,12 @@ fn strangers_may_say_nothing_and_takeover_still_works() {
             let count = said::forbidden(&stranger, &mallory, Sender::Stranger, &region.name, &address).await;
             assert_eq!(count, Kind::ALL.len(), "it may say nothing");
             for (kind, request) in said::all(&witness, &witness, &region.name) {
-                let told = said::say(&answers, &region.name, &address, request).await;
+                let response = said::say(&answers, &region.name, &address, request).await;
                 let kind = kind.name();
-                assert!(told.is_err(), "a witness's certificate opened a connection for {kind}: {told:?}");
+                assert!(
+                    response.is_err(),
+                    "a witness's certificate opened a connection for {kind}: {response:?}"
+                );
             }
             let after = standing(region).await;
             // A busy machine may judge a region lost meanwhile: only what was said is looked for.

@@ -171,8 +171,8 @@ fn an_incomplete_act_is_refused() {
         ];
         for (act, status, says) in cases {
             let answer = ask(act.clone()).await;
-            let told = (answer.status.as_u16(), answer.text());
-            assert!(told.0 == status && told.1.contains(says), "{act:?}: {told:?}");
+            let outcome = (answer.status.as_u16(), answer.text());
+            assert!(outcome.0 == status && outcome.1.contains(says), "{act:?}: {outcome:?}");
             assert_eq!(answer.header("content-type"), "application/problem+json");
         }
         // Cut off while it is read, or refused.
@@ -201,7 +201,7 @@ fn an_expired_key_is_refused_and_then_forgotten() {
 }
 
 #[test]
-fn retention_never_is_told_as_year_9999() {
+fn retention_never_shows_as_year_9999() {
     run(async {
         let solo = solo().await;
         let answer = ask(post(&solo.public(), "/v1/notes", &key("ledger"), BODY)).await;

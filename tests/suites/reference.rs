@@ -353,9 +353,9 @@ fn known(args: &[&str]) -> (Option<i32>, Vec<(String, u64, String)>) {
     let output =
         command.args(["check", "--json"]).args(args).current_dir(env!("CARGO_MANIFEST_DIR")).output();
     let output = output.unwrap();
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let word = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-    let about = told["problems"].as_array().unwrap().iter();
+    let about = report["problems"].as_array().unwrap().iter();
     let about = about.filter(|problem| word(&problem["message"]).contains("the reference file"));
     let place = |problem: &serde_json::Value| {
         (word(&problem["file"]), problem["line"].as_u64().unwrap_or(0), word(&problem["key"]))

@@ -42,12 +42,12 @@ fn every_key_runs_at_its_home_region() {
         let mut homes = BTreeSet::new();
         for number in 0..12 {
             let key = key("home");
-            let told = key_status(&three().await.regions[number % 3], &key).await;
-            let home = told["owner"].as_str().unwrap().to_owned();
-            assert_eq!(told["order"][0], home.as_str());
+            let found = key_status(&three().await.regions[number % 3], &key).await;
+            let home = found["owner"].as_str().unwrap().to_owned();
+            assert_eq!(found["order"][0], home.as_str());
             for region in 0..3 {
                 let again = key_status(&three().await.regions[region], &key).await;
-                assert_eq!((&again["owner"], &again["arc"]), (&told["owner"], &told["arc"]));
+                assert_eq!((&again["owner"], &again["arc"]), (&found["owner"], &found["arc"]));
             }
             let answer = charge(number % 3, &key, BODY).await;
             assert_eq!((answer.status.as_u16(), answer.header("onceway-region")), (201, home.as_str()));

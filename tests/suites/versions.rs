@@ -92,9 +92,9 @@ async fn keys_run_once(three: &Deployment) {
 
 async fn raise(region: &Region) -> (Option<i32>, String) {
     wait::for_some("the raise to be possible", BOUND, || async {
-        let told = region.operate(&["protocol", "raise", "--yes"]).await.unwrap();
-        let said = [told.stdout, told.stderr].concat();
-        let code = told.status.code();
+        let output = region.operate(&["protocol", "raise", "--yes"]).await.unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        let code = output.status.code();
         Ok((code != Some(3)).then(|| (code, String::from_utf8_lossy(&said).into_owned())))
     })
     .await

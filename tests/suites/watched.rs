@@ -29,9 +29,9 @@ async fn lines(region: &Region, message: &str, digest: Option<&str>) -> Vec<Valu
 }
 
 /// Checks a line about a key of acme.
-fn is_told(line: &Value, trace: &str, verdict: &str, code: &str) {
-    let told = ["trace", "tenant", "region", "verdict", "code"].map(|field| &line[field]);
-    assert_eq!(told, [trace, "acme", "solo", verdict, code], "{line}");
+fn check_line(line: &Value, trace: &str, verdict: &str, code: &str) {
+    let logged = ["trace", "tenant", "region", "verdict", "code"].map(|field| &line[field]);
+    assert_eq!(logged, [trace, "acme", "solo", verdict, code], "{line}");
 }
 
 async fn digest(region: &Region, key: &str) -> String {
@@ -69,16 +69,16 @@ fn every_request_has_a_trace_upstream_and_logged() {
             said[1]
         );
         for (key, trace) in [(&traced, TRACE), (&begun, &name)] {
-            let told = lines(region, "answered", Some(&digest(region, key).await)).await;
-            let [line] = &told[..] else { panic!("{told:?}") };
-            is_told(line, trace, "settled", "-");
+            let logged = lines(region, "answered", Some(&digest(region, key).await)).await;
+            let [line] = &logged[..] else { panic!("{logged:?}") };
+            check_line(line, trace, "settled", "-");
             assert!(line["epoch"].as_u64() >= Some(1) && line["status"] == 201, "{line}");
         }
         let stranger =
             Ask::post(format!("{}/v1/charges", solo.public()), BODY).with("Idempotency-Key", &*traced);
         assert_eq!(ask(stranger.with("Traceparent", PARENT)).await.status, 401);
-        let told = lines(region, "not admitted", None).await;
-        let [line] = &told[..] else { panic!("{told:?}") };
+        let logged = lines(region, "not admitted", None).await;
+        let [line] = &logged[..] else { panic!("{logged:?}") };
         assert_eq!((&line["code"], &line["trace"]), (&"credential-invalid".into(), &TRACE.into()), "{line}");
     });
 }
@@ -99,13 +99,13 @@ fn unkeyed_requests_and_status_questions_are_logged() {
         let begun = said[1]["traceparent"].split('-').nth(1).unwrap().to_owned();
         assert!(begun.len() == 32 && !said[1].contains_key("tracestate"), "{:?}", said[1]);
         let passed = lines(region, "passed", None).await;
-        let told: Vec<_> = passed
+        let logged: Vec<_> = passed
             .iter()
             .map(|line| ["route", "verdict", "code"].map(|field| line[field].as_str().unwrap()))
             .collect();
         let expected =
             [["blobs", "passed", "-"], ["notes", "passed", "-"], ["-", "refused", "upstream-broke"]];
-        assert_eq!(told, expected);
+        assert_eq!(logged, expected);
         assert_eq!((&passed[0]["trace"], &passed[1]["trace"]), (&TRACE.into(), &begun.clone().into()));
         for (route, verdict) in [("blobs", "passed"), ("notes", "passed"), ("-", "failed")] {
             let labels = format!("route=\"{route}\",verdict=\"{verdict}\",where=\"here\"");
@@ -128,9 +128,9 @@ fn unkeyed_requests_and_status_questions_are_logged() {
             [(&known, 200, "settled", "-"), (&unknown, 404, "refused", "key-unknown")]
         {
             assert_eq!(ask(question(key)).await.status, status);
-            let told = lines(region, "looked up", Some(&digest(region, key).await)).await;
-            let [line] = &told[..] else { panic!("{told:?}") };
-            is_told(line, TRACE, verdict, code);
+            let logged = lines(region, "looked up", Some(&digest(region, key).await)).await;
+            let [line] = &logged[..] else { panic!("{logged:?}") };
+            check_line(line, TRACE, verdict, code);
             assert_eq!(line["status"], status, "{line}");
         }
         let looked_up = "onceway_request_seconds_count{route=\"-\",verdict=\"looked_up\",where=\"here\"}";
@@ -142,8 +142,8 @@ fn unkeyed_requests_and_status_questions_are_logged() {
         assert_eq!(series(region, refused).await, Some(before + 1.0));
         let stranger = Ask::get(format!("{public}/.well-known/onceway/requests/{known}"));
         assert_eq!(ask(stranger.with("Traceparent", PARENT)).await.status, 401);
-        let told = lines(region, "not admitted", None).await;
-        let [line] = &told[..] else { panic!("{told:?}") };
+        let logged = lines(region, "not admitted", None).await;
+        let [line] = &logged[..] else { panic!("{logged:?}") };
         assert_eq!((&line["code"], &line["trace"]), (&"credential-invalid".into(), &TRACE.into()), "{line}");
         let log = log(region).await;
         assert!(!log.contains(&known) && !log.contains(&unknown), "a key in the log");

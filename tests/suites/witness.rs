@@ -254,9 +254,11 @@ async fn a_restored_state_file_votes_no_more() {
     // Each of these would break what it promised, and none of them is answered as that acceptor.
     let below = Message::Accept { ballot: ballot(6), view: view(2, 9) };
     for message in [Message::Prepare { ballot: ballot(6) }, below, renew("us-east", &first)] {
-        for (to, told) in [(Some(id), Reply::OtherAcceptor(other)), (Some(other), Reply::NotFounded(other))] {
+        for (to, replied) in
+            [(Some(id), Reply::OtherAcceptor(other)), (Some(other), Reply::NotFounded(other))]
+        {
             let asked = Question::Acceptor { to, message: message.clone() };
-            assert_eq!(house.ask(asked).await, PeerReply::Acceptor(told), "{message:?}");
+            assert_eq!(house.ask(asked).await, PeerReply::Acceptor(replied), "{message:?}");
         }
     }
     assert_eq!(house.gauge("onceway_witness_began_anew").await, "1");
@@ -372,9 +374,9 @@ async fn a_new_witness_votes_one_lease_after_most_regions() {
     let chosen = view(4, 5);
     let renews = async || {
         let question = Question::Acceptor { to: None, message: renew("us-east", &chosen) };
-        let told = witness.ask(region("us-east"), question).await;
+        let replied = witness.ask(region("us-east"), question).await;
         clock.pass(750);
-        told
+        replied
     };
     let not_founded = PeerReply::Acceptor(Reply::NotFounded(AcceptorId(5)));
     for _ in 0..9 {
@@ -384,8 +386,8 @@ async fn a_new_witness_votes_one_lease_after_most_regions() {
     }
     let both = witness.ask(region("eu-west"), Question::Adopt { view: chosen.clone() }).await;
     assert_eq!(both, PeerReply::Adopted(4));
-    let told = [renews().await, renews().await, renews().await];
-    assert_eq!(told, [not_founded.clone(), not_founded, PeerReply::Acceptor(Reply::Granted(1))]);
+    let replied = [renews().await, renews().await, renews().await];
+    assert_eq!(replied, [not_founded.clone(), not_founded, PeerReply::Acceptor(Reply::Granted(1))]);
 }
 
 /// A region that breaks the glass is the only one that is left.
@@ -394,18 +396,18 @@ async fn a_new_witness_waits_for_no_silent_region() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Hand::default();
     let witness = new_witness(folder.path(), &clock);
-    let (chosen, mut told) = (view(4, 5), Vec::new());
+    let (chosen, mut replied) = (view(4, 5), Vec::new());
     for second in 0..12 {
         let alone = witness.ask(region("us-east"), Question::Adopt { view: chosen.clone() }).await;
-        told.push(alone);
+        replied.push(alone);
         if second == 0 {
             let read = Question::Acceptor { to: None, message: Message::Read };
             witness.ask(region("eu-west"), read).await;
         }
         clock.pass(1_000);
     }
-    let (waits, last) = told.split_at(11);
-    assert!(waits.iter().all(|told| *told == PeerReply::Adopted(0)), "{waits:?}");
+    let (waits, last) = replied.split_at(11);
+    assert!(waits.iter().all(|replied| *replied == PeerReply::Adopted(0)), "{waits:?}");
     assert_eq!(last, [PeerReply::Adopted(4)]);
 }
 
@@ -459,8 +461,8 @@ async fn a_witness_votes_only_on_versions_it_speaks() {
     let second = Arc::new(View::from_content(Content { protocol: NEXT, ..first.content() }));
     let refused = "the regions go by protocol version 2 and this witness speaks 1-1";
     let found = |view: &Arc<View>| Message::Found { ballot: ballot(1), view: view.clone() };
-    let told = house.ask(Question::Acceptor { to: None, message: found(&second) }).await;
-    assert!(matches!(&told, PeerReply::Refused(why) if why.starts_with(refused)), "{told:?}");
+    let replied = house.ask(Question::Acceptor { to: None, message: found(&second) }).await;
+    assert!(matches!(&replied, PeerReply::Refused(why) if why.starts_with(refused)), "{replied:?}");
     assert_eq!(house.message(found(&first)).await, Reply::Accepted);
     drop(older);
 

@@ -112,9 +112,9 @@ impl Clients {
 }
 
 /// The result for a caller, in a few words.
-pub fn said(told: &Value) -> String {
-    let status = told["status"].as_u64().map_or_else(|| "nothing".to_owned(), |status| status.to_string());
-    match told["threw"].as_str() {
+pub fn said(result: &Value) -> String {
+    let status = result["status"].as_u64().map_or_else(|| "nothing".to_owned(), |status| status.to_string());
+    match result["threw"].as_str() {
         Some(threw) => format!("{threw} ({status})"),
         None => status,
     }

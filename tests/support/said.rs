@@ -95,8 +95,8 @@ async fn refused(
 ) -> usize {
     let count = said.len();
     for (kind, request) in said {
-        let told = answered(identity, to, at, request).await;
-        assert_eq!((told.0.as_u16(), told.1.as_str()), (403, "peer-forbidden"), "{}", kind.name());
+        let reply = answered(identity, to, at, request).await;
+        assert_eq!((reply.0.as_u16(), reply.1.as_str()), (403, "peer-forbidden"), "{}", kind.name());
     }
     count
 }

@@ -38,12 +38,12 @@ pub async fn beyond(stage: &Stage) {
     }
     let twice = stage.key_of(2, Some(0)).await;
     let request = |number: usize| post(&fleet.regions[number].public(), "/v1/payouts", &twice, BODY);
-    stage.told(request(2), &[201]).await;
+    stage.expect_status(request(2), &[201]).await;
     stage.fires("OncewayLossNeedsOperator", &[US, ("origin", "ap-south")]).await;
     ap.act(Action::Kill, Part::Both).await.unwrap();
     stage.fires("OncewayNeedsOperator", &[US]).await;
     stage.operate(0, &["takeover", "ap-south", "--accept-risk", "--reason", "a drill"]).await;
-    stage.told(request(0), &[201]).await;
+    stage.expect_status(request(0), &[201]).await;
     assert_eq!(effects(&fleet.ledger, &twice), 2);
     stage.quiet("OncewayNeedsOperator", &[US]).await;
     for subscriber in [0, 1] {

@@ -70,7 +70,7 @@ pub async fn gateway_alone(stage: &Stage) {
     let instance = instance(&us.gateways[1].admin());
     stage.fires("OncewayGatewayRunsNothing", &[("region", "us-east"), ("instance", &instance)]).await;
     let key = stage.key_of(0, None).await;
-    stage.told(post(&us.public(), "/v1/charges", &key, BODY), &[201]).await;
+    stage.expect_status(post(&us.public(), "/v1/charges", &key, BODY), &[201]).await;
     way.thaw(Direction::Forward);
     stage.quiet("OncewayGatewayRunsNothing", &[]).await;
     restart(&direct).await;
@@ -105,8 +105,8 @@ pub async fn store_of_errors(stage: &Stage) {
     client.batch_execute(&right("revoke", "from")).await.unwrap();
     let key = stage.key_of(2, None).await;
     let request = post(&ap.public(), "/v1/charges", &key, BODY);
-    let told = ask(request.clone()).await;
-    assert!(told.text().contains("store-unavailable"), "{} {}", told.status, told.text());
+    let answer = ask(request.clone()).await;
+    assert!(answer.text().contains("store-unavailable"), "{} {}", answer.status, answer.text());
     stage.fires("OncewayRequestsFail", &[("region", "ap-south")]).await;
     stage.fires("OncewayAvailabilityBurns", &[("region", "ap-south")]).await;
     ap.serves().await.unwrap();
@@ -116,7 +116,7 @@ pub async fn store_of_errors(stage: &Stage) {
     for name in ["OncewayRequestsFail", "OncewayAvailabilityBurns"] {
         stage.quiet(name, &[]).await;
     }
-    stage.told(request, &[201]).await;
+    stage.expect_status(request, &[201]).await;
 }
 
 pub async fn upstream_sick(stage: &Stage) {
@@ -167,7 +167,7 @@ pub async fn store_silent(stage: &Stage) {
     .await;
     client.batch_execute("rollback").await.unwrap();
     stage.quiet("OncewayStoreSilent", &[]).await;
-    stage.told(request, &[201]).await;
+    stage.expect_status(request, &[201]).await;
     ap.serves().await.unwrap();
 }
 
@@ -215,7 +215,7 @@ pub async fn left_alone(stage: &Stage) {
     let keys = doubts(stage, 2).await;
     let waiting = stage.key_of(0, None).await;
     let refused = post(&us.public(), "/v1/notes", &waiting, BODY).with("Demo-Behave", "status=429");
-    stage.told(refused, &[202]).await;
+    stage.expect_status(refused, &[202]).await;
     certified(stage, &eu.name, 10 * DAY);
     certified(stage, &ap.name, DAY);
     for region in [eu, ap] {

@@ -93,13 +93,13 @@ impl Prometheus {
     }
 
     pub async fn alerts(&self) -> Vec<Alert> {
-        let told = self.asked("/api/v1/alerts", &[]).await.expect("Prometheus answers");
-        serde_json::from_value(told["alerts"].clone()).expect("alerts")
+        let page = self.asked("/api/v1/alerts", &[]).await.expect("Prometheus answers");
+        serde_json::from_value(page["alerts"].clone()).expect("alerts")
     }
 
     pub async fn query(&self, query: &str) -> Vec<Sample> {
-        let told = self.asked("/api/v1/query", &[("query", query)]).await;
-        samples(&told.unwrap_or_else(|error| panic!("{query}: {error}")))
+        let page = self.asked("/api/v1/query", &[("query", query)]).await;
+        samples(&page.unwrap_or_else(|error| panic!("{query}: {error}")))
     }
 
     async fn asked(&self, path: &str, parameters: &[(&str, &str)]) -> anyhow::Result<Value> {
@@ -110,12 +110,12 @@ impl Prometheus {
     }
 }
 
-fn samples(told: &Value) -> Vec<Sample> {
+fn samples(page: &Value) -> Vec<Sample> {
     let one = |sample: &Value| Sample {
         labels: serde_json::from_value(sample["metric"].clone()).expect("labels"),
         value: sample["value"][1].as_str().and_then(|value| value.parse().ok()).expect("a number"),
     };
-    told["result"].as_array().expect("series").iter().map(one).collect()
+    page["result"].as_array().expect("series").iter().map(one).collect()
 }
 
 impl Drop for Prometheus {

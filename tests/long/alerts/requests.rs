@@ -15,7 +15,7 @@ const US: (&str, &str) = ("region", "us-east");
 async fn ask_on(stage: &Stage, seen: &AtomicBool) -> Vec<String> {
     let public = stage.fleet.regions[0].public();
     let reused = stage.key_of(0, None).await;
-    stage.told(post(&public, "/v1/charges", &reused, BODY), &[201]).await;
+    stage.expect_status(post(&public, "/v1/charges", &reused, BODY), &[201]).await;
     let mut left = doubts(stage, 10).await;
     while !seen.load(SeqCst) {
         let began = Instant::now();
@@ -38,7 +38,7 @@ pub async fn doubts(stage: &Stage, count: usize) -> Vec<String> {
     for _ in 0..count {
         let key = stage.key_of(0, None).await;
         let request = post(&stage.fleet.regions[0].public(), "/v1/payouts", &key, BODY);
-        stage.told(request.with("Demo-Behave", "status=500"), &[500, 409]).await;
+        stage.expect_status(request.with("Demo-Behave", "status=500"), &[500, 409]).await;
         keys.push(key);
     }
     keys
@@ -57,7 +57,7 @@ pub async fn play(stage: &Stage) {
     let seen = async {
         let dead = stage.key_of(0, None).await;
         let refused = post(&public, "/v1/emails", &dead, BODY).with("Demo-Behave", "status=429");
-        stage.told(refused, &[202]).await;
+        stage.expect_status(refused, &[202]).await;
         stage.fires("OncewayDeadLetters", &[US]).await;
         stage.fires("OncewayDoubtsGrow", &[US]).await;
         stage.fires("OncewayKeysReused", &[US, ("tenant", "acme")]).await;

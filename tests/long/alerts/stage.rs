@@ -106,9 +106,9 @@ impl Stage {
             wait::pause(LOOK).await;
         };
         self.rules.check(name, &alert.labels, &alert.annotations);
-        let told = &alert.annotations;
+        let answer = &alert.annotations;
         let took = began.elapsed().as_secs_f64();
-        eprintln!("  {name} after {took:.1} s: {}\n    {}", told["summary"], told["description"]);
+        eprintln!("  {name} after {took:.1} s: {}\n    {}", answer["summary"], answer["description"]);
         self.seen.lock().unwrap().insert(name.to_owned());
         alert
     }
@@ -155,15 +155,15 @@ impl Stage {
 
     /// Asks until the answer has one of these statuses: on a busy machine a region may be away for
     /// a moment.
-    pub async fn told(&self, request: Ask, statuses: &[u16]) {
+    pub async fn expect_status(&self, request: Ask, statuses: &[u16]) {
         let last = Mutex::new(String::new());
-        let told = async || {
-            let told = request.send(PATIENCE).await?;
-            *last.lock().unwrap() = format!("{} {}", told.status, told.text());
-            Ok(statuses.contains(&told.status.as_u16()).then_some(()))
+        let answer = async || {
+            let answer = request.send(PATIENCE).await?;
+            *last.lock().unwrap() = format!("{} {}", answer.status, answer.text());
+            Ok(statuses.contains(&answer.status.as_u16()).then_some(()))
         };
-        let told = wait::for_some(&format!("{statuses:?}"), SHOWS_WITHIN, told).await;
-        told.unwrap_or_else(|error| panic!("{error}: {}", last.lock().unwrap()));
+        let answer = wait::for_some(&format!("{statuses:?}"), SHOWS_WITHIN, answer).await;
+        answer.unwrap_or_else(|error| panic!("{error}: {}", last.lock().unwrap()));
     }
 
     /// Runs a command of an operator at this region until it succeeds: on a busy machine a region
@@ -171,9 +171,9 @@ impl Stage {
     pub async fn operate(&self, at: usize, words: &[&str]) {
         let last = Mutex::new(None);
         let done = async || {
-            let told = self.fleet.regions[at].operate(words).await?;
-            let is_done = told.status.success();
-            *last.lock().unwrap() = Some(told);
+            let answer = self.fleet.regions[at].operate(words).await?;
+            let is_done = answer.status.success();
+            *last.lock().unwrap() = Some(answer);
             Ok(is_done.then_some(()))
         };
         let done = wait::for_some(&words.join(" "), SHOWS_WITHIN, done).await;
@@ -213,8 +213,8 @@ async fn load(publics: Vec<String>, answered: Arc<AtomicUsize>) {
             tasks.spawn(async move {
                 for request in requests {
                     // While something is broken on purpose, this request may fail.
-                    let told = connections.send(request, PATIENCE).await;
-                    if told.is_ok_and(|told| told.status.is_success()) {
+                    let answer = connections.send(request, PATIENCE).await;
+                    if answer.is_ok_and(|answer| answer.status.is_success()) {
                         answered.fetch_add(1, SeqCst);
                     }
                 }

@@ -9,9 +9,9 @@ use onceway::protocol::speakers::Sender;
 
 /// Makes an empty server and database for eu-west, and writes the generation that `region rebuild`
 /// printed into its file. Then it plays `store init` as the section says.
-pub async fn new_store(section: &mut Section<'_>, fleet: &Deployment, told: &str) {
+pub async fn new_store(section: &mut Section<'_>, fleet: &Deployment, printed: &str) {
     let region = &fleet.regions[1];
-    let (_, rest) = told.split_once("generation ").unwrap_or_else(|| panic!("no generation in {told}"));
+    let (_, rest) = printed.split_once("generation ").unwrap_or_else(|| panic!("no generation in {printed}"));
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
     region.act(Action::Kill, Part::Both).await.unwrap();
     region.cluster.make_anew().await.unwrap();
@@ -37,8 +37,8 @@ pub async fn major_upgrade(mut section: Section<'_>, fleet: &Deployment) {
     section.run_again("onceway region drain eu-west --reason").await;
     section.run("onceway jobs --admin").await.ends(&[0]);
     eu.act(Action::Stop, Part::Gateway).await.unwrap();
-    let told = section.run_again("onceway region rebuild eu-west --reason").await;
-    new_store(&mut section, fleet, &told.text).await;
+    let printed = section.run_again("onceway region rebuild eu-west --reason").await;
+    new_store(&mut section, fleet, &printed.text).await;
     section.run_again("onceway store check --config config/eu-west.toml").await;
     eu.act(Action::Start, Part::Gateway).await.unwrap();
     section.run_again("onceway region resume eu-west").await;
@@ -48,9 +48,9 @@ pub async fn major_upgrade(mut section: Section<'_>, fleet: &Deployment) {
 
 /// True if a region's gateway lists the new region, which has no share yet, as up.
 async fn shows_up(region: &Region) -> bool {
-    let told = region.operate(&["status"]).await.unwrap();
-    let told = String::from_utf8_lossy(&told.stdout).into_owned();
-    told.lines().any(|line| line.split_whitespace().take(3).eq(["sa-east", "-", "yes"]))
+    let printed = region.operate(&["status"]).await.unwrap();
+    let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
+    printed.lines().any(|line| line.split_whitespace().take(3).eq(["sa-east", "-", "yes"]))
 }
 
 pub async fn added(mut section: Section<'_>, fleet: &Deployment) {

@@ -17,13 +17,13 @@ async fn in_doubt<'a>(fleet: &'a Deployment, path: &str, key: &str, accepted: bo
         request = request.with("Prefer", "respond-async");
     }
     // A region that came home a moment ago may still say that the key moves: nothing was sent then.
-    let told = found("the key not to move", async || {
-        let told = ask(request.clone()).await;
-        let moves = told.status == 503 && told.json()["code"] == "moving";
-        (!moves).then_some(told)
+    let answer = found("the key not to move", async || {
+        let answer = ask(request.clone()).await;
+        let moves = answer.status == 503 && answer.json()["code"] == "moving";
+        (!moves).then_some(answer)
     })
     .await;
-    assert_eq!(told.status, if accepted { 202 } else { 500 }, "{}", told.text());
+    assert_eq!(answer.status, if accepted { 202 } else { 500 }, "{}", answer.text());
     until("the key to be in doubt", async || key_status(owner, key).await["state"] == "in-doubt").await;
     owner
 }
@@ -39,8 +39,8 @@ pub async fn stuck(mut section: Section<'_>, fleet: &Deployment) {
     section.run("onceway key show").await.ends(&[0]).shows("in-doubt");
     section.run("onceway audit key").await.ends(&[0]).shows("record of");
     section.run("onceway key settle").await.ends(&[0]).shows("settled: every retry is given this answer");
-    let told = ask(post(&owner.public(), "/v1/payouts", stuck, BODY)).await;
-    assert_eq!((told.status.as_u16(), told.text().as_str()), (201, "{\"id\":\"po_17\"}"));
+    let answer = ask(post(&owner.public(), "/v1/payouts", stuck, BODY)).await;
+    assert_eq!((answer.status.as_u16(), answer.text().as_str()), (201, "{\"id\":\"po_17\"}"));
     // The other case takes another key.
     let (other, dead) = (key("released"), key("dead"));
     section.ask(in_doubt(fleet, "/v1/payouts", &other, false).await);
@@ -94,8 +94,8 @@ pub async fn slow(mut section: Section<'_>, fleet: &Deployment) {
 pub async fn double(mut section: Section<'_>, fleet: &Deployment) {
     let (twice, once) = (key("twice"), key("once"));
     for key in [&twice, &once] {
-        let told = ask(post(&fleet.regions[0].public(), "/v1/charges", key, BODY)).await;
-        assert_eq!(told.status, 201, "{}", told.text());
+        let answer = ask(post(&fleet.regions[0].public(), "/v1/charges", key, BODY)).await;
+        assert_eq!(answer.status, 201, "{}", answer.text());
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let ledger = format!("idempotency_key,at\n{twice},{now}\n{twice},{now}\n{once},{now}\n");

@@ -87,8 +87,8 @@ pub async fn dies(mut section: Section<'_>, fleet: &Deployment) {
     section.run_again("onceway break-glass").await.shows("are lost and vote no more");
     metric(us, "onceway_hindrances", "0").await;
     until("us-east to run keys alone", async || {
-        let told = us.operate(&["region", "status", "us-east"]).await.unwrap();
-        told.status.success() && String::from_utf8_lossy(&told.stdout).contains("100.00 %")
+        let printed = us.operate(&["region", "status", "us-east"]).await.unwrap();
+        printed.status.success() && String::from_utf8_lossy(&printed.stdout).contains("100.00 %")
     })
     .await;
     section.end();
@@ -114,8 +114,8 @@ pub async fn returns(mut section: Section<'_>, fleet: &Deployment) {
     eu.act(Action::Kill, Part::Both).await.unwrap();
     section.ask(us);
     metric(us, "onceway_region_serving{member=\"eu-west\"}", "0").await;
-    let told = section.run_again("onceway region rebuild eu-west --accept-risk").await;
-    new_store(&mut section, fleet, &told.text).await;
+    let printed = section.run_again("onceway region rebuild eu-west --accept-risk").await;
+    new_store(&mut section, fleet, &printed.text).await;
     eu.act(Action::Start, Part::Gateway).await.unwrap();
     section.run("until onceway region status eu-west").await.ends(&[0]).shows("serving");
     section.end();

@@ -41,9 +41,9 @@ pub async fn lost(mut section: Section<'_>, fleet: &Deployment) {
 async fn is_whole(fleet: &Deployment, number: usize) {
     let last = Mutex::new(String::new());
     let whole = async || {
-        let told = fleet.regions[number].run(&["store", "check"]).await?;
-        *last.lock().unwrap() = String::from_utf8_lossy(&told.stdout).into_owned();
-        Ok(told.status.success().then_some(()))
+        let output = fleet.regions[number].run(&["store", "check"]).await?;
+        *last.lock().unwrap() = String::from_utf8_lossy(&output.stdout).into_owned();
+        Ok(output.status.success().then_some(()))
     };
     let whole = wait::for_some("the store to be whole", BOUND, whole).await;
     whole.unwrap_or_else(|error| panic!("{error}: {}", last.lock().unwrap()));

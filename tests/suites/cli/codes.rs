@@ -163,14 +163,14 @@ fn under_json_a_failure_is_one_object_on_stderr() {
     ] {
         let failed = onceway(&[args, &["--json"]].concat());
         assert_eq!(failed.status.code(), Some(code), "{args:?}");
-        let told: Value =
+        let failure: Value =
             serde_json::from_str(err(&failed).trim_end()).unwrap_or_else(|_| panic!("{}", err(&failed)));
         assert_eq!(
-            (told["error"].as_str(), told["exit_code"].as_i64()),
+            (failure["error"].as_str(), failure["exit_code"].as_i64()),
             (Some(word), Some(i64::from(code))),
-            "{told}"
+            "{failure}"
         );
-        assert!(told["message"].as_str().unwrap().contains(part), "{told}");
+        assert!(failure["message"].as_str().unwrap().contains(part), "{failure}");
         assert!(failed.stdout.is_empty(), "{args:?}");
         let said = onceway(args);
         assert!(said.status.code() == Some(code) && !err(&said).starts_with('{'), "{}", err(&said));

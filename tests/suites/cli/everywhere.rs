@@ -97,7 +97,7 @@ fn commands_have_json_and_acts_have_dry_runs() {
 
 #[test]
 fn dry_runs_ask_the_gateway_and_change_nothing() {
-    let told = json!({
+    let report = json!({
         "dry_run": true, "from_epoch": 7, "epoch": 8, "changes": true, "moves": [], "effects": ["so and so"], "waived": ["us-east"],
         "state": "in-doubt", "protocol": 1, "common": 2, "speaks": { "us-east": "1-2" },
     });
@@ -117,14 +117,14 @@ fn dry_runs_ask_the_gateway_and_change_nothing() {
         &["jobs", "drop", "acme", "k", "--reason", "r"],
         &["protocol", "raise"],
     ] {
-        let (address, posted) = admin(json!({}), (200, told.clone()));
+        let (address, posted) = admin(json!({}), (200, report.clone()));
         let args = [act, &["--actor", "a", "--dry-run"]].concat();
         let dry = at(&address, &args);
         assert_eq!(dry.status.code(), Some(0), "{args:?} {}", err(&dry));
         assert!(out(&dry).ends_with("Nothing was changed.\n"), "{args:?} {}", out(&dry));
         let as_json: Value =
             serde_json::from_str(&out(&at(&address, &[&args[..], &["--json"]].concat()))).unwrap();
-        assert_eq!(as_json, told, "{args:?}");
+        assert_eq!(as_json, report, "{args:?}");
         let posted = posted.lock().unwrap();
         assert!(posted.len() == 2 && posted.iter().all(|(_, body)| body["dry_run"] == true), "{posted:?}");
     }
@@ -163,10 +163,10 @@ fn check_lists_problems_also_as_json() {
     assert!(plain.contains(&format!("{}:1: route \"a\": recovery is missing", file.display())), "{plain}");
     let wrong = onceway(&["check", "--json", file.to_str().unwrap()]);
     assert_eq!(wrong.status.code(), Some(2));
-    let told: Value = serde_json::from_str(&out(&wrong)).unwrap();
-    let problems = told["problems"].as_array().unwrap();
+    let report: Value = serde_json::from_str(&out(&wrong)).unwrap();
+    let problems = report["problems"].as_array().unwrap();
     let find = |key: &str| {
-        problems.iter().find(|problem| problem["key"] == key).unwrap_or_else(|| panic!("{key} in {told}"))
+        problems.iter().find(|problem| problem["key"] == key).unwrap_or_else(|| panic!("{key} in {report}"))
     };
     let unknown = find("route.recovry");
     assert_eq!(
@@ -177,13 +177,13 @@ fn check_lists_problems_also_as_json() {
     assert_eq!(find("route.recovery")["line"], 1);
     let mild = onceway(&["check", "--json", "config/us-east.toml"]);
     assert_eq!((mild.status.code(), err(&mild).as_str()), (Some(0), ""));
-    let told: Value = serde_json::from_str(&out(&mild)).unwrap();
-    assert_eq!(told["files"][0]["is"], "region us-east of example");
-    let warned = told["problems"].as_array().unwrap();
-    assert!(warned.iter().all(|problem| problem["severity"] == "warning"), "{told}");
+    let report: Value = serde_json::from_str(&out(&mild)).unwrap();
+    assert_eq!(report["files"][0]["is"], "region us-east of example");
+    let warned = report["problems"].as_array().unwrap();
+    assert!(warned.iter().all(|problem| problem["severity"] == "warning"), "{report}");
     assert!(
         warned.iter().any(|problem| problem["key"] == "store.url_env" && problem["line"].is_u64()),
-        "{told}"
+        "{report}"
     );
     let absent: Value = serde_json::from_str(&out(&onceway(&["check", "--json", "absent.toml"]))).unwrap();
     assert!(absent.to_string().contains("cannot read absent.toml"), "{absent}");
@@ -192,10 +192,10 @@ fn check_lists_problems_also_as_json() {
 
 #[test]
 fn ring_explain_says_the_same_as_json() {
-    let told = well(&["ring", "explain", "acme", "order-1001", "--ring", "config/ring.toml", "--json"]);
-    let told: Value = serde_json::from_str(&told).unwrap();
+    let report = well(&["ring", "explain", "acme", "order-1001", "--ring", "config/ring.toml", "--json"]);
+    let report: Value = serde_json::from_str(&report).unwrap();
     assert_eq!(
-        told,
+        report,
         json!({ "tenant": "acme", "digest": "61d98934", "arc": 23335, "place_by": "key", "pinned": false,
             "order": ["ap-south", "us-east", "eu-west"], "home": "ap-south" })
     );
@@ -223,9 +223,9 @@ fn completions_are_scripts_that_name_every_command() {
 fn every_command_has_a_manual_page() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("man1");
-    let told: Value = serde_json::from_str(&well(&["man", dir.to_str().unwrap(), "--json"])).unwrap();
+    let report: Value = serde_json::from_str(&well(&["man", dir.to_str().unwrap(), "--json"])).unwrap();
     let pages: Vec<&str> =
-        told["pages"].as_array().unwrap().iter().map(|page| page.as_str().unwrap()).collect();
+        report["pages"].as_array().unwrap().iter().map(|page| page.as_str().unwrap()).collect();
     for command in commands() {
         let name = format!("onceway-{}.1", command.replace(' ', "-"));
         assert!(pages.contains(&name.as_str()), "{name} in {pages:?}");

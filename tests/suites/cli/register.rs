@@ -120,9 +120,9 @@ fn exit_codes_tell_refusals_from_early_acts() {
             &["region", "resume", "eu-west"],
             &["takeover", "eu-west", "--reason", "r"],
         ] {
-            let told = at(&address, command);
-            assert_eq!(told.status.code(), Some(exit), "{command:?} {code}");
-            assert_eq!(err(&told), "onceway: acceptor eu-west  does not answer\n");
+            let ended = at(&address, command);
+            assert_eq!(ended.status.code(), Some(exit), "{command:?} {code}");
+            assert_eq!(err(&ended), "onceway: acceptor eu-west  does not answer\n");
         }
     }
 }

@@ -39,9 +39,9 @@ fn top_prints_one_frame_for_scripts() {
         assert!(out(&once).contains(part), "{part:?} in\n{}", out(&once));
     }
     assert!(!out(&once).contains('\u{1b}'), "plain text");
-    let told = at(&address, &["top", "--once", "--interval", "100ms", "--json"]);
-    let told: Value = serde_json::from_str(&out(&told)).unwrap();
-    let gateway = &told["gateways"][0];
+    let report = at(&address, &["top", "--once", "--interval", "100ms", "--json"]);
+    let report: Value = serde_json::from_str(&out(&report)).unwrap();
+    let gateway = &report["gateways"][0];
     assert_eq!((&gateway["doubts"], &gateway["per_second"]["settled"]), (&json!(2.0), &json!(0.0)));
     // Without a terminal: the same, and stderr says so.
     let piped = at(&address, &["top", "--interval", "100ms"]);

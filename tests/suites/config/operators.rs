@@ -20,7 +20,7 @@ fn operator(name: &str, role: &str, token: &str) -> String {
 }
 
 #[test]
-fn each_mistake_is_told_at_its_line() {
+fn each_mistake_is_reported_at_its_line() {
     let one = operator("ann", "act", "a");
     let cases = [
         (String::new(), "1: no operator is listed: write an [[operator]] with name, role and sha256"),
@@ -74,20 +74,20 @@ fn a_second_person_is_another_one_who_may_approve() {
         fs::write(folder.path().join("operators.toml"), operators).unwrap();
         folder
     };
-    let told = "region.toml:11: [admin]: second_person needs two named operators: one with the role \"approve\", and another who may act";
+    let wanted = "region.toml:11: [admin]: second_person needs two named operators: one with the role \"approve\", and another who may act";
     let ann = operator("ann", "approve", "a");
     for alone in [ann.clone(), operator("ann", "act", "a") + &operator("bob", "act", "b")] {
-        assert_eq!(said(with(&alone).path()), [told], "{alone}");
+        assert_eq!(said(with(&alone).path()), [wanted], "{alone}");
     }
-    assert_eq!(said(with(&(ann.clone() + &operator("ann", "approve", "b"))).path()), [told], "one person");
-    assert_eq!(said(with(&(ann.clone() + &operator("eve", "look", "b"))).path()), [told], "nobody acts");
+    assert_eq!(said(with(&(ann.clone() + &operator("ann", "approve", "b"))).path()), [wanted], "one person");
+    assert_eq!(said(with(&(ann.clone() + &operator("eve", "look", "b"))).path()), [wanted], "nobody acts");
     let two = with(&(ann + &operator("bob", "act", "b")));
     assert_eq!(load(two.path()).unwrap().process.admin.operators().second_person.len(), 3);
     let shared =
         ("region", "[store]\n", "[admin]\ntoken_file = \"t\"\nsecond_person = [\"release\"]\n[store]\n");
     let folder = files(&[shared]);
     fs::write(folder.path().join("t"), "a-token-of-25-characters-").unwrap();
-    assert_eq!(said(folder.path()), [told], "nobody has a name");
+    assert_eq!(said(folder.path()), [wanted], "nobody has a name");
 }
 
 #[test]
@@ -99,9 +99,9 @@ fn the_shared_token_is_nobodys_own() {
         fs::write(folder.path().join("operators.toml"), operator("ann", "act", token)).unwrap();
     };
     write("a-token-of-25-characters-");
-    let told =
+    let wanted =
         "region.toml:9: the shared token is a named operator's, too: draw another (`openssl rand -hex 32`)";
-    assert_eq!(said(folder.path()), [told]);
+    assert_eq!(said(folder.path()), [wanted]);
     write("another");
     let operators = load(folder.path()).unwrap().process.admin.operators();
     let of = |token: &str| operators.of(&digest(token.as_bytes()));

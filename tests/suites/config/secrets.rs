@@ -203,9 +203,9 @@ fn a_check_warns_of_a_route_that_trusts_a_bare_503() {
         let folder = files(&[("routes", "hold = \"10s\"", &format!("hold = \"10s\"\n{lines}"))]);
         let checked = check_routes(&folder.path().join("routes.toml"));
         assert!(checked.wrong.is_empty() && checked.missing.is_empty(), "{checked:?}");
-        let told = unexpected(&checked.advice);
-        assert_eq!(told.len(), usize::from(trusts), "{told:?}");
-        for (line, text) in told {
+        let advised = unexpected(&checked.advice);
+        assert_eq!(advised.len(), usize::from(trusts), "{advised:?}");
+        for (line, text) in advised {
             let what = "route \"charges\" takes a 503 without Retry-After";
             assert!(line == 1 && text.starts_with(what), "{line}: {text}");
         }
@@ -229,9 +229,9 @@ fn a_check_warns_of_a_catch_all_without_keys_behind_routes_with_keys() {
         std::fs::write(&file, &written).unwrap();
         let checked = check_routes(&file);
         assert!(checked.wrong.is_empty() && checked.missing.is_empty(), "{checked:?}");
-        let told = unexpected(&checked.advice);
-        assert_eq!(told.len(), usize::from(warned), "{rest}: {told:?}");
-        for (line, text) in told {
+        let advised = unexpected(&checked.advice);
+        assert_eq!(advised.len(), usize::from(warned), "{rest}: {advised:?}");
+        for (line, text) in advised {
             let at = written.lines().count() - rest.lines().count() - 2;
             assert_eq!(line, at, "{text}");
             assert!(text.starts_with("route \"rest\" lets all other paths under"), "{text}");

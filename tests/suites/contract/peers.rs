@@ -31,7 +31,7 @@ pub struct Link {
 struct Played {
     behaviour: Mutex<PeerBehaviour>,
     pong: Mutex<Pong>,
-    told: Mutex<PeerReply>,
+    reply: Mutex<PeerReply>,
     arrived: Mutex<Vec<Forward>>,
     asked: Mutex<Vec<Question>>,
     to_break: UnboundedSender<()>,
@@ -68,7 +68,7 @@ impl Link {
         let peer = Arc::new(Played {
             behaviour: Mutex::new(PeerBehaviour::Hang),
             pong: Mutex::new(pong()),
-            told: Mutex::new(PeerReply::Done),
+            reply: Mutex::new(PeerReply::Done),
             arrived: Mutex::default(),
             asked: Mutex::default(),
             to_break,
@@ -153,7 +153,7 @@ impl PeerService for Opening {
         let behaviour = peer.behaviour.lock().unwrap().clone();
         match behaviour {
             PeerBehaviour::Answer { .. } | PeerBehaviour::NotOwner { .. } => {
-                peer.told.lock().unwrap().clone()
+                peer.reply.lock().unwrap().clone()
             }
             PeerBehaviour::BreakAfterReading => peer.breaks_off().await,
             PeerBehaviour::Refuse | PeerBehaviour::Hang => pending().await,
@@ -247,8 +247,8 @@ impl PeersBench for Link {
 }
 
 impl AskBench for Link {
-    async fn set_told(&self, told: PeerReply) {
-        *self.peer.told.lock().unwrap() = told;
+    async fn set_told(&self, reply: PeerReply) {
+        *self.peer.reply.lock().unwrap() = reply;
     }
 
     async fn asked(&self) -> Vec<Question> {

@@ -257,10 +257,10 @@ fn the_runbook_names_lines_that_the_product_shows() {
         ("outcome-unknown", "src/gateway/request/problems.rs"),
         ("in-progress", "src/gateway/request/problems.rs"),
     ] {
-        let told = format!("{runbook}{}", text("deploy/postgres/README.md"));
+        let documented = format!("{runbook}{}", text("deploy/postgres/README.md"));
         // A sentence goes on in the next line.
-        let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(told.contains(line), "the documents do not say {line:?} any more: take it out here");
+        let documented = documented.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(documented.contains(line), "the documents do not say {line:?} any more: take it out here");
         assert!(text(source).contains(line), "{source} does not say {line:?}");
     }
 }

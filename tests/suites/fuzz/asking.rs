@@ -53,8 +53,8 @@ fn check(json: &[u8]) {
     if let Ok(question) = read_question(json) {
         assert_eq!(read_question(&write_question(&question)), Ok(question));
     }
-    if let Ok(told) = read_told(json) {
-        assert_eq!(read_told(&write_told(&told)), Ok(told));
+    if let Ok(reply) = read_told(json) {
+        assert_eq!(read_told(&write_told(&reply)), Ok(reply));
     }
 }
 

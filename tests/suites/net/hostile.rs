@@ -248,9 +248,13 @@ async fn refused_bodies_do_not_break_their_connection() {
                 async move { peers.forward(&region("us"), Forward { body, ..forward("/large") }).await },
             );
         }
-        while let Some(told) = soon(wave.join_next()).await {
-            let told = told.unwrap();
-            assert!(matches!(told, Ok(ForwardReply::Answer(_))), "not known to be refused: {:?}", told.err());
+        while let Some(outcome) = soon(wave.join_next()).await {
+            let outcome = outcome.unwrap();
+            assert!(
+                matches!(outcome, Ok(ForwardReply::Answer(_))),
+                "not known to be refused: {:?}",
+                outcome.err()
+            );
         }
     }
     assert!(!served.is_finished(), "it was served over the same connection");

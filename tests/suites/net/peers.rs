@@ -305,8 +305,8 @@ async fn a_body_over_the_limit_is_refused_unsent() {
 async fn messages_carry_the_name_of_their_sender() {
     let (pki, us) = us(PeerLimits::default()).await;
     let peers = dial(&pki.identity("eu"), "us", &us.address);
-    let told = soon(peers.ask(&region("us"), Question::Views { after: 7 }, PATIENCE)).await;
-    assert_eq!(told, Ok(PeerReply::Adopted(9)));
+    let reply = soon(peers.ask(&region("us"), Question::Views { after: 7 }, PATIENCE)).await;
+    assert_eq!(reply, Ok(PeerReply::Adopted(9)));
     assert_eq!(*us.region.asked.lock().unwrap(), [(region("eu"), Question::Views { after: 7 })]);
     soon(peers.forward(&region("us"), forward("/"))).await.map(drop).unwrap();
     assert_eq!(us.region.seen.lock().unwrap()[0].0, region("eu"));

@@ -103,7 +103,7 @@ async fn the_upstream_gets_attempt_and_end_to_end_headers() {
 }
 
 #[tokio::test]
-async fn the_key_is_told_in_one_header_and_form() {
+async fn the_key_goes_out_in_one_header_and_form() {
     let server = RawServer::start(Then::Answer(OK)).await;
     for (form, name, expected) in [
         (KeyForm::Quoted, "idempotency-key", r#""a\"b""#),

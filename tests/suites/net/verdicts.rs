@@ -57,13 +57,16 @@ async fn sent(
 }
 
 #[track_caller]
-fn not_sent(told: Result<u16, SendError>, why: &str) {
-    assert!(matches!(&told, Err(SendError::NotSent(said)) if said.contains(why)), "{told:?}, not {why:?}");
+fn not_sent(outcome: Result<u16, SendError>, why: &str) {
+    assert!(
+        matches!(&outcome, Err(SendError::NotSent(said)) if said.contains(why)),
+        "{outcome:?}, not {why:?}"
+    );
 }
 
 #[track_caller]
-fn unknown(told: Result<u16, SendError>) {
-    assert!(matches!(told, Err(SendError::Unknown(_))), "{told:?}");
+fn unknown(outcome: Result<u16, SendError>) {
+    assert!(matches!(outcome, Err(SendError::Unknown(_))), "{outcome:?}");
 }
 
 /// Handshakes of one kind, and what is done with each connection behind them.
@@ -199,9 +202,9 @@ async fn one_tls_connection_of_either_version_serves_many() {
 async fn closed_idle_connections_leave_nothing_in_doubt() {
     let pki = Pki::new(&["us"]);
     let (close, closed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let told = (close.clone(), closed.clone());
+    let outcome = (close.clone(), closed.clone());
     let served = Secure::start(server(&pki, BOTH, None), move |mut stream| {
-        let (close, closed) = told.clone();
+        let (close, closed) = outcome.clone();
         async move {
             read_request(&mut stream).await.unwrap();
             stream.write_all(OK.as_bytes()).await.unwrap();
@@ -250,9 +253,9 @@ async fn a_break_after_the_handshake_is_unknown() {
         unknown(after(&over(secured(&served.address, &pki, None))).await);
     }
     let silent = RawServer::start(Then::AnswerAndHang("")).await;
-    let told =
+    let outcome =
         sent(&over(at(&[format!("http://{}", silent.address)])), Duration::from_millis(300), || true).await;
-    assert!(matches!(told, Err(SendError::Late(_))), "{told:?}");
+    assert!(matches!(outcome, Err(SendError::Late(_))), "{outcome:?}");
 }
 
 #[tokio::test]
@@ -445,6 +448,6 @@ async fn a_probe_asks_the_service_of_the_doubt() {
     assert!(!probe("gone", "eu").await);
     assert_eq!((default.seen().len(), named.seen().len()), (0, 2));
     let send = Send { upstream: Some("gone".into()), ..send(&[]) };
-    let told = soon(upstream.send(send, AMPLE, || true)).await.map(|answer| answer.status().as_u16());
-    not_sent(told, "no [upstreams.gone]");
+    let outcome = soon(upstream.send(send, AMPLE, || true)).await.map(|answer| answer.status().as_u16());
+    not_sent(outcome, "no [upstreams.gone]");
 }

@@ -80,6 +80,6 @@ async fn the_server_gives_up_statements_that_wait_too_long() {
 async fn a_store_of_another_region_shows_no_gate() {
     let (mut region, _store, _gate) = Region::ready("eu#1").await;
     region.origin = origin("us#1");
-    let told = region.store().gate().await.unwrap_err();
-    assert!(matches!(&told, StoreError::Definite(text) if text.contains("belongs to eu#1")), "{told}");
+    let failure = region.store().gate().await.unwrap_err();
+    assert!(matches!(&failure, StoreError::Definite(text) if text.contains("belongs to eu#1")), "{failure}");
 }

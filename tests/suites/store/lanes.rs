@@ -93,8 +93,8 @@ where
     unreachable!("the loop ends by itself")
 }
 
-fn refused_at_once<T: std::fmt::Debug>(told: Result<T, StoreError>) -> bool {
-    matches!(&told, Err(StoreError::Definite(why)) if why.contains("refused at once"))
+fn refused_at_once<T: std::fmt::Debug>(outcome: Result<T, StoreError>) -> bool {
+    matches!(&outcome, Err(StoreError::Definite(why)) if why.contains("refused at once"))
 }
 
 #[tokio::test]

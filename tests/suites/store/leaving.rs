@@ -57,16 +57,16 @@ async fn a_former_region_is_untied_once_its_rows_arrived() {
     // back.
     assert_eq!(left(&provision::init(&both).await.unwrap()), None);
 
-    let told = provision::init(&alone).await.unwrap();
-    assert!(waits_for(&told, "it sealed 5"), "{told}");
+    let shown = provision::init(&alone).await.unwrap();
+    assert!(waits_for(&shown, "it sealed 5"), "{shown}");
     assert_eq!(eu_store.subscriptions().await.unwrap().len(), 1);
     while seq(&us_store).await.unwrap() < SEALED {}
-    let told = found("the last seal", || async {
-        let told = provision::init(&alone).await.unwrap();
-        waits_for(&told, "all its rows are here").then_some(told)
+    let shown = found("the last seal", || async {
+        let shown = provision::init(&alone).await.unwrap();
+        waits_for(&shown, "all its rows are here").then_some(shown)
     })
     .await;
-    assert!(waits_for(&told, "still follows eu-west: switch it off"), "{told}");
+    assert!(waits_for(&shown, "still follows eu-west: switch it off"), "{shown}");
     assert!(eu_store.subscriptions().await.unwrap().is_empty());
     // Without a subscription its heartbeat proves nothing any more: the stored note does.
     let memory = eu_store.recall().await.unwrap();
@@ -78,6 +78,6 @@ async fn a_former_region_is_untied_once_its_rows_arrived() {
     assert_eq!(eu.cluster.ties_to(DATABASE, "us").await.unwrap(), 0);
     assert!(provision::check(&alone).await.unwrap().is_complete());
     eu.admin().await.batch_execute("update onceway.peer_memory set imported = 0").await.unwrap();
-    let told = provision::check(&alone).await.unwrap();
-    assert!(waits_for(&told, "up to heartbeat 0"), "its heartbeat is here, and no copy: {told}");
+    let shown = provision::check(&alone).await.unwrap();
+    assert!(waits_for(&shown, "up to heartbeat 0"), "its heartbeat is here, and no copy: {shown}");
 }

@@ -22,7 +22,7 @@ async fn region() -> Region {
     admin.batch_execute(roles).await.unwrap();
     ask_for_password(&region.cluster, &admin, "gw,next,stranger").await;
     until("the server to ask for passwords", async || {
-        told(&region, "wrong").await.contains("SQLSTATE 28P01")
+        login_error(&region, "wrong").await.contains("SQLSTATE 28P01")
     })
     .await;
     region
@@ -47,7 +47,7 @@ fn store(region: &Region, address: Address) -> Arc<PgStore> {
 }
 
 /// The answer to a store with this password: empty if it is the right one.
-async fn told(region: &Region, password: &str) -> String {
+async fn login_error(region: &Region, password: &str) -> String {
     let asked = store(region, address(region, "gw", password)).gate().await;
     asked.err().map(|error| error.to_string()).unwrap_or_default()
 }
@@ -127,7 +127,7 @@ async fn a_password_changes_under_load_and_no_call_fails() {
 
     // First the password, then the file. Between them, new connections are refused.
     password(&region, "new").await;
-    assert!(told(&region, "old").await.contains("SQLSTATE 28P01"));
+    assert!(login_error(&region, "old").await.contains("SQLSTATE 28P01"));
     load.add(FEW..MANY);
     load.goes_on(100).await;
     assert!(processes(&region, "gw").await.is_subset(&old), "only connections that stood before");

@@ -72,7 +72,7 @@ async fn two_regions_meet_in_either_order_and_rows_arrive() {
     assert!(seen[0].from == "eu-west" && seen[0].ready && seen[0].streaming, "{seen:?}");
 
     settings_that_lack_something_are_hints(&us, &us_plan).await;
-    the_fate_of_slots_in_a_promotion_is_told(&eu, &us, &us_plan).await;
+    slots_say_if_they_survive_a_promotion(&eu, &us, &us_plan).await;
     a_moved_peer_is_followed(&us, &us_plan).await;
     a_lost_slot_is_reported_and_left_alone(&eu, &us, &us_plan).await;
 }
@@ -97,17 +97,17 @@ async fn settings_that_lack_something_are_hints(us: &Region, plan: &Plan) {
     admin.batch_execute(&format!("alter database {DATABASE} reset all")).await.unwrap();
 }
 
-async fn the_fate_of_slots_in_a_promotion_is_told(eu: &Region, us: &Region, plan: &Plan) {
+async fn slots_say_if_they_survive_a_promotion(eu: &Region, us: &Region, plan: &Plan) {
     const SLOT: &str = "sub_eu_west_from_us";
-    let told = async || {
+    let shown = async || {
         let report = provision::check(plan).await.unwrap();
         assert!(report.is_complete(), "{report}");
         report.promotion.into_iter().map(|one| (one.slot, one.survives)).collect::<Vec<_>>()
     };
-    assert_eq!(told().await, [], "there is no standby");
+    assert_eq!(shown().await, [], "there is no standby");
     let (admin, reader) = (us.admin().await, eu.admin().await);
     admin.batch_execute("select pg_create_physical_replication_slot('standby')").await.unwrap();
-    assert_eq!(told().await, [(SLOT.to_owned(), false)]);
+    assert_eq!(shown().await, [(SLOT.to_owned(), false)]);
     if Binaries::find().unwrap().major() >= 17 {
         let failover = async |set: bool| {
             reader.batch_execute(&format!("alter subscription {SLOT} disable")).await.unwrap();
@@ -139,8 +139,8 @@ async fn a_moved_peer_is_followed(us: &Region, plan: &Plan) {
     for (_, conninfo) in &mut moved.subscribe {
         conninfo.push_str(" keepalives_idle=7 keepalives_count=4");
     }
-    let told = provision::check(&moved).await.unwrap();
-    pending(&told, "subscription from eu-west#1", "");
+    let shown = provision::check(&moved).await.unwrap();
+    pending(&shown, "subscription from eu-west#1", "");
     assert_eq!(
         line(&provision::init(&moved).await.unwrap(), "subscription from eu-west#1"),
         &Status::Changed
@@ -553,8 +553,8 @@ async fn a_promoted_server_ignores_heartbeats_until_resubscribed() {
     us.cluster.start().await.unwrap();
     us.admin().await.batch_execute("select pg_promote()").await.unwrap();
     is_whole(false).await;
-    let told = provision::check(&plan).await.unwrap();
-    broken(&told, "subscription from eu#1", "this server was promoted since it was made");
+    let shown = provision::check(&plan).await.unwrap();
+    broken(&shown, "subscription from eu#1", "this server was promoted since it was made");
     provision::reseed(&plan, &eu.origin.region).await.unwrap();
     init_until_complete(&plan).await;
     is_whole(true).await;

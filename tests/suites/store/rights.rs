@@ -80,7 +80,7 @@ async fn settings(admin: &Client) -> Vec<String> {
 async fn missing_rights_are_reported_and_restored() {
     let region = Region::start("eu#1").await;
     let (plan, admin) = (region.plan(&[], &["other#1"]), region.admin().await);
-    let told = async |role: &str, wrong: &str| {
+    let complaint = async |role: &str, wrong: &str| {
         admin.batch_execute(wrong).await.unwrap();
         let report = provision::check(&plan).await.unwrap();
         match line(&report, &format!("role {role}")) {
@@ -90,7 +90,9 @@ async fn missing_rights_are_reported_and_restored() {
     };
     assert!(provision::init(&plan).await.unwrap().is_complete());
     for role in ["gw", "repl"] {
-        assert!(told(role, &format!("alter role {role} rename to gone")).await.starts_with("it is missing"));
+        assert!(
+            complaint(role, &format!("alter role {role} rename to gone")).await.starts_with("it is missing")
+        );
         admin.batch_execute(&format!("alter role gone rename to {role}")).await.unwrap();
     }
 
@@ -108,14 +110,14 @@ async fn missing_rights_are_reported_and_restored() {
         [role, privilege, name, whole, role].map(str::to_owned)
     });
     for [role, privilege, name, whole, from] in granted_to.chain(control) {
-        let why = told(&role, &format!("revoke {privilege} on {whole} from {from}")).await;
+        let why = complaint(&role, &format!("revoke {privilege} on {whole} from {from}")).await;
         let rest = why.strip_prefix(&format!("it lacks {privilege} on {name}")).unwrap_or_default();
         assert!(rest.starts_with(['(', ':']), "{privilege} on {whole} of {role}: {why}");
         admin.batch_execute(&format!("grant {privilege} on {whole} to {from}")).await.unwrap();
     }
     for setting in SETTINGS {
         let (name, value) = setting.split_once('=').unwrap();
-        let why = told("gw", &format!("alter role gw in database shop reset {name}")).await;
+        let why = complaint("gw", &format!("alter role gw in database shop reset {name}")).await;
         assert!(why.starts_with(&format!("it lacks {setting}:")), "{setting}: {why}");
         let back = format!("alter role gw in database shop set {name} = '{value}'");
         admin.batch_execute(&back).await.unwrap();
@@ -172,7 +174,10 @@ async fn excess_rights_are_reported_and_left_alone() {
         admin.batch_execute(wrong).await.unwrap();
         for report in [provision::check(&plan).await.unwrap(), provision::init(&plan).await.unwrap()] {
             let status = line(&report, &format!("role {role}"));
-            assert!(matches!(status, Status::Broken(told) if told.starts_with(why)), "{wrong}: {report}");
+            assert!(
+                matches!(status, Status::Broken(complaint) if complaint.starts_with(why)),
+                "{wrong}: {report}"
+            );
         }
         admin.batch_execute(back).await.unwrap();
         assert!(provision::check(&plan).await.unwrap().is_complete(), "{back}");

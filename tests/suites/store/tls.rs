@@ -107,8 +107,8 @@ async fn end_connections(region: &Region) {
 
 #[track_caller]
 fn refused(said: Result<bool, String>, why: &str) {
-    let told = said.unwrap_err();
-    assert!(told.contains(why) && !told.contains('\n'), "{told}");
+    let failure = said.unwrap_err();
+    assert!(failure.contains(why) && !failure.contains('\n'), "{failure}");
 }
 
 #[tokio::test]
@@ -176,8 +176,8 @@ async fn a_changed_authority_applies_to_the_next_connection() {
     store.gate().await.expect("a connection that stands goes on");
     end_connections(&region).await;
     until("a server that is not trusted to be refused", async || {
-        let told = store.gate().await.err().map(|error| error.to_string());
-        told.is_some_and(|told| told.contains("of no authority that sslrootcert names"))
+        let failure = store.gate().await.err().map(|error| error.to_string());
+        failure.is_some_and(|failure| failure.contains("of no authority that sslrootcert names"))
     })
     .await;
     fs::write(&trusted, old.issuer.pem() + &new.issuer.pem()).unwrap();
@@ -218,10 +218,11 @@ async fn subscriptions_and_owners_verify_the_server_too() {
         |host: &str| format!("host={host} port={} user=repl dbname={DATABASE} {verified}", eu.cluster.port());
     plan.subscribe[0].1 = address("127.0.0.1");
     provision::init(&plan).await.unwrap();
-    let told = provision::init(&plan).await.unwrap().to_string();
+    let failure = provision::init(&plan).await.unwrap().to_string();
     assert!(
-        told.contains("subscription from eu#1: cannot look at eu#1: the server's certificate does not name"),
-        "{told}"
+        failure
+            .contains("subscription from eu#1: cannot look at eu#1: the server's certificate does not name"),
+        "{failure}"
     );
     plan.subscribe[0].1 = address("localhost");
     init_until_complete(&plan).await;

@@ -62,8 +62,8 @@ async fn every_forbidden_message_is_refused_and_logged_once() {
     let lines = refused - mute * (Kind::ALL.len() - 1);
     assert_eq!(mute, 2);
     // The last message is told, too: by then, a repetition would have been.
-    let told = || fs::read_to_string(&log).unwrap().matches("a peer may not say this").count();
-    until("each to be told, and its repetition not", async || told() == lines).await;
+    let refusals = || fs::read_to_string(&log).unwrap().matches("a peer may not say this").count();
+    until("each to be told, and its repetition not", async || refusals() == lines).await;
     // It votes as before, for whoever may ask.
     let asked = Question::Acceptor { to: Some(id), message: Message::Prepare { ballot: ballot(7) } };
     assert!(matches!(house.ask(asked).await, PeerReply::Acceptor(Reply::Promised(_))));
