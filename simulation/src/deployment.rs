@@ -184,7 +184,7 @@ impl Deployment {
         let mut told: Settings =
             self.scenario.shared.settings(region.clone(), generation, self.credentials.clone());
         let files = self.files(region);
-        told.routes = files.routes(&told.routes);
+        told.live.routes = files.routes(&told.live.routes);
         told.failover.lease = files.lease.unwrap_or(told.failover.lease);
         let view = View::unfounded(self.scenario.shared.ring.clone());
         let Ok(gateway) = Gateway::new(ports, told, view) else { panic!("a scenario that was checked") };
@@ -383,19 +383,12 @@ impl Deployment {
 
     /// Has a region's gateway read its files again.
     pub async fn read_again(&self, region: &RegionName) {
-        let told: Settings = self.scenario.shared.settings(region.clone(), 1, self.credentials.clone());
+        let told = self.scenario.shared.settings(region.clone(), 1, self.credentials.clone()).live;
         let node = self.node(region);
         let routes = self.files(region).routes(&told.routes);
         // If the process ends meanwhile, the next one reads them when it begins.
         let Some(()) = node.process.while_alive(node.gateway.agree_on_lives(&routes)).await else { return };
-        node.gateway.reload(Reload {
-            routes,
-            credentials: told.credentials,
-            quota: told.quota,
-            most_at_once: told.most_at_once,
-            shared: told.shared,
-            restart: Vec::new(),
-        });
+        node.gateway.reload(Reload { routes, ..told });
     }
 
     /// The shortest retention that any region ever had; `None`: always as the scenario says.

@@ -53,6 +53,7 @@ use std::sync::Arc;
 
 use crate::gateway::credentials::Credentials;
 use crate::gateway::policy::route::{Binding, Protection, Route, Routes};
+use crate::gateway::reloadable::Reload;
 use crate::gateway::settings::Settings;
 use crate::protocol::region::RegionName;
 
@@ -127,13 +128,13 @@ impl Config {
     /// Settings for the gateway.
     pub fn settings(&self) -> Settings {
         let Process { store, accept_key, quota, shadow, upstream, listen, .. } = &self.process;
+        let all = self.shared.settings(self.me.clone(), store.generation, self.credentials.clone());
         Settings {
             seals_requests: accept_key.is_some(),
-            quota: *quota,
-            most_at_once: listen.at_once,
+            live: Reload { quota: *quota, most_at_once: listen.at_once, ..all.live },
             shadow: *shadow,
             upstream_health: upstream.health.clone(),
-            ..self.shared.settings(self.me.clone(), store.generation, self.credentials.clone())
+            ..all
         }
     }
 }

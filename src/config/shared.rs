@@ -21,6 +21,7 @@ use crate::gateway::authority::failover::{Failover, Mode};
 use crate::gateway::credentials::Credentials;
 use crate::gateway::limits::concurrency::MostAtOnce;
 use crate::gateway::policy::route::{Escrow, Route, Routes};
+use crate::gateway::reloadable::Reload;
 use crate::gateway::settings::Settings;
 use crate::protocol::digest::{Digest32, digest};
 use crate::protocol::region::RegionName;
@@ -119,18 +120,21 @@ impl Shared {
         Settings {
             me,
             generation,
-            routes: self.routes.clone(),
-            credentials,
+            live: Reload {
+                routes: self.routes.clone(),
+                credentials,
+                quota: None,
+                most_at_once: MostAtOnce::default(),
+                shared: self.digest,
+                restart: Vec::new(),
+            },
             drift: self.drift,
             skew: self.skew,
             seals_requests: false,
             timings: timings(self.heartbeat),
-            quota: None,
-            most_at_once: MostAtOnce::default(),
             shadow: false,
             failover: self.failover.clone(),
             upstream_health: None,
-            shared: self.digest,
             speaks: Versions::OURS,
         }
     }

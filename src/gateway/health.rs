@@ -14,44 +14,44 @@ use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::time::Moment;
 
 /// This gateway's knowledge of its own heartbeat and its peers.
-pub(super) struct Health {
-    pub(super) beat: Option<(u64, Moment)>,
+pub struct Health {
+    pub beat: Option<(u64, Moment)>,
     /// True once the store was found to be an old copy, for the life of this process: its counts
     /// run on and would catch up.
-    pub(super) went_back: bool,
-    pub(super) peers: BTreeMap<RegionName, Peer>,
+    pub went_back: bool,
+    pub peers: BTreeMap<RegionName, Peer>,
     /// Memory of other stores that this region's store had when this process began, and the moment
     /// when it was read. No window begins before that (docs/protocol.md#rule-31).
-    pub(super) remembered: Option<(BTreeMap<Origin, PeerMemory>, Moment)>,
+    pub remembered: Option<(BTreeMap<Origin, PeerMemory>, Moment)>,
 }
 
-pub(super) struct Peer {
+pub struct Peer {
     /// Arrival of its last pong.
-    pub(super) heard: Option<Moment>,
+    pub heard: Option<Moment>,
     /// Moment when the ping of its last pong was sent.
-    pub(super) asked: Option<Moment>,
-    pub(super) round_trip: Option<Duration>,
-    pub(super) pong: Option<Pong>,
+    pub asked: Option<Moment>,
+    pub round_trip: Option<Duration>,
+    pub pong: Option<Pong>,
     /// Its store in the view. The next fields are about that store; a replaced one is followed
     /// anew.
-    pub(super) origin: Option<Origin>,
+    pub origin: Option<Origin>,
     /// The heartbeat up to which its rows are in this region's store; `None` until the store was
     /// read.
-    pub(super) applied: Option<u64>,
+    pub applied: Option<u64>,
     /// Its highest heartbeat that a ping reported or that was ever seen here, with its rows or
     /// ahead of them.
-    pub(super) announced: Option<u64>,
-    pub(super) lag: LagMeter,
-    pub(super) trail: crate::gateway::telemetry::lag_history::LagHistory,
+    pub announced: Option<u64>,
+    pub lag: LagMeter,
+    pub trail: crate::gateway::telemetry::lag_history::LagHistory,
     /// True once it was asked, with any result.
-    pub(super) tried: bool,
+    pub tried: bool,
     /// True if it speaks no version that this process speaks.
-    pub(super) foreign: bool,
-    pub(super) trouble: Option<String>,
+    pub foreign: bool,
+    pub trouble: Option<String>,
 }
 
 impl Peer {
-    pub(super) fn unknown() -> Self {
+    pub fn unknown() -> Self {
         let lag = LagMeter::new(LAG_PERIOD);
         Self {
             heard: None,
@@ -71,11 +71,7 @@ impl Peer {
 
     /// Follows its store in the view. Knowledge about another store is dropped; what was remembered
     /// of this one counts.
-    pub(super) fn follow(
-        &mut self,
-        origin: Origin,
-        remembered: Option<&(BTreeMap<Origin, PeerMemory>, Moment)>,
-    ) {
+    pub fn follow(&mut self, origin: Origin, remembered: Option<&(BTreeMap<Origin, PeerMemory>, Moment)>) {
         if self.origin.as_ref() == Some(&origin) {
             return;
         }
@@ -91,11 +87,11 @@ impl Peer {
     }
 
     /// True if the peer was silent for so long that it counts as not reachable.
-    pub(super) fn is_silent(&self, now: Moment, timings: &Timings) -> bool {
+    pub fn is_silent(&self, now: Moment, timings: &Timings) -> bool {
         let allowed = timings.silent_after + timings.ping + self.round_trip.unwrap_or_default();
         self.heard.is_none_or(|heard| now.since(heard) > allowed)
     }
 }
 
 /// The trailing period over which the largest lag is kept.
-pub(super) const LAG_PERIOD: Duration = Duration::from_secs(600);
+pub const LAG_PERIOD: Duration = Duration::from_secs(600);

@@ -1,6 +1,6 @@
 //! One gateway of one region: its parts, its making and its end.
 //!
-//! Requests and loops are `impl Gateway` where they belong. This file must not know of any.
+//! Requests and loops are `impl Gateway` where they belong: none is here.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::{Notify, watch};
 
-use crate::gateway::authority::state::Authority;
+use crate::gateway::authority::state::{Authority, Wakes};
 use crate::gateway::health::{Health, Peer};
 use crate::gateway::limits::concurrency::Concurrency;
 use crate::gateway::reloadable::{ConfigStatus, Live, Reload};
@@ -82,14 +82,24 @@ impl<P: Ports> Gateway<P> {
         let origin = Origin { region: settings.me.clone(), generation: settings.generation };
         let others = view.members().keys().filter(|name| **name != settings.me);
         let peers = others.map(|name| (name.clone(), Peer::unknown())).collect();
-        metrics::prepare(&settings.me, &settings.routes, settings.shadow, &view);
+        metrics::prepare(&settings.me, &settings.live.routes, settings.shadow, &view);
         let closed = if settings.shadow { SHADOWED } else { "starting" };
         let shadow = settings.shadow.then(|| Arc::new(Shadow::new()));
         let ports = Arc::new(ports);
         let since = ports.clock().now();
-        let live = Live::first(&settings, &ports);
-        let Settings { me, drift, skew, seals_requests, timings, failover, upstream_health, speaks, .. } =
-            settings;
+        let Settings {
+            me,
+            drift,
+            skew,
+            seals_requests,
+            timings,
+            failover,
+            upstream_health,
+            speaks,
+            live,
+            ..
+        } = settings;
+        let live = Live::of(live, &ports);
         let site = Site { me: origin.clone(), lease: failover.lease, drift, speaks };
         let store = StoreHealth::Closed { why: closed.to_owned(), since };
         let authority = Arc::new(Authority::new(site, Arc::new(view), store, ports.dice()));
@@ -145,7 +155,7 @@ impl<P: Ports> Gateway<P> {
         metrics::config_loaded(now);
         metrics::config_current(restart.is_empty());
         let (loaded_ms, current) = (Some(now.as_millis()), restart.is_empty());
-        self.config.store(Arc::new(ConfigStatus { loaded_ms, current, problems: Vec::new(), restart }));
+        self.config.store(Arc::new(ConfigStatus { loaded_ms, current, restart, ..ConfigStatus::default() }));
     }
 
     /// Notes that the files are wrong: the running settings stay.
@@ -193,6 +203,17 @@ impl<P: Ports> Gateway<P> {
         let ports = self.ports.clone();
         drop(self);
         ports.clock().sleep_until(until).await;
+    }
+
+    /// Like [`Gateway::rest`], but ends early if the loop is woken.
+    pub(super) async fn rest_or(self: Arc<Self>, wake: fn(&Wakes) -> &Notify, until: Moment) {
+        let (authority, ports) = (self.authority.clone(), self.ports.clone());
+        drop(self);
+        tokio::select! {
+            biased;
+            () = wake(&authority.wakes).notified() => {}
+            () = ports.clock().sleep_until(until) => {}
+        }
     }
 
     pub(super) fn ports(&self) -> &P {

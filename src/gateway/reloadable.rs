@@ -3,7 +3,7 @@
 //!
 //! `server::reload` reads the files and hands the settings over. A request takes the live settings
 //! once, at its beginning, and keeps them to its end. Ownership, leases, windows and clocks are not
-//! here: no replacement may move a key or end a hold early. This file must not read files.
+//! here: no replacement may move a key or end a hold early.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,6 @@ use crate::gateway::limits::concurrency::MostAtOnce;
 use crate::gateway::limits::live_keys::LiveKeys;
 use crate::gateway::limits::quota::{Quota, Quotas};
 use crate::gateway::policy::route::{NO_ROUTE, Routes};
-use crate::gateway::settings::Settings;
 use crate::gateway::telemetry::publication;
 use crate::gateway::telemetry::times::RouteTimes;
 use crate::ports::Ports;
@@ -61,19 +60,7 @@ pub(super) struct Live<P: Ports> {
 type Typical = Arc<Mutex<Option<Duration>>>;
 
 impl<P: Ports> Live<P> {
-    pub(super) fn first(settings: &Settings, ports: &Arc<P>) -> Self {
-        let first = Reload {
-            routes: settings.routes.clone(),
-            credentials: settings.credentials.clone(),
-            quota: settings.quota,
-            most_at_once: settings.most_at_once,
-            shared: settings.shared,
-            restart: Vec::new(),
-        };
-        Self::of(first, ports)
-    }
-
-    fn of(reload: Reload, ports: &Arc<P>) -> Self {
+    pub(super) fn of(reload: Reload, ports: &Arc<P>) -> Self {
         let Reload { routes, credentials, quota, most_at_once, shared, restart: _ } = reload;
         let quotas = quota.map(|quota| Arc::new(Quotas::new(quota, ports)));
         let live_keys = quota.and_then(|quota| Some(Arc::new(LiveKeys::new(quota.live_keys?))));

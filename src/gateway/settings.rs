@@ -1,15 +1,12 @@
 //! Settings of a gateway: those that it gets before it starts, and those that stay.
 //!
-//! Nothing here may change while the gateway runs: [`crate::gateway::reloadable`] has what may.
+//! Nothing here changes while the gateway runs: [`crate::gateway::reloadable`] has what may.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::gateway::credentials::Credentials;
-use crate::gateway::limits::concurrency::MostAtOnce;
-use crate::gateway::limits::quota::Quota;
-use crate::gateway::policy::route::{Policy, Routes};
-use crate::protocol::digest::Digest32;
+use crate::gateway::authority::failover::{Failover, UpstreamHealth};
+use crate::gateway::policy::route::Policy;
+use crate::gateway::reloadable::Reload;
 use crate::protocol::lifetime::Lifetime;
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Drift;
@@ -21,10 +18,8 @@ pub struct Settings {
     pub me: RegionName,
     /// The generation of its store, as its region file says.
     pub generation: u32,
-    /// Routes: requests that need a key, and how each is performed.
-    pub routes: Routes,
-    /// Credentials at the start; [`crate::gateway::instance::Gateway::reload`] brings later ones.
-    pub credentials: Arc<Credentials>,
+    /// Those that may be replaced while it runs.
+    pub live: Reload,
     /// Bounds on clock errors.
     pub drift: Drift,
     /// Time for which an answer is stored beyond its promised retention.
@@ -33,20 +28,13 @@ pub struct Settings {
     pub seals_requests: bool,
     /// Periods and time limits.
     pub timings: Timings,
-    /// Limits of each tenant at this gateway: keys started per time, and keys stored. `None` is no
-    /// limit.
-    pub quota: Option<Quota>,
-    /// Requests that it has at once, at most.
-    pub most_at_once: MostAtOnce,
     /// Shadow mode: requests pass through, and decisions are only counted. Neither store nor peers
     /// are asked.
     pub shadow: bool,
     /// Failover settings.
-    pub failover: crate::gateway::authority::failover::Failover,
+    pub failover: Failover,
     /// Check of this region's upstream; `None` without a check.
-    pub upstream_health: Option<crate::gateway::authority::failover::UpstreamHealth>,
-    /// Digest of the settings that all regions must share.
-    pub shared: Digest32,
+    pub upstream_health: Option<UpstreamHealth>,
     /// Versions of the protocol between regions that this process speaks.
     pub speaks: Versions,
 }
@@ -89,8 +77,8 @@ pub(super) struct Fixed {
     pub(super) skew: Duration,
     pub(super) seals_requests: bool,
     pub(super) timings: Timings,
-    pub(super) failover: crate::gateway::authority::failover::Failover,
-    pub(super) upstream_health: Option<crate::gateway::authority::failover::UpstreamHealth>,
+    pub(super) failover: Failover,
+    pub(super) upstream_health: Option<UpstreamHealth>,
     pub(super) speaks: Versions,
 }
 

@@ -202,12 +202,5 @@ fn take<P: Ports>(gateway: &Gateway<P>, running: &Mutex<Running>, replaced: &Rep
     expiries.show();
     descriptors::for_gateway(config);
     changed::taken(&restart);
-    gateway.reload(Reload {
-        routes: config.shared.routes.clone(),
-        credentials: config.credentials.clone(),
-        quota: config.process.quota,
-        most_at_once: config.process.listen.at_once,
-        shared: config.shared.digest,
-        restart,
-    });
+    gateway.reload(Reload { restart, ..config.settings().live });
 }

@@ -85,7 +85,7 @@ fn policy_of<'a>(config: &'a Config, path: &str) -> &'a Policy {
 fn a_quota_bursts_as_far_as_its_rate_unless_it_says_otherwise() {
     let of = |lines: &str| {
         let folder = files(&[("region", "[upstream]", &format!("[quota]\n{lines}\n[upstream]"))]);
-        let quota = load(folder.path()).unwrap().settings().quota.unwrap();
+        let quota = load(folder.path()).unwrap().settings().live.quota.unwrap();
         [quota.new_keys, quota.look_ups, quota.misses]
             .map(|pace| pace.map_or((0, 0), |pace| (pace.per_second.get(), pace.burst.get())))
     };
@@ -95,7 +95,7 @@ fn a_quota_bursts_as_far_as_its_rate_unless_it_says_otherwise() {
     assert_eq!(of(all), [(50, 50), (60, 60), (4, 4)]);
     assert_eq!(of("misses_per_second = 4"), [(0, 0), (0, 0), (4, 4)]);
     let folder = files(&[("region", "[upstream]", "[quota]\nlive_keys = 1000000000\n[upstream]")]);
-    let quota = load(folder.path()).unwrap().settings().quota.unwrap();
+    let quota = load(folder.path()).unwrap().settings().live.quota.unwrap();
     assert_eq!((quota.live_keys.unwrap().get(), quota.new_keys), (1_000_000_000, None));
 }
 

@@ -17,6 +17,7 @@ use onceway::gateway::policy::route::{
     Routes,
 };
 use onceway::gateway::policy::signature::FingerprintRule;
+use onceway::gateway::reloadable::Reload;
 use onceway::gateway::settings::{Settings, Timings};
 use onceway::ports::Body;
 use onceway::ports::body::{self, Collected};
@@ -121,8 +122,14 @@ pub fn settings(
         failover,
         me: me.clone(),
         generation: 1,
-        routes: Routes(routes),
-        credentials: Arc::new(credentials),
+        live: Reload {
+            routes: Routes(routes),
+            credentials: Arc::new(credentials),
+            quota: None,
+            most_at_once: MostAtOnce::default(),
+            shared: onceway::protocol::digest::digest("onceway/test/1", &[]),
+            restart: Vec::new(),
+        },
         drift: DRIFT,
         skew: ms(100),
         seals_requests: false,
@@ -142,11 +149,8 @@ pub fn settings(
             reap: ms(1_000),
             reap_pause: ms(20),
         },
-        quota: None,
-        most_at_once: MostAtOnce::default(),
         shadow: false,
         upstream_health: None,
-        shared: onceway::protocol::digest::digest("onceway/test/1", &[]),
     }
 }
 

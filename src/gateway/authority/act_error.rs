@@ -17,6 +17,16 @@ pub struct ActError {
     pub detail: String,
 }
 
+/// Refuses an act.
+pub(in crate::gateway) fn refused<T>(detail: impl Into<String>) -> Result<T, ActError> {
+    Err(ActError::refused(detail))
+}
+
+/// Puts an act off.
+pub(in crate::gateway) fn not_yet<T>(detail: impl Into<String>) -> Result<T, ActError> {
+    Err(ActError::not_yet(detail))
+}
+
 impl ActError {
     pub(in crate::gateway) fn refused(detail: impl Into<String>) -> Self {
         Self { code: "refused", detail: detail.into() }

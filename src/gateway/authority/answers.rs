@@ -1,7 +1,7 @@
 //! Answers to other regions' questions, except forwards and pings.
 //!
 //! `ports::peers` lists the questions. The channel is authenticated: `from` is the region that
-//! asks. If an answer must be durable, this file must not take it from memory.
+//! asks. An answer that must be durable is not taken from memory.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::register::{acceptor, learn};
+use super::register::{asking, learn};
 use super::{gate_loop, moves};
 use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::applied::applied;
@@ -43,10 +43,9 @@ impl<P: Ports> Gateway<P> {
             return PeerReply::Refused(why);
         }
         match question {
-            Question::Acceptor { to, message } => match answer_as_acceptor(self, &from, to, &message).await {
-                Ok(reply) => PeerReply::Acceptor(reply),
-                Err(why) => PeerReply::Refused(why),
-            },
+            Question::Acceptor { to, message } => {
+                told(answer_as_acceptor(self, &from, to, &message).await, PeerReply::Acceptor)
+            }
             Question::Views { after } => {
                 let views = self.known_views();
                 let newer = views.range((Bound::Excluded(after), Bound::Unbounded));
@@ -57,21 +56,15 @@ impl<P: Ports> Gateway<P> {
                 learn::adopt(self).await;
                 PeerReply::Adopted(self.gate_state().map_or(0, |(_, state)| state.view.epoch()))
             }
-            Question::Release { target } => match moves::release(self, target).await {
-                Ok(report) => PeerReply::Released(report),
-                Err(why) => PeerReply::Refused(why),
-            },
-            Question::Frontier { origin, at } => match self.frontier_of(&origin, at).await {
-                Ok(frontier) => PeerReply::Frontier(frontier),
-                Err(why) => PeerReply::Refused(why),
-            },
+            Question::Release { target } => told(moves::release(self, target).await, PeerReply::Released),
+            Question::Frontier { origin, at } => {
+                told(self.frontier_of(&origin, at).await, PeerReply::Frontier)
+            }
             Question::Rows { origin, after, most } => {
-                let rows = self.rows_of(&origin, after, most.min(MOST_ROWS)).await;
-                rows.map_or_else(|error| PeerReply::Refused(error.to_string()), PeerReply::Rows)
+                told(self.rows_of(&origin, after, most.min(MOST_ROWS)).await, PeerReply::Rows)
             }
             Question::Latest { origin, from, most } => {
-                let page = self.latest_of(&origin, from, most.min(READ_ROWS)).await;
-                page.unwrap_or_else(|error| PeerReply::Refused(error.to_string()))
+                told(self.latest_of(&origin, from, most.min(READ_ROWS)).await, |reply| reply)
             }
             Question::Lodge(lodging) => self.lodged(&from, *lodging).await,
             Question::LodgeAnswer { id, token, nonce, answer } => {
@@ -79,13 +72,9 @@ impl<P: Ports> Gateway<P> {
             }
             Question::Void { id, token, nonce } => self.voided(&from, &id, token, nonce).await,
             Question::AcceptRisk { region, at, actor, reason } => {
-                match self.accept_risk(&region, at, &actor, &reason).await {
-                    Ok(()) => PeerReply::Done,
-                    Err(why) => {
-                        tracing::warn!(%from, why, "an operator's act was refused");
-                        PeerReply::Refused(why)
-                    }
-                }
+                let done = self.accept_risk(&region, at, &actor, &reason).await;
+                let warn = |why: &String| tracing::warn!(%from, why, "an operator's act was refused");
+                told(done.inspect_err(warn), |()| PeerReply::Done)
             }
             Question::Key { id } => shown(self.key_status(&id).await, PeerReply::Key),
             // The admin API knows its operators, and takes the question before this one does.
@@ -104,11 +93,10 @@ impl<P: Ports> Gateway<P> {
         // A view that is said to be chosen is checked first: if it is chosen, this process is
         // outgrown.
         let brought = question.view().filter(|_| !matches!(question, Question::Adopt { .. }));
-        let foreign = brought.map(|view| view.protocol()).filter(|version| !speaks.has(*version));
-        let foreign = foreign.map(|version| {
-            format!("the view goes by protocol version {version}, this process speaks {speaks}")
-        });
-        self.outgrown().or(foreign)
+        self.outgrown().or_else(|| {
+            let version = brought.map(|view| view.protocol()).filter(|version| !speaks.has(*version))?;
+            Some(format!("the view goes by protocol version {version}, this process speaks {speaks}"))
+        })
     }
 
     /// This region's copy of another store: the applied or imported heartbeat, and an own heartbeat
@@ -177,10 +165,8 @@ impl<P: Ports> Gateway<P> {
                         next = Some(rows[cut].0);
                         rows.truncate(cut);
                     }
-                    return Ok(PeerReply::Latest {
-                        rows: rows.into_iter().map(|(_, row)| row).collect(),
-                        next,
-                    });
+                    let rows = rows.into_iter().map(|(_, row)| row).collect();
+                    return Ok(PeerReply::Latest { rows, next });
                 }
             }
         }
@@ -199,9 +185,8 @@ impl<P: Ports> Gateway<P> {
             if !state.view.losses().any(|(lost, then)| (&lost.region, then) == (region, at)) {
                 return Err(format!("{region} was not lost in epoch {at} as this region knows it"));
             }
-            let waiver = (region.clone(), at);
             let mut waived = state.waived.clone();
-            let new = waived.insert(waiver);
+            let new = waived.insert((region.clone(), at));
             Ok(new.then(|| GateState { waived, ..state.clone() }))
         })
         .await?;
@@ -241,25 +226,23 @@ async fn answer_as_acceptor<P: Ports>(
     {
         return Err("the register is founded: an acceptor that was made anew is no new deployment".to_owned());
     }
-    acceptor::answer(gateway, to, message).await
+    asking::answer(gateway, to, message).await
+}
+
+fn told<T>(found: Result<T, impl ToString>, wrap: impl FnOnce(T) -> PeerReply) -> PeerReply {
+    found.map_or_else(|why| PeerReply::Refused(why.to_string()), wrap)
 }
 
 /// A list or a status as JSON, for people.
 fn shown(page: Result<impl Serialize, StoreError>, wrap: fn(String) -> PeerReply) -> PeerReply {
-    match page.map(|page| serde_json::to_string(&page)) {
-        Ok(Ok(text)) => wrap(text),
-        Ok(Err(error)) => PeerReply::Refused(error.to_string()),
-        Err(error) => PeerReply::Refused(error.to_string()),
-    }
+    told(page, |page| told(serde_json::to_string(&page), wrap))
 }
 
 /// Size of a row on its way, in bytes. Counts only the part that can be large.
 fn size(copied: &CopiedRow) -> usize {
-    match &copied.row.state {
-        State::Settled { answer, .. } => match &answer.body {
-            AnswerBody::Kept(body) => body.len(),
-            AnswerBody::NotKept => 0,
-        },
-        State::Claimed { .. } | State::InDoubt { .. } | State::Released | State::Tombstone => 0,
+    let State::Settled { answer, .. } = &copied.row.state else { return 0 };
+    match &answer.body {
+        AnswerBody::Kept(body) => body.len(),
+        AnswerBody::NotKept => 0,
     }
 }

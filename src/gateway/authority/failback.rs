@@ -5,21 +5,20 @@
 //! lost often waits longer each time. A region whose upstream fails its checks waits until they
 //! succeed. Must not hurry: nothing depends on an early return.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::failover::Mode;
 use super::register::{learn, propose};
 use super::{moves, takeover, upstream};
-use crate::gateway::health::Peer;
 use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::applied::applied;
 use crate::ports::{Authority as _, Clock, Ports, Replica};
+use crate::protocol::authority::GateState;
 use crate::protocol::change::Change;
-use crate::protocol::region::RegionName;
+use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::time::Moment;
-use crate::protocol::view::{Member, Standing, View};
+use crate::protocol::view::{Standing, View};
 
 const LOOK: Duration = Duration::from_millis(250);
 /// Time limit for agreeing on a seal.
@@ -29,12 +28,11 @@ const DAMPING: Duration = Duration::from_secs(600);
 /// Doublings of the wait, at most.
 const DOUBLINGS: u32 = 6;
 
-pub(in crate::gateway) async fn home_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+pub async fn home_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let mut well: Option<(u64, Moment)> = None;
     while let Some(strong) = gateway.upgrade() {
         let now = strong.ports.clock().now();
-        let done = look(&strong, &mut well, now).await;
-        if let Err(why) = done {
+        if let Err(why) = look(&strong, &mut well, now).await {
             tracing::info!(why, "this region cannot take its arcs back yet");
             well = None;
         }
@@ -47,11 +45,10 @@ async fn look<P: Ports>(
     well: &mut Option<(u64, Moment)>,
     now: Moment,
 ) -> Result<(), String> {
-    let Some((_, state)) = gateway.gate_state() else {
+    let Some((_, GateState { view, .. })) = gateway.gate_state() else {
         *well = None;
         return Ok(());
     };
-    let view = state.view;
     let present = view.is_present(&gateway.origin);
     if view.epoch() < gateway.view().epoch() || gateway.is_stopping() || !present {
         return Ok(());
@@ -64,10 +61,7 @@ async fn look<P: Ports>(
             Ok(())
         }
         Some(Standing::Sealed { drained: false }) => {
-            let since = match *well {
-                Some((epoch, since)) if epoch == view.epoch() => since,
-                Some(_) | None => now,
-            };
+            let since = well.filter(|(epoch, _)| *epoch == view.epoch()).map_or(now, |(_, since)| since);
             if upstream::holds_back(gateway, &view) {
                 *well = None;
                 return Ok(());
@@ -85,9 +79,7 @@ async fn look<P: Ports>(
                 return lost.map(|_| ()).map_err(|why| format!("{last} serves and does not answer: {why}"));
             }
             tracing::info!("this region was well for long enough: taking its arcs back");
-            let standings = [(gateway.settings.me.clone(), Standing::Serving)].into();
-            let (ring, escrow) = (view.ring().clone(), view.escrow().clone());
-            moves::move_to(gateway, &view, ring, escrow, &standings).await.map(|_| ())
+            moves::stand(gateway, &view, Standing::Serving).await
         }
         Some(Standing::Serving | Standing::Sealed { drained: true }) | None => Ok(()),
     }
@@ -112,11 +104,8 @@ async fn seal<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) -> Result<(
     }
     let beat = gateway.ports.store().beat(None).await.map_err(|error| error.to_string())?;
     let Some(beat) = beat else { return Ok(()) };
-    let change = Change::Seal {
-        region: gateway.settings.me.clone(),
-        generation: gateway.origin.generation,
-        seal: beat.seq,
-    };
+    let Origin { region, generation } = gateway.origin.clone();
+    let change = Change::Seal { region, generation, seal: beat.seq };
     let next = view.next(&change).map_err(|illegal| illegal.to_string())?;
     propose::propose(gateway, view, Arc::new(next), WITHIN).await.map(|_| ())
 }
@@ -137,14 +126,11 @@ async fn nobody_serves<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View) -> bool
 fn flows<P: Ports>(gateway: &Gateway<P>, view: &View) -> bool {
     let health = gateway.health();
     let Some((own, _)) = health.beat else { return false };
-    let me = &gateway.settings.me;
-    let mark = view.members().get(me).map_or(0, |member| member.mark);
-    let recent = own.saturating_sub(RECENT).max(mark);
-    view.serving().all(|name: &RegionName| {
-        let peer = health.peers.get(name);
-        let pong = peer.filter(|peer| peer.heard.is_some()).and_then(|peer| peer.pong.as_ref());
-        pong.and_then(|pong| pong.applied.get(&gateway.origin))
-            .is_some_and(|applied| *applied > 0 && *applied >= recent)
+    let mark = view.members().get(&gateway.settings.me).map_or(0, |member| member.mark);
+    let recent = own.saturating_sub(RECENT).max(mark).max(1);
+    view.serving().all(|name| {
+        let peer = health.peers.get(name).filter(|peer| peer.heard.is_some());
+        peer.and_then(|peer| peer.pong.as_ref()?.applied.get(&gateway.origin)) >= Some(&recent)
     })
 }
 
@@ -156,29 +142,20 @@ const RECENT: u64 = 20;
 /// arcs before its first copies are whole.
 async fn is_covered<P: Ports>(gateway: &Gateway<P>, view: &View) -> Result<bool, String> {
     let applied = applied(gateway.ports.store()).await.map_err(|error| error.to_string())?;
-    let announced: BTreeMap<RegionName, u64> = {
-        let health = gateway.health();
-        let newest = |peer: &Peer| peer.pong.as_ref().and_then(|pong| pong.beat).map_or(1, |beat| beat.seq);
-        health.peers.iter().map(|(name, peer)| (name.clone(), newest(peer))).collect()
-    };
-    let due = |name: &RegionName, member: &Member| match member.standing {
-        Standing::Serving => {
-            let newest = announced.get(name).copied().unwrap_or(1);
-            newest.saturating_sub(RECENT).max(member.mark).max(1)
-        }
-        Standing::Sealed { .. } | Standing::Lost { .. } => member.mark,
-    };
+    let health = gateway.health();
+    let newest = |name| Some(health.peers.get(name)?.pong.as_ref()?.beat?.seq);
     // Rows of a region that left the ring are fetched from others, once keys are given.
-    let others = view
-        .members()
-        .iter()
-        .filter(|(name, _)| **name != gateway.settings.me && view.ring().weight(name).is_some());
-    Ok(others.filter(|(_, member)| !matches!(member.standing, Standing::Lost { .. })).all(
-        |(name, member)| {
-            let here = view.origin(name).map_or(0, |origin| applied.rows(&origin));
-            here >= due(name, member)
-        },
-    ))
+    let counts = |name: &RegionName| *name != gateway.settings.me && view.ring().weight(name).is_some();
+    Ok(view.members().iter().filter(|(name, _)| counts(name)).all(|(name, member)| {
+        let here = view.origin(name).map_or(0, |origin| applied.rows(&origin));
+        match member.standing {
+            Standing::Serving => {
+                here >= newest(name).unwrap_or(1).saturating_sub(RECENT).max(member.mark).max(1)
+            }
+            Standing::Sealed { .. } => here >= member.mark,
+            Standing::Lost { .. } => true,
+        }
+    }))
 }
 
 /// Time that this region must have been well. It grows with the number of recent returns.

@@ -1,18 +1,18 @@
 //! The gate's loop: follows the newest view, measures windows, and opens gained keys once nothing
 //! is missing.
 //!
-//! `protocol::{opening, window}` decide. Each process has one loop, and several processes of a
-//! region may run it: each write compares the gate's version. Must not open anything by facts older
-//! than its last write of the gate.
+//! `protocol::{opening, window}` decide. Several processes of a region may run this loop: each write
+//! compares the gate's version. Nothing is opened by facts older than the last write of the gate.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::gathered::Importing;
 use super::moves;
 use super::register::asking;
 use super::register::learn::{self, Follows};
+use super::state::Importing;
+use crate::gateway::health::Peer;
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
 use crate::gateway::upkeep::applied::applied;
@@ -28,7 +28,7 @@ use crate::protocol::opening::{self, Facts, Hindrance};
 use crate::protocol::plant::{Check, is_disabled};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::view::View;
-use crate::protocol::window::{self, Window};
+use crate::protocol::window::Window;
 
 /// Rows in one page of an import, and escrow rows in one conversion.
 const PAGE: u32 = 500;
@@ -39,19 +39,13 @@ const PAGE_WITHIN: Duration = Duration::from_secs(5);
 /// Pause between two looks while keys wait to be opened.
 const CLOSELY: Duration = Duration::from_millis(20);
 
-pub(in crate::gateway) async fn gate_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+pub async fn gate_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     while let Some(strong) = gateway.upgrade() {
         let begun = strong.ports.clock().now();
         let busy = look(&strong).await;
         let poll = strong.settings.timings.poll;
         let pause = if busy && soon(&strong, poll) { CLOSELY } else { poll };
-        let (authority, ports) = (strong.authority.clone(), strong.ports.clone());
-        drop(strong);
-        tokio::select! {
-            biased;
-            () = authority.wakes.gate.notified() => {}
-            () = ports.clock().sleep_until(begun + pause) => {}
-        }
+        strong.rest_or(|wakes| &wakes.gate, begun + pause).await;
     }
 }
 
@@ -90,30 +84,19 @@ async fn look<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
 /// True if everything that is missing may arrive at any moment. False while a window has long to
 /// run, or while an operator must act.
 fn soon<P: Ports>(gateway: &Gateway<P>, poll: Duration) -> bool {
-    let known = gateway.snapshot();
-    known.hindrances.iter().all(|missing| match missing {
-        Hindrance::Window { left, .. } => *left <= poll,
-        Hindrance::NotCovered { .. }
-        | Hindrance::NotTold { .. }
-        | Hindrance::Import { .. }
-        | Hindrance::Escrow { .. } => true,
-        Hindrance::Beyond { .. }
-        | Hindrance::Unmeasured { .. }
-        | Hindrance::Gap { .. }
-        | Hindrance::Forgotten { .. }
-        | Hindrance::LeftRing { .. } => false,
-    })
+    let soon =
+        |missing: &Hindrance| !missing.needs_operator() && missing.left().is_none_or(|left| left <= poll);
+    gateway.snapshot().hindrances.iter().all(soon)
 }
 
 /// A peer that reports a newer view. Peers whose views were not confirmed lately are skipped.
 fn ahead<P: Ports>(gateway: &Gateway<P>) -> Option<RegionName> {
     let (epoch, now) = (gateway.view().epoch(), gateway.ports.clock().now());
     let health = gateway.health();
-    let newer =
-        |peer: &crate::gateway::health::Peer| peer.pong.as_ref().is_some_and(|pong| pong.epoch > epoch);
-    let mut peers = health.peers.iter().filter(|(_, peer)| newer(peer)).map(|(name, _)| name);
+    let newer = |peer: &Peer| peer.pong.as_ref().is_some_and(|pong| pong.epoch > epoch);
     let gathered = gateway.authority.gathered();
-    peers.find(|name| !gathered.is_doubted(name, now)).cloned()
+    let mut peers = health.peers.iter();
+    peers.find(|(name, peer)| newer(peer) && !gathered.is_doubted(name, now)).map(|(name, _)| name.clone())
 }
 
 async fn recall<P: Ports>(gateway: &Gateway<P>) {
@@ -208,11 +191,8 @@ async fn missing<P: Ports>(gateway: &Gateway<P>, state: &GateState) -> Result<Ve
     let known = gateway.snapshot();
     let keepers = opening::keepers(&state.view, &known.views, &known.applied.epochs);
     let gathered = gateway.authority.gathered();
-    let windows: BTreeMap<Origin, window::Standing> = gathered
-        .windows
-        .iter()
-        .map(|(origin, window)| (origin.clone(), window.standing(&rule, now)))
-        .collect();
+    let standing = |(origin, window): (&Origin, &Window)| (origin.clone(), window.standing(&rule, now));
+    let windows = gathered.windows.iter().map(standing).collect();
     Ok(opening::hindrances(&Facts {
         view: &state.view,
         me: &gateway.origin,
@@ -227,16 +207,12 @@ async fn missing<P: Ports>(gateway: &Gateway<P>, state: &GateState) -> Result<Ve
 
 /// Turns the escrow rows of a lost store into records of this one, so that they are public
 /// (docs/protocol.md#rule-39).
-pub(in crate::gateway) async fn convert<P: Ports>(
-    gateway: &Arc<Gateway<P>>,
-    origin: &Origin,
-) -> Result<(), String> {
+pub async fn convert<P: Ports>(gateway: &Arc<Gateway<P>>, origin: &Origin) -> Result<(), String> {
     let mut all = 0;
     loop {
-        match gateway.ports.store().convert(origin, PAGE).await {
-            Ok(0) => break,
-            Ok(some) => all += some,
-            Err(error) => return Err(error.to_string()),
+        match gateway.ports.store().convert(origin, PAGE).await.map_err(|error| error.to_string())? {
+            0 => break,
+            some => all += some,
         }
     }
     if all > 0 {
@@ -260,7 +236,7 @@ async fn ask<P: Ports>(
 
 /// Another region's copy of a store, on its disk. The region answers once it has adopted the view
 /// of epoch `at`.
-pub(in crate::gateway) async fn frontier_at<P: Ports>(
+pub async fn frontier_at<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     by: &RegionName,
     origin: &Origin,

@@ -5,7 +5,7 @@
 //! serving region exchanges rows with it, and leaves once it owns nothing. Must not change
 //! anything.
 
-use super::act_error::ActError;
+use super::act_error::{ActError, not_yet, refused};
 use crate::gateway::instance::Gateway;
 use crate::ports::Ports;
 use crate::protocol::region::{Origin, RegionName};
@@ -13,36 +13,32 @@ use crate::protocol::ring::Ring;
 use crate::protocol::view::View;
 
 /// Number of regions that would own keys under that ring if `gone` no longer served.
-pub(in crate::gateway) fn owners(view: &View, ring: &Ring, gone: Option<&RegionName>) -> usize {
+pub fn owners(view: &View, ring: &Ring, gone: Option<&RegionName>) -> usize {
     view.serving().filter(|name| Some(*name) != gone && owns(ring, name)).count()
 }
 
 /// True if that ring lets a region own keys. An edge forwards only.
-pub(in crate::gateway) fn owns(ring: &Ring, name: &RegionName) -> bool {
+pub fn owns(ring: &Ring, name: &RegionName) -> bool {
     ring.weight(name).is_some_and(|weight| weight > 0)
 }
 
 /// Checks that this ring may replace the one in force.
-pub(in crate::gateway) fn may_apply<P: Ports>(
-    gateway: &Gateway<P>,
-    base: &View,
-    ring: &Ring,
-) -> Result<(), ActError> {
+pub fn may_apply<P: Ports>(gateway: &Gateway<P>, base: &View, ring: &Ring) -> Result<(), ActError> {
     let leaves = |name: &&RegionName| ring.weight(name).is_none();
     if let Some(serves) = base.serving().find(leaves) {
-        return Err(ActError::refused(format!(
+        return refused(format!(
             "region {serves} still serves and owns keys: `onceway region drain {serves}` first, then apply this ring"
-        )));
+        ));
     }
     let (before, after) = (owners(base, base.ring(), None), owners(base, ring, None));
     let least = gateway.settings.failover.min_serving;
     if after == 0 {
-        return Err(ActError::refused("no region that serves would own keys: never the last region"));
+        return refused("no region that serves would own keys: never the last region");
     }
     if after < before && after < least {
-        return Err(ActError::refused(format!(
+        return refused(format!(
             "only {after} regions that serve would own keys, min_serving is {least}: resume or add another first"
-        )));
+        ));
     }
     for spec in ring.regions().iter().filter(|spec| base.ring().weight(&spec.name).is_none()) {
         may_join(gateway, base, &spec.name)?;
@@ -53,7 +49,7 @@ pub(in crate::gateway) fn may_apply<P: Ports>(
 /// Checks that a new region answers, is known to all serving regions, and exchanges rows both ways.
 /// Otherwise it would wait for ever, or receive requests that no region can forward.
 fn may_join<P: Ports>(gateway: &Gateway<P>, base: &View, name: &RegionName) -> Result<(), ActError> {
-    let not_yet = |why: String| Err(ActError::not_yet(format!("region {name} cannot join yet: {why}")));
+    let not_yet = |why: String| not_yet(format!("region {name} cannot join yet: {why}"));
     let me = &gateway.settings.me;
     if gateway.is_silent(name) && name != me {
         return not_yet(format!(
@@ -102,15 +98,15 @@ fn may_join<P: Ports>(gateway: &Gateway<P>, base: &View, name: &RegionName) -> R
     // A region that left must return with the same store: another one has forgotten its runs.
     let beat = pong(name).and_then(|pong| pong.beat).map_or(u64::MAX, |beat| beat.seq);
     match base.members().get(name) {
-        Some(member) if beat < member.mark => Err(ActError::refused(format!(
+        Some(member) if beat < member.mark => refused(format!(
             "region {name} was a member before and sealed heartbeat {}, its store is at {beat}: it is another one, and has to take another name",
             member.mark
-        ))),
+        )),
         Some(_) | None => Ok(()),
     }
 }
 
 /// The origin of a region that is about to join: that of a first store.
-pub(in crate::gateway) fn origin_of(view: &View, name: &RegionName) -> Origin {
+pub fn origin_of(view: &View, name: &RegionName) -> Origin {
     view.origin(name).unwrap_or_else(|| Origin { region: name.clone(), generation: 1 })
 }

@@ -2,8 +2,8 @@
 //!
 //! `protocol::change` names the reports that a change needs, [`super::register::propose`] has it
 //! agreed on. A region may give keys up for a change that no majority agrees on. It then ends the
-//! change after a while, by agreeing on an equal view. A region must not give anything up that it
-//! does not lose.
+//! change after a while, by agreeing on an equal view. A region gives nothing up that it does not
+//! lose.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::register::{install, propose};
+use super::register::propose;
 use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::applied::applied;
 use crate::ports::peers::{PeerReply, Question};
@@ -33,7 +33,7 @@ const LOOK: Duration = Duration::from_millis(5);
 const TRIES: usize = 8;
 
 /// Moves to this placement: all regions that lose keys stop and seal, then the view is agreed on.
-pub(in crate::gateway) async fn move_to<P: Ports>(
+pub async fn move_to<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     base: &Arc<View>,
     ring: Arc<Ring>,
@@ -49,15 +49,25 @@ pub(in crate::gateway) async fn move_to<P: Ports>(
     propose::propose(gateway, base, Arc::new(next), AGREE_WITHIN).await
 }
 
+/// Moves to the same placement, but for this region's own standing.
+pub async fn stand<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    base: &Arc<View>,
+    to: Standing,
+) -> Result<(), String> {
+    let standings = [(gateway.settings.me.clone(), to)].into();
+    let (ring, escrow) = (base.ring().clone(), base.escrow().clone());
+    move_to(gateway, base, ring, escrow, &standings).await.map(|_| ())
+}
+
 async fn reports<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     base: &Arc<View>,
     target: &Arc<View>,
 ) -> Result<BTreeMap<RegionName, Report>, String> {
-    let losers: Vec<RegionName> = base.losers(target).cloned().collect();
     let within = gateway.settings.failover.drain_limit + REPORT_WITHIN;
     let (into, mut incoming) = mpsc::unbounded_channel();
-    for loser in losers.iter().cloned() {
+    for loser in base.losers(target).cloned() {
         let (gateway, target, into) = (gateway.clone(), target.clone(), into.clone());
         tokio::spawn(async move {
             let report = ask(&gateway, &loser, target, within).await;
@@ -93,10 +103,7 @@ async fn ask<P: Ports>(
 
 /// Gives up the keys that this region loses by `target`: closes the gate for them, lets running
 /// attempts end for a moment, seals, reports. A repeated call reports the same.
-pub(in crate::gateway) async fn release<P: Ports>(
-    gateway: &Arc<Gateway<P>>,
-    target: Arc<View>,
-) -> Result<Report, String> {
+pub async fn release<P: Ports>(gateway: &Arc<Gateway<P>>, target: Arc<View>) -> Result<Report, String> {
     let state = change_gate(gateway, |state| {
         if target.epoch().checked_sub(1) != Some(state.view.epoch()) {
             return Err(format!(
@@ -117,16 +124,9 @@ pub(in crate::gateway) async fn release<P: Ports>(
         None => seal(gateway, &base, &target).await?,
     };
     let applied = applied(gateway.ports.store()).await.map_err(|error| error.to_string())?;
-    let seen = base.losses().map(|(origin, _)| {
-        let seen = applied.rows(&origin);
-        (origin, seen)
-    });
-    Ok(Report {
-        generation: gateway.origin.generation,
-        seal,
-        release: Release { base: base.epoch(), target: target.placement() },
-        seen: seen.collect(),
-    })
+    let release = Release { base: base.epoch(), target: target.placement() };
+    let seen = base.losses().map(|(origin, _)| (origin.clone(), applied.rows(&origin))).collect();
+    Ok(Report { generation: gateway.origin.generation, seal, release, seen })
 }
 
 /// Waits a moment for the moving keys, then writes the heartbeat after this region's last write
@@ -156,19 +156,19 @@ async fn seal<P: Ports>(gateway: &Arc<Gateway<P>>, base: &View, target: &View) -
 }
 
 /// Changes the gate's state by compare-and-set and returns it. `None` leaves it as it is.
-pub(in crate::gateway) async fn change_gate<P: Ports>(
+pub async fn change_gate<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     change: impl Fn(&GateState) -> Result<Option<GateState>, String>,
 ) -> Result<GateState, String> {
     for _ in 0..TRIES {
         let gate = gateway.ports.store().gate().await.map_err(|error| error.to_string())?;
-        install::install_gate(gateway, gate.clone());
+        gateway.install_gate(gate.clone());
         let Some(state) = gate.state else { return Err("the register is not founded".to_owned()) };
         let Some(next) = change(&state)? else { return Ok(state) };
         match gateway.ports.store().set_gate(gate.version, &next).await.map_err(|error| error.to_string())? {
             Written::Done => {
                 if let Ok(gate) = gateway.ports.store().gate().await {
-                    install::install_gate(gateway, gate);
+                    gateway.install_gate(gate);
                 }
                 return Ok(next);
             }
@@ -181,7 +181,7 @@ pub(in crate::gateway) async fn change_gate<P: Ports>(
 
 /// Ends a change that no majority agrees on although keys were given up for it: the proposer died,
 /// or another loser refused.
-pub(in crate::gateway) fn watch_pending<P: Ports>(gateway: &Arc<Gateway<P>>, state: &GateState) {
+pub fn watch_pending<P: Ports>(gateway: &Arc<Gateway<P>>, state: &GateState) {
     let now = gateway.ports.clock().now();
     let due = {
         let mut gathered = gateway.authority.gathered();
@@ -190,10 +190,7 @@ pub(in crate::gateway) fn watch_pending<P: Ports>(gateway: &Arc<Gateway<P>>, sta
             return;
         };
         let epoch = pending.target.epoch();
-        let since = match gathered.pending {
-            Some((known, since)) if known == epoch => since,
-            Some(_) | None => now,
-        };
+        let since = gathered.pending.filter(|(known, _)| *known == epoch).map_or(now, |(_, since)| since);
         let due = now.since(since) >= gateway.settings.failover.kill_after;
         // The next try comes after the same time again.
         gathered.pending = Some((epoch, if due { now } else { since }));

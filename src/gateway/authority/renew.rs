@@ -2,7 +2,7 @@
 //!
 //! `protocol::lease` decides. A region that cannot write its own store does not renew: the lease is
 //! the failure detector. A stalled loop gives the lease up by itself, as validity counts from
-//! before the renewal was sent. Must not decide which region takes over.
+//! before the renewal was sent.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -21,20 +21,13 @@ use crate::protocol::view::View;
 /// Pause before another try, if a renewal could not be sent or too few voters answered.
 const AGAIN: Duration = Duration::from_millis(100);
 
-pub(in crate::gateway) async fn renew_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+pub async fn renew_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     while let Some(strong) = gateway.upgrade() {
         let begun = strong.ports.clock().now();
         let renewed = renew(&strong, begun).await;
         let pause = if renewed { strong.lease() / 3 } else { AGAIN };
-        let authority = strong.authority.clone();
-        let ports = strong.ports.clone();
-        drop(strong);
         // A gateway that adopts a view needs the lease under it at once.
-        tokio::select! {
-            biased;
-            () = authority.wakes.renewal.notified() => {}
-            () = ports.clock().sleep_until(begun + pause) => {}
-        }
+        strong.rest_or(|wakes| &wakes.renewal, begun + pause).await;
     }
 }
 
@@ -61,8 +54,7 @@ async fn renew<P: Ports>(gateway: &Arc<Gateway<P>>, now: Moment) -> bool {
         metrics::lease(gateway.snapshot().lease_left(now));
         return false;
     };
-    let region = gateway.settings.me.clone();
-    let holder = gateway.authority.proposals.proposer;
+    let (region, holder) = (gateway.settings.me.clone(), gateway.authority.proposals.proposer);
     let message = Message::Renew { region, boot, holder, starts, view: view.clone(), ttl };
     let mut replies = asking::send(gateway, asking::to_all(&view, &message), ttl / 3);
     let mut renewed = false;

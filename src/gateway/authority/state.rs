@@ -1,26 +1,34 @@
 //! The state of authority in one process: the snapshot that decisions read, and what the loops keep
-//! beside it.
+//! beside it. Nothing here decides anything.
 //!
-//! [`Authority::change`] is the only way from one snapshot to the next: under one lock, in one
-//! swap. This file must not decide anything.
+//! [`Authority::change`] is the only way from one snapshot to the next: under one lock, in one swap.
+//! One lock holds all facts that the loops gather and that no request reads: the loops are few and
+//! slow.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::sync::Notify;
+use tokio::sync::{Mutex as Turn, Notify};
 
-use super::gathered::Gathered;
-use super::proposals::Proposals;
-use super::running::Running;
 use crate::ports::Dice;
-use crate::protocol::grants::GrantWatch;
+use crate::ports::store::{GateVersion, StoreError};
+use crate::protocol::grants::{Admission, GrantWatch};
 use crate::protocol::health::Health;
+use crate::protocol::key::KeyId;
 use crate::protocol::lease::Lease;
+use crate::protocol::opening;
+use crate::protocol::region::{Origin, RegionName};
+use crate::protocol::register::Ballot;
 use crate::protocol::snapshot::{Site, Snapshot, StoreHealth};
+use crate::protocol::time::{Drift, Moment};
 use crate::protocol::view::View;
+use crate::protocol::window::Window;
 
 /// One gateway's knowledge about authority.
-pub(in crate::gateway) struct Authority {
+pub struct Authority {
     snapshot: ArcSwap<Snapshot>,
     /// The holder's side of the lease. Its lock is held while a snapshot is made.
     lease: Mutex<Lease>,
@@ -28,24 +36,24 @@ pub(in crate::gateway) struct Authority {
     watch: Mutex<GrantWatch>,
     gathered: Mutex<Gathered>,
     /// Attempts of this process that may still be sent or settled.
-    pub(in crate::gateway) running: Running,
-    pub(in crate::gateway) proposals: Proposals,
+    pub running: Running,
+    pub proposals: Proposals,
     /// Results of the checks of this region's upstream.
     upstream: Mutex<Health>,
-    pub(in crate::gateway) wakes: Wakes,
+    pub wakes: Wakes,
 }
 
 /// Loops that do not wait for their period if something happens.
 #[derive(Default)]
-pub(in crate::gateway) struct Wakes {
+pub struct Wakes {
     /// Wakes the loop that renews the lease.
-    pub(in crate::gateway) renewal: Notify,
+    pub renewal: Notify,
     /// Wakes the gate's loop.
-    pub(in crate::gateway) gate: Notify,
+    pub gate: Notify,
 }
 
 impl Authority {
-    pub(in crate::gateway) fn new(site: Site, view: Arc<View>, store: StoreHealth, dice: &impl Dice) -> Self {
+    pub fn new(site: Site, view: Arc<View>, store: StoreHealth, dice: &impl Dice) -> Self {
         let (lease, drift) = (Lease::new(site.lease, site.drift), site.drift);
         Self {
             snapshot: ArcSwap::from_pointee(Snapshot::first(site, view, store, &lease)),
@@ -60,12 +68,12 @@ impl Authority {
     }
 
     /// The knowledge of this moment. A decision reads it once.
-    pub(in crate::gateway) fn snapshot(&self) -> Arc<Snapshot> {
+    pub fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshot.load_full()
     }
 
     /// Changes the snapshot, the lease or both, and publishes them together.
-    pub(in crate::gateway) fn change<T>(&self, change: impl FnOnce(&mut Snapshot, &mut Lease) -> T) -> T {
+    pub fn change<T>(&self, change: impl FnOnce(&mut Snapshot, &mut Lease) -> T) -> T {
         let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = (**self.snapshot.load()).clone();
         let value = change(&mut next, &mut lease);
@@ -75,19 +83,207 @@ impl Authority {
     }
 
     /// Changes the lease, and publishes it.
-    pub(in crate::gateway) fn with_lease<T>(&self, change: impl FnOnce(&mut Lease) -> T) -> T {
+    pub fn with_lease<T>(&self, change: impl FnOnce(&mut Lease) -> T) -> T {
         self.change(|_, lease| change(lease))
     }
 
-    pub(in crate::gateway) fn watch(&self) -> MutexGuard<'_, GrantWatch> {
+    pub fn watch(&self) -> MutexGuard<'_, GrantWatch> {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(in crate::gateway) fn gathered(&self) -> MutexGuard<'_, Gathered> {
+    pub fn gathered(&self) -> MutexGuard<'_, Gathered> {
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(in crate::gateway) fn upstream(&self) -> MutexGuard<'_, Health> {
+    pub fn upstream(&self) -> MutexGuard<'_, Health> {
         self.upstream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Pause before asking a peer again whose views no majority showed. Other peers may know more, and
+/// the reason may pass.
+const AGAIN: Duration = Duration::from_millis(300);
+/// Period for reading again the views that the store keeps: their age ends the risk of stores that
+/// were replaced long ago.
+const RECALL_EVERY: Duration = Duration::from_secs(60);
+
+/// Facts that this process has gathered.
+pub struct Gathered {
+    /// The windows of lost stores.
+    pub windows: BTreeMap<Origin, Window>,
+    /// Answers of serving regions about lost and replaced stores, by region and store.
+    pub frontiers: BTreeMap<(RegionName, Origin), opening::Frontier>,
+    /// The epoch of those answers. An answer from before a mark was raised does not say which
+    /// region has the rows.
+    pub frontiers_under: u64,
+    /// Lost stores whose escrow rows here are own records.
+    pub converted: BTreeSet<Origin>,
+    /// Imports that are not at their end, by store.
+    pub imports: BTreeMap<Origin, Importing>,
+    /// The change that keys are given up for, and the moment when this process first saw it.
+    pub pending: Option<(u64, Moment)>,
+    /// The silence of the region's acceptor before it may answer.
+    pub admission: Admission,
+    /// Peers that reported views which no majority showed, and the moments until which they are not
+    /// asked again.
+    doubted: BTreeMap<RegionName, Moment>,
+    /// Moment of the last read of the views that the store keeps.
+    recalled: Option<Moment>,
+    /// Error of the last try to read the gate.
+    unread: Option<StoreError>,
+}
+
+/// An import between two looks.
+pub struct Importing {
+    /// The gate's version under which it began. Another boot of this store may lack what came.
+    pub version: GateVersion,
+    pub from: RegionName,
+    pub upto: u64,
+    /// The last key that it has.
+    pub after: KeyId,
+    pub rows: usize,
+}
+
+impl Gathered {
+    pub fn new(drift: Drift) -> Self {
+        Self {
+            windows: BTreeMap::new(),
+            frontiers: BTreeMap::new(),
+            frontiers_under: 0,
+            converted: BTreeSet::new(),
+            imports: BTreeMap::new(),
+            pending: None,
+            admission: Admission::new(drift),
+            doubted: BTreeMap::new(),
+            recalled: None,
+            unread: None,
+        }
+    }
+
+    /// Notes that this peer's views were not confirmed, or were.
+    pub fn doubt(&mut self, peer: &RegionName, in_vain: bool, now: Moment) {
+        match in_vain {
+            true => drop(self.doubted.insert(peer.clone(), now + AGAIN)),
+            false => drop(self.doubted.remove(peer)),
+        }
+    }
+
+    /// True if a peer is not asked for views at `now`, as no majority showed its last ones.
+    pub fn is_doubted(&self, peer: &RegionName, now: Moment) -> bool {
+        self.doubted.get(peer).is_some_and(|until| now < *until)
+    }
+
+    /// Notes that the views that the store keeps were read.
+    pub fn recalled(&mut self, now: Moment) {
+        self.recalled = Some(now);
+    }
+
+    /// True if the views that the store keeps were read a short while ago.
+    pub fn is_recalled(&self, now: Moment) -> bool {
+        self.recalled.is_some_and(|at| now.since(at) < RECALL_EVERY)
+    }
+
+    /// Logs why the gate cannot be read, once for each reason.
+    pub fn log_unread(&mut self, error: Option<&StoreError>) {
+        if let Some(error) = error
+            && self.unread.as_ref() != Some(error)
+        {
+            tracing::warn!(%error, "the gate cannot be read: no view is adopted");
+        }
+        self.unread = error.cloned();
+    }
+}
+
+/// The proposer of this process.
+pub struct Proposals {
+    /// 64 random bits: no other process proposes under the same ballot.
+    pub proposer: u64,
+    counter: AtomicU64,
+    /// The highest counter of a ballot that a majority was read to have promised.
+    reached: AtomicU64,
+    /// Held during a proposal: a process makes one at a time.
+    pub proposing: Turn<()>,
+    /// True while another proposer's view is being finished.
+    pub finishing: AtomicBool,
+}
+
+impl Proposals {
+    pub fn new(dice: &impl Dice) -> Self {
+        Self {
+            proposer: (dice.nonce().0 >> 64) as u64,
+            counter: AtomicU64::new(1),
+            reached: AtomicU64::new(0),
+            proposing: Turn::new(()),
+            finishing: AtomicBool::new(false),
+        }
+    }
+
+    /// The ballot of this process with that counter.
+    pub fn ballot(&self, counter: u64, region: RegionName) -> Ballot {
+        Ballot { counter, region, proposer: self.proposer }
+    }
+
+    /// The next ballot of this process.
+    pub fn next(&self, region: RegionName) -> Ballot {
+        self.ballot(self.counter.fetch_add(1, Ordering::SeqCst) + 1, region)
+    }
+
+    /// The highest counter that is known here.
+    pub fn highest(&self) -> u64 {
+        self.counter.load(Ordering::SeqCst).max(self.reached())
+    }
+
+    /// Makes the next ballot follow `counter`.
+    pub fn follow(&self, counter: u64) {
+        self.counter.fetch_max(counter, Ordering::SeqCst);
+    }
+
+    /// The highest counter that a majority was read to have promised.
+    pub fn reached(&self) -> u64 {
+        self.reached.load(Ordering::SeqCst)
+    }
+
+    /// Notes the counter that a majority was read to have promised.
+    pub fn saw_reached(&self, counter: u64) {
+        self.reached.fetch_max(counter, Ordering::SeqCst);
+    }
+}
+
+/// Attempts of this process between their claim and their stored outcome. A drain that runs out of
+/// time goes on without them.
+#[derive(Clone, Default)]
+pub struct Running(Arc<Mutex<BTreeMap<KeyId, usize>>>);
+
+/// One running attempt, for as long as this value lives.
+pub struct Run {
+    all: Running,
+    id: KeyId,
+}
+
+impl Running {
+    pub fn begin(&self, id: &KeyId) -> Run {
+        *self.lock().entry(id.clone()).or_default() += 1;
+        Run { all: self.clone(), id: id.clone() }
+    }
+
+    /// True if an attempt runs whose key `among` accepts.
+    pub fn any(&self, among: impl Fn(&KeyId) -> bool) -> bool {
+        self.lock().keys().any(among)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<KeyId, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let mut running = self.all.lock();
+        if let Some(count) = running.get_mut(&self.id) {
+            *count -= 1;
+            if *count == 0 {
+                running.remove(&self.id);
+            }
+        }
     }
 }

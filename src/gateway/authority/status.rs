@@ -1,8 +1,8 @@
 //! Authority for people: shares of the ring, standings with their epochs, and open hindrances.
 //!
-//! Field names are a contract: add, never rename. This file must not hold secrets.
+//! Field names are a contract: add, never rename. No secret is here.
 
-use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -15,9 +15,8 @@ use crate::protocol::key::KeyId;
 use crate::protocol::opening::Hindrance;
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::ring::ARCS;
-use crate::protocol::snapshot::Here;
-use crate::protocol::snapshot::StoreHealth;
-use crate::protocol::view::{Standing, View};
+use crate::protocol::snapshot::{Here, Snapshot, StoreHealth};
+use crate::protocol::view::{Member, Standing};
 
 /// The register, the lease and the gate as this gateway knows them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -50,7 +49,7 @@ pub struct LeaseStatus {
 }
 
 /// One region, as the view has it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RegionStatus {
     /// The region's name.
     pub name: String,
@@ -101,12 +100,9 @@ impl<P: Ports> Gateway<P> {
     /// clock, or while the store takes no claims.
     pub fn held_under(&self) -> Option<u64> {
         let known = self.snapshot();
-        match &*known.store {
-            StoreHealth::Open(gate) if known.holds_lease(self.ports.clock().now()) => {
-                gate.state.as_ref().map(|state| state.view.epoch())
-            }
-            StoreHealth::Open(_) | StoreHealth::Closed { .. } => None,
-        }
+        let StoreHealth::Open(gate) = &*known.store else { return None };
+        let state = gate.state.as_ref().filter(|_| known.holds_lease(self.ports.clock().now()));
+        state.map(|state| state.view.epoch())
     }
 
     /// True if a request for this key would be claimed here now. The proof of absence is not
@@ -124,7 +120,6 @@ impl<P: Ports> Gateway<P> {
     pub fn authority_status(&self) -> AuthorityStatus {
         let known = self.snapshot();
         let (view, left) = (&known.view, known.lease_left(self.ports.clock().now()));
-        let lease = LeaseStatus { held: !left.is_zero(), left_ms: millis(left) };
         let pending = known.gate().and_then(|(_, state)| Some(state.pending.as_ref()?.target.epoch()));
         AuthorityStatus {
             epoch: view.epoch(),
@@ -133,8 +128,8 @@ impl<P: Ports> Gateway<P> {
                 Mode::Automatic => "automatic",
                 Mode::Manual => "manual",
             },
-            lease,
-            regions: regions(view, &known.views, &|name| self.says_failing(name)),
+            lease: LeaseStatus { held: !left.is_zero(), left_ms: millis(left) },
+            regions: regions(&known, &|name| self.says_failing(name)),
             opening: known.hindrances.iter().map(hindrance).collect(),
             pending,
             voters: view.voters().keys().map(ToString::to_string).collect(),
@@ -169,9 +164,10 @@ impl RegionStatus {
 }
 
 fn silence(peer: &PeerStatus) -> String {
-    let heard = peer.heard_ms_ago.map_or("it was never heard".to_owned(), |ago| {
-        format!("it was last heard {:.1} s ago", ago as f64 / 1_000.0)
-    });
+    let heard = match peer.heard_ms_ago {
+        Some(ago) => format!("it was last heard {:.1} s ago", ago as f64 / 1_000.0),
+        None => "it was never heard".to_owned(),
+    };
     peer.trouble.as_ref().map_or(heard.clone(), |trouble| format!("{heard}: {trouble}"))
 }
 
@@ -203,18 +199,12 @@ fn advice(region: &RegionStatus, mode: &str, own: bool) -> Option<String> {
     Some(text)
 }
 
-fn regions(
-    view: &View,
-    views: &BTreeMap<u64, std::sync::Arc<View>>,
-    failing: &dyn Fn(&RegionName) -> bool,
-) -> Vec<RegionStatus> {
+fn regions(known: &Snapshot, failing: &dyn Fn(&RegionName) -> bool) -> Vec<RegionStatus> {
+    let view = &known.view;
     let shares = view.shares();
-    let of = |(name, member): (&RegionName, &crate::protocol::view::Member)| {
-        let before = views.values().rev().filter(|known| known.epoch() <= view.epoch());
-        let since = before
-            .take_while(|known| known.standing(name) == Some(member.standing))
-            .last()
-            .map_or(view.epoch(), |known| known.epoch());
+    let of = |(name, member): (&RegionName, &Member)| {
+        let before = known.views.values().rev().filter(|known| known.epoch() <= view.epoch());
+        let same = before.take_while(|known| known.standing(name) == Some(member.standing));
         RegionStatus {
             name: name.to_string(),
             standing: match member.standing {
@@ -223,16 +213,14 @@ fn regions(
                 Standing::Sealed { drained: false } => "sealed",
                 Standing::Lost { .. } => "lost",
             },
-            since_epoch: since,
-            since_ms: None,
+            since_epoch: same.last().map_or(view.epoch(), |known| known.epoch()),
             state: "not asked",
-            because: None,
-            advice: None,
             share: f64::from(shares.get(name).copied().unwrap_or(0)) / f64::from(ARCS),
             mark: member.mark,
             generation: member.generation,
             upstream_failing: failing(name),
             in_ring: view.ring().weight(name).is_some(),
+            ..RegionStatus::default()
         }
     };
     view.members().iter().map(of).collect()
@@ -242,13 +230,12 @@ fn hindrance(missing: &Hindrance) -> HindranceStatus {
     let accept =
         |region: &RegionName| format!("accept the risk with `onceway takeover {region} --accept-risk`");
     let (what, region, text) = match missing {
-        Hindrance::NotCovered { origin, mark, applied } => (
-            "not-covered",
-            &origin.region,
-            format!("rows of {origin} have arrived up to heartbeat {applied}, {mark} is needed"),
-        ),
-        Hindrance::Window { origin, left: _ } => {
-            ("window", &origin.region, format!("the window after the loss of {} runs", origin.region))
+        Hindrance::NotCovered { origin, mark, applied } => {
+            let text = format!("rows of {origin} have arrived up to heartbeat {applied}, {mark} is needed");
+            ("not-covered", &origin.region, text)
+        }
+        Hindrance::Window { origin: Origin { region, .. }, left: _ } => {
+            ("window", region, format!("the window after the loss of {region} runs"))
         }
         Hindrance::Beyond { origin: Origin { region, .. }, window } => {
             let (window, accept) = (window.as_secs(), accept(region));
@@ -289,16 +276,11 @@ fn hindrance(missing: &Hindrance) -> HindranceStatus {
             ("escrow", region, format!("claims of {region} that were lodged here become records"))
         }
     };
-    HindranceStatus {
-        what,
-        region: region.to_string(),
-        text,
-        left_ms: missing.left().map(millis),
-        needs_operator: missing.needs_operator(),
-    }
+    let (left_ms, needs_operator) = (missing.left().map(millis), missing.needs_operator());
+    HindranceStatus { what, region: region.to_string(), text, left_ms, needs_operator }
 }
 
-fn millis(span: std::time::Duration) -> u64 {
+fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -307,35 +289,11 @@ mod tests {
     use super::*;
 
     fn region(standing: &'static str) -> RegionStatus {
-        RegionStatus {
-            name: "eu-west".to_owned(),
-            standing,
-            since_epoch: 1,
-            since_ms: None,
-            state: "not asked",
-            because: None,
-            advice: None,
-            share: 0.0,
-            mark: 0,
-            generation: 1,
-            in_ring: true,
-            upstream_failing: false,
-        }
+        RegionStatus { name: "eu-west".to_owned(), standing, in_ring: true, ..RegionStatus::default() }
     }
 
     fn peer(up: bool, serving: bool) -> PeerStatus {
-        PeerStatus {
-            up,
-            serving,
-            epoch: None,
-            speaks: None,
-            heard_ms_ago: Some(14_000),
-            rtt_ms: None,
-            applied: None,
-            lag_ms: None,
-            lag_max_ms: None,
-            trouble: None,
-        }
+        PeerStatus { up, serving, heard_ms_ago: Some(14_000), ..PeerStatus::default() }
     }
 
     #[test]
@@ -355,10 +313,8 @@ mod tests {
             assert_eq!(told.state, state, "{standing}");
             let advice = told.advice.as_deref();
             assert_eq!(advice.is_some(), advised.is_some(), "{standing} {state}: {advice:?}");
-            assert!(
-                advice.unwrap_or_default().contains(advised.unwrap_or_default()),
-                "{standing}: {advice:?}"
-            );
+            let (advice, advised) = (advice.unwrap_or_default(), advised.unwrap_or_default());
+            assert!(advice.contains(advised), "{standing}: {advice:?}");
         }
         let mut manual = region("serving");
         manual.describe(&Live::Peer(&peer(false, false)), "manual");

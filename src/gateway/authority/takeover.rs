@@ -2,24 +2,25 @@
 //! (docs/protocol.md#rule-30).
 //!
 //! The lease is the failure detector, not the pings: a region that answers pings and cannot write
-//! its store holds no lease. This file must not propose while a majority may still grant: a
-//! half-accepted takeover blocks every region.
+//! its store holds no lease. Nothing is proposed while a majority may still grant: a half-accepted
+//! takeover blocks every region.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::failover::Mode;
-use super::register::{acceptor, learn, propose};
+use super::register::learn::{self, Read};
+use super::register::{asking, propose};
 use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::applied::applied;
 use crate::ports::{Clock, Dice, Ports};
 use crate::protocol::change::Change;
 use crate::protocol::region::RegionName;
-use crate::protocol::register::{Accepted, Acceptor, agreed};
+use crate::protocol::register::{Acceptor, agreed};
 use crate::protocol::speakers;
 use crate::protocol::time::Moment;
-use crate::protocol::view::{AcceptorId, View};
+use crate::protocol::view::View;
 
 /// Pause between two looks at the own acceptor's grants.
 const LOOK: Duration = Duration::from_millis(50);
@@ -33,7 +34,7 @@ const WITHIN: Duration = Duration::from_secs(5);
 /// renewed.
 type Since = BTreeMap<RegionName, Moment>;
 
-pub(in crate::gateway) async fn watch_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+pub async fn watch_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let mut since = Since::new();
     while let Some(strong) = gateway.upgrade() {
         let now = strong.ports.clock().now();
@@ -50,7 +51,7 @@ pub(in crate::gateway) async fn watch_loop<P: Ports>(gateway: Weak<Gateway<P>>) 
 }
 
 async fn look<P: Ports>(gateway: &Arc<Gateway<P>>, since: &Since) {
-    let Some(own) = acceptor::look(gateway).await else { return };
+    let Some(own) = asking::look(gateway).await else { return };
     if gateway.settings.failover.mode == Mode::Manual {
         return;
     }
@@ -94,7 +95,7 @@ fn is_over<P: Ports>(
 
 /// Has a region declared lost, if a majority says that its lease is over. `by_hand`: an operator
 /// says that the region is gone, so that a sealed region without a lease can be declared lost too.
-pub(in crate::gateway) async fn lose<P: Ports>(
+pub async fn lose<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     view: &Arc<View>,
     region: &RegionName,
@@ -115,11 +116,8 @@ pub(in crate::gateway) async fn lose<P: Ports>(
     propose::propose(gateway, view, Arc::new(next), WITHIN).await
 }
 
-/// State of the voters as read, and the regions whose leases run by their grants.
-type Read = BTreeMap<RegionName, (AcceptorId, Accepted, BTreeSet<RegionName>)>;
-
 #[derive(Debug, thiserror::Error)]
-pub(in crate::gateway) enum NotLost {
+pub enum NotLost {
     /// A change is unfinished. If no region holds a lease, no renewal meets it, and it would block
     /// every takeover for ever.
     #[error("a change that was begun and not ended comes first: try again in a moment")]
@@ -130,35 +128,26 @@ pub(in crate::gateway) enum NotLost {
 }
 
 /// Checks if a region may be declared lost, by the state of the voters as read.
-pub(in crate::gateway) fn may_lose(view: &View, region: &RegionName, held: &Read) -> Result<(), NotLost> {
-    is_over_by(view, region, held).map_err(|why| {
-        match held.values().any(|(_, accepted, _)| accepted.view.epoch() > view.epoch()) {
-            true => NotLost::Unfinished,
-            false => NotLost::Runs(why),
-        }
-    })
+pub fn may_lose(view: &View, region: &RegionName, held: &Read) -> Result<(), NotLost> {
+    let unfinished = || held.values().any(|held| held.accepted.view.epoch() > view.epoch());
+    is_over_by(view, region, held)
+        .map_err(|why| if unfinished() { NotLost::Unfinished } else { NotLost::Runs(why) })
 }
 
 /// Checks that a majority of the voters, by their state as read, says that the region's lease is
 /// over.
-pub(in crate::gateway) fn is_over_by(view: &View, region: &RegionName, held: &Read) -> Result<(), String> {
-    let over: BTreeMap<RegionName, AcceptorId> = held
-        .iter()
-        .filter(|(name, (id, accepted, running))| {
-            view.voters().get(*name) == Some(id)
-                && accepted.view.epoch() <= view.epoch()
-                && !running.contains(region)
-        })
-        .map(|(name, (id, _, _))| (name.clone(), *id))
-        .collect();
+pub fn is_over_by(view: &View, region: &RegionName, held: &Read) -> Result<(), String> {
+    let over = learn::ids(held.iter().filter(|(name, held)| {
+        view.voters().get(*name) == Some(&held.id)
+            && held.accepted.view.epoch() <= view.epoch()
+            && !held.running.contains(region)
+    }));
     if agreed(view.voters(), &over) {
         return Ok(());
     }
-    let by: Vec<&str> = over.keys().map(RegionName::as_str).collect();
-    let by = if by.is_empty() {
-        "no voter says that".to_owned()
-    } else {
-        format!("only {} say that", by.join(", "))
+    let by = match &over.keys().map(RegionName::as_str).collect::<Vec<_>>()[..] {
+        [] => "no voter says that".to_owned(),
+        by => format!("only {} say that", by.join(", ")),
     };
     Err(format!("its lease may run still: {by} it is over, which is no majority"))
 }
@@ -168,7 +157,7 @@ pub(in crate::gateway) fn is_over_by(view: &View, region: &RegionName, held: &Re
 /// only regions in `gone` had do not count: no region can fetch them, so the mark must not wait for
 /// them. If they were sealed before, the gap must show. Neither do those of a region outside the
 /// ring: nobody asks it for rows.
-pub(in crate::gateway) async fn frontier<P: Ports>(
+pub async fn frontier<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     view: &View,
     region: &RegionName,

@@ -3,7 +3,6 @@
 //!
 //! `protocol::health` decides; [`super::failback`] brings the region back once checks succeed. The
 //! view says sealed, not drained: an operator's drain stays until it is resumed, this one does not.
-//! Must not touch another region.
 
 use std::sync::{Arc, Weak};
 
@@ -90,9 +89,7 @@ async fn look<P: Ports>(
     if let Err(error) = gateway.ports.store().note("drained-by-health", &text).await {
         tracing::error!(text, %error, "a drain for health could not be journalled");
     }
-    let standings = [(me.clone(), Standing::Sealed { drained: false })].into();
-    let (ring, escrow) = (view.ring().clone(), view.escrow().clone());
-    moves::move_to(gateway, &view, ring, escrow, &standings).await?;
+    moves::stand(gateway, &view, Standing::Sealed { drained: false }).await?;
     metrics::drained_by_health();
     Ok(())
 }

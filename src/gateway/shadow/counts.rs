@@ -21,9 +21,9 @@ const MOST_KEYS: usize = 100_000;
 pub struct Shadow(Mutex<Inner>);
 
 #[derive(Debug)]
-pub(super) struct Inner {
-    pub(super) memory: Memory,
-    pub(super) routes: BTreeMap<Arc<str>, Counts>,
+pub struct Inner {
+    pub memory: Memory,
+    pub routes: BTreeMap<Arc<str>, Counts>,
 }
 
 /// Expected results of one route's requests.
@@ -62,7 +62,7 @@ pub struct Report {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub enum Verdict {
     Run,
     Replayed,
     InDoubt,
@@ -72,12 +72,12 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    pub(super) fn refused(kind: Kind) -> Self {
+    pub fn refused(kind: Kind) -> Self {
         Self::Refused(kind.row().code)
     }
 
     /// The verdict on a copy that waited for a run.
-    pub(super) fn after_waiting(given: Option<Outcome>) -> Self {
+    pub fn after_waiting(given: Option<Outcome>) -> Self {
         match given {
             Some(Outcome::Final) => Self::Replayed,
             Some(Outcome::NothingHappened) => Self::Run,
@@ -88,12 +88,12 @@ impl Verdict {
 }
 
 impl Shadow {
-    pub(in crate::gateway) fn new() -> Self {
+    pub fn new() -> Self {
         Self(Mutex::new(Inner { memory: Memory::new(MOST_KEYS), routes: BTreeMap::new() }))
     }
 
     /// Counts a verdict. Logs it if the client would have got another answer than its upstream's.
-    pub(super) fn judge(&self, route: &Arc<str>, id: Option<&KeyId>, verdict: Verdict) {
+    pub fn judge(&self, route: &Arc<str>, id: Option<&KeyId>, verdict: Verdict) {
         let (word, code) = {
             let mut inner = self.lock();
             let counts = inner.routes.entry(route.clone()).or_default();
@@ -116,7 +116,7 @@ impl Shadow {
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+    pub fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -14,7 +14,7 @@ use crate::protocol::outcome::Outcome;
 use crate::protocol::time::Moment;
 
 #[derive(Debug)]
-pub(super) struct Memory {
+pub struct Memory {
     entries: BTreeMap<Digest32, Entry>,
     /// By number, so that the oldest is found.
     order: BTreeMap<u64, Digest32>,
@@ -42,16 +42,16 @@ enum Run {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
-    pub(super) fingerprint: Fingerprint,
-    pub(super) principal: Option<Digest32>,
+pub struct Asked {
+    pub fingerprint: Fingerprint,
+    pub principal: Option<Digest32>,
     /// The principal to which a run would bind the key.
-    pub(super) bound_to: Option<Digest32>,
+    pub bound_to: Option<Digest32>,
 }
 
 /// The state of the key that a request met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Met {
+pub enum Met {
     /// Nothing: the request would have run, as the entry of this number.
     Nothing(u64),
     /// A running copy, for whose answer it would have waited.
@@ -65,26 +65,26 @@ pub(super) enum Met {
 
 /// Results for other requests when one ends.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Ended {
+pub struct Ended {
     /// Outcome for each copy that had waited; `None` if its time was over.
-    pub(super) waited: Vec<Option<Outcome>>,
+    pub waited: Vec<Option<Outcome>>,
     /// True if an earlier copy got another final status.
-    pub(super) diverged: bool,
+    pub diverged: bool,
 }
 
 impl Memory {
-    pub(super) fn new(most: usize) -> Self {
+    pub fn new(most: usize) -> Self {
         Self { entries: BTreeMap::new(), order: BTreeMap::new(), next: 0, most, forgotten: 0 }
     }
 
     /// Number of remembered keys, and of keys that were dropped for newer ones.
-    pub(super) fn size(&self) -> (usize, u64) {
+    pub fn size(&self) -> (usize, u64) {
         (self.entries.len(), self.forgotten)
     }
 
     /// Takes in a complete request and returns the state of the key that it would have met.
     /// `reruns`: the route's recovery runs keys in doubt again.
-    pub(super) fn meet(
+    pub fn meet(
         &mut self,
         key: Digest32,
         asked: Asked,
@@ -121,7 +121,7 @@ impl Memory {
     }
 
     /// Takes in the answer to the request that met `met`: a status, or none that is known.
-    pub(super) fn end(
+    pub fn end(
         &mut self,
         key: Digest32,
         met: Met,
@@ -151,7 +151,7 @@ impl Memory {
 
     /// Drops a run that was given up without an answer. Returns the number of copies that waited
     /// for it.
-    pub(super) fn forget(&mut self, key: Digest32, met: Met) -> usize {
+    pub fn forget(&mut self, key: Digest32, met: Met) -> usize {
         let Met::Nothing(number) = met else { return 0 };
         match self.entries.get(&key) {
             Some(entry) if entry.number == number => {}

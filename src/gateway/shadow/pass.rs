@@ -38,7 +38,7 @@ impl<P: Ports> Gateway<P> {
 }
 
 /// Passes a request, and counts its expected result.
-pub(in crate::gateway) async fn pass<P: Ports>(
+pub async fn pass<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     shadow: &Arc<Shadow>,
     request: Request<Body>,

@@ -13,7 +13,7 @@ use http_body_util::BodyExt;
 use crate::ports::{Body, BodyError, Polled};
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Copied {
+pub enum Copied {
     Whole(Bytes),
     /// More than the limit came by.
     Over,
@@ -24,7 +24,7 @@ pub(super) enum Copied {
 /// Receiver of the copy: called once, at the body's end, at its limit, or when it is given up.
 type AtEnd = Box<dyn FnOnce(Copied) + Send>;
 
-pub(super) fn tee(inner: Body, limit: usize, at_end: impl FnOnce(Copied) + Send + 'static) -> Body {
+pub fn tee(inner: Body, limit: usize, at_end: impl FnOnce(Copied) + Send + 'static) -> Body {
     let mut tee = Tee { inner, copy: BytesMut::new(), limit, at_end: Some(Box::new(at_end)) };
     if tee.inner.is_end_stream() {
         tee.finish();

@@ -22,27 +22,27 @@ use crate::protocol::record::Recovery;
 use crate::protocol::time::Moment;
 
 /// One keyed request on its way: its body and its answer may end in either order.
-pub(super) struct Trial {
-    pub(super) shadow: Arc<Shadow>,
+pub struct Trial {
+    pub shadow: Arc<Shadow>,
     /// Charges to its tenant's quotas.
-    pub(super) charged: Charged,
-    pub(super) route: Arc<str>,
-    pub(super) policy: Arc<Policy>,
-    pub(super) id: KeyId,
-    pub(super) principal: Option<Digest32>,
-    pub(super) key: Digest32,
-    pub(super) stage: Mutex<Stage>,
+    pub charged: Charged,
+    pub route: Arc<str>,
+    pub policy: Arc<Policy>,
+    pub id: KeyId,
+    pub principal: Option<Digest32>,
+    pub key: Digest32,
+    pub stage: Mutex<Stage>,
 }
 
 #[derive(Default)]
-pub(super) struct Stage {
+pub struct Stage {
     met: Option<Met>,
     answer: Option<((Outcome, Option<u16>), Moment)>,
 }
 
 impl Trial {
     /// Takes in the end of the body, whole or not.
-    pub(super) fn came(&self, copied: Copied, asks: (&Method, &Uri, &HeaderMap), now: Moment) {
+    pub fn came(&self, copied: Copied, asks: (&Method, &Uri, &HeaderMap), now: Moment) {
         let body = match copied {
             Copied::Whole(body) => body,
             Copied::Over => {
@@ -82,7 +82,7 @@ impl Trial {
     }
 
     /// Takes in the head of the answer, or that none will come.
-    pub(super) fn answered(&self, answer: (Outcome, Option<u16>), now: Moment) {
+    pub fn answered(&self, answer: (Outcome, Option<u16>), now: Moment) {
         let met = {
             let mut stage = self.stage();
             stage.answer = Some((answer, now));

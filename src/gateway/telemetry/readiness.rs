@@ -30,7 +30,7 @@ pub struct Readiness {
 }
 
 /// This gateway's knowledge of one peer.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct PeerStatus {
     /// True if it answers pings.
     pub up: bool,

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use crate::gateway::authority::register::install::install_gate;
 use crate::gateway::instance::Gateway;
 use crate::gateway::request::problems::Problem;
 use crate::gateway::telemetry::metrics;
@@ -21,7 +20,7 @@ pub(super) fn open<P: Ports>(gateway: &Gateway<P>, gate: Gate) {
     let (version, epoch) = (gate.version.0, gate.epoch);
     let opened = Arc::new(StoreHealth::Open(gate.clone()));
     let was = gateway.authority.change(|known, _| std::mem::replace(&mut known.store, opened));
-    install_gate(gateway, gate);
+    gateway.install_gate(gate);
     if let StoreHealth::Closed { why: was, .. } = &*was {
         tracing::info!(was, version, epoch, "the store is open");
         // The acceptors hear of a new start at once: while this process lives, it can say that
@@ -66,7 +65,7 @@ pub(in crate::gateway) fn shut<P: Ports>(gateway: &Gateway<P>, why: &str) -> boo
 pub(in crate::gateway) async fn look_again<P: Ports>(gateway: &Gateway<P>) -> Result<(), Problem> {
     match gateway.ports.store().gate_again().await {
         Ok(gate) if gate.is_open() => {
-            install_gate(gateway, gate);
+            gateway.install_gate(gate);
             Ok(())
         }
         Ok(_) => {

@@ -99,7 +99,7 @@ impl Bench {
     async fn started(seed: u64, lodging: &[&str], speaks: Versions) -> Arc<Self> {
         let world = world(seed, &regions());
         let escrow = lodging.iter().map(|route| Arc::from(*route)).collect();
-        let Settings { routes, skew, .. } = settings(&regions()[0]);
+        let Settings { live: Reload { routes, .. }, skew, .. } = settings(&regions()[0]);
         world.found(view().ring().clone(), escrow, &routes, failover().lease, skew);
         let bench = Arc::new(Self { world, gateways: Mutex::default() });
         for name in regions() {
@@ -308,15 +308,7 @@ pub fn settings(me: &RegionName) -> Settings {
 
 /// The settings that the bench's gateways read again, with nothing changed.
 pub fn reload() -> Reload {
-    let told = settings(&regions()[0]);
-    Reload {
-        routes: told.routes,
-        credentials: told.credentials,
-        quota: told.quota,
-        most_at_once: told.most_at_once,
-        shared: told.shared,
-        restart: Vec::new(),
-    }
+    settings(&regions()[0]).live
 }
 
 fn policy(recovery: Recovery) -> Policy {

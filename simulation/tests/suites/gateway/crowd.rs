@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use http::Response;
 use onceway::gateway::instance::Gateway;
 use onceway::gateway::limits::concurrency::MostAtOnce;
+use onceway::gateway::reloadable::Reload;
 use onceway::gateway::settings::Settings;
 use onceway::ports::Body;
 use onceway::ports::peers::{Forward, ForwardReply};
@@ -22,7 +23,7 @@ use tokio::time::Instant;
 
 use super::accepted::asked;
 use super::bench::{
-    Bench, ask, ask_as_globex, forward, key_of, ms, region, request, served, settings, told, until,
+    Bench, ask, ask_as_globex, forward, key_of, ms, region, reload, request, served, settings, told, until,
 };
 
 const OVERLOADED: (u16, &str) = (503, "overloaded");
@@ -32,7 +33,8 @@ const BODY_LIMIT: usize = 1 << 16;
 /// A gateway in place of the bench's, with these limits.
 async fn taking(bench: &Bench, name: &RegionName, requests: usize, bodies: usize) -> Arc<Gateway<SimPorts>> {
     let most_at_once = MostAtOnce { requests, bodies };
-    let gateway = bench.process_with(name, Settings { most_at_once, ..settings(name) });
+    let gateway =
+        bench.process_with(name, Settings { live: Reload { most_at_once, ..reload() }, ..settings(name) });
     bench.world.network.plug(name.clone(), Arc::new(gateway.clone()));
     until("the gateway to be ready", ms(20_000), async || gateway.readiness().serves).await;
     gateway

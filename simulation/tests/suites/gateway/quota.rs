@@ -43,7 +43,8 @@ fn pace(burst: u32) -> Pace {
 }
 
 async fn limited_to(bench: &Bench, name: &RegionName, shadow: bool, quota: Quota) -> Arc<Gateway<SimPorts>> {
-    let gateway = bench.process_with(name, Settings { quota: Some(quota), shadow, ..settings(name) });
+    let live = Reload { quota: Some(quota), ..reload() };
+    let gateway = bench.process_with(name, Settings { live, shadow, ..settings(name) });
     bench.world.network.plug(name.clone(), Arc::new(gateway.clone()));
     until("the gateway to be ready", ms(20_000), async || shadow || gateway.readiness().serves).await;
     gateway

@@ -28,7 +28,7 @@ const SLOW: Duration = Duration::from_secs(30);
 
 /// The bench's route of this name under another policy.
 fn route(name: &str, change: impl Fn(Policy) -> Policy) -> Route {
-    let routes = settings(&region("eu")).routes;
+    let routes = settings(&region("eu")).live.routes;
     let route = routes.0.into_iter().find(|route| &*route.name == name).unwrap();
     let policy = change(Policy::clone(route.policy().unwrap()));
     Route { protection: Protection::Required(Arc::new(policy)), ..route }

@@ -12,6 +12,7 @@ use onceway::gateway::authority::act_error::ActError;
 use onceway::gateway::authority::failover::Failover;
 use onceway::gateway::authority::register::witness::Duty;
 use onceway::gateway::instance::Gateway;
+use onceway::gateway::reloadable::Reload;
 use onceway::gateway::settings::Settings;
 use onceway::ports::Acceptors;
 use onceway::ports::store::Written;
@@ -137,7 +138,8 @@ impl Trio {
     async fn begin_with(seed: u64, names: &[RegionName], failover: Failover, life: Duration) -> Arc<Self> {
         let trio = Self::unfounded(seed, names, failover, life);
         let escrowed = ROUTES.iter().filter(|(name, _)| name.starts_with("strict"));
-        let Settings { routes, skew, .. } = settings(&trio.names[0], trio.failover.clone(), life);
+        let Settings { live: Reload { routes, .. }, skew, .. } =
+            settings(&trio.names[0], trio.failover.clone(), life);
         let escrow = escrowed.map(|(name, _)| Arc::from(*name)).collect();
         trio.world.found(trio.ring.clone(), escrow, &routes, trio.failover.lease, skew);
         trio.names.iter().for_each(|name| trio.begin_process(name));

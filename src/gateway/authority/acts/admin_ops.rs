@@ -1,8 +1,8 @@
 //! Operators' acts on the register: founding, plans and changes of the ring, drains, returns,
 //! takeovers.
 //!
-//! Every act returns its result, or the reason why nothing changed. This file must not do anything
-//! that an operator did not ask for by name.
+//! Every act returns its result, or the reason why nothing changed. Nothing is done that an operator
+//! did not ask for by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::gateway::authority::act_error::ActError;
-use crate::gateway::authority::register::{asking, install, learn};
+use crate::gateway::authority::act_error::{ActError, not_yet, refused};
+use crate::gateway::authority::register::{asking, learn};
 use crate::gateway::authority::{members, moves, takeover};
 use crate::gateway::instance::Gateway;
 use crate::ports::peers::{PeerReply, Question};
 use crate::ports::{Peers, Ports, Upkeep};
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Ballot, Message, Reply};
-use crate::protocol::ring::Ring;
-use crate::protocol::view::{AcceptorId, Content, Escrowed, Standing, View};
+use crate::protocol::ring::{ARCS, Ring};
+use crate::protocol::view::{Content, Escrowed, Standing, View};
 
-/// Time limit for founding one acceptor.
-const FOUND_WITHIN: Duration = Duration::from_secs(3);
+/// Time limit for an answer of one acceptor, or of one region.
+const WITHIN: Duration = Duration::from_secs(3);
 
 /// Result of a founding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -44,6 +44,12 @@ pub struct Moved {
     pub arcs: u32,
     /// The same as a share of the ring, 0 to 1.
     pub share: f64,
+}
+
+impl Moved {
+    pub(super) fn new(from: String, to: String, arcs: u32) -> Self {
+        Self { from, to, arcs, share: f64::from(arcs) / f64::from(ARCS) }
+    }
 }
 
 /// Changes that a ring would make.
@@ -78,7 +84,6 @@ pub struct TakeoverReport {
 }
 
 pub(in crate::gateway) struct Founding {
-    pub(in crate::gateway) voters: BTreeMap<RegionName, AcceptorId>,
     ballot: Ballot,
     pub(in crate::gateway) first: Arc<View>,
 }
@@ -118,11 +123,35 @@ impl<P: Ports> Gateway<P> {
         escrow: BTreeSet<Arc<str>>,
         epoch_above: Option<u64>,
     ) -> Result<FoundReport, ActError> {
-        let Founding { voters, ballot, first } = self.may_found(escrow, epoch_above).await?;
-        self.found_all(&voters, &ballot, &first).await?;
-        install::install_view(self, &first);
-        let voters = voters.keys().map(ToString::to_string).collect();
+        let Founding { ballot, first } = self.may_found(escrow, epoch_above).await?;
+        match self.accepted_by_all(&first, Message::Found { ballot, view: first.clone() }).await {
+            Ok(()) => {}
+            Err((name, Some(other))) => {
+                return refused(format!("acceptor {name} refused the founding: {other:?}"));
+            }
+            Err((name, None)) => {
+                return not_yet(format!("acceptor {name} did not confirm the founding: run this again"));
+            }
+        }
+        self.install_view(&first);
+        let voters = first.voters().keys().map(ToString::to_string).collect();
         Ok(FoundReport { epoch: first.epoch(), voters })
+    }
+
+    /// Has each voter of the view accept this message, one after the other. An error names the first
+    /// that does not, with its reply.
+    pub(super) async fn accepted_by_all(
+        self: &Arc<Self>,
+        view: &View,
+        message: Message,
+    ) -> Result<(), (RegionName, Option<Reply>)> {
+        for (name, id) in view.voters() {
+            match asking::ask(self, name, Some(*id), message.clone(), WITHIN).await {
+                Some(Reply::Accepted) => {}
+                other => return Err((name.clone(), other)),
+            }
+        }
+        Ok(())
     }
 
     /// The founding that would be done. Asks every voter for its state, and changes nothing.
@@ -133,18 +162,13 @@ impl<P: Ports> Gateway<P> {
     ) -> Result<Founding, ActError> {
         let view = self.view();
         if view.epoch() > 0 {
-            return Err(ActError::refused(format!("the register is founded: epoch {}", view.epoch())));
+            return refused(format!("the register is founded: epoch {}", view.epoch()));
         }
-        let names: Vec<RegionName> = view
-            .ring()
-            .regions()
-            .iter()
-            .map(|region| region.name.clone())
-            .chain(self.settings.failover.witnesses.iter().cloned())
-            .collect();
+        let regions = view.ring().regions().iter().map(|region| &region.name);
+        let names: Vec<RegionName> = regions.chain(&self.settings.failover.witnesses).cloned().collect();
         let (mut voters, mut begun) = (BTreeMap::new(), None);
         for name in &names {
-            match asking::ask(self, name, None, Message::Read, FOUND_WITHIN).await {
+            match asking::ask(self, name, None, Message::Read, WITHIN).await {
                 Some(Reply::NotFounded(id)) => {
                     voters.insert(name.clone(), id);
                 }
@@ -152,12 +176,11 @@ impl<P: Ports> Gateway<P> {
                     voters.insert(name.clone(), id);
                     begun = Some(accepted);
                 }
-                Some(other) => return Err(ActError::refused(format!("acceptor {name} answered {other:?}"))),
+                Some(other) => return refused(format!("acceptor {name} answered {other:?}")),
                 None => {
-                    let why = format!(
+                    return not_yet(format!(
                         "acceptor {name} does not answer: every voter must, so start its gateway or witness first"
-                    );
-                    return Err(ActError::not_yet(why));
+                    ));
                 }
             }
         }
@@ -166,50 +189,22 @@ impl<P: Ports> Gateway<P> {
             None => (self.common(&names).await?.0, self.life_wanted(&self.live().routes)),
         };
         let escrow = self.meant(escrow)?;
-        let first = View::founding(epoch_above.unwrap_or(0) + 1, view.ring().clone(), escrow, voters.clone());
+        let first = View::founding(epoch_above.unwrap_or(0) + 1, view.ring().clone(), escrow, voters);
         let longest_lease = self.settings.failover.lease;
         let first = View::from_content(Content { protocol, longest_lease, longest_life, ..first.content() });
         match begun {
-            None => Ok(Founding { voters, ballot: self.founding_ballot(), first: Arc::new(first) }),
+            None => {
+                let ballot = self.authority.proposals.ballot(1, self.settings.me.clone());
+                Ok(Founding { ballot, first: Arc::new(first) })
+            }
             Some(accepted) if *accepted.view == first => {
-                Ok(Founding { voters, ballot: accepted.ballot, first: accepted.view })
+                Ok(Founding { ballot: accepted.ballot, first: accepted.view })
             }
-            Some(accepted) => {
-                let epoch = accepted.view.epoch();
-                let why = format!(
-                    "an acceptor already holds epoch {epoch} of another founding, ring or set of voters: this deployment is founded, or has to be emptied first"
-                );
-                Err(ActError::refused(why))
-            }
+            Some(accepted) => refused(format!(
+                "an acceptor already holds epoch {} of another founding, ring or set of voters: this deployment is founded, or has to be emptied first",
+                accepted.view.epoch()
+            )),
         }
-    }
-
-    async fn found_all(
-        self: &Arc<Self>,
-        voters: &BTreeMap<RegionName, AcceptorId>,
-        ballot: &Ballot,
-        first: &Arc<View>,
-    ) -> Result<(), ActError> {
-        for (name, id) in voters {
-            let message = Message::Found { ballot: ballot.clone(), view: first.clone() };
-            match asking::ask(self, name, Some(*id), message, FOUND_WITHIN).await {
-                Some(Reply::Accepted) => {}
-                Some(other) => {
-                    return Err(ActError::refused(format!(
-                        "acceptor {name} refused the founding: {other:?}"
-                    )));
-                }
-                None => {
-                    let why = format!("acceptor {name} did not confirm the founding: run this again");
-                    return Err(ActError::not_yet(why));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn founding_ballot(&self) -> Ballot {
-        self.authority.proposals.ballot(1, self.settings.me.clone())
     }
 
     /// Compares this ring with the register's.
@@ -226,18 +221,12 @@ impl<P: Ports> Gateway<P> {
         };
         let is_new = |route: &Arc<str>| !view.escrow().contains_key(route);
         let is_other = |route: &Arc<str>| wanted.get(route) != view.escrow().get(route);
+        let moved = |((from, to), arcs): (&(RegionName, RegionName), &u32)| {
+            Moved::new(from.to_string(), to.to_string(), *arcs)
+        };
         Ok(RingPlan {
             epoch: view.epoch(),
-            moves: moves
-                .arcs
-                .iter()
-                .map(|((from, to), arcs)| Moved {
-                    from: from.to_string(),
-                    to: to.to_string(),
-                    arcs: *arcs,
-                    share: f64::from(*arcs) / f64::from(crate::protocol::ring::ARCS),
-                })
-                .collect(),
+            moves: moves.arcs.iter().map(moved).collect(),
             pins: moves.pins.iter().map(ToString::to_string).collect(),
             regions_added: after.difference(&before).cloned().collect(),
             regions_removed: before.difference(&after).cloned().collect(),
@@ -273,9 +262,9 @@ impl<P: Ports> Gateway<P> {
         let meanings = self.live().meanings.clone();
         let meant = |route: Arc<str>| match meanings.get(&route) {
             Some(meaning) => Ok((route, *meaning)),
-            None => Err(ActError::refused(format!(
+            None => refused(format!(
                 "the gateway has no route {route:?} with keys: let it read its routes.toml again first"
-            ))),
+            )),
         };
         routes.into_iter().map(meant).collect()
     }
@@ -289,13 +278,12 @@ impl<P: Ports> Gateway<P> {
     ) -> Result<Wanted, ActError> {
         let base = self.founded()?;
         if base.epoch() != expect_epoch {
-            let why = format!("the register is at epoch {}, not {expect_epoch}: plan again", base.epoch());
-            return Err(ActError { code: "epoch", detail: why });
+            let detail = format!("the register is at epoch {}, not {expect_epoch}: plan again", base.epoch());
+            return Err(ActError { code: "epoch", detail });
         }
         members::may_apply(self, &base, &ring)?;
         let what = format!("ring {} on epoch {expect_epoch}", ring.digest());
-        let standings = BTreeMap::new();
-        let escrow = self.meant(escrow)?;
+        let (escrow, standings) = (self.meant(escrow)?, BTreeMap::new());
         Ok(Wanted::Move(Move { base, ring, escrow, standings, kind: "ring-applied", what }))
     }
 
@@ -325,21 +313,19 @@ impl<P: Ports> Gateway<P> {
                 return Ok(Wanted::stands(base, region, to, "drained", format!("{region}, sealed before")));
             }
             Standing::Lost { .. } => {
-                let why = format!("region {region} is lost: there is nothing to drain");
-                return Err(ActError::refused(why));
+                return refused(format!("region {region} is lost: there is nothing to drain"));
             }
         }
         // An edge serves and owns nothing: it cannot take keys over.
         let left = members::owners(&base, base.ring(), Some(region));
         if left == 0 {
-            return Err(ActError::refused(format!("{region} is the last region that serves")));
+            return refused(format!("{region} is the last region that serves"));
         }
         let least = self.settings.failover.min_serving;
         if left < least && !force {
-            let why = format!(
+            return refused(format!(
                 "{left} regions would be left serving, min_serving is {least}: force it, or resume another first"
-            );
-            return Err(ActError::refused(why));
+            ));
         }
         Ok(Wanted::stands(base, region, to, "drained", format!("{region} (force: {force})")))
     }
@@ -356,21 +342,18 @@ impl<P: Ports> Gateway<P> {
     pub(in crate::gateway) fn may_resume(&self, region: &RegionName) -> Result<Wanted, ActError> {
         let base = self.founded()?;
         if base.members().contains_key(region) && base.ring().weight(region).is_none() {
-            let why =
-                format!("region {region} left the ring: put a ring in force that has it, then resume it");
-            return Err(ActError::refused(why));
+            return refused(format!(
+                "region {region} left the ring: put a ring in force that has it, then resume it"
+            ));
         }
         match standing(&base, region)? {
             Standing::Serving => Ok(Wanted::Nothing(base)),
             Standing::Sealed { .. } => {
                 Ok(Wanted::stands(base, region, Standing::Serving, "resumed", region.to_string()))
             }
-            Standing::Lost { .. } => {
-                let why = format!(
-                    "region {region} is lost: it seals and returns by itself once its store and its links are well"
-                );
-                Err(ActError::refused(why))
-            }
+            Standing::Lost { .. } => refused(format!(
+                "region {region} is lost: it seals and returns by itself once its store and its links are well"
+            )),
         }
     }
 
@@ -404,7 +387,7 @@ impl<P: Ports> Gateway<P> {
         if accept_risk {
             learn::adopt(self).await;
             for name in view.serving() {
-                match self.waive_all(name, region, &losses, actor, reason).await {
+                match self.waive(name, region, &losses, actor, reason).await {
                     Ok(()) => waived.push(name.to_string()),
                     Err(why) => tracing::warn!(%name, why, "a region did not accept the risk"),
                 }
@@ -413,7 +396,8 @@ impl<P: Ports> Gateway<P> {
         Ok(TakeoverReport { epoch: at, waived })
     }
 
-    async fn waive_all(
+    /// Has a region accept the risk of these losses.
+    async fn waive(
         self: &Arc<Self>,
         at_region: &RegionName,
         region: &RegionName,
@@ -421,31 +405,21 @@ impl<P: Ports> Gateway<P> {
         actor: &str,
         reason: &str,
     ) -> Result<(), String> {
-        for at in losses {
-            self.waive(at_region, region, *at, actor, reason).await?;
+        for at in losses.iter().copied() {
+            if *at_region == self.settings.me {
+                self.accept_risk(region, at, actor, reason).await?;
+                continue;
+            }
+            let (region, actor, reason) = (region.clone(), actor.to_owned(), reason.to_owned());
+            let question = Question::AcceptRisk { region, at, actor, reason };
+            match self.ports.peers().ask(at_region, question, WITHIN).await {
+                Ok(PeerReply::Done) => {}
+                Ok(PeerReply::Refused(why)) => return Err(why),
+                Ok(other) => return Err(format!("it answered {other:?}")),
+                Err(error) => return Err(error.to_string()),
+            }
         }
         Ok(())
-    }
-
-    async fn waive(
-        self: &Arc<Self>,
-        at_region: &RegionName,
-        region: &RegionName,
-        at: u64,
-        actor: &str,
-        reason: &str,
-    ) -> Result<(), String> {
-        if *at_region == self.settings.me {
-            return self.accept_risk(region, at, actor, reason).await;
-        }
-        let (region, actor, reason) = (region.clone(), actor.to_owned(), reason.to_owned());
-        let question = Question::AcceptRisk { region, at, actor, reason };
-        match self.ports.peers().ask(at_region, question, FOUND_WITHIN).await {
-            Ok(PeerReply::Done) => Ok(()),
-            Ok(PeerReply::Refused(why)) => Err(why),
-            Ok(other) => Err(format!("it answered {other:?}")),
-            Err(error) => Err(error.to_string()),
-        }
     }
 
     /// Journals an operator's act. The act is done in either case: if the journal fails, it is
@@ -469,13 +443,11 @@ impl<P: Ports> Gateway<P> {
 
     /// The view of a founded register. Refused if the view's protocol version is not spoken here.
     pub(in crate::gateway) fn founded(&self) -> Result<Arc<View>, ActError> {
-        if let Some(why) = self.outgrown() {
-            return Err(ActError::refused(why));
-        }
         let view = self.view();
-        match view.epoch() {
-            0 => Err(ActError::not_yet("the register is not founded: run `onceway init` first")),
-            _founded => Ok(view),
+        match self.outgrown() {
+            Some(why) => refused(why),
+            None if view.epoch() == 0 => not_yet("the register is not founded: run `onceway init` first"),
+            None => Ok(view),
         }
     }
 }
@@ -495,10 +467,8 @@ pub(in crate::gateway) fn is_declared(
     region: &RegionName,
     accept_risk: bool,
 ) -> Result<bool, ActError> {
-    Ok(match standing(view, region)? {
-        Standing::Lost { .. } => true,
-        Standing::Serving | Standing::Sealed { .. } => accept_risk && losses_of(view, region).count() > 0,
-    })
+    let lost = matches!(standing(view, region)?, Standing::Lost { .. });
+    Ok(lost || accept_risk && losses_of(view, region).next().is_some())
 }
 
 fn standing(view: &View, region: &RegionName) -> Result<Standing, ActError> {

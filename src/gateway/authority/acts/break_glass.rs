@@ -1,16 +1,14 @@
 //! Breaking the glass: going on without a majority, after an operator attests that all others are
 //! stopped.
 //!
-//! [`super::admin_ops`] has the acts that need no attestation. All other acts of this folder are
-//! safe even if an operator is wrong; this one is as safe as the attestation. It must not run while
-//! a majority answers, and is journalled before anything is done.
+//! All other acts of this folder are safe even if an operator is wrong; this one is as safe as the
+//! attestation. It is refused while a majority answers, and journalled before anything is done.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::gateway::authority::act_error::ActError;
-use crate::gateway::authority::register::{asking, install, learn, propose};
+use crate::gateway::authority::act_error::{ActError, not_yet, refused};
+use crate::gateway::authority::register::{learn, propose};
 use crate::gateway::authority::takeover;
 use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::heartbeat;
@@ -19,19 +17,17 @@ use crate::ports::{Acceptors as _, Authority as _, Dice as _, KeyStore, Ports, U
 use crate::protocol::bounds::FORCED_BY;
 use crate::protocol::change::Change;
 use crate::protocol::region::RegionName;
-use crate::protocol::register::{Message, Reply, agreed};
+use crate::protocol::register::{Message, agreed};
 use crate::protocol::speakers;
 use crate::protocol::view::{AcceptorId, View};
-
-const WITHIN: Duration = Duration::from_secs(3);
 
 fn unread(error: StoreError) -> ActError {
     ActError::not_yet(format!("the store does not answer: {error}"))
 }
 
 /// A forced view that may be given to the survivors.
-pub(in crate::gateway) struct Broken {
-    pub(in crate::gateway) view: Arc<View>,
+pub struct Broken {
+    pub view: Arc<View>,
     /// The gate to approve first.
     unapproved: Option<Gate>,
     /// True if the own acceptor was made anew and votes alone.
@@ -57,22 +53,23 @@ impl<P: Ports> Gateway<P> {
     ) -> Result<u64, ActError> {
         let known = self.known().await?;
         // A gateway that was just started goes by its store's view from here on.
-        install::install_view(self, &known);
+        self.install_view(&known);
         let Broken { view, unapproved, alone, highest } = self.may_break(known, stopped).await?;
         let alone = if alone { "; the own acceptor was made anew and votes alone" } else { "" };
-        let text = format!("{actor} attests that {stopped:?} are stopped{alone}: {attested}");
-        let noted = self.ports.store().note("glass-broken", &text).await;
-        noted.map_err(|error| ActError::not_yet(format!("it could not be journalled: {error}")))?;
+        self.attested(&format!("{actor} attests that {stopped:?} are stopped{alone}: {attested}")).await?;
         if let Some(gate) = unapproved {
             self.ports.store().approve(gate.version, &gate.running).await.map_err(unread)?;
             tracing::warn!("the store's boot is approved by the attestation alone");
         }
         let epoch = view.epoch();
         tracing::error!(actor, attested, ?stopped, epoch, "the glass is broken: going on without a majority");
-        self.force(&view, highest.saturating_add(FORCED_BY)).await?;
-        install::install_view(self, &view);
-        propose::tell(self, &view);
-        Ok(epoch)
+        self.force(&view, highest.saturating_add(FORCED_BY)).await
+    }
+
+    /// Journals what an operator attests.
+    pub(super) async fn attested(&self, text: &str) -> Result<(), ActError> {
+        let noted = self.ports.store().note("glass-broken", text).await;
+        noted.map_err(|error| ActError::not_yet(format!("it could not be journalled: {error}")))
     }
 
     /// The view that goes on without the stopped regions, if nothing speaks against it. Asks the
@@ -86,30 +83,32 @@ impl<P: Ports> Gateway<P> {
         let held = learn::read(self, &known).await;
         // A survivor's last accepted view may have been agreed on with the stopped regions. It
         // comes first, as in any round.
-        let newest = held.values().map(|(_, accepted, _)| accepted).max_by(|a, b| a.ballot.cmp(&b.ballot));
+        let newest = held.values().map(|held| &held.accepted).max_by(|a, b| a.ballot.cmp(&b.ballot));
         let newest = newest.map(|accepted| accepted.view.clone()).filter(|view| view.epoch() > known.epoch());
         let base = newest.unwrap_or(known);
         if let Some(alive) = stopped.iter().find(|name| held.contains_key(*name)) {
-            return Err(ActError::refused(format!("{alive} answers: it is not stopped")));
+            return refused(format!("{alive} answers: it is not stopped"));
         }
-        let able = held.iter().filter(|(name, _)| !self.waits_for_approval(name));
-        let answering: BTreeMap<RegionName, AcceptorId> =
-            able.map(|(name, (id, _, _))| (name.clone(), *id)).collect();
-        without_majority(&base, &answering)?;
+        let answering = learn::ids(held.iter().filter(|(name, _)| !self.waits_for_approval(name)));
+        if agreed(base.voters(), &answering) {
+            let names: Vec<&RegionName> = answering.keys().collect();
+            return refused(format!(
+                "{names:?} answer and are a majority: nothing has to be broken; use `onceway takeover`"
+            ));
+        }
         let anew = self.made_anew(&base, stopped).await?;
-        let view = Arc::new(self.forced(&base, stopped, anew.clone()).await?);
+        let view = self.forced(&base, &base, stopped, anew.clone()).await?;
         let is_silent = |name: &RegionName| {
             !answering.contains_key(name) && anew.as_ref().is_none_or(|(alone, _)| alone != name)
         };
         let silent: Vec<&RegionName> = view.voters().keys().filter(|name| is_silent(name)).collect();
         if !silent.is_empty() {
-            let why = format!(
+            return not_yet(format!(
                 "{silent:?} do not answer, or cannot vote before their stores are approved, and are not said to be stopped"
-            );
-            return Err(ActError::not_yet(why));
+            ));
         }
         let unapproved = self.approved_by_nobody(&base, stopped).await?;
-        let highest = held.values().map(|(_, accepted, _)| accepted.ballot.counter).max().unwrap_or(0);
+        let highest = held.values().map(|held| held.accepted.ballot.counter).max().unwrap_or(0);
         Ok(Broken { view, unapproved, alone: anew.is_some(), highest })
     }
 
@@ -129,7 +128,7 @@ impl<P: Ports> Gateway<P> {
     /// newer views that they hold come first.
     pub(in crate::gateway) async fn known(self: &Arc<Self>) -> Result<Arc<View>, ActError> {
         if let Some(why) = self.outgrown() {
-            return Err(ActError::refused(why));
+            return refused(why);
         }
         if self.view().epoch() > 0 {
             return Ok(self.view());
@@ -142,20 +141,22 @@ impl<P: Ports> Gateway<P> {
         newest.map_or_else(|| self.founded(), Ok)
     }
 
-    /// The view that goes on without the stopped regions.
-    async fn forced(
+    /// The view after `base` that goes on without the stopped regions. `shown` says what is known of
+    /// their rows.
+    pub(super) async fn forced(
         self: &Arc<Self>,
+        shown: &View,
         base: &View,
         stopped: &BTreeSet<RegionName>,
         anew: Option<(RegionName, AcceptorId)>,
-    ) -> Result<View, ActError> {
+    ) -> Result<Arc<View>, ActError> {
         let mut frontiers = BTreeMap::new();
         for region in stopped {
-            frontiers.insert(region.clone(), takeover::frontier(self, base, region, stopped).await);
+            frontiers.insert(region.clone(), takeover::frontier(self, shown, region, stopped).await);
         }
         let drawn = (self.ports.dice().nonce().0 >> 64) as u64;
         let next = base.next(&Change::Force { stopped: frontiers, anew, drawn });
-        next.map_err(|why| ActError::refused(why.to_string()))
+        next.map(Arc::new).map_err(|why| ActError::refused(why.to_string()))
     }
 
     /// The own acceptor, if two conditions hold. It was made anew with the region's new store, so
@@ -192,57 +193,42 @@ impl<P: Ports> Gateway<P> {
             return Ok(None);
         }
         let (gate, own) = heartbeat::own_state(self).await.map_err(unread)?;
-        let heard = self.highest_heard();
-        if !gate.is_open() && heard > own {
-            return Err(ActError::refused(format!(
-                "this region's own store went back: its heartbeat {heard} was seen, it holds {own}; it has forgotten claims, and would run them again"
-            )));
-        }
         if gate.is_open() {
             return Ok(None);
         }
-        if !heartbeat::only_restarted(&gate) {
-            return Err(ActError::refused(
-                "this region's own store is new, restored or promoted, and nobody is left who could say what it lacks: start a gateway of a region whose store is whole, and run this there",
+        let heard = self.highest_heard();
+        if heard > own {
+            return refused(format!(
+                "this region's own store went back: its heartbeat {heard} was seen, it holds {own}; it has forgotten claims, and would run them again"
             ));
+        }
+        if !heartbeat::only_restarted(&gate) {
+            return refused(
+                "this region's own store is new, restored or promoted, and nobody is left who could say what it lacks: start a gateway of a region whose store is whole, and run this there",
+            );
         }
         Ok(Some(gate))
     }
 
-    /// Makes every voter of the view accept it.
-    pub(in crate::gateway) async fn force(
-        self: &Arc<Self>,
-        view: &Arc<View>,
-        counter: u64,
-    ) -> Result<(), ActError> {
-        let region = self.settings.me.clone();
-        let ballot = self.authority.proposals.ballot(counter, region);
-        for (name, id) in view.voters() {
-            let message = Message::Force { ballot: ballot.clone(), view: view.clone() };
-            match asking::ask(self, name, Some(*id), message, WITHIN).await {
-                Some(Reply::Accepted) => {}
-                Some(other) => {
-                    let why = format!("acceptor {name} answered {other:?}: run this again");
-                    return Err(ActError::not_yet(why));
-                }
-                None => {
-                    let why = format!("acceptor {name} did not answer: run this again");
-                    return Err(ActError::not_yet(why));
-                }
-            }
+    /// Makes every voter of the view accept it, and goes by it. Returns its epoch.
+    pub(super) async fn force(self: &Arc<Self>, view: &Arc<View>, counter: u64) -> Result<u64, ActError> {
+        let ballot = self.authority.proposals.ballot(counter, self.settings.me.clone());
+        let forced = self.accepted_by_all(view, Message::Force { ballot, view: view.clone() }).await;
+        if let Err((name, reply)) = forced {
+            let did =
+                reply.map_or_else(|| "did not answer".to_owned(), |other| format!("answered {other:?}"));
+            return not_yet(format!("acceptor {name} {did}: run this again"));
         }
-        Ok(())
+        self.install_view(view);
+        propose::tell(self, view);
+        Ok(view.epoch())
     }
 }
 
 /// Checks that all regions said to be stopped are known, and that this region is not among them.
-pub(in crate::gateway) fn named(
-    base: &View,
-    me: &RegionName,
-    stopped: &BTreeSet<RegionName>,
-) -> Result<(), ActError> {
+pub fn named(base: &View, me: &RegionName, stopped: &BTreeSet<RegionName>) -> Result<(), ActError> {
     if stopped.contains(me) {
-        return Err(ActError::refused("this region answers: it is not stopped"));
+        return refused("this region answers: it is not stopped");
     }
     let known = |name: &RegionName| base.voters().contains_key(name) || base.standing(name).is_some();
     match stopped.iter().find(|name| !known(name)) {
@@ -251,16 +237,5 @@ pub(in crate::gateway) fn named(
             Err(ActError { code: "unknown-region", detail })
         }
         None => Ok(()),
-    }
-}
-
-/// Checks that no majority answers: only then is there something to break.
-fn without_majority(base: &View, answering: &BTreeMap<RegionName, AcceptorId>) -> Result<(), ActError> {
-    let names: Vec<&RegionName> = answering.keys().collect();
-    match agreed(base.voters(), answering) {
-        true => Err(ActError::refused(format!(
-            "{names:?} answer and are a majority: nothing has to be broken; use `onceway takeover`"
-        ))),
-        false => Ok(()),
     }
 }

@@ -2,18 +2,18 @@
 //!
 //! A dry run uses the same checks as the act, so it is refused for the same reasons in the same
 //! words. It cannot know problems that show only while acting: a loser that refuses, a rival
-//! proposal. This file must not write anything anywhere, nor learn a view: voters are read, not
-//! asked to promise.
+//! proposal. Nothing is written anywhere and no view is learned: voters are read, not asked to
+//! promise.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::admin_ops::{self, Founding, Move, Moved, Wanted};
 use super::poisoned::WayOut;
-use super::rebuild::{self, Replaced};
-use crate::gateway::authority::act_error::ActError;
+use super::rebuild::{self, RebuildReport, Replaced, Retiring};
+use crate::gateway::authority::act_error::{ActError, not_yet};
 use crate::gateway::authority::register::learn;
 use crate::gateway::authority::takeover;
 use crate::gateway::instance::Gateway;
@@ -21,65 +21,20 @@ use crate::ports::Ports;
 use crate::protocol::change::Change;
 use crate::protocol::region::RegionName;
 use crate::protocol::register::agreed;
-use crate::protocol::ring::{ARCS, Ring};
-use crate::protocol::view::{AcceptorId, View};
+use crate::protocol::ring::Ring;
+use crate::protocol::view::View;
 
-/// An act to rehearse.
+/// An act to rehearse, with the parameters of the method of [`Gateway`] that does it.
+#[allow(missing_docs, reason = "the methods say it")]
 pub enum Act<'a> {
-    /// Founding the register.
-    Found {
-        /// Routes under escrow.
-        escrow: BTreeSet<Arc<str>>,
-        /// Begin above this epoch.
-        epoch_above: Option<u64>,
-    },
-    /// Putting a ring in force.
-    Apply {
-        /// The ring.
-        ring: Arc<Ring>,
-        /// Routes under escrow.
-        escrow: BTreeSet<Arc<str>>,
-        /// The epoch that the plan was compared with.
-        expect_epoch: u64,
-    },
-    /// Taking a region out of service.
-    Drain {
-        /// The region.
-        region: &'a RegionName,
-        /// Allows too few regions to be left.
-        force: bool,
-    },
-    /// Bringing a region back.
-    Resume {
-        /// The region.
-        region: &'a RegionName,
-    },
-    /// Replacing a region's store.
-    Rebuild {
-        /// The region.
-        region: &'a RegionName,
-        /// Allows rows to be lost.
-        accept_risk: bool,
-    },
-    /// Declaring a region lost.
-    Takeover {
-        /// The region.
-        region: &'a RegionName,
-        /// Open its keys without a window.
-        accept_risk: bool,
-    },
-    /// Going on without a majority.
-    BreakGlass {
-        /// Regions and witnesses that are said to be stopped.
-        stopped: &'a BTreeSet<RegionName>,
-    },
-    /// Leaving a register that was poisoned.
-    LeavePoison {
-        /// The last epoch that is genuine.
-        above: u64,
-        /// Regions and witnesses that are said to be stopped.
-        stopped: &'a BTreeSet<RegionName>,
-    },
+    Found { escrow: BTreeSet<Arc<str>>, epoch_above: Option<u64> },
+    Apply { ring: Arc<Ring>, escrow: BTreeSet<Arc<str>>, expect_epoch: u64 },
+    Drain { region: &'a RegionName, force: bool },
+    Resume { region: &'a RegionName },
+    Rebuild { region: &'a RegionName, accept_risk: bool },
+    Takeover { region: &'a RegionName, accept_risk: bool },
+    BreakGlass { stopped: &'a BTreeSet<RegionName> },
+    LeavePoison { above: u64, stopped: &'a BTreeSet<RegionName> },
 }
 
 /// Expected result of an act. Field names are a contract: add, never rename.
@@ -107,14 +62,9 @@ pub struct Rehearsal {
 
 impl Rehearsal {
     fn between(view: &View, next: &View, effects: Vec<String>) -> Self {
-        let nobody = || "nobody".to_owned();
-        let moved = |((from, to), arcs): ((Option<RegionName>, Option<RegionName>), u32)| Moved {
-            from: from.map_or_else(nobody, |name| name.to_string()),
-            to: to.map_or_else(nobody, |name| name.to_string()),
-            arcs,
-            share: f64::from(arcs) / f64::from(ARCS),
-        };
-        let moves = view.moves(next).into_iter().map(moved).collect();
+        let name = |region: Option<RegionName>| region.map_or("nobody".to_owned(), |name| name.to_string());
+        let moves = view.moves(next).into_iter();
+        let moves = moves.map(|((from, to), arcs)| Moved::new(name(from), name(to), arcs)).collect();
         Self { from_epoch: view.epoch(), changes: true, moves, effects, ..Self::nothing(next.epoch()) }
     }
 
@@ -140,12 +90,10 @@ impl<P: Ports> Gateway<P> {
     pub async fn rehearse(self: &Arc<Self>, act: Act<'_>) -> Result<Rehearsal, ActError> {
         match act {
             Act::Found { escrow, epoch_above } => {
-                let Founding { voters, first, .. } = self.may_found(escrow, epoch_above).await?;
-                let voters: Vec<&str> = voters.keys().map(RegionName::as_str).collect();
-                let effects = vec![
-                    "all regions of the ring would serve".to_owned(),
-                    format!("voters {}", voters.join(", ")),
-                ];
+                let Founding { first, .. } = self.may_found(escrow, epoch_above).await?;
+                let voters: Vec<&str> = first.voters().keys().map(RegionName::as_str).collect();
+                let voters = format!("voters {}", voters.join(", "));
+                let effects = vec!["all regions of the ring would serve".to_owned(), voters];
                 let epoch = Some(first.epoch());
                 Ok(Rehearsal { epoch, changes: true, effects, ..Rehearsal::nothing(0) })
             }
@@ -168,9 +116,8 @@ impl<P: Ports> Gateway<P> {
                 let broken = self.may_break(known.clone(), stopped).await?;
                 let lost = stopped.iter().map(|name| format!("{name} would be lost, and vote no more"));
                 let ahead =
-                    "the new view's epoch would be a million or more ahead: it is drawn when it is done"
-                        .to_owned();
-                let effects = lost.chain([ahead]).collect();
+                    "the new view's epoch would be a million or more ahead: it is drawn when it is done";
+                let effects = lost.chain([ahead.to_owned()]).collect();
                 Ok(Rehearsal { epoch: None, ..Rehearsal::between(&known, &broken.view, effects) })
             }
         }
@@ -194,7 +141,7 @@ impl<P: Ports> Gateway<P> {
         }
         hinders.extend(self.no_agreement(&base).await);
         if !hinders.is_empty() {
-            return Err(ActError::not_yet(hinders.join("; ")));
+            return not_yet(hinders.join("; "));
         }
         let pauses = |loser: &&RegionName| {
             format!("{loser} would pause the keys that it loses for a moment, and seal")
@@ -205,14 +152,12 @@ impl<P: Ports> Gateway<P> {
     /// Reason why the next view of `base` would not be agreed on now.
     async fn no_agreement(self: &Arc<Self>, base: &View) -> Option<String> {
         let held = learn::read(self, base).await;
-        let answer: BTreeMap<RegionName, AcceptorId> =
-            held.iter().map(|(name, (id, _, _))| (name.clone(), *id)).collect();
-        if !agreed(base.voters(), &answer) {
-            let names: Vec<&str> = answer.keys().map(RegionName::as_str).collect();
+        if !agreed(base.voters(), &learn::ids(held.iter())) {
+            let names: Vec<&str> = held.keys().map(RegionName::as_str).collect();
             let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             return Some(format!("no majority of the acceptors answers: {names} of {}", base.voters().len()));
         }
-        let newer = held.values().any(|(_, accepted, _)| accepted.view.epoch() > base.epoch());
+        let newer = held.values().any(|held| held.accepted.view.epoch() > base.epoch());
         newer.then(|| "a change that was begun and not ended comes first".to_owned())
     }
 
@@ -221,24 +166,20 @@ impl<P: Ports> Gateway<P> {
         region: &RegionName,
         accept_risk: bool,
     ) -> Result<Rehearsal, ActError> {
-        let retiring = match self.may_rebuild(region, accept_risk).await? {
-            Replaced::Again(report) => {
-                return Ok(Rehearsal {
-                    generation: Some(report.generation),
-                    ..Rehearsal::nothing(report.epoch)
-                });
+        let Retiring { base, next, .. } = match self.may_rebuild(region, accept_risk).await? {
+            Replaced::Again(RebuildReport { epoch, generation, .. }) => {
+                return Ok(Rehearsal { generation: Some(generation), ..Rehearsal::nothing(epoch) });
             }
             Replaced::Now(retiring) => retiring,
         };
-        if let Some(why) = self.no_agreement(&retiring.base).await {
-            return Err(ActError::not_yet(why));
+        if let Some(why) = self.no_agreement(&base).await {
+            return not_yet(why);
         }
-        let generation = rebuild::generation(&retiring.next, region);
+        let generation = rebuild::generation(&next, region);
         let effects = vec![format!(
             "the present store of {region} would be retired for good; {region} would wait for one of generation {generation}"
         )];
-        let rehearsal = Rehearsal::between(&retiring.base, &retiring.next, effects);
-        Ok(Rehearsal { generation: Some(generation), ..rehearsal })
+        Ok(Rehearsal { generation: Some(generation), ..Rehearsal::between(&base, &next, effects) })
     }
 
     async fn rehearse_takeover(

@@ -5,25 +5,24 @@
 //! to be stopped, accept it again in an epoch above every epoch that any acceptor holds. Must not
 //! undo a view that acceptors agreed on after that one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::break_glass;
-use crate::gateway::authority::act_error::ActError;
-use crate::gateway::authority::register::{asking, install, propose};
-use crate::gateway::authority::takeover;
+use crate::gateway::authority::act_error::{ActError, not_yet, refused};
+use crate::gateway::authority::register::learn;
 use crate::gateway::instance::Gateway;
-use crate::ports::{Authority as _, Dice as _, Ports, Upkeep};
+use crate::ports::{Authority as _, Ports};
 use crate::protocol::bounds::{FORCED_BY, near_epoch};
-use crate::protocol::change::{Change, STRIDE};
+use crate::protocol::change::STRIDE;
 use crate::protocol::region::RegionName;
-use crate::protocol::register::{Accepted, LARGEST, Message, Reply};
+use crate::protocol::register::LARGEST;
 use crate::protocol::speakers;
 use crate::protocol::view::{Content, View};
 
-pub(in crate::gateway) struct WayOut {
-    pub(in crate::gateway) base: Arc<View>,
-    pub(in crate::gateway) view: Arc<View>,
+pub struct WayOut {
+    pub base: Arc<View>,
+    pub view: Arc<View>,
     /// A counter above every genuine ballot.
     counter: u64,
 }
@@ -48,8 +47,7 @@ impl<P: Ports> Gateway<P> {
         let text = format!(
             "{actor} attests that nothing above epoch {above} was agreed on, and that {stopped:?} are stopped: {attested}"
         );
-        let noted = self.ports.store().note("glass-broken", &text).await;
-        noted.map_err(|error| ActError::not_yet(format!("it could not be journalled: {error}")))?;
+        self.attested(&text).await?;
         let epoch = view.epoch();
         tracing::error!(
             actor,
@@ -59,10 +57,7 @@ impl<P: Ports> Gateway<P> {
             epoch,
             "the glass is broken: leaving a poisoned register"
         );
-        self.force(&view, counter).await?;
-        install::install_view(self, &view);
-        propose::tell(self, &view);
-        Ok(epoch)
+        self.force(&view, counter).await
     }
 
     /// The way out, if nothing speaks against it. Asks the voters for their state, and changes
@@ -74,23 +69,21 @@ impl<P: Ports> Gateway<P> {
     ) -> Result<WayOut, ActError> {
         let base = self.kept(above).await?;
         break_glass::named(&base, &self.settings.me, stopped)?;
-        let held = self.held_of(&base).await;
+        let held = learn::read(self, &base).await;
         if let Some(alive) = stopped.iter().find(|name| held.contains_key(*name)) {
-            return Err(ActError::refused(format!("{alive} answers: it is not stopped")));
+            return refused(format!("{alive} answers: it is not stopped"));
         }
         let is_silent = |name: &&RegionName| !stopped.contains(*name) && !held.contains_key(*name);
         let silent: Vec<&RegionName> = base.voters().keys().filter(is_silent).collect();
         if !silent.is_empty() {
-            return Err(ActError::not_yet(format!(
-                "{silent:?} do not answer, and are not said to be stopped"
-            )));
+            return not_yet(format!("{silent:?} do not answer, and are not said to be stopped"));
         }
         let follows = |epoch: &u64| *epoch > base.epoch() && near_epoch(*epoch, base.epoch()).is_ok();
-        let epochs = || held.values().map(|(_, accepted)| accepted.view.epoch());
+        let epochs = || held.values().map(|held| held.accepted.view.epoch());
         if let Some(next) = epochs().find(follows) {
-            return Err(ActError::refused(format!(
+            return refused(format!(
                 "an acceptor holds the view of epoch {next}, which follows {above}: name the last epoch that is genuine"
-            )));
+            ));
         }
         // A region that left could leave no epoch to go on with.
         let announced = {
@@ -101,19 +94,14 @@ impl<P: Ports> Gateway<P> {
         let highest =
             epochs().chain([self.view().epoch(), base.epoch()]).chain(announced).max().unwrap_or(above);
         if highest > LARGEST - 3 * STRIDE {
-            return Err(ActError::refused(format!(
+            return refused(format!(
                 "no epoch is left above {highest}: found the deployment anew, with empty stores"
-            )));
+            ));
         }
-        let mut frontiers = BTreeMap::new();
-        for region in stopped {
-            frontiers.insert(region.clone(), takeover::frontier(self, &base, region, stopped).await);
-        }
-        let drawn = (self.ports.dice().nonce().0 >> 64) as u64;
         let high = View::from_content(Content { epoch: highest, ..base.content() });
-        let next = high.next(&Change::Force { stopped: frontiers, anew: None, drawn });
-        let view = Arc::new(next.map_err(|why| ActError::refused(why.to_string()))?);
-        let counters = held.values().flat_map(|(promised, accepted)| [*promised, accepted.ballot.counter]);
+        let view = self.forced(&base, &high, stopped, None).await?;
+        let promised = held.values().filter_map(|held| Some(held.promised.as_ref()?.counter));
+        let counters = promised.chain(held.values().map(|held| held.accepted.ballot.counter));
         let counter =
             counters.filter(|counter| *counter <= LARGEST - FORCED_BY).max().unwrap_or(0) + FORCED_BY;
         Ok(WayOut { base, view, counter })
@@ -131,17 +119,5 @@ impl<P: Ports> Gateway<P> {
         found.ok_or_else(|| {
             ActError::refused(format!("no view of epoch {epoch} is kept here, but of {epochs:?}"))
         })
-    }
-
-    /// Ballots and views that the voters of the view have promised and accepted.
-    async fn held_of(self: &Arc<Self>, view: &View) -> BTreeMap<RegionName, (u64, Accepted)> {
-        let mut replies = asking::send(self, asking::to_all(view, &Message::Read), asking::WITHIN);
-        let mut held = BTreeMap::new();
-        while let Some((voter, _, reply)) = replies.recv().await {
-            if let Reply::Holds { promised, accepted, .. } = reply {
-                held.insert(voter, (promised.map_or(0, |ballot| ballot.counter), accepted));
-            }
-        }
-        held
     }
 }

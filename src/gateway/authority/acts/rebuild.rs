@@ -2,15 +2,15 @@
 //! the other regions (docs/protocol.md#rule-36).
 //!
 //! `onceway store init` makes the new store, and [`crate::gateway::authority::gate_loop`] fetches
-//! the old one's rows. This file must not retire a store that serves. Nor may it retire one whose
-//! last rows may still arrive, unless an operator accepts their loss.
+//! the old one's rows. A store that serves is not retired; nor is one whose last rows may still
+//! arrive, unless an operator accepts their loss.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::gateway::authority::act_error::ActError;
+use crate::gateway::authority::act_error::{ActError, not_yet, refused};
 use crate::gateway::authority::gate_loop;
 use crate::gateway::authority::register::propose;
 use crate::gateway::health::Peer;
@@ -35,7 +35,7 @@ pub struct RebuildReport {
 }
 
 /// Expected result of a replacement, computed without asking other regions.
-pub(in crate::gateway) enum Replaced {
+pub enum Replaced {
     /// Nothing to do: it was asked for before.
     Again(RebuildReport),
     /// A retirement to propose.
@@ -43,14 +43,14 @@ pub(in crate::gateway) enum Replaced {
 }
 
 /// The retirement of a store that may be proposed.
-pub(in crate::gateway) struct Retiring {
-    pub(in crate::gateway) base: Arc<View>,
+pub struct Retiring {
+    pub base: Arc<View>,
     origin: Origin,
-    pub(in crate::gateway) next: Arc<View>,
+    pub next: Arc<View>,
 }
 
 /// The generation of the region's store, by the view.
-pub(in crate::gateway) fn generation(view: &View, region: &RegionName) -> u32 {
+pub fn generation(view: &View, region: &RegionName) -> u32 {
     view.members().get(region).map_or(0, |member| member.generation)
 }
 
@@ -94,23 +94,21 @@ impl<P: Ports> Gateway<P> {
             return Err(ActError::unknown(&base, region));
         };
         if self.is_awaited(&base, &origin) {
-            let generation = member.generation;
-            let report = RebuildReport { epoch: base.epoch(), generation, again: true };
-            return Ok(Replaced::Again(report));
+            let (epoch, generation) = (base.epoch(), member.generation);
+            return Ok(Replaced::Again(RebuildReport { epoch, generation, again: true }));
         }
         match member.standing {
             Standing::Serving => {
-                let why =
-                    format!("region {region} serves: drain it first, or stop it and wait until it is lost");
-                return Err(ActError::refused(why));
+                return refused(format!(
+                    "region {region} serves: drain it first, or stop it and wait until it is lost"
+                ));
             }
             Standing::Sealed { .. } => self.is_everywhere(&base, &origin, member.mark).await?,
             Standing::Lost { .. } if accept_risk => {}
             Standing::Lost { .. } => {
-                let why = format!(
+                return refused(format!(
                     "region {region} is lost, and may have rows that no other region has. If its store can come back, start it: it returns by itself. If it cannot, accept the risk: keys whose rows never left it may run a second time"
-                );
-                return Err(ActError::refused(why));
+                ));
             }
         }
         let next = base.next(&Change::Rebuild { region: region.clone() });
@@ -148,8 +146,7 @@ impl<P: Ports> Gateway<P> {
         mark: u64,
     ) -> Result<(), ActError> {
         if !self.is_silent(&origin.region) {
-            let why = format!("a gateway of region {} still answers: stop them first", origin.region);
-            return Err(ActError::not_yet(why));
+            return not_yet(format!("a gateway of region {} still answers: stop them first", origin.region));
         }
         let last = {
             let health = self.health();
@@ -163,11 +160,10 @@ impl<P: Ports> Gateway<P> {
                 ActError::not_yet(format!("region {name} does not say what it has of {origin}: {why}"))
             })?;
             if frontier.applied < mark {
-                let why = format!(
+                return not_yet(format!(
                     "region {name} has {origin} up to heartbeat {}, its last is {mark}: wait until it has arrived",
                     frontier.applied
-                );
-                return Err(ActError::not_yet(why));
+                ));
             }
         }
         Ok(())

@@ -1,32 +1,47 @@
 //! Finds chosen views, and adopts them. Adopting is durable before anything follows from it.
 //!
-//! A reported view counts if a majority of the voters shows it ([`super::evidence`]). Without a
-//! report, a plain read shows the view that a majority accepted under one ballot. Learning by full
-//! rounds would keep real changes from ending, so a round runs only if no majority shows a view.
-//! Must not believe one message, or one acceptor alone (docs/protocol.md#rule-16).
+//! A reported view counts if a majority of the voters shows it: an acceptor speaks for itself only,
+//! and reading prepares nothing. Without a report, a plain read shows the view that a majority
+//! accepted under one ballot. Learning by full rounds would keep real changes from ending, so a
+//! round runs only if no majority shows a view. `protocol::{confirm, bounds}` judge the evidence: no
+//! message is believed, nor one acceptor alone (docs/protocol.md#rule-16).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::install::{install_gate, install_view};
-use super::{asking, evidence, propose};
+use tokio::sync::mpsc;
+
+use super::{asking, propose};
 use crate::gateway::instance::Gateway;
 use crate::ports::peers::{PeerReply, Question};
 use crate::ports::store::Written;
 use crate::ports::{Acceptors, Authority as _, Clock, KeyStore, Peers, Ports};
 use crate::protocol::authority::GateState;
-use crate::protocol::bounds::near_epoch;
+use crate::protocol::bounds::{self, Known, near_epoch};
+use crate::protocol::confirm::{self, Shown};
 use crate::protocol::region::RegionName;
-use crate::protocol::register::{Accepted, Message, Reply, chosen, has_released};
+use crate::protocol::register::{Accepted, Ballot, Message, Reply, chosen, has_released};
 use crate::protocol::view::{AcceptorId, View};
 
 /// Conflicts with other writers of the gate, at most, per adoption.
 const TRIES: usize = 8;
 
+/// The state of acceptors as they showed it, by name.
+pub type Read = BTreeMap<RegionName, Held>;
+
+/// The state of one acceptor.
+pub struct Held {
+    pub id: AcceptorId,
+    pub promised: Option<Ballot>,
+    pub accepted: Accepted,
+    /// Regions whose leases run by its grants.
+    pub running: BTreeSet<RegionName>,
+}
+
 /// Asks a peer for views that this region does not know, and follows those that a majority shows.
-pub(in crate::gateway) async fn from_peer<P: Ports>(gateway: &Arc<Gateway<P>>, peer: &RegionName) {
+pub async fn from_peer<P: Ports>(gateway: &Arc<Gateway<P>>, peer: &RegionName) {
     let views = told_by(gateway, peer).await;
     follow(gateway, views).await;
 }
@@ -47,7 +62,7 @@ async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, claimed: Vec<Arc<View>>) {
     if claimed.is_empty() {
         return;
     }
-    let views = evidence::confirmed(gateway, &claimed).await;
+    let views = confirmed(gateway, &claimed).await;
     if views.is_empty() {
         tracing::info!(epochs = ?claimed.iter().map(|view| view.epoch()).collect::<Vec<_>>(), "views that were told are not shown by a majority: not followed");
         if gateway.view().epoch() > 0 {
@@ -59,13 +74,13 @@ async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, claimed: Vec<Arc<View>>) {
         tracing::warn!(%error, "views that were learned could not be kept");
     }
     for view in &views {
-        install_view(gateway, view);
+        gateway.install_view(view);
     }
 }
 
 /// Finds the founding that the own acceptor holds, if no view is known here: its founder may have
 /// died before it told anybody.
-pub(in crate::gateway) async fn founding<P: Ports>(gateway: &Arc<Gateway<P>>) {
+pub async fn founding<P: Ports>(gateway: &Arc<Gateway<P>>) {
     let (me, clock) = (&gateway.settings.me, gateway.ports.clock());
     if gateway.view().epoch() > 0 || gateway.authority.gathered().is_doubted(me, clock.now()) {
         return;
@@ -79,11 +94,7 @@ pub(in crate::gateway) async fn founding<P: Ports>(gateway: &Arc<Gateway<P>>) {
 
 /// Handles a peer's report that this view was chosen. Asks also for the views between it and the
 /// own one: proofs by escrow need the list without a gap.
-pub(in crate::gateway) async fn caught_up<P: Ports>(
-    gateway: &Arc<Gateway<P>>,
-    from: &RegionName,
-    view: &Arc<View>,
-) {
+pub async fn caught_up<P: Ports>(gateway: &Arc<Gateway<P>>, from: &RegionName, view: &Arc<View>) {
     let known = gateway.view().epoch();
     if view.epoch() <= known {
         return;
@@ -97,49 +108,49 @@ pub(in crate::gateway) async fn caught_up<P: Ports>(
     follow(gateway, claimed).await;
 }
 
-/// The state of all acceptors, by name.
-pub(in crate::gateway) async fn read<P: Ports>(
-    gateway: &Arc<Gateway<P>>,
-    view: &View,
-) -> BTreeMap<RegionName, (AcceptorId, Accepted, std::collections::BTreeSet<RegionName>)> {
+/// The state of all voters of that view that answer.
+pub async fn read<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View) -> Read {
     let mut replies = asking::send(gateway, asking::to_all(view, &Message::Read), asking::WITHIN);
-    let mut held = BTreeMap::new();
+    let mut held = Read::new();
     while let Some((voter, _, reply)) = replies.recv().await {
-        if let Reply::Holds { id, promised: _, accepted, running } = reply {
-            held.insert(voter, (id, accepted, running));
+        if let Reply::Holds { id, promised, accepted, running } = reply {
+            held.insert(voter, Held { id, promised, accepted, running });
         }
     }
     held
 }
 
+/// The ids of these acceptors.
+pub fn ids<'a>(held: impl Iterator<Item = (&'a RegionName, &'a Held)>) -> BTreeMap<RegionName, AcceptorId> {
+    held.map(|(name, held)| (name.clone(), held.id)).collect()
+}
+
 /// Finds out if a view is chosen that an acceptor holds and that is newer than this region's. True
 /// if one is half agreed on that takes keys from this region.
-pub(in crate::gateway) async fn newer<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
+pub async fn newer<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
     let known = gateway.view();
     let held = read(gateway, &known).await;
     if gateway.view().epoch() > known.epoch() {
         // Another task of this process learned it meanwhile: the read says nothing about that view.
         return false;
     }
-    let reported = held.iter().map(|(name, (id, accepted, _))| (name, *id, accepted));
+    let reported = held.iter().map(|(name, held)| (name, held.id, &held.accepted));
     if let Some(accepted) = chosen(reported)
         && accepted.view.epoch() > known.epoch()
     {
         // Its own voters hold it. The voters of the view known here must hold it, too: otherwise
         // one acceptor could name itself the only voter.
-        let shown =
-            held.iter().map(|(name, (_, accepted, _))| (name.clone(), accepted.view.clone())).collect();
-        if let Some(view) =
-            evidence::judge(gateway, &known, std::slice::from_ref(&accepted.view), &shown).pop()
-        {
-            install_view(gateway, &view);
+        let shown = held.iter().map(|(name, held)| (name.clone(), held.accepted.view.clone())).collect();
+        let newest = std::slice::from_ref(&accepted.view);
+        if let Some(view) = judge(gateway, &known, newest, &shown).pop() {
+            gateway.install_view(&view);
             return false;
         }
     }
     let me = &gateway.settings.me;
     let unfinished = held
         .values()
-        .map(|(_, accepted, _)| accepted)
+        .map(|held| &held.accepted)
         .filter(|accepted| accepted.view.epoch() > known.epoch())
         // A view out of bounds is not a real proposal.
         .filter(|accepted| near_epoch(accepted.view.epoch(), known.epoch()).is_ok());
@@ -159,7 +170,7 @@ pub(in crate::gateway) async fn newer<P: Ports>(gateway: &Arc<Gateway<P>>) -> bo
     loses
 }
 
-pub(in crate::gateway) enum Follows {
+pub enum Follows {
     /// The gate follows the newest view.
     Newest,
     /// The gate does not follow it yet: the next look may be soon.
@@ -169,20 +180,20 @@ pub(in crate::gateway) enum Follows {
 }
 
 /// Makes the gate follow the newest view that is known.
-pub(in crate::gateway) async fn adopt<P: Ports>(gateway: &Arc<Gateway<P>>) -> Follows {
+pub async fn adopt<P: Ports>(gateway: &Arc<Gateway<P>>) -> Follows {
     for _ in 0..TRIES {
         let view = gateway.view();
         let read = gateway.ports.store().gate().await;
         gateway.authority.gathered().log_unread(read.as_ref().err());
         let Ok(gate) = read else { return Follows::Unread };
-        install_gate(gateway, gate.clone());
+        gateway.install_gate(gate.clone());
         if !gate.is_open() {
             return Follows::NotYet;
         }
         let next = match &gate.state {
             Some(state) if state.view.epoch() >= view.epoch() => return Follows::Newest,
             // One view after the other: behind a skipped view everything counts as gained.
-            Some(state) => state.adopt(after(gateway, state.view.epoch(), &view)),
+            Some(state) => state.adopt(gateway.known_view(state.view.epoch() + 1).unwrap_or(view)),
             None if view.epoch() == 0 => return Follows::Newest,
             None => first(gateway, &view),
         };
@@ -202,11 +213,6 @@ pub(in crate::gateway) async fn adopt<P: Ports>(gateway: &Arc<Gateway<P>>) -> Fo
     Follows::NotYet
 }
 
-/// The view after `epoch`, or the newest if that one is not known here.
-fn after<P: Ports>(gateway: &Gateway<P>, epoch: u64, newest: &Arc<View>) -> Arc<View> {
-    gateway.known_view(epoch + 1).unwrap_or_else(|| newest.clone())
-}
-
 /// The state of a gate that follows no view yet. A store that was present at the founding is empty
 /// and begins with the first view. A later store has everything to catch up with.
 fn first<P: Ports>(gateway: &Gateway<P>, newest: &Arc<View>) -> GateState {
@@ -221,12 +227,69 @@ fn first<P: Ports>(gateway: &Gateway<P>, newest: &Arc<View>) -> GateState {
 
 /// Learns the views and promises of a majority, as a number is far ahead of those known here.
 /// Boxed: acceptors read one another for it.
-pub(in crate::gateway) fn catch_up<P: Ports>(
-    gateway: &Arc<Gateway<P>>,
-) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+pub fn catch_up<P: Ports>(gateway: &Arc<Gateway<P>>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     let gateway = gateway.clone();
     Box::pin(async move {
-        evidence::confirmed(&gateway, &[]).await;
+        confirmed(&gateway, &[]).await;
         newer(&gateway).await;
     })
+}
+
+/// Those of the reported views that count because a majority shows them, oldest first. Returns when
+/// the newest is confirmed, or when all acceptors have answered or were given up. They are asked by
+/// name, not by id: one that was made anew shows its state, too.
+async fn confirmed<P: Ports>(gateway: &Arc<Gateway<P>>, reported: &[Arc<View>]) -> Vec<Arc<View>> {
+    let known = gateway.view();
+    let mut names: BTreeSet<RegionName> = known.voters().keys().cloned().collect();
+    names.extend(reported.iter().flat_map(|view| view.voters().keys()).cloned());
+    let (into, mut replies) = mpsc::unbounded_channel();
+    for name in names {
+        let (gateway, into) = (gateway.clone(), into.clone());
+        tokio::spawn(async move {
+            if let Some(reply) = asking::ask(&gateway, &name, None, Message::Read, asking::WITHIN).await {
+                // A closed channel is fine: enough acceptors have answered.
+                let _ = into.send((name, reply));
+            }
+        });
+    }
+    drop(into);
+    let (mut shown, mut promised) = (Shown::new(), Vec::new());
+    let mut found = Vec::new();
+    while let Some((name, reply)) = replies.recv().await {
+        let Reply::Holds { promised: ballot, accepted, .. } = reply else { continue };
+        if known.voters().contains_key(&name) {
+            promised.push(ballot.map_or(0, |ballot| ballot.counter));
+        }
+        shown.insert(name, accepted.view);
+        found = judge(gateway, &known, reported, &shown);
+        if !found.is_empty() && found.last() == reported.last() {
+            break;
+        }
+    }
+    gateway.authority.proposals.saw_reached(bounds::reached(promised, known.voters().len()));
+    found
+}
+
+/// The views that the shown ones confirm.
+fn judge<P: Ports>(
+    gateway: &Gateway<P>,
+    known: &View,
+    reported: &[Arc<View>],
+    shown: &Shown,
+) -> Vec<Arc<View>> {
+    let health = gateway.health();
+    // A newcomer counts the voters that its files name; a forced view takes a region's word.
+    let named = |name: &RegionName| {
+        *name == gateway.settings.me
+            || health.peers.contains_key(name)
+            || (known.epoch() == 0 && gateway.settings.failover.witnesses.contains(name))
+    };
+    confirm::confirmed(known, reported, shown, &named)
+}
+
+impl<P: Ports> Gateway<P> {
+    /// The numbers known here. Messages to the own acceptor are compared with them.
+    pub(in crate::gateway) fn bounds(&self) -> Known {
+        Known { counter: self.authority.proposals.reached(), epoch: self.view().epoch() }
+    }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::{asking, install};
+use super::asking;
 use crate::gateway::instance::Gateway;
 use crate::ports::peers::Question;
 use crate::ports::{Clock, Dice, Peers, Ports};
@@ -21,10 +21,8 @@ use crate::protocol::view::View;
 
 /// The first pause after a round that was outbid or blocked; it doubles.
 const PAUSE: Duration = Duration::from_millis(20);
-
 /// Time that the other voters get once one voter is blocked.
 const STRAGGLERS: Duration = Duration::from_millis(100);
-
 /// The first pause before a round that finishes another proposer's view; it doubles.
 const FINISH: Duration = Duration::from_millis(500);
 
@@ -38,7 +36,7 @@ enum End {
 
 /// Has `wanted`, the next view of `base`, agreed on within a time. An error names the obstacle; the
 /// view may still be agreed on later.
-pub(in crate::gateway) async fn propose<P: Ports>(
+pub async fn propose<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     base: &Arc<View>,
     wanted: Arc<View>,
@@ -53,13 +51,12 @@ pub(in crate::gateway) async fn propose<P: Ports>(
             return Err(format!("the view changed meanwhile: epoch {}", gateway.view().epoch()));
         }
         match round(gateway, base, Some(wanted.clone()), until).await {
-            End::Chosen(view) if view == wanted => {
-                tell(gateway, &view);
-                return Ok(view);
-            }
             End::Chosen(view) => {
-                // A view that another proposer had begun came first.
                 tell(gateway, &view);
+                if view == wanted {
+                    return Ok(view);
+                }
+                // A view that another proposer had begun came first.
             }
             End::Blocked => why = "a lease still runs that the change would break",
             End::Outbid => why = "another region proposes too",
@@ -75,7 +72,7 @@ pub(in crate::gateway) async fn propose<P: Ports>(
 
 /// Finishes a view that another proposer began, if it is unfinished after a while: rarely, with
 /// random back-off.
-pub(in crate::gateway) fn finish_later<P: Ports>(gateway: &Arc<Gateway<P>>) {
+pub fn finish_later<P: Ports>(gateway: &Arc<Gateway<P>>) {
     if gateway.authority.proposals.finishing.swap(true, Ordering::SeqCst) {
         return;
     }
@@ -135,7 +132,7 @@ async fn round<P: Ports>(
             Step::Wait => {}
             Step::Send(outbox) => asking::send_into(gateway, outbox, asking::WITHIN, &into),
             Step::Chosen(view) => {
-                install::install_view(gateway, &view);
+                gateway.install_view(&view);
                 return End::Chosen(view);
             }
             // The others may still be a majority.
@@ -157,9 +154,8 @@ async fn round<P: Ports>(
             }
         }
     }
-    if let Some(counter) =
-        follow(far.clone(), base.voters().len().saturating_sub(far.len()), base.voters().len())
-    {
+    let voters = base.voters().len();
+    if let Some(counter) = follow(far.clone(), voters.saturating_sub(far.len()), voters) {
         proposals.follow(counter);
         return End::Outbid;
     }
@@ -172,7 +168,7 @@ async fn round<P: Ports>(
 
 /// Tells all other regions and witnesses of a chosen view. Those that miss the message learn it
 /// from pings.
-pub(in crate::gateway) fn tell<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) {
+pub fn tell<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) {
     let others = view.members().keys().chain(gateway.settings.failover.witnesses.iter());
     for other in others.filter(|name| **name != gateway.settings.me) {
         let (gateway, view, other) = (gateway.clone(), view.clone(), other.clone());

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::propose;
-use crate::gateway::authority::act_error::ActError;
+use crate::gateway::authority::act_error::{ActError, not_yet, refused};
 use crate::gateway::instance::Gateway;
 use crate::ports::{Peers, Ports};
 use crate::protocol::change::Change;
@@ -100,8 +100,7 @@ impl<P: Ports> Gateway<P> {
                 false => match self.ports.peers().ping(name, SAY_WITHIN).await {
                     Ok(pong) => pong.speaks,
                     Err(why) => {
-                        let why = format!("{name} does not say which versions it speaks: {why}");
-                        return Err(ActError::not_yet(why));
+                        return not_yet(format!("{name} does not say which versions it speaks: {why}"));
                     }
                 },
             };
@@ -110,18 +109,14 @@ impl<P: Ports> Gateway<P> {
         let newest = speaks.values().map(|versions| versions.newest()).min();
         match newest.filter(|version| speaks.values().all(|versions| versions.has(*version))) {
             Some(common) => Ok((common, speaks)),
-            None => Err(ActError::refused("no protocol version is spoken by all regions and witnesses")),
+            None => refused("no protocol version is spoken by all regions and witnesses"),
         }
     }
 }
 
 /// True if a newcomer says that it speaks the version of this view. Otherwise it could neither
 /// serve nor vote.
-pub(in crate::gateway) async fn would_speak<P: Ports>(
-    gateway: &Arc<Gateway<P>>,
-    name: &RegionName,
-    view: &View,
-) -> bool {
+pub async fn would_speak<P: Ports>(gateway: &Arc<Gateway<P>>, name: &RegionName, view: &View) -> bool {
     if *name == gateway.settings.me {
         return gateway.settings.speaks.has(view.protocol());
     }

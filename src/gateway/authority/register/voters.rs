@@ -1,19 +1,26 @@
-//! Maintains the voters: the acceptors of the ring's regions and the witnesses, each with its
-//! present id. Each region tells a new witness by itself that it votes: one letter is not enough.
+//! Maintains what the regions agree on beside their moves: the voters, and the longest life that
+//! keys are promised.
 //!
-//! The first serving region does this, one voter at a time; majorities of both sets agree. An
-//! acceptor that was made anew has another id, and is no voter before the voters change
-//! (docs/protocol.md#rule-17). Must not drop a voter because it is silent: only if it left the ring
-//! or was made anew.
+//! Voters are the acceptors of the ring's regions and the witnesses, each with its present id. The
+//! first serving region changes one at a time; majorities of both sets agree. An acceptor that was
+//! made anew has another id, and is no voter before the voters change (docs/protocol.md#rule-17). A
+//! voter is not dropped because it is silent: only if it left the ring or was made anew.
+//!
+//! A life is agreed on before the first claim that it is promised to (docs/protocol.md#rule-32). A
+//! replaced store is a risk for as long as its keys may be remembered. No region's own files may
+//! judge that, as another region may have read longer lives before it was lost.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{acceptor, asking, propose, protocol_version};
+use super::{asking, learn, propose, protocol_version};
 use crate::gateway::instance::Gateway;
+use crate::gateway::policy::route::Routes;
 use crate::ports::peers::Question;
 use crate::ports::{Acceptors, Clock, Peers, Ports};
 use crate::protocol::change::Change;
+use crate::protocol::lifetime::Retention;
+use crate::protocol::plant::{Check, is_disabled};
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Message, Reply};
 use crate::protocol::view::{AcceptorId, View};
@@ -21,9 +28,10 @@ use crate::protocol::view::{AcceptorId, View};
 const LOOK: Duration = Duration::from_secs(1);
 /// Time limit for an acceptor to say its id.
 const ASK_WITHIN: Duration = Duration::from_secs(1);
+/// Time limit for agreeing on a voter, or on longer lives.
 const WITHIN: Duration = Duration::from_secs(3);
 
-pub(in crate::gateway) async fn voters_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+pub async fn voters_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     while let Some(strong) = gateway.upgrade() {
         let now = strong.ports.clock().now();
         admit(&strong).await;
@@ -50,7 +58,7 @@ async fn admit<P: Ports>(gateway: &Arc<Gateway<P>>) {
             Ok(written) => tracing::info!(?written, "the own acceptor is a voter from now on"),
             Err(error) => tracing::warn!(%error, "the own acceptor could not be admitted yet"),
         }
-        acceptor::look(gateway).await;
+        asking::look(gateway).await;
     }
 }
 
@@ -100,10 +108,7 @@ async fn due<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View) -> Option<(Region
         .filter(|name| view.serves(name) || view.voters().contains_key(*name));
     for name in regions.chain(witnesses) {
         let reply = asking::ask(gateway, name, None, Message::Read, ASK_WITHIN).await;
-        let id = match reply {
-            Some(Reply::Holds { id, .. } | Reply::NotFounded(id)) => id,
-            Some(_) | None => continue,
-        };
+        let Some(Reply::Holds { id, .. } | Reply::NotFounded(id)) = reply else { continue };
         if view.voters().get(name) != Some(&id) {
             // An acceptor that cannot vote would only raise the majority that is needed.
             if protocol_version::would_speak(gateway, name, view).await {
@@ -113,4 +118,36 @@ async fn due<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View) -> Option<(Region
         }
     }
     None
+}
+
+impl<P: Ports> Gateway<P> {
+    /// The longest life that keys of these routes are promised, or may be by `ring.toml`.
+    pub(in crate::gateway) fn life_wanted(&self, routes: &Routes) -> Retention {
+        let longest = routes.longest_life().max(self.settings.failover.max_life);
+        longest.unwrap_or(Retention::For(Duration::ZERO)).and(self.settings.skew)
+    }
+
+    /// Has the regions agree on the lives that these routes promise, best before they are live:
+    /// without it, claims of longer lives are refused. It is tried again while this region serves.
+    pub async fn agree_on_lives(self: &Arc<Self>, routes: &Routes) {
+        let view = self.view();
+        let Ok(next) = view.next(&Change::Life(self.life_wanted(routes))) else { return };
+        if !self.holds_lease(self.ports.clock().now()) {
+            return;
+        }
+        tracing::info!(life = ?next.longest_life(), "keys are to be remembered for longer: the regions are asked");
+        if let Err(why) = propose::propose(self, &view, Arc::new(next), WITHIN).await {
+            tracing::warn!(why, "longer lives are not agreed on yet: such claims are refused until then");
+        }
+        // Claims go by the view that the gate follows.
+        learn::adopt(self).await;
+    }
+
+    /// The life that the regions agreed on: keys of longer ago are forgotten.
+    pub(in crate::gateway) fn agreed_life(&self) -> Retention {
+        match is_disabled(Check::AgreedLife) {
+            true => self.life_wanted(&self.live().routes),
+            false => self.view().longest_life(),
+        }
+    }
 }

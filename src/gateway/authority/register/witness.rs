@@ -3,8 +3,8 @@
 //!
 //! A witness has no keys and owns nothing, so it refuses each message that is not for an acceptor.
 //! It answers one message at a time, and none before the promise in the answer is durable. The
-//! listener of a process brings the messages, and so does the simulation. This file must not judge
-//! whether the witness's file is the last one that it wrote: [`Acceptor::after_start`] does.
+//! listener of a process brings the messages, and so does the simulation. [`Acceptor::after_start`]
+//! judges if the witness's file is the last one that it wrote.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -83,12 +83,6 @@ impl Seat {
         }
     }
 
-    fn hears(&mut self, from: &RegionName, now: Moment) {
-        if let Some(last) = self.heard.get_mut(from) {
-            *last = now;
-        }
-    }
-
     fn learn(&mut self, from: RegionName, view: &Arc<View>, now: Moment) {
         self.letters.insert(from, view.clone());
         let heard = self.heard.iter().filter(|(_, last)| now.since(**last) <= HEARD_WITHIN);
@@ -147,11 +141,8 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
         let accepted = held.accepted.as_ref().map(|accepted| accepted.view.clone());
         let foreign = accepted.as_ref().and_then(|view| duty.foreign(view.protocol()));
         let known = StdMutex::new(accepted.unwrap_or_else(|| Arc::new(View::unfounded(duty.ring.clone()))));
-        let (hearing, counts) = (Hearing::default(), Counts::default());
-        match foreign {
-            Some(why) => Err(why),
-            None => Ok(Self { duty, acceptors, clock, seat, known, hearing, counts }),
-        }
+        let (hearing, counts) = Default::default();
+        foreign.map_or(Ok(Self { duty, acceptors, clock, seat, known, hearing, counts }), Err)
     }
 
     /// The part of the files that answers depend on.
@@ -211,10 +202,11 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
     /// of those is all zeros.
     pub async fn pong(&self) -> Pong {
         let accepted = self.held().await.ok().and_then(|acceptor| acceptor.accepted);
+        let view = accepted.as_ref().map(|accepted| &accepted.view);
         let (none, speaks) = (Digest32::new([0; 32]), self.duty.speaks);
         Pong {
-            epoch: accepted.as_ref().map_or(0, |accepted| accepted.view.epoch()),
-            view: accepted.as_ref().map_or(none, |accepted| accepted.view.digest()),
+            epoch: view.map_or(0, |view| view.epoch()),
+            view: view.map_or(none, |view| view.digest()),
             shared: none,
             serving: false,
             beat: None,
@@ -222,7 +214,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
             upstream_failing: false,
             heard: BTreeMap::new(),
             speaks,
-            protocol: accepted.as_ref().map_or(OLDEST, |accepted| accepted.view.protocol()),
+            protocol: view.map_or(OLDEST, |view| view.protocol()),
             applied: BTreeMap::new(),
         }
     }
@@ -233,26 +225,17 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
             tracing::error!(%from, why, "refused a question");
             return self.refuse(why);
         }
-        self.seat.lock().await.hears(&from, self.clock.now());
+        if let Some(last) = self.seat.lock().await.heard.get_mut(&from) {
+            *last = self.clock.now();
+        }
         match question {
             Question::Acceptor { to, message } => match self.bounded(&from, &message).await {
                 Ok(()) => self.message(from, to, &message).await,
                 Err(why) => self.refuse(why),
             },
             Question::Adopt { view } => self.adopt(from, &view).await,
-            Question::Views { .. }
-            | Question::Release { .. }
-            | Question::Frontier { .. }
-            | Question::Rows { .. }
-            | Question::Latest { .. }
-            | Question::Lodge(_)
-            | Question::LodgeAnswer { .. }
-            | Question::Void { .. }
-            | Question::AcceptRisk { .. }
-            | Question::Key { .. }
-            | Question::Doubts { .. }
-            | Question::Jobs { .. }
-            | Question::Act { .. } => {
+            // Each other question is for a store.
+            _ => {
                 tracing::warn!(%from, "refused a question: a witness has no store");
                 self.refuse(format!("{} is a witness: it votes on views and keeps no keys", self.duty.me))
             }

@@ -2,7 +2,7 @@
 //!
 //! [`super::claim`] makes one. This file must not store or send anything.
 
-use crate::gateway::authority::running::Run;
+use crate::gateway::authority::state::Run;
 use crate::ports::jobs::StoredRequest;
 use crate::ports::store::Attempt;
 use crate::protocol::decide::Basis;

@@ -1,18 +1,22 @@
-//! Questions about authority, as requests and loops ask them.
+//! Questions about authority, as requests and loops ask them; and the two ways in which chosen
+//! views, and gates that were read, come in for all decisions from then on.
 //!
 //! `protocol::snapshot` answers; this file brings the clock. A decision that needs several answers
-//! takes one snapshot and asks that.
+//! takes one snapshot and asks that. [`super::register`] knows if a view is chosen.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::gateway::instance::Gateway;
-use crate::ports::store::GateVersion;
+use crate::gateway::telemetry::metrics;
+use crate::ports::store::{Gate, GateVersion};
 use crate::ports::{Clock, Ports};
 use crate::protocol::authority::GateState;
 use crate::protocol::key::KeyId;
 use crate::protocol::record::Reader;
+use crate::protocol::region::RegionName;
+use crate::protocol::ring::Arc16;
 use crate::protocol::snapshot::{Here, Snapshot, StoreHealth};
 use crate::protocol::time::Moment;
 use crate::protocol::view::View;
@@ -79,5 +83,37 @@ impl<P: Ports> Gateway<P> {
 
     pub(in crate::gateway) fn store_is_open(&self) -> bool {
         matches!(*self.snapshot().store, StoreHealth::Open(_))
+    }
+
+    /// Takes in a chosen view. From now on requests are placed by it; the gate follows. If the view
+    /// takes keys from this region, the tenure ends in the same step.
+    pub(in crate::gateway) fn install_view(&self, view: &Arc<View>) {
+        if !self.settings.speaks.has(view.protocol()) {
+            return self.goes_by(view.protocol());
+        }
+        // No request waits until the ring's table is made.
+        view.ring().arc_order(Arc16(0));
+        let now = self.ports.clock().now();
+        let learned = self.authority.change(|known, lease| {
+            let loses = known.view.loses(view, &self.settings.me);
+            let is_new = known.learn(view, now);
+            if is_new && loses {
+                lease.lost_keys();
+            }
+            is_new.then_some(loses)
+        });
+        let Some(loses) = learned else { return };
+        metrics::view(view);
+        let lost: Vec<&RegionName> = view.lost().map(|(region, _)| region).collect();
+        tracing::info!(epoch = view.epoch(), serving = ?view.serving().collect::<Vec<_>>(), ?lost, loses, "a new view");
+        self.authority.wakes.gate.notify_one();
+    }
+
+    /// Takes in a gate that was read. If the store is open, requests go by it from now on.
+    pub(in crate::gateway) fn install_gate(&self, gate: Gate) {
+        if let Some(state) = &gate.state {
+            self.install_view(&state.view);
+        }
+        self.authority.change(|known, _| known.renew_gate(gate));
     }
 }
