@@ -18,7 +18,7 @@ use crate::gateway::request::attach::Attached;
 use crate::gateway::settings::{Fixed, Settings};
 use crate::gateway::shadow::counts::Shadow;
 use crate::gateway::telemetry::coverage::{Coverage, Report};
-use crate::gateway::telemetry::metrics;
+use crate::gateway::telemetry::{metrics, prepare};
 use crate::gateway::upkeep::hearing::Hearing;
 use crate::gateway::upkeep::key_habits::Generators;
 use crate::gateway::upkeep::looks::Looks;
@@ -82,7 +82,7 @@ impl<P: Ports> Gateway<P> {
         let origin = Origin { region: settings.me.clone(), generation: settings.generation };
         let others = view.members().keys().filter(|name| **name != settings.me);
         let peers = others.map(|name| (name.clone(), Peer::unknown())).collect();
-        metrics::prepare(&settings.me, &settings.live.routes, settings.shadow, &view);
+        prepare::prepare(&settings.me, &settings.live.routes, settings.shadow, &view);
         let closed = if settings.shadow { SHADOWED } else { "starting" };
         let shadow = settings.shadow.then(|| Arc::new(Shadow::new()));
         let ports = Arc::new(ports);
@@ -141,7 +141,7 @@ impl<P: Ports> Gateway<P> {
     /// Goes by these settings from the next request on. Requests that have begun end under the old
     /// ones.
     pub fn reload(&self, reload: Reload) {
-        metrics::prepare_routes(&reload.routes);
+        prepare::prepare_routes(&reload.routes);
         let restart = reload.restart.clone();
         self.live.store(Arc::new(self.live.load().next(reload, &self.ports)));
         self.loaded(restart);

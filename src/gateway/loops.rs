@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::gateway::authority::register::voters;
 use crate::gateway::authority::{failback, gate_loop, renew, takeover, upstream};
 use crate::gateway::instance::Gateway;
-use crate::gateway::operator;
+use crate::gateway::operator::audit;
 use crate::gateway::telemetry::spans;
 use crate::gateway::upkeep::supervise::supervise;
 use crate::gateway::upkeep::{doubles, heartbeat, jobs, reaper, sweep, waiters};
@@ -31,11 +31,11 @@ impl<P: Ports> Gateway<P> {
         if let Some(check) = self.settings.upstream_health.clone() {
             supervise(self, "upstream", |gateway| upstream::check_loop(gateway, check));
         }
-        waiters::start(self);
+        supervise(self, "waiters", waiters::poll_loop);
         jobs::start(self, job);
-        reaper::start(self);
-        operator::audit::start(self);
-        doubles::start(self);
-        sweep::start(self);
+        supervise(self, "reaper", reaper::reap_loop);
+        supervise(self, "audit", audit::audit_loop);
+        supervise(self, "doubles", doubles::comb_loop);
+        supervise(self, "sweep", sweep::sweep_loop);
     }
 }

@@ -3,20 +3,15 @@
 //! If only the window allowed a key to run, its record holds the lost region's name. Those records
 //! are looked at again and again here. Must not change any record: both answers stay as they are.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::everywhere::Answers;
 use super::key::{self, JournalEntry, RowStatus, cursor};
-use super::life::{self, LifeEvent};
 use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::doubles;
-use crate::gateway::upkeep::supervise::supervise;
 use crate::ports::audit::{Finding, Of, RunAtRisk};
-use crate::ports::peers::{PeerReply, Question};
 use crate::ports::store::StoreError;
 use crate::ports::upkeep::Place;
 use crate::ports::{Audit as _, Clock, Ports};
@@ -75,23 +70,8 @@ pub struct FindingStatus {
     pub entry: JournalEntry,
 }
 
-/// The life of one key, over all regions.
-#[derive(Clone, Debug, Serialize)]
-pub struct KeyLife {
-    /// Each region's copy of the key; the region that was asked comes first.
-    pub regions: BTreeMap<String, serde_json::Value>,
-    /// Regions that did not answer, and the reasons: their knowledge is missing here.
-    pub silent: BTreeMap<String, String>,
-    /// Everything that happened to it, in the order of time.
-    pub life: Vec<LifeEvent>,
-}
-
-/// Starts the audit. It ends when the gateway is dropped.
-pub(in crate::gateway) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
-    supervise(gateway, "audit", audit_loop);
-}
-
-async fn audit_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+/// Looks at runs at risk again and again.
+pub(in crate::gateway) async fn audit_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     // Beginning of the next look at runs at risk: round and round, a stretch at a time.
     let mut after = None;
     while let Some(gateway) = gateway.upgrade() {
@@ -163,22 +143,6 @@ impl<P: Ports> Gateway<P> {
         };
         let findings = found.into_iter().map(of).collect();
         Ok(FindingsPage { region: self.settings.me.to_string(), findings, next })
-    }
-
-    /// The life of one key over all regions: claims, epochs, attempts, answers and journal entries.
-    pub async fn key_life(self: &Arc<Self>, id: &KeyId) -> Result<KeyLife, StoreError> {
-        let own = self.key_status(id).await?;
-        let own = serde_json::to_value(own).unwrap_or_default();
-        let read = |reply: &PeerReply| match reply {
-            PeerReply::Key(text) => Some(text.clone()),
-            _ => None,
-        };
-        let Answers { given, silent } = self.ask_others(&Question::Key { id: id.clone() }, read).await;
-        let mut regions: BTreeMap<String, serde_json::Value> =
-            given.into_iter().map(|(name, status)| (name.to_string(), status)).collect();
-        regions.insert(self.settings.me.to_string(), own);
-        let life = life::life(&regions);
-        Ok(KeyLife { regions, silent, life })
     }
 }
 

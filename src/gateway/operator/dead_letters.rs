@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::everywhere::Answers;
 use crate::gateway::instance::Gateway;
 use crate::ports::jobs::{Act, Acted, JobRow};
-use crate::ports::peers::{PeerReply, Question};
+use crate::ports::peers::Question;
 use crate::ports::store::StoreError;
 use crate::ports::{Jobs, KeyStore, Ports};
 use crate::protocol::job::JobState;
@@ -95,25 +95,15 @@ impl<P: Ports> Gateway<P> {
     /// # Errors
     /// The own store did not answer, and no other region did.
     pub async fn all_jobs(self: &Arc<Self>, state: Option<JobState>) -> Result<JobsPage, StoreError> {
-        let read = |reply: &PeerReply| match reply {
-            PeerReply::Jobs(text) => Some(text.clone()),
-            _ => None,
-        };
-        let question = Question::Jobs { state };
-        let (own, others) = tokio::join!(self.jobs(state), self.ask_others::<JobsPage>(&question, read));
-        let Answers { given, mut silent } = others;
+        let Answers { given, silent } =
+            self.ask_all(&Question::Jobs { state }, self.jobs_here(state)).await?;
         let region = self.settings.me.to_string();
         let mut jobs: Vec<JobStatus> = Vec::new();
-        match own {
-            Ok(page) => jobs.extend(page),
-            Err(error) if given.is_empty() => return Err(error),
-            Err(error) => drop(silent.insert(region.clone(), error.to_string())),
-        }
         for (name, page) in given {
             // A region speaks of its own jobs only.
             jobs.extend(page.jobs.into_iter().map(|job| JobStatus { region: name.to_string(), ..job }));
         }
-        jobs.sort_by_key(|job| job.accepted_ms);
+        jobs.sort_by_key(|job| (job.accepted_ms, job.region != region));
         Ok(JobsPage { region, jobs, silent: Some(silent) })
     }
 
@@ -130,12 +120,7 @@ impl<P: Ports> Gateway<P> {
             (JobAct::Drop, JobState::Waiting | JobState::Dead) => {
                 let rows = store.look_up(std::slice::from_ref(id)).await?;
                 let mut own = rows.into_iter().flatten().filter(|row| row.origin == self.origin);
-                let runs = own.any(|row| match row.state {
-                    State::Claimed { left, .. } => !left.is_zero(),
-                    State::InDoubt { .. } | State::Released | State::Settled { .. } | State::Tombstone => {
-                        false
-                    }
-                });
+                let runs = own.any(|row| matches!(row.state, State::Claimed { left, .. } if !left.is_zero()));
                 Ok(if runs { Acted::Running } else { Acted::Done })
             }
         }
@@ -162,10 +147,7 @@ fn job_status(region: &RegionName, row: JobRow) -> JobStatus {
         tenant: row.id.tenant().to_string(),
         key: row.id.key().as_str().to_owned(),
         digest: row.id.digest().to_string(),
-        state: match row.state {
-            JobState::Waiting => "waiting".to_owned(),
-            JobState::Dead => "dead".to_owned(),
-        },
+        state: if row.state == JobState::Dead { "dead" } else { "waiting" }.to_owned(),
         request_id: row.request_id.to_string(),
         runs: row.runs,
         accepted_ms: row.accepted.as_millis(),

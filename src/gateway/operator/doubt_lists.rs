@@ -13,7 +13,7 @@ use super::acts::{DoubtStatus, Doubts};
 use super::everywhere::Answers;
 use crate::gateway::instance::Gateway;
 use crate::ports::Ports;
-use crate::ports::peers::{PeerReply, Question};
+use crate::ports::peers::Question;
 use crate::ports::store::StoreError;
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::region::RegionName;
@@ -46,18 +46,8 @@ impl<P: Ports> Gateway<P> {
         most: u32,
     ) -> Result<AllDoubts, StoreError> {
         let question = Question::Doubts { after: after.cloned(), most };
-        let read = |reply: &PeerReply| match reply {
-            PeerReply::Doubts(text) => Some(text.clone()),
-            _ => None,
-        };
-        let (own, others) = tokio::join!(self.doubts(after, most), self.ask_others(&question, read));
-        let Answers { given: mut pages, mut silent } = others;
-        match own {
-            Ok(page) => pages.push((self.settings.me.clone(), page)),
-            Err(error) if pages.is_empty() => return Err(error),
-            Err(error) => drop(silent.insert(self.settings.me.to_string(), error.to_string())),
-        }
-        let (doubts, next) = merged(pages, after, most);
+        let Answers { given, silent } = self.ask_all(&question, self.doubts(after, most)).await?;
+        let (doubts, next) = merged(given, after, most);
         let (region, at_ms) = (self.settings.me.to_string(), self.date().as_millis());
         Ok(AllDoubts { region, at_ms, doubts, silent, more: next.is_some(), next })
     }

@@ -6,8 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
+
 use crate::gateway::instance::Gateway;
 use crate::ports::peers::{PeerReply, Question};
+use crate::ports::store::StoreError;
 use crate::ports::{Peers, Ports};
 use crate::protocol::region::RegionName;
 
@@ -21,12 +24,28 @@ pub(in crate::gateway) struct Answers<T> {
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Asks each other region of the view. `read` takes the text out of the answer that
-    /// fits. A region that is known to be silent is not waited for.
-    pub(in crate::gateway) async fn ask_others<T: serde::de::DeserializeOwned>(
+    /// Asks all regions of the view: this one by `own`, whose answer comes last.
+    ///
+    /// # Errors
+    /// The own store did not answer, and no other region did.
+    pub(in crate::gateway) async fn ask_all<T: DeserializeOwned>(
         self: &Arc<Self>,
         question: &Question,
-        read: impl Fn(&PeerReply) -> Option<String>,
+        own: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<Answers<T>, StoreError> {
+        let (own, mut answers) = tokio::join!(own, self.ask_others(question));
+        match own {
+            Ok(own) => answers.given.push((self.settings.me.clone(), own)),
+            Err(error) if answers.given.is_empty() => return Err(error),
+            Err(error) => drop(answers.silent.insert(self.settings.me.to_string(), error.to_string())),
+        }
+        Ok(answers)
+    }
+
+    /// Asks each other region of the view. A region that is known to be silent is not waited for.
+    pub(in crate::gateway) async fn ask_others<T: DeserializeOwned>(
+        self: &Arc<Self>,
+        question: &Question,
     ) -> Answers<T> {
         let view = self.view();
         let others = view.members().keys().filter(|name| **name != self.settings.me).cloned();
@@ -44,11 +63,13 @@ impl<P: Ports> Gateway<P> {
         for (name, asked) in asked {
             let answer = match asked.await {
                 Ok(Ok(PeerReply::Refused(why))) => Err(why),
-                Ok(Ok(reply)) => match read(&reply) {
-                    Some(text) => {
-                        serde_json::from_str(&text).map_err(|_| "its answer is not readable here".to_owned())
+                Ok(Ok(reply)) => match (question, &reply) {
+                    (Question::Key { .. }, PeerReply::Key(text))
+                    | (Question::Doubts { .. }, PeerReply::Doubts(text))
+                    | (Question::Jobs { .. }, PeerReply::Jobs(text)) => {
+                        serde_json::from_str(text).map_err(|_| "its answer is not readable here".to_owned())
                     }
-                    None => Err(format!("it answered {reply:?}")),
+                    _ => Err(format!("it answered {reply:?}")),
                 },
                 Ok(Err(error)) => Err(error.to_string()),
                 Err(_) => Err("the question broke off".to_owned()),

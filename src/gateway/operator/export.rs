@@ -46,7 +46,7 @@ pub struct CopyStatus {
 }
 
 /// A record, or an entry of the journal, of one key.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct ExportEntry {
     pub tenant: String,
     pub key: String,
@@ -107,11 +107,11 @@ impl<P: Ports> Gateway<P> {
     }
 
     fn copies(&self) -> Vec<CopyStatus> {
-        let of = |(region, peer): (String, PeerStatus)| CopyStatus {
+        let of = |(region, PeerStatus { up, lag_ms, heard_ms_ago, .. })| CopyStatus {
             region,
-            up: peer.up,
-            lag_ms: peer.lag_ms,
-            heard_ms_ago: peer.heard_ms_ago,
+            up,
+            lag_ms,
+            heard_ms_ago,
         };
         self.peers_status().into_iter().map(of).collect()
     }
@@ -129,9 +129,6 @@ impl<P: Ports> Gateway<P> {
         let shown = key::row_status(row);
         let over = row.over.iter().map(|(origin, token)| format!("{origin} {token}"));
         ExportEntry {
-            tenant: id.tenant().to_string(),
-            key: id.key().as_str().to_owned(),
-            key_state,
             kind: "record".to_owned(),
             origin: shown.origin,
             region: row.origin.region.to_string(),
@@ -149,35 +146,31 @@ impl<P: Ports> Gateway<P> {
             over: over.collect(),
             accepted: row.accepted,
             source: key::source(held, &self.origin),
-            actor: None,
-            note: None,
+            ..ExportEntry::of(id, key_state)
         }
     }
 
     fn journalled(&self, id: &KeyId, key_state: &'static str, entry: Entry) -> ExportEntry {
         ExportEntry {
-            tenant: id.tenant().to_string(),
-            key: id.key().as_str().to_owned(),
-            key_state,
             kind: entry.kind,
             origin: self.origin.to_string(),
             region: self.settings.me.to_string(),
             epoch: entry.token.map(|token| token.epoch),
             attempt: entry.token.map(|token| token.attempt),
             request_id: entry.request_id.map(|id| id.to_string()),
-            state: None,
             status: entry.status,
             at_ms: Some(entry.at.as_millis()),
-            settled_ms: None,
-            expires_ms: None,
-            route: String::new(),
-            path: String::new(),
-            risk: Vec::new(),
-            over: Vec::new(),
-            accepted: false,
             source: "own",
             actor: entry.actor,
             note: entry.reason,
+            ..ExportEntry::of(id, key_state)
         }
+    }
+}
+
+impl ExportEntry {
+    fn of(id: &KeyId, key_state: &'static str) -> Self {
+        let (tenant, key) = (id.tenant().to_string(), id.key().as_str().to_owned());
+        Self { tenant, key, key_state, ..Self::default() }
     }
 }

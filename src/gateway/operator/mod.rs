@@ -2,7 +2,7 @@
 //!
 //! 1. Lists: [`audit`], [`search`] and [`export`] of one region, [`doubt_lists`] of all.
 //! 2. Acts: [`dead_letters`], [`doubt_rule`], and [`acts`] on keys.
-//! 3. [`everywhere`] asks all regions, [`life`] puts their words in order, [`key`] is one key here.
+//! 3. [`key`] is one key, here and over all regions, which [`everywhere`] asks.
 //! 4. Spellings: [`instant`], [`percent`].
 //!
 //! An act needs a name and a reason, and is journalled in the statement that performs it.
@@ -16,7 +16,6 @@ pub(super) mod everywhere;
 pub(crate) mod export;
 pub(crate) mod instant;
 pub(crate) mod key;
-pub(super) mod life;
 pub mod percent;
 pub(crate) mod search;
 

@@ -1,17 +1,16 @@
 //! Finds keys that two regions ran, and journals each once for the region, whichever gateway looks
 //! first.
 //!
-//! A double is found within one pass over all records after its second row arrived ([`start`]).
+//! A double is found within one pass over all records after its second row arrived ([`comb_loop`]).
 //! Must not change a record, and must not delay a request: its statements use the connections for
 //! background work.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, MutexGuard, PoisonError, Weak};
+use std::sync::{MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use super::applied::applied;
 use super::looks::{AuditStatus, Looks};
-use super::supervise::supervise;
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
 use crate::ports::audit::{Double, Of};
@@ -33,19 +32,13 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Doubles in one statement.
 const BATCH: usize = 200;
 
-/// Starts the search. It ends when the gateway is dropped.
+/// Looks through all records, a stretch at a time, in a few per cent of the store's time.
 ///
 /// - The search goes by rows alone: two settled attempts are a double, whether or not a claim names
 ///   a risk.
-/// - Each gateway looks through all records, a stretch at a time, in a few per cent of the store's
-///   time.
 /// - Runs at risk are looked at more often, and imported rows at once.
 /// - Only the journal outlives a restart: the next process begins a pass of its own.
-pub(in crate::gateway) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
-    supervise(gateway, "doubles", comb_loop);
-}
-
-async fn comb_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+pub(in crate::gateway) async fn comb_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let mut comb = Orphans { after: None, most: STRETCH };
     while let Some(gateway) = gateway.upgrade() {
         let rest = match gateway.store_is_open() && !gateway.is_stopping() {
@@ -169,14 +162,14 @@ async fn journal<P: Ports>(gateway: &Gateway<P>, shared: Vec<(KeyId, Vec<Trace>)
 
 fn tell(double: &Double) {
     let (key, one, two) = (double.id.digest(), &double.first, &double.second);
-    match Why::of(double.at_risk, double.named) {
-        why @ (Why::Risk | Why::Over) => {
-            tracing::error!(%key, origin = %one.origin, token = %one.token, other = %two.origin, other_token = %two.token, why = why.name(), "a key ran in two regions: see `onceway audit`");
+    let why = Why::of(double.at_risk, double.named);
+    let news = match why {
+        Why::Risk | Why::Over => "a key ran in two regions: see `onceway audit`",
+        Why::Unexplained => {
+            "a key ran in two regions, and nothing explains it: this is a bug, see `onceway audit`"
         }
-        why @ Why::Unexplained => {
-            tracing::error!(%key, origin = %one.origin, token = %one.token, other = %two.origin, other_token = %two.token, why = why.name(), "a key ran in two regions, and nothing explains it: this is a bug, see `onceway audit`");
-        }
-    }
+    };
+    tracing::error!(%key, origin = %one.origin, token = %one.token, other = %two.origin, other_token = %two.token, why = why.name(), "{news}");
 }
 
 /// The doubles among a key's rows that this region journals: sure ones, runs at its own risk, and
@@ -275,6 +268,8 @@ impl<P: Ports> Gateway<P> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::protocol::examples::{origin, row, settled};
     use crate::protocol::key::{Key, Tenant};

@@ -1,7 +1,7 @@
 //! The loops beside requests, from top to bottom. A loop must not end unseen.
 //!
-//! 1. [`heartbeat`] and [`pings`], with [`regain`] and [`peers`].
-//! 2. [`jobs`], [`sweep`] and [`orphans`], [`reaper`], [`doubles`], [`waiters`], [`catching_up`].
+//! 1. [`heartbeat`] and [`pings`], with [`peers`].
+//! 2. [`jobs`], [`sweep`], [`reaper`], [`doubles`], [`waiters`], [`catching_up`].
 //! 3. Their states: [`workers`], [`looks`], [`hearing`], [`key_habits`], [`store_gate`].
 //! 4. [`applied`] alone says whose rows are here. [`supervise`] notices the death of a loop.
 
@@ -13,11 +13,9 @@ pub(super) mod heartbeat;
 pub(super) mod jobs;
 pub(super) mod key_habits;
 pub(super) mod looks;
-pub(super) mod orphans;
 mod peers;
 mod pings;
 pub(super) mod reaper;
-pub(super) mod regain;
 pub(super) mod store_gate;
 pub(super) mod supervise;
 pub(super) mod sweep;

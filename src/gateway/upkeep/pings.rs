@@ -13,6 +13,7 @@ use crate::gateway::authority::members::origin_of;
 use crate::gateway::health::{Health, LAG_PERIOD, Peer};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
+use crate::ports::observe;
 use crate::ports::peers::{PeerError, Pong};
 use crate::ports::store::PeerMemory;
 use crate::ports::{Clock, Peers, Ports, Replica};
@@ -38,7 +39,7 @@ pub(super) async fn ping_loop<P: Ports>(gateway: Weak<Gateway<P>>, peer: RegionN
             Ok(pong) => heard(&gateway, &peer, pong, asked, arrived),
             Err(error) => not_heard(&gateway, &peer, &error),
         }
-        metrics::peer_up(&peer, !gateway.is_silent(&peer));
+        metrics::peer(observe::PEER_UP, &peer, !gateway.is_silent(&peer));
         let next = asked + gateway.settings.timings.ping;
         gateway.rest(next).await;
     }
@@ -48,7 +49,7 @@ fn heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, pong: Pong, asked: M
     let round_trip = arrived.since(asked);
     metrics::round_trip(name, round_trip);
     let trouble = gateway.disagreement(&pong);
-    metrics::peer_disagrees(name, trouble.is_some());
+    metrics::peer(observe::PEER_DISAGREES, name, trouble.is_some());
     let mut health = gateway.health();
     let Some(peer) = health.peers.get_mut(name) else { return };
     if peer.heard.is_none() || peer.trouble != trouble {
@@ -66,7 +67,7 @@ fn heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, pong: Pong, asked: M
     peer.trouble = trouble;
     peer.tried = true;
     peer.foreign = false;
-    metrics::peer_foreign(name, false);
+    metrics::peer(observe::PEER_FOREIGN, name, false);
     peer.heard = Some(arrived);
     peer.asked = Some(asked);
     peer.round_trip = Some(round_trip);
@@ -83,7 +84,7 @@ fn not_heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, error: &PeerErro
     let Some(peer) = health.peers.get_mut(name) else { return };
     peer.tried = true;
     peer.foreign = matches!(error, PeerError::Versions { .. });
-    metrics::peer_foreign(name, peer.foreign);
+    metrics::peer(observe::PEER_FOREIGN, name, peer.foreign);
     if peer.trouble.as_ref() != Some(&why) {
         tracing::warn!(peer = %name, why, "a peer does not answer");
         peer.trouble = Some(why);

@@ -6,9 +6,8 @@
 //! imported rows are reaped too. What ran since a region is away is not forgotten before its rows
 //! are here (docs/protocol.md#rule-44). Never asks for rows of another origin's own leaf.
 
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
-use super::supervise::supervise;
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
 use crate::ports::{Clock, Escrows, Imports, Ports, Upkeep};
@@ -16,12 +15,8 @@ use crate::ports::{Clock, Escrows, Imports, Ports, Upkeep};
 /// Rows in one batch: some milliseconds of work.
 const BATCH: u32 = 500;
 
-/// Starts the reaper. It ends when the gateway is dropped.
-pub(in crate::gateway) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
-    supervise(gateway, "reaper", reap_loop);
-}
-
-async fn reap_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+/// Reaps batch after batch.
+pub(in crate::gateway) async fn reap_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     while let Some(gateway) = gateway.upgrade() {
         let begun = gateway.ports.clock().now();
         let full = batch(&gateway).await;

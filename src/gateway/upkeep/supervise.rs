@@ -9,10 +9,11 @@ use std::sync::{Arc, Weak};
 
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
+use crate::gateway::telemetry::prepare::LOOPS;
 use crate::ports::Ports;
 use crate::protocol::lease::Lease;
 
-/// Runs a loop of the gateway in the background, under its name in `metrics::LOOPS`.
+/// Runs a loop of the gateway in the background, under its name in `prepare::LOOPS`.
 pub(in crate::gateway) fn supervise<P: Ports, Running>(
     gateway: &Arc<Gateway<P>>,
     name: &'static str,
@@ -20,7 +21,7 @@ pub(in crate::gateway) fn supervise<P: Ports, Running>(
 ) where
     Running: Future<Output = ()> + Send + 'static,
 {
-    debug_assert!(metrics::LOOPS.contains(&name), "{name}");
+    debug_assert!(LOOPS.contains(&name), "{name}");
     let weak = Arc::downgrade(gateway);
     let running = tokio::spawn(begin(weak.clone()));
     tokio::spawn(async move {

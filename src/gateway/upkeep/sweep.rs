@@ -2,14 +2,12 @@
 //! upstream.
 //!
 //! A claim is listed, and first asked about, within its hold and one period. The rules are those of
-//! [`start`]. Must not run anything, and must not judge holds by a clock of its own.
+//! [`sweep_loop`]. Must not run anything, and must not judge holds by a clock of its own.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-use super::orphans::Orphans;
-use super::supervise::supervise;
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::Policy;
 use crate::gateway::request::attempt::persist::{self, Fact};
@@ -32,14 +30,16 @@ const STRETCHES: usize = 50;
 /// Attempts asked about in one sweep, so that a silent upstream does not delay other sweeps for
 /// long.
 const QUESTIONS: usize = 32;
-/// Claims in one look.
+/// Claims, or other regions' rows, in one look.
 const STRETCH: u32 = 2_000;
+/// Looks at other regions' rows in one sweep.
+const FOREIGN_LOOKS: usize = 25;
 /// Questions to the upstream at a time.
 const AT_A_TIME: usize = 8;
 /// Longest pause between two questions about one attempt.
 const RAREST: Duration = Duration::from_secs(300);
 
-/// Starts the sweep. It ends when the gateway is dropped.
+/// Sweeps again and again.
 ///
 /// - An abandoned claim (its hold is over) is stored as in doubt, which puts it on the operator's
 ///   list.
@@ -48,11 +48,7 @@ const RAREST: Duration = Duration::from_secs(300);
 /// - Under other rules it is listed only: its request is not stored, so nothing runs without a
 ///   client. The worker handles accepted requests.
 /// - Other regions' open attempts under keys owned here get a stand-in.
-pub(in crate::gateway) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
-    supervise(gateway, "sweep", sweep_loop);
-}
-
-async fn sweep_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+pub(in crate::gateway) async fn sweep_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let mut sweep = Sweep::default();
     while let Some(gateway) = gateway.upgrade() {
         let begun = gateway.ports.clock().now();
@@ -190,6 +186,50 @@ impl Sweep {
                 let next = gateway.ports.clock().now() + at_least.unwrap_or(pause);
                 self.asked.insert(open.id.clone(), Asked { token: open.row.token, next, pause });
             }
+        }
+    }
+}
+
+/// The search for other regions' open attempts under keys that this region owns: no other region
+/// ends them, and their clients may never come back.
+///
+/// Each process looks once per view, in the order of keys, when all gained keys may start. By then
+/// all rows of former owners have arrived, and later ones need a new view. Open attempts go on the
+/// region's list, for the sweep and for operators.
+#[derive(Default)]
+struct Orphans {
+    /// The epoch of the view that is searched under; 0: none so far.
+    epoch: u64,
+    after: Option<KeyId>,
+    done: bool,
+}
+
+impl Orphans {
+    /// Looks a stretch further, if there is one.
+    async fn look<P: Ports>(&mut self, gateway: &Gateway<P>) {
+        let Some((_, state)) = gateway.gate_state() else { return };
+        // Before the gate is open, rows may be on their way, and also the answers of rows that are
+        // here.
+        if !state.is_open() {
+            return;
+        }
+        if self.epoch != state.view.epoch() {
+            *self = Self { epoch: state.view.epoch(), ..Self::default() };
+        }
+        let store = gateway.ports.store();
+        for _ in 0..FOREIGN_LOOKS {
+            if self.done {
+                return;
+            }
+            let page = metrics::upkeep("sweep", store.foreign(self.after.as_ref(), STRETCH)).await;
+            let Ok(page) = page else { return };
+            let mut ours = page.open;
+            ours.retain(|id| state.view.owner(id) == Some(&gateway.settings.me));
+            if !ours.is_empty() && metrics::upkeep("sweep", store.enlist(&ours)).await.is_err() {
+                return;
+            }
+            self.after = page.through.or(self.after.take());
+            self.done = !page.more;
         }
     }
 }

@@ -2,19 +2,14 @@
 //!
 //! `request::attach` has those that wait. This file must not judge what they get.
 
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
-use super::supervise::supervise;
 use crate::gateway::instance::Gateway;
 use crate::ports::{Clock, KeyStore, Ports};
 use crate::protocol::record::Reading;
 
 /// Looks for all duplicates of this process at once: have their attempts ended elsewhere?
-pub(in crate::gateway) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
-    supervise(gateway, "waiters", poll_loop);
-}
-
-async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+pub(in crate::gateway) async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     while let Some(gateway) = gateway.upgrade() {
         let ids = gateway.attached.keys();
         if ids.is_empty() {

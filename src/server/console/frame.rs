@@ -97,23 +97,24 @@ pub(super) fn section(id: &str, title: &str, live: Option<&str>, body: &Markup) 
     }
 }
 
-/// Makes a table. The first column names the row. Roles are written out, as narrow screens show
-/// rows as blocks.
-pub(super) fn table(caption: &str, heads: &[&str], rows: &[Vec<Markup>]) -> Markup {
+/// A row of a table: each cell with the head of its column.
+pub(super) type Row<'a> = Vec<(&'a str, Markup)>;
+
+/// Makes a table of at least one row. The first column names the row. Roles are written out, as
+/// narrow screens show rows as blocks.
+pub(super) fn table(caption: &str, rows: &[Row<'_>]) -> Markup {
     html! {
         table role="table" {
             caption.unseen { (caption) }
             thead role="rowgroup" {
-                tr role="row" { @for head in heads { th role="columnheader" scope="col" { (head) } } }
+                tr role="row" { @for (head, _) in rows.iter().take(1).flatten() { th role="columnheader" scope="col" { (head) } } }
             }
             tbody role="rowgroup" {
                 @for row in rows {
                     tr role="row" {
-                        @for (number, cell) in row.iter().enumerate() {
+                        @for (number, (head, cell)) in row.iter().enumerate() {
                             @if number == 0 { th role="rowheader" scope="row" { (cell) } }
-                            @else {
-                                td.empty[cell.0 == NOTHING] role="cell" data-head=(heads.get(number).copied().unwrap_or_default()) { div { (cell) } }
-                            }
+                            @else { td.empty[cell.0 == NOTHING] role="cell" data-head=(head) { div { (cell) } } }
                         }
                     }
                 }
@@ -223,7 +224,7 @@ mod tests {
             (page(evil, evil, true, &html! { (mark("good", evil)) (countdown(5, evil)) }))
             (sign_in(evil, Some(evil)))
             (section(evil, evil, Some(evil), &html! {}))
-            (table(evil, &[evil, evil], &[vec![html! { (evil) }, html! { (evil) }]]))
+            (table(evil, &[vec![(evil, html! { (evil) }), (evil, html! { (evil) })]]))
         };
         let text = all.into_string();
         assert!(!text.contains("<script>") && !text.contains("\"&gt;&lt;script"), "{text}");

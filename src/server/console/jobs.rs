@@ -8,7 +8,7 @@ use http::StatusCode;
 use maud::{Markup, html};
 
 use super::forms::{self, Place};
-use super::frame::{self, ago, countdown, mark, or_nothing, section, table};
+use super::frame::{self, Row, ago, countdown, mark, or_nothing, section, table};
 use super::lists;
 use super::visit::Visit;
 use crate::gateway::operator::dead_letters::{JobStatus, JobsPage};
@@ -20,10 +20,7 @@ use crate::server::admin_answer::Answer;
 const MOST: usize = 50;
 
 pub(super) async fn all<P: Ports>(visit: &Visit<'_, P>) -> Result<JobsPage, StoreError> {
-    if lists::is_shadow(visit) {
-        return Err(lists::shadowed());
-    }
-    visit.gateway.all_jobs(None).await
+    lists::asking(visit)?.all_jobs(None).await
 }
 
 /// Path of a job's page.
@@ -39,9 +36,7 @@ pub(super) fn queue(found: &Result<JobsPage, StoreError>, now_ms: i64) -> Markup
             @if page.jobs.is_empty() {
                 p { (mark(if silent(page).next().is_none() { "good" } else { "warn" }, "No accepted request waits.")) }
             } @else { (rows(page, now_ms)) }
-            @for (name, why) in silent(page) {
-                p.notice.bad { (mark("bad", &format!("{name} did not answer ({why}): its jobs are unknown"))) }
-            }
+            (lists::unasked(silent(page), "jobs"))
         },
     };
     section("jobs", "Accepted requests", Some("now"), &body)
@@ -56,21 +51,21 @@ fn rows(page: &JobsPage, now_ms: i64) -> Markup {
     jobs.sort_by_key(|job| job.state != "dead");
     let left_out = jobs.len().saturating_sub(MOST);
     let row = |job: &&JobStatus| {
+        let place = place(&job.region, &job.tenant, &job.key);
         vec![
-            html! { a.key href=(place(&job.region, &job.tenant, &job.key)) { span.soft { (job.tenant) " / " } (job.key) } },
-            html! { (job.region) },
-            state(job),
-            html! { (job.runs) },
-            ago(job.accepted_ms, now_ms),
-            due(job, now_ms),
-            html! { (or_nothing(job.trouble.as_ref())) },
-            html! { a href=(place(&job.region, &job.tenant, &job.key)) { "Act…" span.unseen { " " (job.key) } } },
+            ("Key", html! { a.key href=(place) { span.soft { (job.tenant) " / " } (job.key) } }),
+            ("Region", html! { (job.region) }),
+            ("State", state(job)),
+            ("Runs", html! { (job.runs) }),
+            ("Accepted", ago(job.accepted_ms, now_ms)),
+            ("Due", due(job, now_ms)),
+            ("Last trouble", html! { (or_nothing(job.trouble.as_ref())) }),
+            ("Act", html! { a href=(place) { "Act…" span.unseen { " " (job.key) } } }),
         ]
     };
-    let rows: Vec<Vec<Markup>> = jobs.iter().take(MOST).map(row).collect();
-    let heads = ["Key", "Region", "State", "Runs", "Accepted", "Due", "Last trouble", "Act"];
+    let rows: Vec<Row<'_>> = jobs.iter().take(MOST).map(row).collect();
     html! {
-        (table("Accepted requests that wait for a worker or an operator, of all regions", &heads, &rows))
+        (table("Accepted requests that wait for a worker or an operator, of all regions", &rows))
         @if left_out > 0 { p.soft { "And " (left_out) " more: " code { "onceway jobs" } " lists them." } }
     }
 }
@@ -101,10 +96,7 @@ pub(super) async fn look_up<P: Ports>(visit: &Visit<'_, P>) -> Answer {
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, lists::silent(&error)),
         Ok(page) => match (page.jobs.iter().find(is_it), silent(&page).find(|(name, _)| **name == region)) {
             (Some(job), _) => (StatusCode::OK, shown(visit, job)),
-            (None, Some((name, why))) => {
-                let why = format!("{name} did not answer ({why}): its jobs are unknown");
-                (StatusCode::SERVICE_UNAVAILABLE, html! { p.notice.bad { (mark("bad", &why)) } })
-            }
+            (None, Some(silent)) => (StatusCode::SERVICE_UNAVAILABLE, lists::unasked([silent], "jobs")),
             (None, None) if done == "drop" => (
                 StatusCode::OK,
                 html! { p.notice.good role="status" { (mark("good", "dropped: the job and its request are gone")) } },

@@ -10,11 +10,11 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::forms::{self, Place};
-use super::frame::{self, ago, date, mark, section, table};
+use super::frame::{NOTHING, Row, ago, date, mark, or_nothing, section, span, table};
 use super::lists;
 use super::visit::Visit;
 use crate::gateway::credentials::operators::Visitor;
-use crate::gateway::operator::audit::KeyLife;
+use crate::gateway::operator::key::KeyLife;
 use crate::ports::Ports;
 use crate::server::admin_acts;
 use crate::server::admin_answer::Answer;
@@ -40,11 +40,9 @@ pub(super) async fn look_up<P: Ports>(visit: &Visit<'_, P>) -> Answer {
         Ok(id) => id,
         Err(why) => return failed(StatusCode::BAD_REQUEST, &why),
     };
-    if lists::is_shadow(visit) {
-        return failed(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "Shadow mode: nothing is decided, so no key is known.",
-        );
+    if lists::asking(visit).is_err() {
+        let why = "Shadow mode: nothing is decided, so no key is known.";
+        return failed(StatusCode::SERVICE_UNAVAILABLE, why);
     }
     match visit.gateway.key_life(&id).await {
         Ok(life) => {
@@ -58,7 +56,7 @@ pub(super) async fn look_up<P: Ports>(visit: &Visit<'_, P>) -> Answer {
 /// Writes a field of a peer's answer as a word.
 pub(super) fn word(value: &Value) -> String {
     match value {
-        Value::Null => frame::NOTHING.to_owned(),
+        Value::Null => NOTHING.to_owned(),
         Value::String(text) => text.clone(),
         other => other.to_string(),
     }
@@ -107,68 +105,72 @@ pub(super) fn state(state: &Value) -> Markup {
         Some("in-doubt") => mark("bad", "in doubt"),
         Some("in-progress") => mark("warn", "in progress"),
         Some(other) => mark("none", other),
-        None => html! { (frame::NOTHING) },
+        None => html! { (NOTHING) },
     }
+}
+
+/// Writes how long ago a date was, if it is known.
+pub(super) fn since(at_ms: Option<i64>, now_ms: i64) -> Markup {
+    at_ms.map_or(html! { (NOTHING) }, |at| ago(at, now_ms))
 }
 
 /// Everything that happened to the key, over all regions that answered.
 fn lived(life: &KeyLife, now_ms: i64) -> Markup {
-    let rows: Vec<Vec<Markup>> = life
+    let rows: Vec<Row<'_>> = life
         .life
         .iter()
         .map(|event| {
-            let when = event.at_ms.map_or(html! { (frame::NOTHING) }, |at| ago(at, now_ms));
-            let token = event.token.as_deref().unwrap_or(frame::NOTHING);
             vec![
-                when,
-                html! { (event.region) },
-                html! { (token) },
-                html! { (event.what) },
-                html! { (event.text) },
+                ("When", since(event.at_ms, now_ms)),
+                ("Where", html! { (event.region) }),
+                ("Attempt", html! { (or_nothing(event.token.as_ref())) }),
+                ("What", html! { (event.what) }),
+                ("More", html! { (event.text) }),
             ]
         })
         .collect();
     if rows.is_empty() {
         return html! {};
     }
-    let table = table("What happened, oldest first", &["When", "Where", "Attempt", "What", "More"], &rows);
-    section("life", "Its life", None, &table)
+    section("life", "Its life", None, &table("What happened, oldest first", &rows))
 }
 
 fn of_region(name: &str, status: &Value, now_ms: i64) -> Markup {
-    let rows: Vec<Vec<Markup>> = status["rows"]
-        .as_array()
-        .into_iter()
-        .flatten()
+    let list = |field: &str| status[field].as_array().into_iter().flatten();
+    let text = |value: &Value| html! { (word(value)) };
+    let rows: Vec<Row<'_>> = list("rows")
         .map(|row| {
-            let mut cells: Vec<Markup> =
-                ["origin", "state", "token", "status"].map(|field| html! { (word(&row[field])) }).to_vec();
-            cells.push(html! { (lists::left(row["hold_left_ms"].as_u64())) });
-            cells.push(html! { (row["expires_ms"].as_i64().map_or(frame::NOTHING.to_owned(), date)) });
-            cells.push(html! { code { (word(&row["request_id"])) } });
-            cells.push(html! { code { (word(&row["fingerprint"]).chars().take(16).collect::<String>()) } });
-            cells
+            let left = row["hold_left_ms"].as_u64().map(span);
+            let fingerprint: String = word(&row["fingerprint"]).chars().take(16).collect();
+            vec![
+                ("Record of", text(&row["origin"])),
+                ("State", text(&row["state"])),
+                ("Token", text(&row["token"])),
+                ("Status", text(&row["status"])),
+                ("Hold left", html! { (or_nothing(left)) }),
+                ("Remembered until", html! { (or_nothing(row["expires_ms"].as_i64().map(date))) }),
+                ("Request", html! { code { (word(&row["request_id"])) } }),
+                ("Fingerprint", html! { code { (fingerprint) } }),
+            ]
         })
         .collect();
-    let acts: Vec<Vec<Markup>> = status["journal"]
-        .as_array()
-        .into_iter()
-        .flatten()
+    let acts: Vec<Row<'_>> = list("journal")
         .map(|entry| {
-            let mut cells = vec![html! { (word(&entry["kind"])) }];
-            cells.push(entry["at_ms"].as_i64().map_or(html! { (frame::NOTHING) }, |at| ago(at, now_ms)));
-            cells.extend(["token", "actor", "reason"].map(|field| html! { (word(&entry[field])) }));
-            cells
+            vec![
+                ("Kind", text(&entry["kind"])),
+                ("When", since(entry["at_ms"].as_i64(), now_ms)),
+                ("Token", text(&entry["token"])),
+                ("Who", text(&entry["actor"])),
+                ("Why", text(&entry["reason"])),
+            ]
         })
         .collect();
-    let heads =
-        ["Record of", "State", "Token", "Status", "Hold left", "Remembered until", "Request", "Fingerprint"];
     let body = html! {
         @if rows.is_empty() { p { "It has no record: as far as its copies have come, nothing was ever claimed." } }
-        @else { (table(&format!("Records in {name}"), &heads, &rows)) }
+        @else { (table(&format!("Records in {name}"), &rows)) }
         @if !acts.is_empty() {
             h3 { "Its journal" }
-            (table(&format!("Journal of {name}"), &["Kind", "When", "Token", "Who", "Why"], &acts))
+            (table(&format!("Journal of {name}"), &acts))
         }
     };
     let state = word(&status["state"]);
@@ -179,15 +181,9 @@ fn of_region(name: &str, status: &Value, now_ms: i64) -> Markup {
 fn decide(visitor: &Visitor, me: &str, (tenant, key): (&str, &str), life: &KeyLife) -> Markup {
     let owner = life.regions.get(me).map_or(String::new(), |own| word(&own["owner"]));
     let Some(status) = life.regions.get(&owner) else {
-        return match life.silent.contains_key(&owner) {
-            true => section(
-                "decide",
-                "Decide",
-                None,
-                &html! { p { "Its owner is " b { (owner) } ", which did not answer: nobody else may decide." } },
-            ),
-            false => html! {},
-        };
+        let body =
+            html! { p { "Its owner is " b { (owner) } ", which did not answer: nobody else may decide." } };
+        return html! { @if life.silent.contains_key(&owner) { (section("decide", "Decide", None, &body)) } };
     };
     if status["state"] != "in-doubt" {
         return html! {};

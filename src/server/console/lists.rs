@@ -5,13 +5,15 @@
 //! [`super::key`]. If the store does not answer, its list is left out and the page says so. This
 //! file must not show a list without a bound.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use form_urlencoded::byte_serialize;
 use maud::{Markup, html};
 
-use super::frame::{ago, countdown, mark, or_nothing, section, span, table};
+use super::frame::{Row, ago, countdown, mark, or_nothing, section, table};
 use super::visit::Visit;
+use crate::gateway::instance::Gateway;
 use crate::gateway::operator::acts::DoubtStatus;
 use crate::gateway::operator::audit::{AuditPage, FindingsPage};
 use crate::gateway::operator::doubt_lists::AllDoubts;
@@ -32,6 +34,11 @@ const LATELY: Duration = Duration::from_secs(7 * 86_400);
 /// Path of a key's page.
 pub(super) fn place(tenant: &str, key: &str) -> String {
     format!("/console/key?tenant={}&key={}", encoded(tenant), encoded(key))
+}
+
+/// A link to a key's page.
+pub(super) fn link(tenant: &str, key: &str) -> Markup {
+    html! { a.key href=(place(tenant, key)) { span.soft { (tenant) " / " } (key) } }
 }
 
 pub(super) fn encoded(text: &str) -> String {
@@ -63,26 +70,19 @@ pub(super) fn silent(error: &StoreError) -> Markup {
 
 /// The doubts of all regions.
 pub(super) async fn doubts<P: Ports>(visit: &Visit<'_, P>) -> Result<AllDoubts, StoreError> {
-    if is_shadow(visit) {
-        return Err(shadowed());
-    }
-    visit.gateway.all_doubts(after(visit, "doubts").as_ref(), MOST).await
+    asking(visit)?.all_doubts(after(visit, "doubts").as_ref(), MOST).await
 }
 
 pub(super) async fn found_lately<P: Ports>(visit: &Visit<'_, P>) -> Result<FindingsPage, StoreError> {
-    if is_shadow(visit) {
-        return Err(shadowed());
+    asking(visit)?.findings(None, LATELY, MOST).await
+}
+
+/// The gateway, if its store may be asked: not in shadow mode.
+pub(super) fn asking<'a, P: Ports>(visit: &Visit<'a, P>) -> Result<&'a Arc<Gateway<P>>, StoreError> {
+    match visit.gateway.shadow_report() {
+        Some(_) => Err(StoreError::Definite("shadow mode: it is not asked".to_owned())),
+        None => Ok(visit.gateway),
     }
-    visit.gateway.findings(None, LATELY, MOST).await
-}
-
-pub(super) fn shadowed() -> StoreError {
-    StoreError::Definite("shadow mode: it is not asked".to_owned())
-}
-
-/// True in shadow mode, where the store must not be asked.
-pub(super) fn is_shadow<P: Ports>(visit: &Visit<'_, P>) -> bool {
-    visit.gateway.shadow_report().is_some()
 }
 
 pub(super) fn queue<P: Ports>(
@@ -97,28 +97,15 @@ pub(super) fn queue<P: Ports>(
             let quiet = if page.silent.is_empty() { "good" } else { "warn" };
             html! {
                 p { (mark(quiet, "No key is in doubt.")) }
-                (unasked(page))
+                (unasked(&page.silent, "doubts"))
                 (pages("doubts", is_first, page.next.as_ref()))
             }
         }
         Ok(page) => {
-            let heads = [
-                "Key",
-                "Since",
-                "Route",
-                "Owner",
-                "Attempt of",
-                "Token",
-                "Said",
-                "Attempts",
-                "Rule",
-                "Attempt is over",
-                "Decide",
-            ];
-            let rows: Vec<Vec<Markup>> = page.doubts.iter().map(|doubt| row(doubt, status.at_ms)).collect();
+            let rows: Vec<Row<'_>> = page.doubts.iter().map(|doubt| row(doubt, status.at_ms)).collect();
             html! {
-                (table("Keys whose effect may or may not have happened, of all regions", &heads, &rows))
-                (unasked(page))
+                (table("Keys whose effect may or may not have happened, of all regions", &rows))
+                (unasked(&page.silent, "doubts"))
                 (pages("doubts", is_first, page.next.as_ref()))
                 p.soft { "Keys whose rule is `probe` leave the list by themselves once the upstream says what happened." }
             }
@@ -127,16 +114,16 @@ pub(super) fn queue<P: Ports>(
     section("doubts", "In doubt", Some("now"), &body)
 }
 
-/// Names the regions whose doubts are unknown.
-fn unasked(page: &AllDoubts) -> Markup {
+/// Names the regions of which this is unknown.
+pub(super) fn unasked<'a>(silent: impl IntoIterator<Item = (&'a String, &'a String)>, what: &str) -> Markup {
     html! {
-        @for (name, why) in &page.silent {
-            p.notice.bad { (mark("bad", &format!("{name} did not answer ({why}): its doubts are unknown"))) }
+        @for (name, why) in silent {
+            p.notice.bad { (mark("bad", &format!("{name} did not answer ({why}): its {what} are unknown"))) }
         }
     }
 }
 
-fn row(doubt: &DoubtStatus, now_ms: i64) -> Vec<Markup> {
+fn row(doubt: &DoubtStatus, now_ms: i64) -> Row<'static> {
     let place = place(&doubt.tenant, &doubt.key);
     let over = match doubt.over_in_ms {
         0 => mark("good", "over"),
@@ -144,29 +131,27 @@ fn row(doubt: &DoubtStatus, now_ms: i64) -> Vec<Markup> {
     };
     let route = if doubt.route.is_empty() { "–" } else { &doubt.route };
     vec![
-        html! { a.key href=(place) { span.soft { (doubt.tenant) " / " } (doubt.key) } },
-        ago(doubt.since_ms, now_ms),
-        html! { (route) " " span.soft { (doubt.path) } },
-        html! { (or_nothing(doubt.owner.as_ref())) },
-        html! { (doubt.origin) },
-        html! { (doubt.token) },
-        html! {
-            (or_nothing(doubt.status))
-            @if let Some(said) = &doubt.excerpt { " " span.soft { (said) } }
-        },
-        html! { (doubt.attempts) },
-        html! { (doubt.recovery) },
-        over,
-        html! {
-            a href={ (place) "#settle" } { "Settle…" span.unseen { " " (doubt.key) } } " "
-            a href={ (place) "#release" } { "Release…" span.unseen { " " (doubt.key) } }
-        },
+        ("Key", link(&doubt.tenant, &doubt.key)),
+        ("Since", ago(doubt.since_ms, now_ms)),
+        ("Route", html! { (route) " " span.soft { (doubt.path) } }),
+        ("Owner", html! { (or_nothing(doubt.owner.as_ref())) }),
+        ("Attempt of", html! { (doubt.origin) }),
+        ("Token", html! { (doubt.token) }),
+        (
+            "Said",
+            html! { (or_nothing(doubt.status)) @if let Some(said) = &doubt.excerpt { " " span.soft { (said) } } },
+        ),
+        ("Attempts", html! { (doubt.attempts) }),
+        ("Rule", html! { (doubt.recovery) }),
+        ("Attempt is over", over),
+        (
+            "Decide",
+            html! {
+                a href={ (place) "#settle" } { "Settle…" span.unseen { " " (doubt.key) } } " "
+                a href={ (place) "#release" } { "Release…" span.unseen { " " (doubt.key) } }
+            },
+        ),
     ]
-}
-
-/// Makes the audit alone, for the page's script.
-pub(super) async fn part<P: Ports>(visit: &Visit<'_, P>) -> Markup {
-    audit(visit).await
 }
 
 /// Makes the audit: the keys that ran at risk here, and the journal's findings.
@@ -174,13 +159,9 @@ pub(super) async fn audit<P: Ports>(visit: &Visit<'_, P>) -> Markup {
     let (runs_after, place) =
         (after(visit, "runs"), visit.asked("findings").and_then(|text| text.parse().ok()));
     let gateway = visit.gateway;
-    if is_shadow(visit) {
-        return section(
-            "audit",
-            "Audit",
-            Some("audit"),
-            &html! { p.soft { "Shadow mode: nothing is decided, so nothing is audited." } },
-        );
+    if asking(visit).is_err() {
+        let body = html! { p.soft { "Shadow mode: nothing is decided, so nothing is audited." } };
+        return section("audit", "Audit", Some("audit"), &body);
     }
     let (runs, findings) = tokio::join!(
         gateway.audit(runs_after.as_ref(), MOST),
@@ -208,8 +189,7 @@ fn at_risk(page: &AuditPage, is_first: bool) -> Markup {
     if page.runs.is_empty() {
         return html! { p { (mark("good", "No key ran at risk.")) } (pages("runs", is_first, None)) };
     }
-    let heads = ["Key", "Verdict", "Route", "Token", "State", "At risk of", "Other records"];
-    let rows: Vec<Vec<Markup>> = page
+    let rows: Vec<Row<'_>> = page
         .runs
         .iter()
         .map(|run| {
@@ -220,46 +200,46 @@ fn at_risk(page: &AuditPage, is_first: bool) -> Markup {
             };
             let others: Vec<&str> = run.others.iter().map(|row| row.origin.as_str()).collect();
             vec![
-                html! { a.key href=(place(&run.tenant, &run.key)) { span.soft { (run.tenant) " / " } (run.key) } },
-                verdict,
-                html! { (run.route) },
-                html! { (run.own.token) },
-                html! { (run.own.state) },
-                html! { (run.risk.join(", ")) },
-                html! { (if others.is_empty() { "–".to_owned() } else { others.join(", ") }) },
+                ("Key", link(&run.tenant, &run.key)),
+                ("Verdict", verdict),
+                ("Route", html! { (run.route) }),
+                ("Token", html! { (run.own.token) }),
+                ("State", html! { (run.own.state) }),
+                ("At risk of", html! { (run.risk.join(", ")) }),
+                (
+                    "Other records",
+                    html! { (if others.is_empty() { "–".to_owned() } else { others.join(", ") }) },
+                ),
             ]
         })
         .collect();
-    html! { (table("Keys that a window alone allowed to run", &heads, &rows)) (pages("runs", is_first, page.next.as_ref())) }
+    html! { (table("Keys that a window alone allowed to run", &rows)) (pages("runs", is_first, page.next.as_ref())) }
 }
 
 fn journal(page: &FindingsPage, is_first: bool, now_ms: i64) -> Markup {
     if page.findings.is_empty() {
         return html! { p { (mark("good", "No double and no late answer is known.")) } (pages("findings", is_first, None)) };
     }
-    let heads = ["Key", "When", "Kind", "Token", "Status", "What"];
-    let rows: Vec<Vec<Markup>> = page
+    let rows: Vec<Row<'_>> = page
         .findings
         .iter()
         .map(|finding| {
             let entry = &finding.entry;
             vec![
-                html! { a.key href=(place(&finding.tenant, &finding.key)) { span.soft { (finding.tenant) " / " } (finding.key) } },
-                ago(entry.at_ms, now_ms),
-                html! {
-                    (mark(if entry.kind == "double" { "bad" } else { "warn" }, &entry.kind))
-                    @if entry.is_unexplained() { " " (mark("bad", "unexplained: a bug")) }
-                },
-                html! { (or_nothing(entry.token.as_ref())) },
-                html! { (or_nothing(entry.status)) },
-                html! { (or_nothing(entry.reason.as_ref())) },
+                ("Key", link(&finding.tenant, &finding.key)),
+                ("When", ago(entry.at_ms, now_ms)),
+                (
+                    "Kind",
+                    html! {
+                        (mark(if entry.kind == "double" { "bad" } else { "warn" }, &entry.kind))
+                        @if entry.is_unexplained() { " " (mark("bad", "unexplained: a bug")) }
+                    },
+                ),
+                ("Token", html! { (or_nothing(entry.token.as_ref())) }),
+                ("Status", html! { (or_nothing(entry.status)) }),
+                ("What", html! { (or_nothing(entry.reason.as_ref())) }),
             ]
         })
         .collect();
-    html! { (table("Doubles and late answers", &heads, &rows)) (pages("findings", is_first, page.next.as_ref())) }
-}
-
-/// Writes how much longer an attempt may run.
-pub(super) fn left(ms: Option<u64>) -> String {
-    ms.map_or("–".to_owned(), span)
+    html! { (table("Doubles and late answers", &rows)) (pages("findings", is_first, page.next.as_ref())) }
 }

@@ -122,7 +122,7 @@ pub(super) async fn answer<P: Ports, B: ActBody>(
         }
         (&Method::GET | &Method::HEAD, [] | [""]) => now::whole(&visit).await,
         (&Method::GET | &Method::HEAD, ["now"]) => page(StatusCode::OK, now::part(&visit).await),
-        (&Method::GET | &Method::HEAD, ["audit"]) => page(StatusCode::OK, lists::part(&visit).await),
+        (&Method::GET | &Method::HEAD, ["audit"]) => page(StatusCode::OK, lists::audit(&visit).await),
         (&Method::GET | &Method::HEAD, ["key"]) => key::look_up(&visit).await,
         (&Method::GET | &Method::HEAD, ["job"]) => jobs::look_up(&visit).await,
         (&Method::GET | &Method::HEAD, ["keys"]) => search::search(&visit).await,

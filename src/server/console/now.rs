@@ -13,7 +13,9 @@ use maud::{Markup, html};
 
 use super::attention::{self, Beside, Counted, Line};
 use super::chart;
-use super::frame::{self, NOTHING, countdown, mark, millis, or_nothing, section, span, table, thousands};
+use super::frame::{
+    self, NOTHING, Row, countdown, mark, millis, or_nothing, section, span, table, thousands,
+};
 use super::visit::Visit;
 use super::{jobs, key, lists, search};
 use crate::gateway::authority::status::{AuthorityStatus, RegionStatus};
@@ -29,7 +31,7 @@ use crate::server::admin_answer::Answer;
 const LIVE: Option<&str> = Some("now");
 
 pub(super) async fn whole<P: Ports>(visit: &Visit<'_, P>) -> Answer {
-    let (now, audit) = tokio::join!(sections(visit), lists::audit(visit));
+    let (now, audit) = tokio::join!(part(visit), lists::audit(visit));
     let main = html! {
         h1.unseen { "Region " (visit.region()) }
         noscript { p.notice { "Without script this page does not change by itself: reload it." } }
@@ -40,12 +42,8 @@ pub(super) async fn whole<P: Ports>(visit: &Visit<'_, P>) -> Answer {
     visit.page(StatusCode::OK, "console", &main)
 }
 
-/// Makes the part that changes by the second, for the page's script.
+/// Makes the part that changes by the second.
 pub(super) async fn part<P: Ports>(visit: &Visit<'_, P>) -> Markup {
-    sections(visit).await
-}
-
-async fn sections<P: Ports>(visit: &Visit<'_, P>) -> Markup {
     let gateway = visit.gateway;
     let (status, doubts, accepted, findings) =
         tokio::join!(gateway.status(), lists::doubts(visit), jobs::all(visit), lists::found_lately(visit));
@@ -65,7 +63,7 @@ async fn sections<P: Ports>(visit: &Visit<'_, P>) -> Markup {
         }
         (lists::queue(visit, &doubts, &status))
         (jobs::queue(&accepted, status.at_ms))
-        (section("regions", "Regions", LIVE, &regions(&status, doubts.as_ref().ok(), accepted.as_ref().ok())))
+        (section("regions", "Regions", LIVE, &regions(&status, doubts_page, accepted.as_ref().ok())))
         (section("lag", "Observed lag", LIVE, &lag(&status, &trails)))
     }
 }
@@ -126,7 +124,7 @@ fn ring(status: &Status) -> Markup {
         return html! { p { "Not founded: run " code { "onceway init" } " once, when all regions are up." } };
     }
     let arcs = |share: f64| (share * f64::from(ARCS)).round() as i64;
-    let rows: Vec<Vec<Markup>> = authority
+    let rows: Vec<Row<'_>> = authority
         .regions
         .iter()
         .map(|region| {
@@ -135,29 +133,30 @@ fn ring(status: &Status) -> Markup {
             let more = if now > at_home { "+" } else { "" };
             let differs = html! { b { (more) (thousands(now - at_home)) } };
             vec![
-                html! { (region.name) @if region.name == status.region { span.soft { " this one" } } },
-                standing(region),
-                html! { span.number { (thousands(now)) } span.soft { " " (percent(region.share)) } },
-                html! { span.number { (thousands(at_home)) } span.soft { " " (percent(home)) } },
-                html! { @if now == at_home { span.soft { "as at home" } } @else { (differs) } },
-                html! { "since epoch " (region.since_epoch) },
-                chart::share(region.share, home),
+                ("Region", named(status, region)),
+                ("Standing", standing(region)),
+                (
+                    "Arcs owned now",
+                    html! { span.number { (thousands(now)) } span.soft { " " (percent(region.share)) } },
+                ),
+                (
+                    "Arcs at home",
+                    html! { span.number { (thousands(at_home)) } span.soft { " " (percent(home)) } },
+                ),
+                ("Differs", html! { @if now == at_home { span.soft { "as at home" } } @else { (differs) } }),
+                ("Stands so", html! { "since epoch " (region.since_epoch) }),
+                ("Share, tick: at home", chart::share(region.share, home)),
             ]
         })
         .collect();
-    let heads = [
-        "Region",
-        "Standing",
-        "Arcs owned now",
-        "Arcs at home",
-        "Differs",
-        "Stands so",
-        "Share, tick: at home",
-    ];
     html! {
-        (table("Arcs that each region owns in the view, against its home arcs", &heads, &rows))
+        (table("Arcs that each region owns in the view, against its home arcs", &rows))
         p.soft { (thousands(i64::from(ARCS))) " arcs, epoch " (authority.epoch) "." }
     }
+}
+
+fn named(status: &Status, region: &RegionStatus) -> Markup {
+    html! { (region.name) @if region.name == status.region { span.soft { " this one" } } }
 }
 
 fn standing(region: &RegionStatus) -> Markup {
@@ -176,33 +175,28 @@ fn standing(region: &RegionStatus) -> Markup {
 }
 
 fn regions(status: &Status, doubts: Option<&AllDoubts>, jobs: Option<&JobsPage>) -> Markup {
-    let heads = [
-        "Region",
-        "State",
-        "Heard",
-        "Round trip",
-        "Epoch",
-        "Its rows here",
-        "Upstream",
-        "Store",
-        "In doubt",
-        "Dead letters",
-        "Trouble",
-    ];
-    let all = status.authority.regions.iter();
-    let rows: Vec<Vec<Markup>> = all
-        .map(|region| {
-            let mut cells = match status.peers.get(&region.name) {
-                Some(peer) => of_peer(status, region, peer),
-                None => of_own(status, region),
-            };
-            let trouble = cells.pop();
-            cells.extend([html! { (in_doubt(&region.name, doubts)) }, html! { (dead(&region.name, jobs)) }]);
-            cells.extend(trouble);
-            cells
-        })
-        .collect();
-    html! { (table("How each region is, as this gateway sees it", &heads, &rows)) }
+    let row = |region: &RegionStatus| {
+        let [state, heard, round_trip, epoch, rows, upstream, trouble] = match status.peers.get(&region.name)
+        {
+            Some(peer) => of_peer(status, region, peer),
+            None => of_own(status, region),
+        };
+        vec![
+            ("Region", named(status, region)),
+            ("State", state),
+            ("Heard", heard),
+            ("Round trip", round_trip),
+            ("Epoch", epoch),
+            ("Its rows here", rows),
+            ("Upstream", upstream),
+            ("Store", html! { "generation " (region.generation) ", mark " (region.mark) }),
+            ("In doubt", html! { (in_doubt(&region.name, doubts)) }),
+            ("Dead letters", html! { (dead(&region.name, jobs)) }),
+            ("Trouble", trouble),
+        ]
+    };
+    let rows: Vec<Row<'_>> = status.authority.regions.iter().map(row).collect();
+    table("How each region is, as this gateway sees it", &rows)
 }
 
 /// Number of keys in doubt that a region owns, as far as the first page of the list shows them.
@@ -219,7 +213,7 @@ fn dead(name: &str, page: Option<&JobsPage>) -> String {
     })
 }
 
-fn of_own(status: &Status, region: &RegionStatus) -> Vec<Markup> {
+fn of_own(status: &Status, region: &RegionStatus) -> [Markup; 7] {
     let own = region.name == status.region;
     let state = match (own, status.readiness.serves) {
         (true, true) => mark("good", "runs keys"),
@@ -232,22 +226,11 @@ fn of_own(status: &Status, region: &RegionStatus) -> Vec<Markup> {
         None => html! { span.soft { "not checked" } },
     };
     let nothing = || html! { (NOTHING) };
-    let mut cells = vec![html! { (region.name) @if own { span.soft { " this one" } } }, state];
-    cells.extend([
-        nothing(),
-        nothing(),
-        html! { (if own { status.epoch.to_string() } else { NOTHING.to_owned() }) },
-    ]);
-    cells.extend([
-        nothing(),
-        upstream,
-        html! { "generation " (region.generation) ", mark " (region.mark) },
-        nothing(),
-    ]);
-    cells
+    let epoch = html! { (or_nothing(own.then_some(status.epoch))) };
+    [state, nothing(), nothing(), epoch, nothing(), upstream, nothing()]
 }
 
-fn of_peer(status: &Status, region: &RegionStatus, peer: &PeerStatus) -> Vec<Markup> {
+fn of_peer(status: &Status, region: &RegionStatus, peer: &PeerStatus) -> [Markup; 7] {
     let state = match (peer.up, peer.serving) {
         (true, true) => mark("good", "up, serving"),
         (true, false) => mark("warn", "up, not serving"),
@@ -266,41 +249,37 @@ fn of_peer(status: &Status, region: &RegionStatus, peer: &PeerStatus) -> Vec<Mar
         true => mark("bad", "fails its checks"),
         false => html! { span.soft { "no complaint" } },
     };
-    vec![
-        html! { (region.name) },
+    [
         state,
         html! { (heard) },
         html! { (millis(peer.rtt_ms)) },
         html! { (or_nothing(peer.epoch)) },
         html! { (rows) span.soft { " to heartbeat " (or_nothing(peer.applied)) } },
         upstream,
-        html! { "generation " (region.generation) ", mark " (region.mark) },
         html! { (or_nothing(peer.trouble.as_ref())) },
     ]
 }
 
 fn leases(status: &Status) -> Markup {
     let authority = &status.authority;
-    let rows: Vec<Vec<Markup>> = authority
-        .regions
-        .iter()
-        .filter(|region| region.in_ring)
-        .map(|region| {
-            let holder = lease(status, region);
-            let votes = authority.voters.contains(&region.name);
-            vec![html! { (region.name) }, holder, html! { (if votes { "yes" } else { "no" }) }]
-        })
-        .collect();
-    let others: Vec<&String> = authority
-        .voters
-        .iter()
-        .filter(|voter| authority.regions.iter().all(|region| region.name != **voter))
-        .collect();
+    let row = |region: &RegionStatus| {
+        let votes = if authority.voters.contains(&region.name) { "yes" } else { "no" };
+        vec![
+            ("Region", html! { (region.name) }),
+            ("Lease", lease(status, region)),
+            ("Votes", html! { (votes) }),
+        ]
+    };
+    let in_ring = authority.regions.iter().filter(|region| region.in_ring);
+    let rows: Vec<Row<'_>> = in_ring.map(row).collect();
+    let is_region = |voter: &str| authority.regions.iter().any(|region| region.name == voter);
+    let others: Vec<&str> =
+        authority.voters.iter().map(String::as_str).filter(|voter| !is_region(voter)).collect();
     html! {
-        (table("Each region's lease, as far as it is known here", &["Region", "Lease", "Votes"], &rows))
+        (table("Each region's lease, as far as it is known here", &rows))
         p.soft {
             "Failover is " (authority.mode) "."
-            @if !others.is_empty() { " Witnesses: " (others.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ")) "." }
+            @if !others.is_empty() { " Witnesses: " (others.join(", ")) "." }
             @if let Some(epoch) = authority.pending { " Keys are given up for epoch " (epoch) ", which is not agreed yet." }
         }
     }
@@ -332,7 +311,7 @@ fn windows(authority: &AuthorityStatus) -> Markup {
     if authority.opening.is_empty() {
         return html! { p { (mark("good", "Nothing: every key that this region owns may run.")) } };
     }
-    let rows: Vec<Vec<Markup>> = authority
+    let rows: Vec<Row<'_>> = authority
         .opening
         .iter()
         .map(|missing| {
@@ -341,14 +320,15 @@ fn windows(authority: &AuthorityStatus) -> Markup {
                 (None, true) => mark("bad", "needs an operator"),
                 (None, false) => mark("warn", "comes by itself"),
             };
-            vec![html! { (missing.region) }, html! { (missing.what) }, left, html! { (missing.text) }]
+            vec![
+                ("Region", html! { (missing.region) }),
+                ("What", html! { (missing.what) }),
+                ("Left", left),
+                ("Meaning", html! { (missing.text) }),
+            ]
         })
         .collect();
-    table(
-        "What keeps keys that this region gained from starting",
-        &["Region", "What", "Left", "Meaning"],
-        &rows,
-    )
+    table("What keeps keys that this region gained from starting", &rows)
 }
 
 fn lag(status: &Status, trails: &std::collections::BTreeMap<String, Vec<TrailPoint>>) -> Markup {
@@ -360,24 +340,24 @@ fn lag(status: &Status, trails: &std::collections::BTreeMap<String, Vec<TrailPoi
     let oldest = trails.values().filter_map(|points| points.first()).map(|point| point.age).max();
     let minutes = chart::minutes(oldest.unwrap_or_default());
     let over = if minutes == 1 { "Last minute".to_owned() } else { format!("Last {minutes} minutes") };
-    let rows: Vec<Vec<Markup>> = status
+    let rows: Vec<Row<'_>> = status
         .peers
         .iter()
         .map(|(name, peer)| {
             let points = trails.get(name).map_or(&[][..], Vec::as_slice);
             vec![
-                html! { "behind " (name) },
+                ("Copy", html! { "behind " (name) }),
                 // A silent region's last lag is old and says nothing about rows that are missing
                 // now.
-                html! { span.number { (millis(peer.lag_ms)) } @if !peer.up { " " span.soft { "when it last answered" } } },
-                html! { span.number { (millis(peer.lag_max_ms)) } },
-                chart::trail(&story(name, points, &over), points, minutes, most),
+                ("Now", html! { span.number { (millis(peer.lag_ms)) } @if !peer.up { " " span.soft { "when it last answered" } } }),
+                ("Largest of ten minutes", html! { span.number { (millis(peer.lag_max_ms)) } }),
+                (over.as_str(), chart::trail(&story(name, points, &over), points, minutes, most)),
             ]
         })
         .collect();
     let end = most.as_millis();
     html! {
-        (table("How far this region's copies are behind", &["Copy", "Now", "Largest of ten minutes", &over], &rows))
+        (table("How far this region's copies are behind", &rows))
         p.soft { "Upper bounds. The lines end now and share one scale, 0 to " (thousands(i64::try_from(end).unwrap_or(i64::MAX))) " ms; grey: the region did not answer." }
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use maud::{Markup, html};
 use tokio::time::Instant;
 
-use super::frame::{NOTHING, mark, millis, table};
+use super::frame::{NOTHING, Row, mark, millis, table};
 use crate::ports::observe;
 
 /// Pause between two samples.
@@ -62,7 +62,7 @@ impl Rates {
 fn drawn(now: &Sample, before: &Sample, over: Duration) -> Markup {
     let seconds = over.as_secs_f64().max(1.0);
     let none = Counts::default();
-    let rows: Vec<Vec<Markup>> = now
+    let rows: Vec<Row<'_>> = now
         .iter()
         .map(|(route, counts)| (route, counts.since(before.get(route).unwrap_or(&none))))
         .filter(|(_, counts)| counts.all > 0.0)
@@ -78,11 +78,11 @@ fn drawn(now: &Sample, before: &Sample, over: Duration) -> Markup {
                 false => mark("good", "none"),
             };
             vec![
-                html! { (route) },
-                html! { (format!("{:.1}/s", counts.all / seconds)) },
-                failed,
-                html! { (quantile(0.5)) },
-                html! { (quantile(0.99)) },
+                ("Route", html! { (route) }),
+                ("Requests", html! { (format!("{:.1}/s", counts.all / seconds)) }),
+                ("Failed", failed),
+                ("p50", html! { (quantile(0.5)) }),
+                ("p99", html! { (quantile(0.99)) }),
             ]
         })
         .collect();
@@ -91,7 +91,7 @@ fn drawn(now: &Sample, before: &Sample, over: Duration) -> Markup {
         return html! { p.soft { "No request came here in " (over) "." } };
     }
     html! {
-        (table("Clients' requests at this gateway by route", &["Route", "Requests", "Failed", "p50", "p99"], &rows))
+        (table("Clients' requests at this gateway by route", &rows))
         p.soft { "Over " (over) ", to the head of the answer. Failed: answered 5xx by onceway itself. A quantile is interpolated in its bucket." }
     }
 }

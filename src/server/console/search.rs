@@ -6,9 +6,9 @@
 use http::StatusCode;
 use maud::{Markup, html};
 
-use super::frame::{self, ago, mark, or_nothing, section, table};
+use super::frame::{Row, mark, or_nothing, section, table};
 use super::key;
-use super::lists::{encoded, place, silent};
+use super::lists::{encoded, link, silent};
 use super::visit::Visit;
 use crate::gateway::operator::instant;
 use crate::gateway::operator::search::{FoundKey, FoundPage, STATES, Wanted};
@@ -94,8 +94,7 @@ pub(super) fn form(pairs: &[(String, String)]) -> Markup {
 }
 
 fn shown(pairs: &[(String, String)], found: &FoundPage) -> Markup {
-    let heads = ["Key", "State", "Route", "Claimed", "Status", "Records of"];
-    let rows: Vec<Vec<Markup>> = found.keys.iter().map(|key| row(key, found.at_ms)).collect();
+    let rows: Vec<Row<'_>> = found.keys.iter().map(|key| row(key, found.at_ms)).collect();
     let asked: String = pairs
         .iter()
         .filter(|(name, value)| FIELDS.contains(&name.as_str()) && !value.is_empty())
@@ -103,7 +102,7 @@ fn shown(pairs: &[(String, String)], found: &FoundPage) -> Markup {
         .collect();
     html! {
         @if rows.is_empty() { p { (mark("none", "No key fits.")) } }
-        @else { (table("Keys that fit", &heads, &rows)) }
+        @else { (table("Keys that fit", &rows)) }
         p.soft {
             (found.looked_at) " keys were looked at, in their order, as the store of " (found.region) " knows them."
             @if found.next.is_some() { " There are more: name the tenant to look at its keys only." }
@@ -114,14 +113,14 @@ fn shown(pairs: &[(String, String)], found: &FoundPage) -> Markup {
     }
 }
 
-fn row(key: &FoundKey, now_ms: i64) -> Vec<Markup> {
+fn row(key: &FoundKey, now_ms: i64) -> Row<'static> {
     vec![
-        html! { a.key href=(place(&key.tenant, &key.key)) { span.soft { (key.tenant) " / " } (key.key) } },
-        key::state(&key.state.into()),
-        html! { (key.route) " " span.soft { (key.path) } },
-        key.claimed_ms.map_or(html! { (frame::NOTHING) }, |at| ago(at, now_ms)),
-        html! { (or_nothing(key.status)) },
-        html! { (key.origins.join(", ")) },
+        ("Key", link(&key.tenant, &key.key)),
+        ("State", key::state(&key.state.into())),
+        ("Route", html! { (key.route) " " span.soft { (key.path) } }),
+        ("Claimed", key::since(key.claimed_ms, now_ms)),
+        ("Status", html! { (or_nothing(key.status)) }),
+        ("Records of", html! { (key.origins.join(", ")) }),
     ]
 }
 
