@@ -1,29 +1,25 @@
 //! `[admin]`: whom the admin listener answers: the shared token, and `operators.toml` with named
 //! operators. And the listener's TLS.
 //!
-//! `region` and `witness` read the rest of their files; `secret` reads the sources. Messages must
-//! not repeat a secret, nor the digest of a token: its author may have written the token itself.
+//! `region` and `witness` read the rest of their files. Messages repeat neither a secret nor the
+//! digest of a token: its author may have written the token itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::Path;
 
 use toml::de::DeValue;
 
 use super::credentials::digest_of;
 use super::listen::{self, TlsFiles};
-use super::published;
-use super::reader::{self, At, Located, Problems, Section, Source};
-use super::secret::{Names, Secret, SecretSource, Surroundings};
-use super::values::file;
+use super::reader::{self, Problems, Section, Source};
+use super::secret::{Names, Secret, SecretSource};
 use crate::gateway::credentials::operators::{Operator, Operators, Role, Weighty};
 use crate::gateway::credentials::{TokenDigest, digest};
 
 /// Longest name of an operator, in bytes.
 const MOST_NAME: usize = 100;
 
-const TOKEN: Names =
-    Names { written: "token", variable: "token_env", file: "token_file", holds: "the token" };
+const TOKEN: Names = Names::secret(["token", "token_env", "token_file"], "the token");
 
 /// Those whom the admin listener answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,29 +44,15 @@ impl Admin {
 
 /// Reads `[admin]` and the file that it names. `acts` is false for a witness, which knows none.
 /// `None` after an error.
-pub(super) fn read(
-    top: &Section<'_>,
-    base: &Path,
-    address: Option<SocketAddr>,
-    surroundings: &Surroundings<'_>,
-    problems: &Problems,
-    acts: bool,
-) -> Option<Admin> {
+pub(super) fn read(top: &Section<'_>, address: Option<SocketAddr>, acts: bool) -> Option<Admin> {
     let Some(section) = top.table("admin") else { return open(top, address, None) };
-    // An [admin.tls] that exists must be right. Its absence is right, too.
-    let tls = match section.has("tls") {
-        true => {
-            section.table("tls").and_then(|tls| listen::tls(tls, "[admin.tls]", base, surroundings)).map(Some)
-        }
-        false => Some(None),
-    };
-    let source = SecretSource::read_if_there(&section, &TOKEN, base, None);
+    let tls = section.if_there("tls", |tls| listen::tls(tls, "[admin.tls]"));
+    let source = SecretSource::read_if_there(&section, &TOKEN);
     let has_token = section.has(TOKEN.variable) || section.has(TOKEN.file);
-    let token = source.and_then(|source| source.needed(&section, &TOKEN, surroundings, token));
+    let token = source.and_then(|source| source.needed(&section, &TOKEN, token));
     let has_file = section.has("operators");
-    let named = section
-        .located("operators", |value| file(value, base))
-        .and_then(|Located { at, value }| named(&Source::read(&value, &at, problems)?, problems));
+    let file = section.located("operators", |value| section.path(value));
+    let named = file.and_then(|file| Source::read_by(&file, section.problems, named));
     let words = |value: &DeValue<'_>| reader::list(value, |one| reader::word(one, &Weighty::WORDS));
     let second_person = acts.then(|| section.optional("second_person", words)).flatten().unwrap_or_default();
     // A file with mistakes is told by itself.
@@ -87,10 +69,8 @@ pub(super) fn read(
     let token = if has_token { Some(token?) } else { None };
     let named = if has_file { named? } else { BTreeMap::new() };
     if token.as_ref().is_some_and(|token| named.contains_key(&digest(token.reveal().as_bytes()))) {
-        top.fail_at(
-            "admin",
-            "the shared token is a named operator's, too: draw another (`openssl rand -hex 32`)",
-        );
+        let why = "the shared token is a named operator's, too: draw another (`openssl rand -hex 32`)";
+        top.fail_at("admin", why);
         return None;
     }
     let second_person = second_person.into_iter().collect();
@@ -119,11 +99,6 @@ fn open(top: &Section<'_>, address: Option<SocketAddr>, tls: Option<TlsFiles>) -
     None
 }
 
-/// Reads a file of operators alone. Errors are added to `problems`.
-pub(super) fn read_operators(path: &Path, problems: &Problems) -> Option<usize> {
-    named(&Source::read(path, &At::file(path), problems)?, problems).map(|named| named.len())
-}
-
 /// Reads the file of operators.
 pub(super) fn named(source: &Source, problems: &Problems) -> Option<BTreeMap<TokenDigest, Operator>> {
     let document = source.parse(problems)?;
@@ -137,11 +112,7 @@ pub(super) fn named(source: &Source, problems: &Problems) -> Option<BTreeMap<Tok
         let name = section.required("name", "name who has the token, such as name = \"ann\"", name);
         let advice = "say what this operator may do: \"look\", \"act\" or \"approve\"";
         let role = section.required("role", advice, |value| reader::word(value, &Role::WORDS));
-        let advice = "write the token's digest, as `printf %s TOKEN | sha256sum` prints it";
-        let digest = section.required("sha256", advice, digest_of);
-        if digest.as_ref().is_some_and(published::token) {
-            section.warn_at("sha256", published::TOKEN);
-        }
+        let digest = digest_of(&section);
         if let (Some(name), Some(role), Some(digest)) = (name, role, digest) {
             if roles.insert(name.clone(), role).is_some_and(|before| before != role) {
                 section.fail_at("role", format!("{name} has another role above: give both tokens the same"));

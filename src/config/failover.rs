@@ -1,19 +1,18 @@
 //! `ring.toml`, `[failover]` and `[[witness]]`: the mode of failover, the lease, the window of
-//! successors, the witnesses.
+//! successors, the witnesses. And the gateway's periods, as the heartbeat makes them.
 //!
-//! The values are shared: they are in the digest that peers compare. `across` finds the witnesses'
-//! addresses. This file must not accept a deployment that could never fail over, unless the file
-//! itself says so.
+//! The values are shared: they are in the digest that peers compare. A deployment that could never
+//! fail over is refused, unless the file itself says so.
 
 use std::time::Duration;
 
 use toml::de::DeValue;
 
 use super::reader::{self, Located, Section};
-use super::span::show;
-use super::timings::timings;
+use super::span::{show, whole_millis};
 use super::values::region_name;
 use crate::gateway::authority::failover::{Failover, Mode};
+use crate::gateway::settings::Timings;
 use crate::protocol::region::RegionName;
 use crate::protocol::ring_spec::{MAX_REGIONS, RegionSpec};
 use crate::protocol::time::Drift;
@@ -93,53 +92,41 @@ fn mode(value: &DeValue<'_>) -> Result<Mode, String> {
 }
 
 fn settings(section: &Section<'_>, failover: &mut Failover) {
-    let span = |key, least: u64, most: u64, usual| {
-        let (least, most) = (Duration::from_millis(least), Duration::from_secs(most));
-        section.optional(key, |value| reader::time(value, least, most)).unwrap_or(usual)
-    };
     failover.mode = section.optional("mode", mode).unwrap_or(failover.mode);
-    failover.lease = span("lease", 1_000, LONGEST_LEASE.as_secs(), failover.lease);
+    failover.lease = section.span("lease", 1_000, LONGEST_LEASE.as_secs(), failover.lease);
     let window = &mut failover.window;
-    window.floor = span("floor", 0, 3_600, window.floor);
-    window.beyond = span("beyond", 0, 86_400, window.beyond);
-    if let Some(percent) = section.optional("multiple", |value| reader::hundredths(value, MOST_MULTIPLE)) {
-        window.percent = percent;
-    }
-    let accepted = section.optional("unsafe_multiple", reader::flag).unwrap_or(false);
-    if window.percent < LEAST_PERCENT && !accepted {
-        section.fail_at(
-            "multiple",
-            "multiple is less than 2: the last rows of a lost region may still be on their way when its keys start elsewhere, and these would \
-             run twice; write 2 or more, or unsafe_multiple = true beside it if you accept that",
-        );
+    window.floor = section.span("floor", 0, 3_600, window.floor);
+    window.beyond = section.span("beyond", 0, 86_400, window.beyond);
+    let percent = section.optional("multiple", |value| reader::hundredths(value, MOST_MULTIPLE));
+    window.percent = percent.unwrap_or(window.percent);
+    if !section.flag("unsafe_multiple") && window.percent < LEAST_PERCENT {
+        let why = "multiple is less than 2: the last rows of a lost region may still be on their way when its keys start \
+             elsewhere, and these would run twice; write 2 or more, or unsafe_multiple = true beside it if you accept that";
+        section.fail_at("multiple", why);
     }
     if window.floor > window.beyond {
-        section.fail_at(
-            "floor",
-            format!(
-                "floor {} is longer than beyond {}, so nothing would ever open by itself: shorten floor or lengthen beyond",
-                show(window.floor),
-                show(window.beyond)
-            ),
+        let (floor, beyond) = (show(window.floor), show(window.beyond));
+        let why = format!(
+            "floor {floor} is longer than beyond {beyond}, so nothing would ever open by itself: \
+             shorten floor or lengthen beyond"
         );
+        section.fail_at("floor", why);
     }
-    failover.drain_limit = span("drain_limit", 0, 60, failover.drain_limit);
-    failover.kill_after = span("kill_after", 1_000, 300, failover.kill_after);
+    failover.drain_limit = section.span("drain_limit", 0, 60, failover.drain_limit);
+    failover.kill_after = section.span("kill_after", 1_000, 300, failover.kill_after);
     if failover.drain_limit >= failover.kill_after {
-        section.fail_at(
-            "drain_limit",
-            format!(
-                "drain_limit {} must be shorter than kill_after {}, or a change would be ended while it still waits for attempts",
-                show(failover.drain_limit),
-                show(failover.kill_after)
-            ),
+        let (drain, kill) = (show(failover.drain_limit), show(failover.kill_after));
+        let why = format!(
+            "drain_limit {drain} must be shorter than kill_after {kill}, or a change would be ended \
+             while it still waits for attempts"
         );
+        section.fail_at("drain_limit", why);
     }
-    failover.stable_for = span("stable_for", 0, 86_400, failover.stable_for);
-    let count = |value: &DeValue<'_>| reader::number(value, 1, MAX_REGIONS as u64);
+    failover.stable_for = section.span("stable_for", 0, 86_400, failover.stable_for);
+    let most = MAX_REGIONS as u64;
+    let count = section.optional("min_serving", |value| reader::number(value, 1, most));
     // At most 64, as read.
-    failover.min_serving =
-        section.optional("min_serving", count).map_or(failover.min_serving, |count| count as usize);
+    failover.min_serving = count.map_or(failover.min_serving, |count| count as usize);
 }
 
 /// Reads the witnesses, in order of name.
@@ -170,15 +157,12 @@ fn short_lease(lease: Duration, beside: &Beside<'_>) -> Option<String> {
     let usable = drift.holder(lease);
     let (beats, pings) = (*heartbeat * 4, timings(*heartbeat).ping * 3);
     (usable <= beats.max(pings)).then(|| {
+        let [lease, usable, margin] = [lease, whole_millis(usable), drift.margin].map(show);
+        let (ppm, beats, pings) = (drift.ppm, show(beats), show(pings));
         format!(
-            "lease {} is too short: {} of it can be relied on (clock drift {} ppm, margin {}), which must be more than four heartbeats ({}) \
-             and three pings ({}); lengthen lease, or shorten heartbeat",
-            show(lease),
-            show(Duration::from_millis(u64::try_from(usable.as_millis()).unwrap_or(u64::MAX))),
-            drift.ppm,
-            show(drift.margin),
-            show(beats),
-            show(pings)
+            "lease {lease} is too short: {usable} of it can be relied on (clock drift {ppm} ppm, margin \
+             {margin}), which must be more than four heartbeats ({beats}) and three pings ({pings}); \
+             lengthen lease, or shorten heartbeat"
         )
     })
 }
@@ -197,12 +181,37 @@ fn enough_regions(top: &Section<'_>, failover: &Failover, regions: &[Located<Reg
         );
     }
     if owners > 0 && failover.min_serving > owners {
-        top.fail_at(
-            place,
-            format!(
-                "min_serving {} is more than the number of regions that own keys ({owners}), so none could ever be drained: lower it",
-                failover.min_serving
-            ),
+        let least = failover.min_serving;
+        let why = format!(
+            "min_serving {least} is more than the number of regions that own keys ({owners}), so none \
+             could ever be drained: lower it"
         );
+        top.fail_at(place, why);
+    }
+}
+
+/// Default time between two heartbeats.
+pub(super) const HEARTBEAT: Duration = Duration::from_millis(250);
+
+/// The gateway's periods and bounds.
+///
+/// Only the heartbeat is a setting so far. The others follow from it, or from the bounds of the
+/// store's statements (1.4 s each, at most two in a claim).
+pub(super) fn timings(heartbeat: Duration) -> Timings {
+    let ms = Duration::from_millis;
+    Timings {
+        heartbeat,
+        ping: ms(250),
+        silent_after: ms(1_000),
+        poll: ms(100),
+        attach_poll: ms(25),
+        body_within: ms(30_000),
+        claim_within: ms(4_000),
+        settle_within: ms(3_000),
+        probe_within: ms(3_000),
+        jobs_poll: ms(1_000),
+        sweep: ms(2_000),
+        reap: ms(5_000),
+        reap_pause: ms(20),
     }
 }

@@ -2,7 +2,7 @@
 //! algorithms that fit it.
 //!
 //! `credentials` names the file and pins the algorithms. A key that could be misused is an error,
-//! and is not skipped. This file must not fetch anything, and must not repeat key material.
+//! and is not skipped. Nothing is fetched, and no message repeats key material.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,15 +12,11 @@ use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
 use jsonwebtoken::{DecodingKey, DecodingKeyKind};
 use serde_json::Value;
 
-use super::published;
 use super::reader::{At, Located, Problems};
 use crate::gateway::credentials::issuer::{Algorithm, VerifyingKey};
 
 /// Most bytes of a file of keys.
 const LIMIT: usize = 256 * 1024;
-const EC_256: [Algorithm; 1] = [Algorithm::ES256];
-const EC_384: [Algorithm; 1] = [Algorithm::ES384];
-const ED: [Algorithm; 1] = [Algorithm::EdDSA];
 const RSA: [Algorithm; 6] = [
     Algorithm::RS256,
     Algorithm::RS384,
@@ -29,6 +25,9 @@ const RSA: [Algorithm; 6] = [
     Algorithm::PS384,
     Algorithm::PS512,
 ];
+
+/// The public keys of the reference file. Only a check warns of them.
+const REFERENCE: &str = include_str!("../../config/accounts.jwks.json");
 
 /// Reads the keys. Errors are added to `problems`. Blocks.
 pub(super) fn read(
@@ -47,8 +46,9 @@ pub(super) fn read(
             return None;
         }
     };
+    let fail = |text: &str| problems.add(&whole, text);
     let Some(listed) = set.get("keys").and_then(Value::as_array) else {
-        problems.add(&whole, "has no list of keys: write a JWK Set, {\"keys\": [...]}");
+        fail("has no list of keys: write a JWK Set, {\"keys\": [...]}");
         return None;
     };
     let mut keys: Vec<VerifyingKey> = Vec::new();
@@ -60,37 +60,43 @@ pub(super) fn read(
         };
         match key(value, pinned) {
             Ok(Some(key)) if keys.iter().any(|other| other.kid == key.kid && key.kid.is_some()) => {
-                problems.add(&whole, format!("{name}: its kid is that of a key above: give each its own"));
+                fail(&format!("{name}: its kid is that of a key above: give each its own"));
             }
             Ok(Some(key)) => {
-                if published::key(value) {
-                    problems.warn(&whole, format!("{name}: {}", published::KEY));
+                if is_known(value) {
+                    problems.warn(&whole, format!(
+                        "{name}: is a key of the reference file, whose tokens would be believed whatever tenant they name: take your issuer's"
+                    ));
                 }
                 keys.push(key);
             }
             Ok(None) => {}
-            Err(why) => problems.add(&whole, format!("{name}: {why}")),
+            Err(why) => fail(&format!("{name}: {why}")),
         }
     }
     if keys.len() > 1 && keys.iter().any(|key| key.kid.is_none()) {
-        problems.add(&whole, "several keys, and not all have a kid: tokens say by it which one is meant");
+        fail("several keys, and not all have a kid: tokens say by it which one is meant");
     }
     if keys.is_empty() && problems.count() == before {
-        problems.add(&whole, "has no key to verify with");
+        fail("has no key to verify with");
     }
     (problems.count() == before).then_some(keys)
 }
 
+/// True if the key is one of the reference file's, by its coordinate.
+fn is_known(key: &Value) -> bool {
+    let x = key.get("x").and_then(Value::as_str);
+    x.is_some_and(|x| REFERENCE.contains(&format!("\"x\": \"{x}\"")))
+}
+
 fn text(path: &Path) -> Result<Vec<u8>, String> {
-    let shown = path.display();
-    let mut text = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(LIMIT as u64 + 1).read_to_end(&mut text));
-    match read {
-        Err(error) => Err(format!("cannot read {shown}: {error}")),
-        Ok(_) if text.len() > LIMIT => {
-            Err(format!("{shown} is longer than {LIMIT} bytes: keep current keys only"))
-        }
-        Ok(_) => Ok(text),
+    let (shown, mut text) = (path.display(), Vec::new());
+    File::open(path)
+        .and_then(|file| file.take(LIMIT as u64 + 1).read_to_end(&mut text))
+        .map_err(|error| format!("cannot read {shown}: {error}"))?;
+    match text.len() > LIMIT {
+        true => Err(format!("{shown} is longer than {LIMIT} bytes: keep current keys only")),
+        false => Ok(text),
     }
 }
 
@@ -119,11 +125,13 @@ fn key(value: &Value, pinned: &[Algorithm]) -> Result<Option<VerifyingKey>, Stri
     };
     let (fitting, right_size): (&[Algorithm], bool) = match &jwk.algorithm {
         AlgorithmParameters::EllipticCurve(curve) => match curve.curve {
-            EllipticCurve::P256 => (&EC_256, size == 65),
-            EllipticCurve::P384 => (&EC_384, size == 97),
+            EllipticCurve::P256 => (&[Algorithm::ES256], size == 65),
+            EllipticCurve::P384 => (&[Algorithm::ES384], size == 97),
             _ => return Err("is of a curve that is not supported: use P-256, P-384 or Ed25519".to_owned()),
         },
-        AlgorithmParameters::OctetKeyPair(pair) if pair.curve == EllipticCurve::Ed25519 => (&ED, size == 32),
+        AlgorithmParameters::OctetKeyPair(pair) if pair.curve == EllipticCurve::Ed25519 => {
+            (&[Algorithm::EdDSA], size == 32)
+        }
         AlgorithmParameters::RSA(_) => (&RSA, (256..=1024).contains(&size)),
         _ => return Err("is of a type that is not supported: use RSA, EC or Ed25519".to_owned()),
     };

@@ -1,11 +1,9 @@
 //! Levels of the log: their one reader, for files, for `ONCEWAY_LOG` and for a change while the
-//! process runs.
-//!
-//! `cli::logging` sets logging up. This file must not log anything.
+//! process runs. `cli::logging` sets logging up.
 
 use tracing_subscriber::EnvFilter;
 
-use super::nearest::nearest;
+use super::problems::nearest;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 

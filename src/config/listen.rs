@@ -1,29 +1,21 @@
 //! `[listen]` of a region file: the gateway's addresses, TLS for clients, and the bounds of one
 //! client.
 //!
-//! `region` reads the rest of the file. This file must not open a port, nor read the files that it
-//! names.
+//! `region` reads the rest of the file.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use http::uri::Authority;
 use http::{HeaderValue, Uri};
 use toml::de::DeValue;
 
-use super::certificates::{self, pem};
-use super::reader::{self, Section, needed};
-use super::secret::Surroundings;
+use super::certificates;
+use super::reader::{self, Section};
 use super::trusted::{self, Network, Trusted};
 use super::values::socket;
 use crate::gateway::limits::concurrency::MostAtOnce;
-
-/// Least room for bodies, in bytes.
-const LEAST_BODIES: usize = 1 << 20;
-
-/// Least room for heads, in bytes.
-const LEAST_HEADS: usize = 1 << 20;
 
 /// Addresses and bounds of a gateway's listeners.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,38 +100,24 @@ impl Default for PublicLimits {
 }
 
 /// Reads `[listen]`. Also returns the address of the admin listener, even if the rest has errors.
-pub(super) fn read(
-    top: &Section<'_>,
-    base: &Path,
-    surroundings: &Surroundings<'_>,
-) -> (Option<Listen>, Option<SocketAddr>) {
+pub(super) fn read(top: &Section<'_>) -> (Option<Listen>, Option<SocketAddr>) {
     let advice = "say where to listen: public, admin and peer";
-    let Some(section) = needed(top, "listen", advice) else { return (None, None) };
+    let Some(section) = top.needed("listen", advice) else { return (None, None) };
     let at = |key, advice| section.required(key, advice, socket);
     let public = at("public", "say where clients connect, such as public = \"0.0.0.0:7401\"");
     let admin = at("admin", "say where operators connect, such as admin = \"127.0.0.1:7402\"");
     // `across` says whether it is needed.
     let has_peer = section.has("peer");
     let peer = section.optional("peer", socket);
-    // A [listen.tls] or [listen.trusted] that exists must be right. Its absence is right, too.
-    let tls = match section.has("tls") {
-        true => {
-            section.table("tls").and_then(|tls| self::tls(tls, "[listen.tls]", base, surroundings)).map(Some)
-        }
-        false => Some(None),
-    };
-    let trusted = match section.has("trusted") {
-        true => section.table("trusted").and_then(trusted::read).map(Some),
-        false => Some(None),
-    };
+    let tls = section.if_there("tls", |one| self::tls(one, "[listen.tls]"));
+    let trusted = section.if_there("trusted", trusted::read);
     let edge = edge(&section);
-    let usual = || Some((PublicLimits::default(), MostAtOnce::default()));
-    let limits = section.table("limits").map_or_else(usual, limits);
+    let usual = || (PublicLimits::default(), MostAtOnce::default());
+    let (limits, at_once) = section.table("limits").map_or_else(usual, limits);
     section.finish();
     let front = trusted.as_ref().and_then(Option::as_ref).map(|trusted| trusted.address);
     apart(top, &[("public", public), ("admin", admin), ("peer", peer), ("trusted", front)]);
     let whole = || -> Option<Listen> {
-        let (limits, at_once) = limits?;
         let (public, admin) = (public?, admin?);
         let peer = if has_peer { Some(peer?) } else { None };
         Some(Listen { public, admin, peer, trusted: trusted?, tls: tls?, edge: edge?, limits, at_once })
@@ -173,22 +151,20 @@ fn edge(section: &Section<'_>) -> Option<Edge> {
             "proxy_protocol = \"v2\" needs trusted_proxies, as whoever connects could write any address: write trusted_proxies = [\"10.0.0.0/8\"] with the load balancer's addresses",
         );
     }
-    let cors = match section.table("cors") {
-        None => Some(Vec::new()),
-        Some(mut cors) => {
-            cors.rename("[listen.cors]".to_owned());
-            let advice =
-                "name the origins of the pages that may ask, such as origins = [\"https://shop.example\"]";
-            let origins = cors.required("origins", advice, |value| reader::list(value, origin));
-            cors.finish();
-            origins
-        }
-    };
+    let cors = section.table("cors").map_or_else(|| Some(Vec::new()), cors);
     if has_proxies && proxies.is_none() {
         return None;
     }
     let trusted_proxies = proxies.unwrap_or_default();
     Some(Edge { trusted_proxies, proxy_protocol: proxy_protocol.unwrap_or(false), cors: cors? })
+}
+
+fn cors(mut section: Section<'_>) -> Option<Vec<HeaderValue>> {
+    section.rename("[listen.cors]".to_owned());
+    let advice = "name the origins of the pages that may ask, such as origins = [\"https://shop.example\"]";
+    let origins = section.required("origins", advice, |value| reader::list(value, origin));
+    section.finish();
+    origins
 }
 
 /// Reads an origin: scheme, host and port as a browser writes them, or `null` never.
@@ -199,10 +175,7 @@ fn origin(value: &DeValue<'_>) -> Result<HeaderValue, String> {
     let uri: Uri = text.parse().map_err(|_| wrong())?;
     let host = uri.authority().filter(|host| !host.as_str().contains('@')).map(Authority::as_str);
     let scheme = uri.scheme_str().filter(|scheme| ["http", "https"].contains(scheme));
-    let usual = match scheme {
-        Some("https") => ":443",
-        _http => ":80",
-    };
+    let usual = if scheme == Some("https") { ":443" } else { ":80" };
     match scheme.zip(host) {
         Some((scheme, host))
             if format!("{scheme}://{host}") == text
@@ -216,55 +189,42 @@ fn origin(value: &DeValue<'_>) -> Result<HeaderValue, String> {
 }
 
 /// Reads `[listen.tls]` or `[admin.tls]`, by its name.
-pub(super) fn tls(
-    mut section: Section<'_>,
-    name: &str,
-    base: &Path,
-    surroundings: &Surroundings<'_>,
-) -> Option<TlsFiles> {
+pub(super) fn tls(mut section: Section<'_>, name: &str) -> Option<TlsFiles> {
     section.rename(name.to_owned());
-    let pem = |key, advice| pem(&section, key, advice, base, surroundings);
-    let certificate =
-        pem("certificate", "name the file with the certificate for clients and its intermediates, PEM");
-    let key = pem("key", "name the file with the private key of the certificate, PEM");
+    let advice = "name the file with the certificate for clients and its intermediates, PEM";
+    let certificate = section.required_later("certificate", advice);
+    let key = section.required_later("key", "name the file with the private key of the certificate, PEM");
     if let (Some(certificate), Some(key)) = (&certificate, &key) {
-        certificates::of_clients(&section, certificate, key, surroundings);
+        certificates::of_clients(&section, certificate, key);
     }
     section.finish();
     Some(TlsFiles { certificate: certificate?, key: key? })
 }
 
-fn limits(mut section: Section<'_>) -> Option<(PublicLimits, MostAtOnce)> {
+fn limits(mut section: Section<'_>) -> (PublicLimits, MostAtOnce) {
     section.rename("[listen.limits]".to_owned());
-    let usual = PublicLimits::default();
+    let (usual, most) = (PublicLimits::default(), MostAtOnce::default());
     let count = |key, usual| {
         let written = section.optional(key, |value| reader::number(value, 1, 1_000_000));
         written.and_then(|count| usize::try_from(count).ok()).unwrap_or(usual)
     };
-    let time = |key, usual| section.optional(key, span).unwrap_or(usual);
-    let heads = |value: &DeValue<'_>| reader::size(value, LEAST_HEADS, 1 << 40);
+    let size =
+        |key, usual| section.optional(key, |value| reader::size(value, 1 << 20, 1 << 40)).unwrap_or(usual);
+    let time = |key, usual| section.span(key, 100, 600, usual);
     let limits = PublicLimits {
         connections: count("connections", usual.connections),
         connections_per_ip: count("connections_per_ip", usual.connections_per_ip),
-        heads: section.optional("heads", heads).unwrap_or(usual.heads),
+        heads: size("heads", usual.heads),
         head_time: time("head_time", usual.head_time),
         body_stall: time("body_stall", usual.body_stall),
         write_stall: time("write_stall", usual.write_stall),
         idle_time: time("idle_time", usual.idle_time),
     };
-    let most = MostAtOnce::default();
-    let size = |value: &DeValue<'_>| reader::size(value, LEAST_BODIES, 1 << 40);
-    let at_once = MostAtOnce {
-        requests: count("requests", most.requests),
-        bodies: section.optional("bodies", size).unwrap_or(most.bodies),
-    };
+    let at_once =
+        MostAtOnce { requests: count("requests", most.requests), bodies: size("bodies", most.bodies) };
     if limits.idle_time < limits.head_time {
         section.fail("idle_time must not be below head_time: a connection whose first head is slow would be cut as idle");
     }
     section.finish();
-    Some((limits, at_once))
-}
-
-fn span(value: &DeValue<'_>) -> Result<Duration, String> {
-    reader::time(value, Duration::from_millis(100), Duration::from_secs(600))
+    (limits, at_once)
 }

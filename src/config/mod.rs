@@ -10,12 +10,10 @@
 //! | `operators.toml` | all regions, as a rule | [`admin`] |
 //!
 //! Rules across files are in `across`. The lower rooms define the values ([`Settings`], `Policy`,
-//! `Ring`). This room must not open a port or a connection, and must not show a secret.
+//! `Ring`). This room opens no port and no connection, and shows no secret.
 
-mod accept;
 mod across;
 pub mod admin;
-mod by_region;
 mod certificates;
 mod credentials;
 pub(crate) mod diff;
@@ -23,12 +21,11 @@ mod failover;
 mod jwks;
 pub(crate) mod levels;
 pub mod listen;
-mod nearest;
 mod outcomes;
+mod plain;
 mod policy;
 mod problems;
 pub(crate) mod provision;
-mod published;
 mod quota;
 pub mod reader;
 pub mod reference;
@@ -41,9 +38,7 @@ pub mod settings;
 pub mod shared;
 pub(crate) mod span;
 mod stamp;
-mod timings;
 pub mod trusted;
-mod upstream_health;
 pub mod upstreams;
 mod values;
 pub mod witness;
@@ -52,21 +47,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::gateway::credentials::Credentials;
-use crate::gateway::policy::route::{Binding, Protection, Route, Routes};
+use crate::gateway::policy::route::{Binding, Route, Routes};
 use crate::gateway::reloadable::Reload;
 use crate::gateway::settings::Settings;
 use crate::protocol::region::RegionName;
 
-use credentials::CredentialsFile;
 use diff::Places;
 pub use problems::Errors;
-use problems::Found;
-use problems::judged;
-use reader::{At, Problem, Problems, Source};
+use problems::{Environment, Found, Need, Surroundings, judged};
+use reader::{At, Located, Problem, Problems, Source};
 use region::Process;
 use ring::RingFile;
 use routes::RouteAt;
-use secret::{Environment, Need, Surroundings};
 use shared::Shared;
 pub use stamp::Watched;
 
@@ -101,20 +93,13 @@ impl Config {
     /// # Errors
     /// All problems of all files.
     pub fn load_for_command(region_file: &Path) -> Result<Self, Errors> {
-        let environment = |name: &str| std::env::var(name).ok();
-        let surroundings = Surroundings { environment: &environment, need: Need::Command };
-        alone(|problems| read(region_file, &surroundings, problems))
+        Self::watched(region_file, &|name| std::env::var(name).ok(), Need::Command).0
     }
 
     /// Like [`Config::load`]. Also returns the files that were looked at, with their state then,
     /// even after errors.
     pub fn load_watched(region_file: &Path) -> (Result<Self, Errors>, Watched) {
-        let environment = |name: &str| std::env::var(name).ok();
-        let problems = Problems::default();
-        let config =
-            read(region_file, &Surroundings { environment: &environment, need: Need::Serve }, &problems);
-        let watched = problems.looked_at();
-        (judged(config, problems), watched)
+        Self::watched(region_file, &|name| std::env::var(name).ok(), Need::Serve)
     }
 
     /// Like [`Config::load`], with another environment.
@@ -122,7 +107,14 @@ impl Config {
     /// # Errors
     /// All problems of all files.
     pub fn load_with(region_file: &Path, environment: Environment<'_>) -> Result<Self, Errors> {
-        alone(|problems| read(region_file, &Surroundings { environment, need: Need::Serve }, problems))
+        Self::watched(region_file, environment, Need::Serve).0
+    }
+
+    fn watched(file: &Path, environment: Environment<'_>, need: Need) -> (Result<Self, Errors>, Watched) {
+        let problems = Problems::default();
+        let read = read(file, Surroundings { environment, need }, &problems);
+        let watched = problems.looked_at();
+        (judged(read.map(|(config, _)| config), problems), watched)
     }
 
     /// Settings for the gateway.
@@ -144,10 +136,9 @@ impl Config {
 /// # Errors
 /// All problems of both.
 pub fn load_shared(ring: &Source, routes: &Source) -> Result<Shared, Errors> {
-    alone(|problems| {
-        let (ring, routes) = (ring::read_text(ring, problems), routes::read_text(routes, problems));
-        together(ring, routes, problems)
-    })
+    let problems = Problems::default();
+    let (ring, routes) = (ring::read(ring, &problems), routes::read(routes, &problems));
+    judged(together(ring, routes, &problems), problems)
 }
 
 /// Reads a ring file alone.
@@ -155,7 +146,7 @@ pub fn load_shared(ring: &Source, routes: &Source) -> Result<Shared, Errors> {
 /// # Errors
 /// All its problems.
 pub fn load_ring(path: &Path) -> Result<RingFile, Errors> {
-    alone(|problems| ring::read(path, &At::file(path), problems))
+    alone(path, ring::read)
 }
 
 /// Reads a file of routes alone. Its holds are checked with the default clocks: the ring's are not
@@ -164,12 +155,12 @@ pub fn load_ring(path: &Path) -> Result<RingFile, Errors> {
 /// # Errors
 /// All its problems.
 pub fn load_routes(path: &Path) -> Result<Routes, Errors> {
-    alone(|problems| routes_alone(path, problems))
+    alone(path, routes_alone)
 }
 
-fn routes_alone(path: &Path, problems: &Problems) -> Option<Routes> {
-    let routes = routes::read(path, &At::file(path), problems)?;
-    across::routes_fit(&routes, ring::DRIFT, &timings::timings(ring::HEARTBEAT), problems);
+fn routes_alone(source: &Source, problems: &Problems) -> Option<Routes> {
+    let routes = routes::read(source, problems)?;
+    across::routes_fit(&routes, ring::DRIFT, &failover::timings(failover::HEARTBEAT), problems);
     Some(Routes(routes.into_iter().map(|route| route.value).collect()))
 }
 
@@ -178,7 +169,21 @@ fn routes_alone(path: &Path, problems: &Problems) -> Option<Routes> {
 /// # Errors
 /// All its problems.
 pub fn load_credentials(path: &Path) -> Result<Credentials, Errors> {
-    alone(|problems| CredentialsFile::new(path, false).read(&At::file(path), problems))
+    alone(path, credentials_alone)
+}
+
+fn credentials_alone(source: &Source, problems: &Problems) -> Option<Credentials> {
+    credentials::read(source, false, problems)
+}
+
+fn alone<T>(path: &Path, read: fn(&Source, &Problems) -> Option<T>) -> Result<T, Errors> {
+    let problems = Problems::default();
+    judged(read_file(path, &problems, read), problems)
+}
+
+/// Reads a file that a user named.
+fn read_file<T>(path: &Path, problems: &Problems, read: fn(&Source, &Problems) -> Option<T>) -> Option<T> {
+    Source::read_by(&Located { at: At::file(path), value: path.to_owned() }, problems, read)
 }
 
 /// Result of a check of a file.
@@ -210,22 +215,22 @@ pub struct Regional {
 
 /// Checks a ring file alone.
 pub fn check_ring(path: &Path) -> Checked<RingFile> {
-    checked(|problems| ring::read(path, &At::file(path), problems))
+    checked(|problems| read_file(path, problems, ring::read))
 }
 
 /// Checks a file of routes alone.
 pub fn check_routes(path: &Path) -> Checked<Routes> {
-    checked(|problems| routes_alone(path, problems))
+    checked(|problems| read_file(path, problems, routes_alone))
 }
 
 /// Checks a file of credentials alone.
 pub fn check_credentials(path: &Path) -> Checked<Credentials> {
-    checked(|problems| CredentialsFile::new(path, false).read(&At::file(path), problems))
+    checked(|problems| read_file(path, problems, credentials_alone))
 }
 
 /// Checks a file of operators alone. Its value is the number of their tokens.
 pub fn check_operators(path: &Path) -> Checked<usize> {
-    checked(|problems| admin::read_operators(path, problems))
+    checked(|problems| read_file(path, problems, admin::named).map(|named| named.len()))
 }
 
 /// Checks a region file and the files that it names, and looks for everything that they name, as
@@ -233,20 +238,17 @@ pub fn check_operators(path: &Path) -> Checked<usize> {
 ///
 /// No process can serve by the result: secrets may be missing.
 pub fn check_region(region_file: &Path, environment: Environment<'_>, need: Need) -> Checked<Regional> {
-    let regional = |problems: &Problems| {
-        let (config, places) = read_placed(region_file, &Surroundings { environment, need }, problems)?;
+    checked(|problems| {
+        let (config, places) = read(region_file, Surroundings { environment, need }, problems)?;
         let exports_spans = config.process.otlp.is_some();
         Some(Regional { me: config.me, shared: config.shared, places, exports_spans })
-    };
-    checked(regional)
+    })
 }
 
 /// Checks a witness file and the ring that it names. Its value is the witness's name.
 pub fn check_witness(file: &Path, environment: Environment<'_>) -> Checked<RegionName> {
-    checked(|problems| {
-        witness::read(file, &Surroundings { environment, need: Need::All }, problems)
-            .map(|witness| witness.name)
-    })
+    let surroundings = Surroundings { environment, need: Need::All };
+    checked(|problems| witness::read(file, surroundings, problems).map(|witness| witness.name))
 }
 
 fn checked<T>(read: impl FnOnce(&Problems) -> Option<T>) -> Checked<T> {
@@ -256,24 +258,11 @@ fn checked<T>(read: impl FnOnce(&Problems) -> Option<T>) -> Checked<T> {
     Checked { value: value.filter(|_| wrong.is_empty()), wrong, missing, advice }
 }
 
-fn alone<T>(read: impl FnOnce(&Problems) -> Option<T>) -> Result<T, Errors> {
-    let problems = Problems::default();
-    let value = read(&problems);
-    judged(value, problems)
-}
-
-fn read(region_file: &Path, surroundings: &Surroundings<'_>, problems: &Problems) -> Option<Config> {
-    read_placed(region_file, surroundings, problems).map(|(config, _)| config)
-}
-
-fn read_placed(
-    region_file: &Path,
-    surroundings: &Surroundings<'_>,
-    problems: &Problems,
-) -> Option<(Config, Places)> {
-    let file = region::read(region_file, surroundings, problems)?;
-    let ring = file.ring.as_ref().and_then(|ring| ring::read(&ring.value, &ring.at, problems));
-    let routes = file.routes.as_ref().and_then(|routes| routes::read(&routes.value, &routes.at, problems));
+fn read(region_file: &Path, surroundings: Surroundings<'_>, problems: &Problems) -> Option<(Config, Places)> {
+    let source = Source::read(region_file, &At::file(region_file), problems)?;
+    let file = region::read(&source, surroundings, problems)?;
+    let ring = file.ring.as_ref().and_then(|file| Source::read_by(file, problems, ring::read));
+    let routes = file.routes.as_ref().and_then(|file| Source::read_by(file, problems, routes::read));
     let places = |routes: &[RouteAt]| {
         Some(Places::of(&file.ring.as_ref()?.value, &file.routes.as_ref()?.value, routes))
     };
@@ -285,9 +274,9 @@ fn read_placed(
     if let (Some(routes), Some(process)) = (&routes, &file.process) {
         across::bodies_fit(routes, &process.listen, problems);
     }
-    let credentials = file
-        .credentials
-        .and_then(|named| CredentialsFile::new(&named.value, binding.is_some()).read(&named.at, problems));
+    let callers =
+        |source: &Source, problems: &Problems| credentials::read(source, binding.is_some(), problems);
+    let credentials = file.credentials.and_then(|file| Source::read_by(&file, problems, callers));
     if let (Some(ring), Some(me)) = (&ring, &file.region) {
         across::region_in_ring(me, &file.others, ring, problems);
     }
@@ -303,7 +292,7 @@ fn read_placed(
 /// Checks the two files that all regions share against each other.
 fn together(ring: Option<RingFile>, routes: Option<Vec<RouteAt>>, problems: &Problems) -> Option<Shared> {
     let (ring, routes) = (ring?, routes?);
-    across::routes_fit(&routes, ring.drift, &timings::timings(ring.heartbeat), problems);
+    across::routes_fit(&routes, ring.drift, &failover::timings(ring.heartbeat), problems);
     across::lives_fit(&routes, ring.failover.max_life, problems);
     across::outlives_an_outage(&routes, &ring.ring, &ring.failover, problems);
     across::escrow_has_a_holder(&routes, &ring.ring, problems);
@@ -312,8 +301,5 @@ fn together(ring: Option<RingFile>, routes: Option<Vec<RouteAt>>, problems: &Pro
 
 /// True if the route binds its keys to the principal.
 fn binds(route: &Route) -> bool {
-    match &route.protection {
-        Protection::Required(policy) | Protection::Optional(policy) => policy.bind == Binding::Principal,
-        Protection::Off { .. } => false,
-    }
+    route.policy().is_some_and(|policy| policy.bind == Binding::Principal)
 }

@@ -1,13 +1,14 @@
 //! A route's policy: its declared settings, and those with rules of their own.
 //!
 //! `settings` reads the plain ones, `outcomes` the lists of statuses. An error is reported, and the
-//! default stays. This file must not give recovery a default.
+//! default stays. Recovery has no default.
 
 use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION};
 use http::{HeaderName, Uri};
 use toml::de::DeValue;
 
 use super::reader::{self, Section};
+use super::values::upstream_path;
 use super::{outcomes, settings};
 use crate::adapters::headers::{FORWARDED_PREFIX, RESERVED_PREFIX, is_hop_by_hop, is_under};
 use crate::gateway::policy::route::{
@@ -40,18 +41,14 @@ pub fn read(route: &Section<'_>, mut policy: Policy) -> Option<Policy> {
     key_headers(route, &mut policy);
     let reruns = matches!(recovery, Some((Recovery::Rerun { .. }, _)));
     if policy.key_headers.to.form == KeyForm::AsSent && reruns && policy.syntax == Syntax::Lenient {
-        route.fail_at(
-            "forward_key",
-            "forward_key = \"as-sent\" gives \"abc\" and abc, which are one key here, to the upstream as two, so recovery = \"rerun\" would \
-             run twice: write \"quoted\" or \"bare\", or syntax = \"strict\"",
-        );
+        let why = "forward_key = \"as-sent\" gives \"abc\" and abc, which are one key here, to the upstream as two, so recovery = \
+             \"rerun\" would run twice: write \"quoted\" or \"bare\", or syntax = \"strict\"";
+        route.fail_at("forward_key", why);
     }
     policy.mismatch = mismatch(route);
     if policy.dialect == Dialect::Stripe && route.has("mismatch") {
-        route.fail_at(
-            "mismatch",
-            "mismatch has no effect where dialect = \"stripe\", which answers 400: remove it",
-        );
+        let why = "mismatch has no effect where dialect = \"stripe\", which answers 400: remove it";
+        route.fail_at("mismatch", why);
     }
     policy.escrow = escrow(route);
     policy.outcomes = outcomes::read(route);
@@ -78,10 +75,7 @@ fn headers(
 
 fn header(text: &str, wrong: impl Fn(&HeaderName) -> Option<&'static str>) -> Result<HeaderName, String> {
     let name = HeaderName::from_bytes(text.as_bytes()).map_err(|_| format!("{text:?} is no header name"))?;
-    match wrong(&name) {
-        Some(why) => Err(format!("{text:?} {why}")),
-        None => Ok(name),
-    }
+    wrong(&name).map_or(Ok(name), |why| Err(format!("{text:?} {why}")))
 }
 
 /// True if a connection or the listener gives the header its meaning.
@@ -95,7 +89,8 @@ fn recovery(section: &Section<'_>) -> Option<(Recovery, Option<Uri>)> {
     let rule = section.required("recovery", RECOVERY, |value| reader::word(value, &words));
     let most = u64::from(Recovery::MOST_ATTEMPTS);
     let attempts = section.optional("max_attempts", |value| reader::number(value, 1, most));
-    let probe = section.optional("probe", probe_address);
+    let probe =
+        section.optional("probe", |value| upstream_path(value, "of the upstream, such as \"/effects\""));
     let rule = rule?;
     if rule != rerun && section.has("max_attempts") {
         section.fail_at("max_attempts", "max_attempts belongs to recovery = \"rerun\": remove it");
@@ -116,32 +111,24 @@ fn recovery(section: &Section<'_>) -> Option<(Recovery, Option<Uri>)> {
     }
 }
 
-fn probe_address(value: &DeValue<'_>) -> Result<Uri, String> {
-    let text = reader::text(value)?;
-    let wrong = || format!("{text:?} must be a path of the upstream, such as \"/effects\"");
-    let uri: Uri = text.parse().map_err(|_| wrong())?;
-    if !text.starts_with('/') || uri.authority().is_some() { Err(wrong()) } else { Ok(uri) }
-}
-
 /// Reports rules that no key could meet together: such rules are an error, not a way to close a
 /// route.
 fn fits(policy: &KeyPolicy, section: &Section<'_>) {
     const UUID_LENGTH: usize = 36;
-    let KeyPolicy { min_length, max_length, alphabet, form, entropy_bits: _ } = policy;
-    if min_length > max_length {
-        section
-            .fail_at("min_length", format!("min_length {min_length} is more than max_length {max_length}"));
+    let KeyPolicy { min_length: min, max_length: max, alphabet, form, entropy_bits: _ } = *policy;
+    if min > max {
+        section.fail_at("min_length", format!("min_length {min} is more than max_length {max}"));
     }
-    let is_uuid = match form {
-        Form::Any => false,
-        Form::Uuid | Form::UuidV4 | Form::UuidV7 => true,
-    };
-    if is_uuid && !(*min_length..=*max_length).contains(&UUID_LENGTH) {
-        section
-            .fail_at("form", format!("form {:?} has 36 characters, which the lengths exclude", form.name()));
+    if form == Form::Any {
+        return;
     }
-    if is_uuid && *alphabet == Alphabet::Hex {
-        section.fail_at("alphabet", format!("form {:?} has dashes, which \"hex\" excludes", form.name()));
+    // All others are UUIDs.
+    let name = form.name();
+    if !(min..=max).contains(&UUID_LENGTH) {
+        section.fail_at("form", format!("form {name:?} has 36 characters, which the lengths exclude"));
+    }
+    if alphabet == Alphabet::Hex {
+        section.fail_at("alphabet", format!("form {name:?} has dashes, which \"hex\" excludes"));
     }
 }
 
@@ -212,11 +199,15 @@ fn fields(value: &DeValue<'_>) -> Result<Vec<Pointer>, String> {
     if pointers.is_empty() || pointers.len() > MOST_FIELDS {
         return Err(format!("must name 1 to {MOST_FIELDS} fields, not {}", pointers.len()));
     }
-    let twice = pointers.iter().enumerate().find(|(index, one)| pointers[..*index].contains(one));
-    match twice {
-        Some((_, one)) => Err(format!("{:?} is listed twice", one.as_str())),
+    match first_twice(&pointers) {
+        Some(one) => Err(format!("{:?} is listed twice", one.as_str())),
         None => Ok(pointers),
     }
+}
+
+/// The first that stands there already before.
+fn first_twice<T: PartialEq>(all: &[T]) -> Option<&T> {
+    all.iter().enumerate().find(|(index, one)| all[..*index].contains(one)).map(|(_, one)| one)
 }
 
 fn key_headers(route: &Section<'_>, policy: &mut Policy) {
@@ -225,23 +216,19 @@ fn key_headers(route: &Section<'_>, policy: &mut Policy) {
         (is_listeners(name) || !is_key && NO_KEY.contains(&name.as_str()))
             .then_some("has a meaning of its own: name another header")
     };
+    let one = |item: &DeValue<'_>| {
+        let text = reader::text(item)?;
+        let name = text.strip_prefix("header:").ok_or_else(|| {
+            format!("{text:?} must be \"header:\" and the header's name, such as \"header:Idempotency-Key\"")
+        })?;
+        header(name, taken)
+    };
     let from = route.optional("key_from", |value| {
-        let mut names: Vec<HeaderName> = Vec::new();
-        for name in reader::list(value, |item| {
-            let text = reader::text(item)?;
-            let name = text.strip_prefix("header:").ok_or_else(|| {
-                format!(
-                    "{text:?} must be \"header:\" and the header's name, such as \"header:Idempotency-Key\""
-                )
-            })?;
-            header(name, taken)
-        })? {
-            if names.contains(&name) {
-                return Err(format!("{name} stands there twice: remove one"));
-            }
-            names.push(name);
+        let names = reader::some(value, "name at least one header", one)?;
+        match first_twice(&names) {
+            Some(name) => Err(format!("{name} stands there twice: remove one")),
+            None => Ok(names),
         }
-        if names.is_empty() { Err("must name at least one header".to_owned()) } else { Ok(names) }
     });
     let to = route.optional("forward_key_header", |value| header(&reader::text(value)?, taken));
     let headers = &mut policy.key_headers;
@@ -269,14 +256,11 @@ fn escrow(route: &Section<'_>) -> Escrow {
         ("claim+answer", Escrow::ClaimAndAnswer(alone)),
     ];
     let escrow = route.optional("escrow", |value| reader::word(value, &kinds));
-    if escrow.unwrap_or(Escrow::Off) == Escrow::Off && route.has("escrow_alone") {
-        // A wrong kind was meant to be a kind.
-        if escrow.is_some() || !route.has("escrow") {
-            route.fail_at(
-                "escrow_alone",
-                "escrow_alone has no effect without escrow: remove it, or write escrow = \"claim\" or \"claim+answer\"",
-            );
-        }
+    // A wrong kind was meant to be a kind.
+    let is_off = escrow == Some(Escrow::Off) || !route.has("escrow");
+    if is_off && route.has("escrow_alone") {
+        let why = "escrow_alone has no effect without escrow: remove it, or write escrow = \"claim\" or \"claim+answer\"";
+        route.fail_at("escrow_alone", why);
     }
     escrow.unwrap_or(Escrow::Off)
 }

@@ -1,8 +1,7 @@
-//! Problems of configuration files, each at its file and line, and named things that this machine
-//! does not have.
+//! Problems of configuration files, each at its file and line in one line of text, and the
+//! surroundings in which files are read.
 //!
-//! `mod` decides which problems are errors. This file must not read a file, and shows every problem
-//! in one line.
+//! `mod` decides which problems are errors.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -10,6 +9,39 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::stamp::{Stamp, Watched};
+
+/// Looks up an environment variable. It is a parameter, so that tests need not touch the process's
+/// own environment.
+pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Surroundings of the files that are read: the things that they name are looked for here.
+#[derive(Clone, Copy)]
+pub(super) struct Surroundings<'a> {
+    pub environment: Environment<'a>,
+    pub need: Need,
+}
+
+/// Purpose for which the named things are needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// A process that serves. Things that only `onceway store` needs are not looked for.
+    Serve,
+    /// A command that asks a running gateway or makes its store. Things that only a serving process
+    /// needs are not looked for either.
+    Command,
+    /// A check for a machine that only serves: as [`Need::All`], without the things that only
+    /// `onceway store` needs.
+    Gateway,
+    /// A check: everything is looked for, and every named file must exist.
+    All,
+}
+
+impl Need {
+    /// True if named things must exist here and be right.
+    pub(super) fn checks(self) -> bool {
+        matches!(self, Need::Gateway | Need::All)
+    }
+}
 
 /// One problem: its place, the fault, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,9 +76,9 @@ pub(super) fn judged<T>(value: Option<T>, problems: Problems) -> Result<T, Error
 }
 
 impl Problem {
-    fn at(at: &At, text: impl Into<String>) -> Self {
+    fn at(at: &At, text: impl ToString) -> Self {
         let (file, key) = (at.file.to_path_buf(), at.key.clone());
-        Self { file, line: at.line, key, text: one_line(&text.into()) }
+        Self { file, line: at.line, key, text: one_line(&text.to_string()) }
     }
 
     /// Writes the problem as one line that begins with its place; `kind` says how bad it is.
@@ -97,24 +129,24 @@ pub struct Found {
 
 impl Problems {
     /// Adds an error.
-    pub fn add(&self, at: &At, text: impl Into<String>) {
+    pub fn add(&self, at: &At, text: impl ToString) {
         self.wrong.borrow_mut().push(Problem::at(at, text));
     }
 
     /// Adds a named thing that this machine does not have. Code that needs it must refuse to go on.
-    pub fn miss(&self, at: &At, text: impl Into<String>) {
+    pub fn miss(&self, at: &At, text: impl ToString) {
         self.missing.borrow_mut().push(Problem::at(at, text));
     }
 
     /// Adds a value that everybody knows. The process serves with it; only [`Problems::into_found`]
     /// reports it.
-    pub fn warn(&self, at: &At, text: impl Into<String>) {
+    pub fn warn(&self, at: &At, text: impl ToString) {
         self.known.borrow_mut().push(Problem::at(at, text));
     }
 
     /// Adds advice about a value that may be meant. Nothing is refused for it; only
     /// [`Problems::into_found`] reports it.
-    pub fn advise(&self, at: &At, text: impl Into<String>) {
+    pub fn advise(&self, at: &At, text: impl ToString) {
         self.advice.borrow_mut().push(Problem::at(at, text));
     }
 
@@ -197,4 +229,42 @@ pub struct Located<T> {
     pub at: At,
     /// Value.
     pub value: T,
+}
+
+/// The known word with the fewest edits from `word`, if they are few enough to be a slip: for
+/// messages about misspelt keys.
+pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    let scored = known.iter().map(|candidate| (edits(word, candidate), *candidate));
+    let (edits, candidate) = scored.min()?;
+    // A third of the letters: "recovry" is a slip, "foo" is another word.
+    (edits <= (word.len().max(candidate.len()) / 3).max(1)).then_some(candidate)
+}
+
+/// Number of edits: letters to insert, remove, change or swap with the next one. `-` and `_` are
+/// one letter, and case is ignored.
+fn edits(left: &str, right: &str) -> usize {
+    let letters = |text: &str| text.replace('-', "_").to_ascii_lowercase();
+    strsim::osa_distance(&letters(left), &letters(right))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_are_found_and_other_words_are_not() {
+        let known = ["recovery", "retention", "hold", "wait", "max_attempts"];
+        for (word, found) in [
+            ("recovry", Some("recovery")),
+            ("max-attempts", Some("max_attempts")),
+            ("Hold", Some("hold")),
+            ("retension", Some("retention")),
+            ("watt", Some("wait")),
+            ("hlod", Some("hold")),
+            ("colour", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(word, &known), found, "{word}");
+        }
+    }
 }

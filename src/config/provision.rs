@@ -1,38 +1,27 @@
 //! `[provision]` of a region file: settings that `onceway store init` needs, and a serving process
 //! does not.
 //!
-//! `region` reads the rest of the file; `cli::store` looks the secrets up when it needs them. This
-//! file must not connect to anything.
+//! `region` reads the rest of the file; `cli::store` looks the secrets up when it needs them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use toml::de::DeValue;
 
-use super::by_region::{ByRegion, PUBLISHERS, by_region};
 use super::certificates;
-use super::reader::{self, Problems, Section};
-use super::secret::{
-    Names, PLAIN_URL, Secret, SecretSource, Surroundings, database_url, no_password_in_conninfo,
-};
-use super::values::file;
+use super::reader::{self, Section};
+use super::secret::{Names, Need, Secret, SecretSource, database_url, no_password_in_conninfo};
+use super::values::{ByRegion, PUBLISHERS, by_region};
 use crate::adapters::postgres::address::Address;
 use crate::protocol::region::RegionName;
 
-const ADMIN_URL: Names =
-    Names { written: "admin_url", variable: "admin_url_env", file: "admin_url_file", holds: "the URL" };
-const GATEWAY_PASSWORD: Names = Names {
-    written: "gateway_password",
-    variable: "gateway_password_env",
-    file: "gateway_password_file",
-    holds: "the password",
-};
-const REPLICATION_PASSWORD: Names = Names {
-    written: "replication_password",
-    variable: "replication_password_env",
-    file: "replication_password_file",
-    holds: "the password",
-};
+const ADMIN_URL: Names = Names::url(["admin_url", "admin_url_env", "admin_url_file"]);
+const GATEWAY_PASSWORD: Names =
+    Names::secret(["gateway_password", "gateway_password_env", "gateway_password_file"], "the password");
+const REPLICATION_PASSWORD: Names = Names::secret(
+    ["replication_password", "replication_password_env", "replication_password_file"],
+    "the password",
+);
 
 const PUBLISHERS_CA: &str = "publishers_ca";
 
@@ -57,43 +46,40 @@ pub struct Provision {
     pub publishers_ca: Option<PathBuf>,
 }
 
-pub(super) fn read(
-    section: Section<'_>,
-    base: &Path,
-    surroundings: &Surroundings<'_>,
-    problems: &Problems,
-) -> (Option<Provision>, ByRegion<SecretSource>) {
-    let admin_url = SecretSource::read(&section, &ADMIN_URL, base, Some(PLAIN_URL));
+/// Reads the table. Errors are reported.
+pub(super) fn read(mut section: Section<'_>) -> (Option<Provision>, ByRegion<SecretSource>) {
+    // A machine that only serves does not need what `onceway store` needs.
+    if section.surroundings.need == Need::Gateway {
+        section.surroundings.need = Need::Serve;
+    }
+    let admin_url = SecretSource::read(&section, &ADMIN_URL);
     let role_of = |key, usual: &str| section.optional(key, role).unwrap_or_else(|| usual.to_owned());
     let gateway_role = role_of("gateway_role", "onceway_gateway");
     let replication_role = role_of("replication_role", "onceway_replication");
     if gateway_role == replication_role {
         section.fail("gateway_role and replication_role must be two roles: each may do only its own work");
     }
-    let password = |names| SecretSource::read_if_there(&section, names, base, None);
-    let gateway_password = password(&GATEWAY_PASSWORD);
-    let replication_password = password(&REPLICATION_PASSWORD);
-    let publishers_ca = section.optional(PUBLISHERS_CA, |value| file(value, base));
+    let gateway_password = SecretSource::read_if_there(&section, &GATEWAY_PASSWORD);
+    let replication_password = SecretSource::read_if_there(&section, &REPLICATION_PASSWORD);
+    let publishers_ca = section.optional(PUBLISHERS_CA, |value| section.path(value));
     if let Some(path) = &publishers_ca {
-        certificates::of_publishers(&section, PUBLISHERS_CA, path, surroundings);
+        certificates::of_publishers(&section, PUBLISHERS_CA, path);
     }
-    let any = |_: &str| Ok(());
     if let Some(source) = &admin_url {
-        surroundings.secret(source, &source.at(&section, &ADMIN_URL), problems, database_url);
+        source.later(&section, &section.at_key(source.key(&ADMIN_URL)), database_url);
     }
     for (source, names) in
         [(&gateway_password, GATEWAY_PASSWORD), (&replication_password, REPLICATION_PASSWORD)]
     {
         if let Some(source) = source {
-            surroundings.secret(source, &source.at(&section, &names), problems, any);
+            source.later(&section, &section.at_key(source.key(&names)), |_| Ok(()));
         }
     }
-    let publishers = by_region(section.table("publishers"), section.at(), PUBLISHERS, |value| {
-        publisher(value, base, publishers_ca.as_deref())
+    let publishers = by_region(&section, "publishers", PUBLISHERS, |value| {
+        publisher(value, &section, publishers_ca.as_deref())
     });
     for located in publishers.entries.values() {
-        surroundings
-            .secret(&located.value, &located.at, problems, |text| conninfo(text, publishers_ca.as_deref()));
+        located.value.later(&section, &located.at, |text| conninfo(text, publishers_ca.as_deref()));
     }
     section.finish();
     let values = publishers.clone().values();
@@ -121,17 +107,17 @@ fn role(value: &DeValue<'_>) -> Result<String, String> {
 
 /// Reads the connection string of another region's Postgres, or the source of one that holds a
 /// password.
-fn publisher(value: &DeValue<'_>, base: &Path, authorities: Option<&Path>) -> Result<SecretSource, String> {
+fn publisher(
+    value: &DeValue<'_>,
+    section: &Section<'_>,
+    authorities: Option<&Path>,
+) -> Result<SecretSource, String> {
     const ADVICE: &str = "write { env = \"NAME\" } with the name of an environment variable, or { file = \"PATH\" }, that holds the whole string";
     if let DeValue::Table(table) = value {
-        let mut entries = table.iter();
+        let mut entries = table.iter().map(|(key, value)| (key.get_ref().as_ref(), value.get_ref()));
         return match (entries.next(), entries.next()) {
-            (Some((key, value)), None) if key.get_ref() == "env" => {
-                reader::text(value.get_ref()).map(SecretSource::Variable)
-            }
-            (Some((key, value)), None) if key.get_ref() == "file" => {
-                file(value.get_ref(), base).map(SecretSource::File)
-            }
+            (Some(("env", value)), None) => reader::text(value).map(SecretSource::Variable),
+            (Some(("file", value)), None) => section.path(value).map(SecretSource::File),
             (_, _) => Err(format!("must be a connection string without a password; else {ADVICE}")),
         };
     }

@@ -2,7 +2,7 @@
 //!
 //! They limit the number of keys, and the rates of requests that start a key, read a stored one, or
 //! ask for an absent one. Each limit is optional, but one must be written. `gateway::limits::quota`
-//! counts. This file must not know what a request costs.
+//! counts.
 
 use std::num::NonZeroU32;
 
@@ -13,25 +13,26 @@ use crate::gateway::limits::quota::{Pace, Quota};
 
 /// Reads the table. Errors are reported.
 pub(super) fn read(section: Section<'_>) -> Option<Quota> {
-    let before = section.stands("new_keys_per_second");
-    let (new_keys, burst) =
-        (section.optional("new_keys_per_second", count), section.optional("burst", count));
-    let look_ups = section.optional("look_ups_per_second", count);
-    let misses = section.optional("misses_per_second", count);
-    let live_keys = section.optional("live_keys", keys);
+    let limit = |key, most| section.optional(key, |value| up_to(value, most));
+    let new_keys = limit("new_keys_per_second", 1_000_000);
+    let burst = limit("burst", 1_000_000);
+    let look_ups = limit("look_ups_per_second", 1_000_000);
+    let misses = limit("misses_per_second", 1_000_000);
+    let live_keys = limit("live_keys", 1_000_000_000);
     let any = ["new_keys_per_second", "look_ups_per_second", "misses_per_second", "live_keys"];
     if !any.iter().any(|key| section.stands(key)) {
         section.fail("limits nothing: say how many keys a tenant may start per second here, such as new_keys_per_second = 100, or look_ups_per_second, misses_per_second or live_keys");
-    } else if burst.is_some() && !before {
+    } else if burst.is_some() && !section.stands("new_keys_per_second") {
         section.fail_at("burst", "burst is that of new_keys_per_second, which is missing: add it");
     }
     if let (Some(new_keys), Some(look_ups)) = (new_keys, look_ups)
         && look_ups < new_keys
     {
-        section.fail_at(
-            "look_ups_per_second",
-            format!("look_ups_per_second {look_ups} must not be below new_keys_per_second {new_keys}: each request that starts a key takes one for as long as it runs"),
+        let why = format!(
+            "look_ups_per_second {look_ups} must not be below new_keys_per_second {new_keys}: each \
+             request that starts a key takes one for as long as it runs"
         );
+        section.fail_at("look_ups_per_second", why);
     }
     section.finish();
     let even = |per_second| Pace { per_second, burst: per_second };
@@ -41,14 +42,6 @@ pub(super) fn read(section: Section<'_>) -> Option<Quota> {
         misses: misses.map(even),
         live_keys,
     })
-}
-
-fn count(value: &DeValue<'_>) -> Result<NonZeroU32, String> {
-    up_to(value, 1_000_000)
-}
-
-fn keys(value: &DeValue<'_>) -> Result<NonZeroU32, String> {
-    up_to(value, 1_000_000_000)
 }
 
 fn up_to(value: &DeValue<'_>, most: u64) -> Result<NonZeroU32, String> {

@@ -1,22 +1,23 @@
 //! Reader of TOML tables, value by value: it keeps every problem with its file and line instead of
 //! stopping at the first.
 //!
-//! `ring`, `routes`, `region` and `credentials` name the keys and read their values. A key that no
-//! reader asked for is unknown. This file must not know any key itself, and must never repeat a
-//! value in a message. The reading functions do, if the value is no secret.
+//! The other files name the keys. A key that no reader asked for is unknown. A section repeats no
+//! value in a message; the functions of `plain` do, if the value is no secret.
 
 use std::cell::RefCell;
 use std::fmt;
-use std::path::Path;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::nearest::nearest;
+use super::plain::kind;
+pub use super::plain::{flag, hundredths, list, number, size, some, text, time, word};
 pub use super::problems::{At, Located, Problem, Problems};
-use super::span;
+use super::problems::{Need, Surroundings, nearest};
 
 /// A file's text.
 #[derive(Debug)]
@@ -36,6 +37,15 @@ impl Source {
                 None
             }
         }
+    }
+
+    /// Reads the file by `read`. Blocks.
+    pub(super) fn read_by<T>(
+        file: &Located<PathBuf>,
+        problems: &Problems,
+        read: impl FnOnce(&Self, &Problems) -> Option<T>,
+    ) -> Option<T> {
+        read(&Self::read(&file.value, &file.at, problems)?, problems)
     }
 
     /// Takes a text that was read already, or was made from one. Its problems name that file.
@@ -73,13 +83,17 @@ impl Source {
     }
 }
 
+/// The surroundings of files that name nothing outside of themselves.
+const NOTHING: Surroundings<'static> = Surroundings { environment: &|_| None, need: Need::Serve };
+
 /// One table being read. [`Section::finish`] reports keys that were not asked for.
 pub struct Section<'a> {
     source: &'a Source,
-    problems: &'a Problems,
+    pub(super) problems: &'a Problems,
+    pub(super) surroundings: Surroundings<'a>,
     table: &'a DeTable<'a>,
     at: At,
-    /// Name in messages: `[listen]`, `route "charges"`; empty at the top.
+    /// Name in messages: `[listen]`, route `"charges"`; empty at the top.
     name: String,
     asked: RefCell<Vec<&'static str>>,
     /// Keys that are no settings, and that have a message of their own.
@@ -89,16 +103,27 @@ pub struct Section<'a> {
 impl<'a> Section<'a> {
     /// The whole document.
     pub fn top(source: &'a Source, document: &'a Spanned<DeTable<'a>>, problems: &'a Problems) -> Self {
-        let at = At { file: source.path.clone(), line: 1, key: None };
         Self {
             source,
             problems,
+            surroundings: NOTHING,
             table: document.get_ref(),
-            at,
+            at: At { file: source.path.clone(), line: 1, key: None },
             name: String::new(),
             asked: RefCell::default(),
             refused: RefCell::default(),
         }
+    }
+
+    /// The same, where the named things are looked for in these surroundings.
+    pub(super) fn within(self, surroundings: Surroundings<'a>) -> Self {
+        Self { surroundings, ..self }
+    }
+
+    /// The table under a key of this one.
+    fn below(&self, table: &'a DeTable<'a>, at: At, name: String) -> Section<'a> {
+        let (asked, refused) = (RefCell::default(), RefCell::default());
+        Section { table, at, name, asked, refused, ..*self }
     }
 
     /// Gives the section its own name for messages, once it is known.
@@ -126,18 +151,13 @@ impl<'a> Section<'a> {
         self.problems.add(&self.at_key(key), self.said(text));
     }
 
-    /// Notes a file that a key names and that is about to be read, now or later.
-    pub fn looks_at(&self, path: &Path) {
-        self.problems.looks_at(path);
-    }
-
     /// Reports that a thing that a key names is not on this machine, at its line.
-    pub fn miss_at(&self, key: &'static str, text: impl fmt::Display) {
+    pub(super) fn miss_at(&self, key: &'static str, text: impl fmt::Display) {
         self.problems.miss(&self.at_key(key), self.said(text));
     }
 
     /// Reports that everybody knows the value of a key, at its line.
-    pub fn warn_at(&self, key: &'static str, text: impl fmt::Display) {
+    pub(super) fn warn_at(&self, key: &'static str, text: impl fmt::Display) {
         self.problems.warn(&self.at_key(key), self.said(text));
     }
 
@@ -154,6 +174,11 @@ impl<'a> Section<'a> {
         let found = self.table.get_key_value(key);
         let at = found.map_or_else(|| self.at.clone(), |(key, _)| self.source.at(key.span().start));
         at.of(&self.at, key)
+    }
+
+    /// Place of an entry of the table.
+    fn at_entry(&self, span: Range<usize>, key: &str) -> At {
+        self.source.at(span.start).of(&self.at, key)
     }
 
     /// True if the key is written, with any value. Does not count as asking for it.
@@ -198,6 +223,18 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// The span of time under this key, from `least` milliseconds to `most` seconds; `usual` if it
+    /// is absent or wrong.
+    pub(super) fn span(&self, key: &'static str, least: u64, most: u64, usual: Duration) -> Duration {
+        let (least, most) = (Duration::from_millis(least), Duration::from_secs(most));
+        self.optional(key, |value| time(value, least, most)).unwrap_or(usual)
+    }
+
+    /// True if the key is written as true; false if it is absent or wrong.
+    pub(super) fn flag(&self, key: &'static str) -> bool {
+        self.optional(key, flag).unwrap_or(false)
+    }
+
     /// The key's value. If it is absent, `advice` says what to write.
     pub fn required<T>(
         &self,
@@ -221,17 +258,66 @@ impl<'a> Section<'a> {
         self.located(key, read)
     }
 
+    /// A path, relative to the file that names it.
+    pub(super) fn path(&self, value: &DeValue<'_>) -> Result<PathBuf, String> {
+        text(value).map(|text| self.source.path.parent().unwrap_or(Path::new("")).join(text))
+    }
+
+    /// A path under this key of a file that other code reads later. In a check it must exist.
+    pub(super) fn later(&self, key: &'static str) -> Option<PathBuf> {
+        let path = self.optional(key, |value| self.path(value))?;
+        self.reads_later(key, &path);
+        Some(path)
+    }
+
+    /// Like [`Section::later`], for a key that must be written: `advice` says what to write.
+    pub(super) fn required_later(&self, key: &'static str, advice: &str) -> Option<PathBuf> {
+        let path = self.required(key, advice, |value| self.path(value))?;
+        self.reads_later(key, &path);
+        Some(path)
+    }
+
+    /// Notes a file of this key that other code reads later. In a check it must exist.
+    pub(super) fn reads_later(&self, key: &'static str, path: &Path) {
+        self.problems.looks_at(path);
+        if self.surroundings.need.checks()
+            && let Err(error) = std::fs::read(path)
+        {
+            self.miss_at(key, format!("{key}: cannot read {}: {error}", path.display()));
+        }
+    }
+
     /// The table under this key.
     pub fn table(&self, key: &'static str) -> Option<Section<'a>> {
         self.asked.borrow_mut().push(key);
-        let value = self.table.get(key)?;
-        match value.get_ref() {
-            DeValue::Table(table) => Some(self.below(table, self.at_key(key), format!("[{key}]"))),
-            other => {
-                self.fail_at(key, format!("{key} must be a table, not {}", kind(other)));
+        match table(self.table.get(key)?.get_ref(), key) {
+            Ok(table) => Some(self.below(table, self.at_key(key), format!("[{key}]"))),
+            Err(why) => {
+                self.fail_at(key, why);
                 None
             }
         }
+    }
+
+    /// What `read` makes of the table under this key. A table that exists must be right: `None` if
+    /// it is not. Its absence is right, too.
+    pub(super) fn if_there<T>(
+        &self,
+        key: &'static str,
+        read: impl FnOnce(Section<'a>) -> Option<T>,
+    ) -> Option<Option<T>> {
+        if !self.has(key) {
+            return Some(None);
+        }
+        self.table(key).and_then(read).map(Some)
+    }
+
+    /// A table that must exist. If it is absent, `advice` says what to write.
+    pub(super) fn needed(&self, key: &'static str, advice: &str) -> Option<Section<'a>> {
+        if !self.has(key) {
+            self.fail(format!("[{key}] is missing: {advice}"));
+        }
+        self.table(key)
     }
 
     /// The tables of the array under this key: `[[key]]`.
@@ -244,48 +330,44 @@ impl<'a> Section<'a> {
         };
         let mut sections = Vec::new();
         for item in items.iter() {
-            let at = self.source.at(item.span().start).of(&self.at, key);
-            match item.get_ref() {
-                DeValue::Table(table) => sections.push(self.below(table, at, format!("[[{key}]]"))),
-                other => self.problems.add(&at, format!("[[{key}]] must be a table, not {}", kind(other))),
+            let (at, name) = (self.at_entry(item.span(), key), format!("[[{key}]]"));
+            match table(item.get_ref(), &name) {
+                Ok(table) => sections.push(self.below(table, at, name)),
+                Err(why) => self.problems.add(&at, why),
             }
         }
         sections
     }
 
-    /// All entries with any keys: for tables whose keys are names. Counts as asking for all of
-    /// them.
-    pub fn entries<T>(&self, read: impl Fn(&str, &DeValue<'_>) -> Result<T, String>) -> Vec<Located<T>> {
+    /// All entries with any keys, for tables whose keys are names: the key and its place, and the
+    /// value unless `read` refuses it. Counts as asking for all of them.
+    pub(super) fn entries<T>(
+        &self,
+        read: impl Fn(&str, &DeValue<'_>) -> Result<T, String>,
+    ) -> Vec<(String, At, Option<T>)> {
         let mut all = Vec::new();
         for (key, value) in self.table.iter() {
-            let at = self.source.at(key.span().start).of(&self.at, key.get_ref());
-            match read(key.get_ref(), value.get_ref()) {
-                Ok(value) => all.push(Located { at, value }),
-                Err(why) => self.problems.add(&at, self.said(format!("{}: {why}", key.get_ref()))),
-            }
+            let name: &str = key.get_ref();
+            let at = self.at_entry(key.span(), name);
+            let read = read(name, value.get_ref());
+            let value = read.map_err(|why| self.problems.add(&at, self.said(format!("{name}: {why}"))));
+            all.push((name.to_owned(), at, value.ok()));
         }
         all
     }
 
     /// The tables below this one, whose keys are names. Counts as asking for all of them.
-    pub fn named_tables(&self) -> Vec<(String, Section<'a>)> {
+    pub(super) fn named_tables(&self) -> Vec<(String, Section<'a>)> {
         let mut all = Vec::new();
         for (key, value) in self.table.iter() {
             let name: &str = key.get_ref();
-            let at = self.source.at(key.span().start).of(&self.at, name);
-            match value.get_ref() {
-                DeValue::Table(table) => all.push((name.to_owned(), self.below(table, at, name.to_owned()))),
-                other => {
-                    self.problems.add(&at, self.said(format!("{name} must be a table, not {}", kind(other))))
-                }
+            let at = self.at_entry(key.span(), name);
+            match table(value.get_ref(), name) {
+                Ok(table) => all.push((name.to_owned(), self.below(table, at, name.to_owned()))),
+                Err(why) => self.problems.add(&at, self.said(why)),
             }
         }
         all
-    }
-
-    /// All keys that are written.
-    pub fn keys(&self) -> Vec<String> {
-        self.table.keys().map(|key| key.get_ref().to_string()).collect()
     }
 
     /// Reports every key that no reader asked for, with the nearest known one.
@@ -305,14 +387,9 @@ impl<'a> Section<'a> {
                     format!("known here are {}", known.join(", "))
                 }
             };
-            let at = self.source.at(key.span().start).of(&self.at, key_text);
+            let at = self.at_entry(key.span(), key_text);
             self.problems.add(&at, self.said(format!("unknown key {key_text:?}: {advice}")));
         }
-    }
-
-    fn below(&self, table: &'a DeTable<'a>, at: At, name: String) -> Section<'a> {
-        let (source, problems) = (self.source, self.problems);
-        Section { source, problems, table, at, name, asked: RefCell::default(), refused: RefCell::default() }
     }
 
     fn said(&self, text: impl fmt::Display) -> String {
@@ -320,124 +397,10 @@ impl<'a> Section<'a> {
     }
 }
 
-/// A section that must exist.
-pub(super) fn needed<'a>(top: &Section<'a>, name: &'static str, advice: &str) -> Option<Section<'a>> {
-    if !top.has(name) {
-        top.fail(format!("[{name}] is missing: {advice}"));
-    }
-    top.table(name)
-}
-
-fn kind(value: &DeValue<'_>) -> &'static str {
+/// The table that a value is; `name` stands for the value in the message.
+fn table<'a>(value: &'a DeValue<'a>, name: &str) -> Result<&'a DeTable<'a>, String> {
     match value {
-        DeValue::String(_) => "a text",
-        DeValue::Integer(_) => "a whole number",
-        DeValue::Float(_) => "a decimal number",
-        DeValue::Boolean(_) => "true or false",
-        DeValue::Datetime(_) => "a date",
-        DeValue::Array(_) => "a list",
-        DeValue::Table(_) => "a table",
+        DeValue::Table(table) => Ok(table),
+        other => Err(format!("{name} must be a table, not {}", kind(other))),
     }
-}
-
-/// Reads a text.
-pub fn text(value: &DeValue<'_>) -> Result<String, String> {
-    match value.as_str() {
-        Some("") => Err("must not be empty".to_owned()),
-        Some(text) => Ok(text.to_owned()),
-        None => Err(format!("must be a text in quotes, not {}", kind(value))),
-    }
-}
-
-/// Reads `true` or `false`.
-pub fn flag(value: &DeValue<'_>) -> Result<bool, String> {
-    value.as_bool().ok_or_else(|| format!("must be true or false, not {}", kind(value)))
-}
-
-/// Reads a whole number from `least` to `most`. The message does not repeat the number: it may be
-/// the seed.
-pub fn number(value: &DeValue<'_>, least: u64, most: u64) -> Result<u64, String> {
-    let range = match most {
-        u64::MAX => format!("must be a whole number from {least} to 2^64 - 1"),
-        most => format!("must be a whole number from {least} to {most}"),
-    };
-    let DeValue::Integer(integer) = value else { return Err(format!("{range}, not {}", kind(value))) };
-    match u64::from_str_radix(integer.as_str(), integer.radix()) {
-        Ok(number) if (least..=most).contains(&number) => Ok(number),
-        Ok(_) | Err(_) => Err(range),
-    }
-}
-
-/// Reads a number from 0 to `most` with at most two decimals, in hundredths.
-pub fn hundredths(value: &DeValue<'_>, most: u32) -> Result<u32, String> {
-    let range = format!("must be a number from 0 to {most} with at most two decimals, such as 2 or 2.5");
-    let (whole, decimals) = match value {
-        DeValue::Integer(_) => {
-            let whole = number(value, 0, most.into()).map_err(|_| range)?;
-            return Ok(whole as u32 * 100);
-        }
-        DeValue::Float(float) => float.as_str().split_once('.').ok_or(&range)?,
-        other => return Err(format!("{range}, not {}", kind(other))),
-    };
-    let digits =
-        |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
-    let (Some(whole), Some(part)): (Option<u32>, Option<u32>) = (digits(whole), digits(decimals)) else {
-        return Err(range);
-    };
-    let part = match decimals.len() {
-        1 => part * 10,
-        2 => part,
-        _ => return Err(range),
-    };
-    match whole.checked_mul(100).and_then(|whole| whole.checked_add(part)) {
-        Some(all) if all <= most * 100 => Ok(all),
-        Some(_) | None => Err(range),
-    }
-}
-
-/// Reads a span of time between two others.
-pub fn time(value: &DeValue<'_>, least: Duration, most: Duration) -> Result<Duration, String> {
-    between(value, "a span of time", (least, most), span::parse, span::show)
-}
-
-/// Reads a size in bytes between two others.
-pub fn size(value: &DeValue<'_>, least: usize, most: usize) -> Result<usize, String> {
-    between(value, "a size", (least, most), span::parse_size, span::show_size)
-}
-
-fn between<T: PartialOrd + Copy>(
-    value: &DeValue<'_>,
-    what: &str,
-    (least, most): (T, T),
-    parse: fn(&str) -> Result<T, String>,
-    show: fn(T) -> String,
-) -> Result<T, String> {
-    let (lowest, highest) = (show(least), show(most));
-    let Some(text) = value.as_str() else {
-        let other = kind(value);
-        return Err(format!("must be {what} in quotes, from {lowest:?} to {highest:?}, not {other}"));
-    };
-    let found = parse(text)?;
-    if found < least || found > most {
-        return Err(format!("{text:?} is out of range: use {lowest:?} to {highest:?}"));
-    }
-    Ok(found)
-}
-
-/// Reads a list. `item` reads each item.
-pub fn list<T>(
-    value: &DeValue<'_>,
-    item: impl Fn(&DeValue<'_>) -> Result<T, String>,
-) -> Result<Vec<T>, String> {
-    let Some(items) = value.as_array() else { return Err(format!("must be a list, not {}", kind(value))) };
-    items.iter().map(|one| item(one.get_ref())).collect()
-}
-
-/// Reads one of a few words, each with its meaning.
-pub fn word<T: Copy>(value: &DeValue<'_>, words: &[(&str, T)]) -> Result<T, String> {
-    let known: Vec<String> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
-    let known = known.join(" or ");
-    let Some(text) = value.as_str() else { return Err(format!("must be {known}, not {}", kind(value))) };
-    let found = words.iter().find(|(word, _)| *word == text);
-    found.map(|(_, meaning)| *meaning).ok_or_else(|| format!("must be {known}, not {text:?}"))
 }

@@ -2,16 +2,13 @@
 //! `config/`.
 //!
 //! The valid values of a key come from the readers that gateways use, so the two cannot disagree.
-//! Tests check the files against those readers. `cli::explain` shows the result. This file must not
-//! read anything but the text that was built in.
+//! Tests check the files against those readers. `cli::explain` shows the result.
 
 use std::path::Path;
 
-use super::credentials::CredentialsFile;
-use super::nearest::nearest;
+use super::problems::{Need, Surroundings, nearest};
 use super::reader::{Problem, Problems, Source};
-use super::secret::{Need, Surroundings};
-use super::{admin, region, ring, routes, witness};
+use super::{admin, credentials, region, ring, routes, witness};
 
 /// The reference files: name, text.
 pub const FILES: [(&str, &str); 6] = [
@@ -278,14 +275,12 @@ pub fn problems(file: &str, text: &str) -> Vec<Problem> {
     let (source, problems) = (Source::of(Path::new(file), text.to_owned()), Problems::default());
     let surroundings = Surroundings { environment: &|_| None, need: Need::Command };
     match file {
-        "ring.toml" => drop(ring::read_text(&source, &problems)),
-        "routes.toml" => drop(routes::read_text(&source, &problems)),
-        "credentials.toml" => {
-            drop(CredentialsFile::new(Path::new(file), false).read_text(&source, &problems));
-        }
+        "ring.toml" => drop(ring::read(&source, &problems)),
+        "routes.toml" => drop(routes::read(&source, &problems)),
+        "credentials.toml" => drop(credentials::read(&source, false, &problems)),
         "operators.toml" => drop(admin::named(&source, &problems)),
-        "witness.toml" => drop(witness::read_text(&source, &surroundings, &problems)),
-        _ => drop(region::read_text(&source, &surroundings, &problems)),
+        "witness.toml" => drop(witness::read_text(&source, surroundings, &problems)),
+        _ => drop(region::read(&source, surroundings, &problems)),
     }
     problems.into_sorted()
 }

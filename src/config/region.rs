@@ -2,27 +2,28 @@
 //! files.
 //!
 //! Paths are relative to the file. `mod` reads the files that it names; `across` checks it against
-//! the ring. Secrets stay in [`Secret`], and no message repeats one. This file must not open a port
-//! or a connection.
+//! the ring.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use toml::de::DeValue;
 
 use super::admin::{self, Admin};
-use super::by_region::{ADDRESSES, ByRegion, ELSEWHERE, by_region};
-use super::certificates::{self, pem};
-use super::levels;
 use super::listen::{self, Listen};
+use super::problems::Surroundings;
 use super::provision::{self, Provision};
-use super::reader::{self, At, Located, Problems, Section, Source, needed};
-use super::secret::{Names, PLAIN_URL, Secret, SecretSource, Surroundings, database_url};
+use super::reader::{self, At, Located, Problems, Section, Source};
+use super::secret::{Names, Secret, SecretSource, database_url};
 use super::upstreams::{Named, Service};
-use super::values::{file, host_and_port, is_host_and_port, region_name};
-use super::{accept, quota, upstream_health, upstreams};
+use super::values::{
+    ADDRESSES, ByRegion, ELSEWHERE, by_region, host_and_port, is_host_and_port, region_name,
+};
+use super::{certificates, levels, quota, upstreams};
 use crate::adapters::identity::IdentityFiles;
 use crate::gateway::authority::failover::UpstreamHealth;
 use crate::gateway::limits::quota::Quota;
@@ -155,58 +156,45 @@ pub enum LogFormat {
     Json,
 }
 
-/// Reads the file. Errors are added to `problems`. Blocks.
-pub(super) fn read(path: &Path, surroundings: &Surroundings<'_>, problems: &Problems) -> Option<RegionFile> {
-    read_text(&Source::read(path, &At::file(path), problems)?, surroundings, problems)
-}
-
-/// Like [`read`], for a text that was read already.
-pub(super) fn read_text(
+/// Reads the file. Errors are added to `problems`.
+pub(super) fn read(
     source: &Source,
-    surroundings: &Surroundings<'_>,
+    surroundings: Surroundings<'_>,
     problems: &Problems,
 ) -> Option<RegionFile> {
     let document = source.parse(problems)?;
-    let top = Section::top(source, &document, problems);
-    let base = source.path().parent().unwrap_or(Path::new(""));
+    let top = Section::top(source, &document, problems).within(surroundings);
     let advice = "say which region of ring.toml this is, such as region = \"us-east\"";
     let region = top.required_located("region", advice, region_name);
-    let beside = |key, advice: &str| top.required_located(key, advice, |value| file(value, base));
+    let beside = |key, advice: &str| top.required_located(key, advice, |value| top.path(value));
     let ring = beside("ring", "name the file that all regions share, such as ring = \"ring.toml\"");
     let routes = beside("routes", "name the file that all regions share, such as routes = \"routes.toml\"");
     let credentials =
         beside("credentials", "name the file of token digests, such as credentials = \"credentials.toml\"");
-    let shadow = top.optional("shadow", reader::flag).unwrap_or(false);
-    let drain_bounds = (Duration::from_secs(1), Duration::from_secs(600));
-    let drain = top.optional("drain", |value| reader::time(value, drain_bounds.0, drain_bounds.1));
-    let (listen, admin) = listen::read(&top, base, surroundings);
+    let shadow = top.flag("shadow");
+    let drain = top.span("drain", 1_000, 600, Duration::from_secs(25));
+    let (listen, admin) = listen::read(&top);
     let hears = listen.as_ref().map(|listen| listen.peer.is_some());
     let hears = Located { at: top.at_key("listen"), value: hears };
-    let admin = admin::read(&top, base, admin, surroundings, problems, true);
-    let accept_key = accept::key(&top, base, surroundings);
-    let store = store(&top, base, surroundings);
-    let (upstream, elsewhere, shared) = upstream(&top, base, surroundings);
-    let upstreams = upstreams::all(&top, base, surroundings);
-    let me = region.as_ref().map(|region| &region.value);
+    let admin = admin::read(&top, admin, true);
+    let accept_key = top.table("accept").map_or(Some(None), |section| accept_key(section).map(Some));
+    let store = store(&top);
+    let (upstream, elsewhere, shared) = upstream(&top);
+    let upstreams = upstreams::all(&top);
     let has_peer = top.has("peer");
     let knows = Located { at: top.at().clone(), value: has_peer };
-    let (peer, addresses) = peer(&top, me, base, surroundings);
-    let (provision, publishers) = top
-        .table("provision")
-        .map(|section| provision::read(section, base, &surroundings.for_store(), problems))
-        .unzip();
+    let (peer, addresses) = peer(&top, region.as_ref().map(|region| &region.value));
+    let (provision, publishers) = top.table("provision").map(provision::read).unzip();
     let quota = top.table("quota").map(quota::read);
     let log = log(&top);
     let otlp = top.table("otlp").map(otlp);
     top.finish();
-    let drain = drain.unwrap_or(Duration::from_secs(25));
     let whole = || -> Option<Process> {
         // A [provision] that exists must be right. Its absence is right, too.
         let provision = provision.map_or(Some(None), |written| written.map(Some))?;
         let quota = quota.map_or(Some(None), |written| written.map(Some))?;
         let otlp = otlp.map_or(Some(None), |written| written.map(Some))?;
         let (listen, admin, accept_key, store) = (listen?, admin?, accept_key?, store?);
-        let upstream = upstream?;
         let peer = if has_peer { Some(peer?) } else { None };
         let named = upstreams.iter().map(|(name, _, named)| Some((Arc::from(name.as_str()), named.clone()?)));
         let upstreams = named.collect::<Option<_>>()?;
@@ -217,7 +205,7 @@ pub(super) fn read_text(
             admin,
             accept_key,
             store,
-            upstream,
+            upstream: upstream?,
             upstreams,
             peer,
             provision,
@@ -252,19 +240,33 @@ fn level(value: &DeValue<'_>) -> Result<String, String> {
     levels::filter(&text).map(|_| text)
 }
 
-/// Keys of the store's address.
-const URL: Names = Names { written: "url", variable: "url_env", file: "url_file", holds: "the URL" };
+/// Reads the key that seals stored requests, of `[accept]`.
+fn accept_key(section: Section<'_>) -> Option<Secret> {
+    const KEY: Names =
+        Names::secret(["key", "key_env", "key_file"], "32 bytes as base64 (`openssl rand -base64 32`)");
+    let source = SecretSource::read(&section, &KEY);
+    // The message does not repeat the key, as it is a secret.
+    let seals = |text: &str| match STANDARD.decode(text) {
+        Ok(bytes) if bytes.len() == 32 => Ok(()),
+        Ok(_) | Err(_) => {
+            Err("must hold 32 bytes as base64: `openssl rand -base64 32` makes such a key".to_owned())
+        }
+    };
+    let key = source.and_then(|source| source.needed_to_serve(&section, &KEY, seals));
+    section.finish();
+    key
+}
 
-fn store(top: &Section<'_>, base: &Path, surroundings: &Surroundings<'_>) -> Option<Store> {
-    let section =
-        needed(top, "store", "say where the region's Postgres is: url_env, url_file or url, and pool")?;
-    let source = SecretSource::read(&section, &URL, base, Some(PLAIN_URL));
+fn store(top: &Section<'_>) -> Option<Store> {
+    const URL: Names = Names::url(["url", "url_env", "url_file"]);
+    let advice = "say where the region's Postgres is: url_env, url_file or url, and pool";
+    let section = top.needed("store", advice)?;
+    let source = SecretSource::read(&section, &URL);
     let pool = section.optional("pool", |value| reader::number(value, 2, 1_000)).unwrap_or(16);
     let generation = section.optional("generation", |value| reader::number(value, 1, u64::from(u32::MAX)));
-    let url =
-        source.as_ref().and_then(|source| source.needed_to_serve(&section, &URL, surroundings, database_url));
+    let url = source.as_ref().and_then(|source| source.needed_to_serve(&section, &URL, database_url));
     if let (Some(source), Some(url)) = (&source, &url) {
-        certificates::of_store(url, &section, source.key(&URL), surroundings);
+        certificates::of_store(url, &section, source.key(&URL));
     }
     section.finish();
     Some(Store {
@@ -282,53 +284,36 @@ fn otlp(section: Section<'_>) -> Option<Otlp> {
     Some(Otlp { endpoint: endpoint?, sample_percent: u8::try_from(percent).unwrap_or(100) })
 }
 
-fn upstream(
-    top: &Section<'_>,
-    base: &Path,
-    surroundings: &Surroundings<'_>,
-) -> (Option<Upstream>, ByRegion<String>, Option<bool>) {
-    let Some(section) = needed(top, "upstream", "say where the protected service is: address and shared")
-    else {
-        return (None, by_region(None, top.at(), ELSEWHERE, upstreams::address), None);
+fn upstream(top: &Section<'_>) -> (Option<Upstream>, ByRegion<String>, Option<bool>) {
+    let advice = "say where the protected service is: address and shared";
+    let Some(section) = top.needed("upstream", advice) else {
+        return (None, ByRegion::none(top.at()), None);
     };
     let advice = "say where the protected service is, such as address = \"http://127.0.0.1:7404\"";
     let address = section.required("address", advice, upstreams::address);
     let advice = "say true if any region's upstream can tell whether an effect happened anywhere, false if each knows its own only";
     let shared = section.required("shared", advice, reader::flag);
-    let elsewhere = by_region(section.table("elsewhere"), section.at(), ELSEWHERE, upstreams::address);
-    let others: Vec<String> = elsewhere.clone().values().into_values().collect();
-    let service = upstreams::service(&section, address.map(|one| vec![one]), &others, base, surroundings);
-    let health = section.table("health").and_then(upstream_health::read);
+    let table = by_region(&section, "elsewhere", ELSEWHERE, upstreams::address);
+    let elsewhere = table.clone().values();
+    let others: Vec<&str> = elsewhere.values().map(String::as_str).collect();
+    let service = upstreams::service(&section, address.map(|one| vec![one]), &others);
+    let health = section.table("health").and_then(upstreams::health);
     section.finish();
-    let elsewhere_values = elsewhere.clone().values();
-    let upstream = service.zip(shared).map(|(service, shared)| Upstream {
-        service,
-        shared,
-        elsewhere: elsewhere_values,
-        health,
-    });
-    (upstream, elsewhere, shared)
+    let upstream = service.zip(shared);
+    let upstream = upstream.map(|(service, shared)| Upstream { service, shared, elsewhere, health });
+    (upstream, table, shared)
 }
 
-fn peer(
-    top: &Section<'_>,
-    me: Option<&RegionName>,
-    base: &Path,
-    surroundings: &Surroundings<'_>,
-) -> (Option<Peer>, ByRegion<String>) {
-    let Some(section) = top.table("peer") else {
-        return (None, by_region(None, top.at(), ADDRESSES, host_and_port));
-    };
-    let advice = "name the region's certificate; `onceway certs` makes one";
-    let files = identity(&section, me, advice, base, surroundings);
-    let addresses = by_region(section.table("addresses"), section.at(), ADDRESSES, host_and_port);
+fn peer(top: &Section<'_>, me: Option<&RegionName>) -> (Option<Peer>, ByRegion<String>) {
+    let Some(section) = top.table("peer") else { return (None, ByRegion::none(top.at())) };
+    let files = identity(&section, me, "name the region's certificate; `onceway certs` makes one");
+    let addresses = by_region(&section, "addresses", ADDRESSES, host_and_port);
     section.finish();
-    let values = addresses.clone().values();
     let peer = files.map(|IdentityFiles { certificate, key, authorities: ca }| Peer {
         certificate,
         key,
         ca,
-        addresses: values,
+        addresses: addresses.clone().values(),
     });
     (peer, addresses)
 }
@@ -338,20 +323,17 @@ pub(super) fn identity(
     section: &Section<'_>,
     me: Option<&RegionName>,
     advice: &str,
-    base: &Path,
-    surroundings: &Surroundings<'_>,
 ) -> Option<IdentityFiles> {
-    let pem = |key, advice| pem(section, key, advice, base, surroundings);
-    let certificate = pem("certificate", advice);
-    let key = pem("key", "name the private key of the certificate; `onceway certs` makes one");
-    let ca = pem("ca", "name the certificate of the deployment's authority; `onceway certs` makes one");
-    let files = certificate.zip(key).zip(ca);
-    let files =
-        files.map(|((certificate, key), authorities)| IdentityFiles { certificate, key, authorities });
-    if let (Some(me), Some(files)) = (me, &files) {
-        certificates::of_peer(section, me, files, surroundings);
+    let certificate = section.required_later("certificate", advice);
+    let advice = "name the private key of the certificate; `onceway certs` makes one";
+    let key = section.required_later("key", advice);
+    let advice = "name the certificate of the deployment's authority; `onceway certs` makes one";
+    let ca = section.required_later("ca", advice);
+    let files = IdentityFiles { certificate: certificate?, key: key?, authorities: ca? };
+    if let Some(me) = me {
+        certificates::of_peer(section, me, &files);
     }
-    files
+    Some(files)
 }
 
 fn http_address(value: &DeValue<'_>) -> Result<String, String> {

@@ -1,16 +1,15 @@
 //! `ring.toml`: the agreement of all regions on placement, clocks, heartbeats and failover.
 //!
 //! The values are shared: they are in the digest that peers compare. `failover` reads its part;
-//! `protocol::ring` checks the ring and builds it. This file must not hold anything of one process.
+//! `protocol::ring` checks the ring and builds it.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::failover;
 use super::reader::{self, At, Located, Problems, Section, Source};
 use super::settings::life;
-use super::values::{region_name, tenant};
-use super::{failover, published};
+use super::values::{is_name, region_name, tenant};
 use crate::gateway::authority::failover::Failover;
 use crate::protocol::ring::Ring;
 use crate::protocol::ring_spec::{Pin, PlaceBy, RegionSpec, RingSpec};
@@ -35,13 +34,8 @@ pub struct RingFile {
 
 /// Reads the file. Errors are added to `problems`; then the value only helps to find more.
 ///
-/// Blocks: it reads a file and builds the ring (milliseconds per region).
-pub fn read(path: &Path, wanted_by: &At, problems: &Problems) -> Option<RingFile> {
-    read_text(&Source::read(path, wanted_by, problems)?, problems)
-}
-
-/// Like [`read`], for a text that was read already. Builds the ring (milliseconds per region).
-pub fn read_text(source: &Source, problems: &Problems) -> Option<RingFile> {
+/// Blocks: it builds the ring (milliseconds per region).
+pub fn read(source: &Source, problems: &Problems) -> Option<RingFile> {
     let document = source.parse(problems)?;
     let top = Section::top(source, &document, problems);
     let deployment =
@@ -51,17 +45,17 @@ pub fn read_text(source: &Source, problems: &Problems) -> Option<RingFile> {
         "write a random number, such as seed = 0x followed by 16 hex digits from `openssl rand -hex 8`; it can never be changed",
         |value| reader::number(value, 0, u64::MAX),
     );
-    if seed.is_some_and(published::seed) {
-        top.warn_at("seed", published::SEED);
+    // With a known seed, a client can choose keys that all fall into one arc. Only a check warns,
+    // so a trial with the reference file runs.
+    if seed.is_some_and(|seed| REFERENCE.contains(&format!("\nseed = {seed:#x}\n"))) {
+        top.warn_at("seed", "this is the seed of the reference file, which everybody knows: draw your own (0x and what `openssl rand -hex 8` prints) before `onceway init`; it can never be changed afterwards");
     }
     let place_by = top.required(
         "place_by",
         "say \"tenant\" (a customer's writes stay in one region) or \"key\" (the finest spread); it can never be changed",
         |value| reader::word(value, &[("tenant", PlaceBy::Tenant), ("key", PlaceBy::Key)]),
     );
-    let heartbeat = top.optional("heartbeat", |value| {
-        reader::time(value, Duration::from_millis(50), Duration::from_secs(5))
-    });
+    let heartbeat = top.span("heartbeat", 50, 5, failover::HEARTBEAT);
     let sections = top.tables("region");
     if sections.is_empty() {
         top.fail("no region is listed: write a [[region]] with name and weight for each");
@@ -70,7 +64,6 @@ pub fn read_text(source: &Source, problems: &Problems) -> Option<RingFile> {
     let regions: Vec<Option<Located<RegionSpec>>> = sections.into_iter().map(region).collect();
     let pins: Vec<Option<Located<Pin>>> = top.tables("pin").into_iter().map(pin).collect();
     let (drift, skew) = clock(&top);
-    let heartbeat = heartbeat.unwrap_or(HEARTBEAT);
     let (regions, pins): (Option<Vec<_>>, Option<Vec<_>>) =
         (regions.into_iter().collect(), pins.into_iter().collect());
     let beside = failover::Beside { heartbeat, drift, regions: regions.as_deref() };
@@ -118,11 +111,10 @@ fn place<'a>(problem: &str, spec: &RingSpec, regions: &'a [At], pins: &'a [At]) 
     pin.or_else(|| spec.regions.iter().rposition(is_of_region).and_then(|index| regions.get(index)))
 }
 
+const REFERENCE: &str = include_str!("../../config/ring.toml");
+
 /// Largest weight, as `Ring::build` takes it.
 const MOST_WEIGHT: u64 = 10_000;
-
-/// Default time between two heartbeats.
-pub(super) const HEARTBEAT: Duration = Duration::from_millis(250);
 
 /// Default bounds on the error of clocks.
 pub(super) const DRIFT: Drift = Drift { ppm: 500, margin: Duration::from_millis(50) };
@@ -131,23 +123,13 @@ pub(super) const DRIFT: Drift = Drift { ppm: 500, margin: Duration::from_millis(
 pub(super) const SKEW: Duration = Duration::from_secs(1);
 
 fn clock(top: &Section<'_>) -> (Drift, Duration) {
-    let (mut drift, mut skew) = (DRIFT, SKEW);
-    if let Some(clock) = top.table("clock") {
-        if let Some(ppm) = clock.optional("drift_ppm", |value| reader::number(value, 1, 100_000)) {
-            // At most 100,000, as read.
-            drift.ppm = ppm as u32;
-        }
-        let (least, most) = (Duration::from_millis(1), Duration::from_secs(10));
-        if let Some(margin) = clock.optional("margin", |value| reader::time(value, least, most)) {
-            drift.margin = margin;
-        }
-        let (least, most) = (Duration::ZERO, Duration::from_secs(3_600));
-        if let Some(span) = clock.optional("skew", |value| reader::time(value, least, most)) {
-            skew = span;
-        }
-        clock.finish();
-    }
-    (drift, skew)
+    let Some(clock) = top.table("clock") else { return (DRIFT, SKEW) };
+    let ppm = clock.optional("drift_ppm", |value| reader::number(value, 1, 100_000));
+    let margin = clock.span("margin", 1, 10, DRIFT.margin);
+    let skew = clock.span("skew", 0, 3_600, SKEW);
+    clock.finish();
+    // At most 100,000, as read.
+    (Drift { ppm: ppm.map_or(DRIFT.ppm, |ppm| ppm as u32), margin }, skew)
 }
 
 fn region(section: Section<'_>) -> Option<Located<RegionSpec>> {
@@ -172,9 +154,6 @@ fn pin(section: Section<'_>) -> Option<Located<Pin>> {
 /// Reads the name of a deployment, for people.
 fn name(value: &toml::de::DeValue<'_>) -> Result<String, String> {
     let text = reader::text(value)?;
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    if text.len() > 64 || !text.bytes().all(allowed) {
-        return Err("must be 1 to 64 letters, digits, '-', '_' or '.'".to_owned());
-    }
+    is_name(&text)?;
     Ok(text)
 }

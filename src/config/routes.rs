@@ -1,16 +1,15 @@
 //! `routes.toml`: the requests that need a key, and each route beside the others.
 //!
 //! The values are shared: they are in the digest that peers compare. `policy` reads what a route
-//! does with keys; `across` checks each policy against the clocks. This file must not give a
-//! setting a default: `gateway::policy::settings` does.
+//! does with keys; `across` checks each policy against the clocks.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use http::Method;
 use toml::de::DeValue;
 
-use super::reader::{self, At, Located, Problems, Section, Source};
+use super::reader::{self, Located, Problems, Section, Source};
+use super::values::is_name;
 use super::{policy, settings};
 use crate::gateway::policy::route::{PathPattern, Policy, Protection, Route};
 use crate::gateway::policy::settings::EVERY;
@@ -26,13 +25,8 @@ const BARE_503: &str = "takes a 503 without Retry-After for \"nothing happened\"
 balancers answer 503 also when a connection broke after the request was sent, and then a retry runs a second time. Write \
 \"503+Retry-After\" in its place if anything stands between the gateway and the service";
 
-/// Reads the file. Errors are added to `problems`. Blocks.
-pub fn read(path: &Path, wanted_by: &At, problems: &Problems) -> Option<Vec<RouteAt>> {
-    read_text(&Source::read(path, wanted_by, problems)?, problems)
-}
-
-/// Like [`read`], for a text that was read already.
-pub fn read_text(source: &Source, problems: &Problems) -> Option<Vec<RouteAt>> {
+/// Reads the file. Errors are added to `problems`.
+pub fn read(source: &Source, problems: &Problems) -> Option<Vec<RouteAt>> {
     let document = source.parse(problems)?;
     let top = Section::top(source, &document, problems);
     let sections = top.tables("route");
@@ -44,18 +38,16 @@ pub fn read_text(source: &Source, problems: &Problems) -> Option<Vec<RouteAt>> {
     let mut routes: Vec<RouteAt> = Vec::new();
     for section in sections {
         let at = section.at().clone();
-        if let Some(route) = route(section) {
-            if route
-                .policy()
-                .is_some_and(|policy| policy.outcomes.classify(503, false) == Outcome::NothingHappened)
-            {
+        let Some(route) = route(section) else { continue };
+        if let Some(policy) = route.policy() {
+            if policy.outcomes.classify(503, false) == Outcome::NothingHappened {
                 problems.advise(&at, format!("route {:?} {BARE_503}", route.name));
             }
-            if route.policy().is_some_and(|policy| matches!(policy.recovery, Recovery::Rerun { .. })) {
+            if matches!(policy.recovery, Recovery::Rerun { .. }) {
                 problems.advise(&at, format!("route {:?} {RERUN}", route.name));
             }
-            routes.push(Located { at, value: route });
         }
+        routes.push(Located { at, value: route });
     }
     top.finish();
     for (index, later) in routes.iter().enumerate() {
@@ -105,7 +97,7 @@ fn route(mut section: Section<'_>) -> Option<Route> {
             None
         }
     };
-    let allow_overrides = section.optional("allow_overrides", reader::flag).unwrap_or(false);
+    let allow_overrides = section.flag("allow_overrides");
     section.finish();
     Some(Route { name: name?.into(), methods, path: path?, protection: protection?, allow_overrides })
 }
@@ -121,57 +113,40 @@ fn method(value: &DeValue<'_>) -> Result<Method, String> {
 
 fn name(value: &DeValue<'_>) -> Result<String, String> {
     let text = reader::text(value)?;
-    is_name(&text)?;
+    is_name(&text).map_err(|why| format!("{text:?} {why}"))?;
     Ok(text)
 }
 
-/// Checks the name of a route or of an upstream.
-pub(super) fn is_name(text: &str) -> Result<(), String> {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    if text.is_empty() || text.len() > 64 || !text.bytes().all(allowed) {
-        return Err(format!("{text:?} must be 1 to 64 letters, digits, '-', '_' or '.'"));
-    }
-    Ok(())
-}
-
 /// Reports faults of two routes together.
-fn compare(earlier: &Route, later: &RouteAt, problems: &Problems) {
-    let Located { at, value: later } = later;
-    if earlier.name == later.name {
-        problems
-            .add(at, format!("route {:?} is listed twice: give each route a name of its own", later.name));
+fn compare(earlier: &Route, Located { at, value: later }: &RouteAt, problems: &Problems) {
+    let (name, before, path) = (&later.name, &earlier.name, later.path.as_str());
+    if before == name {
+        problems.add(at, format!("route {name:?} is listed twice: give each route a name of its own"));
     }
     let methods = earlier.methods.is_empty()
         || !later.methods.is_empty() && later.methods.iter().all(|method| earlier.methods.contains(method));
-    if methods && covers(earlier.path.as_str(), later.path.as_str()) {
-        problems.add(
-            at,
-            format!(
-                "route {:?} is never reached: route {:?} before it takes all of {}; put the narrower route first",
-                later.name,
-                earlier.name,
-                later.path.as_str()
-            ),
+    if methods && covers(earlier.path.as_str(), path) {
+        let why = format!(
+            "route {name:?} is never reached: route {before:?} before it takes all of {path}; put the \
+             narrower route first"
         );
+        problems.add(at, why);
     }
 }
 
 /// Advises about a wide route without keys that comes after routes with keys inside its path.
-fn advise_on_catch_all(before: &[RouteAt], later: &RouteAt, problems: &Problems) {
-    let Located { at, value: wide } = later;
+fn advise_on_catch_all(before: &[RouteAt], Located { at, value: wide }: &RouteAt, problems: &Problems) {
     let changes = wide.methods.is_empty() || wide.methods.iter().any(|method| !method.is_safe());
     let (path, keyed) = (wide.path.as_str(), |route: &&RouteAt| route.value.policy().is_some());
     let inside = before.iter().filter(keyed).find(|route| covers(path, route.value.path.as_str()));
     if let (None, true, Some(inside)) = (wide.policy(), changes && path.ends_with('*'), inside) {
         let (name, keyed) = (&wide.name, &inside.value.name);
-        problems.advise(
-            at,
-            format!(
-                "route {name:?} lets all other paths under {path} pass without a key, behind route \
-                 {keyed:?}: so does a path that only the service takes for one of route {keyed:?}. \
-                 List the paths that need no key, or only methods that change nothing"
-            ),
+        let advice = format!(
+            "route {name:?} lets all other paths under {path} pass without a key, behind route \
+             {keyed:?}: so does a path that only the service takes for one of route {keyed:?}. \
+             List the paths that need no key, or only methods that change nothing"
         );
+        problems.advise(at, advice);
     }
 }
 

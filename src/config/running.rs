@@ -3,19 +3,19 @@
 //!
 //! A reload must not change the settings on which ownership, leases, windows and clocks depend, nor
 //! anything opened at the start. Every field is named here, so that a new one needs a decision.
-//! `server::reload` reads the files. This file must not read a file.
+//! `server::reload` reads the files.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::across;
 use super::admin::Admin;
+use super::failover::timings;
 use super::listen::Listen;
 use super::reader::{At, Located, Problems};
 use super::region::{Log, Peer, Process, Store, Upstream};
 use super::secret::Secret;
 use super::upstreams::{Named, Service};
-use super::{Config, timings};
+use super::{Config, across};
 use crate::adapters::postgres::address::Address;
 use crate::gateway::authority::failover::UpstreamHealth;
 use crate::gateway::policy::route::{Route, Routes};
@@ -137,13 +137,10 @@ impl Running {
         let placed: Vec<_> =
             routes.0.iter().map(|route| Located { at: at.clone(), value: route.clone() }).collect();
         let problems = Problems::default();
-        across::routes_fit(&placed, shared.drift, &timings::timings(shared.heartbeat), &problems);
+        across::routes_fit(&placed, shared.drift, &timings(shared.heartbeat), &problems);
         across::lives_fit(&placed, shared.failover.max_life, &problems);
         across::outlives_an_outage(&placed, &shared.ring, &shared.failover, &problems);
-        if let Some(problem) = problems.into_sorted().into_iter().next() {
-            return Err(problem.text);
-        }
-        Ok(())
+        problems.into_sorted().into_iter().next().map_or(Ok(()), |problem| Err(problem.text))
     }
 }
 
@@ -206,21 +203,17 @@ fn named(
 fn service(of: &str, now: &Service, read: &Service, differs: &mut impl FnMut(&str, bool)) {
     let Service { addresses, host, bounds, resolve_every, tls: _, server_name, credential: _ } = read;
     let address = if of == "upstream." { "address" } else { "addresses" };
-    let header = |service: &Service| service.credential.as_ref().map(|credential| credential.header.clone());
-    let bounds = [
-        ("keep_idle", bounds.keep_idle != now.bounds.keep_idle),
-        ("write_idle", bounds.write_idle != now.bounds.write_idle),
-        ("max_age", bounds.max_age != now.bounds.max_age),
-        ("connections", bounds.connections != now.bounds.connections),
-    ];
-    let others = [
+    for (key, is) in [
         (address, *addresses != now.addresses),
         ("host", *host != now.host),
         ("resolve_every", *resolve_every != now.resolve_every),
         ("tls.server_name", *server_name != now.server_name),
-        ("credentials.header", header(read) != header(now)),
-    ];
-    for (key, is) in others.into_iter().chain(bounds) {
+        ("credentials.header", read.header() != now.header()),
+        ("keep_idle", bounds.keep_idle != now.bounds.keep_idle),
+        ("write_idle", bounds.write_idle != now.bounds.write_idle),
+        ("max_age", bounds.max_age != now.bounds.max_age),
+        ("connections", bounds.connections != now.bounds.connections),
+    ] {
         differs(&format!("{of}{key}"), is);
     }
 }

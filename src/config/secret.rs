@@ -1,13 +1,12 @@
 //! Secrets, and their sources: an environment variable or a file, never the configuration.
 //!
 //! No log and no message shows a secret. `server` and `cli` give them to Postgres or compare them.
-//! A secret must not implement `Display`, and no message may repeat one.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use super::reader::{self, At, Problems, Section};
-use super::values::file;
+pub use super::problems::{Environment, Need};
+use super::reader::{self, At, Section};
 use crate::adapters::postgres::address::Address;
 
 /// A text that must not be shown. `Debug` shows only that there is one.
@@ -29,77 +28,6 @@ impl Secret {
 impl fmt::Debug for Secret {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("(secret)")
-    }
-}
-
-/// Looks up an environment variable. It is a parameter, so that tests need not touch the process's
-/// own environment.
-pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
-
-/// Surroundings of the files that are read: the things that they name are looked for here.
-#[derive(Clone, Copy)]
-pub struct Surroundings<'a> {
-    /// The environment variables.
-    pub environment: Environment<'a>,
-    /// Purpose of the reading.
-    pub need: Need,
-}
-
-/// Purpose for which the named things are needed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
-    /// A process that serves. Things that only `onceway store` needs are not looked for.
-    Serve,
-    /// A command that asks a running gateway or makes its store. Things that only a serving process
-    /// needs are not looked for either.
-    Command,
-    /// A check for a machine that only serves: as [`Need::All`], without the things that only
-    /// `onceway store` needs.
-    Gateway,
-    /// A check: everything is looked for, and every named file must exist.
-    All,
-}
-
-impl Surroundings<'_> {
-    /// The same surroundings, for things that only `onceway store` needs.
-    pub fn for_store(&self) -> Self {
-        match self.need {
-            Need::Gateway => Self { need: Need::Serve, ..*self },
-            Need::Serve | Need::Command | Need::All => *self,
-        }
-    }
-
-    /// True if named things must exist here and be right.
-    pub fn checks(&self) -> bool {
-        matches!(self.need, Need::Gateway | Need::All)
-    }
-
-    /// Notes a file that is read later. In a check it must exist.
-    pub fn file(&self, section: &Section<'_>, key: &'static str, path: &Path) {
-        section.looks_at(path);
-        if self.checks()
-            && let Err(error) = std::fs::read(path)
-        {
-            section.miss_at(key, format!("{key}: cannot read {}: {error}", path.display()));
-        }
-    }
-
-    /// Checks a secret that is read later. `check` must not repeat it.
-    pub fn secret(
-        &self,
-        source: &SecretSource,
-        at: &At,
-        problems: &Problems,
-        check: impl Fn(&str) -> Result<(), String>,
-    ) {
-        if self.need != Need::All {
-            return;
-        }
-        match source.resolve(self.environment, check) {
-            Ok(_) => {}
-            Err(Unresolved::Absent(why)) => problems.miss(at, why),
-            Err(Unresolved::Wrong(why)) => problems.add(at, why),
-        }
     }
 }
 
@@ -128,7 +56,7 @@ pub enum Unresolved {
 
 /// The keys of one secret.
 #[derive(Clone, Copy, Debug)]
-pub struct Names {
+pub(super) struct Names {
     /// Key for a value that holds no secret. If no value can be written without one, the key exists
     /// only to be refused.
     pub written: &'static str,
@@ -137,65 +65,64 @@ pub struct Names {
     /// Key for the path of a file.
     pub file: &'static str,
     /// Content of the sources, for messages.
-    pub holds: &'static str,
+    holds: &'static str,
+    /// True for a Postgres URL: without a password it may be written in the file.
+    is_url: bool,
 }
 
 impl Names {
+    /// The keys of a value that is always secret.
+    pub const fn secret([written, variable, file]: [&'static str; 3], holds: &'static str) -> Self {
+        Self { written, variable, file, holds, is_url: false }
+    }
+
+    /// The keys of a Postgres URL.
+    pub const fn url([written, variable, file]: [&'static str; 3]) -> Self {
+        Self { written, variable, file, holds: "the URL", is_url: true }
+    }
+
+    /// The keys that may be written.
+    fn allowed(&self) -> Vec<&'static str> {
+        let all = [self.written, self.variable, self.file];
+        if self.is_url { all.to_vec() } else { all[1..].to_vec() }
+    }
+
     /// Advice to write a source instead of the secret itself.
-    pub fn advice(&self) -> String {
-        let Self { written: _, variable, file, holds } = self;
+    fn advice(&self) -> String {
+        let Self { variable, file, holds, .. } = self;
         format!(
             "write {variable} with the name of an environment variable, or {file} with the path of a file, that holds {holds}"
         )
     }
 }
 
-/// Rules for a value in the configuration itself.
-#[derive(Clone, Copy, Debug)]
-pub struct Plain {
-    /// Refuses a value that cannot be right.
-    pub right: fn(&str) -> Result<(), String>,
-    /// Refuses a value that is secret.
-    pub open: fn(&str) -> Result<(), String>,
-}
-
 impl SecretSource {
     /// Reads exactly one of the keys.
-    pub fn read(section: &Section<'_>, names: &Names, base: &Path, plain: Option<Plain>) -> Option<Self> {
-        let refused = plain.is_none() && section.stands(names.written);
-        let keys = plain.map(|_| names.written).into_iter().chain([names.variable, names.file]);
-        if !refused && keys.filter(|key| section.has(key)).count() == 0 {
-            let key = plain.map_or(names.variable, |_| names.written);
-            section.fail(format!("{key} is missing: {}", names.advice()));
+    pub(super) fn read(section: &Section<'_>, names: &Names) -> Option<Self> {
+        let refused = !names.is_url && section.stands(names.written);
+        let allowed = names.allowed();
+        if !refused && !allowed.iter().any(|key| section.has(key)) {
+            section.fail(format!("{} is missing: {}", allowed[0], names.advice()));
         }
-        Self::read_if_there(section, names, base, plain)
+        Self::read_if_there(section, names)
     }
 
     /// Like [`SecretSource::read`], but all of the keys may be absent.
-    pub fn read_if_there(
-        section: &Section<'_>,
-        names: &Names,
-        base: &Path,
-        plain: Option<Plain>,
-    ) -> Option<Self> {
-        let written = match plain {
-            Some(plain) => section.optional(names.written, |value| {
+    pub(super) fn read_if_there(section: &Section<'_>, names: &Names) -> Option<Self> {
+        let mut written = None;
+        if names.is_url {
+            written = section.optional(names.written, |value| {
                 let text = reader::text(value)?;
-                (plain.open)(&text).map_err(|why| format!("{why}: {}", names.advice()))?;
-                (plain.right)(&text)?;
+                no_password_in_url(&text).map_err(|why| format!("{why}: {}", names.advice()))?;
+                database_url(&text)?;
                 Ok(Self::Written(Secret::new(&text)))
-            }),
-            None => {
-                let advice = names.advice();
-                section.refuse(names.written, format!("{} is a secret: {advice}", names.written));
-                None
-            }
-        };
+            });
+        } else {
+            section.refuse(names.written, format!("{} is a secret: {}", names.written, names.advice()));
+        }
         let variable = section.optional(names.variable, |value| reader::text(value).map(Self::Variable));
-        let file = section.optional(names.file, |value| file(value, base).map(Self::File));
-        let plainly = plain.map(|_| names.written);
-        let mut there =
-            plainly.into_iter().chain([names.variable, names.file]).filter(|key| section.has(key));
+        let file = section.optional(names.file, |value| section.path(value).map(Self::File));
+        let mut there = names.allowed().into_iter().filter(|key| section.stands(key));
         if let (Some(first), Some(second)) = (there.next(), there.next()) {
             section.fail_at(second, format!("{first} and {second} are both written: keep one"));
             return None;
@@ -204,7 +131,7 @@ impl SecretSource {
     }
 
     /// The key under which the source is written.
-    pub fn key(&self, names: &Names) -> &'static str {
+    pub(super) fn key(&self, names: &Names) -> &'static str {
         match self {
             Self::Written(_) => names.written,
             Self::Variable(_) => names.variable,
@@ -212,23 +139,29 @@ impl SecretSource {
         }
     }
 
-    /// Place of the source in the section from which it was read.
-    pub fn at(&self, section: &Section<'_>, names: &Names) -> At {
-        section.at_key(self.key(names))
+    /// Checks a secret that is read later. `check` must not repeat it.
+    pub(super) fn later(&self, section: &Section<'_>, at: &At, check: impl Fn(&str) -> Result<(), String>) {
+        if section.surroundings.need != Need::All {
+            return;
+        }
+        match self.resolve(section.surroundings.environment, check) {
+            Ok(_) => {}
+            Err(Unresolved::Absent(why)) => section.problems.miss(at, why),
+            Err(Unresolved::Wrong(why)) => section.problems.add(at, why),
+        }
     }
 
     /// Like [`SecretSource::needed`], but only a process that serves needs it: for others it is
     /// empty.
-    pub fn needed_to_serve(
+    pub(super) fn needed_to_serve(
         &self,
         section: &Section<'_>,
         names: &Names,
-        surroundings: &Surroundings<'_>,
         check: impl Fn(&str) -> Result<(), String>,
     ) -> Option<Secret> {
-        match surroundings.need {
-            Need::Command => Some(Secret(String::new())),
-            Need::Serve | Need::Gateway | Need::All => self.needed(section, names, surroundings, check),
+        match section.surroundings.need {
+            Need::Command => Some(Secret::new("")),
+            Need::Serve | Need::Gateway | Need::All => self.needed(section, names, check),
         }
     }
 
@@ -236,25 +169,23 @@ impl SecretSource {
     ///
     /// If it cannot be had, that is reported and the file is refused. The value then only helps to
     /// find more errors.
-    pub fn needed(
+    pub(super) fn needed(
         &self,
         section: &Section<'_>,
         names: &Names,
-        surroundings: &Surroundings<'_>,
         check: impl Fn(&str) -> Result<(), String>,
     ) -> Option<Secret> {
         if let Self::File(path) = self {
-            section.looks_at(path);
+            section.problems.looks_at(path);
         }
-        match self.resolve(surroundings.environment, check) {
+        let key = self.key(names);
+        match self.resolve(section.surroundings.environment, check) {
             Ok(secret) => Some(secret),
             Err(Unresolved::Absent(why)) => {
-                let key = self.key(names);
                 section.miss_at(key, format!("{key}: {why}"));
-                Some(Secret(String::new()))
+                Some(Secret::new(""))
             }
             Err(Unresolved::Wrong(why)) => {
-                let key = self.key(names);
                 section.fail_at(key, format!("{key}: {why}"));
                 None
             }
@@ -308,9 +239,6 @@ pub(crate) fn database_url(text: &str) -> Result<(), String> {
     }
     Err("must be a Postgres URL, such as \"postgres://user@host:5432/database\"".to_owned())
 }
-
-/// A Postgres URL without a password may be written in the file.
-pub(super) const PLAIN_URL: Plain = Plain { right: database_url, open: no_password_in_url };
 
 /// Refuses a libpq connection string that holds a password.
 pub fn no_password_in_conninfo(conninfo: &str) -> Result<(), String> {

@@ -1,7 +1,6 @@
 //! A route's declared settings as files write them: read, shown and compared by their types.
 //!
 //! `gateway::policy::settings` declares them; `policy` reads those that have rules of their own.
-//! This file must not name a setting.
 
 use std::time::Duration;
 
@@ -27,9 +26,7 @@ pub(super) fn read(section: &Section<'_>, table: Option<&str>, all: &'static [Se
 
 fn read_one(section: &Section<'_>, key: &'static str, kind: &Kind, policy: &mut Policy) {
     fn put<T>(field: &mut T, read: Option<T>) {
-        if let Some(value) = read {
-            *field = value;
-        }
+        read.into_iter().for_each(|value| *field = value);
     }
     match *kind {
         Kind::Flag(field) => put(field(policy), section.optional(key, reader::flag)),

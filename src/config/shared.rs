@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use super::failover::timings;
 use super::ring::RingFile;
 use super::routes::RouteAt;
 use super::settings::{lasting, written};
 use super::span::show;
-use super::timings::timings;
 use crate::gateway::authority::failover::{Failover, Mode};
 use crate::gateway::credentials::Credentials;
 use crate::gateway::limits::concurrency::MostAtOnce;

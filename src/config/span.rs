@@ -1,8 +1,8 @@
 //! Spans of time and sizes as people write them: `"250ms"`, `"10s"`, `"24h"`; `"64KiB"`, `"1MiB"`,
 //! `"5MB"`.
 //!
-//! The files of this room read and show values with it, and `cli` reads arguments. This file must
-//! not know any default. It must not guess a unit: a bare number is an error.
+//! The files of this room read and show values with it, and `cli` reads arguments. No unit is
+//! guessed: a bare number is an error.
 
 use std::time::Duration;
 
@@ -77,6 +77,11 @@ pub fn show(span: Duration) -> String {
     let exact = TIMES.into_iter().find(|(_, unit)| nanos.is_multiple_of(*unit));
     let (name, unit) = exact.unwrap_or(("us", 1_000));
     format!("{}{name}", nanos / unit)
+}
+
+/// Rounds down to whole milliseconds.
+pub(super) fn whole_millis(span: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Writes a size as [`parse_size`] reads it, in the largest unit that is exact.

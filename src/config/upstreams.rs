@@ -1,10 +1,9 @@
-//! `[upstream]` and `[upstreams.NAME]` of the region file: where a protected service is, and how it
-//! is reached.
+//! `[upstream]` and `[upstreams.NAME]` of the region file: where a protected service is, how it is
+//! reached, and when it counts as sick.
 //!
 //! `routes` say which requests go to a named one, `across` that it exists, `adapters::upstream`
-//! does what is said here. This file must not open a connection.
+//! does what is said here.
 
-use std::path::Path;
 use std::time::Duration;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE};
@@ -13,11 +12,13 @@ use http::{HeaderName, HeaderValue};
 use rustls::pki_types::ServerName;
 use toml::de::DeValue;
 
+use super::certificates;
 use super::reader::{self, At, Section};
-use super::secret::{Names, Secret, SecretSource, Surroundings};
-use super::values::{file, is_host_and_port};
-use super::{certificates, routes};
+use super::secret::{Names, Secret, SecretSource};
+use super::span::show;
+use super::values::{is_host_and_port, is_name, upstream_path};
 use crate::adapters::upstream::{Base, Bounds, Host, TlsFiles};
+use crate::gateway::authority::failover::UpstreamHealth;
 
 /// A protected service.
 #[derive(Clone, Debug)]
@@ -39,12 +40,16 @@ pub struct Service {
 }
 
 impl Service {
+    /// The header of its credential.
+    pub(super) fn header(&self) -> Option<&HeaderName> {
+        self.credential.as_ref().map(|credential| &credential.header)
+    }
+
     /// Takes what is replaced while a process runs: certificates, and the value of the credential.
     /// They wait with an address that waits for a restart.
     pub(super) fn renew(&mut self, read: &Self) {
-        let header = |service: &Self| service.credential.as_ref().map(|credential| credential.header.clone());
         let is_there = (&self.addresses, &self.server_name) == (&read.addresses, &read.server_name);
-        if !is_there || header(self) != header(read) {
+        if !is_there || self.header() != read.header() {
             return;
         }
         self.tls = read.tls.clone();
@@ -72,13 +77,8 @@ pub struct Named {
     pub shared: bool,
 }
 
-const VALUE: Names = Names {
-    written: "value",
-    variable: "value_env",
-    file: "value_file",
-    holds: "the header's value, such as \"Bearer sk_live_...\"",
-};
-const MOST_SPAN: Duration = Duration::from_secs(600);
+/// Longest wait for something unused, in seconds.
+const MOST_IDLE: u64 = 600;
 
 /// Reads an address of a service.
 pub(super) fn address(value: &DeValue<'_>) -> Result<String, String> {
@@ -94,50 +94,36 @@ pub(super) fn address(value: &DeValue<'_>) -> Result<String, String> {
 }
 
 /// Reads a named service. The caller finishes the section.
-pub(super) fn named(section: &Section<'_>, base: &Path, surroundings: &Surroundings<'_>) -> Option<Named> {
+fn named(section: &Section<'_>) -> Option<Named> {
     let advice = "say where the service is, such as addresses = [\"https://api.example.com\"]";
-    let addresses = section.required("addresses", advice, |value| {
-        let all = reader::list(value, address)?;
-        if all.is_empty() { Err("must hold at least one address".to_owned()) } else { Ok(all) }
-    });
-    let shared = section.optional("shared", reader::flag).unwrap_or(false);
-    Some(Named { service: service(section, addresses, &[], base, surroundings)?, shared })
+    let addresses = section
+        .required("addresses", advice, |value| reader::some(value, "hold at least one address", address));
+    let shared = section.flag("shared");
+    Some(Named { service: service(section, addresses, &[])?, shared })
 }
 
 /// Reads what every service may have beside its addresses. `others` are those of other regions.
 pub(super) fn service(
     section: &Section<'_>,
     addresses: Option<Vec<String>>,
-    others: &[String],
-    base: &Path,
-    surroundings: &Surroundings<'_>,
+    others: &[&str],
 ) -> Option<Service> {
     let defaults = Bounds::default();
-    let span = |key, least: u64, most: Duration| {
-        section.optional(key, |value| reader::time(value, Duration::from_millis(least), most))
-    };
     let host = section.optional("host", host).unwrap_or(Host::Upstream);
-    let write_idle = span("write_idle", 0, MOST_SPAN).unwrap_or(defaults.write_idle);
-    let keep_idle = span("keep_idle", 0, MOST_SPAN);
-    let max_age = span("max_age", 1_000, Duration::from_secs(86_400)).unwrap_or(defaults.max_age);
+    let write_idle = section.span("write_idle", 0, MOST_IDLE, defaults.write_idle);
+    // A longer wait for writes is no use if nothing is kept for so long.
+    let keep_idle = section.span("keep_idle", 0, MOST_IDLE, defaults.keep_idle.max(write_idle));
+    let max_age = section.span("max_age", 1_000, 86_400, defaults.max_age);
     let most = u64::try_from(defaults.connections).unwrap_or(u64::MAX);
     let connections = section.optional("connections", |value| reader::number(value, 1, most));
-    let resolve_every = span("resolve_every", 100, MOST_SPAN).unwrap_or(Duration::from_secs(5));
-    let bounds = Bounds {
-        // A longer wait for writes is no use if nothing is kept for so long.
-        keep_idle: keep_idle.unwrap_or(defaults.keep_idle.max(write_idle)),
-        write_idle,
-        max_age,
-        connections: connections.and_then(|most| usize::try_from(most).ok()).unwrap_or(defaults.connections),
-    };
+    let connections = connections.and_then(|most| usize::try_from(most).ok()).unwrap_or(defaults.connections);
+    let resolve_every = section.span("resolve_every", 100, MOST_IDLE, Duration::from_secs(5));
+    let bounds = Bounds { keep_idle, write_idle, max_age, connections };
     let bases: Vec<Base> = addresses.iter().flatten().filter_map(|text| Base::parse(text).ok()).collect();
     let is_encrypted =
         bases.iter().any(Base::is_encrypted) || others.iter().any(|other| other.starts_with("https://"));
-    let (tls, server_name) = match section.table("tls") {
-        Some(mut one) => {
-            one.rename(below(section, "tls"));
-            tls(one, addresses.is_none() || is_encrypted, base, surroundings)?
-        }
+    let (tls, server_name) = match below(section, "tls") {
+        Some(one) => tls(one, addresses.is_none() || is_encrypted)?,
         None => (TlsFiles::default(), None),
     };
     if server_name.is_none()
@@ -147,19 +133,18 @@ pub(super) fn service(
             "{bare} is a bare address, and a certificate names a host: write the name that it must have as server_name in its tls table"
         ));
     }
-    let credential = match section.table("credentials") {
-        Some(mut one) => {
-            one.rename(below(section, "credentials"));
-            Some(credential(one, base, surroundings)?)
-        }
+    let credential = match below(section, "credentials") {
+        Some(one) => Some(credential(one)?),
         None => None,
     };
     Some(Service { addresses: addresses?, host, bounds, resolve_every, tls, server_name, credential })
 }
 
-/// The name of a table below this one.
-fn below(section: &Section<'_>, key: &str) -> String {
-    format!("{}.{key}]", section.name().trim_end_matches(']'))
+/// A table below this one, with the names of both.
+fn below<'a>(section: &Section<'a>, key: &'static str) -> Option<Section<'a>> {
+    let mut below = section.table(key)?;
+    below.rename(format!("{}.{key}]", section.name().trim_end_matches(']')));
+    Some(below)
 }
 
 fn host(value: &DeValue<'_>) -> Result<Host, String> {
@@ -178,18 +163,8 @@ fn host(value: &DeValue<'_>) -> Result<Host, String> {
     }
 }
 
-fn tls(
-    section: Section<'_>,
-    is_used: bool,
-    base: &Path,
-    surroundings: &Surroundings<'_>,
-) -> Option<(TlsFiles, Option<String>)> {
-    let file = |key: &'static str| {
-        let path = section.optional(key, |value| file(value, base))?;
-        surroundings.file(&section, key, &path);
-        Some(path)
-    };
-    let (ca, certificate, key) = (file("ca"), file("certificate"), file("key"));
+fn tls(section: Section<'_>, is_used: bool) -> Option<(TlsFiles, Option<String>)> {
+    let (ca, certificate, key) = (section.later("ca"), section.later("certificate"), section.later("key"));
     let name = |value: &DeValue<'_>| {
         let text = reader::text(value)?;
         match ServerName::try_from(text.as_str()) {
@@ -201,13 +176,13 @@ fn tls(
     let only_13 = section.optional("min", |value| reader::word(value, &[("1.2", false), ("1.3", true)]));
     let own = match (certificate, key) {
         (Some(certificate), Some(key)) => Some((certificate, key)),
-        (None, None) => None,
-        (Some(_), None) => {
-            section.fail_at("certificate", "certificate is written without its private key: add key");
-            None
-        }
-        (None, Some(_)) => {
-            section.fail_at("key", "key is written without its certificate: add certificate");
+        (certificate, key) => {
+            if certificate.is_some() {
+                section.fail_at("certificate", "certificate is written without its private key: add key");
+            }
+            if key.is_some() {
+                section.fail_at("key", "key is written without its certificate: add certificate");
+            }
             None
         }
     };
@@ -215,12 +190,16 @@ fn tls(
     if !is_used && (&files, &server_name) != (&TlsFiles::default(), &None) {
         section.fail("has no effect, as no address is https://: write https://, or remove the table");
     }
-    certificates::of_upstream(&section, &files, surroundings);
+    certificates::of_upstream(&section, &files);
     section.finish();
     Some((files, server_name))
 }
 
-fn credential(section: Section<'_>, base: &Path, surroundings: &Surroundings<'_>) -> Option<Credential> {
+fn credential(section: Section<'_>) -> Option<Credential> {
+    const VALUE: Names = Names::secret(
+        ["value", "value_env", "value_file"],
+        "the header's value, such as \"Bearer sk_live_...\"",
+    );
     let header = section.optional("header", |value| {
         let text = reader::text(value)?;
         let name =
@@ -231,38 +210,54 @@ fn credential(section: Section<'_>, base: &Path, surroundings: &Surroundings<'_>
         }
         Ok(name)
     });
-    let source = SecretSource::read(&section, &VALUE, base, None);
-    let value = source.and_then(|source| {
-        source.needed_to_serve(&section, &VALUE, surroundings, |text| {
-            let right = !text.is_empty() && HeaderValue::from_str(text).is_ok();
-            if right {
-                Ok(())
-            } else {
-                Err("must hold one line of visible characters: a header's value".to_owned())
-            }
-        })
-    });
+    let right = |text: &str| match !text.is_empty() && HeaderValue::from_str(text).is_ok() {
+        true => Ok(()),
+        false => Err("must hold one line of visible characters: a header's value".to_owned()),
+    };
+    let source = SecretSource::read(&section, &VALUE);
+    let value = source.and_then(|source| source.needed_to_serve(&section, &VALUE, right));
     section.finish();
     Some(Credential { header: header.unwrap_or(http::header::AUTHORIZATION), value: value? })
 }
 
 /// Reads `[upstreams]`: all services by name.
-pub(super) fn all(
-    top: &Section<'_>,
-    base: &Path,
-    surroundings: &Surroundings<'_>,
-) -> Vec<(String, At, Option<Named>)> {
+pub(super) fn all(top: &Section<'_>) -> Vec<(String, At, Option<Named>)> {
     let Some(section) = top.table("upstreams") else { return Vec::new() };
     let mut all = Vec::new();
     for (key, mut one) in section.named_tables() {
         one.rename(format!("[upstreams.{key}]"));
-        if let Err(why) = routes::is_name(&key) {
-            one.fail(why);
+        if let Err(why) = is_name(&key) {
+            one.fail(format!("{key:?} {why}"));
         }
         let at = one.at().clone();
-        let read = named(&one, base, surroundings);
+        let read = named(&one);
         one.finish();
         all.push((key, at, read));
     }
     all
+}
+
+/// Reads `[upstream.health]`: the health check of the upstream, and the sickness that asks for a
+/// drain. Without the table nothing is checked and nothing is drained.
+pub(super) fn health(mut section: Section<'_>) -> Option<UpstreamHealth> {
+    section.rename("[upstream.health]".to_owned());
+    let advice =
+        "name a path of the upstream that answers 200 to 399 while it is well, such as path = \"/healthz\"";
+    let path = section
+        .required("path", advice, |value| upstream_path(value, "on the upstream, such as \"/healthz\""));
+    let every = section.span("every", 100, 60, Duration::from_secs(2));
+    let within = section.span("within", 100, 60, Duration::from_secs(1));
+    let sick_after = section.span("sick_after", 100, 3_600, Duration::from_secs(15));
+    let cool_down = section.span("cool_down", 100, 86_400, Duration::from_secs(300));
+    // One late answer must not move a region's keys.
+    if sick_after < (every + within) * 2 {
+        let [sick_after, every, within] = [sick_after, every, within].map(show);
+        let why = format!(
+            "sick_after {sick_after} must be at least two checks long (every {every} and within {within}, \
+             twice): lengthen it"
+        );
+        section.fail_at("sick_after", why);
+    }
+    section.finish();
+    path.map(|path| UpstreamHealth { path, every, within, sick_after, cool_down })
 }

@@ -1,14 +1,15 @@
-//! Values that several files hold: names of regions and tenants, paths, addresses.
+//! Values that several files hold: names, addresses, and tables whose keys are names of regions.
 //!
-//! `reader` has values of no meaning, such as numbers. This file must not know a key, nor look for
-//! the thing that a value names.
+//! `plain` has values of no meaning, such as numbers. `across` checks which regions a table must
+//! have.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 
+use http::Uri;
 use toml::de::DeValue;
 
-use super::reader;
+use super::reader::{self, At, Located, Section};
 use crate::protocol::key::Tenant;
 use crate::protocol::region::RegionName;
 
@@ -21,9 +22,20 @@ pub(super) fn tenant(value: &DeValue<'_>) -> Result<Tenant, String> {
     Tenant::parse(&reader::text(value)?).map_err(|error| error.to_string())
 }
 
-/// A path, relative to the file that names it.
-pub(super) fn file(value: &DeValue<'_>, base: &Path) -> Result<PathBuf, String> {
-    reader::text(value).map(|text| base.join(text))
+/// Checks the name of a deployment, of a route or of an upstream.
+pub(super) fn is_name(text: &str) -> Result<(), &'static str> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    match (1..=64).contains(&text.len()) && text.bytes().all(allowed) {
+        true => Ok(()),
+        false => Err("must be 1 to 64 letters, digits, '-', '_' or '.'"),
+    }
+}
+
+/// A path of an upstream, without its address. `must` says what else is an error.
+pub(super) fn upstream_path(value: &DeValue<'_>, must: &str) -> Result<Uri, String> {
+    let text = reader::text(value)?;
+    let uri = text.parse::<Uri>().ok().filter(|uri| text.starts_with('/') && uri.authority().is_none());
+    uri.ok_or_else(|| format!("{text:?} must be a path {must}"))
 }
 
 pub(super) fn socket(value: &DeValue<'_>) -> Result<SocketAddr, String> {
@@ -49,4 +61,60 @@ pub(super) fn is_host_and_port(text: &str) -> bool {
         }
     };
     host_is_right && port.parse::<u16>().is_ok_and(|port| port > 0)
+}
+
+/// Names of the tables by region in messages.
+pub(super) const ADDRESSES: &str = "[peer.addresses]";
+pub(super) const ELSEWHERE: &str = "[upstream.elsewhere]";
+pub(super) const PUBLISHERS: &str = "[provision.publishers]";
+
+/// A table with a value for each region.
+#[derive(Clone, Debug)]
+pub(super) struct ByRegion<T> {
+    /// Place of the table, or the place where it should be.
+    pub at: At,
+    pub entries: BTreeMap<RegionName, Located<T>>,
+    /// Keys that could not be read. Their problems are reported already.
+    pub broken: Vec<String>,
+}
+
+impl<T> ByRegion<T> {
+    /// An absent table, which should stand here.
+    pub fn none(at: &At) -> Self {
+        Self { at: at.clone(), entries: BTreeMap::new(), broken: Vec::new() }
+    }
+
+    /// True if the table mentions this region, with a valid value or not.
+    pub fn mentions(&self, region: &RegionName) -> bool {
+        self.entries.contains_key(region) || self.broken.iter().any(|key| key == region.as_str())
+    }
+
+    /// The entries without their places.
+    pub fn values(self) -> BTreeMap<RegionName, T> {
+        self.entries.into_iter().map(|(name, located)| (name, located.value)).collect()
+    }
+}
+
+/// Reads the table `key` of `parent`, by its name in messages.
+pub(super) fn by_region<T>(
+    parent: &Section<'_>,
+    key: &'static str,
+    name: &str,
+    read: impl Fn(&DeValue<'_>) -> Result<T, String>,
+) -> ByRegion<T> {
+    let mut table = ByRegion::none(parent.at());
+    let Some(mut section) = parent.table(key) else { return table };
+    section.rename(name.to_owned());
+    table.at = section.at().clone();
+    let one = |key: &str, value: &DeValue<'_>| {
+        let region = RegionName::parse(key).map_err(|error| error.to_string())?;
+        Ok((region, read(value)?))
+    };
+    for (key, at, value) in section.entries(one) {
+        match value {
+            Some((region, value)) => drop(table.entries.insert(region, Located { at, value })),
+            None => table.broken.push(key),
+        }
+    }
+    table
 }

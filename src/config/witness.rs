@@ -1,8 +1,7 @@
 //! The witness file: settings of a witness, and the path of the ring.
 //!
 //! Paths are relative to the file. `ring` has the drift and the list of witnesses, which
-//! all regions share. This file must not open a port or a connection, nor touch the file that the
-//! witness keeps.
+//! all regions share.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,13 +9,12 @@ use std::sync::Arc;
 
 use super::admin::{self, Admin};
 use super::listen::apart;
-use super::problems::{Errors, judged};
-use super::reader::{At, Problems, Section, Source, needed};
+use super::problems::{Errors, Need, Surroundings, judged};
+use super::reader::{At, Problems, Section, Source};
 use super::region::{self, Log};
 use super::ring::{self, RingFile};
-use super::secret::{Need, Surroundings};
 use super::stamp::Watched;
-use super::values::{file, region_name, socket};
+use super::values::{region_name, socket};
 use crate::adapters::identity::IdentityFiles;
 use crate::protocol::region::RegionName;
 use crate::protocol::ring::Ring;
@@ -59,7 +57,7 @@ impl WitnessConfig {
     pub fn load_watched(path: &Path) -> (Result<Self, Errors>, Watched) {
         let environment = |name: &str| std::env::var(name).ok();
         let problems = Problems::default();
-        let config = read(path, &Surroundings { environment: &environment, need: Need::Serve }, &problems);
+        let config = read(path, Surroundings { environment: &environment, need: Need::Serve }, &problems);
         let watched = problems.looked_at();
         (judged(config, problems), watched)
     }
@@ -68,7 +66,7 @@ impl WitnessConfig {
 /// Reads the file and the ring that it names. Errors are added to `problems`.
 pub(super) fn read(
     path: &Path,
-    surroundings: &Surroundings<'_>,
+    surroundings: Surroundings<'_>,
     problems: &Problems,
 ) -> Option<WitnessConfig> {
     read_text(&Source::read(path, &At::file(path), problems)?, surroundings, problems)
@@ -77,29 +75,31 @@ pub(super) fn read(
 /// Like [`read`], for a text that was read already.
 pub(super) fn read_text(
     source: &Source,
-    surroundings: &Surroundings<'_>,
+    surroundings: Surroundings<'_>,
     problems: &Problems,
 ) -> Option<WitnessConfig> {
     let document = source.parse(problems)?;
-    let top = Section::top(source, &document, problems);
-    let base = source.path().parent().unwrap_or(Path::new(""));
+    let top = Section::top(source, &document, problems).within(surroundings);
     let advice = "say which [[witness]] of ring.toml this is, such as name = \"witness-1\"";
     let name = top.required_located("name", advice, region_name);
     let advice = "name the file that all regions share, such as ring = \"ring.toml\"";
-    let ring = top.required_located("ring", advice, |value| file(value, base));
+    let ring = top.required_located("ring", advice, |value| top.path(value));
     let advice = "name the file on a local disk that it keeps its promises in, such as file = \"/var/lib/onceway/witness\"";
-    let kept = top.required("file", advice, |value| file(value, base));
+    let kept = top.required("file", advice, |value| top.path(value));
     let (peer, admin) = listen(&top);
-    let operators = admin::read(&top, base, admin, surroundings, problems, false);
-    let me = name.as_ref().map(|name| &name.value);
-    let identity = identity(&top, me, base, surroundings);
+    let operators = admin::read(&top, admin, false);
+    let identity = identity(&top, name.as_ref().map(|name| &name.value));
     let log = region::log(&top);
     top.finish();
-    let ring = ring.and_then(|ring| ring::read(&ring.value, &ring.at, problems));
+    let ring = ring.and_then(|file| Source::read_by(&file, problems, ring::read));
     if let (Some(name), Some(ring)) = (&name, &ring)
-        && let Some(wrong) = not_in(&name.value, ring)
+        && !ring.failover.witnesses.contains(&name.value)
     {
-        problems.add(&name.at, wrong);
+        let me = &name.value;
+        let why = format!(
+            "{me} is no witness of the ring: add it there (equal in all regions) as [[witness]] name = \"{me}\""
+        );
+        problems.add(&name.at, why);
     }
     let RingFile { drift, ring, .. } = ring?;
     Some(WitnessConfig {
@@ -115,15 +115,8 @@ pub(super) fn read_text(
     })
 }
 
-fn not_in(name: &RegionName, ring: &RingFile) -> Option<String> {
-    let witnesses = &ring.failover.witnesses;
-    (!witnesses.contains(name)).then(|| {
-        format!("{name} is no witness of the ring: add it there (equal in all regions) as [[witness]] name = \"{name}\"")
-    })
-}
-
 fn listen(top: &Section<'_>) -> (Option<SocketAddr>, Option<SocketAddr>) {
-    let Some(section) = needed(top, "listen", "say where to listen: peer and admin") else {
+    let Some(section) = top.needed("listen", "say where to listen: peer and admin") else {
         return (None, None);
     };
     let at = |key, advice| section.required(key, advice, socket);
@@ -134,15 +127,10 @@ fn listen(top: &Section<'_>) -> (Option<SocketAddr>, Option<SocketAddr>) {
     (peer, admin)
 }
 
-fn identity(
-    top: &Section<'_>,
-    me: Option<&RegionName>,
-    base: &Path,
-    surroundings: &Surroundings<'_>,
-) -> Option<IdentityFiles> {
-    let section = needed(top, "peer", "say how regions know it: certificate, key and ca")?;
+fn identity(top: &Section<'_>, me: Option<&RegionName>) -> Option<IdentityFiles> {
+    let section = top.needed("peer", "say how regions know it: certificate, key and ca")?;
     let advice = "name the witness's certificate; `onceway certs` makes one for its name";
-    let files = region::identity(&section, me, advice, base, surroundings);
+    let files = region::identity(&section, me, advice);
     section.finish();
     files
 }
