@@ -90,8 +90,7 @@ impl Ask {
         self
     }
 
-    /// Sends the request, and waits at most `within` for the whole answer. Errors name the address
-    /// and the cause.
+    /// Sends the request, and waits at most `within` for the whole answer. Errors name the address.
     pub async fn send(&self, within: Duration) -> Result<Answer> {
         match timeout(within, self.converse()).await {
             Ok(answer) => answer.with_context(|| format!("{} {}", self.method, self.url)),
@@ -141,13 +140,9 @@ async fn connect(authority: &Authority, tls: Option<&Arc<ClientConfig>>) -> Resu
     let address = (host, authority.port_u16().unwrap_or(usual));
     let stream = TcpStream::connect(address).await.map_err(NotConnected)?;
     stream.set_nodelay(true)?;
-    match tls {
-        None => shake_hands(stream).await,
-        Some(tls) => {
-            let name = ServerName::try_from(host.to_owned())?;
-            shake_hands(TlsConnector::from(tls.clone()).connect(name, stream).await?).await
-        }
-    }
+    let Some(tls) = tls else { return shake_hands(stream).await };
+    let name = ServerName::try_from(host.to_owned())?;
+    shake_hands(TlsConnector::from(tls.clone()).connect(name, stream).await?).await
 }
 
 async fn shake_hands(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Result<Connection> {
@@ -165,12 +160,9 @@ async fn exchange(connection: &mut Connection, request: Request<Full<Bytes>>) ->
 /// Kept connections by address, each with the instant of its last answer.
 type Idle = BTreeMap<String, Vec<(Instant, Connection)>>;
 
-/// Connections to any number of addresses, kept as a client under load keeps them, and shared by
-/// any number of tasks.
+/// Connections to any number of addresses, kept as a client under load keeps them.
 #[derive(Default)]
-pub struct Connections {
-    idle: Mutex<Idle>,
-}
+pub struct Connections(Mutex<Idle>);
 
 impl Connections {
     /// Sends on a kept connection, or on a fresh one, and waits at most `within` for the whole
@@ -200,6 +192,6 @@ impl Connections {
     }
 
     fn idle(&self) -> MutexGuard<'_, Idle> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,14 +2,11 @@
 //! answers, and everything else it holds of each key.
 //!
 //! [`super::KeyStore::settle`] itself journals a settlement that meets another origin's answer.
-//! This port must not judge which of two answers is served (`protocol::record` does), nor what a
-//! double is (`protocol::double` does).
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::store::{Attempt, StoreError};
+use super::store::{Attempt, Call};
 use super::upkeep::{Entry, Place};
 use onceway_protocol::double::Trace;
 use onceway_protocol::key::{KeyId, Tenant};
@@ -29,7 +26,7 @@ pub struct RunAtRisk {
     pub path: String,
 }
 
-/// A journalled double: a key that two regions ran.
+/// A key that two regions ran, as it is journalled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Double {
     /// The key.
@@ -77,7 +74,7 @@ pub enum Of {
 pub struct Stretch {
     /// The keys, in their order, with one row of each region.
     pub shared: Vec<(KeyId, Vec<Trace>)>,
-    /// The last key of the stretch: the next one begins behind it. `None` if it was empty.
+    /// The last key, behind which the next stretch begins; `None` if it was empty.
     pub through: Option<KeyId>,
     /// Number of records that were looked at.
     pub looked_at: u64,
@@ -114,11 +111,9 @@ pub struct HistoryRow {
     pub route: Arc<str>,
     /// The path of its request.
     pub path: String,
-    /// The time of its last attempt's claim, by its origin's clock. `None` if a survivor handed the
-    /// row over, as the time is not known then.
+    /// The time of its last attempt's claim, by its origin's clock; `None` if the row was imported.
     pub claimed: Option<Date>,
-    /// The time of its settlement, by its origin's clock; of a tombstone too, if it was settled
-    /// before.
+    /// The time of its settlement, also of a tombstone's, by its origin's clock.
     pub settled: Option<Date>,
     /// True if a survivor of a lost region handed the row over; replication did not bring it.
     pub imported: bool,
@@ -129,8 +124,7 @@ pub struct HistoryRow {
 pub struct History {
     /// The key.
     pub id: KeyId,
-    /// One row per origin, in their order; none if all are forgotten and only the journal knows the
-    /// key.
+    /// One row per origin, in their order; none if only the journal knows the key.
     pub rows: Vec<HistoryRow>,
     /// The journal's entries about it, oldest first.
     pub journal: Vec<Entry>,
@@ -139,63 +133,38 @@ pub struct History {
 /// Looks at a store, and journal entries, for reconciling. All methods bound their own time.
 pub trait Audit: Send + Sync + 'static {
     /// One page of the own rows that ran at risk, in the order of keys, after one.
-    fn runs_at_risk(
-        &self,
-        after: Option<&KeyId>,
-        most: u32,
-    ) -> impl Future<Output = Result<Vec<RunAtRisk>, StoreError>> + Send;
+    fn runs_at_risk(&self, after: Option<&KeyId>, most: u32) -> impl Call<Vec<RunAtRisk>>;
 
     /// One stretch of the records of all origins, in the order of keys, after a key. It looks at
     /// `most` of them or few more, as a key's records are not parted. It returns the keys that have
     /// rows of more than one region, with all of their rows, in any state.
-    fn stretch(
-        &self,
-        of: Of,
-        after: Option<&KeyId>,
-        most: u32,
-    ) -> impl Future<Output = Result<Stretch, StoreError>> + Send;
+    fn stretch(&self, of: Of, after: Option<&KeyId>, most: u32) -> impl Call<Stretch>;
 
     /// The rows of these keys, one of each region, in the order of `ids`.
-    fn traces(&self, ids: &[KeyId]) -> impl Future<Output = Result<Vec<Vec<Trace>>, StoreError>> + Send;
+    fn traces(&self, ids: &[KeyId]) -> impl Call<Vec<Vec<Trace>>>;
 
-    /// Journals doubles (kind `double`) that the journal does not have yet, in either order of
-    /// their rows: once for each pair of attempts. Returns for each double whether this call
-    /// journalled it.
-    fn journal_doubles(&self, found: &[Double])
-    -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
+    /// Journals doubles (kind `double`) once for each pair of attempts, in either order of their
+    /// rows. Returns for each whether this call journalled it.
+    fn journal_doubles(&self, found: &[Double]) -> impl Call<Vec<bool>>;
 
     /// Number of doubles in the journal, from any finder and time: it never falls.
-    fn doubles(&self) -> impl Future<Output = Result<Counted, StoreError>> + Send;
+    fn doubles(&self) -> impl Call<Counted>;
 
     /// Journals (kind `late`) the answer to an attempt that is not this region's any more: its row
     /// is gone, was released, or names another attempt (docs/protocol.md#rule-10). Once for each
     /// attempt, whether or not the gate is open. Never for a settled attempt, with any answer: that
     /// one is known. Returns whether this call journalled it.
-    fn late(
-        &self,
-        attempt: &Attempt,
-        request_id: Option<RequestId>,
-        answer: &Answer,
-    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+    fn late(&self, attempt: &Attempt, request_id: Option<RequestId>, answer: &Answer) -> impl Call<bool>;
 
     /// One page of the doubles and late answers in the journal, in their order, after a place.
     /// Entries older than `back` are left out.
-    fn findings(
-        &self,
-        after: Option<Place>,
-        back: Duration,
-        most: u32,
-    ) -> impl Future<Output = Result<Vec<Finding>, StoreError>> + Send;
+    fn findings(&self, after: Option<Place>, back: Duration, most: u32) -> impl Call<Vec<Finding>>;
 
     /// All rows of this key, one per origin, in their order.
-    fn rows_of_key(&self, id: &KeyId) -> impl Future<Output = Result<Vec<HistoryRow>, StoreError>> + Send;
+    fn rows_of_key(&self, id: &KeyId) -> impl Call<Vec<HistoryRow>>;
 
     /// At most `most` keys from a place on, in their order, with everything that the store holds of
     /// each: rows of all origins and the journal. Fewer than `most` only at the end. The result is
     /// not one moment's state: a key that changes meanwhile is shown before or after.
-    fn histories(
-        &self,
-        begin: Begin<'_>,
-        most: u32,
-    ) -> impl Future<Output = Result<Vec<History>, StoreError>> + Send;
+    fn histories(&self, begin: Begin<'_>, most: u32) -> impl Call<Vec<History>>;
 }

@@ -1,17 +1,14 @@
-//! A region's store of views, leases and moves of arcs: gate state, views, acceptor, escrow,
-//! imports.
+//! A region's store of views, leases and moves of arcs: gate, views, acceptor, escrow, imports.
 //!
-//! A witness implements [`Acceptors`] alone. Each write compares the facts on which it relies, in
-//! the statement that writes. This port must not judge anything: the
-//! protocol's functions make the values.
+//! A witness implements [`Acceptors`] alone. Each writing statement compares the facts on which it
+//! relies.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::store::{GateVersion, StoreError, Written};
+use super::store::{Call, GateVersion, Written};
 use onceway_protocol::authority::GateState;
 use onceway_protocol::digest::Digest32;
 use onceway_protocol::fingerprint::Fingerprint;
@@ -26,20 +23,13 @@ use onceway_protocol::written::{plain, span};
 /// An acceptor on disk: one row or file, read and written whole.
 pub trait Acceptors: Send + Sync + 'static {
     /// The acceptor, with the version of its row. It is made with the store, holding nothing.
-    fn acceptor(&self) -> impl Future<Output = Result<(u64, Acceptor), StoreError>> + Send;
+    fn acceptor(&self) -> impl Call<(u64, Acceptor)>;
 
     /// Replaces the acceptor, if its row is still at `version` and, in a region, the running
-    /// server's boot is approved: a store that forgot promises must not promise. Durable when it
-    /// returns `Done`. `Lost` if another writer was faster, `GateMoved` if the boot is not
-    /// approved.
-    ///
-    /// The founding of the register is written before any boot is approved: an acceptor that holds
-    /// nothing has nothing to forget.
-    fn set_acceptor(
-        &self,
-        version: u64,
-        acceptor: &Acceptor,
-    ) -> impl Future<Output = Result<Written, StoreError>> + Send;
+    /// server's boot is approved: a store that forgot promises must not promise. Before that only
+    /// the founding is written, as nothing can be forgotten yet. Durable when it returns `Done`.
+    /// `Lost` if another writer was faster, `GateMoved` if the boot is not approved.
+    fn set_acceptor(&self, version: u64, acceptor: &Acceptor) -> impl Call<Written>;
 }
 
 /// The gate's state and the views behind it.
@@ -48,17 +38,13 @@ pub trait Authority: Acceptors {
     /// approved. The same transaction keeps the view and commits the next heartbeat with the view's
     /// epoch. After that no claim made under an older version can commit. The view's epoch never
     /// goes back. `Lost` if the gate moved on, `GateMoved` if the boot is not approved.
-    fn set_gate(
-        &self,
-        version: GateVersion,
-        state: &GateState,
-    ) -> impl Future<Output = Result<Written, StoreError>> + Send;
+    fn set_gate(&self, version: GateVersion, state: &GateState) -> impl Call<Written>;
 
     /// Keeps chosen views, by epoch. A view that is kept already stays.
-    fn keep_views(&self, views: &[Arc<View>]) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn keep_views(&self, views: &[Arc<View>]) -> impl Call<()>;
 
     /// All chosen views kept here, oldest first, each with the time since it was stored here.
-    fn views(&self) -> impl Future<Output = Result<Vec<(Arc<View>, Duration)>, StoreError>> + Send;
+    fn views(&self) -> impl Call<Vec<(Arc<View>, Duration)>>;
 }
 
 /// A claim to lodge with the target, before anything is sent.
@@ -117,21 +103,10 @@ pub trait Escrows: Send + Sync + 'static {
     /// Lodges a claim, comparing this gate's version in the statement that writes. So no escrow of
     /// an older view can slip in once the gate has adopted a newer one (docs/protocol.md#rule-37).
     /// One row per key and origin: a higher token replaces a lower one.
-    fn lodge(
-        &self,
-        lodging: &Lodging,
-        gate: GateVersion,
-    ) -> impl Future<Output = Result<Lodged, StoreError>> + Send;
+    fn lodge(&self, lodging: &Lodging, gate: GateVersion) -> impl Call<Lodged>;
 
-    /// Takes an escrow back whose claim was never sent. Does nothing if no row has that token and
-    /// nonce.
-    fn void(
-        &self,
-        id: &KeyId,
-        origin: &Origin,
-        token: Token,
-        nonce: Nonce,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+    /// Takes back an escrow of that token and nonce, if there is one: its claim was never sent.
+    fn void(&self, id: &KeyId, origin: &Origin, token: Token, nonce: Nonce) -> impl Call<()>;
 
     /// Lodges the answer beside the claim of that token and nonce, at any epoch: a fact is never
     /// refused. `Lost` if no row has them.
@@ -142,17 +117,17 @@ pub trait Escrows: Send + Sync + 'static {
         token: Token,
         nonce: Nonce,
         answer: &Answer,
-    ) -> impl Future<Output = Result<Written, StoreError>> + Send;
+    ) -> impl Call<Written>;
 
     /// Turns at most `most` escrow rows of `origin` into own records, and deletes them. A record is
     /// in doubt or settled, with the same token and nonce. No record is made if a record of that
     /// origin, or the own one, has a token as high. Returns the number of escrow rows that it took
     /// off, 0 if none is left (docs/protocol.md#rule-39).
-    fn convert(&self, origin: &Origin, most: u32) -> impl Future<Output = Result<u64, StoreError>> + Send;
+    fn convert(&self, origin: &Origin, most: u32) -> impl Call<u64>;
 
-    /// Deletes at most `most` escrow rows that are not needed any more. Deletes none while the
-    /// running boot is not approved. Returns the number.
-    fn reap_escrows(&self, most: u32) -> impl Future<Output = Result<u64, StoreError>> + Send;
+    /// Deletes at most `most` escrow rows that are not needed, none while the running boot is not
+    /// approved. Returns the number.
+    fn reap_escrows(&self, most: u32) -> impl Call<u64>;
 }
 
 /// A row of another origin as one survivor hands it to another: times as spans, as no region
@@ -198,41 +173,26 @@ pub struct Latest {
 
 /// Rows of a lost origin that one survivor has and another lacks (docs/protocol.md#rule-33).
 pub trait Imports: Send + Sync + 'static {
-    /// One page of the rows of `origin` in this store, replicated or imported, in the order of
-    /// keys, after one.
-    fn rows_of(
-        &self,
-        origin: &Origin,
-        after: Option<&KeyId>,
-        most: u32,
-    ) -> impl Future<Output = Result<Vec<CopiedRow>, StoreError>> + Send;
+    /// One page of the rows of `origin` here, replicated or imported, in the order of keys.
+    fn rows_of(&self, origin: &Origin, after: Option<&KeyId>, most: u32) -> impl Call<Vec<CopiedRow>>;
 
     /// Stores rows of another origin beside its replicated ones. Of two rows of one key, look-ups
     /// give the higher token, and a lower token does not replace a higher one. Fails, and writes
     /// nothing, while the running boot is not approved.
-    fn import(
-        &self,
-        origin: &Origin,
-        rows: &[CopiedRow],
-    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn import(&self, origin: &Origin, rows: &[CopiedRow]) -> impl Call<()>;
 
     /// Rows of `origin` that a store with its newest heartbeat may lack: those that came here after
     /// that heartbeat, and claims that are lodged here. It may have some of them.
     ///
     /// All rows of the origin are read, a part in each call, in the order of the disk. At most
     /// `most` rows are returned, and more where several have one place. Begin at place 0.
-    fn latest_of(
-        &self,
-        origin: &Origin,
-        from: u64,
-        most: u32,
-    ) -> impl Future<Output = Result<Latest, StoreError>> + Send;
+    fn latest_of(&self, origin: &Origin, from: u64, most: u32) -> impl Call<Latest>;
 
     /// Stores own rows that this store may lack, as what they are: holds and lives begin now. A
     /// row that is here stays, unless the other has a higher token, or a later state of the same
     /// attempt. `GateMoved`, and nothing is written, once the running boot is approved: rows may
     /// have been forgotten since (docs/protocol.md#rule-8).
-    fn restore(&self, rows: &[CopiedRow]) -> impl Future<Output = Result<Written, StoreError>> + Send;
+    fn restore(&self, rows: &[CopiedRow]) -> impl Call<Written>;
 
     /// Looks at imported rows, at most `most`, and deletes those that are not needed. Their life,
     /// tombstone included, must be over. Then:
@@ -243,5 +203,5 @@ pub trait Imports: Send + Sync + 'static {
     /// - a released row goes once no attempt of another origin is open.
     ///
     /// Nothing goes while the running boot is not approved. Returns the number of deleted rows.
-    fn reap_imports(&self, most: u32) -> impl Future<Output = Result<u64, StoreError>> + Send;
+    fn reap_imports(&self, most: u32) -> impl Call<u64>;
 }

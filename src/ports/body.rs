@@ -1,7 +1,6 @@
 //! Streaming bodies, as they pass between the listeners, the gateway and the upstreams.
 //!
-//! One boxed type, so that no port is generic over bodies. This file must not buffer: a caller that
-//! needs a whole body calls [`collect`] with a limit.
+//! One boxed type, so that no port is generic over bodies.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -1,16 +1,14 @@
 //! The region's stored requests: accepted ones that wait to be run, and dead letters ([`Jobs`]).
 //!
 //! One statement writes a key, its request and its job, so an implementer of [`super::KeyStore`]
-//! implements this port too. A request may be sealed at rest: that is the store's business. This
-//! port must not decide the result of a run, nor how often a job is run.
+//! implements this port too. A request may be sealed at rest: that is the store's business.
 
-use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Uri};
 
-use super::store::{ClaimAsk, ClaimReply, StoreError, Written};
+use super::store::{Call, ClaimAsk, ClaimReply, Written};
 use onceway_protocol::job::JobState;
 use onceway_protocol::key::{KeyId, Tenant};
 use onceway_protocol::record::{Nonce, RequestId};
@@ -45,7 +43,7 @@ pub enum Content {
 pub struct Taken {
     /// The key.
     pub id: KeyId,
-    /// The nonce that distinguishes this taking from every other.
+    /// The nonce of this taking alone.
     pub nonce: Nonce,
 }
 
@@ -135,68 +133,45 @@ pub struct JobLoad {
     pub oldest: Duration,
 }
 
-/// The stored requests of this region. All methods bound their own time and never resend on their
-/// own.
+/// The stored requests of this region. All methods bound their own time and never resend.
 pub trait Jobs: Send + Sync + 'static {
     /// Accepts a request. One statement writes the key's record, released and marked as accepted,
     /// and its job, due at once. Like a claim it compares the gate, finds the rows that stop it,
     /// and finds itself when repeated with the same nonce. On a known basis the own row must be
     /// released. No attempt number is used up: the token is that of the attempts so far, 0 if none.
     /// The stored request is erased after `keep`.
-    fn accept(
-        &self,
-        ask: &ClaimAsk,
-        request: &StoredRequest,
-        keep: Duration,
-    ) -> impl Future<Output = Result<ClaimReply, StoreError>> + Send;
+    fn accept(&self, ask: &ClaimAsk, request: &StoredRequest, keep: Duration) -> impl Call<ClaimReply>;
 
     /// Takes up to `most` due jobs, oldest due first; or by turns. Each counts one run more and is
-    /// not due again for `away`, so a worker that dies gives it back by itself. Two takers never
-    /// get one job.
-    fn take(
-        &self,
-        nonce: Nonce,
-        most: usize,
-        away: Duration,
-        turns: Option<&Turns>,
-    ) -> impl Future<Output = Result<Vec<Job>, StoreError>> + Send;
+    /// not due again for `away`, so a worker that dies gives it back. Two takers never get one job.
+    fn take(&self, nonce: Nonce, most: usize, away: Duration, turns: Option<&Turns>) -> impl Call<Vec<Job>>;
 
     /// Ends a job that is done: it goes, and its request with it.
-    fn finish(&self, taken: &Taken) -> impl Future<Output = Result<Written, StoreError>> + Send;
+    fn finish(&self, taken: &Taken) -> impl Call<Written>;
 
     /// Makes the job due again after this span, and at the latest when the retention of its request
     /// ends. A run that did not count is taken back.
-    fn put_off(
-        &self,
-        taken: &Taken,
-        after: Duration,
-        counted: bool,
-        trouble: &str,
-    ) -> impl Future<Output = Result<Written, StoreError>> + Send;
+    fn put_off(&self, taken: &Taken, after: Duration, counted: bool, trouble: &str) -> impl Call<Written>;
 
     /// Makes the job a dead letter.
-    fn bury(&self, taken: &Taken, trouble: &str) -> impl Future<Output = Result<Written, StoreError>> + Send;
+    fn bury(&self, taken: &Taken, trouble: &str) -> impl Call<Written>;
 
     /// Erases the requests of dead letters whose retention is over. Returns their number.
-    fn erase(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
+    fn erase(&self) -> impl Call<u64>;
 
     /// The job of a key.
-    fn job(&self, id: &KeyId) -> impl Future<Output = Result<Option<JobRow>, StoreError>> + Send;
+    fn job(&self, id: &KeyId) -> impl Call<Option<JobRow>>;
 
     /// Up to `most` jobs, oldest first; of one state, or all.
-    fn jobs(
-        &self,
-        state: Option<JobState>,
-        most: usize,
-    ) -> impl Future<Output = Result<Vec<JobRow>, StoreError>> + Send;
+    fn jobs(&self, state: Option<JobState>, most: usize) -> impl Call<Vec<JobRow>>;
 
     /// All jobs in numbers.
-    fn load(&self) -> impl Future<Output = Result<JobLoad, StoreError>> + Send;
+    fn load(&self) -> impl Call<JobLoad>;
 
     /// Gives a dead letter back to the workers, due at once, its runs counted anew.
-    fn revive(&self, id: &KeyId, act: &Act) -> impl Future<Output = Result<Acted, StoreError>> + Send;
+    fn revive(&self, id: &KeyId, act: &Act) -> impl Call<Acted>;
 
     /// Removes a job and its request, unless a worker has it. The record is free again if nothing
     /// happened; one in doubt stays so. A worker that was given up cannot claim a free record.
-    fn discard(&self, id: &KeyId, act: &Act) -> impl Future<Output = Result<Acted, StoreError>> + Send;
+    fn discard(&self, id: &KeyId, act: &Act) -> impl Call<Acted>;
 }

@@ -14,7 +14,6 @@ pub mod store;
 pub mod upkeep;
 pub mod upstream;
 
-use std::future::Future;
 use std::time::Duration;
 
 use onceway_protocol::record::{Nonce, RequestId};

@@ -1,5 +1,4 @@
-//! Every metric name and label in one place, with its help text; and names of log fields that more
-//! than one room writes.
+//! Every metric name and label in one place, with its help text.
 //!
 //! A label must not hold a key, a token or any text that a client chose freely. Labels are routes,
 //! regions, codes and kinds, and verified tenants, of which one process labels a bounded number

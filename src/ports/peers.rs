@@ -1,11 +1,9 @@
 //! Other regions: one hop to a key's owner, pings, and questions.
 //!
-//! The channel is authenticated: a reply comes from the region that was asked, or not at all. This
-//! port must not resend: one call is one attempt.
+//! The channel is authenticated: a reply comes from the region that was asked, or not at all.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::authority::{CopiedRow, Lodged, Lodging};
 use super::body::Body;
+use super::store::Call;
 use onceway_protocol::change::Report;
 use onceway_protocol::digest::Digest32;
 use onceway_protocol::job::JobState;
@@ -103,14 +102,11 @@ pub struct Pong {
     /// The origin under which the peer writes; `None` for a witness.
     pub origin: Option<Origin>,
     /// The highest heartbeat of each other region's present store that is in the peer's store.
-    /// Empty while its store does not answer.
     pub applied: BTreeMap<Origin, u64>,
     /// The highest heartbeat of each other region's present store that this process heard of in
-    /// pings, whether its rows arrived or not. So a store that went back is noticed even if its
-    /// rows are late.
+    /// pings: so a store that went back is noticed even if its rows are late.
     pub heard: BTreeMap<Origin, u64>,
-    /// True if its upstream fails its checks: a region that hands keys over for that reason gains
-    /// nothing by it.
+    /// True if its upstream fails its checks: no region hands keys over to it for that reason.
     pub upstream_failing: bool,
 }
 
@@ -130,10 +126,9 @@ pub struct Beat {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Question {
-    /// A message to its acceptor; `to` is the acceptor that the sender means, `None` to read from
-    /// any.
+    /// A message to its acceptor.
     Acceptor {
-        /// The acceptor.
+        /// The acceptor that the sender means; `None` to read from any.
         to: Option<AcceptorId>,
         /// The message.
         message: Message,
@@ -169,8 +164,7 @@ pub enum Question {
         /// The largest number of rows.
         most: u32,
     },
-    /// Asks for a page of the asker's rows that its own store may lack:
-    /// [`super::Imports::latest_of`].
+    /// Asks for a page of the asker's rows that its store may lack: [`super::Imports::latest_of`].
     Latest {
         /// The asker's store.
         origin: Origin,
@@ -201,8 +195,7 @@ pub enum Question {
         /// The claim's nonce.
         nonce: Nonce,
     },
-    /// An operator's order, by way of another region: accept that rows of a lost region may be
-    /// missing here, and open.
+    /// An operator's order: accept that rows of a lost region may be missing here, and open.
     AcceptRisk {
         /// The lost region.
         region: RegionName,
@@ -230,8 +223,7 @@ pub enum Question {
         /// Those in this state only; all if absent.
         state: Option<JobState>,
     },
-    /// End the doubt of a key of yours, or act on a job of yours, for this operator, whom you know
-    /// by the token.
+    /// End the doubt of a key of yours, or act on a job of yours, for an operator.
     Act {
         /// Path of the act in the admin API.
         path: String,
@@ -242,8 +234,7 @@ pub enum Question {
     },
 }
 
-/// An operator's `Authorization` header, and the approval of a second person. `Debug` shows
-/// neither.
+/// An operator's `Authorization` header, and a second person's approval. `Debug` shows neither.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proof {
     /// The header's value.
@@ -294,84 +285,45 @@ impl PeerMessage<'_> {
 impl Question {
     /// The kind of the question, a row of [`onceway_protocol::speakers`].
     pub fn kind(&self) -> Kind {
-        match self {
-            Self::Acceptor { to: _, message } => match message {
-                Message::Read => Kind::Read,
-                Message::Prepare { .. } => Kind::Prepare,
-                Message::Accept { .. } => Kind::Accept,
-                Message::Renew { .. } => Kind::Renew,
-                Message::Force { .. } => Kind::Force,
-                Message::Found { .. } => Kind::Found,
-            },
-            Self::Views { .. } => Kind::Views,
-            Self::Adopt { .. } => Kind::Adopt,
-            Self::Release { .. } => Kind::Release,
-            Self::Frontier { .. } => Kind::Frontier,
-            Self::Rows { .. } => Kind::Rows,
-            Self::Latest { .. } => Kind::Latest,
-            Self::Lodge(_) => Kind::Lodge,
-            Self::LodgeAnswer { .. } => Kind::LodgeAnswer,
-            Self::Void { .. } => Kind::Void,
-            Self::AcceptRisk { .. } => Kind::AcceptRisk,
-            Self::Key { .. } => Kind::Key,
-            Self::Doubts { .. } => Kind::Doubts,
-            Self::Jobs { .. } => Kind::Jobs,
-            Self::Act { .. } => Kind::Act,
-        }
+        self.facts().0
     }
 
     /// The region in whose name it is asked, if it names one: the holder of a lease, the proposer
     /// of a ballot, the origin of a claim. The ballot of a founding is that of the region that
     /// began it.
     pub fn of(&self) -> Option<&RegionName> {
-        match self {
-            Self::Acceptor { to: _, message } => match message {
-                Message::Prepare { ballot }
-                | Message::Accept { ballot, .. }
-                | Message::Force { ballot, .. } => Some(&ballot.region),
-                Message::Renew { region, .. } => Some(region),
-                Message::Read | Message::Found { .. } => None,
-            },
-            Self::Lodge(lodging) => Some(&lodging.origin.region),
-            Self::Latest { origin, .. } => Some(&origin.region),
-            Self::Views { .. }
-            | Self::Adopt { .. }
-            | Self::Release { .. }
-            | Self::Frontier { .. }
-            | Self::Rows { .. }
-            | Self::LodgeAnswer { .. }
-            | Self::Void { .. }
-            | Self::AcceptRisk { .. }
-            | Self::Key { .. }
-            | Self::Doubts { .. }
-            | Self::Jobs { .. }
-            | Self::Act { .. } => None,
-        }
+        self.facts().1
     }
 
     /// The view that it brings, if it brings one.
     pub fn view(&self) -> Option<&Arc<View>> {
+        self.facts().2
+    }
+
+    fn facts(&self) -> (Kind, Option<&RegionName>, Option<&Arc<View>>) {
         match self {
-            Self::Adopt { view } | Self::Release { target: view } => Some(view),
             Self::Acceptor { to: _, message } => match message {
-                Message::Accept { view, .. }
-                | Message::Renew { view, .. }
-                | Message::Force { view, .. }
-                | Message::Found { view, .. } => Some(view),
-                Message::Read | Message::Prepare { .. } => None,
+                Message::Read => (Kind::Read, None, None),
+                Message::Prepare { ballot } => (Kind::Prepare, Some(&ballot.region), None),
+                Message::Accept { ballot, view } => (Kind::Accept, Some(&ballot.region), Some(view)),
+                Message::Renew { region, view, .. } => (Kind::Renew, Some(region), Some(view)),
+                Message::Force { ballot, view } => (Kind::Force, Some(&ballot.region), Some(view)),
+                Message::Found { ballot: _, view } => (Kind::Found, None, Some(view)),
             },
-            Self::Views { .. }
-            | Self::Frontier { .. }
-            | Self::Rows { .. }
-            | Self::Latest { .. }
-            | Self::Lodge(_)
-            | Self::LodgeAnswer { .. }
-            | Self::Void { .. }
-            | Self::AcceptRisk { .. }
-            | Self::Key { .. }
-            | Self::Doubts { .. }
-            | Self::Jobs { .. }
-            | Self::Act { .. } => None,
+            Self::Views { .. } => (Kind::Views, None, None),
+            Self::Adopt { view } => (Kind::Adopt, None, Some(view)),
+            Self::Release { target } => (Kind::Release, None, Some(target)),
+            Self::Frontier { .. } => (Kind::Frontier, None, None),
+            Self::Rows { .. } => (Kind::Rows, None, None),
+            Self::Latest { origin, .. } => (Kind::Latest, Some(&origin.region), None),
+            Self::Lodge(lodging) => (Kind::Lodge, Some(&lodging.origin.region), None),
+            Self::LodgeAnswer { .. } => (Kind::LodgeAnswer, None, None),
+            Self::Void { .. } => (Kind::Void, None, None),
+            Self::AcceptRisk { .. } => (Kind::AcceptRisk, None, None),
+            Self::Key { .. } => (Kind::Key, None, None),
+            Self::Doubts { .. } => (Kind::Doubts, None, None),
+            Self::Jobs { .. } => (Kind::Jobs, None, None),
+            Self::Act { .. } => (Kind::Act, None, None),
         }
     }
 }
@@ -427,23 +379,12 @@ pub enum PeerReply {
 
 /// Calls to other regions. A call to a region that is not in the peers' list is `NotSent`.
 pub trait Peers: Send + Sync + 'static {
-    /// Forwards a request to `to`. Returns when the answer's head has arrived; gives up when
-    /// dropped.
-    fn forward(
-        &self,
-        to: &RegionName,
-        forward: Forward,
-    ) -> impl Future<Output = Result<ForwardReply, PeerError>> + Send;
+    /// Forwards a request. Returns when the answer's head has arrived; gives up when dropped.
+    fn forward(&self, to: &RegionName, forward: Forward) -> impl Call<ForwardReply, PeerError>;
 
     /// Asks `to` for its state. Gives up after `within`.
-    fn ping(&self, to: &RegionName, within: Duration)
-    -> impl Future<Output = Result<Pong, PeerError>> + Send;
+    fn ping(&self, to: &RegionName, within: Duration) -> impl Call<Pong, PeerError>;
 
     /// Asks `to`, a region or a witness. Gives up after `within`.
-    fn ask(
-        &self,
-        to: &RegionName,
-        question: Question,
-        within: Duration,
-    ) -> impl Future<Output = Result<PeerReply, PeerError>> + Send;
+    fn ask(&self, to: &RegionName, question: Question, within: Duration) -> impl Call<PeerReply, PeerError>;
 }

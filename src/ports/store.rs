@@ -1,10 +1,8 @@
 //! The region's store: records of keys ([`KeyStore`]) and the state of replication ([`Replica`]).
 //!
 //! A store writes only its own region's rows and reads all. Each writing method compares the facts
-//! on which it relies in the statement that writes: the gate's version and boot, the row's token
-//! and nonce. This port must not decide what rows mean: `protocol::record` does.
+//! on which it relies in the statement that writes: the gate's version and boot, token and nonce.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +29,11 @@ pub enum StoreError {
     Unknown(String),
 }
 
+/// A call to the world that may fail: the future of every port's methods.
+pub trait Call<T, E = StoreError>: Future<Output = Result<T, E>> + Send {}
+
+impl<T, E, F: Future<Output = Result<T, E>> + Send> Call<T, E> for F {}
+
 /// A claim to write.
 #[derive(Clone, Debug)]
 pub struct ClaimAsk {
@@ -38,8 +41,7 @@ pub struct ClaimAsk {
     pub id: KeyId,
     /// Digests of what the request asks.
     pub fingerprint: Fingerprint,
-    /// The nonce that distinguishes this claim from every other, and is equal in repeats of the
-    /// statement.
+    /// The nonce of this claim alone, equal in repeats of the statement.
     pub nonce: Nonce,
     /// The request that makes the attempt.
     pub request_id: RequestId,
@@ -47,8 +49,7 @@ pub struct ClaimAsk {
     pub gate: GateVersion,
     /// The basis of the claim.
     pub basis: Basis,
-    /// Lost regions whose window alone allows it: in the claim itself, so that the journal cannot
-    /// miss it.
+    /// Lost regions whose window alone allows it, in the claim itself: no journal can miss it.
     pub risk: Vec<RegionName>,
     /// The longest time that the claim may last without an outcome.
     pub hold: Duration,
@@ -97,8 +98,7 @@ pub enum Written {
     Done,
     /// No row of this token and nonce is in a state that allows it: the claim was lost.
     Lost,
-    /// The approved boot is not the running one. Nothing was written; try again once it is
-    /// approved.
+    /// The approved boot is not the running one: nothing was written.
     GateMoved,
 }
 
@@ -107,8 +107,7 @@ pub enum Written {
 pub struct Unclear {
     /// The upstream's status.
     pub status: u16,
-    /// True if the attempt surely ended with it: nothing between the gateway and the service could
-    /// answer while the service still works.
+    /// True if the attempt surely ended with it: nothing before the service could answer for it.
     pub ends_attempt: bool,
     /// The beginning of its body, for people, without control characters.
     pub excerpt: Option<String>,
@@ -129,39 +128,27 @@ pub struct Attempt {
 pub trait KeyStore: Send + Sync + 'static {
     /// Claims a key durably, in one round trip, or returns the rows that stop the claim. A
     /// repetition with the same nonce finds the own claim.
-    fn claim(&self, ask: &ClaimAsk) -> impl Future<Output = Result<ClaimReply, StoreError>> + Send;
+    fn claim(&self, ask: &ClaimAsk) -> impl Call<ClaimReply>;
 
     /// Stores the final answer, from claimed or in doubt. `Lost` if the key was settled otherwise.
     ///
     /// If another origin's answer is here already, that one is stored instead, since it may have
     /// been replayed. Both are journalled (kind `double`) in the same transaction, unless they are
     /// one attempt. The result is `Lost` then too (docs/protocol.md#rule-10).
-    fn settle(
-        &self,
-        attempt: &Attempt,
-        answer: &Answer,
-    ) -> impl Future<Output = Result<Written, StoreError>> + Send;
+    fn settle(&self, attempt: &Attempt, answer: &Answer) -> impl Call<Written>;
 
     /// Ends the attempt as "nothing happened", from claimed or in doubt.
-    fn release(&self, attempt: &Attempt) -> impl Future<Output = Result<Written, StoreError>> + Send;
+    fn release(&self, attempt: &Attempt) -> impl Call<Written>;
 
     /// Marks the attempt in doubt, from claimed, with the upstream's answer if it gave one. If that
     /// ended the attempt, hold and settle time are zero from then on.
-    fn doubt(
-        &self,
-        attempt: &Attempt,
-        answer: Option<Unclear>,
-    ) -> impl Future<Output = Result<Written, StoreError>> + Send;
+    fn doubt(&self, attempt: &Attempt, answer: Option<Unclear>) -> impl Call<Written>;
 
     /// All rows of each key, in the order of `ids`, in one round trip.
-    fn look_up(&self, ids: &[KeyId]) -> impl Future<Output = Result<Vec<Vec<Row>>, StoreError>> + Send;
+    fn look_up(&self, ids: &[KeyId]) -> impl Call<Vec<Vec<Row>>>;
 
-    /// Looks up as [`KeyStore::look_up`] does, for people: it waits behind no request that waits
-    /// for the store.
-    fn look_up_beside(
-        &self,
-        ids: &[KeyId],
-    ) -> impl Future<Output = Result<Vec<Vec<Row>>, StoreError>> + Send {
+    /// Looks up for people, behind no request that waits for the store.
+    fn look_up_beside(&self, ids: &[KeyId]) -> impl Call<Vec<Vec<Row>>> {
         self.look_up(ids)
     }
 
@@ -173,20 +160,15 @@ pub trait KeyStore: Send + Sync + 'static {
 
     /// Reads the gate for a request whose claim found it moved. After a move there are many of
     /// these, and none may delay the calls that fence.
-    fn gate_again(&self) -> impl Future<Output = Result<Gate, StoreError>> + Send {
+    fn gate_again(&self) -> impl Call<Gate> {
         self.gate()
     }
 
     /// Reads the gate.
-    fn gate(&self) -> impl Future<Output = Result<Gate, StoreError>> + Send;
+    fn gate(&self) -> impl Call<Gate>;
 
-    /// Approves `boot`, if the gate is still at `version` and `boot` is still the running one.
-    /// `Lost` if not.
-    fn approve(
-        &self,
-        version: GateVersion,
-        boot: &Boot,
-    ) -> impl Future<Output = Result<Written, StoreError>> + Send;
+    /// Approves `boot`, if the gate is still at `version` and `boot` still runs. `Lost` if not.
+    fn approve(&self, version: GateVersion, boot: &Boot) -> impl Call<Written>;
 }
 
 /// A region's memory of a peer's origin, over restarts.
@@ -198,8 +180,7 @@ pub struct PeerMemory {
     pub applied: u64,
     /// The largest observed lag of the trailing period.
     pub lag: Option<Duration>,
-    /// The heartbeat up to which its rows were imported from survivors; 0 if never. Never goes
-    /// back.
+    /// The heartbeat up to which its rows were imported from survivors; 0 if never.
     pub imported: u64,
 }
 
@@ -212,9 +193,8 @@ pub struct Heartbeat {
     pub seq: u64,
     /// The epoch of its writer's gate.
     pub epoch: u64,
-    /// True if every row that its writer committed before it is here. False while the first copy of
-    /// any table of its subscription runs: tables are copied one by one, and this one is the
-    /// smallest (docs/protocol.md#rule-29).
+    /// True if every row that its writer committed before it is here: not while the first copy of
+    /// any table of its subscription runs (docs/protocol.md#rule-29).
     pub whole: bool,
     /// The time of its commit, by the clock of its writer's database.
     pub date: Date,
@@ -244,8 +224,7 @@ pub struct Subscription {
     pub streaming: bool,
 }
 
-/// One replication slot of this region's server, made by anybody: each keeps WAL on the disk until
-/// it was read.
+/// One replication slot of this region's server, which keeps WAL on the disk until it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
     /// Its name.
@@ -262,23 +241,23 @@ pub trait Replica: Send + Sync + 'static {
     /// ([`observed::next`]). `None`, and nothing is written, while the gate is not open.
     ///
     /// [`observed::next`]: onceway_protocol::observed::next
-    fn beat(&self, passed: Option<Passed>) -> impl Future<Output = Result<Option<Beat>, StoreError>> + Send;
+    fn beat(&self, passed: Option<Passed>) -> impl Call<Option<Beat>>;
 
     /// All heartbeats in this store, own and foreign, each with its `whole` of the same moment.
-    fn heartbeats(&self) -> impl Future<Output = Result<Vec<Heartbeat>, StoreError>> + Send;
+    fn heartbeats(&self) -> impl Call<Vec<Heartbeat>>;
 
     /// Stores the memory of peers. A smaller heartbeat does not replace a remembered one. Where no
     /// lag is given, the known one stays.
-    fn remember(&self, memory: &[PeerMemory]) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn remember(&self, memory: &[PeerMemory]) -> impl Call<()>;
 
     /// The memory as stored last.
-    fn recall(&self) -> impl Future<Output = Result<Vec<PeerMemory>, StoreError>> + Send;
+    fn recall(&self) -> impl Call<Vec<PeerMemory>>;
 
     /// All incoming replications.
-    fn subscriptions(&self) -> impl Future<Output = Result<Vec<Subscription>, StoreError>> + Send;
+    fn subscriptions(&self) -> impl Call<Vec<Subscription>>;
 
     /// All replication slots of the region's server. None where replication needs no slots.
-    fn slots(&self) -> impl Future<Output = Result<Vec<Slot>, StoreError>> + Send {
+    fn slots(&self) -> impl Call<Vec<Slot>> {
         std::future::ready(Ok(Vec::new()))
     }
 }

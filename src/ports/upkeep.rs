@@ -1,15 +1,13 @@
-//! A region's store beside requests: forgetting keys, finding abandoned claims, the operator's list
-//! and acts.
+//! A region's store beside requests: forgotten keys, abandoned claims, the operator's list and
+//! acts.
 //!
 //! Only rows of the own origin are ever written. Other regions reap their own rows, and an own row
-//! that supersedes it ends an attempt that another region left open. This port must not decide when
-//! any of this may run, nor what a row means.
+//! that supersedes it ends an attempt that another region left open.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::store::{Attempt, ClaimAsk, StoreError, Written};
+use super::store::{Attempt, Call, ClaimAsk, Written};
 use onceway_protocol::double::Why;
 use onceway_protocol::key::{Key, KeyId, Tenant};
 use onceway_protocol::record::{Answer, Recovery, RequestId, Row, Token};
@@ -22,8 +20,7 @@ pub struct Reaped {
     pub expired: u64,
     /// Tombstones that are forgotten: their key is new again.
     pub forgotten: u64,
-    /// Rows that must not go yet and were put off: open ones, and those that mask an open row of
-    /// another origin.
+    /// Rows that were put off: open ones, and those that mask an open row of another origin.
     pub kept: u64,
 }
 
@@ -34,8 +31,7 @@ impl Reaped {
     }
 }
 
-/// An attempt of the own origin without a final answer, with all known facts of its request:
-/// requests are never stored.
+/// An attempt of the own origin without a final answer, with all known facts of its request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenAttempt {
     /// The key.
@@ -64,7 +60,7 @@ pub struct Place(pub i64);
 pub struct ClaimPage {
     /// Claims that are still open as claimed, whether or not their hold is over.
     pub claims: Vec<OpenAttempt>,
-    /// The end of the stretch: the next one begins there. `None` if it was empty.
+    /// The end of the stretch, where the next one begins; `None` if it was empty.
     pub through: Option<Place>,
     /// True if more claims follow at once.
     pub more: bool,
@@ -86,7 +82,7 @@ pub struct ListedDoubt {
 pub struct ForeignPage {
     /// The keys, in their order.
     pub open: Vec<KeyId>,
-    /// The last key of the stretch: the next one begins behind it. `None` if it was empty.
+    /// The last key, behind which the next stretch begins; `None` if it was empty.
     pub through: Option<KeyId>,
     /// True if more rows may follow.
     pub more: bool,
@@ -154,8 +150,7 @@ pub struct Entry {
     pub actor: Option<String>,
     /// The reason.
     pub reason: Option<String>,
-    /// The explanation of a double. `None` for other entries, and for doubles that were journalled
-    /// by releases without explanations.
+    /// The explanation of a double, unless an older release journalled it.
     pub explained: Option<Why>,
 }
 
@@ -169,93 +164,62 @@ pub trait Upkeep: Send + Sync + 'static {
     /// becomes a tombstone too. A tombstone that masks another origin's open row is put off:
     /// forgetting it first would bring that row back (docs/protocol.md#rule-44). So is one of an
     /// epoch from `away` on: a row that it would mask may not have arrived.
-    fn reap(&self, most: u32, away: Option<u64>) -> impl Future<Output = Result<Reaped, StoreError>> + Send;
+    fn reap(&self, most: u32, away: Option<u64>) -> impl Call<Reaped>;
 
-    /// The own claims older than `older`, after a place, in their order; looks at `most` rows or
-    /// few more.
-    fn claims(
-        &self,
-        after: Option<Place>,
-        older: Duration,
-        most: u32,
-    ) -> impl Future<Output = Result<ClaimPage, StoreError>> + Send;
+    /// The own claims older than `older`, after a place; looks at `most` rows or few more.
+    fn claims(&self, after: Option<Place>, older: Duration, most: u32) -> impl Call<ClaimPage>;
 
     /// The operator's list after a key, in the order of keys:
     ///
     /// - own attempts in doubt,
     /// - own claims whose hold is over,
-    /// - open attempts of other origins under [enlisted](Upkeep::enlist) keys, whatever is left of
-    ///   their holds.
+    /// - open attempts of other origins under [enlisted](Upkeep::enlist) keys, whatever their
+    ///   holds.
     ///
     /// An attempt is left out if a final row of any origin answers for it, or if another row
-    /// superseded it knowingly. Of several attempts under a key the list has the one with the
-    /// highest token.
-    fn doubts(
-        &self,
-        after: Option<&KeyId>,
-        most: u32,
-    ) -> impl Future<Output = Result<Vec<ListedDoubt>, StoreError>> + Send;
+    /// superseded it knowingly. Of several attempts the list has the one with the highest token.
+    fn doubts(&self, after: Option<&KeyId>, most: u32) -> impl Call<Vec<ListedDoubt>>;
 
     /// The beginning of the answer that left a listed key in doubt, if there was one.
-    fn excerpt(&self, id: &KeyId) -> impl Future<Output = Result<Option<String>, StoreError>> + Send;
+    fn excerpt(&self, id: &KeyId) -> impl Call<Option<String>>;
 
     /// One stretch of the rows of other origins, in the order of keys, after a key; looks at `most`
-    /// of them or few more. Returns the keys of open rows that no final row answers for and no row
-    /// superseded knowingly.
-    fn foreign(
-        &self,
-        after: Option<&KeyId>,
-        most: u32,
-    ) -> impl Future<Output = Result<ForeignPage, StoreError>> + Send;
+    /// of them or few more. Returns keys of open rows that no final row answers for and none
+    /// superseded.
+    fn foreign(&self, after: Option<&KeyId>, most: u32) -> impl Call<ForeignPage>;
 
     /// Puts keys on the list, if they are not on it.
-    fn enlist(&self, ids: &[KeyId]) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn enlist(&self, ids: &[KeyId]) -> impl Call<()>;
 
     /// Takes keys off the list that have no open own row.
-    fn delist(&self, ids: &[KeyId]) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn delist(&self, ids: &[KeyId]) -> impl Call<()>;
 
-    /// Takes off the list the attempts that are no longer open, and those that are answered for.
-    /// Returns the number left on it.
-    fn unlist(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
+    /// Takes off the list what is no longer open or is answered for. Returns the number left on it.
+    fn unlist(&self) -> impl Call<u64>;
 
     /// Ends an attempt by hand. It must be in doubt and over (it got an answer, or its hold has run
     /// out), or claimed with its hold run out. `Lost` if not.
-    fn rule(&self, attempt: &Attempt, act: &Act) -> impl Future<Output = Result<Written, StoreError>> + Send;
+    fn rule(&self, attempt: &Attempt, act: &Act) -> impl Call<Written>;
 
     /// Has own attempts in doubt go by this rule from now on, and journals each change in the same
     /// transaction. Returns the number of changes: an attempt that is not in doubt, or goes by that
     /// rule, is left out. Nothing while the gate is not open.
-    fn change_rule(
-        &self,
-        attempts: &[Attempt],
-        rule: Recovery,
-        by: Who<'_>,
-    ) -> impl Future<Output = Result<u64, StoreError>> + Send;
+    fn change_rule(&self, attempts: &[Attempt], rule: Recovery, by: Who<'_>) -> impl Call<u64>;
 
     /// Writes a stand-in for other origins' attempts: an own row in their place, final or released
     /// from its first moment, in one statement. It has the basis of `ask`, and compares the gate
     /// and the other rows as a claim on known rows does. Its nonce is that of the attempt that it
     /// settles. An operator's ruling is journalled in the same transaction. `Lost` if the rows say
     /// something else by now. A repetition finds its row.
-    fn stand_in(
-        &self,
-        ask: &ClaimAsk,
-        ruling: &Ruling,
-        by: Option<Who<'_>>,
-    ) -> impl Future<Output = Result<Written, StoreError>> + Send;
+    fn stand_in(&self, ask: &ClaimAsk, ruling: &Ruling, by: Option<Who<'_>>) -> impl Call<Written>;
 
     /// One stretch of the keys of this tenant that the own origin remembers, tombstones included,
     /// in their order, after a key: at most `most`.
-    fn live_keys(
-        &self,
-        tenant: &Tenant,
-        after: Option<&Key>,
-        most: u32,
-    ) -> impl Future<Output = Result<KeyStretch, StoreError>> + Send;
+    fn live_keys(&self, tenant: &Tenant, after: Option<&Key>, most: u32) -> impl Call<KeyStretch>;
 
     /// Journals an entry that is about no key. The text holds nothing that a client chose.
-    fn note(&self, kind: &str, reason: &str) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn note(&self, kind: &str, reason: &str) -> impl Call<()>;
 
     /// The newest entries about a key, newest first, at most 100.
-    fn journal(&self, id: &KeyId) -> impl Future<Output = Result<Vec<Entry>, StoreError>> + Send;
+    fn journal(&self, id: &KeyId) -> impl Call<Vec<Entry>>;
 }

@@ -1,9 +1,7 @@
 //! The protected service of this region.
 //!
-//! One call is one attempt: no redirect is followed and nothing is resent, whatever broke. This
-//! port must not know what a status means.
+//! One call is one attempt: no redirect is followed and nothing is resent, whatever broke.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method, Request, Response, Uri};
 
 use super::body::Body;
+use super::store::Call;
 use onceway_protocol::key::KeyId;
 use onceway_protocol::record::{RequestId, Token};
 use onceway_protocol::region::RegionName;
@@ -95,9 +94,8 @@ pub struct Probe {
     pub id: KeyId,
     /// The attempt's token.
     pub token: Token,
-    /// The region that made the attempt; its upstream is asked, unless upstreams are shared.
-    /// `None`: the region is unknown, as all members that knew that view are gone. Then only a
-    /// shared upstream can say.
+    /// The region that made the attempt: its upstream is asked, unless upstreams are shared. `None`
+    /// if all members that knew that view are gone: only a shared upstream can say.
     pub region: Option<RegionName>,
     /// The route's status address.
     pub address: Uri,
@@ -108,13 +106,11 @@ pub struct Probe {
 /// The upstream's knowledge of an attempt.
 #[derive(Debug)]
 pub enum ProbeReply {
-    /// The effect happened, with this answer. Its body came within the limit asked for or was left
-    /// out (`None`).
+    /// The effect happened, with this answer. `None`: its body was over the limit.
     Happened(Response<Option<Bytes>>),
     /// The effect did not happen.
     DidNotHappen,
-    /// The attempt is under way, or the upstream cannot tell, or did not answer. The text is for
-    /// logs.
+    /// The attempt is under way, or the upstream did not tell. The text is for logs.
     CannotSay(String),
 }
 
@@ -128,10 +124,9 @@ pub trait Upstream: std::marker::Send + Sync + 'static {
         send: Send,
         within: Duration,
         may_send: impl Fn() -> bool + std::marker::Send + Sync,
-    ) -> impl Future<Output = Result<Response<Body>, SendError>> + std::marker::Send;
+    ) -> impl Call<Response<Body>, SendError>;
 
-    /// Asks whether an attempt happened. Never fails: every error is "cannot say". Bodies over
-    /// `limit` are left out.
+    /// Asks if an attempt happened. Every error is "cannot say". Bodies over `limit` are left out.
     fn probe(
         &self,
         probe: Probe,
@@ -141,14 +136,9 @@ pub trait Upstream: std::marker::Send + Sync + 'static {
 
     /// Checks this region's upstream with GET, without a key. The error says in words what was
     /// wrong: no answer within that time, or another status than 200 to 399.
-    fn check(
-        &self,
-        path: &Uri,
-        within: Duration,
-    ) -> impl Future<Output = Result<(), String>> + std::marker::Send;
+    fn check(&self, path: &Uri, within: Duration) -> impl Call<(), String>;
 
-    /// Passes a request without key handling straight through to the named upstream, streaming both
-    /// ways.
+    /// Passes a request without key handling through to the named upstream, streaming both ways.
     ///
     /// The upstream is waited for at most `within` at one go: to take the next piece of the
     /// request, to begin its answer, to send the next piece. After that the call fails (`Late`), or
@@ -158,5 +148,5 @@ pub trait Upstream: std::marker::Send + Sync + 'static {
         upstream: Option<&str>,
         request: Request<Body>,
         within: Duration,
-    ) -> impl Future<Output = Result<Response<Body>, SendError>> + std::marker::Send;
+    ) -> impl Call<Response<Body>, SendError>;
 }

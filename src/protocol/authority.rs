@@ -2,7 +2,6 @@
 //!
 //! A gateway asks [`right`] before a claim and compares the tenure of [`Right::Run`] again directly
 //! before the send. A region that does not hold both, an open gate and a valid lease, runs nothing.
-//! This file must not read a clock, nor perform anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,8 +26,7 @@ pub struct Boot {
     pub system: u64,
     /// Its timeline.
     pub timeline: u32,
-    /// The start of its postmaster, microseconds since 1970 on its own clock; compared for equality
-    /// only.
+    /// The start of its postmaster, microseconds since 1970 on its own clock: for equality only.
     pub started: i64,
 }
 
@@ -39,8 +37,7 @@ pub struct Gate {
     pub version: GateVersion,
     /// The epoch that this region has adopted; 1 before the register was founded.
     pub epoch: u64,
-    /// The adopted view and the keys that are still closed under it; `None` before the register was
-    /// founded.
+    /// The adopted view and its closed keys; `None` before the register was founded.
     pub state: Option<GateState>,
     /// The approved boot; `None` before the first approval.
     pub approved: Option<Boot>,
@@ -70,8 +67,8 @@ pub struct Pending {
 pub struct GateState {
     /// The adopted view.
     pub view: Arc<View>,
-    /// Views that must all name this region as a key's owner. Only the adopted view, if nothing is
-    /// to be caught up with. More, while keys were gained that may not start yet.
+    /// Views that must all name this region as a key's owner: more than the adopted one while keys
+    /// were gained that may not start yet.
     pub since: Vec<Arc<View>>,
     /// The keys that the region is giving up.
     pub pending: Option<Pending>,
@@ -85,21 +82,15 @@ impl GateState {
         Self { since: vec![view.clone()], view, pending: None, waived: BTreeSet::new() }
     }
 
-    /// The state of a region whose store did not exist at the founding: all keys that `view` gives
-    /// it count as gained.
+    /// The state of a region whose store is younger than the founding: all its keys count as
+    /// gained.
     pub fn joined(view: Arc<View>) -> Self {
         let nobody = Arc::new(View::unfounded(view.ring().clone()));
         Self { since: vec![nobody, view.clone()], view, pending: None, waived: BTreeSet::new() }
     }
 
-    /// The state after adopting `view`:
-    ///
-    /// - gained keys stay closed,
-    /// - a pending change is over,
-    /// - waivers of losses that are over are gone.
-    ///
-    /// A view that is not newer changes nothing: a change that is pending for the next one stays
-    /// pending.
+    /// The state after adopting `view`. Gained keys stay closed, a pending change is over, and
+    /// waivers of losses that are over are gone. A view that is not newer changes nothing.
     ///
     /// Views are adopted one after the other. If one was skipped, the owners under it are not known
     /// here. Every key then counts as gained.
@@ -206,33 +197,16 @@ pub(super) fn right(
         return Right::Closed(closed);
     }
     let valid = |held: &&Held| now < held.until && held.view.epoch() <= gate.view.epoch();
+    let covers = |held: &Held| {
+        let same = held.view.epoch() == gate.view.epoch() || is_disabled(Check::LeaseOfOlderView);
+        same || held.view.owner(id) == Some(me)
+    };
     match held.filter(valid) {
         None => Right::Closed(Closed::NoLease),
-        Some(held) if covers(held, gate, id, me) => Right::Run(tenure),
+        Some(held) if covers(held) => Right::Run(tenure),
         // The view just gave the key to this region, and the renewal that covers it is on its way.
         Some(_) => Right::Closed(Closed::Moving),
     }
-}
-
-/// True if a valid lease covers the key.
-fn covers(held: &Held, gate: &GateState, id: &KeyId, me: &RegionName) -> bool {
-    let same = held.view.epoch() == gate.view.epoch() || is_disabled(Check::LeaseOfOlderView);
-    same || held.view.owner(id) == Some(me)
-}
-
-/// The right of this region, at `now`, to a key that surely no lost region ever sent
-/// (docs/protocol.md#rule-38). Keys that are still to be caught up with do not matter then. The
-/// lease does, and so does a key that is being given up.
-pub(super) fn right_if_never_sent(
-    gate: &GateState,
-    held: Option<&Held>,
-    tenure: Tenure,
-    id: &KeyId,
-    me: &RegionName,
-    now: Moment,
-) -> Right {
-    let open = gate.open();
-    right(&open, held, tenure, id, me, now)
 }
 
 /// A loss of a store whose earlier claims may still be missing here.
@@ -240,14 +214,12 @@ pub(super) fn right_if_never_sent(
 pub(super) struct Loss {
     /// The store.
     pub origin: Origin,
-    /// The views under which the region made the claims that may be missing. `None` if one of them
-    /// is not known here.
+    /// The views under which claims may be missing; `None` if one of them is not known here.
     under: Option<Vec<Arc<View>>>,
 }
 
 impl Loss {
-    /// True if the region may have run this key without a trace here: it owned the key under one of
-    /// those views. If one of them is not known here, it may.
+    /// True if the region may have run this key without a trace here.
     pub fn may_hide(&self, id: &KeyId) -> bool {
         let owns = |view: &Arc<View>| view.owner(id) == Some(&self.origin.region);
         self.under.as_ref().is_none_or(|under| under.iter().any(owns))
@@ -270,14 +242,12 @@ pub(super) struct Facts<'a> {
     pub waived: Option<&'a BTreeSet<(RegionName, u64)>>,
     /// This region.
     pub me: &'a RegionName,
-    /// The newest epoch agreed on so long ago that every key claimed before it has been forgotten;
-    /// 0 if no epoch is.
+    /// The newest epoch so old that every key claimed before it has been forgotten; 0 if none is.
     pub outlived: u64,
 }
 
 impl Facts<'_> {
-    /// True if the region is lost by this loss now. Its store is the one of then: a rebuild ends
-    /// the loss.
+    /// True if the region is lost by this loss now; a rebuild would have ended it.
     fn is_current(&self, region: &RegionName, at: u64) -> bool {
         matches!(self.view.standing(region), Some(Standing::Lost { at: now, .. }) if now == at)
     }
@@ -322,12 +292,8 @@ impl Facts<'_> {
 ///   learned of its loss: all its earlier claims come with that heartbeat;
 /// - of stores that were replaced, until none of their keys is remembered any more.
 ///
-/// Claims may be missing of the view before the loss, and of all views before it if rows are known
-/// to be missing. In between is a loss that an operator accepted: from the view of its newest
-/// heartbeat here, until all rows up to its seal are here.
-///
-/// Suppose a region that is back were left out at once: its successor would start keys whose
-/// earlier claims have not arrived, and would leave no trace of that.
+/// If a region that is back were left out at once, its successor would start keys whose earlier
+/// claims have not arrived, and would leave no trace of that.
 pub(super) fn losses(facts: &Facts<'_>) -> Vec<Loss> {
     let mut found: BTreeMap<(Origin, u64), bool> = BTreeMap::new();
     let known = facts.views.values().map(Arc::as_ref).filter(|known| known.epoch() < facts.view.epoch());
@@ -340,9 +306,7 @@ pub(super) fn losses(facts: &Facts<'_>) -> Vec<Loss> {
         }
     }
     // A store that was added later may lack the older views.
-    for (loss, at) in facts.view.losses() {
-        found.entry((loss, at)).or_insert(false);
-    }
+    facts.view.losses().for_each(|loss| drop(found.entry(loss).or_insert(false)));
     let open = found.into_iter().filter(|((origin, at), _)| facts.counts(origin, *at));
     open.map(|((origin, at), gap)| {
         let epochs = facts.since(&origin, at, gap)..at.max(1);

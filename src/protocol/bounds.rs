@@ -7,7 +7,8 @@
 use std::time::Duration;
 
 use super::plant::{Check, is_disabled};
-use super::register::{Acceptor, Ballot, LARGEST, Message};
+use super::register::{Acceptor, Ballot, LARGEST, Message, majority};
+use super::view::View;
 
 /// The most that a ballot's counter may be ahead of the known ones.
 pub const AHEAD: u64 = 1 << 32;
@@ -21,32 +22,21 @@ pub const LEAP: u64 = 1 << 24;
 /// Knowledge of an acceptor's process beside its row.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
-    /// The counter that a majority of the acceptors was read to have promised; 0 if it was never
-    /// read.
+    /// The counter that a majority of the acceptors was read to have promised; 0 if never.
     pub counter: u64,
     /// The epoch of the newest view that counts.
     pub epoch: u64,
 }
 
-/// A number is out of bounds.
+/// A number is out of bounds: it, and the highest known one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OutOfBounds {
     /// A ballot's counter.
-    #[error("ballot {ballot} is more than 2^32 ahead of {known}, the highest that is known here")]
-    Ballot {
-        /// The counter.
-        ballot: u64,
-        /// The highest known one.
-        known: u64,
-    },
+    #[error("ballot {0} is more than 2^32 ahead of {1}, the highest that is known here")]
+    Ballot(u64, u64),
     /// A view's epoch.
-    #[error("epoch {epoch} is too far ahead of {known}, the newest that is known here")]
-    Epoch {
-        /// The epoch.
-        epoch: u64,
-        /// The highest known one.
-        known: u64,
-    },
+    #[error("epoch {0} is too far ahead of {1}, the newest that is known here")]
+    Epoch(u64, u64),
     /// The time of a lease.
     #[error("a lease of {0:?} is longer than the regions have agreed on")]
     Lease(Duration),
@@ -56,58 +46,45 @@ pub enum OutOfBounds {
 pub fn within(acceptor: &Acceptor, message: &Message, known: &Known) -> Result<(), OutOfBounds> {
     let promised = acceptor.promised.as_ref().map_or(0, |ballot| ballot.counter);
     let accepted = acceptor.accepted.as_ref().map_or(0, |accepted| accepted.view.epoch());
-    let counter = |ballot: &Ballot| near_ballot(ballot.counter, promised.max(known.counter));
-    let epoch = |epoch: u64| near_epoch(epoch, accepted.max(known.epoch));
+    let near =
+        |ballot: &Ballot| leap(ballot.counter, promised.max(known.counter), AHEAD, OutOfBounds::Ballot);
+    let epoch = |view: &View| near_epoch(view.epoch(), accepted.max(known.epoch));
+    let any_epoch = |view: &View| leap(view.epoch(), accepted, u64::MAX, OutOfBounds::Epoch);
     match message {
         Message::Read => Ok(()),
-        Message::Prepare { ballot } => counter(ballot),
-        Message::Accept { ballot, view } => counter(ballot).and_then(|()| epoch(view.epoch())),
+        Message::Prepare { ballot } => near(ballot),
+        Message::Accept { ballot, view } => near(ballot).and_then(|()| epoch(view)),
         Message::Renew { view, ttl, .. } => {
             match *ttl > view.longest_lease() && !is_disabled(Check::AgreedLease) {
                 true => Err(OutOfBounds::Lease(*ttl)),
-                false => epoch(view.epoch()),
+                false => epoch(view),
             }
         }
         // Force comes from an operator and is the only way out of a poisoned register: any number
         // passes that leaves room above it.
         Message::Force { ballot, view } => {
-            below_largest(ballot.counter, promised).and_then(|()| epoch_below_largest(view.epoch(), accepted))
+            leap(ballot.counter, promised, u64::MAX, OutOfBounds::Ballot).and_then(|()| any_epoch(view))
         }
-        Message::Found { ballot: _, view } => epoch_below_largest(view.epoch(), accepted),
+        Message::Found { ballot: _, view } => any_epoch(view),
     }
 }
 
-fn near_ballot(ballot: u64, known: u64) -> Result<(), OutOfBounds> {
-    match ballot > known.saturating_add(AHEAD) {
-        true => Err(OutOfBounds::Ballot { ballot, known }),
-        false => below_largest(ballot, known),
-    }
-}
-
-fn below_largest(ballot: u64, known: u64) -> Result<(), OutOfBounds> {
-    if ballot > LARGEST { Err(OutOfBounds::Ballot { ballot, known }) } else { Ok(()) }
-}
-
-/// Says whether an epoch is near enough to the newest known one.
-///
-/// # Errors
-/// The epoch is too far ahead, or larger than the largest.
+/// Says whether an epoch is near enough to the newest known one, and not above the largest.
 pub fn near_epoch(epoch: u64, known: u64) -> Result<(), OutOfBounds> {
-    match epoch > known.saturating_add(LEAP) {
-        true => Err(OutOfBounds::Epoch { epoch, known }),
-        false => epoch_below_largest(epoch, known),
-    }
+    leap(epoch, known, LEAP, OutOfBounds::Epoch)
 }
 
-fn epoch_below_largest(epoch: u64, known: u64) -> Result<(), OutOfBounds> {
-    if epoch > LARGEST { Err(OutOfBounds::Epoch { epoch, known }) } else { Ok(()) }
+/// Says whether a number is at most so far ahead of the known one, and not above the largest.
+fn leap(number: u64, known: u64, most: u64, error: fn(u64, u64) -> OutOfBounds) -> Result<(), OutOfBounds> {
+    let is_near = number <= known.saturating_add(most) && number <= LARGEST;
+    if is_near { Ok(()) } else { Err(error(number, known)) }
 }
 
 /// The counter that a majority of `voters` acceptors has promised, by the promises that were read.
 /// No single acceptor can raise it. 0 if fewer than a majority were read.
 pub fn reached(mut promised: Vec<u64>, voters: usize) -> u64 {
     promised.sort_unstable_by(|a, b| b.cmp(a));
-    promised.get(super::register::majority(voters) - 1).copied().unwrap_or(0)
+    promised.get(majority(voters) - 1).copied().unwrap_or(0)
 }
 
 /// The counter to go on from after a round in which `near` of `voters` acceptors could still be
@@ -116,7 +93,7 @@ pub fn reached(mut promised: Vec<u64>, voters: usize) -> u64 {
 pub fn follow(mut far: Vec<u64>, near: usize, voters: usize) -> Option<u64> {
     far.retain(|counter| *counter < LARGEST);
     far.sort_unstable();
-    let missing = super::register::majority(voters).checked_sub(near).filter(|missing| *missing > 0)?;
+    let missing = majority(voters).checked_sub(near).filter(|missing| *missing > 0)?;
     far.get(missing - 1).copied()
 }
 

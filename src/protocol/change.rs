@@ -1,7 +1,6 @@
 //! The next view: every legal change of a view, and no other (docs/protocol.md#rule-18).
 //!
-//! A change that this file refuses cannot be proposed at all. The caller gathers the facts that a
-//! change needs. This file must not judge whether a change is wise: `gateway` does.
+//! A change that this file refuses cannot be proposed at all. The caller gathers its facts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,11 +29,8 @@ pub struct Report {
 }
 
 /// The least number of epochs by which a forced view is ahead of all that the remaining regions
-/// know.
-///
-/// The stopped regions may have agreed on views before they were gone, and may come back with them.
-/// Nobody can say on how many, but they never got that far. Up to as much again is drawn: two
-/// operators who break the glass independently do not meet in one epoch either.
+/// know. The stopped ones may come back with views that they agreed on, and never got that far. Up
+/// to as much again is drawn: two operators who break the glass do not meet in one epoch either.
 ///
 /// As epochs are left out, everything counts as gained by a region that adopts a forced view: its
 /// own keys may have run elsewhere meanwhile.
@@ -43,8 +39,7 @@ pub const STRIDE: u64 = 1 << 20;
 /// A change of a view.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// A clean move to the placement of `target`, once every region that loses keys by it has
-    /// reported.
+    /// A clean move to the placement of `target`, once every region that loses keys has reported.
     Move {
         /// The draft, made by [`View::draft`].
         target: Arc<View>,
@@ -58,8 +53,7 @@ pub enum Change {
         /// The highest heartbeat of it that any surviving region has applied.
         frontier: u64,
     },
-    /// A lost region is back with its store intact and has sealed the rows that it wrote: it is
-    /// complete and owns nothing.
+    /// A lost region is back with its store intact, complete and sealed, and owns nothing.
     Seal {
         /// The region.
         region: RegionName,
@@ -68,9 +62,7 @@ pub enum Change {
         /// Its seal.
         seal: u64,
     },
-    /// The store of a sealed or lost region is replaced by an empty one. Its rows live on under the
-    /// retired origin. The new store is complete when it has the marks of all, like the store of an
-    /// added region.
+    /// A sealed or lost region's store is replaced by an empty one. Its origin is retired.
     Rebuild {
         /// The region.
         region: RegionName,
@@ -97,8 +89,7 @@ pub enum Change {
     Protocol(u16),
     /// From now on a key may be promised a life of this length (docs/protocol.md#rule-32).
     Life(Retention),
-    /// The epoch alone changes, so that a change that was begun and not ended can never be agreed
-    /// on.
+    /// The epoch alone changes, so that a change that was begun can never be agreed on.
     Kill,
 }
 
@@ -141,9 +132,6 @@ impl View {
     /// A draft of a clean move: this view with other rings, routes under escrow, and regions
     /// serving or sealed. Regions that are new in the ring begin sealed and own nothing. Regions
     /// that left the ring stay while rows of theirs live. Lost regions stay lost.
-    ///
-    /// # Errors
-    /// A ring that places keys by another seed or rule; a region that is to serve and cannot.
     pub fn draft(
         &self,
         ring: Arc<Ring>,
@@ -166,26 +154,14 @@ impl View {
         }
         for (name, standing) in standings {
             let member = next.content.members.get_mut(name).ok_or_else(|| Illegal::Standing(name.clone()))?;
-            match (member.standing, standing) {
-                (before, after) if before == *after => {}
-                (
-                    Standing::Serving | Standing::Sealed { .. },
-                    Standing::Serving | Standing::Sealed { .. },
-                ) => {
-                    member.standing = *standing;
-                }
-                (Standing::Lost { .. }, _) | (_, Standing::Lost { .. }) => {
-                    return Err(Illegal::Standing(name.clone()));
-                }
+            let is_lost = |standing: Standing| matches!(standing, Standing::Lost { .. });
+            if member.standing != *standing && (is_lost(member.standing) || is_lost(*standing)) {
+                return Err(Illegal::Standing(name.clone()));
             }
+            member.standing = *standing;
         }
-        let gone: Vec<RegionName> = next
-            .serving()
-            .filter(|name| !next.ring.regions().iter().any(|region| region.name == **name))
-            .cloned()
-            .collect();
-        if let Some(name) = gone.into_iter().next() {
-            return Err(Illegal::Standing(name));
+        if let Some(name) = next.serving().find(|name| next.ring.weight(name).is_none()) {
+            return Err(Illegal::Standing(name.clone()));
         }
         somebody_serves(next)
     }
@@ -196,10 +172,7 @@ impl View {
         View::from_content(Content { longest_lease: self.longest_lease.max(lease), ..self.content() })
     }
 
-    /// The view after a change.
-    ///
-    /// # Errors
-    /// The first rule that the change breaks.
+    /// The view after a change, or the first rule that the change breaks.
     pub fn next(&self, change: &Change) -> Result<View, Illegal> {
         // Values that were derived on the way may belong to an intermediate view.
         self.changed(change).map(|next| View::from_content(next.content()))
@@ -226,7 +199,11 @@ impl View {
                 forced(View::from_content(Content { epoch, ..next.content }), stopped, anew.as_ref())
             }
             Change::Move { target, reports } => self.moved(target, reports),
-            Change::Lose { region, frontier } => lost(next, region, *frontier),
+            Change::Lose { region, frontier } => {
+                let mut next = next;
+                lose(&mut next, region, *frontier)?;
+                somebody_may_serve(next)
+            }
             Change::Seal { region, generation, seal } => sealed(next, region, *generation, *seal),
             Change::Rebuild { region } => rebuilt(next, region),
             Change::Voters(voters) => {
@@ -256,8 +233,7 @@ impl View {
             if report.release != release {
                 return Err(Illegal::NotReleased(name.clone()));
             }
-            // A lost region's mark is the heartbeat that others have applied, whatever it reports
-            // itself.
+            // A lost region's mark is what others have applied, whatever it reports itself.
             if !self.serves(name) {
                 return Err(Illegal::Standing(name.clone()));
             }
@@ -270,25 +246,18 @@ impl View {
             }
             (member.mark, member.release) = (report.seal, Some(report.release));
             for (origin, seen) in &report.seen {
-                let current = next.content.members.get_mut(&origin.region);
+                let Content { members, retired, .. } = &mut next.content;
+                let current = members.get_mut(&origin.region);
                 let current = current.filter(|member| member.generation == origin.generation);
-                if let Some(member) = current.filter(|lost| matches!(lost.standing, Standing::Lost { .. })) {
-                    member.mark = member.mark.max(*seen);
-                }
-                if let Some(retired) =
-                    next.content.retired.get_mut(origin).filter(|retired| retired.lost.is_some())
-                {
-                    retired.mark = retired.mark.max(*seen);
-                }
+                let current = current.filter(|member| matches!(member.standing, Standing::Lost { .. }));
+                let retired = retired.get_mut(origin).filter(|retired| retired.lost.is_some());
+                let marks =
+                    [current.map(|member| &mut member.mark), retired.map(|retired| &mut retired.mark)];
+                marks.into_iter().flatten().for_each(|mark| *mark = (*mark).max(*seen));
             }
         }
         Ok(next)
     }
-}
-
-fn lost(mut next: View, region: &RegionName, frontier: u64) -> Result<View, Illegal> {
-    lose(&mut next, region, frontier)?;
-    somebody_may_serve(next)
 }
 
 fn lose(next: &mut View, region: &RegionName, frontier: u64) -> Result<(), Illegal> {
@@ -299,8 +268,7 @@ fn lose(next: &mut View, region: &RegionName, frontier: u64) -> Result<(), Illeg
             // The frontier takes the mark's place. Behind the mark it shows that rows are missing
             // everywhere (docs/protocol.md#rule-30).
             member.standing = Standing::Lost { at, gap: frontier < member.mark };
-            // Its earlier release was for that change only: the region may rely on its lease for
-            // all other keys.
+            // Its earlier release was for that change only: its lease may cover all other keys.
             let release = member.release.filter(|_| is_disabled(Check::ReleaseBound));
             (member.mark, member.release) = (frontier, release);
             Ok(())
@@ -331,11 +299,8 @@ fn forced(
 ) -> Result<View, Illegal> {
     for (region, frontier) in stopped {
         next.content.voters.remove(region);
-        match next.standing(region) {
-            Some(Standing::Serving | Standing::Sealed { .. }) => {
-                lose(&mut next, region, *frontier)?;
-            }
-            Some(Standing::Lost { .. }) | None => {}
+        if let Some(Standing::Serving | Standing::Sealed { .. }) = next.standing(region) {
+            lose(&mut next, region, *frontier)?;
         }
     }
     if let Some((name, id)) = anew {

@@ -2,9 +2,8 @@
 //! (docs/protocol.md#rule-16).
 //!
 //! A peer's message alone is worth nothing: any region could declare all others lost by one. Names
-//! count here, not acceptors' ids: a voter that was made anew since then still shows its view.
-//! A witness never asks, so it counts the letters that regions send it by themselves.
-//! This file must not look at a clock.
+//! count here, not acceptors' ids: a voter that was made anew since then still shows its view. A
+//! witness never asks, so it counts the letters that regions send it by themselves.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,8 +1,7 @@
 //! The verdict on a request: one total function from the rows of its key to the next step
 //! (docs/protocol.md#rule-3).
 //!
-//! `gateway::request` gathers the facts and performs the verdict. This file must not perform
-//! anything, nor know statuses: `gateway::request::reply` is the only file that does.
+//! `gateway::request` gathers the facts and performs the verdict.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +20,7 @@ pub enum Basis {
     Absent,
     /// Rows that this claim knowingly supersedes.
     Known {
-        /// This region's own row, compared by token and nonce in the writing statement. `None` if
-        /// it has none.
+        /// This region's own row, if any, compared by token and nonce in the writing statement.
         own: Option<(Token, Nonce)>,
         /// Open rows of other origins.
         over: Vec<(Origin, Token)>,
@@ -161,10 +159,9 @@ pub fn rule(row: &Row, ground: &Ground) -> Recovery {
     })
 }
 
-/// True if a row is of this very request: it asks the same, and the key is not bound to another
-/// principal. The row's own claim says whether the key is bound, so the promise of that time holds
-/// whatever the route says now. Both reasons must look equal outside: otherwise the key would tell
-/// one principal of a tenant about another one's request (docs/protocol.md#rule-1).
+/// True if a row is of this very request: it asks the same, and its claim bound the key to no other
+/// principal. Both reasons must look equal outside: otherwise the key would tell one principal of a
+/// tenant about another one's request (docs/protocol.md#rule-1).
 pub fn same_request(row: &Row, fingerprint: &Fingerprint, principal: Option<Digest32>) -> bool {
     (fingerprint.same(&row.fingerprint) || is_disabled(Check::Fingerprint)) && same_principal(row, principal)
 }
@@ -212,19 +209,16 @@ pub fn doubt(row: &Row) -> Doubt {
 /// says it: no setting of today judges an attempt of yesterday. A status that leaves the key in
 /// doubt (5xx, 408) ends nothing by itself: a proxy gives up while the service goes on.
 pub fn over_in(row: &Row) -> Duration {
+    let settles = if is_disabled(Check::SettleTimeKept) { Duration::ZERO } else { row.settle_time };
     match row.state {
-        State::InDoubt { left, .. } | State::Claimed { left, .. } if is_disabled(Check::SettleTimeKept) => {
-            left
-        }
         State::InDoubt { status: _, left, past } | State::Claimed { left, past } => {
-            left + row.settle_time.saturating_sub(past)
+            left + settles.saturating_sub(past)
         }
         State::Released | State::Settled { .. } | State::Tombstone => Duration::ZERO,
     }
 }
 
-/// The time until an attempt in doubt may be settled: at once if it was answered, else once its
-/// hold is over.
+/// The time until an attempt in doubt may be settled: none if it was answered, else its hold.
 pub fn settles_in(row: &Row) -> Duration {
     match row.state {
         State::InDoubt { status: Some(_), .. } => Duration::ZERO,

@@ -22,13 +22,11 @@ pub struct Trace {
     pub row: Row,
     /// The route that made the claim.
     pub route: Arc<str>,
-    /// True if the attempt was settled. A tombstone may have been settled before, and its row no
-    /// longer says so.
+    /// True if the attempt was settled, which the row of a tombstone no longer says.
     pub settled: bool,
     /// True if the life of the key is over by the reader's clock, tombstone included.
     pub over: bool,
-    /// The time of the attempt's claim, by its origin's clock. `None` if a survivor handed the row
-    /// over, as the time is not known then.
+    /// The time of the attempt's claim, by its origin's clock; `None` if a survivor handed it over.
     pub claimed: Option<Date>,
     /// The time as a tombstone.
     pub tombstone: Duration,
@@ -48,19 +46,10 @@ pub struct Held {
     /// The reader's own store: it holds its own rows now.
     pub me: Origin,
     /// The date of each other origin's newest heartbeat that was here, with all rows from before
-    /// it, before the rows were read. A row of that origin that is still here was not forgotten
-    /// there by then.
+    /// it, before the rows were read: a row that is here was not forgotten there by then.
     pub beats: BTreeMap<Origin, Date>,
     /// The chosen views that are known here, by epoch: they say which routes were under escrow.
     pub views: Arc<BTreeMap<u64, Arc<View>>>,
-}
-
-impl Held {
-    /// True if an origin still held this row when the other attempt was claimed.
-    fn at_claim(&self, row: &Row, claimed: Option<Date>) -> bool {
-        let beat = self.beats.get(&row.origin);
-        row.origin == self.me || claimed.is_some_and(|claimed| beat.is_some_and(|beat| *beat >= claimed))
-    }
 }
 
 /// The certainty that both attempts took effect.
@@ -72,38 +61,27 @@ pub enum Twice {
     Surely,
 }
 
-/// The explanation of a double.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Why {
-    /// One of the two says that it ran at risk: a region was lost, and the window was over.
-    Risk,
-    /// One of the two names the other: a route's recovery, or an operator, considered that one
-    /// ended.
-    Over,
-    /// Nothing: a bug by definition.
-    Unexplained,
+worded! {
+    /// The explanation of a double.
+    Why;
+    /// The explanation in a word, for people and programs.
+    name {
+        /// One of the two says that it ran at risk: a region was lost, and the window was over.
+        Risk = "risk",
+        /// One of the two names the other: recovery, or an operator, considered that one ended.
+        Over = "over",
+        /// Nothing: a bug by definition.
+        Unexplained = "unexplained",
+    }
 }
 
 impl Why {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Risk, Self::Over, Self::Unexplained];
-
-    /// The explanation, if one of the two attempts ran `at_risk`, or if one is `named` by the
-    /// other.
+    /// The explanation, if one of the two ran `at_risk`, or if one is `named` by the other.
     pub fn of(at_risk: bool, named: bool) -> Self {
         match (at_risk, named) {
             (true, _) => Self::Risk,
             (false, true) => Self::Over,
             (false, false) => Self::Unexplained,
-        }
-    }
-
-    /// The explanation in a word, for people and programs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Risk => "risk",
-            Self::Over => "over",
-            Self::Unexplained => "unexplained",
         }
     }
 }
@@ -135,8 +113,8 @@ impl Double {
 /// that says no risk if none of `rows`, all that are here of the key, names it.
 ///
 /// Rows of one place, one replicated and one handed over, are a double only if both were settled: a
-/// region tries a key again without naming its own attempts. A key that was forgotten may run anew,
-/// and that is no double.
+/// region tries a key again without naming its own attempts. A forgotten key that runs anew is no
+/// double.
 pub fn compare(one: &Trace, other: &Trace, rows: &[Trace], held: &Held) -> Option<Double> {
     if one.row.nonce == other.row.nonce {
         return None;
@@ -189,8 +167,10 @@ enum Came {
 ///   that was years behind ends every life early. Lives are judged by observed time, so the row is
 ///   there until its origin forgets it (docs/protocol.md#rule-43).
 fn is_forgotten_before(trace: &Trace, other: &Trace, held: &Held) -> bool {
+    let origin = &trace.row.origin;
+    let beat = held.beats.get(origin).zip(other.claimed).is_some_and(|(beat, claimed)| *beat >= claimed);
     // Whoever claimed a key anew had forgotten it.
-    let was_held = trace.row.origin != other.row.origin && held.at_claim(&trace.row, other.claimed);
+    let was_held = *origin != other.row.origin && (*origin == held.me || beat);
     is_over_before(trace, other) && !was_held
 }
 
@@ -249,26 +229,27 @@ fn risked((run, came): (&Trace, Came), (other, other_came): (&Trace, Came)) -> b
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::examples::{self, row};
+    use crate::examples::{self, name, origin, row};
     use crate::record::Token;
-    use crate::region::RegionName;
 
-    fn trace(origin: &str, nonce: u128, state: State) -> Trace {
+    fn trace(place: &str, nonce: u128, state: State) -> Trace {
         let settled = matches!(state, State::Settled { .. });
-        let row = row(Origin::parse(origin).unwrap(), Token { epoch: 3, attempt: 1 }, nonce, state);
+        let row = row(origin(place), Token { epoch: 3, attempt: 1 }, nonce, state);
         let (claimed, tombstone) = (Some(Date(0)), Duration::ZERO);
         Trace { row, route: "pay".into(), settled, over: false, claimed, tombstone }
     }
 
     /// A reader of another region, that has heard of a until this date.
     fn heard(beat: i64) -> Held {
-        let origin = |name| Origin::parse(name).unwrap();
         Held { me: origin("c#1"), beats: [(origin("a#1"), Date(beat))].into(), views: Arc::default() }
     }
 
     fn nothing_heard() -> Held {
         Held { beats: BTreeMap::new(), ..heard(0) }
     }
+
+    const DOUBLE: Option<(Twice, Why)> = Some((Twice::Surely, Why::Unexplained));
+    const PERHAPS: Option<(Twice, Why)> = Some((Twice::Perhaps, Why::Unexplained));
 
     fn settled() -> State {
         examples::settled(201)
@@ -283,7 +264,7 @@ pub(super) mod tests {
     }
 
     fn at_risk(mut trace: Trace) -> Trace {
-        trace.row.risk = vec![RegionName::parse("a").unwrap()];
+        trace.row.risk = vec![name("a")];
         trace
     }
 
@@ -306,26 +287,26 @@ pub(super) mod tests {
     #[test]
     pub fn two_answers_are_a_double_whatever_their_claims_say() {
         let (a, mut b) = (trace("a#1", 1, settled()), trace("b#1", 2, settled()));
-        assert_eq!(both(&a, &b), Some((Twice::Surely, Why::Unexplained)));
+        assert_eq!(both(&a, &b), DOUBLE);
         assert_eq!(both(&a, &at_risk(b.clone())), Some((Twice::Surely, Why::Risk)));
         b.row.over = vec![(a.row.origin.clone(), a.row.token)];
         assert_eq!(both(&a, &b), Some((Twice::Surely, Why::Over)));
         assert_eq!(both(&at_risk(a.clone()), &b), Some((Twice::Surely, Why::Risk)));
         let later = Token { epoch: 3, attempt: 2 };
         let again = Trace { row: Row { token: later, ..a.row.clone() }, ..a.clone() };
-        assert_eq!(both(&again, &b), Some((Twice::Surely, Why::Unexplained)), "only the one before");
-        b.row.over = vec![(Origin::parse("c#1").unwrap(), a.row.token)];
-        assert_eq!(both(&a, &b), Some((Twice::Surely, Why::Unexplained)), "it names another one");
+        assert_eq!(both(&again, &b), DOUBLE, "only the one before");
+        b.row.over = vec![(origin("c#1"), a.row.token)];
+        assert_eq!(both(&a, &b), DOUBLE, "it names another one");
         // One token is no one attempt: two regions drew it.
         assert_eq!(a.row.token, b.row.token);
         let replaced = trace("a#2", 2, settled());
-        assert_eq!(both(&a, &replaced), Some((Twice::Surely, Why::Unexplained)), "generations too");
+        assert_eq!(both(&a, &replaced), DOUBLE, "generations too");
     }
 
     #[test]
     fn two_settled_rows_of_one_origin_are_a_double() {
         let a = trace("a#1", 1, settled());
-        assert_eq!(both(&a, &trace("a#1", 2, settled())), Some((Twice::Surely, Why::Unexplained)));
+        assert_eq!(both(&a, &trace("a#1", 2, settled())), DOUBLE);
         for state in [doubt(), claimed(), State::Released] {
             assert_eq!(both(&at_risk(a.clone()), &trace("a#1", 2, state)), None, "it was tried again");
         }
@@ -346,7 +327,7 @@ pub(super) mod tests {
     fn a_tombstone_that_was_settled_is_evidence() {
         let forgotten = |settled| Trace { settled, ..trace("a#1", 1, State::Tombstone) };
         let b = trace("b#1", 2, settled());
-        assert_eq!(both(&forgotten(true), &b), Some((Twice::Surely, Why::Unexplained)));
+        assert_eq!(both(&forgotten(true), &b), DOUBLE);
         assert_eq!(both(&forgotten(false), &b), None);
     }
 
@@ -365,18 +346,11 @@ pub(super) mod tests {
             let (a, b) = over_and_claimed(state.clone(), Some(120));
             assert_eq!(both(&a, &b), None);
             assert_eq!(beside(&a, &b, &heard(119)), None, "a may have forgotten it since");
-            let twice = both(&Trace { over: false, ..a.clone() }, &b);
-            assert_eq!(twice, Some((Twice::Surely, Why::Unexplained)));
+            assert_eq!(both(&Trace { over: false, ..a.clone() }, &b), DOUBLE);
             let (_, unknown) = over_and_claimed(state, None);
             assert_eq!(beside(&a, &unknown, &heard(500)), None, "the time of the claim is not known");
-        }
-    }
-
-    #[test]
-    fn a_life_that_ended_later_hides_no_double() {
-        for state in [settled(), State::Tombstone] {
-            let (a, b) = over_and_claimed(state, Some(119));
-            assert_eq!(both(&a, &b), Some((Twice::Surely, Why::Unexplained)));
+            let (a, b) = over_and_claimed(a.row.state, Some(119));
+            assert_eq!(both(&a, &b), DOUBLE, "the life ended later");
         }
     }
 
@@ -385,10 +359,9 @@ pub(super) mod tests {
     fn a_row_held_by_its_origin_is_evidence() {
         for state in [settled(), State::Tombstone] {
             let (a, b) = over_and_claimed(state, Some(999));
-            let double = Some((Twice::Surely, Why::Unexplained));
-            assert_eq!(beside(&a, &b, &heard(999)), double, "it was there when b claimed the key");
+            assert_eq!(beside(&a, &b, &heard(999)), DOUBLE, "it was there when b claimed the key");
             let own = Held { me: a.row.origin.clone(), ..nothing_heard() };
-            assert_eq!(beside(&a, &b, &own), double, "the own row is there");
+            assert_eq!(beside(&a, &b, &own), DOUBLE, "the own row is there");
             let other = Held { me: b.row.origin.clone(), ..nothing_heard() };
             assert_eq!(beside(&a, &b, &other), None, "nobody knows whether a holds it");
         }
@@ -424,10 +397,9 @@ pub(super) mod tests {
 
     #[test]
     fn an_overlooked_older_attempt_is_perhaps_a_double() {
-        let perhaps = Some((Twice::Perhaps, Why::Unexplained));
         for state in [doubt(), claimed()] {
             let (a, mut b) = unseen(state.clone());
-            assert_eq!(both(&a, &b), perhaps, "{state:?}");
+            assert_eq!(both(&a, &b), PERHAPS, "{state:?}");
             let mut c = trace("c#1", 3, State::Released);
             c.row.over = vec![(a.row.origin.clone(), a.row.token)];
             assert_eq!(
@@ -449,7 +421,7 @@ pub(super) mod tests {
         let (mut a, mut b) = unseen(doubt());
         a.row.expires = Date(100);
         (a.over, a.tombstone, b.claimed) = (true, Duration::from_millis(20), Some(Date(119)));
-        assert_eq!(both(&a, &b), Some((Twice::Perhaps, Why::Unexplained)));
+        assert_eq!(both(&a, &b), PERHAPS);
         b.claimed = Some(Date(120));
         assert_eq!(both(&a, &b), None);
     }
@@ -461,9 +433,9 @@ pub(super) mod tests {
         let (mut a, b) = unseen(doubt());
         assert_eq!(beside(&a, &b, &held), None, "perhaps it was never lodged, and so never sent");
         let other = Trace { route: "other".into(), ..a.clone() };
-        assert_eq!(beside(&other, &b, &held), Some((Twice::Perhaps, Why::Unexplained)));
+        assert_eq!(beside(&other, &b, &held), PERHAPS);
         a.claimed = None;
-        assert_eq!(beside(&a, &b, &held), Some((Twice::Perhaps, Why::Unexplained)), "it was lodged");
+        assert_eq!(beside(&a, &b, &held), PERHAPS, "it was lodged");
     }
 
     #[test]

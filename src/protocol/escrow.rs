@@ -1,7 +1,7 @@
 //! Escrow: when the absence of a claim proves that it was never sent (docs/protocol.md#rule-38).
 //!
 //! A gateway asks before it runs an unknown key inside a window. No clock is used: even unbounded
-//! drift cannot run such keys twice. This file must not look at rows.
+//! drift cannot run such keys twice.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,8 +33,7 @@ fn is_meant(view: &View, route: &str, mine: &Meanings) -> bool {
 pub struct Facts<'a> {
     /// All chosen views known here, by epoch.
     pub views: &'a BTreeMap<u64, Arc<View>>,
-    /// The adopted view. It has lost the region (i), so this gate refuses every escrow of an older
-    /// epoch.
+    /// The adopted view. It has lost the region (i), so this gate refuses every older escrow.
     pub view: &'a View,
     /// This region.
     pub me: &'a RegionName,
@@ -70,8 +69,7 @@ pub fn proves_absence(facts: &Facts<'_>, id: &KeyId) -> bool {
             && is_meant(view, facts.route, facts.mine)
     };
     let mut epoch = at;
-    // Backwards from the loss. The proof needs a heartbeat from an epoch at or after the earliest
-    // view that holds.
+    // Backwards from the loss, to an epoch that the lost store's heartbeat has reached.
     while epoch > 0 {
         epoch -= 1;
         match facts.views.get(&epoch) {

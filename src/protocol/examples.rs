@@ -1,7 +1,4 @@
-//! Values that the tests of views and of their users share: three regions, one acceptor each, every
-//! key placed by itself.
-//!
-//! This file must not assert anything about the protocol: each test does that itself.
+//! Values that the tests of views and of their users share: three regions, one acceptor each.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};

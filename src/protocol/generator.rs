@@ -1,8 +1,7 @@
-//! Signs that a client makes its keys badly: by counting, by the clock, or one key for many
-//! requests.
+//! Signs that a client makes keys badly: by counting, by the clock, or one for many requests.
 //!
 //! A key is seen as two digests and a number, never as text. Nothing is refused for these signs: a
-//! counter is legal, and dangerous. This file must not read a clock.
+//! counter is legal, and dangerous.
 
 use std::collections::VecDeque;
 
@@ -13,25 +12,17 @@ use super::key::Key;
 use super::key_policy::entropy_bits;
 use super::time::Date;
 
-/// A habit that sooner or later makes two effects share a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Weakness {
-    /// Keys count up or down in small steps.
-    Sequential,
-    /// Keys are, or contain, the time, and little else.
-    ClockLike,
-    /// One key was sent with several different requests.
-    ManyBodies,
-}
-
-impl Weakness {
+worded! {
+    /// A habit that sooner or later makes two effects share a key.
+    Weakness;
     /// Its name in metrics and logs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sequential => "sequential",
-            Self::ClockLike => "clock_like",
-            Self::ManyBodies => "many_bodies",
-        }
+    name {
+        /// Keys count up or down in small steps.
+        Sequential = "sequential",
+        /// Keys are, or contain, the time, and little else.
+        ClockLike = "clock_like",
+        /// One key was sent with several different requests.
+        ManyBodies = "many_bodies",
     }
 }
 
@@ -45,8 +36,7 @@ const NEAR: u64 = 32;
 const MISMATCHED: usize = 8;
 /// Number of requests that did not match, from which a key counts as used for many.
 const MANY: usize = 3;
-/// The distance up to which a time counts as now, in seconds: clients' clocks are wrong, and jobs
-/// are late.
+/// The distance up to which a time counts as now, in seconds: clocks are wrong, jobs are late.
 const DAY: i64 = 86_400;
 /// A clock-like key has less randomness than this beside its time.
 const ENOUGH_BITS: u32 = 32;
@@ -103,9 +93,8 @@ fn counter(bytes: &[u8], runs: &[(usize, usize)]) -> Option<Counter> {
     Some(Counter { around, number: number(&bytes[start..end])? })
 }
 
-/// True if the key holds the time and beside it nothing random: words do not count. The time is a
-/// unix time in seconds or any finer unit (the first ten digits are the same), or a UTC date. It is
-/// at most a day from `now`.
+/// True if the key holds the time and beside it nothing random: words do not count. The time, at
+/// most a day from `now`, is a unix time (of any unit, by its first ten digits) or a UTC date.
 fn clock_like(bytes: &[u8], runs: &[(usize, usize)], now: Date) -> bool {
     let seconds = now.as_millis().div_euclid(1_000);
     let today = seconds.div_euclid(DAY);
@@ -183,13 +172,11 @@ impl Habits {
         }
     }
 
-    /// Records that a key was sent with another request than its first one. Returns the habit, if
-    /// it is one.
+    /// Records that a key was sent with another request than its first; returns the habit, if any.
     pub fn mismatch(&mut self, key: &Key, asked: Digest32) -> Option<Weakness> {
         let key = name(key);
         let known = self.mismatched.iter().position(|(seen, _)| *seen == key);
-        let (_, mut others) =
-            known.and_then(|at| self.mismatched.remove(at)).unwrap_or_else(|| (key, Vec::new()));
+        let (_, mut others) = known.and_then(|at| self.mismatched.remove(at)).unwrap_or((key, Vec::new()));
         if others.len() < MANY && !others.contains(&asked) {
             others.push(asked);
         }

@@ -3,7 +3,7 @@
 //! Long enough is the lease's time plus drift, on the process's own boot clock
 //! (docs/protocol.md#rule-22). A process that starts has seen nothing, so for it every grant runs
 //! for one whole lease more. [`Admission`] says when an acceptor that became a voter may answer
-//! (docs/protocol.md#rule-17). This file must not read a clock.
+//! (docs/protocol.md#rule-17).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::digest::Digest32;
 use super::plant::{Check, is_disabled};
 use super::region::RegionName;
-use super::register::{Acceptor, Grant, HELD_BY_ANOTHER_START, Message, Reply};
+use super::register::{Acceptor, Answered, Grant, HELD_BY_ANOTHER_START, Message, Reply};
 use super::time::{Drift, Moment};
 use super::view::{AcceptorId, View};
 
@@ -25,16 +25,14 @@ pub struct GrantWatch {
     knocked: BTreeMap<RegionName, Moment>,
 }
 
-/// The numbers of one grant that some gateway of the region may rely on, each with the moment when
-/// it was first seen.
+/// The numbers of one grant that gateways may rely on, and when each was first seen.
 #[derive(Clone, Debug)]
 struct Seen {
     boot: Digest32,
     numbers: BTreeMap<u64, Moment>,
 }
 
-/// The time for which a new start that was refused counts as about to be granted: it asks several
-/// times within it.
+/// The time for which a refused new start, which asks again, counts as about to be granted.
 const KNOCKS: Duration = Duration::from_secs(1);
 
 impl GrantWatch {
@@ -58,16 +56,15 @@ impl GrantWatch {
 
     /// The acceptor's answer at `now`, by what this process saw ([`Acceptor::answer`]).
     ///
-    /// A reader asks before it takes a region over. A new start that keeps asking is granted the
-    /// lease as soon as that is over. So readers are told that it runs: else a part of the
-    /// acceptors would grant it, and the others accept its loss.
+    /// A reader asks before it takes a region over. So it is told that the lease runs while a new
+    /// start keeps asking: else some acceptors would grant that, and others accept the loss.
     pub fn answer(
         &mut self,
         acceptor: &Acceptor,
         to: Option<AcceptorId>,
         message: &Message,
         now: Moment,
-    ) -> (Option<Acceptor>, Reply) {
+    ) -> Answered {
         let knocks =
             |region: &RegionName| self.knocked.get(region).is_some_and(|last| now.since(*last) <= KNOCKS);
         let reads = matches!(message, Message::Read) && !is_disabled(Check::Quiet);
@@ -98,9 +95,8 @@ impl GrantWatch {
 /// The silence of an acceptor that became a voter after the founding (docs/protocol.md#rule-17).
 ///
 /// The acceptor knows nothing of the grants under the former voters. So it is silent for the
-/// longest lease that was ever agreed on, by its own boot clock: its own configuration says nothing
-/// of theirs. A longer silence is not needed: once the view that names it is chosen, no majority of
-/// the former voters renews anything. A process that starts counts anew.
+/// longest lease that was ever agreed on, by its own boot clock. No longer: once the view that names
+/// it is chosen, no majority of the former voters renews anything. A process that starts counts anew.
 #[derive(Clone, Debug)]
 pub struct Admission {
     drift: Drift,

@@ -1,8 +1,7 @@
-//! The health of a region's upstream: results of checks, when it is sick, and what the region may
-//! do.
+//! The health of a region's upstream: checks, when it is sick, and what the region may do.
 //!
 //! A drain for health is a convenience. It must not leave too few regions, nor take keys from any
-//! region when all upstreams are sick. This file must not check anything itself: the gateway does.
+//! region when all upstreams are sick.
 
 use std::time::Duration;
 
@@ -62,9 +61,6 @@ pub enum Stays {
 }
 
 /// Says whether a region with a sick upstream may drain itself.
-///
-/// # Errors
-/// The reason why not.
 pub fn may_drain(facts: &Facts) -> Result<(), Stays> {
     if !may_stay_out(facts.others_well, facts.min_serving) {
         return Err(Stays::TooFew);

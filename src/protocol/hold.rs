@@ -1,17 +1,14 @@
-//! The right to send under a claim: the moment until which a handler may start the claim's one
-//! send.
+//! The right to send under a claim: the moment until which its one send may start.
 //!
 //! After its hold, a claim reads as in doubt, and another request may then recover the key. The
-//! holder must have sent, and be surely done, before that. A handler that slept (a paused process,
-//! a stalled claim) must not send any more. Lease and tenure are checked beside this, by the
-//! caller. This file must not look at any clock.
+//! holder must have sent, and be surely done, before that. A handler that slept must not send any
+//! more. Lease and tenure are checked beside this, by the caller.
 
 use std::time::Duration;
 
 use super::time::{Drift, Moment};
 
-/// The last moment at which a send may start, counted from *before* the claim was asked for
-/// (docs/protocol.md#rule-9).
+/// The end of the right to send, from *before* the claim was asked for (docs/protocol.md#rule-9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SendBy(Moment);
 

@@ -1,7 +1,6 @@
 //! Jobs: accepted requests that a worker runs without their client, and the wait between two runs.
 //!
-//! A job runs by the same path as a client's request. The record says what happened; a job only
-//! says that work is left. This file must not look at a clock, nor roll dice.
+//! A job runs by the same path as a client's request. A job only says that work is left.
 
 use std::time::Duration;
 

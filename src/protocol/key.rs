@@ -10,48 +10,21 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::digest::digest;
+use super::region::{NameError, read_name};
 
-/// An account, taken from verified credentials: 1 to 64 of `a-z`, `A-Z`, `0-9`, `_`, `.` and `-`.
-/// Cheap to clone.
+/// A verified account: 1 to 64 of `a-z`, `A-Z`, `0-9`, `_`, `.` and `-`. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tenant(Arc<str>);
-
-/// The reason why a text is not a tenant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TenantError {
-    /// The text is empty.
-    #[error("a tenant is empty: give it 1 to 64 characters")]
-    Empty,
-    /// More than 64 bytes.
-    #[error("a tenant is {len} bytes long: at most 64 are allowed")]
-    TooLong {
-        /// Its length in bytes.
-        len: usize,
-    },
-    /// A character outside the alphabet.
-    #[error("a tenant may hold only letters, digits, '_', '.' and '-'")]
-    Malformed,
-}
 
 impl Tenant {
     /// The most bytes a tenant has.
     pub const MAX_LEN: usize = 64;
 
     /// Reads a tenant.
-    ///
-    /// # Errors
-    /// The first of the rules above that `text` breaks.
-    pub fn parse(text: &str) -> Result<Self, TenantError> {
+    pub fn parse(text: &str) -> Result<Self, NameError> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
-        if text.is_empty() {
-            Err(TenantError::Empty)
-        } else if text.len() > Self::MAX_LEN {
-            Err(TenantError::TooLong { len: text.len() })
-        } else if !text.bytes().all(allowed) {
-            Err(TenantError::Malformed)
-        } else {
-            Ok(Self(text.into()))
-        }
+        let rule = "may hold only letters, digits, '_', '.' and '-'";
+        read_name(text, "a tenant", Self::MAX_LEN, rule, |text| text.bytes().all(allowed)).map(Self)
     }
 
     /// The tenant's text.
@@ -74,8 +47,7 @@ impl fmt::Display for Tenant {
 /// The accepted spelling of the `Idempotency-Key` header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Syntax {
-    /// As in [`Syntax::Strict`], or bare, as most clients send it: `"abc"` and `abc` are the same
-    /// key.
+    /// As in [`Syntax::Strict`], or bare, as most clients send it: `"abc"` is `abc`.
     #[default]
     Lenient,
     /// Only an RFC 8941 section 3.3.3 string, in double quotes, without parameters.
@@ -102,63 +74,51 @@ pub enum KeyError {
     #[error("the Idempotency-Key header is empty: send 1 to 255 visible ASCII characters")]
     Empty,
     /// More than 255 characters, quotes and escapes not counted.
-    #[error("the idempotency key is {len} characters long: at most 255 are allowed")]
-    TooLong {
-        /// The key's length in bytes.
-        len: usize,
-    },
-    /// The header does not follow the syntax.
-    #[error("the Idempotency-Key header is malformed: {why}")]
-    Malformed {
-        /// The fault, and the right form.
-        why: &'static str,
-    },
+    #[error("the idempotency key is {0} characters long: at most 255 are allowed")]
+    TooLong(usize),
+    /// The header does not follow the syntax: the fault, and the right form.
+    #[error("the Idempotency-Key header is malformed: {0}")]
+    Malformed(&'static str),
 }
 
 const NOT_VISIBLE: KeyError =
-    KeyError::Malformed { why: "a key may hold visible ASCII only, no space, control or other character" };
+    KeyError::Malformed("a key may hold visible ASCII only, no space, control or other character");
 const PARAMETERS: KeyError =
-    KeyError::Malformed { why: "parameters are not accepted; put a key that holds ';' in double quotes" };
+    KeyError::Malformed("parameters are not accepted; put a key that holds ';' in double quotes");
 
 impl Key {
     /// The most characters a key has.
     pub const MAX_LEN: usize = 255;
 
-    /// Reads a key as it is stored or sent between peers: the text itself, without quotes and
-    /// escapes.
+    /// Reads a key as it is stored or sent between peers: without quotes and escapes.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         if text.is_empty() {
             Err(KeyError::Empty)
         } else if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             Err(NOT_VISIBLE)
         } else if text.len() > Self::MAX_LEN {
-            Err(KeyError::TooLong { len: text.len() })
+            Err(KeyError::TooLong(text.len()))
         } else {
             Ok(Self(text.into()))
         }
     }
 
-    /// Reads the key from a request's `Idempotency-Key` header lines, one element per received
-    /// line.
+    /// Reads the key from the lines of a request's `Idempotency-Key` header; never guesses.
     ///
     /// Spaces and tabs around the value are ignored (RFC 9110 section 5.5). A bare key may hold any
-    /// visible ASCII but `,` `;` `"` and `\`: these leave open whether a list, a parameter or a
-    /// broken string was meant.
-    ///
-    /// # Errors
-    /// See [`KeyError`]; never a guess.
+    /// visible ASCII but `,` `;` `"` and `\`: these may mean a list, a parameter or a string.
     pub fn from_header_values(values: &[&[u8]], syntax: Syntax) -> Result<Self, KeyError> {
         let value = match values {
             [] => return Err(KeyError::Missing),
             [value] => trim(value),
-            [_, _, ..] => return Err(KeyError::Repeated),
+            [_, ..] => return Err(KeyError::Repeated),
         };
         match (value, syntax) {
-            ([], Syntax::Lenient | Syntax::Strict) => Err(KeyError::Empty),
-            ([b'"', rest @ ..], Syntax::Lenient | Syntax::Strict) => quoted(rest),
+            ([], _) => Err(KeyError::Empty),
+            ([b'"', rest @ ..], _) => quoted(rest),
             ([_, ..], Syntax::Lenient) => bare(value),
             ([_, ..], Syntax::Strict) => {
-                Err(KeyError::Malformed { why: "the key must be in double quotes (RFC 8941 string)" })
+                Err(KeyError::Malformed("the key must be in double quotes (RFC 8941 string)"))
             }
         }
     }
@@ -174,11 +134,11 @@ impl Key {
     }
 }
 
-fn trim(value: &[u8]) -> &[u8] {
-    let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
-    let Some(first) = value.iter().position(|byte| !blank(byte)) else { return &[] };
-    let last = value.iter().rposition(|byte| !blank(byte)).unwrap_or(first);
-    &value[first..=last]
+fn trim(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
 }
 
 /// Reads the rest of the header line after the opening quote.
@@ -187,12 +147,12 @@ fn quoted(rest: &[u8]) -> Result<Key, KeyError> {
     let mut bytes = rest.iter();
     loop {
         match bytes.next() {
-            None => return Err(KeyError::Malformed { why: "the closing double quote is missing" }),
+            None => return Err(KeyError::Malformed("the closing double quote is missing")),
             Some(b'"') => break,
             Some(b'\\') => match bytes.next() {
                 Some(&escaped @ (b'"' | b'\\')) => text.push(char::from(escaped)),
                 Some(_) | None => {
-                    return Err(KeyError::Malformed { why: "a backslash may only precede '\"' or '\\'" });
+                    return Err(KeyError::Malformed("a backslash may only precede '\"' or '\\'"));
                 }
             },
             Some(&byte) if byte.is_ascii_graphic() => text.push(char::from(byte)),
@@ -203,7 +163,7 @@ fn quoted(rest: &[u8]) -> Result<Key, KeyError> {
         None => Key::parse(&text),
         Some(b',') => Err(KeyError::Repeated),
         Some(b';') => Err(PARAMETERS),
-        Some(_) => Err(KeyError::Malformed { why: "something follows the closing double quote" }),
+        Some(_) => Err(KeyError::Malformed("something follows the closing double quote")),
     }
 }
 
@@ -215,7 +175,7 @@ fn bare(value: &[u8]) -> Result<Key, KeyError> {
         return Err(PARAMETERS);
     }
     if value.iter().any(|byte| matches!(byte, b'"' | b'\\')) {
-        return Err(KeyError::Malformed { why: "a key that holds '\"' or '\\' must be in double quotes" });
+        return Err(KeyError::Malformed("a key that holds '\"' or '\\' must be in double quotes"));
     }
     Key::parse(str::from_utf8(value).map_err(|_| NOT_VISIBLE)?)
 }
@@ -263,8 +223,7 @@ impl fmt::Debug for KeyId {
     }
 }
 
-/// Eight hex digits that stand for a key in logs: enough to follow one request, not a name of a
-/// record.
+/// Eight hex digits that stand for a key in logs: enough to follow one request, no name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyDigest([u8; 4]);
 
@@ -285,6 +244,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::examples::id;
 
     /// The result of a parse, without the reason's wording.
     fn said(result: Result<Key, KeyError>) -> String {
@@ -293,8 +253,8 @@ mod tests {
             Err(KeyError::Missing) => "missing".into(),
             Err(KeyError::Repeated) => "repeated".into(),
             Err(KeyError::Empty) => "empty".into(),
-            Err(KeyError::TooLong { len }) => format!("too long {len}"),
-            Err(KeyError::Malformed { why }) => {
+            Err(KeyError::TooLong(len)) => format!("too long {len}"),
+            Err(KeyError::Malformed(why)) => {
                 assert!(!why.is_empty());
                 "malformed".into()
             }
@@ -376,11 +336,11 @@ mod tests {
         let parse =
             |line: &str| Key::from_header_values(&[line.as_bytes()], Syntax::Lenient).map(|key| key.0.len());
         assert_eq!(parse(&"k".repeat(255)), Ok(255));
-        assert_eq!(parse(&"k".repeat(256)), Err(KeyError::TooLong { len: 256 }));
+        assert_eq!(parse(&"k".repeat(256)), Err(KeyError::TooLong(256)));
         assert_eq!(parse(&format!("\"{}\"", "k".repeat(255))), Ok(255));
         assert_eq!(parse(&format!("\"{}\"", "\\\"".repeat(255))), Ok(255));
-        assert_eq!(parse(&format!("\"{}\"", "k".repeat(256))), Err(KeyError::TooLong { len: 256 }));
-        assert_eq!(Key::parse(&"k".repeat(1_000_000)), Err(KeyError::TooLong { len: 1_000_000 }));
+        assert_eq!(parse(&format!("\"{}\"", "k".repeat(256))), Err(KeyError::TooLong(256)));
+        assert_eq!(Key::parse(&"k".repeat(1_000_000)), Err(KeyError::TooLong(1_000_000)));
     }
 
     #[test]
@@ -389,15 +349,12 @@ mod tests {
         for good in ["a", "Acme_Corp.eu-1", "0", ".", longest.as_str()] {
             assert_eq!(Tenant::parse(good).unwrap().as_str(), good);
         }
-        assert_eq!(Tenant::parse(""), Err(TenantError::Empty));
-        assert_eq!(Tenant::parse(&"t".repeat(65)), Err(TenantError::TooLong { len: 65 }));
+        let refused = |text: &str| Tenant::parse(text).unwrap_err().to_string();
+        assert_eq!(refused(""), "a tenant is empty: give it 1 to 64 characters");
+        assert_eq!(refused(&"t".repeat(65)), "a tenant is 65 bytes long: at most 64 are allowed");
         for bad in ["a b", "a/b", "a\0", "ä", "a:b", "a\n"] {
-            assert_eq!(Tenant::parse(bad), Err(TenantError::Malformed), "{bad:?}");
+            assert_eq!(refused(bad), "a tenant may hold only letters, digits, '_', '.' and '-'", "{bad:?}");
         }
-    }
-
-    fn id(tenant: &str, key: &str) -> KeyId {
-        KeyId::new(Tenant::parse(tenant).unwrap(), Key::parse(key).unwrap())
     }
 
     #[test]

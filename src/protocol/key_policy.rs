@@ -1,9 +1,6 @@
 //! A route's rules for keys beyond the header's syntax: length, alphabet, form, least randomness.
 //!
-//! The gateway checks a parsed key before it looks up or reads anything. A breach never holds a
-//! part of the key. This file must not word an answer beyond the rule itself.
-
-use std::fmt;
+//! The gateway checks a parsed key before it reads anything. No breach holds a part of the key.
 
 use super::key::Key;
 
@@ -34,27 +31,21 @@ impl Default for KeyPolicy {
     }
 }
 
-/// The characters that a key may hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Alphabet {
-    /// Visible ASCII, 0x21 to 0x7e: every key that parses.
-    Visible,
-    /// Letters, digits, `-`, `_`, `.` and `~` (RFC 3986 section 2.3, unreserved).
-    UrlSafe,
-    /// Digits and `a` to `f` in either case.
-    Hex,
+worded! {
+    /// The characters that a key may hold.
+    Alphabet;
+    /// Its name in configuration and in the published contract.
+    name {
+        /// Visible ASCII, 0x21 to 0x7e: every key that parses.
+        Visible = "visible",
+        /// Letters, digits, `-`, `_`, `.` and `~` (RFC 3986 section 2.3, unreserved).
+        UrlSafe = "url-safe",
+        /// Digits and `a` to `f` in either case.
+        Hex = "hex",
+    }
 }
 
 impl Alphabet {
-    /// Its name in configuration and in the published contract.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Visible => "visible",
-            Self::UrlSafe => "url-safe",
-            Self::Hex => "hex",
-        }
-    }
-
     fn has(self, byte: u8) -> bool {
         match self {
             Self::Visible => byte.is_ascii_graphic(),
@@ -62,33 +53,33 @@ impl Alphabet {
             Self::Hex => byte.is_ascii_hexdigit(),
         }
     }
+
+    fn advice(self) -> &'static str {
+        match self {
+            Self::Visible => "send visible ASCII",
+            Self::UrlSafe => "send letters, digits, '-', '_', '.' and '~' only",
+            Self::Hex => "send the digits 0-9 and a-f only",
+        }
+    }
 }
 
-/// The shape that a key must have. UUIDs are taken in either case, with their four dashes (RFC 9562
-/// section 4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// Every shape.
-    Any,
-    /// A UUID of any version; not the nil and not the max UUID.
-    Uuid,
-    /// A random UUID.
-    UuidV4,
-    /// A UUID that begins with its time, the rest random.
-    UuidV7,
+worded! {
+    /// The shape that a key must have. UUIDs have either case and four dashes (RFC 9562 section 4).
+    Form;
+    /// Its name in configuration and in the published contract.
+    name {
+        /// Every shape.
+        Any = "any",
+        /// A UUID of any version; not the nil and not the max UUID.
+        Uuid = "uuid",
+        /// A random UUID.
+        UuidV4 = "uuid-v4",
+        /// A UUID that begins with its time, the rest random.
+        UuidV7 = "uuid-v7",
+    }
 }
 
 impl Form {
-    /// Its name in configuration and in the published contract.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Any => "any",
-            Self::Uuid => "uuid",
-            Self::UuidV4 => "uuid-v4",
-            Self::UuidV7 => "uuid-v7",
-        }
-    }
-
     fn fits(self, key: &[u8]) -> bool {
         let version = match self {
             Self::Any => return true,
@@ -104,120 +95,66 @@ impl Form {
         };
         key.len() == 36 && key.iter().enumerate().all(shape)
     }
-}
 
-/// The reason why a route refuses a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Breach {
-    /// Fewer characters than the route asks for.
-    Short {
-        /// The key's characters.
-        len: usize,
-        /// The fewest that the route takes.
-        least: usize,
-    },
-    /// More characters than the route takes.
-    Long {
-        /// The key's characters.
-        len: usize,
-        /// The most that the route takes.
-        most: usize,
-    },
-    /// A character outside the route's alphabet.
-    Alphabet(Alphabet),
-    /// Not of the route's form.
-    Form(Form),
-    /// Below the route's floor.
-    Guessable {
-        /// The key's [`entropy_bits`].
-        bits: u32,
-        /// The route's floor.
-        floor: u32,
-    },
-}
-
-impl fmt::Display for Breach {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn advice(self) -> &'static str {
         match self {
-            Self::Short { len, least } => {
-                write!(
-                    out,
-                    "the idempotency key is {len} characters long: this route asks for at least {least}"
-                )
-            }
-            Self::Long { len, most } => {
-                write!(out, "the idempotency key is {len} characters long: this route takes at most {most}")
-            }
-            Self::Alphabet(alphabet) => write!(
-                out,
-                "the idempotency key holds a character that this route does not take: {}",
-                match alphabet {
-                    Alphabet::Visible => "send visible ASCII",
-                    Alphabet::UrlSafe => "send letters, digits, '-', '_', '.' and '~' only",
-                    Alphabet::Hex => "send the digits 0-9 and a-f only",
-                }
-            ),
-            Self::Form(form) => write!(
-                out,
-                "the idempotency key has not the form that this route asks for: {}",
-                match form {
-                    Form::Any => "send any key",
-                    Form::Uuid => "send a UUID, 8-4-4-4-12 hex digits, best of version 4 or 7",
-                    Form::UuidV4 => "send a random UUID (version 4), 8-4-4-4-12 hex digits",
-                    Form::UuidV7 => "send a UUID of version 7, 8-4-4-4-12 hex digits",
-                }
-            ),
-            Self::Guessable { bits, floor } => write!(
-                out,
-                "the idempotency key looks as if it had {bits} bits of randomness: this route asks for {floor}"
-            ),
+            Self::Any => "send any key",
+            Self::Uuid => "send a UUID, 8-4-4-4-12 hex digits, best of version 4 or 7",
+            Self::UuidV4 => "send a random UUID (version 4), 8-4-4-4-12 hex digits",
+            Self::UuidV7 => "send a UUID of version 7, 8-4-4-4-12 hex digits",
         }
     }
 }
 
+/// The reason why a route refuses a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Breach {
+    /// Fewer characters than the route asks for: the key's, and the fewest.
+    #[error("the idempotency key is {0} characters long: this route asks for at least {1}")]
+    Short(usize, usize),
+    /// More characters than the route takes: the key's, and the most.
+    #[error("the idempotency key is {0} characters long: this route takes at most {1}")]
+    Long(usize, usize),
+    /// A character outside the route's alphabet.
+    #[error("the idempotency key holds a character that this route does not take: {}", .0.advice())]
+    Alphabet(Alphabet),
+    /// Not of the route's form.
+    #[error("the idempotency key has not the form that this route asks for: {}", .0.advice())]
+    Form(Form),
+    /// Below the route's floor: the key's [`entropy_bits`], and the floor.
+    #[error("the idempotency key looks as if it had {0} bits of randomness: this route asks for {1}")]
+    Guessable(u32, u32),
+}
+
 impl KeyPolicy {
-    /// The greatest floor that a route may set: a key of 128 random bits stays above it, in any
-    /// alphabet.
+    /// The greatest floor of a route: a key of 128 random bits stays above it, in any alphabet.
     pub const MOST_BITS: u32 = 32;
 
     /// Says whether this route takes the key.
     pub fn check(&self, key: &Key) -> Result<(), Breach> {
-        let Self { min_length, max_length, alphabet, form, entropy_bits: floor } = self;
+        let Self { min_length, max_length, alphabet, form, entropy_bits: floor } = *self;
         let bytes = key.as_bytes();
-        let len = bytes.len();
-        if len < *min_length {
-            return Err(Breach::Short { len, least: *min_length });
+        let bits = || entropy_bits(bytes);
+        match bytes.len() {
+            len if len < min_length => Err(Breach::Short(len, min_length)),
+            len if len > max_length => Err(Breach::Long(len, max_length)),
+            _ if !bytes.iter().all(|byte| alphabet.has(*byte)) => Err(Breach::Alphabet(alphabet)),
+            _ if !form.fits(bytes) => Err(Breach::Form(form)),
+            _ if floor > 0 && bits() < floor => Err(Breach::Guessable(bits(), floor)),
+            _ => Ok(()),
         }
-        if len > *max_length {
-            return Err(Breach::Long { len, most: *max_length });
-        }
-        if !bytes.iter().all(|byte| alphabet.has(*byte)) {
-            return Err(Breach::Alphabet(*alphabet));
-        }
-        if !form.fits(bytes) {
-            return Err(Breach::Form(*form));
-        }
-        if *floor > 0 {
-            let bits = entropy_bits(bytes);
-            if bits < *floor {
-                return Err(Breach::Guessable { bits, floor: *floor });
-            }
-        }
-        Ok(())
     }
 }
 
-/// A plain estimate of the random bits in a text:
+/// A plain estimate of the random bits in a text; never more than a random hex text of that length
+/// holds. Without other characters, it counts:
 ///
 /// - 3 for a digit, 4 for a letter, 2 for a letter in a run of four or more of one case (words);
 /// - nothing for a character that continues a run (`aaa`, `123`, `987`) or repeats three characters
-///   seen before;
-/// - nothing for other characters: they are left out at first.
+///   seen before.
 ///
-/// Equal everywhere; never more than a random hex text of that length holds.
-///
-/// The estimate cannot distinguish a random number from a clever one. It catches `1`, `order-17`,
-/// `aaaaaaaa` and `test-test-test`. A random UUID is worth about 103.
+/// It cannot distinguish a random number from a clever one, but catches `1`, `order-17`, `aaaaaaaa`
+/// and `test-test-test`. A random UUID is worth about 103.
 pub fn entropy_bits(text: &[u8]) -> u32 {
     let text: Vec<u8> = text.iter().copied().filter(u8::is_ascii_alphanumeric).collect();
     (0..text.len()).map(|at| worth(&text, at)).sum()
@@ -230,8 +167,7 @@ fn worth(text: &[u8], at: usize) -> u32 {
         if step.abs() <= 1 && step == earlier {
             return 0;
         }
-        // The search ends one character before: the three characters may overlap those that they
-        // repeat.
+        // The three characters may overlap those that they repeat.
         if text[..at].windows(3).any(|seen| seen == [before, last, byte]) {
             return 0;
         }
@@ -268,10 +204,10 @@ mod tests {
     #[test]
     fn lengths_count_from_the_least_to_the_most() {
         let policy = KeyPolicy { min_length: 3, max_length: 5, ..KeyPolicy::default() };
-        assert_eq!(policy.check(&key("ab")), Err(Breach::Short { len: 2, least: 3 }));
+        assert_eq!(policy.check(&key("ab")), Err(Breach::Short(2, 3)));
         assert_eq!(policy.check(&key("abc")), Ok(()));
         assert_eq!(policy.check(&key("abcde")), Ok(()));
-        assert_eq!(policy.check(&key("abcdef")), Err(Breach::Long { len: 6, most: 5 }));
+        assert_eq!(policy.check(&key("abcdef")), Err(Breach::Long(6, 5)));
     }
 
     #[test]
@@ -331,7 +267,7 @@ mod tests {
             assert!(entropy_bits(strong.as_bytes()) >= 32, "{strong} {}", entropy_bits(strong.as_bytes()));
         }
         let policy = KeyPolicy { entropy_bits: 32, ..KeyPolicy::default() };
-        assert_eq!(policy.check(&key("order-1")), Err(Breach::Guessable { bits: 13, floor: 32 }));
+        assert_eq!(policy.check(&key("order-1")), Err(Breach::Guessable(13, 32)));
         assert_eq!(policy.check(&key(V4)), Ok(()));
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A lease is valid at a majority, counted from before the renewal was sent, less the drift. A
 //! holder that could not renew asks for nothing until all grants of a minority have lapsed too.
-//! Otherwise it would block its successor for ever. This file must not read a clock.
+//! Otherwise it would block its successor for ever.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,9 +15,8 @@ use super::register::{Reply, agreed};
 use super::time::{Drift, Moment};
 use super::view::{AcceptorId, View};
 
-/// A number that grows whenever the lease lapsed or an adopted view took keys away. A handler that
-/// slept through a takeover and a return finds another tenure than it remembers and must not send
-/// (docs/protocol.md#rule-9).
+/// A number that grows whenever the lease lapsed or an adopted view took keys away: a handler that
+/// slept through a takeover and a return finds another one (docs/protocol.md#rule-9).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tenure(pub u64);
 
@@ -159,8 +158,7 @@ impl Lease {
     }
 
     /// Lays the lease down, because the view lets this region serve no more. All keys that it loses
-    /// were given up or are over. So no region has to wait for its grants, and it need not be quiet
-    /// before it may hold a lease again.
+    /// were given up or are over, so no region has to wait for its grants.
     pub fn lay_down(&mut self) {
         if self.held.take().is_some() {
             self.tenure.0 += 1;
@@ -171,12 +169,11 @@ impl Lease {
 
     fn lapse(&mut self, now: Moment) {
         self.held = None;
-        self.end_tenure();
+        self.lost_keys();
         self.be_quiet(now);
     }
 
-    /// Waits until all grants of a minority have run out: they block a successor as long as they
-    /// run.
+    /// Waits until all grants of a minority have run out: they block a successor as they run.
     fn be_quiet(&mut self, now: Moment) {
         let twice = self.drift.judge(self.drift.judge(self.ttl));
         self.quiet_until = (!self.alone && !is_disabled(Check::Quiet)).then(|| now + twice);
@@ -184,13 +181,8 @@ impl Lease {
         self.asking = None;
     }
 
-    /// Records that an adopted view took keys from this region: handlers with older claims may not
-    /// send.
+    /// Ends the tenure, as when a view took keys: handlers with older claims may not send.
     pub fn lost_keys(&mut self) {
-        self.end_tenure();
-    }
-
-    fn end_tenure(&mut self) {
         if !is_disabled(Check::Tenure) {
             self.tenure.0 += 1;
         }
@@ -214,15 +206,14 @@ impl Lease {
         if self.boot.replace(boot) != Some(boot) {
             self.starts += 1;
             if self.held.take().is_some() {
-                self.end_tenure();
+                self.lost_keys();
             }
         }
         self.quiet_until = None;
         self.alone = view.members().len() == 1;
         self.unfinished = false;
         self.in_vain_since = self.in_vain_since.or(Some(now));
-        // If two were sent at one moment, perhaps under two views, a reply cannot be assigned to
-        // either.
+        // If two were sent at one moment, a reply cannot be assigned to either.
         let twin = self.asked.replace(now) == Some(now);
         let ttl = self.ttl(&view);
         let (granted, refused) = (BTreeMap::new(), BTreeMap::new());
@@ -256,8 +247,7 @@ impl Lease {
                 Renewal::Renewed
             }
             Reply::Newer => {
-                // More renewals where the newer view was not accepted would keep it from ever being
-                // agreed on.
+                // More renewals elsewhere would keep the newer view from ever being agreed on.
                 self.asking = None;
                 Renewal::Newer
             }
@@ -273,14 +263,9 @@ impl Lease {
                 self.refused = true;
                 Renewal::Refused
             }
-            Reply::NotFounded(_)
-            | Reply::OtherAcceptor(_)
-            | Reply::NotAdmitted
-            | Reply::Holds { .. }
-            | Reply::Promised(_)
-            | Reply::Outbid(_)
-            | Reply::Accepted
-            | Reply::Blocked(_) => Renewal::Open,
+            Reply::NotFounded(_) | Reply::OtherAcceptor(_) | Reply::NotAdmitted => Renewal::Open,
+            Reply::Holds { .. } | Reply::Promised(_) | Reply::Outbid(_) => Renewal::Open,
+            Reply::Accepted | Reply::Blocked(_) => Renewal::Open,
         }
     }
 
@@ -294,8 +279,7 @@ impl Lease {
         self.unfinished = true;
     }
 
-    /// True if the acceptors must be read before the next renewal: is the newer view still half
-    /// agreed on?
+    /// True if the acceptors must be read first: is the newer view still half agreed on?
     pub fn reads_first(&self) -> bool {
         self.unfinished && !is_disabled(Check::Quiet)
     }

@@ -1,8 +1,8 @@
 //! The life of a record: the retention that the client is promised, and the longer stored life.
 //!
-//! A claim is written with its life, which ends by its store's observed time. Stored life is
-//! longer than promised life by the skew (docs/protocol.md#the-record). So a retry that a client
-//! sends just before the promised end still meets its answer. This file must not read a clock.
+//! A claim is written with its life, which ends by its store's observed time. Stored life is longer
+//! than promised life by the skew (docs/protocol.md#the-record). So a retry that a client sends
+//! just before the promised end still meets its answer.
 
 use std::time::Duration;
 
@@ -48,8 +48,7 @@ impl From<Retention> for Option<Span> {
     }
 }
 
-/// The expiry date of a key that is kept for ever: every HTTP library can print it (RFC 9110
-/// section 5.6.7).
+/// The expiry date of a key that is kept for ever, printable in HTTP (RFC 9110 section 5.6.7).
 pub const NEVER: Date = Date(253_402_300_799_000);
 
 /// The life of a key's record.
@@ -60,8 +59,7 @@ pub struct Lifetime {
     /// The time for which the answer is stored beyond that.
     #[serde(with = "span")]
     pub skew: Duration,
-    /// The life of a tombstone after that. A key that comes again meanwhile is refused and never
-    /// runs (410).
+    /// The life of a tombstone after that, while a key that comes again is refused (410).
     #[serde(with = "span")]
     pub tombstone: Duration,
 }

@@ -19,6 +19,28 @@ macro_rules! shown_as_displayed {
 shown_as_displayed!(key::Tenant, key::KeyDigest, region::RegionName, region::Origin, digest::Digest32);
 shown_as_displayed!(record::RequestId);
 
+/// Declares an enum, each of whose variants has one word.
+macro_rules! worded {
+    (
+        $(#[$about:meta])* $name:ident;
+        $(#[$says:meta])* $word:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)* }
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum $name { $($(#[$doc])* $variant,)* }
+
+        impl $name {
+            /// All of them, in their order.
+            pub const ALL: [Self; [$($text),*].len()] = [$(Self::$variant),*];
+
+            $(#[$says])*
+            pub const fn $word(self) -> &'static str {
+                match self { $(Self::$variant => $text),* }
+            }
+        }
+    };
+}
+
 pub mod authority;
 pub mod bounds;
 pub mod change;

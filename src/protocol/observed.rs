@@ -3,8 +3,7 @@
 //!
 //! Each store counts the milliseconds that its gateways saw pass. A heartbeat adds what passed by
 //! the gateway's boot clock since it last saw the counter at its present value. So no second is
-//! counted twice, and none that nobody watched. A date is compared with nothing. This file must not
-//! read a clock.
+//! counted twice, and none that nobody watched. A date is compared with nothing.
 
 use std::time::Duration;
 

@@ -2,8 +2,8 @@
 //! (docs/protocol.md#rule-26).
 //!
 //! *Marks accumulate*: every region's newest mark counts, not only the predecessor's. Otherwise
-//! rows are forgotten when arcs move on quickly (docs/protocol.md#rule-28). The gateway gathers the
-//! facts and acts on them. This file must not perform anything.
+//! rows are forgotten when arcs move on quickly (docs/protocol.md#rule-28). The gateway acts on
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,13 +24,11 @@ pub struct Facts<'a> {
     pub view: &'a View,
     /// The store of this region.
     pub me: &'a Origin,
-    /// The highest heartbeat of each origin that is applied or imported here. A heartbeat counts
-    /// only if the copy is known to be whole.
+    /// The highest heartbeat of each origin that is here, if the copy is known to be whole.
     pub applied: &'a BTreeMap<Origin, u64>,
     /// The window of each lost store.
     pub windows: &'a BTreeMap<Origin, window::Standing>,
-    /// The answers of other regions about each lost or replaced store, asked after this view was
-    /// adopted here.
+    /// Other regions' answers about lost or replaced stores, asked after this view was adopted here.
     pub frontiers: &'a BTreeMap<(RegionName, Origin), Frontier>,
     /// Losses whose risk an operator has accepted, by region and epoch.
     pub waived: &'a BTreeSet<(RegionName, u64)>,
@@ -45,8 +43,8 @@ pub struct Facts<'a> {
 pub struct Frontier {
     /// The highest heartbeat of that store that it has applied or imported.
     pub applied: u64,
-    /// The region's own heartbeat after every escrow row of that store there had become a record
-    /// (docs/protocol.md#rule-39). This heartbeat must have arrived here.
+    /// The region's own heartbeat after every escrow row of that store there had become a record:
+    /// it must have arrived here (docs/protocol.md#rule-39).
     pub seal: u64,
 }
 
@@ -86,8 +84,7 @@ pub enum Hindrance {
         /// The store.
         origin: Origin,
     },
-    /// Rows of a lost store are not here, and no remaining region has them: the region that had
-    /// them is gone as well, or its copy went back.
+    /// Rows of a lost store are not here, and no remaining region has them.
     Forgotten {
         /// The store.
         origin: Origin,
@@ -103,15 +100,14 @@ pub enum Hindrance {
         /// The silent region.
         by: RegionName,
     },
-    /// A region that left the ring may have rows of a lost or replaced store. They are in no region
-    /// of the ring, and its word counts no more (docs/protocol.md#rule-21).
+    /// A region that left the ring, and whose word counts no more, may have the only rows of a lost
+    /// or replaced store (docs/protocol.md#rule-21).
     LeftRing {
         /// The store.
         origin: Origin,
         /// The region that left.
         by: RegionName,
-        /// True if the store is lost: an operator may accept that risk. Else the region must be put
-        /// back into the ring.
+        /// True if the store is lost: that risk may be accepted. Else the region must come back.
         lost: bool,
     },
     /// A serving region has rows of a lost or replaced store that are not here.
@@ -133,18 +129,8 @@ pub enum Hindrance {
 impl Hindrance {
     /// Time until a window is over by itself.
     pub fn left(&self) -> Option<Duration> {
-        match self {
-            Self::Window { left, .. } => Some(*left),
-            Self::NotCovered { .. }
-            | Self::Beyond { .. }
-            | Self::Unmeasured { .. }
-            | Self::Gap { .. }
-            | Self::Forgotten { .. }
-            | Self::NotTold { .. }
-            | Self::LeftRing { .. }
-            | Self::Import { .. }
-            | Self::Escrow { .. } => None,
-        }
+        let Self::Window { left, .. } = self else { return None };
+        Some(*left)
     }
 
     /// True if only an operator can lift it.
@@ -164,19 +150,17 @@ impl Hindrance {
     }
 }
 
-/// Sealed regions with which a lost store may have lodged claims that are not here.
-///
-/// They serve nothing and are no target any more. A heartbeat of the lost store from after their
-/// time brings all its older claims along. Until one is here, their escrow rows may be the only
-/// trace of a claim (docs/protocol.md#rule-39). `views` and `epochs` as in `authority::losses`.
+/// Sealed regions with which a lost store may have lodged claims that are not here. They are no
+/// target any more. Until a heartbeat of the lost store from after their time is here, their escrow
+/// rows may be the only trace of a claim (docs/protocol.md#rule-39).
 pub fn keepers(
     view: &View,
     views: &BTreeMap<u64, Arc<View>>,
     epochs: &BTreeMap<Origin, u64>,
 ) -> BTreeSet<(RegionName, Origin)> {
-    let sealed = view.members().iter().filter(|(_, member)| is_sealed(member)).map(|(name, _)| name);
+    let is_sealed = |member: &Member| matches!(member.standing, Standing::Sealed { .. });
     let mut found = BTreeSet::new();
-    for name in sealed {
+    for (name, _) in view.members().iter().filter(|(_, member)| is_sealed(member)) {
         // The last known view under which it served. A view that is not known here counts as such.
         let idle = |epoch: &u64| views.get(epoch).is_some_and(|known| !known.serves(name));
         let served = (0..view.epoch()).rev().find(|epoch| !idle(epoch)).unwrap_or(0);
@@ -185,13 +169,6 @@ pub fn keepers(
         found.extend(missing.map(|(origin, _)| (name.clone(), origin)));
     }
     found
-}
-
-fn is_sealed(member: &Member) -> bool {
-    match member.standing {
-        Standing::Sealed { .. } => true,
-        Standing::Serving | Standing::Lost { .. } => false,
-    }
 }
 
 /// The epoch from which on no key is forgotten: since when a region is away, or 0 if one is back
@@ -225,14 +202,12 @@ pub fn hindrances(facts: &Facts<'_>) -> Vec<Hindrance> {
             (Origin { region: name.clone(), generation: member.generation }, member.mark)
         });
     let retired = facts.view.retired().iter().map(|(origin, retired)| (origin.clone(), retired.mark));
-    // A store's own loss hinders it in nothing: it owns no key until it has returned. The loss of
-    // the store before it does.
+    // A store's own loss hinders it in nothing, as it owns no key. That of the store before does.
     let lost: BTreeMap<Origin, u64> = facts.view.losses().filter(|(origin, _)| origin != facts.me).collect();
     let mut missing = Vec::new();
     for (origin, mark) in members.chain(retired).filter(|(origin, _)| origin != facts.me) {
         let applied = applied(facts, &origin);
-        // An operator who accepted the loss of a region accepted that its last rows may not be
-        // here.
+        // Who accepted the loss of a region accepted that its last rows may not be here.
         if applied < mark && !lost.get(&origin).is_some_and(|at| waived(facts, &origin, *at)) {
             missing.push(Hindrance::NotCovered { origin: origin.clone(), mark, applied });
             // Replication brings no rows of a replaced store, nor of a region that left before this
@@ -248,8 +223,10 @@ pub fn hindrances(facts: &Facts<'_>) -> Vec<Hindrance> {
             let elsewhere = import(facts, &origin, waived);
             // All remaining regions have answered. A lost region that has more answers once it is
             // back, and this hindrance ends by itself.
-            let forgotten = elsewhere.is_empty() && !waived && !is_disabled(Check::Import);
-            missing.extend(forgotten.then(|| forgotten_rows(facts, &origin)).flatten());
+            let (mark, applied) = (mark(facts.view, &origin), applied(facts, &origin));
+            if elsewhere.is_empty() && !waived && applied < mark && !is_disabled(Check::Import) {
+                missing.push(Hindrance::Forgotten { origin: origin.clone(), mark, applied });
+            }
             missing.extend(elsewhere);
         } else {
             missing.push(Hindrance::Escrow { origin: origin.clone() });
@@ -269,11 +246,6 @@ fn mark(view: &View, origin: &Origin) -> u64 {
     let current = view.members().get(&origin.region);
     let current = current.filter(|member| member.generation == origin.generation).map(|member| member.mark);
     current.or_else(|| view.retired().get(origin).map(|retired| retired.mark)).unwrap_or(0)
-}
-
-fn forgotten_rows(facts: &Facts<'_>, origin: &Origin) -> Option<Hindrance> {
-    let (mark, applied) = (mark(facts.view, origin), applied(facts, origin));
-    (applied < mark).then(|| Hindrance::Forgotten { origin: origin.clone(), mark, applied })
 }
 
 fn waived(facts: &Facts<'_>, origin: &Origin, at: u64) -> bool {
@@ -310,8 +282,7 @@ fn import(facts: &Facts<'_>, origin: &Origin, waived: bool) -> Vec<Hindrance> {
     let asked = |by: &RegionName, member: &Member| match member.standing {
         Standing::Serving => true,
         Standing::Sealed { .. } if is_disabled(Check::SealedAsked) => false,
-        // A store that replaced another has its rows only by import, and a region that left the
-        // ring may be gone.
+        // A store that replaced another has its rows only by import.
         Standing::Sealed { .. } if *by == origin.region => false,
         Standing::Sealed { .. } => short || facts.keepers.contains(&(by.clone(), origin.clone())),
         Standing::Lost { .. } => false,

@@ -1,9 +1,9 @@
 //! The meaning of an upstream's status for the effect: the three outcome sets of a route
 //! (docs/protocol.md#rule-13).
 //!
-//! A status that is in no set leaves the key in doubt. This file must not know HTTP types.
+//! A status that is in no set leaves the key in doubt.
 
-use std::fmt;
+use std::collections::BTreeSet;
 
 /// The knowledge about the effect after the upstream's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,35 +22,29 @@ pub struct OutcomeSets {
     finals: StatusSet,
     nothing: StatusSet,
     /// Statuses that mean "nothing happened" only beside `Retry-After`. A proxy answers 503 also
-    /// when a connection broke after the request was sent. But a service that turned a request away
-    /// says when to come back.
+    /// when a connection broke after the request was sent. A service that turns one away says when
+    /// to come back.
     nothing_if_told_when: StatusSet,
 }
 
-/// The reason why two outcome sets cannot be used together.
+/// A status that is in both sets, so that they cannot be used together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OutcomeSetsError {
-    /// One status is in both sets.
-    #[error("status {0} is listed both as final and as nothing-happened: decide which")]
-    Both(u16),
-}
+#[error("status {0} is listed both as final and as nothing-happened: decide which")]
+pub struct InBoth(u16);
 
 impl OutcomeSets {
-    /// Builds the sets of a route.
-    ///
-    /// # Errors
-    /// A status is final and also means that nothing happened.
+    /// The sets of a route, unless a status is final and also means that nothing happened.
     pub fn new(
         finals: StatusSet,
         nothing: StatusSet,
         nothing_if_told_when: StatusSet,
-    ) -> Result<Self, OutcomeSetsError> {
+    ) -> Result<Self, InBoth> {
         let both = |status: &u16| {
             let nothing = nothing.contains(*status) || nothing_if_told_when.contains(*status);
             finals.contains(*status) && nothing
         };
         match (100..=599).find(both) {
-            Some(status) => Err(OutcomeSetsError::Both(status)),
+            Some(status) => Err(InBoth(status)),
             None => Ok(Self { finals, nothing, nothing_if_told_when }),
         }
     }
@@ -72,51 +66,25 @@ impl Default for OutcomeSets {
     /// 429, and 503 with `Retry-After`.
     fn default() -> Self {
         let nothing = StatusSet::of(&[401, 403, 421, 425, 429]);
-        let mut finals = StatusSet::default();
-        for status in 200..=499 {
-            if status != 408 && !nothing.contains(status) {
-                finals.insert(status);
-            }
-        }
+        let finals = (200..=499).filter(|status| *status != 408 && !nothing.contains(*status));
+        let finals = StatusSet::of(&finals.collect::<Vec<u16>>());
         Self { finals, nothing, nothing_if_told_when: StatusSet::of(&[503]) }
     }
 }
 
-/// A set of statuses between 100 and 599, as bits.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct StatusSet([u64; 8]);
+/// A set of statuses between 100 and 599.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StatusSet(BTreeSet<u16>);
 
 impl StatusSet {
-    /// The set of these statuses; those outside 100..=599 are left out.
+    /// The set of these statuses; those outside 100..=599 are left out: no upstream can answer them.
     pub fn of(statuses: &[u16]) -> Self {
-        let mut set = Self::default();
-        for status in statuses {
-            set.insert(*status);
-        }
-        set
-    }
-
-    /// Adds one status; one outside 100..=599 is ignored, as no upstream can answer it.
-    pub fn insert(&mut self, status: u16) {
-        if (100..=599).contains(&status) {
-            let bit = usize::from(status - 100);
-            self.0[bit / 64] |= 1 << (bit % 64);
-        }
+        Self(statuses.iter().copied().filter(|status| (100..=599).contains(status)).collect())
     }
 
     /// True if `status` is in the set.
     pub fn contains(&self, status: u16) -> bool {
-        if !(100..=599).contains(&status) {
-            return false;
-        }
-        let bit = usize::from(status - 100);
-        self.0[bit / 64] & (1 << (bit % 64)) != 0
-    }
-}
-
-impl fmt::Debug for StatusSet {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_set().entries((100..=599).filter(|status| self.contains(*status))).finish()
+        self.0.contains(&status)
     }
 }
 
@@ -144,9 +112,9 @@ mod tests {
     #[test]
     fn a_status_in_both_sets_is_refused() {
         let both = OutcomeSets::new(StatusSet::of(&[200, 402]), StatusSet::of(&[402]), StatusSet::default());
-        assert_eq!(both, Err(OutcomeSetsError::Both(402)));
+        assert_eq!(both, Err(InBoth(402)));
         let both = OutcomeSets::new(StatusSet::of(&[503]), StatusSet::default(), StatusSet::of(&[503]));
-        assert_eq!(both, Err(OutcomeSetsError::Both(503)));
+        assert_eq!(both, Err(InBoth(503)));
         assert!(OutcomeSets::new(StatusSet::of(&[200]), StatusSet::of(&[402]), StatusSet::default()).is_ok());
         let OutcomeSets { finals, nothing, nothing_if_told_when } = OutcomeSets::default();
         assert!(OutcomeSets::new(finals, nothing, nothing_if_told_when).is_ok());

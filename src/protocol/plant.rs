@@ -2,8 +2,7 @@
 //! (docs/protocol.md#invariants).
 //!
 //! A check asks [`is_disabled`] beside itself. Plants exist only in tests and in the simulation
-//! (the feature `plant`). Elsewhere [`is_disabled`] is always false and leaves no code. This file
-//! must not be used for anything but taking a check out.
+//! (the feature `plant`). Elsewhere [`is_disabled`] is always false and leaves no code.
 
 macro_rules! plants {
     ($($plant:ident $name:literal $about:literal)*) => {
@@ -101,8 +100,7 @@ pub const fn is_disabled(_check: Check) -> bool {
     false
 }
 
-/// Runs `act` with one check taken out, on this thread. The check is back afterwards, also after a
-/// panic.
+/// Runs `act` with one check taken out, on this thread. It is back afterwards, panic or not.
 #[cfg(any(test, feature = "plant"))]
 pub fn planted<T>(check: Check, act: impl FnOnce() -> T) -> T {
     struct Back(Option<Check>);

@@ -2,8 +2,8 @@
 //! (docs/protocol.md#rule-3).
 //!
 //! Each region writes only its own row of a key (its *origin*), so a key may have several rows.
-//! [`resolve`] is the total, order-free function that gives their common meaning. This file must
-//! not look at a clock: a row carries the rest of its hold, as judged by the database that read it.
+//! [`resolve`] is the total, order-free function that gives their common meaning. A row carries the
+//! rest of its hold, as judged by the database that read it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,8 +19,7 @@ use super::region::{Origin, RegionName};
 use super::time::{Date, Drift};
 use super::written::{self, Base64, as_text, hex128, number128, span};
 
-/// The fencing token of one attempt: compared by epoch, then attempt. Tokens of one key grow in the
-/// order of claim commits.
+/// The fencing token of one attempt: compared by epoch, then attempt. They grow with claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Token {
     /// The epoch of the gate under which the claim was written.
@@ -129,9 +128,8 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// The state of a row. Stored numbers live in the adapter. The arrows are: claimed → settled |
-/// released
-/// | in doubt; in doubt → settled | released | claimed; released → claimed; settled → tombstone.
+/// The state of a row. The arrows are: claimed → settled, released, in doubt; in doubt → settled,
+/// released, claimed; released → claimed; settled → tombstone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
@@ -165,8 +163,7 @@ pub enum State {
         /// The time since it was settled, by the clock of the database that was read.
         #[serde(with = "span")]
         age: Duration,
-        /// True if its stored life is over here. It then reads as a tombstone, even if its
-        /// origin has not made it one.
+        /// True if its stored life is over here: it reads as a tombstone, whatever its origin made.
         expired: bool,
     },
     /// Past retention: the answer is gone, the key never runs again.
@@ -192,10 +189,9 @@ pub enum Recovery {
 
 impl fmt::Display for Recovery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())?;
         match self {
-            Self::Rerun { max_attempts } => write!(f, " {max_attempts}"),
-            Self::Probe | Self::Park => Ok(()),
+            Self::Rerun { max_attempts } => write!(f, "{} {max_attempts}", self.name()),
+            Self::Probe | Self::Park => f.write_str(self.name()),
         }
     }
 }
@@ -251,17 +247,15 @@ pub struct Row {
     pub request_id: RequestId,
     /// The end of the promised retention.
     pub expires: Date,
-    /// The digest of the principal to whom the claim bound the key: to all others the key is
-    /// another request's. `None`: bound to the tenant alone.
+    /// The digest of the principal to whom the claim bound the key; `None`: to the tenant alone.
     pub principal: Option<Digest32>,
     /// The request was accepted to be run without its client: while released, it waits for its job.
     pub accepted: bool,
-    /// The number of attempts before the last one that may have happened. One that was released
-    /// surely did not.
+    /// The number of attempts before the last one that may have happened.
     #[serde(default)]
     pub doubted: u32,
-    /// The time for which the last attempt may still be inside the upstream after its hold, as its
-    /// claim says. Zero, as the hold is, once an answer has ended it.
+    /// The time for which the last attempt may still be inside the upstream after its hold. Zero, as
+    /// the hold is, once an answer has ended it.
     #[serde(with = "span")]
     pub settle_time: Duration,
     /// The rule for the key while its last attempt is in doubt, as its claim says.
@@ -285,15 +279,13 @@ pub enum Reading {
     Gone(Row),
 }
 
-/// The ground of a key's next claim. The verdict shows one row; a claim has to reckon with all of
-/// them.
+/// The ground of a key's next claim, which has to reckon with all rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ground {
     /// The reader's own row, in any state and even if masked: the claim overwrites it.
     pub own: Option<(Token, Nonce)>,
-    /// Rows of other origins that the claim supersedes, by origin. They are those in doubt, those
-    /// released, and all that the own row had superseded, as the claim overwrites its list too.
-    /// Never a row whose attempt may be running.
+    /// Rows of other origins that the claim supersedes: those in doubt or released, and all that
+    /// the own row had superseded, as the claim overwrites its list too.
     pub over: Vec<(Origin, Token)>,
     /// The highest attempt of all rows.
     pub attempt: u32,
@@ -309,12 +301,10 @@ pub struct Ground {
 pub struct Reader {
     /// The reader's own origin: its database can judge the hold only of its own rows.
     pub me: Origin,
-    /// Other origins whose claims are not waited for any more, by the view: they are in doubt at
-    /// once.
+    /// Other origins whose claims are in doubt at once, by the view.
     pub over: BTreeSet<Origin>,
-    /// For each other origin, the time since it surely could start nothing more under keys that the
-    /// reader owns, by the reader's own boot clock. A missing origin may be running
-    /// (docs/protocol.md#rule-12).
+    /// The time, by the reader's own boot clock, since each other origin surely could start nothing
+    /// more under the reader's keys. A missing origin may be running (docs/protocol.md#rule-12).
     pub ended: BTreeMap<Origin, Duration>,
     /// The drift, added to a foreign attempt's hold before the hold counts as over.
     pub drift: Drift,
@@ -330,18 +320,13 @@ impl Reader {
     /// judge another's dates (docs/protocol.md#rule-12). The hold counts from the moment when that
     /// origin surely could start nothing more.
     fn judge(&self, row: &mut Row) {
-        if row.origin == self.me {
-            return;
-        }
-        match &mut row.state {
-            State::Claimed { left, past } | State::InDoubt { left, past, .. } => {
-                if let Some(ended) = self.ended.get(&row.origin) {
-                    let hold = self.drift.judge(*left);
-                    *left = hold.saturating_sub(*ended);
-                    *past = ended.saturating_sub(hold);
-                }
-            }
-            State::Released | State::Settled { .. } | State::Tombstone => {}
+        let ended = self.ended.get(&row.origin).filter(|_| row.origin != self.me);
+        if let State::Claimed { left, past } | State::InDoubt { left, past, .. } = &mut row.state
+            && let Some(ended) = ended
+        {
+            let hold = self.drift.judge(*left);
+            *left = hold.saturating_sub(*ended);
+            *past = ended.saturating_sub(hold);
         }
     }
 }
@@ -380,22 +365,27 @@ pub fn resolve(mut rows: Vec<Row>, reader: &Reader) -> Reading {
     }
     let sure = rows.iter().filter(|row| !reads_as_doubt(row, reader));
     let masks: Vec<(Origin, Token)> = sure.flat_map(|row| row.over.iter().cloned()).collect();
-    let mut ground = ground(&rows, reader);
+    let own = rows.iter().find(|row| row.origin == reader.me);
+    // The ground of every claim, whichever of the rows are masked.
+    let mut ground = Ground {
+        own: own.map(|row| (row.token, row.nonce)),
+        over: own.map(|row| row.over.clone()).unwrap_or_default(),
+        attempt: rows.iter().map(|row| row.token.attempt).max().unwrap_or(0),
+        doubted: doubted(&rows),
+        beside: Vec::new(),
+    };
     rows.retain(|row| !masks.iter().any(|(origin, token)| *origin == row.origin && *token >= row.token));
     if let Some(at) = rows.iter().position(|row| is_running(row, reader)) {
         return Reading::InProgress(rows.swap_remove(at));
     }
     ground.supersede(rows.iter(), reader);
-    let (mut doubts, mut released): (Vec<Row>, Vec<Row>) =
+    let (doubts, released): (Vec<Row>, Vec<Row>) =
         rows.into_iter().partition(|row| reads_as_doubt(row, reader));
-    if !doubts.is_empty() {
-        let highest = doubts.remove(0);
-        ground.beside = doubts;
-        return Reading::InDoubt(highest, ground);
-    }
-    match released.is_empty() {
-        true => Reading::Absent,
-        false => Reading::Released(released.remove(0), ground),
+    let mut doubts = doubts.into_iter();
+    match (doubts.next(), released.into_iter().next()) {
+        (Some(highest), _) => Reading::InDoubt(highest, Ground { beside: doubts.collect(), ..ground }),
+        (None, Some(highest)) => Reading::Released(highest, ground),
+        (None, None) => Reading::Absent,
     }
 }
 
@@ -404,18 +394,6 @@ pub fn resolve(mut rows: Vec<Row>, reader: &Reader) -> Reading {
 pub fn doubted<'a>(rows: impl IntoIterator<Item = &'a Row>) -> u32 {
     let may_have = |row: &Row| u32::from(matches!(row.state, State::Claimed { .. } | State::InDoubt { .. }));
     rows.into_iter().map(|row| row.doubted.saturating_add(may_have(row))).max().unwrap_or(0)
-}
-
-/// The ground of every claim, whichever of the rows are masked.
-fn ground(rows: &[Row], reader: &Reader) -> Ground {
-    let own = rows.iter().find(|row| row.origin == reader.me);
-    Ground {
-        own: own.map(|row| (row.token, row.nonce)),
-        over: own.map(|row| row.over.clone()).unwrap_or_default(),
-        attempt: rows.iter().map(|row| row.token.attempt).max().unwrap_or(0),
-        doubted: doubted(rows),
-        beside: Vec::new(),
-    }
 }
 
 impl Ground {

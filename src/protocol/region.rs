@@ -1,31 +1,36 @@
 //! Regions and origins: the names by which one part of the deployment speaks of another.
 //!
-//! Each name has exactly one spelling. This file must not know a region's state or address.
+//! Each name has exactly one spelling.
 
 use std::fmt;
 use std::sync::Arc;
 
 /// A region's name: 1 to 32 of `a-z`, `0-9` and `-`, first a letter, last not `-`. Certificate
-/// names, table names and metrics contain it unchanged, hence the narrow alphabet. Cheap to clone;
-/// ordered by its bytes.
+/// names, table names and metrics contain it unchanged, hence the narrow alphabet. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegionName(Arc<str>);
 
-/// The reason why a text is not a region's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RegionNameError {
-    /// The text is empty.
-    #[error("a region name is empty: give it 1 to 32 characters")]
-    Empty,
-    /// More than 32 bytes.
-    #[error("a region name is {len} bytes long: at most 32 are allowed")]
-    TooLong {
-        /// Its length in bytes.
-        len: usize,
-    },
-    /// A character outside the alphabet, or a wrong first or last one.
-    #[error("a region name must be of a-z, 0-9 and '-', start with a letter and not end with '-'")]
-    Malformed,
+/// The rule that a text breaks, so that it is no name of a region, a store or a tenant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NameError(String);
+
+/// Reads a name of 1 to `most` bytes. `what` is in words what it names, `rule` the form that it has.
+pub(super) fn read_name(
+    text: &str,
+    what: &str,
+    most: usize,
+    rule: &str,
+    fits: impl Fn(&str) -> bool,
+) -> Result<Arc<str>, NameError> {
+    match text.len() {
+        0 => Err(NameError(format!("{what} is empty: give it 1 to {most} characters"))),
+        len if len > most => {
+            Err(NameError(format!("{what} is {len} bytes long: at most {most} are allowed")))
+        }
+        _ if !fits(text) => Err(NameError(format!("{what} {rule}"))),
+        _ => Ok(text.into()),
+    }
 }
 
 impl RegionName {
@@ -33,19 +38,15 @@ impl RegionName {
     pub const MAX_LEN: usize = 32;
 
     /// Reads a name.
-    ///
-    /// # Errors
-    /// The first of the rules above that `text` breaks.
-    pub fn parse(text: &str) -> Result<Self, RegionNameError> {
+    pub fn parse(text: &str) -> Result<Self, NameError> {
+        let rule = "must be of a-z, 0-9 and '-', start with a letter and not end with '-'";
         let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        let Some(first) = text.bytes().next() else { return Err(RegionNameError::Empty) };
-        if text.len() > Self::MAX_LEN {
-            return Err(RegionNameError::TooLong { len: text.len() });
-        }
-        if !first.is_ascii_lowercase() || text.ends_with('-') || !text.bytes().all(allowed) {
-            return Err(RegionNameError::Malformed);
-        }
-        Ok(Self(text.into()))
+        let fits = |text: &str| {
+            let ends_well =
+                text.starts_with(|first: char| first.is_ascii_lowercase()) && !text.ends_with('-');
+            ends_well && text.bytes().all(allowed)
+        };
+        read_name(text, "a region name", Self::MAX_LEN, rule, fits).map(Self)
     }
 
     /// The name.
@@ -70,30 +71,15 @@ pub struct Origin {
     pub generation: u32,
 }
 
-/// The reason why a text is not an origin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OriginError {
-    /// The part before `#`.
-    #[error("an origin must be written name#generation: {0}")]
-    Region(#[from] RegionNameError),
-    /// No `#`, or the part after it is not a plain number that fits 32 bits.
-    #[error(
-        "an origin must be written name#generation, the generation a number below 2^32 without sign or leading zeros"
-    )]
-    Generation,
-}
-
 impl Origin {
-    /// Reads the output of [`Display`](fmt::Display), and nothing else: each origin has one
-    /// spelling.
-    pub fn parse(text: &str) -> Result<Self, OriginError> {
-        let (region, digits) = text.split_once('#').ok_or(OriginError::Generation)?;
-        let region = RegionName::parse(region)?;
-        let generation: u32 = digits.parse().map_err(|_| OriginError::Generation)?;
-        if generation.to_string() != digits {
-            return Err(OriginError::Generation);
-        }
-        Ok(Self { region, generation })
+    /// Reads the output of [`Display`](fmt::Display) only: each origin has one spelling.
+    pub fn parse(text: &str) -> Result<Self, NameError> {
+        let wrong = |why| NameError(format!("an origin must be written name#generation{why}"));
+        let plain = ", the generation a number below 2^32 without sign or leading zeros";
+        let (region, digits) = text.split_once('#').ok_or_else(|| wrong(plain.to_owned()))?;
+        let region = RegionName::parse(region).map_err(|why| wrong(format!(": {why}")))?;
+        let generation = digits.parse().ok().filter(|number: &u32| number.to_string() == digits);
+        Ok(Self { region, generation: generation.ok_or_else(|| wrong(plain.to_owned()))? })
     }
 }
 
@@ -107,16 +93,22 @@ impl fmt::Display for Origin {
 mod tests {
     use super::*;
 
+    /// The reason why a text names nothing begins like this.
+    fn refused<T: fmt::Debug>(result: Result<T, NameError>, why: &str) {
+        let error = result.unwrap_err().to_string();
+        assert!(error.starts_with(why), "{error}");
+    }
+
     #[test]
     fn names() {
         let longest = "a".repeat(32);
         for good in ["a", "eu", "eu-west-1", "a1", "a--b", longest.as_str()] {
             assert_eq!(RegionName::parse(good).unwrap().as_str(), good);
         }
-        assert_eq!(RegionName::parse(""), Err(RegionNameError::Empty));
-        assert_eq!(RegionName::parse(&"a".repeat(33)), Err(RegionNameError::TooLong { len: 33 }));
+        refused(RegionName::parse(""), "a region name is empty: give it 1 to 32");
+        refused(RegionName::parse(&"a".repeat(33)), "a region name is 33 bytes long: at most 32");
         for bad in ["1a", "-a", "a-", "-", "Eu", "eu_west", "eu west", "eu#1", "é", "a\0"] {
-            assert_eq!(RegionName::parse(bad), Err(RegionNameError::Malformed), "{bad:?}");
+            refused(RegionName::parse(bad), "a region name must be of a-z");
         }
     }
 
@@ -128,9 +120,9 @@ mod tests {
             assert_eq!(format!("{origin:?}"), good);
         }
         for bad in ["eu", "eu#", "eu#+1", "eu#01", "eu#-1", "eu#1#2", "eu# 1", "eu#4294967296", "eu#1 "] {
-            assert_eq!(Origin::parse(bad), Err(OriginError::Generation), "{bad:?}");
+            refused(Origin::parse(bad), "an origin must be written name#generation, the generation a number");
         }
-        assert_eq!(Origin::parse("#1"), Err(OriginError::Region(RegionNameError::Empty)));
-        assert_eq!(Origin::parse("Eu#1"), Err(OriginError::Region(RegionNameError::Malformed)));
+        refused(Origin::parse("#1"), "an origin must be written name#generation: a region name is empty");
+        refused(Origin::parse("Eu#1"), "an origin must be written name#generation: a region name must be");
     }
 }

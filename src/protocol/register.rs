@@ -3,7 +3,7 @@
 //!
 //! An acceptor's answer is a pure function of its stored state and one message. A reply may leave
 //! only once the new state is durable. An accept may carry a *lower* epoch than the accepted one if
-//! its ballot is higher: that is Paxos. This file must not look at a clock.
+//! its ballot is higher: that is Paxos.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,8 +17,7 @@ use super::region::RegionName;
 use super::view::{AcceptorId, Release, View};
 use super::written::{self, Listed, span};
 
-/// The largest ballot and epoch. Stores keep 63 bits, and room must be left above a poisoned
-/// number.
+/// The largest ballot and epoch: stores keep 63 bits, and there is room above a poisoned number.
 pub const LARGEST: u64 = (1 << 63) - (1 << 40);
 
 /// The number of a proposal. The proposer's part is drawn at process start: it need not be kept,
@@ -141,11 +140,10 @@ pub enum Message {
         region: RegionName,
         /// The start of its Postgres.
         boot: Digest32,
-        /// The gateway that asks: 64 random bits of its process. It relies on no grant of a start
-        /// that it asked for before.
+        /// The gateway that asks: 64 random bits of its process. Grants of earlier starts are
+        /// nothing to it.
         holder: u64,
-        /// The number of starts that it has asked for, this one included. A letter that was long on
-        /// its way is known by it.
+        /// The number of starts that it has asked for: by it an old letter is known.
         starts: u32,
         /// The view that it has adopted.
         view: Arc<View>,
@@ -154,8 +152,7 @@ pub enum Message {
         ttl: Duration,
     },
     /// Take this view whatever was agreed on: no majority is left, and an operator attests that all
-    /// members outside its voters are stopped. The acceptor cannot check that, so the message is
-    /// sent only by that operator's word.
+    /// members outside its voters are stopped, which the acceptor cannot check.
     Force {
         /// Above all ballots so far.
         ballot: Ballot,
@@ -200,8 +197,7 @@ pub enum Reply {
     Outbid(Ballot),
     /// Accepted, durably.
     Accepted,
-    /// Not accepted: that region's lease still runs, and the region would lose keys that it has not
-    /// given up.
+    /// Not accepted: that region's lease still runs, and it has not given up what it would lose.
     #[serde(with = "written::region")]
     Blocked(RegionName),
     /// Granted under this number.
@@ -213,6 +209,11 @@ pub enum Reply {
     #[serde(serialize_with = "written::why::serialize", deserialize_with = "known_reason")]
     NotGranted(Reason),
 }
+
+/// Says of a grant if it is surely over.
+pub type Over<'a> = &'a dyn Fn(&RegionName, &Grant) -> bool;
+/// What must be durable before the reply leaves, if anything changes; and the reply.
+pub type Answered = (Option<Acceptor>, Reply);
 
 fn known_reason<'de, D: Deserializer<'de>>(from: D) -> Result<Reason, D::Error> {
     let why: String = written::why::deserialize(from)?;
@@ -227,8 +228,7 @@ impl Acceptor {
     }
 
     /// The acceptor of a process that starts over this one. If it is not certain that the file has
-    /// all promises, the process is another acceptor, `anew`, which holds nothing. That one is no
-    /// voter before a majority of the others has taken it in, and it is silent first
+    /// all promises, it is another one, `anew`, which holds nothing and is no voter yet
     /// (docs/protocol.md#rule-17). All forgotten promises are of a voter that never answers again.
     pub fn after_start(&self, remembers: bool, anew: AcceptorId) -> Self {
         match remembers || is_disabled(Check::PutBack) {
@@ -237,14 +237,8 @@ impl Acceptor {
         }
     }
 
-    /// The answer to a message meant for the acceptor `to`, and what must be durable before it
-    /// leaves; `None` if nothing changes. `over` says of a grant whether it is surely over.
-    pub fn answer(
-        &self,
-        to: Option<AcceptorId>,
-        message: &Message,
-        over: &dyn Fn(&RegionName, &Grant) -> bool,
-    ) -> (Option<Acceptor>, Reply) {
+    /// The answer to a message meant for the acceptor `to`.
+    pub fn answer(&self, to: Option<AcceptorId>, message: &Message, over: Over<'_>) -> Answered {
         if to.is_some_and(|to| to != self.id) {
             return (None, Reply::OtherAcceptor(self.id));
         }
@@ -314,28 +308,19 @@ impl Acceptor {
     /// True if a forced view makes this acceptor the only voter although it was made anew and may
     /// not answer yet.
     ///
-    /// Every voter is attested to be stopped. The predecessor of the same name alone is no
-    /// majority. So no majority agrees on anything or renews a lease any more. The acceptor takes
-    /// the view, but is not admitted by that. Older leases, granted by promises that it does not
-    /// remember, may still run. So, like any new voter, it is silent for the longest one first
-    /// (docs/protocol.md#rule-17).
+    /// Every voter is attested to be stopped, so no majority agrees on anything or renews a lease
+    /// any more. It takes the view, but is not admitted by that: older leases may still run, so it
+    /// is silent for the longest one first (docs/protocol.md#rule-17).
     fn is_left_alone(&self, view: &View) -> bool {
         !self.admitted && view.voters().len() == 1 && view.voters().values().all(|id| *id == self.id)
     }
 
     /// The answer before the founding: only the founding is heard.
-    fn found(&self, message: &Message) -> (Option<Acceptor>, Reply) {
+    fn found(&self, message: &Message) -> Answered {
         match message {
             Message::Found { ballot, view } if self.promised.is_none() => {
-                let ballot = founding(ballot);
-                let accepted = Accepted { ballot: ballot.clone(), view: view.clone() };
-                let next = Acceptor {
-                    // No region holds a lease before the first view, so no grant can be forgotten.
-                    admitted: true,
-                    promised: Some(ballot),
-                    accepted: Some(accepted),
-                    ..self.clone()
-                };
+                // No region holds a lease before the first view, so no grant can be forgotten.
+                let next = Acceptor { admitted: true, ..self.holding(&founding(ballot), view) };
                 (Some(next), Reply::Accepted)
             }
             Message::Found { .. }
@@ -349,10 +334,9 @@ impl Acceptor {
 
     /// The acceptor of the voter `me` once it may answer: [`super::grants::Admission`] says when.
     ///
-    /// An acceptor that holds nothing takes the chosen view that made it a voter. Its own ballot
-    /// for it is below every proposer's (they count from 1). A majority of both sets of voters
-    /// accepted that view without it. So it adds nothing that could be chosen, and a round finds it
-    /// behind all accepted views.
+    /// An acceptor that holds nothing takes the chosen view that made it a voter, under a ballot
+    /// below every proposer's (they count from 1). So it adds nothing that could be chosen, and a
+    /// round finds it behind all accepted views.
     pub(super) fn admit(&self, me: &RegionName, chosen: &Arc<View>) -> Self {
         let below_all = Ballot { counter: 0, region: me.clone(), proposer: self.id.0 as u64 };
         let accepted = self
@@ -363,7 +347,7 @@ impl Acceptor {
         Self { admitted: true, promised, accepted: Some(accepted), ..self.clone() }
     }
 
-    fn holds(&self, accepted: &Accepted, over: &dyn Fn(&RegionName, &Grant) -> bool) -> Reply {
+    fn holds(&self, accepted: &Accepted, over: Over<'_>) -> Reply {
         let running = self.grants.iter().filter(|(region, grant)| !over(region, grant));
         Reply::Holds {
             id: self.id,
@@ -373,12 +357,7 @@ impl Acceptor {
         }
     }
 
-    fn accept(
-        &self,
-        ballot: &Ballot,
-        view: &Arc<View>,
-        over: &dyn Fn(&RegionName, &Grant) -> bool,
-    ) -> (Option<Acceptor>, Reply) {
+    fn accept(&self, ballot: &Ballot, view: &Arc<View>, over: Over<'_>) -> Answered {
         if let Some(promised) = self.promised.as_ref().filter(|promised| ballot < promised) {
             return (None, Reply::Outbid(promised.clone()));
         }
@@ -392,12 +371,16 @@ impl Acceptor {
         if let Some((region, _)) = self.grants.iter().find(blocks) {
             return (None, Reply::Blocked(region.clone()));
         }
-        let accepted = Accepted { ballot: ballot.clone(), view: view.clone() };
-        let next = Acceptor { promised: Some(ballot.clone()), accepted: Some(accepted), ..self.clone() };
-        (Some(next), Reply::Accepted)
+        (Some(self.holding(ballot, view)), Reply::Accepted)
     }
 
-    fn forced(&self, ballot: &Ballot, view: &Arc<View>) -> (Option<Acceptor>, Reply) {
+    /// The acceptor that has accepted this view under this ballot.
+    fn holding(&self, ballot: &Ballot, view: &Arc<View>) -> Acceptor {
+        let accepted = Accepted { ballot: ballot.clone(), view: view.clone() };
+        Acceptor { promised: Some(ballot.clone()), accepted: Some(accepted), ..self.clone() }
+    }
+
+    fn forced(&self, ballot: &Ballot, view: &Arc<View>) -> Answered {
         // A promise beyond all bounds is poison: no ballot could ever be above it.
         let sane = |promised: &&Ballot| promised.counter <= LARGEST;
         if let Some(promised) = self.promised.as_ref().filter(sane).filter(|promised| ballot < promised) {
@@ -405,14 +388,10 @@ impl Acceptor {
         }
         let newest = self.accepted.as_ref().map_or(0, |accepted| accepted.view.epoch());
         if view.epoch() <= newest || view.voters().values().all(|id| *id != self.id) {
-            return (
-                None,
-                Reply::NotGranted("it is not newer than what was agreed on, or names another voter"),
-            );
+            let why = "it is not newer than what was agreed on, or names another voter";
+            return (None, Reply::NotGranted(why));
         }
-        let accepted = Accepted { ballot: ballot.clone(), view: view.clone() };
-        let next = Acceptor { promised: Some(ballot.clone()), accepted: Some(accepted), ..self.clone() };
-        (Some(next), Reply::Accepted)
+        (Some(self.holding(ballot, view)), Reply::Accepted)
     }
 
     fn renew(
@@ -421,8 +400,8 @@ impl Acceptor {
         region: &RegionName,
         (holder, starts): (u64, u32),
         grant: Grant,
-        over: &dyn Fn(&RegionName, &Grant) -> bool,
-    ) -> (Option<Acceptor>, Reply) {
+        over: Over<'_>,
+    ) -> Answered {
         // A grant below the accepted view would let an owner live on beside the next one
         // (docs/protocol.md#rule-24).
         let held = self.grants.get(region);

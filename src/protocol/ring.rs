@@ -10,9 +10,9 @@
 //! ```
 //!
 //! The same [`RingSpec`] makes the same ring on every node, bit for bit, whatever the order of its
-//! lists. `view` picks the owner from an [`Order`]: this file must not know which regions serve.
+//! lists. `view` picks the owner from an [`Order`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::OnceLock;
 
@@ -38,18 +38,12 @@ pub struct RingError {
 }
 
 /// One of the 65,536 equal parts of the ring.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Arc16(pub u16);
 
 impl fmt::Display for Arc16 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)
-    }
-}
-
-impl fmt::Debug for Arc16 {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "arc {}", self.0)
     }
 }
 
@@ -109,8 +103,8 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Checks the spec. The first question for an order makes the table: some milliseconds of
-    /// computing per region.
+    /// Checks the spec. The first question for an order makes the table, some milliseconds per
+    /// region.
     pub fn build(spec: &RingSpec) -> Result<Self, RingError> {
         let problems = problems(spec);
         if !problems.is_empty() {
@@ -127,40 +121,23 @@ impl Ring {
             .collect();
         let width = regions.iter().filter(|region| region.weight > 0).count();
         let digest = spec_digest(spec.seed, spec.place_by, &regions, &pins);
-        Ok(Self {
-            seed: spec.seed,
-            place_by: spec.place_by,
-            regions,
-            width,
-            table: OnceLock::new(),
-            pins,
-            digest,
-        })
+        let RingSpec { seed, place_by, .. } = *spec;
+        Ok(Self { seed, place_by, regions, width, table: OnceLock::new(), pins, digest })
     }
 
     /// The key's arc: the top 16 bits of xxh3_64 under the seed, over the tenant; or over the key,
     /// under the tenant's hash as the seed (one contiguous copy of both would cost more than both
     /// hashes).
     pub fn arc(&self, id: &KeyId) -> Arc16 {
-        let hash = match self.place_by {
-            PlaceBy::Tenant => xxh3_64_with_seed(id.tenant().as_bytes(), self.seed),
-            PlaceBy::Key => {
-                let seed = xxh3_64_with_seed(id.tenant().as_bytes(), self.seed);
-                xxh3_64_with_seed(id.key().as_bytes(), seed)
-            }
-        };
-        Arc16((hash >> 48) as u16)
+        self.arc_of_tenant(id.tenant()).unwrap_or_else(|| {
+            let seed = xxh3_64_with_seed(id.tenant().as_bytes(), self.seed);
+            top_bits(xxh3_64_with_seed(id.key().as_bytes(), seed))
+        })
     }
 
-    /// The key's regions: its tenant's pin, which admits no others (residency), or else its arc's
-    /// order.
+    /// The key's regions: its tenant's pin, which admits no others, or else its arc's order.
     pub fn order(&self, id: &KeyId) -> Order<'_> {
-        if !self.pins.is_empty()
-            && let Some(indexes) = self.pins.get(id.tenant())
-        {
-            return Order { regions: &self.regions, indexes };
-        }
-        self.arc_order(self.arc(id))
+        self.pin_of(id.tenant()).unwrap_or_else(|| self.arc_order(self.arc(id)))
     }
 
     /// The order of an arc's regions, for all its keys but those of pinned tenants.
@@ -181,13 +158,12 @@ impl Ring {
 
     /// The weight of a region; `None` if the ring does not have it.
     pub fn weight(&self, region: &RegionName) -> Option<u32> {
-        self.regions.iter().find(|spec| spec.name == *region).map(|spec| spec.weight)
+        self.index(region).map(|index| self.regions[index].weight)
     }
 
-    /// The part of the arcs (0 to 1) that has this region as its home; 0 for an unknown one. Counts
-    /// all arcs: for people.
+    /// The part of the arcs (0 to 1) that has this region as its home. Counts all arcs: for people.
     pub fn share(&self, region: &RegionName) -> f64 {
-        let homes = self.homes().filter(|home| *home == region).count();
+        let homes = self.arc_orders().filter(|order| order.home() == region).count();
         homes as f64 / f64::from(ARCS)
     }
 
@@ -196,12 +172,8 @@ impl Ring {
         let pins = self
             .pinned()
             .map(|(tenant, order)| Pin { tenant: tenant.clone(), regions: order.names().cloned().collect() });
-        RingSpec {
-            seed: self.seed,
-            place_by: self.place_by,
-            regions: self.regions.to_vec(),
-            pins: pins.collect(),
-        }
+        let Self { seed, place_by, ref regions, .. } = *self;
+        RingSpec { seed, place_by, regions: regions.to_vec(), pins: pins.collect() }
     }
 
     /// The part of a key that places it.
@@ -233,7 +205,7 @@ impl Ring {
     /// The arc of all keys of a tenant; `None` where each key has its own.
     pub fn arc_of_tenant(&self, tenant: &Tenant) -> Option<Arc16> {
         match self.place_by {
-            PlaceBy::Tenant => Some(Arc16((xxh3_64_with_seed(tenant.as_bytes(), self.seed) >> 48) as u16)),
+            PlaceBy::Tenant => Some(top_bits(xxh3_64_with_seed(tenant.as_bytes(), self.seed))),
             PlaceBy::Key => None,
         }
     }
@@ -248,39 +220,29 @@ impl Ring {
     /// # Errors
     /// Seed or `place_by` differ: then arcs of one ring say nothing about arcs of the other.
     pub fn moves(&self, other: &Ring) -> Result<Moves, RingError> {
-        let mut problems = Vec::new();
-        if self.seed != other.seed {
-            problems.push("the rings' seeds differ: keep the seed, it is fixed at bootstrap".to_owned());
-        }
-        if self.place_by != other.place_by {
-            problems.push("the rings' place_by differ: keep it, it is fixed at bootstrap".to_owned());
-        }
+        let seeds = "the rings' seeds differ: keep the seed, it is fixed at bootstrap";
+        let rules = "the rings' place_by differ: keep it, it is fixed at bootstrap";
+        let differ = [(self.seed != other.seed, seeds), (self.place_by != other.place_by, rules)];
+        let problems: Vec<_> =
+            differ.into_iter().filter(|(is, _)| *is).map(|(_, why)| why.to_owned()).collect();
         if !problems.is_empty() {
             return Err(RingError { problems });
         }
         let mut moves = Moves::default();
-        for (from, to) in self.homes().zip(other.homes()).filter(|(from, to)| from != to) {
-            *moves.arcs.entry((from.clone(), to.clone())).or_default() += 1;
+        for (from, to) in self.arc_orders().zip(other.arc_orders()) {
+            if from.home() != to.home() {
+                *moves.arcs.entry((from.home().clone(), to.home().clone())).or_default() += 1;
+            }
         }
-        let mut tenants: Vec<&Tenant> = self.pins.keys().chain(other.pins.keys()).collect();
-        tenants.sort();
-        tenants.dedup();
-        tenants.retain(|tenant| !self.pin(tenant).eq(other.pin(tenant)));
+        let mut tenants: BTreeSet<&Tenant> = self.pins.keys().chain(other.pins.keys()).collect();
+        let pin = |ring: &Ring, tenant| Some(ring.pin_of(tenant)?.names().cloned().collect::<Vec<_>>());
+        tenants.retain(|tenant| pin(self, tenant) != pin(other, tenant));
         moves.pins = tenants.into_iter().cloned().collect();
         Ok(moves)
     }
 
     fn table(&self) -> &[u8] {
         self.table.get_or_init(|| table(self.seed, &self.regions, self.width))
-    }
-
-    fn homes(&self) -> impl Iterator<Item = &RegionName> {
-        self.table().chunks_exact(self.width).map(|row| &self.regions[usize::from(row[0])].name)
-    }
-
-    /// The regions of the tenant's pin; none if it has no pin.
-    fn pin(&self, tenant: &Tenant) -> impl Iterator<Item = &RegionName> {
-        self.pins.get(tenant).into_iter().flatten().map(|&index| &self.regions[usize::from(index)].name)
     }
 }
 
@@ -295,8 +257,11 @@ impl fmt::Debug for Ring {
     }
 }
 
-/// Ranks the regions with a weight above 0 for each arc; equal scores go by name, which is the
-/// order of `regions`.
+fn top_bits(hash: u64) -> Arc16 {
+    Arc16((hash >> 48) as u16)
+}
+
+/// Ranks the regions with a weight above 0 for each arc; equal scores go by name.
 fn table(seed: u64, regions: &[RegionSpec], width: usize) -> Box<[u8]> {
     let mut table = Vec::with_capacity(width << 16);
     let mut row: Vec<(Score, u8)> = Vec::with_capacity(width);
@@ -316,8 +281,7 @@ fn table(seed: u64, regions: &[RegionSpec], width: usize) -> Box<[u8]> {
     table.into()
 }
 
-/// Digests the spec; `regions` are sorted by name. A length precedes every list, so that the
-/// encoding is one-to-one.
+/// Digests the spec. A length precedes every list, so that the encoding is one-to-one.
 fn spec_digest(
     seed: u64,
     place_by: PlaceBy,

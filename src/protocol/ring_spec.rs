@@ -1,7 +1,6 @@
-//! The spec of a ring, and its problems: one pass finds all of them, so that a file is mended in
-//! one go.
+//! The spec of a ring, and its problems: one pass finds all of them.
 //!
-//! `ring` builds a ring from its spec. This file must not mend or guess anything.
+//! `ring` builds a ring from its spec.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,8 +13,7 @@ use super::region::RegionName;
 /// The most regions a ring takes; with more, 65,536 arcs would no longer balance well.
 pub const MAX_REGIONS: usize = 64;
 
-/// The part of a key that places it. Fixed at bootstrap: a change would move keys without moving
-/// arcs.
+/// The part of a key that places it. Fixed at bootstrap: else keys would move without arcs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PlaceBy {
@@ -31,8 +29,7 @@ pub enum PlaceBy {
 pub struct RegionSpec {
     /// The region.
     pub name: RegionName,
-    /// Its part, relative to the other weights, at most 10,000. 0 = edge only: it forwards and owns
-    /// nothing.
+    /// Its part, relative to the others', at most 10,000. 0: an edge, which owns nothing.
     pub weight: u32,
 }
 
@@ -50,8 +47,7 @@ pub struct Pin {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RingSpec {
-    /// The hash seed. Fixed at bootstrap, like `place_by`, and kept secret: a reader of it can
-    /// choose keys of one arc.
+    /// The hash seed. Fixed at bootstrap, and secret: who reads it can choose keys of one arc.
     pub seed: u64,
     /// The part of a key that places it.
     pub place_by: PlaceBy,

@@ -2,8 +2,7 @@
 //!
 //! A change is put only on the view from which it was made, and only if that is the newest accepted
 //! one. Any other value that a majority shows is finished unchanged first, never built on. The
-//! gateway sends the messages and opens another round, with a higher ballot, after a pause. This
-//! file must not look at a clock.
+//! gateway sends the messages and opens another round, with a higher ballot, after a pause.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -72,13 +71,9 @@ impl Round {
     /// Asks for a promise all of these acceptors that were not asked yet.
     fn prepare(&mut self, sets: &[&BTreeMap<RegionName, AcceptorId>]) -> Outbox {
         let message = Message::Prepare { ballot: self.ballot.clone() };
-        let mut outbox = Outbox::new();
-        for (name, id) in sets.iter().copied().flatten() {
-            if self.asked.insert((name.clone(), *id)) {
-                outbox.push((name.clone(), *id, message.clone()));
-            }
-        }
-        outbox
+        let mut all = Vec::from_iter(sets.iter().copied().flatten());
+        all.retain(|(name, id)| self.asked.insert(((*name).clone(), **id)));
+        all.into_iter().map(|(name, id)| (name.clone(), *id, message.clone())).collect()
     }
 
     /// Handles a reply to a message of this round, by a voter that was asked by this name and id.
@@ -88,13 +83,8 @@ impl Round {
             Reply::Promised(accepted) => self.promised(from, id, accepted),
             Reply::Accepted => self.accepted(from, id),
             Reply::Blocked(region) => Step::Blocked(region.clone()),
-            Reply::NotFounded(_)
-            | Reply::OtherAcceptor(_)
-            | Reply::NotAdmitted
-            | Reply::Holds { .. }
-            | Reply::Granted(_)
-            | Reply::Newer
-            | Reply::NotGranted(_) => Step::Wait,
+            Reply::NotFounded(_) | Reply::OtherAcceptor(_) | Reply::NotAdmitted => Step::Wait,
+            Reply::Holds { .. } | Reply::Granted(_) | Reply::Newer | Reply::NotGranted(_) => Step::Wait,
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A gateway replaces the whole value and reads it once per decision, so no decision mixes the
 //! facts of two moments. Knowledge may be old, never torn: a claim is compared with the gate's
-//! version where it is written. This file must not read a clock, nor perform anything.
+//! version where it is written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -122,13 +122,12 @@ pub struct Snapshot {
     pub judged: u64,
     /// The rows of each origin that are here.
     pub applied: Arc<Applied>,
-    /// Moments since which each other origin surely starts nothing more under keys that this region
-    /// owns (docs/protocol.md#rule-12). The number is the epoch of the view that they hold under.
+    /// The epoch of the view under which, and the moments since which, each other origin surely
+    /// starts nothing more under keys that this region owns (docs/protocol.md#rule-12).
     pub ended: Arc<(u64, BTreeMap<Origin, Moment>)>,
 }
 
-/// Basis of a claim: exactly this version of the gate. The claimed request may be sent as long as
-/// the tenure stays.
+/// Basis of a claim: exactly this version of the gate. It may be sent as long as the tenure stays.
 #[derive(Clone, Debug)]
 pub struct Permit {
     /// The version that the claim is compared with.
@@ -137,7 +136,7 @@ pub struct Permit {
     pub tenure: Tenure,
     /// The view of the gate in that version: its epoch is the one of the claim's token.
     pub view: Arc<View>,
-    /// The knowledge that gave it. Risks of the claim are named by it, too.
+    /// The knowledge that gave it, and that names the claim's risks.
     pub known: Arc<Snapshot>,
 }
 
@@ -228,10 +227,11 @@ impl Snapshot {
         // the older one until the newer is adopted.
         let Some(state) = &gate.state else { return Here::Closed(Closed::Moving) };
         let Leased { tenure, held, .. } = &self.lease;
+        let was_just_given = self.given.is_some_and(|given| now.since(given) < self.lease_length() / 3);
         match authority::right(state, held.as_ref(), *tenure, id, self.me(), now) {
             Right::Run(tenure) => Here::Run(self.permit(gate.version, tenure, state)),
             // The region has just begun to serve: its first renewal is on its way.
-            Right::Closed(Closed::NoLease) if self.was_just_given(now) => Here::Closed(Closed::Moving),
+            Right::Closed(Closed::NoLease) if was_just_given => Here::Closed(Closed::Moving),
             Right::Closed(closed) => Here::Closed(closed),
             Right::Elsewhere(_) | Right::Nobody => Here::Closed(Closed::Moving),
         }
@@ -241,15 +241,9 @@ impl Snapshot {
         Permit { gate, tenure, view: state.view.clone(), known: self.clone() }
     }
 
-    /// True if this region began to serve less than a third of a lease ago.
-    fn was_just_given(&self, now: Moment) -> bool {
-        self.given.is_some_and(|given| now.since(given) < self.lease_length() / 3)
-    }
-
     /// The permit for a key that this region was given and has not caught up with. `None` unless it
-    /// is proven that no lost region ever sent the key (docs/protocol.md#rule-38). The proof does
-    /// not cover rows that other regions handed on. Their marks must be applied here, and every
-    /// claim that was lodged here must be a record.
+    /// is proven that no lost region ever sent the key (docs/protocol.md#rule-38). Rows that other
+    /// regions handed on must be here, too, and every claim that was lodged here be a record.
     pub fn early(self: &Arc<Self>, id: &KeyId, route: &str, mine: &Meanings, now: Moment) -> Option<Permit> {
         let (gate, state) = self.gate()?;
         let epoch = state.view.epoch();
@@ -274,15 +268,17 @@ impl Snapshot {
         if losses.is_empty() || self.hindrances.iter().any(in_the_way) || !proven() {
             return None;
         }
+        // Keys that are still to be caught up with do not matter for one that surely was never sent.
+        // The lease does, and so does a key that is being given up.
         let Leased { tenure, held, .. } = &self.lease;
-        match authority::right_if_never_sent(state, held.as_ref(), *tenure, id, self.me(), now) {
+        match authority::right(&state.open(), held.as_ref(), *tenure, id, self.me(), now) {
             Right::Run(tenure) => Some(self.permit(gate.version, tenure, state)),
             Right::Closed(_) | Right::Elsewhere(_) | Right::Nobody => None,
         }
     }
 
-    /// True if a claim of this tenure may be sent at `now`. The lease holds and never lapsed since,
-    /// and no arc was lost.
+    /// True if a claim of this tenure may be sent at `now`: the lease holds, and never lapsed
+    /// since.
     pub fn may_send(&self, tenure: Tenure, now: Moment) -> bool {
         let holds = self.lease.tenure == tenure && self.holds_lease(now);
         holds || is_disabled(Check::LeaseAtSend)
@@ -293,8 +289,7 @@ impl Snapshot {
         regions_of(self.losses(id))
     }
 
-    /// Those of [`Snapshot::at_risk`] of which the absence of the key here does not prove that they
-    /// never sent it.
+    /// Those of [`Snapshot::at_risk`] that may have sent the key though it is not here.
     pub fn at_risk_unproven(&self, id: &KeyId, route: &str, mine: &Meanings) -> Vec<RegionName> {
         let mut losses = self.losses(id);
         losses.retain(|loss| !self.absence_proves(loss, id, route, mine));
@@ -342,8 +337,7 @@ impl Snapshot {
         reader
     }
 
-    /// The gate and its state, if the store is open. `None` if the regions go by a version that is
-    /// not spoken here: then this process must not act on it.
+    /// The gate and its state, if the store is open and this process speaks the regions' version.
     pub fn gate(&self) -> Option<(&Gate, &GateState)> {
         match &*self.store {
             StoreHealth::Open(gate) if self.beyond.is_none() => Some((gate, gate.state.as_ref()?)),
@@ -351,8 +345,7 @@ impl Snapshot {
         }
     }
 
-    /// Reason why this process may do nothing, if the regions go by a version that it does not
-    /// speak.
+    /// Reason to do nothing, if the regions go by a version that this process does not speak.
     pub fn outgrown(&self) -> Option<String> {
         let speaks = self.site.speaks;
         self.beyond.map(|beyond| {
@@ -448,9 +441,8 @@ impl Snapshot {
     }
 
     /// Notes that everything this region owns may start: from now on other origins' claims are
-    /// counted out. The count begins anew under each view. Another process of this region may have
-    /// adopted a view and opened its keys before this one looked, and gained keys may still run
-    /// elsewhere.
+    /// counted out. The count begins anew under each view: another process of this region may have
+    /// opened its keys before this one looked, and gained keys may still run elsewhere.
     pub fn opened(&mut self, view: &View, now: Moment) {
         if self.ended.0 != view.epoch() {
             let origins = view.members().keys().filter_map(|name| view.origin(name));
@@ -459,12 +451,9 @@ impl Snapshot {
         }
     }
 
-    /// Notes that gained keys may not start. Until they may, nothing can be said of other origins'
-    /// claims.
+    /// Notes that gained keys may not start: nothing can be said of other origins' claims.
     pub fn closed(&mut self) {
-        if self.ended.0 != 0 {
-            self.ended = Arc::default();
-        }
+        self.ended = Arc::default();
     }
 
     /// Takes in the lease as it is now.

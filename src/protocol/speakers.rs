@@ -2,44 +2,32 @@
 //! receive (docs/protocol.md#rule-21).
 //!
 //! A certificate proves the sender's name; this table says which messages that sender may send. A
-//! receiver asks before it handles anything. `deploy/PEERS.md` shows the table, and a test compares
-//! the two. This file must not know the effect of a message.
+//! receiver asks before it handles anything. `deploy/PEERS.md` shows the table.
 
 use std::collections::BTreeSet;
 
 use super::region::RegionName;
 use super::view::View;
 
-/// The role of a message's sender, as its receiver sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Sender {
-    /// A region in the ring of the view in force; before the founding, in the ring of the files.
-    Region,
-    /// A region that the files name and the ring of the view does not: it is about to join.
-    Joining,
-    /// A region that left the ring, while rows of it live.
-    Former,
-    /// A witness. It answers and never asks.
-    Witness,
-    /// Any other holder of a certificate of the deployment's authority.
-    Stranger,
+worded! {
+    /// The role of a message's sender, as its receiver sees it: a column of the table.
+    Sender;
+    /// Its word in the table, in logs and in metrics.
+    word {
+        /// A region in the ring of the view in force; before the founding, in the ring of the files.
+        Region = "region",
+        /// A region that the files name and the ring of the view does not: it is about to join.
+        Joining = "joining",
+        /// A region that left the ring, while rows of it live.
+        Former = "former",
+        /// A witness. It answers and never asks.
+        Witness = "witness",
+        /// Any other holder of a certificate of the deployment's authority.
+        Stranger = "stranger",
+    }
 }
 
 impl Sender {
-    /// All of them, in the order of the table's columns.
-    pub const ALL: [Self; 5] = [Self::Region, Self::Joining, Self::Former, Self::Witness, Self::Stranger];
-
-    /// Its word in the table, in logs and in metrics.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Region => "region",
-            Self::Joining => "joining",
-            Self::Former => "former",
-            Self::Witness => "witness",
-            Self::Stranger => "stranger",
-        }
-    }
-
     /// The role of `name` under `view`. `named`: the files of this process name it as a region.
     /// `witness`: they name it as a witness.
     pub fn of(name: &RegionName, view: &View, named: bool, witness: bool) -> Self {
@@ -129,26 +117,12 @@ messages! {
 /// The reason why a message is not heard.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotHeard {
-    /// The sender may not send the message.
-    #[error("{name} is {} here and may not send {}", article(*sender), message.name())]
-    May {
-        /// The sender.
-        name: RegionName,
-        /// The sender's role here.
-        sender: Sender,
-        /// The message.
-        message: Kind,
-    },
-    /// The message speaks for another region.
-    #[error("{name} sent {} in the name of {of}", message.name())]
-    InAnothersName {
-        /// The sender.
-        name: RegionName,
-        /// The region for which it speaks.
-        of: RegionName,
-        /// The message.
-        message: Kind,
-    },
+    /// A sender of this role may not send the message.
+    #[error("{0} is {role} here and may not send {kind}", role = article(*.1), kind = .2.name())]
+    May(RegionName, Sender, Kind),
+    /// The sender speaks for another region by this message.
+    #[error("{0} sent {kind} in the name of {1}", kind = .2.name())]
+    InAnothersName(RegionName, RegionName, Kind),
 }
 
 fn article(sender: Sender) -> &'static str {
@@ -173,17 +147,14 @@ pub fn tells_of_others(name: &RegionName, view: &View) -> bool {
 /// ring, or vote still. A region that left could approve an old copy by saying that it saw nothing
 /// later. Where all have left, all count: nobody else remembers this region.
 pub fn vouchers(peers: &BTreeSet<RegionName>, view: &View) -> BTreeSet<RegionName> {
-    let left = |name: &&RegionName| Sender::of(name, view, true, false) == Sender::Former;
-    let stayed = peers.iter().filter(|name| !left(name) || view.voters().contains_key(*name)).cloned();
-    let stayed: BTreeSet<RegionName> = stayed.collect();
+    let left = |name: &RegionName| Sender::of(name, view, true, false) == Sender::Former;
+    let mut stayed = peers.clone();
+    stayed.retain(|name| !left(name) || view.voters().contains_key(name));
     if stayed.is_empty() { peers.clone() } else { stayed }
 }
 
 /// Says whether `name`, in the role `sender`, may send the message. `of` is the region that the
 /// message names as its own, if it names one.
-///
-/// # Errors
-/// The reason why not.
 pub fn may(
     name: &RegionName,
     sender: Sender,
@@ -191,10 +162,10 @@ pub fn may(
     of: Option<&RegionName>,
 ) -> Result<(), NotHeard> {
     if !message.list_senders().contains(&sender) {
-        return Err(NotHeard::May { name: name.clone(), sender, message });
+        return Err(NotHeard::May(name.clone(), sender, message));
     }
     match of.filter(|of| message.is_of_its_sender() && *of != name) {
-        Some(of) => Err(NotHeard::InAnothersName { name: name.clone(), of: of.clone(), message }),
+        Some(of) => Err(NotHeard::InAnothersName(name.clone(), of.clone(), message)),
         None => Ok(()),
     }
 }

@@ -2,16 +2,14 @@
 //!
 //! A [`Moment`] is a reading of one process's boot clock and means nothing to any other process. A
 //! [`Date`] is a wall-clock date of a region's Postgres. Dates are shown to people and clients, and
-//! never compared with another region's (docs/protocol.md#rule-12). This file must not read any
-//! clock: `ports::Clock` does.
+//! never compared with another region's (docs/protocol.md#rule-12).
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A reading of this process's boot clock (it counts suspended time), in nanoseconds since an
-/// unspecified start.
+/// A reading of this process's boot clock, which counts suspended time, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Moment(u64);
 
@@ -49,8 +47,7 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A date on some database's wall clock: milliseconds since 1970-01-01 UTC. For people and clients,
-/// not for safety.
+/// A date on a database's wall clock: milliseconds since 1970-01-01 UTC. Not for safety.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Date(pub i64);
 

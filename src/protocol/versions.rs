@@ -1,7 +1,7 @@
 //! Versions of the peer protocol: those that a process speaks, and the common one of two processes.
 //!
 //! This is the only place with the numbers. Three rules ([`Versions`]) let two neighbouring
-//! versions work side by side. This file must not know the form of a message.
+//! versions work side by side.
 
 use std::fmt;
 
@@ -34,8 +34,7 @@ impl Versions {
     /// The versions of a process that does not name any.
     pub const UNSAID: Self = Self { oldest: 1, newest: 1 };
 
-    /// The versions from `oldest` to `newest`; `None` if that is no range, as versions begin with
-    /// 1.
+    /// The versions from `oldest`, at least 1, to `newest`; `None` if that is no range.
     pub fn new(oldest: u16, newest: u16) -> Option<Self> {
         (1 <= oldest && oldest <= newest).then_some(Self { oldest, newest })
     }

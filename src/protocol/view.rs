@@ -28,8 +28,7 @@ pub use self::members::{AcceptorId, Member, Release, Retired, Standing};
 /// The longest lease that a configuration may ask for.
 pub const LONGEST_LEASE: Duration = Duration::from_secs(600);
 
-/// Routes under escrow, each with the digest of its meaning in the files of the region that
-/// proposed it.
+/// Routes under escrow, each with the digest of its meaning in its proposer's files.
 pub type Escrowed = BTreeMap<Arc<str>, Digest32>;
 
 /// The agreed ring and the state of every region: a content, and what follows from it.
@@ -40,9 +39,8 @@ pub struct View {
     derived: Derived,
 }
 
-/// Values that follow from a view, computed at first use. Every ping carries its digest, every look
-/// at the gate compares two, and every look at the status counts 65,536 arcs. A copy begins without
-/// them, as it is made to become another view.
+/// Values that follow from a view, computed at first use, as they are asked for often. A copy begins
+/// without them, as it is made to become another view.
 #[derive(Debug, Default)]
 struct Derived {
     whole: OnceLock<Digest32>,
@@ -140,11 +138,11 @@ impl View {
     }
 
     /// The first view of a deployment: every region of the ring serves with its first generation.
+    /// Only the founding may propose it, while all stores are empty: then no region has anything to
+    /// catch up with (docs/protocol.md#rule-19).
     ///
-    /// It names the newest version of this program; the founder replaces that by the newest version
-    /// that all regions speak. Only the founding may propose it, while all stores are empty: then
-    /// no region has anything to catch up with (docs/protocol.md#rule-19). It allows the longest
-    /// leases and lives that there are; the founder replaces these by its own, too.
+    /// It names the newest version of this program, and allows the longest leases and lives that
+    /// there are. The founder replaces these by what all regions speak, and by its own.
     pub fn founding(
         epoch: u64,
         ring: Arc<Ring>,
@@ -170,12 +168,10 @@ impl View {
         };
         let all = ring.regions().iter();
         let members = all.map(|region| (region.name.clone(), member(region.weight))).collect();
-        let voters_before = voters.clone();
-        let retired = BTreeMap::new();
-        // A deployment that is not founded has no version yet: processes of all versions must see
-        // the same view.
+        let (voters_before, retired) = (voters.clone(), BTreeMap::new());
+        // Before the founding, processes of all versions must see the same view.
         let protocol = if epoch == 0 { versions::OLDEST } else { versions::NEWEST };
-        let longest_lease = LONGEST_LEASE;
+        let (longest_lease, longest_life) = (LONGEST_LEASE, Retention::Never);
         Self::from_content(Content {
             epoch,
             protocol,
@@ -186,7 +182,7 @@ impl View {
             members,
             retired,
             longest_lease,
-            longest_life: Retention::Never,
+            longest_life,
         })
     }
 
@@ -195,8 +191,7 @@ impl View {
         self.epoch
     }
 
-    /// The version of the peer protocol that all processes use. A process that does not speak it
-    /// serves nothing.
+    /// The version of the peer protocol that all processes use, or serve nothing.
     pub fn protocol(&self) -> u16 {
         self.protocol
     }
@@ -216,9 +211,8 @@ impl View {
         &self.voters
     }
 
-    /// The voters of the view before. A proposer that finishes another one's view may have missed
-    /// that one. If it asked only the voters that it knows itself, it could agree with acceptors
-    /// that have not voted for long.
+    /// The voters of the view before, which a proposer that finishes another one's view may have
+    /// missed. By the voters that it knows it could agree with some that have not voted for long.
     pub fn voters_before(&self) -> &BTreeMap<RegionName, AcceptorId> {
         &self.voters_before
     }
@@ -296,14 +290,12 @@ impl View {
         self.members.get(&origin.region).is_some_and(|member| member.generation == origin.generation)
     }
 
-    /// The first serving region of the key's order: the home normally. `None` if no region of its
-    /// order serves.
+    /// The first serving region of the key's order: the home normally. `None` if none serves.
     pub fn owner(&self, id: &KeyId) -> Option<&RegionName> {
         self.first_serving(self.ring.order(id))
     }
 
-    /// The next serving region after the owner: claims are lodged there. `None` if the owner is
-    /// alone.
+    /// The next serving region after the owner, if any: claims are lodged there.
     pub fn target(&self, id: &KeyId) -> Option<&RegionName> {
         self.ring.order(id).names().filter(|name| self.serves(name)).nth(1)
     }
@@ -314,21 +306,18 @@ impl View {
 
     /// Number of arcs that each serving region owns.
     pub fn shares(&self) -> &BTreeMap<RegionName, u32> {
-        self.derived.shares.get_or_init(|| self.count_shares())
+        self.derived.shares.get_or_init(|| {
+            let serving = self.serving_by_index();
+            let mut counts = vec![0_u32; serving.len()];
+            for owner in self.ring.arc_orders().filter_map(|order| first_of(order, &serving)) {
+                counts[owner] += 1;
+            }
+            let count = |name| self.ring.index(name).map_or(0, |index| counts[index]);
+            self.serving().map(|name| (name.clone(), count(name))).collect()
+        })
     }
 
-    fn count_shares(&self) -> BTreeMap<RegionName, u32> {
-        let serving = self.serving_by_index();
-        let mut counts = vec![0_u32; serving.len()];
-        for owner in self.ring.arc_orders().filter_map(|order| first_of(order, &serving)) {
-            counts[owner] += 1;
-        }
-        let count = |name| self.ring.index(name).map_or(0, |index| counts[index]);
-        self.serving().map(|name| (name.clone(), count(name))).collect()
-    }
-
-    /// The serving regions, by position in [`Ring::regions`]: 65,536 look-ups by name would cost a
-    /// millisecond.
+    /// The serving regions, by position in [`Ring::regions`]: look-ups by name would cost too much.
     fn serving_by_index(&self) -> Vec<bool> {
         self.ring.regions().iter().map(|region| self.serves(&region.name)).collect()
     }
@@ -350,16 +339,10 @@ impl View {
         let alike = self.ring.digest() == next.ring.digest()
             && next.serves(region)
             && next.serving().all(|name| self.serves(name));
-        !alike && self.serves(region) && (arcs() || self.loses_pinned(next, region))
-    }
-
-    fn loses_pinned(&self, next: &View, region: &RegionName) -> bool {
-        let tenants: BTreeSet<&Tenant> =
-            self.ring.pinned().chain(next.ring.pinned()).map(|(tenant, _)| tenant).collect();
         let only = BTreeSet::from([region]);
-        tenants
-            .into_iter()
-            .any(|tenant| self.owners_of(tenant).contains(region) && next.owners_of(tenant) != only)
+        let mut pinned = self.ring.pinned().chain(next.ring.pinned()).map(|(tenant, _)| tenant);
+        let mut pins = || pinned.any(|of| self.owners_of(of).contains(region) && next.owners_of(of) != only);
+        !alike && self.serves(region) && (arcs() || pins())
     }
 
     /// The regions that may own some key of this tenant. Without a pin and with an arc for each
@@ -378,8 +361,7 @@ impl View {
         self.members.keys().filter(|region| self.loses(next, region))
     }
 
-    /// The arcs that change their owner if `next` takes this view's place, counted by old and new
-    /// owner. `None` is no owner.
+    /// The arcs that `next` moves, counted by old and new owner. `None` is no owner.
     pub fn moves(&self, next: &View) -> BTreeMap<(Option<RegionName>, Option<RegionName>), u32> {
         let (before, after) = (self.serving_by_index(), next.serving_by_index());
         let mut counts: BTreeMap<(Option<usize>, Option<usize>), u32> = BTreeMap::new();
@@ -393,8 +375,7 @@ impl View {
         named.filter(|((from, to), _)| from != to).collect()
     }
 
-    /// A digest of everything that decides an owner, without the epoch and the marks. A release is
-    /// given for it.
+    /// A digest of everything that decides an owner, without epoch and marks: for releases.
     pub fn placement(&self) -> Digest32 {
         *self.derived.placement.get_or_init(|| self.digest_placement())
     }
@@ -424,13 +405,10 @@ impl View {
 
     fn digest_whole(&self) -> Digest32 {
         let mut parts = vec![self.epoch.to_be_bytes().to_vec(), self.placement().as_bytes().to_vec()];
-        for (name, id) in &self.voters {
-            parts.push(format!("{name} {:032x}", id.0).into_bytes());
-        }
+        let voter = |(name, id): (&RegionName, &AcceptorId)| format!("{name} {:032x}", id.0).into_bytes();
+        parts.extend(self.voters.iter().map(voter));
         parts.push(b"before".to_vec());
-        for (name, id) in &self.voters_before {
-            parts.push(format!("{name} {:032x}", id.0).into_bytes());
-        }
+        parts.extend(self.voters_before.iter().map(voter));
         parts.push(b"marks".to_vec());
         for (name, member) in &self.members {
             let release = member.release.map(|release| format!("{} {}", release.base, release.target));

@@ -2,8 +2,7 @@
 //! (docs/protocol.md#rule-31).
 //!
 //! The lag is frozen when the loss is adopted: the outage is not lag. All moments are of this
-//! process's boot clock: a process that restarts begins again from zero. This file must not read a
-//! clock.
+//! process's boot clock: a process that restarts begins again from zero.
 
 use std::time::Duration;
 
@@ -47,8 +46,7 @@ pub enum Standing {
         /// Its length.
         window: Duration,
     },
-    /// Nothing was ever measured, so no multiple of it says anything: closed until an operator
-    /// accepts the risk.
+    /// Nothing was ever measured: closed until an operator accepts the risk.
     Unmeasured,
 }
 
@@ -64,8 +62,7 @@ impl Window {
         self.at
     }
 
-    /// Records that the lost region's heartbeat is at `seq` here: if it still moves, its rows do
-    /// too.
+    /// Records the lost region's heartbeat here: if it still moves, its rows do too.
     pub fn saw(&mut self, seq: u64, now: Moment) {
         if seq > self.applied {
             self.applied = seq;

@@ -2,7 +2,7 @@
 //!
 //! Digests and 128-bit numbers are lower-case hex, bytes are base64, spans are whole seconds and
 //! nanoseconds. So no value is rounded. A value in any other spelling is refused, in our own words:
-//! a parser's words quote the message, which may hold keys. This file must not fill in a value.
+//! a parser's words quote the message, which may hold keys.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -168,8 +168,7 @@ impl<K: Clone, V: Clone> Entry<K, V> for (K, V) {
     }
 }
 
-/// A map as a list of entries `E`, in which each key stands once: of two, neither could be
-/// preferred.
+/// A map as a list of entries `E`, in which each key stands once.
 pub(super) struct Listed<E>(PhantomData<E>);
 
 impl<E> Listed<E> {

@@ -1,6 +1,6 @@
 //! Tests of a reader's judgement on told views and on views that acceptors hold.
 //!
-//! A hostile peer is played by messages that no acceptor shows. This file must not use a network.
+//! A hostile peer is played by messages that no acceptor shows.
 
 use std::collections::BTreeMap;
 

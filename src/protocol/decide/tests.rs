@@ -1,20 +1,18 @@
 //! Directed schedules for the reading and the verdict together: the ground of the next claim.
-//!
-//! This file must not perform a verdict: the gateway's suites do.
 
 use std::time::Duration;
 
 use super::super::digest::digest;
 use super::super::examples;
 use super::super::fingerprint::{self, Fingerprint};
-use super::super::record::{AnswerBody, Reader, resolve};
+use super::super::record::{Reader, resolve};
 use super::super::time::Drift;
 use super::*;
 
 const NO_DRIFT: Drift = Drift { ppm: 0, margin: Duration::ZERO };
 
 fn origin(name: &str) -> Origin {
-    Origin::parse(&format!("{name}#1")).unwrap()
+    examples::origin(&format!("{name}#1"))
 }
 
 fn token(attempt: u32) -> Token {
@@ -46,19 +44,20 @@ fn verdict(me: &str, recovery: Recovery, rows: &[Row]) -> Verdict {
 }
 
 fn decided(me: &str, rows: Vec<Row>) -> Verdict {
-    let reader = Reader::new(origin(me), NO_DRIFT);
-    let asked = asked();
-    let facts = Facts { fingerprint: &asked, principal: None };
     let mut turned = rows.clone();
-    let first = decide(resolve(turned.clone(), &reader), &facts);
+    let first = asked_by(None, me, rows.clone());
     for _ in &rows {
         turned.rotate_left(1);
-        assert_eq!(decide(resolve(turned.clone(), &reader), &facts), first, "the order of rows decides");
-        let mut back = turned.clone();
-        back.reverse();
-        assert_eq!(decide(resolve(back, &reader), &facts), first, "the order of rows decides");
+        assert_eq!(asked_by(None, me, turned.clone()), first, "the order of rows decides");
+        let back = turned.iter().rev().cloned().collect();
+        assert_eq!(asked_by(None, me, back), first, "the order of rows decides");
     }
     first
+}
+
+fn asked_by(principal: Option<Digest32>, me: &str, rows: Vec<Row>) -> Verdict {
+    let reading = resolve(rows, &Reader::new(origin(me), NO_DRIFT));
+    decide(reading, &Facts { fingerprint: &asked(), principal })
 }
 
 fn known(own: Option<u32>, over: &[(&str, u32)], attempt: u32) -> Basis {
@@ -69,8 +68,7 @@ fn known(own: Option<u32>, over: &[(&str, u32)], attempt: u32) -> Basis {
     }
 }
 
-/// eu claims 1.1 and releases. us claims 1.2 over it and releases. eu claims again: its claim must
-/// know its own row.
+/// eu claims 1.1, releases. us claims 1.2 over it, releases. eu's new claim must know its own row.
 #[test]
 fn a_new_claim_builds_on_its_own_older_row() {
     let rows = [row("eu", 1, State::Released, &[]), row("us", 2, State::Released, &[("eu", 1)])];
@@ -103,8 +101,7 @@ fn a_superseded_doubt_never_comes_back() {
     assert_eq!(verdict("eu", Recovery::Park, &rows), Verdict::Claim(both));
 }
 
-/// A request cannot claim over a running attempt. The request must wait for it and not claim in
-/// vain, again and again.
+/// A request cannot claim over a running attempt: it must wait, and not claim in vain.
 #[test]
 fn a_running_attempt_is_waited_for_despite_doubts() {
     let attach = Verdict::Attach { left: Duration::from_secs(1), expires: Date(9) };
@@ -155,12 +152,9 @@ fn each_attempt_in_doubt_is_asked_about_the_newest_first() {
 #[test]
 fn an_attempt_is_over_its_settle_time_after_its_hold() {
     let over_in = |state| {
-        let reader = Reader::new(origin("eu"), NO_DRIFT);
-        let asked = asked();
-        let facts = Facts { fingerprint: &asked, principal: None };
         let (settle_time, recovery) = (Duration::from_secs(2), Recovery::Probe);
         let row = Row { settle_time, recovery, ..row("eu", 1, state, &[]) };
-        match decide(resolve(vec![row], &reader), &facts) {
+        match asked_by(None, "eu", vec![row]) {
             Verdict::Probe { doubts, .. } => doubts[0].over_in.as_millis(),
             other => panic!("a key in doubt on a probe route is asked about: {other:?}"),
         }
@@ -183,9 +177,7 @@ fn an_attempt_is_over_its_settle_time_after_its_hold() {
 #[test]
 fn a_bound_key_is_of_another_request_to_all_but_its_principal() {
     let [ann, bob] = [b"ann", b"bob"].map(|name| digest("test", &[name]));
-    let settled = examples::settled(200);
-    let asked = asked();
-    for state in [settled, running(), doubt(), State::Released, State::Tombstone] {
+    for state in [examples::settled(200), running(), doubt(), State::Released, State::Tombstone] {
         for (bound, asks, same) in [
             (Some(ann), Some(ann), true),
             (Some(ann), Some(bob), false),
@@ -194,10 +186,8 @@ fn a_bound_key_is_of_another_request_to_all_but_its_principal() {
             (None, None, true),
         ] {
             let recovery = Recovery::Rerun { max_attempts: 9 };
-            let facts = Facts { fingerprint: &asked, principal: asks };
-            let reader = Reader::new(origin("eu"), NO_DRIFT);
-            let rows = vec![Row { principal: bound, recovery, ..row("eu", 1, state.clone(), &[]) }];
-            let verdict = decide(resolve(rows, &reader), &facts);
+            let row = Row { principal: bound, recovery, ..row("eu", 1, state.clone(), &[]) };
+            let verdict = asked_by(asks, "eu", vec![row]);
             let refused = verdict == Verdict::KeyReused { expires: Date(9) };
             assert_eq!(refused, !same, "{state:?}, bound to {bound:?}, {asks:?} asks: {verdict:?}");
         }
@@ -206,15 +196,14 @@ fn a_bound_key_is_of_another_request_to_all_but_its_principal() {
 
 #[test]
 fn a_key_that_was_used_for_another_request_is_refused() {
-    let reading = resolve(vec![row("a", 1, running(), &[])], &Reader::new(origin("a"), NO_DRIFT));
-    let other = Fingerprint { raw: fingerprint::raw("POST", "/other", b""), canonical: None };
-    let facts = Facts { fingerprint: &other, principal: None };
-    assert_eq!(decide(reading, &facts), Verdict::KeyReused { expires: Date(9) });
+    let fingerprint = Fingerprint { raw: fingerprint::raw("POST", "/other", b""), canonical: None };
+    let row = Row { fingerprint, ..row("a", 1, running(), &[]) };
+    assert_eq!(asked_by(None, "a", vec![row]), Verdict::KeyReused { expires: Date(9) });
 }
 
 fn happened() -> Word {
-    let answer = Answer { status: 201, headers: Vec::new(), body: AnswerBody::NotKept };
-    Word::Happened(Arc::new(answer))
+    let State::Settled { answer, .. } = examples::settled(201) else { unreachable!() };
+    Word::Happened(answer)
 }
 
 fn concluded(rows: &[Row], said: &[Word]) -> Option<(&'static str, String)> {
@@ -233,6 +222,7 @@ fn concluded(rows: &[Row], said: &[Word]) -> Option<(&'static str, String)> {
 #[test]
 fn a_row_waits_for_the_attempts_it_names() {
     let (not, unknown) = (Word::DidNotHappen, Word::Unknown);
+    let own_not = || Some(("own-not", "b#1".to_owned()));
     let names = [row("b", 2, doubt(), &[("a", 1)]), row("a", 1, doubt(), &[])];
     assert_eq!(concluded(&names, &[not.clone(), unknown.clone()]), None);
     assert_eq!(concluded(&names, &[not.clone(), not.clone()]), Some(("none", "b#1".to_owned())));
@@ -240,13 +230,13 @@ fn a_row_waits_for_the_attempts_it_names() {
     assert_eq!(concluded(&names, std::slice::from_ref(&not)), None, "the other one was not asked");
     // A released row hides nothing that it does not name.
     let names_not = [row("b", 2, doubt(), &[]), row("a", 1, doubt(), &[])];
-    assert_eq!(concluded(&names_not, &[not.clone(), unknown.clone()]), Some(("own-not", "b#1".to_owned())));
+    assert_eq!(concluded(&names_not, &[not.clone(), unknown.clone()]), own_not());
     let newer = [row("a", 3, doubt(), &[]), row("b", 2, doubt(), &[("a", 1)])];
-    assert_eq!(concluded(&newer, &[unknown.clone(), not.clone()]), Some(("own-not", "b#1".to_owned())));
+    assert_eq!(concluded(&newer, &[unknown.clone(), not.clone()]), own_not());
     let of_c = [row("a", 3, doubt(), &[]), row("b", 2, doubt(), &[("c", 9)])];
-    assert_eq!(concluded(&of_c, &[unknown.clone(), not.clone()]), Some(("own-not", "b#1".to_owned())));
+    assert_eq!(concluded(&of_c, &[unknown.clone(), not.clone()]), own_not());
     assert_eq!(concluded(&newer[..1], std::slice::from_ref(&unknown)), None);
     assert_eq!(concluded(&newer[1..], std::slice::from_ref(&unknown)), None, "an own one neither");
-    assert_eq!(concluded(&newer[1..], std::slice::from_ref(&not)), Some(("own-not", "b#1".to_owned())));
+    assert_eq!(concluded(&newer[1..], std::slice::from_ref(&not)), own_not());
     assert_eq!(concluded(&newer[..1], std::slice::from_ref(&not)), Some(("none", "a#1".to_owned())));
 }

@@ -1,7 +1,6 @@
 //! Tests of the proof by absence: each condition alone denies it (docs/protocol.md#rule-38).
 //!
 //! The views come from `examples`. The caller sees to it that no row of the key is here (v).
-//! This file must not look at rows.
 
 use super::super::change::Change;
 use super::super::examples::{drained, first, key, lose, meaning, name, next, origin, resumed, seal};
@@ -171,8 +170,7 @@ fn a_second_stores_absence_says_nothing_of_the_first() {
 
 #[test]
 fn ownership_before_an_earlier_loss_proves_nothing() {
-    // a is lost, sealed, and lost again before it served: the views before the last loss give it
-    // nothing.
+    // a is lost, sealed, and lost again before it served: the views in between give it nothing.
     let lost = lose(&first(), "a", 1);
     let back = seal(&lost, "a", 2);
     let world = World::of(&[first(), lost, back.clone(), lose(&back, "a", 2)]);

@@ -1,6 +1,4 @@
 //! Tests of the admission of an acceptor that became a voter.
-//!
-//! This file must not know the register's other messages.
 
 use super::super::examples::{abc, at, name, voters};
 use super::super::register::{Ballot, Message, Reply};

@@ -1,7 +1,5 @@
 //! Tests of the end of a grant: one process saw it unchanged for long enough on its own clock
 //! (docs/protocol.md#rule-17, docs/protocol.md#rule-22).
-//!
-//! This file must not use a real clock.
 
 use std::sync::Arc;
 use std::time::Duration;

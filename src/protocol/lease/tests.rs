@@ -1,6 +1,4 @@
 //! Tests of the holder's side of a lease, row by row (docs/protocol.md#rule-23).
-//!
-//! This file must not use a real clock.
 
 use super::super::change::Change;
 use super::super::examples::{at, first, name, next, voters};

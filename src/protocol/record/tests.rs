@@ -1,8 +1,6 @@
-//! The table of cases of docs/protocol.md#rule-3: the common meaning of several origins' rows, in
-//! every order.
+//! The table of cases of docs/protocol.md#rule-3: the common meaning of rows, in every order.
 //!
-//! A row is written as origin, token, state and superseded attempts. This file must not judge the
-//! verdict: `decide::tests` does.
+//! A row is written as origin, token, state and superseded attempts.
 
 use std::time::Duration;
 
@@ -13,7 +11,7 @@ const NO_DRIFT: Drift = Drift { ppm: 0, margin: Duration::ZERO };
 const HOLD: Duration = Duration::from_secs(10);
 
 fn origin(name: &str) -> Origin {
-    Origin::parse(&format!("{name}#1")).unwrap()
+    examples::origin(&format!("{name}#1"))
 }
 
 fn token(epoch: u64, attempt: u32) -> Token {
@@ -96,28 +94,26 @@ fn the_cases_of_the_reference() {
 /// surely could start nothing more. No date that it wrote counts.
 #[test]
 fn a_foreign_claim_is_waited_for_by_the_readers_own_clock() {
-    let drift = Drift { ppm: 100_000, margin: Duration::from_secs(1) };
     let secs = Duration::from_secs;
-    let ended = |secs: u64| Reader {
-        ended: BTreeMap::from([(origin("a"), Duration::from_secs(secs))]),
-        ..Reader::new(origin("b"), drift)
-    };
-    let rows = [row("a", (5, 1), claimed(), &[])];
-    assert_eq!(reads(&Reader::new(origin("b"), drift), &rows).0, "running", "nothing is known of a");
-    let (word, shown) = reads(&ended(11), &rows);
-    assert_eq!((word, shown.state), ("running", State::Claimed { left: secs(1), past: secs(0) }));
-    let (word, shown) = reads(&ended(15), &rows);
-    assert_eq!((word, shown.state), ("doubt", State::Claimed { left: secs(0), past: secs(3) }));
-    let (word, shown) = reads(&ended(11), &[row("a", (5, 1), doubt(), &[])]);
-    assert_eq!(
-        (word, shown.state),
-        ("doubt", State::InDoubt { status: None, left: secs(1), past: secs(0) }),
-        "what \"did not happen\" has to wait for runs down as well"
-    );
+    let nothing_known = Reader::new(origin("b"), Drift { ppm: 100_000, margin: secs(1) });
+    assert_eq!(reads(&nothing_known, &[row("a", (5, 1), claimed(), &[])]).0, "running");
+    for (state, ended, word, (left, past)) in [
+        (claimed(), 11, "running", (1, 0)),
+        (claimed(), 15, "doubt", (0, 3)),
+        // What "did not happen" has to wait for runs down as well.
+        (doubt(), 11, "doubt", (1, 0)),
+    ] {
+        let reader = Reader { ended: [(origin("a"), secs(ended))].into(), ..nothing_known.clone() };
+        let judged = match state {
+            State::InDoubt { .. } => State::InDoubt { status: None, left: secs(left), past: secs(past) },
+            _ => State::Claimed { left: secs(left), past: secs(past) },
+        };
+        let (found, shown) = reads(&reader, &[row("a", (5, 1), state, &[])]);
+        assert_eq!((found, shown.state), (word, judged));
+    }
 }
 
-/// The claims of a lost region are not waited for. But its request may still be on its way, so "did
-/// not happen" waits on.
+/// A lost region's claims are not waited for. But its request may be on its way: "none" waits on.
 #[test]
 fn a_lost_origins_claim_is_in_doubt_at_once() {
     let lost = Reader { over: BTreeSet::from([origin("a")]), ..here() };
@@ -147,7 +143,6 @@ fn the_own_hold_is_not_counted_twice() {
 /// The next token is greater, whatever was forgotten, and attempts are counted on.
 #[test]
 fn a_token_never_comes_again() {
-    let token = |epoch, attempt| Token { epoch, attempt };
     let none = token(0, 0);
     assert_eq!((next_attempt(0, 1, none), next_attempt(4, 1, none)), (1, 5));
     assert_eq!(next_attempt(0, 3, token(2, 7)), 1, "a newer epoch begins anew");

@@ -1,6 +1,6 @@
 //! Tests of the acceptor, arrow by arrow (docs/protocol.md#rule-14), and of chosen views.
 //!
-//! The test says when a grant is over. This file must not run a clock.
+//! The test says when a grant is over.
 
 use super::super::change::Change;
 use super::super::digest::digest;
@@ -29,11 +29,11 @@ fn founded() -> Acceptor {
 }
 
 /// The acceptor after a message that changes something.
-fn after(acceptor: &Acceptor, message: &Message, over: &dyn Fn(&RegionName, &Grant) -> bool) -> Acceptor {
+fn after(acceptor: &Acceptor, message: &Message, over: Over<'_>) -> Acceptor {
     acceptor.answer(None, message, over).0.unwrap()
 }
 
-fn says(acceptor: &Acceptor, message: &Message, over: &dyn Fn(&RegionName, &Grant) -> bool) -> Reply {
+fn says(acceptor: &Acceptor, message: &Message, over: Over<'_>) -> Reply {
     acceptor.answer(None, message, over).1
 }
 
@@ -62,13 +62,11 @@ fn an_unfounded_acceptor_answers_only_a_founding() {
     for message in [Message::Read, prepare(1), accept(1, &first()), renew("a", &first())] {
         assert_eq!(made.answer(None, &message, &over), (None, Reply::NotFounded(AcceptorId(1))));
     }
-    let (next, reply) =
-        made.answer(None, &Message::Found { ballot: ballot(5, "a"), view: Arc::new(first()) }, &over);
+    let found = Message::Found { ballot: ballot(5, "a"), view: Arc::new(first()) };
+    let (next, reply) = made.answer(None, &found, &over);
     let next = next.unwrap();
-    assert_eq!(reply, Reply::Accepted);
-    assert!(next.admitted);
-    let promised = Some(ballot(0, "a"));
-    assert_eq!(next.promised, promised, "the founding prepared nothing: whatever was prepared is higher");
+    assert!(reply == Reply::Accepted && next.admitted);
+    assert_eq!(next.promised, Some(ballot(0, "a")), "whatever was prepared is higher");
 }
 
 #[test]
@@ -86,12 +84,9 @@ fn an_acceptor_that_holds_something_is_not_founded_again() {
 
 #[test]
 fn a_message_for_another_acceptor_of_that_name_is_not_answered() {
-    let (next, reply) = founded().answer(Some(AcceptorId(2)), &prepare(9), &over);
-    assert_eq!((next, reply), (None, Reply::OtherAcceptor(AcceptorId(1))));
-    assert!(matches!(
-        founded().answer(Some(AcceptorId(1)), &prepare(9), &over),
-        (Some(_), Reply::Promised(_))
-    ));
+    let to = |id| founded().answer(Some(AcceptorId(id)), &prepare(9), &over);
+    assert_eq!(to(2), (None, Reply::OtherAcceptor(AcceptorId(1))));
+    assert!(matches!(to(1), (Some(_), Reply::Promised(_))));
 }
 
 #[test]
@@ -115,8 +110,7 @@ fn voted_by(ids: &[(&str, u128)]) -> View {
     View::from_content(Content { voters: voters(ids), ..first().content() })
 }
 
-/// A lone voter has to take others in again, and none of those can be admitted before a view names
-/// it.
+/// A lone voter has to take others in again, and none is admitted before a view names it.
 #[test]
 fn a_new_voter_accepts_only_its_lone_voters_admission() {
     let lone = voted_by(&[("a", 1)]);
@@ -129,21 +123,18 @@ fn a_new_voter_accepts_only_its_lone_voters_admission() {
     for message in [prepare(4), renew("a", &taken_in)] {
         assert_eq!(accepted.answer(None, &message, &over), (None, Reply::NotAdmitted), "it is silent still");
     }
-    // The acceptor keeps its promise meanwhile.
-    let (promised, below) = (Some(ballot(3, "b")), accept(2, &taken_in));
-    assert_eq!(accepted.promised, promised);
-    assert_eq!(says(&accepted, &below, &over), Reply::Outbid(ballot(3, "b")));
-    // Other views are refused:
-    //
-    // - beside two others it is one of a majority that could do without it;
-    // - if the lone voter is replaced, no acceptor remembers anything;
-    // - a view may not name it at all.
-    let three =
-        next(&voted_by(&[("a", 1), ("c", 3)]), Change::Voters(voters(&[("a", 1), ("b", 9), ("c", 3)])));
-    let replaced = next(&lone, Change::Voters(voters(&[("a", 9)])));
-    let other = next(&lone, Change::Voters(voters(&[("a", 1), ("b", 8)])));
-    let itself = next(&voted_by(&[("a", 9)]), Change::Voters(voters(&[("a", 9), ("b", 2)])));
-    for view in [three, replaced, other, itself] {
+    let below = says(&accepted, &accept(2, &taken_in), &over);
+    assert_eq!(below, Reply::Outbid(ballot(3, "b")), "it keeps its promise");
+    for (before, after) in [
+        // Beside two others it is one of a majority that could do without it.
+        (&[("a", 1), ("c", 3)][..], &[("a", 1), ("b", 9), ("c", 3)][..]),
+        // The lone voter is replaced: no acceptor remembers anything.
+        (&[("a", 1)], &[("a", 9)]),
+        // The view does not name it, or only it as the one before.
+        (&[("a", 1)], &[("a", 1), ("b", 8)]),
+        (&[("a", 9)], &[("a", 9), ("b", 2)]),
+    ] {
+        let view = next(&voted_by(before), Change::Voters(voters(after)));
         assert_eq!(made.answer(None, &accept(3, &view), &over), (None, Reply::NotFounded(AcceptorId(9))));
     }
 }
@@ -199,16 +190,14 @@ pub fn a_running_grant_blocks_a_view_that_takes_keys_from_its_holder() {
 
 #[test]
 pub fn a_release_of_before_opens_no_later_change() {
-    // a gave up its keys for epoch 2 and comes back by 3. Epoch 4 takes them again, with the old
-    // release still in the view.
+    // a gave up its keys for epoch 2, and is back by 3. Epoch 4 takes them by the old release.
     let view = first();
     let drained = drained(&view, "a", 7);
     let back = resumed(&drained, "a", 1);
     let granted = after(&founded(), &renew("a", &back), &runs);
     let again = lose(&back, "a", 9);
     assert_eq!(says(&granted, &accept(2, &again), &runs), Reply::Blocked(name("a")));
-    // Drained and, by another change, one epoch further: the older grant is behind its own release
-    // until it is renewed.
+    // Drained, and one epoch further: the older grant is behind its release.
     let granted = after(&founded(), &renew("a", &view), &runs);
     let further = next(&drained, Change::Kill);
     assert!(further.members()[&name("a")].release.is_some());
@@ -296,7 +285,7 @@ fn only_a_serving_region_holds_a_lease() {
 
 #[test]
 fn a_shorter_lease_keeps_another_gateways_time() {
-    let with = |acceptor: &Acceptor, ttl, over: &dyn Fn(&RegionName, &Grant) -> bool| {
+    let with = |acceptor: &Acceptor, ttl, over: Over<'_>| {
         let (region, view) = (name("a"), Arc::new(first()));
         let message = Message::Renew { region, boot: boot(1), holder: 1, starts: 1, view, ttl };
         after(acceptor, &message, over)
@@ -316,9 +305,8 @@ fn readers_see_everything_and_change_nothing() {
     let accepted = acceptor.accepted.clone().unwrap();
     let expected = Reply::Holds { id: AcceptorId(1), promised: Some(ballot(3, "b")), accepted, running };
     assert_eq!((next, reply), (None, expected));
-    assert!(
-        matches!(says(&acceptor, &Message::Read, &over), Reply::Holds { running, .. } if running.is_empty())
-    );
+    let all_over = says(&acceptor, &Message::Read, &over);
+    assert!(matches!(all_over, Reply::Holds { running, .. } if running.is_empty()));
 }
 
 #[test]
@@ -332,13 +320,11 @@ fn a_majority_is_more_than_half_and_of_the_right_acceptors() {
 
 /// The epoch of the chosen view, if these acceptors report those views under those ballots.
 fn found(reports: &[(&str, u128, u64, &View)]) -> Option<u64> {
-    let reports: Vec<(RegionName, AcceptorId, Accepted)> = reports
-        .iter()
-        .map(|(text, id, counter, view)| {
-            let accepted = Accepted { ballot: ballot(*counter, "b"), view: Arc::new((*view).clone()) };
-            (name(text), AcceptorId(*id), accepted)
-        })
-        .collect();
+    let read = |(text, id, counter, view): &(&str, u128, u64, &View)| {
+        let accepted = Accepted { ballot: ballot(*counter, "b"), view: Arc::new((*view).clone()) };
+        (name(text), AcceptorId(*id), accepted)
+    };
+    let reports: Vec<_> = reports.iter().map(read).collect();
     chosen(reports.iter().map(|(name, id, accepted)| (name, *id, accepted))).map(|held| held.view.epoch())
 }
 

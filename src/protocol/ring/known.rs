@@ -1,7 +1,5 @@
 //! Rings as they are written: by their spec. Building takes some time, so a few built rings are
 //! kept, and equal rings are one [`Arc`].
-//!
-//! This file must not keep more rings than a deployment uses.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,8 +9,7 @@ use super::super::ring_spec::RingSpec;
 use super::super::written::malformed;
 use super::Ring;
 
-/// Most built rings that are kept. A deployment uses two or three at a time: before a change, after
-/// it, and a proposal.
+/// Most built rings that are kept. A deployment uses two or three at a time.
 const KEPT: usize = 8;
 
 /// Built rings with their specs, the one used last at the end.

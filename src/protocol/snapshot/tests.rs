@@ -1,12 +1,11 @@
 //! Tests of decisions over one snapshot: each fact alone changes the answer.
 //!
-//! The views come from `examples`: three regions, this one is b. This file must not use a real
-//! clock.
+//! The views come from `examples`: three regions, this one is b.
 
 use super::super::authority::{Boot, Pending};
 use super::super::change::Change;
 use super::super::examples::{
-    SEALED, draft, drained, first, key, lose, meaning, name, next, origin, resumed,
+    SEALED, abc, draft, drained, first, key, lose, meaning, name, next, origin, resumed,
 };
 use super::*;
 
@@ -65,20 +64,12 @@ type Turned = fn(&mut Snapshot);
 fn each_fact_alone_decides_if_a_key_runs_here() {
     let table: [(&str, Turned, &str); 13] = [
         ("all is well", |_| {}, "run 7 3 1"),
-        (
-            "a version that is not spoken",
-            |known| known.beyond = Some(9),
-            "the regions go by protocol version 9",
-        ),
-        (
-            "not founded",
-            |known| known.view = Arc::new(View::unfounded(known.view.ring().clone())),
-            NOT_FOUNDED,
-        ),
+        ("an unknown version", |known| known.beyond = Some(9), "the regions go by protocol version 9"),
+        ("not founded", |known| newest(known, View::unfounded(abc())), NOT_FOUNDED),
         (
             "not founded, as far as a closed store says",
             |known| {
-                known.view = Arc::new(View::unfounded(known.view.ring().clone()));
+                newest(known, View::unfounded(abc()));
                 known.store = closed("no answer");
             },
             "no answer",
@@ -184,11 +175,8 @@ fn an_unknown_key_runs_early_only_where_each_fact_allows_it() {
         let mut known = after_a_loss();
         turn(&mut known);
         let permit = Arc::new(known).early(&of_a, "pay", &meanings(), NOW);
-        assert_eq!(
-            permit.map(|permit| (permit.gate.0, permit.view.epoch())),
-            runs.then_some((7, 2)),
-            "{case}"
-        );
+        let permit = permit.map(|permit| (permit.gate.0, permit.view.epoch()));
+        assert_eq!(permit, runs.then_some((7, 2)), "{case}");
     }
     let known = Arc::new(after_a_loss());
     assert!(matches!(known.here(&of_a, NOW), Here::Closed(Closed::CatchingUp)));
@@ -227,8 +215,7 @@ pub fn a_send_needs_the_lease_and_the_tenure_of_its_claim() {
 }
 
 /// Process one adopts a view that gives this region keys, and opens them; process two looks only
-/// then. Its earlier knowledge of other origins does not cover those keys: their former owner may
-/// be running one.
+/// then. Their former owner may be running one.
 #[test]
 fn claims_of_others_are_counted_out_anew_under_each_view() {
     let mut known = after(&[first()]);

@@ -74,7 +74,7 @@ fn no_region_sends_ballots_or_leases_for_another() {
         let (me, other) = (name("me"), name("other"));
         let said = |of| may(&me, Sender::Region, *message, Some(of));
         assert_eq!(said(&me), Ok(()), "{message:?}");
-        let refused = NotHeard::InAnothersName { name: me.clone(), of: other.clone(), message: *message };
+        let refused = NotHeard::InAnothersName(me.clone(), other.clone(), *message);
         let expected = if own.contains(&message.name()) { Err(refused) } else { Ok(()) };
         assert_eq!(said(&other), expected, "{message:?}");
     }

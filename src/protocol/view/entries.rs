@@ -1,7 +1,6 @@
 //! The lists of a view as it is written: its maps, an entry for each key.
 //!
-//! A view would become another one if unknown members were ignored, so none may be. This file must
-//! not change a view.
+//! A view would become another one if unknown members were ignored, so none may be.
 
 use std::sync::Arc;
 

@@ -15,8 +15,7 @@ pub enum Standing {
     Serving,
     /// Complete, owns nothing.
     Sealed {
-        /// An operator asked for this; the region stays sealed until an operator asks for the
-        /// return.
+        /// An operator asked for this, and has to ask for the return.
         drained: bool,
     },
     /// Owns nothing since that epoch; its last rows may be missing elsewhere.

@@ -1,6 +1,4 @@
 //! Tests of the view: owners and targets, and losers of keys by a change, judged per key.
-//!
-//! This file must not rely on the ring's placement of an arc.
 
 use super::super::change::Change;
 use super::super::examples::{SEALED, abc, draft, drained, first, id, key, lose, moved, name, ring, seal};
