@@ -1,6 +1,6 @@
 //! The ports `Authority`, `Escrows`, `Imports` and `Audit` of a simulated store.
 //!
-//! Each call becomes one statement, which [`crate::table`] executes. It must not judge anything.
+//! Each call becomes one statement, which [`crate::table`] executes.
 
 use std::sync::Arc;
 use std::time::Duration;

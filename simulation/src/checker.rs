@@ -2,9 +2,8 @@
 //! (docs/protocol.md#invariants).
 //!
 //! The checker judges each entry of the histories once, against the entries before it. So a look
-//! costs only the new entries. More or fewer looks change only when a breach is reported.
-//! Not judged here: the answers to clients, which only a client sees (`play::answers`).
-//! It must not change anything.
+//! costs only the new entries. More or fewer looks change only when a breach is reported. Not
+//! judged here: the answers to clients, which only a client sees (`play::answers`).
 
 mod doubles;
 mod invariant;

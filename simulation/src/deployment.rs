@@ -1,8 +1,7 @@
 //! A whole deployment of real gateways over a simulated world. Processes start, die and come back;
 //! clients send requests.
 //!
-//! Clients and faults of [`crate::play`] act on it. It must not look into a gateway except as an
-//! operator does.
+//! Clients and faults of [`crate::play`] act on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

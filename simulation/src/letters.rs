@@ -2,7 +2,7 @@
 //! usual.
 //!
 //! A late letter is overtaken by later ones. A caller that gives up takes its letter along, as a
-//! closed stream does. It must not look into a letter any further than its kind.
+//! closed stream does.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! `onceway-sim`: the failover simulation harness at the command line.
 //!
-//! It starts `simulation::command`. It must not do anything but start.
+//! It starts `simulation::command`.
 
 fn main() -> std::process::ExitCode {
     simulation::command::main()

@@ -1,8 +1,7 @@
 //! Calls between regions, made directly, over links that can be made to fail.
 //!
 //! A test or a gateway registers here as a [`Region`]. A caller that gives up takes its call with
-//! it, as a closed stream does. A handler must detach work that has to outlive its caller. It must
-//! not resend.
+//! it, as a closed stream does. A handler must detach work that has to outlive its caller.
 
 use std::collections::BTreeMap;
 use std::future::{Future, pending};

@@ -3,7 +3,7 @@
 //!
 //! [`crate::store`] names the statement that it sends, [`crate::process`] dies there, scenarios
 //! name the kinds. docs/simulation.md lists the sequences of statements in upkeep, and the effect
-//! of a crash between two of them. It must not know what a statement does.
+//! of a crash between two of them.
 
 use crate::words::named;
 

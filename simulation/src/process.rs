@@ -2,7 +2,7 @@
 //!
 //! Each port of a process waits here before it acts and before it returns. So a paused process
 //! wakes in the middle of its work, with its clock run on, and a dead one never wakes. Messages
-//! that it had sent go on without it. It must not know what a process does.
+//! that it had sent go on without it.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;

@@ -1,8 +1,7 @@
 //! The port to one region's store: the fate of a statement on its way, and the caller's knowledge
 //! afterwards.
 //!
-//! [`crate::table`] executes the statements, [`crate::cluster`] holds the switches. It must not
-//! execute a statement twice.
+//! [`crate::table`] executes the statements, [`crate::cluster`] holds the switches.
 
 use std::time::Duration;
 

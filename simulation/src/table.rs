@@ -2,7 +2,7 @@
 //! them.
 //!
 //! Each statement is one transaction, judged by this region's own wall clock. [`crate::cluster`]
-//! ships the log to other regions. It must not decide what rows mean, and must not wait.
+//! ships the log to other regions.
 
 mod audit;
 mod authority;

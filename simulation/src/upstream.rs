@@ -1,7 +1,7 @@
 //! The protected services: one per region, or one shared by all, with a ledger of all effects.
 //!
 //! The ledger is the truth that no gateway sees: it counts effects by key. An effect that was begun
-//! happens at its time, even if the caller no longer waits. It must not know records.
+//! happens at its time, even if the caller no longer waits.
 
 use std::collections::BTreeMap;
 use std::future::pending;

@@ -1,8 +1,7 @@
 //! A witness: the product's own, over a file and a clock that are simulated.
 //!
 //! `gateway::authority::register::witness` answers, with the table of speakers and its bounds. A
-//! write is durable at once, and outlives everything but a copy that is put back. This file must
-//! not answer anything itself.
+//! write is durable at once, and outlives everything but a copy that is put back.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -2,7 +2,7 @@
 //! ask; and the names of kinds.
 //!
 //! [`crate::checker`] and [`crate::play`] write their texts with it, so that readers find a thing
-//! of the one in the other. It must not be used for logs of gateways, which name no keys.
+//! of the one in the other.
 
 use std::time::Duration;
 

@@ -1,7 +1,6 @@
 //! The invariants, each with its name and the rule of the protocol that it belongs to.
 //!
 //! `docs/simulation.md` lists them with what they demand. A name never changes: kept seeds have it.
-//! It must not judge anything.
 
 use std::fmt;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 //!
 //! Acceptors write down their grants ([`crate::table::Granted`]). A grant runs for its span of true
 //! time at least, because its judge adds the drift. The window hides most breaches of this from the
-//! counting of effects. It must not read a gateway's lease.
+//! counting of effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The news of a world since the last look: the ends of all its histories.
 //!
 //! [`crate::cluster`], [`crate::witness`] and [`crate::upstream`] keep the histories. A history
-//! only ever grows, so a cursor is a length. It must not copy entries that were read before.
+//! only ever grows, so a cursor is a length.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,8 +1,7 @@
 //! The invariants about records: the arrows, tokens, and the gate and the boot that a claim passes
 //! under.
 //!
-//! A key whose record was deleted may begin again, under greater tokens. It must not judge sends
-//! ([`super::sends`] does).
+//! A key whose record was deleted may begin again, under greater tokens.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,7 +1,6 @@
 //! The invariants about sends, which upstreams see: the sender and the effects.
 //!
-//! A send is judged by the claim and the gate that were durable before it. It must not believe a
-//! gateway.
+//! A send is judged by the claim and the gate that were durable before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

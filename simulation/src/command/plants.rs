@@ -2,8 +2,7 @@
 //! counted.
 //!
 //! `protocol::plant` names the checks. `scenario::directed` names the scenario that shows the
-//! absence of each. Seeds that break with all checks in place do not count. It must not remove two
-//! checks at a time.
+//! absence of each. Seeds that break with all checks in place do not count.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};

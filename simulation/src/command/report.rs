@@ -1,6 +1,6 @@
 //! Writes a report: the page, the data, and the output on a terminal.
 //!
-//! The library's `report` makes the page. It must not write other files than those asked for.
+//! The library's `report` makes the page.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,6 @@
 //! Results for a terminal.
 //!
-//! Commands print the counts of the library and of `batch` with it. It must not compute anything
-//! but percentiles and rates.
+//! Commands print the counts of the library and of `batch` with it.
 
 use std::path::Path;
 

@@ -1,8 +1,7 @@
 //! The acts of an operator, as the pages of docs/operate say: drain and resume, other weights, a
 //! new empty store.
 //!
-//! Each command goes to a healthy gateway and is repeated while it answers "not yet". It must not
-//! do anything that an operator cannot.
+//! Each command goes to a healthy gateway and is repeated while it answers "not yet".
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

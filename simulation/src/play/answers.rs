@@ -1,7 +1,7 @@
 //! Compares the answers to clients with the effects at upstreams (`same-answer`, and
 //! `asks-the-same` as clients see it).
 //!
-//! The log has the replies, the ledger the effects. It must not judge what gateways did.
+//! The log has the replies, the ledger the effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 

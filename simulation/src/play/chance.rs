@@ -1,7 +1,7 @@
 //! Choices of clients and faults, from the seed.
 //!
 //! [`crate::dice`] has the streams. Every client has a stream of its own, so that one more draw in
-//! one changes no other. It must not be used by a process of the deployment.
+//! one changes no other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

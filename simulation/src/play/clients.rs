@@ -1,7 +1,7 @@
 //! Clients: they send keys, retry, move to another region when theirs is gone, and send some keys
 //! twice.
 //!
-//! `scenario::workload` has their settings. They must not know anything that a client does not.
+//! `scenario::workload` has their settings.
 
 use std::sync::Arc;
 use std::time::Duration;

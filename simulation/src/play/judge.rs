@@ -1,7 +1,7 @@
 //! Looks on while a scenario is played, and reports the outcome in the end.
 //!
 //! [`crate::checker`] has the invariants, [`super::log`] the answers to clients, the world the
-//! truth. It must not change anything, nor be seen by a gateway.
+//! truth.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

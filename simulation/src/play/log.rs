@@ -1,7 +1,6 @@
 //! The log of a play: answers to clients, and faults, in order of time.
 //!
-//! [`super::clients`] and [`super::faults`] write it; the judge and the story read it. It must not
-//! judge.
+//! [`super::clients`] and [`super::faults`] write it; the judge and the story read it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -2,7 +2,7 @@
 //! it happened to.
 //!
 //! An event elsewhere at the same time belongs to another fault. Two faults in one region both
-//! count. It must not know kinds of faults.
+//! count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

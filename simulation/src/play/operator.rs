@@ -3,8 +3,7 @@
 //!
 //! The scenario says how long this operator waits. The operator goes by the product's own words: a
 //! hindrance that needs an operator, leases that nobody holds, and the names in the answer of
-//! `break-glass`. It must not attest that a running gateway is stopped, nor know anything that no
-//! gateway says.
+//! `break-glass`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,8 +1,7 @@
 //! The parts that a fault or an operator takes hold of. No two of them break or mend the same part
 //! at the same time.
 //!
-//! An operator who attests that a gateway is stopped keeps everybody from starting it meanwhile. It
-//! must not break anything itself.
+//! An operator who attests that a gateway is stopped keeps everybody from starting it meanwhile.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

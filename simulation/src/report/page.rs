@@ -1,6 +1,6 @@
 //! The page of a report. It needs no network, no script and no other file.
 //!
-//! [`crate::study`] has the first table's cells. It must not write a text that is not escaped.
+//! [`crate::study`] has the first table's cells.
 
 use super::Report;
 use crate::outcome::{Outcome, Second};

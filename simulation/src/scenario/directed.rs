@@ -1,7 +1,7 @@
 //! The scenario for each safety check in which its absence shows within a few seeds.
 //!
 //! `onceway-sim seeds --plant` and `onceway-sim plants` play these beside the requested scenarios.
-//! Each holds with all checks in place. It must not know how a check is removed.
+//! Each holds with all checks in place.
 
 use onceway::protocol::plant::Check;
 

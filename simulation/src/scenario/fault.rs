@@ -2,7 +2,7 @@
 //! from the seed.
 //!
 //! [`crate::play::faults`] breaks and mends. Each kind has one name everywhere: in scenario files,
-//! in the story and in results. It must not break anything itself.
+//! in the story and in results.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Finds a scenario's file by a path, or by the name of one that comes with the harness.
 //!
-//! [`super::shipped`] has the files that come with the harness. It must not read the file.
+//! [`super::shipped`] has the files that come with the harness.
 
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,6 @@
 //! Kept seeds, which once broke something: `kept/seeds.toml`.
 //!
-//! `onceway-sim kept` replays them, `onceway-sim seeds --keep` adds to them. It must not judge.
+//! `onceway-sim kept` replays them, `onceway-sim seeds --keep` adds to them.
 
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,6 @@
 //! Names and spans in a scenario: regions and routes as the shared files have them.
 //!
-//! The parts of a scenario read their values with it. It must not accept a name that the shared
-//! files lack.
+//! The parts of a scenario read their values with it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 //!
 //! Placement, failover and routes come from the very files that gateways read (`onceway::config`).
 //! `vary` changes values before anything is read, `workload` and `fault` read their tables by what
-//! `known` has. It must not know time or chance.
+//! `known` has.
 
 pub(crate) mod directed;
 pub(crate) mod fault;

@@ -2,7 +2,7 @@
 //! and the kept seeds.
 //!
 //! So a binary has them all wherever it is installed. [`super::find`] looks for scenarios here by
-//! name, [`super::load`] reads files by a path of this folder. It must not change a text.
+//! name, [`super::load`] reads files by a path of this folder.
 
 use std::path::{Component, Path, PathBuf};
 

@@ -1,7 +1,6 @@
 //! `[[workload]]`: the keys of clients, their rate, and the clients' retries.
 //!
-//! [`crate::play::clients`] acts by it. Rates are of keys, not of requests: retries come on top. It
-//! must not hold a setting of the gateway.
+//! [`crate::play::clients`] acts by it. Rates are of keys, not of requests: retries come on top.
 
 use std::time::Duration;
 

@@ -1,8 +1,7 @@
 //! One region's Postgres in memory: the promises of `onceway::ports::audit`, for reconciliation.
 //!
 //! Each double is journalled once: for a key, the run at risk's origin, the other one and its
-//! token. Each late answer is journalled once: for its attempt. It must not judge which answer is
-//! served.
+//! token. Each late answer is journalled once: for its attempt.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};

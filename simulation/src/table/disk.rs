@@ -3,11 +3,10 @@
 //!
 //! A subscription commits without waiting for the disk (`synchronous_commit = off`). Each commit of
 //! the store's own does wait, and flushes all commits applied before it. The WAL writer flushes the
-//! rest a moment later.
-//! These count as the store's own commits: claims and ends of attempts, heartbeats, gates, views,
-//! the acceptor, lodged claims, imports, the memory of peers and the journal. The queue of jobs and
-//! the list of doubts do not count, so a little more is forgotten here than by Postgres.
-//! It must not forget the store's own commits. [`crate::cluster`] sends the others again.
+//! rest a moment later. These count as the store's own commits: claims and ends of attempts,
+//! heartbeats, gates, views, the acceptor, lodged claims, imports, the memory of peers and the
+//! journal. The queue of jobs and the list of doubts do not count, so a little more is forgotten
+//! here than by Postgres. [`crate::cluster`] sends the others again.
 
 use std::time::Duration;
 

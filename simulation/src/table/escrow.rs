@@ -1,8 +1,7 @@
 //! One region's Postgres in memory: claims that other regions lodged here, and rows imported from
 //! survivors.
 //!
-//! Both tables are local: nothing of them ships. It must not look at a view, nor judge another
-//! clock's dates.
+//! Both tables are local: nothing of them ships.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The history of one region's Postgres: the truth for checkers, which no gateway sees.
 //!
-//! It outlives a restored copy and a destroyed disk. It must not be read by any statement.
+//! It outlives a restored copy and a destroyed disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The table of jobs: accepted requests and dead letters, in one transaction with their records.
 //!
-//! Jobs are never shipped. It must not decide the result of a run.
+//! Jobs are never shipped.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,8 +1,7 @@
 //! The orders in which a region looks at its own rows, as the indexes of its Postgres keep them.
 //!
 //! Without them, every look of the reaper, the sweep and the audit would go through every living
-//! key. [`super`] writes each own row through [`Orders::turn`]. It must not hold more than the rows
-//! hold.
+//! key. [`super`] writes each own row through [`Orders::turn`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Included};

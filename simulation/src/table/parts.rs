@@ -1,8 +1,7 @@
 //! The parts of a store beside its rows: its log and what a crash would take of it, claims that
 //! others lodged, and jobs.
 //!
-//! [`super::Table`] holds them, and the files beside this one have the statements on them. It must
-//! not name a statement.
+//! [`super::Table`] holds them, and the files beside this one have the statements on them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,8 +1,7 @@
 //! Following a peer anew: the effect of `onceway store reseed` on the rows of an origin.
 //!
 //! `adapters::postgres::provision` has the statements that this repeats. The origin's existing rows
-//! stay readable as imported rows until its copy is complete. It must not touch another origin's
-//! rows.
+//! stay readable as imported rows until its copy is complete.
 
 use onceway::ports::store::PeerMemory;
 use onceway::protocol::key::KeyId;

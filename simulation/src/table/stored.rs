@@ -1,7 +1,7 @@
 //! A stored row of one origin, and its look-up.
 //!
 //! No time of another origin's row is judged here (docs/protocol.md#rule-12): another clock made
-//! its dates. It must not decide what a row means.
+//! its dates.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The truth about a store, as the checker and a story read it.
 //!
-//! [`super::history`] has the words. It must not change the store.
+//! [`super::history`] has the words.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! One region's Postgres in memory: the statements beside requests, as `onceway::ports::upkeep`
 //! promises them.
 //!
-//! Each statement is one transaction here too. It must not write another origin's rows.
+//! Each statement is one transaction here too.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

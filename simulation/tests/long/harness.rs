@@ -1,7 +1,6 @@
 //! `onceway-sim` as its users have it: a process, files, its output and its exit code.
 //!
-//! `takeover` has the scenarios by rule, with requests to single gateways. It must not reach into
-//! the library.
+//! `takeover` has the scenarios by rule, with requests to single gateways.
 
 mod reports;
 

@@ -1,7 +1,7 @@
 //! Forged histories: for each invariant one that keeps it and one that breaks it, and the reported
 //! breach.
 //!
-//! The swarm shows that true histories break nothing. It must not need a gateway.
+//! The swarm shows that true histories break nothing.
 
 mod anew;
 mod asked;

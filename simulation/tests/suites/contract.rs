@@ -1,7 +1,7 @@
 //! The ports' contract on the simulated side: every suite of `onceway_lab::contract`.
 //!
 //! `benches` plays the environment; `breaches` shows that the suites can fail. The real side runs
-//! the same suites. It must not add a clause of its own.
+//! the same suites.
 
 mod benches;
 mod breaches;

@@ -1,8 +1,7 @@
 //! The real gateway over the simulated ports: one directed test per check of the request path.
 //!
 //! `gateway/bench.rs` has the shared deployment. Each directed test fails when its check is taken
-//! out of `onceway::gateway`. Time is virtual. A test must not assert more than the answers to
-//! clients and the upstreams' ledger.
+//! out of `onceway::gateway`. Time is virtual.
 
 mod accepted;
 pub mod approval;

@@ -1,7 +1,6 @@
 //! The harness itself: its plays and their judges, its scenarios, its figures and its reports.
 //!
-//! [`super::checker`] has the invariants. `tests/long/harness.rs` plays what takes minutes. It must
-//! not test a gateway.
+//! [`super::checker`] has the invariants. `tests/long/harness.rs` plays what takes minutes.
 
 mod agreed;
 mod answers;

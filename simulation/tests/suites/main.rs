@@ -2,7 +2,7 @@
 //! takeover::` is one of them.
 //!
 //! `tests/long/main.rs` has those that play hours. `docs/testing.md` says which suite proves which
-//! property. It must not hold tests itself.
+//! property.
 
 mod checker;
 mod contract;

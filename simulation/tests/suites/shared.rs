@@ -1,7 +1,7 @@
 //! Settings of the gateways of both suites, and a client's request and its answer.
 //!
 //! `gateway/bench.rs` and `takeover/trio.rs` have the deployments, with what differs. Everything
-//! here is short, so that a test takes seconds of simulated time. It must not look into a gateway.
+//! here is short, so that a test takes seconds of simulated time.
 
 use std::future::Future;
 use std::sync::Arc;

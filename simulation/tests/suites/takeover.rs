@@ -2,8 +2,7 @@
 //! invariants checked at each of its steps.
 //!
 //! `takeover/trio.rs` has the deployment; `simulation::checker` has the invariants. Time is
-//! virtual. A test must not assert more than the answers to clients, the upstreams' arrivals and
-//! the stores' histories.
+//! virtual.
 
 mod break_glass;
 mod copies;
@@ -11,7 +10,6 @@ mod cuts;
 mod doubts;
 mod early;
 mod escrows;
-mod faults;
 mod foundings;
 mod gates;
 mod healths;
@@ -30,6 +28,5 @@ mod rebuilds;
 mod rehearsals;
 mod risk;
 mod settings;
-mod swarm;
 mod trio;
 mod witness;

@@ -2,7 +2,7 @@
 //! same bytes again.
 //!
 //! The figures are of one directed scenario, in which only waiting matters: rows of the lost region
-//! wait elsewhere behind a large transaction. It must not need many seeds.
+//! wait elsewhere behind a large transaction.
 
 use std::fs;
 

@@ -1,8 +1,7 @@
 //! The holder's side of a lease, by the numbers of a state.
 //!
 //! `parts` keeps the values, `steps` asks. Every change is one of `onceway::protocol::lease`'s own.
-//! A lapse is noticed in its own tick, because all paths notice it before they do anything else. It
-//! must not know the reason of a question.
+//! A lapse is noticed in its own tick, because all paths notice it before they do anything else.
 
 use std::sync::Arc;
 

@@ -2,8 +2,7 @@
 //!
 //! A state of the model is a few numbers, each of a value of the protocol that was seen before.
 //! `parts` makes the text of a value. Numbers differ from run to run, because threads meet values
-//! in another order. In each run two numbers are equal exactly if the values' texts are. It must
-//! not know what a value means.
+//! in another order. In each run two numbers are equal exactly if the values' texts are.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};

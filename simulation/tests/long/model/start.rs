@@ -1,8 +1,7 @@
 //! The start of an exploration: a deployment right after its founding, or later, after successful
 //! changes.
 //!
-//! Every step before the start is one that the exploration itself could take. It must not make up a
-//! state that no steps lead to.
+//! Every step before the start is one that the exploration itself could take.
 
 use onceway::protocol::authority::GateState;
 use onceway::protocol::register::{Acceptor, Ballot, Message};

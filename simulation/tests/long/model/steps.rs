@@ -1,8 +1,7 @@
 //! One step: its effect on the parts, and the judgement of the truth.
 //!
-//! `acts` offers, `parts` answers with the protocol's own code, `truth` judges. It must not take a
-//! decision of the protocol. It carries messages, keeps durable data, and forgets a process's
-//! memory.
+//! `acts` offers, `parts` answers with the protocol's own code, `truth` judges. It carries
+//! messages, keeps durable data, and forgets a process's memory.
 
 use onceway::protocol::register::Acceptor;
 

@@ -1,8 +1,7 @@
 //! An explored world: its sites, their possible wishes, and the bounds of each act.
 //!
-//! `worlds` lists the worlds of the tests, `acts` offers what a world allows. It must not change a
-//! rule of the protocol. A mutant lacks a plant of the protocol, or a duty of the gateway that the
-//! model plays.
+//! `worlds` lists the worlds of the tests, `acts` offers what a world allows. A mutant lacks a
+//! plant of the protocol, or a duty of the gateway that the model plays.
 
 use onceway::protocol::plant::{Check, planted};
 use stateright::{Model, Property};

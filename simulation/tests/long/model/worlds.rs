@@ -1,7 +1,7 @@
 //! The explored worlds: whole ones that must hold, and for each mutant one that shows its breach.
 //!
 //! `world` defines bounds, `model.rs` explores. A mutant's world is as small as possible: its
-//! bounds are no claim. It must not give a mutant's world a step that a whole one has not.
+//! bounds are no claim.
 
 use onceway::protocol::plant::Check;
 

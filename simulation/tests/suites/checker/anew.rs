@@ -1,7 +1,7 @@
 //! A key that took effect again after its life was over is a new one. A key in doubt has no such
 //! end, unless nobody could know of it.
 //!
-//! [`super`] forges the histories. It must not need a gateway.
+//! [`super`] forges the histories.
 
 use super::*;
 

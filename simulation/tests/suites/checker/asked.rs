@@ -1,6 +1,6 @@
 //! Sends of a key ask the same each time, as far as earlier attempts were known.
 //!
-//! [`super`] forges the histories. It must not need a gateway.
+//! [`super`] forges the histories.
 
 use super::*;
 

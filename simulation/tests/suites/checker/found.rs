@@ -1,7 +1,7 @@
-//! A double that a store shows is in its own journal, with the explanation. A double that
-//! nothing explains took effect twice.
+//! A double that a store shows is in its own journal, with the explanation. A double that nothing
+//! explains took effect twice.
 //!
-//! [`super`] forges the histories. It must not need a gateway.
+//! [`super`] forges the histories.
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! Forged gates, under which claims, lodgments and openings pass or fail.
 //!
-//! [`super`] forges everything else. It must not need a gateway.
+//! [`super`] forges everything else.
 
 use super::*;
 

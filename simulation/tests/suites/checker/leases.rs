@@ -1,6 +1,6 @@
 //! Forged leases: each sender has a running lease that a majority granted.
 //!
-//! The sends in histories of [`super`] have leases of a day. It must not need a gateway.
+//! The sends in histories of [`super`] have leases of a day.
 
 use std::ops::Range;
 

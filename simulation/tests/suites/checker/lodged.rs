@@ -1,7 +1,7 @@
 //! Forged histories of keys under escrow that run twice, where lodged claims could have been asked
 //! for.
 //!
-//! [`super`] forges everything. It must not need a gateway.
+//! [`super`] forges everything.
 
 use super::*;
 

@@ -1,7 +1,6 @@
 //! A breach can be looked up by name, rule, key and time.
 //!
-//! Name and rule are in the table of docs/simulation.md, the key and the time in a story. It
-//! must not need a gateway.
+//! Name and rule are in the table of docs/simulation.md, the key and the time in a story.
 
 use super::*;
 

@@ -2,8 +2,7 @@
 //! promise, and stores that replicate differently from Postgres.
 //!
 //! `benches` plays the environment. A breach is one wrapped call or one wrong switch. The message
-//! must name the clause that promises the broken behaviour. It must not break behaviour that no
-//! clause promises.
+//! must name the clause that promises the broken behaviour.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};

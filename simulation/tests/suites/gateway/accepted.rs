@@ -2,7 +2,7 @@
 //! and operators meanwhile.
 //!
 //! A worker's death is played by a store that is away when its outcome comes. The worker leaves a
-//! claim whose hold runs out. A test must not look into a gateway.
+//! claim whose hold runs out.
 
 use std::sync::Arc;
 use std::time::Duration;

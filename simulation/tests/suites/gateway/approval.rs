@@ -1,8 +1,7 @@
 //! After a restart of the store nothing is sent until its boot was approved, and a store that went
 //! back is refused.
 //!
-//! Peers decide by the heartbeats that they have applied or heard of. A test must not approve a
-//! boot by hand.
+//! Peers decide by the heartbeats that they have applied or heard of.
 
 use std::time::Duration;
 

@@ -1,7 +1,6 @@
 //! Duplicates of a running attempt: all regions, all processes, one effect, one first answer.
 //!
-//! A duplicate waits in its own process, or for the poller of its store. A test must not look into
-//! a gateway.
+//! A duplicate waits in its own process, or for the poller of its store.
 
 use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};

@@ -1,7 +1,7 @@
 //! Counts by route, tenant and verdict, and never one tenant's requests under another's name.
 //!
 //! `onceway::gateway::telemetry::metrics` counts. A recorder of its own per test holds the counts
-//! of all three regions together. It must not look at series that no alert could use.
+//! of all three regions together.
 
 use std::collections::BTreeMap;
 

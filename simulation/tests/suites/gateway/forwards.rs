@@ -1,6 +1,6 @@
 //! Keys owned elsewhere: one hop, never resent, never held over an outage.
 //!
-//! [`Counting`] counts the forwards at the owner. A test must not look into a gateway.
+//! [`Counting`] counts the forwards at the owner.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,7 +1,7 @@
 //! The checks between a claim and its send, escrow and lease, and doubts that other regions left.
 //!
 //! `claims.rs` has the window to send. After each refusal here nothing was sent, and the same key
-//! runs once. A test must not look into a gateway.
+//! runs once.
 
 use onceway::protocol::region::RegionName;
 use simulation::cluster::StoreMode;

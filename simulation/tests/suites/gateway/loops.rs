@@ -1,6 +1,6 @@
 //! A loop beside requests that dies takes its gateway along: nothing is sent from then on.
 //!
-//! A simulated statement panics in the loop that sent it. A test must not end a loop by hand.
+//! A simulated statement panics in the loop that sent it.
 
 use std::sync::Arc;
 

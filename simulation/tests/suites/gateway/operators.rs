@@ -1,8 +1,7 @@
 //! Acts by hand: the region and the time for a ruling about a key in doubt, and the client's answer
 //! after it.
 //!
-//! Operators act through the gateway's own functions, as the commands do. A test must not write a
-//! ruling into a store.
+//! Operators act through the gateway's own functions, as the commands do.
 
 use onceway::gateway::operator::Refusal;
 use onceway::ports::KeyStore;

@@ -1,7 +1,7 @@
 //! After the send: no answer is given before it is stored, unknown is not failed, and a lost claim
 //! is never answered for.
 //!
-//! `claims.rs` has the time before the send. A test must not look into a gateway.
+//! `claims.rs` has the time before the send.
 
 use onceway::ports::store::{Attempt, ClaimAsk, Written};
 use onceway::ports::{KeyStore, Ports, Upkeep};

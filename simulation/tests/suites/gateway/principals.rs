@@ -2,7 +2,7 @@
 //! they are another request's.
 //!
 //! The bench has the route `bound`, and four tokens: two of ann's, one of bob's, one without a
-//! name. A test must not look into a gateway.
+//! name.
 
 use onceway::protocol::region::RegionName;
 use simulation::peers::LinkMode;

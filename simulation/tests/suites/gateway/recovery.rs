@@ -1,6 +1,6 @@
 //! Keys in doubt: the permitted effects of a probe, and the number of repeated attempts.
 //!
-//! `sweeps.rs` has doubts without a client. A test must not look into a gateway.
+//! `sweeps.rs` has doubts without a client.
 
 use onceway::protocol::region::RegionName;
 use simulation::upstream::{ProbeMode, UpstreamMode};

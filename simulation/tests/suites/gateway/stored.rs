@@ -2,7 +2,7 @@
 //! rest, drops, and stops in mid-run.
 //!
 //! `accepted.rs` has the clients' view. [`leave`] writes the record and the job of a gateway that
-//! died between accepting and running. It must not look into a gateway.
+//! died between accepting and running.
 
 use std::time::Duration;
 

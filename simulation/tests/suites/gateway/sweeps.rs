@@ -1,6 +1,6 @@
 //! The sweep: abandoned claims and keys in doubt when no client ever comes back.
 //!
-//! `recovery.rs` has doubts whose clients come back. A test must not look into a gateway.
+//! `recovery.rs` has doubts whose clients come back.
 
 use std::time::Duration;
 

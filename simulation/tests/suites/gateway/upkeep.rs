@@ -1,7 +1,7 @@
 //! Work beside requests: keys are forgotten in time and in order, and a database's clock that steps
 //! is not believed.
 //!
-//! Tests write rows through the store's port, as gateways do. A test must not look into a gateway.
+//! Tests write rows through the store's port, as gateways do.
 
 use std::time::Duration;
 

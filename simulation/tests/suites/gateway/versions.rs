@@ -1,7 +1,5 @@
 //! Two protocol versions side by side, over one store and between regions: this program's own, and
 //! the next, which is made up.
-//!
-//! A test must not look into a gateway.
 
 use std::sync::Arc;
 

@@ -1,6 +1,4 @@
 //! Chosen views and held leases, by forged votes and grants.
-//!
-//! It must not need a gateway.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The answers to clients against the effects at upstreams (`same-answer`, `asks-the-same`).
 //!
-//! The replies and the effects are forged. It must not need a gateway.
+//! The replies and the effects are forged.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A gateway whose loop died breaks its run. It must not look at anything else that a judge sees.
+//! A gateway whose loop died breaks its run.
 
 use std::sync::Arc;
 use std::time::Duration;

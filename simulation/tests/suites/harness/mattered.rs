@@ -1,6 +1,6 @@
 //! A fault matters by what was seen of its own region, and at its own time.
 //!
-//! Scenarios that are written here play it. It must not judge an invariant.
+//! Scenarios that are written here play it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 //!
 //! The root's `tests/suites/reference.rs` does the same for the files of gateways. Every question
 //! goes to the reader that plays use. No key is listed here, so each added setting must be entered
-//! there. It must not play anything.
+//! there.
 
 use std::collections::{BTreeMap, BTreeSet};
 

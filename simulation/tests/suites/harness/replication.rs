@@ -1,6 +1,6 @@
 //! Links between two stores, and the commits that a crash of the reader forgets.
 //!
-//! Heartbeats show which commits arrived. It must not need a gateway.
+//! Heartbeats show which commits arrived.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The files that come with the harness are found by their paths, and kept seeds can be read.
 //!
-//! `tests/long/harness.rs` replays the seeds. It must not play any.
+//! `tests/long/harness.rs` replays the seeds.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! Regions that could start a key are seen, though no key comes.
 //!
-//! Each scenario lacks one check. It must not wait for an effect.
+//! Each scenario lacks one check.
 
 use std::sync::Arc;
 

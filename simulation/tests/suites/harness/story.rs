@@ -1,7 +1,7 @@
 //! A story that is read from its end: the breach, its key's life, and the views of the regions by
 //! then.
 //!
-//! `tests/long/harness.rs` plays stories in two processes. It must not compare whole stories.
+//! `tests/long/harness.rs` plays stories in two processes.
 
 use std::sync::Arc;
 

@@ -1,8 +1,7 @@
 //! Two of three regions are gone: no region runs anything until an operator says that they are
 //! stopped.
 //!
-//! `play::operator` does the same in any scenario, when gateways call for it. It must not attest
-//! anything false.
+//! `play::operator` does the same in any scenario, when gateways call for it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

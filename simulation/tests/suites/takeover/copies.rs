@@ -3,7 +3,7 @@
 //!
 //! `imports` has rows that one survivor lacks, `early` the proof by escrow. A slot was lost each
 //! time, as after a long absence of a region, and an operator has everything copied anew (`onceway
-//! store reseed`). It must not read a heartbeat itself.
+//! store reseed`).
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! A region lives and is cut off: it stops by itself, its successors go on, and it comes home once
 //! the links are mended.
 //!
-//! `losses.rs` has regions that die. A test must not look into a gateway.
+//! `losses.rs` has regions that die.
 
 use super::trio::{LEASE, STABLE, TAKEOVER, Trio, a, b, c, checked, key_of, ms};
 use simulation::cluster::StoreMode;

@@ -1,7 +1,7 @@
 //! Keys that a lost region left open, and no client asks about: their new owner lists them, and
 //! ends those whose upstream can answer.
 //!
-//! `risk.rs` has keys that ran again. A test must not look into a gateway.
+//! `risk.rs` has keys that ran again.
 
 use onceway::ports::upkeep::{Act, Ruling};
 use onceway::ports::{Audit, Upkeep};

@@ -1,7 +1,7 @@
 //! A proof by escrow (docs/protocol.md#rule-38): if absence shows that a lost region never sent a
 //! key, the key runs before the window ends.
 //!
-//! `protocol::escrow` has each reason that denies the proof. A test must not look into a gateway.
+//! `protocol::escrow` has each reason that denies the proof.
 
 use onceway::gateway::authority::failover::{Failover, Mode};
 use simulation::letters::{Letter, Post};

@@ -1,7 +1,7 @@
 //! A region's store is destroyed with rows that never left it: routes under escrow lose nothing and
 //! run nothing twice.
 //!
-//! `early.rs` has the reasons that deny a proof. A test must not look into a gateway.
+//! `early.rs` has the reasons that deny a proof.
 
 use super::trio::{TAKEOVER, Trio, a, b, c, checked, key_of, ms};
 use tokio::time::{Instant, sleep};

@@ -2,7 +2,7 @@
 //! moved on.
 //!
 //! The statement itself compares the gate. A gateway that looked before and wrote later would write
-//! under another gate. `plants.rs` takes the comparison out. A test must not look into a gateway.
+//! under another gate. `plants.rs` takes the comparison out.
 
 use onceway::gateway::authority::failover::{Failover, Mode};
 use simulation::peers::LinkMode;

@@ -1,7 +1,7 @@
 //! A sick upstream drains its region and lets it come home; no region drains if no other one would
 //! do better.
 //!
-//! The suite `health` of the root plays it on real processes. A test must not look into a gateway.
+//! The suite `health` of the root plays it on real processes.
 
 use super::trio::{STABLE, Trio, a, b, c, checked, key_of, ms, on, regions};
 use onceway::protocol::region::RegionName;

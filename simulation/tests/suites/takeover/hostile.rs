@@ -2,8 +2,7 @@
 //! against real gateways.
 //!
 //! `protocol::{speakers, bounds, confirm}` have the rules. Each message travels as any other: a
-//! forbidden one is refused before it is handled. It must not look into a gateway for facts that a
-//! peer or a client can see.
+//! forbidden one is refused before it is handled.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! Survivors' copies of a lost region differ: no region opens before it has the rows of all of them
 //! (docs/protocol.md#rule-33).
 //!
-//! `copies.rs` has rows that are being copied. A test must not look into a gateway.
+//! `copies.rs` has rows that are being copied.
 
 use onceway::protocol::view::Standing;
 use simulation::cluster::StoreMode;

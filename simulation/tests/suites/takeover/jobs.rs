@@ -1,8 +1,7 @@
 //! Accepted requests while their regions are lost and return: each takes effect once, and each has
 //! its end without its client.
 //!
-//! The suite `gateway` has accepted requests without losses (`accepted.rs`). A test must not look
-//! into a gateway.
+//! The suite `gateway` has accepted requests without losses (`accepted.rs`).
 
 use onceway::ports::Jobs;
 use onceway::protocol::job::JobState;
@@ -10,10 +9,20 @@ use onceway::protocol::region::RegionName;
 use simulation::upstream::UpstreamMode;
 use tokio::time::sleep;
 
+use super::settings::HOLD;
 use super::trio::{TAKEOVER, Trio, a, b, c, checked, id, key_of, ms, regions};
 
 async fn is_settled(trio: &Trio, key: &str) -> bool {
     trio.node(&c()).gateway.key_status(&id(key)).await.unwrap().state == "settled"
+}
+
+async fn is_dead(trio: &Trio, key: &str) -> bool {
+    let mut dead = false;
+    for name in regions() {
+        let job = trio.world.cluster.store(&name).job(&id(key)).await.unwrap();
+        dead |= job.is_some_and(|job| job.state == JobState::Dead);
+    }
+    dead
 }
 
 async fn jobs(trio: &Trio) -> usize {
@@ -46,6 +55,45 @@ fn a_returning_region_never_reruns_its_successors_jobs() {
         trio.until("no job is left", ms(90_000), async || jobs(&trio).await == 0).await;
         assert_eq!((trio.effects(&key).len(), trio.arrived(&a(), &key)), (1, 0));
     });
+}
+
+/// Whatever becomes of the region that accepted them, with requests waiting and under way: each is
+/// settled or a dead letter in the end, and nobody asks for it meanwhile.
+#[test]
+fn every_accepted_request_ends_without_its_client() {
+    for breaks in 0..4 {
+        checked(Trio::start(5 + breaks), async |trio| {
+            let keys = (0..8).map(|number| key_of(&a(), &b(), &format!("ends-{number}")));
+            let keys: Vec<String> = keys.collect();
+            for (number, key) in keys.iter().enumerate() {
+                let mode =
+                    if number < 4 { UpstreamMode::Receipt { after: ms(50) } } else { UpstreamMode::Refuse };
+                trio.world.upstreams.set_mode(&a(), mode);
+                assert_eq!(trio.send(&a(), "/later", key).await.status, 202);
+                sleep(ms(60)).await;
+            }
+            match breaks {
+                0 => trio.lose(&a()),
+                1 => trio.cut_off(&a(), true),
+                2 => trio.node(&a()).process.pause(),
+                _ => trio.node(&a()).process.kill(),
+            }
+            trio.until_lost(&a(), &b()).await;
+            trio.world.upstreams.set_mode(&a(), UpstreamMode::Receipt { after: ms(50) });
+            match breaks {
+                0 => trio.bring_back(&a()),
+                1 => trio.cut_off(&a(), false),
+                2 => trio.node(&a()).process.resume(),
+                _ => trio.begin_process(&a()),
+            }
+            trio.all_home(ms(90_000)).await;
+            for key in &keys {
+                let ended = async || is_settled(&trio, key).await || is_dead(&trio, key).await;
+                trio.until("an end of it", HOLD * 8, ended).await;
+                assert!(trio.effects(key).len() < 2, "{key}");
+            }
+        });
+    }
 }
 
 /// A job that waits when its arc is drained away is run by the key's new owner.

@@ -2,7 +2,7 @@
 //! that nobody wrote, and rows that it does not have.
 //!
 //! `hostile.rs` has what it *says*. The liar answers in the place of a genuine region, and all else
-//! is real. It must not look into a gateway for facts that a peer or a client can see.
+//! is real.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,7 @@
 //! A region is gone: its keys are refused until nothing of it can run any more, then its successors
 //! run them; and it comes home.
 //!
-//! `cuts.rs` has regions that live and are cut off. A test must not look into a gateway.
+//! `cuts.rs` has regions that live and are cut off.
 
 use onceway::gateway::authority::failover::{Failover, Mode};
 use onceway::protocol::region::RegionName;

@@ -1,6 +1,6 @@
 //! Joining the ring and leaving it: the refusals, with the reasons that an operator gets.
 //!
-//! `moves.rs` has changes among members. A test must not look into a gateway.
+//! `moves.rs` has changes among members.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

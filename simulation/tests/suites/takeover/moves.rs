@@ -1,7 +1,7 @@
 //! Clean moves: drains and returns, changes that nobody agrees on. Nothing is lost, and no region
 //! is declared lost.
 //!
-//! `losses.rs` has unplanned moves. A test must not look into a gateway.
+//! `losses.rs` has unplanned moves.
 
 use onceway::gateway::authority::failover::{Failover, Mode};
 use onceway::protocol::view::View;

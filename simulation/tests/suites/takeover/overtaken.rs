@@ -2,7 +2,7 @@
 //! to that.
 //!
 //! `pauses.rs` has the same gap under takeovers, where a refusal is the only way. Here a claim is
-//! on its way to a distant target. A test must not look into a gateway.
+//! on its way to a distant target.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! A process sleeps in the middle of a step, and wakes when its region was taken over; or its clock
 //! runs wrong within the allowance.
 //!
-//! `overtaken.rs` has clean moves in the same gap. A test must not look into a gateway.
+//! `overtaken.rs` has clean moves in the same gap.
 
 use super::trio::{LEASE, STABLE, TAKEOVER, Trio, a, b, c, checked, key_of, ms, regions};
 use tokio::time::sleep;

@@ -1,9 +1,8 @@
 //! Each check of the protocol that shows in a whole deployment, taken out: the scenario of its rule
 //! then fails.
 //!
-//! `protocol::plant` lists the checks. The scenarios are beside their rules, some of
-//! them in the suite `gateway`.
-//! `protocol::plant::tests` does the same for single machines. It must not plant two at a time.
+//! `protocol::plant` lists the checks. The scenarios are beside their rules, some of them in the
+//! suite `gateway`. `protocol::plant::tests` does the same for single machines.
 
 use std::panic::catch_unwind;
 

@@ -1,8 +1,7 @@
 //! A Postgres, a gateway or a machine starts again: its region's keys are refused for a lease and
 //! two seconds at most, whatever the lease and the round trip.
 //!
-//! The whole simulation plays them, with its clients. It must not demand more of a store that is
-//! back within a moment than that nobody is lost.
+//! The whole simulation plays them, with its clients.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! A region's store is replaced by an empty one: it gets the others' rows of the old one before it
 //! serves, and an outdated store serves nothing.
 //!
-//! `losses` has regions that come back with their old store. It must not write to a store itself.
+//! `losses` has regions that come back with their old store.
 
 use onceway::ports::Replica;
 use onceway::protocol::region::RegionName;

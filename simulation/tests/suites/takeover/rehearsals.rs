@@ -2,8 +2,7 @@
 //! refused for the act's own reasons.
 //!
 //! `moves`, `rebuilds`, `losses` and `break_glass` test the acts themselves;
-//! `tests/suites/gateway/operators.rs` those on keys. It must not count changes by time alone, such
-//! as heartbeats and grants.
+//! `tests/suites/gateway/operators.rs` those on keys.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

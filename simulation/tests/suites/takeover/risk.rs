@@ -1,7 +1,7 @@
 //! A key that ran by the window alone: the journal knows it, and the lost region's own run is found
 //! when its rows arrive.
 //!
-//! `doubts.rs` has keys that did not run again. A test must not look into a gateway.
+//! `doubts.rs` has keys that did not run again.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,6 @@
 //! The settings of the suite's gateways: routes by name, and takeovers.
 //!
-//! `trio.rs` starts gateways with it; `shared.rs` has what it is made of. It must not differ from
-//! region to region.
+//! `trio.rs` starts gateways with it; `shared.rs` has what it is made of.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! Three regions a, b and c that take over from one another by themselves, and clients that ask
 //! them.
 //!
-//! Every part of the suite uses it. It must not look into a gateway. It asks as a client or as an
-//! operator does, and the histories of stores and upstreams decide about the invariants.
+//! Every part of the suite uses it. It asks as a client or as an operator does, and the histories
+//! of stores and upstreams decide about the invariants.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, Mutex};

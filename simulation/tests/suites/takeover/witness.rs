@@ -1,6 +1,6 @@
 //! Two regions and a witness: each of the three may be lost, and the other two go on.
 //!
-//! The root's suite `witness` has the process of a witness. A test must not look into a gateway.
+//! The root's suite `witness` has the process of a witness.
 
 use onceway::protocol::versions::{NEXT, Versions};
 use simulation::letters::{Letter, Post};
