@@ -23,7 +23,9 @@ use crate::gateway::upkeep::hearing::Hearing;
 use crate::gateway::upkeep::key_habits::Generators;
 use crate::gateway::upkeep::looks::Looks;
 use crate::gateway::upkeep::workers::Workers;
-use crate::ports::{Clock, Ports};
+use crate::ports::store::StoreError;
+use crate::ports::{Clock, KeyStore, Ports};
+use crate::protocol::key::KeyId;
 use crate::protocol::record::{Reading, Row, resolve};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::snapshot::{Site, StoreHealth};
@@ -239,6 +241,12 @@ impl<P: Ports> Gateway<P> {
     /// Reads the rows of a key as this gateway does. Its knowledge of other regions counts.
     pub(super) fn read(&self, rows: Vec<Row>) -> Reading {
         resolve(rows, &self.reader())
+    }
+
+    /// All rows of a key in the own store.
+    pub(super) async fn rows(&self, id: &KeyId) -> Result<Vec<Row>, StoreError> {
+        let mut found = self.ports.store().look_up(std::slice::from_ref(id)).await?;
+        Ok(found.pop().unwrap_or_default())
     }
 
     pub(super) fn is_stopping(&self) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! None of them brings a request to the upstream without its key. The upstream is a raw server that
 //! records its input. Targets are written by hand. It must not use a client library, which would
-//! tidy them up. `gateway::policy::spelling` has the rules one by one, `gateway::policy::route`
+//! tidy them up. `gateway::policy::path` has the rules one by one, `gateway::policy::route`
 //! those without a catch-all.
 
 use crate::net::harness::talk;

@@ -3,7 +3,7 @@
 //!
 //! A place is kept with the request: by its task, which goes on when the client hangs up, and by
 //! its answer's body. Clients and peers have places of their own, so neither shuts the other out.
-//! The last eighth of either is for tenants that have little here. Must not wait: a queue would
+//! The last eighth of either is for tenants that have little here. Nothing waits: a queue would
 //! need a bound, too.
 
 use std::any::Any;
@@ -19,9 +19,8 @@ use crate::gateway::telemetry::metrics;
 use crate::ports::Body;
 use crate::protocol::key::Tenant;
 
-/// Divisor: one in so many places, and bytes, is kept for tenants that have fewer than that. So a
-/// tenant that fills a gateway leaves some to others. No more, as a tenant that is alone wants them
-/// all.
+/// One in so many places, and bytes, is kept for tenants that have fewer than that. No more, as a
+/// tenant that is alone wants them all.
 const KEPT: usize = 8;
 /// Counters for tenants, without a lock or a growing table. Two tenants in one counter share it, as
 /// flows do in stochastic fair queueing.
@@ -49,25 +48,15 @@ pub(in crate::gateway) enum Whose {
     Peer,
 }
 
-impl Whose {
-    /// The word for metrics.
-    pub(in crate::gateway) fn word(self) -> &'static str {
-        match self {
-            Whose::Client => "clients",
-            Whose::Peer => "peers",
-        }
-    }
-}
-
 #[derive(Debug)]
 pub(in crate::gateway) struct Concurrency {
-    clients: Count,
-    peers: Count,
+    clients: Arc<Count>,
+    peers: Arc<Count>,
 }
 
 impl Default for Concurrency {
     fn default() -> Self {
-        Self { clients: Count::of(Whose::Client), peers: Count::of(Whose::Peer) }
+        Self { clients: Count::of("clients"), peers: Count::of("peers") }
     }
 }
 
@@ -89,13 +78,13 @@ struct Share {
 }
 
 impl Count {
-    fn of(whose: Whose) -> Self {
-        Self {
-            shown: metrics::at_once(whose.word()),
+    fn of(whose: &'static str) -> Arc<Self> {
+        Arc::new(Self {
+            shown: metrics::at_once(whose),
             all: Share::default(),
             shares: (0..SHARES).map(|_| Share::default()).collect(),
             addresses: (0..SHARES).map(|_| AtomicUsize::default()).collect(),
-        }
+        })
     }
 }
 
@@ -109,8 +98,7 @@ pub struct Place(Arc<Taken>);
 
 #[derive(Debug)]
 struct Taken {
-    crowd: Arc<Concurrency>,
-    whose: Whose,
+    count: Arc<Count>,
     most: MostAtOnce,
     share: OnceLock<usize>,
     body: AtomicUsize,
@@ -120,20 +108,19 @@ struct Taken {
 
 impl Concurrency {
     /// Takes a place for one more request, unless the limit is reached.
-    pub(in crate::gateway) fn place(self: &Arc<Self>, whose: Whose, most: MostAtOnce) -> Option<Place> {
-        let requests = &self.of(whose).all.requests;
-        let there = requests.fetch_add(1, Ordering::SeqCst);
+    pub(in crate::gateway) fn place(&self, whose: Whose, most: MostAtOnce) -> Option<Place> {
+        let count = self.of(whose).clone();
+        let there = count.all.requests.fetch_add(1, Ordering::SeqCst);
         if there >= most.requests {
-            requests.fetch_sub(1, Ordering::SeqCst);
+            count.all.requests.fetch_sub(1, Ordering::SeqCst);
             return None;
         }
-        self.of(whose).shown.increment(1.0);
-        let (share, body) = (OnceLock::new(), AtomicUsize::new(0));
-        let (head, address) = (OnceLock::new(), OnceLock::new());
-        Some(Place(Arc::new(Taken { crowd: self.clone(), whose, most, share, body, head, address })))
+        count.shown.increment(1.0);
+        let (share, address, head, body) = Default::default();
+        Some(Place(Arc::new(Taken { count, most, share, body, head, address })))
     }
 
-    fn of(&self, whose: Whose) -> &Count {
+    fn of(&self, whose: Whose) -> &Arc<Count> {
         match whose {
             Whose::Client => &self.clients,
             Whose::Peer => &self.peers,
@@ -145,38 +132,20 @@ impl Place {
     /// Names the request's tenant, once known; requests without a key count as one tenant. `false`:
     /// the remaining places are for tenants that have less here.
     pub(in crate::gateway) fn is_of(&self, tenant: Option<&Tenant>) -> bool {
-        let (count, most) = (self.0.count(), self.0.most.requests);
-        let number = share_of(tenant);
-        let own = count.shares[number].requests.fetch_add(1, Ordering::SeqCst);
-        let kept = most / KEPT;
-        let may = own < kept || count.all.requests.load(Ordering::SeqCst) <= most - kept;
-        if !may || self.0.share.set(number).is_err() {
-            count.shares[number].requests.fetch_sub(1, Ordering::SeqCst);
-        }
-        may
+        let (count, number) = (&self.0.count, share_of(tenant));
+        let own = &count.shares[number].requests;
+        is_counted(own, &count.all.requests, self.0.most.requests, || self.0.share.set(number))
     }
 
     /// Notes that the request has no key, and its sender's address. `false`: the remaining places
-    /// are for tenants that have less here. Of the places for requests without a key, the rest may
-    /// be for other addresses.
+    /// are for tenants, or for other addresses, that have less here.
     pub(in crate::gateway) fn has_no_key(&self, from: Option<IpAddr>) -> bool {
-        if !self.is_of(None) {
-            return false;
-        }
-        let (count, most) = (self.0.count(), self.0.most.requests);
+        let (count, most) = (&self.0.count, self.0.most.requests);
         let number = number_of(&from.map(counted_as));
-        let own = count.addresses[number].fetch_add(1, Ordering::SeqCst);
-        let all = count.shares[share_of(None)].requests.load(Ordering::SeqCst);
-        let share = most - most / KEPT;
-        let kept = share / KEPT;
-        let may = own < kept || all <= share - kept;
-        if !may || self.0.address.set(number).is_err() {
-            count.addresses[number].fetch_sub(1, Ordering::SeqCst);
-        }
-        may
+        let (own, all) = (&count.addresses[number], &count.shares[share_of(None)].requests);
+        self.is_of(None) && is_counted(own, all, most - most / KEPT, || self.0.address.set(number))
     }
 
-    /// Keeps the room of the request's head, if it has one.
     pub(in crate::gateway) fn keeps(&self, head: Option<&HeadRoom>) {
         if let Some(head) = head {
             // A request comes in once.
@@ -187,7 +156,7 @@ impl Place {
     /// Makes room for the request's body, of so many bytes instead of the number before. `false`:
     /// too little room. For fewer bytes than before, room is never refused.
     pub(in crate::gateway) fn has_room_for(&self, bytes: usize) -> bool {
-        let (count, most) = (self.0.count(), self.0.most.bodies);
+        let (count, most) = (&self.0.count, self.0.most.bodies);
         let before = self.0.body.load(Ordering::SeqCst);
         let (kept, share) = (most / KEPT, self.0.share());
         let others = share.map_or(0, |share| share.bodies.fetch_add(bytes, Ordering::SeqCst) - before);
@@ -206,7 +175,7 @@ impl Place {
         room.is_ok()
     }
 
-    /// Keeps the place in the answer's body until its last piece was handed on, or it was given up.
+    /// Keeps the place until the last piece of the answer was handed on, or it was given up.
     pub(in crate::gateway) fn until_sent(self, body: Body) -> Body {
         // The closure owns the place, and lives as long as the body.
         let keeps = move |error| {
@@ -217,28 +186,40 @@ impl Place {
     }
 }
 
-impl Taken {
-    fn count(&self) -> &Count {
-        self.crowd.of(self.whose)
+/// Counts one more of `own`, unless that was noted before. `false`: the remaining places of `most`
+/// are for those that have less of `all`.
+fn is_counted(
+    own: &AtomicUsize,
+    all: &AtomicUsize,
+    most: usize,
+    note: impl FnOnce() -> Result<(), usize>,
+) -> bool {
+    let there = own.fetch_add(1, Ordering::SeqCst);
+    let kept = most / KEPT;
+    let may = there < kept || all.load(Ordering::SeqCst) <= most - kept;
+    if !may || note().is_err() {
+        own.fetch_sub(1, Ordering::SeqCst);
     }
+    may
+}
 
-    /// The tenant's share that it also counts in, once the tenant is known.
+impl Taken {
     fn share(&self) -> Option<&Share> {
-        self.share.get().map(|number| &self.count().shares[*number])
+        self.share.get().map(|number| &self.count.shares[*number])
     }
 }
 
 impl Drop for Taken {
     fn drop(&mut self) {
         let body = self.body.load(Ordering::SeqCst);
-        for share in [Some(&self.count().all), self.share()].into_iter().flatten() {
+        for share in [Some(&self.count.all), self.share()].into_iter().flatten() {
             share.bodies.fetch_sub(body, Ordering::SeqCst);
             share.requests.fetch_sub(1, Ordering::SeqCst);
         }
         if let Some(number) = self.address.get() {
-            self.count().addresses[*number].fetch_sub(1, Ordering::SeqCst);
+            self.count.addresses[*number].fetch_sub(1, Ordering::SeqCst);
         }
-        self.count().shown.decrement(1.0);
+        self.count.shown.decrement(1.0);
     }
 }
 
@@ -272,7 +253,7 @@ mod tests {
 
     #[test]
     fn clients_and_peers_have_separate_places() {
-        let crowd = Arc::new(Concurrency::default());
+        let crowd = Concurrency::default();
         let first = crowd.place(Whose::Client, FEW).unwrap();
         let second = crowd.place(Whose::Client, FEW).unwrap();
         assert!(crowd.place(Whose::Client, FEW).is_none());
@@ -291,7 +272,7 @@ mod tests {
 
     #[test]
     fn bodies_share_the_room_and_return_it() {
-        let crowd = Arc::new(Concurrency::default());
+        let crowd = Concurrency::default();
         let first = crowd.place(Whose::Client, FEW).unwrap();
         let second = crowd.place(Whose::Client, FEW).unwrap();
         assert!(first.has_room_for(90));
@@ -312,7 +293,7 @@ mod tests {
     const SOME: MostAtOnce = MostAtOnce { requests: 16, bodies: 800 };
 
     /// A place of this tenant, or of requests without a key; `None` without room.
-    fn place_of(crowd: &Arc<Concurrency>, tenant: &str) -> Option<Place> {
+    fn place_of(crowd: &Concurrency, tenant: &str) -> Option<Place> {
         let place = crowd.place(Whose::Client, SOME)?;
         let tenant = Tenant::parse(tenant).ok();
         place.is_of(tenant.as_ref()).then_some(place)
@@ -320,7 +301,7 @@ mod tests {
 
     #[test]
     fn the_last_places_are_for_tenants_that_have_few() {
-        let crowd = Arc::new(Concurrency::default());
+        let crowd = Concurrency::default();
         let mut all: Vec<Place> = std::iter::from_fn(|| place_of(&crowd, "a")).take(20).collect();
         assert_eq!(all.len(), 14, "a tenant that is alone may have all but an eighth");
         assert!(place_of(&crowd, "").is_some(), "requests without a key, too");
@@ -338,7 +319,7 @@ mod tests {
 
     #[test]
     fn one_address_cannot_take_all_keyless_places() {
-        let crowd = Arc::new(Concurrency::default());
+        let crowd = Concurrency::default();
         let from = |address: &str| {
             let place = crowd.place(Whose::Client, SOME)?;
             place.has_no_key(address.parse().ok()).then_some(place)
@@ -360,7 +341,7 @@ mod tests {
 
     #[test]
     fn one_tenant_cannot_take_all_body_room() {
-        let crowd = Arc::new(Concurrency::default());
+        let crowd = Concurrency::default();
         let [one, two, other] = ["a", "a", "b"].map(|tenant| place_of(&crowd, tenant).unwrap());
         assert!(one.has_room_for(700), "an eighth is left");
         assert!(!two.has_room_for(1));

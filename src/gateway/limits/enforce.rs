@@ -1,17 +1,15 @@
 //! The limits as requests meet them: places, charges, and the number of a tenant's keys.
 //!
-//! Their states stand below: [`super::concurrency`], [`super::quota`], [`super::live_keys`]. This
-//! file must not refuse for any other reason.
+//! Their states stand below: [`super::concurrency`], [`super::quota`], [`super::live_keys`].
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::concurrency::{Place, Whose};
 use super::live_keys::{Counter, Look, STRETCH};
-use super::quota::{Charged, Exceeded};
+use super::quota::{Charged, Exceeded, Quotas};
 use crate::gateway::instance::Gateway;
 use crate::gateway::reloadable::Live;
-use crate::gateway::request::ask::Ask;
 use crate::gateway::request::problems::{Kind, Problem};
 use crate::gateway::telemetry::metrics;
 use crate::ports::{Clock, Ports, Upkeep};
@@ -23,26 +21,20 @@ const PAUSE: u32 = 4;
 const ONCE_MORE: Duration = Duration::from_secs(1);
 
 impl<P: Ports> Gateway<P> {
-    /// Takes a place for one more request, or refuses it.
     pub(in crate::gateway) fn place(&self, whose: Whose) -> Result<Place, Problem> {
         let most = self.live.load().most_at_once;
         self.crowd.place(whose, most).ok_or_else(|| self.overloaded())
     }
 
-    pub(in crate::gateway) fn charge(&self, live: &Live<P>, tenant: &Tenant) -> Result<Charged, Problem> {
-        self.charged(tenant, live.quotas.as_ref().map(|quotas| quotas.charge(tenant)))
-    }
-
-    pub(in crate::gateway) fn charge_question(
+    /// Charges a request ([`Quotas::charge`]) or a question ([`Quotas::charge_question`]).
+    pub(in crate::gateway) fn charge(
         &self,
         live: &Live<P>,
         tenant: &Tenant,
+        take: fn(&Quotas<P>, &Tenant) -> Result<Charged, Exceeded>,
     ) -> Result<Charged, Problem> {
-        self.charged(tenant, live.quotas.as_ref().map(|quotas| quotas.charge_question(tenant)))
-    }
-
-    fn charged(&self, tenant: &Tenant, taken: Option<Result<Charged, Exceeded>>) -> Result<Charged, Problem> {
-        taken.unwrap_or_else(|| Ok(Charged::default())).map_err(|Exceeded { of, wait }| {
+        let Some(quotas) = &live.quotas else { return Ok(Charged::default()) };
+        take(quotas, tenant).map_err(|Exceeded { of, wait }| {
             // In shadow mode no request is refused.
             if self.shadow.is_none() {
                 metrics::quota_exceeded(tenant, of);
@@ -51,16 +43,8 @@ impl<P: Ports> Gateway<P> {
         })
     }
 
-    /// Ends a charged request: it was a retry, or started a key. The other charge is given back.
-    pub(in crate::gateway) fn give_back(&self, ask: &Ask, retry: bool) {
-        match retry {
-            true => ask.charged.started_no_key(ask.id.tenant()),
-            false => ask.charged.looked_nothing_up(ask.id.tenant()),
-        }
-    }
-
-    /// Checks that the tenant may start a further key, by its known number of keys. An error is the
-    /// time until it should ask again. Counts in the background when it is time.
+    /// Checks that the tenant may start a further key. An error is the time until it should ask
+    /// again. Counts in the background when it is time.
     pub(in crate::gateway) fn may_start_a_key(self: &Arc<Self>, tenant: &Tenant) -> Result<(), Duration> {
         let live = self.live();
         let Some(keys) = &live.live_keys else { return Ok(()) };
@@ -76,12 +60,6 @@ impl<P: Ports> Gateway<P> {
         if let Some(keys) = &self.live().live_keys {
             keys.started(tenant);
         }
-    }
-
-    /// The refusal of a key beyond the limit.
-    pub(in crate::gateway) fn has_too_many_keys(&self, tenant: &Tenant, again: Duration) -> Problem {
-        metrics::quota_exceeded(tenant, "live_keys");
-        Kind::QuotaExceeded.after(self.jittered(again))
     }
 }
 

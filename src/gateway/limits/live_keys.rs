@@ -21,14 +21,12 @@ use crate::protocol::time::Moment;
 pub(super) const STRETCH: u32 = 500;
 /// Time for which a count is trusted, even if keys were started since.
 const FRESH: Duration = Duration::from_secs(1);
-/// Time until a full tenant is counted again, and until it should ask again: keys are forgotten one
-/// by one.
+/// Time until a full tenant is counted again, and should ask again: keys go one by one.
 const FULL: Duration = Duration::from_secs(30);
 /// Part of a tenant's remaining keys: once so many were started here, it is counted again.
 const PART: u64 = 16;
 
-/// Each tenant's number of keys, as far as known here.
-pub(in crate::gateway) struct LiveKeys {
+pub struct LiveKeys {
     most: u64,
     inner: Mutex<Inner>,
 }
@@ -44,7 +42,6 @@ struct Inner {
     swept: Option<Moment>,
 }
 
-/// This gateway's knowledge about one tenant.
 #[derive(Default)]
 struct Known {
     /// The store's last count, and its moment.
@@ -82,7 +79,7 @@ impl Known {
 }
 
 impl LiveKeys {
-    pub(in crate::gateway) fn new(most: NonZeroU32) -> Self {
+    pub fn new(most: NonZeroU32) -> Self {
         Self { most: most.get().into(), inner: Mutex::default() }
     }
 
@@ -111,7 +108,6 @@ impl LiveKeys {
         Look { full: known.is_full(self.most).then_some(again), begin }
     }
 
-    /// Counts a key that was started here.
     pub(super) fn started(&self, tenant: &Tenant) {
         if let Some(known) = self.lock().tenants.get_mut(tenant) {
             known.started += 1;
@@ -127,8 +123,7 @@ impl LiveKeys {
         Some((tenant, through))
     }
 
-    /// Takes in the result of a turn. `None` if the store did not answer: the same stretch is
-    /// looked at again.
+    /// Takes in the result of a turn. `None`, of a silent store: the stretch is looked at again.
     pub(super) fn add_stretch(&self, tenant: Tenant, stretch: Option<KeyStretch>, now: Moment) {
         let mut inner = self.lock();
         let Some(known) = inner.tenants.get_mut(&tenant) else { return };

@@ -4,16 +4,14 @@
 //! [`crate::gateway::request::admit`] and [`crate::gateway::request::address`] charge before a body
 //! is read or the store asked. Later the charges that do not apply are given back. The algorithm is
 //! GCRA (ITU-T I.371) by the `governor` crate, over the Clock port and a bounded table of tenants.
-//! The limit is one process's, not the fleet's. Must not read a clock of its own, nor refuse for
-//! any other reason.
+//! The limit is one process's, not the fleet's.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use std::ops::Add;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use governor::clock::{Clock as GovernorClock, Reference};
+use governor::clock::Clock as GovernorClock;
 use governor::middleware::NoOpMiddleware;
 use governor::nanos::Nanos;
 use governor::state::StateStore;
@@ -21,7 +19,6 @@ use governor::{Quota as Rate, RateLimiter};
 
 use crate::ports::{Clock, Ports};
 use crate::protocol::key::Tenant;
-use crate::protocol::time::Moment;
 
 /// Tenants with a bucket of their own, at most. While all are in use, further ones share one.
 pub(in crate::gateway) const MOST_TENANTS: usize = 10_000;
@@ -67,31 +64,31 @@ pub(in crate::gateway) struct Exceeded {
 impl<P: Ports> Quotas<P> {
     /// Begins with full buckets.
     pub(in crate::gateway) fn new(quota: Quota, ports: &Arc<P>) -> Self {
-        let limiter = |pace: Option<Pace>| pace.map(|pace| Limiter::new(pace, ports.clone()));
+        let limiter = |of, pace: Option<Pace>| pace.map(|pace| Limiter::new(of, pace, ports.clone()));
         Self {
-            new_keys: limiter(quota.new_keys),
-            look_ups: limiter(quota.look_ups),
-            misses: limiter(quota.misses),
+            new_keys: limiter("new_keys", quota.new_keys),
+            look_ups: limiter("look_ups", quota.look_ups),
+            misses: limiter("misses", quota.misses),
         }
     }
 
-    /// Charges a keyed request. It either starts a key or looks one up, which is not known yet. One
-    /// of the two charges is given back at its end.
+    /// Charges a keyed request for a new key and for a look-up. One of them is given back at its
+    /// end.
     pub(in crate::gateway) fn charge(&self, tenant: &Tenant) -> Result<Charged, Exceeded> {
-        let new_keys = take(self.new_keys.as_ref(), tenant, "new_keys")?;
-        let charged = Charged { new_keys, ..Charged::default() };
-        let look_ups = take(self.look_ups.as_ref(), tenant, "look_ups");
-        let look_ups = look_ups.inspect_err(|_| charged.started_no_key(tenant))?;
-        Ok(Charged { look_ups, ..charged })
+        self.take(&self.new_keys, tenant)
     }
 
-    /// Charges a question to the status address. It finds a key or not. If it does, the miss is
-    /// given back.
+    /// Charges a question to the status address for a miss, given back if there is a key.
     pub(in crate::gateway) fn charge_question(&self, tenant: &Tenant) -> Result<Charged, Exceeded> {
-        let misses = take(self.misses.as_ref(), tenant, "misses")?;
-        let charged = Charged { misses, ..Charged::default() };
-        let look_ups = take(self.look_ups.as_ref(), tenant, "look_ups");
-        let look_ups = look_ups.inspect_err(|_| charged.missed_nothing(tenant))?;
+        self.take(&self.misses, tenant)
+    }
+
+    /// Takes one of these, and a look-up, or nothing.
+    fn take(&self, unless_found: &Option<Limiter<P>>, tenant: &Tenant) -> Result<Charged, Exceeded> {
+        let take = |limiter: &Limiter<P>| limiter.take(tenant);
+        let charged = Charged { unless_found: unless_found.as_ref().map(take).transpose()?, look_ups: None };
+        let look_ups = self.look_ups.as_ref().map(take).transpose();
+        let look_ups = look_ups.inspect_err(|_| charged.give_back(tenant, true))?;
         Ok(Charged { look_ups, ..charged })
     }
 
@@ -101,66 +98,44 @@ impl<P: Ports> Quotas<P> {
     }
 }
 
-fn take<P: Ports>(
-    limiter: Option<&Limiter<P>>,
-    tenant: &Tenant,
-    of: &'static str,
-) -> Result<Option<Buckets>, Exceeded> {
-    let Some(limiter) = limiter else { return Ok(None) };
-    match limiter.take(tenant) {
-        Ok(()) => Ok(Some(limiter.buckets.clone())),
-        Err(wait) => Err(Exceeded { of, wait }),
-    }
-}
-
-/// Charges of a request, and their buckets. Empty without quotas, or if another gateway was asked
-/// first.
+/// The buckets that a request was charged to. Empty if another gateway was asked first.
 #[derive(Clone, Default)]
 pub(in crate::gateway) struct Charged {
-    new_keys: Option<Buckets>,
+    /// That of a new key, or of a miss.
+    unless_found: Option<Buckets>,
     look_ups: Option<Buckets>,
-    misses: Option<Buckets>,
 }
 
 impl Charged {
-    /// Gives back the new key: the request was a retry.
-    pub(in crate::gateway) fn started_no_key(&self, tenant: &Tenant) {
-        give_back(self.new_keys.as_ref(), tenant);
-    }
-
-    /// Gives back the look-up: the request was no retry.
-    pub(in crate::gateway) fn looked_nothing_up(&self, tenant: &Tenant) {
-        give_back(self.look_ups.as_ref(), tenant);
-    }
-
-    /// Gives back the miss: the question was about a key that exists.
-    pub(in crate::gateway) fn missed_nothing(&self, tenant: &Tenant) {
-        give_back(self.misses.as_ref(), tenant);
-    }
-}
-
-fn give_back(buckets: Option<&Buckets>, tenant: &Tenant) {
-    if let Some(buckets) = buckets {
-        buckets.give_back(tenant);
+    /// Gives back the charge that did not apply: if a stored key was found, that of a new key or of
+    /// a miss, else that of the look-up.
+    pub(in crate::gateway) fn give_back(&self, tenant: &Tenant, found: bool) {
+        if let Some(buckets) = if found { &self.unless_found } else { &self.look_ups } {
+            buckets.give_back(tenant);
+        }
     }
 }
 
 struct Limiter<P: Ports> {
-    limiter: RateLimiter<Tenant, Buckets, PortClock<P>, NoOpMiddleware<Tick>>,
+    of: &'static str,
+    limiter: RateLimiter<Tenant, Buckets, PortClock<P>, NoOpMiddleware<Nanos>>,
     buckets: Buckets,
 }
 
 impl<P: Ports> Limiter<P> {
-    fn new(pace: Pace, ports: Arc<P>) -> Self {
+    fn new(of: &'static str, pace: Pace, ports: Arc<P>) -> Self {
         let rate = Rate::per_second(pace.per_second).allow_burst(pace.burst);
         let buckets = Buckets::new(rate.replenish_interval(), MOST_TENANTS);
-        Self { limiter: RateLimiter::new(rate, buckets.clone(), PortClock(ports)), buckets }
+        Self { of, limiter: RateLimiter::new(rate, buckets.clone(), PortClock(ports)), buckets }
     }
 
-    /// Takes one from the tenant's bucket. An error is the time until one is left.
-    fn take(&self, tenant: &Tenant) -> Result<(), Duration> {
-        let over = self.limiter.check_key(tenant);
-        over.map_err(|until| until.wait_time_from(self.limiter.clock().now()))
+    fn take(&self, tenant: &Tenant) -> Result<Buckets, Exceeded> {
+        match self.limiter.check_key(tenant) {
+            Ok(()) => Ok(self.buckets.clone()),
+            Err(until) => {
+                Err(Exceeded { of: self.of, wait: until.wait_time_from(self.limiter.clock().now()) })
+            }
+        }
     }
 }
 
@@ -187,8 +162,7 @@ impl Buckets {
         Self { inner: Arc::default(), interval, most }
     }
 
-    /// Gives a charge back that did not apply. The shared bucket gets nothing back: its charges are
-    /// not known by tenant.
+    /// Gives a charge back. The shared bucket gets none: its charges are not known by tenant.
     fn give_back(&self, tenant: &Tenant) {
         if let Some(full_at) = self.lock().own.get_mut(tenant) {
             *full_at = full_at.saturating_sub(self.interval);
@@ -236,32 +210,10 @@ impl StateStore for Buckets {
 struct PortClock<P: Ports>(Arc<P>);
 
 impl<P: Ports> GovernorClock for PortClock<P> {
-    type Instant = Tick;
+    type Instant = Nanos;
 
-    fn now(&self) -> Tick {
-        Tick(self.0.clock().now())
-    }
-}
-
-/// A moment as the limiter calculates with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Tick(Moment);
-
-impl Add<Nanos> for Tick {
-    type Output = Tick;
-
-    fn add(self, span: Nanos) -> Tick {
-        Tick(self.0 + Duration::from_nanos(span.as_u64()))
-    }
-}
-
-impl Reference for Tick {
-    fn duration_since(&self, earlier: Self) -> Nanos {
-        Nanos::from(self.0.since(earlier.0))
-    }
-
-    fn saturating_sub(&self, span: Nanos) -> Self {
-        Tick(Moment::from_nanos(self.0.as_nanos().saturating_sub(span.as_u64())))
+    fn now(&self) -> Nanos {
+        Nanos::new(self.0.clock().now().as_nanos())
     }
 }
 

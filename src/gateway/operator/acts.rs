@@ -13,7 +13,7 @@ use super::key::KeyStatus;
 use super::key::cursor;
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::NEVER_REPLAYED;
-use crate::gateway::request::attempt::stand_in::{self, For, NotWritten};
+use crate::gateway::request::attempt::recover::{For, NotWritten, stand_in};
 use crate::ports::peers::{PeerError, PeerReply, Question};
 use crate::ports::store::{Attempt, StoreError, Written};
 use crate::ports::upkeep::{Act, ListedDoubt, Ruling, Who};
@@ -278,7 +278,7 @@ impl<P: Ports> Gateway<P> {
             request: ("", ""),
         };
         let by = Who { actor: &act.actor, reason: &act.reason };
-        stand_in::end(self, whom, &act.ruling, Some(by)).await.map_err(|failed| match failed {
+        stand_in(self, whom, &act.ruling, Some(by)).await.map_err(|failed| match failed {
             NotWritten::Changed => Refusal::Changed,
             NotWritten::Store(error) => Refusal::Store(error),
         })

@@ -5,8 +5,6 @@
 //! differ about some bodies (two equal members, a number beyond a double). Such a body is *raw
 //! only*: its retries must be equal byte by byte. A wrong "same" would swallow a request, a wrong
 //! "other" is a 422.
-//!
-//! This file must not decide which bodies are JSON, nor limit their size: routes do.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -15,8 +13,7 @@ use std::ops::Range;
 /// The deepest nesting of arrays and objects that has a canonical form.
 pub const MAX_DEPTH: usize = 64;
 
-/// Numbers at or above 2^53 in size are raw only: from there on neighbouring integers share a
-/// double.
+/// From 2^53 on neighbouring integers share a double: such numbers are raw only.
 const MAX_NUMBER: f64 = 9_007_199_254_740_992.0;
 
 /// Every decimal of up to 15 significant digits has a double of its own (within the normal range).
@@ -28,8 +25,7 @@ pub enum RawOnly {
     /// The body is not UTF-8.
     #[error("the body is not UTF-8")]
     NotUtf8,
-    /// The body starts with a byte order mark, which RFC 8259 section 8.1 lets parsers ignore or
-    /// refuse.
+    /// It starts with a byte order mark: parsers may ignore or refuse it (RFC 8259 section 8.1).
     #[error("the body starts with a byte order mark")]
     ByteOrderMark,
     /// The body is not one JSON value, as RFC 8259 defines it.
@@ -50,8 +46,7 @@ pub enum RawOnly {
     /// A number of 2^53 or more, or -2^53 or less, however it is written.
     #[error("a number reaches 2^53")]
     LargeNumber,
-    /// A number that a double does not hold as it is written: too many digits, or too close to
-    /// zero.
+    /// A number that a double does not hold as written: too many digits, or too close to zero.
     #[error("a number is more precise than a double")]
     InexactNumber,
 }
@@ -69,9 +64,7 @@ pub fn canonical_json(body: &[u8]) -> Result<Vec<u8>, RawOnly> {
         return Err(RawOnly::ByteOrderMark);
     }
     let mut writer = Writer { text, at: 0, out: Vec::with_capacity(body.len()) };
-    writer.blank();
     writer.value(0)?;
-    writer.blank();
     if writer.at < text.len() { Err(writer.not_json()) } else { Ok(writer.out) }
 }
 
@@ -112,22 +105,22 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// Reads a value, and the blanks around it.
     fn value(&mut self, depth: usize) -> Result<(), RawOnly> {
+        self.blank();
         match self.peek() {
             Some(b'{' | b'[') if depth == MAX_DEPTH => Err(RawOnly::TooDeep),
             Some(b'{') => self.object(depth + 1),
             Some(b'[') => self.array(depth + 1),
-            Some(b'"') => {
-                let string = self.string()?;
-                write_string(&mut self.out, &string);
-                Ok(())
-            }
+            Some(b'"') => self.string().map(|string| write_string(&mut self.out, &string)),
             Some(b'-' | b'0'..=b'9') => self.number(),
             Some(b't') => self.word("true"),
             Some(b'f') => self.word("false"),
             Some(b'n') => self.word("null"),
             Some(_) | None => Err(self.not_json()),
-        }
+        }?;
+        self.blank();
+        Ok(())
     }
 
     fn word(&mut self, word: &str) -> Result<(), RawOnly> {
@@ -140,70 +133,63 @@ impl<'a> Writer<'a> {
     }
 
     fn array(&mut self, depth: usize) -> Result<(), RawOnly> {
-        self.at += 1;
         self.out.push(b'[');
-        self.blank();
-        if !self.take(b']') {
-            loop {
-                self.blank();
-                self.value(depth)?;
-                self.blank();
-                if self.take(b']') {
-                    break;
-                }
-                if !self.take(b',') {
-                    return Err(self.not_json());
-                }
-                self.out.push(b',');
-            }
-        }
+        self.items(b']', |writer| writer.value(depth))?;
         self.out.push(b']');
         Ok(())
     }
 
     fn object(&mut self, depth: usize) -> Result<(), RawOnly> {
-        self.at += 1;
         self.out.push(b'{');
         let mut members: Vec<Member<'a>> = Vec::new();
-        self.blank();
-        if !self.take(b'}') {
-            loop {
-                self.blank();
-                members.push(self.member(depth)?);
-                self.blank();
-                if self.take(b'}') {
-                    break;
-                }
-                if !self.take(b',') {
-                    return Err(self.not_json());
-                }
-                self.out.push(b',');
-            }
-        }
+        self.items(b'}', |writer| writer.member(depth).map(|member| members.push(member)))?;
         self.sort(members)?;
         self.out.push(b'}');
         Ok(())
     }
 
+    /// Reads the items of a container, from its opening bracket to the closing one.
+    fn items(
+        &mut self,
+        close: u8,
+        mut item: impl FnMut(&mut Self) -> Result<(), RawOnly>,
+    ) -> Result<(), RawOnly> {
+        self.at += 1;
+        self.blank();
+        if self.take(close) {
+            return Ok(());
+        }
+        loop {
+            item(self)?;
+            if self.take(close) {
+                return Ok(());
+            }
+            self.expect(b',')?;
+            self.out.push(b',');
+        }
+    }
+
+    /// Steps over `byte`, which must be next.
+    fn expect(&mut self, byte: u8) -> Result<(), RawOnly> {
+        if self.take(byte) { Ok(()) } else { Err(self.not_json()) }
+    }
+
     fn member(&mut self, depth: usize) -> Result<Member<'a>, RawOnly> {
         let start = self.out.len();
+        self.blank();
         if self.peek() != Some(b'"') {
             return Err(self.not_json());
         }
         let name = self.string()?;
         write_string(&mut self.out, &name);
         self.blank();
-        if !self.take(b':') {
-            return Err(self.not_json());
-        }
+        self.expect(b':')?;
         self.out.push(b':');
-        self.blank();
         self.value(depth)?;
         Ok(Member { name, written: start..self.out.len() })
     }
 
-    /// Puts an object's members, written in the order met at the end of the buffer, into the order
-    /// of their names.
+    /// Puts an object's members, at the end of the buffer, into the order of their names.
     fn sort(&mut self, mut members: Vec<Member<'a>>) -> Result<(), RawOnly> {
         let Some(start) = members.first().map(|first| first.written.start) else { return Ok(()) };
         let ascending = |a: &Member<'_>, b: &Member<'_>| utf16_order(&a.name, &b.name).is_lt();
@@ -214,13 +200,8 @@ impl<'a> Writer<'a> {
         if !members.is_sorted_by(ascending) {
             return Err(RawOnly::DuplicateMember);
         }
-        let mut sorted = Vec::with_capacity(self.out.len() - start);
-        for (i, member) in members.iter().enumerate() {
-            if i > 0 {
-                sorted.push(b',');
-            }
-            sorted.extend_from_slice(&self.out[member.written.clone()]);
-        }
+        let written: Vec<&[u8]> = members.iter().map(|member| &self.out[member.written.clone()]).collect();
+        let sorted = written.join(&b',');
         self.out[start..].copy_from_slice(&sorted);
         Ok(())
     }
@@ -255,6 +236,9 @@ impl<'a> Writer<'a> {
 
     /// Reads the rest of an escape after its backslash.
     fn escape(&mut self) -> Result<char, RawOnly> {
+        if self.take(b'u') {
+            return self.unicode_escape();
+        }
         let meant = match self.peek() {
             Some(same @ (b'"' | b'\\' | b'/')) => char::from(same),
             Some(b'b') => '\u{8}',
@@ -262,10 +246,6 @@ impl<'a> Writer<'a> {
             Some(b'n') => '\n',
             Some(b'r') => '\r',
             Some(b't') => '\t',
-            Some(b'u') => {
-                self.at += 1;
-                return self.unicode_escape();
-            }
             Some(_) | None => return Err(self.not_json()),
         };
         self.at += 1;
@@ -287,18 +267,14 @@ impl<'a> Writer<'a> {
     }
 
     fn four_hex_digits(&mut self) -> Result<u16, RawOnly> {
-        let digits = self.text.as_bytes().get(self.at..self.at + 4).ok_or(self.not_json())?;
-        let mut unit = 0;
-        for &digit in digits {
-            let value = char::from(digit).to_digit(16).ok_or(self.not_json())?;
-            unit = unit << 4 | value as u16;
-        }
+        let digits = self.text.get(self.at..self.at + 4);
+        let digits = digits.filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        let unit = digits.and_then(|digits| u16::from_str_radix(digits, 16).ok()).ok_or(self.not_json())?;
         self.at += 4;
         Ok(unit)
     }
 
-    /// Reads a number of RFC 8259 section 6 and writes it as ECMAScript would (RFC 8785 section
-    /// 3.2.2.3).
+    /// Reads a number (RFC 8259 section 6) and writes it as ECMAScript (RFC 8785 section 3.2.2.3).
     fn number(&mut self) -> Result<(), RawOnly> {
         let start = self.at;
         self.take(b'-');
@@ -354,8 +330,7 @@ fn exact(mantissa: &str, value: f64, written: &str) -> bool {
         })
 }
 
-/// The significant digits of a number, without leading and trailing zeros, sign, point and
-/// exponent.
+/// The digits of a number without leading and trailing zeros, and without its exponent.
 fn significant(number: &str) -> impl Iterator<Item = u8> + Clone {
     let mantissa = number.split('e').next().unwrap_or(number);
     mantissa
@@ -365,14 +340,12 @@ fn significant(number: &str) -> impl Iterator<Item = u8> + Clone {
         .filter(|byte| *byte != b'.')
 }
 
-/// RFC 8785 section 3.2.3: names are ordered by their UTF-16 code units, which for ASCII is the
-/// order of the bytes.
+/// The order of names by their UTF-16 code units (RFC 8785 section 3.2.3): for ASCII, the bytes.
 fn utf16_order(a: &str, b: &str) -> Ordering {
     if a.is_ascii() && b.is_ascii() { a.cmp(b) } else { a.encode_utf16().cmp(b.encode_utf16()) }
 }
 
-/// Writes a string as RFC 8785 section 3.2.2.2 has it, which is how serde_json does: the two-letter
-/// escapes if there are any, `\u00xx` for other control characters.
+/// Writes a string as RFC 8785 section 3.2.2.2 has it, which is how serde_json does.
 pub(in crate::gateway) fn write_string(out: &mut Vec<u8>, string: &str) {
     // A `Vec` takes every byte, and a string is always JSON.
     let _ = serde_json::to_writer(out, string);

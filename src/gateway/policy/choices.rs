@@ -1,7 +1,6 @@
 //! The choices of a route: the types of those settings that are no span, size or number.
 //!
-//! `settings` declares them, and the files that obey them match on them. This file must not read a
-//! configuration.
+//! `settings` declares them, and the files that obey them match on them.
 
 use std::time::Duration;
 
@@ -28,16 +27,10 @@ impl Default for KeyHeaders {
 }
 
 impl KeyHeaders {
-    /// True if one of the headers is there.
-    pub fn are_in(&self, headers: &HeaderMap) -> bool {
-        self.from.iter().any(|name| headers.contains_key(name))
-    }
-
     /// Reads the key, with its header's value.
     ///
     /// # Errors
-    /// There is none, it is malformed, or two headers hold different ones: picking one would be a
-    /// guess.
+    /// No key, a malformed one, or different ones in two headers: picking one would be a guess.
     pub fn read(&self, headers: &HeaderMap, syntax: Syntax) -> Result<(Key, HeaderValue), KeyError> {
         let mut found = None;
         for name in &self.from {
@@ -53,9 +46,8 @@ impl KeyHeaders {
         found.ok_or(KeyError::Missing)
     }
 
-    /// Leaves the key in `Idempotency-Key` alone, as it was written: in the headers that it was
-    /// read from, and in those that some services take for them (`X_Request_Key`), the upstream
-    /// could find another one.
+    /// Leaves the key in `Idempotency-Key` alone, as written. In the headers it was read from, and
+    /// in those that some services take for them (`X_Request_Key`), another one could be found.
     pub fn move_into(&self, headers: &mut HeaderMap, own: &HeaderName, written: HeaderValue) {
         if self.from.iter().any(|name| name != own) {
             let is = |name: &HeaderName| {
@@ -153,13 +145,11 @@ pub enum Binding {
     /// To the tenant: all its callers get the answer.
     #[default]
     Tenant,
-    /// To the tenant's principal that claimed it: for all others it looks like a key of another
-    /// request.
+    /// To the principal that claimed it: for others it looks like a key of another request.
     Principal,
 }
 
-/// Dialect of the refusal of a key that was used for another request. The problem and its code are
-/// the same.
+/// Status of the refusal of a key that was used for another request. Its code is the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mismatch {
     /// Status 422, as the IETF draft has it.
@@ -169,8 +159,7 @@ pub enum Mismatch {
     Conflict,
 }
 
-/// The form that a route's clients expect of refusals. It decides nothing: the problem, its code
-/// and whether a retry is safe are the same.
+/// The form of a route's refusals. The problem and what it says of a retry are the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
     /// RFC 9457, with the statuses of the IETF draft.
@@ -180,8 +169,7 @@ pub enum Dialect {
     Stripe,
 }
 
-/// Headers that a replay carries by default: those that describe the answer, not the connection or
-/// the moment.
+/// Headers that a replay carries by default: they describe the answer, not the moment.
 pub const REPLAY_HEADERS: &[&str] = &[
     "cache-control",
     "content-disposition",
@@ -196,8 +184,7 @@ pub const REPLAY_HEADERS: &[&str] = &[
     "vary",
 ];
 
-/// Headers that no replay may carry, even if a route lists them (RFC 9110 section 7.6.1 for the
-/// hop-by-hop ones).
+/// Headers that no replay may carry (RFC 9110 section 7.6.1 for the hop-by-hop ones).
 pub const NEVER_REPLAYED: &[&str] = &[
     "connection",
     "content-length",

@@ -1,7 +1,6 @@
 //! All routes of a deployment: which one a request is of, and which requests none may take.
 //!
 //! `settings` says what a route is, and `config` reads it. All regions share one set of routes.
-//! This file must not read files nor answer requests.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -12,9 +11,9 @@ use http::{HeaderMap, Method};
 pub use super::choices::{
     Accept, Alone, Binding, Dialect, Escrow, KeyHeaders, Mismatch, Mode, NEVER_REPLAYED, REPLAY_HEADERS,
 };
-pub use super::pattern::PathPattern;
+pub use super::path::PathPattern;
+use super::path::Plain;
 pub use super::settings::{Policy, Protection, Route, UPSTREAM_TIMEOUT};
-use super::spelling::Plain;
 use crate::protocol::digest::digest;
 use crate::protocol::escrow::Meanings;
 use crate::protocol::lifetime::Retention;
@@ -42,13 +41,11 @@ pub enum Matched<'a> {
 impl Matched<'_> {
     /// True if the request has a key.
     pub fn has_key(&self, headers: &HeaderMap) -> bool {
-        let policy = match self {
-            Matched::Route(route) => route.policy(),
-            Matched::PassThrough | Matched::Refused(_) => None,
-        };
-        match policy {
-            Some(policy) => policy.key_headers.are_in(headers),
-            None => headers.contains_key("idempotency-key"),
+        match self {
+            Matched::Route(route) if let Some(policy) = route.policy() => {
+                policy.key_headers.from.iter().any(|name| headers.contains_key(name))
+            }
+            _any => headers.contains_key("idempotency-key"),
         }
     }
 }
@@ -72,7 +69,7 @@ const METHOD_OVERRIDES: [&str; 4] =
 const PATH_OVERRIDES: [&str; 4] = ["x-original-url", "x-original-uri", "x-rewrite-url", "x-override-url"];
 
 impl Routes {
-    /// The policies of all routes that look at keys.
+    /// All policies, of routes that look at keys.
     pub fn policies(&self) -> impl Iterator<Item = &Arc<Policy>> {
         self.0.iter().filter_map(Route::policy)
     }
@@ -102,10 +99,8 @@ impl Routes {
     }
 
     /// The policy under which a doubt is ended whose request is not at hand: that of the routes
-    /// that take a request with its path, which is what a record says of it. `None` if no route
-    /// does, or if their methods make a difference: then only the request itself shows which it is.
-    ///
-    /// The name in a record says nothing here: it is from the files of some region at some time.
+    /// that take its path. `None` if no route does, or if their methods make a difference. The
+    /// route's name in a record says nothing: it is from the files of some region at some time.
     pub fn of_path(&self, path: &str) -> Option<&Arc<Policy>> {
         let (mut taken, mut found) = (Vec::new(), None);
         for route in self.0.iter().filter(|route| route.path.matches(path)) {
@@ -124,9 +119,9 @@ impl Routes {
         found
     }
 
-    /// The first route that takes this request. The request is refused if its upstream may find
-    /// another resource, one that needs a key. Ways to that are a path that climbs, another
-    /// spelling of the path, and a header that overrides method or path.
+    /// The first route that takes this request. It is refused if its upstream may find another
+    /// resource, one that needs a key: by a path that climbs, by another spelling of the path, or
+    /// by a header that overrides method or path.
     pub fn find(&self, method: &Method, path: &str, headers: &HeaderMap) -> Matched<'_> {
         let takes = |route: &Route| route.takes(method) && route.path.matches(path);
         let found = self.0.iter().position(takes);
@@ -153,9 +148,8 @@ impl Routes {
         }
     }
 
-    /// True if the request may mean another route than the found one, and that route has keys.
-    /// False if the found one also takes the plain spelling and comes earlier: the order of routes
-    /// decides.
+    /// True if the request may mean another route than the found one, and that route has keys. But
+    /// if the found one also takes the plain spelling, only an earlier one counts.
     fn is_another_spelling(&self, method: &Method, found: Option<usize>, plain: &Plain<'_>) -> bool {
         let first = found.filter(|number| self.0[*number].path.matches_plain(plain));
         self.0.iter().enumerate().any(|(number, route)| {

@@ -13,7 +13,7 @@ use http::{HeaderName, Method, Uri};
 use serde_json::{Value, json};
 
 use super::choices::{Accept, Binding, Dialect, Escrow, KeyHeaders, Mismatch, Mode, REPLAY_HEADERS};
-use super::pattern::PathPattern;
+use super::path::PathPattern;
 use super::signature::{FingerprintRule, Pointer, Selection};
 use crate::ports::upstream::KeyForm;
 use crate::protocol::key::Syntax;
@@ -50,6 +50,11 @@ impl Route {
             Protection::Off { .. } => None,
             Protection::Optional(policy) | Protection::Required(policy) => Some(policy),
         }
+    }
+
+    /// Its policy for such a request; `None` if that streams straight through.
+    pub(in crate::gateway) fn policy_for(&self, with_key: bool) -> Option<&Arc<Policy>> {
+        self.policy().filter(|_| with_key || matches!(self.protection, Protection::Required(_)))
     }
 
     /// Time limit for the upstream's answer to a request of this route.
@@ -496,16 +501,16 @@ pub static KEYED: [Setting; 37] = [
         A floor of 32 catches counters and words."),
     of("fingerprint.include", Own(
         "include = [\"/amount\", \"/currency\", \"/destination/account\", \"/lines/*/amount\"] # no default",
-        |policy| fields(policy, |selection| match selection {
-            Selection::Include(fields) => Some(fields),
-            Selection::Exclude(_) => None,
-        })), "
+        |policy| match &policy.fingerprint {
+            FingerprintRule::Signature(Selection::Include(fields)) => pointers(fields),
+            _other => Value::Null,
+        }), "
         From 1 to 64 fields that count, and no others."),
     of("fingerprint.exclude", Own("# exclude = [\"/metadata\", \"/sent_at\"] # no default",
-        |policy| fields(policy, |selection| match selection {
-            Selection::Exclude(fields) => Some(fields),
-            Selection::Include(_) => None,
-        })), "
+        |policy| match &policy.fingerprint {
+            FingerprintRule::Signature(Selection::Exclude(fields)) => pointers(fields),
+            _other => Value::Null,
+        }), "
         In place of include: 1 to 64 fields that do not count, while all others do."),
     of("fingerprint.headers", Own("headers = [\"Stripe-Account\"] # default: []",
         |policy| listed(&policy.fingerprint_headers, HeaderName::as_str)), "
@@ -554,14 +559,8 @@ fn sorted<'a>(texts: impl Iterator<Item = &'a str>) -> Value {
     json!(texts)
 }
 
-/// The fields that a signature selects in this way.
-fn fields(policy: &Policy, of: fn(&Selection) -> Option<&Vec<Pointer>>) -> Value {
-    match &policy.fingerprint {
-        FingerprintRule::Signature(selection) => {
-            of(selection).map(|fields| sorted(fields.iter().map(Pointer::as_str))).into()
-        }
-        FingerprintRule::Whole => Value::Null,
-    }
+fn pointers(fields: &[Pointer]) -> Value {
+    sorted(fields.iter().map(Pointer::as_str))
 }
 
 /// The statuses of this meaning. Those that need a date to come back say so.

@@ -2,8 +2,8 @@
 //! 6901).
 //!
 //! `protocol::fingerprint` digests the selected parts. A field that is left out of the body counts
-//! as absent, which is not `null`. Must not take bodies without a lossless canonical form: such a
-//! route never uses raw bytes instead.
+//! as absent, which is not `null`. A body without a lossless canonical form has no signature: such
+//! a route never uses raw bytes instead.
 
 use super::canonical::{self, RawOnly};
 
@@ -116,8 +116,7 @@ impl Selection {
     }
 }
 
-/// Place of a child in its container: a member's canonical name, quotes included, or an element's
-/// index.
+/// Place of a child: a member's canonical name, quotes included, or an element's index.
 #[derive(Clone, Copy)]
 enum Step<'a> {
     Member(&'a [u8]),
@@ -134,8 +133,7 @@ impl Step<'_> {
     }
 }
 
-/// The pointers that lead through this child, `depth` levels below the top. Also says if one of
-/// them ends there.
+/// The pointers that lead through this child at this depth, and if one of them ends there.
 fn through<'p>(alive: &[&'p Pointer], depth: usize, step: Step<'_>) -> (Vec<&'p Pointer>, bool) {
     let leads = |pointer: &&&Pointer| pointer.tokens.get(depth).is_some_and(|token| step.is(token));
     let next: Vec<&Pointer> = alive.iter().filter(leads).copied().collect();
@@ -152,8 +150,7 @@ struct Walk<'t> {
 }
 
 impl<'t> Walk<'t> {
-    /// Appends every selected field as a line: its place, `=`, its value. No canonical text holds a
-    /// line end.
+    /// Appends each selected field as a line: place, `=`, value. Canonical text has no line ends.
     fn pick(&mut self, depth: usize, alive: &[&Pointer]) {
         self.children(|walk, step| {
             let (next, ends) = through(alive, depth, step);
@@ -180,13 +177,9 @@ impl<'t> Walk<'t> {
 
     /// Appends the value without its selected fields.
     fn prune(&mut self, depth: usize, alive: &[&Pointer]) {
-        let (open, close) = match self.text.get(self.at) {
-            Some(b'{') => (b'{', b'}'),
-            Some(b'[') => (b'[', b']'),
-            Some(_) | None => {
-                let value = self.value();
-                return self.out.extend_from_slice(value);
-            }
+        let Some((open, close)) = self.brackets() else {
+            let value = self.value();
+            return self.out.extend_from_slice(value);
         };
         self.out.push(open);
         let mut first = true;
@@ -213,22 +206,18 @@ impl<'t> Walk<'t> {
         self.out.push(close);
     }
 
-    /// Steps through the children of the container here; `each` steps over the child's value. Over
-    /// a scalar it only steps.
+    /// Steps through the children of the container here, or over a scalar. `each` steps over the
+    /// child's value.
     fn children(&mut self, mut each: impl FnMut(&mut Self, Step<'t>)) {
-        let (named, close) = match self.text.get(self.at) {
-            Some(b'{') => (true, b'}'),
-            Some(b'[') => (false, b']'),
-            Some(_) | None => {
-                self.value();
-                return;
-            }
+        let Some((open, close)) = self.brackets() else {
+            self.value();
+            return;
         };
         self.at += 1;
         let mut index = 0;
         while self.text.get(self.at).is_some_and(|byte| *byte != close) {
             self.at += usize::from(self.text[self.at] == b',');
-            if named {
+            if open == b'{' {
                 let name = self.value();
                 self.at += 1;
                 each(self, Step::Member(name));
@@ -240,45 +229,32 @@ impl<'t> Walk<'t> {
         self.at += 1;
     }
 
+    /// The brackets of the container here, if one begins here.
+    fn brackets(&self) -> Option<(u8, u8)> {
+        match self.text.get(self.at)? {
+            b'{' => Some((b'{', b'}')),
+            b'[' => Some((b'[', b']')),
+            _ => None,
+        }
+    }
+
     /// Steps over one whole value, or a member's name, and gives its text.
     fn value(&mut self) -> &'t [u8] {
-        let (start, mut open) = (self.at, 0_usize);
+        let (start, mut open, mut quoted) = (self.at, 0_usize, false);
         while let Some(&byte) = self.text.get(self.at) {
             match byte {
-                b'"' => self.string(),
-                b'{' | b'[' => {
-                    open += 1;
-                    self.at += 1;
-                    continue;
-                }
-                b'}' | b']' => {
-                    open -= 1;
-                    self.at += 1;
-                }
-                b',' | b':' => {
-                    self.at += 1;
-                    continue;
-                }
-                _ => self.scalar(),
+                b'"' => quoted = !quoted,
+                // The byte after it is escaped.
+                b'\\' => self.at += 1,
+                _ if quoted => {}
+                b'{' | b'[' => open += 1,
+                b',' | b':' | b'}' | b']' if open == 0 => break,
+                b'}' | b']' => open -= 1,
+                _ => {}
             }
-            if open == 0 {
-                break;
-            }
+            self.at += 1;
         }
         &self.text[start..self.at]
-    }
-
-    fn string(&mut self) {
-        self.at += 1;
-        while self.text.get(self.at).is_some_and(|byte| *byte != b'"') {
-            self.at += if self.text[self.at] == b'\\' { 2 } else { 1 };
-        }
-        self.at += 1;
-    }
-
-    fn scalar(&mut self) {
-        let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']');
-        self.at += self.text[self.at..].iter().position(ends).unwrap_or(self.text.len() - self.at);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Acceptance: a request that is stored and run later, and its client's replies meanwhile.
 //!
 //! Once a request is accepted, no client's retry runs it or accepts it again: its job runs it, or
-//! an operator decides. This file must not run anything itself.
+//! an operator decides.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +48,7 @@ const RESPOND_ASYNC: &str = "respond-async";
 const MOST_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Says if the client waits for the result of its request.
-pub(in crate::gateway) fn by(policy: &Policy, headers: &HeaderMap) -> By {
+pub fn by(policy: &Policy, headers: &HeaderMap) -> By {
     let preferred = prefers(headers);
     match policy.mode {
         Mode::Accept => By::Later { preferred },
@@ -58,31 +58,26 @@ pub(in crate::gateway) fn by(policy: &Policy, headers: &HeaderMap) -> By {
 }
 
 fn prefers(headers: &HeaderMap) -> bool {
-    let lines = headers.get_all(PREFER).iter().filter_map(|line| line.to_str().ok());
-    lines.flat_map(|line| line.split(',')).any(is_respond_async)
+    preferences(headers).any(is_respond_async)
 }
 
-/// Compares names without case; text after a ';' or '=' does not change this preference (RFC 7240,
-/// sections 2 and 4.1).
+fn preferences(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let lines = headers.get_all(PREFER).iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(','))
+}
+
+/// Ignores case, and what follows a ';' or '=' (RFC 7240, sections 2 and 4.1).
 fn is_respond_async(preference: &str) -> bool {
     let name = preference.split([';', '=']).next().unwrap_or_default();
     name.trim().eq_ignore_ascii_case(RESPOND_ASYNC)
 }
 
-/// The request to store: without the preference that was honoured here. Unless it is sealed, it
-/// keeps some headers only.
-pub(in crate::gateway) fn stored<P: Ports>(gateway: &Gateway<P>, ask: &Ask) -> StoredRequest {
+/// The request to store, without the preference that was honoured. Unsealed, it keeps some headers.
+pub fn stored<P: Ports>(gateway: &Gateway<P>, ask: &Ask) -> StoredRequest {
     let mut headers = ask.headers.clone();
-    let others: Vec<HeaderValue> = headers
-        .get_all(PREFER)
-        .iter()
-        .filter_map(|line| line.to_str().ok())
-        .flat_map(|line| line.split(','))
-        .filter(|preference| !is_respond_async(preference))
-        .filter_map(|preference| HeaderValue::from_str(preference.trim()).ok())
-        .collect();
     headers.remove(PREFER);
-    for other in others {
+    let others = preferences(&ask.headers).filter(|preference| !is_respond_async(preference));
+    for other in others.filter_map(|preference| HeaderValue::from_str(preference.trim()).ok()) {
         headers.append(PREFER, other);
     }
     if !gateway.settings.seals_requests {
@@ -91,8 +86,7 @@ pub(in crate::gateway) fn stored<P: Ports>(gateway: &Gateway<P>, ask: &Ask) -> S
     StoredRequest { method: ask.method.clone(), target: ask.target.clone(), headers, body: ask.body.clone() }
 }
 
-/// Keeps headers that describe the request, and those that its route names: any other header may be
-/// a client's secret.
+/// Keeps headers that describe the request, or that its route names: others may be secrets.
 fn keep_only(headers: &mut HeaderMap, named: &[HeaderName]) {
     let unnamed = |name: &&HeaderName| !KEPT.contains(&name.as_str()) && !named.contains(name);
     let others: Vec<HeaderName> = headers.keys().filter(unnamed).cloned().collect();
@@ -101,20 +95,15 @@ fn keep_only(headers: &mut HeaderMap, named: &[HeaderName]) {
     }
 }
 
-pub(in crate::gateway) fn accepted<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, expires: Date) -> Reply {
+pub fn accepted<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, expires: Date) -> Reply {
     gateway.jobs.due();
     crate::gateway::telemetry::metrics::job(&ask.route, "accepted");
     Reply::Accepted(Pending { first: true, ..pending(gateway, ask, ask.request_id, expires) })
 }
 
 /// The reply if only a job may go on with these rows. `None`: perform the verdict on the rows.
-pub(in crate::gateway) async fn standing<P: Ports>(
-    gateway: &Arc<Gateway<P>>,
-    ask: &Ask,
-    rows: &[Row],
-) -> Option<Reply> {
-    let own = rows.iter().find(|row| row.origin == gateway.origin);
-    let accepted = own.is_some_and(|own| own.accepted);
+pub async fn standing<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, rows: &[Row]) -> Option<Reply> {
+    let accepted = rows.iter().any(|row| row.origin == gateway.origin && row.accepted);
     if ask.by != By::Worker && !accepted {
         return None;
     }
@@ -177,13 +166,8 @@ mod tests {
 
     #[test]
     fn only_a_real_respond_async_preference_counts() {
-        let prefers = |lines: &[&str]| {
-            let mut headers = HeaderMap::new();
-            for line in lines {
-                headers.append(PREFER, line.parse().unwrap());
-            }
-            super::prefers(&headers)
-        };
+        let line = |line: &&str| (PREFER, line.parse().unwrap());
+        let prefers = |lines: &[&str]| super::prefers(&lines.iter().map(line).collect());
         for yes in [
             &["respond-async"][..],
             &["Respond-Async"],

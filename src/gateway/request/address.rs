@@ -1,8 +1,7 @@
 //! The status address: a client reads its key's state there, without sending the request again.
 //!
 //! `GET /.well-known/onceway/requests/{key}`, with the tenant's credential, for any key, from any
-//! region. A key of another tenant does not exist here. This file must not change anything, and
-//! must not hold a request's body.
+//! region. A key of another tenant does not exist here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +14,9 @@ use http::{Method, Request, Response, Uri};
 use serde::Serialize;
 
 use super::problems::{Kind, Problem};
-use super::{admit, forwarded_verdict, reply};
+use super::{admit, finish, reply};
 use crate::gateway::instance::Gateway;
+use crate::gateway::limits::quota::{Charged, Quotas};
 use crate::gateway::operator::percent;
 use crate::gateway::policy::route::Dialect;
 use crate::gateway::telemetry::times::Where;
@@ -25,13 +25,13 @@ use crate::gateway::telemetry::{metrics, spans};
 use crate::gateway::well_known::KEYS;
 use crate::ports::peers::{Forward, ForwardReply};
 use crate::ports::store::StoreError;
-use crate::ports::{Body, Clock, Dice, Jobs, KeyStore, Peers, Ports};
+use crate::ports::{Body, Clock, Dice, Jobs, Peers, Ports};
 use crate::protocol::authority::Closed;
 use crate::protocol::decide::same_principal;
 use crate::protocol::digest::Digest32;
 use crate::protocol::job::JobState;
 use crate::protocol::key::{Key, KeyId};
-use crate::protocol::record::{Answer, AnswerBody, Reading, Row, State};
+use crate::protocol::record::{Answer, AnswerBody, Reading, State};
 use crate::protocol::region::RegionName;
 use crate::protocol::snapshot::Here;
 use crate::protocol::time::Moment;
@@ -39,25 +39,22 @@ use crate::protocol::time::Moment;
 /// Time to wait for another region's answer. After that the local copy answers.
 const OWNER_WITHIN: Duration = Duration::from_secs(3);
 
-pub(in crate::gateway) fn is_asked(method: &Method, path: &str) -> bool {
+pub fn is_asked(method: &Method, path: &str) -> bool {
     (*method == Method::GET || *method == Method::HEAD) && path.starts_with(KEYS)
 }
 
 /// The state of a key. Names and words are a contract: add, never rename.
 #[derive(Serialize)]
-pub(in crate::gateway) struct KeyState {
+pub struct KeyState {
     /// `accepted`, `running`, `in_doubt`, `settled`, `released`, `expired` or `dead`.
     state: &'static str,
-    /// The answer's status, once settled.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<u16>,
     /// End of the key's promised retention, as in `Idempotency-Expires`.
     expires: Option<String>,
     /// The request that made the newest attempt, or was accepted.
     request_id: String,
-    /// Number of attempts that were begun.
     attempt: u32,
-    /// The stored answer, once settled.
     #[serde(skip_serializing_if = "Option::is_none")]
     answer: Option<StoredAnswer>,
 }
@@ -74,19 +71,14 @@ struct StoredAnswer {
     encoding: Option<&'static str>,
 }
 
-/// Answers a client that came at this moment: from a final record here, else from the owner, else
-/// from the copy here.
-pub(in crate::gateway) async fn answer<P: Ports>(
+/// Answers a client: from a final record here, else from the owner, else from the copy here.
+pub async fn answer<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     request: Request<Body>,
     arrived: Moment,
 ) -> Response<Body> {
     let (mut head, _) = request.into_parts();
-    let asked = asked(gateway, &head).and_then(|(id, principal)| {
-        let charged = gateway.charge_question(&gateway.live(), id.tenant())?;
-        Ok((id, principal, charged))
-    });
-    let (id, principal, charged) = match asked {
+    let (id, principal, charged) = match asked(gateway, &head) {
         Ok(asked) => asked,
         Err(problem) => {
             let response = gateway.refused(&problem, Dialect::Plain, &trace::of(&head.headers));
@@ -95,25 +87,47 @@ pub(in crate::gateway) async fn answer<P: Ports>(
     };
     trace::follow(&mut head.headers, gateway.ports.dice().request_id());
     let trace = trace::of(&head.headers);
-    let (verdict, code, response) = found(gateway, &id, principal, head).await;
-    looked_up(gateway, &id, trace, (verdict, code, response.status().as_u16()));
+    let told = found(gateway, &id, principal, head).await;
+    looked_up(gateway, &id, trace, &told);
+    let Told { verdict, code, response } = told;
     if !reply::says_nothing_is_there(&response) {
-        charged.missed_nothing(id.tenant());
+        charged.give_back(id.tenant(), true);
     }
     let from = if verdict == "forwarded" { Where::Forwarded } else { Where::Here };
     gateway.timed(if code == "-" { "looked_up" } else { "refused" }, None, from, arrived, response)
 }
 
-/// The answer, with the verdict and the code of its log line: the key's state, or another region's
-/// answer.
+/// The key's state, or another region's answer, with the verdict and the code of its log line.
+struct Told {
+    verdict: &'static str,
+    code: &'static str,
+    response: Response<Body>,
+}
+
+impl Told {
+    /// The result of [`here`]. A refusal is counted.
+    fn of(known: Result<(&'static str, Response<Body>), Problem>) -> Self {
+        match known {
+            Ok((verdict, response)) => Self { verdict, code: "-", response },
+            Err(problem) => {
+                metrics::refused(&problem);
+                let response = reply::refuse(&problem, Dialect::Plain);
+                Self { verdict: "refused", code: problem.code(), response }
+            }
+        }
+    }
+}
+
 async fn found<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     id: &KeyId,
     principal: Option<Digest32>,
     head: Parts,
-) -> (&'static str, &'static str, Response<Body>) {
-    let from_elsewhere =
-        |response: Response<Body>| ("forwarded", forwarded_verdict::code(response.headers()), response);
+) -> Told {
+    let from_elsewhere = |response: Response<Body>| {
+        let code = finish::code(response.headers());
+        Told { verdict: "forwarded", code, response }
+    };
     let mut refusal = None;
     if let Some(owner) = gateway.view().owner(id).filter(|owner| **owner != gateway.settings.me)
         && !is_final(gateway, id).await
@@ -124,41 +138,23 @@ async fn found<P: Ports>(
         }
     }
     match (here(gateway, id, principal).await, refusal) {
-        (Ok((state, copy)), _) => (state, "-", copy),
         // An owner that is up and could not answer does not prove that the key is unknown.
         (Err(problem), Some(refusal)) if problem.kind == Kind::KeyUnknown => from_elsewhere(refusal),
-        (Err(problem), _) => {
-            metrics::refused(&problem);
-            ("refused", problem.code(), reply::refuse(&problem, Dialect::Plain))
-        }
+        (known, _) => Told::of(known),
     }
 }
 
 /// Answers a peer by this region's store.
-///
-/// # Errors
-/// As [`here`].
-pub(in crate::gateway) async fn answer_peer<P: Ports>(
-    gateway: &Arc<Gateway<P>>,
-    forward: &Forward,
-) -> Result<Response<Body>, Problem> {
-    let known = here(gateway, &forward.id, forward.principal).await;
-    let words = match &known {
-        Ok((state, response)) => (*state, "-", response.status().as_u16()),
-        Err(problem) => ("refused", problem.code(), problem.status),
-    };
-    looked_up(gateway, &forward.id, trace::of(&forward.headers), words);
-    known.map(|(_, response)| response)
+pub async fn answer_peer<P: Ports>(gateway: &Arc<Gateway<P>>, forward: &Forward) -> Response<Body> {
+    let told = Told::of(here(gateway, &forward.id, forward.principal).await);
+    looked_up(gateway, &forward.id, trace::of(&forward.headers), &told);
+    told.response
 }
 
 /// Logs the one line per question, at each gateway that it reaches.
-fn looked_up<P: Ports>(
-    gateway: &Gateway<P>,
-    id: &KeyId,
-    trace: Trace,
-    (verdict, code, status): (&'static str, &'static str, u16),
-) {
-    let (region, epoch) = (&gateway.settings.me, gateway.view().epoch());
+fn looked_up<P: Ports>(gateway: &Gateway<P>, id: &KeyId, trace: Trace, told: &Told) {
+    let &Told { verdict, code, ref response } = told;
+    let (region, epoch, status) = (&gateway.settings.me, gateway.view().epoch(), response.status().as_u16());
     spans::looked_up(id, region, epoch);
     spans::answered(verdict, code, status);
     tracing::info!(
@@ -166,11 +162,8 @@ fn looked_up<P: Ports>(
     );
 }
 
-/// Reads this region's store: the key's state as a word, and as an answer.
-///
-/// # Errors
-/// The key does not exist. Or its state cannot be told: the store is silent, or this region should
-/// know it but does not serve the key.
+/// The key's state by this region's store, as a word and as an answer. An error: there is no such
+/// key, the store is silent, or this region should know the key but does not serve it.
 async fn here<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     id: &KeyId,
@@ -193,20 +186,21 @@ async fn here<P: Ports>(
     }
 }
 
-fn asked<P: Ports>(gateway: &Gateway<P>, head: &Parts) -> Result<(KeyId, Option<Digest32>), Problem> {
+/// The key that is asked for, the caller's principal, and what the question costs its tenant.
+fn asked<P: Ports>(
+    gateway: &Gateway<P>,
+    head: &Parts,
+) -> Result<(KeyId, Option<Digest32>, Charged), Problem> {
     let caller = admit::find_caller(gateway, &gateway.live(), head)
         .ok_or_else(|| Kind::CredentialInvalid.problem())?;
     let text = percent::decode(head.uri.path().strip_prefix(KEYS).unwrap_or_default());
-    Ok((KeyId::new(caller.tenant, Key::parse(&text)?), caller.principal))
-}
-
-async fn rows<P: Ports>(gateway: &Gateway<P>, id: &KeyId) -> Result<Vec<Row>, StoreError> {
-    let found = metrics::upkeep("look_up", gateway.ports.store().look_up(std::slice::from_ref(id)));
-    Ok(found.await?.pop().unwrap_or_default())
+    let id = KeyId::new(caller.tenant, Key::parse(&text)?);
+    let charged = gateway.charge(&gateway.live(), id.tenant(), Quotas::charge_question)?;
+    Ok((id, caller.principal, charged))
 }
 
 async fn is_final<P: Ports>(gateway: &Gateway<P>, id: &KeyId) -> bool {
-    let rows = rows(gateway, id).await.unwrap_or_default();
+    let rows = metrics::upkeep("look_up", gateway.rows(id)).await.unwrap_or_default();
     matches!(gateway.read(rows), Reading::Settled(_) | Reading::Gone(_))
 }
 
@@ -248,7 +242,7 @@ async fn read_state<P: Ports>(
     id: &KeyId,
     principal: Option<Digest32>,
 ) -> Result<Option<KeyState>, StoreError> {
-    let rows = rows(gateway, id).await?;
+    let rows = metrics::upkeep("look_up", gateway.rows(id)).await?;
     let own = rows.iter().any(|row| row.origin == gateway.origin && row.accepted);
     let job = if own { gateway.ports.store().job(id).await?.map(|job| job.state) } else { None };
     let (state, row) = match gateway.read(rows) {

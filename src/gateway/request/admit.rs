@@ -1,7 +1,7 @@
 //! Admission: turns an HTTP request into a keyed request, a pass-through or a refusal.
 //!
 //! The whole body is read and fingerprinted before anything is claimed, so a body that breaks off
-//! leaves nothing behind. This file must not touch the store, the peers or the upstream.
+//! leaves nothing behind.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use http_body::Body as _;
 
 use super::accept;
 use super::ask::Ask;
-use super::passthrough::{Passing, to};
+use super::passthrough::Passing;
 use super::problems::{Kind, Problem};
 use super::reply;
 use crate::gateway::credentials::Vouched;
 use crate::gateway::credentials::caller::Caller;
 use crate::gateway::instance::Gateway;
 use crate::gateway::limits::concurrency::Place;
-use crate::gateway::limits::quota::Charged;
+use crate::gateway::limits::quota::{Charged, Quotas};
 use crate::gateway::policy::canonical::canonical_json;
-use crate::gateway::policy::route::{Binding, Dialect, Matched, NO_ROUTE, Policy, Protection};
+use crate::gateway::policy::route::{Binding, Dialect, Matched, NO_ROUTE, Policy};
 use crate::gateway::policy::signature::{FingerprintRule, Unsigned};
 use crate::gateway::reloadable::Live;
 use crate::gateway::telemetry::times::{RouteTimes, Waited};
@@ -36,15 +36,12 @@ use crate::protocol::key::{KeyError, KeyId};
 use crate::protocol::time::Moment;
 
 pub enum Admitted {
-    /// Streams straight through to the local upstream.
     Pass(Box<Request<Body>>, Passing),
-    /// Takes effect once.
     Keyed(Arc<Ask>),
     /// Refused, with the echo of its key if it had one.
     Refused(Problem, Dialect, Option<HeaderValue>, Arc<RouteTimes>),
 }
 
-/// Admits a client's request that came at this moment.
 pub async fn admit<P: Ports>(
     gateway: &Gateway<P>,
     request: Request<Body>,
@@ -56,31 +53,24 @@ pub async fn admit<P: Ports>(
     let matched = live.routes.find(method, path, request.headers());
     let with_key = matched.has_key(request.headers());
     gateway.coverage.saw(method, path, matched, with_key, matches!(matched, Matched::Refused(_)));
-    let times = match matched {
-        Matched::Route(route) => live.times(&route.name),
-        Matched::PassThrough | Matched::Refused(_) => live.times(NO_ROUTE),
-    };
-    let times = times.clone();
     let (route, policy) = match matched {
-        Matched::PassThrough => return pass(gateway, (times, matched), request, arrived),
-        Matched::Refused(why) => return Admitted::Refused(why.into(), Dialect::Plain, None, times),
-        Matched::Route(route) => match &route.protection {
-            Protection::Off { .. } => return pass(gateway, (times, matched), request, arrived),
-            Protection::Optional(_) if !with_key => {
-                return pass(gateway, (times, matched), request, arrived);
-            }
-            Protection::Optional(policy) | Protection::Required(policy) => {
-                (route.name.clone(), policy.clone())
-            }
-        },
+        Matched::Route(route) => (&*route.name, route.policy_for(with_key)),
+        Matched::PassThrough | Matched::Refused(_) => (NO_ROUTE, None),
+    };
+    let times = live.times(route).clone();
+    if let Matched::Refused(why) = matched {
+        return Admitted::Refused(why.into(), Dialect::Plain, None, times);
+    }
+    let Some(policy) = policy.cloned() else {
+        // It belongs to a trace like any other.
+        let mut request = request;
+        let trace = trace::follow(request.headers_mut(), gateway.ports().dice().request_id());
+        return Admitted::Pass(Box::new(request), Passing::of(times, matched, trace, arrived));
     };
     let echo = policy.key_headers.from.iter().find_map(|name| request.headers().get(name)).cloned();
     let dialect = policy.dialect;
-    match keyed(gateway, &live, (route, policy), request, place, arrived).await {
-        Ok(mut ask) => {
-            ask.times = Some(times);
-            Admitted::Keyed(Arc::new(ask))
-        }
+    match keyed(gateway, &live, (&times, policy), request, place, arrived).await {
+        Ok(ask) => Admitted::Keyed(Arc::new(ask)),
         Err(problem) => {
             // No client is told a key that is not one.
             let unread =
@@ -91,22 +81,10 @@ pub async fn admit<P: Ports>(
     }
 }
 
-/// Passes a request on. It belongs to a trace like any other.
-fn pass<P: Ports>(
-    gateway: &Gateway<P>,
-    (times, matched): (Arc<RouteTimes>, Matched<'_>),
-    mut request: Request<Body>,
-    arrived: Moment,
-) -> Admitted {
-    let trace = trace::follow(request.headers_mut(), gateway.ports().dice().request_id());
-    let passing = Passing::of(times, to(matched), trace, arrived);
-    Admitted::Pass(Box::new(request), passing)
-}
-
 async fn keyed<P: Ports>(
     gateway: &Gateway<P>,
     live: &Live<P>,
-    (route, policy): (Arc<str>, Arc<Policy>),
+    (times, policy): (&Arc<RouteTimes>, Arc<Policy>),
     request: Request<Body>,
     place: &Place,
     arrived: Moment,
@@ -118,7 +96,7 @@ async fn keyed<P: Ports>(
         return Err(gateway.overloaded());
     }
     make_room(gateway, place, announced(&head.headers, &body, policy.body_limit)?)?;
-    let charged = gateway.charge(live, id.tenant())?;
+    let charged = gateway.charge(live, id.tenant(), Quotas::charge)?;
     let begun = gateway.ports().clock().now();
     let body = read_body(gateway, body, policy.body_limit).await?;
     let waited = Waited::default();
@@ -134,7 +112,7 @@ async fn keyed<P: Ports>(
         id,
         principal,
         echo,
-        route,
+        route: times.route().clone(),
         policy,
         meanings: live.meanings.clone(),
         method: head.method,
@@ -147,15 +125,14 @@ async fn keyed<P: Ports>(
         deadline,
         by,
         charged,
-        times: None,
+        times: Some(times.clone()),
         waited,
         _place: Some(place.clone()),
     })
 }
 
-/// Reads the tenant and the principal from the credential, and the key from its header, as it is
-/// written there.
-pub(in crate::gateway) fn identify<P: Ports>(
+/// The tenant's key, the principal, and the key as its header has it.
+pub fn identify<P: Ports>(
     gateway: &Gateway<P>,
     live: &Live<P>,
     policy: &Policy,
@@ -168,13 +145,8 @@ pub(in crate::gateway) fn identify<P: Ports>(
     Ok((KeyId::new(caller.tenant, key), caller.principal, written))
 }
 
-/// The caller. On a listener that is bound to a trusted front, the front names it; elsewhere the
-/// credential does.
-pub(in crate::gateway) fn find_caller<P: Ports>(
-    gateway: &Gateway<P>,
-    live: &Live<P>,
-    head: &Parts,
-) -> Option<Caller> {
+/// The caller. On a listener of a trusted front, the front names it; elsewhere the credential.
+pub fn find_caller<P: Ports>(gateway: &Gateway<P>, live: &Live<P>, head: &Parts) -> Option<Caller> {
     match head.extensions.get::<Vouched>() {
         Some(Vouched(caller)) => caller.clone(),
         None => live.credentials.caller(&head.headers, gateway.ports().clock().date()),
@@ -183,14 +155,12 @@ pub(in crate::gateway) fn find_caller<P: Ports>(
 
 /// Checks that the credential names a principal, if the route binds its keys to one.
 fn check_named(policy: &Policy, principal: Option<Digest32>) -> Result<(), Problem> {
-    match (policy.bind, principal) {
-        (Binding::Principal, None) => Err(Kind::CredentialInvalid.problem()),
-        (Binding::Principal, Some(_)) | (Binding::Tenant, _) => Ok(()),
-    }
+    let named = principal.is_some() || policy.bind == Binding::Tenant;
+    named.then_some(()).ok_or_else(|| Kind::CredentialInvalid.problem())
 }
 
-/// Admits a request that a peer forwarded. Tenant and key are as the peer verified them; everything
-/// else is checked here. A refusal comes with its form.
+/// Admits a request that a peer forwarded. The peer has verified tenant and key; all else is
+/// checked here. A refusal comes with its form.
 pub fn admit_forward<P: Ports>(
     gateway: &Gateway<P>,
     forward: Forward,
@@ -248,8 +218,7 @@ fn forwarded<P: Ports>(
     })
 }
 
-/// Largest possible size of the body, in bytes: as its head says, or its framing (an empty body),
-/// or the route's limit.
+/// Most bytes of the body: as its head says, or its framing (if empty), or the route's limit.
 fn announced(headers: &HeaderMap, body: &Body, limit: usize) -> Result<usize, Problem> {
     let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     match announced {
@@ -274,24 +243,18 @@ async fn read_body<P: Ports>(gateway: &Gateway<P>, body: Body, limit: usize) -> 
     }
 }
 
-/// The refusal of a body over its limit, in bytes.
 fn too_large(limit: usize) -> Problem {
     Kind::BodyTooLarge.because(format_args!("The limit is {limit} bytes"))
 }
 
-/// Makes room for so many bytes of the request's body, or refuses.
 fn make_room<P: Ports>(gateway: &Gateway<P>, place: &Place, bytes: usize) -> Result<(), Problem> {
-    match place.has_room_for(bytes) {
-        true => Ok(()),
-        false => Err(gateway.overloaded()),
-    }
+    place.has_room_for(bytes).then_some(()).ok_or_else(|| gateway.overloaded())
 }
 
-/// Takes two digests: of the raw bytes, and of the business signature if the route has one.
-/// Otherwise the second is of the canonical form, if the body is JSON and has a lossless one.
-/// Nothing replaces a signature: a body that cannot be signed is refused. The headers that count on
-/// the route are part of both digests.
-pub(in crate::gateway) fn take_fingerprint(
+/// Takes two digests: of the raw bytes, and of the business signature if the route has one, else of
+/// the canonical form if the body has a lossless one. Nothing replaces a signature. The headers
+/// that count on the route are part of both digests.
+pub fn take_fingerprint(
     policy: &Policy,
     method: &Method,
     target: &Uri,
@@ -305,9 +268,7 @@ pub(in crate::gateway) fn take_fingerprint(
             canonical_json(body).ok().map(|text| fingerprint::canonical(method, target, &text))
         }
         (FingerprintRule::Whole, false) => None,
-        (FingerprintRule::Signature(_), false) => {
-            return Err(Unsigned::NotJsonType.into());
-        }
+        (FingerprintRule::Signature(_), false) => return Err(Unsigned::NotJsonType.into()),
         (FingerprintRule::Signature(selection), true) => {
             let selected = selection.select(body).map_err(Unsigned::RawOnly)?;
             Some(fingerprint::signature(method, target, &selection.canonical(), &selected))

@@ -1,6 +1,5 @@
-//! A keyed request, whole: admitted here, forwarded by a peer, or taken from a job.
-//!
-//! All flows carry it on. It must not change once it is made.
+//! A keyed request, whole: admitted here, forwarded by a peer, or taken from a job. All flows carry
+//! it on, unchanged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +12,7 @@ use crate::gateway::limits::quota::Charged;
 use crate::gateway::policy::route::{Binding, Policy};
 use crate::gateway::telemetry::times::{RouteTimes, Waited};
 use crate::ports::Clock;
+use crate::ports::peers::Forward;
 use crate::protocol::digest::Digest32;
 use crate::protocol::escrow::Meanings;
 use crate::protocol::fingerprint::Fingerprint;
@@ -23,15 +23,14 @@ use crate::protocol::time::Moment;
 /// The party that waits for the result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// A client, for the answer.
     Client,
     /// A client that gets the address of the later answer.
-    Later { preferred: bool },
-    /// A worker, for its job.
+    Later {
+        preferred: bool,
+    },
     Worker,
 }
 
-/// A keyed request, whole.
 #[derive(Clone)]
 pub struct Ask {
     pub id: KeyId,
@@ -52,35 +51,44 @@ pub struct Ask {
     pub arrived: Moment,
     /// Time that the asking party will wait for the answer.
     pub deadline: Duration,
-    /// The party that waits for the result.
     pub by: By,
     /// Charges to its tenant's quotas here: at the gateway that the client asked.
-    pub(in crate::gateway) charged: Charged,
+    pub charged: Charged,
     /// The series of its route, if its client came to this gateway.
-    pub(in crate::gateway) times: Option<Arc<RouteTimes>>,
+    pub times: Option<Arc<RouteTimes>>,
     /// Time that it waited for others.
-    pub(in crate::gateway) waited: Waited,
-    /// Its place among the requests that are here at once, kept as long as this value; a job has
-    /// none.
-    pub(in crate::gateway) _place: Option<Place>,
+    pub waited: Waited,
+    /// Its place among the requests at once, kept as long as this value; a job has none.
+    pub _place: Option<Place>,
 }
 
 impl Ask {
-    /// The principal that a claim of this request binds the key to, if its route wants that. A
-    /// job's key stays bound as its client was told, even if the route changed since.
-    pub(in crate::gateway) fn bound_to(&self) -> Option<Digest32> {
+    /// The principal that a claim binds the key to, if its route wants that. A job's key stays
+    /// bound as its client was told.
+    pub fn bound_to(&self) -> Option<Digest32> {
         match (self.by, self.policy.bind) {
             (By::Worker, _) | (By::Client | By::Later { .. }, Binding::Principal) => self.principal,
             (By::Client | By::Later { .. }, Binding::Tenant) => None,
         }
     }
 
+    /// The same request for another region, from one that goes by this epoch.
+    pub fn forward(&self, epoch: u64) -> Forward {
+        Forward {
+            id: self.id.clone(),
+            principal: self.principal,
+            method: self.method.clone(),
+            target: self.target.clone(),
+            headers: self.headers.clone(),
+            body: self.body.clone(),
+            request_id: self.request_id,
+            epoch,
+            deadline: self.deadline,
+        }
+    }
+
     /// Waits for others on behalf of this request: its overhead leaves that time out.
-    pub(in crate::gateway) async fn waits<T>(
-        &self,
-        clock: &impl Clock,
-        others: impl Future<Output = T>,
-    ) -> T {
+    pub async fn waits<T>(&self, clock: &impl Clock, others: impl Future<Output = T>) -> T {
         let begun = clock.now();
         let result = others.await;
         self.waited.add(clock.now().since(begun));

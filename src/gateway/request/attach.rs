@@ -21,7 +21,6 @@ struct Place {
     ended: Notify,
 }
 
-/// All keys that requests of this process wait for.
 #[derive(Default)]
 pub struct Attached {
     waiting: Mutex<BTreeMap<KeyId, Arc<Place>>>,
@@ -29,7 +28,6 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Joins the requests that wait for the key.
     pub fn join(self: &Arc<Self>, id: &KeyId) -> Waiter {
         let place = self.lock().entry(id.clone()).or_default().clone();
         self.joined.notify_one();
@@ -46,7 +44,6 @@ impl Attached {
         }
     }
 
-    /// The keys that requests wait for.
     pub fn keys(&self) -> Vec<KeyId> {
         self.lock().keys().cloned().collect()
     }
@@ -88,8 +85,7 @@ impl Drop for Waiter {
     fn drop(&mut self) {
         let mut waiting = self.attached.lock();
         let Some(left) = self.place.take() else { return };
-        // Requests come and leave under the lock: without others, the map's copy and this one are
-        // all.
+        // Requests come and leave under the lock: alone, the map's copy and this one are all.
         let alone = |place: &Arc<Place>| Arc::ptr_eq(place, &left) && Arc::strong_count(place) == 2;
         if waiting.get(&self.id).is_some_and(alone) {
             waiting.remove(&self.id);

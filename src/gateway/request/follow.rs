@@ -1,22 +1,20 @@
 //! The rows of a key, followed until there is a reply: claim, wait, ask about a doubt, claim again.
 //!
-//! `protocol::decide` judges the rows. [`super::attempt`] runs what may run. This file must not
-//! send anything itself.
+//! `protocol::decide` judges the rows. [`super::attempt`] runs what may run.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::accept;
 use super::ask::{Ask, By};
-use super::attempt::claim::{Claimed, claim};
-use super::attempt::claimed::{ClaimBasis, ClaimMode};
-use super::attempt::recover::{self, Recovered};
+use super::attempt::claim::{ClaimBasis, Claimed, claim};
+use super::attempt::recover;
 use super::attempt::send::run;
 use super::problems::Kind;
 use super::reply::{Reply, Step};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
-use crate::ports::{Clock, KeyStore, Ports};
+use crate::ports::{Clock, Ports};
 use crate::protocol::decide::{Basis, Facts, Verdict, decide, retry_after};
 use crate::protocol::record::{Reading, Row};
 use crate::protocol::snapshot::{Here, Permit};
@@ -25,16 +23,13 @@ use crate::protocol::time::Date;
 /// Races for its key that one request may lose. After that the client gets `in-progress`.
 const ROUNDS: usize = 32;
 
-pub(in crate::gateway) enum Begun {
-    /// The request has its result.
+pub enum Begun {
     Done(Step),
-    /// The key already has these rows.
     Found(Vec<Row>),
 }
 
-/// Claims under this permit and runs. If the client need not wait and nothing happened so far,
-/// accepts.
-pub(in crate::gateway) async fn begin<P: Ports>(
+/// Claims under this permit and runs. Or accepts, if no client waits and nothing happened so far.
+pub async fn begin<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
     permit: &Permit,
@@ -45,14 +40,14 @@ pub(in crate::gateway) async fn begin<P: Ports>(
     if is_new && let Err(again) = gateway.may_start_a_key(ask.id.tenant()) {
         return Box::pin(full(gateway, ask, again)).await;
     }
-    let later = basis.untouched && matches!(ask.by, By::Later { .. });
-    let way = if later { ClaimMode::Later(Box::new(accept::stored(gateway, ask))) } else { ClaimMode::Now };
-    let claimed = claim(gateway, ask, permit, basis, way).await;
+    let accepts = basis.untouched && matches!(ask.by, By::Later { .. });
+    let later = accepts.then(|| Box::new(accept::stored(gateway, ask)));
+    let claimed = claim(gateway, ask, permit, basis, later.as_deref()).await;
     if is_new && matches!(claimed, Ok(Claimed::Ours(_))) {
         gateway.started_a_key(ask.id.tenant());
     }
     let step = match claimed {
-        Ok(Claimed::Ours(claim)) if later => Step::Ended(accept::accepted(gateway, ask, claim.expires)),
+        Ok(Claimed::Ours(claim)) if accepts => Step::Ended(accept::accepted(gateway, ask, claim.expires)),
         Ok(Claimed::Ours(claim)) => Box::pin(run(gateway, ask, claim)).await,
         Ok(Claimed::Found(rows)) => return Begun::Found(rows),
         Ok(Claimed::Moved) => Step::Again(gateway.moving()),
@@ -66,12 +61,13 @@ pub(in crate::gateway) async fn begin<P: Ports>(
 
 /// The rows of a key whose tenant may have no further key: a retry is served as before.
 async fn full<P: Ports>(gateway: &Gateway<P>, ask: &Ask, again: Duration) -> Begun {
-    let found = gateway.ports.store().look_up(std::slice::from_ref(&ask.id));
+    let found = gateway.rows(&ask.id);
     let refused = match metrics::store("look_up", &ask.route, gateway.ports.clock(), found).await {
-        Ok(mut found) => match found.pop().unwrap_or_default() {
-            rows if rows.is_empty() => gateway.has_too_many_keys(ask.id.tenant(), again),
-            rows => return Begun::Found(rows),
-        },
+        Ok(rows) if rows.is_empty() => {
+            metrics::quota_exceeded(ask.id.tenant(), "live_keys");
+            Kind::QuotaExceeded.after(gateway.jittered(again))
+        }
+        Ok(rows) => return Begun::Found(rows),
         Err(error) => {
             metrics::claim_failed(&ask.route, ask.id.tenant());
             gateway.store_unavailable(error.to_string())
@@ -81,20 +77,14 @@ async fn full<P: Ports>(gateway: &Gateway<P>, ask: &Ask, again: Duration) -> Beg
 }
 
 /// Follows the rows of the key until there is a reply.
-pub(in crate::gateway) async fn follow<P: Ports>(
-    gateway: &Arc<Gateway<P>>,
-    ask: &Ask,
-    mut rows: Vec<Row>,
-) -> Step {
+pub async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut rows: Vec<Row>) -> Step {
     for _ in 0..ROUNDS {
         let basis = match find_basis(gateway, ask, rows).await {
             Ok(basis) => basis,
             Err(reply) => return Step::Ended(reply),
         };
         // A new permit each time: the earlier one does not hold after waiting or asking.
-        let Here::Run(permit) = gateway.here(&ask.id) else {
-            return Step::Again(gateway.moving());
-        };
+        let Here::Run(permit) = gateway.here(&ask.id) else { return Step::Again(gateway.moving()) };
         rows = match begin(gateway, ask, &permit, basis).await {
             Begun::Done(step) => return step,
             Begun::Found(rows) => rows,
@@ -103,8 +93,7 @@ pub(in crate::gateway) async fn follow<P: Ports>(
     Step::Ended(Reply::Refused(gateway.later(Kind::InProgress), None))
 }
 
-/// The basis of the key's next claim, or the reply. Before that, waits for the running attempt and
-/// asks the upstream about doubts.
+/// The basis of the next claim, or the reply. Waits for the running attempt, and asks about doubts.
 async fn find_basis<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
@@ -140,10 +129,8 @@ async fn find_basis<P: Ports>(
                 }
             }
             Verdict::Probe { doubts, basis } => {
-                match Box::pin(recover::probe(gateway, ask, doubts, basis)).await {
-                    Recovered::Claim(basis) => return Ok(ClaimBasis { seen: basis, untouched: false }),
-                    Recovered::Reply(reply) => return Err(reply),
-                }
+                let seen = Box::pin(recover::probe(gateway, ask, doubts, basis)).await?;
+                return Ok(ClaimBasis { seen, untouched: false });
             }
             Verdict::Parked { expires } => {
                 let after = gateway.jittered(Duration::from_secs(60));
@@ -157,28 +144,20 @@ async fn find_basis<P: Ports>(
     }
 }
 
-/// The refusal while another request runs the key.
-pub(in crate::gateway) fn running<P: Ports>(
-    gateway: &Gateway<P>,
-    ask: &Ask,
-    left: Duration,
-    expires: Date,
-) -> Reply {
+pub fn running<P: Ports>(gateway: &Gateway<P>, ask: &Ask, left: Duration, expires: Date) -> Reply {
     let after = retry_after(left.saturating_sub(ask.policy.wait), gateway.typical(&ask.route));
     Reply::Refused(Kind::InProgress.after(after), Some(expires))
 }
 
-/// The refusal of a key that was used for another request.
-pub(in crate::gateway) fn reused(ask: &Ask, expires: Date) -> Reply {
+pub fn reused(ask: &Ask, expires: Date) -> Reply {
     Reply::Refused(ask.policy.mismatch.into(), Some(expires))
 }
 
-pub(in crate::gateway) fn expired(expires: Date) -> Reply {
+pub fn expired(expires: Date) -> Reply {
     Reply::Refused(Kind::KeyExpired.problem(), Some(expires))
 }
 
-/// The verdict on the rows of the request's key, under its route.
-pub(in crate::gateway) fn verdict(ask: &Ask, reading: Reading) -> Verdict {
+pub fn verdict(ask: &Ask, reading: Reading) -> Verdict {
     let facts = Facts { fingerprint: &ask.fingerprint, principal: ask.principal };
     decide(reading, &facts)
 }

@@ -1,8 +1,7 @@
 //! The two ways into a gateway: a client's request, and one that a peer forwarded.
 //!
 //! [`crate::gateway::limits::concurrency`] gives each a place, and [`super::admit`] reads it.
-//! [`super::answer`] answers keyed requests, [`super::passthrough`] streams the others. This file
-//! must not look at a key itself.
+//! [`super::answer`] answers keyed requests, [`super::passthrough`] streams the others.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,8 +10,9 @@ use std::sync::Arc;
 use http::{HeaderMap, Method, Request, Response};
 
 use super::admit::Admitted;
+use super::answer::answer;
 use super::problems::Problem;
-use super::{address, admit, answer, problems, reply};
+use super::{address, admit, problems, reply};
 use crate::gateway::instance::Gateway;
 use crate::gateway::limits::concurrency::{Place, Whose};
 use crate::gateway::policy::route::{Dialect, NO_ROUTE};
@@ -26,8 +26,7 @@ use crate::protocol::region::RegionName;
 use crate::protocol::snapshot::Here;
 use crate::protocol::time::Moment;
 
-/// The sender's address, as the listener wrote it: a client's own header of that name is never
-/// passed on.
+/// The sender's address, as the listener wrote it: a client's own such header is not passed on.
 fn sender(headers: &HeaderMap) -> Option<IpAddr> {
     headers.get("x-forwarded-for")?.to_str().ok()?.parse().ok()
 }
@@ -78,7 +77,7 @@ impl<P: Ports> Gateway<P> {
             }
             Admitted::Pass(_, passing) => {
                 let response = self.refused(&self.overloaded(), Dialect::Plain, &trace);
-                self.timed("refused", Some(passing.times()), Where::Here, arrived, response)
+                self.timed("refused", Some(&passing.times), Where::Here, arrived, response)
             }
             Admitted::Refused(problem, dialect, echo, times) => {
                 let response = self.refused(&problem, dialect, &trace);
@@ -90,7 +89,7 @@ impl<P: Ports> Gateway<P> {
             }
             Admitted::Keyed(ask) => {
                 self.generators.admitted(&ask, self.ports.clock());
-                answer::answer(self, ask).await
+                answer(self, ask, true).await
             }
         }
     }
@@ -125,11 +124,11 @@ impl<P: Ports> Gateway<P> {
         response
     }
 
-    /// Takes a place for a request that a peer forwards, with room for so many bytes of its body.
-    /// Called before the body is read.
+    /// Takes a place for a request that a peer forwards, with room for so many bytes of its body,
+    /// before that is read.
     ///
     /// # Errors
-    /// Without a place, the reply to the peer: nothing was stored or sent.
+    /// The reply to the peer: nothing was stored or sent.
     pub fn place_for_forward(&self, head: &Forward, bytes: usize) -> Result<Place, Box<ForwardReply>> {
         let place = self.place(Whose::Peer).and_then(|place| {
             let has = place.is_of(Some(head.id.tenant())) && place.has_room_for(bytes);
@@ -140,8 +139,7 @@ impl<P: Ports> Gateway<P> {
         place.map_err(|problem| Box::new(refused(problem)))
     }
 
-    /// Answers a request that a peer forwarded, and keeps its place until the answer was sent. It
-    /// is never forwarded again.
+    /// Answers a request that a peer forwarded, and keeps its place until the answer was sent.
     pub async fn serve_forward(
         self: &Arc<Self>,
         from: RegionName,
@@ -154,14 +152,11 @@ impl<P: Ports> Gateway<P> {
         }
         let response = match address::is_asked(&forward.method, forward.target.path()) {
             // The called function logs the line of this request.
-            true => address::answer_peer(self, &forward).await.unwrap_or_else(|problem| {
-                metrics::refused(&problem);
-                reply::refuse(&problem, Dialect::Plain)
-            }),
+            true => address::answer_peer(self, &forward).await,
             false => {
                 let trace = trace::of(&forward.headers);
                 match admit::admit_forward(self, forward, &place) {
-                    Ok(ask) => answer::answer_here(self, Arc::new(ask)).await,
+                    Ok(ask) => answer(self, Arc::new(ask), false).await,
                     Err((problem, dialect)) => self.refused(&problem, dialect, &trace),
                 }
             }

@@ -4,11 +4,11 @@
 //!    under which key, what exactly; [`passthrough`] takes requests without a key.
 //! 2. [`answer`] asks the owner ([`forward`]), or serves the key here ([`serve`], [`follow`]): it
 //!    reads the rows, and replays, waits ([`attach`]), accepts ([`accept`]) or runs ([`attempt`]).
-//! 3. [`finish`] ends it. [`forwarded_verdict`], [`refusals`], [`reply`], [`ask`] and [`problems`]
-//!    are what all of them say. Nothing here may send a request without a durable claim.
+//! 3. [`finish`] ends it. [`refusals`], [`reply`], [`ask`] and [`problems`] are what all of them
+//!    say. Nothing here may send a request without a durable claim.
 
 pub(super) mod accept;
-pub(crate) mod address;
+pub(super) mod address;
 pub(super) mod admit;
 pub(super) mod answer;
 pub(super) mod ask;
@@ -17,12 +17,11 @@ pub(super) mod attempt;
 pub(super) mod finish;
 pub(super) mod follow;
 pub(super) mod forward;
-pub(super) mod forwarded_verdict;
 pub(super) mod ingress;
 pub(super) mod passthrough;
 pub(crate) mod problems;
 pub(super) mod refusals;
-pub(crate) mod reply;
+pub(super) mod reply;
 pub(super) mod serve;
 
 pub use problems::codes;

@@ -2,7 +2,7 @@
 //! line.
 //!
 //! Only the client waits for such a request: if it hangs up before the answer begins, there is no
-//! log line. This file must not look at a key, nor hold a body.
+//! log line.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,47 +20,32 @@ use crate::ports::upstream::{CredentialRefused, SendError};
 use crate::ports::{Body, Clock, Ports, Upstream};
 use crate::protocol::time::Moment;
 
-/// Facts for the log line of a request that passes.
+/// Facts about a request that passes, for its log line and its upstream.
 pub struct Passing {
-    times: Arc<RouteTimes>,
+    pub times: Arc<RouteTimes>,
     trace: Trace,
     arrived: Moment,
-    /// The upstream that gets it, and the time for which that may be silent.
-    pub(in crate::gateway) to: To,
-}
-
-/// The upstream of a request that passes.
-pub(in crate::gateway) struct To {
-    /// Its name; `None` is the default one.
-    pub(in crate::gateway) upstream: Option<Arc<str>>,
-    /// Time for which it may be silent.
-    pub(in crate::gateway) within: Duration,
-}
-
-/// The upstream of a request that passes.
-pub(in crate::gateway) fn to(matched: Matched<'_>) -> To {
-    match matched {
-        Matched::Route(route) => To { upstream: route.upstream().cloned(), within: route.upstream_timeout() },
-        Matched::PassThrough | Matched::Refused(_) => To { upstream: None, within: UNLISTED_TIMEOUT },
-    }
+    /// The upstream that gets it; `None` is the default one.
+    pub upstream: Option<Arc<str>>,
+    /// Time for which that may be silent.
+    pub within: Duration,
 }
 
 impl Passing {
-    /// A request of this trace, on this route, that came at this moment.
-    pub(in crate::gateway) fn of(times: Arc<RouteTimes>, to: To, trace: Trace, arrived: Moment) -> Self {
-        Self { times, trace, arrived, to }
-    }
-
-    /// The series of its route.
-    pub(in crate::gateway) fn times(&self) -> &RouteTimes {
-        &self.times
+    /// A request of this trace that the routes matched so, and that came at this moment.
+    pub fn of(times: Arc<RouteTimes>, matched: Matched<'_>, trace: Trace, arrived: Moment) -> Self {
+        let (upstream, within) = match matched {
+            Matched::Route(route) => (route.upstream().cloned(), route.upstream_timeout()),
+            Matched::PassThrough | Matched::Refused(_) => (None, UNLISTED_TIMEOUT),
+        };
+        Self { times, trace, arrived, upstream, within }
     }
 }
 
 impl<P: Ports> Gateway<P> {
     pub(in crate::gateway) async fn pass(&self, passing: Passing, request: Request<Body>) -> Response<Body> {
-        let To { upstream, within } = &passing.to;
-        let answered = self.ports.upstream().pass(upstream.as_deref(), request, *within).await;
+        let upstream = passing.upstream.as_deref();
+        let answered = self.ports.upstream().pass(upstream, request, passing.within).await;
         self.passed(&passing, answered)
     }
 
@@ -71,24 +56,26 @@ impl<P: Ports> Gateway<P> {
         answered: Result<Response<Body>, SendError>,
     ) -> Response<Body> {
         self.passes.count(&answered);
-        let Passing { times, trace, arrived, to: _ } = passing;
+        let Passing { times, trace, arrived, .. } = passing;
         let route = times.route();
         let (region, epoch) = (&self.settings.me, self.view().epoch());
-        let (response, verdict, code) = match answered {
+        let result = match answered {
             Ok(response) if response.extensions().get::<CredentialRefused>().is_some() => {
-                let problem = self.later(Kind::CredentialRefused);
-                (reply::refuse(&problem, Dialect::Plain), "refused", problem.code())
+                Err(self.later(Kind::CredentialRefused))
             }
-            Ok(response) => (response, "passed", "-"),
+            Ok(response) => Ok(response),
             Err(error) => {
                 tracing::warn!(%region, %error, %trace, "pass-through failed");
-                let problem = match error {
+                Err(match error {
                     SendError::NotSent(_) => self.later(Kind::UpstreamUnavailable),
                     SendError::Unknown(_) => Kind::UpstreamBroke.problem(),
                     SendError::Late(_) => Kind::UpstreamSilent.problem(),
-                };
-                (reply::refuse(&problem, Dialect::Plain), "refused", problem.code())
+                })
             }
+        };
+        let (response, verdict, code) = match result {
+            Ok(response) => (response, "passed", "-"),
+            Err(problem) => (reply::refuse(&problem, Dialect::Plain), "refused", problem.code()),
         };
         let (status, took) = (response.status(), self.ports.clock().now().since(*arrived));
         times.request(verdict, status, Where::Here, took);

@@ -32,16 +32,11 @@ pub enum Fault {
     Upstream,
 }
 
-/// All that is said of one code.
 pub struct Row {
-    /// The stable code.
     pub code: &'static str,
-    /// The side that has to change something.
     pub fault: Fault,
-    /// True if the same request may be sent again with the same key, as it takes effect at most
-    /// once.
+    /// True if the same request may be sent again with the same key.
     pub safe_to_retry: bool,
-    /// The kind of the problem, in words.
     pub title: &'static str,
     /// Advice for the reader. Must be true for every answer with this code.
     pub advice: &'static str,
@@ -57,7 +52,6 @@ macro_rules! table {
         pub const KINDS: &[Kind] = &[$([$(Kind::$kind),+][0]),*];
 
         impl Kind {
-            /// The row of its code in the table.
             pub const fn row(self) -> &'static Row {
                 match self {
                     $($(Kind::$kind)|+ => &Row {
@@ -269,13 +263,11 @@ impl Kind {
 /// Reason why a request got no answer of the upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Its kind.
     pub kind: Kind,
     /// The status of its answer in the plain dialect.
     pub status: u16,
     /// Time until a client should ask again, if that helps.
     pub after: Option<Duration>,
-    /// The explanation of this one.
     pub detail: Cow<'static, str>,
 }
 
@@ -323,10 +315,8 @@ impl From<Unsigned> for Problem {
 
 impl From<Mismatch> for Problem {
     fn from(form: Mismatch) -> Self {
-        match form {
-            Mismatch::Unprocessable => Kind::KeyReused.problem(),
-            Mismatch::Conflict => Kind::KeyReused.problem().with_status(409),
-        }
+        let problem = Kind::KeyReused.problem();
+        if form == Mismatch::Conflict { problem.with_status(409) } else { problem }
     }
 }
 
@@ -345,8 +335,7 @@ struct Document<'a> {
     error: Option<ErrorObject<'a>>,
 }
 
-/// A refusal as clients of payment APIs know it. SDKs that look for this member throw, and never
-/// take a refusal for an answer.
+/// A refusal as clients of payment APIs know it: SDKs that look for this member throw.
 #[derive(Serialize)]
 struct ErrorObject<'a> {
     r#type: &'static str,
@@ -355,12 +344,10 @@ struct ErrorObject<'a> {
 }
 
 impl Problem {
-    /// The stable code.
     pub fn code(&self) -> &'static str {
         self.kind.row().code
     }
 
-    /// The status of its answer in this dialect.
     pub fn status_in(&self, dialect: Dialect) -> u16 {
         match (self.kind, dialect) {
             (Kind::KeyReused | Kind::KeyExpired, Dialect::Stripe) => 400,
@@ -368,7 +355,6 @@ impl Problem {
         }
     }
 
-    /// The same with another status.
     pub fn with_status(self, status: u16) -> Self {
         Self { status, ..self }
     }
@@ -381,7 +367,7 @@ impl Problem {
     /// The problem document (RFC 9457, section 3).
     pub fn to_json(&self, dialect: Dialect) -> Vec<u8> {
         let row = self.kind.row();
-        let status = self.status_in(dialect);
+        let (status, detail) = (self.status_in(dialect), &*self.detail);
         let code = match (self.kind, dialect) {
             (Kind::InProgress, Dialect::Stripe) => "idempotency_key_in_use",
             (_, Dialect::Plain | Dialect::Stripe) => row.code,
@@ -397,7 +383,7 @@ impl Problem {
             r#type: format!("urn:onceway:problem:{}", row.code),
             title: row.title,
             status,
-            detail: &self.detail,
+            detail,
             code: row.code,
             retry_after: self.after.map(|span| match self.kind {
                 Kind::Moving => Value::from(span.as_nanos().div_ceil(1_000_000) as f64 / 1_000.0),
@@ -406,11 +392,7 @@ impl Problem {
             safe_to_retry: row.safe_to_retry,
             documentation: anchor(row.code),
             // A replay whose body was not kept is no error: the effect happened.
-            error: (self.kind != Kind::BodyNotKept).then_some(ErrorObject {
-                r#type,
-                code,
-                message: &self.detail,
-            }),
+            error: (self.kind != Kind::BodyNotKept).then_some(ErrorObject { r#type, code, message: detail }),
         };
         serde_json::to_vec(&document).unwrap_or_default()
     }
@@ -426,18 +408,15 @@ pub fn codes() -> impl Iterator<Item = &'static str> {
     Kind::own().map(|kind| kind.row().code)
 }
 
-/// The link to a code's explanation, as the value of a `Link` header (RFC 8288; the IETF draft asks
-/// for `describedby`).
+/// The `Link` to a code's explanation (RFC 8288; the IETF draft asks for `describedby`).
 pub fn described_by(code: &str) -> String {
     format!("<{}>; rel=\"describedby\"", anchor(code))
 }
 
-/// The address of a code's explanation on the page.
 pub fn anchor(code: &str) -> String {
     format!("{PAGE}#{code}")
 }
 
-/// The page that documents every problem.
 pub fn page() -> String {
     let mut page = String::from(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>onceway: problems</title>\n<h1>Problems</h1>\n",

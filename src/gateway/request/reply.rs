@@ -1,8 +1,7 @@
 //! Answers: turns the result of a request into the response for its client.
 //!
 //! Every flow of the gateway ends here. `server` renders only framing errors itself. Errors are the
-//! documents of [`super::problems`]. This file must not decide anything, and no text of it may hold
-//! a key, a token or a body.
+//! documents of [`super::problems`]. No text of it may hold a key, a token or a body.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +12,6 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
-use super::ask::Ask;
 use super::problems::{self, Kind, Problem, seconds};
 use crate::gateway::policy::route::Dialect;
 use crate::gateway::well_known;
@@ -25,13 +23,11 @@ use crate::protocol::region::RegionName;
 use crate::protocol::time::Date;
 
 pub const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
-/// Echo of the client's key.
 pub const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// End of the key's promised retention, as an HTTP date.
 pub const EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
 /// The request that ran the answer which is replayed.
 pub const ORIGINAL: HeaderName = HeaderName::from_static("original-request-id");
-/// The region that ran the answer.
 pub const REGION: HeaderName = HeaderName::from_static("onceway-region");
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("onceway-request-id");
 /// The client's preference that was applied (RFC 7240 section 3).
@@ -41,7 +37,6 @@ pub const SHOULD_RETRY: HeaderName = HeaderName::from_static("stripe-should-retr
 /// Present on a replay whose body was over the stored limit.
 pub const BODY: HeaderName = HeaderName::from_static("onceway-body");
 
-/// Result of a keyed request, before it is rendered.
 pub enum Reply {
     /// The upstream's answer, on its way to the client for the first time.
     First {
@@ -51,21 +46,16 @@ pub enum Reply {
         /// End of the key's promised retention.
         expires: Date,
     },
-    /// A stored answer, given again.
     Replay(Settlement),
-    /// Stored, to be run by its job.
     Accepted(Pending),
-    /// Refused, or not known.
     Refused(Problem, Option<Date>),
 }
 
-/// A request that was accepted, and the address of its answer.
 pub struct Pending {
     pub key: Key,
     pub request_id: RequestId,
     /// True if it was accepted now; else by an earlier request.
     pub first: bool,
-    /// True if an attempt of it is running.
     pub running: bool,
     /// True if its client asked not to wait.
     pub preferred: bool,
@@ -83,7 +73,6 @@ struct PendingJson {
 }
 
 impl Reply {
-    /// The word for logs and metrics.
     pub fn verdict(&self) -> &'static str {
         match self {
             Reply::First { settled: true, .. } => "settled",
@@ -96,10 +85,7 @@ impl Reply {
 
     /// The code of its problem; `-` without one.
     pub fn code(&self) -> &'static str {
-        match self {
-            Reply::Refused(problem, _) => problem.code(),
-            Reply::First { .. } | Reply::Replay(_) | Reply::Accepted(_) => "-",
-        }
+        if let Reply::Refused(problem, _) = self { problem.code() } else { "-" }
     }
 
     pub fn status(&self) -> u16 {
@@ -125,16 +111,15 @@ impl Reply {
     }
 }
 
-pub(in crate::gateway) enum Step {
+pub enum Step {
     Ended(Reply),
-    /// Nothing was sent, and facts that it relied on have changed. Look at everything anew, or else
-    /// give this problem.
+    /// Nothing was sent, and the facts have changed. Look at all anew, or else give this problem.
     Again(Problem),
 }
 
 impl Step {
     /// The reply, if there is no further look.
-    pub(in crate::gateway) fn reply(self) -> Reply {
+    pub fn reply(self) -> Reply {
         match self {
             Step::Ended(reply) => reply,
             Step::Again(problem) => Reply::Refused(problem, None),
@@ -142,38 +127,32 @@ impl Step {
     }
 }
 
-pub(in crate::gateway) fn render(reply: Reply, ask: &Ask, me: &RegionName) -> Response<Body> {
-    rendered(reply, &ask.echo, ask.request_id, me, ask.policy.dialect)
-}
-
-pub(in crate::gateway) fn rendered(
+pub fn render(
     reply: Reply,
     key: &HeaderValue,
     request_id: RequestId,
     me: &RegionName,
     dialect: Dialect,
 ) -> Response<Body> {
-    let (mut response, expires, region) = match reply {
+    let mut region = value(me.as_str());
+    let (mut response, expires) = match reply {
         Reply::First { mut response, settled: _, expires } => {
             // An upstream may deduplicate by itself and use the same names; only a replay by the
             // gateway may carry them.
             response.headers_mut().remove(REPLAYED);
             response.headers_mut().remove(ORIGINAL);
-            (response, Some(expires), me.clone())
+            (response, Some(expires))
         }
         Reply::Replay(settlement) => {
-            let (expires, region) = (settlement.expires, settlement.origin.region.clone());
-            (replay(settlement), Some(expires), region)
+            region = value(settlement.origin.region.as_str());
+            (replay(&settlement), Some(settlement.expires))
         }
-        Reply::Accepted(pending) => {
-            let expires = pending.expires;
-            (accepted(&pending), Some(expires), me.clone())
-        }
-        Reply::Refused(problem, expires) => (refuse(&problem, dialect), expires, me.clone()),
+        Reply::Accepted(pending) => (accepted(&pending), Some(pending.expires)),
+        Reply::Refused(problem, expires) => (refuse(&problem, dialect), expires),
     };
     let headers = response.headers_mut();
     headers.insert(KEY, key.clone());
-    headers.insert(REGION, value(region.as_str()));
+    headers.insert(REGION, region);
     headers.insert(REQUEST_ID, value(&request_id.to_string()));
     if let Some(date) = expires.and_then(http_date) {
         headers.insert(EXPIRES, date);
@@ -181,8 +160,7 @@ pub(in crate::gateway) fn rendered(
     response
 }
 
-/// 202 with a status monitor (RFC 9110 section 15.3.3); the preference that was applied is named
-/// (RFC 7240 section 3).
+/// 202 with a status monitor (RFC 9110 section 15.3.3).
 fn accepted(pending: &Pending) -> Response<Body> {
     let status_url = well_known::of(&pending.key);
     let state = if pending.running { "running" } else { "accepted" };
@@ -198,27 +176,29 @@ fn accepted(pending: &Pending) -> Response<Body> {
     response
 }
 
-/// The answer of the status address.
-pub(in crate::gateway) fn state(shown: &impl Serialize, me: &RegionName) -> Response<Body> {
+pub fn state(shown: &impl Serialize, me: &RegionName) -> Response<Body> {
     let mut response = json(shown);
     response.headers_mut().insert(REGION, value(me.as_str()));
     response
 }
 
 fn json(shown: &impl Serialize) -> Response<Body> {
-    let mut response = Response::new(body::full(serde_json::to_vec(shown).unwrap_or_default()));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let mut response = document("application/json", serde_json::to_vec(shown).unwrap_or_default());
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 
-pub(in crate::gateway) fn refuse(problem: &Problem, dialect: Dialect) -> Response<Body> {
-    let mut response = Response::new(body::full(problem.to_json(dialect)));
+fn document(kind: &'static str, bytes: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(body::full(bytes));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+pub fn refuse(problem: &Problem, dialect: Dialect) -> Response<Body> {
+    let mut response = document("application/problem+json", problem.to_json(dialect));
     let status = StatusCode::from_u16(problem.status_in(dialect));
     *response.status_mut() = status.unwrap_or(StatusCode::GATEWAY_TIMEOUT);
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     headers.insert(LINK, value(&problems::described_by(problem.code())));
     if let Some(after) = problem.after {
         headers.insert(RETRY_AFTER, value(&seconds(after).to_string()));
@@ -233,32 +213,26 @@ pub(in crate::gateway) fn refuse(problem: &Problem, dialect: Dialect) -> Respons
     response
 }
 
-/// The page that problems link to.
 pub fn problems_page() -> Response<Body> {
-    let mut response = Response::new(body::full(super::problems::page()));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    response
+    document("text/html; charset=utf-8", problems::page())
 }
 
-/// The published contract. It changes only with a new configuration, so it may be cached for some
-/// minutes.
-pub fn publication(document: Bytes) -> Response<Body> {
-    let mut response = Response::new(body::full(document));
+/// The published contract. It changes only with a new configuration.
+pub fn publication(contract: Bytes) -> Response<Body> {
+    let mut response = document("application/json", contract);
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=300"));
     headers.insert(LINK, value(&format!("<{}>; rel=\"describedby\"", problems::PAGE)));
     response
 }
 
-/// True if the status address's answer says that the key does not exist, whichever region made it.
-pub(in crate::gateway) fn says_nothing_is_there(response: &Response<Body>) -> bool {
+/// True if this answer of the status address, of any region, says that there is no such key.
+pub fn says_nothing_is_there(response: &Response<Body>) -> bool {
     response.status() == StatusCode::NOT_FOUND
 }
 
-fn replay(settlement: Settlement) -> Response<Body> {
-    let answer = settlement.answer;
-    let kept = matches!(answer.body, AnswerBody::Kept(_));
+fn replay(settlement: &Settlement) -> Response<Body> {
+    let answer = &settlement.answer;
     let mut response = Response::new(body::empty());
     *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
     let headers = response.headers_mut();
@@ -270,8 +244,8 @@ fn replay(settlement: Settlement) -> Response<Body> {
     headers.insert(REPLAYED, HeaderValue::from_static("true"));
     headers.insert(ORIGINAL, value(&settlement.request_id.to_string()));
     headers.insert("age", value(&settlement.age.as_secs().to_string()));
-    if kept {
-        *response.body_mut() = body::full(Bytes::from_owner(KeptBody(answer)));
+    if matches!(answer.body, AnswerBody::Kept(_)) {
+        *response.body_mut() = body::full(Bytes::from_owner(KeptBody(answer.clone())));
         return response;
     }
     headers.insert(BODY, HeaderValue::from_static("not-kept"));
@@ -307,8 +281,7 @@ pub fn keep_headers(headers: &HeaderMap, allowed: &[HeaderName]) -> Vec<(String,
 /// Gives the client the whole collected answer: its length is known again.
 pub fn whole(head: http::response::Parts, bytes: Bytes) -> Response<Body> {
     let mut response = Response::from_parts(head, body::empty());
-    // An answer without a body may state the length that another request would get (HEAD, RFC 9110
-    // section 8.6).
+    // Without a body, the length may be that of another request (HEAD, RFC 9110 section 8.6).
     if !bytes.is_empty() {
         response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(bytes.len()));
     }
@@ -316,7 +289,7 @@ pub fn whole(head: http::response::Parts, bytes: Bytes) -> Response<Body> {
     response
 }
 
-pub(in crate::gateway) fn http_date(date: Date) -> Option<HeaderValue> {
+pub fn http_date(date: Date) -> Option<HeaderValue> {
     let millis = u64::try_from(date.as_millis()).ok()?;
     let when = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis))?;
     Some(value(&httpdate::fmt_http_date(when)))
@@ -339,7 +312,7 @@ mod tests {
         response.headers_mut().insert(ORIGINAL, value("req_other"));
         let first = Reply::First { response, settled: true, expires: Date(0) };
         let me = RegionName::parse("eu").unwrap();
-        let rendered = rendered(first, &value("k"), RequestId(1), &me, Dialect::Plain);
+        let rendered = render(first, &value("k"), RequestId(1), &me, Dialect::Plain);
         assert_eq!(rendered.headers().get(REPLAYED), None);
         assert_eq!(rendered.headers().get(ORIGINAL), None);
         assert_eq!(rendered.headers()[KEY], "k");

@@ -1,19 +1,18 @@
 //! A key at this region: run, read from its copy, or refused; and looked at anew if it moves.
 //!
-//! A settled record is final, so any copy of it may be replayed at any time. This file must not
-//! claim.
+//! A settled record is final, so any copy of it may be replayed at any time.
 
 use std::sync::Arc;
 
 use super::ask::Ask;
-use super::attempt::claimed::ClaimBasis;
+use super::attempt::claim::ClaimBasis;
 use super::follow::{Begun, begin, follow};
 use super::problems::{Kind, Problem};
 use super::reply::{Reply, Step};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
 use crate::gateway::upkeep::catching_up;
-use crate::ports::{KeyStore, Ports};
+use crate::ports::Ports;
 use crate::protocol::authority::Closed;
 use crate::protocol::decide::{Basis, same_request, settlement};
 use crate::protocol::record::Reading;
@@ -24,9 +23,7 @@ use crate::protocol::snapshot::{Here, Permit};
 /// (given up, adopted, opened). A key that stays must not get the answer that it moves.
 const LOOKS: u32 = 4;
 
-/// The result of a look at a key here.
-pub(in crate::gateway) enum Served {
-    /// The reply to the client.
+pub enum Served {
     Reply(Reply),
     /// This region owns the key.
     Elsewhere(RegionName),
@@ -34,7 +31,7 @@ pub(in crate::gateway) enum Served {
 
 /// Serves a key as far as this region may. If facts that it relied on have changed, it looks again.
 // Boxes, here and below: a request would move the room for what few requests come to.
-pub(in crate::gateway) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Served {
+pub async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Served {
     let mut changed = None;
     for look in 0..LOOKS {
         let step = match gateway.here(&ask.id) {
@@ -59,13 +56,11 @@ pub(in crate::gateway) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: 
     Served::Reply(Reply::Refused(changed.unwrap_or_else(|| gateway.moving()), None))
 }
 
-/// Replays a final record, even if this region may not run the key; else refuses.
 async fn copy_or<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, problem: Problem) -> Step {
     let copy = Box::pin(local_copy(gateway, ask)).await;
     Step::Ended(copy.unwrap_or(Reply::Refused(problem, None)))
 }
 
-/// Serves a key that this region may run.
 async fn start<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, permit: &Permit, first: bool) -> Step {
     let basis = ClaimBasis { seen: Basis::Absent, untouched: true };
     match begin(gateway, ask, permit, basis).await {
@@ -79,17 +74,11 @@ async fn start<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, permit: &Permit, 
     }
 }
 
-/// The reply that the local copy allows: only a settled record decides here. If the store does not
-/// answer, that is no reason to refuse: the owner is asked.
-pub(in crate::gateway) async fn local_copy<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Option<Reply> {
-    let found = metrics::store(
-        "look_up",
-        &ask.route,
-        gateway.ports.clock(),
-        gateway.ports.store().look_up(std::slice::from_ref(&ask.id)),
-    );
-    let rows = found.await.ok()?.pop()?;
-    let Reading::Settled(row) = gateway.read(rows) else { return None };
+/// The reply by the local copy: only a settled record decides. A silent store is no reason to
+/// refuse: the owner is asked.
+pub async fn local_copy<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Option<Reply> {
+    let found = metrics::store("look_up", &ask.route, gateway.ports.clock(), gateway.rows(&ask.id));
+    let Reading::Settled(row) = gateway.read(found.await.ok()?) else { return None };
     let reply = match same_request(&row, &ask.fingerprint, ask.principal) {
         true => Reply::Replay(settlement(&row)?),
         false => Reply::Refused(ask.policy.mismatch.into(), Some(row.expires)),

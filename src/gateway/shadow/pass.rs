@@ -14,10 +14,11 @@ use super::counts::{Report, Shadow, Verdict};
 use super::tee::tee;
 use super::trial::Trial;
 use crate::gateway::instance::Gateway;
-use crate::gateway::policy::route::{Matched, NO_ROUTE, Policy, Protection};
+use crate::gateway::limits::quota::Quotas;
+use crate::gateway::policy::route::{Matched, NO_ROUTE, Policy};
 use crate::gateway::reloadable::Live;
 use crate::gateway::request::admit::identify;
-use crate::gateway::request::passthrough::{Passing, to};
+use crate::gateway::request::passthrough::Passing;
 use crate::gateway::request::problems::Problem;
 use crate::gateway::telemetry::trace;
 use crate::ports::upstream::SendError;
@@ -59,16 +60,12 @@ pub async fn pass<P: Ports>(
             shadow.judge(&route, None, Verdict::refused(Problem::from(why).kind));
             None
         }
-        Matched::Route(found) => match &found.protection {
-            Protection::Required(policy) => Some(policy.clone()),
-            Protection::Optional(policy) => with_key.then(|| policy.clone()),
-            Protection::Off { .. } => None,
-        },
+        Matched::Route(found) => found.policy_for(with_key).cloned(),
         Matched::PassThrough => None,
     };
     // The trace stays the client's: the request goes as it came.
     let times = live.times(&route).clone();
-    let passing = Passing::of(times, to(matched), trace::of(&head.headers), arrived);
+    let passing = Passing::of(times, matched, trace::of(&head.headers), arrived);
     let trial = match policy {
         Some(policy) => try_out(gateway, &live, shadow, route, policy, &head),
         None => {
@@ -100,7 +97,7 @@ fn try_out<P: Ports>(
             return None;
         }
     };
-    let charged = match gateway.charge(live, id.tenant()) {
+    let charged = match gateway.charge(live, id.tenant(), Quotas::charge) {
         Ok(charged) => charged,
         Err(problem) => {
             shadow.judge(&route, Some(&id), Verdict::refused(problem.kind));
@@ -135,8 +132,8 @@ async fn watch<P: Ports>(
         move |copied| trial.came(copied, (&method, &target, &headers), ports.clock().now())
     };
     let body = tee(body, trial.policy.body_limit, at_end);
-    let (request, to) = (Request::from_parts(head, body), &passing.to);
-    let answered = gateway.ports.upstream().pass(to.upstream.as_deref(), request, to.within).await;
+    let (request, upstream) = (Request::from_parts(head, body), passing.upstream.as_deref());
+    let answered = gateway.ports.upstream().pass(upstream, request, passing.within).await;
     let answer = match &answered {
         Ok(response) => {
             let status = response.status().as_u16();

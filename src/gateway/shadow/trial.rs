@@ -107,10 +107,7 @@ impl Trial {
 
     fn judge(&self, verdict: Verdict) {
         let retry = matches!(verdict, Verdict::Replayed | Verdict::InDoubt | Verdict::Refused("in-progress"));
-        match retry {
-            true => self.charged.started_no_key(self.id.tenant()),
-            false => self.charged.looked_nothing_up(self.id.tenant()),
-        }
+        self.charged.give_back(self.id.tenant(), retry);
         self.shadow.judge(&self.route, Some(&self.id), verdict);
     }
 

@@ -12,12 +12,12 @@ use std::time::Duration;
 use crate::gateway::instance::Gateway;
 use crate::gateway::request::accept;
 use crate::gateway::request::ask::Ask;
-use crate::gateway::request::attempt::claimed::ClaimBasis;
+use crate::gateway::request::attempt::claim::ClaimBasis;
 use crate::gateway::request::follow::{Begun, begin, expired, reused, running, verdict};
 use crate::gateway::request::problems::{Kind, Problem};
 use crate::gateway::request::reply::{Reply, Step};
 use crate::gateway::telemetry::metrics;
-use crate::ports::{Clock, KeyStore, Ports};
+use crate::ports::{Clock, Ports};
 use crate::protocol::decide::Verdict;
 use crate::protocol::opening::Hindrance;
 use crate::protocol::record::Reading;
@@ -28,12 +28,9 @@ const UNTIL_AN_OPERATOR: Duration = Duration::from_secs(60);
 
 /// Serves such a key as far as possible.
 pub(in crate::gateway) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Step {
-    let ids = std::slice::from_ref(&ask.id);
-    let found =
-        metrics::store("look_up", &ask.route, gateway.ports.clock(), gateway.ports.store().look_up(ids))
-            .await;
-    let rows = match found {
-        Ok(mut found) => found.pop().unwrap_or_default(),
+    let found = metrics::store("look_up", &ask.route, gateway.ports.clock(), gateway.rows(&ask.id));
+    let rows = match found.await {
+        Ok(rows) => rows,
         Err(error) => {
             return Step::Ended(Reply::Refused(gateway.store_unavailable(error.to_string()), None));
         }

@@ -25,7 +25,7 @@ use crate::gateway::request::problems::Kind;
 use crate::gateway::request::reply::{self, Reply};
 use crate::gateway::telemetry::{metrics, spans, times, trace};
 use crate::ports::jobs::{Content, Job, StoredRequest, Turns};
-use crate::ports::peers::{Forward, ForwardReply};
+use crate::ports::peers::ForwardReply;
 use crate::ports::{Clock, Dice, Jobs, KeyStore, Peers, Ports};
 use crate::protocol::fingerprint;
 use crate::protocol::key::Tenant;
@@ -271,19 +271,9 @@ async fn handed_on<P: Ports>(
     let Some(ask) = ask(gateway, job, own, request) else {
         return End::Dead("no route takes its request any more".to_owned());
     };
-    let (clock, deadline) = (gateway.ports.clock(), ask.deadline);
-    let forward = Forward {
-        id: ask.id,
-        principal: ask.principal,
-        method: ask.method,
-        target: ask.target,
-        headers: ask.headers,
-        body: ask.body,
-        request_id: ask.request_id,
-        epoch: gateway.view().epoch(),
-        deadline,
-    };
-    let until = clock.now() + deadline;
+    let clock = gateway.ports.clock();
+    let forward = ask.forward(gateway.view().epoch());
+    let until = clock.now() + ask.deadline;
     let asked = gateway.ports.peers().forward(owner, forward).instrument(spans::forward(owner));
     let answer = tokio::select! {
         biased;

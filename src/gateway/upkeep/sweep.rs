@@ -12,7 +12,7 @@ use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::Policy;
 use crate::gateway::request::attempt::persist::{self, Fact};
 use crate::gateway::request::attempt::probe::{self, ProbeAnswer};
-use crate::gateway::request::attempt::stand_in::{self, For};
+use crate::gateway::request::attempt::recover::{For, stand_in};
 use crate::gateway::telemetry::metrics;
 use crate::ports::store::{Attempt, GateVersion};
 use crate::ports::upkeep::{OpenAttempt, Place, Ruling};
@@ -312,7 +312,7 @@ async fn ended<P: Ports>(
         lifetime: gateway.settings.lifetime(policy),
         request: (&open.route, &open.path),
     };
-    stand_in::end(gateway, whom, &ruling, None).await.is_ok()
+    stand_in(gateway, whom, &ruling, None).await.is_ok()
 }
 
 /// Asks about each attempt in doubt by itself, newest first, until one happened. Returns the

@@ -198,45 +198,27 @@ fn depth_is_bounded_and_so_is_the_stack() {
 
 #[test]
 fn invalid_json_is_compared_by_raw_bytes_only() {
-    let table: [(&str, usize); 34] = [
-        ("", 0),
-        (" ", 1),
-        ("x", 0),
-        ("[1,]", 3),
-        ("[,1]", 1),
-        ("[1 2]", 3),
-        ("{\"a\":1,}", 7),
-        ("{a:1}", 1),
-        ("{\"a\" 1}", 5),
-        ("{\"a\":}", 5),
-        ("{\"a\"}", 4),
-        ("[", 1),
-        ("{", 1),
-        ("]", 0),
-        ("1 1", 2),
-        ("{}{}", 2),
-        ("[] x", 3),
-        ("nul", 0),
-        ("True", 0),
-        ("NaN", 0),
-        ("Infinity", 0),
-        ("-", 1),
-        ("-Infinity", 1),
-        ("+1", 0),
-        ("01", 1),
-        ("-01", 2),
-        (".5", 0),
-        ("1.", 2),
-        ("1e", 2),
-        ("1e+", 3),
-        ("\"a", 2),
-        ("\"\n\"", 1),
-        ("\"\\x\"", 2),
-        ("\"\\u12g4\"", 3),
+    // The mark stands where reading stops.
+    let short = [
+        "^", " ^", "^x", "[1,^]", "[^,1]", "[1 ^2]", "{^a:1}", "[^", "{^", "^]", "1 ^1", "{}^{}", "[] ^x",
+        "^nul", "^True", "^NaN", "-^", "^+1", "0^1", "-0^1", "^.5", "1.^", "1e^", "1e+^",
     ];
-    for (body, at) in table {
-        assert_eq!(canonical(body), Err(RawOnly::NotJson { at }), "{body:?}");
-        assert!(serde_json::from_str::<Value>(body).is_err(), "{body:?}");
+    let long = [
+        "{\"a\":1,^}",
+        "{\"a\" ^1}",
+        "{\"a\":^}",
+        "{\"a\"^}",
+        "^Infinity",
+        "-^Infinity",
+        "\"a^",
+        "\"^\n\"",
+        "\"\\^x\"",
+        "\"\\u^12g4\"",
+    ];
+    for marked in short.into_iter().chain(long) {
+        let (at, body) = (marked.find('^').unwrap(), marked.replace('^', ""));
+        assert_eq!(canonical(&body), Err(RawOnly::NotJson { at }), "{body:?}");
+        assert!(serde_json::from_str::<Value>(&body).is_err(), "{body:?}");
     }
     for body in [
         "\"\\u12",
@@ -367,14 +349,6 @@ proptest! {
     }
 
     #[test]
-    fn the_form_holds_the_same_value(value in value()) {
-        if let Ok(form) = canonical_json(&serde_json::to_vec(&value).unwrap()) {
-            let back: Value = serde_json::from_slice(&form).unwrap();
-            prop_assert!(alike(&back, &value), "{} for {}", back, value);
-        }
-    }
-
-    #[test]
     fn a_double_keeps_its_value(negative: bool, exponent in 1u64..1023 + 53, fraction in 0u64..1 << 52) {
         let bits = u64::from(negative) << 63 | exponent << 52 | fraction;
         let value = f64::from_bits(bits);
@@ -413,28 +387,5 @@ proptest! {
             Err(RawOnly::NotJson { at }) => prop_assert!(!json && at <= text.len(), "{:?} is JSON", text),
             Err(_) => {}
         }
-    }
-
-    #[test]
-    fn any_bytes_are_a_form_or_a_reason(body in proptest::collection::vec(any::<u8>(), 0..64)) {
-        if let Ok(form) = canonical_json(&body) {
-            prop_assert_eq!(canonical_json(&form), Ok(form));
-        }
-    }
-}
-
-/// Equal except for the form of numbers: serde_json keeps 1 and 1.0 apart, and its float parser may
-/// miss the last places.
-fn alike(a: &Value, b: &Value) -> bool {
-    match (a, b) {
-        (Value::Number(a), Value::Number(b)) => {
-            let (a, b) = (a.as_f64().unwrap(), b.as_f64().unwrap());
-            (a - b).abs() <= b.abs() * 4.0 * f64::EPSILON
-        }
-        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| alike(a, b)),
-        (Value::Object(a), Value::Object(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|((m, a), (n, b))| m == n && alike(a, b))
-        }
-        _ => a == b,
     }
 }

@@ -80,12 +80,8 @@ fn the_key_comes_from_its_first_header_only() {
     let from = vec![own.clone(), HeaderName::from_static("x-request-key")];
     let both = KeyHeaders { from, to: ForwardKey::default() };
     let headers = |lines: &[(&'static str, &'static str)]| -> HeaderMap {
-        let pair = |(name, value): &(&'static str, &'static str)| {
-            (HeaderName::from_static(name), HeaderValue::from_static(value))
-        };
-        let mut all = HeaderMap::new();
-        lines.iter().map(pair).for_each(|(name, value)| _ = all.append(name, value));
-        all
+        let line = |&(name, text)| (HeaderName::from_static(name), HeaderValue::from_static(text));
+        lines.iter().map(line).collect()
     };
     let read = |lines: &[(&'static str, &'static str)]| {
         both.read(&headers(lines), Syntax::Lenient).map(|(key, written)| (key.as_str().to_owned(), written))
@@ -191,8 +187,8 @@ fn the_order_of_routes_says_which_of_two_is_meant() {
 fn a_header_that_overrides_is_refused_unless_its_route_allows_it() {
     let routes = routes(&[("/a", "required"), ("/b", "allows"), ("/c", "off")]);
     let overridden = |method: &str, path: &str, name: &str| {
-        let mut headers = HeaderMap::new();
-        headers.insert(HeaderName::from_bytes(name.as_bytes()).unwrap(), "/a".parse().unwrap());
+        let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+        let headers = HeaderMap::from_iter([(name, HeaderValue::from_static("/a"))]);
         let method = Method::from_bytes(method.as_bytes()).unwrap();
         matches!(routes.find(&method, path, &headers), Matched::Refused(Refused::Override))
     };
@@ -205,8 +201,8 @@ fn a_header_that_overrides_is_refused_unless_its_route_allows_it() {
     assert!(overridden("GET", "/unlisted", "X_HTTP_Method_Override"));
     assert!(!overridden("GET", "/unlisted", "X-Original-URL"), "it stays a GET");
     assert!(!overridden("PUT", "/c", "X-Other"));
-    let mut headers = HeaderMap::new();
-    headers.insert("x-http-method", "POST".parse().unwrap());
+    let name = HeaderName::from_static("x-http-method");
+    let headers = HeaderMap::from_iter([(name, HeaderValue::from_static("POST"))]);
     let none = Routes::default();
     let unkeyed = none.find(&Method::GET, "/a", &headers);
     assert!(matches!(unkeyed, Matched::PassThrough), "there is nothing to get past");
@@ -215,18 +211,9 @@ fn a_header_that_overrides_is_refused_unless_its_route_allows_it() {
 #[test]
 fn a_path_that_climbs_out_of_its_route_changes_nothing() {
     let routes = routes(&[("/v1/notes/*", "off")]);
-    for path in [
-        "/v1/notes/../charges",
-        "/v1/notes/%2e%2E/charges",
-        "/v1/notes/%252e%252e/charges",
-        "/v1/notes/.%2e/charges",
-        "/v1/notes/..%2Fcharges",
-        "/v1/notes/..\\charges",
-        "/v1/notes/x%5c..%5ccharges",
-        "/v1/notes/..;a=b/charges",
-        "/v1/notes/./x",
-        "/v1/notes/..",
-    ] {
+    // The plain spelling has more of them (`path`).
+    for path in ["/v1/notes/../charges", "/v1/notes/%2e%2E/charges", "/v1/notes/..\\charges", "/v1/notes/./x"]
+    {
         for method in ["POST", "PUT", "DELETE"] {
             let matched = find(&routes, method, path);
             assert!(matches!(matched, Matched::Refused(Refused::NoRoute)), "{method} {path}");

@@ -110,25 +110,20 @@ fn tree() -> impl Strategy<Value = Value> {
 
 /// The same on a tree: removes the values at these places.
 fn without(value: &mut Value, tokens: &[&str]) {
-    let (Some((first, rest)), is_last) = (tokens.split_first(), tokens.len() == 1) else { return };
+    let Some((first, rest)) = tokens.split_first() else { return };
+    let hit = |name: &str| *first == "*" || *first == name;
     match value {
+        Value::Object(members) if rest.is_empty() => members.retain(|name, _| !hit(name)),
         Value::Object(members) => {
-            let hit = |name: &String| *first == "*" || name == first;
-            if is_last {
-                members.retain(|name, _| !hit(name));
-            } else {
-                members.iter_mut().filter(|(name, _)| hit(name)).for_each(|(_, below)| without(below, rest));
-            }
+            members.iter_mut().filter(|(name, _)| hit(name)).for_each(|(_, below)| without(below, rest));
+        }
+        Value::Array(items) if rest.is_empty() => {
+            let mut at = 0..;
+            items.retain(|_| !hit(&at.next().unwrap().to_string()));
         }
         Value::Array(items) => {
-            let hit = |at: usize| *first == "*" || *first == at.to_string();
-            if is_last {
-                let mut at = 0..;
-                items.retain(|_| !hit(at.next().unwrap()));
-            } else {
-                let found = items.iter_mut().enumerate().filter(|(at, _)| hit(*at));
-                found.for_each(|(_, below)| without(below, rest));
-            }
+            let found = items.iter_mut().enumerate().filter(|(at, _)| hit(&at.to_string()));
+            found.for_each(|(_, below)| without(below, rest));
         }
         _ => {}
     }

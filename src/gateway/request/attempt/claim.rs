@@ -1,25 +1,47 @@
 //! Claims: each made under exactly one version of the gate, with its basis and all its risks.
 //!
 //! [`crate::gateway::authority`] gives the permit. A claim that was not confirmed is never sent.
-//! This file must not send anything.
 
 use std::sync::Arc;
 
-use super::claimed::{Claim, ClaimBasis, ClaimMode};
-use super::escrow;
 use super::persist;
+use crate::gateway::authority::state::Run;
 use crate::gateway::instance::Gateway;
 use crate::gateway::request::ask::Ask;
 use crate::gateway::request::problems::{Kind, Problem};
 use crate::gateway::telemetry::metrics;
 use crate::gateway::upkeep::store_gate;
+use crate::ports::jobs::StoredRequest;
 use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError};
 use crate::ports::{Clock, Dice, Jobs, KeyStore, Ports};
+use crate::protocol::decide::Basis;
 use crate::protocol::hold::SendBy;
 use crate::protocol::record::Row;
+use crate::protocol::region::RegionName;
 use crate::protocol::snapshot::Permit;
+use crate::protocol::time::Date;
 
-pub(in crate::gateway) enum Claimed {
+/// A durable claim of one request.
+pub struct Claim {
+    pub attempt: Attempt,
+    pub expires: Date,
+    pub send_by: SendBy,
+    pub permit: Permit,
+    /// The region where it surely is lodged.
+    pub lodged: Option<RegionName>,
+    /// The attempt counts as running as long as this lives.
+    _running: Run,
+}
+
+pub struct ClaimBasis {
+    /// The rows that the claim saw.
+    pub seen: Basis,
+    /// True if those rows say that nothing happened, or if there are none. Only then can absence be
+    /// a proof.
+    pub untouched: bool,
+}
+
+pub enum Claimed {
     Ours(Claim),
     /// The key already has these rows.
     Found(Vec<Row>),
@@ -28,24 +50,22 @@ pub(in crate::gateway) enum Claimed {
     Moved,
 }
 
-/// Claims the key durably, or returns the rows that it has already. If a commit was not confirmed,
-/// the claim is repeated once with its nonce. If it is still not confirmed, it is never sent, and
-/// is released in the background.
-pub(in crate::gateway) async fn claim<P: Ports>(
+/// Claims the key durably, to run now or to store the request for its job (`later`). Or returns the
+/// rows that the key has already. If a commit was not confirmed, the claim is repeated once with
+/// its nonce. If it is still not confirmed, it is never sent, and is released in the background.
+pub async fn claim<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
     permit: &Permit,
     basis: ClaimBasis,
-    way: ClaimMode,
+    later: Option<&StoredRequest>,
 ) -> Result<Claimed, Problem> {
     // Entered before the claim: a region that gives keys up, or seals, waits for possible claims.
     let running = gateway.authority.running.begin(&ask.id);
     let claim = asked(gateway, ask, permit, basis);
     if !permit.view.allows(claim.life()) {
-        tracing::warn!(
-            route = &*ask.route,
-            "refused: the regions have not agreed yet to remember keys for so long"
-        );
+        let route = &*ask.route;
+        tracing::warn!(route, "refused: the regions have not agreed yet to remember keys for so long");
         return Err(gateway.later(Kind::NotAuthoritative));
     }
     let now = gateway.ports.clock().now();
@@ -54,29 +74,21 @@ pub(in crate::gateway) async fn claim<P: Ports>(
     for _ in 0..2 {
         let store = gateway.ports.store();
         let keep = ask.policy.accept.request_retention;
-        let written = match &way {
-            ClaimMode::Now => {
-                metrics::store("claim", &ask.route, gateway.ports.clock(), store.claim(&claim)).await
-            }
-            ClaimMode::Later(request) => {
+        let written = match later {
+            None => metrics::store("claim", &ask.route, gateway.ports.clock(), store.claim(&claim)).await,
+            Some(request) => {
                 let accepted = Box::pin(store.accept(&claim, request, keep));
                 metrics::store("accept", &ask.route, gateway.ports.clock(), accepted).await
             }
         };
         match written {
             Ok(ClaimReply::Won { token, expires }) => {
-                if !claim.risk.is_empty() && matches!(way, ClaimMode::Now) {
+                if !claim.risk.is_empty() && later.is_none() {
                     at_risk(ask, &claim);
                 }
-                let won = Claim {
-                    attempt: Attempt { id: claim.id, token, nonce: claim.nonce },
-                    expires,
-                    send_by,
-                    permit: permit.clone(),
-                    lodges: escrow::is_on(&permit.view, ask),
-                    lodged: None,
-                    _running: running,
-                };
+                let attempt = Attempt { id: claim.id, token, nonce: claim.nonce };
+                let (permit, lodged) = (permit.clone(), None);
+                let won = Claim { attempt, expires, send_by, permit, lodged, _running: running };
                 return Ok(Claimed::Ours(won));
             }
             Ok(ClaimReply::Found(rows)) => return Ok(Claimed::Found(rows)),
@@ -92,15 +104,13 @@ pub(in crate::gateway) async fn claim<P: Ports>(
             }
         }
     }
-    match way {
+    if later.is_some() {
         // An acceptance that proves durable later is no claim: its job runs it, and a retry finds
         // it. So this is no refusal.
-        ClaimMode::Later(_) => {
-            tracing::warn!(key = %ask.id.digest(), "an acceptance was not confirmed: whether its job will run is not known");
-            return Err(gateway.later(Kind::OutcomeUnknown));
-        }
-        ClaimMode::Now => persist::release_unconfirmed(gateway, ask, claim.nonce),
+        tracing::warn!(key = %ask.id.digest(), "an acceptance was not confirmed: whether its job will run is not known");
+        return Err(gateway.later(Kind::OutcomeUnknown));
     }
+    persist::release_unconfirmed(gateway, ask, claim.nonce);
     Err(gateway.store_unavailable("a claim was not confirmed".to_owned()))
 }
 

@@ -2,12 +2,12 @@
 //! regions' claims are lodged here.
 //!
 //! With escrow, a destroyed region's claims are known elsewhere. A key without such a claim was
-//! never sent (`protocol::escrow`). This file must not decide if anything may be sent.
+//! never sent (`protocol::escrow`).
 
-use crate::gateway::authority::register::learn;
 use std::sync::Arc;
 
-use super::claimed::Claim;
+use super::claim::Claim;
+use crate::gateway::authority::register::learn;
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::choices::LODGED_WITHIN;
 use crate::gateway::policy::route::{Alone, Escrow};
@@ -20,16 +20,15 @@ use crate::ports::store::{Attempt, GateVersion, StoreError, Written};
 use crate::ports::{Escrows, KeyStore, Peers, Ports};
 use crate::protocol::authority::GateState;
 use crate::protocol::escrow::lodges;
-use crate::protocol::key::KeyId;
 use crate::protocol::plant::{Check, is_disabled};
-use crate::protocol::record::{Answer, Nonce, Row, Token};
+use crate::protocol::record::{Answer, Row};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::snapshot::Permit;
 use crate::protocol::view::View;
 
 /// Reason why a claim is not lodged. It must not be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::gateway) enum NotLodged {
+pub enum NotLodged {
     /// The target goes by another view than the claim: look at everything anew.
     Stale,
     /// The target cannot be reached, or there is none.
@@ -47,12 +46,8 @@ fn alone(view: &View, ask: &Ask) -> Option<Alone> {
     }
 }
 
-pub(in crate::gateway) fn is_on(view: &View, ask: &Ask) -> bool {
-    alone(view, ask).is_some()
-}
-
 /// Lodges a claim, if its route asks for that. Returns the region that has it.
-pub(in crate::gateway) async fn lodge<P: Ports>(
+pub async fn lodge<P: Ports>(
     gateway: &Gateway<P>,
     ask: &Ask,
     claim: &Claim,
@@ -60,16 +55,12 @@ pub(in crate::gateway) async fn lodge<P: Ports>(
     let Permit { view, .. } = &claim.permit;
     let Some(alone) = alone(view, ask) else { return Ok(None) };
     let Some(target) = view.target(&ask.id) else {
-        return match alone {
-            Alone::Run => {
-                metrics::escrow("alone");
-                Ok(None)
-            }
-            Alone::Refuse => {
-                metrics::escrow("refused");
-                Err(NotLodged::Unavailable)
-            }
+        let (result, lodged) = match alone {
+            Alone::Run => ("alone", Ok(None)),
+            Alone::Refuse => ("refused", Err(NotLodged::Unavailable)),
         };
+        metrics::escrow(result);
+        return lodged;
     };
     let lodging = Lodging {
         id: ask.id.clone(),
@@ -114,19 +105,16 @@ pub(in crate::gateway) async fn lodge<P: Ports>(
 /// So its target knows no attempt beyond that one, unless this store went back
 /// (docs/protocol.md#rule-8).
 async fn stands<P: Ports>(gateway: &Gateway<P>, attempt: &Attempt) -> bool {
-    let found = gateway.ports.store().look_up(std::slice::from_ref(&attempt.id)).await;
     let own =
         |row: &Row| row.origin == gateway.origin && (row.token, row.nonce) == (attempt.token, attempt.nonce);
-    found.is_ok_and(|found| found.iter().flatten().any(own))
+    gateway.rows(&attempt.id).await.is_ok_and(|rows| rows.iter().any(own))
 }
 
 /// Takes back a claim that was never sent, wherever it may be lodged. In the background and once.
 /// If it stays lodged and this region is lost, it is in doubt: that costs an answer, not safety.
-pub(in crate::gateway) fn void<P: Ports>(gateway: &Arc<Gateway<P>>, claim: &Claim) {
-    if !claim.lodges {
-        return;
-    }
-    let Some(target) = claim.permit.view.target(&claim.attempt.id).cloned() else { return };
+pub fn void<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Claim) {
+    let view = &claim.permit.view;
+    let (Some(_), Some(target)) = (alone(view, ask), view.target(&ask.id).cloned()) else { return };
     let Attempt { id, token, nonce } = claim.attempt.clone();
     let gateway = gateway.clone();
     tokio::spawn(async move {
@@ -139,12 +127,7 @@ pub(in crate::gateway) fn void<P: Ports>(gateway: &Arc<Gateway<P>>, claim: &Clai
 
 /// Lodges the answer beside its claim, if the route asks for that, before the client gets it. A
 /// failure is counted: after a takeover the claim would be in doubt.
-pub(in crate::gateway) async fn lodge_answer<P: Ports>(
-    gateway: &Gateway<P>,
-    ask: &Ask,
-    claim: &Claim,
-    answer: &Arc<Answer>,
-) {
+pub async fn lodge_answer<P: Ports>(gateway: &Gateway<P>, ask: &Ask, claim: &Claim, answer: &Arc<Answer>) {
     let (Some(target), Escrow::ClaimAndAnswer(_)) = (&claim.lodged, ask.policy.escrow) else { return };
     let Attempt { id, token, nonce } = claim.attempt.clone();
     let question = Question::LodgeAnswer { id, token, nonce, answer: answer.clone() };
@@ -161,11 +144,8 @@ fn belongs(state: &GateState, me: &RegionName, from: &RegionName, lodging: &Lodg
     }
     let view = &state.view;
     if view.epoch() != lodging.token.epoch {
-        return Err(format!(
-            "this region goes by epoch {}, the claim by {}",
-            view.epoch(),
-            lodging.token.epoch
-        ));
+        let (here, there) = (view.epoch(), lodging.token.epoch);
+        return Err(format!("this region goes by epoch {here}, the claim by {there}"));
     }
     if view.origin(from).as_ref() != Some(&lodging.origin) {
         return Err("the claim is of another origin than its sender's".to_owned());
@@ -224,18 +204,16 @@ impl<P: Ports> Gateway<P> {
     pub(in crate::gateway) async fn answer_lodged(
         self: &Arc<Self>,
         from: &RegionName,
-        id: &KeyId,
-        token: Token,
-        nonce: Nonce,
+        attempt: &Attempt,
         answer: &Arc<Answer>,
     ) -> PeerReply {
+        let Attempt { id, token, nonce } = attempt;
         let Some(origin) = self.origin_then(from, token.epoch) else { return no_such_region() };
         let store = self.ports.store();
         let mut written =
-            metrics::upkeep("lodge", store.lodge_answer(id, &origin, token, nonce, answer)).await;
-        if written == Ok(Written::Lost) && self.was_its_key(from, id, token) {
-            let attempt = Attempt { id: id.clone(), token, nonce };
-            written = metrics::upkeep("settle", store.settle(&attempt, answer)).await;
+            metrics::upkeep("lodge", store.lodge_answer(id, &origin, *token, *nonce, answer)).await;
+        if written == Ok(Written::Lost) && self.was_its_key(from, attempt) {
+            written = metrics::upkeep("settle", store.settle(attempt, answer)).await;
         }
         match written {
             Ok(Written::Done) => PeerReply::Done,
@@ -245,27 +223,20 @@ impl<P: Ports> Gateway<P> {
         }
     }
 
-    /// Takes back a claim that was lodged here and never sent. Does so too if it has become this
-    /// region's own record meanwhile.
+    /// Takes back a claim that was lodged here and never sent, even if it has become an own record.
     pub(in crate::gateway) async fn voided(
         self: &Arc<Self>,
         from: &RegionName,
-        id: &KeyId,
-        token: Token,
-        nonce: Nonce,
+        attempt: &Attempt,
     ) -> PeerReply {
+        let Attempt { id, token, nonce } = attempt;
         let Some(origin) = self.origin_then(from, token.epoch) else { return no_such_region() };
         let store = self.ports.store();
-        if let Err(error) = metrics::upkeep("lodge", store.void(id, &origin, token, nonce)).await {
-            return PeerReply::Refused(error.to_string());
+        let mut voided = metrics::upkeep("lodge", store.void(id, &origin, *token, *nonce)).await.map(drop);
+        if voided.is_ok() && self.view().epoch() > token.epoch && self.was_its_key(from, attempt) {
+            voided = metrics::upkeep("release", store.release(attempt)).await.map(drop);
         }
-        if self.view().epoch() > token.epoch && self.was_its_key(from, id, token) {
-            let attempt = Attempt { id: id.clone(), token, nonce };
-            if let Err(error) = metrics::upkeep("release", store.release(&attempt)).await {
-                return PeerReply::Refused(error.to_string());
-            }
-        }
-        PeerReply::Done
+        voided.map_or_else(|error| PeerReply::Refused(error.to_string()), |()| PeerReply::Done)
     }
 
     fn origin_then(&self, region: &RegionName, epoch: u64) -> Option<Origin> {
@@ -275,8 +246,8 @@ impl<P: Ports> Gateway<P> {
 
     /// True if the sender owned the key in the token's epoch. Then a record of this region under
     /// that token is a claim of the sender that was lodged here, and no attempt of its own.
-    fn was_its_key(&self, from: &RegionName, id: &KeyId, token: Token) -> bool {
-        self.known_view(token.epoch).is_some_and(|then| then.owner(id) == Some(from))
+    fn was_its_key(&self, from: &RegionName, attempt: &Attempt) -> bool {
+        self.known_view(attempt.token.epoch).is_some_and(|then| then.owner(&attempt.id) == Some(from))
     }
 }
 
@@ -285,4 +256,76 @@ fn no_such_region() -> PeerReply {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use onceway_lab::contract::escrow::lodging_of;
+
+    use super::*;
+    use crate::protocol::change::Change;
+    use crate::protocol::examples::{abc, name as region};
+    use crate::protocol::key::{Key, KeyId, Tenant};
+    use crate::protocol::record::{Nonce, Token};
+
+    fn view() -> View {
+        View::founding(1, abc(), Default::default(), Default::default())
+    }
+
+    /// A claim that region a makes under that view, for a key whose target is region b.
+    fn lodging(view: &View) -> Lodging {
+        let of_a = |id: &KeyId| view.owner(id) == Some(&region("a")) && view.target(id) == Some(&region("b"));
+        let keys = (0..).map(|number| Key::parse(&format!("key-{number}")).unwrap());
+        let ids = keys.map(|key| KeyId::new(Tenant::parse("acme").unwrap(), key));
+        let token = Token { epoch: view.epoch(), attempt: 1 };
+        lodging_of({ ids }.find(of_a).unwrap(), view.origin(&region("a")).unwrap(), token, Nonce(1))
+    }
+
+    /// The answer of region b to a claim that `from` lodges, after that change of the claim.
+    fn told(from: &str, change: impl FnOnce(&mut Lodging)) -> Result<(), String> {
+        let view = Arc::new(view());
+        let mut lodging = lodging(&view);
+        change(&mut lodging);
+        belongs(&GateState::founded(view), &region("b"), &region(from), &lodging)
+    }
+
+    #[test]
+    fn a_claim_belongs_at_its_keys_target() {
+        assert_eq!(told("a", |_| ()), Ok(()));
+    }
+
+    #[test]
+    fn a_claim_of_another_view_does_not_belong_here() {
+        for epoch in [0, 2] {
+            let why = told("a", |lodging| lodging.token.epoch = epoch).unwrap_err();
+            assert!(why.contains("goes by epoch 1"), "{why}");
+        }
+        let first = view();
+        let next = GateState::founded(Arc::new(first.next(&Change::Kill).unwrap()));
+        assert!(belongs(&next, &region("b"), &region("a"), &lodging(&first)).is_err());
+    }
+
+    /// A claim under another origin would not become a record once the sender's store is lost. Its
+    /// absence would then prove that nothing was sent.
+    #[test]
+    fn escrow_refuses_a_claim_of_another_store() {
+        for generation in [0, 2, u32::MAX] {
+            let why = told("a", |lodging| lodging.origin.generation = generation).unwrap_err();
+            assert!(why.contains("of another origin"), "{why}");
+        }
+        let why = told("a", |lodging| lodging.origin.region = region("c")).unwrap_err();
+        assert!(why.contains("of another origin"), "{why}");
+        let why = told("z", |lodging| lodging.origin.region = region("z")).unwrap_err();
+        assert!(why.contains("of another origin"), "no region of the view: {why}");
+    }
+
+    #[test]
+    fn escrow_refuses_a_claim_whose_sender_is_no_owner() {
+        let why = told("c", |lodging| lodging.origin = view().origin(&region("c")).unwrap()).unwrap_err();
+        assert!(why.contains("does not own"), "{why}");
+    }
+
+    #[test]
+    fn escrow_refuses_a_claim_for_another_target() {
+        let view = Arc::new(view());
+        let why = belongs(&GateState::founded(view.clone()), &region("c"), &region("a"), &lodging(&view));
+        assert!(why.unwrap_err().contains("not where"));
+    }
+}

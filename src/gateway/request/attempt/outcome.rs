@@ -1,8 +1,7 @@
 //! Outcomes of attempts: read from the upstream's answer, stored, then given to the client.
 //!
 //! The write of an outcome is repeated while the hold runs, so a short failure of the store loses
-//! nothing. The client gets no settled answer before the store has confirmed it. This file must not
-//! send anything to the upstream.
+//! nothing. The client gets no settled answer before the store has confirmed it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +9,7 @@ use std::time::Duration;
 use http::header::{CONTENT_ENCODING, RETRY_AFTER};
 use http::{HeaderMap, Response};
 
-use super::claimed::Claim;
+use super::claim::Claim;
 use super::escrow;
 use super::persist::{Fact, Stored, recount, store};
 use crate::gateway::instance::Gateway;
@@ -21,7 +20,7 @@ use crate::gateway::telemetry::metrics;
 use crate::ports::body::{self, Collected};
 use crate::ports::store::Unclear;
 use crate::ports::upstream::CredentialRefused;
-use crate::ports::{Body, Clock, KeyStore, Ports};
+use crate::ports::{Body, Clock, Ports};
 use crate::protocol::decide::{same_request, settlement};
 use crate::protocol::outcome::Outcome;
 use crate::protocol::plant::{Check, is_disabled};
@@ -34,7 +33,7 @@ const EXCERPT: usize = 500;
 const EXCERPT_WITHIN: Duration = Duration::from_millis(250);
 
 /// Handles the upstream's answer: settle, release or doubt, by the route's outcome sets.
-pub(in crate::gateway) async fn answered<P: Ports>(
+pub async fn answered<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
     claim: Claim,
@@ -51,11 +50,8 @@ pub(in crate::gateway) async fn answered<P: Ports>(
             if head.extensions.get::<CredentialRefused>().is_some() {
                 return Reply::Refused(gateway.later(Kind::CredentialRefused), Some(claim.expires));
             }
-            Reply::First {
-                response: Response::from_parts(head, rest),
-                settled: false,
-                expires: claim.expires,
-            }
+            let response = Response::from_parts(head, rest);
+            Reply::First { response, settled: false, expires: claim.expires }
         }
         Outcome::Unknown => {
             let excerpt =
@@ -111,7 +107,7 @@ async fn settled<P: Ports>(
 }
 
 /// Stores that the attempt's outcome is not known (in doubt), and replies so.
-pub(in crate::gateway) async fn doubtful<P: Ports>(
+pub async fn doubtful<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
     claim: &Claim,
@@ -135,8 +131,7 @@ pub(in crate::gateway) async fn doubtful<P: Ports>(
     }
 }
 
-/// The beginning of an answer's body, as text without control characters. `None` if it is empty,
-/// encoded, or not here soon.
+/// The beginning of a body, without control characters; `None` if empty, encoded, or not here soon.
 async fn excerpt<P: Ports>(gateway: &Gateway<P>, headers: &HeaderMap, body: Body) -> Option<String> {
     if headers.contains_key(CONTENT_ENCODING) {
         return None;
@@ -153,41 +148,38 @@ async fn excerpt<P: Ports>(gateway: &Gateway<P>, headers: &HeaderMap, body: Body
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// Releases a claim of which nothing happened. If that cannot be stored, the claim ends with its
-/// hold. That costs time, not safety.
-pub(in crate::gateway) async fn released<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Claim) {
+/// Releases a claim of which nothing happened. Unstored, it ends with its hold: that costs time.
+pub async fn released<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Claim) {
     store(gateway, &ask.route, ask.policy.hold, claim.attempt.clone(), Fact::Released).await;
 }
 
-/// Releases the claim of an attempt that surely was never sent, and takes it back from the target
-/// where it is lodged.
-pub(in crate::gateway) async fn unsent<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Claim) {
+/// Releases a claim that surely was never sent, also where it is lodged.
+pub async fn unsent<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Claim) {
     released(gateway, ask, claim).await;
-    escrow::void(gateway, claim);
+    escrow::void(gateway, ask, claim);
 }
 
 /// The reply after the claim was lost: the other claim's outcome, but only if it is of this very
-/// request. Other requests of the tenant under the key, and other principals, are not shown to this
-/// client.
-pub(in crate::gateway) async fn stored_instead<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Reply {
+/// request. Other requests under the key, and other principals', are not shown to this client.
+pub async fn stored_instead<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Reply {
     metrics::claim_lost(&ask.route, ask.id.tenant());
     tracing::error!(key = %ask.id.digest(), "claim lost: the outcome of this attempt found no claim of its token");
-    let rows = gateway.ports.store().look_up(std::slice::from_ref(&ask.id)).await;
-    let rows = rows.ok().and_then(|mut found| found.pop()).unwrap_or_default();
-    match gateway.read(rows) {
-        Reading::Settled(row) if same_request(&row, &ask.fingerprint, ask.principal) => {
-            match settlement(&row) {
-                Some(settlement) => Reply::Replay(settlement),
-                None => gateway.unknown(Some(row.expires)),
+    let rows = gateway.rows(&ask.id).await.unwrap_or_default();
+    let expires = match gateway.read(rows) {
+        Reading::Absent => None,
+        Reading::Settled(row) => {
+            let is_same = same_request(&row, &ask.fingerprint, ask.principal);
+            if let Some(settlement) = settlement(&row).filter(|_| is_same) {
+                return Reply::Replay(settlement);
             }
+            Some(row.expires)
         }
-        Reading::Absent => gateway.unknown(None),
-        Reading::Settled(row)
-        | Reading::Released(row, _)
+        Reading::Released(row, _)
         | Reading::InProgress(row)
         | Reading::InDoubt(row, _)
-        | Reading::Gone(row) => gateway.unknown(Some(row.expires)),
-    }
+        | Reading::Gone(row) => Some(row.expires),
+    };
+    gateway.unknown(expires)
 }
 
 fn settled_row<P: Ports>(gateway: &Gateway<P>, ask: &Ask, claim: &Claim, answer: Arc<Answer>) -> Row {

@@ -1,7 +1,7 @@
 //! Outcomes of attempts on their way into the store, and those that come too late.
 //!
 //! The write of an outcome is repeated while the hold runs, so a short failure of the store loses
-//! nothing. This file must not answer a client.
+//! nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,17 +22,16 @@ use crate::protocol::time::Moment;
 const RETRY_EVERY: Duration = Duration::from_millis(200);
 
 #[derive(Clone)]
-pub(in crate::gateway) enum Fact {
+pub enum Fact {
     /// The final answer, to the attempt that this request made.
     Settled(Arc<Answer>, RequestId),
-    /// Nothing happened.
     Released,
     /// The effect may or may not have happened. Holds the upstream's answer, if it gave one.
     InDoubt(Option<Unclear>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::gateway) enum Stored {
+pub enum Stored {
     /// Durable.
     Yes,
     /// Another claim replaced this one: its outcome is stored.
@@ -43,7 +42,7 @@ pub(in crate::gateway) enum Stored {
 
 /// Stores a fact, and waits a while for the result. What takes longer goes on in a task of its own.
 /// Its callers are in tasks that nobody cancels.
-pub(in crate::gateway) async fn store<P: Ports>(
+pub async fn store<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     route: &Arc<str>,
     hold: Duration,
@@ -80,26 +79,21 @@ async fn persist<P: Ports>(
     give_up: Moment,
 ) -> Stored {
     let (clock, keys) = (gateway.ports.clock(), gateway.ports.store());
-    // Boxes: most answers settle, and would move the room for the rest.
+    let op = match &fact {
+        Fact::Settled(..) => "settle",
+        Fact::Released => "release",
+        Fact::InDoubt(_) => "doubt",
+    };
     loop {
-        let written = match &fact {
-            Fact::Settled(answer, _) => {
-                metrics::store("settle", route, gateway.ports.clock(), keys.settle(attempt, answer)).await
-            }
-            Fact::Released => {
-                metrics::store("release", route, gateway.ports.clock(), Box::pin(keys.release(attempt))).await
-            }
-            Fact::InDoubt(answer) => {
-                metrics::store(
-                    "doubt",
-                    route,
-                    gateway.ports.clock(),
-                    Box::pin(keys.doubt(attempt, answer.clone())),
-                )
-                .await
+        let write = async {
+            match &fact {
+                Fact::Settled(answer, _) => keys.settle(attempt, answer).await,
+                // Boxes: most answers settle, and would move the room for the rest.
+                Fact::Released => Box::pin(keys.release(attempt)).await,
+                Fact::InDoubt(answer) => Box::pin(keys.doubt(attempt, answer.clone())).await,
             }
         };
-        match written {
+        match metrics::store(op, route, clock, write).await {
             Ok(Written::Done) => return Stored::Yes,
             Ok(Written::Lost) => {
                 if let Fact::Settled(answer, request_id) = &fact {
@@ -121,11 +115,10 @@ async fn persist<P: Ports>(
     }
 }
 
-/// Handles an answer to an attempt that is no longer this region's: journalled, counted, and an
-/// error in the log (docs/protocol.md#rule-10). An answer that was replayed already stays. Does
-/// nothing if the attempt stands settled: its outcome is known. If that is another region's answer,
-/// the store has journalled both.
-pub(in crate::gateway) async fn late<P: Ports>(
+/// Journals an answer to an attempt that is no longer this region's (docs/protocol.md#rule-10). An
+/// answer that was replayed already stays. Does nothing if the attempt stands settled: if that is
+/// another region's answer, the store has journalled both.
+pub async fn late<P: Ports>(
     gateway: &Gateway<P>,
     route: &Arc<str>,
     attempt: &Attempt,
@@ -145,9 +138,8 @@ pub(in crate::gateway) async fn late<P: Ports>(
     tracing::error!(key = %attempt.id.digest(), token = %attempt.token, request = request_id.map(tracing::field::display), status = answer.status, "late: an attempt had its effect that was released or taken over: see `onceway audit`");
 }
 
-/// Ends a claim that may have been written, but was not confirmed and never sent, if it appears
-/// within its hold.
-pub(in crate::gateway) fn release_unconfirmed<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, nonce: Nonce) {
+/// Ends a claim that was not confirmed and never sent, if it appears within its hold.
+pub fn release_unconfirmed<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, nonce: Nonce) {
     let (gateway, route, id, hold) = (gateway.clone(), ask.route.clone(), ask.id.clone(), ask.policy.hold);
     let running = gateway.authority.running.begin(&id);
     tokio::spawn(async move {
@@ -155,10 +147,9 @@ pub(in crate::gateway) fn release_unconfirmed<P: Ports>(gateway: &Arc<Gateway<P>
         let clock = gateway.ports.clock();
         let give_up = clock.now() + hold;
         while clock.now() < give_up && !gateway.is_stopping() {
-            let found = gateway.ports.store().look_up(std::slice::from_ref(&id)).await;
-            let rows = found.ok().and_then(|mut found| found.pop()).unwrap_or_default();
-            if let Some(row) = rows.into_iter().find(|row| row.origin == gateway.origin && row.nonce == nonce)
-            {
+            let rows = gateway.rows(&id).await.unwrap_or_default();
+            let own = rows.into_iter().find(|row| row.origin == gateway.origin && row.nonce == nonce);
+            if let Some(row) = own {
                 let attempt = Attempt { id, token: row.token, nonce };
                 persist(&gateway, &route, &attempt, Fact::Released, give_up).await;
                 return;
@@ -168,11 +159,10 @@ pub(in crate::gateway) fn release_unconfirmed<P: Ports>(gateway: &Arc<Gateway<P>
     });
 }
 
-/// Looks for another effect of a key that has just been settled, and not by its first attempt: an
+/// Looks for another effect of a key that was just settled, and not by its first attempt: an
 /// earlier one may have happened after its release. An upstream that names the tokens of all
-/// effects shows it. It is journalled like a late answer, and the client does not wait. A process
-/// that dies meanwhile does not ask again.
-pub(in crate::gateway) fn recount<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, attempt: &Attempt) {
+/// effects shows it. It is journalled like a late answer, once, and the client does not wait.
+pub fn recount<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, attempt: &Attempt) {
     if ask.policy.probe.is_none() || attempt.token.attempts() < 2 {
         return;
     }

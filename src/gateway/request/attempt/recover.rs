@@ -1,9 +1,12 @@
-//! Recovery by probe: asks the upstream if an attempt in doubt happened.
+//! Recovery by probe: asks the upstream if an attempt in doubt happened. And stand-ins: records of
+//! this region that end another region's attempts, whose rows only that region writes.
 //!
 //! "Happened" settles the attempt with its own answer. "Did not happen" counts only once the
 //! attempt is surely over: before that its request may still arrive (docs/protocol.md#rule-13).
-//! "Cannot say" changes nothing. This file must not run anything itself: it returns a basis for the
-//! next claim.
+//! "Cannot say" changes nothing. Nothing runs here: a basis for the next claim is returned.
+//!
+//! A stand-in is final or released from its first moment, in one statement. A crash leaves all of
+//! it or nothing, and no row that is never sent reads as an attempt.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,56 +14,59 @@ use std::time::Duration;
 use super::outcome;
 use super::persist::{Fact, Stored, store};
 use super::probe::{ProbeAnswer, question};
-use super::stand_in::{self, For, NotWritten};
 use crate::gateway::instance::Gateway;
 use crate::gateway::request::ask::Ask;
 use crate::gateway::request::problems::Kind;
 use crate::gateway::request::reply::Reply;
-use crate::ports::Ports;
-use crate::ports::store::Attempt;
-use crate::ports::upkeep::Ruling;
+use crate::gateway::telemetry::metrics;
+use crate::gateway::upkeep::store_gate;
+use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError, Written};
+use crate::ports::upkeep::{Ruling, Who};
+use crate::ports::{Dice, KeyStore, Ports, Upkeep};
 use crate::protocol::decide::{Basis, Doubt, Settlement};
-use crate::protocol::record::Answer;
+use crate::protocol::digest::Digest32;
+use crate::protocol::fingerprint::Fingerprint;
+use crate::protocol::key::KeyId;
+use crate::protocol::lifetime::Lifetime;
+use crate::protocol::plant::{Check, is_disabled};
+use crate::protocol::record::{Answer, Nonce, Recovery, RequestId};
+use crate::protocol::snapshot::Here;
 
-/// Result of a probe.
-pub(in crate::gateway) enum Recovered {
-    /// The attempt surely did not happen: claim again on this basis.
-    Claim(Basis),
-    Reply(Reply),
-}
-
-/// Asks about every attempt in doubt, newest first. A new attempt may begin only if none of them
-/// happened.
-pub(in crate::gateway) async fn probe<P: Ports>(
+/// Asks about every attempt in doubt, newest first. A new attempt may begin, on the returned basis,
+/// only if none of them happened. Otherwise the error is the reply.
+pub async fn probe<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
     doubts: Vec<Doubt>,
     basis: Basis,
-) -> Recovered {
+) -> Result<Basis, Reply> {
     let mut stays: Option<(Doubt, Duration)> = None;
     for doubt in doubts {
-        let (path, policy) = (ask.target.path(), &ask.policy);
-        let asked = question(gateway, policy, &ask.id, &doubt, path);
+        let asked = question(gateway, &ask.policy, &ask.id, &doubt, ask.target.path());
         let after = match ask.waits(gateway.ports.clock(), asked).await {
             ProbeAnswer::Happened(answer) => {
-                return Recovered::Reply(happened(gateway, ask, doubt, basis, answer).await);
+                return Err(happened(gateway, ask, doubt, basis, answer).await);
             }
             ProbeAnswer::DidNotHappen => continue,
             ProbeAnswer::TooEarly(after) => after,
             ProbeAnswer::CannotSay => Duration::from_secs(1),
         };
         // Go on: an older attempt may have happened, and then this one's answer is known.
-        let longest = stays.as_ref().is_none_or(|(_, longest)| after > *longest);
-        if longest {
+        if stays.as_ref().is_none_or(|(_, longest)| after > *longest) {
             stays = Some((doubt, after));
         }
     }
     match stays {
-        Some((doubt, after)) => stay(gateway, &doubt, after),
-        None => Recovered::Claim(basis),
+        Some((doubt, after)) => {
+            let after = gateway.jittered(Duration::from_secs(1)).max(after);
+            Err(Reply::Refused(Kind::InDoubt.after(after), Some(doubt.expires)))
+        }
+        None => Ok(basis),
     }
 }
 
+/// Stores the answer of an attempt that happened. Another region's attempt gets a stand-in, as only
+/// that region writes its row.
 async fn happened<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
@@ -68,6 +74,7 @@ async fn happened<P: Ports>(
     basis: Basis,
     answer: Arc<Answer>,
 ) -> Reply {
+    let expires = Some(doubt.expires);
     let replay = Settlement {
         answer: answer.clone(),
         age: Duration::ZERO,
@@ -75,29 +82,15 @@ async fn happened<P: Ports>(
         request_id: doubt.request_id,
         expires: doubt.expires,
     };
-    if doubt.origin != gateway.origin {
-        return match in_its_place(gateway, ask, &doubt, basis, &answer).await {
-            Ok(()) => Reply::Replay(replay),
-            Err(reply) => reply,
+    if doubt.origin == gateway.origin {
+        let attempt = Attempt { id: ask.id.clone(), token: doubt.token, nonce: doubt.nonce };
+        let fact = Fact::Settled(answer, doubt.request_id);
+        return match store(gateway, &ask.route, ask.policy.hold, attempt, fact).await {
+            Stored::Yes => Reply::Replay(replay),
+            Stored::Lost => outcome::stored_instead(gateway, ask).await,
+            Stored::NotYet => gateway.unknown(expires),
         };
     }
-    let attempt = Attempt { id: ask.id.clone(), token: doubt.token, nonce: doubt.nonce };
-    let fact = Fact::Settled(answer, doubt.request_id);
-    match store(gateway, &ask.route, ask.policy.hold, attempt, fact).await {
-        Stored::Yes => Reply::Replay(replay),
-        Stored::Lost => outcome::stored_instead(gateway, ask).await,
-        Stored::NotYet => gateway.unknown(Some(doubt.expires)),
-    }
-}
-
-/// Stores the outcome of another region's attempt, whose own row only that region writes.
-async fn in_its_place<P: Ports>(
-    gateway: &Gateway<P>,
-    ask: &Ask,
-    doubt: &Doubt,
-    basis: Basis,
-    answer: &Answer,
-) -> Result<(), Reply> {
     let whom = For {
         id: &ask.id,
         fingerprint: ask.fingerprint,
@@ -109,16 +102,96 @@ async fn in_its_place<P: Ports>(
         lifetime: gateway.settings.lifetime(&ask.policy),
         request: (&ask.route, ask.target.path()),
     };
-    let ruling = Ruling::Settled(answer.clone());
-    stand_in::end(gateway, whom, &ruling, None).await.map_err(|failed| match failed {
-        NotWritten::Changed => Reply::Refused(gateway.later(Kind::InDoubt), Some(doubt.expires)),
-        NotWritten::Store(error) => {
-            Reply::Refused(gateway.store_unavailable(error.to_string()), Some(doubt.expires))
+    match stand_in(gateway, whom, &Ruling::Settled((*answer).clone()), None).await {
+        Ok(()) => Reply::Replay(replay),
+        Err(NotWritten::Changed) => Reply::Refused(gateway.later(Kind::InDoubt), expires),
+        Err(NotWritten::Store(error)) => {
+            Reply::Refused(gateway.store_unavailable(error.to_string()), expires)
         }
-    })
+    }
 }
 
-fn stay<P: Ports>(gateway: &Gateway<P>, doubt: &Doubt, after: Duration) -> Recovered {
-    let after = gateway.jittered(Duration::from_secs(1)).max(after);
-    Recovered::Reply(Reply::Refused(Kind::InDoubt.after(after), Some(doubt.expires)))
+/// Reason why nothing was written.
+pub enum NotWritten {
+    /// The rows, or this region's rights, changed meanwhile.
+    Changed,
+    Store(StoreError),
+}
+
+/// A record to be made in the place of others.
+pub struct For<'a> {
+    pub id: &'a KeyId,
+    pub fingerprint: Fingerprint,
+    pub principal: Option<Digest32>,
+    pub request_id: RequestId,
+    /// The nonce of the attempt whose answer this record holds; `None` if nothing happened. With
+    /// it, both rows are one attempt. If the other row's answer arrives after all, nothing ran
+    /// twice.
+    pub nonce: Option<Nonce>,
+    pub basis: Basis,
+    /// The rule of the attempts. It says nothing more once their outcome is stored.
+    pub recovery: Recovery,
+    /// Retention, skew and tombstone time of the key.
+    pub lifetime: Lifetime,
+    /// The route and the path of its request, if known; else empty.
+    pub request: (&'a str, &'a str),
+}
+
+/// Ends those attempts with their outcome. Repeats an unconfirmed write: none is written twice.
+pub async fn stand_in<P: Ports>(
+    gateway: &Gateway<P>,
+    whom: For<'_>,
+    ruling: &Ruling,
+    by: Option<Who<'_>>,
+) -> Result<(), NotWritten> {
+    let Here::Run(permit) = gateway.here(whom.id) else { return Err(NotWritten::Changed) };
+    let ask = ClaimAsk {
+        id: whom.id.clone(),
+        fingerprint: whom.fingerprint,
+        nonce: whom.nonce.unwrap_or_else(|| gateway.ports.dice().nonce()),
+        request_id: whom.request_id,
+        gate: permit.gate,
+        basis: whom.basis,
+        risk: permit.known.at_risk(whom.id),
+        hold: Duration::ZERO,
+        settle_time: Duration::ZERO,
+        recovery: whom.recovery,
+        lifetime: whom.lifetime,
+        route: whom.request.0.into(),
+        path: whom.request.1.to_owned(),
+        principal: whom.principal,
+    };
+    if !permit.view.allows(ask.life()) {
+        return Err(NotWritten::Changed);
+    }
+    if is_disabled(Check::StandInWhole) || is_disabled(Check::NamedAnswered) {
+        return in_two(gateway, &ask, ruling).await;
+    }
+    let store = gateway.ports.store();
+    let mut written = metrics::upkeep("stand_in", store.stand_in(&ask, ruling, by)).await;
+    if let Err(StoreError::Unknown(_)) = written {
+        written = metrics::upkeep("stand_in", store.stand_in(&ask, ruling, by)).await;
+    }
+    match written {
+        Ok(Written::Done) => Ok(()),
+        Ok(Written::Lost) => Err(NotWritten::Changed),
+        Ok(Written::GateMoved) => {
+            // So that the next try goes by the present gate; this try is over in any case.
+            let _ = store_gate::look_again(gateway).await;
+            Err(NotWritten::Changed)
+        }
+        Err(error) => Err(NotWritten::Store(error)),
+    }
+}
+
+/// The variant of the plants: a claim that is never sent, and then the known outcome.
+async fn in_two<P: Ports>(gateway: &Gateway<P>, ask: &ClaimAsk, ruling: &Ruling) -> Result<(), NotWritten> {
+    let store = gateway.ports.store();
+    let Ok(ClaimReply::Won { token, .. }) = store.claim(ask).await else { return Err(NotWritten::Changed) };
+    let attempt = Attempt { id: ask.id.clone(), token, nonce: ask.nonce };
+    let written = match ruling {
+        Ruling::Settled(answer) => store.settle(&attempt, answer).await,
+        Ruling::Released => store.release(&attempt).await,
+    };
+    written.map(|_| ()).map_err(NotWritten::Store)
 }

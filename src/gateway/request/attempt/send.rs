@@ -2,13 +2,13 @@
 //!
 //! The order is the safety argument: *claim durably → check the right to send → send → settle →
 //! answer*. A check before the claim would let a handler that slept send after another handler
-//! recovered the key. This file must not send anything before its claim is durable.
+//! recovered the key.
 
 use std::sync::{Arc, OnceLock};
 
 use tracing::Instrument;
 
-use super::claimed::Claim;
+use super::claim::Claim;
 use super::escrow::{self, NotLodged};
 use super::outcome;
 use crate::gateway::instance::Gateway;
@@ -20,12 +20,7 @@ use crate::ports::upstream::{Send, SendError};
 use crate::ports::{Clock, Ports, Upstream};
 use crate::protocol::time::Moment;
 
-/// Runs a claimed key: lodge, check, send, settle, answer.
-pub(in crate::gateway) async fn run<P: Ports>(
-    gateway: &Arc<Gateway<P>>,
-    ask: &Ask,
-    mut claim: Claim,
-) -> Step {
+pub async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut claim: Claim) -> Step {
     match escrow::lodge(gateway, ask, &claim).await {
         Ok(lodged) => claim.lodged = lodged,
         Err(failed) => {
@@ -42,21 +37,22 @@ pub(in crate::gateway) async fn run<P: Ports>(
 
 /// Reason why a claimed request is not sent.
 #[derive(Clone, Copy, Debug)]
-enum Unsendable {
-    /// The time to send is over.
-    Late,
-    /// The lease lapsed, or keys were lost, since the claim; perhaps not this key.
-    OtherTenure,
+struct Unsendable {
+    why: &'static str,
+    /// True if the key is looked at anew. A clean move ends no request: the key stays here, or
+    /// another region is known to own it by now.
+    again: bool,
 }
 
 /// Checks that a claimed request may be sent now. The only place that says so, for clients'
 /// requests, jobs and recoveries.
 fn may_send<P: Ports>(gateway: &Gateway<P>, claim: &Claim, now: Moment) -> Result<(), Unsendable> {
     if !claim.send_by.allows(now) {
-        return Err(Unsendable::Late);
+        return Err(Unsendable { why: "the time to send was over", again: false });
     }
     if !gateway.snapshot().may_send(claim.permit.tenure, now) {
-        return Err(Unsendable::OtherTenure);
+        let why = "the lease lapsed, or keys were lost, since the claim";
+        return Err(Unsendable { why, again: true });
     }
     Ok(())
 }
@@ -111,18 +107,10 @@ async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> S
 
 /// Releases a claim whose request was not sent, because the right to send it ended.
 async fn unsendable<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Claim, why: Unsendable) -> Step {
+    let Unsendable { why, again } = why;
     metrics::send_refused();
-    let reason = match why {
-        Unsendable::Late => "the time to send was over",
-        Unsendable::OtherTenure => "the lease lapsed, or keys were lost, since the claim",
-    };
-    tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, why = reason, "released unsent");
+    tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, why, "released unsent");
     outcome::unsent(gateway, ask, claim).await;
     let problem = gateway.later(Kind::NotAuthoritative);
-    match why {
-        Unsendable::Late => Step::Ended(Reply::Refused(problem, Some(claim.expires))),
-        // A clean move ends no request: the key stays here, or another region is known to own it by
-        // now.
-        Unsendable::OtherTenure => Step::Again(problem),
-    }
+    if again { Step::Again(problem) } else { Step::Ended(Reply::Refused(problem, Some(claim.expires))) }
 }
