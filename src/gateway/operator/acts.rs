@@ -2,15 +2,14 @@
 //!
 //! `ports::upkeep` performs a ruling and journals it in one transaction. Only the owner rules, only
 //! on an attempt that is over, and only with a name and a reason. Field names are a contract: add,
-//! never rename. Must not show bodies, and knows no statuses of its own answers.
+//! never rename. Bodies are not shown.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::key::KeyStatus;
-use super::key::cursor;
+use super::key::{KeyStatus, cursor, word};
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::NEVER_REPLAYED;
 use crate::gateway::request::attempt::recover::{For, NotWritten, stand_in};
@@ -25,12 +24,11 @@ use crate::protocol::record::{Ground, Reading, Row, State};
 use crate::protocol::region::RegionName;
 use crate::protocol::snapshot::Here;
 
-/// Time limit for the owner of a key to act.
 const ACT_WITHIN: Duration = Duration::from_secs(10);
 /// Bytes of a reason, and of a name, at most.
 pub const MOST_WORDS: usize = 1_000;
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DoubtStatus {
     pub tenant: String,
     /// The key itself: an operator has to name it.
@@ -43,9 +41,7 @@ pub struct DoubtStatus {
     /// Owner of the key in the view: the region that settles or releases it.
     pub owner: Option<String>,
     pub origin: String,
-    /// The attempt's token, epoch and attempt.
     pub token: String,
-    /// The request that made it.
     pub request_id: String,
     /// The upstream's status, if it gave one.
     pub status: Option<u16>,
@@ -64,7 +60,6 @@ pub struct DoubtStatus {
 pub struct Doubts {
     /// The region that lists: its own attempts, and those of other regions under keys that it owns.
     pub region: String,
-    /// The keys, in their order.
     pub doubts: Vec<DoubtStatus>,
     pub more: bool,
     /// Cursor of the next page; absent on the last one.
@@ -112,7 +107,6 @@ pub enum Refusal {
 
 /// An attempt that may be ended by hand.
 enum Ruled {
-    /// One of this region's.
     Own(Attempt),
     /// Another region's, on that ground: a stand-in here ends it.
     Other(Box<Row>, Ground),
@@ -229,13 +223,14 @@ impl<P: Ports> Gateway<P> {
     async fn in_doubt(&self, id: &KeyId, ruling: &Ruling) -> Result<Ruled, Refusal> {
         let rows =
             self.ports.store().look_up_beside(std::slice::from_ref(id)).await.map_err(Refusal::Store)?;
-        let (row, ground) = match self.read(rows.into_iter().next().unwrap_or_default()) {
+        let reading = self.read(rows.into_iter().next().unwrap_or_default());
+        let state = word(&reading);
+        let (row, ground) = match reading {
             Reading::InDoubt(row, ground) => (row, Some(ground)),
             Reading::InProgress(row) => (row, None),
-            Reading::Absent => return Err(Refusal::NotInDoubt { state: "absent" }),
-            Reading::Released(..) => return Err(Refusal::NotInDoubt { state: "released" }),
-            Reading::Settled(_) => return Err(Refusal::NotInDoubt { state: "settled" }),
-            Reading::Gone(_) => return Err(Refusal::NotInDoubt { state: "expired" }),
+            Reading::Absent | Reading::Released(..) | Reading::Settled(_) | Reading::Gone(_) => {
+                return Err(Refusal::NotInDoubt { state });
+            }
         };
         let rest = match ruling {
             Ruling::Settled(_) => settles_in,

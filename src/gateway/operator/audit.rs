@@ -1,7 +1,7 @@
 //! The audit for people: keys that ran at risk, those that ran twice, and late answers.
 //!
 //! If only the window allowed a key to run, its record holds the lost region's name. Those records
-//! are looked at again and again here. Must not change any record: both answers stay as they are.
+//! are looked at again and again here. No record is changed: both answers stay as they are.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -18,14 +18,12 @@ use crate::ports::{Audit as _, Clock, Ports};
 use crate::protocol::double::{self, Held, Trace, Twice};
 use crate::protocol::key::KeyId;
 
-/// Runs at risk in one look.
 const STRETCH: u32 = 1_000;
 
 /// One page of the keys that ran at risk in a region.
 #[derive(Clone, Debug, Serialize)]
 pub struct AuditPage {
     pub region: String,
-    /// The keys, in order.
     pub runs: Vec<RunStatus>,
     pub more: bool,
     /// Cursor of the next page; absent on the last one.
@@ -51,7 +49,7 @@ pub struct RunStatus {
 }
 
 /// One page of the doubles and late answers in a region's journal.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct FindingsPage {
     pub region: String,
     /// The entries, oldest first.

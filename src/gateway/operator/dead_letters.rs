@@ -1,7 +1,7 @@
 //! Jobs for operators: the lists of a region and of all regions, and acts on dead letters.
 //!
 //! [`crate::gateway::upkeep::jobs`] runs jobs that are brought back. Field names are a contract:
-//! add, never rename. This file must not show a request, nor act without a reason.
+//! add, never rename. A request is never shown.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

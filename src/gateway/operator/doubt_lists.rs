@@ -2,7 +2,7 @@
 //!
 //! Each region lists its own attempts, and those that others left under keys that it owns. An
 //! operator asks any one region. A region that does not answer is named: its doubts are unknown,
-//! and a list without it must not look whole. Must not act on a key.
+//! and a list without it must not look whole.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,18 +19,16 @@ use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::region::RegionName;
 
 /// One page of the list of all regions.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct AllDoubts {
     /// The region that was asked, and asked the others.
     pub region: String,
     /// Moment of this report, milliseconds since 1970, by the gateway's clock.
     pub at_ms: i64,
-    /// The keys, in their order.
     pub doubts: Vec<DoubtStatus>,
     /// Regions whose doubts are not among them, with the reason.
     pub silent: BTreeMap<String, String>,
     pub more: bool,
-    /// Cursor of the next page; absent on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -99,18 +97,9 @@ mod tests {
         DoubtStatus {
             tenant: text("acme"),
             key: text(key),
-            since_ms: 0,
-            route: text("payouts"),
-            path: text("/v1/payouts"),
             owner: Some(text(owner)),
             origin: text(origin),
-            token: text("1.1"),
-            request_id: text("r"),
-            status: None,
-            excerpt: None,
-            attempts: 1,
-            recovery: text("park"),
-            over_in_ms: 0,
+            ..DoubtStatus::default()
         }
     }
 

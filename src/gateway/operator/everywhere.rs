@@ -14,7 +14,6 @@ use crate::ports::store::StoreError;
 use crate::ports::{Peers, Ports};
 use crate::protocol::region::RegionName;
 
-/// Time limit for one region.
 const WITHIN: Duration = Duration::from_secs(3);
 
 /// The answers of the regions, and the reasons of those that gave none.

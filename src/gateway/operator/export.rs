@@ -1,10 +1,10 @@
 //! Export of a region's knowledge about its keys, page by page, to compare with a provider's
 //! records.
 //!
-//! One entry for each record (one per origin that made an attempt, its last one), and one for each
-//! journal entry about the key. Rows replicate, so one region knows all of them, as far as its
-//! copies have arrived. The page says how far behind each may be. Field names are a contract: add,
-//! never rename. Must not show headers or bodies.
+//! One entry for each record (an origin's last attempt), and one for each journal entry. Rows
+//! replicate, so one region knows all of them, as far as its copies have arrived. The page says how
+//! far behind each may be. Field names are a contract: add, never rename. No header and no body is
+//! shown.
 
 use serde::Serialize;
 
@@ -20,15 +20,12 @@ use crate::protocol::record::Row;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct ExportPage {
-    /// The region whose store was read.
     pub region: String,
     /// Moment of the page, milliseconds since 1970, by the gateway's clock.
     pub at_ms: i64,
-    /// Lag of the copies of other regions' rows.
     pub copies: Vec<CopyStatus>,
     /// The entries, in the order of their keys; all of a key are on one page.
     pub entries: Vec<ExportEntry>,
-    /// Cursor of the next page; absent on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -37,7 +34,6 @@ pub struct ExportPage {
 #[derive(Clone, Debug, Serialize)]
 pub struct CopyStatus {
     pub region: String,
-    /// True if it answers.
     pub up: bool,
     /// Upper bound of the missing span, in milliseconds; absent if it was never measured.
     pub lag_ms: Option<f64>,
@@ -72,7 +68,6 @@ pub struct ExportEntry {
     pub at_ms: Option<i64>,
     /// Moment of its settlement. Present also for an expired record that had been settled.
     pub settled_ms: Option<i64>,
-    /// End of the key's promised retention.
     pub expires_ms: Option<i64>,
     pub route: String,
     pub path: String,
@@ -85,9 +80,7 @@ pub struct ExportEntry {
     /// Source of the row here: `own`, `replicated` or `imported` (a survivor of a lost region
     /// handed it over).
     pub source: &'static str,
-    /// The person who acted by hand.
     pub actor: Option<String>,
-    /// Text of the journal entry.
     pub note: Option<String>,
 }
 

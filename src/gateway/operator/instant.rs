@@ -1,7 +1,6 @@
 //! Dates as people and ledgers write them: RFC 3339, a day, or seconds or milliseconds since 1970.
 //!
-//! The audit prints and reads with it, and the console reads. It must not read the time of day: its
-//! callers pass it.
+//! The audit prints and reads with it, and the console reads.
 
 use jiff::SignedDuration;
 use jiff::civil::{DateTime, Time};

@@ -55,7 +55,6 @@ pub struct RowStatus {
     pub request_id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold_left_ms: Option<u64>,
-    /// The status that was stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// End of the key's promised retention, milliseconds since 1970.
@@ -81,7 +80,7 @@ pub struct MoreOfRow {
 }
 
 /// One entry of the journal about a key.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct JournalEntry {
     /// Moment of the entry, milliseconds since 1970.
     pub at_ms: i64,
@@ -103,7 +102,7 @@ pub struct JournalEntry {
 }
 
 /// The life of one key, over all regions.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct KeyLife {
     /// Each region's copy of the key; the region that was asked comes first.
     pub regions: BTreeMap<String, Value>,
@@ -200,7 +199,6 @@ fn told_status(held: &HistoryRow, me: &Origin) -> RowStatus {
     RowStatus { more: Some(more), ..row_status(&held.row) }
 }
 
-/// Source of a row in this region's store.
 pub(in crate::gateway) fn source(held: &HistoryRow, me: &Origin) -> &'static str {
     match (held.row.origin == *me, held.imported) {
         (true, _) => "own",
@@ -230,7 +228,6 @@ pub(in crate::gateway) fn row_status(row: &Row) -> RowStatus {
     }
 }
 
-/// A reading in one word.
 pub(in crate::gateway) fn word(reading: &Reading) -> &'static str {
     match reading {
         Reading::Absent => "absent",

@@ -1,7 +1,6 @@
 //! Percent-encoding of one path segment or query value, and back (RFC 3986, section 2.1).
 //!
-//! This file must not touch requests to routes. They are never decoded: the path that was matched
-//! is the path that is sent.
+//! Requests to routes are never decoded: the path that was matched is the path that is sent.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 

@@ -2,7 +2,7 @@
 //!
 //! It walks the index of keys in its order, from a tenant's first key or behind a cursor, and reads
 //! the records of each. A page looks at a bounded number of keys: the answer says how far it came,
-//! and the cursor goes on there. It must not read without a bound, nor show headers or bodies.
+//! and the cursor goes on there.
 
 use serde::Serialize;
 
@@ -25,7 +25,6 @@ const STRETCH: u32 = 250;
 pub struct Wanted {
     /// Their account. Without one all keys are walked.
     pub tenant: Option<Tenant>,
-    /// The route of one of their attempts.
     pub route: Option<String>,
     /// Their state, one of [`STATES`].
     pub state: Option<String>,
@@ -38,13 +37,10 @@ pub struct Wanted {
 /// One page of a search.
 #[derive(Clone, Debug, Serialize)]
 pub struct FoundPage {
-    /// The region whose store was read.
     pub region: String,
     /// Moment of the page, milliseconds since 1970, by the gateway's clock.
     pub at_ms: i64,
-    /// The keys, in their order.
     pub keys: Vec<FoundKey>,
-    /// Number of keys that were looked at.
     pub looked_at: usize,
     /// Cursor from which the search goes on; absent if all keys were looked at.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,7 +48,7 @@ pub struct FoundPage {
 }
 
 /// A key that was looked for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FoundKey {
     pub tenant: String,
     pub key: String,
@@ -65,7 +61,6 @@ pub struct FoundKey {
     pub claimed_ms: Option<i64>,
     /// The upstream's status, if one is known.
     pub status: Option<u16>,
-    /// Origins that have a record of it.
     pub origins: Vec<String>,
 }
 
@@ -114,21 +109,19 @@ impl<P: Ports> Gateway<P> {
     fn found_key(&self, history: History) -> Option<Candidate> {
         let History { id, rows, journal: _ } = history;
         let last = rows.iter().max_by_key(|held| held.claimed.map(|at| at.as_millis()))?;
-        let shown = key::row_status(&last.row);
         let key = FoundKey {
             tenant: id.tenant().to_string(),
             key: id.key().as_str().to_owned(),
-            state: "",
+            state: word(&self.read(rows.iter().map(|held| held.row.clone()).collect())),
             route: last.route.to_string(),
             path: last.path.clone(),
             claimed_ms: last.claimed.map(|at| at.as_millis()),
-            status: shown.status,
+            status: key::row_status(&last.row).status,
             origins: rows.iter().map(|held| held.row.origin.to_string()).collect(),
         };
         let routes = rows.iter().map(|held| held.route.to_string()).collect();
         let claims = rows.iter().filter_map(|held| held.claimed.map(|at| at.as_millis())).collect();
-        let state = word(&self.read(rows.into_iter().map(|held| held.row).collect()));
-        Some(Candidate { key: FoundKey { state, ..key }, routes, claims })
+        Some(Candidate { key, routes, claims })
     }
 }
 
@@ -158,14 +151,10 @@ mod tests {
     #[test]
     fn a_key_is_found_by_any_of_its_attempts() {
         let key = FoundKey {
-            tenant: "acme".to_owned(),
-            key: "k".to_owned(),
             state: "in-doubt",
             route: "payouts".to_owned(),
-            path: "/v1/payouts".to_owned(),
             claimed_ms: Some(20),
-            status: None,
-            origins: Vec::new(),
+            ..FoundKey::default()
         };
         let routes = ["charges", "payouts"].map(str::to_owned).to_vec();
         let found = Candidate { key, routes, claims: vec![10, 20] };

@@ -1,8 +1,7 @@
 //! Coverage: the state-changing requests that were seen, and if a key protected them.
 //!
-//! The table is bounded, lives in this process and begins empty. It must not hold a client's text
-//! beyond the shape of a path: segments that may be ids are `{}`. This file must not decide
-//! anything.
+//! The table is bounded, lives in this process and begins empty. Of a client's text it holds the
+//! shape of a path only: segments that may be ids are `{}`.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,7 +22,6 @@ const LONGEST_WORD: usize = 24;
 /// A longer method that HTTP does not know is not repeated.
 const LONGEST_METHOD: usize = 16;
 
-/// Protection of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum How {
@@ -41,7 +39,6 @@ pub enum How {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Seen {
     pub method: String,
-    /// The shape of its path.
     pub path: String,
     pub route: Option<String>,
     pub protection: How,
@@ -49,7 +46,6 @@ pub struct Seen {
     pub refused: bool,
 }
 
-/// A line of the report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Counted {
     #[serde(flatten)]
@@ -65,7 +61,6 @@ pub struct Report {
     pub seconds: u64,
     /// True if the table is full, so that some requests are counted as `(other)`.
     pub full: bool,
-    /// The lines, in order.
     pub seen: Vec<Counted>,
 }
 

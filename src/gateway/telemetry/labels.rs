@@ -2,7 +2,7 @@
 //! memory.
 //!
 //! Tenants come from verified credentials, but their number is not bounded: tokens of an issuer may
-//! name any number. Must not label anything by a tenant that was not verified.
+//! name any number.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -50,15 +50,12 @@ impl Labels {
         }
         let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut seen = BTreeSet::clone(&self.seen.load());
-        let label = match seen.get(tenant.as_str()) {
-            Some(label) => label.clone(),
-            None if seen.len() >= self.most => OTHER.into(),
-            None => {
-                let label: Arc<str> = tenant.as_str().into();
-                seen.insert(label.clone());
-                label
-            }
+        let label: Arc<str> = match seen.get(tenant.as_str()) {
+            Some(label) => return label.clone(),
+            None if seen.len() >= self.most => return OTHER.into(),
+            None => tenant.as_str().into(),
         };
+        seen.insert(label.clone());
         self.seen.store(Arc::new(seen));
         label
     }

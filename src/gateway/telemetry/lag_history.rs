@@ -1,14 +1,13 @@
 //! The observed lag behind one peer over the last quarter of an hour, for people.
 //!
-//! The history lives in this process, begins empty and is bounded. Nothing may be decided by it, so
-//! it must not feed a window: windows go by `protocol::lag`.
+//! The history lives in this process, begins empty and is bounded. Windows go by `protocol::lag`
+//! instead.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::protocol::time::Moment;
 
-/// Time between two points.
 const EVERY: Duration = Duration::from_secs(5);
 /// Points, at most: a quarter of an hour.
 const MOST: usize = 180;

@@ -1,4 +1,4 @@
-//! Counting: thin functions over the names in `ports::observe`.
+//! Counting: thin functions over the names in `ports::observe`, whose help says what each counts.
 //!
 //! First what clients get, and what became of their keys and attempts; then the region with its
 //! settings, lease, view, clock and peers; then the store's calls, jobs, upkeep, and the search for
@@ -36,7 +36,6 @@ pub(in crate::gateway) fn answer(route: &Arc<str>, tenant: &Tenant, verdict: &'s
     counter!(observe::ANSWERS, "route" => route, "tenant" => tenant, "verdict" => verdict).increment(1);
 }
 
-/// One request that met a record of its key.
 pub(in crate::gateway) fn duplicate(tenant: &Tenant) {
     counter!(observe::DUPLICATES, "tenant" => tenant_label(tenant)).increment(1);
 }
@@ -45,7 +44,6 @@ pub(in crate::gateway) fn refused(problem: &Problem) {
     counter!(observe::REFUSALS, "code" => problem.code()).increment(1);
 }
 
-/// One key that is part of a bad habit.
 pub(in crate::gateway) fn weak_key(route: &str, tenant: &Tenant, weakness: Weakness) {
     let (route, tenant, kind) = (route.to_owned(), tenant_label(tenant), weakness.name());
     counter!(observe::WEAK_KEYS, "route" => route, "tenant" => tenant, "kind" => kind).increment(1);
@@ -87,12 +85,10 @@ pub(in crate::gateway) fn shadow(route: &Arc<str>, verdict: &'static str, code: 
         .increment(1);
 }
 
-/// One copy of a request with another final status than an earlier one.
 pub(in crate::gateway) fn shadow_diverged(route: &Arc<str>) {
     counter!(observe::SHADOW_DIVERGED, "route" => route_label(route)).increment(1);
 }
 
-/// One request refused because its tenant was over that quota.
 pub(in crate::gateway) fn quota_exceeded(tenant: &Tenant, of: &'static str) {
     counter!(observe::QUOTA_EXCEEDED, "tenant" => tenant_label(tenant), "quota" => of).increment(1);
 }
@@ -110,12 +106,10 @@ pub(in crate::gateway) fn forward(to: &RegionName, result: &'static str) {
     counter!(observe::FORWARDS, "to" => to.to_string(), "result" => result).increment(1);
 }
 
-/// One decision by another region's record, from the local copy.
 pub(in crate::gateway) fn local_replay() {
     counter!(observe::LOCAL_REPLAYS).increment(1);
 }
 
-/// Counts one end of a duplicate's wait.
 pub(in crate::gateway) fn attached(result: &'static str) {
     counter!(observe::ATTACHED, "result" => result).increment(1);
 }
@@ -128,13 +122,11 @@ pub(in crate::gateway) fn probe(result: &'static str) {
     counter!(observe::PROBES, "result" => result).increment(1);
 }
 
-/// One outcome that found no claim of its token.
 pub(in crate::gateway) fn claim_lost(route: &Arc<str>, tenant: &Tenant) {
     let (route, tenant) = (route_label(route), tenant_label(tenant));
     counter!(observe::CLAIMS_LOST, "route" => route, "tenant" => tenant).increment(1);
 }
 
-/// One request refused because the store did not take its claim.
 pub(in crate::gateway) fn claim_failed(route: &Arc<str>, tenant: &Tenant) {
     let (route, tenant) = (route_label(route), tenant_label(tenant));
     counter!(observe::CLAIMS_FAILED, "route" => route, "tenant" => tenant).increment(1);
@@ -144,22 +136,18 @@ pub(in crate::gateway) fn claim_unconfirmed() {
     counter!(observe::CLAIMS_UNCONFIRMED).increment(1);
 }
 
-/// One claim of a key that a lost region may have run without a trace here.
 pub(in crate::gateway) fn run_at_risk(route: &Arc<str>) {
     counter!(observe::RUNS_AT_RISK, "route" => route_label(route)).increment(1);
 }
 
-/// One answer to an attempt that was taken over meanwhile.
 pub(in crate::gateway) fn late(route: &Arc<str>) {
     counter!(observe::LATE_ANSWERS, "route" => route_label(route)).increment(1);
 }
 
-/// One claim or answer that was to be lodged with another region.
 pub(in crate::gateway) fn escrow(result: &'static str) {
     counter!(observe::ESCROWS, "result" => result).increment(1);
 }
 
-/// One claim released because the right to send it was over.
 pub(in crate::gateway) fn send_refused() {
     counter!(observe::SENDS_REFUSED).increment(1);
 }
@@ -168,7 +156,6 @@ pub(in crate::gateway) fn settle_retried() {
     counter!(observe::SETTLES_RETRIED).increment(1);
 }
 
-/// Records the duration of one attempt.
 pub(in crate::gateway) fn upstream(route: &str, took: Duration) {
     histogram!(observe::UPSTREAM_SECONDS, "route" => route.to_owned()).record(took.as_secs_f64());
 }
@@ -181,7 +168,6 @@ pub(in crate::gateway) fn at_once(of: &'static str) -> Gauge {
     gauge
 }
 
-/// The gauge of keyed requests, counted likewise.
 pub(in crate::gateway) fn in_flight() -> Gauge {
     let gauge = gauge!(observe::IN_FLIGHT);
     gauge.set(0.0);
@@ -196,7 +182,6 @@ pub(in crate::gateway) fn upstream_sick(sick: bool) {
     gauge!(observe::UPSTREAM_SICK).set(f64::from(u8::from(sick)));
 }
 
-/// Counts a drain of this region for its upstream.
 pub(in crate::gateway) fn drained_by_health() {
     counter!(observe::DRAINED_BY_HEALTH).increment(1);
 }
@@ -220,13 +205,11 @@ pub(in crate::gateway) fn clock_ahead((then, at): (Date, Moment), (date, now): (
     gauge!(observe::CLOCK_AHEAD).set(moved - now.since(at).as_secs_f64());
 }
 
-/// Shows the time that the lease is left.
 pub(in crate::gateway) fn lease(left: Duration) {
     gauge!(observe::LEASE_HELD).set(f64::from(u8::from(!left.is_zero())));
     gauge!(observe::LEASE_SECONDS).set(left.as_secs_f64());
 }
 
-/// Shows the hindrances that keep gained keys from starting.
 pub(in crate::gateway) fn hindrances(missing: &[Hindrance]) {
     gauge!(observe::HINDRANCES).set(missing.len() as f64);
     let for_operator = missing.iter().filter(|missing| missing.needs_operator()).count();
@@ -235,7 +218,6 @@ pub(in crate::gateway) fn hindrances(missing: &[Hindrance]) {
     gauge!(observe::WINDOW_LEFT_SECONDS).set(windows.max().unwrap_or_default().as_secs_f64());
 }
 
-/// A view that this gateway goes by from now on.
 pub(in crate::gateway) fn view(view: &View) {
     gauge!(observe::EPOCH).set(view.epoch() as f64);
     gauge!(observe::PROTOCOL).set(f64::from(view.protocol()));
@@ -258,12 +240,10 @@ pub(in crate::gateway) fn round_trip(peer: &RegionName, took: Duration) {
     gauge!(observe::PEER_RTT_SECONDS, "peer" => peer.to_string()).set(took.as_secs_f64());
 }
 
-/// Counts a message that was refused for its sender or its content.
 pub(in crate::gateway) fn peer_refused(sender: Sender) {
     counter!(observe::PEER_REFUSED, "sender" => sender.word()).increment(1);
 }
 
-/// Shows the lag behind a peer, now and at most.
 pub(in crate::gateway) fn lag(peer: &RegionName, lag: &LagMeter, now: Moment) {
     if let Some(lag) = lag.current(now) {
         gauge!(observe::LAG_SECONDS, "origin" => peer.to_string()).set(lag.as_secs_f64());
@@ -309,7 +289,6 @@ fn failure<T>(op: &'static str, result: &Result<T, StoreError>) {
     tracing::warn!(op, %error, "a store call failed");
 }
 
-/// Shows if keys can be run here.
 pub(in crate::gateway) fn store_up(up: bool) {
     gauge!(observe::STORE_UP).set(f64::from(u8::from(up)));
 }
@@ -335,7 +314,6 @@ pub(in crate::gateway) fn swept(result: &'static str) {
     counter!(observe::SWEPT, "result" => result).increment(1);
 }
 
-/// Shows how many keys are on the operator's list.
 pub(in crate::gateway) fn doubts(count: u64) {
     gauge!(observe::DOUBTS).set(count as f64);
 }
@@ -365,7 +343,6 @@ pub(in crate::gateway) fn doubles(counted: &Counted) {
     counter!(observe::UNEXPLAINED).absolute(counted.unexplained);
 }
 
-/// Shows the time since the last whole pass over all records began.
 pub(in crate::gateway) fn audit_age(age: Duration) {
     gauge!(observe::AUDIT_AGE).set(age.as_secs_f64());
 }

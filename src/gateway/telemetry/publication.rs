@@ -6,6 +6,7 @@
 //! need not know: no upstream, no status address of an upstream, no hold, no region.
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::gateway::policy::route::{Binding, Dialect, KeyHeaders, Mode, Policy, Protection, Route, Routes};
 use crate::gateway::policy::signature::{FingerprintRule, Pointer, Selection};
@@ -52,7 +53,8 @@ struct Terms<'a> {
     /// Callers within the scope that may get a replay.
     replayed_to: &'static str,
     fingerprint: FingerprintJson<'a>,
-    retention: RetentionJson,
+    /// A number of seconds, or `"never"` forgotten.
+    retention: Value,
     /// `None`: a key never expires, or is forgotten at once.
     expired: Option<Expired>,
     wait_seconds: f64,
@@ -64,14 +66,6 @@ struct Terms<'a> {
     status_address: &'static str,
     statuses: Statuses,
     refusals: Vec<Refusal>,
-}
-
-/// Retention of a key: a number of seconds, or `"never"` forgotten.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum RetentionJson {
-    Seconds(u64),
-    Never(&'static str),
 }
 
 /// Answer to a key past its retention, and for how many seconds. After that the key is new again.
@@ -153,18 +147,14 @@ pub(in crate::gateway) fn document(routes: &Routes, quota: bool) -> Vec<u8> {
 }
 
 fn route(route: &Route, quota: bool) -> RouteJson<'_> {
-    let (key, terms) = match &route.protection {
-        Protection::Off { .. } => ("off", None),
-        Protection::Optional(policy) => ("optional", Some(terms(policy, false, quota))),
-        Protection::Required(policy) => ("required", Some(terms(policy, true, quota))),
-    };
+    let is_required = matches!(route.protection, Protection::Required(_));
     RouteJson {
         name: &route.name,
         methods: (!route.methods.is_empty())
             .then(|| route.methods.iter().map(|method| method.as_str()).collect()),
         path: route.path.as_str(),
-        key,
-        terms,
+        key: route.protection.name(),
+        terms: route.policy().map(|policy| terms(policy, is_required, quota)),
     }
 }
 
@@ -194,8 +184,8 @@ fn terms(policy: &Policy, required: bool, quota: bool) -> Terms<'_> {
         },
         fingerprint: fingerprint(policy),
         retention: match policy.retention {
-            Retention::For(span) => RetentionJson::Seconds(span.as_secs()),
-            Retention::Never => RetentionJson::Never("never"),
+            Retention::For(span) => json!(span.as_secs()),
+            Retention::Never => json!("never"),
         },
         expired: expired(policy),
         wait_seconds: policy.wait.as_secs_f64(),
@@ -217,31 +207,33 @@ fn expired(policy: &Policy) -> Option<Expired> {
 }
 
 fn fingerprint(policy: &Policy) -> FingerprintJson<'_> {
-    fn texts(fields: &[Pointer]) -> Option<Vec<&str>> {
-        Some(fields.iter().map(Pointer::as_str).collect())
-    }
-    const VALUES: &str = "JSON values (RFC 8785)";
-    let (body, compared, fields) = match &policy.fingerprint {
-        FingerprintRule::Whole => ("whole", "bytes, or JSON values (RFC 8785) where that is lossless", None),
-        FingerprintRule::Signature(Selection::Include(fields)) => ("include", VALUES, texts(fields)),
-        FingerprintRule::Signature(Selection::Exclude(fields)) => ("exclude", VALUES, texts(fields)),
+    let (body, fields) = match &policy.fingerprint {
+        FingerprintRule::Whole => ("whole", None),
+        FingerprintRule::Signature(Selection::Include(fields)) => ("include", Some(fields)),
+        FingerprintRule::Signature(Selection::Exclude(fields)) => ("exclude", Some(fields)),
     };
-    let headers = policy.fingerprint_headers.iter().map(http::HeaderName::as_str).collect();
-    FingerprintJson { parts: ["method", "target", "body"], body, compared, fields, headers }
+    FingerprintJson {
+        parts: ["method", "target", "body"],
+        body,
+        compared: match fields {
+            Some(_) => "JSON values (RFC 8785)",
+            None => "bytes, or JSON values (RFC 8785) where that is lossless",
+        },
+        fields: fields.map(|fields| fields.iter().map(Pointer::as_str).collect()),
+        headers: policy.fingerprint_headers.iter().map(http::HeaderName::as_str).collect(),
+    }
 }
 
 fn statuses(sets: &OutcomeSets) -> Statuses {
+    let means = |status: u16| (sets.classify(status, false), sets.classify(status, true));
     let of = |bare: Outcome, told_when: Outcome| {
-        let mut ranges: Vec<(u16, u16)> = Vec::new();
-        let means = |status: u16| (sets.classify(status, false), sets.classify(status, true));
-        for status in (200..=599).filter(|status| means(*status) == (bare, told_when)) {
-            match ranges.last_mut() {
-                Some((_, last)) if *last + 1 == status => *last = status,
-                Some(_) | None => ranges.push((status, status)),
-            }
-        }
-        let text = |(first, last)| if first == last { format!("{first}") } else { format!("{first}-{last}") };
-        ranges.into_iter().map(text).collect()
+        let found: Vec<u16> = (200..=599).filter(|status| means(*status) == (bare, told_when)).collect();
+        let text = |range: &[u16]| match range {
+            [one] => one.to_string(),
+            [first, .., last] => format!("{first}-{last}"),
+            [] => String::new(),
+        };
+        found.chunk_by(|one, next| one + 1 == *next).map(text).collect()
     };
     Statuses {
         r#final: of(Outcome::Final, Outcome::Final),

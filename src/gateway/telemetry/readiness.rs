@@ -23,7 +23,6 @@ pub struct Readiness {
     pub ready: bool,
     /// True if keys homed here can be run.
     pub serves: bool,
-    /// The peers that answer.
     pub forwards_to: Vec<String>,
     /// Reasons for missing parts, one line each.
     pub reasons: Vec<String>,
@@ -32,7 +31,6 @@ pub struct Readiness {
 /// This gateway's knowledge of one peer.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PeerStatus {
-    /// True if it answers pings.
     pub up: bool,
     /// True if it answers, and says that it runs keys.
     pub serving: bool,
@@ -143,12 +141,12 @@ impl<P: Ports> Gateway<P> {
     /// Advice if so many regions are silent that no majority of the voters can be left. Witnesses
     /// count as if they answered: no gateway pings them.
     fn no_majority(&self, view: &View) -> Option<String> {
-        let health = self.health();
-        let peers: Vec<&RegionName> =
-            view.voters().keys().filter(|name| health.peers.contains_key(*name)).collect();
-        drop(health);
+        let (now, health) = (self.ports.clock().now(), self.health());
+        let is_silent = |name: &RegionName| {
+            health.peers.get(name).is_some_and(|peer| peer.is_silent(now, &self.settings.timings))
+        };
         let silent: Vec<&str> =
-            peers.into_iter().filter(|name| self.is_silent(name)).map(RegionName::as_str).collect();
+            view.voters().keys().filter(|name| is_silent(name)).map(RegionName::as_str).collect();
         let answering = view.voters().len() - silent.len();
         (answering < majority(view.voters().len())).then(|| {
             format!(
@@ -160,16 +158,14 @@ impl<P: Ports> Gateway<P> {
 
     pub(in crate::gateway) fn peers_status(&self) -> BTreeMap<String, PeerStatus> {
         let now = self.ports.clock().now();
-        let names: Vec<RegionName> = self.health().peers.keys().cloned().collect();
-        let up: BTreeMap<RegionName, bool> =
-            names.into_iter().map(|name| (name.clone(), !self.is_silent(&name))).collect();
         let ms = |span: std::time::Duration| span.as_secs_f64() * 1_000.0;
         let health = self.health();
         let of = |(name, peer): (&RegionName, &Peer)| {
+            let up = !peer.is_silent(now, &self.settings.timings);
             let status = PeerStatus {
-                up: up.get(name).copied().unwrap_or(false),
+                up,
                 // Its last word counts only while it speaks.
-                serving: up.get(name) == Some(&true) && peer.pong.as_ref().is_some_and(|pong| pong.serving),
+                serving: up && peer.pong.as_ref().is_some_and(|pong| pong.serving),
                 epoch: peer.pong.as_ref().map(|pong| pong.epoch),
                 speaks: peer.pong.as_ref().map(|pong| pong.speaks.to_string()),
                 heard_ms_ago: peer.heard.map(|heard| now.since(heard).as_millis() as u64),

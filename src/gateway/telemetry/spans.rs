@@ -2,8 +2,7 @@
 //!
 //! `server::spans` begins the span of a request or of a job's run; this file records its steps and
 //! its end. The log holds none of it. Without a collector the spans are off: no usual filter
-//! enables their level and target. Must not decide anything, nor record more than the log would:
-//! keys are digests.
+//! enables their level and target. Keys are digests, as in the log.
 
 use http::HeaderMap;
 use tracing::field::display;
@@ -18,7 +17,6 @@ use crate::protocol::region::RegionName;
 /// Begins a span in the trace that headers name, and has them name it.
 pub type Begin = fn(&mut HeaderMap) -> Span;
 
-/// A request to the upstream under a claim.
 pub(in crate::gateway) fn upstream() -> Span {
     trace_span!(target: SPANS, "upstream", otel.kind = "client")
 }
@@ -47,7 +45,6 @@ pub(in crate::gateway) fn asked(ask: &Ask, region: &RegionName, epoch: u64) {
     span.record("region", display(region)).record("epoch", epoch);
 }
 
-/// Records the result of a request here.
 pub(in crate::gateway) fn answered(verdict: &'static str, code: &'static str, status: u16) {
     Span::current().record("verdict", verdict).record("code", code).record("status", status);
 }

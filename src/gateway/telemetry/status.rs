@@ -1,7 +1,6 @@
 //! A gateway's report about itself: readiness, status, and the life of one key.
 //!
-//! Field names are a contract: add, never rename. Must not hold secrets: no token, no body, no
-//! header of an answer.
+//! Field names are a contract: add, never rename. It holds no secrets.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -14,6 +13,7 @@ use crate::gateway::authority::upstream::UpstreamStatus;
 use crate::gateway::instance::Gateway;
 use crate::gateway::reloadable::ConfigStatus;
 use crate::gateway::upkeep::looks::AuditStatus;
+use crate::ports::store::Subscription;
 use crate::ports::{Authority as _, Clock, KeyStore, Ports, Replica};
 use crate::protocol::snapshot::StoreHealth;
 use crate::protocol::time::Date;
@@ -29,9 +29,7 @@ pub struct Status {
     pub protocol: u16,
     /// The protocol versions that it speaks, such as `1-1`.
     pub speaks: String,
-    /// Digest of its view.
     pub view: String,
-    /// Digest of the shared settings.
     pub shared: String,
     /// The register, the lease and the gate.
     pub authority: AuthorityStatus,
@@ -58,7 +56,6 @@ pub struct Status {
 pub struct StoreStatus {
     /// True if claims pass.
     pub open: bool,
-    /// The reason why claims do not pass.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Kinds of calls that are not made for now, since the store did not answer; absent while all
@@ -70,7 +67,6 @@ pub struct StoreStatus {
     pub heartbeat: Option<u64>,
 }
 
-/// One incoming replication.
 #[derive(Clone, Debug, Serialize)]
 pub struct SubscriptionStatus {
     /// The region whose rows it brings.
@@ -98,11 +94,7 @@ impl<P: Ports> Gateway<P> {
             }
         };
         let subscriptions = found.map(|all| {
-            let one = |found: crate::ports::store::Subscription| SubscriptionStatus {
-                from: found.from,
-                ready: found.ready,
-                streaming: found.streaming,
-            };
+            let one = |Subscription { from, ready, streaming }| SubscriptionStatus { from, ready, streaming };
             all.into_iter().map(one).collect()
         });
         let (readiness, peers) = (self.readiness(), self.peers_status());

@@ -1,8 +1,7 @@
 //! Times of clients' requests at the door: the whole of each, and the part that onceway took.
 //!
 //! A request carries the series of its route, so recording takes no lock and no look-up. What peers
-//! forward, and what jobs run, has no times: its client is elsewhere, or waits for nothing. This
-//! file must not decide anything.
+//! forward, and what jobs run, has no times: its client is elsewhere, or waits for nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -50,12 +49,8 @@ pub struct RouteTimes {
 
 impl RouteTimes {
     pub(in crate::gateway) fn new(route: Arc<str>) -> Self {
-        let times = Self {
-            route,
-            here: Default::default(),
-            forwarded: Default::default(),
-            overhead: OnceLock::new(),
-        };
+        let [here, forwarded] = Default::default();
+        let times = Self { route, here, forwarded, overhead: OnceLock::new() };
         times.series("failed", Where::Here);
         times
     }

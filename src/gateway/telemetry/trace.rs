@@ -4,7 +4,7 @@
 //! the request to the owner, the upstream and a stored job. Each log line about the request names
 //! the trace. A gateway without span export passes the client's `traceparent` on unchanged: no
 //! tracing backend would know another parent. With span export, the gateway's own span is the
-//! parent, set by `server::spans` before the request comes here. Must not decide anything by it.
+//! parent, set by `server::spans` before the request comes here.
 
 use std::fmt;
 

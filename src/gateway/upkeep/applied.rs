@@ -4,7 +4,7 @@
 //! A heartbeat counts only once every row that its region committed before it is here. Its row can
 //! arrive minutes before the records, as Postgres copies tables one by one
 //! (docs/protocol.md#rule-29). Before it counts, it proves no absence, frontier, coverage or lag:
-//! only that its region has written it. Must not judge the consequences.
+//! only that its region has written it.
 
 use crate::ports::Replica;
 use crate::ports::store::StoreError;

@@ -3,8 +3,7 @@
 //!
 //! Final records are replayed, and known attempts are waited for. A key without rows here is
 //! refused: its row may be on its way. So is a released key, which may have been claimed again
-//! (docs/protocol.md#rule-34). This file must not recover anything: a settlement may be on its way,
-//! too.
+//! (docs/protocol.md#rule-34). Nothing is recovered: a settlement may be on its way, too.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,8 +2,7 @@
 //! first.
 //!
 //! A double is found within one pass over all records after its second row arrived ([`comb_loop`]).
-//! Must not change a record, and must not delay a request: its statements use the connections for
-//! background work.
+//! Its statements use the connections for background work, so no request waits for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{MutexGuard, PoisonError, Weak};
@@ -27,9 +26,7 @@ const STRETCH: u32 = 2_000;
 const LEAST: u32 = 50;
 /// Rests after a look, in multiples of the look's time: the search has 3 % of the time.
 const RESTS: u32 = 32;
-/// Shortest rest between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Doubles in one statement.
 const BATCH: usize = 200;
 
 /// Looks through all records, a stretch at a time, in a few per cent of the store's time.
@@ -107,8 +104,7 @@ pub(in crate::gateway) async fn look<P: Ports>(
 /// Looks at these keys, whose rows have just arrived. A failure is counted, and the search finds
 /// them later.
 pub(in crate::gateway) async fn look_at<P: Ports>(gateway: &Gateway<P>, ids: &[KeyId]) {
-    let traces = metrics::upkeep("audit", gateway.ports.store().traces(ids)).await;
-    if let Ok(traces) = traces {
+    if let Ok(traces) = metrics::upkeep("audit", gateway.ports.store().traces(ids)).await {
         let shared = ids.iter().cloned().zip(traces).filter(|(_, traces)| traces.len() > 1);
         let _ = journal(gateway, shared.collect()).await;
     }
@@ -148,8 +144,7 @@ async fn journal<P: Ports>(gateway: &Gateway<P>, shared: Vec<(KeyId, Vec<Trace>)
     let of = |(id, traces): &(KeyId, Vec<Trace>)| doubles_of(id, traces, &beats, &replaced);
     let found: Vec<Double> = shared.iter().flat_map(of).collect();
     for some in found.chunks(BATCH) {
-        let journalled = gateway.ports.store().journal_doubles(some);
-        let journalled = metrics::upkeep("audit", journalled).await?;
+        let journalled = metrics::upkeep("audit", gateway.ports.store().journal_doubles(some)).await?;
         for (double, _) in some.iter().zip(&journalled).filter(|(_, journalled)| **journalled) {
             tell(double);
         }
@@ -223,21 +218,16 @@ fn reason(first: &Row, second: &Row, me: &Origin, why: Why) -> String {
             "none".to_owned()
         }
     };
-    let origin = |row: &Row| if row.origin == *me { "here".to_owned() } else { format!("at {}", row.origin) };
+    let ran = |row: &Row| {
+        let place = if row.origin == *me { "here".to_owned() } else { format!("at {}", row.origin) };
+        format!("{place} as {} (answer: {})", row.token, answer(row))
+    };
     let why = match why {
         Why::Risk => "one of them ran at risk",
         Why::Over => "one of them knew of the other",
         Why::Unexplained => "nothing explains it: a bug",
     };
-    format!(
-        "ran {} as {} (answer: {}) and {} as {} (answer: {}): {why}",
-        origin(first),
-        first.token,
-        answer(first),
-        origin(second),
-        second.token,
-        answer(second),
-    )
+    format!("ran {} and {}: {why}", ran(first), ran(second))
 }
 
 impl<P: Ports> Gateway<P> {

@@ -2,7 +2,7 @@
 //! refusals.
 //!
 //! `protocol::speakers` has the table. A refusal changes nothing, is counted each time, and is
-//! logged once a minute per peer and kind of message. This file must not judge a message's content.
+//! logged once a minute per peer and kind of message.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -18,7 +18,6 @@ const TELL_EVERY: Duration = Duration::from_secs(60);
 /// Remembered pairs of peer and kind, at most; each needs a certificate of the authority.
 const MOST_TOLD: usize = 1_000;
 
-/// Refusals that were logged lately.
 #[derive(Debug, Default)]
 pub struct Hearing {
     logged: Mutex<BTreeMap<(RegionName, Kind), Moment>>,

@@ -3,13 +3,13 @@
 //! Heartbeats are the clock of replication (docs/protocol.md#rule-29). After a restart of the store
 //! no claim passes until its boot is approved here. It is approved only if no peer has seen a later
 //! heartbeat of this region than the store holds. A store restored from an old copy has forgotten
-//! claims (docs/protocol.md#rule-8). This file must not decide who owns a key.
+//! claims (docs/protocol.md#rule-8).
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::applied::applied;
-use super::pings::{ping_loop, poll_loop};
+use super::peers::{ping_loop, poll_loop};
 use super::store_gate::{close, open, refuse, went_back};
 use super::supervise::supervise;
 use crate::gateway::instance::Gateway;
@@ -27,9 +27,7 @@ use crate::protocol::time::Moment;
 const STEP: u32 = 2;
 /// Time that the approval waits for silent peers, once one has answered.
 const ASK_AT_MOST: Duration = Duration::from_secs(2);
-/// Time limit for one page of rows from a peer.
 const PAGE_WITHIN: Duration = Duration::from_secs(5);
-/// Rows in one page, at most.
 const PAGE: u32 = 500;
 /// Pages of one peer, at most: whoever has more to say must not be listened to for ever.
 const MOST_PAGES: usize = 100_000;
@@ -134,16 +132,12 @@ async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking: &mut Option<Asking
         return refuse(gateway, why);
     }
     if answers.knowing == 0 && answers.silent > 0 {
-        return close(
-            gateway,
-            "the store restarted; waiting for a peer that remembers this region".to_owned(),
-        );
+        let why = "the store restarted; waiting for a peer that remembers this region";
+        return close(gateway, why.to_owned());
     }
     if answers.silent > 0 && now.since(since) < ASK_AT_MOST {
-        return close(
-            gateway,
-            format!("the store restarted; {} peers have not answered yet", answers.silent),
-        );
+        let why = format!("the store restarted; {} peers have not answered yet", answers.silent);
+        return close(gateway, why);
     }
     let needed = answers_needed(&gate, answers.knowing + answers.silent);
     if answers.knowing < needed {

@@ -3,9 +3,8 @@
 //!
 //! [`crate::gateway::request::follow`] performs jobs, so claim, token, send-by and recovery are the
 //! same code. If a worker dies, nothing is lost: its job is due again by itself, and the record
-//! holds its result. If the key was settled meanwhile, the worker finds that first. Must not send
-//! anything itself. If this region no longer owns the key, the worker hands the request to the
-//! owner.
+//! holds its result. If the key was settled meanwhile, the worker finds that first. If this region
+//! no longer owns the key, the worker hands the request to the owner.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +32,6 @@ use crate::protocol::record::{Reading, Row};
 use crate::protocol::region::RegionName;
 use crate::protocol::snapshot::Here;
 
-/// Pause between two counts of all jobs.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 /// Time that a job stays away if only another region may run it.
 const ELSEWHERE: Duration = Duration::from_secs(30);
@@ -248,10 +246,8 @@ async fn prepared<P: Ports>(gateway: &Arc<Gateway<P>>, job: &Job) -> Result<(Ask
             return Err(waits(Duration::from_secs(1), "the region may not run its key now"));
         }
     }
-    match ask(gateway, job, own, request) {
-        Some(ask) => Ok((ask, rows)),
-        None => Err(dead("no route takes its request any more")),
-    }
+    let ask = ask(gateway, job, own, request).ok_or_else(|| dead("no route takes its request any more"))?;
+    Ok((ask, rows))
 }
 
 fn supersedes(row: &Row, own: &Row) -> bool {
@@ -283,10 +279,8 @@ async fn handed_on<P: Ports>(
     match answer {
         Some(ForwardReply::Answer(answer)) => {
             let status = answer.status().as_u16();
-            waits(
-                ELSEWHERE,
-                &format!("another region owns the key: {owner} was asked, and answered {status}"),
-            )
+            let why = format!("another region owns the key: {owner} was asked, and answered {status}");
+            waits(ELSEWHERE, &why)
         }
         Some(ForwardReply::NotOwner { .. }) | None => waits(ELSEWHERE, "another region owns the key"),
     }
@@ -336,34 +330,32 @@ fn waits(after: Duration, why: &str) -> End {
 fn ended<P: Ports>(gateway: &Gateway<P>, policy: &Policy, runs: u32, reply: Reply) -> End {
     let span = policy.accept.backoff.after(runs);
     let backed_off = span / 2 + gateway.ports.dice().jitter(span / 2);
-    let again = |hint: Option<Duration>, trouble: String| {
+    let again = |hint: Option<Duration>, trouble: &str| {
         // All runs have their time before the request is erased, even if an upstream asks for a
         // long delay.
         let most = policy.accept.request_retention / policy.accept.max_runs.max(1);
         let hint = hint.unwrap_or_default().min(most);
-        End::Again { after: backed_off.max(hint), counted: true, trouble }
+        End::Again { after: backed_off.max(hint), counted: true, trouble: trouble.to_owned() }
     };
     let problem = match reply {
         Reply::First { settled: true, .. } | Reply::Replay(_) => return End::Done,
         Reply::First { settled: false, response, .. } => {
             let asked = response.headers().get(RETRY_AFTER).and_then(|text| text.to_str().ok()?.parse().ok());
             let trouble = format!("the upstream answered {}: nothing happened", response.status().as_u16());
-            return again(asked.map(Duration::from_secs), trouble);
+            return again(asked.map(Duration::from_secs), &trouble);
         }
         Reply::Accepted(_) => return waits(backed_off, "it was accepted once more"),
         Reply::Refused(problem, _) => problem,
     };
     let (code, hint) = (problem.code(), problem.after);
     match problem.kind {
-        Kind::UpstreamUnavailable => again(None, "the upstream cannot be reached".to_owned()),
-        Kind::CredentialRefused => again(None, "the upstream refuses our credential".to_owned()),
+        Kind::UpstreamUnavailable => again(None, "the upstream cannot be reached"),
+        Kind::CredentialRefused => again(None, "the upstream refuses our credential"),
         Kind::UpstreamUnclear => {
-            again(None, format!("the upstream answered {}: the outcome is not known", problem.status))
+            again(None, &format!("the upstream answered {}: the outcome is not known", problem.status))
         }
-        Kind::OutcomeUnknown => again(None, "the outcome is not known".to_owned()),
-        Kind::InDoubt => {
-            again(hint, "in doubt, and the upstream cannot say yet whether it happened".to_owned())
-        }
+        Kind::OutcomeUnknown => again(None, "the outcome is not known"),
+        Kind::InDoubt => again(hint, "in doubt, and the upstream cannot say yet whether it happened"),
         Kind::Parked => {
             End::Dead("in doubt: the route parks such keys, or its attempts are used up".to_owned())
         }

@@ -2,7 +2,7 @@
 //! log line, at most once an hour for a tenant and kind.
 //!
 //! `protocol::generator` judges. Memory is bounded, and so is the wait: a key whose shard is busy
-//! is not looked at. Must not refuse anything, and must not keep or show a key.
+//! is not looked at. No key is kept or shown.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, TryLockError};
@@ -15,14 +15,12 @@ use crate::protocol::generator::{Habits, Signs, Weakness};
 use crate::protocol::key::Tenant;
 use crate::protocol::time::Moment;
 
-/// Number of locks that tenants are spread over.
 const SHARDS: usize = 16;
 /// Tenants that a shard remembers, at most. The one that was quiet for longest makes room.
 const TENANTS: usize = 64;
 /// Pause between two log lines about one tenant and one kind of weakness.
 const QUIET: Duration = Duration::from_secs(3_600);
 
-/// Habits of the tenants that were seen last.
 pub(in crate::gateway) struct Generators([Mutex<BTreeMap<Tenant, Watched>>; SHARDS]);
 
 struct Watched {

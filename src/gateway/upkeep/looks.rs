@@ -1,6 +1,6 @@
 //! Progress of the search for keys that ran twice, in this process.
 //!
-//! [`super::doubles`] searches. This file must not look at a row.
+//! [`super::doubles`] searches.
 
 use std::time::Duration;
 

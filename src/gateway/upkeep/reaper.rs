@@ -4,7 +4,7 @@
 //! The store says which keys are over, by its observed time. Every gateway of the region runs it
 //! while the store is open; batches of two gateways skip each other's rows. Escrow rows and
 //! imported rows are reaped too. What ran since a region is away is not forgotten before its rows
-//! are here (docs/protocol.md#rule-44). Never asks for rows of another origin's own leaf.
+//! are here (docs/protocol.md#rule-44).
 
 use std::sync::Weak;
 
@@ -15,7 +15,6 @@ use crate::ports::{Clock, Escrows, Imports, Ports, Upkeep};
 /// Rows in one batch: some milliseconds of work.
 const BATCH: u32 = 500;
 
-/// Reaps batch after batch.
 pub(in crate::gateway) async fn reap_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     while let Some(gateway) = gateway.upgrade() {
         let begun = gateway.ports.clock().now();

@@ -1,7 +1,6 @@
 //! The store as this process sees it: open to claims, closed for now, or refused.
 //!
 //! The heartbeat opens and closes it; a claim that met another version of the gate reads it anew.
-//! This file must not approve a boot.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //!
 //! A loop ends once its gateway stops or is dropped. One that ends otherwise has panicked or
 //! returned. Its gateway would look alive and leave its work undone, so it gives its lease up,
-//! refuses keyed requests and is told to leave. This file must not know what a loop does.
+//! refuses keyed requests and is told to leave.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};

@@ -2,7 +2,7 @@
 //! upstream.
 //!
 //! A claim is listed, and first asked about, within its hold and one period. The rules are those of
-//! [`sweep_loop`]. Must not run anything, and must not judge holds by a clock of its own.
+//! [`sweep_loop`]. It runs nothing, and judges no hold by a clock of its own.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, Weak};

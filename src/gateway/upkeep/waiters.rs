@@ -1,6 +1,6 @@
 //! The poller of duplicates that wait for an attempt of another gateway.
 //!
-//! `request::attach` has those that wait. This file must not judge what they get.
+//! `request::attach` has those that wait.
 
 use std::sync::Weak;
 

@@ -1,6 +1,6 @@
 //! The workers of one gateway: their places, and the number of jobs that each tenant has there.
 //!
-//! [`super::jobs`] uses them. This file must not know what a job is.
+//! [`super::jobs`] uses them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -5,7 +5,7 @@
 //! admin API's JSON, so [`crate::server::admin_acts`] decides, and asks for a second person. If
 //! another region has to act, the form asks for the operator's token: that region knows its
 //! operators by nothing else. An act is for what its operator saw: if that has changed, nothing is
-//! done. This file must not do anything when a form is sent for the first time, nor show a token.
+//! done. A form that is sent for the first time does nothing.
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
@@ -21,6 +21,7 @@ use crate::gateway::credentials::operators::Visitor;
 use crate::gateway::operator::dead_letters::JobAct;
 use crate::gateway::operator::percent;
 use crate::ports::Ports;
+use crate::ports::store::StoreError;
 use crate::protocol::key::KeyId;
 use crate::server::admin_acts::{self, Verb};
 use crate::server::admin_answer::Answer;
@@ -66,6 +67,9 @@ impl What {
     }
 }
 
+/// The fields of a form that its look over hands on.
+const FIELDS: [&str; 9] = ["region", "tenant", "key", "seen", "reason", "actor", "status", "headers", "body"];
+
 /// An act that a form says.
 struct Said<'a> {
     name: &'a str,
@@ -86,8 +90,12 @@ struct Refused {
 }
 
 impl Refused {
+    fn new(status: StatusCode, why: impl ToString) -> Self {
+        Self { status, why: why.to_string(), request: None }
+    }
+
     fn bad(why: impl ToString) -> Self {
-        Self { status: StatusCode::BAD_REQUEST, why: why.to_string(), request: None }
+        Self::new(StatusCode::BAD_REQUEST, why)
     }
 }
 
@@ -101,8 +109,9 @@ pub(super) async fn act<P: Ports>(visit: &Visit<'_, P>, name: &str, form: &Form)
         Ok(id) => Said::new((name, id), form, visit.region()),
         Err(why) => return visit.page(StatusCode::BAD_REQUEST, "nothing was done", &nothing(&why, &back)),
     };
+    let who = visit.visitor.actor(form.get("actor"));
     match said.taken(visit).await {
-        Ok(Some(tried)) => visit.page(StatusCode::OK, "look it over", &said.look_over(visit, &back, tried)),
+        Ok(Some(tried)) => visit.page(StatusCode::OK, "look it over", &said.look_over(&who, &back, tried)),
         Ok(None) => elsewhere(&format!("{back}&done={name}")),
         Err(Refused { status, why, request: None }) => {
             visit.page(status, "nothing was done", &nothing(&why, &back))
@@ -113,7 +122,7 @@ pub(super) async fn act<P: Ports>(visit: &Visit<'_, P>, name: &str, form: &Form)
                 label for="request" { "The request for the second person" }
                 textarea #request rows="4" readonly spellcheck="false" { (request) }
             };
-            visit.page(status, "a second person is asked", &said.look_over(visit, &back, tried))
+            visit.page(status, "a second person is asked", &said.look_over(&who, &back, tried))
         }
     }
 }
@@ -138,26 +147,23 @@ impl<'a> Said<'a> {
         let form = self.form;
         let (there, region) = (self.there, &self.region);
         let (confirmed, token) = (form.get("confirmed") == "yes", form.get("token"));
-        let forbidden = |why| Refused { status: StatusCode::FORBIDDEN, why, request: None };
-        visit.visitor.may_act().map_err(forbidden)?;
+        visit.visitor.may_act().map_err(|why| Refused::new(StatusCode::FORBIDDEN, why))?;
         if there && visit.visitor == Visitor::Local {
-            return Err(forbidden(
-                "another region acts only for an operator whom it knows by a token".to_owned(),
-            ));
+            let why = "another region acts only for an operator whom it knows by a token";
+            return Err(Refused::new(StatusCode::FORBIDDEN, why));
         }
         let body = self.body(!confirmed)?;
         if there && form.get("confirmed").is_empty() {
             // Nobody there can try it before the operator shows a token.
-            return Ok(Some(
-                html! { p { "Nothing was tried yet: " b { (region) } " has to know you first." } },
-            ));
+            let tried = html! { p { "Nothing was tried yet: " b { (region) } " has to know you first." } };
+            return Ok(Some(tried));
         }
         if there && token.trim().is_empty() {
             return Err(Refused::bad("show the token by which the other region knows you"));
         }
         if self.now(visit).await? != form.get("seen") {
-            let why = "it has changed since you looked: look at it again".to_owned();
-            return Err(Refused { status: StatusCode::CONFLICT, why, request: None });
+            let why = "it has changed since you looked: look at it again";
+            return Err(Refused::new(StatusCode::CONFLICT, why));
         }
         let mut headers =
             HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
@@ -167,8 +173,7 @@ impl<'a> Said<'a> {
         if !form.get("approval").trim().is_empty() {
             headers.insert(APPROVAL, header(form.get("approval").trim())?);
         }
-        let answer = self.performed(visit, &headers, body).await;
-        judged(answer).await?;
+        judged(self.performed(visit, &headers, body).await).await?;
         Ok((!confirmed).then(|| html! { p { (mark("good", "Tried without effect: it can be done now.")) } }))
     }
 
@@ -201,12 +206,8 @@ impl<'a> Said<'a> {
             json!({ "reason": form.get("reason"), "actor": form.get("actor"), "dry_run": dry_run });
         match self.what {
             What::Key(Verb::Settle) => {
-                let status: u16 = form
-                    .get("status")
-                    .trim()
-                    .parse()
-                    .map_err(|_| Refused::bad("an answer's status is 200 to 599"))?;
-                body["status"] = json!(status);
+                let status = form.get("status").trim().parse::<u16>();
+                body["status"] = json!(status.map_err(|_| Refused::bad("an answer's status is 200 to 599"))?);
                 body["headers"] = json!(headers(&form.get("headers"))?);
                 body["body"] = json!(form.get("body"));
             }
@@ -218,10 +219,9 @@ impl<'a> Said<'a> {
 
     /// The thing as an operator would see it now.
     async fn now<P: Ports>(&self, visit: &Visit<'_, P>) -> Result<String, Refused> {
-        let store = |error: crate::ports::store::StoreError| Refused {
-            status: StatusCode::SERVICE_UNAVAILABLE,
-            why: format!("The store does not answer: {error}"),
-            request: None,
+        let store = |error: StoreError| {
+            let why = format!("The store does not answer: {error}");
+            Refused::new(StatusCode::SERVICE_UNAVAILABLE, why)
         };
         let region = &self.region;
         match self.what {
@@ -240,13 +240,8 @@ impl<'a> Said<'a> {
     }
 
     /// Makes the page that shows what an act would do. Sending its form does the act.
-    fn look_over<P: Ports>(&self, visit: &Visit<'_, P>, back: &str, tried: Markup) -> Markup {
-        self.looked_over(&visit.visitor.actor(self.form.get("actor")), back, tried)
-    }
-
-    fn looked_over(&self, who: &str, back: &str, tried: Markup) -> Markup {
+    fn look_over(&self, who: &str, back: &str, tried: Markup) -> Markup {
         let (form, region) = (self.form, &self.region);
-        let fields = ["region", "tenant", "key", "seen", "reason", "actor", "status", "headers", "body"];
         let (title, then, button) = self.what.words();
         html! {
             h1 { (title) }
@@ -267,7 +262,7 @@ impl<'a> Said<'a> {
             }
             (tried)
             form.act method="post" action={ "/console/" (self.name) } {
-                @for field in fields { input type="hidden" name=(field) value=(form.get(field)); }
+                @for field in FIELDS { input type="hidden" name=(field) value=(form.get(field)); }
                 @if self.there {
                     label for="token" { "Your token " span.soft { "for " (region) ", which knows you by it" } }
                     input #token name="token" type="password" required autocomplete="off";
@@ -357,12 +352,10 @@ mod tests {
     #[test]
     fn looking_over_escapes_what_was_said_and_shows_no_token() {
         let evil = "\"><script>alert(1)</script>";
-        let fields =
-            ["region", "tenant", "key", "seen", "reason", "actor", "status", "headers", "body", "approval"];
-        let mut words = fields.map(|field| (field, evil)).to_vec();
-        words.push(("token", "t0ken"));
+        let mut words = FIELDS.map(|field| (field, evil)).to_vec();
+        words.extend([("approval", evil), ("token", "t0ken")]);
         for name in ["settle", "release", "retry", "drop"] {
-            let text = said(name, &form(&words)).looked_over(evil, evil, html! {}).into_string();
+            let text = said(name, &form(&words)).look_over(evil, evil, html! {}).into_string();
             assert!(!text.contains("<script") && !text.contains("t0ken"), "{text}");
             assert_eq!(text.contains("<pre>"), name == "settle", "{text}");
         }

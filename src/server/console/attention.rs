@@ -2,8 +2,7 @@
 //!
 //! Most lines come from `gateway::telemetry::status`. Counts that no status has are read from the
 //! gateway's own page of metrics. Each line repeats a report of a gateway: a thing is wrong, waits,
-//! or is away from home. The bounds are those of deploy/prometheus/alerts.yml. This file must not
-//! judge by itself.
+//! or is away from home. The bounds are those of deploy/prometheus/alerts.yml.
 
 use crate::gateway::authority::status::AuthorityStatus;
 use crate::gateway::operator::audit::FindingsPage;
@@ -30,7 +29,6 @@ const EXPIRES_WITHIN: i64 = 14 * 86_400_000;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Counted {
     dead: usize,
-    /// Lost replication slots of the region's store.
     slots: Vec<String>,
     /// Use and expiry date of each certificate, in milliseconds since 1970.
     certificates: Vec<(String, i64)>,
@@ -177,8 +175,6 @@ fn authority(authority: &AuthorityStatus, say: &mut impl FnMut(bool, String, &'s
 mod tests {
     use super::*;
     use crate::gateway::operator::audit::FindingStatus;
-    use std::collections::BTreeMap;
-
     use crate::gateway::operator::key::JournalEntry;
 
     const DAY: i64 = 86_400_000;
@@ -229,15 +225,7 @@ mod tests {
         let quiet = "onceway_jobs_dead 0\nonceway_slot_lost{slot=\"other\"} 0\n\
                      onceway_certificate_expires_timestamp_seconds{of=\"peer\"} 1209600\n";
         let counted = Counted::of(quiet);
-        let findings = FindingsPage { region: "us".to_owned(), findings: Vec::new(), next: None };
-        let doubts = AllDoubts {
-            region: "us".to_owned(),
-            at_ms: 0,
-            doubts: Vec::new(),
-            silent: BTreeMap::new(),
-            more: false,
-            next: None,
-        };
+        let (findings, doubts) = (FindingsPage::default(), AllDoubts::default());
         let beside = Beside { doubts: Some(&doubts), findings: Some(&findings), counted: &counted };
         assert_eq!(said(&beside, 0), []);
         assert_eq!(said(&beside, 1).len(), 1, "a certificate has less than fourteen days");
@@ -249,14 +237,9 @@ mod tests {
             tenant: "acme".to_owned(),
             key: "k".to_owned(),
             entry: JournalEntry {
-                at_ms: 0,
                 kind: if kind == "bug" { "double".to_owned() } else { kind.to_owned() },
-                token: None,
-                request_id: None,
-                status: None,
-                actor: None,
-                reason: None,
                 explained: (kind == "bug").then_some("unexplained"),
+                ..JournalEntry::default()
             },
         };
         let told = |kinds: &[&str], next: Option<&str>| {

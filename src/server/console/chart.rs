@@ -1,7 +1,7 @@
 //! Drawings of the console: a bar for a share of the ring, a line for the course of a lag.
 //!
 //! They are plain shapes, coloured by the page's own style. [`super::now`] puts the same figures in
-//! words beside each. This file must not draw a text: drawings shrink on a phone, texts must not.
+//! words beside each. No text is drawn: drawings shrink on a phone, texts must not.
 
 use std::time::Duration;
 
@@ -61,21 +61,13 @@ pub(super) fn trail(title: &str, points: &[TrailPoint], minutes: u32, most: Dura
 
 /// Splits the points at their gaps. A single point gets a second one, so that it is visible.
 fn runs(points: &[TrailPoint]) -> Vec<Vec<(Duration, Duration)>> {
-    let mut all: Vec<Vec<(Duration, Duration)>> = Vec::new();
-    let mut open = false;
-    for point in points {
-        let Some(lag) = point.lag else {
-            open = false;
-            continue;
-        };
-        match all.last_mut().filter(|_| open) {
-            Some(run) if run.last().is_some_and(|(age, _)| age.saturating_sub(point.age) <= GAP) => {
-                run.push((point.age, lag));
-            }
-            Some(_) | None => all.push(vec![(point.age, lag)]),
-        }
-        open = true;
-    }
+    let joined = |one: &TrailPoint, next: &TrailPoint| {
+        one.lag.is_some() && next.lag.is_some() && one.age.saturating_sub(next.age) <= GAP
+    };
+    let measured = |point: &TrailPoint| Some((point.age, point.lag?));
+    let runs = points.chunk_by(joined).map(|run| run.iter().filter_map(measured).collect());
+    let mut all: Vec<Vec<(Duration, Duration)>> = runs.collect();
+    all.retain(|run| !run.is_empty());
     for run in &mut all {
         if let [(age, lag)] = run[..] {
             run.push((age.saturating_sub(Duration::from_secs(4)), lag));
@@ -86,16 +78,9 @@ fn runs(points: &[TrailPoint]) -> Vec<Vec<(Duration, Duration)>> {
 
 /// End of the scale that all lines share: the next of 1, 2 or 5 times a power of ten milliseconds.
 pub(super) fn scale(largest: Duration) -> Duration {
-    let wanted = largest.as_millis().max(10);
-    let mut step = 10_u128;
-    loop {
-        for factor in [1, 2, 5] {
-            if step * factor >= wanted {
-                return Duration::from_millis(u64::try_from(step * factor).unwrap_or(u64::MAX));
-            }
-        }
-        step = step.saturating_mul(10);
-    }
+    let steps = (1..=19).flat_map(|power| [1, 2, 5].map(|factor| factor * 10_u128.pow(power)));
+    let end = steps.into_iter().find(|end| *end >= largest.as_millis()).unwrap_or(u128::MAX);
+    Duration::from_millis(u64::try_from(end).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

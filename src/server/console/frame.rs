@@ -1,12 +1,14 @@
-//! Common parts of the console's pages: the frame, tables, and the format of spans, dates and
-//! shares.
+//! Common parts of the console's pages: the frame, tables, the forms of acts, and the format of
+//! spans, dates and shares.
 //!
 //! Every other file of this folder uses it. maud escapes each text that is written into a page;
-//! `PreEscaped` must not be used. This file must not know what a page is about.
+//! `PreEscaped` must not be used.
 
 use std::time::{Duration, SystemTime};
 
 use maud::{DOCTYPE, Markup, html};
+
+use crate::gateway::credentials::operators::Visitor;
 
 /// Sections of the page, by their ids for links.
 const SECTIONS: [(&str, &str); 10] = [
@@ -44,7 +46,6 @@ pub(super) fn page(region: &str, title: &str, signed_in: bool, main: &Markup) ->
     document(region, title, &html! { (header) main #main { (main) } })
 }
 
-/// Makes the page for visitors without a session.
 pub(super) fn sign_in(region: &str, why: Option<&str>) -> Markup {
     let main = html! {
         main #main .narrow {
@@ -134,7 +135,6 @@ pub(super) fn mark(kind: &str, text: &str) -> Markup {
     html! { span.mark.(kind) { span.sign aria-hidden="true" { (sign) } " " (text) } }
 }
 
-/// Writes a value that may be absent.
 pub(super) fn or_nothing<T: ToString>(value: Option<T>) -> String {
     value.map_or(NOTHING.to_owned(), |value| value.to_string())
 }
@@ -167,7 +167,6 @@ pub(super) fn date(at_ms: i64) -> String {
     httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_millis(at))
 }
 
-/// Writes milliseconds with one decimal.
 pub(super) fn millis(ms: Option<f64>) -> String {
     ms.map_or(NOTHING.to_owned(), |ms| format!("{ms:.1} ms"))
 }
@@ -175,14 +174,71 @@ pub(super) fn millis(ms: Option<f64>) -> String {
 /// Writes a whole number with a comma between thousands.
 pub(super) fn thousands(number: i64) -> String {
     let digits = number.unsigned_abs().to_string();
-    let mut text = String::from(if number < 0 { "−" } else { "" });
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
+    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
+    format!("{}{}", if number < 0 { "−" } else { "" }, groups.join(","))
+}
+
+/// The thing that an act is for.
+pub(super) struct Place<'a> {
+    /// The region that has to act.
+    pub(super) region: &'a str,
+    pub(super) tenant: &'a str,
+    pub(super) key: &'a str,
+    /// The thing as the operator saw it.
+    pub(super) seen: &'a str,
+}
+
+/// An act's name, its title, what it means, and its own fields.
+pub(super) type Offer = (&'static str, &'static str, &'static str, Markup);
+
+/// Makes the forms of the acts, if the visitor may act.
+pub(super) fn forms(
+    visitor: &Visitor,
+    me: &str,
+    place: &Place<'_>,
+    before: &Markup,
+    offers: &[Offer],
+) -> Markup {
+    let there = place.region != me;
+    let body = match visitor.may_act() {
+        Err(why) => html! { p { (why) } },
+        Ok(()) if there && *visitor == Visitor::Local => html! {
+            p { b { (place.region) } " has to act, and knows its operators by their tokens: open the console of a gateway there." }
+        },
+        Ok(()) => html! {
+            (before)
+            @if there { p { b { (place.region) } " has to act: you will be asked for your token, by which it knows you." } }
+            @for (verb, title, meaning, fields) in offers {
+                details id=(verb) {
+                    summary { (title) }
+                    form.act method="post" action={ "/console/" (verb) } {
+                        @for (name, value) in [("region", place.region), ("tenant", place.tenant), ("key", place.key), ("seen", place.seen)] {
+                            input type="hidden" name=(name) value=(value);
+                        }
+                        p.soft { (meaning) }
+                        (fields)
+                        (make_reason_fields(visitor, verb))
+                        button type="submit" { "Look it over…" }
+                    }
+                }
+            }
+        },
+    };
+    section("decide", "Decide", None, &body)
+}
+
+/// Makes the fields for the operator's name and reason.
+fn make_reason_fields(visitor: &Visitor, act: &str) -> Markup {
+    html! {
+        label for={ (act) "-reason" } { "Why " span.soft { "journalled with the act" } }
+        textarea id={ (act) "-reason" } name="reason" rows="2" required maxlength="1000" placeholder="the provider shows po_17, OPS-311" {}
+        @if let Some(name) = visitor.name() {
+            p { "Who " b { (name) } }
+        } @else {
+            label for={ (act) "-actor" } { "Who " span.soft { "your name, journalled too" } }
+            input id={ (act) "-actor" } name="actor" required maxlength="200" autocomplete="username" autocapitalize="none";
         }
-        text.push(digit);
     }
-    text
 }
 
 #[cfg(test)]

@@ -2,13 +2,11 @@
 //!
 //! `GET /console/job?region=&tenant=&key=`. `gateway::operator::dead_letters` makes the list;
 //! [`super::acts`] takes the forms. A region that did not answer is named: its jobs are unknown.
-//! This file must not show a request.
 
 use http::StatusCode;
 use maud::{Markup, html};
 
-use super::forms::{self, Place};
-use super::frame::{self, Row, ago, countdown, mark, or_nothing, section, table};
+use super::frame::{self, Place, Row, ago, countdown, forms, mark, or_nothing, section, table};
 use super::lists;
 use super::visit::Visit;
 use crate::gateway::operator::dead_letters::{JobStatus, JobsPage};
@@ -23,7 +21,6 @@ pub(super) async fn all<P: Ports>(visit: &Visit<'_, P>) -> Result<JobsPage, Stor
     lists::asking(visit)?.all_jobs(None).await
 }
 
-/// Path of a job's page.
 pub(super) fn place(region: &str, tenant: &str, key: &str) -> String {
     let [region, tenant, key] = [region, tenant, key].map(lists::encoded);
     format!("/console/job?region={region}&tenant={tenant}&key={key}")
@@ -87,7 +84,6 @@ fn due(job: &JobStatus, now_ms: i64) -> Markup {
     }
 }
 
-/// The page of one job.
 pub(super) async fn look_up<P: Ports>(visit: &Visit<'_, P>) -> Answer {
     let asked = |name| visit.asked(name).unwrap_or_default();
     let (region, tenant, key, done) = (asked("region"), asked("tenant"), asked("key"), asked("done"));
@@ -134,7 +130,7 @@ fn shown<P: Ports>(visit: &Visit<'_, P>, job: &JobStatus) -> Markup {
             div { dt { "Request's id" } dd { code { (job.request_id) } } }
             div { dt { "Digest in logs" } dd { code { (job.digest) } } }
         }
-        (forms::forms(&visit.visitor, visit.region(), &place, &html! {}, &[
+        (forms(&visit.visitor, visit.region(), &place, &html! {}, &[
             ("retry", "Run it again: retry", "A worker runs it again, and its runs are counted anew.", html! {}),
             ("drop", "Give it up: drop", "The job and its request go. If nothing happened so far, its client may send it again.", html! {}),
         ]))

@@ -1,16 +1,14 @@
 //! One key on the console: each region's records, its journal, and the forms to settle or release
 //! it in doubt.
 //!
-//! `gateway::operator::audit` gathers the key's life over all regions. Answers of peers are their
-//! JSON, so every field may be missing. [`super::acts`] makes and takes the forms. This file must
-//! not offer an act on a key that its owner does not have in doubt.
+//! `gateway::operator::key` gathers the key's life over all regions. Answers of peers are their
+//! JSON, so every field may be missing. [`super::acts`] makes and takes the forms.
 
 use http::StatusCode;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::forms::{self, Place};
-use super::frame::{NOTHING, Row, ago, date, mark, or_nothing, section, span, table};
+use super::frame::{NOTHING, Place, Row, ago, date, forms, mark, or_nothing, section, span, table};
 use super::lists;
 use super::visit::Visit;
 use crate::gateway::credentials::operators::Visitor;
@@ -197,7 +195,7 @@ fn decide(visitor: &Visitor, me: &str, (tenant, key): (&str, &str), life: &KeyLi
         textarea #body name="body" rows="4" spellcheck="false" {}
     };
     let seen = admin_acts::seen(status);
-    forms::forms(
+    forms(
         visitor,
         me,
         &Place { region: &owner, tenant, key, seen: &seen },

@@ -2,8 +2,7 @@
 //! of the journal.
 //!
 //! `gateway::operator` and `gateway::operator::audit` read the lists. A row links to the page of
-//! [`super::key`]. If the store does not answer, its list is left out and the page says so. This
-//! file must not show a list without a bound.
+//! [`super::key`]. If the store does not answer, its list is left out and the page says so.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use std::time::Duration;
 use form_urlencoded::byte_serialize;
 use maud::{Markup, html};
 
-use super::frame::{Row, ago, countdown, mark, or_nothing, section, table};
+use super::frame::{NOTHING, Row, ago, countdown, mark, or_nothing, section, table};
 use super::visit::Visit;
 use crate::gateway::instance::Gateway;
 use crate::gateway::operator::acts::DoubtStatus;
@@ -31,12 +30,10 @@ const BACK: Duration = Duration::from_secs(30 * 86_400);
 /// an operator needs to handle it.
 const LATELY: Duration = Duration::from_secs(7 * 86_400);
 
-/// Path of a key's page.
 pub(super) fn place(tenant: &str, key: &str) -> String {
     format!("/console/key?tenant={}&key={}", encoded(tenant), encoded(key))
 }
 
-/// A link to a key's page.
 pub(super) fn link(tenant: &str, key: &str) -> Markup {
     html! { a.key href=(place(tenant, key)) { span.soft { (tenant) " / " } (key) } }
 }
@@ -68,7 +65,6 @@ pub(super) fn silent(error: &StoreError) -> Markup {
     html! { p.notice.bad { (mark("bad", &format!("The store does not answer: {error}"))) } }
 }
 
-/// The doubts of all regions.
 pub(super) async fn doubts<P: Ports>(visit: &Visit<'_, P>) -> Result<AllDoubts, StoreError> {
     asking(visit)?.all_doubts(after(visit, "doubts").as_ref(), MOST).await
 }
@@ -93,21 +89,17 @@ pub(super) fn queue<P: Ports>(
     let is_first = visit.asked("doubts").is_none();
     let body = match found {
         Err(error) => silent(error),
-        Ok(page) if page.doubts.is_empty() => {
-            let quiet = if page.silent.is_empty() { "good" } else { "warn" };
-            html! {
-                p { (mark(quiet, "No key is in doubt.")) }
-                (unasked(&page.silent, "doubts"))
-                (pages("doubts", is_first, page.next.as_ref()))
-            }
-        }
         Ok(page) => {
+            let quiet = if page.silent.is_empty() { "good" } else { "warn" };
             let rows: Vec<Row<'_>> = page.doubts.iter().map(|doubt| row(doubt, status.at_ms)).collect();
             html! {
-                (table("Keys whose effect may or may not have happened, of all regions", &rows))
+                @if rows.is_empty() { p { (mark(quiet, "No key is in doubt.")) } }
+                @else { (table("Keys whose effect may or may not have happened, of all regions", &rows)) }
                 (unasked(&page.silent, "doubts"))
                 (pages("doubts", is_first, page.next.as_ref()))
-                p.soft { "Keys whose rule is `probe` leave the list by themselves once the upstream says what happened." }
+                @if !rows.is_empty() {
+                    p.soft { "Keys whose rule is `probe` leave the list by themselves once the upstream says what happened." }
+                }
             }
         }
     };
@@ -129,7 +121,13 @@ fn row(doubt: &DoubtStatus, now_ms: i64) -> Row<'static> {
         0 => mark("good", "over"),
         left => html! { "in " (countdown(left, "now")) },
     };
-    let route = if doubt.route.is_empty() { "–" } else { &doubt.route };
+    let said =
+        html! { (or_nothing(doubt.status)) @if let Some(said) = &doubt.excerpt { " " span.soft { (said) } } };
+    let decide = html! {
+        a href={ (place) "#settle" } { "Settle…" span.unseen { " " (doubt.key) } } " "
+        a href={ (place) "#release" } { "Release…" span.unseen { " " (doubt.key) } }
+    };
+    let route = if doubt.route.is_empty() { NOTHING } else { &doubt.route };
     vec![
         ("Key", link(&doubt.tenant, &doubt.key)),
         ("Since", ago(doubt.since_ms, now_ms)),
@@ -137,20 +135,11 @@ fn row(doubt: &DoubtStatus, now_ms: i64) -> Row<'static> {
         ("Owner", html! { (or_nothing(doubt.owner.as_ref())) }),
         ("Attempt of", html! { (doubt.origin) }),
         ("Token", html! { (doubt.token) }),
-        (
-            "Said",
-            html! { (or_nothing(doubt.status)) @if let Some(said) = &doubt.excerpt { " " span.soft { (said) } } },
-        ),
+        ("Said", said),
         ("Attempts", html! { (doubt.attempts) }),
         ("Rule", html! { (doubt.recovery) }),
         ("Attempt is over", over),
-        (
-            "Decide",
-            html! {
-                a href={ (place) "#settle" } { "Settle…" span.unseen { " " (doubt.key) } } " "
-                a href={ (place) "#release" } { "Release…" span.unseen { " " (doubt.key) } }
-            },
-        ),
+        ("Decide", decide),
     ]
 }
 
@@ -186,9 +175,6 @@ pub(super) async fn audit<P: Ports>(visit: &Visit<'_, P>) -> Markup {
 }
 
 fn at_risk(page: &AuditPage, is_first: bool) -> Markup {
-    if page.runs.is_empty() {
-        return html! { p { (mark("good", "No key ran at risk.")) } (pages("runs", is_first, None)) };
-    }
     let rows: Vec<Row<'_>> = page
         .runs
         .iter()
@@ -199,6 +185,7 @@ fn at_risk(page: &AuditPage, is_first: bool) -> Markup {
                 other => mark("bad", other),
             };
             let others: Vec<&str> = run.others.iter().map(|row| row.origin.as_str()).collect();
+            let others = if others.is_empty() { NOTHING.to_owned() } else { others.join(", ") };
             vec![
                 ("Key", link(&run.tenant, &run.key)),
                 ("Verdict", verdict),
@@ -206,40 +193,40 @@ fn at_risk(page: &AuditPage, is_first: bool) -> Markup {
                 ("Token", html! { (run.own.token) }),
                 ("State", html! { (run.own.state) }),
                 ("At risk of", html! { (run.risk.join(", ")) }),
-                (
-                    "Other records",
-                    html! { (if others.is_empty() { "–".to_owned() } else { others.join(", ") }) },
-                ),
+                ("Other records", html! { (others) }),
             ]
         })
         .collect();
-    html! { (table("Keys that a window alone allowed to run", &rows)) (pages("runs", is_first, page.next.as_ref())) }
+    html! {
+        @if rows.is_empty() { p { (mark("good", "No key ran at risk.")) } }
+        @else { (table("Keys that a window alone allowed to run", &rows)) }
+        (pages("runs", is_first, page.next.as_ref()))
+    }
 }
 
 fn journal(page: &FindingsPage, is_first: bool, now_ms: i64) -> Markup {
-    if page.findings.is_empty() {
-        return html! { p { (mark("good", "No double and no late answer is known.")) } (pages("findings", is_first, None)) };
-    }
     let rows: Vec<Row<'_>> = page
         .findings
         .iter()
         .map(|finding| {
             let entry = &finding.entry;
+            let kind = html! {
+                (mark(if entry.kind == "double" { "bad" } else { "warn" }, &entry.kind))
+                @if entry.is_unexplained() { " " (mark("bad", "unexplained: a bug")) }
+            };
             vec![
                 ("Key", link(&finding.tenant, &finding.key)),
                 ("When", ago(entry.at_ms, now_ms)),
-                (
-                    "Kind",
-                    html! {
-                        (mark(if entry.kind == "double" { "bad" } else { "warn" }, &entry.kind))
-                        @if entry.is_unexplained() { " " (mark("bad", "unexplained: a bug")) }
-                    },
-                ),
+                ("Kind", kind),
                 ("Token", html! { (or_nothing(entry.token.as_ref())) }),
                 ("Status", html! { (or_nothing(entry.status)) }),
                 ("What", html! { (or_nothing(entry.reason.as_ref())) }),
             ]
         })
         .collect();
-    html! { (table("Doubles and late answers", &rows)) (pages("findings", is_first, page.next.as_ref())) }
+    html! {
+        @if rows.is_empty() { p { (mark("good", "No double and no late answer is known.")) } }
+        @else { (table("Doubles and late answers", &rows)) }
+        (pages("findings", is_first, page.next.as_ref()))
+    }
 }

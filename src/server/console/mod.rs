@@ -8,13 +8,11 @@
 //!
 //! [`super::admin_acts`] and [`super::admin_jobs`] perform the acts; [`session`] says who may use
 //! the console. maud escapes every text where it is written. No page names anything outside of this
-//! listener, and each page can be read without its script. This file must not decide anything. It
-//! must not log paths, bodies or tokens.
+//! listener, and each page can be read without its script. Paths, bodies and tokens are not logged.
 
 mod acts;
 mod attention;
 mod chart;
-mod forms;
 mod frame;
 mod jobs;
 mod key;
@@ -23,7 +21,6 @@ mod now;
 pub(super) mod rates;
 pub(super) mod search;
 mod session;
-mod tries;
 mod visit;
 
 use std::sync::Arc;
@@ -35,8 +32,8 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::time::Instant;
 
 use self::rates::Rates;
-use self::tries::Tried;
-pub(super) use self::tries::Tries;
+use self::session::Tried;
+pub(super) use self::session::Tries;
 use self::visit::{Visit, elsewhere, form, page, sent, with_cookie};
 use super::admin_answer::{Answer, problem};
 use super::admin_key::Key;

@@ -3,8 +3,7 @@
 //!
 //! The figures are those of `gateway::telemetry::status` and `gateway::telemetry::lag_history`; the
 //! words are those of `onceway status`. [`super::lists`] has the lists from the store,
-//! [`super::attention`] the first lines. This file must not ask the store for more than one page of
-//! each list.
+//! [`super::attention`] the first lines.
 
 use std::time::Duration;
 
@@ -27,7 +26,6 @@ use crate::ports::Ports;
 use crate::protocol::ring::ARCS;
 use crate::server::admin_answer::Answer;
 
-/// Name of the part that changes by the second.
 const LIVE: Option<&str> = Some("now");
 
 pub(super) async fn whole<P: Ports>(visit: &Visit<'_, P>) -> Answer {
@@ -124,6 +122,9 @@ fn ring(status: &Status) -> Markup {
         return html! { p { "Not founded: run " code { "onceway init" } " once, when all regions are up." } };
     }
     let arcs = |share: f64| (share * f64::from(ARCS)).round() as i64;
+    let counted = |arcs: i64, share: f64| {
+        html! { span.number { (thousands(arcs)) } span.soft { " " (format!("{:.1} %", share * 100.0)) } }
+    };
     let rows: Vec<Row<'_>> = authority
         .regions
         .iter()
@@ -135,14 +136,8 @@ fn ring(status: &Status) -> Markup {
             vec![
                 ("Region", named(status, region)),
                 ("Standing", standing(region)),
-                (
-                    "Arcs owned now",
-                    html! { span.number { (thousands(now)) } span.soft { " " (percent(region.share)) } },
-                ),
-                (
-                    "Arcs at home",
-                    html! { span.number { (thousands(at_home)) } span.soft { " " (percent(home)) } },
-                ),
+                ("Arcs owned now", counted(now, region.share)),
+                ("Arcs at home", counted(at_home, home)),
                 ("Differs", html! { @if now == at_home { span.soft { "as at home" } } @else { (differs) } }),
                 ("Stands so", html! { "since epoch " (region.since_epoch) }),
                 ("Share, tick: at home", chart::share(region.share, home)),
@@ -376,11 +371,6 @@ fn story(name: &str, points: &[TrailPoint], over: &str) -> String {
     }
 }
 
-fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
-}
-
-/// First characters of a digest.
 fn short(digest: &str) -> String {
     digest.chars().take(12).collect()
 }

@@ -3,7 +3,7 @@
 //!
 //! A sample is read from the gateway's own page of metrics again and again; a figure is the
 //! difference between now and the oldest one. A quantile lies somewhere in its bucket, so it is
-//! interpolated, as Prometheus does. This file must not count anything by itself.
+//! interpolated, as Prometheus does.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -15,12 +15,10 @@ use tokio::time::Instant;
 use super::frame::{NOTHING, Row, mark, millis, table};
 use crate::ports::observe;
 
-/// Pause between two samples.
 pub(in crate::server) const EVERY: Duration = Duration::from_secs(30);
 /// Samples that are kept: five minutes.
 const KEPT: usize = 10;
 
-/// The samples of the last minutes.
 pub(in crate::server) struct Rates(Mutex<VecDeque<(Instant, Sample)>>);
 
 /// Counts since the start, by route.
@@ -51,7 +49,6 @@ impl Rates {
         samples.push_back((Instant::now(), read(page)));
     }
 
-    /// Makes the table of a page of metrics.
     pub(super) fn shown(&self, page: &str) -> Markup {
         let samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((since, before)) = samples.front() else { return html! {} };
@@ -68,9 +65,9 @@ fn drawn(now: &Sample, before: &Sample, over: Duration) -> Markup {
         .filter(|(_, counts)| counts.all > 0.0)
         .map(|(route, counts)| {
             let quantile = |q: f64| {
-                counts.quantile(q).map_or(NOTHING.to_owned(), |at| {
-                    let sign = if at.over { "> " } else { "" };
-                    format!("{sign}{}", millis(Some(at.seconds * 1_000.0)))
+                counts.quantile(q).map_or(NOTHING.to_owned(), |(seconds, over)| {
+                    let sign = if over { "> " } else { "" };
+                    format!("{sign}{}", millis(Some(seconds * 1_000.0)))
                 })
             };
             let failed = match counts.failed > 0.0 {
@@ -96,22 +93,18 @@ fn drawn(now: &Sample, before: &Sample, over: Duration) -> Markup {
     }
 }
 
-/// A quantile; `over` if it lies beyond the last bound.
-struct At {
-    seconds: f64,
-    over: bool,
-}
-
 impl Counts {
     fn since(&self, before: &Self) -> Self {
-        let buckets = self.buckets.iter();
-        let buckets = buckets
-            .map(|(bound, count)| (bound.clone(), count - before.buckets.get(bound).unwrap_or(&0.0)))
-            .collect();
-        Self { all: self.all - before.all, failed: self.failed - before.failed, buckets }
+        let mut since = self.clone();
+        (since.all, since.failed) = (self.all - before.all, self.failed - before.failed);
+        for (bound, count) in &mut since.buckets {
+            *count -= before.buckets.get(bound).unwrap_or(&0.0);
+        }
+        since
     }
 
-    fn quantile(&self, q: f64) -> Option<At> {
+    /// A quantile in seconds; true if it lies beyond the last bound.
+    fn quantile(&self, q: f64) -> Option<(f64, bool)> {
         let mut bounds: Vec<(f64, f64)> =
             self.buckets.iter().filter_map(|(bound, count)| Some((bound.parse().ok()?, *count))).collect();
         bounds.retain(|(bound, _)| bound.is_finite());
@@ -121,11 +114,11 @@ impl Counts {
         for (bound, count) in &bounds {
             if *count >= rank && *count > counted {
                 let part = (rank - counted) / (count - counted);
-                return Some(At { seconds: below + (bound - below) * part, over: false });
+                return Some((below + (bound - below) * part, false));
             }
             (below, counted) = (*bound, *count);
         }
-        bounds.last().map(|(bound, _)| At { seconds: *bound, over: true })
+        bounds.last().map(|(bound, _)| (*bound, true))
     }
 }
 
@@ -188,7 +181,7 @@ mod tests {
         .concat();
         let counts = read(&now)["charges"].since(&before["charges"]);
         assert_eq!((counts.all, counts.failed), (100.0, 5.0));
-        let quantile = |q| counts.quantile(q).map(|at| (at.seconds, at.over)).unwrap();
+        let quantile = |q| counts.quantile(q).unwrap();
         // 55 of 100 took at most 10 ms, 95 at most 100 ms.
         assert!((quantile(0.5).0 - 0.01 * 50.0 / 55.0).abs() < 1e-9, "{:?}", quantile(0.5));
         assert!((quantile(0.75).0 - (0.01 + 0.09 * 20.0 / 40.0)).abs() < 1e-9, "{:?}", quantile(0.75));

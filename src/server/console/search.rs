@@ -1,7 +1,7 @@
 //! The search for keys on the console: a form, and a page of keys that fit it.
 //!
 //! `gateway::operator::search` walks the store. A row links to the page of [`super::key`]. The
-//! admin API reads its parameters here, too. This file must not show a list without a bound.
+//! admin API reads its parameters here, too.
 
 use http::StatusCode;
 use maud::{Markup, html};
@@ -17,9 +17,7 @@ use crate::protocol::key::{KeyId, Tenant};
 use crate::server::admin_acts;
 use crate::server::admin_answer::Answer;
 
-/// Most keys on one page.
 const MOST: u32 = 100;
-/// The fields of the form.
 const FIELDS: [&str; 5] = ["tenant", "route", "state", "from", "before"];
 
 /// Reads the properties, the key behind which the page begins, and the most keys on it.
@@ -53,7 +51,6 @@ pub(in crate::server) fn read(pairs: &[(String, String)]) -> Result<(Wanted, Opt
     Ok((wanted, after, most))
 }
 
-/// Makes the page of a search.
 pub(super) async fn search<P: Ports>(visit: &Visit<'_, P>) -> Answer {
     let pairs: Vec<(String, String)> = form_urlencoded::parse(visit.query.as_bytes()).into_owned().collect();
     let (status, result) = match read(&pairs) {
@@ -72,7 +69,6 @@ pub(super) async fn search<P: Ports>(visit: &Visit<'_, P>) -> Answer {
     visit.page(status, "keys", &main)
 }
 
-/// Makes the form.
 pub(super) fn form(pairs: &[(String, String)]) -> Markup {
     let get = |name: &str| pairs.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value);
     html! {

@@ -5,12 +5,16 @@
 //! token ends it, no gateway stores it, and no cookie holds the token. All ports of a host share
 //! cookies: the cookie's name tells regions apart, and its path keeps it from other pages. To
 //! browsers, a page on another port of the same host is the "same site", so the origin is compared.
-//! This file must not trust a cookie alone for an act.
 
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use http::HeaderMap;
 use http::header::{COOKIE, HOST, ORIGIN};
-use http::{HeaderMap, HeaderValue};
 use ring::hmac;
+use tokio::time::Instant;
 
+use crate::protocol::digest::Digest32;
 use crate::protocol::time::Date;
 
 /// Duration of a session, in seconds: a shift.
@@ -20,7 +24,8 @@ const LASTS: i64 = 8 * 3_600;
 /// TLS.
 pub(super) fn begun(key: &hmac::Key, region: &str, now: Date, over_tls: bool) -> String {
     let until = now.as_millis() / 1_000 + LASTS;
-    let seal: String = seal(key, region, until).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let seal = hmac::sign(key, text(region, until).as_bytes());
+    let seal: String = seal.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
     let secure = if over_tls { "; Secure" } else { "" };
     format!(
         "{}={until}.{seal}; Path=/console; Max-Age={LASTS}; HttpOnly; SameSite=Strict{secure}",
@@ -47,16 +52,12 @@ pub(super) fn is_shown(headers: &HeaderMap, key: &hmac::Key, region: &str, now: 
 
 fn is_sealed(value: &str, key: &hmac::Key, region: &str, now: Date) -> bool {
     let Some((until, seal)) = value.split_once('.') else { return false };
-    let (Ok(until), Some(seal)) = (until.parse::<i64>(), bytes(seal)) else { return false };
+    let (Ok(until), Some(seal)) = (until.parse::<i64>(), Digest32::parse(seal)) else { return false };
     // ring compares in constant time.
-    let is_ours = hmac::verify(key, text(region, until).as_bytes(), &seal).is_ok();
+    let is_ours = hmac::verify(key, text(region, until).as_bytes(), seal.as_bytes()).is_ok();
     let now = now.as_millis() / 1_000;
     // A clock that was set back must not make a session endless.
     is_ours && now < until && until <= now + LASTS
-}
-
-fn seal(key: &hmac::Key, region: &str, until: i64) -> hmac::Tag {
-    hmac::sign(key, text(region, until).as_bytes())
 }
 
 fn text(region: &str, until: i64) -> String {
@@ -67,36 +68,75 @@ fn name(region: &str) -> String {
     format!("onceway-console-{region}")
 }
 
-fn bytes(digits: &str) -> Option<Vec<u8>> {
-    let pairs = digits.as_bytes().chunks(2);
-    let one = |pair: &[u8]| {
-        let text =
-            std::str::from_utf8(pair).ok().filter(|text| text.bytes().all(|b| b.is_ascii_hexdigit()))?;
-        u8::from_str_radix(text, 16).ok()
-    };
-    (digits.len() == 64).then(|| pairs.map(one).collect::<Option<Vec<u8>>>()).flatten()
-}
-
 /// Checks that a page of this listener sent the form. Today's browsers all name the origin of a
 /// POST. A request that does not is from no browser, and can use the admin API.
 ///
 /// # Errors
 /// What to do about it.
 pub(super) fn is_own(headers: &HeaderMap) -> Result<(), &'static str> {
-    let text = |value: Option<&HeaderValue>| value.and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let (host, origin) = (text(headers.get(HOST)), text(headers.get(ORIGIN)));
-    let site = text(headers.get("sec-fetch-site"));
-    let (Some(host), Some(origin)) = (host, origin) else {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let (Some(host), Some(origin)) = (text(HOST.as_str()), text(ORIGIN.as_str())) else {
         return Err("a form of the console names its host and its origin: programs use the admin API");
     };
     let from = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
-    let same = from.is_some_and(|from| from.eq_ignore_ascii_case(&host));
-    if !same || site.is_some_and(|site| site != "same-origin") {
+    let same = from.is_some_and(|from| from.eq_ignore_ascii_case(host));
+    if !same || text("sec-fetch-site").is_some_and(|site| site != "same-origin") {
         return Err(
             "this form was sent by another page: open /console here, and let a front pass on the Host header",
         );
     }
     Ok(())
+}
+
+/// Wrong tokens in one span, at most.
+const MOST: u32 = 10;
+/// Length of a span. It begins with its first wrong token.
+const SPAN: Duration = Duration::from_secs(60);
+
+/// Limit for wrong tokens at the sign-in, for each process, with one log line for all of them.
+///
+/// Visitors are not told apart: through a forwarded port all of them come from this machine.
+/// Sessions that exist, and programs that name the token, are not limited.
+#[derive(Default)]
+pub(in crate::server) struct Tries(Mutex<Span>);
+
+#[derive(Default)]
+struct Span {
+    began: Option<Instant>,
+    refused: u32,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Tried {
+    Right,
+    Wrong,
+    /// Too many wrong tokens: this one was not looked at. No token is looked at for this long.
+    TooMany(Duration),
+}
+
+impl Tries {
+    /// Judges a token by `is_right`, if a try is allowed now.
+    pub(super) fn judge(&self, now: Instant, is_right: impl FnOnce() -> bool) -> Tried {
+        let mut span = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = span.began.map(|began| (began + SPAN).saturating_duration_since(now)).unwrap_or_default();
+        if !left.is_zero() && span.refused >= MOST {
+            span.refused = span.refused.saturating_add(1);
+            return Tried::TooMany(left);
+        }
+        if is_right() {
+            return Tried::Right;
+        }
+        if left.is_zero() {
+            let before = span.refused;
+            *span = Span { began: Some(now), refused: 0 };
+            tracing::warn!(
+                before,
+                "somebody could not sign in to the console: a wrong token. Others within a minute are counted and told as `before` with the next such line"
+            );
+        }
+        span.refused += 1;
+        Tried::Wrong
+    }
 }
 
 #[cfg(test)]
@@ -116,7 +156,7 @@ mod tests {
     fn with(pairs: &[(&str, &str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
-            headers.append(http::HeaderName::try_from(*name).unwrap(), HeaderValue::from_str(value).unwrap());
+            headers.append(http::HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
         }
         headers
     }
@@ -187,5 +227,29 @@ mod tests {
         ] {
             assert!(!of(pairs), "{pairs:?}");
         }
+    }
+
+    fn right() -> bool {
+        true
+    }
+
+    fn wrong() -> bool {
+        false
+    }
+
+    #[test]
+    fn ten_wrong_tries_block_sign_in_for_a_minute() {
+        let (tries, begin) = (Tries::default(), Instant::now());
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        assert_eq!(tries.judge(at(0), right), Tried::Right);
+        for second in 0..10 {
+            assert_eq!(tries.judge(at(second), wrong), Tried::Wrong, "{second}");
+        }
+        let unseen = || -> bool { panic!("it is looked at") };
+        assert_eq!(tries.judge(at(20), unseen), Tried::TooMany(Duration::from_secs(40)));
+        assert_eq!(tries.judge(at(59), unseen), Tried::TooMany(Duration::from_secs(1)));
+        assert_eq!(tries.judge(at(60), right), Tried::Right);
+        assert_eq!(tries.judge(at(61), wrong), Tried::Wrong, "a new minute begins");
+        assert_eq!(tries.judge(at(62), right), Tried::Right, "right ones are not counted");
     }
 }

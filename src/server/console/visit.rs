@@ -1,7 +1,6 @@
 //! One visit of the console: what a page is made of, the form that was sent, and the answer.
 //!
-//! Every page is answered from here, so all have the same headers. This file must not know the
-//! pages.
+//! Every page is answered from here, so all have the same headers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,9 +26,7 @@ use crate::server::admin_answer::{Answer, problem};
 use crate::server::admin_key::Key;
 use crate::server::admin_posted::ActBody;
 
-/// Largest form, in bytes, as forms are encoded.
 const FORM_LIMIT: usize = 256 << 10;
-/// Longest time for the form to arrive.
 const FORM_TIME: Duration = Duration::from_secs(10);
 /// Policy of a page: it may load its own files, ask this listener, and send its forms to it. A
 /// script cannot turn a text into markup.
@@ -47,17 +44,14 @@ pub(super) struct Visit<'a, P: Ports> {
 }
 
 impl<P: Ports> Visit<'_, P> {
-    /// Name of the region that is shown.
     pub(super) fn region(&self) -> &str {
         self.gateway.region().as_str()
     }
 
-    /// Value of a parameter of the query.
     pub(super) fn asked(&self, name: &str) -> Option<String> {
         parse(self.query.as_bytes()).find(|(known, _)| known == name).map(|(_, value)| value.into_owned())
     }
 
-    /// A whole page around this content.
     pub(super) fn page(&self, status: StatusCode, title: &str, main: &Markup) -> Answer {
         // Who came by loopback has no session to end.
         let signed_in = self.visitor != Visitor::Local;
@@ -65,7 +59,6 @@ impl<P: Ports> Visit<'_, P> {
     }
 }
 
-/// The fields of a form that was sent.
 pub(super) struct Form(pub(super) Vec<(String, String)>);
 
 impl Form {
