@@ -69,7 +69,7 @@ impl Serve {
         if otlp.is_some() && !cfg!(feature = "otlp") {
             tracing::warn!("{NO_OTLP}");
         }
-        let files = Files { region: self.config.clone(), watched };
+        let files = Files { file: self.config.clone(), watched };
         block_on(async {
             #[cfg(feature = "otlp")]
             let exporting = exporter.map(crate::adapters::otlp::Exporter::start);

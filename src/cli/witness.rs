@@ -17,8 +17,8 @@ use crate::adapters::witness::AcceptorFile;
 use crate::config::witness::WitnessConfig;
 use crate::ports::Dice;
 use crate::protocol::view::AcceptorId;
+use crate::server::reload::Files;
 use crate::server::witness;
-use crate::server::witness_reload::WitnessFiles;
 
 /// Run a witness: a third voter for deployments of two regions, until SIGTERM or SIGINT.
 ///
@@ -87,7 +87,7 @@ impl Witness {
         let (levels, _lines) = logging::set_up(config.log.format, &config.log.level, None)?;
         let anew = AcceptorId(SystemDice.nonce().0);
         let opened = AcceptorFile::open(&config.file, &config.name, anew).map_err(bad)?;
-        let files = WitnessFiles { file: self.config.clone(), watched };
+        let files = Files { file: self.config.clone(), watched };
         let speaks = self.speech.versions();
         block_on(async { witness::run(config, opened, files, levels, speaks).await.map_err(Failure::failed) })
     }

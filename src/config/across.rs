@@ -70,8 +70,7 @@ pub fn region_in_ring(me: &Located<RegionName>, others: &Others, file: &RingFile
     }
 }
 
-/// Checks that the front names principals. A front without them could never send a request on a
-/// route that binds its keys to them.
+/// Checks that the front names principals: without, a route bound to them could take nothing.
 pub fn front_names_principals(route: &RouteAt, listen: &Listen, problems: &Problems) {
     if listen.trusted.as_ref().is_some_and(|front| front.principal_header.is_none()) {
         let why = format!(
@@ -83,8 +82,7 @@ pub fn front_names_principals(route: &RouteAt, listen: &Listen, problems: &Probl
     }
 }
 
-/// Checks that each body fits into the room for all bodies. A larger body would be refused as
-/// overloaded each time it is sent.
+/// Checks that each body fits into the room for all: a larger one would always be refused.
 pub fn bodies_fit(routes: &[RouteAt], listen: &Listen, problems: &Problems) {
     let most = listen.at_once.bodies;
     each(routes, problems, |policy, fail| {
@@ -118,8 +116,7 @@ impl Members<'_> {
         }
     }
 
-    /// Checks that the table names neither this region nor one outside the ring. It may name
-    /// `witnesses`.
+    /// Checks that the table names neither this region nor a strange one but `witnesses`.
     fn only_in<T>(&self, table: &ByRegion<T>, name: &str, witnesses: &[RegionName]) {
         for (region, Located { at, .. }) in &table.entries {
             let why = match region {
@@ -132,8 +129,7 @@ impl Members<'_> {
     }
 }
 
-/// Checks the routes against the upstreams that can be asked: a probe goes to the region of the
-/// attempt.
+/// Checks that upstreams can be asked: a probe goes to the region of the attempt.
 pub fn probes_reach(me: &RegionName, others: &Others, ring: &Ring, routes: &[RouteAt], problems: &Problems) {
     let probed = |route: &&RouteAt| probes(route) && route.value.upstream().is_none();
     let (Some(false), Some(probed)) = (others.shared, routes.iter().find(probed)) else { return };
@@ -153,8 +149,7 @@ fn probes(route: &RouteAt) -> bool {
     route.value.policy().is_some_and(|policy| policy.recovery == Recovery::Probe)
 }
 
-/// Checks that the upstreams that routes name exist here, and that those that are probed can answer
-/// for all regions.
+/// Checks that named upstreams exist here, and that probed ones can answer for all regions.
 pub fn upstreams_exist(others: &Others, ring: &Ring, routes: &[RouteAt], problems: &Problems) {
     for (route, name) in routes.iter().filter_map(|route| Some((route, route.value.upstream()?))) {
         let of = &route.value.name;
@@ -233,8 +228,7 @@ pub fn outlives_an_outage(routes: &[RouteAt], ring: &Ring, failover: &Failover, 
         else {
             return;
         };
-        // Otherwise the record of a key settled before the loss of its region is forgotten by the
-        // client's next try. The key would run once more.
+        // Otherwise the next try of the client finds the key forgotten, and it runs once more.
         let window = hold + settle_time + lease + beyond;
         if retention + tombstone <= window {
             let [hold, settle_time, lease] = [hold, settle_time, lease].map(show);

@@ -1,5 +1,5 @@
-//! `[admin]`: whom the admin listener answers: the shared token, and `operators.toml` with named
-//! operators. And the listener's TLS.
+//! `[admin]`: whom the admin listener answers (by a shared token, or `operators.toml`), and its
+//! TLS.
 //!
 //! `region` and `witness` read the rest of their files. Messages repeat neither a secret nor the
 //! digest of a token: its author may have written the token itself.
@@ -43,7 +43,6 @@ impl Admin {
 }
 
 /// Reads `[admin]` and the file that it names. `acts` is false for a witness, which knows none.
-/// `None` after an error.
 pub(super) fn read(top: &Section<'_>, address: Option<SocketAddr>, acts: bool) -> Option<Admin> {
     let Some(section) = top.table("admin") else { return open(top, address, None) };
     let tls = section.if_there("tls", |tls| listen::tls(tls, "[admin.tls]"));

@@ -1,8 +1,6 @@
-//! Checks of the certificates that a region or witness file names, by the code that later uses
-//! them.
+//! Checks of the certificates that a file names, by the code that later uses them.
 //!
-//! So a check reports every error that a start or a reload would find. Outside of a check nothing
-//! is reported. A metric shows expiry.
+//! So a check reports every error that a start or a reload would find, and only a check.
 
 use std::path::Path;
 

@@ -1,5 +1,4 @@
-//! `credentials.toml`: the callers. API tokens by their SHA-256, issuers of signed tokens by their
-//! public keys.
+//! `credentials.toml`: API tokens by their SHA-256, issuers of signed tokens by public keys.
 //!
 //! The file holds only digests and public keys, so that its readers cannot use it. No message
 //! repeats a token's digest: its author may have written the token itself.
@@ -28,8 +27,7 @@ const ALGORITHMS: [(&str, Algorithm); 9] = [
     ("PS512", Algorithm::PS512),
 ];
 
-/// The reference files with tokens. Anybody can send requests to a gateway that uses these. Only a
-/// check warns, so a trial with these files runs.
+/// The reference files with tokens, which anybody can use. Only a check warns: a trial runs.
 const REFERENCE: [&str; 2] =
     [include_str!("../../config/credentials.toml"), include_str!("../../config/operators.toml")];
 const KNOWN: &str =
@@ -38,8 +36,7 @@ const KNOWN: &str =
 /// Most that an issuer's clock may be off, in seconds.
 const MOST_LEEWAY: u64 = 300;
 
-/// Reads a file of credentials. If `named` is set, a route binds its keys to the principal, so
-/// every token must name one.
+/// Reads the file. With `named`, every token must name the principal that a route binds to.
 pub(super) fn read(source: &Source, named: bool, problems: &Problems) -> Option<Credentials> {
     let document = source.parse(problems)?;
     let top = Section::top(source, &document, problems);

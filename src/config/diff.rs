@@ -1,8 +1,7 @@
-//! Differences between two regions in settings that must be equal: the first such setting, and its
-//! two places.
+//! The first difference between two regions in settings that must be equal, and its two places.
 //!
-//! `shared` digests the same settings, and peers compare the digest. This file must not show a
-//! value: the seed is one.
+//! `shared` digests the same settings, and peers compare the digest. No value is shown: the seed is
+//! one.
 
 use std::path::Path;
 
@@ -43,8 +42,7 @@ pub struct Difference {
     pub at: [At; 2],
 }
 
-/// Finds the first setting of the ring itself, and the first of all others, in which two regions
-/// differ. `None` if they are equal.
+/// Finds the first differing setting of the ring itself, and the first of all others.
 pub fn first(one: (&Shared, &Places), other: (&Shared, &Places)) -> [Option<Difference>; 2] {
     let (read, now) = (one.0, other.0);
     let of_ring_file = |key: &str| Difference {

@@ -150,8 +150,7 @@ fn witnesses(top: &Section<'_>, regions: Option<&[Located<RegionSpec>]>) -> Vec<
     names
 }
 
-/// Reports a lease that ends before several renewals. One late heartbeat or one lost message would
-/// then cost a region its keys.
+/// Reports a lease that one late heartbeat or one lost message would end.
 fn short_lease(lease: Duration, beside: &Beside<'_>) -> Option<String> {
     let Beside { heartbeat, drift, regions: _ } = beside;
     let usable = drift.holder(lease);

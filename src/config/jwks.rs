@@ -1,8 +1,8 @@
-//! Public keys of an issuer: a local JWK Set (RFC 7517) becomes keys, each with the pinned
-//! algorithms that fit it.
+//! Public keys of an issuer: a local JWK Set (RFC 7517), each key with the pinned algorithms that
+//! fit.
 //!
-//! `credentials` names the file and pins the algorithms. A key that could be misused is an error,
-//! and is not skipped. Nothing is fetched, and no message repeats key material.
+//! A key that could be misused is an error, and is not skipped. Nothing is fetched, and no message
+//! repeats key material.
 
 use std::fs::File;
 use std::io::Read;

@@ -1,7 +1,4 @@
-//! `[listen]` of a region file: the gateway's addresses, TLS for clients, and the bounds of one
-//! client.
-//!
-//! `region` reads the rest of the file.
+//! `[listen]` of a region file: addresses, TLS for clients, and the bounds of one client.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -74,8 +71,7 @@ pub struct PublicLimits {
     pub connections_per_ip: usize,
     /// Most bytes of all request heads together, beyond the first 4 KiB of each.
     pub heads: usize,
-    /// Longest time for a TLS handshake, for the first byte of a connection, and for a request's
-    /// head from its first byte.
+    /// Longest time for a TLS handshake, a connection's first byte, and a head from its first byte.
     pub head_time: Duration,
     /// Longest time for the next piece of a request's body.
     pub body_stall: Duration,
@@ -125,8 +121,7 @@ pub(super) fn read(top: &Section<'_>) -> (Option<Listen>, Option<SocketAddr>) {
     (whole(), admin)
 }
 
-/// Reports listeners with the same port, as far as their addresses could be read: the second one
-/// could not be opened.
+/// Reports listeners with the same port: the second one could not be opened.
 pub(super) fn apart(top: &Section<'_>, all: &[(&str, Option<SocketAddr>)]) {
     let known: Vec<_> = all.iter().filter_map(|(name, at)| Some((name, (*at)?))).collect();
     for (number, (name, at)) in known.iter().enumerate() {

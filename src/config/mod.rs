@@ -21,12 +21,10 @@ mod failover;
 mod jwks;
 pub(crate) mod levels;
 pub mod listen;
-mod outcomes;
 mod plain;
 mod policy;
 mod problems;
 pub(crate) mod provision;
-mod quota;
 pub mod reader;
 pub mod reference;
 pub(crate) mod region;
@@ -96,8 +94,8 @@ impl Config {
         Self::watched(region_file, &|name| std::env::var(name).ok(), Need::Command).0
     }
 
-    /// Like [`Config::load`]. Also returns the files that were looked at, with their state then,
-    /// even after errors.
+    /// Like [`Config::load`], with the files that were looked at and their state, even after
+    /// errors.
     pub fn load_watched(region_file: &Path) -> (Result<Self, Errors>, Watched) {
         Self::watched(region_file, &|name| std::env::var(name).ok(), Need::Serve)
     }
@@ -149,8 +147,7 @@ pub fn load_ring(path: &Path) -> Result<RingFile, Errors> {
     alone(path, ring::read)
 }
 
-/// Reads a file of routes alone. Its holds are checked with the default clocks: the ring's are not
-/// known.
+/// Reads a file of routes alone. Its holds are checked with the default clocks.
 ///
 /// # Errors
 /// All its problems.
@@ -193,8 +190,7 @@ pub struct Checked<T> {
     pub value: Option<T>,
     /// Errors of the file.
     pub wrong: Vec<Problem>,
-    /// Secrets and files that it names and that are not on this machine, and values that everybody
-    /// knows.
+    /// Secrets and files that are not on this machine, and values that everybody knows.
     pub missing: Vec<Problem>,
     /// Valid settings with an effect that their author may not expect.
     pub advice: Vec<Problem>,
@@ -233,8 +229,7 @@ pub fn check_operators(path: &Path) -> Checked<usize> {
     checked(|problems| read_file(path, problems, admin::named).map(|named| named.len()))
 }
 
-/// Checks a region file and the files that it names, and looks for everything that they name, as
-/// far as `need` goes.
+/// Checks a region file, and everything that it names as far as `need` goes.
 ///
 /// No process can serve by the result: secrets may be missing.
 pub fn check_region(region_file: &Path, environment: Environment<'_>, need: Need) -> Checked<Regional> {

@@ -33,8 +33,7 @@ pub fn flag(value: &DeValue<'_>) -> Result<bool, String> {
     value.as_bool().ok_or_else(|| format!("must be true or false, not {}", kind(value)))
 }
 
-/// Reads a whole number from `least` to `most`. The message does not repeat the number: it may be
-/// the seed.
+/// Reads a whole number in these bounds. The message does not repeat it: it may be the seed.
 pub fn number(value: &DeValue<'_>, least: u64, most: u64) -> Result<u64, String> {
     let range = match most {
         u64::MAX => format!("must be a whole number from {least} to 2^64 - 1"),

@@ -1,15 +1,14 @@
 //! A route's policy: its declared settings, and those with rules of their own.
 //!
-//! `settings` reads the plain ones, `outcomes` the lists of statuses. An error is reported, and the
-//! default stays. Recovery has no default.
+//! `settings` reads the plain ones. An error is reported, and the default stays. Recovery has none.
 
 use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION};
 use http::{HeaderName, Uri};
 use toml::de::DeValue;
 
 use super::reader::{self, Section};
+use super::settings;
 use super::values::upstream_path;
-use super::{outcomes, settings};
 use crate::adapters::headers::{FORWARDED_PREFIX, RESERVED_PREFIX, is_hop_by_hop, is_under};
 use crate::gateway::policy::route::{
     Alone, Dialect, Escrow, Mismatch, Mode, NEVER_REPLAYED, Policy, REPLAY_HEADERS,
@@ -19,6 +18,7 @@ use crate::gateway::policy::signature::{FingerprintRule, Pointer, Selection};
 use crate::ports::upstream::KeyForm;
 use crate::protocol::key::Syntax;
 use crate::protocol::key_policy::{Alphabet, Form, KeyPolicy};
+use crate::protocol::outcome::{Outcome, OutcomeSets, StatusSet};
 use crate::protocol::record::Recovery;
 
 const RECOVERY: &str = "nobody can choose for you what happens to a key in doubt. Write recovery = \"rerun\" (run again: the \
@@ -27,8 +27,7 @@ upstream is idempotent by key or checks the token), \"probe\" (ask the upstream'
 /// Most fields that a signature names: each is compared at every level of a body.
 const MOST_FIELDS: usize = 64;
 
-/// Reads the policy of a route that handles keys. `policy` has the settings of every route, and
-/// defaults.
+/// Reads the policy of a route that handles keys. `policy` has defaults, and what every route has.
 pub fn read(route: &Section<'_>, mut policy: Policy) -> Option<Policy> {
     settings::read(route, None, &KEYED, &mut policy);
     let recovery = recovery(route);
@@ -51,7 +50,7 @@ pub fn read(route: &Section<'_>, mut policy: Policy) -> Option<Policy> {
         route.fail_at("mismatch", why);
     }
     policy.escrow = escrow(route);
-    policy.outcomes = outcomes::read(route);
+    policy.outcomes = outcomes(route);
     policy.replay_headers = replay_headers(route);
     let (recovery, probe) = recovery?;
     Some(Policy { recovery, probe, ..policy })
@@ -111,8 +110,7 @@ fn recovery(section: &Section<'_>) -> Option<(Recovery, Option<Uri>)> {
     }
 }
 
-/// Reports rules that no key could meet together: such rules are an error, not a way to close a
-/// route.
+/// Reports rules that no key could meet together: they are no way to close a route.
 fn fits(policy: &KeyPolicy, section: &Section<'_>) {
     const UUID_LENGTH: usize = 36;
     let KeyPolicy { min_length: min, max_length: max, alphabet, form, entropy_bits: _ } = *policy;
@@ -245,8 +243,7 @@ fn mismatch(route: &Section<'_>) -> Mismatch {
     route.optional("mismatch", read).unwrap_or_default()
 }
 
-/// Reads whether claims are lodged with the next serving region, and what happens while there is
-/// none.
+/// Reads the escrow of claims, and what happens while no next serving region is there.
 fn escrow(route: &Section<'_>) -> Escrow {
     let alone = [("refuse", Alone::Refuse), ("run", Alone::Run)];
     let alone = route.optional("escrow_alone", |value| reader::word(value, &alone)).unwrap_or(Alone::Refuse);
@@ -279,4 +276,86 @@ fn replay_headers(route: &Section<'_>) -> Vec<HeaderName> {
         }
     }
     all
+}
+
+/// Reads the outcome sets, as lists of statuses: `final = ["2xx", 404, "410-499"]`,
+/// `nothing_happened = [429, "503+Retry-After"]`. After an error the defaults stay.
+///
+/// If only one is written, the other is its default without the statuses of the written one. A
+/// status in both is an error.
+fn outcomes(section: &Section<'_>) -> OutcomeSets {
+    let finals = section.optional("final", statuses);
+    let nothing = section.optional("nothing_happened", statuses_or_told_when);
+    let (finals, (nothing, told_when)) = match (finals, nothing) {
+        (None, None) => return OutcomeSets::default(),
+        (Some(finals), None) => {
+            let nothing = usual(Outcome::NothingHappened, &finals);
+            let told_when = if finals.contains(&503) { Vec::new() } else { vec![503] };
+            (finals, (nothing, told_when))
+        }
+        (None, Some((nothing, told_when))) => {
+            let finals = usual(Outcome::Final, &[&nothing[..], &told_when].concat());
+            (finals, (nothing, told_when))
+        }
+        (Some(finals), Some(nothing)) => (finals, nothing),
+    };
+    let [finals, nothing, told_when] = [finals, nothing, told_when].map(|all| StatusSet::of(&all));
+    OutcomeSets::new(finals, nothing, told_when).unwrap_or_else(|error| {
+        section.fail_at("nothing_happened", error);
+        OutcomeSets::default()
+    })
+}
+
+/// The default set, without these statuses.
+fn usual(outcome: Outcome, without: &[u16]) -> Vec<u16> {
+    let usual = OutcomeSets::default();
+    let is_usual = |status: &u16| usual.classify(*status, false) == outcome && !without.contains(status);
+    (200..=599).filter(is_usual).collect()
+}
+
+fn statuses(value: &DeValue<'_>) -> Result<Vec<u16>, String> {
+    Ok(reader::list(value, range)?.concat())
+}
+
+/// Reads a list of statuses, and apart from them those that end in [`TOLD_WHEN`].
+fn statuses_or_told_when(value: &DeValue<'_>) -> Result<(Vec<u16>, Vec<u16>), String> {
+    let (mut plain, mut told_when) = (Vec::new(), Vec::new());
+    let item = |value: &DeValue<'_>| {
+        let text = value.as_str().and_then(|text| text.strip_suffix(TOLD_WHEN));
+        match text {
+            Some(text) => Ok((spelled(text)?, true)),
+            None => Ok((range(value)?, false)),
+        }
+    };
+    for (statuses, only_told_when) in reader::list(value, item)? {
+        if only_told_when { told_when.extend(statuses) } else { plain.extend(statuses) }
+    }
+    Ok((plain, told_when))
+}
+
+/// End of an item that counts only if the upstream says when to come back.
+const TOLD_WHEN: &str = "+Retry-After";
+
+/// Reads one item of a list: `404`, `"404"`, `"4xx"` or `"400-407"`.
+fn range(value: &DeValue<'_>) -> Result<Vec<u16>, String> {
+    if value.is_integer() {
+        return reader::number(value, 200, 599).map(|status| vec![status as u16]);
+    }
+    spelled(&reader::text(value)?)
+}
+
+fn spelled(text: &str) -> Result<Vec<u16>, String> {
+    let wrong = || format!("{text:?} is no status: write 404, \"4xx\" or \"400-407\", from 200 to 599");
+    let number = |text: &str| text.parse::<u16>().ok().filter(|status| (200..=599).contains(status));
+    let (first, last) = match (text.strip_suffix("xx"), text.split_once('-')) {
+        (Some(hundreds), _) => {
+            let hundreds = hundreds.parse::<u16>().ok().filter(|digit| (2..=5).contains(digit));
+            hundreds.map(|digit| (digit * 100, digit * 100 + 99))
+        }
+        (None, Some((first, last))) => number(first).zip(number(last)),
+        (None, None) => number(text).map(|status| (status, status)),
+    }
+    .filter(|(first, last)| first <= last)
+    .ok_or_else(wrong)?;
+    Ok((first..=last).collect())
 }

@@ -1,7 +1,6 @@
-//! Problems of configuration files, each at its file and line in one line of text, and the
-//! surroundings in which files are read.
+//! Problems of configuration files, and the surroundings in which files are read.
 //!
-//! `mod` decides which problems are errors.
+//! Each problem is one line, at its file and line. `mod` decides which ones are errors.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -10,8 +9,7 @@ use std::sync::Arc;
 
 use super::stamp::{Stamp, Watched};
 
-/// Looks up an environment variable. It is a parameter, so that tests need not touch the process's
-/// own environment.
+/// Looks up an environment variable. Tests need not touch the process's own.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Surroundings of the files that are read: the things that they name are looked for here.
@@ -96,8 +94,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The text with its control characters escaped. A repeated value, such as the path of a file, may
-/// hold any.
+/// The text with its control characters escaped: the path of a file may hold any.
 fn one_line(text: &str) -> String {
     let shown = |char: char| {
         if char.is_control() { char.escape_default().to_string() } else { char.to_string() }
@@ -120,8 +117,7 @@ pub struct Problems {
 pub struct Found {
     /// Errors of the files.
     pub wrong: Vec<Problem>,
-    /// Named things that this machine does not have, which may be right on another one. Also valid
-    /// values that should not stay.
+    /// Things that this machine does not have, and valid values that should not stay.
     pub missing: Vec<Problem>,
     /// Valid settings with an effect that their author may not expect.
     pub advice: Vec<Problem>,
@@ -138,14 +134,12 @@ impl Problems {
         self.missing.borrow_mut().push(Problem::at(at, text));
     }
 
-    /// Adds a value that everybody knows. The process serves with it; only [`Problems::into_found`]
-    /// reports it.
+    /// Adds a value that everybody knows. Only [`Problems::into_found`] reports it.
     pub fn warn(&self, at: &At, text: impl ToString) {
         self.known.borrow_mut().push(Problem::at(at, text));
     }
 
-    /// Adds advice about a value that may be meant. Nothing is refused for it; only
-    /// [`Problems::into_found`] reports it.
+    /// Adds advice about a value that may be meant. Only [`Problems::into_found`] reports it.
     pub fn advise(&self, at: &At, text: impl ToString) {
         self.advice.borrow_mut().push(Problem::at(at, text));
     }
@@ -231,8 +225,7 @@ pub struct Located<T> {
     pub value: T,
 }
 
-/// The known word with the fewest edits from `word`, if they are few enough to be a slip: for
-/// messages about misspelt keys.
+/// The known word nearest to `word`, if so few edits make it that it may be a slip.
 pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let scored = known.iter().map(|candidate| (edits(word, candidate), *candidate));
     let (edits, candidate) = scored.min()?;
@@ -240,8 +233,7 @@ pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     (edits <= (word.len().max(candidate.len()) / 3).max(1)).then_some(candidate)
 }
 
-/// Number of edits: letters to insert, remove, change or swap with the next one. `-` and `_` are
-/// one letter, and case is ignored.
+/// Number of letters to change. `-` and `_` are one letter, and case is ignored.
 fn edits(left: &str, right: &str) -> usize {
     let letters = |text: &str| text.replace('-', "_").to_ascii_lowercase();
     strsim::osa_distance(&letters(left), &letters(right))

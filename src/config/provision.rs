@@ -1,5 +1,4 @@
-//! `[provision]` of a region file: settings that `onceway store init` needs, and a serving process
-//! does not.
+//! `[provision]` of a region file: settings that only `onceway store init` needs.
 //!
 //! `region` reads the rest of the file; `cli::store` looks the secrets up when it needs them.
 
@@ -105,8 +104,7 @@ fn role(value: &DeValue<'_>) -> Result<String, String> {
     Ok(text)
 }
 
-/// Reads the connection string of another region's Postgres, or the source of one that holds a
-/// password.
+/// Reads the connection string of another region's Postgres, or its source.
 fn publisher(
     value: &DeValue<'_>,
     section: &Section<'_>,
@@ -126,8 +124,7 @@ fn publisher(
     conninfo(&text, authorities).map(|()| SecretSource::Written(Secret::new(&text)))
 }
 
-/// Checks a libpq connection string; `authorities` as in [`Provision::publishers_ca`]. It may hold
-/// a password, so no message repeats it.
+/// Checks a libpq connection string. It may hold a password, so no message repeats it.
 pub fn conninfo(text: &str, authorities: Option<&Path>) -> Result<(), String> {
     let has = |key: &str| text.split_whitespace().any(|word| word.starts_with(key));
     match ["host=", "dbname=", "user="].into_iter().find(|key| !has(key)) {

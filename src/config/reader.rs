@@ -1,5 +1,4 @@
-//! Reader of TOML tables, value by value: it keeps every problem with its file and line instead of
-//! stopping at the first.
+//! Reader of TOML tables, value by value: it keeps every problem with its file and line.
 //!
 //! The other files name the keys. A key that no reader asked for is unknown. A section repeats no
 //! value in a message; the functions of `plain` do, if the value is no secret.
@@ -223,8 +222,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The span of time under this key, from `least` milliseconds to `most` seconds; `usual` if it
-    /// is absent or wrong.
+    /// The span of time here, from `least` milliseconds to `most` seconds; else `usual`.
     pub(super) fn span(&self, key: &'static str, least: u64, most: u64, usual: Duration) -> Duration {
         let (least, most) = (Duration::from_millis(least), Duration::from_secs(most));
         self.optional(key, |value| time(value, least, most)).unwrap_or(usual)
@@ -299,8 +297,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// What `read` makes of the table under this key. A table that exists must be right: `None` if
-    /// it is not. Its absence is right, too.
+    /// What `read` makes of a table that may be absent. `None` if it is there and wrong.
     pub(super) fn if_there<T>(
         &self,
         key: &'static str,
@@ -339,8 +336,7 @@ impl<'a> Section<'a> {
         sections
     }
 
-    /// All entries with any keys, for tables whose keys are names: the key and its place, and the
-    /// value unless `read` refuses it. Counts as asking for all of them.
+    /// All entries with any keys: the key and its place, and the value unless `read` refuses it.
     pub(super) fn entries<T>(
         &self,
         read: impl Fn(&str, &DeValue<'_>) -> Result<T, String>,

@@ -1,8 +1,6 @@
-//! The reference files as one source for people: purpose and default of each key, from the files in
-//! `config/`.
+//! The reference files in `config/` as one source for people: purpose and default of each key.
 //!
-//! The valid values of a key come from the readers that gateways use, so the two cannot disagree.
-//! Tests check the files against those readers. `cli::explain` shows the result.
+//! The valid values of a key come from the readers that gateways use. `cli::explain` shows it.
 
 use std::path::Path;
 
@@ -28,8 +26,7 @@ const BY_REGION: [&str; 3] = ["peer.addresses", "upstream.elsewhere", "provision
 pub struct Entry {
     /// Reference file of the key.
     pub file: &'static str,
-    /// Tables of the key and itself, such as `failover.lease`; `REGION` stands for a region's name,
-    /// `NAME` for an upstream's.
+    /// The key with its tables, such as `failover.lease`. A name in it is `REGION` or `NAME`.
     pub path: String,
     /// Value in the file, as written.
     pub value: String,
@@ -59,8 +56,7 @@ pub enum Default {
 }
 
 impl Entry {
-    /// The behaviour without the key, as it would be written, or in words. `None` if there is no
-    /// default.
+    /// The behaviour without the key, as written or in words, if there is a default.
     pub fn shown_default(&self) -> Option<&str> {
         match &self.default {
             Default::Value => Some(&self.value),
@@ -209,8 +205,7 @@ fn default(trailing: &str, why: &str) -> Default {
     Default::Words(words[..end].trim().to_owned())
 }
 
-/// Valid values of a key, in the words with which its reader refuses a table there; `None` if the
-/// reader takes a table.
+/// Valid values of a key, as its reader refuses a table there; `None` if it takes one.
 pub fn must_be(entry: &Entry) -> Option<String> {
     let (_, text) = FILES.iter().find(|(file, _)| *file == entry.file)?;
     let said = problems(entry.file, &with(text, entry, "{}"));
@@ -223,8 +218,7 @@ pub fn must_be(entry: &Entry) -> Option<String> {
         .map(|(_, words)| words.replace(", not a table", ""))
 }
 
-/// True if the key must be written wherever its table is: its reader reports its absence when all
-/// others are written.
+/// True if the reader reports the key's absence when all others are written.
 pub fn is_required(entry: &Entry) -> bool {
     let Some((_, text)) = FILES.iter().find(|(file, _)| *file == entry.file) else { return false };
     // A false default would be found by the test that leaves its key out.
@@ -252,8 +246,7 @@ fn without(text: &str, entry: &Entry) -> String {
     lines.collect::<Vec<_>>().join("\n") + "\n"
 }
 
-/// The file with another value at a key. The key and the beginning of its table are no longer
-/// commented out.
+/// The file with another value at a key, which is no longer commented out.
 pub fn with(text: &str, entry: &Entry, value: &str) -> String {
     let open = |line: &str| line.strip_prefix("# ").unwrap_or(line).to_owned();
     let lines = text.lines().enumerate().map(|(number, line)| {

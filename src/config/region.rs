@@ -1,10 +1,9 @@
-//! The region file: settings of one gateway process of one region, and the paths of the shared
-//! files.
+//! The region file: settings of one gateway process, and the paths of the shared files.
 //!
-//! Paths are relative to the file. `mod` reads the files that it names; `across` checks it against
-//! the ring.
+//! Paths are relative to the file. `mod` reads what it names; `across` checks it against the ring.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,14 +22,13 @@ use super::upstreams::{Named, Service};
 use super::values::{
     ADDRESSES, ByRegion, ELSEWHERE, by_region, host_and_port, is_host_and_port, region_name,
 };
-use super::{certificates, levels, quota, upstreams};
+use super::{certificates, levels, upstreams};
 use crate::adapters::identity::IdentityFiles;
 use crate::gateway::authority::failover::UpstreamHealth;
-use crate::gateway::limits::quota::Quota;
+use crate::gateway::limits::quota::{Pace, Quota};
 use crate::protocol::region::RegionName;
 
-/// A region file as far as it could be read: each part by itself, so that an error in one hides
-/// none in the others.
+/// A region file as far as it could be read: an error in one part hides none in the others.
 #[derive(Debug)]
 pub(super) struct RegionFile {
     pub region: Option<Located<RegionName>>,
@@ -51,13 +49,11 @@ pub(super) struct Others {
     pub elsewhere: ByRegion<String>,
     /// True if the upstreams are shared; `None` if the file does not say.
     pub shared: Option<bool>,
-    /// `[upstreams]`: the place of each, and whether it is shared. One that could not be read
-    /// counts as shared: its problems are reported already.
+    /// `[upstreams]`: the place of each, and whether it is shared; true if it could not be read.
     pub named: BTreeMap<String, Located<bool>>,
     /// Place of the file, for what it lacks.
     pub file: At,
-    /// True if `[listen]` has a `peer`, and the place of that table; `None` if that table has
-    /// problems, which are reported already.
+    /// True if `[listen]` has a `peer`, and its place; `None` if that table has problems.
     pub hears: Located<Option<bool>>,
     /// True if there is a `[peer]`, and the place where it should be.
     pub knows: Located<bool>,
@@ -75,8 +71,7 @@ pub struct Process {
     pub listen: Listen,
     /// Those whom the admin listener answers.
     pub admin: Admin,
-    /// Key that seals stored requests: 32 bytes as base64. Without one they are stored unsealed,
-    /// without credentials.
+    /// Key that seals stored requests: 32 bytes as base64. Without, no credentials are stored.
     pub accept_key: Option<Secret>,
     pub store: Store,
     pub upstream: Upstream,
@@ -185,7 +180,7 @@ pub(super) fn read(
     let knows = Located { at: top.at().clone(), value: has_peer };
     let (peer, addresses) = peer(&top, region.as_ref().map(|region| &region.value));
     let (provision, publishers) = top.table("provision").map(provision::read).unzip();
-    let quota = top.table("quota").map(quota::read);
+    let quota = top.table("quota").map(self::quota);
     let log = log(&top);
     let otlp = top.table("otlp").map(otlp);
     top.finish();
@@ -274,6 +269,44 @@ fn store(top: &Section<'_>) -> Option<Store> {
         pool: usize::try_from(pool).unwrap_or(usize::MAX),
         generation: generation.and_then(|number| u32::try_from(number).ok()).unwrap_or(1),
     })
+}
+
+/// Reads `[quota]`: limits for each tenant, of which one must be written.
+fn quota(section: Section<'_>) -> Option<Quota> {
+    let limit = |key, most| section.optional(key, |value| up_to(value, most));
+    let new_keys = limit("new_keys_per_second", 1_000_000);
+    let burst = limit("burst", 1_000_000);
+    let look_ups = limit("look_ups_per_second", 1_000_000);
+    let misses = limit("misses_per_second", 1_000_000);
+    let live_keys = limit("live_keys", 1_000_000_000);
+    let any = ["new_keys_per_second", "look_ups_per_second", "misses_per_second", "live_keys"];
+    if !any.iter().any(|key| section.stands(key)) {
+        section.fail("limits nothing: say how many keys a tenant may start per second here, such as new_keys_per_second = 100, or look_ups_per_second, misses_per_second or live_keys");
+    } else if burst.is_some() && !section.stands("new_keys_per_second") {
+        section.fail_at("burst", "burst is that of new_keys_per_second, which is missing: add it");
+    }
+    if let (Some(new_keys), Some(look_ups)) = (new_keys, look_ups)
+        && look_ups < new_keys
+    {
+        let why = format!(
+            "look_ups_per_second {look_ups} must not be below new_keys_per_second {new_keys}: each \
+             request that starts a key takes one for as long as it runs"
+        );
+        section.fail_at("look_ups_per_second", why);
+    }
+    section.finish();
+    let even = |per_second| Pace { per_second, burst: per_second };
+    Some(Quota {
+        new_keys: new_keys.map(|per_second| Pace { per_second, burst: burst.unwrap_or(per_second) }),
+        look_ups: look_ups.map(even),
+        misses: misses.map(even),
+        live_keys,
+    })
+}
+
+fn up_to(value: &DeValue<'_>, most: u64) -> Result<NonZeroU32, String> {
+    let number = reader::number(value, 1, most)?;
+    u32::try_from(number).ok().and_then(NonZeroU32::new).ok_or_else(|| "is out of range".to_owned())
 }
 
 fn otlp(section: Section<'_>) -> Option<Otlp> {

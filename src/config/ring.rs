@@ -72,8 +72,7 @@ pub fn read(source: &Source, problems: &Problems) -> Option<RingFile> {
     top.finish();
     let (region_places, regions): (Vec<At>, Vec<RegionSpec>) = apart(regions?);
     let (pin_places, pins): (Vec<At>, Vec<Pin>) = apart(pins?);
-    // Missing values are reported already, so the file is refused. The rest is checked all the
-    // same.
+    // Missing values are reported already. The rest is checked all the same.
     let place_by = place_by.unwrap_or(PlaceBy::Key);
     let spec = RingSpec { seed: seed.unwrap_or_default(), place_by, regions, pins };
     if spec.regions.is_empty() {
@@ -98,8 +97,7 @@ fn apart<T>(all: Vec<Located<T>>) -> (Vec<At>, Vec<T>) {
     all.into_iter().map(|located| (located.at, located.value)).unzip()
 }
 
-/// Place of the section that a problem of the ring names at its beginning: the last such pin or
-/// region.
+/// Place of the last pin or region that a problem of the ring names at its beginning.
 fn place<'a>(problem: &str, spec: &RingSpec, regions: &'a [At], pins: &'a [At]) -> Option<&'a At> {
     let is_of_pin = |pin: &Pin| {
         let tenant = &pin.tenant;

@@ -37,8 +37,7 @@ impl Running {
         &self.config
     }
 
-    /// Takes a new configuration over. Returns the next one, and the keys that wait for a restart,
-    /// with a reason if it is not obvious.
+    /// Takes a new configuration over. Returns the next one, and the keys that wait for a restart.
     pub fn adopt(&self, read: Config) -> (Self, Vec<String>) {
         let mut restart = Vec::new();
         let Config { me, shared, credentials, process } = read;

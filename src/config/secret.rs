@@ -34,8 +34,7 @@ impl fmt::Debug for Secret {
 /// Source of a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretSource {
-    /// The configuration, as nothing in the text is secret: a database's address without a
-    /// password.
+    /// The configuration: a database's address without a password.
     Written(Secret),
     /// An environment variable.
     Variable(String),
@@ -57,8 +56,7 @@ pub enum Unresolved {
 /// The keys of one secret.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Names {
-    /// Key for a value that holds no secret. If no value can be written without one, the key exists
-    /// only to be refused.
+    /// Key for a value that holds no secret. If there is none, the key is only refused.
     pub written: &'static str,
     /// Key for the name of an environment variable.
     pub variable: &'static str,
@@ -151,8 +149,7 @@ impl SecretSource {
         }
     }
 
-    /// Like [`SecretSource::needed`], but only a process that serves needs it: for others it is
-    /// empty.
+    /// Like [`SecretSource::needed`], but empty for others than a process that serves.
     pub(super) fn needed_to_serve(
         &self,
         section: &Section<'_>,
@@ -242,8 +239,7 @@ pub(crate) fn database_url(text: &str) -> Result<(), String> {
 
 /// Refuses a libpq connection string that holds a password.
 pub fn no_password_in_conninfo(conninfo: &str) -> Result<(), String> {
-    // Blanks may be around the '=', and a value in quotes may hold anything: a password named
-    // inside a value is refused, too.
+    // Blanks may be around the '=', and a value in quotes may hold anything, even a password.
     let keys = conninfo.split('=').filter_map(|before| before.split_whitespace().last());
     let keys: Vec<&str> = keys.collect();
     let named = keys.iter().take(keys.len().saturating_sub(1)).any(|key| is_password(key));

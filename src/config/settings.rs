@@ -89,8 +89,7 @@ pub(super) fn lasting(life: Retention) -> Value {
     }
 }
 
-/// The settings of a route by their keys, without those that have their default: a setting that is
-/// new makes no difference to a gateway that does not know it.
+/// The settings of a route that differ from their defaults: a new one stays unseen.
 pub(super) fn written(route: &Route) -> Map<String, Value> {
     let mut usual = Policy::usual();
     let mut policy = match &route.protection {

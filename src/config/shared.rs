@@ -1,10 +1,9 @@
 //! Settings that must be equal in all regions, and their digest over canonical JSON.
 //!
 //! Peers compare the digest in their pings (`ports::peers`). The JSON is built from the checked
-//! values, not from the files. So comments, the order of keys and the spelling of spans make no
-//! difference. A route's settings are in it if they differ from their defaults (`settings`). The
-//! ring has its own digest in the view. This file must not hold anything that may differ between
-//! regions, nor any secret.
+//! values: comments, the order of keys and the spelling of spans make no difference. A route's
+//! settings are in it if they differ from their defaults (`settings`). The ring has its own digest
+//! in the view. Nothing here is a secret, or may differ between regions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -75,8 +74,7 @@ impl Shared {
         Self { digest: digest("onceway/shared/2", &[text.as_bytes()]), ..self }
     }
 
-    /// The settings of `ring.toml` but the ring itself, by their keys. Every field is named here,
-    /// so that a new one needs a decision.
+    /// The settings of `ring.toml` but the ring itself. A new field must be named here.
     pub(super) fn of_ring_file(&self) -> [(&'static str, Value); 16] {
         let Self { deployment, ring: _, drift, skew, heartbeat, failover, routes: _, digest: _ } = self;
         let Failover {

@@ -66,8 +66,7 @@ pub fn parse_size(text: &str) -> Result<usize, String> {
     size.ok_or_else(|| format!("{text:?} is too large"))
 }
 
-/// Writes a span as [`parse`] reads it, in the largest unit that is exact. Below a microsecond it
-/// is rounded down.
+/// Writes a span as [`parse`] reads it, in the largest exact unit, rounded down below 1us.
 pub fn show(span: Duration) -> String {
     let nanos = span.as_nanos();
     if nanos == 0 {

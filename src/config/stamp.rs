@@ -1,7 +1,5 @@
-//! Stamps of files, which tell a changed file from the one that was read.
-//!
-//! `problems` takes a stamp before each file is read. This file must not read a file's text, nor
-//! take a missing file for unchanged.
+//! Stamps of files, which tell a changed file from the one that was read. `problems` takes one
+//! before each file is read. A missing file never counts as unchanged.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -23,8 +21,7 @@ struct Facts {
 }
 
 impl Stamp {
-    /// The file's stamp, through links. Take it before the file is read: a change in between is
-    /// then noticed later. Blocks.
+    /// The file's stamp, through links. Take it before the file is read. Blocks.
     pub fn of(path: &Path) -> Self {
         let facts = |file: std::fs::Metadata| Facts {
             file: (file.dev(), file.ino()),

@@ -1,9 +1,7 @@
-//! `[listen.trusted]`: a listener for a front that has verified the caller and names it in a
-//! header.
+//! `[listen.trusted]`: a listener for a front that has verified the caller and names it.
 //!
 //! Such a listener believes everybody who reaches it. So it is on loopback, or says who may reach
-//! it. `server::listener_kind` uses it. This file must not give a header a meaning on the public
-//! listener.
+//! it. `server::listener_kind` uses it.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -22,8 +20,7 @@ pub struct Trusted {
     pub tenant_header: HeaderName,
     /// Header in which the front names the principal; `None` if it names none.
     pub principal_header: Option<HeaderName>,
-    /// Addresses from which the front may connect. Empty only on loopback, where every process of
-    /// this machine may.
+    /// Addresses from which the front may connect. Empty only on loopback: any process may.
     pub from: Vec<Network>,
 }
 

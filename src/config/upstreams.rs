@@ -1,8 +1,5 @@
 //! `[upstream]` and `[upstreams.NAME]` of the region file: where a protected service is, how it is
 //! reached, and when it counts as sick.
-//!
-//! `routes` say which requests go to a named one, `across` that it exists, `adapters::upstream`
-//! does what is said here.
 
 use std::time::Duration;
 
@@ -45,8 +42,7 @@ impl Service {
         self.credential.as_ref().map(|credential| &credential.header)
     }
 
-    /// Takes what is replaced while a process runs: certificates, and the value of the credential.
-    /// They wait with an address that waits for a restart.
+    /// Takes certificates and the credential's value over, unless the address waits for a restart.
     pub(super) fn renew(&mut self, read: &Self) {
         let is_there = (&self.addresses, &self.server_name) == (&read.addresses, &read.server_name);
         if !is_there || self.header() != read.header() {
@@ -237,8 +233,7 @@ pub(super) fn all(top: &Section<'_>) -> Vec<(String, At, Option<Named>)> {
     all
 }
 
-/// Reads `[upstream.health]`: the health check of the upstream, and the sickness that asks for a
-/// drain. Without the table nothing is checked and nothing is drained.
+/// Reads `[upstream.health]`: the health check, and the sickness that asks for a drain.
 pub(super) fn health(mut section: Section<'_>) -> Option<UpstreamHealth> {
     section.rename("[upstream.health]".to_owned());
     let advice =

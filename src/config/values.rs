@@ -1,7 +1,6 @@
 //! Values that several files hold: names, addresses, and tables whose keys are names of regions.
 //!
-//! `plain` has values of no meaning, such as numbers. `across` checks which regions a table must
-//! have.
+//! `plain` has values of no meaning. `across` checks which regions a table must have.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,7 +1,6 @@
 //! The witness file: settings of a witness, and the path of the ring.
 //!
-//! Paths are relative to the file. `ring` has the drift and the list of witnesses, which
-//! all regions share.
+//! Paths are relative to the file. The ring has the drift and the list of witnesses.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -52,8 +51,7 @@ impl WitnessConfig {
         Self::load_watched(path).0
     }
 
-    /// Like [`WitnessConfig::load`]. Also returns the files that were looked at, with their state
-    /// then, even after errors.
+    /// Like [`WitnessConfig::load`], with the files that were looked at, even after errors.
     pub fn load_watched(path: &Path) -> (Result<Self, Errors>, Watched) {
         let environment = |name: &str| std::env::var(name).ok();
         let problems = Problems::default();

@@ -8,35 +8,30 @@
 //!   `/v1/jobs/all`
 //! - `/v1/audit`, `/v1/audit/export`, `/v1/audit/journal`, `/v1/audit/{tenant}/{key}`
 //!
-//! [`super::admin_acts`] acts on keys, [`super::admin_authority`] on regions; [`super::console`] is
-//! the page for people. On loopback no password is needed, but the request must name a host of
-//! loopback. On other addresses every path but the two health checks needs a token (config
-//! refuses otherwise), and an act one whose operator may act. This file must not log paths: they
-//! hold keys.
+//! [`super::admin_acts`] acts on keys, [`super::admin_authority`] on regions. On loopback no
+//! password is needed, but the request must name a host of loopback. On other addresses every path
+//! but the two health checks needs a token (config refuses otherwise), and an act one whose
+//! operator may act. No path is logged: they hold keys.
 
-use std::convert::Infallible;
 use std::sync::{Arc, Weak};
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use metrics_exporter_prometheus::PrometheusHandle;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 
-use super::Listeners;
 use super::admin_acts::{self, Verb};
 use super::admin_answer::{Acted, Answer, bad, forbidden, from_store, json, problem, text};
-use super::admin_authority;
-use super::admin_door;
-use super::admin_jobs;
+use super::admin_door::{self, Answers};
 use super::admin_key::Key;
 use super::admin_posted::{APPROVAL, ActBody, Posted};
 use super::console::rates::{self, Rates};
 use super::console::{self, search};
-use super::replaceable::Replaceable;
-use super::second_person;
+use super::{Listeners, Replaceable, admin_authority, admin_jobs, second_person};
 use crate::gateway::credentials::operators::{Operators, Visitor};
 use crate::gateway::instance::Gateway;
 use crate::gateway::operator::dead_letters::JobAct;
@@ -68,30 +63,6 @@ impl<P: Ports> Admin<P> {
         metrics::gauge!(observe::BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
         let (rates, tries) = (Arc::default(), console::Tries::default());
         Self { gateway, metrics, process, rates, key: Key::new(operators), tries }
-    }
-
-    /// Answers one request. Reads the body only for an operator's act.
-    pub async fn answer<B: ActBody>(&self, request: Request<B>) -> Result<Answer, Infallible> {
-        let (head, body) = request.into_parts();
-        let path: Vec<&str> = head.uri.path().trim_start_matches('/').split('/').collect();
-        match &path[..] {
-            [""] if head.method != Method::POST => return Ok(console::redirect()),
-            ["console", page @ ..] => {
-                let shown = (&self.gateway, &self.metrics, &*self.rates);
-                let door = (&self.key, &self.tries);
-                return Ok(console::answer(shown, door, page, &head, body).await);
-            }
-            _ => {}
-        }
-        let answer = match head.method {
-            Method::POST => self.acted(&path, &head.headers, body, false).await,
-            Method::GET | Method::HEAD => self.shown(&path, &head).await,
-            _ => {
-                let why = "only GET and an operator's POST are answered here";
-                Ok(problem(StatusCode::METHOD_NOT_ALLOWED, why))
-            }
-        };
-        Ok(answer.unwrap_or_else(|refused| *refused))
     }
 
     /// Answers an act that an operator asked another region for.
@@ -160,13 +131,15 @@ impl<P: Ports> Admin<P> {
             _ if self.key.visitor(&head.headers).is_none() => self.key.refusal(),
             ["metrics"] => text(StatusCode::OK, &self.render()),
             ["v1", "status"] => json(StatusCode::OK, &gateway.status().await),
-            ["v1", "doubts"] => {
+            ["v1", "doubts" | "audit"] | ["v1", "doubts", "all"] | ["v1", "audit", "export"] => {
                 let (most, after) = admin_acts::page(query)?;
-                from_store(gateway.doubts(after.as_ref(), most).await)
-            }
-            ["v1", "doubts", "all"] => {
-                let (most, after) = admin_acts::page(query)?;
-                from_store(gateway.all_doubts(after.as_ref(), most).await)
+                let after = after.as_ref();
+                match path[1..] {
+                    ["doubts"] => from_store(gateway.doubts(after, most).await),
+                    ["doubts", _] => from_store(gateway.all_doubts(after, most).await),
+                    ["audit"] => from_store(gateway.audit(after, most).await),
+                    _ => from_store(gateway.export(after, most).await),
+                }
             }
             ["v1", "jobs"] => from_store(gateway.jobs_here(admin_jobs::state(query)?).await),
             ["v1", "jobs", "all"] => from_store(gateway.all_jobs(admin_jobs::state(query)?).await),
@@ -183,14 +156,6 @@ impl<P: Ports> Admin<P> {
                 from_store(gateway.search(&wanted, after.as_ref(), most).await)
             }
             ["v1", "keys", tenant, key] => from_store(gateway.key_status(&named(tenant, key)?).await),
-            ["v1", "audit"] => {
-                let (most, after) = admin_acts::page(query)?;
-                from_store(gateway.audit(after.as_ref(), most).await)
-            }
-            ["v1", "audit", "export"] => {
-                let (most, after) = admin_acts::page(query)?;
-                from_store(gateway.export(after.as_ref(), most).await)
-            }
             ["v1", "audit", "journal"] => admin_authority::findings(gateway, query).await,
             ["v1", "audit", tenant, key] => from_store(gateway.key_life(&named(tenant, key)?).await),
             _ => not_here(),
@@ -220,6 +185,28 @@ impl<P: Ports> Admin<P> {
     }
 }
 
+impl<P: Ports> Answers for Admin<P> {
+    /// Reads the body only for an operator's act.
+    async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let (head, body) = request.into_parts();
+        let path: Vec<&str> = head.uri.path().trim_start_matches('/').split('/').collect();
+        let answer = match (&path[..], &head.method) {
+            ([""], method) if method != Method::POST => return console::redirect(),
+            (["console", page @ ..], _) => {
+                let shown = (&self.gateway, &self.metrics, &*self.rates);
+                return console::answer(shown, (&self.key, &self.tries), page, &head, body).await;
+            }
+            (path, &Method::POST) => self.acted(path, &head.headers, body, false).await,
+            (path, &(Method::GET | Method::HEAD)) => self.shown(path, &head).await,
+            (_, _) => {
+                let why = "only GET and an operator's POST are answered here";
+                Ok(problem(StatusCode::METHOD_NOT_ALLOWED, why))
+            }
+        };
+        answer.unwrap_or_else(|refused| *refused)
+    }
+}
+
 /// The parameters of a query.
 fn parsed(query: &str) -> Vec<(String, String)> {
     form_urlencoded::parse(query.as_bytes()).into_owned().collect()
@@ -246,8 +233,7 @@ async fn keep_rates(rates: Weak<Rates>, metrics: PrometheusHandle) {
     }
 }
 
-/// Listens for operators, health checks and scrapers in the background, over TLS if there is a
-/// configuration for it.
+/// Listens in the background, over TLS if there is a configuration for it.
 pub fn listen<P: Ports>(
     listeners: &mut Listeners,
     listener: TcpListener,
@@ -255,8 +241,5 @@ pub fn listen<P: Ports>(
     admin: Arc<Admin<P>>,
 ) {
     tokio::spawn(keep_rates(Arc::downgrade(&admin.rates), admin.metrics.clone()));
-    admin_door::listen(listeners, listener, tls, move |request| {
-        let admin = admin.clone();
-        async move { admin.answer(request).await }
-    });
+    admin_door::listen(listeners, listener, tls, admin);
 }

@@ -1,9 +1,8 @@
 //! Keys in the admin API: the pages of their lists, and the acts that end an attempt by hand.
 //!
 //! `?limit=&after=TENANT/KEY` of a list, `POST /v1/keys/{tenant}/{key}/settle` and `/release`, and
-//! `POST /v1/doubts/rule`. With `dry_run` in the body of an act nothing is changed.
-//! [`super::admin_posted`] reads the acts, and `gateway::operator` decides, not this file. It must
-//! not log paths or bodies.
+//! `POST /v1/doubts/rule`. With `dry_run` in the body nothing is changed. `gateway::operator`
+//! decides. Neither paths nor bodies are logged.
 
 use std::sync::Arc;
 
@@ -20,7 +19,6 @@ use crate::gateway::operator::key::KeyStatus;
 use crate::gateway::operator::percent;
 use crate::ports::Ports;
 use crate::ports::peers::{Proof, Question};
-use crate::ports::store::StoreError;
 use crate::ports::upkeep::{Act, Ruling, Who};
 use crate::protocol::key::{self, KeyId, Tenant};
 use crate::protocol::record::{self, AnswerBody};
@@ -40,7 +38,6 @@ pub(super) struct ActRequest {
     #[serde(default)]
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Option<String>,
-    /// If set, reports the result and changes nothing.
     #[serde(default)]
     pub(super) dry_run: bool,
 }
@@ -56,7 +53,6 @@ struct RuleRequest {
     reason: String,
     #[serde(default)]
     actor: String,
-    /// If set, counts and changes nothing.
     #[serde(default)]
     dry_run: bool,
 }
@@ -145,8 +141,7 @@ pub(super) async fn act_at<P: Ports>(
 /// Has the keys in doubt of a route go by its rule of now, or by `park`, or counts them only.
 pub(super) async fn change_rule<P: Ports, B: ActBody>(gateway: &Gateway<P>, posted: Posted<'_, B>) -> Acted {
     let (RuleRequest { route, recovery, reason, mut actor, dry_run }, case) = posted.read().await?;
-    // Keys that run again are released. Those that came into doubt meanwhile have this rule
-    // already.
+    // Keys that run again are released. Those in doubt since then have this rule already.
     if recovery == "rerun" && !dry_run {
         actor = case.judge(Weighty::Release, actor, String::new(), (gateway.region(), gateway.date()))?;
     }
@@ -194,27 +189,15 @@ pub(super) fn act(verb: Verb, said: ActRequest) -> Result<Act, &'static str> {
 }
 
 fn refused(refusal: Refusal) -> Box<Answer> {
-    Box::new(coded(status_of(&refusal), code_of(&refusal), &refusal.to_string()))
-}
-
-/// The refusal's code: it says whether another try can succeed.
-fn code_of(refusal: &Refusal) -> &'static str {
-    match refusal {
-        Refusal::Closed { .. } | Refusal::Running { .. } | Refusal::Store(_) => "not-yet",
+    // The code says whether another try can succeed.
+    let (status, code) = match &refusal {
+        Refusal::Malformed(_) => (StatusCode::BAD_REQUEST, "malformed"),
+        Refusal::Closed { .. } | Refusal::Running { .. } => (StatusCode::CONFLICT, "not-yet"),
         // An operator has to look at the changed key before the next act.
-        Refusal::NotOwner { .. } | Refusal::NotInDoubt { .. } | Refusal::Changed => "refused",
-        Refusal::Malformed(_) => "malformed",
-    }
-}
-
-pub(super) fn status_of(refusal: &Refusal) -> StatusCode {
-    match refusal {
-        Refusal::Malformed(_) => StatusCode::BAD_REQUEST,
-        Refusal::NotOwner { .. }
-        | Refusal::Closed { .. }
-        | Refusal::NotInDoubt { .. }
-        | Refusal::Running { .. }
-        | Refusal::Changed => StatusCode::CONFLICT,
-        Refusal::Store(StoreError::Definite(_) | StoreError::Unknown(_)) => StatusCode::SERVICE_UNAVAILABLE,
-    }
+        Refusal::NotOwner { .. } | Refusal::NotInDoubt { .. } | Refusal::Changed => {
+            (StatusCode::CONFLICT, "refused")
+        }
+        Refusal::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "not-yet"),
+    };
+    Box::new(coded(status, code, &refusal.to_string()))
 }

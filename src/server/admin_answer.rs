@@ -1,6 +1,4 @@
-//! Answers of an admin listener: JSON, text, and problems with a code for programs.
-//!
-//! No answer may be kept by a cache. This file must not know what it answers to.
+//! Answers of an admin listener: JSON, text, and problems with a code. No cache may keep one.
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;

@@ -5,9 +5,8 @@
 //! /v1/audit/journal`.
 //!
 //! A refusal carries the act's `code`: 503 `not-yet` may succeed later, 404 is `unknown-region`,
-//! all others are 409. With `dry_run` in its body an act is only rehearsed.
-//! `gateway::authority::acts::admin_ops` performs the acts. This file must not log bodies: a ring
-//! holds the seed.
+//! all others are 409. With `dry_run` in its body an act is only rehearsed. No body is logged: a
+//! ring holds the seed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,7 +36,6 @@ const MOST_TEXT: usize = 1_000;
 struct InitRequest {
     escrow: BTreeSet<String>,
     epoch_above: Option<u64>,
-    /// If set, reports the result and changes nothing.
     #[serde(default)]
     dry_run: bool,
 }
@@ -56,7 +54,6 @@ struct ApplyRequest {
     escrow: BTreeSet<String>,
     expect_epoch: u64,
     actor: String,
-    /// If set, reports the result and changes nothing.
     #[serde(default)]
     dry_run: bool,
 }
@@ -100,7 +97,6 @@ struct RegionActRequest {
     reason: String,
     #[serde(default)]
     force: bool,
-    /// If set, reports the result and changes nothing.
     #[serde(default)]
     dry_run: bool,
 }
@@ -113,7 +109,6 @@ struct TakeoverRequest {
     reason: String,
     #[serde(default)]
     accept_risk: bool,
-    /// If set, reports the result and changes nothing.
     #[serde(default)]
     dry_run: bool,
 }
@@ -127,7 +122,6 @@ struct BreakGlassRequest {
     poisoned_above: Option<u64>,
     actor: String,
     attest: String,
-    /// If set, reports the result and changes nothing.
     #[serde(default)]
     dry_run: bool,
 }
@@ -151,17 +145,9 @@ struct Compared<T> {
 
 journalled!(ApplyRequest, RegionActRequest, TakeoverRequest, BreakGlassRequest, RaiseRequest);
 
-impl Words for InitRequest {
-    fn actor(&mut self) -> Option<&mut String> {
-        None
-    }
-}
+impl Words for InitRequest {}
 
-impl Words for PlanRequest {
-    fn actor(&mut self) -> Option<&mut String> {
-        None
-    }
-}
+impl Words for PlanRequest {}
 
 /// Epoch of the view that the act led to.
 #[derive(Serialize)]
@@ -181,8 +167,8 @@ pub(super) async fn act<P: Ports, B: ActBody>(
         ["ring", "apply"] => apply(gateway, posted).await,
         ["region", "drain"] => drain(gateway, posted).await,
         ["region", "resume"] => resume(gateway, posted).await,
-        ["region", "rebuild"] => rebuild(gateway, posted).await,
-        ["takeover"] => takeover(gateway, posted).await,
+        ["region", "rebuild"] => take(gateway, true, posted).await,
+        ["takeover"] => take(gateway, false, posted).await,
         ["break-glass"] => break_glass(gateway, posted).await,
         ["protocol", "raise"] => raise(gateway, posted).await,
         _ => Err(Box::new(problem(
@@ -239,24 +225,26 @@ async fn resume<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<
     answer(gateway.resume(&region, actor).await.map(|epoch| Done { epoch }))
 }
 
-async fn rebuild<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
+/// A takeover of a region, or the acceptance of an empty one in place of a lost one.
+async fn take<P: Ports, B: ActBody>(
+    gateway: &Arc<Gateway<P>>,
+    rebuilds: bool,
+    posted: Posted<'_, B>,
+) -> Acted {
     let (TakeoverRequest { region, actor, reason, accept_risk, dry_run }, case) = posted.read().await?;
-    let (actor, reason, region) = (text("actor", &actor)?, text("reason", &reason)?, region_of(&region)?);
+    let (actor, reason, region) = (text("actor", &actor)?, text("reason", &reason)?, &region_of(&region)?);
     if dry_run {
-        return rehearsed(gateway, Act::Rebuild { region: &region, accept_risk }).await;
+        let act = match rebuilds {
+            true => Act::Rebuild { region, accept_risk },
+            false => Act::Takeover { region, accept_risk },
+        };
+        return rehearsed(gateway, act).await;
     }
     let actor = seconded(gateway, &case, accept_risk.then_some(Weighty::AcceptRisk), actor)?;
-    answer(gateway.rebuild(&region, accept_risk, &actor, reason).await)
-}
-
-async fn takeover<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
-    let (TakeoverRequest { region, actor, reason, accept_risk, dry_run }, case) = posted.read().await?;
-    let (actor, reason, region) = (text("actor", &actor)?, text("reason", &reason)?, region_of(&region)?);
-    if dry_run {
-        return rehearsed(gateway, Act::Takeover { region: &region, accept_risk }).await;
+    match rebuilds {
+        true => answer(gateway.rebuild(region, accept_risk, &actor, reason).await),
+        false => answer(gateway.takeover(region, accept_risk, &actor, reason).await),
     }
-    let actor = seconded(gateway, &case, accept_risk.then_some(Weighty::AcceptRisk), actor)?;
-    answer(gateway.takeover(&region, accept_risk, &actor, reason).await)
 }
 
 async fn break_glass<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
@@ -264,24 +252,22 @@ async fn break_glass<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Po
     let (actor, attest) = (text("actor", &actor)?, text("attest", &attest)?);
     let stopped: BTreeSet<RegionName> =
         stopped.iter().map(|name| region_of(name)).collect::<Result<_, Box<Answer>>>()?;
-    if let Some(above) = poisoned_above {
-        return match dry_run {
-            true => rehearsed(gateway, Act::LeavePoison { above, stopped: &stopped }).await,
-            false => {
-                let actor = seconded(gateway, &case, Some(Weighty::BreakGlass), actor)?;
-                let done = gateway.leave_poison(above, &stopped, &actor, attest).await;
-                answer(done.map(|epoch| Done { epoch }))
-            }
-        };
-    }
-    if stopped.is_empty() {
+    if poisoned_above.is_none() && stopped.is_empty() {
         return Err(bad("name at least one region or witness that is stopped"));
     }
     if dry_run {
-        return rehearsed(gateway, Act::BreakGlass { stopped: &stopped }).await;
+        let act = match poisoned_above {
+            Some(above) => Act::LeavePoison { above, stopped: &stopped },
+            None => Act::BreakGlass { stopped: &stopped },
+        };
+        return rehearsed(gateway, act).await;
     }
     let actor = seconded(gateway, &case, Some(Weighty::BreakGlass), actor)?;
-    answer(gateway.break_glass(&stopped, &actor, attest).await.map(|epoch| Done { epoch }))
+    let done = match poisoned_above {
+        Some(above) => gateway.leave_poison(above, &stopped, &actor, attest).await,
+        None => gateway.break_glass(&stopped, &actor, attest).await,
+    };
+    answer(done.map(|epoch| Done { epoch }))
 }
 
 async fn raise<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
@@ -305,7 +291,7 @@ fn seconded<P: Ports>(
     case.judge(what, actor.to_owned(), finds, (gateway.region(), gateway.date()))
 }
 
-/// Answers with one page of the doubles and late answers in the region's journal.
+/// One page of the doubles and late answers in the region's journal.
 ///
 /// The query has `limit`, `after` (the last page's `next`) and `days` back.
 pub(super) async fn findings<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answer {
@@ -373,18 +359,14 @@ fn built(said: RingRequest) -> Result<Arc<Ring>, Box<Answer>> {
 
 fn spec(said: RingRequest) -> Result<RingSpec, Box<Answer>> {
     let RingRequest { seed, place_by, regions, pins } = said;
-    let regions = regions
-        .into_iter()
-        .map(|RegionRequest { name, weight }| Ok(RegionSpec { name: region_of(&name)?, weight }))
-        .collect::<Result<_, Box<Answer>>>()?;
-    let pins = pins
-        .into_iter()
-        .map(|PinRequest { tenant, regions }| {
-            let tenant = Tenant::parse(&tenant).map_err(|error| bad(&error.to_string()))?;
-            let regions = regions.iter().map(|name| region_of(name)).collect::<Result<_, Box<Answer>>>()?;
-            Ok(Pin { tenant, regions })
-        })
-        .collect::<Result<_, Box<Answer>>>()?;
+    let region = |RegionRequest { name, weight }| Ok(RegionSpec { name: region_of(&name)?, weight });
+    let regions = regions.into_iter().map(region).collect::<Result<_, Box<Answer>>>()?;
+    let pin = |PinRequest { tenant, regions }: PinRequest| {
+        let tenant = Tenant::parse(&tenant).map_err(|error| bad(&error.to_string()))?;
+        let regions = regions.iter().map(|name| region_of(name)).collect::<Result<_, Box<Answer>>>()?;
+        Ok(Pin { tenant, regions })
+    };
+    let pins = pins.into_iter().map(pin).collect::<Result<_, Box<Answer>>>()?;
     let place_by = match place_by {
         PlaceByRequest::Tenant => PlaceBy::Tenant,
         PlaceByRequest::Key => PlaceBy::Key,

@@ -1,16 +1,15 @@
-//! Connections of the admin listener: their number, their time, and the places that are kept for
-//! health checks.
+//! Connections of the admin listener: their number, their time, and places for health checks.
 //!
 //! A liveness probe that gets no answer kills a healthy process. So `/healthz` and `/readyz` have
-//! places of their own. When all other places are taken, or the caller's address has too many, a
-//! new connection may ask only for these two paths. It gets a short time, and the oldest such
-//! connection makes room for the newest. A client that opens sockets and reads nothing delays only
-//! itself. This file must not know what an answer says.
+//! places of their own. When all others are taken, or the caller's address has too many, a new
+//! connection may ask only for these two paths. It gets a short time, and the oldest such
+//! connection makes room for the newest.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -30,9 +29,8 @@ use tokio_rustls::TlsAcceptor;
 use super::admin_answer::{Answer, problem};
 use super::connection::drive;
 use super::connection_limit::{Place, Places};
-use super::replaceable::Replaceable;
 use super::write_timeout::Paced;
-use super::{Listeners, Stop};
+use super::{Listeners, Replaceable, Stop, locked};
 use crate::adapters::tls;
 use crate::config::admin::Admin;
 use crate::config::listen::TlsFiles;
@@ -71,24 +69,25 @@ pub(super) fn loaded(files: Option<&TlsFiles>, section: &str) -> Result<Option<S
     Ok(Some(config))
 }
 
-/// Listens in the background, over TLS if there is a configuration for it. Calls `answer` for each
-/// request.
-pub(super) fn listen<Ask, Answered>(
+/// The service behind an admin listener.
+pub(super) trait Answers: Send + Sync + 'static {
+    /// Answers one request.
+    fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Answer> + Send;
+}
+
+/// Listens in the background, over TLS if there is a configuration for it.
+pub(super) fn listen<A: Answers>(
     listeners: &mut Listeners,
     listener: TcpListener,
     tls: Option<Replaceable<ServerConfig>>,
-    answer: Ask,
-) where
-    Ask: Fn(Request<Incoming>) -> Answered + Clone + Send + Sync + 'static,
-    Answered: Future<Output = Result<Answer, Infallible>> + Send + 'static,
-{
+    admin: Arc<A>,
+) {
     let (most, places, kept) = (Arc::new(Semaphore::new(MOST)), Places::new(), Arc::<Kept>::default());
     listeners.add(
         listener,
         || MOST_CONNECTIONS,
         move |stream, address: SocketAddr, stop| {
-            let answer = answer.clone();
-            let tls = tls.as_ref().map(|tls| TlsAcceptor::from(tls.now()));
+            let (admin, tls) = (admin.clone(), tls.as_ref().map(|tls| TlsAcceptor::from(tls.now())));
             let place = places.take(address.ip(), MOST_OF_ADDRESS);
             let seat = match (place, most.clone().try_acquire_owned()) {
                 (Some(place), Ok(permit)) => Seat::Any(place, permit),
@@ -97,17 +96,14 @@ pub(super) fn listen<Ask, Answered>(
             async move {
                 match seat {
                     Seat::Any(place, permit) => {
-                        accept(stream, tls, stop, answer).await;
+                        accept(stream, tls, stop, &*admin, false).await;
                         drop((place, permit));
                     }
-                    Seat::Health(evicted) => {
-                        let of_health = move |request| health(request, answer.clone());
-                        tokio::select! {
-                            biased;
-                            _ = evicted => {}
-                            _ = timeout(HEALTH_TIME, accept(stream, tls, stop, of_health)) => {}
-                        }
-                    }
+                    Seat::Health(evicted) => tokio::select! {
+                        biased;
+                        _ = evicted => {}
+                        _ = timeout(HEALTH_TIME, accept(stream, tls, stop, &*admin, true)) => {}
+                    },
                 }
             }
         },
@@ -128,7 +124,7 @@ struct Kept(Mutex<VecDeque<oneshot::Sender<()>>>);
 impl Kept {
     /// Adds one. If all places are taken, ends the oldest.
     fn take(&self) -> oneshot::Receiver<()> {
-        let mut all = self.lock();
+        let mut all = locked(&self.0);
         all.retain(|one| !one.is_closed());
         if all.len() >= KEPT {
             all.pop_front();
@@ -137,59 +133,60 @@ impl Kept {
         all.push_back(end);
         ended
     }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<oneshot::Sender<()>>> {
-        // No code under the lock can panic half-way.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-async fn health<Ask, Answered>(request: Request<Incoming>, ask: Ask) -> Result<Answer, Infallible>
-where
-    Ask: Fn(Request<Incoming>) -> Answered,
-    Answered: Future<Output = Result<Answer, Infallible>>,
-{
+/// Answers about health, and ends the connection.
+async fn health(request: Request<Incoming>, admin: &impl Answers) -> Answer {
     let mut answer = match request.uri().path() {
-        "/healthz" | "/readyz" => ask(request).await?,
+        "/healthz" | "/readyz" => admin.answer(request).await,
         _ => problem(
             StatusCode::SERVICE_UNAVAILABLE,
             "all places of the admin listener, or of this address, are taken: close connections that are not used, or ask again; /healthz and /readyz are answered",
         ),
     };
     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    Ok(answer)
+    answer
 }
 
-async fn accept<Ask, Answered>(stream: TcpStream, tls: Option<TlsAcceptor>, mut stop: Stop, answer: Ask)
-where
-    Ask: Fn(Request<Incoming>) -> Answered,
-    Answered: Future<Output = Result<Answer, Infallible>>,
-{
+async fn accept(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    mut stop: Stop,
+    admin: &impl Answers,
+    only_health: bool,
+) {
     let stream = Paced::new(stream, WRITE_STALL);
-    let Some(tls) = tls else { return serve(stream, stop, answer).await };
+    let Some(tls) = tls else { return serve(stream, stop, admin, only_health).await };
     tokio::select! {
         biased;
         () = stop.wait() => {}
         accepted = timeout(HEAD_TIME, tls.accept(stream)) => match accepted {
-            Ok(Ok(stream)) => serve(stream, stop, answer).await,
+            Ok(Ok(stream)) => serve(stream, stop, admin, only_health).await,
             Ok(Err(why)) => tracing::debug!(%why, "a caller of the admin listener made no TLS connection"),
             Err(_) => {}
         },
     }
 }
 
-async fn serve<Io, Ask, Answered>(stream: Io, mut stop: Stop, answer: Ask)
-where
-    Io: AsyncRead + AsyncWrite + Unpin + 'static,
-    Ask: Fn(Request<Incoming>) -> Answered,
-    Answered: Future<Output = Result<Answer, Infallible>>,
-{
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    mut stop: Stop,
+    admin: &impl Answers,
+    only_health: bool,
+) {
+    let answered = service_fn(|request| async move {
+        Ok::<_, Infallible>(match only_health {
+            true => health(request, admin).await,
+            false => admin.answer(request).await,
+        })
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
-        .serve_connection(TokioIo::new(stream), service_fn(answer));
+        .serve_connection(TokioIo::new(stream), answered);
+    let finish = http1::Connection::graceful_shutdown;
     // An error means that the caller hung up.
-    drop(drive(connection, &mut stop, std::future::pending()).await);
+    drop(drive(pin!(connection), finish, &mut stop, std::future::pending()).await);
 }
 
 #[cfg(test)]
@@ -208,6 +205,6 @@ mod tests {
         all.push_back(kept.take());
         assert!(!still(&mut all[0]), "the oldest");
         assert!(all.iter_mut().skip(1).all(still));
-        assert_eq!(kept.lock().len(), KEPT);
+        assert_eq!(locked(&kept.0).len(), KEPT);
     }
 }

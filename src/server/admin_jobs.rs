@@ -2,7 +2,7 @@
 //!
 //! `GET /v1/jobs?state=waiting|dead`, `GET /v1/jobs/all`, `POST /v1/jobs/{tenant}/{key}/retry` and
 //! `/drop`. An act that names another `region` is passed on to it, if the operator shows a token.
-//! `gateway::operator::dead_letters` performs the acts. This file must not log paths or bodies.
+//! Neither paths nor bodies are logged.
 
 use std::sync::Arc;
 
@@ -37,7 +37,6 @@ struct Why {
     actor: String,
     /// The region that accepted the request; this one if absent.
     region: Option<String>,
-    /// If set, reports the result and changes nothing.
     #[serde(default)]
     dry_run: bool,
 }

@@ -1,7 +1,7 @@
 //! Key of an admin listener: it knows its operators by their tokens.
 //!
 //! On loopback no token is needed, but the request must name a host of loopback. Digests are
-//! compared, not tokens. This file must not log a token, nor say which one was nearly right.
+//! compared, not tokens. No token is logged, nor said which one was nearly right.
 
 use std::net::IpAddr;
 
@@ -11,8 +11,8 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use ring::hmac;
 use ring::rand::SystemRandom;
 
+use super::Replaceable;
 use super::admin_answer::{Answer, problem};
-use super::replaceable::Replaceable;
 use crate::gateway::credentials::operators::{Operators, Visitor, Weighty};
 use crate::gateway::credentials::{TokenDigest, digest};
 
@@ -44,9 +44,8 @@ impl Key {
 
     /// The key that seals the sessions of a token's owner.
     ///
-    /// The operators' file shows the digests of their tokens to its readers, so those seal nothing.
-    /// The shared token's digest is in no file: with it every gateway of the region knows a
-    /// session.
+    /// The operators' file shows the digests of their tokens, so those seal nothing. The shared
+    /// token's digest is in no file: with it every gateway of the region knows a session.
     pub(super) fn of_sessions(&self, token: &TokenDigest) -> hmac::Key {
         match self.operators.now().shared {
             Some(shared) if shared == *token => hmac::Key::new(hmac::HMAC_SHA256, token),
@@ -54,8 +53,7 @@ impl Key {
         }
     }
 
-    /// The sender of a request that may be answered. Compares digests, not tokens, so the time that
-    /// it takes reveals nothing about a token.
+    /// The sender of a request that may be answered. The time that it takes reveals no token.
     pub(super) fn visitor(&self, headers: &HeaderMap) -> Option<Visitor> {
         let operators = self.operators.now();
         if operators.is_open() {

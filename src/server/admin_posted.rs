@@ -1,8 +1,8 @@
 //! Acts as operators post them to an admin listener: who, where, and the words of the body.
 //!
 //! An act needs `Content-Type: application/json`: a page in a browser cannot send that to another
-//! origin without asking first. Its body is bounded. A name that the token has takes the place of
-//! the one that the words claim. This file must not perform an act, nor log a path or a body.
+//! origin without asking first. A name that the token has takes the place of the one that the words
+//! claim. Neither a path nor a body is logged.
 
 use std::time::Duration;
 
@@ -40,7 +40,9 @@ impl<B> ActBody for B where
 /// The words of an act.
 pub(super) trait Words: DeserializeOwned {
     /// The name for the journal; `None` if the act is not journalled.
-    fn actor(&mut self) -> Option<&mut String>;
+    fn actor(&mut self) -> Option<&mut String> {
+        None
+    }
 }
 
 /// Says for each type where its name for the journal stands.
@@ -87,8 +89,7 @@ impl<'a, B: ActBody> Posted<'a, B> {
     pub(super) async fn read<T: Words>(self) -> Result<(T, Case<'a>), Box<Answer>> {
         let Self { key, by, path, headers, body, passed_on: _ } = self;
         let body = said(headers, body).await?;
-        // The error's text names positions and our own fields. Of the body's values it could show
-        // only a type.
+        // The error's text names our own fields. Of the body's values it could show a type only.
         let wrong = |error: serde_json::Error| {
             bad(&format!("the body is no act: line {}, column {}", error.line(), error.column()))
         };

@@ -2,8 +2,7 @@
 //!
 //! A block may come in many frames, and a few bytes of it may stand for many (HPACK). So an
 //! unfinished block counts as the largest list that is taken. The parser keeps the decoded part
-//! until the block ends, and no code above it sees the request earlier. [`super::heads`] has the
-//! budget. This file must not change a byte. It must not know what a frame means beyond its head.
+//! until the block ends. [`super::heads`] has the budget. No byte is changed.
 
 use std::io;
 use std::pin::Pin;

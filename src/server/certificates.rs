@@ -1,9 +1,8 @@
 //! Expiry dates of this process's certificates, as metrics.
 //!
-//! A process looks at its certificates when it reads them, and shows the dates once the
-//! certificates are in use. The store's certificates are read for each connection, so this file
-//! looks at them again and again. A file that cannot be read changes nothing here: the code that
-//! loads it reports the error. This file must not load, watch or judge certificates.
+//! A process looks at its certificates when it reads them. The store's are read for each
+//! connection, so this file looks at them again and again. A file that cannot be read changes
+//! nothing here: the code that loads it reports the error.
 
 use std::path::Path;
 use std::time::Duration;
@@ -48,14 +47,12 @@ async fn watch_store(address: Address) {
 fn look_of_store(address: &Address) -> Expiries {
     let (own, authorities) = address.certificates();
     let own = own.and_then(first).map(|at| ("store", at));
-    // A bundle of public authorities holds many that this process does not need. Any of them may
-    // expire next week, so only the last date counts.
+    // A bundle of public authorities holds many that are not needed, so the last date counts.
     let authorities = authorities.and_then(|file| ends(file).into_iter().max());
     Expiries(own.into_iter().chain(authorities.map(|at| ("store_authority", at))).collect())
 }
 
-/// Reads the dates of the certificates that this configuration names, without the store's. Blocks:
-/// it reads the files.
+/// Reads the dates of the certificates of a configuration, without the store's. Blocks.
 pub(super) fn look(config: &Config) -> Expiries {
     let (peer, public) = (&config.process.peer, &config.process.listen.tls);
     let mut files = Vec::new();
@@ -106,8 +103,7 @@ fn ends(file: &Path) -> Vec<i64> {
     chain.iter().filter_map(expires).collect()
 }
 
-/// End of the certificate's validity, in seconds since 1970; none if it cannot be read. rustls
-/// decides whether a certificate is valid, not this date.
+/// End of the certificate's validity, in seconds since 1970; none if it cannot be read.
 fn expires(certificate: &CertificateDer<'_>) -> Option<i64> {
     let read = Certificate::from_der(certificate).ok()?;
     i64::try_from(read.tbs_certificate.validity.not_after.to_unix_duration().as_secs()).ok()

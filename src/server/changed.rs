@@ -1,8 +1,7 @@
 //! Reading of configuration files again: on SIGHUP, and when one of them changed.
 //!
-//! [`super::reload`] does it for gateways, [`super::witness_reload`] for witnesses. The files are
-//! looked at through links. So the exchange of a whole folder (as Kubernetes does it) is noticed,
-//! too. This file must not judge the content of the files.
+//! [`super::reload`] does it for gateways, [`super::witness`] for witnesses. Files are looked at
+//! through links, so the exchange of a whole folder (as Kubernetes does it) is noticed.
 
 use std::time::Duration;
 
@@ -12,8 +11,7 @@ use crate::config::{Errors, Watched};
 
 /// Time between two looks at the files.
 const EVERY: Duration = Duration::from_secs(2);
-/// Time without a change before the files are read: a writer of several files, or of a long one,
-/// gets to finish.
+/// Time without a change before the files are read: their writer gets to finish.
 const SETTLED: Duration = Duration::from_millis(200);
 /// Most waits of that time.
 const MOST_WAITS: usize = 25;
@@ -27,8 +25,7 @@ async fn asked(hangup: &mut Signal) -> bool {
     }
 }
 
-/// Waits until the files were read again, and returns the result. `None` if they are not watched
-/// any more.
+/// Waits until the files were read again. `None` if they are not watched any more.
 pub(super) async fn next<T: Send + 'static>(
     watched: &mut Watched,
     hangup: &mut Signal,
@@ -59,8 +56,7 @@ pub(super) fn lines(errors: Errors) -> Vec<String> {
 
 /// Reads the files if they changed, or if `asked` is set.
 ///
-/// Returns the state of the files, and the result of `read` if they were read. `None` if reading
-/// panicked.
+/// Returns their state, and what was read. `None` if reading panicked.
 async fn look<T: Send + 'static>(
     watched: Watched,
     asked: bool,

@@ -1,8 +1,7 @@
 //! Chunked bodies, judged before hyper sees them (RFC 9112 section 7.1), without their trailers.
 //!
 //! Sizes are 1 to 8 hex digits and nothing else. Readers differ about extensions, white space, bare
-//! line feeds and longer sizes, so these are refused. [`super::guard`] feeds this file. It is pure:
-//! it must not read, wait or copy.
+//! line feeds and longer sizes, so these are refused. [`super::guard`] feeds this file.
 
 use http::{HeaderName, HeaderValue};
 
@@ -19,8 +18,7 @@ pub enum Chunks {
     Data(u64),
     /// At the line end after a chunk's data.
     DataEnd,
-    /// After the last chunk, in the trailers or the last line end, with this many bytes of them
-    /// read.
+    /// In the trailers or the last line end, with this many bytes of them read.
     Trailers(usize),
 }
 
@@ -114,8 +112,7 @@ impl Chunks {
 mod tests {
     use super::*;
 
-    /// Feeds `raw` in pieces of `piece` bytes. Returns the bytes passed on, and the bytes after the
-    /// body.
+    /// Feeds `raw` in pieces. Returns the bytes passed on, and the bytes after the body.
     fn run(raw: &[u8], piece: usize) -> Result<(Vec<u8>, Vec<u8>), &'static str> {
         let (mut chunks, mut held, mut passed) = (Chunks::Size, Vec::new(), Vec::new());
         let mut rest = raw;

@@ -1,9 +1,8 @@
 //! CORS for the origins of `[listen.cors]` (Fetch Standard, "HTTP-redirects and CORS protocol").
 //!
 //! Every answer to such an origin carries the headers, refusals and replays too: they are written
-//! per request, at the listener, and nothing stores them. A preflight is answered here, as it can
-//! have no key. This file must not refuse anything: an origin that is not listed gets no headers,
-//! and its browser refuses by itself.
+//! at the listener, and nothing stores them. Nothing is refused here: an origin that is not listed
+//! gets no headers, and its browser refuses by itself.
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,

@@ -1,9 +1,7 @@
-//! The limit of open files, sockets among them: raised as far as allowed, with a warning if it is
-//! too low for the process's bounds.
+//! The limit of open files, raised as far as allowed, with a warning if it is too low.
 //!
-//! Shells commonly start a process with a limit of 1,024, which the process may raise itself.
-//! [`super::run`] and [`super::witness`] do it before they listen, [`super::reload`] when bounds
-//! change. This file must not keep a process from starting: few clients need few files.
+//! Shells commonly start a process with a limit of 1,024, which the process may raise itself. No
+//! limit keeps a process from starting: few clients need few files.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -11,15 +9,13 @@ use super::admin_door;
 use super::peer::PeerLimits;
 use crate::config::Config;
 
-/// Open files beside bounded connections: the runtime's files, links to peers, files that are read
-/// again.
+/// Open files beside connections: the runtime's, links to peers, files read again.
 const BESIDE: usize = 200;
 
 /// Most files that a gateway of this configuration can have open.
 ///
-/// They are clients' connections on each listener, and connections of peers, of operators and of
-/// the store. Each request in work needs one to the upstream, both for own clients and for forwards
-/// of peers.
+/// They are connections of clients, peers, operators and the store. Each request in work needs one
+/// to the upstream, both for own clients and for forwards of peers.
 pub fn of_gateway(config: &Config) -> usize {
     let listen = &config.process.listen;
     let doors = 1 + usize::from(listen.trusted.is_some());
@@ -41,8 +37,7 @@ pub(super) fn for_gateway(config: &Config) {
     make_room(of_gateway(config), ", or lower connections and requests in [listen.limits]");
 }
 
-/// Raises the limit to `needed` open files, as far as this process may. If that is not enough, logs
-/// it with the advice `or`.
+/// Raises the limit as far as this process may. If it is below `needed`, logs the advice `or`.
 pub(super) fn make_room(needed: usize, or: &str) {
     let Some(limit) = raised() else { return };
     if limit < needed as u64 {

@@ -2,7 +2,7 @@
 //!
 //! `X-Forwarded-For` grows at its right end, so it is read from there, past the addresses that are
 //! trusted: what stands left of the first other one was written by anybody. Of everybody else no
-//! such header is believed. This file must not decide whom to trust: `config::listen` says it.
+//! such header is believed.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -52,8 +52,7 @@ pub fn seen(headers: &HeaderMap, peer: IpAddr, edge: &Edge) -> Seen {
 fn client(headers: &HeaderMap, peer: IpAddr, edge: &Edge) -> IpAddr {
     let mut last = peer;
     for line in headers.get_all("x-forwarded-for").iter().rev() {
-        // What is no text, or no address, ends what is believed: the proxy that wrote it is the
-        // client.
+        // What is no address ends what is believed: the proxy that wrote it is the client.
         let Ok(line) = line.to_str() else { return last };
         for entry in line.rsplit(',') {
             let Some(ip) = address(entry.trim()) else { return last };
@@ -73,8 +72,7 @@ fn address(text: &str) -> Option<IpAddr> {
     ip.map(|ip: IpAddr| ip.to_canonical())
 }
 
-/// Writes the client's address into the headers of other proxies that are there: the upstream must
-/// not find an address that the client made up.
+/// Writes the client's address into the headers of other proxies that are there.
 pub fn overwrite_others(headers: &mut HeaderMap, ip: &HeaderValue) {
     // Most requests have none of them: one look.
     if !headers.keys().any(|name| OTHERS.iter().any(|other| is_like(name, other))) {

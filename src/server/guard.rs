@@ -19,10 +19,7 @@
 //! reader refuses the request.
 //!
 //! After a refusal nothing more is judged. Further bytes are thrown away, so that the refusal is
-//! not lost to a reset.
-//!
-//! This file must not change a byte (trailers are left out whole). It must not know what a header
-//! means beyond framing.
+//! not lost to a reset. No byte is changed, but trailers are left out whole.
 
 use std::future::poll_fn;
 use std::io;
@@ -126,7 +123,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
         self.largest = 0;
         self.held.hold(0);
         match self.raw.is_empty() && self.ready.is_empty() {
-            true => poll_fn(|context| self.fill(context)).await.map(|count| count > 0),
+            true => poll_fn(|context| self.piece(context, true)).await.map(|count| count > 0),
             false => Ok(true),
         }
     }
@@ -261,26 +258,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads more bytes to judge. 0 at the end of the stream.
-    fn fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    /// Reads the next piece, to be judged or to be thrown away. 0 at the end of the stream.
+    fn piece(&mut self, context: &mut Context<'_>, is_judged: bool) -> Poll<io::Result<usize>> {
         let mut space = [MaybeUninit::uninit(); PIECE];
         let mut piece = ReadBuf::uninit(&mut space);
         ready!(Pin::new(&mut self.stream).poll_read(context, &mut piece))?;
-        self.raw.extend_from_slice(piece.filled());
-        Poll::Ready(Ok(piece.filled().len()))
-    }
-
-    /// Throws arriving bytes away. Ready at the end of the stream.
-    fn drain(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        while !matches!(ready!(self.discard(context)), Ok(0) | Err(_)) {}
-        Poll::Ready(())
-    }
-
-    /// Throws the next piece away and returns its length. 0 at the end of the stream.
-    fn discard(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let mut space = [MaybeUninit::uninit(); PIECE];
-        let mut piece = ReadBuf::uninit(&mut space);
-        ready!(Pin::new(&mut self.stream).poll_read(context, &mut piece))?;
+        if is_judged {
+            self.raw.extend_from_slice(piece.filled());
+        }
         Poll::Ready(Ok(piece.filled().len()))
     }
 
@@ -317,13 +302,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guard<S> {
             if matches!(guard.at, At::Refused) {
                 // An end of the stream here must not look like a hang-up: the refusal still has to
                 // be sent.
-                let _ = guard.drain(context);
+                while let Poll::Ready(Ok(1..)) = guard.piece(context, false) {}
                 return Poll::Pending;
             }
             if let Some(left) = guard.plain() {
                 return guard.read_plain(context, buffer, left);
             }
-            match guard.fill(context) {
+            match guard.piece(context, true) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Ok(())),
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
@@ -394,7 +379,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<S> {
                 return Poll::Ready(Ok(()));
             }
             guard.raw = BytesMut::new();
-            match ready!(guard.discard(context)) {
+            match ready!(guard.piece(context, false)) {
                 Ok(0) | Err(_) => return Poll::Ready(Ok(())),
                 Ok(_) => guard.closing.iter_mut().for_each(|[_, silent]| {
                     silent.as_mut().reset(Instant::now() + LINGER_SILENT);

@@ -1,8 +1,7 @@
 //! The framing guard as hyper sees it: however the bytes arrive, only whole heads and their bodies
 //! come out.
 //!
-//! `guard` has the argument; `tests/suites/net/framing.rs` shows the same over sockets, with hyper
-//! above. These tests must not use sockets or timers.
+//! `tests/suites/net/framing.rs` shows the same over sockets, with hyper above.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -17,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::*;
 use crate::server::heads::Heads;
 
-/// A stream that arrives in pieces and ends. Bytes written to it are lost.
+/// A stream that arrives in pieces and ends.
 struct Script(VecDeque<Vec<u8>>);
 
 impl AsyncRead for Script {
@@ -37,20 +36,6 @@ impl AsyncRead for Script {
     }
 }
 
-impl AsyncWrite for Script {
-    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Poll::Ready(Ok(bytes.len()))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-}
-
 #[derive(Debug, PartialEq, Eq)]
 enum End {
     /// The stream's own end.
@@ -61,8 +46,7 @@ enum End {
     Broken,
 }
 
-/// Bytes that hyper gets before the marker if `raw` arrives in pieces of these sizes, and how they
-/// end.
+/// Bytes that hyper gets before the marker, in pieces of these sizes, and how they end.
 fn given(raw: &[u8], pieces: &[usize], space: usize) -> (Vec<u8>, End) {
     let (mut script, mut rest) = (VecDeque::new(), raw);
     for size in pieces.iter().cycle() {
@@ -73,13 +57,9 @@ fn given(raw: &[u8], pieces: &[usize], space: usize) -> (Vec<u8>, End) {
         script.push_back(piece.to_vec());
         rest = later;
     }
-    let refusal = Refusal::default();
-    let mut guard = Guard::new(
-        Script(script),
-        Duration::from_secs(1),
-        Arc::<Heads>::default().nothing(1 << 20),
-        refusal.clone(),
-    );
+    let (refusal, held) = (Refusal::default(), Arc::<Heads>::default().nothing(1 << 20));
+    let stream = tokio::io::join(Script(script), tokio::io::sink());
+    let mut guard = Guard::new(stream, Duration::from_secs(1), held, refusal.clone());
     let mut context = Context::from_waker(Waker::noop());
     let (mut all, mut buffer) = (Vec::new(), vec![0; space]);
     loop {
@@ -277,12 +257,8 @@ async fn served(raw: Vec<u8>) -> (Vec<(String, Option<Vec<u8>>)>, String) {
             Ok::<_, std::convert::Infallible>(answer.unwrap())
         }
     });
-    let guard = Guard::new(
-        server,
-        Duration::from_secs(9),
-        Arc::<Heads>::default().nothing(1 << 20),
-        Refusal::default(),
-    );
+    let held = Arc::<Heads>::default().nothing(1 << 20);
+    let guard = Guard::new(server, Duration::from_secs(9), held, Refusal::default());
     let connection = hyper::server::conn::http1::Builder::new()
         .header_read_timeout(None)
         .serve_connection(hyper_util::rt::TokioIo::new(guard), service);

@@ -1,9 +1,8 @@
 //! The head of an HTTP/1 request, judged byte by byte before hyper sees it.
 //!
-//! The heads that pass are a strict subset of the heads that hyper takes: the same crate parses
-//! names and targets, and values have its rule. So hyper never has to refuse a head in its own
-//! words. The rules are RFC 9112 sections 2 to 6. [`super::guard`] gathers the bytes;
-//! [`super::chunks`] judges chunked bodies. This file is pure: it must not read, wait or remember.
+//! The heads that pass are a strict subset of those that hyper takes: the same crate parses names
+//! and targets, and values have its rule. So hyper never has to refuse a head in its own words. The
+//! rules are RFC 9112 sections 2 to 6. [`super::guard`] gathers the bytes.
 
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderName, Method, Uri};

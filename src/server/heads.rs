@@ -1,9 +1,8 @@
 //! One budget for the heads of all requests of a process, in bytes.
 //!
-//! The first [`FREE`] bytes of each head do not count: the bounds on connections and on requests
-//! limit them. So clients with heads of the usual size are served while others fill the budget.
-//! [`super::guard`] counts unfinished heads of HTTP/1, [`super::blocks`] those of HTTP/2, `public`
-//! those of requests in work. This file must not wait: without room, a head is refused.
+//! The first [`FREE`] bytes of each head do not count, so usual heads pass while others fill the
+//! budget. [`super::guard`] counts unfinished heads of HTTP/1, [`super::blocks`] those of HTTP/2,
+//! `public` those of requests in work. Nobody waits: without room, a head is refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,8 +16,7 @@ pub struct Heads {
     held: AtomicUsize,
 }
 
-/// The part of the budget that one connection or one request holds. Dropping it gives the part
-/// back.
+/// The part of the budget of one connection or request. Dropping it gives the part back.
 #[derive(Debug)]
 pub struct Held {
     heads: Arc<Heads>,

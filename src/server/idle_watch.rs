@@ -1,14 +1,11 @@
-//! The watch over a public connection: it is cut when it is idle, does not read, or gives up too
-//! many requests.
+//! The watch over a public connection: idle, unread or given up too often, it is cut.
 //!
 //! An HTTP/2 client can hold an answer up without holding up the socket (a window that stays shut).
 //! It can also send and reset requests without end. Neither shows below hyper, so this file watches
-//! answers above it. `public` opens an entry for each request and drives the connection beside
-//! [`Watch::cut`]. `write_timeout` bounds the delays of the socket itself. This file must not touch
-//! a socket.
+//! answers above it. `write_timeout` bounds the delays of the socket itself.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -19,10 +16,10 @@ use http_body_util::BodyExt;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::locked;
 use crate::ports::{Body, BodyError, Polled};
 
-/// Most bytes of an answer that are handed over at once. A slow client must take this many to count
-/// as reading.
+/// Most bytes of an answer at once: so many a slow client must take to count as reading.
 const PIECE: usize = 64 * 1024;
 /// Most requests that a connection may give up beyond the number that were answered.
 const MOST_GIVEN_UP: u32 = 100;
@@ -147,8 +144,7 @@ impl Watch {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // No code under the lock can panic half-way.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 }
 

@@ -1,9 +1,8 @@
 //! The two kinds of listeners for clients: public, and bound to a trusted front.
 //!
 //! On the public listener only credentials name the caller; on the trusted one the front's headers
-//! do. Both listeners remove these headers: neither a client's copy nor the front's own reaches any
-//! later code. `gateway::credentials::Vouched` carries the front's caller on. This file must not
-//! let a header decide by which listener a request came.
+//! do. Both remove these headers: no copy reaches any later code. `gateway::credentials::Vouched`
+//! carries the front's caller on.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,8 +20,7 @@ use crate::protocol::key::Tenant;
 /// The kind of a listener.
 #[derive(Clone, Debug)]
 pub enum Door {
-    /// For everybody. The headers of the process's trusted front, if it has one, mean nothing here
-    /// and are removed.
+    /// For everybody. The headers of the process's trusted front are removed.
     Public(Option<Arc<Trusted>>, Arc<Edge>),
     /// For the trusted front.
     Trusted(Arc<Trusted>),

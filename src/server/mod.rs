@@ -2,8 +2,7 @@
 //! requests in work.
 //!
 //! The code that composes the process gives each listener its service, which the gateway
-//! implements. This room must not decide anything about keys: its own refusals are about framing
-//! and forged peers.
+//! implements. Its own refusals are about framing and forged peers, never about keys.
 
 pub(crate) mod admin;
 mod admin_acts;
@@ -23,7 +22,6 @@ mod connection_limit;
 mod console;
 mod cors;
 pub mod descriptors;
-mod drain_body;
 mod forwarded;
 mod guard;
 mod head;
@@ -35,22 +33,19 @@ pub(crate) mod problem;
 mod proxy_protocol;
 pub mod public;
 pub(crate) mod reload;
-pub(crate) mod replaceable;
 pub(crate) mod run;
 mod second_person;
 #[cfg(feature = "otlp")]
 mod spans;
-mod strangers;
-pub(crate) mod upstreams;
 pub mod witness;
-pub(crate) mod witness_reload;
 mod write_timeout;
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use http::{Request, Response};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -76,12 +71,10 @@ pub trait PeerService: Send + Sync + 'static {
     /// Room that a forward holds while it is here.
     type Place: Send + Sync;
 
-    /// Checks whether that region may send this message, before anything else is done. The error is
-    /// the text for the sender.
+    /// Checks that the region may send this message. The error is the text for the sender.
     fn hears(&self, from: &RegionName, said: &PeerMessage<'_>) -> Result<(), String>;
 
-    /// Takes room for a forward whose head was read, with this many bytes of its body. The error is
-    /// the reply to its sender.
+    /// Takes room for a forward with this many bytes of body. The error is the reply to its sender.
     fn place(&self, head: &Forward, bytes: usize) -> Result<Self::Place, Box<ForwardReply>>;
 
     /// Answers a forward. The future is dropped when the peer gives it up: work that must go on
@@ -100,6 +93,39 @@ pub trait PeerService: Send + Sync + 'static {
     fn ask(self: Arc<Self>, from: RegionName, question: Question) -> impl Future<Output = PeerReply> + Send;
 }
 
+/// A value that is replaced while a process runs: one pointer, swapped whole. All clones share it.
+///
+/// A listener loads it once per connection or request and keeps that to the end. Nothing locks.
+#[derive(Debug)]
+pub struct Replaceable<T>(Arc<ArcSwap<T>>);
+
+impl<T> Replaceable<T> {
+    fn now(&self) -> Arc<T> {
+        self.0.load_full()
+    }
+
+    fn replace(&self, value: T) {
+        self.0.store(Arc::new(value));
+    }
+}
+
+impl<T> Clone for Replaceable<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> From<T> for Replaceable<T> {
+    fn from(value: T) -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(value)))
+    }
+}
+
+/// Locks a value of which no code under the lock can panic half-way.
+fn locked<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Tells every connection when the listeners stop.
 #[derive(Clone, Debug)]
 pub struct Stop(watch::Receiver<bool>);
@@ -112,8 +138,7 @@ impl Stop {
     }
 }
 
-/// All listeners of a process. Dropping it cuts every connection; [`Listeners::stop`] lets them
-/// finish.
+/// All listeners of a process. Dropping it cuts every connection.
 #[derive(Debug)]
 pub struct Listeners {
     stopping: watch::Sender<bool>,
@@ -122,8 +147,7 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Makes a set without listeners. After a stop, connections get `grace` to finish their
-    /// requests.
+    /// Makes a set without listeners. `grace` is the time for requests after a stop.
     pub fn new(grace: Duration) -> Self {
         Self { stopping: watch::Sender::new(false), running: JoinSet::new(), grace }
     }
@@ -142,8 +166,7 @@ impl Listeners {
         self.running.spawn(accept(listener, most, stop, self.grace, serve));
     }
 
-    /// Stops accepting and tells every connection to finish. Returns when all have finished, or
-    /// when the grace is over and the rest was cut.
+    /// Stops accepting, and has every connection finish within the grace.
     pub async fn stop(mut self) {
         self.stopping.send_replace(true);
         while self.running.join_next().await.is_some() {}
@@ -187,8 +210,8 @@ async fn next(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok((stream, address)) => {
-                // Answers are small, and clients wait for them. If this fails the socket is dead,
-                // which serving it will show.
+                // Clients wait for small answers. If this fails the socket is dead, as serving it
+                // will show.
                 drop(stream.set_nodelay(true));
                 return (stream, address);
             }

@@ -1,12 +1,12 @@
 //! The peer listener: HTTP/2 over mutual TLS, for other regions of the deployment and nobody else.
 //!
 //! Each message names its region, and the connection's certificate must name the same one.
-//! `super::PeerService` says whether that region may send the message, before anything else is
-//! done. `adapters::wire` defines the messages. This file must not act on a message that it could
-//! not read whole.
+//! `super::PeerService` says first of all whether that region may send it. `adapters::wire` defines
+//! the messages. One that cannot be read whole has no effect.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -27,10 +27,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::connection::drive;
-use super::problem;
-use super::replaceable::Replaceable;
-use super::strangers::{Stranger, Strangers};
-use super::{Listeners, PeerService, Stop};
+use super::connection_limit::{Stranger, Strangers};
+use super::{Listeners, PeerService, Replaceable, Stop, problem};
 use crate::adapters::identity::{ALPN, PeerIdentity, region_of};
 use crate::adapters::peers::{CONNECTION_WINDOW, HEADER_LIST, STREAM_WINDOW};
 use crate::adapters::streaming::{Patience, streaming};
@@ -87,83 +85,155 @@ pub fn listen<S: PeerService>(
     service: Arc<S>,
     limits: impl Into<Replaceable<PeerLimits>>,
 ) {
-    let (identity, limits) = (identity.clone(), limits.into());
-    let known = identity.clone();
-    let speaks = identity.speaks;
+    let (identity, limits, strangers) = (identity.clone(), limits.into(), Strangers::new());
     let most = limits.clone();
-    let strangers = Strangers::new();
-    listeners.add(
-        listener,
-        move || most.now().connections,
-        move |stream, address: SocketAddr, stop| {
-            let tls = identity.server_config();
-            let stranger = strangers.admit(address.ip(), limits.now().connections);
-            let door = Door { identity: known.clone(), reading: known.reading(), tls, speaks };
-            let (service, limits, strangers) = (service.clone(), limits.clone(), strangers.clone());
-            async move {
-                let Some(stranger) = stranger else {
+    listeners.add(listener, move || most.now().connections, move |stream, address: SocketAddr, stop| {
+        let tls = identity.server_config();
+        let stranger = strangers.admit(address.ip(), limits.now().connections);
+        let (identity, seen) = (identity.clone(), AtomicU64::new(identity.reading()));
+        let door = Door { address, identity, seen, service: service.clone(), limits: limits.clone() };
+        let strangers = strangers.clone();
+        async move {
+            match stranger {
+                Some(stranger) => door.serve(stream, tls, stop, (stranger, strangers)).await,
+                None => {
                     tracing::debug!(%address, "too many connections have not shown a certificate: closed");
-                    return;
-                };
-                serve(stream, address, stop, door, (stranger, strangers), service, limits).await;
+                }
             }
-        },
-    );
+        }
+    });
 }
 
-/// Settings by which a connection is let in.
-struct Door {
-    identity: PeerIdentity,
-    /// Reading of the files from which the settings are.
-    reading: u64,
-    tls: Arc<ServerConfig>,
-    speaks: Versions,
-}
-
-async fn serve<S: PeerService>(
-    stream: TcpStream,
+/// One connection: its other end, and this side's identity, service and limits.
+struct Door<S> {
     address: SocketAddr,
-    mut stop: Stop,
-    door: Door,
-    (stranger, strangers): (Stranger, Arc<Strangers>),
+    identity: PeerIdentity,
+    /// Reading of the identity's files under which the connection's certificates were judged last.
+    seen: AtomicU64,
     service: Arc<S>,
     limits: Replaceable<PeerLimits>,
-) {
-    let Door { identity, reading, tls, speaks } = door;
-    let seen = Arc::new(AtomicU64::new(reading));
-    let stream = match shake_hands(stream, tls, limits.now().handshake_time).await {
-        Ok(stream) => stream,
-        Err(why) => {
-            tracing::warn!(%address, why, "a connection to the peer listener was refused");
-            return;
+}
+
+impl<S: PeerService> Door<S> {
+    async fn serve(
+        self,
+        stream: TcpStream,
+        tls: Arc<ServerConfig>,
+        mut stop: Stop,
+        (stranger, strangers): (Stranger, Arc<Strangers>),
+    ) {
+        let address = self.address;
+        let stream = match shake_hands(stream, tls, self.limits.now().handshake_time).await {
+            Ok(stream) => stream,
+            Err(why) => {
+                tracing::warn!(%address, why, "a connection to the peer listener was refused");
+                return;
+            }
+        };
+        strangers.shook(address.ip());
+        drop(stranger);
+        let certificates: Arc<[CertificateDer<'static>]> =
+            stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec().into();
+        let door = Arc::new(self);
+        let handler = service_fn(move |request| {
+            let (door, certificates) = (door.clone(), certificates.clone());
+            async move { Ok::<_, Infallible>(door.answer(request, &certificates).await) }
+        });
+        let connection = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(KEEP_ALIVE)
+            .keep_alive_timeout(KEEP_ALIVE)
+            .max_concurrent_streams(MOST_STREAMS)
+            // A forward may be refused while its body still arrives: others use the connection.
+            .max_local_error_reset_streams(None)
+            .max_header_list_size(HEADER_LIST)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .auto_date_header(false)
+            .serve_connection(TokioIo::new(stream), handler);
+        // Peers are trusted not to hold connections up on purpose. Pings find the dead ones.
+        let finish = http2::Connection::graceful_shutdown;
+        if let Err(why) = drive(pin!(connection), finish, &mut stop, std::future::pending()).await {
+            tracing::debug!(%address, why, "a peer's connection broke");
         }
-    };
-    strangers.shook(address.ip());
-    drop(stranger);
-    let certificates: Arc<[CertificateDer<'static>]> =
-        stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec().into();
-    let handler = service_fn(move |request| {
-        let lets_in = identity.still_lets_in(&certificates, &seen);
-        let us = Us { service: service.clone(), speaks, limits: *limits.now(), lets_in };
-        let answered = answer(us, request, certificates.clone(), address);
-        async move { Ok::<_, Infallible>(answered.await) }
-    });
-    let connection = http2::Builder::new(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .keep_alive_interval(KEEP_ALIVE)
-        .keep_alive_timeout(KEEP_ALIVE)
-        .max_concurrent_streams(MOST_STREAMS)
-        // A forward may be refused while its body still arrives. That is no reason to end a
-        // connection that others use.
-        .max_local_error_reset_streams(None)
-        .max_header_list_size(HEADER_LIST)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .auto_date_header(false)
-        .serve_connection(TokioIo::new(stream), handler);
-    // Peers are trusted not to hold connections up on purpose. Pings find the dead ones.
-    if let Err(why) = drive(connection, &mut stop, std::future::pending()).await {
-        tracing::debug!(%address, why, "a peer's connection broke");
+    }
+
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        certificates: &[CertificateDer<'static>],
+    ) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        match self.take_up(head, body, certificates).await {
+            Ok(response) => response,
+            Err(problem) => {
+                // The service logs a forbidden sender itself, and not each time.
+                if problem.kind != Kind::PeerForbidden {
+                    let address = self.address;
+                    tracing::warn!(%address, code = problem.code(), detail = &*problem.detail, "a peer's message was refused");
+                }
+                let mut refusal = wire::encode_refusal(problem::response(&problem));
+                wire::say_versions(refusal.headers_mut(), self.identity.speaks);
+                refusal
+            }
+        }
+    }
+
+    async fn take_up(
+        &self,
+        head: Parts,
+        body: Incoming,
+        certificates: &[CertificateDer<'static>],
+    ) -> Result<Response<Body>, Problem> {
+        let (service, speaks, limits) = (&self.service, self.identity.speaks, *self.limits.now());
+        if !self.identity.still_lets_in(certificates, &self.seen) {
+            return Err(Kind::PeerRevoked
+                .said("the list of revoked certificates was read since this connection was made"));
+        }
+        let from = verified(&head, certificates)?;
+        let hears =
+            |said: &PeerMessage<'_>| service.hears(&from, said).map_err(|why| Kind::PeerForbidden.said(why));
+        // A region that may not send a hello may send nothing: not even a body is read from it.
+        hears(&PeerMessage::Hello)?;
+        match (&head.method, head.uri.path()) {
+            (&Method::POST, wire::FORWARD_PATH) => {
+                hears(&PeerMessage::Forward)?;
+                let mut forward = wire::decode_forward(&head, Bytes::new()).map_err(unreadable)?;
+                let limit = limits.body_limit;
+                let bytes = body.size_hint().upper().map_or(Ok(limit), usize::try_from).unwrap_or(usize::MAX);
+                if bytes > limit {
+                    return Err(too_large(limit));
+                }
+                let place = match service.place(&forward, bytes) {
+                    Ok(place) => place,
+                    Err(refusal) => return Ok(wire::encode_reply(*refusal)),
+                };
+                forward.body = whole(body, limit, limits.body_time).await?;
+                Ok(wire::encode_reply(service.clone().forward(from, forward, place).await))
+            }
+            (&Method::POST, ask::ASK_PATH) => {
+                heard_of(&head, speaks)?;
+                let body = whole(body, limits.question_limit, limits.body_time).await?;
+                let question = ask::read_question(&body).map_err(unreadable)?;
+                hears(&PeerMessage::Question(&question))?;
+                Ok(ask::encode_told(&service.clone().ask(from, question).await))
+            }
+            (&Method::GET, wire::PING_PATH) => {
+                hears(&PeerMessage::Ping)?;
+                heard_of(&head, speaks)?;
+                let mut response = Response::new(full(wire::encode_pong(&service.clone().pong().await)));
+                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                Ok(response)
+            }
+            (&Method::GET, wire::HELLO_PATH) => {
+                heard_of(&head, speaks)?;
+                let mut response = Response::new(empty());
+                wire::say_versions(response.headers_mut(), speaks);
+                *response.status_mut() = StatusCode::NO_CONTENT;
+                Ok(response)
+            }
+            (_, _) => Err(Kind::NotAPeerMessage.said("no version of onceway that is known here has it")),
+        }
     }
 }
 
@@ -182,104 +252,15 @@ async fn shake_hands(
     Ok(stream)
 }
 
-/// This side of a connection: the service, its versions and its limits.
-struct Us<S> {
-    service: Arc<S>,
-    speaks: Versions,
-    limits: PeerLimits,
-    /// False if the connection's certificates were revoked after the handshake.
-    lets_in: bool,
-}
-
-async fn answer<S: PeerService>(
-    us: Us<S>,
-    request: Request<Incoming>,
-    certificates: Arc<[CertificateDer<'static>]>,
-    address: SocketAddr,
-) -> Response<Body> {
-    let (head, body) = request.into_parts();
-    let speaks = us.speaks;
-    match take_up(us, head, body, &certificates).await {
-        Ok(response) => response,
-        Err(problem) => {
-            // The service logs a forbidden sender itself, and not each time.
-            if problem.kind != Kind::PeerForbidden {
-                tracing::warn!(%address, code = problem.code(), detail = &*problem.detail, "a peer's message was refused");
-            }
-            let mut refusal = wire::encode_refusal(problem::response(&problem));
-            wire::say_versions(refusal.headers_mut(), speaks);
-            refusal
-        }
-    }
-}
-
-async fn take_up<S: PeerService>(
-    us: Us<S>,
-    head: Parts,
-    body: Incoming,
-    certificates: &[CertificateDer<'static>],
-) -> Result<Response<Body>, Problem> {
-    let Us { service, speaks, limits, lets_in } = us;
-    if !lets_in {
-        return Err(Kind::PeerRevoked
-            .said("the list of revoked certificates was read since this connection was made"));
-    }
-    let from = verified(&head, certificates)?;
-    let hears =
-        |said: &PeerMessage<'_>| service.hears(&from, said).map_err(|why| Kind::PeerForbidden.said(why));
-    // A region that may not send a hello may send nothing: not even a body is read from it.
-    hears(&PeerMessage::Hello)?;
-    match (&head.method, head.uri.path()) {
-        (&Method::POST, wire::FORWARD_PATH) => {
-            hears(&PeerMessage::Forward)?;
-            let mut forward = wire::decode_forward(&head, Bytes::new()).map_err(unreadable)?;
-            let limit = limits.body_limit;
-            let bytes = body.size_hint().upper().map_or(Ok(limit), usize::try_from).unwrap_or(usize::MAX);
-            if bytes > limit {
-                return Err(too_large(limit));
-            }
-            let place = match service.place(&forward, bytes) {
-                Ok(place) => place,
-                Err(refusal) => return Ok(wire::encode_reply(*refusal)),
-            };
-            forward.body = whole(body, limit, limits.body_time).await?;
-            Ok(wire::encode_reply(service.forward(from, forward, place).await))
-        }
-        (&Method::POST, ask::ASK_PATH) => {
-            heard_of(&head, speaks)?;
-            let body = whole(body, limits.question_limit, limits.body_time).await?;
-            let question = ask::read_question(&body).map_err(unreadable)?;
-            hears(&PeerMessage::Question(&question))?;
-            Ok(ask::encode_told(&service.ask(from, question).await))
-        }
-        (&Method::GET, wire::PING_PATH) => {
-            hears(&PeerMessage::Ping)?;
-            heard_of(&head, speaks)?;
-            let mut response = Response::new(full(wire::encode_pong(&service.pong().await)));
-            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            Ok(response)
-        }
-        (&Method::GET, wire::HELLO_PATH) => {
-            heard_of(&head, speaks)?;
-            let mut response = Response::new(empty());
-            wire::say_versions(response.headers_mut(), speaks);
-            *response.status_mut() = StatusCode::NO_CONTENT;
-            Ok(response)
-        }
-        (_, _) => Err(Kind::NotAPeerMessage.said("no version of onceway that is known here has it")),
-    }
-}
-
-/// Reads the sender's versions, and refuses a sender that shares none with this process. Its
-/// messages might mean something else.
-fn heard_of(head: &Parts, speaks: Versions) -> Result<Versions, Problem> {
+/// Refuses a sender that shares no version: its messages might mean something else.
+fn heard_of(head: &Parts, speaks: Versions) -> Result<(), Problem> {
     let theirs = wire::decode_versions(&head.headers).map_err(unreadable)?;
     if speaks.common(theirs).is_none() {
         return Err(Kind::PeerVersion.said(format!(
             "it speaks {theirs}, this process {speaks}: run neighbouring versions of onceway"
         )));
     }
-    Ok(theirs)
+    Ok(())
 }
 
 /// Region that the message names, if the connection's certificate names it too.

@@ -1,8 +1,6 @@
-//! Answers to requests that never reach the gateway: broken framing, forged peers, malformed
-//! messages. Nothing was done, so each may be sent again.
+//! Answers to requests that never reach the gateway. Nothing was done, so each may be sent again.
 //!
-//! Their problems are rows of `gateway::request::problems`, like the gateway's own. This file must
-//! not know of keys or upstreams.
+//! Their problems are rows of `gateway::request::problems`, like the gateway's own.
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LINK, RETRY_AFTER};
 use http::{Response, StatusCode};

@@ -1,8 +1,7 @@
-//! The PROXY protocol, version 2, where a listener requires it: the client's address before its
-//! first byte, from a load balancer that passes connections on as they are.
+//! The PROXY protocol, version 2: the client's address before its first byte, from a load balancer.
 //!
 //! <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>; the `ppp` crate reads the header.
-//! This file must not take a byte beyond the header, and believes only trusted proxies.
+//! No byte beyond it is taken.
 
 use std::io;
 use std::net::IpAddr;
@@ -15,8 +14,7 @@ const BEGIN: usize = 16;
 /// Longest rest: room for addresses, and for the notes that balancers add.
 const MOST: usize = 2_048;
 
-/// Reads the header. The address of the client; `None` if the proxy speaks for itself, as in a
-/// health check.
+/// Reads the header: the client's address, or `None` if the proxy speaks for itself.
 ///
 /// # Errors
 /// The bytes are no such header, or the connection ended.

@@ -1,15 +1,14 @@
-//! The listeners for clients: HTTP/1.1 and HTTP/2, plain or over TLS, each within bounds of time
-//! and space.
+//! The listeners for clients: HTTP/1.1 and HTTP/2, plain or over TLS, within bounds.
 //!
 //! The order of layers: [`super::write_timeout`] and [`super::guard`] below hyper,
 //! [`super::admission`] and [`super::idle_watch`] above it. `super::PublicService` answers the
 //! requests that pass. HTTP/2 is chosen by ALPN over TLS, and by its preface on a plain connection.
-//! This file must not read bodies.
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -30,19 +29,16 @@ use tokio_rustls::TlsAcceptor;
 
 use super::admission::{Client, admit};
 use super::blocks::Blocks;
-use super::connection::drive;
+use super::connection::{drive, lingering};
 use super::connection_limit::{Place, Places};
-use super::drain_body::lingering;
 use super::guard::Guard;
 use super::head::HEAD_LIMIT;
 use super::heads::Heads;
 use super::idle_watch::{Cut, Watch};
 use super::listener_kind::Door;
 use super::problem::{self, malformed, no_room_for_head};
-use super::replaceable::Replaceable;
 use super::write_timeout::Paced;
-use super::{Listeners, PublicService, Stop};
-use super::{cors, proxy_protocol};
+use super::{Listeners, PublicService, Replaceable, Stop, cors, proxy_protocol};
 use crate::adapters::headers::strip_hop_by_hop;
 use crate::adapters::streaming::{Patience, streaming};
 use crate::adapters::tls::HTTP2;
@@ -51,8 +47,7 @@ use crate::gateway::limits::concurrency::HeadRoom;
 use crate::gateway::request::problems::{Fault, Problem};
 use crate::ports::{Body, observe};
 
-/// Time without a request after which an HTTP/1 connection is parked: hyper's buffers and state go,
-/// and come back with the next byte.
+/// Time without a request after which an HTTP/1 connection is parked, without hyper's buffers.
 const QUIET: Duration = Duration::from_secs(1);
 /// Most HTTP/2 requests of one connection that are answered at a time.
 const MOST_STREAMS: u32 = 100;
@@ -73,14 +68,15 @@ const HTTP1_BUFFER: usize = 2 * HEAD_LIMIT;
 /// Time after which a silent HTTP/2 client gets a ping, and longest time for its reply.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-#[derive(Clone)]
-struct Bounds {
+/// A connection's client, and the service and the settings that it keeps to its end.
+struct Conn<S> {
+    client: Client,
+    service: Arc<S>,
     limits: PublicLimits,
     heads: Arc<Heads>,
 }
 
-/// Listens for clients in the background on one listener, over TLS if there is a configuration for
-/// it.
+/// Listens for clients in the background, over TLS if there is a configuration for it.
 ///
 /// All listeners of a process share the same `heads`.
 pub fn listen<S: PublicService>(
@@ -99,19 +95,17 @@ pub fn listen<S: PublicService>(
     let (places, limits) = (Places::new(), limits.into());
     let most = limits.clone();
     listeners.add(listener, move || most.now().connections, move |stream, address: SocketAddr, stop| {
-        // A connection keeps its first settings to its end.
-        let (limits, tls) = (*limits.now(), tls.as_ref().map(|tls| TlsAcceptor::from(tls.now())));
-        let (service, door, heads) = (service.clone(), door.clone(), heads.clone());
-        let place = take_place(&places, address.ip(), &door, &limits);
-        let places = places.clone();
+        let tls = tls.as_ref().map(|tls| TlsAcceptor::from(tls.now()));
+        let client = Client::new(address.ip(), tls.is_some(), door.clone());
+        let conn = Conn { client, service: service.clone(), limits: *limits.now(), heads: heads.clone() };
+        let (place, places) = (conn.take_place(&places), places.clone());
         async move {
-            if !door.allows(address.ip()) {
+            if !conn.client.door.allows(address.ip()) {
                 tracing::warn!(peer = %address.ip(), "refused a connection: the trusted listener is not for this address");
                 return;
             }
-            let bounds = Bounds { limits, heads };
             let served = match place {
-                Some(_) => introduced(stream, address.ip(), door, tls, stop, service, bounds, &places).await,
+                Some(_) => conn.introduced(stream, tls, stop, &places).await,
                 None => crowded(),
             };
             if let Err(why) = served {
@@ -122,85 +116,9 @@ pub fn listen<S: PublicService>(
     });
 }
 
-/// The place of a connection from this address. A trusted proxy has one for each of its clients.
-fn take_place(places: &Arc<Places>, from: IpAddr, door: &Door, limits: &PublicLimits) -> Option<Place> {
-    let is_proxy = door.edge().is_some_and(|edge| edge.trusts(from));
-    places.take(from, if is_proxy { limits.connections } else { limits.connections_per_ip })
-}
-
 fn crowded() -> Result<(), String> {
     count_cut("crowded");
     Err("the client holds all the connections that one address may have".to_owned())
-}
-
-/// Serves a connection whose client is known, or is named first by the PROXY protocol.
-#[expect(clippy::too_many_arguments, reason = "what a connection is made of")]
-async fn introduced<S: PublicService>(
-    mut stream: TcpStream,
-    mut from: IpAddr,
-    door: Door,
-    tls: Option<TlsAcceptor>,
-    mut stop: Stop,
-    service: Arc<S>,
-    bounds: Bounds,
-    places: &Arc<Places>,
-) -> Result<(), String> {
-    let mut place = None;
-    if let Some(edge) = door.edge().filter(|edge| edge.proxy_protocol) {
-        if !edge.trusts(from.to_canonical()) {
-            return Err("a connection without a trusted proxy, which the PROXY protocol requires".to_owned());
-        }
-        let vouched =
-            Box::pin(in_time(proxy_protocol::read(&mut stream), &mut stop, bounds.limits.head_time));
-        let Some(vouched) = vouched.await? else { return Ok(()) };
-        if let Some(client) = vouched {
-            from = client;
-            place = take_place(places, from, &door, &bounds.limits);
-            if place.is_none() {
-                return crowded();
-            }
-        }
-    }
-    let client = Client::new(from, tls.is_some(), door);
-    let served = serve(stream, client, tls, stop, service, bounds).await;
-    drop(place);
-    served
-}
-
-async fn serve<S: PublicService>(
-    stream: TcpStream,
-    client: Client,
-    tls: Option<TlsAcceptor>,
-    mut stop: Stop,
-    service: Arc<S>,
-    bounds: Bounds,
-) -> Result<(), String> {
-    let mut stream = Paced::new(stream, bounds.limits.write_stall);
-    // Boxes: a connection's task is as large as the largest future that it may hold.
-    if let Some(tls) = tls {
-        return Box::pin(serve_tls(stream, client, tls, stop, service, bounds)).await;
-    }
-    match in_time(stream.begins_http2(), &mut stop, bounds.limits.head_time).await? {
-        Some(true) => Box::pin(speak_http2(stream, client, stop, service, bounds)).await,
-        Some(false) => Box::pin(speak_http1(stream, &client, stop, service, &bounds)).await,
-        None => Ok(()),
-    }
-}
-
-async fn serve_tls<S: PublicService>(
-    stream: Paced,
-    client: Client,
-    tls: TlsAcceptor,
-    mut stop: Stop,
-    service: Arc<S>,
-    bounds: Bounds,
-) -> Result<(), String> {
-    let accepted = in_time(tls.accept(stream), &mut stop, bounds.limits.head_time);
-    let Some(stream) = Box::pin(accepted).await? else { return Ok(()) };
-    match stream.get_ref().1.alpn_protocol() {
-        Some(HTTP2) => Box::pin(speak_http2(stream, client, stop, service, bounds)).await,
-        Some(_) | None => Box::pin(speak_http1(stream, &client, stop, service, &bounds)).await,
-    }
 }
 
 /// Waits for the client's beginning within its time. `None` if the listener stops before.
@@ -233,132 +151,206 @@ async fn cut(watch: &Watch) -> Cut {
     cut
 }
 
-async fn speak_http1<S: PublicService>(
-    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
-    client: &Client,
-    mut stop: Stop,
-    service: Arc<S>,
-    bounds: &Bounds,
-) -> Result<(), String> {
-    let limits = &bounds.limits;
-    let watch = Watch::new(limits.idle_time, limits.write_stall);
-    let held = bounds.heads.nothing(limits.heads);
-    // A box: it moves into hyper and back, and a future has room for each of these places.
-    let mut stream = Box::new(Guard::new(stream, limits.head_time, held, client.refusal.clone()));
-    let rests = stream.rests();
-    loop {
-        let handler = service_fn(|request| answer(service.clone(), request, client, &watch, bounds));
-        // No timer here: the guard, the watch and the body's patience have them all. No
-        // `max_headers`: hyper's default is `MOST_HEADERS`, and set, it allocates an array of that
-        // size per head.
-        let mut connection = Box::new(
-            http1::Builder::new()
-                .header_read_timeout(None)
-                .max_buf_size(HTTP1_BUFFER)
-                .serve_connection(TokioIo::new(stream), handler),
-        );
-        let parked = async {
-            watch.quiet(QUIET).await;
-            while !rests.load(Ordering::Relaxed) {
-                sleep(QUIET).await;
+impl<S: PublicService> Conn<S> {
+    /// The place of a connection of this client. A trusted proxy has one for each of its clients.
+    fn take_place(&self, places: &Arc<Places>) -> Option<Place> {
+        let Client { ip, door, .. } = &self.client;
+        let is_proxy = door.edge().is_some_and(|edge| edge.trusts(*ip));
+        places.take(*ip, if is_proxy { self.limits.connections } else { self.limits.connections_per_ip })
+    }
+
+    /// Serves a connection whose client is known, or is named first by the PROXY protocol.
+    async fn introduced(
+        mut self,
+        mut stream: TcpStream,
+        tls: Option<TlsAcceptor>,
+        mut stop: Stop,
+        places: &Arc<Places>,
+    ) -> Result<(), String> {
+        let mut place = None;
+        if let Some(edge) = self.client.door.edge().filter(|edge| edge.proxy_protocol) {
+            if !edge.trusts(self.client.ip) {
+                return Err(
+                    "a connection without a trusted proxy, which the PROXY protocol requires".to_owned()
+                );
+            }
+            let vouched =
+                Box::pin(in_time(proxy_protocol::read(&mut stream), &mut stop, self.limits.head_time));
+            let Some(vouched) = vouched.await? else { return Ok(()) };
+            if let Some(client) = vouched {
+                self.client = Client::new(client, tls.is_some(), self.client.door);
+                place = self.take_place(places);
+                if place.is_none() {
+                    return crowded();
+                }
+            }
+        }
+        let served = self.serve(stream, tls, stop).await;
+        drop(place);
+        served
+    }
+
+    async fn serve(self, stream: TcpStream, tls: Option<TlsAcceptor>, mut stop: Stop) -> Result<(), String> {
+        let mut stream = Paced::new(stream, self.limits.write_stall);
+        // Boxes: a connection's task is as large as the largest future that it may hold.
+        if let Some(tls) = tls {
+            return Box::pin(self.serve_tls(stream, tls, stop)).await;
+        }
+        match in_time(stream.begins_http2(), &mut stop, self.limits.head_time).await? {
+            Some(true) => Box::pin(self.speak_http2(stream, stop)).await,
+            Some(false) => Box::pin(self.speak_http1(stream, stop)).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn serve_tls(self, stream: Paced, tls: TlsAcceptor, mut stop: Stop) -> Result<(), String> {
+        let accepted = in_time(tls.accept(stream), &mut stop, self.limits.head_time);
+        let Some(stream) = Box::pin(accepted).await? else { return Ok(()) };
+        match stream.get_ref().1.alpn_protocol() {
+            Some(HTTP2) => Box::pin(self.speak_http2(stream, stop)).await,
+            Some(_) | None => Box::pin(self.speak_http1(stream, stop)).await,
+        }
+    }
+
+    async fn speak_http1(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+        mut stop: Stop,
+    ) -> Result<(), String> {
+        let limits = &self.limits;
+        let watch = Watch::new(limits.idle_time, limits.write_stall);
+        let held = self.heads.nothing(limits.heads);
+        // A box: it moves into hyper and back, and a future has room for each of these places.
+        let mut stream = Box::new(Guard::new(stream, limits.head_time, held, self.client.refusal.clone()));
+        let rests = stream.rests();
+        loop {
+            let handler = service_fn(|request| self.answer(request, &watch));
+            // No timer here: the guard, the watch and the body's patience have them all. No
+            // `max_headers`: hyper's default is `MOST_HEADERS`, and set, it allocates an array of
+            // that size per head.
+            let mut connection = Box::new(
+                http1::Builder::new()
+                    .header_read_timeout(None)
+                    .max_buf_size(HTTP1_BUFFER)
+                    .serve_connection(TokioIo::new(stream), handler),
+            );
+            let parked = async {
                 watch.quiet(QUIET).await;
-            }
-        };
-        tokio::select! {
-            biased;
-            ended = drive(&mut *connection, &mut stop, cut(&watch)) => return ended,
-            () = parked => {}
-        }
-        let Parts { io, read_buf, .. } = connection.into_parts();
-        stream = io.into_inner();
-        let begun = tokio::select! {
-            biased;
-            begun = stream.next(read_buf) => begun.map_err(|error| error.to_string())?,
-            () = stop.wait() => false,
-            _ = cut(&watch) => false,
-        };
-        if !begun {
-            return stream.shutdown().await.map_err(|error| error.to_string());
-        }
-    }
-}
-
-async fn speak_http2<S: PublicService>(
-    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
-    client: Client,
-    mut stop: Stop,
-    service: Arc<S>,
-    bounds: Bounds,
-) -> Result<(), String> {
-    let limits = bounds.limits;
-    let watch = Watch::new(limits.idle_time, limits.write_stall);
-    let stream = Blocks::new(stream, bounds.heads.nothing(limits.heads));
-    let common = Arc::new((client, bounds));
-    let handler = {
-        let watch = watch.clone();
-        service_fn(move |request| {
-            let (service, common, watch) = (service.clone(), common.clone(), watch.clone());
-            async move { answer(service, request, &common.0, &watch, &common.1).await }
-        })
-    };
-    let connection = http2::Builder::new(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .keep_alive_interval(KEEP_ALIVE)
-        .keep_alive_timeout(KEEP_ALIVE)
-        .max_concurrent_streams(MOST_STREAMS)
-        .max_header_list_size(HEAD_LIMIT as u32)
-        .max_pending_accept_reset_streams(MOST_RESET)
-        .max_local_error_reset_streams(MOST_MISTAKES)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_frame_size(FRAME)
-        .max_send_buf_size(SEND_BUFFER)
-        .serve_connection(TokioIo::new(stream), handler);
-    drive(connection, &mut stop, cut(&watch)).await
-}
-
-async fn answer<S: PublicService>(
-    service: Arc<S>,
-    request: Request<Incoming>,
-    client: &Client,
-    watch: &Arc<Watch>,
-    bounds: &Bounds,
-) -> Result<Response<Body>, Infallible> {
-    let (open, arrived) = (watch.open(), Instant::now());
-    let version = request.version();
-    let limits = bounds.limits;
-    let origin = client.door.edge().and_then(|edge| cors::origin(request.headers(), edge));
-    let admitted = match admit(request, client).and_then(|request| hold(request, bounds)) {
-        Ok(request) => without_a_body_it_denies(request, limits.body_stall).await,
-        Err(problem) => Err(problem),
-    };
-    let mut response = match admitted {
-        Ok(request) if let Some(answer) = origin.as_ref().and_then(|_| cors::preflight(&request)) => answer,
-        Ok(request) => {
-            let patience = Patience::Between(limits.body_stall);
-            let body = |body| match version < Version::HTTP_2 {
-                true => streaming(body, patience, None),
-                false => lingering(streaming(body, patience, None)),
+                while !rests.load(Ordering::Relaxed) {
+                    sleep(QUIET).await;
+                    watch.quiet(QUIET).await;
+                }
             };
-            let mut response = service.call(request.map(body)).await;
-            strip_hop_by_hop(response.headers_mut());
-            response
-        }
-        Err(problem) => {
-            count_refused(&problem, arrived.elapsed());
-            tracing::debug!(client = %client.ip, code = problem.code(), detail = &*problem.detail, "refused");
-            let mut response = problem::response(&problem);
-            if version < Version::HTTP_2 {
-                // Further bytes on this connection may be a part of the refused request.
-                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            let driven = Pin::new(&mut *connection);
+            tokio::select! {
+                biased;
+                ended = drive(driven, http1::Connection::graceful_shutdown, &mut stop, cut(&watch)) => return ended,
+                () = parked => {}
             }
-            response
+            let Parts { io, read_buf, .. } = connection.into_parts();
+            stream = io.into_inner();
+            let begun = tokio::select! {
+                biased;
+                begun = stream.next(read_buf) => begun.map_err(|error| error.to_string())?,
+                () = stop.wait() => false,
+                _ = cut(&watch) => false,
+            };
+            if !begun {
+                return stream.shutdown().await.map_err(|error| error.to_string());
+            }
         }
-    };
-    if let Some(origin) = origin {
-        cors::allow(response.headers_mut(), origin);
     }
-    Ok(open.answered(response))
+
+    async fn speak_http2(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+        mut stop: Stop,
+    ) -> Result<(), String> {
+        let watch = Watch::new(self.limits.idle_time, self.limits.write_stall);
+        let stream = Blocks::new(stream, self.heads.nothing(self.limits.heads));
+        let conn = Arc::new(self);
+        let handler = {
+            let watch = watch.clone();
+            service_fn(move |request| {
+                let (conn, watch) = (conn.clone(), watch.clone());
+                async move { conn.answer(request, &watch).await }
+            })
+        };
+        let connection = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(KEEP_ALIVE)
+            .keep_alive_timeout(KEEP_ALIVE)
+            .max_concurrent_streams(MOST_STREAMS)
+            .max_header_list_size(HEAD_LIMIT as u32)
+            .max_pending_accept_reset_streams(MOST_RESET)
+            .max_local_error_reset_streams(MOST_MISTAKES)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_frame_size(FRAME)
+            .max_send_buf_size(SEND_BUFFER)
+            .serve_connection(TokioIo::new(stream), handler);
+        drive(pin!(connection), http2::Connection::graceful_shutdown, &mut stop, cut(&watch)).await
+    }
+
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        watch: &Arc<Watch>,
+    ) -> Result<Response<Body>, Infallible> {
+        let (open, arrived) = (watch.open(), Instant::now());
+        let (version, client, stall) = (request.version(), &self.client, self.limits.body_stall);
+        let origin = client.door.edge().and_then(|edge| cors::origin(request.headers(), edge));
+        let admitted = match admit(request, client).and_then(|request| self.hold(request)) {
+            Ok(request) => without_a_body_it_denies(request, stall).await,
+            Err(problem) => Err(problem),
+        };
+        let mut response = match admitted {
+            Ok(request) if let Some(answer) = origin.as_ref().and_then(|_| cors::preflight(&request)) => {
+                answer
+            }
+            Ok(request) => {
+                let body = |body| match streaming(body, Patience::Between(stall), None) {
+                    body if version < Version::HTTP_2 => body,
+                    body => lingering(body),
+                };
+                let mut response = self.service.clone().call(request.map(body)).await;
+                strip_hop_by_hop(response.headers_mut());
+                response
+            }
+            Err(problem) => {
+                count_refused(&problem, arrived.elapsed());
+                tracing::debug!(client = %client.ip, code = problem.code(), detail = &*problem.detail, "refused");
+                let mut response = problem::response(&problem);
+                if version < Version::HTTP_2 {
+                    // Further bytes on this connection may be a part of the refused request.
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                response
+            }
+        };
+        if let Some(origin) = origin {
+            cors::allow(response.headers_mut(), origin);
+        }
+        Ok(open.answered(response))
+    }
+
+    /// Counts the head while any part of the request is here: a few bytes of HTTP/2 may be a large
+    /// one.
+    fn hold<B>(&self, mut request: Request<B>) -> Result<Request<B>, Problem> {
+        // Overhead of a field beside its bytes (RFC 9113 section 6.5.2).
+        const OF_FIELD: usize = 32;
+        let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+        let fields =
+            request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + OF_FIELD);
+        let mut held = self.heads.nothing(self.limits.heads);
+        if !held.hold(target + fields.sum::<usize>()) {
+            return Err(no_room_for_head());
+        }
+        if held.counts() {
+            request.extensions_mut().insert(HeadRoom(Arc::new(held)));
+        }
+        Ok(request)
+    }
 }
 
 /// Counts a request that never reached the gateway.
@@ -367,23 +359,6 @@ fn count_refused(problem: &Problem, took: Duration) {
     let verdict = if problem.kind.row().fault == Fault::Gateway { "failed" } else { "refused" };
     let labels = [("route", "-"), ("verdict", verdict), ("where", "here")];
     metrics::histogram!(observe::REQUEST_SECONDS, &labels).record(took.as_secs_f64());
-}
-
-/// Counts the head for as long as any part of the request is here. A few bytes of HTTP/2 may stand
-/// for a large head.
-fn hold<B>(mut request: Request<B>, bounds: &Bounds) -> Result<Request<B>, Problem> {
-    // Overhead of a field beside its bytes (RFC 9113 section 6.5.2).
-    const OF_FIELD: usize = 32;
-    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
-    let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + OF_FIELD);
-    let mut held = bounds.heads.nothing(bounds.limits.heads);
-    if !held.hold(target + fields.sum::<usize>()) {
-        return Err(no_room_for_head());
-    }
-    if held.counts() {
-        request.extensions_mut().insert(HeadRoom(Arc::new(held)));
-    }
-    Ok(request)
 }
 
 /// Waits for the end of a body whose announced length is 0, before the request is used.
@@ -450,10 +425,9 @@ mod tests {
         let stopping = watch::Sender::new(false);
         let heads = Arc::<Heads>::default();
         let from = Client::new("::1".parse().unwrap(), false, Door::Public(None, Arc::default()));
-        let bounds = Bounds { limits: PublicLimits::default(), heads: heads.clone() };
-        let stop = Stop(stopping.subscribe());
-        let served =
-            tokio::spawn(async move { speak_http1(ours, &from, stop, Arc::new(Echo), &bounds).await });
+        let (service, limits) = (Arc::new(Echo), PublicLimits::default());
+        let conn = Conn { client: from, service, limits, heads: heads.clone() };
+        let served = tokio::spawn(conn.speak_http1(ours, Stop(stopping.subscribe())));
         let head = format!("GET / HTTP/1.1\r\nhost: here\r\nx: {}\r\n\r\n", "a".repeat(FREE + ROOM / 2));
         let is_parked = || heads.nothing(ROOM).hold(FREE + ROOM);
 

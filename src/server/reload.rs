@@ -1,39 +1,41 @@
-//! The configuration read again while the process runs: on SIGHUP, and when one of its files
-//! changed.
+//! The configuration read again: on SIGHUP, and when one of its files changed.
 //!
 //! The whole configuration is replaced, or nothing. Wrong files cause only a log line, a counter
-//! and a status. `config` reads and checks, [`changed`] says when, `config::running` says what may
-//! be replaced. A start takes its certificates from here, too. This file must not open or close a
-//! listener or connection.
+//! and a status. `config::running` says what may be replaced. A start takes its certificates and
+//! upstreams from here, too.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use http::HeaderValue;
 use rustls::ServerConfig;
+use rustls::pki_types::ServerName;
 use tokio::signal::unix::Signal;
 
 use super::certificates::Expiries;
 use super::peer::{PeerLimits, QUESTION_LIMIT};
-use super::replaceable::Replaceable;
-use super::upstreams::upstreams;
-use super::{admin_door, certificates, changed, descriptors};
+use super::{Replaceable, admin_door, certificates, changed, descriptors};
 use crate::adapters::identity::{IdentityFiles, PeerIdentity};
 use crate::adapters::postgres::login::Login;
-use crate::adapters::upstream::Renewable;
+use crate::adapters::upstream::{self, Base, Renewable, ServiceSettings, Tls, UpstreamSettings};
 use crate::config::listen::PublicLimits;
+use crate::config::region::Process;
 use crate::config::running::Running;
+use crate::config::upstreams::{Credential, Service};
 use crate::config::{Config, Watched};
 use crate::gateway::credentials::operators::Operators;
 use crate::gateway::instance::Gateway;
 use crate::gateway::reloadable::Reload;
 use crate::ports::Ports;
 
-/// Place of the configuration, and state of its files when they were read.
+/// Place of a gateway's or witness's configuration, and state of its files when they were read.
 #[derive(Debug)]
 pub struct Files {
-    pub region: PathBuf,
-    /// The region file, and all files that it names.
+    /// The region file, or the witness file.
+    pub file: PathBuf,
+    /// That file, and all files that it names.
     pub watched: Watched,
 }
 
@@ -50,19 +52,17 @@ pub(super) struct Replaced {
     pub peers: Replaceable<PeerLimits>,
     /// Those whom the admin listener answers.
     pub operators: Replaceable<Operators>,
-    tls: Option<Replaceable<ServerConfig>>,
-    admin_tls: Option<Replaceable<ServerConfig>>,
+    /// TLS of the public and of the admin listener.
+    tls: [Option<Replaceable<ServerConfig>>; 2],
     identity: Option<PeerIdentity>,
     upstreams: Renewable,
     store: Login,
     levels: Levels,
 }
 
-/// Valid files that were read, with their certificates.
-struct Read {
-    config: Config,
-    tls: Option<ServerConfig>,
-    admin_tls: Option<ServerConfig>,
+/// The certificates of valid files.
+struct Certified {
+    tls: [Option<ServerConfig>; 2],
     identity: Option<PeerIdentity>,
     upstreams: Renewable,
     expiries: Expiries,
@@ -72,7 +72,7 @@ impl Replaced {
     /// Makes the parts that a process starts with.
     pub fn new(
         config: &Config,
-        (tls, admin_tls): (Option<Replaceable<ServerConfig>>, Option<Replaceable<ServerConfig>>),
+        tls: [Option<Replaceable<ServerConfig>>; 2],
         identity: Option<PeerIdentity>,
         upstreams: Renewable,
         store: Login,
@@ -84,7 +84,6 @@ impl Replaced {
             peers: peer_limits(config).into(),
             operators: config.process.admin.operators().into(),
             tls,
-            admin_tls,
             identity,
             upstreams,
             store,
@@ -92,26 +91,21 @@ impl Replaced {
         }
     }
 
-    fn take(
-        &self,
-        config: &Config,
-        tls: [Option<ServerConfig>; 2],
-        newer: Option<&PeerIdentity>,
-        upstreams: &Renewable,
-    ) {
+    fn take(&self, config: &Config, read: Certified) {
+        let Certified { tls, identity, upstreams, expiries } = read;
         self.public.replace(config.process.listen.limits);
         self.trusted.replace(trusted(config));
         self.peers.replace(peer_limits(config));
         self.operators.replace(config.process.admin.operators());
-        for (before, after) in [&self.tls, &self.admin_tls].into_iter().zip(tls) {
+        for (before, after) in self.tls.iter().zip(tls) {
             if let (Some(before), Some(after)) = (before, after) {
                 before.replace(after);
             }
         }
-        if let (Some(before), Some(newer)) = (&self.identity, newer) {
+        if let (Some(before), Some(newer)) = (&self.identity, &identity) {
             before.renew(newer);
         }
-        self.upstreams.renew(upstreams);
+        self.upstreams.renew(&upstreams);
         // It was checked to be an address.
         if let Ok(address) = config.process.store.url.reveal().parse() {
             self.store.renew(address);
@@ -119,6 +113,7 @@ impl Replaced {
         if let Err(why) = (self.levels)(&config.process.log.level) {
             tracing::error!(why, "what is logged stays as it was");
         }
+        expiries.show();
     }
 }
 
@@ -128,8 +123,7 @@ fn trusted(config: &Config) -> PublicLimits {
     PublicLimits { connections_per_ip: bounds.connections, ..bounds }
 }
 
-/// Bounds of peers' messages: the largest body of any keyed route, and the largest answer that a
-/// route keeps, lodged as base64.
+/// Bounds of peers' messages: the largest body, and the largest kept answer as base64.
 fn peer_limits(config: &Config) -> PeerLimits {
     let body_limit = config.shared.routes.policies().map(|policy| policy.body_limit).max().unwrap_or(0);
     let stored = config.shared.routes.policies().map(|policy| policy.stored_limit).max().unwrap_or(0);
@@ -153,6 +147,40 @@ pub(super) fn clients_tls(config: &Config) -> Result<Option<ServerConfig>> {
     admin_door::loaded(config.process.listen.tls.as_ref(), "[listen.tls]")
 }
 
+/// The upstreams, with the certificates and credentials of now.
+pub(super) fn upstreams(config: &Config) -> Result<UpstreamSettings> {
+    let Process { upstream, upstreams, .. } = &config.process;
+    let others =
+        upstream.elsewhere.iter().map(|(region, address)| Ok((region.clone(), Base::parse(address)?)));
+    let others = others.collect::<Result<_>>()?;
+    let mut named = BTreeMap::new();
+    for (name, one) in upstreams {
+        let settings = service(&one.service).with_context(|| format!("[upstreams.{name}]"))?;
+        named.insert(name.clone(), (settings, one.shared));
+    }
+    let own = service(&upstream.service).context("[upstream]")?;
+    Ok(UpstreamSettings { me: config.me.clone(), own, shared: upstream.shared, others, named })
+}
+
+fn service(service: &Service) -> Result<ServiceSettings> {
+    let Service { addresses, host, bounds, resolve_every, tls, server_name, credential } = service;
+    let credential = credential.as_ref().map(|Credential { header, value }| {
+        // The error would quote the value.
+        let value =
+            HeaderValue::from_str(value.reveal()).ok().context("credentials are no header's value")?;
+        Ok::<_, anyhow::Error>(Arc::new(upstream::Credential::new(header.clone(), value)))
+    });
+    Ok(ServiceSettings {
+        addresses: addresses.iter().map(|text| Base::parse(text)).collect::<Result<_, _>>()?,
+        host: host.clone(),
+        bounds: bounds.clone(),
+        resolve_every: *resolve_every,
+        server_name: server_name.clone().map(ServerName::try_from).transpose()?,
+        tls: Arc::new(Tls::load(tls)?),
+        credential: credential.transpose()?,
+    })
+}
+
 /// Runs as long as it is polled.
 pub(super) async fn watch<P: Ports>(
     gateway: Arc<Gateway<P>>,
@@ -162,32 +190,40 @@ pub(super) async fn watch<P: Ports>(
     mut hangup: Signal,
 ) {
     let read = move || {
-        let (config, watched) = Config::load_watched(&files.region);
+        let (config, watched) = Config::load_watched(&files.file);
         (config.map_err(changed::lines).and_then(certified), watched)
     };
     while let Some(read) = changed::next(&mut files.watched, &mut hangup, read.clone()).await {
         match read {
-            Ok(read) => {
-                gateway.agree_on_lives(&read.config.shared.routes).await;
-                take(&gateway, &running, &replaced, *read);
+            Ok((config, read)) => {
+                gateway.agree_on_lives(&config.shared.routes).await;
+                take(&gateway, &running, &replaced, config, *read);
             }
             Err(problems) => gateway.reload_failed(problems),
         }
     }
 }
 
-fn certified(config: Config) -> Result<Box<Read>, Vec<String>> {
-    let said = |error: anyhow::Error| vec![format!("{error:#}")];
-    let tls = clients_tls(&config).map_err(said)?;
-    let admin_tls = admin_door::tls(&config.process.admin).map_err(said)?;
-    let identity = identity(&config).map_err(said)?;
-    let upstreams = upstreams(&config).map_err(said)?.renewable();
-    let expiries = certificates::look(&config);
-    Ok(Box::new(Read { config, tls, admin_tls, identity, upstreams, expiries }))
+fn certified(config: Config) -> Result<(Config, Box<Certified>), Vec<String>> {
+    let read = || -> Result<Certified> {
+        Ok(Certified {
+            tls: [clients_tls(&config)?, admin_door::tls(&config.process.admin)?],
+            identity: identity(&config)?,
+            upstreams: upstreams(&config)?.renewable(),
+            expiries: certificates::look(&config),
+        })
+    };
+    let read = read().map_err(|error| vec![format!("{error:#}")])?;
+    Ok((config, Box::new(read)))
 }
 
-fn take<P: Ports>(gateway: &Gateway<P>, running: &Mutex<Running>, replaced: &Replaced, read: Read) {
-    let Read { config, tls, admin_tls, identity, upstreams, expiries } = read;
+fn take<P: Ports>(
+    gateway: &Gateway<P>,
+    running: &Mutex<Running>,
+    replaced: &Replaced,
+    config: Config,
+    read: Certified,
+) {
     let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
     let ring = config.shared.ring.digest();
     if ring != running.config().shared.ring.digest() {
@@ -198,8 +234,7 @@ fn take<P: Ports>(gateway: &Gateway<P>, running: &Mutex<Running>, replaced: &Rep
     let (next, restart) = running.adopt(config);
     *running = next;
     let config = running.config();
-    replaced.take(config, [tls, admin_tls], identity.as_ref(), &upstreams);
-    expiries.show();
+    replaced.take(config, read);
     descriptors::for_gateway(config);
     changed::taken(&restart);
     gateway.reload(Reload { restart, ..config.settings().live });

@@ -1,9 +1,8 @@
 //! One gateway process, from checked configuration to the last answer.
 //!
-//! It composes `adapters`, `gateway` and the listeners of this room. No port is bound before
-//! everything is valid. On SIGTERM or SIGINT the gateway refuses new keyed requests, running ones
-//! finish, then the listeners close. On SIGHUP, and after a change, the files are read again
-//! (`reload`). This file must not know what a request means.
+//! No port is bound before everything is valid. On SIGTERM or SIGINT the gateway refuses new keyed
+//! requests, running ones finish, then the listeners close. On SIGHUP, and after a change, the
+//! files are read again (`reload`).
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -23,12 +22,12 @@ use super::admin::{self, Admin};
 use super::heads::Heads;
 use super::listener_kind::Door;
 use super::peer;
-use super::reload::{self, Files, Levels, Replaced, clients_tls, identity};
-use super::replaceable::Replaceable;
+use super::reload::{self, Files, Levels, Replaced, clients_tls, identity, upstreams};
 #[cfg(feature = "otlp")]
 use super::spans;
-use super::upstreams::upstreams;
-use super::{Listeners, PeerService, PublicService, admin_door, certificates, descriptors, public};
+use super::{
+    Listeners, PeerService, PublicService, Replaceable, admin_door, certificates, descriptors, public,
+};
 use crate::adapters::bundle::RealPorts;
 use crate::adapters::identity::PeerIdentity;
 use crate::adapters::peers::HttpPeers;
@@ -168,7 +167,7 @@ pub async fn run(config: Config, files: Files, levels: Levels, start: Start) -> 
     let mut listeners = Listeners::new(CLOSE_WITHIN);
     let replaced = Replaced::new(
         &config,
-        (tls.clone(), admin_tls.clone()),
+        [tls.clone(), admin_tls.clone()],
         identity.clone(),
         upstreams.renewable(),
         login,
@@ -216,8 +215,7 @@ fn recorder() -> Result<PrometheusHandle> {
     Ok(metrics)
 }
 
-/// Counts the samples of histograms again and again. A scrape does it too, but where nobody scrapes
-/// they would fill the memory: each request adds some.
+/// Counts the samples of histograms again and again: unscraped ones would fill the memory.
 async fn count_samples(metrics: PrometheusHandle) {
     loop {
         tokio::time::sleep(COUNT_EVERY).await;
@@ -281,15 +279,21 @@ async fn ended(
 ) -> Option<&'static str> {
     tokio::select! {
         biased;
-        _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
-        _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
-        name = gateway.loop_died() => return Some(name),
+        () = signalled(terminate, interrupt) => None,
+        name = gateway.loop_died() => Some(name),
     }
-    None
 }
 
-/// Waits for running requests within a bound, then closes the listeners. The error is a loop that
-/// died.
+/// Waits for a signal to stop.
+pub(super) async fn signalled(terminate: &mut Signal, interrupt: &mut Signal) {
+    tokio::select! {
+        biased;
+        _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
+        _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
+    }
+}
+
+/// Waits for running requests, then closes the listeners. The error is a loop that died.
 async fn leave(
     gateway: &Gateway<RealPorts>,
     listeners: Listeners,
@@ -324,13 +328,11 @@ fn ports(
     let origin = Origin { region: config.me.clone(), generation: process.store.generation };
     // The parser's error may quote the URL, and the URL may hold a password.
     let postgres = process.store.url.reveal().parse().ok().context("store.url is not a Postgres URL")?;
-    let sealer = match &process.accept_key {
-        None => None,
-        Some(key) => {
-            let sealer = STANDARD.decode(key.reveal()).ok().and_then(|key| Sealer::new(&key));
-            Some(sealer.context("[accept] key is not 32 bytes as base64")?)
-        }
-    };
+    let sealer = process.accept_key.as_ref().map(|key| {
+        let sealer = STANDARD.decode(key.reveal()).ok().and_then(|key| Sealer::new(&key));
+        sealer.context("[accept] key is not 32 bytes as base64")
+    });
+    let sealer = sealer.transpose()?;
     let connections = process.store.pool;
     let store = StoreConfig { connections, sealer, ..StoreConfig::new(origin, postgres) };
     Ok(RealPorts {

@@ -1,11 +1,9 @@
-//! A second person for weighty acts: the request that the first one hands over, and the approval
-//! that comes back.
+//! A second person for weighty acts: the request of the first one, and the approval of it.
 //!
-//! A request holds the act as it was posted, its operator, and what the act finds: the key's
-//! records, or the epoch. An approval is a name, an end, and a seal over both and the request. The
-//! seal's key was drawn by this process, so nothing is stored, nobody else can make an approval,
-//! and one ends with the process. It is for that act alone, as long as that act finds the same. An
-//! operator must not approve an act of their own. This file must not perform an act.
+//! A request holds the act as it was posted, its operator, and what the act finds. An approval is a
+//! name, an end, and a seal over both and the request. The seal's key was drawn by this process, so
+//! nothing is stored, and nobody else can make one. It is for that act alone, as long as that act
+//! finds the same.
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
@@ -53,11 +51,7 @@ struct ApproveRequest {
     dry_run: bool,
 }
 
-impl Words for ApproveRequest {
-    fn actor(&mut self) -> Option<&mut String> {
-        None
-    }
-}
+impl Words for ApproveRequest {}
 
 #[derive(Serialize)]
 struct Approved {
@@ -75,8 +69,7 @@ impl Case<'_> {
         self.key.needs(what)
     }
 
-    /// The name for the journal: `actor`, or both persons if the act needs a second one. `finds` is
-    /// what the act is about, as it is now.
+    /// The name for the journal: `actor`, or both persons. `finds` is what the act is about now.
     ///
     /// # Errors
     /// Nobody approved the act: the answer says how to go on.

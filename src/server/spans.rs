@@ -1,10 +1,8 @@
 //! Spans of requests, forwards and runs of jobs at this gateway (feature `otlp`).
 //!
-//! A span continues the trace that the headers name, and later spans continue this one. If the span
-//! is sampled, it replaces the parent in the headers: then a collector has seen it. If it is not
-//! sampled, the headers stay as they came. `gateway::telemetry::spans` fills spans in and makes
-//! their children; `adapters::otlp` exports them. This file must not decide anything about a
-//! request.
+//! A span continues the trace that the headers name, and later spans continue this one. A sampled
+//! span replaces the parent in the headers: then a collector has seen it. Otherwise the headers
+//! stay as they came. `gateway::telemetry::spans` fills spans in; `adapters::otlp` exports them.
 
 use http::{HeaderMap, HeaderValue};
 use opentelemetry::Context;

@@ -1,10 +1,8 @@
 //! A witness as a process: its listeners for peers and for people, and its way through a stop.
 //!
 //! The answers are those of `gateway::authority::register::witness`, and `adapters::witness` keeps
-//! the file. A stop ends what was begun. This file must not judge what a peer may say, nor what is
-//! promised.
+//! the file. A stop ends what was begun. [`changed`] says when its files are read again.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,24 +11,22 @@ use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use rustls::ServerConfig;
 use serde::Serialize;
-use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::admin_answer::{Answer, json, problem, text};
-use super::admin_door;
+use super::admin_door::{self, Answers};
 use super::admin_key::Key;
 use super::certificates::{self, Expiries};
-use super::descriptors;
 use super::peer::{self, PeerLimits};
-use super::reload::Levels;
-use super::replaceable::Replaceable;
-use super::run::bind;
-use super::witness_reload::{self, Replaced, WitnessFiles};
-use super::{Listeners, PeerService};
+use super::reload::{Files, Levels};
+use super::run::{bind, signalled};
+use super::{Listeners, PeerService, Replaceable, changed, descriptors};
+use crate::adapters::identity::PeerIdentity;
 use crate::adapters::system::SystemClock;
 use crate::adapters::witness::Opened;
 use crate::config::witness::WitnessConfig;
 use crate::gateway::authority::register::witness::{Counted, Duty, Status, Witness};
+use crate::gateway::credentials::operators::Operators;
 use crate::gateway::reloadable::ConfigStatus;
 use crate::ports::peers::{Forward, ForwardReply, PeerMessage, PeerReply, Pong, Question};
 use crate::ports::{Acceptors, Clock};
@@ -55,6 +51,7 @@ struct Served<A, C> {
     began_anew: bool,
     config: Replaceable<ConfigStatus>,
     expiries: Replaceable<Expiries>,
+    key: Key,
 }
 
 /// The state of the process, for operators.
@@ -65,8 +62,8 @@ struct Shown {
     config: ConfigStatus,
 }
 
-impl<A: Acceptors, C: Clock> Served<A, C> {
-    async fn show(&self, key: &Key, request: Request<Incoming>) -> Answer {
+impl<A: Acceptors, C: Clock> Answers for Served<A, C> {
+    async fn answer(&self, request: Request<Incoming>) -> Answer {
         if request.method() != Method::GET && request.method() != Method::HEAD {
             return problem(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here");
         }
@@ -75,7 +72,7 @@ impl<A: Acceptors, C: Clock> Served<A, C> {
         match (path, acceptor) {
             ("/healthz", Ok(_)) => text(StatusCode::OK, "ok\n"),
             ("/healthz", Err(error)) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("{error}\n")),
-            _ if key.visitor(request.headers()).is_none() => key.refusal(),
+            _ if self.key.visitor(request.headers()).is_none() => self.key.refusal(),
             ("/metrics", acceptor) => text(StatusCode::OK, &self.metrics(acceptor.ok().as_ref())),
             ("/v1/status", _) => match self.witness.status().await {
                 Ok(status) => {
@@ -87,36 +84,35 @@ impl<A: Acceptors, C: Clock> Served<A, C> {
             (_, Ok(_) | Err(_)) => problem(StatusCode::NOT_FOUND, "ask /healthz, /metrics or /v1/status"),
         }
     }
+}
 
+impl<A: Acceptors, C: Clock> Served<A, C> {
     fn metrics(&self, acceptor: Option<&Acceptor>) -> String {
         let Counted { answered, refused, failed } = self.witness.counted();
         let accepted = acceptor.and_then(|acceptor| acceptor.accepted.as_ref());
         let epoch = accepted.map_or(0, |accepted| accepted.view.epoch());
         let admitted = u64::from(acceptor.is_some_and(|acceptor| acceptor.admitted));
-        let one = |name: &str, kind: &str, help: &str, value: u64| {
-            format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n")
-        };
-        [
-            one("onceway_witness_epoch", "gauge", "Epoch of the view it accepted last, 0 if none", epoch),
-            one("onceway_witness_admitted", "gauge", "1 if it may vote", admitted),
-            one(
-                "onceway_witness_began_anew",
-                "gauge",
-                "1 if it started as a new voter: its file was put back, or its machine started anew",
-                u64::from(self.began_anew),
-            ),
-            one("onceway_witness_answers_total", "counter", "Messages answered", answered),
-            one("onceway_witness_refusals_total", "counter", "Questions refused", refused),
-            one("onceway_witness_failures_total", "counter", "Writes of its file that failed", failed),
-            one(
+        let (anew, current) = (u64::from(self.began_anew), u64::from(self.config.now().current));
+        let anew_help = "1 if it started as a new voter: its file was put back, or its machine started anew";
+        let page: String = [
+            ("onceway_witness_epoch", "gauge", "Epoch of the view it accepted last, 0 if none", epoch),
+            ("onceway_witness_admitted", "gauge", "1 if it may vote", admitted),
+            ("onceway_witness_began_anew", "gauge", anew_help, anew),
+            ("onceway_witness_answers_total", "counter", "Messages answered", answered),
+            ("onceway_witness_refusals_total", "counter", "Questions refused", refused),
+            ("onceway_witness_failures_total", "counter", "Writes of its file that failed", failed),
+            (
                 "onceway_witness_config_current",
                 "gauge",
                 "1 while everything that its files say is running",
-                u64::from(self.config.now().current),
+                current,
             ),
-            self.expiries.now().page(),
         ]
-        .concat()
+        .map(|(name, kind, help, value)| {
+            format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n")
+        })
+        .concat();
+        page + &self.expiries.now().page()
     }
 }
 
@@ -150,13 +146,13 @@ impl<A: Acceptors, C: Clock> PeerService for Served<A, C> {
 pub async fn run(
     config: WitnessConfig,
     opened: Opened,
-    files: WitnessFiles,
+    files: Files,
     levels: Levels,
     speaks: Versions,
 ) -> Result<()> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let hangup = signal(SignalKind::hangup())?;
-    let identity = witness_reload::identity(&config)?.speaking(speaks);
+    let identity = identity(&config)?.speaking(speaks);
     let duty = Duty { me: config.name.clone(), ring: config.ring.clone(), drift: config.drift, speaks };
     let Opened { file, held, is_anew } = opened;
     let witness = Witness::new(duty, file, SystemClock, &held).map_err(anyhow::Error::msg)?;
@@ -173,52 +169,116 @@ pub async fn run(
         current: true,
         ..ConfigStatus::default()
     };
-    let served = Served {
+    let (says, expiries) =
+        (Replaceable::from(loaded), Replaceable::from(certificates::look_of_witness(&config)));
+    let operators = Replaceable::from(config.operators.operators());
+    let served = Arc::new(Served {
         witness,
         began_anew: is_anew,
-        config: loaded.into(),
-        expiries: certificates::look_of_witness(&config).into(),
-    };
-    let (says, expiries) = (served.config.clone(), served.expiries.clone());
-    let served = Arc::new(served);
+        config: says.clone(),
+        expiries: expiries.clone(),
+        key: Key::new(operators.clone()),
+    });
     let (peer, admin) = (bind(config.peer, "peer").await?, bind(config.admin, "admin").await?);
     let mut listeners = Listeners::new(CLOSE_WITHIN);
     peer::listen(&mut listeners, peer, &identity, served.clone(), LIMITS);
-    let operators = Replaceable::from(config.operators.operators());
     let admin_tls = admin_door::tls(&config.operators)?.map(Replaceable::from);
-    show(&mut listeners, admin, admin_tls.clone(), served, Key::new(operators.clone()));
+    admin_door::listen(&mut listeners, admin, admin_tls.clone(), served);
     tracing::info!(
         witness = %config.name, acceptor = format!("{:032x}", held.id.0), peer = %config.peer, admin = %config.admin, "listening"
     );
+    let replaced = Replaced { identity, expiries, operators, admin_tls, levels, says };
     tokio::select! {
         biased;
-        _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
-        _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
-        () = witness_reload::watch(config, files, Replaced { identity, expiries, operators, admin_tls, levels, says }, hangup) => {
-            // The watch logged the reason. Voting goes on with the files that were read before.
-            tokio::select! {
-                biased;
-                _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
-                _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
-            }
-        }
+        () = signalled(&mut terminate, &mut interrupt) => {}
+        // If it ends, it logged the reason. Voting goes on with the files that were read before.
+        () = async { watch(config, files, replaced, hangup).await; std::future::pending().await } => {}
     }
     listeners.stop().await;
     tracing::info!("stopped");
     Ok(())
 }
 
-/// Listens for operators, health checks and scrapers in the background.
-fn show<A: Acceptors, C: Clock>(
-    listeners: &mut Listeners,
-    listener: TcpListener,
-    tls: Option<Replaceable<ServerConfig>>,
-    served: Arc<Served<A, C>>,
-    key: Key,
+/// Parts that are replaced on SIGHUP, and when one of the files changed: all of them, or nothing.
+///
+/// Addresses, and the settings on which the promises depend (name, file, clocks), need a restart.
+struct Replaced {
+    identity: PeerIdentity,
+    expiries: Replaceable<Expiries>,
+    operators: Replaceable<Operators>,
+    admin_tls: Option<Replaceable<ServerConfig>>,
+    levels: Levels,
+    /// Difference between the running witness and its files.
+    says: Replaceable<ConfigStatus>,
+}
+
+/// The witness's certificate, and the authorities of the regions' certificates.
+fn identity(config: &WitnessConfig) -> anyhow::Result<PeerIdentity> {
+    Ok(PeerIdentity::load(config.name.clone(), &config.identity)?)
+}
+
+/// Runs as long as it is polled.
+async fn watch(begun: WitnessConfig, mut files: Files, replaced: Replaced, mut hangup: Signal) {
+    let read = move || {
+        let (config, watched) = WitnessConfig::load_watched(&files.file);
+        let certified = |config: WitnessConfig| {
+            let own = identity(&config).and_then(|own| Ok((own, admin_door::tls(&config.operators)?)));
+            let (own, tls) = own.map_err(|error| vec![format!("{error:#}")])?;
+            Ok((certificates::look_of_witness(&config), config, own, tls))
+        };
+        (config.map_err(changed::lines).and_then(certified), watched)
+    };
+    while let Some(read) = changed::next(&mut files.watched, &mut hangup, read.clone()).await {
+        match read {
+            Ok((expiries, config, identity, tls)) => {
+                replaced.expiries.replace(expiries);
+                take(&begun, &config, &identity, tls, &replaced);
+            }
+            Err(problems) => {
+                let before = replaced.says.now();
+                let says = ConfigStatus { current: false, problems, ..ConfigStatus::clone(&before) };
+                replaced.says.replace(says);
+            }
+        }
+    }
+}
+
+fn take(
+    begun: &WitnessConfig,
+    config: &WitnessConfig,
+    identity: &PeerIdentity,
+    tls: Option<ServerConfig>,
+    replaced: &Replaced,
 ) {
-    let key = Arc::new(key);
-    admin_door::listen(listeners, listener, tls, move |request| {
-        let (served, key) = (served.clone(), key.clone());
-        async move { Ok::<_, Infallible>(served.show(&key, request).await) }
-    });
+    let restart = restart(begun, config);
+    replaced.identity.renew(identity);
+    // Tokens depend on the address: only a loopback address may have none.
+    if config.admin == begun.admin {
+        replaced.operators.replace(config.operators.operators());
+    }
+    if let (Some(before), Some(after)) = (&replaced.admin_tls, tls) {
+        before.replace(after);
+    }
+    if let Err(why) = (replaced.levels)(&config.log.level) {
+        tracing::error!(why, "what is logged stays as it was");
+    }
+    changed::taken(&restart);
+    let (current, problems) = (restart.is_empty(), Vec::new());
+    let loaded_ms = Some(SystemClock.date().as_millis());
+    replaced.says.replace(ConfigStatus { current, problems, restart, loaded_ms });
+}
+
+/// Changed settings that wait for a restart.
+fn restart(begun: &WitnessConfig, config: &WitnessConfig) -> Vec<String> {
+    let WitnessConfig { name, file, peer, admin, drift, log, .. } = begun;
+    let differs = [
+        ("name", *name != config.name),
+        ("file", *file != config.file),
+        ("listen.peer", *peer != config.peer),
+        ("listen.admin", *admin != config.admin),
+        ("[admin.tls] as such", begun.operators.tls.is_some() != config.operators.tls.is_some()),
+        ("clock", *drift != config.drift),
+        ("log.format", log.format != config.log.format),
+    ];
+    differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key.to_owned()).collect()
 }

@@ -1,8 +1,4 @@
-//! A client's socket with a bound on waiting for its reader, whose first bytes can be looked at
-//! before they are read.
-//!
-//! `public` puts it under TLS and HTTP. This file must not know what the bytes mean, except for the
-//! first ones of HTTP/2.
+//! A client's socket with a bound on waiting for its reader, and a look at its first bytes.
 
 use std::io;
 use std::pin::Pin;
@@ -39,8 +35,7 @@ impl Paced {
 
     /// Says whether the client begins an HTTP/2 connection.
     ///
-    /// It waits for as many bytes as that takes. Nothing is lost: later reads return the same
-    /// bytes.
+    /// It waits for as many bytes as that takes. Later reads return the same bytes.
     ///
     /// # Errors
     /// The socket's; also that it ended before its first byte.
