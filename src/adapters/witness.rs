@@ -125,10 +125,7 @@ impl AcceptorFile {
         let path = Self::vacant(path)?;
         let io = |cause| FileError::Io(path.clone(), cause);
         let text = spell(me, 0, &Acceptor::made(id)).map_err(|why| io(std::io::Error::other(why)))?;
-        let written = put_beside(&path, &text).map_err(io)?;
-        put_in_place(&path).map_err(io)?;
-        mark(&lock, &written, &text);
-        sync_folder(&path).map_err(io)
+        replace(&lock, &path, &text).and_then(|()| sync_folder(&path)).map_err(io)
     }
 
     /// Opens the file of a witness and locks it. If it cannot be shown to be the last that was
@@ -188,9 +185,7 @@ impl Place {
         let shown = self.path.display();
         let definite = |error: std::io::Error| StoreError::Definite(format!("{shown}: {error}"));
         let text = spell(&self.me, version + 1, &acceptor).map_err(StoreError::Definite)?;
-        let written = put_beside(&self.path, &text).map_err(definite)?;
-        put_in_place(&self.path).map_err(definite)?;
-        mark(&self.lock, &written, &text);
+        replace(&self.lock, &self.path, &text).map_err(definite)?;
         if let Err(error) = sync_folder(&self.path) {
             let why =
                 format!("{shown}: what stands on disk is not known ({error}): start this witness again");
@@ -219,15 +214,11 @@ fn resolved(path: &Path) -> Result<PathBuf, FileError> {
     let name = path
         .file_name()
         .ok_or_else(|| io(path, std::io::Error::new(ErrorKind::InvalidInput, "name a file, not a folder")))?;
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        Some(_) | None => Path::new("."),
-    };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // The first write would replace a link, and leave the file that it named behind.
-    match fs::canonicalize(path) {
-        Ok(file) => Ok(file),
-        Err(_) => fs::canonicalize(folder).map(|folder| folder.join(name)).map_err(|cause| io(folder, cause)),
-    }
+    fs::canonicalize(path)
+        .or_else(|_| fs::canonicalize(folder).map(|folder| folder.join(name)))
+        .map_err(|cause| io(folder, cause))
 }
 
 fn beside(path: &Path, ending: &str) -> PathBuf {
@@ -274,17 +265,15 @@ fn mark(Lock(lock): &Lock, written: &File, text: &str) {
     }
 }
 
-/// The file beside, synced.
-fn put_beside(path: &Path, text: &str) -> std::io::Result<File> {
-    let mut file =
-        File::options().create(true).truncate(true).write(true).mode(0o600).open(beside(path, ".new"))?;
+/// Writes the file beside, synced, and puts it in its place.
+fn replace(lock: &Lock, path: &Path, text: &str) -> std::io::Result<()> {
+    let new = beside(path, ".new");
+    let mut file = File::options().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    Ok(file)
-}
-
-fn put_in_place(path: &Path) -> std::io::Result<()> {
-    fs::rename(beside(path, ".new"), path)
+    fs::rename(new, path)?;
+    mark(lock, &file, text);
+    Ok(())
 }
 
 fn sync_folder(path: &Path) -> std::io::Result<()> {

@@ -94,7 +94,6 @@ pub(super) fn millis(span: Duration) -> i64 {
     i64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 
-#[derive(Clone)]
 pub(super) struct Named<'a> {
     tenant: &'a str,
     key: &'a [u8],

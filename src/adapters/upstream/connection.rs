@@ -185,7 +185,9 @@ impl Pool {
         let mut now = Instant::now();
         let (Limit::Whole(span) | Limit::Each(span)) = limit;
         let until = now + span;
-        let is_safe = request.method().is_safe();
+        let Bounds { keep_idle, write_idle, .. } = self.bounds;
+        // A connection must be fresh unless the request is safe.
+        let idle_for = if request.method().is_safe() { keep_idle } else { keep_idle.min(write_idle) };
         let mut choice = match self.endpoints.known(now) {
             Some(choice) => choice,
             None => Box::pin(self.choice(now, until)).await?,
@@ -201,7 +203,8 @@ impl Pool {
         while let Some(turn) = choice.next(self.bounds.connections, now) {
             self.name_host(&mut request, &turn);
             loop {
-                let (mut connection, pooled) = match self.take(&turn, is_safe, now) {
+                let idle = lock(&turn.0.idle).take(idle_for, now);
+                let (mut connection, pooled) = match idle {
                     Some(connection) => (connection, true),
                     // Boxed: rare, and a handshake is large. Every request would carry its room.
                     None => match Box::pin(self.connect(&turn, &choice, until)).await {
@@ -294,13 +297,6 @@ impl Pool {
         let mut answer = answer.map(|body| streaming(body, patience, Some(carrier)));
         *answer.version_mut() = Version::HTTP_11;
         Ok(answer)
-    }
-
-    /// Takes an idle connection that looks alive, and is fresh unless the request is safe.
-    fn take(&self, turn: &Turn, is_safe: bool, now: Instant) -> Option<Connection> {
-        let Bounds { keep_idle, write_idle, .. } = self.bounds;
-        let most = if is_safe { keep_idle } else { keep_idle.min(write_idle) };
-        lock(&turn.0.idle).take(most, now)
     }
 
     async fn connect(&self, turn: &Turn, choice: &Choice, until: Instant) -> Result<Connection, String> {

@@ -127,7 +127,11 @@ async fn within(plan: &Plan, work: impl Future<Output = Result<Report, Error>>) 
 
 /// Connects to the store, to change it or only to look, and finds the present generations.
 async fn begin(plan: &Plan, changes: bool) -> Result<(Client, Plan), Error> {
-    let client = connect(plan).await?;
+    let tuned = connect::tuned(&plan.admin, STATEMENT_WITHIN);
+    let client = connect::single(&tuned).await.map_err(|error| Error::Unreachable {
+        region: plan.me.region.to_string(),
+        why: format!("{} ({})", errors::describe(&error), plan.admin.place()),
+    })?;
     if changes {
         // Other provisioning of this store ends first.
         const WHAT: &str = "waiting for another init";
@@ -162,15 +166,6 @@ pub async fn is_superuser(address: &Address) -> Result<bool, Error> {
     let client = connect::single(&tuned).await.map_err(|error| failed("connecting", &error))?;
     holds(&client, "looking at the role", "select rolsuper from pg_roles where rolname = current_user", &[])
         .await
-}
-
-async fn connect(plan: &Plan) -> Result<Client, Error> {
-    connect::single(&connect::tuned(&plan.admin, STATEMENT_WITHIN)).await.map_err(|error| {
-        Error::Unreachable {
-            region: plan.me.region.to_string(),
-            why: format!("{} ({})", errors::describe(&error), plan.admin.place()),
-        }
-    })
 }
 
 async fn server(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {

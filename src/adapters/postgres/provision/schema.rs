@@ -34,7 +34,19 @@ pub(super) async fn init(client: &Client, plan: &Plan, report: &mut Report) -> R
         }
         report.add(leaves_line(origin), Status::changed_if(!there));
     }
-    own_rows(client, plan, report).await?;
+    // The heartbeat is made once, with the gate. If it vanished later, that must show as a
+    // regression: it must not start again in silence.
+    const GATE: &str = "making the gate";
+    let [gate, heartbeat] = gate_and_heartbeat(&plan.me);
+    let made = query(client, GATE, &format!("{gate} on conflict do nothing returning 1"), &[]).await?;
+    if !made.is_empty() {
+        execute(client, GATE, &heartbeat).await?;
+    }
+    execute(client, GATE, &own_indexes(&plan.me)).await?;
+    report.add("the gate", Status::changed_if(!made.is_empty()));
+    // An acceptor that is made anew is another one, and no voter counts it before it is admitted.
+    let made = query(client, "making the acceptor", &format!("{ACCEPTOR} returning 1"), &[]).await?;
+    report.add("the acceptor", Status::changed_if(!made.is_empty()));
 
     let there = has_routines(client, plan).await?;
     if !there {
@@ -107,23 +119,6 @@ async fn applied(client: &Client, plan: &Plan) -> Result<usize, Error> {
         }
     }
     Ok(rows.len())
-}
-
-/// Makes the rows and indexes that only the own origin has. The heartbeat is made once, with the
-/// gate. If it vanished later, that must show as a regression: it must not start again in silence.
-async fn own_rows(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
-    const WHAT: &str = "making the gate";
-    let [gate, heartbeat] = gate_and_heartbeat(&plan.me);
-    let made = query(client, WHAT, &format!("{gate} on conflict do nothing returning 1"), &[]).await?;
-    if !made.is_empty() {
-        execute(client, WHAT, &heartbeat).await?;
-    }
-    execute(client, WHAT, &own_indexes(&plan.me)).await?;
-    report.add("the gate", Status::changed_if(!made.is_empty()));
-    // An acceptor that is made anew is another one, and no voter counts it before it is admitted.
-    let made = query(client, "making the acceptor", &format!("{ACCEPTOR} returning 1"), &[]).await?;
-    report.add("the acceptor", Status::changed_if(!made.is_empty()));
-    Ok(())
 }
 
 /// Each migration with its number, as a statement to run once.
