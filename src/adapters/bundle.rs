@@ -1,6 +1,6 @@
 //! The bundle of ports that a real gateway runs over.
 //!
-//! `server::run` builds it, `gateway` takes it. This file must not hold anything but the adapters.
+//! `server::run` builds it, `gateway` takes it.
 
 use super::peers::HttpPeers;
 use super::postgres::PgStore;

@@ -2,7 +2,6 @@
 //! reader takes for them.
 //!
 //! `upstream`, `wire` and `server::public` remove headers by these rules, so that all three agree.
-//! This file must not know routes: `gateway::policy::route` says which headers a replay carries.
 
 use http::header::CONNECTION;
 use http::{HeaderMap, HeaderName};
@@ -24,13 +23,9 @@ pub fn is_hop_by_hop(name: &HeaderName) -> bool {
 
 /// Names in all `Connection` lines, in lower case. Texts that are no header names are left out.
 pub fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
-    let mut names = Vec::new();
-    for line in headers.get_all(CONNECTION) {
-        for part in line.as_bytes().split(|byte| *byte == b',') {
-            names.extend(HeaderName::from_bytes(part.trim_ascii()));
-        }
-    }
-    names
+    let lines = headers.get_all(CONNECTION).iter();
+    let parts = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    parts.filter_map(|part| HeaderName::from_bytes(part.trim_ascii()).ok()).collect()
 }
 
 /// Removes the headers that end at this hop: the names above and those that `Connection` names.
@@ -41,8 +36,7 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     remove_where(headers, is_hop_by_hop);
 }
 
-/// True if any reader may take a name as beginning with `prefix` (lower case). CGI, WSGI, Rack and
-/// PHP take `_` for `-`.
+/// True if some reader (CGI, WSGI, Rack, PHP) takes a name as beginning with `prefix` (lower case).
 pub fn is_under(name: &HeaderName, prefix: &str) -> bool {
     let start = name.as_str().as_bytes().get(..prefix.len());
     start.is_some_and(|start| start.iter().zip(prefix.as_bytes()).all(|(given, own)| dashed(*given) == *own))

@@ -17,7 +17,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{CertificateError, ClientConfig, RootCertStore, ServerConfig};
 
 use crate::protocol::region::RegionName;
@@ -30,21 +30,11 @@ pub const ALPN: &[u8] = b"h2";
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// A file could not be read or written.
-    #[error("{path}: {cause}")]
-    File {
-        /// Path of the file.
-        path: PathBuf,
-        /// Cause.
-        cause: std::io::Error,
-    },
-    /// A file has the wrong content.
-    #[error("{path}: {cause}")]
-    Content {
-        /// Path of the file.
-        path: PathBuf,
-        /// Fault of the content, and the content that is needed.
-        cause: String,
-    },
+    #[error("{0}: {1}")]
+    File(PathBuf, std::io::Error),
+    /// A file has the wrong content: its fault, and the content that is needed.
+    #[error("{0}: {1}")]
+    Content(PathBuf, String),
     /// Certificates could not be made.
     #[error("cannot make certificates: {0}")]
     Generate(#[from] rcgen::Error),
@@ -54,14 +44,14 @@ impl IdentityError {
     /// The file at fault.
     pub fn path(&self) -> Option<&Path> {
         match self {
-            Self::File { path, .. } | Self::Content { path, .. } => Some(path),
+            Self::File(path, _) | Self::Content(path, _) => Some(path),
             Self::Generate(_) => None,
         }
     }
 
     /// True if the file could not even be read.
     pub fn is_unread(&self) -> bool {
-        matches!(self, Self::File { .. })
+        matches!(self, Self::File(..))
     }
 }
 
@@ -72,8 +62,7 @@ pub struct IdentityFiles {
     pub certificate: PathBuf,
     /// The certificate's private key.
     pub key: PathBuf,
-    /// The certificates of the authorities whose regions are peers. Use an authority of the
-    /// deployment's own.
+    /// The authorities whose regions are peers: use an authority of the deployment's own.
     pub authorities: PathBuf,
 }
 
@@ -89,7 +78,6 @@ pub struct PeerIdentity {
     server: Arc<ArcSwap<ServerConfig>>,
 }
 
-/// Rules that let clients in.
 #[derive(Debug)]
 struct Clients {
     verifier: Arc<dyn ClientCertVerifier>,
@@ -116,23 +104,29 @@ pub fn region_of(certificates: &[CertificateDer<'_>], claimed: &RegionName) -> b
 }
 
 impl PeerIdentity {
-    /// Reads the files. Blocks; meant for the start of a process.
-    ///
-    /// # Errors
-    /// One line that names the file and its fault: unreadable, not PEM, a key of another
-    /// certificate, a certificate of another region.
+    /// Reads the files. Blocks; meant for the start of a process. An error is one line that names
+    /// the file and its fault: unreadable, not PEM, a key of another certificate, a certificate of
+    /// another region.
     pub fn load(me: RegionName, files: &IdentityFiles) -> Result<Self, IdentityError> {
         let chain = chain_of(&me, &files.certificate)?;
         let key = private_key(&files.key)?;
         let roots = Arc::new(roots(&files.authorities)?);
         let revoked = revoked(&files.authorities)?;
-        let mismatch = |cause: rustls::Error| {
-            content(&files.key, format!("cannot be used with {}: {cause}", files.certificate.display()))
-        };
-        let clients = clients(roots.clone(), revoked.clone(), files)?;
-        let servers = servers(roots, revoked, files)?;
-        let server = server(clients.clone(), chain.clone(), key.clone_key()).map_err(mismatch)?;
-        let client = client(servers, chain, key).map_err(mismatch)?;
+        let unfit = |cause: VerifierBuilderError| content(&files.authorities, cause.to_string());
+        // An authority without a list has revoked no certificate.
+        let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider())
+            .with_crls(revoked.clone())
+            .allow_unknown_revocation_status()
+            .build()
+            .map_err(unfit)?;
+        let servers = WebPkiServerVerifier::builder_with_provider(roots, provider())
+            .with_crls(revoked)
+            .allow_unknown_revocation_status()
+            .build()
+            .map_err(unfit)?;
+        let mismatch = mismatch(&files.key, &files.certificate);
+        let server = server(clients.clone(), chain.clone(), key.clone_key()).map_err(&mismatch)?;
+        let client = client(servers, chain, key).map_err(&mismatch)?;
         Ok(Self {
             me,
             speaks: Versions::OURS,
@@ -142,16 +136,12 @@ impl PeerIdentity {
         })
     }
 
-    /// All errors that [`PeerIdentity::load`] would find, each file by itself. For a check of a
-    /// configuration. Blocks.
+    /// All errors that [`PeerIdentity::load`] would find, each file by itself. Blocks.
     pub fn wrong(me: &RegionName, files: &IdentityFiles) -> Vec<IdentityError> {
         let certificate = chain_of(me, &files.certificate).err();
         let alone = [certificate, private_key(&files.key).err(), roots(&files.authorities).err()];
         let alone: Vec<IdentityError> = alone.into_iter().flatten().collect();
-        match alone.is_empty() {
-            true => Self::load(me.clone(), files).err().into_iter().collect(),
-            false => alone,
-        }
+        if alone.is_empty() { Self::load(me.clone(), files).err().into_iter().collect() } else { alone }
     }
 
     /// The same identity, of a process that speaks these versions.
@@ -164,14 +154,12 @@ impl PeerIdentity {
         self.client.load_full()
     }
 
-    /// TLS settings for the next connection to the peer listener. The handshake refuses clients
-    /// without a certificate of the authority.
+    /// TLS settings for the next connection to the peer listener: strangers are refused.
     pub fn server_config(&self) -> Arc<ServerConfig> {
         self.server.load_full()
     }
 
-    /// Number of readings of the files. A connection made before the last one may rest on a
-    /// certificate that is revoked since.
+    /// Number of readings of the files: what was let in before the last one may be revoked since.
     pub fn reading(&self) -> u64 {
         self.clients.load().reading
     }
@@ -182,10 +170,9 @@ impl PeerIdentity {
         self.clients.load().verifier.verify_client_cert(first, more, UnixTime::now()).is_ok()
     }
 
-    /// True if the certificates by which a client was let in are not revoked since.
-    ///
-    /// They are judged once per reading: `seen` is the last reading under which they were judged. A
-    /// certificate that expired, or whose authority is gone, keeps its open connection.
+    /// True if the certificates by which a client was let in are not revoked since. They are judged
+    /// once per reading: `seen` is the last reading under which they were judged. A certificate
+    /// that expired, or whose authority is gone, keeps its open connection.
     pub fn still_lets_in(&self, certificates: &[CertificateDer<'_>], seen: &AtomicU64) -> bool {
         let clients = self.clients.load();
         if seen.load(Ordering::SeqCst) == clients.reading {
@@ -201,10 +188,8 @@ impl PeerIdentity {
     }
 
     /// Takes the certificates, authorities and revocation lists of `newer` for all later
-    /// connections.
-    ///
-    /// Open connections keep their certificates, and end if theirs is revoked. The identity of
-    /// another region is ignored.
+    /// connections. Open connections keep their certificates, and end if theirs is revoked. The
+    /// identity of another region is ignored.
     pub fn renew(&self, newer: &PeerIdentity) {
         if newer.me != self.me {
             return;
@@ -219,31 +204,6 @@ impl PeerIdentity {
 /// The one cryptographic provider.
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
-}
-
-fn clients(
-    roots: Arc<RootCertStore>,
-    revoked: Vec<CertificateRevocationListDer<'static>>,
-    files: &IdentityFiles,
-) -> Result<Arc<dyn ClientCertVerifier>, IdentityError> {
-    // An authority without a list has revoked no certificate.
-    WebPkiClientVerifier::builder_with_provider(roots, provider())
-        .with_crls(revoked)
-        .allow_unknown_revocation_status()
-        .build()
-        .map_err(|cause| content(&files.authorities, cause.to_string()))
-}
-
-fn servers(
-    roots: Arc<RootCertStore>,
-    revoked: Vec<CertificateRevocationListDer<'static>>,
-    files: &IdentityFiles,
-) -> Result<Arc<WebPkiServerVerifier>, IdentityError> {
-    WebPkiServerVerifier::builder_with_provider(roots, provider())
-        .with_crls(revoked)
-        .allow_unknown_revocation_status()
-        .build()
-        .map_err(|cause| content(&files.authorities, cause.to_string()))
 }
 
 fn server(
@@ -278,18 +238,12 @@ fn client(
     Ok(config)
 }
 
-/// Reads a file's bytes. Blocks.
-///
-/// # Errors
-/// Names the file.
+/// Reads a file's bytes. Blocks. An error names the file.
 pub fn read(path: &Path) -> Result<Vec<u8>, IdentityError> {
-    fs::read(path).map_err(|cause| IdentityError::File { path: path.to_owned(), cause })
+    fs::read(path).map_err(|cause| IdentityError::File(path.to_owned(), cause))
 }
 
-/// The certificates of a PEM file, at least one.
-///
-/// # Errors
-/// Names the file.
+/// The certificates of a PEM file, at least one. An error names the file.
 pub fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
     let all: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<_, _>>()
@@ -300,18 +254,12 @@ pub fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'stati
     Ok(all)
 }
 
-/// Reads a certificate and its intermediate ones. Blocks.
-///
-/// # Errors
-/// Names the file.
+/// Reads a certificate and its intermediate ones. Blocks. An error names the file.
 pub fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
     certificates(path, &read(path)?)
 }
 
-/// Reads a private key. Blocks.
-///
-/// # Errors
-/// Names the file.
+/// Reads a private key. Blocks. An error names the file.
 pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, IdentityError> {
     PrivateKeyDer::from_pem_slice(&read(path)?)
         .map_err(|cause| content(path, format!("no PEM private key: {cause}")))
@@ -319,16 +267,10 @@ pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, IdentityError>
 
 fn chain_of(me: &RegionName, path: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
     let chain = chain(path)?;
-    match region_of(&chain, me) {
-        true => Ok(chain),
-        false => Err(content(path, format!("the certificate does not name {} as a DNS name", dns_name(me)))),
-    }
+    if region_of(&chain, me) { Ok(chain) } else { Err(unnamed(path, me)) }
 }
 
-/// Reads authorities. Blocks.
-///
-/// # Errors
-/// Names the file.
+/// Reads authorities. Blocks. An error names the file.
 pub fn roots(path: &Path) -> Result<RootCertStore, IdentityError> {
     let mut roots = RootCertStore::empty();
     for authority in chain(path)? {
@@ -337,7 +279,6 @@ pub fn roots(path: &Path) -> Result<RootCertStore, IdentityError> {
     Ok(roots)
 }
 
-/// Reads the revocation lists behind the authorities' certificates.
 fn revoked(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, IdentityError> {
     CertificateRevocationListDer::pem_slice_iter(&read(path)?)
         .collect::<Result<_, _>>()
@@ -346,7 +287,17 @@ fn revoked(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, Id
 
 /// Makes the error for a file whose content cannot be used.
 pub fn content(path: &Path, cause: String) -> IdentityError {
-    IdentityError::Content { path: path.to_owned(), cause }
+    IdentityError::Content(path.to_owned(), cause)
+}
+
+/// Makes the error for a certificate of another holder.
+pub fn unnamed(path: &Path, me: &RegionName) -> IdentityError {
+    content(path, format!("the certificate does not name {} as a DNS name", dns_name(me)))
+}
+
+/// Makes the error for a key that cannot be used with its certificate.
+pub fn mismatch<'a>(key: &'a Path, certificate: &'a Path) -> impl Fn(rustls::Error) -> IdentityError + 'a {
+    move |cause| content(key, format!("cannot be used with {}: {cause}", certificate.display()))
 }
 
 /// Paths at which [`Generated::write`] puts a region's files.
@@ -375,7 +326,7 @@ mod tests {
         let identity = PeerIdentity::load(eu.clone(), &files).unwrap();
         assert_eq!(identity.server_config().alpn_protocols, vec![b"h2".to_vec()]);
         assert_eq!(identity.server_config().max_early_data_size, 0);
-        let chain = certificates(&files.certificate, &read(&files.certificate).unwrap()).unwrap();
+        let chain = chain(&files.certificate).unwrap();
         assert!(region_of(&chain, &eu));
         assert!(!region_of(&chain, &us));
         assert!(!region_of(&chain, &region("e")));

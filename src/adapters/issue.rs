@@ -5,6 +5,8 @@
 //! certificate, so every reader that trusts the authority reads the list. This file must not
 //! overwrite a key or a certificate.
 
+use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -20,18 +22,15 @@ use rustls::pki_types::CertificateRevocationListDer;
 use rustls::pki_types::pem::PemObject;
 use webpki::{BorrowedCertRevocationList, CertRevocationList, EndEntityCert};
 
-use super::identity::{IdentityError, certificates, content, dns_name, files_in, read, region_of};
+use super::identity::{IdentityError, chain, content, dns_name, files_in, region_of, unnamed};
 use super::system::SystemClock;
 use crate::ports::Clock;
 use crate::protocol::digest::digest;
 use crate::protocol::region::RegionName;
 
-/// Beginning of the name of every generated authority. An authority made by an earlier version has
-/// only this as its name.
+/// Beginning of a generated authority's name: the whole of it in an earlier version.
 const AUTHORITY: &str = "onceway authority";
-/// Validity of generated region certificates.
 const REGION_LIFE: Duration = Duration::from_secs(2 * 365 * 24 * 3600);
-/// Validity of a generated authority.
 const AUTHORITY_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Time by which clocks may be behind the clock that generated a certificate.
 const BACKDATE: Duration = Duration::from_secs(24 * 3600);
@@ -47,7 +46,7 @@ pub enum Purpose {
 
 /// An authority and the certificates that it signed for some regions. All are PEM.
 pub struct Generated {
-    /// The authority's certificate.
+    /// Its certificate.
     pub authority: String,
     /// The authority's key. Its holder can act as any region: keep it off the regions' machines.
     pub authority_key: String,
@@ -55,13 +54,9 @@ pub struct Generated {
     pub regions: Vec<(RegionName, String, String)>,
 }
 
-/// Makes a new authority and one certificate per region, for clients and servers.
-///
-/// They are valid from yesterday: regions for two years, the authority for ten. Takes some
-/// milliseconds.
-///
-/// # Errors
-/// Only if the cryptographic library fails.
+/// Makes a new authority and one certificate per region, for clients and servers. They are valid
+/// from yesterday: regions for two years, the authority for ten. Takes some milliseconds. Fails
+/// only if the cryptographic library does.
 pub fn generate(regions: &[RegionName]) -> Result<Generated, IdentityError> {
     let key = KeyPair::generate()?;
     let authority = CertifiedIssuer::self_signed(authority_params(&own_name(&key))?, key)?;
@@ -69,8 +64,7 @@ pub fn generate(regions: &[RegionName]) -> Result<Generated, IdentityError> {
     Ok(Generated { authority: authority.pem(), authority_key: authority.key().serialize_pem(), regions })
 }
 
-/// Name of the authority with this key. Each authority has its own name: where there are two, a
-/// revocation list is looked up by it.
+/// Name of the authority with this key: revocation lists are looked up by it.
 fn own_name(key: &KeyPair) -> String {
     let text = digest("onceway/authority/1", &[key.der_bytes()]).to_string();
     format!("{AUTHORITY} {}", &text[..16])
@@ -84,10 +78,8 @@ fn authority_params(name: &str) -> Result<CertificateParams, rcgen::Error> {
 }
 
 /// Makes certificates for more regions or witnesses, under the authority that [`Generated::write`]
-/// put into `directory`. Blocks.
-///
-/// # Errors
-/// The authority's files are missing or unusable. An existing file is never overwritten.
+/// put into `directory`. Blocks. Fails if the authority's files are missing or unusable. An
+/// existing file is never overwritten.
 pub fn add(directory: &Path, regions: &[RegionName], purpose: Purpose) -> Result<(), IdentityError> {
     let Authority { issuer, .. } = authority(directory)?;
     write_regions(directory, &signed(regions, purpose, &issuer)?)
@@ -101,16 +93,12 @@ struct Authority {
 
 /// The authority whose key is in `directory`, as one of the certificates of `ca.pem` names it.
 fn authority(directory: &Path) -> Result<Authority, IdentityError> {
-    let path = directory.join("ca.key");
-    let text =
-        fs::read_to_string(&path).map_err(|cause| IdentityError::File { path: path.clone(), cause })?;
-    let key = KeyPair::from_pem(&text)?;
+    let key = KeyPair::from_pem(&text(&directory.join("ca.key"))?)?;
     let (path, own) = (directory.join("ca.pem"), own_name(&key));
-    let has = |subject: &[u8], name: &str| subject.ends_with(name.as_bytes());
-    for certificate in certificates(&path, &read(&path)?)? {
+    for certificate in chain(&path)? {
         let Ok(read) = EndEntityCert::try_from(&certificate) else { continue };
         for name in [own.as_str(), AUTHORITY] {
-            if has(read.subject(), name) {
+            if read.subject().ends_with(name.as_bytes()) {
                 let subject = read.subject().to_vec();
                 return Ok(Authority { issuer: Issuer::new(authority_params(name)?, key), subject });
             }
@@ -119,13 +107,16 @@ fn authority(directory: &Path) -> Result<Authority, IdentityError> {
     Err(content(&path, "no certificate in it is of the authority whose key is ca.key".to_owned()))
 }
 
+fn text(path: &Path) -> Result<String, IdentityError> {
+    fs::read_to_string(path).map_err(|cause| IdentityError::File(path.to_owned(), cause))
+}
+
 fn signed(
     regions: &[RegionName],
     purpose: Purpose,
     authority: &Issuer<'_, impl SigningKey>,
 ) -> Result<Vec<(RegionName, String, String)>, IdentityError> {
-    let mut signed = Vec::with_capacity(regions.len());
-    for region in regions {
+    let signed = regions.iter().map(|region| {
         let name = dns_name(region);
         let mut params = self::params(vec![name.clone()], &name, REGION_LIFE)?;
         params.is_ca = IsCa::ExplicitNoCa;
@@ -137,19 +128,15 @@ fn signed(
         };
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, authority)?;
-        signed.push((region.clone(), certificate.pem(), key.serialize_pem()));
-    }
-    Ok(signed)
+        Ok((region.clone(), certificate.pem(), key.serialize_pem()))
+    });
+    signed.collect()
 }
 
 /// Revokes certificates of a region or witness: those in `files`, or, if there are none, the one in
-/// `directory`.
-///
-/// The new list replaces the one before in `ca.pem` and contains all of it. Returns the number of
-/// certificates on it. Blocks.
-///
-/// # Errors
-/// A file is missing, or a certificate is of another holder. Then nothing was written.
+/// `directory`. The new list replaces the one before in `ca.pem` and contains all of it. Returns
+/// the number of certificates on it. Blocks. Fails if a file is missing, or a certificate is of
+/// another holder. Then nothing was written.
 pub fn revoke(directory: &Path, name: &RegionName, files: &[PathBuf]) -> Result<usize, IdentityError> {
     let (all, text) = revocation(directory, name, files)?;
     replace(&directory.join("ca.pem"), &text)?;
@@ -157,11 +144,7 @@ pub fn revoke(directory: &Path, name: &RegionName, files: &[PathBuf]) -> Result<
 }
 
 /// The text that [`revoke`] would write into `ca.pem`, and the number of certificates on its list.
-///
-/// Writes nothing. Blocks.
-///
-/// # Errors
-/// Those of [`revoke`].
+/// Writes nothing, and fails where [`revoke`] would. Blocks.
 pub fn revocation(
     directory: &Path,
     name: &RegionName,
@@ -169,28 +152,25 @@ pub fn revocation(
 ) -> Result<(usize, String), IdentityError> {
     let Authority { issuer, subject } = authority(directory)?;
     let path = directory.join("ca.pem");
-    let text =
-        fs::read_to_string(&path).map_err(|cause| IdentityError::File { path: path.clone(), cause })?;
-    let mut serials = std::collections::BTreeSet::new();
+    let text = text(&path)?;
+    let mut serials = BTreeSet::new();
     let present = [files_in(directory, name).certificate];
     for file in if files.is_empty() { &present[..] } else { files } {
-        let chain = certificates(file, &read(file)?)?;
-        let wrong =
-            || content(file, format!("the certificate does not name {} as a DNS name", dns_name(name)));
-        let own = EndEntityCert::try_from(&chain[0]).map_err(|_| wrong())?;
+        let chain = chain(file)?;
+        let own = EndEntityCert::try_from(&chain[0]).map_err(|_| unnamed(file, name))?;
         if !region_of(&chain, name) {
-            return Err(wrong());
+            return Err(unnamed(file, name));
         }
         serials.insert(own.serial().to_vec());
     }
     let mut kept = without_lists(&text);
     for list in CertificateRevocationListDer::pem_slice_iter(text.as_bytes()) {
-        let unread = |cause: String| content(&path, format!("a revocation list cannot be read: {cause}"));
-        let list = list.map_err(|cause| unread(cause.to_string()))?;
-        let read = BorrowedCertRevocationList::from_der(&list).map_err(|cause| unread(cause.to_string()))?;
+        let unread =
+            |cause: &dyn Display| content(&path, format!("a revocation list cannot be read: {cause}"));
+        let list = list.map_err(|cause| unread(&cause))?;
+        let read = BorrowedCertRevocationList::from_der(&list).map_err(|cause| unread(&cause))?;
         let entries = (&read).into_iter().map(|entry| entry.map(|entry| entry.serial_number.to_vec()));
-        let entries: Vec<Vec<u8>> =
-            entries.collect::<Result<_, _>>().map_err(|cause| unread(cause.to_string()))?;
+        let entries = entries.collect::<Result<Vec<_>, _>>().map_err(|cause| unread(&cause))?;
         match CertRevocationList::from(read).issuer() == subject {
             true => serials.extend(entries),
             false => kept.push_str(&pem(&list)),
@@ -201,10 +181,9 @@ pub fn revocation(
     Ok((all, kept))
 }
 
-/// Makes a revocation list of these serial numbers, as PEM.
-///
-/// The list is valid as long as an authority, so that no reader refuses it for its age. There is
-/// only one list, and each one contains the list before.
+/// Makes a revocation list of these serial numbers, as PEM. The list is valid as long as an
+/// authority, so that no reader refuses it for its age. There is only one list, and each one
+/// contains the list before.
 fn list_of(
     serials: impl IntoIterator<Item = Vec<u8>>,
     issuer: &Issuer<'_, KeyPair>,
@@ -251,7 +230,7 @@ fn pem(list: &CertificateRevocationListDer<'_>) -> String {
 /// Replaces an existing file, whole or not at all.
 fn replace(path: &Path, text: &str) -> Result<(), IdentityError> {
     let new = path.with_extension("pem.new");
-    let io = |cause| IdentityError::File { path: new.clone(), cause };
+    let io = |cause| IdentityError::File(new.clone(), cause);
     fs::remove_file(&new).or_else(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Ok(()),
         _ => Err(io(error)),
@@ -273,12 +252,8 @@ fn params(names: Vec<String>, title: &str, life: Duration) -> Result<Certificate
 
 impl Generated {
     /// Writes `ca.pem` and `ca.key`, and for each region `<region>.pem` and `<region>.key`, into
-    /// `directory`.
-    ///
-    /// The directory must exist. Only the owner can read the keys. Blocks.
-    ///
-    /// # Errors
-    /// An existing file is never overwritten. Files written before the error stay.
+    /// `directory`, which must exist. Only the owner can read the keys. Blocks. An existing file is
+    /// never overwritten: that is an error, and files written before it stay.
     pub fn write(&self, directory: &Path) -> Result<(), IdentityError> {
         create(&directory.join("ca.pem"), 0o644, &self.authority)?;
         create(&directory.join("ca.key"), 0o600, &self.authority_key)?;
@@ -302,7 +277,7 @@ fn create(path: &Path, mode: u32, text: &str) -> Result<(), IdentityError> {
         .mode(mode)
         .open(path)
         .and_then(|mut file| file.write_all(text.as_bytes()))
-        .map_err(|cause| IdentityError::File { path: path.to_owned(), cause })
+        .map_err(|cause| IdentityError::File(path.to_owned(), cause))
 }
 
 #[cfg(test)]
@@ -327,8 +302,7 @@ mod tests {
 
     /// True if that identity, judged anew, lets a client in with the certificate of `who`.
     fn lets_in(identity: &PeerIdentity, folder: &Path, who: &str) -> bool {
-        let file = files_in(folder, &name(who)).certificate;
-        let chain = certificates(&file, &read(&file).unwrap()).unwrap();
+        let chain = chain(&files_in(folder, &name(who)).certificate).unwrap();
         let still = identity.still_lets_in(&chain, &AtomicU64::new(u64::MAX));
         let anew = identity.lets_in(&chain);
         assert!(still || !anew, "an open connection is refused, and a new one let in");

@@ -2,8 +2,7 @@
 //!
 //! Ended spans go into a bounded queue that never waits: a span that finds it full is dropped and
 //! counted. One task sends them in batches. `cli::serve` starts the task, and at the end has it
-//! send the remaining spans. Only plain HTTP is spoken: a collector runs beside its gateway. This
-//! file must not delay a request, nor fail one.
+//! send the remaining spans. Only plain HTTP is spoken: a collector runs beside its gateway.
 
 use std::fmt;
 use std::time::Duration;
@@ -45,10 +44,9 @@ const WITHIN: Duration = Duration::from_secs(5);
 /// Layer that makes spans of `tracing` into spans for the collector.
 pub type SpanLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// Makes a layer for the process's subscriber, and the exporter of its spans.
-///
-/// `endpoint` is the collector, `http://host:port`. Of the traces that begin here, `percent` are
-/// sampled; of the others, those whose parent is sampled.
+/// Makes a layer for the process's subscriber, and the exporter of its spans. `endpoint` is the
+/// collector, `http://host:port`. Of the traces that begin here, `percent` are sampled; of the
+/// others, those whose parent is sampled.
 pub fn set_up(endpoint: &str, percent: u8, region: &RegionName) -> (SpanLayer, Exporter) {
     let (queue, spans) = mpsc::channel(QUEUE);
     let named = [("service.name", "onceway"), ("onceway.region", region.as_str())];
@@ -72,7 +70,6 @@ pub fn set_up(endpoint: &str, percent: u8, region: &RegionName) -> (SpanLayer, E
     (layer.boxed(), exporter)
 }
 
-/// Entrance of the queue.
 #[derive(Debug)]
 struct Queue(mpsc::Sender<SpanData>);
 
@@ -98,7 +95,6 @@ fn count(result: &'static str, spans: usize) {
     metrics::counter!(observe::OTLP_SPANS, "result" => result).increment(spans as u64);
 }
 
-/// Exit of the queue.
 pub struct Exporter {
     spans: mpsc::Receiver<SpanData>,
     resource: ResourceAttributesWithSchema,
@@ -113,7 +109,6 @@ impl fmt::Debug for Exporter {
     }
 }
 
-/// The exporter at work.
 #[derive(Debug)]
 pub struct Exporting {
     stop: oneshot::Sender<()>,
@@ -121,7 +116,6 @@ pub struct Exporting {
 }
 
 impl Exporter {
-    /// Sends from now on, in a task of its own.
     pub fn start(self) -> Exporting {
         let (stop, stopped) = oneshot::channel();
         Exporting { stop, task: tokio::spawn(self.run(stopped)) }

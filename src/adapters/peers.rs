@@ -7,6 +7,8 @@
 //! is unknown, unless hyper gives the request back.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -33,27 +35,21 @@ use crate::ports::{Dice, Peers};
 use crate::protocol::region::RegionName;
 use crate::protocol::versions::Versions;
 
-/// Longest time for making a connection, from the look-up of the name to the peer's reply to the
-/// hello.
+/// Longest time from the look-up of the name to the peer's reply to the hello.
 const CONNECT: Duration = Duration::from_secs(1);
 /// Time between two pings on a connection, even an idle one.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// Longest time for the peer to answer such a ping.
 const KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(2);
-/// Shortest time for which a connection is used while its gateway serves. The longest is twice
-/// that.
+/// Shortest time for which a connection is used while its gateway serves. Twice that at most.
 const RENEW: Duration = Duration::from_secs(120);
 /// Time for which it is used while its gateway does not serve: another gateway of the region may.
 const RENEW_IDLE: Duration = Duration::from_secs(5);
-/// Largest reply to a ping, in bytes.
 const PONG_LIMIT: usize = 64 * 1024;
-/// Largest answer to one question, in bytes.
-///
-/// One row with the largest answer that a route may keep (256 MiB) fits, as base64, with some room.
-/// The question says how many rows it asks for.
+/// Largest answer to one question, in bytes. One row with the largest answer that a route may keep
+/// (256 MiB) fits, as base64, with some room. The question says how many rows it asks for.
 const MOST_TOLD: usize = 384 << 20;
-/// Largest list of headers, in bytes as HTTP/2 counts them: the public listener's 64 KB and 100
-/// headers, prefixed.
+/// Largest list of headers as HTTP/2 counts them: the listener's 64 KB and 100 headers, prefixed.
 pub const HEADER_LIST: u32 = 128 * 1024;
 /// Most unread bytes of one answer under way.
 pub const STREAM_WINDOW: u32 = 1 << 20;
@@ -80,7 +76,6 @@ struct Peer {
 }
 
 enum Link {
-    /// No connection yet, or the last one is gone.
     Down,
     /// A task is making a connection, and every other caller waits for it.
     Making(Making),
@@ -89,8 +84,7 @@ enum Link {
     Up(Sender, Instant, u64),
 }
 
-/// Moment at which a connection made now is renewed. It varies, so that not all are renewed at the
-/// same time.
+/// Moment at which a connection made now is renewed: it varies, so not all are renewed at once.
 fn next_renewal() -> Instant {
     Instant::now() + RENEW + SystemDice.jitter(RENEW)
 }
@@ -119,33 +113,30 @@ impl HttpPeers {
         to: &RegionName,
         request: Request<Bytes>,
     ) -> Result<Response<Incoming>, PeerError> {
-        let peer = self
-            .peers
-            .get(to)
-            .ok_or_else(|| PeerError::NotSent(format!("region {to} is not in the list of peers")))?;
+        let peer = self.peers.get(to);
+        let peer = peer.ok_or_else(|| not_sent(format!("region {to} is not in the list of peers")))?;
         let mut sender = peer.sender().await?;
-        sender.ready().await.map_err(|error| PeerError::NotSent(describe(&error)))?;
-        match sender.try_send_request(request.map(Full::new)).await {
-            Ok(response) => Ok(response),
-            Err(mut error) => Err(match error.take_message() {
-                Some(_) => PeerError::NotSent(describe(&error.into_error())),
-                None => PeerError::Unknown(describe(&error.into_error())),
-            }),
-        }
+        sender.ready().await.map_err(|error| not_sent(describe(&error)))?;
+        let sent = sender.try_send_request(request.map(Full::new)).await;
+        sent.map_err(|mut error| match error.take_message() {
+            Some(_) => not_sent(describe(&error.into_error())),
+            None => unknown(describe(&error.into_error())),
+        })
     }
 
     async fn ask_how(&self, to: &RegionName) -> Result<Pong, PeerError> {
         let response =
             self.exchange(to, wire::encode_get(&self.me, self.speaks, to, wire::PING_PATH)).await?;
         let pong = read_pong(response).await?;
-        if let Some(peer) = self.peers.get(to).filter(|_| !pong.serving) {
-            peer.renew_within(RENEW_IDLE);
+        if let Some(peer) = self.peers.get(to).filter(|_| !pong.serving)
+            && let Link::Up(_, renew, _) = &mut *peer.lock()
+        {
+            *renew = (*renew).min(Instant::now() + RENEW_IDLE);
         }
         Ok(pong)
     }
 
     async fn put(&self, to: &RegionName, question: Question) -> Result<PeerReply, PeerError> {
-        let unknown = |error: wire::WireError| PeerError::Unknown(error.to_string());
         let response = self.exchange(to, ask::encode_ask(&self.me, self.speaks, to, &question)).await?;
         let (head, body) = response.into_parts();
         let replied = ask::decode_replied(&head.headers).map_err(unknown)?;
@@ -157,9 +148,9 @@ impl HttpPeers {
         match (replied, read) {
             (Replied::PeerReply, Ok(Collected::Whole(json))) => ask::read_told(&json).map_err(unknown),
             (Replied::PeerReply, Ok(Collected::Over(_, _))) => {
-                Err(PeerError::Unknown(format!("more than {MOST_TOLD} bytes were told: ask for less")))
+                Err(unknown(format!("more than {MOST_TOLD} bytes were told: ask for less")))
             }
-            (Replied::PeerReply, Err(error)) => Err(PeerError::Unknown(error.to_string())),
+            (Replied::PeerReply, Err(error)) => Err(unknown(error)),
             // The refusal itself has arrived; its reason is only for people.
             (Replied::Refused, read) => {
                 let refused = wire::WireError::Refused(head.status);
@@ -167,23 +158,29 @@ impl HttpPeers {
                     Ok(Collected::Whole(json)) => ask::read_refusal(&json),
                     Ok(Collected::Over(_, _)) | Err(_) => None,
                 };
-                Err(PeerError::NotSent(format!("{refused}: {}", why.unwrap_or_default())))
+                Err(not_sent(format!("{refused}: {}", why.unwrap_or_default())))
             }
         }
     }
 }
 
+fn not_sent(why: impl Display) -> PeerError {
+    PeerError::NotSent(why.to_string())
+}
+
+fn unknown(why: impl Display) -> PeerError {
+    PeerError::Unknown(why.to_string())
+}
+
 async fn read_pong(response: Response<Incoming>) -> Result<Pong, PeerError> {
     let (head, body) = response.into_parts();
     if head.status != StatusCode::OK {
-        return Err(PeerError::Unknown(format!("the ping was answered with {}", head.status)));
+        return Err(unknown(format!("the ping was answered with {}", head.status)));
     }
     match collect(streaming(body, Patience::Endless, None), PONG_LIMIT).await {
-        Ok(Collected::Whole(json)) => {
-            wire::decode_pong(&json).map_err(|error| PeerError::Unknown(error.to_string()))
-        }
-        Ok(Collected::Over(_, _)) => Err(PeerError::Unknown("the ping's reply is too long".into())),
-        Err(error) => Err(PeerError::Unknown(error.to_string())),
+        Ok(Collected::Whole(json)) => wire::decode_pong(&json).map_err(unknown),
+        Ok(Collected::Over(_, _)) => Err(unknown("the ping's reply is too long")),
+        Err(error) => Err(unknown(error)),
     }
 }
 
@@ -194,57 +191,42 @@ impl Peers for HttpPeers {
         question: Question,
         within: Duration,
     ) -> Result<PeerReply, PeerError> {
-        timeout(within, self.put(to, question))
-            .await
-            .unwrap_or_else(|_| Err(PeerError::Unknown("the question got no answer in time".into())))
+        let told = timeout(within, self.put(to, question)).await;
+        told.unwrap_or_else(|_| Err(unknown("the question got no answer in time")))
     }
 
     async fn forward(&self, to: &RegionName, forward: Forward) -> Result<ForwardReply, PeerError> {
-        let request = wire::encode_forward(&self.me, to, forward)
-            .map_err(|error| PeerError::NotSent(error.to_string()))?;
+        let request = wire::encode_forward(&self.me, to, forward).map_err(not_sent)?;
         let response = self.exchange(to, request).await?;
         let response = response.map(|body| streaming(body, Patience::Endless, None));
         wire::decode_reply(response).map_err(|error| match error {
-            wire::WireError::Refused(_) => PeerError::NotSent(error.to_string()),
-            wire::WireError::NotOnce(_)
-            | wire::WireError::Malformed(_)
-            | wire::WireError::Unknown(_)
-            | wire::WireError::Hop
-            | wire::WireError::Question(_)
-            | wire::WireError::Answer(_)
-            | wire::WireError::Pong(_) => PeerError::Unknown(error.to_string()),
+            wire::WireError::Refused(_) => not_sent(error),
+            // Only a refusal says that nothing was done.
+            _ => unknown(error),
         })
     }
 
     async fn ping(&self, to: &RegionName, within: Duration) -> Result<Pong, PeerError> {
-        timeout(within, self.ask_how(to))
-            .await
-            .unwrap_or_else(|_| Err(PeerError::Unknown("the ping got no answer in time".into())))
+        let told = timeout(within, self.ask_how(to)).await;
+        told.unwrap_or_else(|_| Err(unknown("the ping got no answer in time")))
     }
 }
 
 impl Peer {
     /// The live connection, or the one that a task is making, or a new one.
     async fn sender(self: &Arc<Self>) -> Result<Sender, PeerError> {
-        let not_made = || PeerError::NotSent("the connection was not made".into());
         let mut making = match self.link_or_make() {
             Ok(sender) => return Ok(sender),
             Err(making) => making,
         };
-        match making.wait_for(Option::is_some).await {
-            Ok(made) => match &*made {
-                Some(result) => result.clone(),
-                None => Err(not_made()),
-            },
-            Err(_) => Err(not_made()),
-        }
+        let made = making.wait_for(Option::is_some).await.ok().and_then(|made| made.clone());
+        made.unwrap_or_else(|| Err(not_sent("the connection was not made")))
     }
 
     fn link_or_make(self: &Arc<Self>) -> Result<Sender, Making> {
         let mut link = self.lock();
         match &mut *link {
-            // A connection made before the last reading of the files may lead to a server whose
-            // certificate is revoked.
+            // Made before the last reading, it may lead to a server whose certificate is revoked.
             Link::Up(sender, renew, reading)
                 if !sender.is_closed() && *reading == self.identity.reading() =>
             {
@@ -261,8 +243,7 @@ impl Peer {
         }
         let (tell, making) = watch::channel(None);
         *link = Link::Making(making.clone());
-        // A task of its own: a caller that gives up must not take the connection from others that
-        // wait.
+        // A task of its own: a caller that gives up must not end it for others.
         let peer = self.clone();
         tokio::spawn(async move {
             let reading = peer.identity.reading();
@@ -279,10 +260,9 @@ impl Peer {
         Err(making)
     }
 
-    /// Makes another connection, and replaces the present one with it.
-    ///
-    /// Requests under way on the old connection end there. If no connection to a serving gateway
-    /// can be made, the old one stays.
+    /// Makes another connection, and replaces the present one with it. Requests under way on the
+    /// old connection end there. If no connection to a serving gateway can be made, the old one
+    /// stays.
     fn renew(self: &Arc<Self>) {
         let peer = self.clone();
         tokio::spawn(async move {
@@ -303,29 +283,16 @@ impl Peer {
         timeout(CONNECT, pong).await.ok().flatten().is_some_and(|pong| pong.serving)
     }
 
-    /// Has the connection renewed within this time.
-    fn renew_within(&self, span: Duration) {
-        if let Link::Up(_, renew, _) = &mut *self.lock() {
-            *renew = (*renew).min(Instant::now() + span);
-        }
-    }
-
     fn lock(&self) -> MutexGuard<'_, Link> {
         // The link is replaced whole, so a poisoned one is still whole.
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn connect(&self) -> Result<Sender, PeerError> {
-        let failed = |why: &str| {
-            PeerError::NotSent(format!("connect to region {} at {}: {why}", self.name, self.address))
-        };
-        let (sender, theirs) = match timeout(CONNECT, self.dial()).await {
-            Ok(Ok(welcomed)) => welcomed,
-            Ok(Err(why)) => return Err(failed(&why)),
-            Err(_) => return Err(failed("timed out")),
-        };
-        // Before anything else is written: a peer of another version might read a forward in
-        // another way.
+        let dialled = timeout(CONNECT, self.dial()).await.unwrap_or_else(|_| Err("timed out".into()));
+        let failed = |why| not_sent(format!("connect to region {} at {}: {why}", self.name, self.address));
+        let (sender, theirs) = dialled.map_err(failed)?;
+        // Nothing is written before this: another version might read a forward in another way.
         match self.identity.speaks.common(theirs) {
             Some(_) => Ok(sender),
             None => Err(PeerError::Versions { theirs, ours: self.identity.speaks }),
@@ -334,12 +301,11 @@ impl Peer {
 
     /// Makes a connection on which a hello was answered, and returns the peer's versions.
     async fn dial(&self) -> Result<(Sender, Versions), String> {
-        let stream = TcpStream::connect(&self.address).await.map_err(|error| error.to_string())?;
-        stream.set_nodelay(true).map_err(|error| error.to_string())?;
-        let stream = TlsConnector::from(self.identity.client_config())
-            .connect(server_name(&self.name), stream)
-            .await
-            .map_err(|error| error.to_string())?;
+        let text = |error: io::Error| error.to_string();
+        let stream = TcpStream::connect(&self.address).await.map_err(text)?;
+        stream.set_nodelay(true).map_err(text)?;
+        let tls = TlsConnector::from(self.identity.client_config());
+        let stream = tls.connect(server_name(&self.name), stream).await.map_err(text)?;
         if stream.get_ref().1.alpn_protocol() != Some(ALPN) {
             return Err("the other side does not speak HTTP/2".into());
         }
@@ -351,8 +317,7 @@ impl Peer {
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_header_list_size(HEADER_LIST)
-            // Answers may arrive after their forward was given up. That is no reason to end a
-            // connection that others use.
+            // An answer may arrive after its forward was given up: no reason to end the connection.
             .max_local_error_reset_streams(None)
             .handshake(TokioIo::new(stream))
             .await

@@ -1,12 +1,11 @@
 //! Bodies as hyper receives them, turned into the ports' [`Body`]: trailers dropped, time bounded,
 //! nothing buffered.
 //!
-//! `connection`, `peers` and the listeners wrap the bodies that they receive. This file must not
-//! collect: `ports::body::collect` does.
+//! `connection`, `peers` and the listeners wrap the bodies that they receive.
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,18 +16,15 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::ports::{Body, BodyError, Polled};
 
-/// Time that each byte of a sender earns it: at least 500 bytes a second are expected in the long
-/// run.
+/// Time that each byte earns a sender: 500 bytes a second are expected in the long run.
 const EACH_BYTE: Duration = Duration::from_millis(2);
 
 /// Time limit for the rest of a body.
 #[derive(Clone, Copy, Debug)]
 pub enum Patience {
-    /// For all waits together. The reader's time does not count: a client that reads slowly must
-    /// not end an answer that its sender has ready.
+    /// For all waits together. The reader's own time does not count.
     Within(Duration),
-    /// The same, but each byte earns [`EACH_BYTE`] more, up to the same span again. Both a stall
-    /// and a drip are cut.
+    /// The same, but each byte earns [`EACH_BYTE`] more: a stall and a drip are cut.
     Between(Duration),
     /// For each wait by itself.
     Each(Duration),
@@ -36,10 +32,8 @@ pub enum Patience {
     Endless,
 }
 
-/// The connection of a body that nobody else drives. It is dropped if the body breaks off or is
-/// given up.
+/// The connection of a body that nobody else drives. Dropped if the body breaks off.
 pub trait Carrier: Send {
-    /// Lets the connection write and read what it can.
     fn drive(&mut self, context: &mut Context<'_>);
 
     /// The body has arrived whole.
@@ -66,8 +60,7 @@ struct Streaming {
     sleep: Option<Pin<Box<Sleep>>>,
     /// Time that the sender has left, unless other code bounds it.
     credit: Duration,
-    /// Start of the present wait for the sender. The reader's time must not count against the
-    /// sender.
+    /// Start of the present wait for the sender: the reader's time does not count.
     waiting: Option<Instant>,
     over: bool,
     carrier: Option<Box<dyn Carrier>>,
@@ -120,29 +113,20 @@ impl Streaming {
     /// The next piece of data. The connection is driven only if none is here.
     fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, hyper::Error>>> {
         let arrived = self.poll_arrived(context);
-        match self.carrier.as_mut().filter(|_| arrived.is_pending()) {
-            Some(carrier) => carrier.drive(context),
-            None => return arrived,
-        }
+        let Some(carrier) = self.carrier.as_mut().filter(|_| arrived.is_pending()) else { return arrived };
+        carrier.drive(context);
         self.poll_arrived(context)
     }
 
     /// The next piece that has arrived, past trailers and empty frames.
     fn poll_arrived(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, hyper::Error>>> {
         loop {
-            match Pin::new(&mut self.incoming).poll_frame(context) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
-                Poll::Ready(Some(Ok(frame))) => {
-                    // Trailers are dropped: they must never become headers. So are HTTP/2's empty
-                    // last frames.
-                    if let Ok(data) = frame.into_data()
-                        && !data.is_empty()
-                    {
-                        return Poll::Ready(Some(Ok(data)));
-                    }
-                }
+            let arrived = ready!(Pin::new(&mut self.incoming).poll_frame(context));
+            // Trailers are dropped: they must never become headers. So are HTTP/2's empty last
+            // frames.
+            let data = arrived.map(|frame| frame.map(|frame| frame.into_data().unwrap_or_default()));
+            if !matches!(&data, Some(Ok(data)) if data.is_empty()) {
+                return Poll::Ready(data);
             }
         }
     }
@@ -169,12 +153,8 @@ impl http_body::Body for Streaming {
                 self.finish();
                 Poll::Ready(None)
             }
-            Poll::Pending => {
-                if self.stalled(context) {
-                    return self.fail("the body did not come in time".into());
-                }
-                Poll::Pending
-            }
+            Poll::Pending if self.stalled(context) => self.fail("the body did not come in time".into()),
+            Poll::Pending => Poll::Pending,
         }
     }
 

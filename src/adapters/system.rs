@@ -1,7 +1,7 @@
 //! The clocks and the randomness of this machine.
 //!
 //! `ports::Clock` and `ports::Dice` say what they promise. No other code reads a clock or draws a
-//! number for the gateway. This file must not be seeded.
+//! number for the gateway.
 
 #![allow(clippy::disallowed_methods, reason = "the clocks of the Clock port")]
 
@@ -52,8 +52,11 @@ impl Clock for SystemClock {
 pub struct SystemDice;
 
 impl Dice for SystemDice {
+    /// Panics if the operating system gives no random bytes: two claims could then share a nonce.
     fn nonce(&self) -> Nonce {
-        Nonce(u128::from_le_bytes(bytes()))
+        let mut bytes = [0; 16];
+        SysRng.try_fill_bytes(&mut bytes).expect("the operating system gives random bytes");
+        Nonce(u128::from_le_bytes(bytes))
     }
 
     fn request_id(&self) -> RequestId {
@@ -66,15 +69,6 @@ impl Dice for SystemDice {
         let scaled = (u128::from(drawn) * (u128::from(most) + 1)) >> 64;
         Duration::from_nanos(u64::try_from(scaled).unwrap_or(most))
     }
-}
-
-/// # Panics
-/// If the operating system gives no random bytes: two claims could then share a nonce, so nothing
-/// may go on.
-fn bytes<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    SysRng.try_fill_bytes(&mut bytes).expect("the operating system gives random bytes");
-    bytes
 }
 
 #[cfg(test)]

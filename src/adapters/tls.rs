@@ -1,44 +1,37 @@
 //! TLS for clients: one certificate, TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1 by ALPN, no early data.
 //!
 //! `config::listen` names the files; `server::public` uses the result. The peer listener's TLS is
-//! in [`super::identity`] and shares only the reading of PEM. This file must not open a socket, and
-//! must not repeat a key in a message.
+//! in [`super::identity`] and shares only the reading of PEM.
 
 use std::path::Path;
 
 use rustls::ServerConfig;
 
-use super::identity::{IdentityError, chain, content, private_key, provider};
+use super::identity::{IdentityError, chain, mismatch, private_key, provider};
 
 /// The ALPN name of HTTP/2.
 pub const HTTP2: &[u8] = b"h2";
 const HTTP1: &[u8] = b"http/1.1";
 
-/// Reads the files. Blocks; meant for the start of a process.
-///
-/// # Errors
-/// One line that names the file and its fault: unreadable, not PEM, a key of another certificate.
+/// Reads the files. Blocks; meant for the start of a process. An error is one line that names the
+/// file and its fault: unreadable, not PEM, a key of another certificate.
 pub fn load(certificate: &Path, key: &Path) -> Result<ServerConfig, IdentityError> {
     let (chain, private) = (chain(certificate)?, private_key(key)?);
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, private))
-        .map_err(|cause| content(key, format!("cannot be used with {}: {cause}", certificate.display())))?;
+        .map_err(mismatch(key, certificate))?;
     config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
     // An attacker who captured a request in early data could replay it.
     config.max_early_data_size = 0;
     Ok(config)
 }
 
-/// All errors that [`load`] would find, each file by itself. For a check of a configuration.
-/// Blocks.
+/// All errors that [`load`] would find, each file by itself. Blocks.
 pub fn wrong(certificate: &Path, key: &Path) -> Vec<IdentityError> {
     let alone = [chain(certificate).err(), private_key(key).err()];
     let alone: Vec<IdentityError> = alone.into_iter().flatten().collect();
-    match alone.is_empty() {
-        true => load(certificate, key).err().into_iter().collect(),
-        false => alone,
-    }
+    if alone.is_empty() { load(certificate, key).err().into_iter().collect() } else { alone }
 }
 
 #[cfg(test)]

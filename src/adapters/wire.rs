@@ -4,8 +4,7 @@
 //! [`ask`] has questions and their answers. Both ends have authenticated each other before. A
 //! malformed message is refused, never guessed. Each of a client's headers travels under
 //! [`CLIENT_PREFIX`], so none can be taken for one of ours or for one of the connection's. A
-//! client's own `onceway-*` headers do not travel. This file must not know connections, nor decide
-//! what to do with a forward.
+//! client's own `onceway-*` headers do not travel.
 
 pub mod ask;
 
@@ -30,19 +29,16 @@ use crate::protocol::versions::Versions;
 pub const FORWARD_PATH: &str = "/peer/v1/forward";
 /// Path of pings, by GET.
 pub const PING_PATH: &str = "/peer/v1/ping";
-/// Path of hellos, by GET: a fresh connection asks whether it is accepted.
-///
-/// Under TLS 1.3 a client learns only from the first reply whether its certificate was accepted. A
-/// forward must not be the message that finds out.
+/// Path of hellos, by GET: a fresh connection asks whether it is accepted. Under TLS 1.3 a client
+/// learns only from the first reply whether its certificate was accepted. A forward must not be the
+/// message that finds out.
 pub const HELLO_PATH: &str = "/peer/v1/hello";
 
 /// Prefix of each of the client's headers.
 pub const CLIENT_PREFIX: &str = "onceway-client-";
-/// Prefix of each of ours.
 const PEER_PREFIX: &str = "onceway-peer-";
 
 /// The versions that the sender of a hello, a ping or a question speaks, and those of its receiver.
-///
 /// A sender without the header speaks version 1. Forwards do not carry it: they travel only after
 /// an answered hello.
 const SPEAKS: HeaderName = HeaderName::from_static("onceway-peer-speaks");
@@ -114,15 +110,10 @@ pub fn say_versions(headers: &mut HeaderMap, speaks: Versions) {
     put(headers, SPEAKS, speaks.to_string().as_bytes()).expect("digits are visible ASCII");
 }
 
-/// Reads the versions that the other end claims to speak.
-///
-/// # Errors
-/// `NotOnce` or `Malformed`.
+/// Reads the versions that the other end claims to speak. Fails with `NotOnce` or `Malformed`.
 pub fn decode_versions(headers: &HeaderMap) -> Result<Versions, WireError> {
-    match headers.contains_key(SPEAKS) {
-        true => parse(headers, SPEAKS, Versions::parse),
-        false => Ok(Versions::UNSAID),
-    }
+    let said = headers.contains_key(SPEAKS);
+    if said { parse(headers, SPEAKS, Versions::parse) } else { Ok(Versions::UNSAID) }
 }
 
 fn message(to: &RegionName, path: PathAndQuery) -> Request<Bytes> {
@@ -138,10 +129,8 @@ fn put(headers: &mut HeaderMap, name: HeaderName, value: &[u8]) -> Result<(), Wi
     Ok(())
 }
 
-/// Makes the request of a forward. The deadline is rounded down to milliseconds.
-///
-/// # Errors
-/// `Malformed` if the target is not a path or a header's name is too long to travel.
+/// Makes the request of a forward. The deadline is rounded down to milliseconds. Fails
+/// (`Malformed`) if the target is not a path or a header's name is too long to travel.
 pub fn encode_forward(
     from: &RegionName,
     to: &RegionName,
@@ -178,17 +167,13 @@ pub fn encode_forward(
 }
 
 /// Reads the sender's region. It counts only if the connection's certificate names the same region.
-///
-/// # Errors
-/// `NotOnce` or `Malformed`.
+/// Fails with `NotOnce` or `Malformed`.
 pub fn decode_from(headers: &HeaderMap) -> Result<RegionName, WireError> {
     parse(headers, FROM, |text| RegionName::parse(text).ok())
 }
 
-/// Reads a forward from a request's head and its whole body.
-///
-/// # Errors
-/// Any message that [`encode_forward`] would not have written.
+/// Reads a forward from a request's head and its whole body. Fails for any message that
+/// [`encode_forward`] would not have written.
 pub fn decode_forward(head: &Parts, body: Bytes) -> Result<Forward, WireError> {
     let headers = &head.headers;
     if one(headers, HOP)?.as_bytes() != b"1" {
@@ -247,8 +232,7 @@ fn number(text: &str) -> Option<u64> {
     text.parse().ok().filter(|number: &u64| number.to_string() == text)
 }
 
-/// Reads a principal's digest, or the word for none. There is a word, so that a lost header is
-/// noticed.
+/// Reads a principal's digest, or the word for none, by which a lost header is noticed.
 fn principal(text: &str) -> Option<Option<Digest32>> {
     if text == NOBODY { Some(None) } else { Digest32::parse(text).map(Some) }
 }
@@ -278,11 +262,9 @@ pub fn encode_reply(reply: ForwardReply) -> Response<Body> {
             answer
         }
         ForwardReply::NotOwner { epoch } => {
-            let mut response = Response::new(empty());
-            *response.status_mut() = StatusCode::MISDIRECTED_REQUEST;
-            response.headers_mut().insert(REPLY, HeaderValue::from_static("not-owner"));
-            response.headers_mut().insert(EPOCH, HeaderValue::from(epoch));
-            response
+            let response = Response::builder().status(StatusCode::MISDIRECTED_REQUEST);
+            let response = response.header(REPLY, "not-owner").header(EPOCH, epoch).body(empty());
+            response.expect("each part is valid")
         }
     };
     *response.version_mut() = http::Version::HTTP_2;
@@ -295,10 +277,8 @@ pub fn encode_refusal(mut response: Response<Body>) -> Response<Body> {
     response
 }
 
-/// Reads the reply to a forward.
-///
-/// # Errors
-/// `Refused`: nothing was done. Any other error leaves open what was done.
+/// Reads the reply to a forward. After `Refused` nothing was done. Any other error leaves open what
+/// was done.
 pub fn decode_reply(mut response: Response<Body>) -> Result<ForwardReply, WireError> {
     match one(response.headers(), REPLY)?.as_bytes() {
         b"answer" => {
@@ -328,10 +308,8 @@ pub fn encode_pong(pong: &Pong) -> Bytes {
     serde_json::to_vec(pong).expect("strings and numbers always make JSON").into()
 }
 
-/// Reads a ping's reply. Unknown members are ignored: its sender may be of a newer version.
-///
-/// # Errors
-/// `Pong`, with the reason.
+/// Reads a ping's reply. Unknown members are ignored: its sender may be of a newer version. Fails
+/// with `Pong` and the reason.
 pub fn decode_pong(json: &[u8]) -> Result<Pong, WireError> {
     serde_json::from_slice(json).map_err(|error| WireError::Pong(error.to_string()))
 }

@@ -45,33 +45,16 @@ pub enum FileError {
     InUse(PathBuf),
     /// Its content was not written by a witness, or was damaged since.
     #[error(
-        "{path}: the file is damaged ({what}). This witness cannot vote: make a new one with another file and --init, and never put an old \
+        "{0}: the file is damaged ({1}). This witness cannot vote: make a new one with another file and --init, and never put an old \
          copy back"
     )]
-    Damaged {
-        /// Path of the file.
-        path: PathBuf,
-        /// Fault of the content.
-        what: &'static str,
-    },
-    /// Belongs to another witness.
-    #[error("{path}: the file is of witness {other}, not of {me}")]
-    OfAnother {
-        /// Path of the file.
-        path: PathBuf,
-        /// The witness that the file names.
-        other: RegionName,
-        /// The witness that opens it.
-        me: RegionName,
-    },
+    Damaged(PathBuf, &'static str),
+    /// Belongs to another witness: the one that the file names, and the one that opens it.
+    #[error("{0}: the file is of witness {1}, not of {2}")]
+    OfAnother(PathBuf, RegionName, RegionName),
     /// The operating system refuses.
-    #[error("{path}: {cause}")]
-    Io {
-        /// Path of the file.
-        path: PathBuf,
-        /// Cause.
-        cause: std::io::Error,
-    },
+    #[error("{0}: {1}")]
+    Io(PathBuf, std::io::Error),
 }
 
 /// An acceptor in a file of its own.
@@ -92,13 +75,11 @@ struct Place {
     lock: Lock,
 }
 
-/// The locked file beside the witness's file.
 #[derive(Debug)]
 struct Lock(File);
 
 impl Drop for Lock {
-    /// Ends the lock, also where a child process has a copy of the descriptor until it runs its own
-    /// program.
+    /// Ends the lock, also while a child process has a copy of the descriptor.
     fn drop(&mut self) {
         let _ = flock(&self.0, FlockOperation::Unlock);
     }
@@ -123,53 +104,45 @@ struct Kept {
     broken: Option<String>,
 }
 
+impl Kept {
+    fn usable(&self) -> Result<(), StoreError> {
+        self.broken.clone().map_or(Ok(()), |why| Err(StoreError::Definite(why)))
+    }
+}
+
 impl AcceptorFile {
-    /// Path at which the file of a new witness would be made. Changes nothing. Blocks.
-    ///
-    /// # Errors
-    /// `Exists`; `Io`, also if its folder does not exist.
+    /// Path at which the file of a new witness would be made. Changes nothing. Blocks. Fails with
+    /// `Exists` or `Io`, also if its folder does not exist.
     pub fn vacant(path: &Path) -> Result<PathBuf, FileError> {
         let path = resolved(path)?;
-        match fs::symlink_metadata(&path) {
-            Ok(_) => Err(FileError::Exists(path)),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(path),
-            Err(cause) => Err(FileError::Io { path, cause }),
-        }
+        if is_there(&path)? { Err(FileError::Exists(path)) } else { Ok(path) }
     }
 
-    /// Makes the file of a new witness, whose acceptor is empty. Blocks.
-    ///
-    /// # Errors
-    /// `Exists`, `InUse` or `Io`.
+    /// Makes the file of a new witness, whose acceptor is empty. Blocks. Fails with `Exists`,
+    /// `InUse` or `Io`.
     pub fn create(path: &Path, me: &RegionName, id: AcceptorId) -> Result<(), FileError> {
         let lock = lock(&resolved(path)?)?;
         let path = Self::vacant(path)?;
-        let text = spell(me, 0, &Acceptor::made(id)).map_err(|why| io(&path, std::io::Error::other(why)))?;
-        let written = put_beside(&path, &text).map_err(|cause| io(&path, cause))?;
-        put_in_place(&path).map_err(|cause| io(&path, cause))?;
-        mark(&lock, &written, &text);
-        sync_folder(&path).map_err(|cause| io(&path, cause))
+        let io = |cause| FileError::Io(path.clone(), cause);
+        let text = spell(me, 0, &Acceptor::made(id)).map_err(|why| io(std::io::Error::other(why)))?;
+        replace(&lock, &path, &text).and_then(|()| sync_folder(&path)).map_err(io)
     }
 
     /// Opens the file of a witness and locks it. If it cannot be shown to be the last that was
-    /// written, the acceptor `anew` takes the place of the one in it. Blocks.
-    ///
-    /// # Errors
-    /// All of [`FileError`] but `Exists`.
+    /// written, the acceptor `anew` takes the place of the one in it. Blocks. Fails with all of
+    /// [`FileError`] but `Exists`.
     pub fn open(path: &Path, me: &RegionName, anew: AcceptorId) -> Result<Opened, FileError> {
         let path = resolved(path)?;
-        match fs::symlink_metadata(&path) {
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::NotFound => return Err(FileError::Missing(path)),
-            Err(cause) => return Err(FileError::Io { path, cause }),
+        if !is_there(&path)? {
+            return Err(FileError::Missing(path));
         }
         let lock = lock(&path)?;
         let (mut found, mut text) = (File::open(&path).map_err(|cause| io(&path, cause))?, Vec::new());
         found.read_to_end(&mut text).map_err(|cause| io(&path, cause))?;
-        let damaged = |what| FileError::Damaged { path: path.clone(), what };
+        let damaged = |what| FileError::Damaged(path.clone(), what);
         let (owner, version, acceptor) = read(&text).map_err(damaged)?;
         if owner != *me {
-            return Err(FileError::OfAnother { path, other: owner, me: me.clone() });
+            return Err(FileError::OfAnother(path, owner, me.clone()));
         }
         let is_last = mark_of(&found, str::from_utf8(&text).unwrap_or_default())
             .is_some_and(|mark| fs::read(beside(&path, ".lock")).is_ok_and(|last| last == mark.as_bytes()));
@@ -189,10 +162,8 @@ impl AcceptorFile {
 impl Acceptors for AcceptorFile {
     async fn acceptor(&self) -> Result<(u64, Acceptor), StoreError> {
         let kept = self.0.kept.lock().await;
-        match &kept.broken {
-            None => Ok((kept.version, kept.acceptor.clone())),
-            Some(why) => Err(StoreError::Definite(why.clone())),
-        }
+        kept.usable()?;
+        Ok((kept.version, kept.acceptor.clone()))
     }
 
     async fn set_acceptor(&self, version: u64, acceptor: &Acceptor) -> Result<Written, StoreError> {
@@ -207,18 +178,14 @@ impl Acceptors for AcceptorFile {
 
 impl Place {
     fn write(&self, kept: &mut Kept, version: u64, acceptor: Acceptor) -> Result<Written, StoreError> {
-        if let Some(why) = &kept.broken {
-            return Err(StoreError::Definite(why.clone()));
-        }
+        kept.usable()?;
         if kept.version != version {
             return Ok(Written::Lost);
         }
         let shown = self.path.display();
         let definite = |error: std::io::Error| StoreError::Definite(format!("{shown}: {error}"));
         let text = spell(&self.me, version + 1, &acceptor).map_err(StoreError::Definite)?;
-        let written = put_beside(&self.path, &text).map_err(definite)?;
-        put_in_place(&self.path).map_err(definite)?;
-        mark(&self.lock, &written, &text);
+        replace(&self.lock, &self.path, &text).map_err(definite)?;
         if let Err(error) = sync_folder(&self.path) {
             let why =
                 format!("{shown}: what stands on disk is not known ({error}): start this witness again");
@@ -231,7 +198,15 @@ impl Place {
 }
 
 fn io(path: &Path, cause: std::io::Error) -> FileError {
-    FileError::Io { path: path.to_owned(), cause }
+    FileError::Io(path.to_owned(), cause)
+}
+
+fn is_there(path: &Path) -> Result<bool, FileError> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(cause) => Err(io(path, cause)),
+    }
 }
 
 /// The path with its folder resolved, so that two spellings of it meet at one lock.
@@ -239,15 +214,11 @@ fn resolved(path: &Path) -> Result<PathBuf, FileError> {
     let name = path
         .file_name()
         .ok_or_else(|| io(path, std::io::Error::new(ErrorKind::InvalidInput, "name a file, not a folder")))?;
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        Some(_) | None => Path::new("."),
-    };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // The first write would replace a link, and leave the file that it named behind.
-    match fs::canonicalize(path) {
-        Ok(file) => Ok(file),
-        Err(_) => fs::canonicalize(folder).map(|folder| folder.join(name)).map_err(|cause| io(folder, cause)),
-    }
+    fs::canonicalize(path)
+        .or_else(|_| fs::canonicalize(folder).map(|folder| folder.join(name)))
+        .map_err(|cause| io(folder, cause))
 }
 
 fn beside(path: &Path, ending: &str) -> PathBuf {
@@ -294,17 +265,15 @@ fn mark(Lock(lock): &Lock, written: &File, text: &str) {
     }
 }
 
-/// The file beside, synced.
-fn put_beside(path: &Path, text: &str) -> std::io::Result<File> {
-    let mut file =
-        File::options().create(true).truncate(true).write(true).mode(0o600).open(beside(path, ".new"))?;
+/// Writes the file beside, synced, and puts it in its place.
+fn replace(lock: &Lock, path: &Path, text: &str) -> std::io::Result<()> {
+    let new = beside(path, ".new");
+    let mut file = File::options().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    Ok(file)
-}
-
-fn put_in_place(path: &Path) -> std::io::Result<()> {
-    fs::rename(beside(path, ".new"), path)
+    fs::rename(new, path)?;
+    mark(lock, &file, text);
+    Ok(())
 }
 
 fn sync_folder(path: &Path) -> std::io::Result<()> {
@@ -315,8 +284,7 @@ fn sync_folder(path: &Path) -> std::io::Result<()> {
 fn spell(me: &RegionName, version: u64, acceptor: &Acceptor) -> Result<String, String> {
     let acceptor = serde_json::to_string(acceptor).map_err(|error| error.to_string())?;
     let body = format!("{FORMAT}\nname {me}\nversion {version}\n{acceptor}\n");
-    let seal = seal(&body);
-    Ok(format!("{body}{seal}"))
+    Ok(format!("{body}{}", seal(&body)))
 }
 
 fn seal(body: &str) -> String {

@@ -85,10 +85,6 @@ impl<S: AsyncRead + Unpin> AsyncRead for Blocks<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Blocks<S> {
     writes_through!();
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
 }
 
 #[cfg(test)]

@@ -6,12 +6,14 @@
 //! authority; `require` beside `sslrootcert` looks like a check. `tls` reads the files; `config`
 //! checks addresses with this file. Messages must not repeat a value: it may be a password.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 
+pub use super::tls::wrong_authorities;
 use super::tls::{self, Own, Protection};
 use crate::gateway::operator::percent;
 
@@ -27,23 +29,15 @@ pub struct Address {
 #[error("{0}")]
 pub struct BadAddress(String);
 
-/// Fault of a file of authorities, if the file is on this machine. Blocks.
-pub fn wrong_authorities(path: &Path) -> Option<String> {
-    tls::wrong_authorities(path)
-}
-
-/// Role, host, port and database that a connection is made with.
 pub(super) fn place(config: &Config) -> String {
     let hosts = config.get_hosts().iter().map(|host| match host {
         Host::Tcp(name) => name.clone(),
         Host::Unix(path) => path.display().to_string(),
     });
+    let hosts = hosts.collect::<Vec<_>>().join(",");
     let ports: Vec<String> = config.get_ports().iter().map(ToString::to_string).collect();
+    let port = if ports.is_empty() { "5432".to_owned() } else { ports.join(",") };
     let (role, database) = (config.get_user().unwrap_or("-"), config.get_dbname().unwrap_or("-"));
-    let (hosts, port) = (
-        hosts.collect::<Vec<_>>().join(","),
-        if ports.is_empty() { "5432".to_owned() } else { ports.join(",") },
-    );
     format!("role {role}, host {hosts}:{port}, database {database}")
 }
 
@@ -84,23 +78,15 @@ impl Address {
 
     /// Files of certificates that the address names. A check of a configuration looks for them.
     pub fn files(&self) -> Vec<&Path> {
-        let (authorities, own) = match &self.protection {
-            Protection::Plain => (None, None),
-            Protection::Encrypted { own } => (None, own.as_ref()),
-            Protection::Verified { authorities, own } => (Some(authorities), own.as_ref()),
-        };
+        let (authorities, own) = self.protection.files();
         let own = own.into_iter().flat_map(|own| [&own.certificate, &own.key]);
         authorities.into_iter().chain(own).map(PathBuf::as_path).collect()
     }
 
     /// Of these files our own certificate, and the authorities to trust.
     pub fn certificates(&self) -> (Option<&Path>, Option<&Path>) {
-        let (authorities, own) = match &self.protection {
-            Protection::Plain => (None, None),
-            Protection::Encrypted { own } => (None, own.as_ref()),
-            Protection::Verified { authorities, own } => (Some(&**authorities), own.as_ref()),
-        };
-        (own.map(|own| &*own.certificate), authorities)
+        let (authorities, own) = self.protection.files();
+        (own.map(|own| &*own.certificate), authorities.map(PathBuf::as_path))
     }
 
     /// Faults of those files that are on this machine. Blocks.
@@ -108,19 +94,14 @@ impl Address {
         tls::wrong(&self.protection)
     }
 
-    /// Reads a connection string that libpq uses on another machine, for a look from this one.
-    ///
-    /// The files that it names are on that machine. `authorities` is the file for `sslrootcert` on
-    /// this machine; without it the path is the same.
-    ///
-    /// # Errors
-    /// See [`BadAddress`].
+    /// Reads a connection string that libpq uses on another machine, for a look from this one. The
+    /// files that it names are on that machine. `authorities` is the file for `sslrootcert` on this
+    /// machine; without it the path is the same.
     pub fn of_libpq(text: &str, authorities: Option<&Path>) -> Result<Self, BadAddress> {
         let (config, words) = split(text)?;
         words.address(config, authorities)
     }
 
-    /// The same address with other settings of the client.
     pub(super) fn tuned(&self, tune: impl FnOnce(&mut Config)) -> Self {
         let mut tuned = self.clone();
         tune(&mut tuned.config);
@@ -128,7 +109,6 @@ impl Address {
     }
 }
 
-/// TLS settings of an address.
 #[derive(Default)]
 struct Words {
     mode: Option<String>,
@@ -155,9 +135,8 @@ impl Words {
             | "ssl_min_protocol_version"
             | "ssl_max_protocol_version"
             | "requiressl" => {
-                return bad(&format!(
-                    "{key} is not supported: leave it out (TLS 1.2 and 1.3 are spoken, nothing older)"
-                ));
+                let why = "is not supported: leave it out (TLS 1.2 and 1.3 are spoken, nothing older)";
+                return bad(&format!("{key} {why}"));
             }
             _ => return Ok(false),
         };
@@ -204,15 +183,12 @@ impl Words {
             // Default of libpq. On one machine there is nobody to protect it from.
             Some("prefer") | None if on_this_machine(&config) => idle()?,
             None => {
-                return bad(&format!(
-                    "sslmode is missing, for a server that is not on this machine: write {WHICH}"
-                ));
+                let why = "sslmode is missing, for a server that is not on this machine";
+                return bad(&format!("{why}: write {WHICH}"));
             }
-            Some("prefer" | "allow") => {
-                let said = self.mode.as_deref().unwrap_or_default();
-                return bad(&format!(
-                    "sslmode={said} falls back to plain text wherever somebody wants that: write {WHICH}"
-                ));
+            Some(said @ ("prefer" | "allow")) => {
+                let why = format!("sslmode={said} falls back to plain text wherever somebody wants that");
+                return bad(&format!("{why}: write {WHICH}"));
             }
             Some("verify-ca") => {
                 return bad(
@@ -231,13 +207,12 @@ impl Words {
 
 fn on_this_machine(config: &Config) -> bool {
     if !config.get_hostaddrs().is_empty() {
-        return config.get_hostaddrs().iter().all(|address| address.is_loopback());
+        return config.get_hostaddrs().iter().all(IpAddr::is_loopback);
     }
+    let is_here = |name: &str| name.parse().is_ok_and(|address: IpAddr| address.is_loopback());
     config.get_hosts().iter().all(|host| match host {
         Host::Unix(_) => true,
-        Host::Tcp(name) => {
-            name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
-        }
+        Host::Tcp(name) => name == "localhost" || is_here(name),
     })
 }
 
@@ -247,11 +222,7 @@ fn absolute(key: &str, path: &str) -> Result<PathBuf, BadAddress> {
             "sslrootcert=system is not supported: name the PEM file of the authorities, such as /etc/ssl/certs/ca-certificates.crt",
         );
     }
-    if path.starts_with('/') {
-        Ok(PathBuf::from(path))
-    } else {
-        bad(&format!("{key} must be an absolute path"))
-    }
+    if path.starts_with('/') { Ok(path.into()) } else { bad(&format!("{key} must be an absolute path")) }
 }
 
 fn bad<T>(why: &str) -> Result<T, BadAddress> {
@@ -261,8 +232,8 @@ fn bad<T>(why: &str) -> Result<T, BadAddress> {
 /// Splits a text into the part that our client reads itself, and the TLS settings.
 fn split(text: &str) -> Result<(Config, Words), BadAddress> {
     let mut words = Words::default();
-    let rest =
-        if text.contains("://") { split_url(text, &mut words)? } else { split_pairs(text, &mut words)? };
+    let split = if text.contains("://") { split_url } else { split_pairs };
+    let rest = split(text, &mut words)?;
     // The client's own error quotes names and values.
     let config = rest.parse().or_else(|_| {
         bad("cannot be read: write postgres://user:password@host:port/database, or host=... port=5432 user=... dbname=...")

@@ -1,18 +1,18 @@
 //! The port `Audit`: runs at risk with their doubles, late answers, and all records of each key.
 //!
-//! `keys` journals the doubles that a settlement meets; `upkeep` reads the journal of one key. This
-//! file must not decide which answer of a double is served, nor what a double is.
+//! `keys` journals the doubles that a settlement meets; `upkeep` reads the journal of one key.
 
 use std::time::Duration;
 
 use tokio_postgres::Row as PgRow;
-use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::numbers::{big, millis, small};
-use super::rows::{self, StoredAnswer, get};
-use super::run::{Call, Params};
-use super::upkeep::{columns, entry, explained, id_of, key_id};
+use super::params::{
+    Named, Param, Params, StoredAnswer, behind, big, borrowed, checked, column, millis, pair, pairs, small,
+};
+use super::rows::{self, get, id_of, key_id, place};
+use super::run::Call;
+use super::upkeep::{entry, explained};
 use super::{Lane, PgStore};
 use crate::ports::Audit;
 use crate::ports::audit::{Begin, Counted, Double, Finding, History, HistoryRow, Of, RunAtRisk, Stretch};
@@ -29,7 +29,7 @@ const MOST_BACK: Duration = Duration::from_secs(1_000 * 365 * 86_400);
 impl Audit for PgStore {
     async fn runs_at_risk(&self, after: Option<&KeyId>, most: u32) -> Result<Vec<RunAtRisk>, StoreError> {
         let call = Call::reads("listing runs at risk", &self.sql.runs_at_risk);
-        let (tenant, key) = (after.map(|id| id.tenant().as_str()), after.map(|id| id.key().as_bytes()));
+        let (tenant, key) = after.map(pair).unzip();
         self.list(Lane::Admin, call, &[&tenant, &key, &i64::from(most)], |row| {
             let (route, path) = (get::<&str>(row, "route")?.into(), get(row, "path")?);
             Ok(RunAtRisk { id: key_id(row)?, row: rows::read(row)?, route, path })
@@ -44,13 +44,13 @@ impl Audit for PgStore {
         };
         let call = Call::reads("looking for keys that ran twice", sql);
         let (tenant, key) = behind(after);
-        let found = self.on(Lane::Upkeep, call, &[&tenant, &key, &i64::from(most)]).await?;
-        stretched(&found, most).map_err(|why| call.unreadable(why))
+        let params: Params<'_> = &[&tenant, &key, &i64::from(most)];
+        self.read(Lane::Upkeep, call, params, |found| stretched(found, most)).await
     }
 
     async fn traces(&self, ids: &[KeyId]) -> Result<Vec<Vec<Trace>>, StoreError> {
         let call = Call::reads("reading the rows of keys", &self.sql.traces);
-        let (tenants, keys) = columns(ids);
+        let (tenants, keys) = pairs(ids);
         let read = |row: &PgRow| Ok((place(row)?, trace(row)?));
         let mut traces = vec![Vec::new(); ids.len()];
         for (at, trace) in self.list(Lane::Upkeep, call, &[&tenants, &keys], read).await? {
@@ -60,19 +60,18 @@ impl Audit for PgStore {
     }
 
     async fn journal_doubles(&self, found: &[Double]) -> Result<Vec<bool>, StoreError> {
-        const WHAT: &str = "journalling keys that ran twice";
-        let call = Call::writes(WHAT, &self.sql.journal_doubles);
-        let ids: Vec<KeyId> = found.iter().map(|double| double.id.clone()).collect();
-        let (tenants, keys) = columns(&ids);
-        let first = Attempts::of(WHAT, found.iter().map(|double| &double.first))?;
-        let second = Attempts::of(WHAT, found.iter().map(|double| &double.second))?;
-        let at_risk: Vec<bool> = found.iter().map(|double| double.at_risk).collect();
-        let named: Vec<bool> = found.iter().map(|double| double.named).collect();
-        let reasons: Vec<&str> = found.iter().map(|double| double.reason.as_str()).collect();
-        let (ids, facts): (Params<'_>, Params<'_>) = (&[&tenants, &keys], &[&at_risk, &named, &reasons]);
-        let params = [ids, &first.params(), &second.params(), facts].concat();
+        let call = Call::writes("journalling keys that ran twice", &self.sql.journal_doubles);
+        let first = attempts(call.what, found, |double| &double.first)?;
+        let second = attempts(call.what, found, |double| &double.second)?;
+        let ids = [column(found, |double| pair(&double.id).0), column(found, |double| pair(&double.id).1)];
+        let facts = [
+            column(found, |double| double.at_risk),
+            column(found, |double| double.named),
+            column(found, |double| double.reason.as_str()),
+        ];
+        let params: Vec<Param<'_>> = ids.into_iter().chain(first).chain(second).chain(facts).collect();
         let mut journalled = vec![false; found.len()];
-        for at in self.list(Lane::Upkeep, call, &params, place).await? {
+        for at in self.list(Lane::Upkeep, call, &borrowed(&params), place).await? {
             journalled.get_mut(at).into_iter().for_each(|held| *held = true);
         }
         Ok(journalled)
@@ -96,16 +95,11 @@ impl Audit for PgStore {
         request_id: Option<RequestId>,
         answer: &Answer,
     ) -> Result<bool, StoreError> {
-        const WHAT: &str = "journalling a late answer";
-        let (tenant, key) = (attempt.id.tenant().as_str(), attempt.id.key().as_bytes());
-        let (epoch, number) = (big(WHAT, attempt.token.epoch)?, small(WHAT, attempt.token.attempt)?);
-        let (nonce, request) = (Uuid::from_u128(attempt.nonce.0), request_id.map(|id| Uuid::from_u128(id.0)));
-        let stored = StoredAnswer::of(WHAT, answer)?;
-        let call = Call::writes(WHAT, &self.sql.late);
-        let body = stored.body.as_deref();
-        let params: Params<'_> =
-            &[&tenant, &key, &epoch, &number, &nonce, &request, &stored.status, &stored.length, &body];
-        Ok(!self.on(Lane::Upkeep, call, params).await?.is_empty())
+        let call = Call::writes("journalling a late answer", &self.sql.late);
+        let (named, stored) = (Named::of(call.what, attempt)?, StoredAnswer::of(call.what, answer)?);
+        let request = request_id.map(|id| Uuid::from_u128(id.0));
+        let answered: Params<'_> = &[&request, &stored.status, &stored.length, &stored.body];
+        Ok(self.number(Lane::Upkeep, call, &[&named.params(), answered].concat()).await? > 0)
     }
 
     async fn findings(
@@ -125,7 +119,7 @@ impl Audit for PgStore {
     }
 
     async fn rows_of_key(&self, id: &KeyId) -> Result<Vec<HistoryRow>, StoreError> {
-        let (tenants, keys) = columns(std::slice::from_ref(id));
+        let (tenants, keys) = pairs(std::slice::from_ref(id));
         let call = Call::reads("reading the rows of a key", &self.sql.histories);
         self.list(Lane::Admin, call, &[&tenants, &keys], history_row).await
     }
@@ -142,7 +136,7 @@ impl Audit for PgStore {
         let read = |row: &PgRow| Ok(History { id: key_id(row)?, rows: Vec::new(), journal: Vec::new() });
         let mut page = self.list(Lane::Admin, call(&self.sql.keys_after), named, read).await?;
         let ids: Vec<KeyId> = page.iter().map(|one| one.id.clone()).collect();
-        let (tenants, keys) = columns(&ids);
+        let (tenants, keys) = pairs(&ids);
         let (ids, call_rows): (Params<'_>, _) = (&[&tenants, &keys], call(&self.sql.histories));
         let read = |row: &PgRow| Ok((place(row)?, history_row(row)?));
         for (at, history_row) in self.list(Lane::Admin, call_rows, ids, read).await? {
@@ -157,19 +151,25 @@ impl Audit for PgStore {
     }
 }
 
-/// Parameters for the key after which a page begins. No tenant is empty, so every key comes after
-/// the empty one.
-fn behind(after: Option<&KeyId>) -> (&str, &[u8]) {
-    after.map_or(("", b""), |id| (id.tenant().as_str(), id.key().as_bytes()))
+/// Attempts, in four columns.
+fn attempts<'a>(
+    what: &str,
+    found: &'a [Double],
+    of: fn(&'a Double) -> &'a Row,
+) -> Result<[Param<'a>; 4], StoreError> {
+    Ok([
+        column(found, |double| of(double).origin.to_string()),
+        checked(found, |double| big(what, of(double).token.epoch))?,
+        checked(found, |double| small(what, of(double).token.attempt))?,
+        column(found, |double| Uuid::from_u128(of(double).nonce.0)),
+    ])
 }
 
 /// Reads the end of the stretch, which each row carries, and the rows of its shared keys.
 fn stretched(found: &[PgRow], most: u32) -> Result<Stretch, rows::Unreadable> {
     let first = found.first().ok_or("no row")?;
-    let through = match get::<Option<&str>>(first, "through_tenant")? {
-        Some(tenant) => Some(id_of(tenant, get(first, "through_key")?)?),
-        None => None,
-    };
+    let through = get::<Option<&str>>(first, "through_tenant")?;
+    let through = through.map(|tenant| id_of(tenant, get(first, "through_key")?)).transpose()?;
     let looked_at = rows::count(first, "looked_at")?;
     let mut shared: Vec<(KeyId, Vec<Trace>)> = Vec::new();
     for row in found {
@@ -196,38 +196,6 @@ fn trace(row: &PgRow) -> Result<Trace, rows::Unreadable> {
         claimed: get::<Option<i64>>(row, "claimed_ms")?.map(Date),
         tombstone: rows::millis(get(row, "tombstone_ms")?)?,
     })
-}
-
-/// Attempts as columns.
-#[derive(Default)]
-struct Attempts {
-    origins: Vec<String>,
-    epochs: Vec<i64>,
-    attempts: Vec<i32>,
-    nonces: Vec<Uuid>,
-}
-
-impl Attempts {
-    fn of<'a>(what: &'static str, rows: impl Iterator<Item = &'a Row>) -> Result<Self, StoreError> {
-        let mut all = Self::default();
-        for row in rows {
-            all.origins.push(row.origin.to_string());
-            all.epochs.push(big(what, row.token.epoch)?);
-            all.attempts.push(small(what, row.token.attempt)?);
-            all.nonces.push(Uuid::from_u128(row.nonce.0));
-        }
-        Ok(all)
-    }
-
-    fn params(&self) -> [&(dyn ToSql + Sync); 4] {
-        [&self.origins, &self.epochs, &self.attempts, &self.nonces]
-    }
-}
-
-/// Index of the requested key that a row is about.
-fn place(row: &PgRow) -> Result<usize, rows::Unreadable> {
-    let ord = usize::try_from(get::<i64>(row, "ord")?).map_err(|_| "ord")?;
-    ord.checked_sub(1).ok_or("ord")
 }
 
 fn history_row(row: &PgRow) -> Result<HistoryRow, rows::Unreadable> {

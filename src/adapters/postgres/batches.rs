@@ -1,7 +1,7 @@
 //! The statements of batches: first claims, and settlements.
 //!
 //! `gather` says when they are sent. Each compares everything that the statement of one key
-//! compares. This file must not state anything of a key that the statement did not return.
+//! compares. Nothing is stated of a key that the statement did not return.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime};
@@ -9,15 +9,14 @@ use std::time::{Duration, SystemTime};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::connections::Connections;
+use super::connect::Connections;
 use super::errors::{self, Effect};
 use super::gather::Member;
-use super::numbers::{big, millis, promised, small};
-use super::rows::{self, StoredAnswer};
+use super::params::{StoredAnswer, big, borrowed, bytes, column, millis, promised, small};
+use super::rows;
 use super::run::{self, Call, Failed};
 use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError};
 use crate::protocol::decide::Basis;
-use crate::protocol::digest::Digest32;
 use crate::protocol::key::{KeyId, Tenant};
 use crate::protocol::record::Token;
 use crate::protocol::time::Date;
@@ -25,7 +24,6 @@ use crate::protocol::time::Date;
 /// A stored body that is larger goes alone.
 const MOST_BODY: usize = 64 << 10;
 
-/// The first claim of a key.
 pub(super) struct Claim(ClaimAsk);
 
 impl Claim {
@@ -52,7 +50,6 @@ impl Claim {
     }
 }
 
-/// The gate's version that a batch is sent under.
 fn gate_of(batch: &[&Claim]) -> i64 {
     batch.first().map_or(0, |one| one.gate())
 }
@@ -66,30 +63,9 @@ fn made(rows: &[Row]) -> Result<Option<ClaimReply>, rows::Unreadable> {
         epoch: u64::try_from(epoch).map_err(|_| "made_epoch")?,
         attempt: u32::try_from(attempt).map_err(|_| "made_attempt")?,
     };
-    let date = |name| {
-        let since = rows::get::<SystemTime>(row, name)?.duration_since(SystemTime::UNIX_EPOCH);
-        since.ok().and_then(|since| i64::try_from(since.as_millis()).ok()).map(Date).ok_or(name)
-    };
-    Ok(Some(ClaimReply::Won { token, expires: date("made_until")? }))
-}
-
-fn bytes(digest: &Digest32) -> &[u8] {
-    digest.as_bytes()
-}
-
-/// Values of one column.
-fn column<'a, M, T>(batch: &[&'a M], of: impl Fn(&'a M) -> T) -> Vec<T> {
-    batch.iter().copied().map(of).collect()
-}
-
-/// Rows of each member, by the number that the statement gave it.
-fn by_member(count: usize, rows: Vec<Row>) -> Result<Vec<Vec<Row>>, rows::Unreadable> {
-    let mut all: Vec<Vec<Row>> = (0..count).map(|_| Vec::new()).collect();
-    for row in rows {
-        let at = usize::try_from(rows::get::<i64>(&row, "ord")?).map_err(|_| "ord")?;
-        all.get_mut(at.checked_sub(1).ok_or("ord")?).ok_or("ord")?.push(row);
-    }
-    Ok(all)
+    let since = rows::get::<SystemTime>(row, "made_until")?.duration_since(SystemTime::UNIX_EPOCH);
+    let expires = since.ok().and_then(|since| i64::try_from(since.as_millis()).ok()).ok_or("made_until")?;
+    Ok(Some(ClaimReply::Won { token, expires: Date(expires) }))
 }
 
 impl Member for Claim {
@@ -116,46 +92,25 @@ impl Member for Claim {
         let mut seen = HashSet::new();
         let shares = |one: &&&Self| one.gate() == gate && seen.insert(one.0.nonce.0);
         let batch: Vec<&Self> = batch.iter().filter(shares).copied().collect();
-        let tenants = column(&batch, |Self(ask)| ask.id.tenant().as_str());
-        let keys = column(&batch, |Self(ask)| ask.id.key().as_bytes());
-        let nonces = column(&batch, |Self(ask)| Uuid::from_u128(ask.nonce.0));
-        let requests = column(&batch, |Self(ask)| Uuid::from_u128(ask.request_id.0));
-        let raws = column(&batch, |Self(ask)| bytes(&ask.fingerprint.raw));
-        let canonicals = column(&batch, |Self(ask)| ask.fingerprint.canonical.as_ref().map(bytes));
-        let holds = column(&batch, |Self(ask)| millis(ask.hold));
-        let promises = column(&batch, |Self(ask)| promised(&ask.lifetime));
-        let skews = column(&batch, |Self(ask)| millis(ask.lifetime.skew));
-        let tombstones = column(&batch, |Self(ask)| millis(ask.lifetime.tombstone));
-        let routes = column(&batch, |Self(ask)| &*ask.route);
-        let paths = column(&batch, |Self(ask)| ask.path.as_str());
-        let principals = column(&batch, |Self(ask)| ask.principal.as_ref().map(bytes));
-        let settles = column(&batch, |Self(ask)| millis(ask.settle_time));
-        let rules = column(&batch, |Self(ask)| rows::rule(ask.recovery));
-        let call = Call::writes(Self::WHAT, sql);
-        run::run(
-            over,
-            within,
-            call,
-            &[
-                &tenants,
-                &keys,
-                &nonces,
-                &gate,
-                &requests,
-                &raws,
-                &canonicals,
-                &holds,
-                &promises,
-                &skews,
-                &tombstones,
-                &routes,
-                &paths,
-                &principals,
-                &settles,
-                &rules,
-            ],
-        )
-        .await
+        let columns = [
+            column(&batch, |Self(ask)| ask.id.tenant().as_str()),
+            column(&batch, |Self(ask)| ask.id.key().as_bytes()),
+            column(&batch, |Self(ask)| Uuid::from_u128(ask.nonce.0)),
+            Box::new(gate),
+            column(&batch, |Self(ask)| Uuid::from_u128(ask.request_id.0)),
+            column(&batch, |Self(ask)| bytes(&ask.fingerprint.raw)),
+            column(&batch, |Self(ask)| ask.fingerprint.canonical.as_ref().map(bytes)),
+            column(&batch, |Self(ask)| millis(ask.hold)),
+            column(&batch, |Self(ask)| promised(&ask.lifetime)),
+            column(&batch, |Self(ask)| millis(ask.lifetime.skew)),
+            column(&batch, |Self(ask)| millis(ask.lifetime.tombstone)),
+            column(&batch, |Self(ask)| &*ask.route),
+            column(&batch, |Self(ask)| ask.path.as_str()),
+            column(&batch, |Self(ask)| ask.principal.as_ref().map(bytes)),
+            column(&batch, |Self(ask)| millis(ask.settle_time)),
+            column(&batch, |Self(ask)| rows::rule(ask.recovery)),
+        ];
+        run::run(over, within, Call::writes(Self::WHAT, sql), &borrowed(&columns)).await
     }
 
     fn facts(batch: &[&Self], rows: Vec<Row>) -> Result<Vec<Option<Vec<Row>>>, StoreError> {
@@ -171,7 +126,6 @@ impl Member for Claim {
     }
 }
 
-/// The settlement of an attempt.
 pub(super) struct Settlement {
     id: KeyId,
     epoch: i64,
@@ -181,7 +135,6 @@ pub(super) struct Settlement {
 }
 
 impl Settlement {
-    /// True unless the stored answer is so large that it goes alone.
     pub(super) fn shares(answer: &StoredAnswer<'_>) -> bool {
         answer.body.as_ref().is_none_or(|body| body.len() <= MOST_BODY)
     }
@@ -215,28 +168,28 @@ impl Member for Settlement {
         over: &Connections,
         within: Duration,
     ) -> Result<Vec<Row>, Failed> {
-        let tenants = column(batch, |one| one.id.tenant().as_str());
-        let keys = column(batch, |one| one.id.key().as_bytes());
-        let (epochs, attempts) = (column(batch, |one| one.epoch), column(batch, |one| one.attempt));
-        let nonces = column(batch, |one| one.nonce);
-        let statuses = column(batch, |one| one.answer.status);
-        let headers = column(batch, |one| one.answer.headers.as_slice());
-        let bodies = column(batch, |one| one.answer.body.as_deref());
-        let codings = column(batch, |one| one.answer.coding);
-        let lengths = column(batch, |one| one.answer.length);
-        let call = Call::writes(Self::WHAT, sql);
-        run::run(
-            over,
-            within,
-            call,
-            &[&tenants, &keys, &epochs, &attempts, &nonces, &statuses, &headers, &bodies, &codings, &lengths],
-        )
-        .await
+        let columns = [
+            column(batch, |one| one.id.tenant().as_str()),
+            column(batch, |one| one.id.key().as_bytes()),
+            column(batch, |one| one.epoch),
+            column(batch, |one| one.attempt),
+            column(batch, |one| one.nonce),
+            column(batch, |one| one.answer.status),
+            column(batch, |one| one.answer.headers.as_slice()),
+            column(batch, |one| one.answer.body.as_deref()),
+            column(batch, |one| one.answer.coding),
+            column(batch, |one| one.answer.length),
+        ];
+        run::run(over, within, Call::writes(Self::WHAT, sql), &borrowed(&columns)).await
     }
 
     fn facts(batch: &[&Self], rows: Vec<Row>) -> Result<Vec<Option<()>>, StoreError> {
         let unreadable = |why| errors::unreadable(Self::WHAT, Effect::Writes, why);
-        let all = by_member(batch.len(), rows).map_err(unreadable)?;
-        Ok(all.into_iter().map(|found| (!found.is_empty()).then_some(())).collect())
+        let mut all = vec![None; batch.len()];
+        for row in &rows {
+            let at = rows::place(row).map_err(unreadable)?;
+            *all.get_mut(at).ok_or_else(|| unreadable("ord"))? = Some(());
+        }
+        Ok(all)
     }
 }

@@ -12,9 +12,10 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use super::connections::Connections;
+use super::connect::Connections;
 use super::errors::{self, Effect};
-use super::run::{self, Call, Params};
+use super::params::Params;
+use super::run::{self, Call};
 use crate::ports::observe;
 use crate::ports::store::StoreError;
 
@@ -25,24 +26,20 @@ const MOST_SILENT: u32 = 8;
 const PROBE_EVERY: Duration = Duration::from_millis(500);
 
 /// One breaker. Closed at first.
-#[derive(Debug)]
-struct Breaker {
+pub(super) struct Breaker {
     /// The guarded calls, for labels and texts: reads or writes.
     calls: &'static str,
     state: Mutex<State>,
 }
 
-#[derive(Debug)]
 struct State {
     /// Calls in a row without an answer, of those that began since the breaker closed last.
     silent: u32,
-    /// Number of times that the breaker closed. A call that began before says nothing about the
-    /// present.
+    /// Number of times that the breaker closed: a call that began before says nothing by now.
     round: u64,
     open: Option<Instant>,
 }
 
-/// A call that may be made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pass(u64);
 
@@ -62,9 +59,8 @@ impl Breaker {
         Ok(Pass(state.round))
     }
 
-    /// Notes whether a call was answered. `true` if that opened the breaker, which then has to be
-    /// probed.
-    pub(super) fn ended(&self, pass: Pass, answered: bool) -> bool {
+    /// Notes whether a call was answered. `true` if that opened the breaker, which is then probed.
+    fn ended(&self, pass: Pass, answered: bool) -> bool {
         let mut state = self.lock();
         if state.round != pass.0 || state.open.is_some() {
             return false;
@@ -108,7 +104,7 @@ impl Breaker {
 
 /// The breaker on calls of one kind, and the probe that closes it.
 pub(super) struct Guard {
-    breaker: Arc<Breaker>,
+    pub(super) breaker: Arc<Breaker>,
     probe: Arc<Probe>,
 }
 
@@ -117,27 +113,15 @@ impl Guard {
         Arc::new(Self { breaker: Breaker::new(calls), probe: Arc::new(probe) })
     }
 
-    /// Lets a call pass, or refuses it. After a refusal nothing was sent.
-    pub(super) fn pass(&self, what: &str) -> Result<Pass, StoreError> {
-        self.breaker.pass(what)
-    }
-
-    /// Notes whether a call was answered.
     pub(super) fn ended(&self, pass: Pass, answered: bool) {
         if self.breaker.ended(pass, answered) {
             let asked = self.probe.clone();
             tokio::spawn(probe(Arc::downgrade(&self.breaker), move || asked.clone().is_answered()));
         }
     }
-
-    /// The present refusals, for status and logs; `None` while calls pass.
-    pub(super) fn refuses(&self) -> Option<String> {
-        self.breaker.refuses()
-    }
 }
 
-/// A call like the unanswered ones, over the same connections, about a key that cannot exist: no
-/// tenant is empty.
+/// A call like the unanswered ones about a key that cannot exist: no tenant is empty.
 pub(super) struct Probe {
     pub(super) connections: Connections,
     pub(super) within: Duration,

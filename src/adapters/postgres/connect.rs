@@ -1,14 +1,20 @@
 //! Connections to Postgres: the one place that makes them and sets their time bounds.
 //!
-//! `mod` makes pools here, `provision` single connections. This file must not run statements.
+//! `provision` makes single ones. Each kind of work has a pool, which a new login (`login`)
+//! replaces whole. A call takes its connection from the pool of that moment. A replaced pool goes
+//! once its last waiter was served: its idle connections close then, and each busy one closes after
+//! its call.
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
+use arc_swap::ArcSwap;
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod};
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
 use tokio_postgres::{Client, Config, Error, NoTls};
 
 use super::address::{self, Address};
@@ -22,9 +28,12 @@ const IDLE: Duration = Duration::from_secs(5);
 const INTERVAL: Duration = Duration::from_secs(2);
 const RETRIES: u32 = 3;
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
+/// Pause between two looks for an idle connection: the pool tells nobody when one comes back.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Pause between two tries of a refused login.
+const TRY_EVERY: Duration = Duration::from_millis(160);
 
-/// `base` with our bounds: for connecting, for dead connections, and for each statement on the
-/// server's side.
+/// `base` with our bounds: for connecting, dead connections, and statements at the server.
 pub(super) fn tuned(base: &Address, statement: Duration) -> Address {
     let bound = format!("-c statement_timeout={}", statement.as_millis().max(1));
     base.tuned(|config| {
@@ -56,8 +65,7 @@ pub(super) fn planned(tuned: &Address) -> Address {
     })
 }
 
-/// Protection of an address's connections. The files that it names are read now, so that a wrong
-/// one is found at the start. Blocks.
+/// Protection of an address's connections. Reads its files, so a wrong one shows at once. Blocks.
 pub(super) fn protection(address: &Address) -> Result<Option<Tls>, StoreError> {
     let tls = Tls::new(&address.protection);
     if let Some(tls) = &tls {
@@ -118,17 +126,93 @@ impl deadpool_postgres::Connect for Connector {
     }
 }
 
-/// Makes a connection and the task that drives it. An error of the task reaches the client's next
-/// call as "connection closed".
+/// Makes a connection and its driver, whose error reaches the next call as "connection closed".
 async fn open(tls: Option<Tls>, config: &Config) -> Result<(Client, JoinHandle<()>), Error> {
     Ok(match tls {
-        None => {
-            let (client, connection) = config.connect(NoTls).await?;
-            (client, tokio::spawn(async move { drop(connection.await) }))
-        }
-        Some(tls) => {
-            let (client, connection) = config.connect(tls.ready().await).await?;
-            (client, tokio::spawn(async move { drop(connection.await) }))
-        }
+        None => driven(config.connect(NoTls).await?),
+        Some(tls) => driven(config.connect(tls.ready().await).await?),
     })
+}
+
+fn driven((client, connection): (Client, impl Future + Send + 'static)) -> (Client, JoinHandle<()>) {
+    (client, tokio::spawn(async move { drop(connection.await) }))
+}
+
+/// Connections with one login at a time. Cheap to clone: all clones share them.
+#[derive(Clone)]
+pub(super) struct Connections(Arc<Shared>);
+
+struct Shared {
+    pool: ArcSwap<Pool>,
+    /// True while the server refuses the pool's login for new connections.
+    refused: AtomicBool,
+    /// Fair: calls wait for a standing connection in their order.
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl From<Pool> for Connections {
+    fn from(pool: Pool) -> Self {
+        let (pool, refused, turn) =
+            (ArcSwap::from_pointee(pool), AtomicBool::new(false), tokio::sync::Mutex::new(()));
+        Self(Arc::new(Shared { pool, refused, turn }))
+    }
+}
+
+impl Connections {
+    /// Takes an idle connection, or makes one. The caller bounds the wait. While a password
+    /// changes, the server refuses the old one for new connections. As long as others stand, the
+    /// calls share them, each in its turn, or wait for the new password.
+    pub(super) async fn get(&self) -> Result<Object, PoolError> {
+        loop {
+            let pool = self.0.pool.load_full();
+            if !self.0.refused.load(Ordering::Relaxed) {
+                match pool.get().await {
+                    Ok(connection) => return Ok(connection),
+                    Err(_) if !self.uses(&pool) => continue,
+                    Err(failed) if !is_gap(&pool, &failed) => return Err(failed),
+                    Err(_) => self.0.refused.store(true, Ordering::Relaxed),
+                }
+            }
+            let _turn = self.0.turn.lock().await;
+            if let Some(found) = self.standing(&pool).await {
+                return found;
+            }
+        }
+    }
+
+    /// Waits for a connection that stands, or for the login to be taken. `None` if the pool was
+    /// replaced meanwhile, or the login is taken again.
+    async fn standing(&self, pool: &Arc<Pool>) -> Option<Result<Object, PoolError>> {
+        let mut tried = Instant::now();
+        while self.uses(pool) && self.0.refused.load(Ordering::Relaxed) {
+            let is_idle = pool.status().available > 0;
+            if is_idle || tried.elapsed() >= TRY_EVERY {
+                match pool.get().await {
+                    Err(failed) if is_gap(pool, &failed) => tried = Instant::now(),
+                    found => {
+                        if !is_idle {
+                            self.0.refused.store(false, Ordering::Relaxed);
+                        }
+                        return self.uses(pool).then_some(found);
+                    }
+                }
+            }
+            sleep(LOOK_EVERY).await;
+        }
+        None
+    }
+
+    fn uses(&self, pool: &Arc<Pool>) -> bool {
+        Arc::ptr_eq(pool, &self.0.pool.load())
+    }
+
+    pub(super) fn replace(&self, pool: Pool) {
+        self.0.pool.store(Arc::new(pool));
+        self.0.refused.store(false, Ordering::Relaxed);
+    }
+}
+
+/// True if the login was refused while others of its connections stand.
+fn is_gap(pool: &Pool, failed: &PoolError) -> bool {
+    errors::is_refused_login(failed) && pool.status().size > 0
 }

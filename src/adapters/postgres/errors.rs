@@ -15,10 +15,8 @@ use tokio_postgres::error::{DbError, Severity, SqlState};
 use super::tls::Unusable;
 use crate::ports::store::StoreError;
 
-/// Effect that a statement can have on the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// No effect: nothing was written in any case.
     Reads,
     /// A write that commits by itself.
     Writes,
@@ -29,7 +27,6 @@ pub(super) fn not_sent(what: &str, why: &str) -> StoreError {
     StoreError::Definite(format!("{what}: {why}"))
 }
 
-/// The pool gave no connection.
 pub(super) fn no_connection(what: &str, error: &PoolError) -> StoreError {
     let why = match error {
         PoolError::Backend(error) => format!("cannot connect, {}", describe(error)),
@@ -41,7 +38,6 @@ pub(super) fn no_connection(what: &str, error: &PoolError) -> StoreError {
     not_sent(what, &why)
 }
 
-/// True if the server refused the role or its password.
 pub(super) fn is_refused_login(error: &PoolError) -> bool {
     let PoolError::Backend(error) = error else { return false };
     error.code().is_some_and(|code| {
@@ -52,10 +48,7 @@ pub(super) fn is_refused_login(error: &PoolError) -> bool {
 /// The statement was sent and failed.
 pub(super) fn failed(what: &str, effect: Effect, error: &Error) -> StoreError {
     let text = format!("{what}: {}", describe(error));
-    let unknown = match error.as_db_error() {
-        None => true,
-        Some(error) => !nothing_written(error),
-    };
+    let unknown = error.as_db_error().is_none_or(|error| !nothing_written(error));
     after_sending(effect, unknown, text)
 }
 
@@ -70,14 +63,13 @@ pub(super) fn unreadable(what: &str, effect: Effect, why: &str) -> StoreError {
 }
 
 fn after_sending(effect: Effect, unknown: bool, text: String) -> StoreError {
-    match (effect, unknown) {
-        (Effect::Reads, true | false) | (Effect::Writes, false) => StoreError::Definite(text),
-        (Effect::Writes, true) => StoreError::Unknown(text),
+    match effect {
+        Effect::Writes if unknown => StoreError::Unknown(text),
+        Effect::Reads | Effect::Writes => StoreError::Definite(text),
     }
 }
 
-/// True if the connection may serve another call. After the loss of a statement's plan or text on
-/// the server, a new connection helps.
+/// True if the connection may serve another call. If the server lost a plan, a new one helps.
 pub(super) fn reusable(error: &Error) -> bool {
     error.as_db_error().is_some_and(|error| {
         nothing_written(error)
@@ -86,13 +78,8 @@ pub(super) fn reusable(error: &Error) -> bool {
     })
 }
 
-/// True if the server answered the question.
-///
-/// The server did not answer if it
-/// - cancelled a late statement
-/// - waited too long for a lock
-/// - is starting or stopping
-/// - takes no more connections
+/// True if the server answered the question. It did not if it cancelled a late statement, waited
+/// too long for a lock, is starting or stopping, or takes no more connections.
 pub(super) fn is_answer(error: &Error) -> bool {
     error.as_db_error().is_some_and(|error| answers(error.code().code()))
 }
@@ -101,22 +88,11 @@ fn answers(code: &str) -> bool {
     !(code.starts_with("57") || code.starts_with("08") || code == "55P03" || code == "53300")
 }
 
-/// True if an error proves that nothing was written. An ERROR aborts an autocommit statement.
-///
-/// Some errors may come after the commit record was written: FATAL and PANIC, the end of the server
+/// True if an error proves that nothing was written. An ERROR aborts an autocommit statement. Some
+/// errors may come after the commit record was written: FATAL and PANIC, the end of the server
 /// (57P), a broken connection (08) and "completion unknown" (40003).
 fn nothing_written(error: &DbError) -> bool {
-    let ended = match error.parsed_severity() {
-        Some(Severity::Panic | Severity::Fatal) | None => true,
-        Some(
-            Severity::Error
-            | Severity::Warning
-            | Severity::Notice
-            | Severity::Debug
-            | Severity::Info
-            | Severity::Log,
-        ) => false,
-    };
+    let ended = matches!(error.parsed_severity(), None | Some(Severity::Panic | Severity::Fatal));
     let code = error.code().code();
     !(ended || code.starts_with("08") || code.starts_with("57P") || code == "40003")
 }
@@ -157,8 +133,7 @@ pub(super) fn with_meaning(code: &str) -> String {
     format!("SQLSTATE {code}: {meaning}")
 }
 
-/// Writes an error of TLS, which comes before the first word of Postgres' protocol. Certificates
-/// are not secret.
+/// Writes an error of TLS, which comes before Postgres' protocol. Certificates are not secret.
 fn of_tls(error: &Error, io: Option<&std::io::Error>) -> Option<String> {
     let cause = error.source()?;
     if let Some(unusable) = cause.downcast_ref::<Unusable>() {
@@ -199,11 +174,8 @@ mod tests {
     fn usual_states_say_what_to_do() {
         for code in ["28P01", "3D000", "42P01", "42501", "53300", "57P03", "08006", "25006", "0A000", "55006"]
         {
-            let describe = with_meaning(code);
-            assert!(
-                describe.starts_with(&format!("SQLSTATE {code}: ")) && describe.contains(": "),
-                "{describe}"
-            );
+            let described = with_meaning(code);
+            assert!(described.starts_with(&format!("SQLSTATE {code}: ")), "{described}");
         }
         assert_eq!(with_meaning("23505"), "SQLSTATE 23505");
     }

@@ -3,7 +3,7 @@
 //! A batch states positive facts only: won, found, done. A call about which it is silent makes its
 //! own statement, where every rare case is handled. A lone call makes its own and waits for nobody:
 //! it only lets those go first that are ready to run, so that calls that come together share a
-//! statement. `batches` has the statements. This file must not read a meaning into a fact.
+//! statement. `batches` has the statements.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tokio_postgres::Row;
 
 use super::breaker::Guard;
-use super::connections::Connections;
+use super::connect::Connections;
 use super::errors;
 use super::run::Failed;
 use crate::ports::store::StoreError;
@@ -37,14 +37,12 @@ const MOST_BYTES: usize = 1 << 20;
 
 /// A call that can share a statement.
 pub(super) trait Member: Send + Sync + Sized + 'static {
-    /// Name for error texts.
     const WHAT: &'static str;
     /// The fact that a batch can state of it.
     type Fact: Send + 'static;
 
     /// The tenant whose turn it takes.
     fn tenant(&self) -> &Tenant;
-    /// Its size, about.
     fn bytes(&self) -> usize;
     /// Sends the statement of a batch once, over these connections and within this time.
     fn send(
@@ -57,7 +55,6 @@ pub(super) trait Member: Send + Sync + Sized + 'static {
     fn facts(batch: &[&Self], rows: Vec<Row>) -> Result<Vec<Option<Self::Fact>>, StoreError>;
 }
 
-/// The result of asking.
 pub(super) enum Asked<M: Member> {
     /// A batch says so.
     Fact(M::Fact),
@@ -67,7 +64,6 @@ pub(super) enum Asked<M: Member> {
     Alone(Place<M>),
 }
 
-/// Calls of one kind, and those of them that wait.
 pub(super) struct Gather<M: Member> {
     connections: Connections,
     within: Duration,
@@ -86,13 +82,11 @@ struct Waiting<M: Member> {
 struct Queue<M: Member> {
     turns: VecDeque<Tenant>,
     waiting: HashMap<Tenant, VecDeque<Waiting<M>>>,
-    /// Calls that wait.
     calls: usize,
     /// Statements under way, and one that gathers.
     busy: usize,
     /// Calls in the statements under way.
     sent: usize,
-    /// The time at which a statement began last.
     began: Instant,
     /// True while the holder of a place lets others take part. Nobody else takes a place then.
     gathering: bool,
@@ -116,7 +110,6 @@ impl<M: Member> Default for Queue<M> {
 pub(super) struct Place<M: Member> {
     gather: Arc<Gather<M>>,
     gathering: bool,
-    /// Calls in its statement.
     sent: usize,
     /// True if it goes on for a place that was dropped, and has not run yet.
     inherited: bool,
@@ -132,13 +125,12 @@ impl<M: Member> Gather<M> {
         Arc::new(Self { connections, within, sql, guard, queue: Mutex::default() })
     }
 
-    /// Takes part in a batch, or may be made alone. Waits for half of a call's time at most before
-    /// it is sent, and is never sent after that.
+    /// Takes part in a batch, or may go alone. Sent within half of a call's time, or never.
     pub(super) async fn ask(
         self: &Arc<Self>,
         member: impl FnOnce() -> Result<M, StoreError> + Send,
     ) -> Result<Asked<M>, StoreError> {
-        let pass = self.guard.pass(M::WHAT)?;
+        let pass = self.guard.breaker.pass(M::WHAT)?;
         let (reply, answer) = oneshot::channel();
         let join = || -> Result<(), StoreError> {
             let waiting = Waiting { member: member()?, since: Instant::now(), reply };
@@ -223,7 +215,6 @@ impl<M: Member> Gather<M> {
     }
 }
 
-/// Sends batches until nobody waits.
 async fn work<M: Member>(mut place: Place<M>) {
     place.inherited = false;
     while place.gathered() > 0 {
@@ -248,7 +239,6 @@ impl<M: Member> Place<M> {
         queue.calls
     }
 
-    /// Notes the size of its next statement.
     fn sends(&mut self, calls: usize) {
         let before = std::mem::replace(&mut self.sent, calls);
         let mut queue = self.gather.lock();
@@ -324,6 +314,10 @@ mod tests {
         Call(Tenant::parse("one").unwrap())
     }
 
+    fn waiting(member: Call) -> Waiting<Call> {
+        Waiting { member, since: Instant::now(), reply: oneshot::channel().0 }
+    }
+
     /// Over connections that are never made.
     fn gather() -> Arc<Gather<Call>> {
         let manager = Manager::new(tokio_postgres::Config::new(), NoTls);
@@ -374,8 +368,7 @@ mod tests {
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             let gather = gather();
-            let waiting = Waiting { member: call(), since: Instant::now(), reply: oneshot::channel().0 };
-            gather.lock().push(waiting);
+            gather.lock().push(waiting(call()));
             let place = gather.place(0).unwrap();
             runtime.spawn(async move {
                 let _place = place;
@@ -391,10 +384,7 @@ mod tests {
     #[test]
     fn a_long_queue_begins_a_second_statement() {
         let gather = gather();
-        let waits = || {
-            let waiting = Waiting { member: call(), since: Instant::now(), reply: oneshot::channel().0 };
-            gather.lock().push(waiting);
-        };
+        let waits = || gather.lock().push(waiting(call()));
         let mut first = gather.place(1).unwrap();
         assert!(gather.place(1).is_none(), "calls gather");
         first.gathered();
@@ -427,8 +417,7 @@ mod tests {
     fn tenants_take_turns_and_a_batch_has_a_bound() {
         let mut queue = Queue::default();
         for tenant in ["many", "many", "many", "many", "one", "two", "two"] {
-            let member = Call(Tenant::parse(tenant).unwrap());
-            queue.push(Waiting { member, since: Instant::now(), reply: oneshot::channel().0 });
+            queue.push(waiting(Call(Tenant::parse(tenant).unwrap())));
         }
         let mut batch =
             || -> Vec<String> { queue.take().iter().map(|waiting| waiting.member.0.to_string()).collect() };

@@ -1,21 +1,19 @@
 //! The port `Jobs`: accepted requests, each stored with its record in one statement and taken by
 //! one worker at a time.
 //!
-//! `sealing` has the bytes of a request; `keys` reads the rows that an acceptance found. A request
-//! that cannot be read is passed on as unreadable, never dropped. This file must not repeat a
-//! statement, nor know the result of a run.
+//! `sealing` has the bytes of a request. A request that cannot be read is passed on as unreadable,
+//! never dropped. No statement is repeated.
 
 use std::time::Duration;
 
+use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::errors::{self, Effect};
-use super::numbers::{big, millis, promised, small};
-use super::run::{Call, Params};
-use super::{Lane, PgStore, rows, sealing, upkeep};
+use super::params::{self, Params, millis, pair};
+use super::run::Call;
+use super::{Lane, PgStore, errors, rows, sealing};
 use crate::ports::jobs::{Act, Acted, Content, Job, JobLoad, JobRow, Jobs, StoredRequest, Taken, Turns};
 use crate::ports::store::{ClaimAsk, ClaimReply, StoreError, Written};
-use crate::protocol::decide::Basis;
 use crate::protocol::job::JobState;
 use crate::protocol::key::{KeyId, Tenant};
 use crate::protocol::record::{Nonce, RequestId};
@@ -42,34 +40,11 @@ impl Jobs for PgStore {
                 (true, sealer.seal(&ask.id, plain).ok_or_else(no_dice)?)
             }
         };
-        let (tenant, key) = (ask.id.tenant().as_str(), ask.id.key().as_bytes());
-        let (nonce, request_id) = (Uuid::from_u128(ask.nonce.0), Uuid::from_u128(ask.request_id.0));
-        let gate = big(WHAT, ask.gate.0)?;
-        let raw = ask.fingerprint.raw.as_bytes().as_slice();
-        let canonical = ask.fingerprint.canonical.as_ref().map(|digest| digest.as_bytes().as_slice());
-        let (hold, keep) = (millis(ask.hold), millis(keep));
-        let promised = promised(&ask.lifetime);
-        let (skew, tombstone) = (millis(ask.lifetime.skew), millis(ask.lifetime.tombstone));
-        let (route, path) = (&*ask.route, &ask.path);
-        let (risk, settle_time) = (rows::names(&ask.risk), millis(ask.settle_time));
-        let rule = rows::rule(ask.recovery);
-        let principal = ask.principal.as_ref().map(|digest| digest.as_bytes().as_slice());
-        let (own, over, attempt) = match &ask.basis {
-            Basis::Absent => (None, None, 0),
-            Basis::Known { own, over, attempt } => {
-                (*own, Some(rows::over_json(over)), small(WHAT, *attempt)?)
-            }
-        };
-        let own_epoch = own.map(|(token, _)| big(WHAT, token.epoch)).transpose()?;
-        let own_attempt = own.map(|(token, _)| small(WHAT, token.attempt)).transpose()?;
-        let own_nonce = own.map(|(_, nonce)| Uuid::from_u128(nonce.0));
-        let named: Params<'_> = &[&tenant, &key, &gate, &nonce, &request_id, &raw, &canonical];
-        let life: Params<'_> =
-            &[&hold, &promised, &skew, &tombstone, &route, path, &principal, &risk, &settle_time, &rule];
-        let basis: Params<'_> = &[&attempt, &own_epoch, &own_attempt, &own_nonce, &over];
-        let job: Params<'_> = &[&keep, &sealed, &request];
+        let claim = params::claim(WHAT, ask)?;
+        let job: Params<'_> = &[&millis(keep), &sealed, &request];
+        let all = [params::borrowed(&claim).as_slice(), job].concat();
         let call = Call::writes(WHAT, &self.sql.accept);
-        rows::claim_reply(WHAT, &self.on(Lane::Records, call, &[named, life, basis, job].concat()).await?)
+        rows::claim_reply(WHAT, &self.on(Lane::Records, call, &all).await?)
     }
 
     async fn take(
@@ -79,27 +54,25 @@ impl Jobs for PgStore {
         away: Duration,
         turns: Option<&Turns>,
     ) -> Result<Vec<Job>, StoreError> {
-        const WHAT: &str = "taking jobs";
         let (taken, most) = (Uuid::from_u128(nonce.0), i64::try_from(most).unwrap_or(i64::MAX));
         let away = millis(away);
         let named: Params<'_> = &[&taken, &most, &away];
-        let call = |sql| Call::writes(WHAT, sql);
-        let found = match turns {
-            None => self.on(Lane::Jobs, call(&self.sql.job_take), named).await?,
+        let call = |sql| Call::writes("taking jobs", sql);
+        let read = |row: &Row| self.job_of(row, nonce);
+        match turns {
+            None => self.list(Lane::Jobs, call(&self.sql.job_take), named, read).await,
             Some(Turns { but_of, after }) => {
                 let but_of: Vec<&str> = but_of.iter().map(Tenant::as_str).collect();
                 // No tenant is empty, so all come after the empty one.
                 let after = after.as_ref().map_or("", Tenant::as_str);
                 let params = [named, &[&but_of, &after]].concat();
-                self.on(Lane::Jobs, call(&self.sql.job_take_by_turns), &params).await?
+                self.list(Lane::Jobs, call(&self.sql.job_take_by_turns), &params, read).await
             }
-        };
-        let unreadable = |why| errors::unreadable(WHAT, Effect::Writes, why);
-        found.iter().map(|row| self.job_of(row, nonce)).collect::<Result<_, _>>().map_err(unreadable)
+        }
     }
 
     async fn finish(&self, taken: &Taken) -> Result<Written, StoreError> {
-        self.end_job("finishing a job", &self.sql.job_finish, taken, &[]).await
+        self.end_job(Call::writes("finishing a job", &self.sql.job_finish), taken, &[]).await
     }
 
     async fn put_off(
@@ -111,22 +84,21 @@ impl Jobs for PgStore {
     ) -> Result<Written, StoreError> {
         let back = i32::from(!counted);
         let params: Params<'_> = &[&millis(after), &back, &trouble];
-        self.end_job("putting a job off", &self.sql.job_put_off, taken, params).await
+        self.end_job(Call::writes("putting a job off", &self.sql.job_put_off), taken, params).await
     }
 
     async fn bury(&self, taken: &Taken, trouble: &str) -> Result<Written, StoreError> {
-        self.end_job("burying a job", &self.sql.job_bury, taken, &[&trouble]).await
+        self.end_job(Call::writes("burying a job", &self.sql.job_bury), taken, &[&trouble]).await
     }
 
     async fn erase(&self) -> Result<u64, StoreError> {
-        let call = Call::writes("erasing requests", &self.sql.job_erase);
-        Ok(self.on(Lane::Upkeep, call, &[]).await?.len() as u64)
+        self.number(Lane::Upkeep, Call::writes("erasing requests", &self.sql.job_erase), &[]).await
     }
 
     async fn job(&self, id: &KeyId) -> Result<Option<JobRow>, StoreError> {
         let call = Call::reads("reading a job", &self.sql.job_one);
-        let found = self.on(Lane::Records, call, &[&id.tenant().as_str(), &id.key().as_bytes()]).await?;
-        found.first().map(job_row).transpose().map_err(|why| call.unreadable(why))
+        let (tenant, key) = pair(id);
+        Ok(self.list(Lane::Records, call, &[&tenant, &key], job_row).await?.pop())
     }
 
     async fn jobs(&self, state: Option<JobState>, most: usize) -> Result<Vec<JobRow>, StoreError> {
@@ -141,19 +113,17 @@ impl Jobs for PgStore {
 
     async fn load(&self) -> Result<JobLoad, StoreError> {
         let call = Call::reads("counting jobs", &self.sql.job_load);
-        let found = self.on(Lane::Upkeep, call, &[]).await?;
-        let read = || {
-            let [row] = found.as_slice() else { return Err("rows") };
+        self.read(Lane::Upkeep, call, &[], |found| {
+            let [row] = found else { return Err("rows") };
             let oldest = rows::millis(rows::get::<i64>(row, "oldest_ms")?.max(0))?;
             Ok(JobLoad { waiting: rows::count(row, "waiting")?, dead: rows::count(row, "dead")?, oldest })
-        };
-        read().map_err(|why| call.unreadable(why))
+        })
+        .await
     }
 
     async fn revive(&self, id: &KeyId, act: &Act) -> Result<Acted, StoreError> {
-        let call = Call::writes("reviving a job", &self.sql.job_revive);
-        let (tenant, key) = (id.tenant().as_str(), id.key().as_bytes());
-        if !self.on(Lane::Admin, call, &[&tenant, &key, &act.actor, &act.reason]).await?.is_empty() {
+        if self.act_on(id, Call::writes("reviving a job", &self.sql.job_revive), act).await? == Written::Done
+        {
             return Ok(Acted::Done);
         }
         Ok(match self.job(id).await? {
@@ -165,41 +135,36 @@ impl Jobs for PgStore {
 
     async fn discard(&self, id: &KeyId, act: &Act) -> Result<Acted, StoreError> {
         const WHAT: &str = "discarding a job";
-        let (tenant, key) = (id.tenant().as_str(), id.key().as_bytes());
-        let call = Call::writes(WHAT, &self.sql.job_discard);
-        if !self.on(Lane::Admin, call, &[&tenant, &key, &act.actor, &act.reason]).await?.is_empty() {
+        if self.act_on(id, Call::writes(WHAT, &self.sql.job_discard), act).await? == Written::Done {
             return Ok(Acted::Done);
         }
-        let call = Call::reads(WHAT, &self.sql.job_held);
-        let found = self.on(Lane::Admin, call, &[&tenant, &key]).await?;
-        let unreadable = |why| call.unreadable(why);
-        let [row] = found.as_slice() else { return Err(unreadable("rows")) };
-        let flag = |name| rows::get::<bool>(row, name).map_err(unreadable);
-        Ok(match (flag("there")?, flag("open")?) {
-            (false, _) => Acted::Absent,
-            (true, false) => Acted::GateMoved,
-            (true, true) => Acted::Running,
+        let (tenant, key) = pair(id);
+        self.read(Lane::Admin, Call::reads(WHAT, &self.sql.job_held), &[&tenant, &key], |found| {
+            let [row] = found else { return Err("rows") };
+            Ok(match (rows::get(row, "there")?, rows::get(row, "open")?) {
+                (false, true | false) => Acted::Absent,
+                (true, false) => Acted::GateMoved,
+                (true, true) => Acted::Running,
+            })
         })
+        .await
     }
 }
 
 impl PgStore {
-    async fn end_job(
-        &self,
-        what: &'static str,
-        sql: &str,
-        taken: &Taken,
-        rest: Params<'_>,
-    ) -> Result<Written, StoreError> {
-        let (tenant, key) = (taken.id.tenant().as_str(), taken.id.key().as_bytes());
-        let nonce = Uuid::from_u128(taken.nonce.0);
+    async fn end_job(&self, call: Call<'_>, taken: &Taken, rest: Params<'_>) -> Result<Written, StoreError> {
+        let ((tenant, key), nonce) = (pair(&taken.id), Uuid::from_u128(taken.nonce.0));
         let named: Params<'_> = &[&tenant, &key, &nonce];
-        let call = Call::writes(what, sql);
         self.write(Lane::Jobs, call, &[named, rest].concat()).await
     }
 
-    fn job_of(&self, row: &tokio_postgres::Row, nonce: Nonce) -> Result<Job, rows::Unreadable> {
-        let id = upkeep::key_id(row)?;
+    async fn act_on(&self, id: &KeyId, call: Call<'_>, by: &Act) -> Result<Written, StoreError> {
+        let (tenant, key) = pair(id);
+        self.write(Lane::Admin, call, &[&tenant, &key, &by.actor, &by.reason]).await
+    }
+
+    fn job_of(&self, row: &Row, nonce: Nonce) -> Result<Job, rows::Unreadable> {
+        let id = rows::key_id(row)?;
         let content = match (rows::get::<Option<&[u8]>>(row, "request")?, rows::get(row, "sealed")?) {
             (None, _) => Content::Erased,
             (Some(bytes), sealed) => self.content(&id, bytes, sealed),
@@ -231,9 +196,9 @@ impl PgStore {
     }
 }
 
-fn job_row(row: &tokio_postgres::Row) -> Result<JobRow, rows::Unreadable> {
+fn job_row(row: &Row) -> Result<JobRow, rows::Unreadable> {
     Ok(JobRow {
-        id: upkeep::key_id(row)?,
+        id: rows::key_id(row)?,
         state: match rows::get::<i16>(row, "state")? {
             WAITING => JobState::Waiting,
             DEAD => JobState::Dead,

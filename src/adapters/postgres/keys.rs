@@ -1,24 +1,23 @@
 //! The port `KeyStore`: claims, outcomes, look-ups, the gate.
 //!
 //! Every claim and every outcome is one statement that compares the values on which it relies.
-//! `rows` reads the rows. This file must not repeat a statement, nor read a meaning into rows.
+//! `rows` reads the rows. No statement is repeated.
 
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio::time::Instant;
+use tokio_postgres::Row as PgRow;
 use tokio_postgres::types::Json;
-use uuid::Uuid;
 
 use super::super::views::from_value;
 use super::batches::{Claim, Settlement};
-use super::errors::{self, Effect};
 use super::gather::Asked;
-use super::numbers::{big, millis, promised, small};
+use super::params::{self, Named, Params, StoredAnswer, big, pair, pairs};
 use super::provision::SCHEMA;
-use super::rows::{Columns, Standing, StoredAnswer};
-use super::run::{Call, Params};
-use super::{Lane, PgStore, numbers, rows};
+use super::rows::{self, Columns, Standing};
+use super::run::Call;
+use super::{Lane, PgStore};
 use crate::ports::KeyStore;
 use crate::ports::store::{
     Attempt, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, StoreError, Unclear, Written,
@@ -31,10 +30,8 @@ use crate::protocol::record::{Answer, Row};
 impl KeyStore for PgStore {
     async fn claim(&self, ask: &ClaimAsk) -> Result<ClaimReply, StoreError> {
         let begun = Instant::now();
-        let asked = match Claim::shares(ask) {
-            true => self.claims.ask(|| Ok(Claim::of(ask))).await?,
-            false => Asked::Silent,
-        };
+        let shares = Claim::shares(ask);
+        let asked = if shares { self.claims.ask(|| Ok(Claim::of(ask))).await? } else { Asked::Silent };
         match asked {
             Asked::Fact(rows) => Claim::reply(&rows),
             // Boxes: every request would move the room for them.
@@ -44,33 +41,31 @@ impl KeyStore for PgStore {
     }
 
     async fn settle(&self, attempt: &Attempt, answer: &Answer) -> Result<Written, StoreError> {
-        const WHAT: &str = "a settlement";
         let begun = Instant::now();
-        let stored = StoredAnswer::of(WHAT, answer)?;
-        let (outcome, sql) = (Outcome::Settled(answer), &self.sql.settle);
+        let call = Call::writes("a settlement", &self.sql.settle);
+        let stored = StoredAnswer::of(call.what, answer)?;
         let shared = || Settlement::of(attempt, stored.clone());
-        let asked = match Settlement::shares(&stored) {
-            true => self.settlements.ask(shared).await?,
-            false => Asked::Silent,
-        };
+        let shares = Settlement::shares(&stored);
+        let asked = if shares { self.settlements.ask(shared).await? } else { Asked::Silent };
         let within = match asked {
             Asked::Fact(()) => return Ok(Written::Done),
             Asked::Silent | Asked::Alone(_) => self.left(begun),
         };
-        Box::pin(self.end(within, WHAT, attempt, sql, &stored.params(), &outcome)).await
+        Box::pin(self.end(within, call, attempt, &stored.params(), &Outcome::Settled(answer))).await
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Written, StoreError> {
-        self.end(self.within, "a release", attempt, &self.sql.release, &[], &Outcome::Released).await
+        let call = Call::writes("a release", &self.sql.release);
+        self.end(self.within, call, attempt, &[], &Outcome::Released).await
     }
 
     async fn doubt(&self, attempt: &Attempt, answer: Option<Unclear>) -> Result<Written, StoreError> {
-        const WHAT: &str = "a doubt";
-        let status = answer.as_ref().map(|answer| numbers::status(WHAT, answer.status)).transpose()?;
+        let call = Call::writes("a doubt", &self.sql.doubt);
+        let status = answer.as_ref().map(|answer| params::status(call.what, answer.status)).transpose()?;
         let ended = answer.as_ref().is_some_and(|answer| answer.ends_attempt);
         let excerpt = answer.and_then(|answer| answer.excerpt);
         let params: Params<'_> = &[&status, &ended, &excerpt];
-        self.end(self.within, WHAT, attempt, &self.sql.doubt, params, &Outcome::InDoubt).await
+        self.end(self.within, call, attempt, params, &Outcome::InDoubt).await
     }
 
     async fn look_up(&self, ids: &[KeyId]) -> Result<Vec<Vec<Row>>, StoreError> {
@@ -82,7 +77,8 @@ impl KeyStore for PgStore {
     }
 
     fn breaker_status(&self) -> Option<String> {
-        let all: Vec<String> = [&self.writes, &self.reads].iter().filter_map(|all| all.refuses()).collect();
+        let all: Vec<String> =
+            [&self.writes, &self.reads].iter().filter_map(|guard| guard.breaker.refuses()).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
 
@@ -95,15 +91,13 @@ impl KeyStore for PgStore {
     }
 
     async fn approve(&self, version: GateVersion, boot: &Boot) -> Result<Written, StoreError> {
-        const WHAT: &str = "approving a boot";
-        let call = Call::writes(WHAT, &self.sql.approve);
-        let version = big(WHAT, version.0)?;
+        let call = Call::writes("approving a boot", &self.sql.approve);
+        let version = big(call.what, version.0)?;
         let (system, timeline) = (boot.system.cast_signed(), boot.timeline.cast_signed());
         self.write(Lane::Control, call, &[&version, &system, &timeline, &boot.started]).await
     }
 }
 
-/// End of an attempt.
 enum Outcome<'a> {
     Settled(&'a Answer),
     Released,
@@ -111,136 +105,94 @@ enum Outcome<'a> {
 }
 
 impl PgStore {
-    /// The time that a call has left.
     fn left(&self, begun: Instant) -> Duration {
         self.within.saturating_sub(begun.elapsed())
     }
 
-    /// Claims by a statement of its own.
     async fn claim_alone(&self, ask: &ClaimAsk, within: Duration) -> Result<ClaimReply, StoreError> {
         const WHAT: &str = "a claim";
-        let (tenant, key) = (ask.id.tenant().as_str(), ask.id.key().as_bytes());
-        let (nonce, request_id) = (Uuid::from_u128(ask.nonce.0), Uuid::from_u128(ask.request_id.0));
-        let gate = big(WHAT, ask.gate.0)?;
-        let raw = ask.fingerprint.raw.as_bytes().as_slice();
-        let canonical = ask.fingerprint.canonical.as_ref().map(|digest| digest.as_bytes().as_slice());
-        let hold = millis(ask.hold);
-        let promised = promised(&ask.lifetime);
-        let (skew, tombstone) = (millis(ask.lifetime.skew), millis(ask.lifetime.tombstone));
-        let (route, path) = (&*ask.route, &ask.path);
-        let (risk, settle_time) = (rows::names(&ask.risk), millis(ask.settle_time));
-        let rule = rows::rule(ask.recovery);
-        let principal = ask.principal.as_ref().map(|digest| digest.as_bytes().as_slice());
-        let life: Params<'_> =
-            &[&hold, &promised, &skew, &tombstone, &route, path, &principal, &risk, &settle_time, &rule];
-        let named: Params<'_> = &[&tenant, &key, &gate, &nonce, &request_id, &raw, &canonical];
-        let rows = match &ask.basis {
-            Basis::Absent => {
-                let call = Call::writes(WHAT, &self.sql.claim);
-                self.on_records(within, call, &[named, life].concat()).await?
-            }
-            Basis::Known { own, over, attempt } => {
-                let call = Call::writes(WHAT, &self.sql.reclaim);
-                let attempt = small(WHAT, *attempt)?;
-                let own_epoch = own.map(|(token, _)| big(WHAT, token.epoch)).transpose()?;
-                let own_attempt = own.map(|(token, _)| small(WHAT, token.attempt)).transpose()?;
-                let own_nonce = own.map(|(_, nonce)| Uuid::from_u128(nonce.0));
-                let over = rows::over_json(over);
-                let basis: Params<'_> = &[&attempt, &own_epoch, &own_attempt, &own_nonce, &over];
-                self.on_records(within, call, &[named, life, basis].concat()).await?
-            }
+        let asked = params::claim(WHAT, ask)?;
+        let asked = params::borrowed(&asked);
+        let (sql, params) = match &ask.basis {
+            Basis::Absent => (&self.sql.claim, &asked[..17]),
+            Basis::Known { .. } => (&self.sql.reclaim, &asked[..]),
         };
-        rows::claim_reply(WHAT, &rows)
+        rows::claim_reply(WHAT, &self.on_records(within, Call::writes(WHAT, sql), params).await?)
     }
 
-    /// Reads all rows of each key.
     async fn rows(&self, lane: Lane, ids: &[KeyId]) -> Result<Vec<Vec<Row>>, StoreError> {
-        const WHAT: &str = "a look-up";
-        let call = |sql| Call::reads(WHAT, sql);
+        let sql = if ids.len() == 1 { &self.sql.look_up_one } else { &self.sql.look_up_many };
+        let call = Call::reads("a look-up", sql);
+        let read = |row: &PgRow| Ok((rows::place(row)?, rows::standing(row)?));
         let found = match ids {
             [] => return Ok(Vec::new()),
             [id] => {
-                let (tenant, key) = (id.tenant().as_str(), id.key().as_bytes());
-                self.on(lane, call(&self.sql.look_up_one), &[&tenant, &key]).await?
+                let (tenant, key) = pair(id);
+                self.list(lane, call, &[&tenant, &key], read).await?
             }
             [_, _, ..] => {
-                let tenants: Vec<&str> = ids.iter().map(|id| id.tenant().as_str()).collect();
-                let keys: Vec<&[u8]> = ids.iter().map(|id| id.key().as_bytes()).collect();
-                self.on(lane, call(&self.sql.look_up_many), &[&tenants, &keys]).await?
+                let (tenants, keys) = pairs(ids);
+                self.list(lane, call, &[&tenants, &keys], read).await?
             }
         };
-        let unreadable = |why| errors::unreadable(WHAT, Effect::Reads, why);
         let mut all: Vec<Vec<Standing>> = ids.iter().map(|_| Vec::new()).collect();
-        for row in &found {
-            let read = || {
-                let at = usize::try_from(rows::get::<i64>(row, "ord")?).map_err(|_| "ord")?;
-                Ok((at.checked_sub(1).ok_or("ord")?, rows::standing(row)?))
-            };
-            let (at, row) = read().map_err(unreadable)?;
-            all.get_mut(at).ok_or_else(|| unreadable("ord"))?.push(row);
+        for (at, row) in found {
+            all.get_mut(at).ok_or_else(|| call.unreadable("ord"))?.push(row);
         }
         Ok(all.into_iter().map(rows::of_key).collect())
     }
 
-    /// Reads the gate.
     async fn read_gate(&self, lane: Lane) -> Result<Gate, StoreError> {
-        const WHAT: &str = "reading the gate";
-        let call = Call::reads(WHAT, &self.sql.gate);
+        let call = Call::reads("reading the gate", &self.sql.gate);
         let found = self.on(lane, call, &[]).await?;
         let [row] = found.as_slice() else {
-            return Err(errors::not_sent(WHAT, "the store has no gate: run `onceway store init`"));
+            return Err(call.not_sent("the store has no gate: run `onceway store init`"));
         };
         let unreadable = |why| call.unreadable(why);
         let of: &str = rows::get(row, "origin").map_err(unreadable)?;
         if of != self.origin.to_string() {
-            // A gateway with the address of another region's store must never get a version to
-            // claim with.
+            // A gateway at another region's store must never get a version to claim with.
             let why = format!("the store belongs to {of}, not to {}: check the address", self.origin);
-            return Err(errors::not_sent(WHAT, &why));
+            return Err(call.not_sent(&why));
         }
         if let Some(why) = unfit(row).map_err(unreadable)? {
-            return Err(errors::not_sent(WHAT, &why));
+            return Err(call.not_sent(&why));
         }
         read_gate(row).map_err(unreadable)
     }
 
-    /// Writes an outcome under a token and nonce. If that changes nothing, a second statement says
-    /// why.
+    /// Writes an outcome under a token and nonce. A second statement says why nothing changed.
     async fn end(
         &self,
         within: Duration,
-        what: &'static str,
+        call: Call<'_>,
         attempt: &Attempt,
-        sql: &str,
         outcome_params: Params<'_>,
         outcome: &Outcome<'_>,
     ) -> Result<Written, StoreError> {
-        let (tenant, key) = (attempt.id.tenant().as_str(), attempt.id.key().as_bytes());
-        let (epoch, number) = (big(what, attempt.token.epoch)?, small(what, attempt.token.attempt)?);
-        let nonce = Uuid::from_u128(attempt.nonce.0);
-        let named: Params<'_> = &[&tenant, &key, &epoch, &number, &nonce];
-        let all = [named, outcome_params].concat();
-        let changed = self.on_records(within, Call::writes(what, sql), &all).await?;
+        let named = Named::of(call.what, attempt)?;
+        let all = [&named.params(), outcome_params].concat();
+        let changed = self.on_records(within, call, &all).await?;
         match (changed.first(), outcome) {
             (Some(row), Outcome::Settled(_)) => {
-                let other = rows::get::<bool>(row, "other");
-                let other = other.map_err(|why| errors::unreadable(what, Effect::Writes, why))?;
+                let other = rows::get::<bool>(row, "other").map_err(|why| call.unreadable(why))?;
                 // The stored answer is that of another origin.
                 return Ok(if other { Written::Lost } else { Written::Done });
             }
             (Some(_), Outcome::Released | Outcome::InDoubt) => return Ok(Written::Done),
             (None, _) => {}
         }
-        let call = Call::reads(what, &self.sql.standing);
-        let found = self.on(Lane::Records, call, named).await?;
-        let why_not = |why| errors::unreadable(what, Effect::Reads, why);
-        let [row] = found.as_slice() else { return Err(why_not("rows")) };
-        standing(row, outcome).map_err(why_not)
+        let call = Call::reads(call.what, &self.sql.standing);
+        self.read(Lane::Records, call, &named.params(), |found| match found {
+            [row] => standing(row, outcome),
+            _ => Err("rows"),
+        })
+        .await
     }
 }
 
 /// Meaning of a write under this token and nonce that changed nothing.
-fn standing(row: &tokio_postgres::Row, outcome: &Outcome<'_>) -> Result<Written, rows::Unreadable> {
+fn standing(row: &PgRow, outcome: &Outcome<'_>) -> Result<Written, rows::Unreadable> {
     let state: Option<i16> = rows::get(row, "state")?;
     let (done, allowed): (bool, &[i16]) = match outcome {
         // Another answer under the same token (a probe's, for example) is not ours: it came first,
@@ -262,7 +214,7 @@ fn standing(row: &tokio_postgres::Row, outcome: &Outcome<'_>) -> Result<Written,
 }
 
 /// Reason why a gateway of this program may not run over this store, which another program made.
-fn unfit(row: &tokio_postgres::Row) -> Result<Option<String>, rows::Unreadable> {
+fn unfit(row: &PgRow) -> Result<Option<String>, rows::Unreadable> {
     let (schema, from) = (rows::get::<i32>(row, "schema_version")?, rows::get::<i32>(row, "gateways_from")?);
     Ok(match (schema < SCHEMA, from > SCHEMA) {
         (true, _) => Some(format!(
@@ -275,30 +227,23 @@ fn unfit(row: &tokio_postgres::Row) -> Result<Option<String>, rows::Unreadable> 
     })
 }
 
-fn read_gate(row: &tokio_postgres::Row) -> Result<Gate, rows::Unreadable> {
-    let approved = match rows::get::<Option<i64>>(row, "boot_started")? {
-        None => None,
-        Some(started) => Some(Boot {
-            system: rows::get::<i64>(row, "boot_system")?.cast_unsigned(),
-            timeline: rows::get::<i32>(row, "boot_timeline")?.cast_unsigned(),
-            started,
-        }),
+fn read_gate(row: &PgRow) -> Result<Gate, rows::Unreadable> {
+    let boot = |system, timeline, started| -> Result<Boot, rows::Unreadable> {
+        let system = rows::get::<i64>(row, system)?.cast_unsigned();
+        Ok(Boot { system, timeline: rows::get::<i32>(row, timeline)?.cast_unsigned(), started })
     };
+    let approved = rows::get::<Option<i64>>(row, "boot_started")?;
     Ok(Gate {
         state: gate_state(row)?,
         version: GateVersion(rows::count(row, "version")?),
         epoch: rows::count(row, "epoch")?,
-        approved,
-        running: Boot {
-            system: rows::get::<i64>(row, "system_identifier")?.cast_unsigned(),
-            timeline: rows::get::<i32>(row, "timeline_id")?.cast_unsigned(),
-            started: rows::get(row, "started")?,
-        },
+        approved: approved.map(|started| boot("boot_system", "boot_timeline", started)).transpose()?,
+        running: boot("system_identifier", "timeline_id", rows::get(row, "started")?)?,
     })
 }
 
 /// The gate's state as views made it; `None` before the register was founded.
-fn gate_state(row: &tokio_postgres::Row) -> Result<Option<GateState>, rows::Unreadable> {
+fn gate_state(row: &PgRow) -> Result<Option<GateState>, rows::Unreadable> {
     let Some(Json(view)) = rows::get::<Option<Json<Value>>>(row, "view")? else { return Ok(None) };
     let view = from_value(&view)?;
     let Json(since) = rows::get(row, "since")?;

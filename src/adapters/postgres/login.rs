@@ -2,20 +2,19 @@
 //!
 //! A new login is tried first, on a connection of its own: it must reach this region's gate and be
 //! allowed to write. Then all connections are made with it. While it is refused, the old
-//! connections stay in use. `connections` lets the old ones finish. This file must not take another
-//! database: `config` refuses that before.
+//! connections stay in use. `connect` lets the old ones finish.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
 use tokio::time::{sleep, timeout};
-use tokio_postgres::{Client, Error};
+use tokio_postgres::Error;
 use uuid::Uuid;
 
 use super::address::Address;
 use super::connect;
-use super::connections::Connections;
+use super::connect::Connections;
 use super::errors;
 use super::rows;
 use super::tls::Tls;
@@ -39,10 +38,8 @@ struct Shared {
     state: Mutex<State>,
 }
 
-/// Connections whose login is replaced.
 pub(super) struct Lane {
     pub(super) connections: Connections,
-    /// Most connections.
     pub(super) most: usize,
     /// True if its plans suit batches.
     pub(super) planned: bool,
@@ -55,7 +52,6 @@ struct State {
     turn: u64,
 }
 
-/// Makes a pool for a lane.
 pub(super) fn pool(
     address: &Address,
     tls: Option<Tls>,
@@ -64,10 +60,7 @@ pub(super) fn pool(
     planned: bool,
 ) -> Result<Pool, StoreError> {
     let tuned = connect::tuned(address, within.mul_f64(0.4));
-    match planned {
-        true => connect::pool(&connect::planned(&tuned), tls, most),
-        false => connect::pool(&tuned, tls, most),
-    }
+    connect::pool(&if planned { connect::planned(&tuned) } else { tuned }, tls, most)
 }
 
 impl Login {
@@ -130,7 +123,12 @@ impl Shared {
         let text = |error: Error| errors::describe(&error);
         let trial = async {
             let client = connect::single(&tuned).await.map_err(text)?;
-            self.reach_gate(&client).await?;
+            let found = client.query(&self.tries[0], &[]).await.map_err(text)?;
+            let row = found.first().ok_or("the store has no gate: run `onceway store init`")?;
+            let (of, own): (&str, _) = (rows::get(row, "origin")?, &self.origin);
+            if of != own.to_string() {
+                return Err(format!("the store belongs to {of}, not to {own}: check the address"));
+            }
             let (tenant, key): (&str, &[u8]) = ("", &[]);
             // No tenant is empty: nothing is found.
             client
@@ -141,16 +139,6 @@ impl Shared {
         };
         let late = |_| format!("no answer within {} ms", self.within.as_millis());
         timeout(self.within, trial).await.map_err(late)?
-    }
-
-    async fn reach_gate(&self, client: &Client) -> Result<(), String> {
-        let found = client.query(&self.tries[0], &[]).await.map_err(|error| errors::describe(&error))?;
-        let row = found.first().ok_or("the store has no gate: run `onceway store init`")?;
-        let of: &str = rows::get(row, "origin")?;
-        match of == self.origin.to_string() {
-            true => Ok(()),
-            false => Err(format!("the store belongs to {of}, not to {}: check the address", self.origin)),
-        }
     }
 
     /// Makes all connections with this login from now on, unless another one is wanted by now.

@@ -1,38 +1,34 @@
 //! The store of one region over its Postgres: [`PgStore`] implements nine ports.
 //!
-//! `keys`, `replica`, `upkeep`, `jobs`, `audit`, `escrows` and `imports` have one port each;
-//! `authority` has two. The other files:
-//! - [`address`] and `tls` (the address and its protection), `connect` (the only connector)
-//! - `connections` (a pool that may be replaced), [`login`] (replaces role and password)
+//! `keys`, `upkeep`, `jobs` and `audit` have one port each; `handed` has two, `control` three. The
+//! other files:
+//! - [`address`] and `tls` (the address and its protection), `connect` (connections and their
+//!   pools), [`login`] (replaces role and password)
 //! - `run` (one call: connection, bound, classification), `errors` (definite or unknown), `breaker`
-//!   (a silent store is not asked by every request)
-//! - `statements` (SQL with the region's own leaf in it), `names`, `rows`, `numbers`, `answer` and
-//!   `packed` (columns to values and back)
+//!   (a silent store is not asked by every request), `gather` and `batches` (shared statements)
+//! - `statements` (SQL with the region's own leaf in it), `names`, `params` (values to columns),
+//!   `rows` (columns to values), `answer` (answers at rest)
 //! - [`sealing`] (requests at rest), [`provision`] (makes and checks a store)
 //!
-//! This room must not decide, and must not send anything twice. It must never let a key, a tenant,
-//! a parameter or a server's DETAIL line into an error or a log: those lines may hold keys.
+//! This room must not send anything twice. It must never let a key, a tenant, a parameter or a
+//! server's DETAIL line into an error or a log: those lines may hold keys.
 
 pub mod address;
 mod answer;
 mod audit;
-mod authority;
 mod batches;
 mod breaker;
 mod connect;
-mod connections;
+mod control;
 mod errors;
-mod escrows;
 mod gather;
-mod imports;
+mod handed;
 mod jobs;
 mod keys;
 pub mod login;
 mod names;
-mod numbers;
-mod packed;
+mod params;
 pub mod provision;
-mod replica;
 mod rows;
 mod run;
 pub mod sealing;
@@ -43,30 +39,28 @@ mod upkeep;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio_postgres::Row;
+
 use crate::ports::store::{StoreError, Written};
 use crate::protocol::region::Origin;
 
 use address::Address;
 use batches::{Claim, Settlement};
 use breaker::{Guard, Probe};
-use connections::Connections;
+use connect::Connections;
 use errors::Effect;
 use gather::Gather;
 use login::Login;
-use run::{Call, Params};
+use params::Params;
+use run::Call;
 use sealing::Sealer;
 use statements::Statements;
 
-/// Connections for heartbeats, the acceptor, the gate and replication, beside those for keys. Other
-/// statements cannot starve them.
-const CONTROL_CONNECTIONS: usize = 2;
-/// Connections for work beside requests: a batch of reaping delays neither keys nor heartbeats.
-const UPKEEP_CONNECTIONS: usize = 2;
-/// Connections for operators: status and look-ups are answered while everything else waits.
-const ADMIN_CONNECTIONS: usize = 2;
+/// Connections of each lane for control, upkeep and operators: statements of other lanes cannot
+/// starve a heartbeat, and status is answered while everything else waits.
+const BESIDE: usize = 2;
 
-/// Rows that a call found.
-type Rows = Result<Vec<tokio_postgres::Row>, StoreError>;
+type Rows = Result<Vec<Row>, StoreError>;
 
 /// Settings of the region's store.
 #[derive(Clone)]
@@ -76,17 +70,13 @@ pub struct StoreConfig {
     /// Address of the store and our role there: the gateway role. Time bounds and keep-alives are
     /// set here, even if the address has others.
     pub postgres: Address,
-    /// Most connections for keys, at least 1.
-    ///
-    /// Further connections: half as many, at least two, for questions of other regions. Two each
-    /// for batches of claims and of settlements, for heartbeats, acceptor and gate, for reaping
-    /// and sweeping, and for operators.
+    /// Most connections for keys, at least 1. Further connections: half as many, at least two, for
+    /// questions of other regions. Two each for batches of claims and of settlements, for
+    /// heartbeats, acceptor and gate, for reaping and sweeping, and for operators.
     pub connections: usize,
     /// Longest time of a call: at most half of it to get a connection, at most half for the
-    /// statement.
-    ///
-    /// The server itself ends a statement a little earlier, so that most late statements are known
-    /// to have written nothing.
+    /// statement. The server itself ends a statement a little earlier, so that most late statements
+    /// are known to have written nothing.
     pub statement_within: Duration,
     /// Seals stored requests. Without a sealer they are stored unsealed.
     pub sealer: Option<Sealer>,
@@ -99,8 +89,7 @@ impl StoreConfig {
     }
 }
 
-/// The region's store. Connects when first used, and again after a connection was lost. Cheap to
-/// share by reference.
+/// The region's store. Connects when first used, and again after a connection was lost.
 pub struct PgStore {
     origin: Origin,
     lanes: Lanes,
@@ -123,7 +112,6 @@ struct Lanes {
     admin: Connections,
 }
 
-/// Kind of work that waits for a call.
 #[derive(Clone, Copy, Debug)]
 enum Lane {
     /// Requests of clients, for records: behind a breaker, over the connections for keys.
@@ -132,22 +120,16 @@ enum Lane {
     Jobs,
     /// Calls that fence: heartbeats, the acceptor, the gate.
     Control,
-    /// Work beside requests.
     Upkeep,
     /// Other regions: escrows, and rows of lost regions.
     Peers,
-    /// Operators.
     Admin,
 }
 
 impl PgStore {
     /// Makes a store from its settings. Opens no connection yet, so it succeeds while Postgres is
-    /// down.
-    ///
-    /// Reads the certificates that the address names; blocks.
-    ///
-    /// # Errors
-    /// No connections allowed, a bound under 10 ms, or certificates that cannot be used.
+    /// down. Reads the certificates that the address names; blocks. Fails if no connections are
+    /// allowed, a bound is under 10 ms, or certificates cannot be used.
     pub fn new(config: &StoreConfig) -> Result<Self, StoreError> {
         if config.connections == 0 || config.statement_within < Duration::from_millis(10) {
             return Err(StoreError::Definite(
@@ -164,9 +146,8 @@ impl PgStore {
         };
         let keys = open(config.connections, false)?;
         let [for_claims, for_settlements] = [open(gather::AT_ONCE, true)?, open(gather::AT_ONCE, true)?];
-        let (control, upkeep) = (open(CONTROL_CONNECTIONS, false)?, open(UPKEEP_CONNECTIONS, false)?);
+        let (control, upkeep, admin) = (open(BESIDE, false)?, open(BESIDE, false)?, open(BESIDE, false)?);
         let peers = open((config.connections / 2).max(2), false)?;
-        let admin = open(ADMIN_CONNECTIONS, false)?;
         let sql = Statements::new(&config.origin);
         let guard = |calls, effect, sql: &String| {
             Guard::new(calls, Probe { connections: keys.clone(), within, effect, sql: sql.clone() })
@@ -206,17 +187,26 @@ impl PgStore {
         Ok(run::run(connections, self.within, call, params).await?)
     }
 
-    /// Runs a call and reads all its rows, or none.
+    /// Runs a call and reads its rows together.
+    async fn read<T>(
+        &self,
+        lane: Lane,
+        call: Call<'_>,
+        params: Params<'_>,
+        read: impl FnOnce(&[Row]) -> Result<T, rows::Unreadable> + Send,
+    ) -> Result<T, StoreError> {
+        read(&self.on(lane, call, params).await?).map_err(|why| call.unreadable(why))
+    }
+
+    /// Runs a call and reads each of its rows.
     async fn list<T>(
         &self,
         lane: Lane,
         call: Call<'_>,
         params: Params<'_>,
-        read: impl Fn(&tokio_postgres::Row) -> Result<T, rows::Unreadable> + Send,
+        read: impl Fn(&Row) -> Result<T, rows::Unreadable> + Send,
     ) -> Result<Vec<T>, StoreError> {
-        let found = self.on(lane, call, params).await?;
-        let read: Result<_, _> = found.iter().map(read).collect();
-        read.map_err(|why| call.unreadable(why))
+        self.read(lane, call, params, |found| found.iter().map(read).collect()).await
     }
 
     /// Runs a call and reads its first row.
@@ -225,10 +215,14 @@ impl PgStore {
         lane: Lane,
         call: Call<'_>,
         params: Params<'_>,
-        read: impl FnOnce(&tokio_postgres::Row) -> Result<T, rows::Unreadable> + Send,
+        read: impl FnOnce(&Row) -> Result<T, rows::Unreadable> + Send,
     ) -> Result<T, StoreError> {
-        let found = self.on(lane, call, params).await?;
-        found.first().ok_or("no row").and_then(read).map_err(|why| call.unreadable(why))
+        self.read(lane, call, params, |found| found.first().ok_or("no row").and_then(read)).await
+    }
+
+    /// Runs a call and returns the number of its rows.
+    async fn number(&self, lane: Lane, call: Call<'_>, params: Params<'_>) -> Result<u64, StoreError> {
+        Ok(self.on(lane, call, params).await?.len() as u64)
     }
 
     /// Runs a write. It is lost if it changed nothing.
@@ -247,14 +241,13 @@ impl PgStore {
         Ok(if open { Written::Lost } else { Written::GateMoved })
     }
 
-    /// Runs a call about records, within this time. Refused at once while the store does not answer
-    /// such calls.
+    /// Runs a call about records. Refused at once while the store does not answer such calls.
     async fn on_records(&self, within: Duration, call: Call<'_>, params: Params<'_>) -> Rows {
         let guard = match call.effect {
             Effect::Reads => &self.reads,
             Effect::Writes => &self.writes,
         };
-        let pass = guard.pass(call.what)?;
+        let pass = guard.breaker.pass(call.what)?;
         let ended = run::run(&self.lanes.keys, within, call, params).await;
         guard.ended(pass, ended.as_ref().map_or_else(|failed| failed.answered, |_| true));
         Ok(ended?)

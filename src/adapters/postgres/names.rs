@@ -9,12 +9,10 @@ use crate::protocol::region::{Origin, RegionName};
 /// Most bytes that Postgres keeps of an identifier.
 pub(super) const MAX_IDENTIFIER: usize = 63;
 
-/// `onceway.records_<region>_g<generation>`.
 pub(super) fn records(origin: &Origin) -> String {
     format!("onceway.records_{}", suffix(origin))
 }
 
-/// `onceway.heartbeats_<region>_g<generation>`.
 pub(super) fn heartbeats(origin: &Origin) -> String {
     format!("onceway.heartbeats_{}", suffix(origin))
 }
@@ -24,13 +22,11 @@ pub(super) fn due_index(origin: &Origin) -> String {
     format!("records_{}_due", suffix(origin))
 }
 
-/// The index on `held_ms` of an own leaf, without schema: the sweep looks for abandoned claims in
-/// it.
+/// The index on `held_ms` of an own leaf, without schema: the sweep reads it.
 pub(super) fn held_index(origin: &Origin) -> String {
     format!("records_{}_held", suffix(origin))
 }
 
-/// The publication of an origin's leaves.
 pub(super) fn publication(origin: &Origin) -> String {
     format!("{}{}", publication_prefix(&origin.region), origin.generation)
 }
@@ -50,7 +46,6 @@ pub(super) fn subscription_prefix(subscriber: &RegionName) -> String {
     format!("sub_{}_from_", plain(subscriber))
 }
 
-/// The region with this plain name.
 pub(super) fn region(plain: &str) -> Option<RegionName> {
     RegionName::parse(&plain.replace('_', "-")).ok()
 }
@@ -69,7 +64,6 @@ pub(super) fn literal(text: &str) -> String {
     if quoted.contains('\\') { format!("E'{}'", quoted.replace('\\', "\\\\")) } else { format!("'{quoted}'") }
 }
 
-/// Any name as an SQL identifier.
 pub(super) fn identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

@@ -1,25 +1,23 @@
-//! Columns to rows of a key, answers to columns and back, and the parts of rows that are stored as
-//! JSON.
+//! Columns to values: rows of keys, answers, and the parts of rows that are stored as JSON.
 //!
-//! `sql/columns.sql` names the columns. A row that cannot be read fails the whole call: an
-//! unreadable row is never an absent one. This file must not judge times: the database did.
+//! `sql/columns.sql` names the columns of a row. A row that cannot be read fails the whole call: an
+//! unreadable row is never an absent one. The database judged the times.
 
-use std::borrow::Cow;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio_postgres::types::{FromSql, ToSql};
+use tokio_postgres::Row as PgRow;
+use tokio_postgres::types::FromSql;
 use uuid::Uuid;
 
 use super::errors::Effect;
-use super::numbers::status;
-use super::packed::Packed;
-use super::{answer, errors, packed};
+use super::{answer, errors};
 use crate::ports::store::{ClaimReply, StoreError};
 use crate::protocol::fingerprint::{Digest32, Fingerprint};
+use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::record::{Answer, AnswerBody, Nonce, Recovery, RequestId, Row, State, Token};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::time::Date;
@@ -37,24 +35,18 @@ const TOMBSTONE: i16 = 5;
 const PROBE: i32 = -1;
 const PARK: i32 = 0;
 
-/// One column by name.
-pub(super) fn get<'a, T: FromSql<'a>>(
-    row: &'a tokio_postgres::Row,
-    name: &'static str,
-) -> Result<T, Unreadable> {
-    // The error would quote the column's type only, but our own words are enough.
+pub(super) fn get<'a, T: FromSql<'a>>(row: &'a PgRow, name: &'static str) -> Result<T, Unreadable> {
     row.try_get(name).map_err(|_wrong_type| name)
 }
 
-/// The columns of a row by name. A search begins behind the column found last: readers ask in the
-/// columns' order, about.
+/// Columns of a row by name. A search begins behind the one found last: readers ask in order.
 pub(super) struct Columns<'a> {
-    row: &'a tokio_postgres::Row,
+    row: &'a PgRow,
     next: Cell<usize>,
 }
 
 impl<'a> Columns<'a> {
-    pub(super) fn of(row: &'a tokio_postgres::Row) -> Self {
+    pub(super) fn of(row: &'a PgRow) -> Self {
         Self { row, next: Cell::new(0) }
     }
 
@@ -67,13 +59,29 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// One column that counts something.
-pub(super) fn count(row: &tokio_postgres::Row, name: &'static str) -> Result<u64, Unreadable> {
+pub(super) fn count(row: &PgRow, name: &'static str) -> Result<u64, Unreadable> {
     u64::try_from(get::<i64>(row, name)?).map_err(|_| name)
 }
 
-/// Mark behind the origin of an imported row. Only replication writes rows under the bare origin of
-/// another store.
+/// Index of the requested key that a row is about.
+pub(super) fn place(row: &PgRow) -> Result<usize, Unreadable> {
+    let ord = usize::try_from(get::<i64>(row, "ord")?).map_err(|_| "ord")?;
+    ord.checked_sub(1).ok_or("ord")
+}
+
+pub(super) fn key_id(row: &PgRow) -> Result<KeyId, Unreadable> {
+    id_of(get(row, "tenant")?, get(row, "key")?)
+}
+
+pub(super) fn id_of(tenant: &str, key: &[u8]) -> Result<KeyId, Unreadable> {
+    Ok(KeyId::new(Tenant::parse(tenant).map_err(|_| "tenant")?, key_of(key)?))
+}
+
+pub(super) fn key_of(key: &[u8]) -> Result<Key, Unreadable> {
+    Key::parse(std::str::from_utf8(key).map_err(|_| "key")?).map_err(|_| "key")
+}
+
+/// Mark behind the origin of an imported row: replication writes bare origins only.
 pub(super) const IMPORTED: &str = "!";
 
 /// A row of a key, and the way by which it came.
@@ -82,13 +90,11 @@ pub(super) struct Standing {
     imported: bool,
 }
 
-/// A row of a key as one of several.
-pub(super) fn standing(row: &tokio_postgres::Row) -> Result<Standing, Unreadable> {
+pub(super) fn standing(row: &PgRow) -> Result<Standing, Unreadable> {
     Ok(Standing { imported: get::<&str>(row, "origin")?.ends_with(IMPORTED), row: read(row)? })
 }
 
-/// Reads the reply to a claim.
-pub(super) fn claim_reply(what: &str, found: &[tokio_postgres::Row]) -> Result<ClaimReply, StoreError> {
+pub(super) fn claim_reply(what: &str, found: &[PgRow]) -> Result<ClaimReply, StoreError> {
     let unknown = |why| errors::unreadable(what, Effect::Writes, why);
     let mut stood = Vec::new();
     for row in found {
@@ -112,10 +118,8 @@ pub(super) fn claim_reply(what: &str, found: &[tokio_postgres::Row]) -> Result<C
     Ok(ClaimReply::Found(of_key(rows)))
 }
 
-/// Keeps one row for each origin.
-///
-/// Of a replicated and an imported row, the higher token counts; of one attempt, the later state;
-/// otherwise the replicated one.
+/// Keeps one row for each origin. Of a replicated and an imported row, the higher token counts; of
+/// one attempt, the later state; otherwise the replicated one.
 pub(super) fn of_key(rows: Vec<Standing>) -> Vec<Row> {
     let mut kept: Vec<Standing> = Vec::with_capacity(rows.len());
     for next in rows {
@@ -143,8 +147,7 @@ pub(super) fn stage(state: &State) -> i16 {
     }
 }
 
-/// Reads a whole row of a key.
-pub(super) fn read(row: &tokio_postgres::Row) -> Result<Row, Unreadable> {
+pub(super) fn read(row: &PgRow) -> Result<Row, Unreadable> {
     let row = &Columns::of(row);
     let origin: &str = row.get("origin")?;
     Ok(Row {
@@ -185,7 +188,6 @@ pub(super) fn rule(recovery: Recovery) -> i32 {
     }
 }
 
-/// Reads the token of a row.
 pub(super) fn token(row: &Columns<'_>) -> Result<Token, Unreadable> {
     Ok(Token {
         epoch: u64::try_from(row.get::<i64>("epoch")?).map_err(|_| "epoch")?,
@@ -216,61 +218,19 @@ fn state(row: &Columns<'_>) -> Result<State, Unreadable> {
     }
 }
 
-/// Reads the stored answer of a settled row.
 pub(super) fn answer(row: &Columns<'_>) -> Result<Answer, Unreadable> {
     Ok(Answer {
         status: u16::try_from(row.get::<i16>("answer_status")?).map_err(|_| "answer_status")?,
         headers: answer::decode(row.get("answer_headers")?).ok_or("answer_headers")?,
         body: match (row.get::<Option<&[u8]>>("answer_body")?, row.get::<Option<i32>>("answer_length")?) {
             (Some(bytes), Some(length)) => {
-                let body = packed::unpack(row.get("answer_coding")?, bytes, length);
+                let body = answer::unpack(row.get("answer_coding")?, bytes, length);
                 AnswerBody::Kept(body.ok_or("answer_body")?)
             }
             (None, None) => AnswerBody::NotKept,
             (Some(_), None) | (None, Some(_)) => return Err("answer_length"),
         },
     })
-}
-
-/// An answer as its columns. [`answer`] reads it back.
-#[derive(Clone)]
-pub(super) struct StoredAnswer<'a> {
-    pub(super) status: i16,
-    pub(super) headers: Vec<u8>,
-    pub(super) coding: i16,
-    pub(super) body: Option<Cow<'a, [u8]>>,
-    pub(super) length: Option<i32>,
-}
-
-impl<'a> StoredAnswer<'a> {
-    /// Makes the columns of an answer. An error if they cannot hold it; then nothing was sent.
-    pub(super) fn of(what: &'static str, answer: &'a Answer) -> Result<Self, StoreError> {
-        let headers = answer::encode(&answer.headers)
-            .ok_or_else(|| errors::not_sent(what, "a header is too long to be stored"))?;
-        let status = status(what, answer.status)?;
-        Ok(match &answer.body {
-            AnswerBody::Kept(bytes) => {
-                let Packed { coding, bytes, length } = packed::pack(bytes);
-                Self { status, headers, coding, body: Some(bytes), length: Some(length) }
-            }
-            AnswerBody::NotKept => Self { status, headers, coding: packed::PLAIN, body: None, length: None },
-        })
-    }
-
-    pub(super) fn into_owned(self) -> StoredAnswer<'static> {
-        let Self { status, headers, coding, body, length } = self;
-        StoredAnswer { status, headers, coding, body: body.map(|body| Cow::Owned(body.into_owned())), length }
-    }
-
-    /// Parameters: status, headers, body, coding, length.
-    pub(super) fn params(&self) -> [&(dyn ToSql + Sync); 5] {
-        [&self.status, &self.headers, &self.body, &self.coding, &self.length]
-    }
-}
-
-/// Regions as `risk` stores them.
-pub(super) fn names(regions: &[RegionName]) -> Vec<&str> {
-    regions.iter().map(RegionName::as_str).collect()
 }
 
 /// A row that a claim supersedes, as `over` stores it.

@@ -2,54 +2,47 @@
 //!
 //! A connection goes back to its pool only when its call has ended. After a timeout, a broken call
 //! or a caller that went away, the connection is dropped, since an answer may still arrive on it.
-//! `errors` classifies failures. This file must not repeat anything.
+//! `errors` classifies failures. Nothing is repeated.
 
 use std::time::Duration;
 
 use deadpool_postgres::{ClientWrapper, Object, PoolError};
 use tokio::time::timeout;
-use tokio_postgres::Row;
-use tokio_postgres::types::ToSql;
+use tokio_postgres::{Error, Row, Statement};
 
-use super::connections::Connections;
+use super::connect::Connections;
 use super::errors::{self, Effect};
+use super::params::Params;
 use super::rows::Unreadable;
 use crate::ports::store::StoreError;
 
-/// A statement and its kind.
 #[derive(Clone, Copy)]
 pub(super) struct Call<'a> {
     /// Name for error texts: "a claim".
     pub(super) what: &'static str,
-    /// Effect on the store.
     pub(super) effect: Effect,
-    /// The statement.
     pub(super) sql: &'a str,
 }
 
 impl<'a> Call<'a> {
-    /// A call that writes nothing.
     pub(super) const fn reads(what: &'static str, sql: &'a str) -> Self {
         Self { what, effect: Effect::Reads, sql }
     }
 
-    /// A call that writes.
     pub(super) const fn writes(what: &'static str, sql: &'a str) -> Self {
         Self { what, effect: Effect::Writes, sql }
     }
 
-    /// Error for an answer that cannot be read.
     pub(super) fn unreadable(self, why: Unreadable) -> StoreError {
         errors::unreadable(self.what, self.effect, why)
     }
+
+    pub(super) fn not_sent(self, why: &str) -> StoreError {
+        errors::not_sent(self.what, why)
+    }
 }
 
-/// A statement's parameters.
-pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
-
-/// Failure of a call.
 pub(super) struct Failed {
-    /// Knowledge about its effect.
     pub(super) error: StoreError,
     /// True if the server answered, even with an error: then it is reachable.
     pub(super) answered: bool,
@@ -61,8 +54,7 @@ impl From<Failed> for StoreError {
     }
 }
 
-/// Runs the call once. At most half of `within` passes before the statement is sent, and as much
-/// after.
+/// Runs the call once. At most half of `within` passes before it is sent, and half after.
 pub(super) async fn run(
     connections: &Connections,
     within: Duration,
@@ -72,7 +64,7 @@ pub(super) async fn run(
     let half = within / 2;
     let silent = |error| Failed { error, answered: false };
     let Ok(prepared) = timeout(half, prepare(connections, call)).await else {
-        return Err(silent(errors::not_sent(call.what, "no connection in time")));
+        return Err(silent(call.not_sent("no connection in time")));
     };
     let (mut connection, statement) = prepared?;
     let client = connection.client().map_err(silent)?;
@@ -81,21 +73,12 @@ pub(super) async fn run(
             connection.keep();
             Ok(rows)
         }
-        Ok(Err(error)) => {
-            if errors::reusable(&error) {
-                connection.keep();
-            }
-            let answered = errors::is_answer(&error);
-            Err(Failed { error: errors::failed(call.what, call.effect, &error), answered })
-        }
+        Ok(Err(error)) => Err(connection.failed(&error, errors::failed(call.what, call.effect, &error))),
         Err(_late) => Err(silent(errors::silent(call.what, call.effect, half.as_millis()))),
     }
 }
 
-async fn prepare(
-    connections: &Connections,
-    call: Call<'_>,
-) -> Result<(Connection, tokio_postgres::Statement), Failed> {
+async fn prepare(connections: &Connections, call: Call<'_>) -> Result<(Connection, Statement), Failed> {
     let object = connections.get().await.map_err(|error| Failed {
         error: errors::no_connection(call.what, &error),
         answered: matches!(&error, PoolError::Backend(error) if errors::is_answer(error)),
@@ -104,13 +87,7 @@ async fn prepare(
     let client = connection.client().map_err(|error| Failed { error, answered: false })?;
     match client.prepare_cached(call.sql).await {
         Ok(statement) => Ok((connection, statement)),
-        Err(error) => {
-            if errors::reusable(&error) {
-                connection.keep();
-            }
-            let answered = errors::is_answer(&error);
-            Err(Failed { error: errors::not_sent(call.what, &errors::describe(&error)), answered })
-        }
+        Err(error) => Err(connection.failed(&error, call.not_sent(&errors::describe(&error)))),
     }
 }
 
@@ -124,9 +101,16 @@ impl Connection {
             .ok_or_else(|| StoreError::Definite("the connection was given back already".to_owned()))
     }
 
-    /// Gives it back to its pool.
     fn keep(&mut self) {
         drop(self.0.take());
+    }
+
+    /// The failure of its call. It is kept if the failure says nothing about it.
+    fn failed(&mut self, why: &Error, error: StoreError) -> Failed {
+        if errors::reusable(why) {
+            self.keep();
+        }
+        Failed { error, answered: errors::is_answer(why) }
     }
 }
 

@@ -50,8 +50,7 @@ impl Sealer {
         Some([nonce.as_slice(), &text].concat())
     }
 
-    /// Opens a sealed text. `None` if it was sealed with another key or for another record, or is
-    /// no sealed text.
+    /// Opens a sealed text. `None` if the key or the record is another, or it is no sealed text.
     pub(super) fn open(&self, id: &KeyId, sealed: &[u8]) -> Option<Vec<u8>> {
         let (nonce, text) = sealed.split_first_chunk::<NONCE_LEN>()?;
         let mut text = text.to_vec();
@@ -62,16 +61,14 @@ impl Sealer {
     }
 }
 
-/// The text to which a sealed request is bound. A tenant holds no zero byte, so no two records have
-/// the same.
+/// The text to which a request is bound. A tenant holds no zero byte, so each is unique.
 fn bound_to(id: &KeyId) -> Vec<u8> {
     [b"onceway/request/1\0".as_slice(), id.tenant().as_bytes(), b"\0", id.key().as_bytes()].concat()
 }
 
-/// Encodes a request. `None` if a part is too long for its length field.
-///
-/// Layout: version 1 (one byte), the lengths of method, target and headers (u32 each, big-endian),
-/// then those three and the body.
+/// Encodes a request. `None` if a part is too long for its length field. Layout: version 1 (one
+/// byte), the lengths of method, target and headers (u32 each, big-endian), then those three and
+/// the body.
 pub(super) fn encode(request: &StoredRequest) -> Option<Vec<u8>> {
     let headers: Vec<(String, Vec<u8>)> = request
         .headers
@@ -91,7 +88,6 @@ pub(super) fn encode(request: &StoredRequest) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Decodes the output of [`encode`].
 pub(super) fn decode(bytes: &[u8]) -> Option<StoredRequest> {
     let (&VERSION, mut rest) = bytes.split_first()? else { return None };
     let mut length = || rest.try_get_u32().ok().and_then(|length| usize::try_from(length).ok());

@@ -1,64 +1,33 @@
 //! The SQL of one region: the files of `sql/` with the names of its own leaves filled in.
 //!
-//! `names` makes every name from validated names. This file must not hold values: those are
-//! parameters.
+//! `names` makes every name from validated names.
 
 use super::names;
 use crate::protocol::region::Origin;
 
-const COLUMNS: &str = include_str!("sql/columns.sql");
-/// Columns of the whole answer.
 const WHOLE: [&str; 2] = ["r.answer_headers, r.answer_body", "r.answer_coding, r.answer_length"];
-/// Columns of an answer without body and headers (version 1 of their coding, and none).
-///
-/// Pages of many rows use them, since a body may be long.
+/// Columns of an answer without body and headers (version 1 of their coding, and none). Pages of
+/// many rows use them, since a body may be long.
 const LIGHT: [&str; 2] = [
     "case when r.state = 4 then '\\x01'::bytea end as answer_headers, null::bytea as answer_body",
     "0::smallint as answer_coding, null::int as answer_length",
 ];
-/// Condition of a claim on known rows: each row of another origin is superseded knowingly, or
-/// nothing came of it.
-const OTHERS_YIELD: &str = include_str!("sql/others_yield.sql");
-/// Condition: a row is not the one of its origin that counts. Of a replicated and an imported row
-/// the later one counts.
-const AUDITED: &str = include_str!("sql/audited.sql");
+/// Condition: a row is not the one of its origin that counts.
 const OUTDONE: &str = include_str!("sql/outdone.sql");
-/// Condition: another row superseded a row knowingly.
-const SUPERSEDED: &str = include_str!("sql/superseded.sql");
-/// Columns of a row `r` as evidence of a double: [`crate::protocol::double::Trace`].
-const EVIDENCE: &str = include_str!("sql/evidence.sql");
-/// Condition: nothing answers for an open row `o`. No origin has a final row, and no row superseded
-/// it knowingly.
-const UNANSWERED: &str = include_str!("sql/unanswered.sql");
-/// The journal's columns of the answer of a row `o`, without the body.
-const OTHER_ANSWER: &str = include_str!("sql/other_answer.sql");
 /// Expiry of a key that is kept for ever: `protocol::lifetime::NEVER`, for people.
 const NEVER: &str = "9999-12-31 23:59:59+00";
 /// The same in observed time, which can be added to.
 const NEVER_MS: &str = "1000000000000000000";
 /// The store's observed time, at the least: what is judged is judged by it.
 const NOW: &str = "(select b.observed_ms from {heartbeats} b)";
-/// The store's observed time, at the most: what begins in a statement counts from it.
-///
-/// It is read when the statement begins, which is no earlier than the moment from which the asker
-/// counts.
+/// The store's observed time, at the most: what begins in a statement counts from it. It is read
+/// when the statement begins, which is no earlier than the moment from which the asker counts.
 const START: &str = "(select b.observed_ms + b.step_ms from {heartbeats} b)";
 /// The end of a row's stored life in this store's observed time. Of a replicated row it is not
 /// before the end in its origin's observed time, of which its last heartbeat tells.
 const ENDS: &str = include_str!("sql/ends.sql");
-/// The key's life as a claim writes it, in the order of `LIFETIME_COLUMNS`.
-const LIFETIME: &str = include_str!("sql/lifetime.sql");
 const LIFETIME_COLUMNS: &str = "expires_at, due_ms, tombstone_ms, route, path, principal, recovery";
 const CLAIM_TYPES: &str = "text, bytea, bigint, uuid, uuid, bytea, bytea, bigint, bigint, bigint, bigint, text, text, bytea, text[], bigint, integer";
-/// The attempt of the next claim, where at most `{known}` were known:
-/// `protocol::record::next_attempt`.
-const NEXT_ATTEMPT: &str = include_str!("sql/next_attempt.sql");
-/// Keeps earlier superseded rows superseded, beside those that the new claim names.
-const OVER_KEPT: &str = include_str!("sql/over_kept.sql");
-/// The number of attempts that may have happened: `protocol::record::doubted`.
-const DOUBTED: &str = include_str!("sql/doubted.sql");
-/// Everything of a row that another region hands over, in place of an earlier copy.
-const COPIED: &str = include_str!("sql/copied.sql");
 const ACCEPT_TYPES: &str = "bigint, boolean, bytea";
 const RECLAIM_TYPES: &str = "integer, bigint, integer, uuid, jsonb";
 /// Result of the claim routines: a verdict and the columns of `columns.sql`.
@@ -70,7 +39,6 @@ const RETURNED: &str = "verdict text, origin text, state smallint, epoch bigint,
 /// Makes the struct of these statements. Each of `files` is the file of that name in `sql/`.
 macro_rules! statements {
     ($me:ident, files: $($file:ident)*, others: $($name:ident = $text:expr;)*) => {
-        /// All statements, with the own leaves in them.
         pub(super) struct Statements {
             $(pub(super) $file: String,)*
             $(pub(super) $name: String,)*
@@ -112,7 +80,6 @@ statements! {
         stand_in = &claiming(include_str!("sql/stand_in.sql"), &NUMBERED);
 }
 
-/// The claim routines of a region.
 pub(super) fn routines(me: &Origin) -> String {
     let [claim, reclaim, accept] = routine_signatures();
     fill(&claiming(include_str!("sql/routines.sql"), &[]), me)
@@ -122,7 +89,6 @@ pub(super) fn routines(me: &Origin) -> String {
         .replace("{accept_signature}", &accept)
 }
 
-/// The claim routines by name and argument types.
 pub(super) fn routine_signatures() -> [String; 3] {
     [
         format!("onceway.claim({CLAIM_TYPES})"),
@@ -165,23 +131,27 @@ fn nothing() -> String {
     RETURNED.split(',').filter_map(null).collect::<Vec<_>>().join(", ")
 }
 
-/// Fills in the conditions and columns of every claim on known rows, with its arguments by these
-/// names.
+/// Fills in the parts of every claim on known rows, with its arguments by these names.
 fn claiming(template: &str, arguments: &[(&str, &str)]) -> String {
     let named = |piece: &str| {
         arguments
             .iter()
             .fold(piece.trim_end().to_owned(), |piece, (name, number)| piece.replace(name, number))
     };
-    let next = |known: &str| named(&NEXT_ATTEMPT.replace("{known}", known));
+    // `protocol::record::next_attempt`, where at most `{known}` attempts were known.
+    let next = |known: &str| named(&include_str!("sql/next_attempt.sql").replace("{known}", known));
     template
-        .replace("{others_yield}", &named(OTHERS_YIELD))
-        .replace("{over_kept}", &named(OVER_KEPT))
-        .replace("{doubted}", &named(DOUBTED))
+        // Each row of another origin is superseded knowingly, or nothing came of it.
+        .replace("{others_yield}", &named(include_str!("sql/others_yield.sql")))
+        // Earlier superseded rows stay superseded, beside those that the new claim names.
+        .replace("{over_kept}", &named(include_str!("sql/over_kept.sql")))
+        // `protocol::record::doubted`: attempts that may have happened.
+        .replace("{doubted}", &named(include_str!("sql/doubted.sql")))
         .replace("{next_attempt}", &next("p_attempt"))
         .replace("{first_attempt}", &next("0"))
         .replace("{lifetime_columns}", LIFETIME_COLUMNS)
-        .replace("{lifetime}", &named(LIFETIME))
+        // The key's life as a claim writes it, in the order of `LIFETIME_COLUMNS`.
+        .replace("{lifetime}", &named(include_str!("sql/lifetime.sql")))
 }
 
 /// The end of a replicated row's life, tombstone included, as an imported row has it.
@@ -189,32 +159,40 @@ pub(super) fn kept_until(me: &Origin) -> String {
     fill("least({r_ends} + case r.state when 5 then 0 else r.tombstone_ms end, {never_ms})", me)
 }
 
-/// The leaves of an origin.
 pub(super) fn leaves(origin: &Origin) -> String {
     fill(include_str!("sql/leaf.sql"), origin)
 }
 
 fn fill(template: &str, origin: &Origin) -> String {
     let columns = |[answer, coding]: [&str; 2]| {
-        COLUMNS.trim_end().replace("{answer}", answer).replace("{coding}", coding)
+        let columns = include_str!("sql/columns.sql").trim_end();
+        columns.replace("{answer}", answer).replace("{coding}", coding)
     };
-    let superseded = |row, by| SUPERSEDED.trim_end().replace("{row}", row).replace("{by}", by);
-    let audited = AUDITED.trim_end().replace("{outdone}", &OUTDONE.trim_end().replace("{row}", "r"));
+    // Another row superseded a row knowingly.
+    let superseded =
+        |row, by| include_str!("sql/superseded.sql").trim_end().replace("{row}", row).replace("{by}", by);
+    let of = |piece: &str, row| piece.trim_end().replace("{row}", row);
+    // Of a replicated and an imported row the later one counts.
+    let audited = include_str!("sql/audited.sql").trim_end().replace("{outdone}", &of(OUTDONE, "r"));
     template
         .replace("{columns}", &columns(WHOLE))
         .replace("{light}", &columns(LIGHT))
-        .replace("{other_answer}", OTHER_ANSWER.trim_end())
-        .replace("{copied}", COPIED.trim_end())
-        .replace("{unanswered}", UNANSWERED.trim_end())
-        .replace("{evidence}", EVIDENCE.trim_end())
-        .replace("{outdone}", &OUTDONE.trim_end().replace("{row}", "o"))
-        .replace("{due_outdone}", &OUTDONE.trim_end().replace("{row}", "d"))
+        // The journal's columns of the answer of a row `o`, without the body.
+        .replace("{other_answer}", include_str!("sql/other_answer.sql").trim_end())
+        // Everything of a row that another region hands over, in place of an earlier copy.
+        .replace("{copied}", include_str!("sql/copied.sql").trim_end())
+        // Nothing answers for an open row `o`: no origin has a final row, and no row superseded it.
+        .replace("{unanswered}", include_str!("sql/unanswered.sql").trim_end())
+        // Columns of a row `r` as evidence of a double: `protocol::double::Trace`.
+        .replace("{evidence}", include_str!("sql/evidence.sql").trim_end())
+        .replace("{outdone}", &of(OUTDONE, "o"))
+        .replace("{due_outdone}", &of(OUTDONE, "d"))
         .replace("{due_superseded}", &superseded("d", "o"))
         .replace("{audited}", &audited)
         .replace("{other_named}", &superseded("o", "s"))
         .replace("{own_named}", &superseded("s", "o"))
-        .replace("{r_ends}", &ENDS.trim_end().replace("{row}", "r"))
-        .replace("{ends}", &ENDS.trim_end().replace("{row}", "o"))
+        .replace("{r_ends}", &of(ENDS, "r"))
+        .replace("{ends}", &of(ENDS, "o"))
         .replace("{now}", NOW)
         .replace("{start}", START)
         .replace("{never_ms}", NEVER_MS)

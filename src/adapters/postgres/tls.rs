@@ -18,19 +18,31 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::super::identity::{self, IdentityError};
 
-/// Protocol name that newer servers expect if TLS starts without Postgres' own request. libpq
-/// always sends it.
+/// Protocol name that newer servers expect if TLS starts at once, as libpq always sends it.
 const ALPN: &[u8] = b"postgresql";
 
-/// Protection of a connection.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Protection {
-    /// Plain text.
     Plain,
     /// TLS with any server.
-    Encrypted { own: Option<Own> },
+    Encrypted {
+        own: Option<Own>,
+    },
     /// TLS with a server whose certificate one of these authorities signed for the host's name.
-    Verified { authorities: PathBuf, own: Option<Own> },
+    Verified {
+        authorities: PathBuf,
+        own: Option<Own>,
+    },
+}
+
+impl Protection {
+    pub(super) fn files(&self) -> (Option<&PathBuf>, Option<&Own>) {
+        match self {
+            Self::Plain => (None, None),
+            Self::Encrypted { own } => (None, own.as_ref()),
+            Self::Verified { authorities, own } => (Some(authorities), own.as_ref()),
+        }
+    }
 }
 
 /// Our certificate, for servers that ask for one. Both files are PEM.
@@ -61,12 +73,8 @@ pub(super) struct Tls {
 impl Tls {
     /// Makes it for an address with TLS; `None` for plain text.
     pub(super) fn new(protection: &Protection) -> Option<Self> {
-        match protection {
-            Protection::Plain => None,
-            Protection::Encrypted { .. } | Protection::Verified { .. } => {
-                Some(Self { protection: Arc::new(protection.clone()), last: Arc::default() })
-            }
-        }
+        let is_plain = *protection == Protection::Plain;
+        (!is_plain).then(|| Self { protection: Arc::new(protection.clone()), last: Arc::default() })
     }
 
     /// Reads the files now. Blocks.
@@ -84,15 +92,13 @@ impl Tls {
             Ok(Err(why)) => Some(why),
             Err(_) => Some(Unusable("its files could not be read: the process ends".to_owned())),
         };
-        match (self.last.load_full(), why) {
-            (Some(last), why) => {
-                if let Some(why) = why {
-                    tracing::warn!(%why, "TLS to Postgres goes on with the certificates as they were");
-                }
-                Ready(Ok(MakeRustlsConnect::new(ClientConfig::clone(&last))))
-            }
-            (None, why) => Ready(Err(why.unwrap_or_else(|| Unusable("its files were not read".to_owned())))),
+        let Some(last) = self.last.load_full() else {
+            return Ready(Err(why.unwrap_or_else(|| Unusable("its files were not read".to_owned()))));
+        };
+        if let Some(why) = why {
+            tracing::warn!(%why, "TLS to Postgres goes on with the certificates as they were");
         }
+        Ready(Ok(MakeRustlsConnect::new(ClientConfig::clone(&last))))
     }
 }
 
@@ -108,13 +114,9 @@ where
     type Error = Unusable;
 
     fn make_tls_connect(&mut self, domain: &str) -> Result<Self::TlsConnect, Unusable> {
-        match &mut self.0 {
-            Ok(made) => match MakeTlsConnect::<S>::make_tls_connect(made, domain) {
-                Ok(connect) => Ok(connect),
-                Err(never) => match never {},
-            },
-            Err(why) => Err(why.clone()),
-        }
+        let made = self.0.as_mut().map_err(|why| why.clone())?;
+        let Ok(connect) = MakeTlsConnect::<S>::make_tls_connect(made, domain);
+        Ok(connect)
     }
 }
 
@@ -137,9 +139,7 @@ fn client(protection: &Protection) -> Result<ClientConfig, Unusable> {
         None => builder.with_no_client_auth(),
         Some(Own { certificate, key }) => {
             let (chain, private) = (identity::chain(certificate)?, identity::private_key(key)?);
-            builder.with_client_auth_cert(chain, private).map_err(|why| {
-                Unusable(format!("{}: cannot be used with {}: {why}", key.display(), certificate.display()))
-            })?
+            builder.with_client_auth_cert(chain, private).map_err(identity::mismatch(key, certificate))?
         }
     };
     config.alpn_protocols = vec![ALPN.to_vec()];
@@ -155,14 +155,12 @@ fn roots(path: &Path) -> Result<RootCertStore, IdentityError> {
     Ok(roots)
 }
 
-/// All faults of files on this machine for which a connection would be refused, each by itself.
-/// Blocks.
+/// All faults of files here for which a connection would be refused, each by itself. Blocks.
 pub(super) fn wrong(protection: &Protection) -> Vec<String> {
-    let (authorities, own) = match protection {
-        Protection::Plain => return Vec::new(),
-        Protection::Encrypted { own } => (None, own.as_ref()),
-        Protection::Verified { authorities, own } => (Some(authorities), own.as_ref()),
-    };
+    if *protection == Protection::Plain {
+        return Vec::new();
+    }
+    let (authorities, own) = protection.files();
     let authorities = authorities.and_then(|path| roots(path).err());
     let chain = own.and_then(|own| identity::chain(&own.certificate).err());
     let key = own.and_then(|own| identity::private_key(&own.key).err());
@@ -173,8 +171,8 @@ pub(super) fn wrong(protection: &Protection) -> Vec<String> {
     }
 }
 
-/// Fault of a file of authorities that is on this machine.
-pub(super) fn wrong_authorities(path: &Path) -> Option<String> {
+/// Fault of a file of authorities, if the file is on this machine. Blocks.
+pub fn wrong_authorities(path: &Path) -> Option<String> {
     roots(path).err().filter(|error| !error.is_unread()).map(|error| error.to_string())
 }
 

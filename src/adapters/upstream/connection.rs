@@ -1,17 +1,11 @@
 //! HTTP/1.1 connections to one upstream, kept alive between requests: one request is one attempt.
-//! [`super::endpoints`] says which address is next, [`super::idle`] keeps connections between
-//! requests, [`super::verdict`] says what a failure means.
 //!
-//! hyper-util's pool is not used because it may resend on its own. This file must not resend: a
-//! request goes to another connection only if hyper gave it back unwritten (hyper's
-//! `TrySendError::take_message`: "the message was never even started").
-//!
-//! An upstream that closes an idle connection just as a request is written to it leaves an unknown
-//! outcome. So a connection is idle for a short time only, and for less where the request may
-//! change state.
-//!
-//! Whoever waits for an answer drives hyper's connection: no task stands between the right to send
-//! and the first byte, nor between an answer and its reader.
+//! Nothing is resent, as hyper-util's pool may do: a request goes to another connection only if
+//! hyper gave it back unwritten (`TrySendError::take_message`: "the message was never even
+//! started"). An upstream that closes an idle connection just as a request is written to it leaves
+//! an unknown outcome. So a connection is idle for a short time only, and for less where the
+//! request may change state. Whoever waits for an answer drives hyper's connection: no task stands
+//! between the right to send and the first byte, nor between an answer and its reader.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -42,12 +36,10 @@ const CONNECT: Duration = Duration::from_secs(2);
 const REST: Duration = Duration::from_secs(30);
 /// Longest time for making a connection while another endpoint is left.
 const EACH: Duration = Duration::from_secs(1);
-/// Time by which a connection is closed here before the upstream's `Keep-Alive: timeout=` ends.
-///
-/// It covers the way of the request, and clocks that tick in whole seconds.
+/// Time by which a connection is closed here before the upstream's `Keep-Alive: timeout=` ends. It
+/// covers the way of the request, and clocks that tick in whole seconds.
 const MARGIN: Duration = Duration::from_millis(500);
-/// Part of its greatest age that a connection reaches at least: connections that were made together
-/// are not all made anew together.
+/// Least part of its greatest age: connections made together do not all end together.
 const YOUNGEST: f64 = 0.8;
 
 /// Bounds of an upstream's connections.
@@ -86,8 +78,7 @@ pub enum Host {
     Named(HeaderValue),
 }
 
-/// Connections to one upstream.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Pool {
     bounds: Bounds,
     host: Host,
@@ -128,7 +119,6 @@ impl Carrier for Answering {
     }
 }
 
-/// The end of one try to send.
 enum Sent {
     Answered(Response<Incoming>),
     /// The connection took no byte of the request: hyper gave it back.
@@ -168,39 +158,24 @@ impl Connection {
     }
 }
 
-/// Time limit of an upstream.
 #[derive(Clone, Copy, Debug)]
 pub enum Limit {
-    /// For head and body together, counted from now on. The reader's time for the body does not
-    /// count.
+    /// For head and body together, counted from now on. The reader's time does not count.
     Whole(Duration),
     /// For each wait by itself: until the upstream takes the next piece of the request, begins its
     /// answer, or sends the next piece of it. The client's time does not count.
     Each(Duration),
 }
 
-impl Limit {
-    fn span(self) -> Duration {
-        match self {
-            Limit::Whole(span) | Limit::Each(span) => span,
-        }
-    }
-}
-
 impl Pool {
-    /// Makes a pool without connections.
     pub fn new(endpoints: Endpoints, bounds: Bounds, host: Host, tls: Arc<Tls>) -> Self {
         Self { endpoints: Arc::new(endpoints), bounds, host, tls }
     }
 
-    /// Sends `request` once, and returns when the answer's head has arrived.
-    ///
-    /// `may_send` is asked right before the first byte is written: making a connection may take
-    /// seconds. Dropping the future or the body closes the connection.
-    ///
-    /// # Errors
-    /// `NotSent` only if no byte can have had an effect; `Late` if the limit passed after that; see
-    /// the port.
+    /// Sends `request` once, and returns when the answer's head has arrived. `may_send` is asked
+    /// right before the first byte is written: making a connection may take seconds. Dropping the
+    /// future or the body closes the connection. Fails with `NotSent` only if no byte can have had
+    /// an effect, and with `Late` if the limit passed after that; see the port.
     pub async fn exchange(
         &self,
         request: Request<Body>,
@@ -208,8 +183,11 @@ impl Pool {
         may_send: impl Fn() -> bool,
     ) -> Result<Response<Body>, Failure> {
         let mut now = Instant::now();
-        let until = now + limit.span();
-        let is_safe = request.method().is_safe();
+        let (Limit::Whole(span) | Limit::Each(span)) = limit;
+        let until = now + span;
+        let Bounds { keep_idle, write_idle, .. } = self.bounds;
+        // A connection must be fresh unless the request is safe.
+        let idle_for = if request.method().is_safe() { keep_idle } else { keep_idle.min(write_idle) };
         let mut choice = match self.endpoints.known(now) {
             Some(choice) => choice,
             None => Box::pin(self.choice(now, until)).await?,
@@ -225,7 +203,8 @@ impl Pool {
         while let Some(turn) = choice.next(self.bounds.connections, now) {
             self.name_host(&mut request, &turn);
             loop {
-                let (mut connection, pooled) = match self.take(&turn, is_safe, now) {
+                let idle = lock(&turn.0.idle).take(idle_for, now);
+                let (mut connection, pooled) = match idle {
                     Some(connection) => (connection, true),
                     // Boxed: rare, and a handshake is large. Every request would carry its room.
                     None => match Box::pin(self.connect(&turn, &choice, until)).await {
@@ -277,7 +256,6 @@ impl Pool {
         })
     }
 
-    /// The endpoints for one request, if their names have to be asked first.
     async fn choice(&self, now: Instant, until: Instant) -> Result<Choice, Failure> {
         let looked_up = timeout_at(until, self.endpoints.choice(now)).await;
         looked_up.unwrap_or_else(|_| Err(Failure::NoAddress("the resolver does not answer".into())))
@@ -294,7 +272,7 @@ impl Pool {
 
     fn receive(
         &self,
-        answer: Response<Incoming>,
+        mut answer: Response<Incoming>,
         mut connection: Connection,
         turn: Turn,
         limit: Limit,
@@ -306,7 +284,6 @@ impl Pool {
         if answer.status().as_u16() > 599 {
             return Err(Failure::Unusable(format!("the upstream answered {}", answer.status().as_u16())));
         }
-        let mut answer = answer;
         let clear = make_length_clear(&mut answer).map_err(|why| Failure::Unusable(why.into()))?;
         if let Some(theirs) = keep_alive(answer.headers()) {
             connection.keep = self.bounds.keep_idle.min(theirs.saturating_sub(MARGIN));
@@ -322,34 +299,18 @@ impl Pool {
         Ok(answer)
     }
 
-    /// Takes an idle connection that still looks alive. It must be fresh unless the request is
-    /// safe.
-    fn take(&self, turn: &Turn, is_safe: bool, now: Instant) -> Option<Connection> {
-        let Bounds { keep_idle, write_idle, .. } = self.bounds;
-        let most = if is_safe { keep_idle } else { keep_idle.min(write_idle) };
-        lock(&turn.0.idle).take(most, now)
-    }
-
-    /// Makes a connection for this request.
     async fn connect(&self, turn: &Turn, choice: &Choice, until: Instant) -> Result<Connection, String> {
         lock(&turn.0.idle).leave(turn.spare(self.bounds.connections));
         let own = Instant::now() + if choice.has_more() { EACH } else { CONNECT };
         let made = timeout_at(until.min(own), self.dial(&turn.0)).await;
-        let failed = |why: &str| format!("connect to {}: {why}", turn.0);
-        match made {
-            Ok(Ok(connection)) => Ok(connection),
-            Ok(Err(why)) => {
+        // It is not the endpoint's fault that the request has little time.
+        let is_at_fault = made.is_ok() || own <= until;
+        made.unwrap_or_else(|_| Err("timed out".to_owned())).map_err(|why| {
+            if is_at_fault {
                 choice.failed(turn, &why);
-                Err(failed(&why))
             }
-            Err(_) => {
-                // It is not the endpoint's fault that the request has little time.
-                if own <= until {
-                    choice.failed(turn, "timed out");
-                }
-                Err(failed("timed out"))
-            }
-        }
+            format!("connect to {}: {why}", turn.0)
+        })
     }
 
     async fn dial(&self, endpoint: &Endpoint) -> Result<Connection, String> {
@@ -381,7 +342,6 @@ async fn try_again(pool: Pool, endpoint: Arc<Endpoint>) {
 }
 
 /// Leaves an answer at most one length: that of the body as hyper reads it (RFC 9112 section 6.3).
-///
 /// Returns whether the length was clear from the start. The next reader would believe a wrong
 /// header, and cut the answer off or break it.
 fn make_length_clear(answer: &mut Response<Incoming>) -> Result<bool, &'static str> {
@@ -411,9 +371,7 @@ fn make_length_clear(answer: &mut Response<Incoming>) -> Result<bool, &'static s
 }
 
 /// The idle time that the upstream allows, from `Keep-Alive: timeout=5, max=100` (RFC 2068 section
-/// 19.7.1; seconds).
-///
-/// `None` if the header is absent or cannot be read.
+/// 19.7.1; seconds). `None` if the header is absent or cannot be read.
 fn keep_alive(headers: &HeaderMap) -> Option<Duration> {
     let lines = headers.get_all("keep-alive").iter().filter_map(|line| line.to_str().ok());
     let parameters = lines.flat_map(|line| line.split([',', ';']));

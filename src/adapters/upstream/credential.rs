@@ -15,9 +15,8 @@ use crate::ports::upstream::CredentialRefused;
 /// A header, and the value that it has now.
 #[derive(Debug)]
 pub struct Credential {
-    header: HeaderName,
+    pub(super) header: HeaderName,
     value: ArcSwap<HeaderValue>,
-    /// True while the upstream refuses it.
     refused: AtomicBool,
 }
 
@@ -26,10 +25,6 @@ impl Credential {
     pub fn new(header: HeaderName, mut value: HeaderValue) -> Self {
         value.set_sensitive(true);
         Self { header, value: ArcSwap::from_pointee(value), refused: AtomicBool::new(false) }
-    }
-
-    pub(super) fn header(&self) -> &HeaderName {
-        &self.header
     }
 
     /// Takes the value of `newer` for all later requests.
@@ -45,8 +40,7 @@ impl Credential {
         headers.insert(self.header.clone(), HeaderValue::clone(&self.value.load()));
     }
 
-    /// Marks an answer that may be to our credential and not to the request. Logged once, until the
-    /// upstream takes it again.
+    /// Marks an answer that may be to our credential. Logged once, until it is taken again.
     pub(super) fn judge<B>(&self, answer: &mut Response<B>) {
         let status = answer.status();
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {

@@ -1,7 +1,7 @@
 //! One new connection to an endpoint: TCP, and TLS where its address says https.
 //!
 //! TLS 1.2 or 1.3, HTTP/1.1 by ALPN, the server's name verified. Early data is off: an attacker who
-//! captured it could replay a request. This file must not write a byte of a request.
+//! captured it could replay a request.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,10 +19,9 @@ use rustls::{ClientConfig, ProtocolVersion, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
 use super::strict::writes_through;
-use crate::adapters::identity::{IdentityError, chain, content, private_key, provider, roots};
+use crate::adapters::identity::{IdentityError, chain, mismatch, private_key, provider, roots};
 
 /// Sessions that are remembered for the next handshakes with each endpoint's name.
 const SESSIONS: usize = 64;
@@ -46,10 +45,7 @@ pub struct TlsFiles {
 pub struct Tls(ArcSwap<ClientConfig>);
 
 impl Tls {
-    /// Reads the files. Blocks.
-    ///
-    /// # Errors
-    /// One line that names the file and its fault.
+    /// Reads the files. Blocks. An error is one line that names the file and its fault.
     pub fn load(files: &TlsFiles) -> Result<Self, IdentityError> {
         Ok(Self(ArcSwap::from_pointee(config(files)?)))
     }
@@ -80,9 +76,8 @@ fn config(files: &TlsFiles) -> Result<ClientConfig, IdentityError> {
     let mut config = match &files.own {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => {
-            let mismatch =
-                |cause| content(key, format!("cannot be used with {}: {cause}", certificate.display()));
-            builder.with_client_auth_cert(chain(certificate)?, private_key(key)?).map_err(mismatch)?
+            let (chain, private) = (chain(certificate)?, private_key(key)?);
+            builder.with_client_auth_cert(chain, private).map_err(mismatch(key, certificate))?
         }
     };
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -92,16 +87,12 @@ fn config(files: &TlsFiles) -> Result<ClientConfig, IdentityError> {
 }
 
 /// A connection's bytes, encrypted or not.
-#[derive(Debug)]
-pub enum Wire {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<Counted>>),
-}
+pub trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
 
-/// A new connection.
-#[derive(Debug)]
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
+
 pub struct Dialled {
-    pub wire: Wire,
+    pub wire: Box<dyn Wire>,
     /// A second handle of its socket.
     pub socket: OwnedFd,
     /// Present after TLS 1.3's handshake: a server may refuse this side's certificate after it.
@@ -122,30 +113,25 @@ impl Judged {
     }
 }
 
-/// Connects, and shakes hands if `tls` is given. The caller bounds the time.
-///
-/// # Errors
-/// No byte of a request was written.
+/// Connects, and shakes hands if `tls` is given. The caller bounds the time. After an error no byte
+/// of a request was written.
 pub async fn dial(address: SocketAddr, tls: Option<(&Tls, &ServerName<'static>)>) -> io::Result<Dialled> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     let socket = stream.as_fd().try_clone_to_owned()?;
     let Some((tls, name)) = tls else {
-        return Ok(Dialled { wire: Wire::Plain(stream), socket, judged_late: None });
+        return Ok(Dialled { wire: Box::new(stream), socket, judged_late: None });
     };
-    let config = tls.0.load_full();
     let read = Arc::new(AtomicUsize::new(0));
     let counted = Counted { stream, read: read.clone() };
-    let stream = TlsConnector::from(config).connect(name.clone(), counted).await?;
+    let stream = TlsConnector::from(tls.now()).connect(name.clone(), counted).await?;
     let version = stream.get_ref().1.protocol_version();
     let before = read.load(Ordering::Relaxed);
     let judged_late = (version == Some(ProtocolVersion::TLSv1_3)).then_some(Judged { read, before });
-    Ok(Dialled { wire: Wire::Tls(Box::new(stream)), socket, judged_late })
+    Ok(Dialled { wire: Box::new(stream), socket, judged_late })
 }
 
-/// A socket that counts the bytes read from it.
-#[derive(Debug)]
-pub struct Counted {
+struct Counted {
     stream: TcpStream,
     read: Arc<AtomicUsize>,
 }
@@ -165,54 +151,4 @@ impl AsyncRead for Counted {
 
 impl AsyncWrite for Counted {
     writes_through!();
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-}
-
-/// One call on whichever stream it is.
-macro_rules! either {
-    ($wire:expr, $stream:ident => $call:expr) => {
-        match $wire {
-            Wire::Plain($stream) => $call,
-            Wire::Tls($stream) => $call,
-        }
-    };
-}
-
-impl AsyncRead for Wire {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        either!(self.get_mut(), stream => Pin::new(stream).poll_read(context, buffer))
-    }
-}
-
-impl AsyncWrite for Wire {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        either!(self.get_mut(), stream => Pin::new(stream).poll_write(context, bytes))
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        either!(self.get_mut(), stream => Pin::new(stream).poll_write_vectored(context, parts))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        either!(self, stream => stream.is_write_vectored())
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        either!(self.get_mut(), stream => Pin::new(stream).poll_flush(context))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        either!(self.get_mut(), stream => Pin::new(stream).poll_shutdown(context))
-    }
 }

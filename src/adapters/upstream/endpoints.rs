@@ -2,9 +2,8 @@
 //! next request.
 //!
 //! Names are asked again in the background, and a failing resolver takes nothing away for a minute.
-//! Of two endpoints drawn at random the less busy one is taken. One that no connection can be made
-//! to is out, for a second at first, and a dial in the background brings it back. No request waits
-//! for a trial. This file must not send anything, and an answer must not put an endpoint out: its
+//! An endpoint that no connection can be made to is out, for a second at first, and a dial in the
+//! background brings it back. No request waits for a trial, and no answer puts an endpoint out: its
 //! status may be about the request.
 
 use std::collections::VecDeque;
@@ -14,7 +13,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -23,7 +22,7 @@ use rustls::pki_types::ServerName;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use super::idle::Idle;
+use super::idle::{Idle, lock};
 use super::verdict::Failure;
 
 /// Time for which a name's last addresses count while its resolver fails.
@@ -36,8 +35,7 @@ const NOTHING: Duration = Duration::from_secs(1);
 const MOST: usize = 64;
 /// The first time that an endpoint is out, and the longest.
 const OUT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-/// Time for which a failure counts as one more request under way, so that an endpoint that fails
-/// fast draws no traffic.
+/// Time for which a failure counts as one more request: an endpoint failing fast draws none.
 const BLAMED_FOR: Duration = Duration::from_secs(5);
 /// Most failures that count.
 const MOST_BLAMED: usize = 4_096;
@@ -60,17 +58,13 @@ impl Target {
     }
 }
 
-/// A pending answer of a resolver.
 pub type Found = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
-/// Asks for the addresses of a host and port.
 pub type Lookup = fn(String, u16) -> Found;
 
-/// The system's resolver.
 pub fn system(host: String, port: u16) -> Found {
     Box::pin(async move { Ok(tokio::net::lookup_host((host, port)).await?.collect()) })
 }
 
-/// One address, and what is known of it.
 pub struct Endpoint {
     pub target: Arc<Target>,
     pub address: SocketAddr,
@@ -99,16 +93,6 @@ impl fmt::Display for Endpoint {
             None => write!(out, "{} ({})", self.target.host, self.address),
         }
     }
-}
-
-impl fmt::Debug for Endpoint {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, out)
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Endpoint {
@@ -185,7 +169,6 @@ impl Endpoint {
 }
 
 /// The place of one request at its endpoint.
-#[derive(Debug)]
 pub struct Turn(pub Arc<Endpoint>);
 
 impl Turn {
@@ -207,7 +190,6 @@ impl Drop for Turn {
     }
 }
 
-/// The addresses of one target.
 #[derive(Clone, Debug)]
 struct Answer {
     addresses: Vec<SocketAddr>,
@@ -215,18 +197,15 @@ struct Answer {
     at: Option<Instant>,
 }
 
-#[derive(Debug)]
+#[derive(Default)]
 struct Known {
     endpoints: Vec<Arc<Endpoint>>,
     answers: Vec<Option<Answer>>,
     /// Moment of the last question; `None` before the first one.
     asked: Option<Instant>,
-    /// The last failure, in words.
     trouble: Option<String>,
 }
 
-/// All endpoints of one upstream.
-#[derive(Debug)]
 pub struct Endpoints {
     targets: Vec<Arc<Target>>,
     every: Duration,
@@ -234,13 +213,11 @@ pub struct Endpoints {
     known: ArcSwap<Known>,
     /// Held while what is known is replaced.
     replacing: Mutex<()>,
-    /// True while a task asks.
     asking: AtomicBool,
     asked: Notify,
 }
 
 /// The endpoints that one request may go to.
-#[derive(Debug)]
 pub struct Choice {
     known: Arc<Known>,
     /// One bit for each endpoint that was tried.
@@ -254,7 +231,7 @@ impl Endpoints {
             target.literal().map(|address| Answer { addresses: vec![address], at: None })
         };
         let answers: Vec<Option<Answer>> = targets.iter().map(literal).collect();
-        let known = merged(&targets, &[], answers, None, None);
+        let known = merged(&targets, &[], Known { answers, ..Known::default() });
         Self {
             targets,
             every,
@@ -274,15 +251,17 @@ impl Endpoints {
     }
 
     /// The endpoints as they are known now. Waits only if no address is known, or none that counts
-    /// still.
-    ///
-    /// # Errors
-    /// `NoAddress`.
+    /// still. Fails with `NoAddress`.
     pub async fn choice(self: &Arc<Self>, now: Instant) -> Result<Choice, Failure> {
         let mut known = self.known.load_full();
         if known.is_over(now) {
             // Nobody is sent to where the service was long ago.
-            known = self.replace(|before| (before.answers_at(now), before.asked, before.trouble.clone()));
+            known = self.replace(|before| Known {
+                answers: before.answers_at(now),
+                asked: before.asked,
+                trouble: before.trouble.clone(),
+                ..Known::default()
+            });
         }
         if known.is_due(now, self.every) {
             let asked = self.asked.notified();
@@ -304,14 +283,10 @@ impl Endpoints {
         Ok(Choice { known, tried: 0 })
     }
 
-    fn replace(
-        &self,
-        next: impl FnOnce(&Known) -> (Vec<Option<Answer>>, Option<Instant>, Option<String>),
-    ) -> Arc<Known> {
+    fn replace(&self, next: impl FnOnce(&Known) -> Known) -> Arc<Known> {
         let _one = lock(&self.replacing);
         let before = self.known.load_full();
-        let (answers, asked, trouble) = next(&before);
-        let known = Arc::new(merged(&self.targets, &before.endpoints, answers, asked, trouble));
+        let known = Arc::new(merged(&self.targets, &before.endpoints, next(&before)));
         let stays = |one: &Arc<Endpoint>| known.endpoints.iter().any(|kept| Arc::ptr_eq(one, kept));
         for gone in before.endpoints.iter().filter(|one| !stays(one)) {
             lock(&gone.idle).retire();
@@ -331,8 +306,7 @@ impl Drop for Asking {
     }
 }
 
-/// Asks for all names at once. A task of its own: a request that gives up must not end a question
-/// that others wait for.
+/// Asks for all names at once, in a task: a request that gives up ends no question of others.
 async fn ask(Asking(endpoints): &Asking) {
     let one = |target: &Arc<Target>| {
         let looked_up =
@@ -368,7 +342,7 @@ async fn ask(Asking(endpoints): &Asking) {
                 "an upstream's name cannot be looked up: its last addresses are kept for 60 s"
             );
         }
-        (answers, Some(now), trouble)
+        Known { answers, asked: Some(now), trouble, ..Known::default() }
     });
 }
 
@@ -383,13 +357,11 @@ impl Known {
         self.answers.iter().flatten().any(|answer| answer.is_over(now))
     }
 
-    /// The answers that count still.
     fn answers_at(&self, now: Instant) -> Vec<Option<Answer>> {
         let counts = |answer: &Option<Answer>| answer.clone().filter(|answer| !answer.is_over(now));
         self.answers.iter().map(counts).collect()
     }
 
-    /// True if names are to be asked for.
     fn is_due(&self, now: Instant, every: Duration) -> bool {
         let is_named = |answer: &Option<Answer>| answer.as_ref().is_none_or(|answer| answer.at.is_some());
         let every = if self.endpoints.is_empty() { NOTHING } else { every };
@@ -397,25 +369,18 @@ impl Known {
     }
 }
 
-/// Keeps what is known of the endpoints that stay.
-fn merged(
-    targets: &[Arc<Target>],
-    before: &[Arc<Endpoint>],
-    answers: Vec<Option<Answer>>,
-    asked: Option<Instant>,
-    trouble: Option<String>,
-) -> Known {
-    let mut endpoints: Vec<Arc<Endpoint>> = Vec::new();
-    for (target, answer) in targets.iter().zip(&answers) {
+/// Adds the endpoints, and keeps what is known of those that stay.
+fn merged(targets: &[Arc<Target>], before: &[Arc<Endpoint>], mut next: Known) -> Known {
+    for (target, answer) in targets.iter().zip(&next.answers) {
         for address in answer.iter().flat_map(|answer| &answer.addresses) {
             let is = |one: &&Arc<Endpoint>| Arc::ptr_eq(&one.target, target) && one.address == *address;
-            if endpoints.len() < MOST && !endpoints.iter().any(|one| is(&one)) {
+            if next.endpoints.len() < MOST && !next.endpoints.iter().any(|one| is(&one)) {
                 let known = before.iter().find(is).cloned();
-                endpoints.push(known.unwrap_or_else(|| Arc::new(Endpoint::new(target.clone(), *address))));
+                next.endpoints.push(known.unwrap_or_else(|| Endpoint::new(target.clone(), *address).into()));
             }
         }
     }
-    Known { endpoints, answers, asked, trouble }
+    next
 }
 
 impl Choice {
@@ -438,10 +403,7 @@ impl Choice {
                     let first = rand::random_range(0..count);
                     let second = (first + rand::random_range(1..count)) % count;
                     let (first, second) = (nth(first), nth(second));
-                    match endpoints[first].load(now) <= endpoints[second].load(now) {
-                        true => first,
-                        false => second,
-                    }
+                    if endpoints[first].load(now) <= endpoints[second].load(now) { first } else { second }
                 }
             };
             self.tried |= 1 << at;
@@ -451,7 +413,6 @@ impl Choice {
         }
     }
 
-    /// True if another endpoint is left to try.
     pub fn has_more(&self) -> bool {
         (self.tried.count_ones() as usize) < self.known.endpoints.len()
     }
@@ -502,15 +463,14 @@ mod tests {
         lock(&NAMES).insert(host.to_owned(), addresses.to_vec());
     }
 
-    fn of(hosts: &[&str]) -> Arc<Endpoints> {
-        let authority = HeaderValue::from_static("a");
+    fn of(hosts: &[&str], lookup: Lookup) -> Arc<Endpoints> {
         let target = |host: &&str| Target {
             host: (*host).to_owned(),
             port: 1,
-            authority: authority.clone(),
+            authority: HeaderValue::from_static("a"),
             tls: None,
         };
-        Arc::new(Endpoints::new(hosts.iter().map(target).collect(), Duration::from_secs(5), scripted))
+        Arc::new(Endpoints::new(hosts.iter().map(target).collect(), Duration::from_secs(5), lookup))
     }
 
     /// The last bytes of the addresses that a request may go to, in order.
@@ -529,7 +489,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn names_resolve_in_the_background_and_stay_cached() {
-        let endpoints = of(&["changes"]);
+        let endpoints = of(&["changes"], scripted);
         assert_eq!(known(&endpoints).await, [0; 0], "no such name yet");
         says("changes", &[1, 2]);
         assert_eq!(known(&endpoints).await, [0; 0], "asked a moment ago");
@@ -561,11 +521,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_name_that_fails_takes_nothing_from_the_others() {
         says("well", &[7]);
-        let endpoints = of(&["127.0.0.9", "well", "ill"]);
+        let endpoints = of(&["127.0.0.9", "well", "ill"], scripted);
         assert_eq!(known(&endpoints).await, [9], "nobody waits while there is an address");
         sleep(Duration::from_millis(1)).await;
         assert_eq!(known(&endpoints).await, [7, 9]);
-        let literal = of(&["127.0.0.9", "[::1]"]);
+        let literal = of(&["127.0.0.9", "[::1]"], scripted);
         assert_eq!(known(&literal).await, [0, 9]);
     }
 
@@ -578,9 +538,7 @@ mod tests {
             })
         }
         says("slow", &[1]);
-        let target =
-            Target { host: "slow".to_owned(), port: 1, authority: HeaderValue::from_static("a"), tls: None };
-        let endpoints = Arc::new(Endpoints::new(vec![target], Duration::from_secs(5), slow));
+        let endpoints = of(&["slow"], slow);
         for _ in 0..2 {
             assert!(timeout(Duration::from_secs(1), endpoints.choice(Instant::now())).await.is_err());
         }
@@ -592,7 +550,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_endpoint_stays_the_same_while_its_address_does() {
         says("stays", &[1]);
-        let endpoints = of(&["stays"]);
+        let endpoints = of(&["stays"], scripted);
         let first = endpoints.choice(Instant::now()).await.unwrap().next(1, Instant::now()).unwrap();
         says("stays", &[1, 2]);
         sleep(Duration::from_secs(5)).await;
@@ -609,7 +567,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_less_busy_of_two_endpoints_is_chosen() {
-        let endpoints = of(&["127.0.0.1", "127.0.0.2"]);
+        let endpoints = of(&["127.0.0.1", "127.0.0.2"], scripted);
         let next = async || endpoints.choice(Instant::now()).await.unwrap().next(99, Instant::now()).unwrap();
         let busy = next().await;
         for _ in 0..20 {
@@ -632,7 +590,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_unreachable_endpoint_is_retried_in_the_background() {
-        let endpoints = of(&["127.0.0.1", "127.0.0.2"]);
+        let endpoints = of(&["127.0.0.1", "127.0.0.2"], scripted);
         let choice = async || endpoints.choice(Instant::now()).await.unwrap();
         let mut first = choice().await;
         let turn = first.next(9, Instant::now()).unwrap();
@@ -661,7 +619,7 @@ mod tests {
         out.connected();
         assert!(!out.is_out() && lock(&out.out).is_none());
         // Alone it is never out.
-        let endpoints = of(&["127.0.0.1"]);
+        let endpoints = of(&["127.0.0.1"], scripted);
         let mut alone = endpoints.choice(Instant::now()).await.unwrap();
         let turn = alone.next(9, Instant::now()).unwrap();
         alone.failed(&turn, "refused");

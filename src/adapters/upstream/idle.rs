@@ -1,7 +1,7 @@
 //! Idle connections to one endpoint: kept for the next request, and closed when they are old.
 //!
 //! A connection is taken only if it still looks alive: an upstream may have closed it meanwhile.
-//! `connection` makes them and sends on them. This file must not send anything.
+//! `connection` makes them and sends on them.
 
 use std::future::{Future, poll_fn};
 use std::os::fd::OwnedFd;
@@ -20,11 +20,10 @@ use super::dial::{Judged, Wire};
 use super::strict::{Awaited, Strict};
 use crate::ports::Body;
 
-/// Most idle connections that are kept.
 const MOST_IDLE: usize = 256;
 
 /// The connections to one endpoint that no request is on.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Idle {
     /// The connection used last is on top, so that surplus ones grow old at the bottom.
     stack: Vec<Connection>,
@@ -58,15 +57,12 @@ impl Idle {
     }
 }
 
-/// One connection to an endpoint.
-#[derive(Debug)]
 pub struct Connection {
     pub sender: SendRequest<Body>,
     pub driver: Driver,
     /// Notes each request, so that the head of its answer is judged.
     pub awaited: Awaited,
-    /// A second handle of hyper's socket. It shows that the upstream closed the connection before
-    /// this runtime learns of it.
+    /// A second handle of hyper's socket, which shows at once that the upstream closed it.
     pub socket: OwnedFd,
     pub is_encrypted: bool,
     pub judged_late: Option<Judged>,
@@ -82,8 +78,7 @@ impl Connection {
         now - self.since >= self.keep || now >= self.ends
     }
 
-    /// True if the upstream neither closed it nor sent anything unasked. Tickets for later
-    /// handshakes are read first, and so is a farewell.
+    /// True if the upstream neither closed it nor sent anything unasked but tickets and a farewell.
     fn is_quiet(&mut self) -> bool {
         if self.is_encrypted {
             self.driver.advance(&mut Context::from_waker(Waker::noop()));
@@ -91,24 +86,24 @@ impl Connection {
                 return false;
             }
         }
-        nothing_waits(&self.socket)
+        // One look at the kernel's buffer.
+        let mut byte = [0_u8; 1];
+        let looked = recv(&self.socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        matches!(looked, Err(Errno::AGAIN))
     }
 }
 
 /// hyper's side of a connection, which moves only when it is polled; `None` once it is over.
-#[derive(Debug)]
-pub struct Driver(pub Option<Box<http1::Connection<TokioIo<Strict<Wire>>, Body>>>);
+pub struct Driver(pub Option<Box<http1::Connection<TokioIo<Strict<Box<dyn Wire>>>, Body>>>);
 
 impl Driver {
-    /// Writes and reads what it can. The request on a connection gets the error that breaks it, so
-    /// the driver's own result adds nothing.
+    /// Writes and reads what it can. Its error reaches the request, so its result adds nothing.
     pub fn advance(&mut self, context: &mut Context<'_>) {
         if self.0.as_mut().is_some_and(|driver| Pin::new(driver).poll(context).is_ready()) {
             self.0 = None;
         }
     }
 
-    /// Waits for something that happens on this connection.
     pub async fn until<T>(&mut self, happened: impl Future<Output = T>) -> T {
         let mut happened = pin!(happened);
         poll_fn(|context| {
@@ -156,16 +151,7 @@ async fn close_old(idle: Arc<Mutex<Idle>>) {
     }
 }
 
-/// No holder of this lock can panic halfway through a change, so poisoned connections are still
-/// whole.
-pub fn lock(idle: &Mutex<Idle>) -> MutexGuard<'_, Idle> {
-    idle.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// True if the upstream neither closed the connection nor sent anything that was not read: one look
-/// at the kernel's buffer.
-fn nothing_waits(socket: &OwnedFd) -> bool {
-    let mut byte = [0_u8; 1];
-    let looked = recv(socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
-    matches!(looked, Err(Errno::AGAIN))
+/// No holder of a lock here panics halfway through a change, so a poisoned value is whole.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

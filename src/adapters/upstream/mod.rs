@@ -67,33 +67,24 @@ pub struct Base {
 pub struct BaseError(String);
 
 impl Base {
-    /// Reads an address.
-    ///
-    /// # Errors
-    /// Any text that is not exactly scheme, host and optional port. A trailing `/` is allowed.
+    /// Reads an address. Fails for any text that is not exactly scheme, host and optional port. A
+    /// trailing `/` is allowed.
     pub fn parse(text: &str) -> Result<Self, BaseError> {
         let wrong = || BaseError(text.to_owned());
-        let (rest, is_encrypted) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
-            (Some(rest), _) => (rest, false),
-            (None, Some(rest)) => (rest, true),
-            (None, None) => return Err(wrong()),
-        };
+        let (scheme, rest) = text.split_once("://").ok_or_else(wrong)?;
+        let is_encrypted = scheme == "https";
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         let authority: Authority = rest.parse().map_err(|_| wrong())?;
-        if authority.as_str().contains('@') {
-            return Err(wrong());
-        }
-        let port = &authority.as_str()[authority.host().len()..];
-        let port_is_wrong = !port.is_empty()
-            && port.strip_prefix(':').and_then(|port| port.parse::<u16>().ok()).is_none_or(|port| port == 0);
-        if authority.host().is_empty() || port_is_wrong {
-            return Err(wrong());
-        }
-        let bare = authority.host().trim_start_matches('[').trim_end_matches(']');
-        if is_encrypted && ServerName::try_from(bare).is_err() {
-            return Err(wrong());
-        }
-        Ok(Self { authority, is_encrypted })
+        let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
+        let is_right = (is_encrypted || scheme == "http")
+            && !authority.as_str().contains('@')
+            && !authority.host().is_empty()
+            && match &authority.as_str()[authority.host().len()..] {
+                "" => true,
+                port => port.strip_prefix(':').is_some_and(is_port),
+            }
+            && (!is_encrypted || ServerName::try_from(bare(&authority)).is_ok());
+        if is_right { Ok(Self { authority, is_encrypted }) } else { Err(wrong()) }
     }
 
     /// True if it is reached by TLS.
@@ -101,8 +92,7 @@ impl Base {
         self.is_encrypted
     }
 
-    /// True if a certificate can name its host: no bare address can be asked for by SNI (RFC 6066
-    /// section 3).
+    /// True if a certificate can name its host: no bare address is asked for by SNI (RFC 6066).
     pub fn has_name(&self) -> bool {
         matches!(ServerName::try_from(self.authority.host()), Ok(ServerName::DnsName(_)))
     }
@@ -112,18 +102,20 @@ impl Base {
     }
 
     fn target(&self, server: Option<&ServerName<'static>>) -> Target {
-        let host = || self.authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         // What `parse` takes for a host is a name or an address.
-        let own = || ServerName::try_from(host()).expect("an authority has a host's name");
-        let authority =
-            HeaderValue::from_str(self.authority.as_str()).expect("an authority is visible ASCII");
+        let own = || ServerName::try_from(bare(&self.authority).to_owned()).expect("a host has a name");
         Target {
             host: self.authority.host().to_owned(),
             port: self.port(),
-            authority,
+            authority: header(self.authority.as_str()).expect("an authority is visible ASCII"),
             tls: self.is_encrypted.then(|| server.cloned().unwrap_or_else(own)),
         }
     }
+}
+
+/// The host without the brackets of an address.
+fn bare(authority: &Authority) -> &str {
+    authority.host().trim_start_matches('[').trim_end_matches(']')
 }
 
 impl fmt::Display for Base {
@@ -153,10 +145,8 @@ pub struct ServiceSettings {
 }
 
 impl ServiceSettings {
-    /// A service at one address, with the defaults of the configuration.
-    ///
-    /// # Errors
-    /// Never, as no file is read.
+    /// A service at one address, with the defaults of the configuration. No file is read, so it
+    /// never fails.
     pub fn at(address: Base) -> Result<Self, IdentityError> {
         let tls = Arc::new(Tls::load(&TlsFiles::default())?);
         Ok(Self {
@@ -187,10 +177,8 @@ pub struct UpstreamSettings {
 }
 
 /// Parts of the upstreams that are read again while a process runs, by name.
-#[derive(Debug)]
 pub struct Renewable(BTreeMap<Option<Arc<str>>, Secrets>);
 
-#[derive(Debug)]
 struct Secrets {
     /// Place and header that they are sent to: others must not be sent there.
     place: String,
@@ -203,7 +191,7 @@ impl UpstreamSettings {
     pub fn renewable(&self) -> Renewable {
         let of = |settings: &ServiceSettings| {
             let ServiceSettings { addresses, server_name, tls, credential, .. } = settings;
-            let header = credential.as_ref().map(|credential| credential.header());
+            let header = credential.as_ref().map(|credential| &credential.header);
             let place = format!("{addresses:?} {server_name:?} {header:?}");
             Secrets { place, tls: tls.clone(), credential: credential.clone() }
         };
@@ -227,7 +215,6 @@ impl Renewable {
 }
 
 /// The upstreams of this region, and the default ones of other regions for probes.
-#[derive(Debug)]
 pub struct HttpUpstream {
     me: RegionName,
     own: Service,
@@ -236,7 +223,6 @@ pub struct HttpUpstream {
     named: BTreeMap<Arc<str>, (Service, bool)>,
 }
 
-#[derive(Debug)]
 struct Service {
     pool: Pool,
     credential: Option<Arc<Credential>>,
@@ -314,9 +300,7 @@ impl HttpUpstream {
                 let other = self.others.get(region).filter(|_| name.is_none());
                 other.ok_or_else(|| format!("the upstream of region {region} is not known here"))
             }
-            None => {
-                Err("nobody knows which region made the attempt, and upstreams are not shared".to_owned())
-            }
+            None => Err("nobody knows which region made the attempt, and upstreams are not shared".into()),
         }
     }
 }
@@ -380,8 +364,7 @@ fn always() -> bool {
     true
 }
 
-/// Leaves the client's end-to-end headers. The length is removed; it is stated anew from the body
-/// itself.
+/// Leaves the client's end-to-end headers. The length is stated anew from the body itself.
 fn prepare(headers: &mut HeaderMap) {
     strip_hop_by_hop(headers);
     strip_prefix(headers, RESERVED_PREFIX);
@@ -425,8 +408,7 @@ fn header(text: &str) -> Result<HeaderValue, String> {
     HeaderValue::from_str(text).map_err(|_| "a header value may not hold control characters".into())
 }
 
-/// Makes a request whose target is exactly the path and query of `target`: nothing decoded, nothing
-/// joined.
+/// Makes a request to exactly the path and query of `target`: nothing decoded or joined.
 fn assemble(method: Method, target: &Uri, headers: HeaderMap, body: Body) -> Request<Body> {
     let path = target.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
     let mut request = Request::new(body);
@@ -496,7 +478,6 @@ async fn happened(reply: Response<Body>, limit: usize) -> Result<ProbeReply, Str
     Ok(ProbeReply::Happened(Response::from_parts(head, body)))
 }
 
-/// The tokens that a status address names.
 fn effect_tokens(headers: &HeaderMap) -> Result<EffectTokens, String> {
     let text = only(headers, &EFFECT_TOKENS)?;
     let one = |token: &str| {

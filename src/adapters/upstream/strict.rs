@@ -13,13 +13,11 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Largest head of an answer, in bytes, with [`OF_FIELD`] more for each line. Such a head fits into
-/// a message between peers.
+/// Largest head of an answer, with [`OF_FIELD`] more per line: it fits between peers.
 const HEAD_LIMIT: usize = 96 * 1024;
 /// Cost of a line beside its bytes, as HTTP/2 counts (RFC 9113 section 6.5.2).
 const OF_FIELD: usize = 32;
-/// Most headers of an answer. hyper has room for as many without an allocation per head, and fails
-/// beyond; here the reason is said.
+/// Most headers of an answer: hyper fails beyond, and here the reason is said.
 const MOST_HEADERS: usize = 100;
 
 /// A flag for the socket: an answer is awaited from now on.
@@ -33,8 +31,6 @@ impl Awaited {
     }
 }
 
-/// An upstream's socket.
-#[derive(Debug)]
 pub struct Strict<S> {
     stream: S,
     awaited: Awaited,
@@ -42,20 +38,17 @@ pub struct Strict<S> {
 }
 
 impl<S> Strict<S> {
-    /// Makes a socket on which no answer is awaited yet.
     pub fn new(stream: S, awaited: Awaited) -> Self {
         Self { stream, awaited, head: None }
     }
 }
 
-/// A head, as far as it has arrived.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Head {
     /// Counted size so far.
     size: usize,
     /// Bytes of the present line, without its end.
     line: usize,
-    /// Headers so far.
     headers: usize,
     after_cr: bool,
     /// True once its first line has arrived.
@@ -106,8 +99,8 @@ impl Head {
     }
 }
 
-/// The methods of `AsyncWrite` but the last, for a type that only reads in its own way: they pass
-/// on to its field `stream`.
+/// The methods of `AsyncWrite`, for a type that only reads in its own way: they pass on to its
+/// field `stream`.
 macro_rules! writes_through {
     () => {
         fn poll_write(
@@ -132,6 +125,10 @@ macro_rules! writes_through {
 
         fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
             Pin::new(&mut self.stream).poll_flush(context)
+        }
+
+        fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.stream).poll_shutdown(context)
         }
     };
 }
@@ -163,10 +160,6 @@ impl<S: AsyncRead + Unpin> AsyncRead for Strict<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Strict<S> {
     writes_through!();
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 //! upstream delays it.
 //!
 //! An upstream may be silent for a bounded time only. The listener bounds a client that sends its
-//! body slowly, so waits for the client must not count here. This file must not buffer.
+//! body slowly, so waits for the client must not count here.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use http_body::{Body as _, SizeHint};
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout_at};
 
+use super::idle::lock;
 use crate::ports::{Body, BodyError, Polled};
 
-/// Party whose progress a request waits for.
 #[derive(Clone, Copy, Debug)]
 enum Waiting {
     /// The client, for the next piece of the body.
@@ -27,7 +27,6 @@ enum Waiting {
     Upstream(Instant),
 }
 
-/// The way of a request's body to the upstream.
 #[derive(Clone, Debug)]
 pub(super) struct Upload(Arc<Mutex<Waiting>>);
 
@@ -40,7 +39,7 @@ impl Upload {
     ) -> Option<T> {
         let mut answer = pin!(answer);
         // No wait counts before the request was handed over.
-        if let Waiting::Upstream(since) = &mut *self.lock() {
+        if let Waiting::Upstream(since) = &mut *lock(&self.0) {
             *since = Instant::now();
         }
         loop {
@@ -54,15 +53,10 @@ impl Upload {
     }
 
     fn since(&self) -> Instant {
-        match *self.lock() {
+        match *lock(&self.0) {
             Waiting::Client => Instant::now(),
             Waiting::Upstream(since) => since,
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Waiting> {
-        // The value is replaced whole, so a poisoned one is still whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -87,7 +81,7 @@ impl http_body::Body for Watched {
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
         let polled = Pin::new(&mut self.body).poll_frame(context);
-        *self.upload.lock() = match &polled {
+        *lock(&self.upload.0) = match &polled {
             Poll::Pending => Waiting::Client,
             Poll::Ready(_) => Waiting::Upstream(Instant::now()),
         };

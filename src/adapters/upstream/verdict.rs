@@ -9,7 +9,6 @@ use rustls::AlertDescription;
 
 use crate::ports::upstream::SendError;
 
-/// A failure of one exchange.
 #[derive(Debug)]
 pub enum Failure {
     /// The name has no address, or its resolver does not answer.

@@ -1,7 +1,5 @@
 //! The spelling of views and of the register's values: each written document is read again, and no
 //! other document is.
-//!
-//! These tests must not judge the meaning of the values.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};

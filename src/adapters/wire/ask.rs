@@ -3,7 +3,7 @@
 //! A malformed message is refused whole, never guessed. Unknown members are ignored
 //! (`protocol::versions` has the rules), except in views, which are read to the letter. Errors say
 //! what is wrong and repeat nothing of the message: it may hold keys. [`crate::protocol::written`]
-//! has the spelling of values. This file must not know what to do with a question.
+//! has the spelling of values.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,6 @@ use crate::protocol::written::MALFORMED;
 
 /// Path of questions, by POST.
 pub const ASK_PATH: &str = "/peer/v1/ask";
-/// Value of [`REPLY`] for a body that is the answer to the question.
 const TOLD: &[u8] = b"told";
 /// End of a refusal that may be due to another version at the other end.
 const VERSIONS: &str = "the other end may run another version of onceway: see `onceway status`";
@@ -60,10 +59,8 @@ pub enum Replied {
     Refused,
 }
 
-/// Reads the head of a reply to a question.
-///
-/// # Errors
-/// The reply is neither kind, which leaves open what was done.
+/// Reads the head of a reply to a question. An error (it is neither kind) leaves open what was
+/// done.
 pub fn decode_replied(headers: &HeaderMap) -> Result<Replied, WireError> {
     match one(headers, REPLY)?.as_bytes() {
         TOLD => Ok(Replied::PeerReply),
@@ -86,10 +83,8 @@ pub fn write_question(question: &Question) -> Bytes {
     json(question)
 }
 
-/// Reads a question.
-///
-/// # Errors
-/// `Question`: any text that [`write_question`] would not have written.
+/// Reads a question. Fails (`Question`) for any text that [`write_question`] would not have
+/// written.
 pub fn read_question(json: &[u8]) -> Result<Question, WireError> {
     read(json).map_err(WireError::Question)
 }
@@ -99,10 +94,7 @@ pub fn write_told(reply: &PeerReply) -> Bytes {
     json(reply)
 }
 
-/// Reads an answer.
-///
-/// # Errors
-/// `PeerReply`: any text that [`write_told`] would not have written.
+/// Reads an answer. Fails (`Answer`) for any text that [`write_told`] would not have written.
 pub fn read_told(json: &[u8]) -> Result<PeerReply, WireError> {
     read(json).map_err(WireError::Answer)
 }
@@ -131,7 +123,6 @@ fn read<T: DeserializeOwned>(json: &[u8]) -> Result<T, String> {
     })
 }
 
-/// The name that the message gives itself.
 fn named(json: &[u8]) -> Option<String> {
     if let Ok(name) = serde_json::from_slice::<String>(json) {
         return Some(name);

@@ -1,6 +1,6 @@
 //! A witness's promises on disk: each write is whole, and no other content is taken for them.
 //!
-//! `tests/suites/witness.rs` kills real processes. These tests must not need a network.
+//! `tests/suites/witness.rs` kills real processes.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;

@@ -11,20 +11,16 @@ use std::collections::BTreeSet;
 use tokio_postgres::Client;
 
 use super::super::names;
-use super::plan::Plan;
+use super::plan::{Error, Plan, Status, execute, failed, get, query};
 use super::publisher;
-use super::queries::{Error, execute, failed, get, query};
-use super::report::Status;
 
 const WHAT: &str = "choosing what is published";
 
 /// A published table: its own columns, and the published ones.
 struct Table {
     name: String,
-    /// The table of which it is a leaf.
-    ///
-    /// Every store has that table, with the columns of all its leaves. A peer to which this store
-    /// is new has no leaf for it yet.
+    /// The table of which it is a leaf. Every store has that table, with the columns of all its
+    /// leaves. A peer to which this store is new has no leaf for it yet.
     parent: &'static str,
     own: Vec<String>,
     published: BTreeSet<String>,
@@ -33,16 +29,14 @@ struct Table {
 }
 
 impl Table {
-    /// The columns that are not published yet.
     fn held_back(&self) -> impl Iterator<Item = &String> {
         self.own.iter().filter(|column| !self.published.contains(*column))
     }
 }
 
-/// Makes the publication, or publishes the columns that all subscribers have by now.
-///
-/// When the publication is first made, a silent peer does not hold a column back: this program will
-/// make that peer's store, too. Later a silent peer may be one that has not migrated.
+/// Makes the publication, or publishes the columns that all subscribers have by now. When the
+/// publication is first made, a silent peer does not hold a column back: this program will make
+/// that peer's store, too. Later a silent peer may be one that has not migrated.
 pub(super) async fn publish(client: &Client, plan: &Plan, made: bool) -> Result<Status, Error> {
     let name = names::publication(&plan.me);
     let mut tables = tables(client, plan, &name).await?;
@@ -81,37 +75,28 @@ pub(super) async fn publish(client: &Client, plan: &Plan, made: bool) -> Result<
             format!("{} ({})", table.name, columns.join(", "))
         };
         let list = tables.iter().map(list).collect::<Vec<_>>().join(", ");
-        let sql = match made {
-            true => format!("alter publication {name} set table {list}"),
-            false => {
-                format!(
-                    "create publication {name} for table {list} with (publish = 'insert, update, delete')"
-                )
-            }
+        let sql = if made {
+            format!("alter publication {name} set table {list}")
+        } else {
+            format!("create publication {name} for table {list} with (publish = 'insert, update, delete')")
         };
         execute(client, WHAT, &sql).await?;
     }
-    Ok(match (why, changed) {
-        (Some(why), _) => Status::Pending(why),
-        (None, true) => Status::Changed,
-        (None, false) => Status::Fine,
-    })
+    Ok(why.map_or_else(|| Status::changed_if(changed), Status::Pending))
 }
 
 /// Reason why a column of the store is not published; `None` if all are.
 pub(super) async fn missing(client: &Client, plan: &Plan) -> Result<Option<String>, Error> {
     let tables = tables(client, plan, &names::publication(&plan.me)).await?;
+    let held = tables.iter().find_map(|table| {
+        let column = table.held_back().next()?;
+        Some(format!("column {column} of {} is not published yet: run `onceway store init`", table.name))
+    });
     let unlisted = tables.iter().find(|table| !table.listed);
-    let held = tables.iter().find_map(|table| Some((table, table.held_back().next()?)));
-    Ok(match (held, unlisted) {
-        (Some((table, column)), _) => {
-            Some(format!("column {column} of {} is not published yet: run `onceway store init`", table.name))
-        }
-        (None, Some(table)) => {
-            Some(format!("it does not name the columns of {}: run `onceway store init`", table.name))
-        }
-        (None, None) => None,
-    })
+    let unnamed = |Table { name, .. }: &Table| {
+        format!("it does not name the columns of {name}: run `onceway store init`")
+    };
+    Ok(held.or_else(|| unlisted.map(unnamed)))
 }
 
 /// A column that a peer publishes and this store lacks: its rows could not be applied.
@@ -140,18 +125,17 @@ const PUBLISHED: &str = "select n.nspname || '.' || c.relname, \
       join pg_namespace n on n.oid = c.relnamespace where p.pubname = $1";
 
 async fn tables(client: &Client, plan: &Plan, publication: &str) -> Result<Vec<Table>, Error> {
-    let mut found = Vec::new();
-    for row in query(client, WHAT, PUBLISHED, &[&publication]).await? {
-        let (name, columns): (String, Vec<String>) = (get(&row, WHAT, 0)?, get(&row, WHAT, 1)?);
-        found.push((name, columns, get::<bool>(&row, WHAT, 2)?));
-    }
+    let found = query(client, WHAT, PUBLISHED, &[&publication]).await?;
     let mut tables = Vec::new();
     let leaves = [names::records(&plan.me), names::heartbeats(&plan.me)];
     for (name, parent) in leaves.into_iter().zip(["onceway.records", "onceway.heartbeats"]) {
-        let known = found.iter().find(|(known, _, _)| *known == name);
-        let (published, listed) = known.map_or((BTreeSet::new(), false), |(_, columns, listed)| {
-            (columns.iter().cloned().collect(), *listed)
-        });
+        let (mut published, mut listed) = (BTreeSet::new(), false);
+        for row in &found {
+            if get::<&str>(row, WHAT, 0)? == name {
+                published = get::<Vec<String>>(row, WHAT, 1)?.into_iter().collect();
+                listed = get(row, WHAT, 2)?;
+            }
+        }
         tables.push(Table { own: own(client, &name).await?, name, parent, published, listed });
     }
     Ok(tables)

@@ -1,19 +1,16 @@
 //! Ties to a region that left the ring: this store's subscription to it, and the slot of its
 //! subscription here.
 //!
-//! `mesh` makes both. Without this clean-up, a failover years later would wait for rows of a region
-//! that is gone. Its slot would keep this store's WAL until the disk is full. The register, as this
-//! store has adopted it, says who left; a region's absence from a file is no reason. This file must
-//! not drop a subscription before all rows that the region sealed are here. It must not drop any
-//! row.
+//! Without this clean-up, a failover years later would wait for rows of a region that is gone, and
+//! its slot would keep this store's WAL until the disk is full. The adopted register says who left;
+//! a region's absence from a file is no reason. No subscription is dropped before all rows that the
+//! region sealed are here, and no row is.
 
 use tokio_postgres::Client;
 
 use super::super::names;
-use super::plan::Plan;
-use super::queries::{Error, execute, get, query};
-use super::report::{Report, Status};
-use super::{generations, mesh};
+use super::plan::{Error, Plan, Report, Status, execute, get, query};
+use super::{mesh, publisher};
 use crate::protocol::region::Origin;
 
 const WHAT: &str = "untying a region that left";
@@ -41,18 +38,15 @@ struct Here {
 /// Removes the ties to regions that left the ring, as far as that is safe now.
 pub(super) async fn init(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
     for left in left(client, plan).await? {
-        let status = match status(plan, &left, &here(client, plan, &left).await?) {
-            Next::Done => Status::Fine,
-            Next::Wait(why) => Status::Pending(why),
-            Next::Unfollow => {
-                unfollow(client, plan, &left).await?;
-                match status(plan, &left, &here(client, plan, &left).await?) {
-                    Next::Wait(why) => Status::Pending(why),
-                    Next::DropSlot => drop_slot(client, plan, &left).await?,
-                    Next::Done | Next::Unfollow => Status::Changed,
-                }
+        let mut unfollowed = false;
+        let status = loop {
+            match status(plan, &left, &here(client, plan, &left).await?) {
+                Next::Wait(why) => break Status::Pending(why),
+                Next::DropSlot => break drop_slot(client, plan, &left).await?,
+                Next::Unfollow if !unfollowed => unfollow(client, plan, &left).await?,
+                Next::Done | Next::Unfollow => break Status::changed_if(unfollowed),
             }
-            Next::DropSlot => drop_slot(client, plan, &left).await?,
+            unfollowed = true;
         };
         report.add(line(&left), status);
     }
@@ -74,7 +68,6 @@ pub(super) async fn check(client: &Client, plan: &Plan, report: &mut Report) -> 
     Ok(())
 }
 
-/// The next possible step.
 enum Next {
     Done,
     Wait(String),
@@ -90,8 +83,7 @@ fn status(plan: &Plan, left: &Left, here: &Here) -> Next {
     }
     match here.follows {
         Some(false) => return Next::Wait("its first copy here is not whole".to_owned()),
-        // Some store must have the missing rows, or they are lost. Then the operator has to say so
-        // (`takeover`).
+        // Some store must have the missing rows: that they are lost is for the operator to say.
         _ if here.applied.max(here.kept) < *mark => {
             let applied = here.applied.max(here.kept);
             return Next::Wait(format!(
@@ -114,7 +106,7 @@ fn status(plan: &Plan, left: &Left, here: &Here) -> Next {
 /// Regions that the adopted view lists and its ring does not. A region that the files name is about
 /// to come back, and is left out.
 async fn left(client: &Client, plan: &Plan) -> Result<Vec<Left>, Error> {
-    let Some(view) = generations::view(client).await? else { return Ok(Vec::new()) };
+    let Some(view) = publisher::view(client).await? else { return Ok(Vec::new()) };
     let named = |origin: &Origin| plan.all.iter().any(|named| named.region == origin.region);
     let members = view.members().iter().filter(|(name, _)| view.ring().weight(name).is_none());
     let left = members.map(|(name, member)| Left {
@@ -143,7 +135,7 @@ async fn here(client: &Client, plan: &Plan, left: &Left) -> Result<Here, Error> 
         }
     }
     let rows = query(client, WHAT, sql, &[&ours, &origin, &theirs]).await?;
-    let row = rows.first().ok_or(Error::Sql { what: WHAT, why: "no row".to_owned() })?;
+    let row = rows.first().ok_or(Error::Sql(WHAT, "no row".to_owned()))?;
     let follows: bool = get(row, WHAT, 0)?;
     Ok(Here {
         follows: follows.then_some(applied.is_some()),
@@ -153,10 +145,9 @@ async fn here(client: &Client, plan: &Plan, left: &Left) -> Result<Here, Error> 
     })
 }
 
-/// Drops the subscription, and notes with it the heartbeat up to which its rows are here.
-///
-/// Without the note the region would count as not covered from then on. The slot at the publisher
-/// stays: that machine goes, too.
+/// Drops the subscription, and notes with it the heartbeat up to which its rows are here. Without
+/// the note the region would count as not covered from then on. The slot at the publisher stays:
+/// that machine goes, too.
 async fn unfollow(client: &Client, plan: &Plan, left: &Left) -> Result<(), Error> {
     let name = names::subscription(&plan.me.region, &left.origin.region);
     execute(client, WHAT, "begin").await?;

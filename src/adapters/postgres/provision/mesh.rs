@@ -1,21 +1,16 @@
 //! Replication between stores: the publication of the own leaves, one subscription per peer.
 //!
 //! The rule (docs/protocol.md#rule-29): a slot that is missing under an existing subscription is
-//! never made again, since rows would be missing in silence. `publisher` looks at a peer. This file
-//! must not drop a subscription, nor a slot that is in use, nor any row.
+//! never made again, since rows would be missing in silence. `publisher` looks at a peer.
 
 use tokio_postgres::Client;
 
 use super::super::names;
 use super::columns;
-use super::plan::Plan;
-use super::publisher::{self, Publisher, Slot};
-use super::queries::{Error, execute, failed, get, holds, query};
-use super::report::{Report, Status};
+use super::plan::{Error, Plan, Status, execute, failed, get, holds, query};
+use super::publisher::{self, Publisher, Slot, Way};
 use crate::protocol::region::Origin;
 
-pub(super) const KEPT_ALIVE: &str =
-    " connect_timeout=5 keepalives_idle=5 keepalives_interval=2 keepalives_count=3";
 /// The comment of a subscription: the timeline that the server writes, in SQL. On a later one the
 /// server was promoted, and may lack rows that its peers do not send again.
 pub(super) const TIMELINE: &str = "'timeline ' || left(pg_walfile_name(pg_current_wal_lsn()), 8)";
@@ -24,62 +19,46 @@ const SUBSCRIBING: &str = "making a subscription";
 const RESEED: &str = "rows are missing here and no repair in place is safe: this region is not covered for that origin; \
     run `onceway store reseed`";
 
-/// Makes the publication of the own leaves.
-pub(super) async fn init_publication(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
-    let name = names::publication(&plan.me);
-    if holds(client, PUBLISHING, "select true from pg_publication where pubname = $1", &[&name]).await? {
-        return match publication(client, plan).await? {
-            Status::Fine => {
-                let status = columns::publish(client, plan, true).await?;
-                report.add(format!("publication {name}"), status);
-                Ok(())
-            }
-            status @ (Status::Changed | Status::Pending(_) | Status::Broken(_)) => {
-                report.add(format!("publication {name}"), status);
-                Ok(())
-            }
-        };
+pub(super) fn publication_line(plan: &Plan) -> String {
+    format!("publication {}", names::publication(&plan.me))
+}
+
+pub(super) async fn init_publication(client: &Client, plan: &Plan) -> Result<Status, Error> {
+    match publication(client, plan).await? {
+        None => columns::publish(client, plan, false).await,
+        Some(Status::Fine) => columns::publish(client, plan, true).await,
+        Some(status) => Ok(status),
     }
-    let status = columns::publish(client, plan, false).await?;
-    report.add(format!("publication {name}"), status);
-    Ok(())
 }
 
 /// Reports whether it publishes both own leaves, all their changes, and nothing else.
-pub(super) async fn check_publication(
-    client: &Client,
-    plan: &Plan,
-    report: &mut Report,
-) -> Result<(), Error> {
-    let status = match publication(client, plan).await? {
-        Status::Fine => columns::missing(client, plan).await?.map_or(Status::Fine, Status::Pending),
-        status @ (Status::Changed | Status::Pending(_) | Status::Broken(_)) => status,
-    };
-    report.add(format!("publication {}", names::publication(&plan.me)), status);
-    Ok(())
-}
-
-/// State of the publication, without its columns.
-async fn publication(client: &Client, plan: &Plan) -> Result<Status, Error> {
-    let name = names::publication(&plan.me);
-    Ok(match publisher::published(client, &name).await.map_err(|error| failed(PUBLISHING, &error))? {
+pub(super) async fn check_publication(client: &Client, plan: &Plan) -> Result<Status, Error> {
+    Ok(match publication(client, plan).await? {
         None => Status::Pending("it is missing: run `onceway store init`".to_owned()),
-        Some(tables) if tables != publisher::leaves(&plan.me) => {
-            Status::Broken(format!("it publishes {}: it must be the own two leaves", tables.join(", ")))
-        }
-        Some(_) => {
-            let sql = "select pubinsert and pubupdate and pubdelete and not pubtruncate and not pubviaroot \
-                       from pg_publication where pubname = $1";
-            if holds(client, PUBLISHING, sql, &[&name]).await? {
-                Status::Fine
-            } else {
-                Status::Broken("it must publish insert, update and delete: `alter publication` it".to_owned())
-            }
-        }
+        Some(Status::Fine) => columns::missing(client, plan).await?.map_or(Status::Fine, Status::Pending),
+        Some(status) => status,
     })
 }
 
-/// A subscription as this store has it.
+/// State of the publication, without its columns; `None` if it is missing.
+async fn publication(client: &Client, plan: &Plan) -> Result<Option<Status>, Error> {
+    let name = names::publication(&plan.me);
+    let published = publisher::published(client, &name).await.map_err(|error| failed(PUBLISHING, &error))?;
+    let Some(tables) = published else { return Ok(None) };
+    if tables != publisher::leaves(&plan.me) {
+        let why = format!("it publishes {}: it must be the own two leaves", tables.join(", "));
+        return Ok(Some(Status::Broken(why)));
+    }
+    let sql = "select pubinsert and pubupdate and pubdelete and not pubtruncate and not pubviaroot \
+               from pg_publication where pubname = $1";
+    Ok(Some(match holds(client, PUBLISHING, sql, &[&name]).await? {
+        true => Status::Fine,
+        false => {
+            Status::Broken("it must publish insert, update and delete: `alter publication` it".to_owned())
+        }
+    }))
+}
+
 pub(super) struct Subscribed {
     conninfo: String,
     enabled: bool,
@@ -113,11 +92,9 @@ pub(super) async fn end(client: &Client, name: &str) -> Result<(), Error> {
 }
 
 /// Notes the heartbeat up to which a subscription brought the rows of these origins, if its first
-/// copy was whole.
-///
-/// It runs in the transaction that ends the subscription (docs/protocol.md#rule-29). From then on
-/// the heartbeats of these origins do not count, while their rows stay. Without the note the rows
-/// would count as missing.
+/// copy was whole. It runs in the transaction that ends the subscription
+/// (docs/protocol.md#rule-29). From then on the heartbeats of these origins do not count, while
+/// their rows stay. Without the note the rows would count as missing.
 pub(super) async fn count_on(client: &Client, name: &str, origins: &[&Origin]) -> Result<(), Error> {
     let origins: Vec<String> = origins.iter().map(ToString::to_string).collect();
     let sql = "insert into onceway.peer_memory as m (origin, applied, imported, remembered_at) \
@@ -153,42 +130,31 @@ async fn leave(client: &Client, name: &str, found: &Subscribed, peer: &Origin) -
     execute(client, SUBSCRIBING, "commit").await
 }
 
-/// Makes the subscription to a peer once the peer is ready. An existing one is checked, and its
-/// address updated.
-pub(super) async fn init_subscription(
-    client: &Client,
-    plan: &Plan,
-    peer: &Origin,
-    conninfo: &str,
-    report: &mut Report,
-) -> Result<(), Error> {
-    let conninfo = kept_alive(conninfo);
-    let name = names::subscription(&plan.me.region, &peer.region);
-    let publisher = publisher::look(plan, peer, &conninfo, &name).await;
-    let status = match (subscribed(client, &name).await?, publisher) {
-        (None, Err(why)) => Status::Pending(why),
-        (None, Ok(publisher)) => create(client, plan, peer, &conninfo, &name, &publisher).await?,
+/// Makes the subscription once the peer is ready. Checks an existing one, and sets its address.
+pub(super) async fn init_subscription(client: &Client, plan: &Plan, way: &Way<'_>) -> Result<Status, Error> {
+    let Way { peer, conninfo, name } = way;
+    let publisher = publisher::look(plan, way).await;
+    match (subscribed(client, name).await?, publisher) {
+        (None, Err(why)) => Ok(Status::Pending(why)),
+        (None, Ok(publisher)) => create(client, plan, way, &publisher).await,
         // By the view that store is retired, and its replacement exists.
         (Some(found), Ok(publisher)) if found.follows_before(peer) => {
-            leave(client, &name, &found, peer).await?;
-            create(client, plan, peer, &conninfo, &name, &publisher).await?
+            leave(client, name, &found, peer).await?;
+            create(client, plan, way, &publisher).await
         }
         (Some(found), publisher) => {
             if !found.is_dated {
-                date(client, &name).await?;
+                date(client, name).await?;
             }
             let status = standing(peer, &found, publisher.map(|publisher| publisher.slot));
-            if found.conninfo == conninfo || matches!(status, Status::Broken(_)) {
-                status
-            } else {
-                let sql = format!("alter subscription {name} connection {}", names::literal(&conninfo));
-                execute(client, SUBSCRIBING, &sql).await?;
-                Status::Changed
+            if found.conninfo == *conninfo || matches!(status, Status::Broken(_)) {
+                return Ok(status);
             }
+            let sql = format!("alter subscription {name} connection {}", names::literal(conninfo));
+            execute(client, SUBSCRIBING, &sql).await?;
+            Ok(Status::Changed)
         }
-    };
-    report.add(line(peer), status);
-    Ok(())
+    }
 }
 
 /// Notes the timeline on which a subscription has every row.
@@ -202,38 +168,23 @@ async fn date(client: &Client, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reports the state of the subscription to a peer.
-pub(super) async fn check_subscription(
-    client: &Client,
-    plan: &Plan,
-    peer: &Origin,
-    conninfo: &str,
-    report: &mut Report,
-) -> Result<(), Error> {
-    let conninfo = kept_alive(conninfo);
-    let name = names::subscription(&plan.me.region, &peer.region);
-    let status = match subscribed(client, &name).await? {
-        None => Status::Pending("it is missing: run `onceway store init`".to_owned()),
-        Some(found) => {
-            let publisher = publisher::look(plan, peer, &conninfo, &name).await;
-            match standing(peer, &found, publisher.map(|publisher| publisher.slot)) {
-                Status::Fine if found.conninfo != conninfo => {
-                    Status::Pending("it uses another address: run `onceway store init`".to_owned())
-                }
-                status => status,
-            }
-        }
+pub(super) async fn check_subscription(client: &Client, plan: &Plan, way: &Way<'_>) -> Result<Status, Error> {
+    let Some(found) = subscribed(client, &way.name).await? else {
+        return Ok(Status::Pending("it is missing: run `onceway store init`".to_owned()));
     };
-    report.add(line(peer), status);
-    Ok(())
+    let publisher = publisher::look(plan, way).await;
+    Ok(match standing(way.peer, &found, publisher.map(|publisher| publisher.slot)) {
+        Status::Fine if found.conninfo != way.conninfo => {
+            Status::Pending("it uses another address: run `onceway store init`".to_owned())
+        }
+        status => status,
+    })
 }
 
 pub(super) async fn create(
     client: &Client,
     plan: &Plan,
-    peer: &Origin,
-    conninfo: &str,
-    name: &str,
+    Way { peer, conninfo, name }: &Way<'_>,
     publisher: &Publisher,
 ) -> Result<Status, Error> {
     let [records, heartbeats] = [names::records(peer), names::heartbeats(peer)];
@@ -250,26 +201,19 @@ pub(super) async fn create(
             "{peer} publishes column {column}, which this store lacks: run `onceway store init` of its version here"
         )));
     }
-    match &publisher.slot {
-        Some(Slot { active: true, .. }) => {
-            return Ok(Status::Pending(format!("slot {name} at {} is in use", peer.region)));
-        }
-        Some(Slot { active: false, .. }) => {
-            // An attempt that broke off before the subscription was stored left this slot. No
-            // subscription has a position in it.
-            let sql = "select pg_drop_replication_slot($1)";
-            if let Err(error) = publisher.client.query(sql, &[&name]).await {
-                return Ok(Status::Pending(failed(SUBSCRIBING, &error).to_string()));
-            }
-        }
-        None => {}
+    if publisher.slot.as_ref().is_some_and(|slot| slot.active) {
+        return Ok(Status::Pending(format!("slot {name} at {} is in use", peer.region)));
     }
+    // Left by an attempt that broke off: no subscription has a position in it.
+    let left = publisher.slot.as_ref().map(|_| "select pg_drop_replication_slot($1)");
     // The slot first, from outside. `create subscription` would make it inside its own transaction,
     // and making a slot waits for every transaction at the publisher. Two regions that subscribe to
     // each other at the same time would wait in a circle for ever.
-    let sql = "select pg_create_logical_replication_slot($1, 'pgoutput')";
-    if let Err(error) = publisher.client.query(sql, &[&name]).await {
-        return Ok(Status::Pending(failed(SUBSCRIBING, &error).to_string()));
+    let make = "select pg_create_logical_replication_slot($1, 'pgoutput')";
+    for sql in left.into_iter().chain([make]) {
+        if let Err(error) = publisher.client.query(sql, &[name]).await {
+            return Ok(Status::Pending(failed(SUBSCRIBING, &error).to_string()));
+        }
     }
     let sql = format!(
         "create subscription {name} connection {} publication {} with (create_slot = false, slot_name = {name}, copy_data = true, synchronous_commit = off)",
@@ -277,14 +221,12 @@ pub(super) async fn create(
         names::publication(peer)
     );
     Ok(match client.batch_execute(&sql).await {
-        // Pending until everything is copied: a caller that waits for a complete report waits for
-        // the copy.
+        // Pending: a caller that waits for a complete report waits for the copy.
         Ok(()) => {
             date(client, name).await?;
             Status::Pending("made now, the initial copy runs".to_owned())
         }
-        // The publisher may have gone since the look, or its role lacks a right. Repeating `init`
-        // settles both.
+        // The publisher may be gone, or its role lacks a right: repeating `init` settles both.
         Err(error) => Status::Pending(format!("{} (plan of {})", failed(SUBSCRIBING, &error), plan.me)),
     })
 }
@@ -293,28 +235,27 @@ pub(super) async fn create(
 fn standing(peer: &Origin, found: &Subscribed, slot: Result<Option<Slot>, String>) -> Status {
     let publication = names::publication(peer);
     if found.follows_before(peer) {
-        return Status::Pending(match slot {
-            Err(why) => why,
-            Ok(_) => "its store was replaced: run `onceway store init`".to_owned(),
-        });
+        let why = slot.err().unwrap_or_else(|| "its store was replaced: run `onceway store init`".to_owned());
+        return Status::Pending(why);
     }
-    if found.publications != [publication.as_str()] {
-        let theirs = found.publications.join(", ");
-        return Status::Broken(format!("it follows {theirs}, not {publication}; {RESEED}"));
-    }
-    if found.slot.is_none() {
-        return Status::Broken(format!("it has no slot; {RESEED}"));
-    }
-    if found.is_before {
-        return Status::Broken(format!("this server was promoted since it was made; {RESEED}"));
-    }
-    match slot {
-        Err(why) => return Status::Pending(why),
-        Ok(None) => return Status::Broken(format!("its slot at {} is missing; {RESEED}", peer.region)),
-        Ok(Some(slot)) if slot.wal_status.as_deref() == Some("lost") => {
-            return Status::Broken(format!("its slot at {} was lost; {RESEED}", peer.region));
+    let unrepaired = if found.publications != [publication.as_str()] {
+        Some(format!("it follows {}, not {publication}", found.publications.join(", ")))
+    } else if found.slot.is_none() {
+        Some("it has no slot".to_owned())
+    } else if found.is_before {
+        Some("this server was promoted since it was made".to_owned())
+    } else {
+        match slot {
+            Err(why) => return Status::Pending(why),
+            Ok(None) => Some(format!("its slot at {} is missing", peer.region)),
+            Ok(Some(slot)) if slot.wal_status.as_deref() == Some("lost") => {
+                Some(format!("its slot at {} was lost", peer.region))
+            }
+            Ok(Some(_)) => None,
         }
-        Ok(Some(_)) => {}
+    };
+    if let Some(why) = unrepaired {
+        return Status::Broken(format!("{why}; {RESEED}"));
     }
     if !found.enabled {
         return Status::Broken("it is disabled: `alter subscription ... enable` it".to_owned());
@@ -355,17 +296,4 @@ pub(super) async fn subscribed(client: &Client, name: &str) -> Result<Option<Sub
         is_dated: get(row, WHAT, 7)?,
         is_before: get(row, WHAT, 8)?,
     }))
-}
-
-/// Adds keep-alives to a connection string of keywords that has none. A URL stays as it is.
-pub(super) fn kept_alive(conninfo: &str) -> String {
-    if conninfo.contains("://") || conninfo.contains("keepalives") {
-        conninfo.to_owned()
-    } else {
-        format!("{conninfo}{KEPT_ALIVE}")
-    }
-}
-
-pub(super) fn line(peer: &Origin) -> String {
-    format!("subscription from {peer}")
 }

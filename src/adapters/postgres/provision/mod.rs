@@ -2,27 +2,22 @@
 //! (`store init`, `store check`).
 //!
 //! The files:
-//! - `generations` (present stores), `schema` (migrations, leaves, routines, the gate)
+//! - `publisher` (a peer), `schema` (migrations, leaves, routines, the gate)
 //! - `roles` (least rights), `mesh` (publication and subscriptions), `columns` (published columns)
 //! - `leaving` (regions that left the ring), `reseed` (a subscription whose slot was lost)
-//! - `plan` (the required state), `queries` (statements), `settings` (hints)
-//! - `publisher` (a peer), `script` (all of it for psql)
-//! - `promotion` (slots and standbys), `report`
+//! - `plan` (the required state, and the report), `settings` (hints)
+//! - `script` (all of it for psql), `promotion` (slots and standbys)
 //!
 //! [`init`] may run in any order of regions, repeatedly, on a live deployment: it adds missing
-//! parts and changes nothing else. This room must not re-create anything that may have lost rows (a
-//! slot, a leaf's content). It must not touch another region's store, nor copy a server's DETAIL
-//! lines into its report.
+//! parts and changes nothing else. Nothing is made anew that may have lost rows (a slot, a leaf's
+//! content), and no server's DETAIL lines get into a report.
 
 mod columns;
-mod generations;
 mod leaving;
 mod mesh;
 mod plan;
 mod promotion;
 mod publisher;
-mod queries;
-mod report;
 mod reseed;
 mod roles;
 mod schema;
@@ -36,128 +31,117 @@ use tokio_postgres::Client;
 use super::address::Address;
 use super::{connect, errors};
 use crate::protocol::region::RegionName;
-use plan::check_plan;
-use queries::{ALL_WITHIN, execute, failed, get, holds, query};
+use plan::{ALL_WITHIN, check_plan, execute, failed, get, holds, query};
+use publisher::Way;
 
-pub use plan::{Plan, Role};
-pub use queries::Error;
-pub use report::{Hint, Line, Promotion, Report, Status};
+pub use plan::{Error, Hint, Line, Plan, Promotion, Report, Role, Status};
 pub use schema::MIGRATIONS;
 pub(super) use schema::SCHEMA;
 pub use script::{Script, Whence, script, verifiers};
 
-/// Lock for one init at a time in a store. Any number will do, as long as it never changes
-/// ("onceway1").
+/// Lock for one init at a time in a store ("onceway1"). It must never change.
 const LOCK: i64 = 0x6f6e_6365_7761_7931;
-/// Longest time of one administrative statement. Creating a slot waits for the transactions that
-/// run on the publisher.
+/// Longest time of one statement: creating a slot waits for the publisher's transactions.
 const STATEMENT_WITHIN: Duration = Duration::from_secs(30);
 const OLDEST_SERVER: i32 = 150_000;
 
 /// Makes the store as the plan says. Safe to repeat. A peer that is not ready is reported as
-/// pending, not as an error.
-///
-/// # Errors
-/// See [`Error`]. Takes at most three minutes, normally well under a second.
+/// pending, not as an error. Takes at most three minutes, normally well under a second.
 pub async fn init(plan: &Plan) -> Result<Report, Error> {
-    check_plan(plan)?;
-    tokio::time::timeout(ALL_WITHIN, init_within(plan)).await.map_err(|_late| Error::Late)?
+    within(plan, async {
+        let (client, plan) = &begin(plan, true).await?;
+        let mut report = Report::default();
+        server(client, plan, &mut report).await?;
+        if plan.replication_role.is_none() {
+            own_database(client).await?;
+        }
+        execute(client, "beginning", "begin").await?;
+        schema::init(client, plan, &mut report).await?;
+        roles::init(client, plan, &mut report).await?;
+        execute(client, "committing the schema", "commit").await?;
+        // After the commit: looking at peers takes a while, and no other transaction may wait for
+        // the schema meanwhile.
+        if plan.replication_role.is_some() {
+            report.add(mesh::publication_line(plan), mesh::init_publication(client, plan).await?);
+        }
+        for (peer, conninfo) in &plan.subscribe {
+            let way = Way::new(plan, peer, conninfo);
+            report.add(way.line(), mesh::init_subscription(client, plan, &way).await?);
+        }
+        leaving::init(client, plan, &mut report).await?;
+        tracing::info!(region = %plan.me, changes = report.changes(), complete = report.is_complete(), "store init");
+        Ok(report)
+    })
+    .await
 }
 
 /// Reports what [`init`] would find. Changes nothing.
-///
-/// # Errors
-/// See [`Error`].
 pub async fn check(plan: &Plan) -> Result<Report, Error> {
-    check_plan(plan)?;
-    tokio::time::timeout(ALL_WITHIN, check_within(plan)).await.map_err(|_late| Error::Late)?
-}
-
-/// Follows a peer anew whose slot for this store is lost or missing.
-///
-/// Rows were lost on the way, and no repair in place is safe. The peer's rows in this store stay
-/// readable throughout. The region counts as not covered until all rows have been copied again
-/// (docs/protocol.md#rule-36).
-///
-/// # Errors
-/// The slot is intact, or the region is not a peer, or the peer is not ready (`Plan`). See
-/// [`Error`].
-pub async fn reseed(plan: &Plan, from: &RegionName) -> Result<Report, Error> {
-    check_plan(plan)?;
-    tokio::time::timeout(ALL_WITHIN, reseed_within(plan, from)).await.map_err(|_late| Error::Late)?
-}
-
-/// Reports the step of [`reseed`] as one pending line. Changes nothing.
-///
-/// # Errors
-/// The refusals of [`reseed`].
-pub async fn rehearse_reseed(plan: &Plan, from: &RegionName) -> Result<Report, Error> {
-    check_plan(plan)?;
-    let within = async {
-        let client = connect(plan).await?;
-        execute(&client, "beginning", "set default_transaction_read_only = on").await?;
-        let plan = &generations::present(&client, plan).await?;
+    within(plan, async {
+        let (client, plan) = &begin(plan, false).await?;
         let mut report = Report::default();
-        reseed::rehearse(&client, plan, from, &mut report).await?;
+        server(client, plan, &mut report).await?;
+        if !schema::check(client, plan, &mut report).await? {
+            return Ok(report);
+        }
+        roles::check(client, plan, &mut report).await?;
+        if plan.replication_role.is_some() {
+            report.add(mesh::publication_line(plan), mesh::check_publication(client, plan).await?);
+        }
+        for (peer, conninfo) in &plan.subscribe {
+            let way = Way::new(plan, peer, conninfo);
+            report.add(way.line(), mesh::check_subscription(client, plan, &way).await?);
+        }
+        leaving::check(client, plan, &mut report).await?;
+        promotion::check(client, plan, &mut report).await?;
         Ok(report)
-    };
-    tokio::time::timeout(ALL_WITHIN, within).await.map_err(|_late| Error::Late)?
+    })
+    .await
 }
 
-async fn init_within(plan: &Plan) -> Result<Report, Error> {
-    let client = connect(plan).await?;
-    alone(&client).await?;
-    let plan = &generations::present(&client, plan).await?;
-    let mut report = Report::default();
-    server(&client, plan, &mut report).await?;
-    if plan.replication_role.is_none() {
-        own_database(&client).await?;
-    }
-    execute(&client, "beginning", "begin").await?;
-    schema::init(&client, plan, &mut report).await?;
-    roles::init(&client, plan, &mut report).await?;
-    execute(&client, "committing the schema", "commit").await?;
-    // After the commit: looking at peers takes a while, and no other transaction may wait for the
-    // schema meanwhile.
-    if plan.replication_role.is_some() {
-        mesh::init_publication(&client, plan, &mut report).await?;
-    }
-    for (peer, conninfo) in &plan.subscribe {
-        mesh::init_subscription(&client, plan, peer, conninfo, &mut report).await?;
-    }
-    leaving::init(&client, plan, &mut report).await?;
-    tracing::info!(region = %plan.me, changes = report.changes(), complete = report.is_complete(), "store init");
-    Ok(report)
+/// Follows a peer anew whose slot for this store is lost or missing. Rows were lost on the way, and
+/// no repair in place is safe. The peer's rows in this store stay readable throughout. The region
+/// counts as not covered until all rows have been copied again (docs/protocol.md#rule-36). Fails
+/// (`Plan`) if the slot is intact, the region is no peer, or the peer is not ready.
+pub async fn reseed(plan: &Plan, from: &RegionName) -> Result<Report, Error> {
+    within(plan, async {
+        let (client, plan) = &begin(plan, true).await?;
+        reseed::reseed(client, plan, from).await
+    })
+    .await
 }
 
-async fn check_within(plan: &Plan) -> Result<Report, Error> {
-    let client = connect(plan).await?;
-    execute(&client, "beginning", "set default_transaction_read_only = on").await?;
-    let plan = &generations::present(&client, plan).await?;
-    let mut report = Report::default();
-    server(&client, plan, &mut report).await?;
-    if !schema::check(&client, plan, &mut report).await? {
-        return Ok(report);
-    }
-    roles::check(&client, plan, &mut report).await?;
-    if plan.replication_role.is_some() {
-        mesh::check_publication(&client, plan, &mut report).await?;
-    }
-    for (peer, conninfo) in &plan.subscribe {
-        mesh::check_subscription(&client, plan, peer, conninfo, &mut report).await?;
-    }
-    leaving::check(&client, plan, &mut report).await?;
-    promotion::check(&client, plan, &mut report).await?;
-    Ok(report)
+/// Reports the step of [`reseed`] as one pending line, or refuses as it would. Changes nothing.
+pub async fn rehearse_reseed(plan: &Plan, from: &RegionName) -> Result<Report, Error> {
+    within(plan, async {
+        let (client, plan) = &begin(plan, false).await?;
+        reseed::rehearse(client, plan, from).await
+    })
+    .await
 }
 
-async fn reseed_within(plan: &Plan, from: &RegionName) -> Result<Report, Error> {
-    let client = connect(plan).await?;
-    alone(&client).await?;
-    let plan = &generations::present(&client, plan).await?;
-    let mut report = Report::default();
-    reseed::reseed(&client, plan, from, &mut report).await?;
-    Ok(report)
+async fn within(plan: &Plan, work: impl Future<Output = Result<Report, Error>>) -> Result<Report, Error> {
+    check_plan(plan)?;
+    tokio::time::timeout(ALL_WITHIN, work).await.map_err(|_late| Error::Late)?
+}
+
+/// Connects to the store, to change it or only to look, and finds the present generations.
+async fn begin(plan: &Plan, changes: bool) -> Result<(Client, Plan), Error> {
+    let tuned = connect::tuned(&plan.admin, STATEMENT_WITHIN);
+    let client = connect::single(&tuned).await.map_err(|error| Error::Unreachable {
+        region: plan.me.region.to_string(),
+        why: format!("{} ({})", errors::describe(&error), plan.admin.place()),
+    })?;
+    if changes {
+        // Other provisioning of this store ends first.
+        const WHAT: &str = "waiting for another init";
+        execute(&client, WHAT, "set lock_timeout = '10s'").await?;
+        query(&client, WHAT, "select pg_advisory_lock($1)", &[&LOCK]).await?;
+    } else {
+        execute(&client, "beginning", "set default_transaction_read_only = on").await?;
+    }
+    let plan = publisher::present(&client, plan).await?;
+    Ok((client, plan))
 }
 
 /// Checks that the database holds nothing else: where the gateway's role makes its own store, that
@@ -175,31 +159,13 @@ async fn own_database(client: &Client) -> Result<(), Error> {
     }
 }
 
-/// True if the role of this address is a superuser, which could write any table.
-///
-/// # Errors
-/// The Postgres cannot be reached, as a SQLSTATE or the network says it.
+/// True if the role of this address is a superuser, which could write any table. Fails if the
+/// Postgres cannot be reached, as a SQLSTATE or the network says it.
 pub async fn is_superuser(address: &Address) -> Result<bool, Error> {
     let tuned = connect::tuned(address, STATEMENT_WITHIN);
     let client = connect::single(&tuned).await.map_err(|error| failed("connecting", &error))?;
     holds(&client, "looking at the role", "select rolsuper from pg_roles where rolname = current_user", &[])
         .await
-}
-
-/// Waits for other provisioning of this store to end.
-async fn alone(client: &Client) -> Result<(), Error> {
-    const WHAT: &str = "waiting for another init";
-    execute(client, WHAT, "set lock_timeout = '10s'").await?;
-    query(client, WHAT, "select pg_advisory_lock($1)", &[&LOCK]).await.map(|_| ())
-}
-
-async fn connect(plan: &Plan) -> Result<Client, Error> {
-    connect::single(&connect::tuned(&plan.admin, STATEMENT_WITHIN)).await.map_err(|error| {
-        Error::Unreachable {
-            region: plan.me.region.to_string(),
-            why: format!("{} ({})", errors::describe(&error), plan.admin.place()),
-        }
-    })
 }
 
 async fn server(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
@@ -209,18 +175,13 @@ async fn server(client: &Client, plan: &Plan, report: &mut Report) -> Result<(),
     for row in &rows {
         let (version, wal_level): (i32, &str) = (get(row, WHAT, 0)?, get(row, WHAT, 1)?);
         let what = format!("server version {}, wal_level {wal_level}", version / 10_000);
-        report.add(
-            what,
-            if version < OLDEST_SERVER {
-                Status::Broken("Postgres 15 or newer is needed".to_owned())
-            } else if wal_level != "logical" && plan.all.len() > 1 {
-                Status::Broken(
-                    "peers cannot subscribe: set wal_level = logical and restart Postgres".to_owned(),
-                )
-            } else {
-                Status::Fine
-            },
-        );
+        let wrong = if version < OLDEST_SERVER {
+            Some("Postgres 15 or newer is needed")
+        } else {
+            (wal_level != "logical" && plan.all.len() > 1)
+                .then_some("peers cannot subscribe: set wal_level = logical and restart Postgres")
+        };
+        report.add(what, wrong.map_or(Status::Fine, |wrong| Status::Broken(wrong.to_owned())));
     }
     report.hints = settings::hints(client).await?;
     Ok(())

@@ -8,9 +8,7 @@
 use tokio_postgres::Client;
 
 use super::super::names;
-use super::plan::Plan;
-use super::queries::{Error, get, query};
-use super::report::{Promotion, Report, Status};
+use super::plan::{Error, Plan, Promotion, Report, Status, get, query};
 use crate::protocol::region::RegionName;
 
 /// The first version whose standbys can keep logical slots by themselves.
@@ -28,7 +26,6 @@ struct Standbys {
     waited_for: Vec<String>,
 }
 
-/// Fate of a slot in a promotion.
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {
     /// It is gone afterwards.

@@ -5,27 +5,22 @@
 //! readable. In one transaction they become imported rows, like those that survivors give one
 //! another, known to be whole up to the present heartbeat. Their leaf is emptied by DELETE: after
 //! TRUNCATE, a claim that began earlier would see neither the old rows nor the imported ones. Then
-//! the leaf is copied whole. `statements` marks imported rows. This file must not touch a
-//! subscription that is intact.
+//! the leaf is copied whole. A subscription that is intact is left alone.
 
 use tokio_postgres::Client;
 
 use super::super::{names, statements};
 use super::mesh;
-use super::plan::Plan;
-use super::publisher::{self, Slot};
-use super::queries::{Error, execute, get, query};
-use super::report::{Report, Status};
+use super::plan::{Error, Plan, Report, Status, execute, get, query};
+use super::publisher::{self, Publisher, Way};
 use crate::protocol::region::{Origin, RegionName};
 
 const WHAT: &str = "keeping the rows of a peer";
 
 /// A subscription that may be made anew.
 struct Lost<'a> {
-    peer: &'a Origin,
-    conninfo: String,
-    name: String,
-    publisher: publisher::Publisher,
+    way: Way<'a>,
+    publisher: Publisher,
     /// If it still exists, it ends first.
     found: Option<mesh::Subscribed>,
 }
@@ -36,61 +31,40 @@ async fn lost<'a>(client: &Client, plan: &'a Plan, from: &RegionName) -> Result<
     let Some((peer, conninfo)) = plan.subscribe.iter().find(|(peer, _)| peer.region == *from) else {
         return Err(Error::Plan(format!("{from} is not a peer of {}", plan.me)));
     };
-    let conninfo = mesh::kept_alive(conninfo);
-    let name = names::subscription(&plan.me.region, from);
-    let publisher = publisher::look(plan, peer, &conninfo, &name).await.map_err(Error::Plan)?;
-    let found = mesh::subscribed(client, &name).await?;
-    let is_lost = match &publisher.slot {
-        None => true,
-        Some(Slot { wal_status, active: _ }) => wal_status.as_deref() == Some("lost"),
-    };
+    let way = Way::new(plan, peer, conninfo);
+    let publisher = publisher::look(plan, &way).await.map_err(Error::Plan)?;
+    let found = mesh::subscribed(client, &way.name).await?;
+    let is_lost = publisher.slot.as_ref().is_none_or(|slot| slot.wal_status.as_deref() == Some("lost"));
     if found.as_ref().is_some_and(|found| !is_lost && !found.is_before) {
-        let why = format!("the slot of {name} at {from} is well: there is nothing to repair");
+        let why = format!("the slot of {} at {from} is well: there is nothing to repair", way.name);
         return Err(Error::Plan(why));
     }
-    Ok(Lost { peer, conninfo, name, publisher, found })
+    Ok(Lost { way, publisher, found })
 }
 
-/// See [`super::rehearse_reseed`].
-pub(super) async fn rehearse(
-    client: &Client,
-    plan: &Plan,
-    from: &RegionName,
-    report: &mut Report,
-) -> Result<(), Error> {
-    let found = lost(client, plan, from).await?;
-    report.add(
-        mesh::line(found.peer),
-        Status::Pending("would be made anew, and all rows copied again".to_owned()),
-    );
-    Ok(())
+pub(super) async fn rehearse(client: &Client, plan: &Plan, from: &RegionName) -> Result<Report, Error> {
+    let Lost { way, .. } = lost(client, plan, from).await?;
+    let step = "would be made anew, and all rows copied again".to_owned();
+    Ok(Report::of(way.line(), Status::Pending(step)))
 }
 
-/// See [`super::reseed`].
-pub(super) async fn reseed(
-    client: &Client,
-    plan: &Plan,
-    from: &RegionName,
-    report: &mut Report,
-) -> Result<(), Error> {
-    let Lost { peer, conninfo, name, publisher, found } = lost(client, plan, from).await?;
+pub(super) async fn reseed(client: &Client, plan: &Plan, from: &RegionName) -> Result<Report, Error> {
+    let Lost { way, publisher, found } = lost(client, plan, from).await?;
     execute(client, WHAT, "begin").await?;
     if let Some(found) = found {
         // A promoted server may lack rows before the newest heartbeat.
         if !found.is_before {
-            mesh::count_on(client, &name, &[peer]).await?;
+            mesh::count_on(client, &way.name, &[way.peer]).await?;
         }
-        mesh::end(client, &name).await?;
+        mesh::end(client, &way.name).await?;
     }
-    keep(client, &plan.me, peer).await?;
+    keep(client, &plan.me, way.peer).await?;
     execute(client, WHAT, "commit").await?;
-    let status = mesh::create(client, plan, peer, &conninfo, &name, &publisher).await?;
-    report.add(mesh::line(peer), status);
-    Ok(())
+    let status = mesh::create(client, plan, &way, &publisher).await?;
+    Ok(Report::of(way.line(), status))
 }
 
-/// Turns the rows of an origin in this store into imported rows. Of two rows of one key the later
-/// state stays.
+/// Turns an origin's rows here into imported rows. Of two rows of one key the later stays.
 async fn keep(client: &Client, me: &Origin, peer: &Origin) -> Result<(), Error> {
     let [records, heartbeats] = [names::records(peer), names::heartbeats(peer)];
     let sql = "select quote_ident(attname) from pg_attribute \
@@ -104,12 +78,9 @@ async fn keep(client: &Client, me: &Origin, peer: &Origin) -> Result<(), Error> 
         other => format!("r.{other}"),
     });
     let taken = taken.collect::<Vec<_>>().join(", ");
-    let updated = columns
-        .iter()
-        .filter(|column| !["tenant", "key", "origin"].contains(&column.as_str()))
-        .map(|column| format!("{column} = excluded.{column}"))
-        .collect::<Vec<_>>()
-        .join(", ");
+    let others = columns.iter().filter(|column| !["tenant", "key", "origin"].contains(&column.as_str()));
+    let updated = others.map(|column| format!("{column} = excluded.{column}"));
+    let updated = updated.collect::<Vec<_>>().join(", ");
     let into = columns.join(", ");
     let sql = format!(
         "insert into onceway.records_imported as i ({into}) select {taken} from {records} r order by r.tenant, r.key \

@@ -2,16 +2,13 @@
 //!
 //! The gateway reads everything and writes only its own leaves; replication reads only the own
 //! leaves. A missing right is granted. A right too many is reported and never revoked: a person
-//! gave it. `schema` made the objects of the rights. This file must not change an existing role's
-//! password.
+//! gave it. An existing role keeps its password.
 
 use postgres_protocol::password::scram_sha_256;
 use tokio_postgres::Client;
 
 use super::super::{names, statements};
-use super::plan::{Plan, Role};
-use super::queries::{Error, execute, get, holds, query};
-use super::report::{Report, Status};
+use super::plan::{Error, Plan, Report, Role, Status, execute, get, holds, query};
 use crate::protocol::region::Origin;
 
 const WHAT: &str = "setting up the roles";
@@ -29,40 +26,15 @@ pub(super) const SETTINGS: [(&str, &str); 7] = [
 ];
 
 /// Role whose members may replicate on Amazon's servers, where nobody can set the attribute.
-///
 /// Membership is all that can be seen from here. A peer's `store init` makes its slot as that role,
 /// and reports it if the role may not.
 pub(super) const SERVICE_ROLE: &str = "rds_replication";
 
-/// One right.
 pub(super) struct Right {
-    kind: Kind,
+    /// `schema`, `table` or `function`.
+    pub(super) kind: &'static str,
     pub(super) object: String,
     pub(super) privilege: &'static str,
-}
-
-#[derive(Clone, Copy)]
-enum Kind {
-    Schema,
-    Table,
-    Function,
-}
-
-impl Kind {
-    fn sql(self) -> (&'static str, &'static str) {
-        match self {
-            Kind::Schema => ("schema", "select has_schema_privilege($1, $2, $3)"),
-            Kind::Table => ("table", "select has_table_privilege($1, $2, $3)"),
-            Kind::Function => ("function", "select has_function_privilege($1, $2, $3)"),
-        }
-    }
-}
-
-impl Right {
-    /// `schema`, `table` or `function`.
-    pub(super) fn kind(&self) -> &'static str {
-        self.kind.sql().0
-    }
 }
 
 /// Creates missing roles, sets the gateway's settings, grants missing rights.
@@ -83,7 +55,7 @@ pub(super) async fn init(client: &Client, plan: &Plan, report: &mut Report) -> R
         }
     }
     changed |= grant(client, &gateway.name, &gateway_rights(&plan.me, &plan.all)).await?;
-    add(client, plan, gateway, changed, report).await?;
+    report.add(role_line(gateway), status(client, plan, gateway, changed).await?);
 
     let Some(replication) = &plan.replication_role else { return Ok(()) };
     let service = replicates_by_membership(client).await?;
@@ -93,7 +65,8 @@ pub(super) async fn init(client: &Client, plan: &Plan, report: &mut Report) -> R
         execute(client, WHAT, &format!("grant {SERVICE_ROLE} to {}", replication.name)).await?;
     }
     changed |= grant(client, &replication.name, &replication_rights(&plan.me)).await?;
-    add(client, plan, replication, changed, report).await
+    report.add(role_line(replication), status(client, plan, replication, changed).await?);
+    Ok(())
 }
 
 /// Reports missing roles, settings and rights, and rights too many.
@@ -106,40 +79,24 @@ pub(super) async fn check(client: &Client, plan: &Plan, report: &mut Report) -> 
             report.add(line, Status::Pending("it is missing: run `onceway store init`".to_owned()));
             continue;
         }
-        let mut missing = missing(client, &role.name, &rights)
-            .await?
-            .into_iter()
-            .map(|right| format!("{} on {}", right.privilege, right.object))
-            .collect::<Vec<_>>();
+        let missing = missing(client, &role.name, &rights).await?;
+        let missing = missing.into_iter().map(|right| format!("{} on {}", right.privilege, right.object));
+        let mut missing: Vec<String> = missing.collect();
         if role.name == plan.gateway_role.name {
             let set = settings(client, &role.name).await?;
             let wanted = SETTINGS.iter().map(|(name, value)| format!("{name}={value}"));
             missing.extend(wanted.filter(|wanted| !set.contains(wanted)));
         }
-        if missing.is_empty() {
-            add(client, plan, role, false, report).await?;
-        } else {
-            let why = format!("it lacks {}: run `onceway store init`", missing.join(", "));
-            report.add(line, Status::Pending(why));
-        }
+        let lacks = format!("it lacks {}: run `onceway store init`", missing.join(", "));
+        let fit = missing.is_empty();
+        report.add(line, if fit { status(client, plan, role, false).await? } else { Status::Pending(lacks) });
     }
     Ok(())
 }
 
-async fn add(
-    client: &Client,
-    plan: &Plan,
-    role: &Role,
-    changed: bool,
-    report: &mut Report,
-) -> Result<(), Error> {
-    let status = match excess(client, plan, role).await? {
-        Some(why) => Status::Broken(why),
-        None if changed => Status::Changed,
-        None => Status::Fine,
-    };
-    report.add(role_line(role), status);
-    Ok(())
+async fn status(client: &Client, plan: &Plan, role: &Role, changed: bool) -> Result<Status, Error> {
+    let excess = excess(client, plan, role).await?;
+    Ok(excess.map_or_else(|| Status::changed_if(changed), Status::Broken))
 }
 
 /// A right that a role has and must not have, or lacks and must have.
@@ -152,28 +109,32 @@ async fn excess(client: &Client, plan: &Plan, role: &Role) -> Result<Option<Stri
     let (superuser, login): (bool, bool) = (get(row, WHAT, 0)?, get(row, WHAT, 1)?);
     let (creates_roles, replicates): (bool, bool) = (get(row, WHAT, 2)?, get(row, WHAT, 3)?);
     let is_replication = plan.replication_role.as_ref().is_some_and(|other| other.name == role.name);
-    if is_owner(client, plan, role).await? {
+    // Where there is one region the gateway's role may have made the store: no leaf is another's.
+    let is_owner = plan.replication_role.is_none()
+        && holds(client, WHAT, "select $1 = current_user", &[&role.name]).await?;
+    if is_owner {
         return Ok(None);
     }
-    if superuser {
-        return Ok(Some("it is a superuser and could write every leaf: use a role of its own".to_owned()));
+    let wrong = if superuser {
+        "it is a superuser and could write every leaf: use a role of its own"
+    } else if creates_roles {
+        "it may make roles, and so give itself any right: `alter role` it NOCREATEROLE"
+    } else if !login {
+        "it lacks LOGIN: `alter role` it"
+    } else if replicates && !is_replication {
+        "it may replicate, and so read all WAL: take REPLICATION from it"
+    } else {
+        ""
+    };
+    if !wrong.is_empty() {
+        return Ok(Some(wrong.to_owned()));
     }
-    if creates_roles {
-        return Ok(Some(
-            "it may make roles, and so give itself any right: `alter role` it NOCREATEROLE".to_owned(),
-        ));
-    }
-    if !login {
-        return Ok(Some("it lacks LOGIN: `alter role` it".to_owned()));
-    }
-    match (is_replication, replicates) {
-        (true, true) | (false, false) => {}
-        (true, false) => {
-            return Ok(Some(format!("it may not replicate: {}", decide_replication(client, role).await?)));
-        }
-        (false, true) => {
-            return Ok(Some("it may replicate, and so read all WAL: take REPLICATION from it".to_owned()));
-        }
+    if is_replication && !replicates {
+        let name = &role.name;
+        return Ok(Some(match replicates_by_membership(client).await? {
+            true => format!("it may not replicate: `grant {SERVICE_ROLE} to {name}`"),
+            false => format!("it may not replicate: `alter role {name} replication`"),
+        }));
     }
     let others = plan.all.iter().filter(|origin| **origin != plan.me || is_replication);
     let leaves = others.flat_map(|origin| [names::records(origin), names::heartbeats(origin)]);
@@ -189,28 +150,12 @@ async fn excess(client: &Client, plan: &Plan, role: &Role) -> Result<Option<Stri
     Ok(None)
 }
 
-/// True if the gateway's role made the store, which it may where there is one region: no leaf is
-/// another region's.
-async fn is_owner(client: &Client, plan: &Plan, role: &Role) -> Result<bool, Error> {
-    Ok(plan.replication_role.is_none()
-        && holds(client, WHAT, "select $1 = current_user", &[&role.name]).await?)
-}
-
 /// True for a service where a membership stands for the attribute, which nobody can set there.
 async fn replicates_by_membership(client: &Client) -> Result<bool, Error> {
     let superuser =
         holds(client, WHAT, "select rolsuper from pg_roles where rolname = current_user", &[]).await?;
     let known = holds(client, WHAT, "select true from pg_roles where rolname = $1", &[&SERVICE_ROLE]).await?;
     Ok(known && !superuser)
-}
-
-async fn decide_replication(client: &Client, role: &Role) -> Result<String, Error> {
-    let name = &role.name;
-    Ok(if replicates_by_membership(client).await? {
-        format!("`grant {SERVICE_ROLE} to {name}`")
-    } else {
-        format!("`alter role {name} replication`")
-    })
 }
 
 async fn exists(client: &Client, role: &Role) -> Result<bool, Error> {
@@ -225,8 +170,7 @@ async fn create(client: &Client, role: &Role, attributes: &str) -> Result<bool, 
     Ok(true)
 }
 
-/// The statement that creates a role. Statements are logged and shown, so it contains only the
-/// password's SCRAM verifier (RFC 5803).
+/// The statement that creates a role: it is logged, so it has only the SCRAM verifier (RFC 5803).
 fn creation(role: &Role, attributes: &str) -> String {
     let verifier = |text: &String| names::literal(&scram_sha_256(text.as_bytes()));
     let password = role.password.as_ref().map(verifier).map(|text| format!(" password {text}"));
@@ -236,9 +180,8 @@ fn creation(role: &Role, attributes: &str) -> String {
 async fn grant(client: &Client, role: &str, rights: &[Right]) -> Result<bool, Error> {
     let missing = missing(client, role, rights).await?;
     for right in &missing {
-        let (kind, _) = right.kind.sql();
-        let sql = format!("grant {} on {kind} {} to {role}", right.privilege, right.object);
-        execute(client, WHAT, &sql).await?;
+        let Right { kind, object, privilege } = right;
+        execute(client, WHAT, &format!("grant {privilege} on {kind} {object} to {role}")).await?;
     }
     Ok(!missing.is_empty())
 }
@@ -246,8 +189,8 @@ async fn grant(client: &Client, role: &str, rights: &[Right]) -> Result<bool, Er
 async fn missing<'a>(client: &Client, role: &str, rights: &'a [Right]) -> Result<Vec<&'a Right>, Error> {
     let mut missing = Vec::new();
     for right in rights {
-        let (_, sql) = right.kind.sql();
-        if !holds(client, WHAT, sql, &[&role, &right.object, &right.privilege]).await? {
+        let sql = format!("select has_{}_privilege($1, $2, $3)", right.kind);
+        if !holds(client, WHAT, &sql, &[&role, &right.object, &right.privilege]).await? {
             missing.push(right);
         }
     }
@@ -269,49 +212,49 @@ async fn database(client: &Client) -> Result<String, Error> {
 }
 
 pub(super) fn gateway_rights(me: &Origin, all: &[Origin]) -> Vec<Right> {
-    let mut rights = vec![Right { kind: Kind::Schema, object: "onceway".to_owned(), privilege: "usage" }];
-    let mut table = |object: String, privileges: &[&'static str]| {
-        rights.extend(privileges.iter().map(|privilege| Right {
-            kind: Kind::Table,
-            object: object.clone(),
-            privilege,
-        }));
-    };
-    for object in ["records", "heartbeats", "meta"] {
-        table(format!("onceway.{object}"), &["select"]);
-    }
-    table("onceway.gate".to_owned(), &["select", "update"]);
-    for object in ["acceptor", "forgotten"] {
-        table(format!("onceway.{object}"), &["select", "update"]);
-    }
-    // Chosen views stay.
-    table("onceway.views".to_owned(), &["select", "insert"]);
-    for object in ["peer_memory", "doubts", "jobs", "escrows", "records_imported"] {
-        table(format!("onceway.{object}"), &["select", "insert", "update", "delete"]);
-    }
-    // Append only: entries stay.
-    table("onceway.journal".to_owned(), &["select", "insert"]);
-    for origin in all {
-        let own: &[&'static str] =
-            if origin == me { &["select", "insert", "update", "delete"] } else { &["select"] };
-        table(names::records(origin), own);
-        table(names::heartbeats(origin), own);
-    }
+    const READ: &[&str] = &["select"];
+    const CHANGE: &[&str] = &["select", "update"];
+    const WRITE: &[&str] = &["select", "insert", "update", "delete"];
+    // Append only: entries and chosen views stay.
+    const APPEND: &[&str] = &["select", "insert"];
+    let shared = [
+        ("records", READ),
+        ("heartbeats", READ),
+        ("meta", READ),
+        ("gate", CHANGE),
+        ("acceptor", CHANGE),
+        ("forgotten", CHANGE),
+        ("views", APPEND),
+        ("peer_memory", WRITE),
+        ("doubts", WRITE),
+        ("jobs", WRITE),
+        ("escrows", WRITE),
+        ("records_imported", WRITE),
+        ("journal", APPEND),
+    ];
+    let shared = shared.map(|(object, privileges)| (format!("onceway.{object}"), privileges));
+    let leaves = all.iter().flat_map(|origin| {
+        let own = if origin == me { WRITE } else { READ };
+        [(names::records(origin), own), (names::heartbeats(origin), own)]
+    });
+    let tables = shared.into_iter().chain(leaves).flat_map(|(object, privileges)| {
+        privileges.iter().map(move |privilege| Right { kind: "table", object: object.clone(), privilege })
+    });
     let others =
         ["onceway.hold_gate(bigint)", "pg_control_system()", "pg_control_checkpoint()"].map(str::to_owned);
-    rights.extend(statements::routine_signatures().into_iter().chain(others).map(|object| Right {
-        kind: Kind::Function,
-        object,
-        privilege: "execute",
-    }));
-    rights
+    let functions = statements::routine_signatures().into_iter().chain(others);
+    let functions = functions.map(|object| Right { kind: "function", object, privilege: "execute" });
+    std::iter::once(usage()).chain(tables).chain(functions).collect()
 }
 
 pub(super) fn replication_rights(me: &Origin) -> Vec<Right> {
     let tables = [names::records(me), names::heartbeats(me), "onceway.meta".to_owned()];
-    let mut rights = vec![Right { kind: Kind::Schema, object: "onceway".to_owned(), privilege: "usage" }];
-    rights.extend(tables.map(|object| Right { kind: Kind::Table, object, privilege: "select" }));
-    rights
+    let tables = tables.map(|object| Right { kind: "table", object, privilege: "select" });
+    std::iter::once(usage()).chain(tables).collect()
+}
+
+fn usage() -> Right {
+    Right { kind: "schema", object: "onceway".to_owned(), privilege: "usage" }
 }
 
 fn role_line(role: &Role) -> String {

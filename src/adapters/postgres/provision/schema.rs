@@ -1,15 +1,13 @@
 //! The schema of a store: numbered migrations, the leaves of all origins, the claim routines, the
 //! gate.
 //!
-//! `provision::init` runs it inside one transaction. This file must not touch a store of another
-//! deployment, region or generation. It must never edit or drop anything that holds rows.
+//! `provision::init` runs it inside one transaction. A store of another deployment, region or
+//! generation is left alone, and nothing that holds rows is edited or dropped.
 
 use tokio_postgres::Client;
 
 use super::super::{names, statements};
-use super::plan::Plan;
-use super::queries::{Error, execute, get, holds, query};
-use super::report::{Report, Status};
+use super::plan::{Error, Plan, Report, Status, execute, get, holds, query};
 use crate::protocol::digest::digest;
 use crate::protocol::region::Origin;
 
@@ -19,41 +17,46 @@ pub const MIGRATIONS: &[&str] = &[include_str!("../sql/0001_schema.sql")];
 /// Makes the acceptor. One that is made anew is another acceptor.
 pub(super) const ACCEPTOR: &str =
     "insert into onceway.acceptor (id) values (gen_random_uuid()) on conflict do nothing";
-/// Version of the schema that this program makes and that its gateways need: the store is migrated
-/// before its gateways are replaced.
+/// Version of the schema that gateways of this program need: stores are migrated before them.
 pub(in super::super) const SCHEMA: i32 = MIGRATIONS.len() as i32;
 const NOT_MADE: &str = "run `onceway store init`";
 
-/// Migrates the schema, and adds missing parts.
 pub(super) async fn init(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
     let applied = applied(client, plan).await?;
     for (_, migration) in migrations(&plan.deployment, plan.migrations).skip(applied) {
         execute(client, "migrating the schema", &migration).await?;
     }
-    report.add(
-        version_line(plan),
-        if applied < plan.migrations.len() { Status::Changed } else { Status::Fine },
-    );
-
+    report.add(version_line(plan), Status::changed_if(applied < plan.migrations.len()));
     for origin in &plan.all {
         let there = has_leaves(client, origin).await?;
         if !there {
             execute(client, "making the leaves", &statements::leaves(origin)).await?;
         }
-        report.add(leaves_line(origin), if there { Status::Fine } else { Status::Changed });
+        report.add(leaves_line(origin), Status::changed_if(!there));
     }
-    own_rows(client, plan, report).await?;
+    // The heartbeat is made once, with the gate. If it vanished later, that must show as a
+    // regression: it must not start again in silence.
+    const GATE: &str = "making the gate";
+    let [gate, heartbeat] = gate_and_heartbeat(&plan.me);
+    let made = query(client, GATE, &format!("{gate} on conflict do nothing returning 1"), &[]).await?;
+    if !made.is_empty() {
+        execute(client, GATE, &heartbeat).await?;
+    }
+    execute(client, GATE, &own_indexes(&plan.me)).await?;
+    report.add("the gate", Status::changed_if(!made.is_empty()));
+    // An acceptor that is made anew is another one, and no voter counts it before it is admitted.
+    let made = query(client, "making the acceptor", &format!("{ACCEPTOR} returning 1"), &[]).await?;
+    report.add("the acceptor", Status::changed_if(!made.is_empty()));
 
     let there = has_routines(client, plan).await?;
     if !there {
         execute(client, "installing the routines", &install_routines(&plan.me)).await?;
     }
-    report.add("claim routines", if there { Status::Fine } else { Status::Changed });
+    report.add("claim routines", Status::changed_if(!there));
     Ok(())
 }
 
-/// Reports the same parts. `false` if a migration or a leaf is missing: then rights cannot be
-/// looked up.
+/// Reports the same parts. `false` if rights cannot be looked up, as a part is missing.
 pub(super) async fn check(client: &Client, plan: &Plan, report: &mut Report) -> Result<bool, Error> {
     let applied = applied(client, plan).await?;
     let missing = |there: bool| if there { Status::Fine } else { Status::Pending(NOT_MADE.to_owned()) };
@@ -85,18 +88,18 @@ async fn applied(client: &Client, plan: &Plan) -> Result<usize, Error> {
     }
     let rows = query(client, WHAT, "select deployment from onceway.meta", &[]).await?;
     let deployment: Option<&str> = rows.first().map(|row| get(row, WHAT, 0)).transpose()?;
-    if deployment != Some(&plan.deployment) {
-        return Err(Error::Foreign(format!(
-            "it belongs to deployment {}, not to {}",
-            deployment.unwrap_or("(none)"),
-            plan.deployment
-        )));
+    let deployment = deployment.unwrap_or("(none)");
+    if rows.is_empty() || deployment != plan.deployment {
+        let why = format!("it belongs to deployment {deployment}, not to {}", plan.deployment);
+        return Err(Error::Foreign(why));
     }
     let rows = query(client, WHAT, "select origin from onceway.gate", &[]).await?;
-    let origin: Option<&str> = rows.first().map(|row| get(row, WHAT, 0)).transpose()?;
     let me = plan.me.to_string();
-    if origin.is_some_and(|origin| origin != me) {
-        return Err(Error::Foreign(format!("it belongs to {}, not to {me}", origin.unwrap_or("(none)"))));
+    for row in &rows {
+        let origin: &str = get(row, WHAT, 0)?;
+        if origin != me {
+            return Err(Error::Foreign(format!("it belongs to {origin}, not to {me}")));
+        }
     }
     let rows =
         query(client, WHAT, "select number, digest from onceway.migrations order by number", &[]).await?;
@@ -116,25 +119,6 @@ async fn applied(client: &Client, plan: &Plan) -> Result<usize, Error> {
         }
     }
     Ok(rows.len())
-}
-
-/// Makes the rows and indexes that only the own origin has.
-///
-/// The heartbeat is made once, with the gate. If it vanished later, that must show as a regression:
-/// it must not start again in silence.
-async fn own_rows(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
-    const WHAT: &str = "making the gate";
-    let [gate, heartbeat] = gate_and_heartbeat(&plan.me);
-    let made = query(client, WHAT, &format!("{gate} on conflict do nothing returning 1"), &[]).await?;
-    if !made.is_empty() {
-        execute(client, WHAT, &heartbeat).await?;
-    }
-    execute(client, WHAT, &own_indexes(&plan.me)).await?;
-    report.add("the gate", if made.is_empty() { Status::Fine } else { Status::Changed });
-    // An acceptor that is made anew is another one, and no voter counts it before it is admitted.
-    let made = query(client, "making the acceptor", &format!("{ACCEPTOR} returning 1"), &[]).await?;
-    report.add("the acceptor", if made.is_empty() { Status::Fine } else { Status::Changed });
-    Ok(())
 }
 
 /// Each migration with its number, as a statement to run once.
@@ -165,7 +149,6 @@ pub(super) fn gate_and_heartbeat(me: &Origin) -> [String; 2] {
     ]
 }
 
-/// Indexes that only the own leaf has.
 pub(super) fn own_indexes(me: &Origin) -> String {
     let (records, due, held) = (names::records(me), names::due_index(me), names::held_index(me));
     format!(

@@ -14,7 +14,7 @@ use postgres_protocol::password::scram_sha_256;
 
 use super::super::{names, statements};
 use super::roles::{Right, SERVICE_ROLE, SETTINGS};
-use super::{mesh, roles, schema};
+use super::{mesh, publisher, roles, schema};
 use crate::protocol::region::Origin;
 
 const GATEWAY_VERIFIER: &str = "gateway_verifier";
@@ -213,8 +213,8 @@ fn of_schema(plan: &Script, out: &mut String) {
 fn of_rights(plan: &Script, out: &mut String) {
     out.push_str("\n-- Rights, where they are missing.\n");
     let value = |role: &str, right: &Right| {
-        let Right { object, privilege, .. } = right;
-        format!("('{role}', '{}', {}, '{privilege}')", right.kind(), names::literal(object))
+        let Right { kind, object, privilege } = right;
+        format!("('{role}', '{kind}', {}, '{privilege}')", names::literal(object))
     };
     let gateway = roles::gateway_rights(&plan.me, &plan.all);
     let gateway = gateway.iter().map(|right| value(&plan.gateway_role.0, right));
@@ -230,8 +230,7 @@ fn of_rights(plan: &Script, out: &mut String) {
          else has_function_privilege(role, object, privilege) end \\gexec\n"
     );
     out.push_str("\n-- What the other regions subscribe to.\n");
-    // Each column by name, as in `init`: a column that is added later is published when all regions
-    // have it.
+    // Each column by name, as in `init`: one added later is published when all regions have it.
     let [name, records, heartbeats] =
         [names::publication(&plan.me), names::records(&plan.me), names::heartbeats(&plan.me)];
     let columns = |table: &str| {
@@ -269,7 +268,7 @@ fn of_subscriptions(plan: &Script, out: &mut String) {
             out,
             "select btrim(:'publisher', E' \\t\\r\\n') as publisher \\gset\n\
              select :'publisher' || case when :'publisher' ~ '://|keepalives' then '' else '{}' end as publisher \\gset",
-            mesh::KEPT_ALIVE
+            publisher::KEPT_ALIVE
         );
         let question = format!(
             "not exists (select from pg_subscription s join pg_database d on d.oid = s.subdbid\n  \

@@ -2,12 +2,11 @@
 //! block nothing.
 //!
 //! Required settings (version and `wal_level`) are checked elsewhere. A test compares the table
-//! with the file. This file must not call a setting wrong: a managed service may not allow ours.
+//! with the file.
 
 use tokio_postgres::Client;
 
-use super::queries::{Error, get, query};
-use super::report::Hint;
+use super::plan::{Error, Hint, get, query};
 
 /// The settings of `deploy/postgres/onceway.conf` without `wal_level`, as Postgres shows them.
 const RECOMMENDED: [(&str, &str); 21] = [

@@ -1,7 +1,5 @@
 //! Round trips over every question and every answer, and a table of malformed messages that must be
 //! refused.
-//!
-//! These tests must not open a connection: `tests/suites/net.rs` asks over real ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +37,10 @@ fn ids() -> impl Strategy<Value = KeyId> {
 
 fn tokens() -> impl Strategy<Value = Token> {
     (any::<u64>(), any::<u32>()).prop_map(|(epoch, attempt)| Token { epoch, attempt })
+}
+
+fn nonces() -> impl Strategy<Value = Nonce> {
+    any::<u128>().prop_map(Nonce)
 }
 
 fn fingerprints() -> impl Strategy<Value = Fingerprint> {
@@ -85,7 +87,7 @@ prop_compose! {
     fn rows()(
         origin in origins(),
         token in tokens(),
-        nonce in any::<u128>(),
+        nonce in nonces(),
         fingerprint in fingerprints(),
         state in states(),
         over in vec((origins(), tokens()), 0..3),
@@ -96,9 +98,8 @@ prop_compose! {
         accepted in any::<bool>(),
         rest in (0..9u32, spans(), rules()),
     ) -> Row {
-        let (nonce, request_id) = (Nonce(nonce), RequestId(request_id));
-        let (doubted, settle_time) = (rest.0.min(token.attempts()), rest.1);
-        let recovery = rest.2;
+        let request_id = RequestId(request_id);
+        let (doubted, settle_time, recovery) = (rest.0.min(token.attempts()), rest.1, rest.2);
         Row {
             origin, token, nonce, fingerprint, state, over, risk, request_id, principal, accepted, doubted, settle_time,
             recovery,
@@ -121,29 +122,28 @@ prop_compose! {
     }
 }
 
-prop_compose! {
-    fn lodgings()(
-        id in ids(),
-        origin in origins(),
-        token in tokens(),
-        nonce in any::<u128>(),
-        fingerprint in fingerprints(),
-        request_id in any::<u128>(),
-        waits in (spans(), spans(), rules()),
-        retention in option::of(spans()),
-        life in (spans(), spans()),
-        texts in ("[a-z ]{0,12}", "/[ -~]{0,12}"),
-        principal in option::of(digests()),
-    ) -> Lodging {
-        let retention = retention.map_or(Retention::Never, Retention::For);
-        let lifetime = Lifetime { retention, skew: life.0, tombstone: life.1 };
-        let (nonce, request_id) = (Nonce(nonce), RequestId(request_id));
-        let (route, path) = (texts.0.into(), texts.1);
-        let (hold, settle_time, recovery) = waits;
-        Lodging {
-            id, origin, token, nonce, fingerprint, request_id, hold, settle_time, recovery, lifetime, route, path, principal,
-        }
-    }
+fn lodgings() -> impl Strategy<Value = Lodging> {
+    let life = (option::of(spans()), spans(), spans());
+    (copied(), life).prop_map(
+        |(CopiedRow { id, row, hold, route, path, .. }, (retention, skew, tombstone))| {
+            let retention = retention.map_or(Retention::Never, Retention::For);
+            Lodging {
+                id,
+                origin: row.origin,
+                token: row.token,
+                nonce: row.nonce,
+                fingerprint: row.fingerprint,
+                request_id: row.request_id,
+                hold,
+                settle_time: row.settle_time,
+                recovery: row.recovery,
+                lifetime: Lifetime { retention, skew, tombstone },
+                route,
+                path,
+                principal: row.principal,
+            }
+        },
+    )
 }
 
 fn messages() -> impl Strategy<Value = Message> {
@@ -187,7 +187,10 @@ fn replies() -> impl Strategy<Value = Reply> {
 }
 
 fn questions() -> impl Strategy<Value = Question> {
-    let answered = (ids(), tokens(), any::<u128>(), answers());
+    let answered = (ids(), tokens(), nonces(), answers().prop_map(Arc::new));
+    let rows = (origins(), option::of(ids()), any::<u32>());
+    let latest = (origins(), any::<u64>(), any::<u32>());
+    let jobs = option::of(prop_oneof![Just(JobState::Waiting), Just(JobState::Dead)]);
     prop_oneof![
         (option::of(any::<u128>()), messages())
             .prop_map(|(to, message)| Question::Acceptor { to: to.map(AcceptorId), message }),
@@ -195,34 +198,16 @@ fn questions() -> impl Strategy<Value = Question> {
         views().prop_map(|view| Question::Adopt { view }),
         views().prop_map(|target| Question::Release { target }),
         (origins(), any::<u64>()).prop_map(|(origin, at)| Question::Frontier { origin, at }),
-        (origins(), option::of(ids()), any::<u32>()).prop_map(|(origin, after, most)| Question::Rows {
-            origin,
-            after,
-            most
-        }),
-        (origins(), any::<u64>(), any::<u32>()).prop_map(|(origin, from, most)| Question::Latest {
-            origin,
-            from,
-            most
-        }),
+        rows.prop_map(|(origin, after, most)| Question::Rows { origin, after, most }),
+        latest.prop_map(|(origin, from, most)| Question::Latest { origin, from, most }),
         lodgings().prop_map(|lodging| Question::Lodge(Box::new(lodging))),
-        answered.prop_map(|(id, token, nonce, answer)| Question::LodgeAnswer {
-            id,
-            token,
-            nonce: Nonce(nonce),
-            answer: Arc::new(answer),
-        }),
-        (ids(), tokens(), any::<u128>()).prop_map(|(id, token, nonce)| Question::Void {
-            id,
-            token,
-            nonce: Nonce(nonce)
-        }),
+        answered.prop_map(|(id, token, nonce, answer)| Question::LodgeAnswer { id, token, nonce, answer }),
+        (ids(), tokens(), nonces()).prop_map(|(id, token, nonce)| Question::Void { id, token, nonce }),
         (names(), any::<u64>(), ".{0,20}", ".{0,20}")
             .prop_map(|(region, at, actor, reason)| { Question::AcceptRisk { region, at, actor, reason } }),
         ids().prop_map(|id| Question::Key { id }),
         (option::of(ids()), any::<u32>()).prop_map(|(after, most)| Question::Doubts { after, most }),
-        option::of(prop_oneof![Just(JobState::Waiting), Just(JobState::Dead)])
-            .prop_map(|state| Question::Jobs { state }),
+        jobs.prop_map(|state| Question::Jobs { state }),
         (".{0,20}", ".{0,20}", ".{0,20}", option::of(".{0,20}")).prop_map(
             |(path, body, authorization, approval)| {
                 Question::Act { path, body, proof: Proof { authorization, approval } }

@@ -1,0 +1,250 @@
+//! The ports `Escrows` and `Imports`: claims of other regions that were lodged here, and rows of
+//! other origins that survivors give one another.
+//!
+//! `rows` tells an imported row from a replicated one. Tables that replication writes are left
+//! alone, and no escrow is judged here.
+
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+
+use super::params::{
+    Named, Param, Params, StoredAnswer, big, borrowed, bytes, checked, column, millis, names, pair, promised,
+    small, status,
+};
+use super::rows::{self, count, get};
+use super::run::Call;
+use super::{Lane, PgStore, answer};
+use crate::ports::authority::{CopiedRow, Latest, Lodged, Lodging};
+use crate::ports::store::{GateVersion, StoreError, Written};
+use crate::ports::{Escrows, Imports};
+use crate::protocol::key::KeyId;
+use crate::protocol::record::{Answer, Nonce, State, Token};
+use crate::protocol::region::Origin;
+
+/// Blocks of a table that one call reads: 32 MiB, far less than a statement may take.
+const BLOCKS: i64 = 4_096;
+
+struct Held<'a> {
+    named: Named<'a>,
+    origin: String,
+}
+
+impl<'a> Held<'a> {
+    fn of(
+        what: &str,
+        id: &'a KeyId,
+        origin: &Origin,
+        token: Token,
+        nonce: Nonce,
+    ) -> Result<Self, StoreError> {
+        Ok(Self { named: Named::by(what, id, token, nonce)?, origin: origin.to_string() })
+    }
+
+    fn params(&self) -> [&(dyn ToSql + Sync); 6] {
+        let [tenant, key, epoch, attempt, nonce] = self.named.params();
+        [tenant, key, &self.origin, epoch, attempt, nonce]
+    }
+}
+
+impl Escrows for PgStore {
+    async fn lodge(&self, lodging: &Lodging, gate: GateVersion) -> Result<Lodged, StoreError> {
+        const WHAT: &str = "lodging a claim";
+        let Lodging { id, origin, token, nonce, fingerprint, lifetime, .. } = lodging;
+        let (held, version) = (Held::of(WHAT, id, origin, *token, *nonce)?, big(WHAT, gate.0)?);
+        let named = [&[&version as &(dyn ToSql + Sync)], held.params().as_slice()].concat();
+        let rest: [Param<'_>; 12] = [
+            Box::new(bytes(&fingerprint.raw)),
+            Box::new(fingerprint.canonical.as_ref().map(bytes)),
+            Box::new(Uuid::from_u128(lodging.request_id.0)),
+            Box::new(millis(lodging.hold)),
+            Box::new(promised(lifetime)),
+            Box::new(millis(lifetime.skew)),
+            Box::new(millis(lifetime.tombstone)),
+            Box::new(&*lodging.route),
+            Box::new(lodging.path.as_str()),
+            Box::new(lodging.principal.as_ref().map(bytes)),
+            Box::new(millis(lodging.settle_time)),
+            Box::new(rows::rule(lodging.recovery)),
+        ];
+        let all = [named.as_slice(), &borrowed(&rest)].concat();
+        if !self.on(Lane::Peers, Call::writes(WHAT, &self.sql.lodge), &all).await?.is_empty() {
+            return Ok(Lodged::Done);
+        }
+        self.one(Lane::Peers, Call::reads(WHAT, &self.sql.lodged), &named, |row| {
+            Ok(match (get(row, "stands")?, get(row, "open")?) {
+                (true, true | false) => Lodged::Done,
+                (false, false) => Lodged::GateMoved,
+                (false, true) => Lodged::Superseded,
+            })
+        })
+        .await
+    }
+
+    async fn void(&self, id: &KeyId, origin: &Origin, token: Token, nonce: Nonce) -> Result<(), StoreError> {
+        let call = Call::writes("voiding an escrow", &self.sql.void);
+        let held = Held::of(call.what, id, origin, token, nonce)?;
+        self.on(Lane::Peers, call, &held.params()).await.map(drop)
+    }
+
+    async fn lodge_answer(
+        &self,
+        id: &KeyId,
+        origin: &Origin,
+        token: Token,
+        nonce: Nonce,
+        answer: &Answer,
+    ) -> Result<Written, StoreError> {
+        let call = Call::writes("lodging an answer", &self.sql.lodge_answer);
+        let held = Held::of(call.what, id, origin, token, nonce)?;
+        let stored = StoredAnswer::of(call.what, answer)?;
+        self.write(Lane::Peers, call, &[held.params().as_slice(), &stored.params()].concat()).await
+    }
+
+    async fn convert(&self, origin: &Origin, most: u32) -> Result<u64, StoreError> {
+        let call = Call::writes("turning escrows into records", &self.sql.convert);
+        let params: Params<'_> = &[&origin.to_string(), &i64::from(most)];
+        let read = |row: &_| Ok((count(row, "taken")?, get::<bool>(row, "open")?));
+        match self.one(Lane::Upkeep, call, params, read).await? {
+            (taken, true) => Ok(taken),
+            // Zero would say that nothing is left.
+            (_, false) => Err(call.not_sent("the running boot is not approved")),
+        }
+    }
+
+    async fn reap_escrows(&self, most: u32) -> Result<u64, StoreError> {
+        let call = Call::writes("reaping escrows", &self.sql.reap_escrows);
+        self.one(Lane::Upkeep, call, &[&i64::from(most)], |row| count(row, "gone")).await
+    }
+}
+
+impl Imports for PgStore {
+    async fn rows_of(
+        &self,
+        origin: &Origin,
+        after: Option<&KeyId>,
+        most: u32,
+    ) -> Result<Vec<CopiedRow>, StoreError> {
+        let call = Call::reads("reading the rows of an origin", &self.sql.rows_of);
+        let (tenant, key) = after.map(pair).unzip();
+        self.list(Lane::Peers, call, &[&origin.to_string(), &tenant, &key, &i64::from(most)], copied).await
+    }
+
+    async fn latest_of(&self, origin: &Origin, from: u64, most: u32) -> Result<Latest, StoreError> {
+        let call = Call::reads("reading the latest rows of an origin", &self.sql.latest_of);
+        let (leaf, from) = (super::names::records(origin), big(call.what, from)?);
+        let params: Params<'_> = &[&origin.to_string(), &from, &i64::from(most), &leaf, &BLOCKS];
+        let read = |row: &Row| {
+            let found = match get::<Option<i64>>(row, "at")? {
+                Some(place) => Some((u64::try_from(place).map_err(|_| "at")?, copied(row)?)),
+                None => None,
+            };
+            let next = get::<bool>(row, "goes_on")?.then(|| count(row, "until")).transpose()?;
+            Ok((found, next))
+        };
+        let found = self.list(Lane::Peers, call, params, read).await?;
+        let end = found.last().and_then(|(_, next)| *next);
+        let rows: Vec<_> = found.into_iter().filter_map(|(row, _)| row).collect();
+        // A part that is full may go on within the same blocks.
+        let full = rows.last().filter(|_| rows.len() >= most as usize).map(|(place, _)| place + 1);
+        Ok(Latest { next: full.or(end), rows })
+    }
+
+    async fn restore(&self, rows: &[CopiedRow]) -> Result<Written, StoreError> {
+        let call = Call::writes("restoring rows", &self.sql.restore);
+        if rows.iter().any(|copied| copied.row.origin != self.origin) {
+            return Err(call.not_sent("a row is of another origin"));
+        }
+        let stored = stored(call.what, rows)?;
+        let columns = columns(call.what, rows, &stored)?;
+        let open = self.one(Lane::Upkeep, call, &borrowed(&columns), |row| get::<bool>(row, "open")).await?;
+        Ok(if open { Written::GateMoved } else { Written::Done })
+    }
+
+    async fn import(&self, origin: &Origin, rows: &[CopiedRow]) -> Result<(), StoreError> {
+        let call = Call::writes("importing rows", &self.sql.import);
+        if *origin == self.origin || rows.iter().any(|copied| copied.row.origin != *origin) {
+            return Err(call.not_sent("a row is not of the origin that is imported"));
+        }
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let stored = stored(call.what, rows)?;
+        let of: [Param<'_>; 1] = [Box::new(origin.to_string())];
+        let params: Vec<Param<'_>> = of.into_iter().chain(columns(call.what, rows, &stored)?).collect();
+        let open = self.one(Lane::Upkeep, call, &borrowed(&params), |row| get::<bool>(row, "open")).await?;
+        if open { Ok(()) } else { Err(call.not_sent("the running boot is not approved")) }
+    }
+
+    async fn reap_imports(&self, most: u32) -> Result<u64, StoreError> {
+        let call = Call::writes("reaping imported rows", &self.sql.reap_imports);
+        self.number(Lane::Upkeep, call, &[&i64::from(most)]).await
+    }
+}
+
+fn copied(row: &Row) -> Result<CopiedRow, rows::Unreadable> {
+    Ok(CopiedRow {
+        id: rows::key_id(row)?,
+        row: rows::read(row)?,
+        hold: rows::millis(get(row, "hold_ms")?)?,
+        lives: rows::millis(get(row, "lives_ms")?)?,
+        tombstone: rows::millis(get(row, "tombstone_ms")?)?,
+        route: get::<&str>(row, "route")?.into(),
+        path: get(row, "path")?,
+    })
+}
+
+fn stored<'a>(what: &str, rows: &'a [CopiedRow]) -> Result<Vec<Option<StoredAnswer<'a>>>, StoreError> {
+    let stored = rows.iter().map(|copied| match &copied.row.state {
+        State::Settled { answer, .. } => StoredAnswer::of(what, answer).map(Some),
+        State::Claimed { .. } | State::InDoubt { .. } | State::Released | State::Tombstone => Ok(None),
+    });
+    stored.collect()
+}
+
+/// Rows, column by column: one statement writes a whole page.
+fn columns<'a>(
+    what: &'static str,
+    rows: &'a [CopiedRow],
+    stored: &'a [Option<StoredAnswer<'_>>],
+) -> Result<[Param<'a>; 29], StoreError> {
+    let doubted = |copied: &CopiedRow| match copied.row.state {
+        State::InDoubt { status: Some(code), .. } => status(what, code).map(Some),
+        _ => Ok(None),
+    };
+    let age = |copied: &CopiedRow| match copied.row.state {
+        State::Settled { age, .. } => Some(millis(age)),
+        _ => None,
+    };
+    Ok([
+        column(rows, |copied| copied.id.tenant().as_str()),
+        column(rows, |copied| copied.id.key().as_bytes()),
+        column(rows, |copied| rows::stage(&copied.row.state)),
+        checked(rows, |copied| big(what, copied.row.token.epoch))?,
+        checked(rows, |copied| small(what, copied.row.token.attempt))?,
+        column(rows, |copied| Uuid::from_u128(copied.row.nonce.0)),
+        column(rows, |copied| bytes(&copied.row.fingerprint.raw)),
+        column(rows, |copied| copied.row.fingerprint.canonical.as_ref().map(bytes)),
+        column(rows, |copied| rows::over_json(&copied.row.over)),
+        column(rows, |copied| serde_json::Value::from(names(&copied.row.risk))),
+        column(rows, |copied| Uuid::from_u128(copied.row.request_id.0)),
+        checked(rows, doubted)?,
+        column(stored, |stored| stored.as_ref().map(|stored| stored.status)),
+        column(stored, |stored| stored.as_ref().map(|stored| stored.headers.as_slice())),
+        column(stored, |stored| stored.as_ref().and_then(|stored| stored.body.as_deref())),
+        column(stored, |stored| stored.as_ref().map_or(answer::PLAIN, |stored| stored.coding)),
+        column(stored, |stored| stored.as_ref().and_then(|stored| stored.length)),
+        column(rows, age),
+        column(rows, |copied| millis(copied.hold)),
+        column(rows, |copied| copied.row.expires.as_millis()),
+        column(rows, |copied| millis(copied.lives)),
+        column(rows, |copied| millis(copied.tombstone)),
+        column(rows, |copied| &*copied.route),
+        column(rows, |copied| copied.path.as_str()),
+        column(rows, |copied| copied.row.principal.as_ref().map(bytes)),
+        column(rows, |copied| copied.row.accepted),
+        checked(rows, |copied| small(what, copied.row.doubted))?,
+        column(rows, |copied| millis(copied.row.settle_time)),
+        column(rows, |copied| rows::rule(copied.row.recovery)),
+    ])
+}
