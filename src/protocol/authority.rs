@@ -82,8 +82,7 @@ impl GateState {
         Self { since: vec![view.clone()], view, pending: None, waived: BTreeSet::new() }
     }
 
-    /// The state of a region whose store is younger than the founding: all its keys count as
-    /// gained.
+    /// The state of a region that came after the founding: all its keys count as gained.
     pub fn joined(view: Arc<View>) -> Self {
         let nobody = Arc::new(View::unfounded(view.ring().clone()));
         Self { since: vec![nobody, view.clone()], view, pending: None, waived: BTreeSet::new() }
@@ -306,7 +305,9 @@ pub(super) fn losses(facts: &Facts<'_>) -> Vec<Loss> {
         }
     }
     // A store that was added later may lack the older views.
-    facts.view.losses().for_each(|loss| drop(found.entry(loss).or_insert(false)));
+    for loss in facts.view.losses() {
+        found.entry(loss).or_insert(false);
+    }
     let open = found.into_iter().filter(|((origin, at), _)| facts.counts(origin, *at));
     open.map(|((origin, at), gap)| {
         let epochs = facts.since(&origin, at, gap)..at.max(1);

@@ -268,8 +268,8 @@ impl Snapshot {
         if losses.is_empty() || self.hindrances.iter().any(in_the_way) || !proven() {
             return None;
         }
-        // Keys that are still to be caught up with do not matter for one that surely was never sent.
-        // The lease does, and so does a key that is being given up.
+        // Keys that are still to be caught up with do not matter for one that surely was never
+        // sent. The lease does, and so does a key that is being given up.
         let Leased { tenure, held, .. } = &self.lease;
         match authority::right(&state.open(), held.as_ref(), *tenure, id, self.me(), now) {
             Right::Run(tenure) => Some(self.permit(gate.version, tenure, state)),
@@ -277,8 +277,7 @@ impl Snapshot {
         }
     }
 
-    /// True if a claim of this tenure may be sent at `now`: the lease holds, and never lapsed
-    /// since.
+    /// True if a claim of this tenure may be sent: the lease holds, and never lapsed since.
     pub fn may_send(&self, tenure: Tenure, now: Moment) -> bool {
         let holds = self.lease.tenure == tenure && self.holds_lease(now);
         holds || is_disabled(Check::LeaseAtSend)
