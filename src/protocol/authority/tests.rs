@@ -18,11 +18,11 @@ fn gate(view: &View) -> GateState {
     GateState::founded(Arc::new(view.clone()))
 }
 
-fn may(gate: &GateState, lease: &View, id: &KeyId, me: &str) -> Right {
-    right(gate, Some(&held(lease)), Tenure(3), id, &name(me), NOW)
+fn may(gate: &GateState, lease: &View, id: &KeyId, me: &str) -> Result<(), Closed> {
+    right(gate, Some(&held(lease)), id, &name(me), NOW)
 }
 
-const RUN: Right = Right::Run(Tenure(3));
+const RUN: Result<(), Closed> = Ok(());
 
 fn adopted(gate: &GateState, view: &View) -> GateState {
     gate.adopt(Arc::new(view.clone()))
@@ -36,7 +36,7 @@ pub fn an_older_lease_covers_the_keys_owned_under_it() {
     let gate = adopted(&gate(&view), &lost).open();
     assert_eq!(may(&gate, &view, &mine, "b"), RUN);
     let right = may(&gate, &view, &gained, "b");
-    assert_eq!(right, Right::Closed(Closed::Moving), "acceptors do not protect it yet");
+    assert_eq!(right, Err(Closed::Moving), "acceptors do not protect it yet");
     assert_eq!(may(&gate, &lost, &gained, "b"), RUN);
 }
 
@@ -48,7 +48,7 @@ fn gained_keys_stay_closed_until_the_gate_opens() {
     let gate = adopted(&gate(&view), &lost);
     assert!(!gate.is_open());
     assert_eq!(may(&gate, &lost, &mine, "b"), RUN, "it never stops");
-    assert_eq!(may(&gate, &lost, &gained, "b"), Right::Closed(Closed::CatchingUp));
+    assert_eq!(may(&gate, &lost, &gained, "b"), Err(Closed::CatchingUp));
     let open = gate.open();
     assert!(open.is_open());
     assert_eq!(may(&open, &lost, &gained, "b"), RUN);
@@ -65,7 +65,7 @@ pub fn keys_gained_again_wait_again() {
     let gate = adopted(&adopted(&gate, &back), &again);
     assert_eq!(view.placement(), again.placement());
     assert!(!gate.is_open(), "placed as before, and not covered");
-    assert_eq!(may(&gate, &again, &key, "b"), Right::Closed(Closed::CatchingUp));
+    assert_eq!(may(&gate, &again, &key, "b"), Err(Closed::CatchingUp));
     assert_eq!(may(&gate.open(), &again, &key, "b"), RUN);
 }
 
@@ -77,7 +77,7 @@ fn gains_that_are_not_open_yet_stay_closed_through_further_views() {
     let further = next(&lost, Change::Kill);
     let gate = adopted(&gate, &further);
     assert_eq!(gate.since.len(), 2, "an equal placement is named once");
-    assert_eq!(may(&gate, &further, &gained, "b"), Right::Closed(Closed::CatchingUp));
+    assert_eq!(may(&gate, &further, &gained, "b"), Err(Closed::CatchingUp));
 }
 
 #[test]
@@ -97,7 +97,7 @@ pub fn after_a_skipped_view_every_key_counts_as_gained() {
     let key = key(&one, &["a"]);
     let gate = adopted(&gate(&one), &three);
     assert!(!gate.is_open());
-    assert_eq!(may(&gate, &three, &key, "a"), Right::Closed(Closed::CatchingUp));
+    assert_eq!(may(&gate, &three, &key, "a"), Err(Closed::CatchingUp));
     assert_eq!(may(&gate.open(), &three, &key, "a"), RUN);
     let kept = adopted(&self::gate(&one), &lose(&one, "b", 0));
     assert_eq!(may(&kept, &kept.view, &key, "a"), RUN, "one after the other, what was kept runs on");
@@ -109,10 +109,10 @@ pub fn keys_given_up_stay_closed_until_a_new_view() {
     let (moving, staying) = (key(&view, &["a"]), key(&view, &["b"]));
     let target = Arc::new(draft(&view, &[("a", SEALED)]));
     let pending = gate(&view).give_up(Some(Pending { target, seal: None }));
-    assert_eq!(may(&pending, &view, &moving, "a"), Right::Closed(Closed::Moving));
+    assert_eq!(may(&pending, &view, &moving, "a"), Err(Closed::Moving));
     assert_eq!(may(&pending, &view, &staying, "b"), RUN);
     // a learns again of a view that it has. Its promise holds.
-    assert_eq!(may(&adopted(&pending, &view), &view, &moving, "a"), Right::Closed(Closed::Moving));
+    assert_eq!(may(&adopted(&pending, &view), &view, &moving, "a"), Err(Closed::Moving));
     let killed = next(&view, Change::Kill);
     assert_eq!(may(&adopted(&pending, &killed), &killed, &moving, "a"), RUN);
 }
@@ -226,8 +226,8 @@ fn a_store_that_comes_later_has_everything_to_catch_up_with() {
     assert!(founded.is_open());
     let joined = GateState::joined(Arc::new(one));
     assert!(!joined.is_open());
-    assert_eq!(joined.serves(&key, &name("a")), Some(Closed::CatchingUp));
-    assert_eq!(joined.open().serves(&key, &name("a")), None);
+    assert_eq!(joined.serves(&key, &name("a")), Err(Closed::CatchingUp));
+    assert_eq!(joined.open().serves(&key, &name("a")), Ok(()));
 }
 
 #[test]
