@@ -1,7 +1,6 @@
 //! A region's store of views, leases and moves of arcs: gate, views, acceptor, escrow, imports.
 //!
-//! A witness implements [`Acceptors`] alone. Each writing statement compares the facts on which it
-//! relies.
+//! A witness implements [`Acceptors`] alone. Each writing statement compares its facts.
 
 use std::sync::Arc;
 use std::time::Duration;

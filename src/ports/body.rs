@@ -40,9 +40,6 @@ pub enum Collected {
 }
 
 /// Reads a body up to `limit` bytes. Waits for the sender; the caller bounds the time.
-///
-/// # Errors
-/// The body broke off.
 pub async fn collect(mut body: Body, limit: usize) -> Result<Collected, BodyError> {
     let mut whole = BytesMut::new();
     while let Some(frame) = body.frame().await {

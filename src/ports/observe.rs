@@ -34,8 +34,8 @@ pub struct Metric {
 }
 
 macro_rules! metrics {
-    ($($(#[$doc:meta])* $konst:ident = $kind:ident $name:literal $help:literal;)*) => {
-        $($(#[$doc])* #[doc = $help] pub const $konst: &str = $name;)*
+    ($($konst:ident = $kind:ident $name:literal $help:literal;)*) => {
+        $(#[doc = $help] pub const $konst: &str = $name;)*
 
         /// All metrics, in the order in which they are documented.
         pub const ALL: &[Metric] = &[$(Metric { name: $name, kind: Kind::$kind, help: $help }),*];

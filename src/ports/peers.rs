@@ -289,8 +289,7 @@ impl Question {
     }
 
     /// The region in whose name it is asked, if it names one: the holder of a lease, the proposer
-    /// of a ballot, the origin of a claim. The ballot of a founding is that of the region that
-    /// began it.
+    /// of a ballot, the origin of a claim. A founding's ballot is of the region that began it.
     pub fn of(&self) -> Option<&RegionName> {
         self.facts().1
     }

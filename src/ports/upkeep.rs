@@ -1,5 +1,4 @@
-//! A region's store beside requests: forgotten keys, abandoned claims, the operator's list and
-//! acts.
+//! A region's store beside requests: forgotten keys, abandoned claims, the operator's list.
 //!
 //! Only rows of the own origin are ever written. Other regions reap their own rows, and an own row
 //! that supersedes it ends an attempt that another region left open.
@@ -173,8 +172,7 @@ pub trait Upkeep: Send + Sync + 'static {
     ///
     /// - own attempts in doubt,
     /// - own claims whose hold is over,
-    /// - open attempts of other origins under [enlisted](Upkeep::enlist) keys, whatever their
-    ///   holds.
+    /// - open attempts of other origins under [enlisted](Upkeep::enlist) keys.
     ///
     /// An attempt is left out if a final row of any origin answers for it, or if another row
     /// superseded it knowingly. Of several attempts the list has the one with the highest token.
@@ -184,8 +182,7 @@ pub trait Upkeep: Send + Sync + 'static {
     fn excerpt(&self, id: &KeyId) -> impl Call<Option<String>>;
 
     /// One stretch of the rows of other origins, in the order of keys, after a key; looks at `most`
-    /// of them or few more. Returns keys of open rows that no final row answers for and none
-    /// superseded.
+    /// of them or few more. Returns keys of open rows that no other row answers for.
     fn foreign(&self, after: Option<&KeyId>, most: u32) -> impl Call<ForeignPage>;
 
     /// Puts keys on the list, if they are not on it.

@@ -1,7 +1,7 @@
 //! The right of a region to run a key now, from its gate and its lease.
 //!
-//! A gateway asks [`right`] before a claim and compares the tenure of [`Right::Run`] again directly
-//! before the send. A region that does not hold both, an open gate and a valid lease, runs nothing.
+//! A gateway asks [`right`] before a claim, and compares the tenure again directly before the send.
+//! A region that does not hold both, an open gate and a valid lease, runs nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::key::KeyId;
-use super::lease::{Held, Tenure};
+use super::lease::Held;
 use super::plant::{Check, is_disabled};
 use super::region::{Origin, RegionName};
 use super::time::Moment;
@@ -82,8 +82,7 @@ impl GateState {
         Self { since: vec![view.clone()], view, pending: None, waived: BTreeSet::new() }
     }
 
-    /// The state of a region whose store is younger than the founding: all its keys count as
-    /// gained.
+    /// The state of a region that came after the founding: all its keys count as gained.
     pub fn joined(view: Arc<View>) -> Self {
         let nobody = Arc::new(View::unfounded(view.ring().clone()));
         Self { since: vec![nobody, view.clone()], view, pending: None, waived: BTreeSet::new() }
@@ -126,17 +125,17 @@ impl GateState {
         self.since.len() == 1 && self.since[0].placement() == self.view.placement()
     }
 
-    /// Says why this region must not serve a key that the view gives it; leaves the lease out.
-    fn serves(&self, id: &KeyId, me: &RegionName) -> Option<Closed> {
+    /// Says if this region may serve a key that the view gives it; leaves the lease out.
+    fn serves(&self, id: &KeyId, me: &RegionName) -> Result<(), Closed> {
         let owns = |view: &View| view.owner(id) == Some(me);
         let given_up = self.pending.as_ref().is_some_and(|pending| !owns(&pending.target));
         if given_up && !is_disabled(Check::PendingClosed) {
-            return Some(Closed::Moving);
+            return Err(Closed::Moving);
         }
         if !self.since.iter().all(|view| owns(view)) && !is_disabled(Check::ClosedWhenGained) {
-            return Some(Closed::CatchingUp);
+            return Err(Closed::CatchingUp);
         }
-        None
+        Ok(())
     }
 }
 
@@ -162,50 +161,32 @@ impl Closed {
     }
 }
 
-/// The right of this region to a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Right {
-    /// The region may run the key, as long as the tenure stays.
-    Run(Tenure),
-    /// The view names it the owner, but it must not run it now.
-    Closed(Closed),
-    /// Another region owns it.
-    Elsewhere(RegionName),
-    /// No region of its order serves.
-    Nobody,
-}
-
-/// The right of this region to a key at `now`.
+/// Says if this region has the right to a key at `now`, which runs as long as the tenure stays. A
+/// key that another region owns by the gate's view is on the move.
 ///
 /// A lease of an older view is good for keys that this region owned under that view and still owns:
-/// acceptors let no other region take those without a release (lease lemma,
-/// docs/protocol.md#rule-24).
+/// acceptors let no other region take those without a release (docs/protocol.md#rule-24).
 pub(super) fn right(
     gate: &GateState,
     held: Option<&Held>,
-    tenure: Tenure,
     id: &KeyId,
     me: &RegionName,
     now: Moment,
-) -> Right {
-    match gate.view.owner(id) {
-        None => return Right::Nobody,
-        Some(owner) if owner != me => return Right::Elsewhere(owner.clone()),
-        Some(_) => {}
+) -> Result<(), Closed> {
+    if gate.view.owner(id) != Some(me) {
+        return Err(Closed::Moving);
     }
-    if let Some(closed) = gate.serves(id, me) {
-        return Right::Closed(closed);
-    }
+    gate.serves(id, me)?;
     let valid = |held: &&Held| now < held.until && held.view.epoch() <= gate.view.epoch();
     let covers = |held: &Held| {
         let same = held.view.epoch() == gate.view.epoch() || is_disabled(Check::LeaseOfOlderView);
         same || held.view.owner(id) == Some(me)
     };
     match held.filter(valid) {
-        None => Right::Closed(Closed::NoLease),
-        Some(held) if covers(held) => Right::Run(tenure),
+        None => Err(Closed::NoLease),
+        Some(held) if covers(held) => Ok(()),
         // The view just gave the key to this region, and the renewal that covers it is on its way.
-        Some(_) => Right::Closed(Closed::Moving),
+        Some(_) => Err(Closed::Moving),
     }
 }
 
@@ -306,7 +287,9 @@ pub(super) fn losses(facts: &Facts<'_>) -> Vec<Loss> {
         }
     }
     // A store that was added later may lack the older views.
-    facts.view.losses().for_each(|loss| drop(found.entry(loss).or_insert(false)));
+    for loss in facts.view.losses() {
+        found.entry(loss).or_insert(false);
+    }
     let open = found.into_iter().filter(|((origin, at), _)| facts.counts(origin, *at));
     open.map(|((origin, at), gap)| {
         let epochs = facts.since(&origin, at, gap)..at.max(1);

@@ -12,7 +12,7 @@ use super::bounds::LEAP;
 use super::change::STRIDE;
 use super::region::RegionName;
 use super::register::majority;
-use super::view::View;
+use super::view::{AcceptorId, View};
 
 /// Views that acceptors were read to hold, by acceptor's name.
 pub type Shown = BTreeMap<RegionName, Arc<View>>;
@@ -60,19 +60,15 @@ fn counts(known: &View, reported: &View, shown: &Shown, named: &dyn Fn(&RegionNa
         shown.get(name).is_some_and(|view| **view == *reported || view.epoch() > reported.epoch())
     };
     let exact = shown.values().any(|view| **view == *reported);
+    let most = |voters: &BTreeMap<RegionName, AcceptorId>, show: &dyn Fn(&RegionName) -> bool| {
+        voters.keys().filter(|name| show(name)).count() >= majority(voters.len())
+    };
     let voters = reported.voters();
-    let own = voters.keys().filter(|name| shows(name)).count() >= majority(voters.len());
+    let own = most(voters, &shows);
     let anchored = match known.epoch() {
         // A newcomer knows the members that its files name, and no others.
-        0 => {
-            let by = voters.keys().filter(|name| named(name) && shows(name));
-            by.count() >= majority(voters.len())
-        }
-        _founded => {
-            let before = known.voters();
-            let by = before.keys().filter(|name| shows(name));
-            by.count() >= majority(before.len()) || forced_by_a_region(known, reported, &shows)
-        }
+        0 => most(voters, &|name| named(name) && shows(name)),
+        _founded => most(known.voters(), &shows) || forced_by_a_region(known, reported, &shows),
     };
     exact && own && anchored
 }

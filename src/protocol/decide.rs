@@ -1,5 +1,4 @@
-//! The verdict on a request: one total function from the rows of its key to the next step
-//! (docs/protocol.md#rule-3).
+//! The verdict on a request, a total function of the rows of its key (docs/protocol.md#rule-3).
 //!
 //! `gateway::request` gathers the facts and performs the verdict.
 
@@ -61,20 +60,15 @@ pub struct Doubt {
     pub expires: Date,
 }
 
-/// The next step of a request.
+/// The next step of a request. The dates are the ends of the promised retention.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Claim on this basis; when the claim is won, run.
     Claim(Basis),
     /// Give the stored answer again.
     Replay(Settlement),
-    /// Wait for the running attempt.
-    Attach {
-        /// The rest of its hold.
-        left: Duration,
-        /// The end of the promised retention.
-        expires: Date,
-    },
+    /// Wait for the running attempt, for the rest of its hold.
+    Attach(Duration, Date),
     /// Ask the upstream about each attempt, then settle, claim on `basis`, or stay.
     Probe {
         /// The attempts to ask about, newest first; at least one.
@@ -84,20 +78,11 @@ pub enum Verdict {
         basis: Basis,
     },
     /// The key is in doubt, and no request may change that.
-    Parked {
-        /// The end of the promised retention.
-        expires: Date,
-    },
+    Parked(Date),
     /// The key was used for another request, or is bound to another principal.
-    KeyReused {
-        /// The end of the promised retention.
-        expires: Date,
-    },
+    KeyReused(Date),
     /// The key is past its retention and never runs again.
-    KeyExpired {
-        /// The time at which it expired.
-        expires: Date,
-    },
+    KeyExpired(Date),
 }
 
 /// The facts of one request at the owner.
@@ -114,29 +99,27 @@ pub fn decide(reading: Reading, facts: &Facts<'_>) -> Verdict {
     let other = |row: &Row| !same_request(row, facts.fingerprint, facts.principal);
     match reading {
         Reading::Absent => Verdict::Claim(Basis::Absent),
-        Reading::Gone(row) if !same_principal(&row, facts.principal) => {
-            Verdict::KeyReused { expires: row.expires }
-        }
-        Reading::Gone(row) => Verdict::KeyExpired { expires: row.expires },
+        Reading::Gone(row) if !same_principal(&row, facts.principal) => Verdict::KeyReused(row.expires),
+        Reading::Gone(row) => Verdict::KeyExpired(row.expires),
         Reading::Released(row, _)
         | Reading::InProgress(row)
         | Reading::Settled(row)
         | Reading::InDoubt(row, _)
             if other(&row) =>
         {
-            Verdict::KeyReused { expires: row.expires }
+            Verdict::KeyReused(row.expires)
         }
         Reading::Released(_, ground) => Verdict::Claim(basis(ground)),
-        Reading::InProgress(row) => Verdict::Attach { left: left(&row.state), expires: row.expires },
+        Reading::InProgress(row) => Verdict::Attach(left(&row.state), row.expires),
         Reading::Settled(row) => match settlement(&row) {
             Some(settlement) => Verdict::Replay(settlement),
-            None => Verdict::Parked { expires: row.expires },
+            None => Verdict::Parked(row.expires),
         },
         Reading::InDoubt(row, ground) => match rule(&row, &ground) {
             Recovery::Rerun { max_attempts } if ground.doubted < max_attempts => {
                 Verdict::Claim(basis(ground))
             }
-            Recovery::Rerun { .. } | Recovery::Park => Verdict::Parked { expires: row.expires },
+            Recovery::Rerun { .. } | Recovery::Park => Verdict::Parked(row.expires),
             Recovery::Probe => {
                 let all = std::iter::once(&row).chain(&ground.beside);
                 let doubts = all.map(doubt).collect();

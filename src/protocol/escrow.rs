@@ -68,20 +68,10 @@ pub fn proves_absence(facts: &Facts<'_>, id: &KeyId) -> bool {
             && view.origin(facts.me) == facts.view.origin(facts.me)
             && is_meant(view, facts.route, facts.mine)
     };
-    let mut epoch = at;
     // Backwards from the loss, to an epoch that the lost store's heartbeat has reached.
-    while epoch > 0 {
-        epoch -= 1;
-        match facts.views.get(&epoch) {
-            Some(view) if holds(view) => {
-                if epoch <= facts.heartbeat_epoch || is_disabled(Check::HeartbeatOfEpoch) {
-                    return true;
-                }
-            }
-            Some(_) | None => return false,
-        }
-    }
-    false
+    let known = (0..at).rev().map_while(|epoch| Some((epoch, facts.views.get(&epoch)?)));
+    let mut held = known.take_while(|(_, view)| holds(view));
+    held.any(|(epoch, _)| epoch <= facts.heartbeat_epoch || is_disabled(Check::HeartbeatOfEpoch))
 }
 
 #[cfg(test)]

@@ -154,6 +154,25 @@ pub fn resumed(view: &View, region: &str, seal: u64) -> View {
     moved(view, target, &seals)
 }
 
+/// The first view, and the one after each step, as in `lose a 5, rebuild a, resume a 1, kill`.
+pub fn history(steps: &str) -> Vec<View> {
+    let mut views = vec![first()];
+    for step in steps.split(", ") {
+        let (last, words) = (views.last().unwrap(), Vec::from_iter(step.split(' ')));
+        let number = || words[2].parse().unwrap();
+        views.push(match words[0] {
+            "lose" => lose(last, words[1], number()),
+            "seal" => seal(last, words[1], number()),
+            "drain" => drained(last, words[1], number()),
+            "resume" => resumed(last, words[1], number()),
+            "rebuild" => next(last, Change::Rebuild { region: name(words[1]) }),
+            "kill" => next(last, Change::Kill),
+            other => panic!("{other} is no step"),
+        });
+    }
+    views
+}
+
 /// The standing of a region that was drained.
 pub const SEALED: Standing = Standing::Sealed { drained: true };
 

@@ -1,5 +1,4 @@
-//! Fingerprints: digests that show whether two requests under one key ask the same
-//! (docs/protocol.md#rule-1).
+//! Fingerprints: they show if two requests under a key ask the same (docs/protocol.md#rule-1).
 //!
 //! `gateway::policy::canonical` makes the canonical body.
 

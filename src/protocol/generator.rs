@@ -212,15 +212,9 @@ mod tests {
         said(keys).pop().unwrap()
     }
 
-    /// A plain mixer (splitmix64), so that every run has the same random numbers.
+    /// Hashes, so that every run has the same random numbers.
     fn random(seed: u64) -> u128 {
-        let mix = |seed: u64| {
-            let z = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ (z >> 31)
-        };
-        u128::from(mix(seed * 2 + 1)) << 64 | u128::from(mix(seed * 2 + 2))
+        u128::from(xxh3_64_with_seed(b"", 2 * seed)) << 64 | u128::from(xxh3_64_with_seed(b"", 2 * seed + 1))
     }
 
     fn uuid(bits: u128, version: char) -> String {

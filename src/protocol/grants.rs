@@ -95,8 +95,8 @@ impl GrantWatch {
 /// The silence of an acceptor that became a voter after the founding (docs/protocol.md#rule-17).
 ///
 /// The acceptor knows nothing of the grants under the former voters. So it is silent for the
-/// longest lease that was ever agreed on, by its own boot clock. No longer: once the view that names
-/// it is chosen, no majority of the former voters renews anything. A process that starts counts anew.
+/// longest lease that was ever agreed on, by its own boot clock. No longer: once that view is
+/// chosen, no majority of the former voters renews anything. A process that starts counts anew.
 #[derive(Clone, Debug)]
 pub struct Admission {
     drift: Drift,
@@ -131,7 +131,5 @@ impl Admission {
     }
 }
 
-#[cfg(test)]
-mod admission_tests;
 #[cfg(test)]
 mod tests;

@@ -54,8 +54,7 @@ pub enum Syntax {
     Strict,
 }
 
-/// An idempotency key: 1 to 255 visible ASCII characters (0x21 to 0x7e), unquoted. Compared byte by
-/// byte. Cheap to clone.
+/// An idempotency key: 1 to 255 visible ASCII characters (0x21 to 0x7e), unquoted. Cheap to clone.
 ///
 /// A key has no `Display`, and its `Debug` shows a digest: logs treat keys as the clients' secrets.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -114,8 +113,8 @@ impl Key {
             [_, ..] => return Err(KeyError::Repeated),
         };
         match (value, syntax) {
-            ([], _) => Err(KeyError::Empty),
-            ([b'"', rest @ ..], _) => quoted(rest),
+            ([], Syntax::Lenient | Syntax::Strict) => Err(KeyError::Empty),
+            ([b'"', rest @ ..], Syntax::Lenient | Syntax::Strict) => quoted(rest),
             ([_, ..], Syntax::Lenient) => bare(value),
             ([_, ..], Syntax::Strict) => {
                 Err(KeyError::Malformed("the key must be in double quotes (RFC 8941 string)"))

@@ -123,11 +123,7 @@ mod tests {
     #[test]
     fn a_heartbeat_seen_later_bounds_the_lag_from_above() {
         let mut meter = meter();
-        assert_eq!(
-            (meter.current(at(5)), meter.maximum(at(5))),
-            (None, None),
-            "nothing measured is not zero"
-        );
+        assert_eq!((meter.current(at(5)), meter.maximum(at(5))), (None, None), "this is not zero");
         meter.announced(7, MS(20), MS(60), at(1_000));
         assert_eq!(meter.current(at(1_010)), Some(MS(90)), "missing: counts up");
         meter.seen(6, at(1_015));

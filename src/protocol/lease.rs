@@ -49,8 +49,7 @@ pub struct Lease {
     asking: Option<Asking>,
     /// The moment before which nothing is asked for.
     quiet_until: Option<Moment>,
-    /// True if an acceptor was seen to hold a newer view that takes keys from this region, and that
-    /// is not known to be chosen.
+    /// True if an acceptor holds a newer view that takes keys, and that is not known to be chosen.
     unfinished: bool,
     /// True if the region of the last renewal's view is its only one: its grants block nobody.
     alone: bool,

@@ -2,8 +2,7 @@
 //! (docs/protocol.md#rule-26).
 //!
 //! *Marks accumulate*: every region's newest mark counts, not only the predecessor's. Otherwise
-//! rows are forgotten when arcs move on quickly (docs/protocol.md#rule-28). The gateway acts on
-//! them.
+//! rows are forgotten when arcs move on quickly (docs/protocol.md#rule-28).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,7 +27,7 @@ pub struct Facts<'a> {
     pub applied: &'a BTreeMap<Origin, u64>,
     /// The window of each lost store.
     pub windows: &'a BTreeMap<Origin, window::Standing>,
-    /// Other regions' answers about lost or replaced stores, asked after this view was adopted here.
+    /// Other regions' answers about lost or replaced stores, asked after this view was adopted.
     pub frontiers: &'a BTreeMap<(RegionName, Origin), Frontier>,
     /// Losses whose risk an operator has accepted, by region and epoch.
     pub waived: &'a BTreeSet<(RegionName, u64)>,
@@ -75,15 +74,9 @@ pub enum Hindrance {
         window: Duration,
     },
     /// No lag was ever measured behind that store.
-    Unmeasured {
-        /// The store.
-        origin: Origin,
-    },
+    Unmeasured(Origin),
     /// Rows of that store are known to be missing everywhere.
-    Gap {
-        /// The store.
-        origin: Origin,
-    },
+    Gap(Origin),
     /// Rows of a lost store are not here, and no remaining region has them.
     Forgotten {
         /// The store.
@@ -120,10 +113,7 @@ pub enum Hindrance {
         upto: u64,
     },
     /// Escrow rows of a lost store are not own records yet (docs/protocol.md#rule-39).
-    Escrow {
-        /// The store.
-        origin: Origin,
-    },
+    Escrow(Origin),
 }
 
 impl Hindrance {
@@ -229,7 +219,7 @@ pub fn hindrances(facts: &Facts<'_>) -> Vec<Hindrance> {
             }
             missing.extend(elsewhere);
         } else {
-            missing.push(Hindrance::Escrow { origin: origin.clone() });
+            missing.push(Hindrance::Escrow(origin.clone()));
         }
         if !waived {
             missing.extend(wait(facts, origin));
@@ -258,16 +248,16 @@ fn wait(facts: &Facts<'_>, origin: Origin) -> Option<Hindrance> {
         return None;
     }
     if matches!(facts.view.standing(&origin.region), Some(Standing::Lost { gap: true, .. })) {
-        return Some(Hindrance::Gap { origin });
+        return Some(Hindrance::Gap(origin));
     }
     if is_disabled(Check::Window) {
         return None;
     }
     match facts.windows.get(&origin) {
         Some(window::Standing::Over) => None,
-        Some(window::Standing::Runs { left }) => Some(Hindrance::Window { origin, left: *left }),
-        Some(window::Standing::Beyond { window }) => Some(Hindrance::Beyond { origin, window: *window }),
-        Some(window::Standing::Unmeasured) | None => Some(Hindrance::Unmeasured { origin }),
+        Some(window::Standing::Runs(left)) => Some(Hindrance::Window { origin, left: *left }),
+        Some(window::Standing::Beyond(window)) => Some(Hindrance::Beyond { origin, window: *window }),
+        Some(window::Standing::Unmeasured) | None => Some(Hindrance::Unmeasured(origin)),
     }
 }
 

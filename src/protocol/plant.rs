@@ -6,21 +6,14 @@
 
 macro_rules! plants {
     ($($plant:ident $name:literal $about:literal)*) => {
-        /// A check that can be taken out.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Check {
-            $(#[doc = $about] $plant,)*
+        worded! {
+            /// A check that can be taken out.
+            Check;
+            /// Its name, for people.
+            name { $(#[doc = $about] $plant = $name,)* }
         }
 
         impl Check {
-            /// All of them.
-            pub const ALL: &[Check] = &[$(Check::$plant),*];
-
-            /// Its name, for people.
-            pub fn name(self) -> &'static str {
-                match self { $(Self::$plant => $name),* }
-            }
-
             /// The check that is missing once it is taken out.
             pub fn about(self) -> &'static str {
                 match self { $(Self::$plant => $about),* }

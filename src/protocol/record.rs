@@ -1,5 +1,4 @@
-//! The record of a key: the rows that regions wrote about it, and one reading of them all
-//! (docs/protocol.md#rule-3).
+//! The record of a key: rows of regions, and one reading of them all (docs/protocol.md#rule-3).
 //!
 //! Each region writes only its own row of a key (its *origin*), so a key may have several rows.
 //! [`resolve`] is the total, order-free function that gives their common meaning. A row carries the
@@ -254,8 +253,8 @@ pub struct Row {
     /// The number of attempts before the last one that may have happened.
     #[serde(default)]
     pub doubted: u32,
-    /// The time for which the last attempt may still be inside the upstream after its hold. Zero, as
-    /// the hold is, once an answer has ended it.
+    /// The time for which the last attempt may still be inside the upstream after its hold. Zero,
+    /// as the hold is, once an answer has ended it.
     #[serde(with = "span")]
     pub settle_time: Duration,
     /// The rule for the key while its last attempt is in doubt, as its claim says.

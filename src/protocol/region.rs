@@ -15,7 +15,7 @@ pub struct RegionName(Arc<str>);
 #[error("{0}")]
 pub struct NameError(String);
 
-/// Reads a name of 1 to `most` bytes. `what` is in words what it names, `rule` the form that it has.
+/// Reads a name of 1 to `most` bytes. `what` says what it names, `rule` its form.
 pub(super) fn read_name(
     text: &str,
     what: &str,

@@ -1,5 +1,4 @@
-//! The register: one small value, the view, agreed by a majority of acceptors (CASPaxos;
-//! docs/protocol.md#rule-14).
+//! The register: the view, agreed by a majority of acceptors (CASPaxos; docs/protocol.md#rule-14).
 //!
 //! An acceptor's answer is a pure function of its stored state and one message. A reply may leave
 //! only once the new state is durable. An accept may carry a *lower* epoch than the accepted one if
@@ -140,8 +139,7 @@ pub enum Message {
         region: RegionName,
         /// The start of its Postgres.
         boot: Digest32,
-        /// The gateway that asks: 64 random bits of its process. Grants of earlier starts are
-        /// nothing to it.
+        /// The gateway that asks: 64 random bits. Grants of earlier starts are nothing to it.
         holder: u64,
         /// The number of starts that it has asked for: by it an old letter is known.
         starts: u32,
@@ -294,8 +292,7 @@ impl Acceptor {
     /// True if the view takes this acceptor in beside a lone voter, as break-glass leaves one.
     ///
     /// Both must accept that view, so this acceptor may before it is admitted. It forgets nothing
-    /// by that: the lone voter knows everything that was granted or agreed on before, and without
-    /// it the two decide nothing.
+    /// by that: the lone voter knows everything of before, and without it the two decide nothing.
     fn is_taken_in_by_one(&self, view: &View) -> bool {
         let (before, voters) = (view.voters_before(), view.voters());
         let is_kept = |(name, id): (&RegionName, &AcceptorId)| voters.get(name) == Some(id) && *id != self.id;
@@ -305,8 +302,7 @@ impl Acceptor {
             && voters.values().any(|id| *id == self.id)
     }
 
-    /// True if a forced view makes this acceptor the only voter although it was made anew and may
-    /// not answer yet.
+    /// True if a forced view makes this acceptor the only voter although it may not answer yet.
     ///
     /// Every voter is attested to be stopped, so no majority agrees on anything or renews a lease
     /// any more. It takes the view, but is not admitted by that: older leases may still run, so it

@@ -103,8 +103,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Checks the spec. The first question for an order makes the table, some milliseconds per
-    /// region.
+    /// Checks the spec. The first question for an order makes the table: milliseconds per region.
     pub fn build(spec: &RingSpec) -> Result<Self, RingError> {
         let problems = problems(spec);
         if !problems.is_empty() {
@@ -126,8 +125,7 @@ impl Ring {
     }
 
     /// The key's arc: the top 16 bits of xxh3_64 under the seed, over the tenant; or over the key,
-    /// under the tenant's hash as the seed (one contiguous copy of both would cost more than both
-    /// hashes).
+    /// under the tenant's hash as the seed (a copy of both would cost more).
     pub fn arc(&self, id: &KeyId) -> Arc16 {
         self.arc_of_tenant(id.tenant()).unwrap_or_else(|| {
             let seed = xxh3_64_with_seed(id.tenant().as_bytes(), self.seed);
@@ -215,10 +213,8 @@ impl Ring {
         self.digest
     }
 
-    /// The moves if `other` took this ring's place.
-    ///
-    /// # Errors
-    /// Seed or `place_by` differ: then arcs of one ring say nothing about arcs of the other.
+    /// The moves if `other` took this ring's place. Arcs of rings of another seed or `place_by` say
+    /// nothing about each other.
     pub fn moves(&self, other: &Ring) -> Result<Moves, RingError> {
         let seeds = "the rings' seeds differ: keep the seed, it is fixed at bootstrap";
         let rules = "the rings' place_by differ: keep it, it is fixed at bootstrap";

@@ -94,8 +94,7 @@ impl Round {
         let by = promises.iter().map(|(name, (id, _))| (name.clone(), *id)).collect();
         let held = || promises.values().map(|(_, accepted)| accepted);
         let Some(newest) = held().max_by(|a, b| a.ballot.cmp(&b.ballot)).cloned() else { return Step::Wait };
-        // Two foundings at a time: neither prepared anything, so their ballots do not say which one
-        // was agreed on.
+        // Two foundings at a time prepared nothing: their ballots do not say which was agreed on.
         let other = |held: &Accepted| held.ballot.counter == 0 && held.view != newest.view;
         if newest.ballot.counter == 0 && held().any(other) {
             return Step::Wait;

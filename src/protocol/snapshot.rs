@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::authority::{self, Closed, Gate, GateState, GateVersion, Loss, Right};
+use super::authority::{self, Closed, Gate, GateState, GateVersion, Loss};
 use super::escrow::{self, Meanings};
 use super::key::KeyId;
 use super::lease::{self, Held, Lease, Tenure};
@@ -226,19 +226,17 @@ impl Snapshot {
         // The gate may be one view behind. Keys that are this region's in both views go on under
         // the older one until the newer is adopted.
         let Some(state) = &gate.state else { return Here::Closed(Closed::Moving) };
-        let Leased { tenure, held, .. } = &self.lease;
         let was_just_given = self.given.is_some_and(|given| now.since(given) < self.lease_length() / 3);
-        match authority::right(state, held.as_ref(), *tenure, id, self.me(), now) {
-            Right::Run(tenure) => Here::Run(self.permit(gate.version, tenure, state)),
+        match authority::right(state, self.lease.held.as_ref(), id, self.me(), now) {
+            Ok(()) => Here::Run(self.permit(gate.version, state)),
             // The region has just begun to serve: its first renewal is on its way.
-            Right::Closed(Closed::NoLease) if was_just_given => Here::Closed(Closed::Moving),
-            Right::Closed(closed) => Here::Closed(closed),
-            Right::Elsewhere(_) | Right::Nobody => Here::Closed(Closed::Moving),
+            Err(Closed::NoLease) if was_just_given => Here::Closed(Closed::Moving),
+            Err(closed) => Here::Closed(closed),
         }
     }
 
-    fn permit(self: &Arc<Self>, gate: GateVersion, tenure: Tenure, state: &GateState) -> Permit {
-        Permit { gate, tenure, view: state.view.clone(), known: self.clone() }
+    fn permit(self: &Arc<Self>, gate: GateVersion, state: &GateState) -> Permit {
+        Permit { gate, tenure: self.lease.tenure, view: state.view.clone(), known: self.clone() }
     }
 
     /// The permit for a key that this region was given and has not caught up with. `None` unless it
@@ -268,17 +266,13 @@ impl Snapshot {
         if losses.is_empty() || self.hindrances.iter().any(in_the_way) || !proven() {
             return None;
         }
-        // Keys that are still to be caught up with do not matter for one that surely was never sent.
-        // The lease does, and so does a key that is being given up.
-        let Leased { tenure, held, .. } = &self.lease;
-        match authority::right(&state.open(), held.as_ref(), *tenure, id, self.me(), now) {
-            Right::Run(tenure) => Some(self.permit(gate.version, tenure, state)),
-            Right::Closed(_) | Right::Elsewhere(_) | Right::Nobody => None,
-        }
+        // Keys that are still to be caught up with do not matter for one that surely was never
+        // sent. The lease does, and so does a key that is being given up.
+        let right = authority::right(&state.open(), self.lease.held.as_ref(), id, self.me(), now);
+        right.is_ok().then(|| self.permit(gate.version, state))
     }
 
-    /// True if a claim of this tenure may be sent at `now`: the lease holds, and never lapsed
-    /// since.
+    /// True if a claim of this tenure may be sent: the lease holds, and never lapsed since.
     pub fn may_send(&self, tenure: Tenure, now: Moment) -> bool {
         let holds = self.lease.tenure == tenure && self.holds_lease(now);
         holds || is_disabled(Check::LeaseAtSend)

@@ -14,7 +14,7 @@ worded! {
     Sender;
     /// Its word in the table, in logs and in metrics.
     word {
-        /// A region in the ring of the view in force; before the founding, in the ring of the files.
+        /// A region in the ring of the view; before the founding, in the ring of the files.
         Region = "region",
         /// A region that the files name and the ring of the view does not: it is about to join.
         Joining = "joining",
@@ -55,21 +55,14 @@ const REGION: &[Sender] = &[Sender::Region];
 
 macro_rules! messages {
     ($($message:ident $name:literal $who:ident $own:literal $about:literal)*) => {
-        /// A kind of message of the peer plane.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum Kind {
-            $(#[doc = $about] $message,)*
+        worded! {
+            /// A kind of message of the peer plane: a row of the table.
+            Kind;
+            /// Its name in the table and in logs.
+            name { $(#[doc = $about] $message = $name,)* }
         }
 
         impl Kind {
-            /// All of them, in the order of the table's rows.
-            pub const ALL: &[Kind] = &[$(Kind::$message),*];
-
-            /// Its name in the table and in logs.
-            pub fn name(self) -> &'static str {
-                match self { $(Self::$message => $name),* }
-            }
-
             /// Its content.
             pub fn about(self) -> &'static str {
                 match self { $(Self::$message => $about),* }

@@ -19,11 +19,10 @@ use super::ring::{Order, Ring};
 use super::versions;
 use super::written::{Listed, malformed, span};
 
-mod entries;
 mod members;
 
-use self::entries::{EscrowEntry, MemberEntry, RetiredEntry, Voter};
 pub use self::members::{AcceptorId, Member, Release, Retired, Standing};
+use self::members::{EscrowEntry, MemberEntry, RetiredEntry, Voter};
 
 /// The longest lease that a configuration may ask for.
 pub const LONGEST_LEASE: Duration = Duration::from_secs(600);
@@ -39,8 +38,8 @@ pub struct View {
     derived: Derived,
 }
 
-/// Values that follow from a view, computed at first use, as they are asked for often. A copy begins
-/// without them, as it is made to become another view.
+/// Values that follow from a view, computed at first use, as they are asked for often. A copy
+/// begins without them, as it is made to become another view.
 #[derive(Debug, Default)]
 struct Derived {
     whole: OnceLock<Digest32>,
@@ -211,8 +210,7 @@ impl View {
         &self.voters
     }
 
-    /// The voters of the view before, which a proposer that finishes another one's view may have
-    /// missed. By the voters that it knows it could agree with some that have not voted for long.
+    /// The voters of the view before, which a proposer may have missed.
     pub fn voters_before(&self) -> &BTreeMap<RegionName, AcceptorId> {
         &self.voters_before
     }

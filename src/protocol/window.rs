@@ -37,15 +37,9 @@ pub enum Standing {
     /// The window is over.
     Over,
     /// The window ends in this time.
-    Runs {
-        /// The time that is left.
-        left: Duration,
-    },
-    /// The window would be longer than `beyond`: closed until an operator accepts the risk.
-    Beyond {
-        /// Its length.
-        window: Duration,
-    },
+    Runs(Duration),
+    /// The window would be this long, beyond the bound: closed until an operator accepts the risk.
+    Beyond(Duration),
     /// Nothing was ever measured: closed until an operator accepts the risk.
     Unmeasured,
 }
@@ -79,11 +73,11 @@ impl Window {
     pub fn standing(&self, rule: &WindowRule, now: Moment) -> Standing {
         let (Some(lag), Some(window)) = (self.lag, self.length(rule)) else { return Standing::Unmeasured };
         if window > rule.beyond {
-            return Standing::Beyond { window };
+            return Standing::Beyond(window);
         }
         let end = self.begun + window;
         let end = self.advanced.map_or(end, |moved| end.max(moved + lag));
-        if now >= end { Standing::Over } else { Standing::Runs { left: now.until(end) } }
+        if now >= end { Standing::Over } else { Standing::Runs(now.until(end)) }
     }
 }
 

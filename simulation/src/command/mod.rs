@@ -308,7 +308,7 @@ fn perform(command: Command) -> Result<bool, String> {
                 scenarios.iter().map(|name| scenario::as_it_is(name)).collect();
             let only: Result<Vec<_>, _> = only.iter().map(|name| plant(name)).collect();
             let only = only?;
-            plants::table(scenarios?, count, if only.is_empty() { Check::ALL } else { &only })
+            plants::table(scenarios?, count, if only.is_empty() { &Check::ALL[..] } else { &only })
         }
         Command::Replay { what, seed } => {
             let (_, scenario, plant) = what.load()?;

@@ -167,7 +167,7 @@ async fn open<P: Ports>(gateway: &Arc<Gateway<P>>, version: GateVersion, state: 
     }
     for hindrance in missing {
         let done = match &hindrance {
-            Hindrance::Escrow { origin } => convert(gateway, origin).await,
+            Hindrance::Escrow(origin) => convert(gateway, origin).await,
             Hindrance::NotTold { origin, by } => ask(gateway, &state.view, origin, by).await,
             Hindrance::Import { origin, from, upto } => import(gateway, version, origin, from, *upto).await,
             Hindrance::NotCovered { .. }

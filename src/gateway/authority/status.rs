@@ -242,11 +242,11 @@ fn hindrance(missing: &Hindrance) -> HindranceStatus {
             let text = format!("the window after the loss of {region} would be {window} s: {accept}");
             ("beyond", region, text)
         }
-        Hindrance::Unmeasured { origin: Origin { region, .. } } => {
+        Hindrance::Unmeasured(Origin { region, .. }) => {
             let text = format!("no lag behind {region} was ever measured here: {}", accept(region));
             ("unmeasured", region, text)
         }
-        Hindrance::Gap { origin: Origin { region, .. } } => {
+        Hindrance::Gap(Origin { region, .. }) => {
             let text = format!("rows that {region} had sealed are missing everywhere: {}", accept(region));
             ("gap", region, text)
         }
@@ -272,7 +272,7 @@ fn hindrance(missing: &Hindrance) -> HindranceStatus {
         Hindrance::Import { origin, from, upto } => {
             ("import", &origin.region, format!("rows of {origin} up to heartbeat {upto} come from {from}"))
         }
-        Hindrance::Escrow { origin: Origin { region, .. } } => {
+        Hindrance::Escrow(Origin { region, .. }) => {
             ("escrow", region, format!("claims of {region} that were lodged here become records"))
         }
     };

@@ -108,7 +108,7 @@ async fn find_basis<P: Ports>(
         let untouched = matches!(reading, Reading::Absent | Reading::Released(..));
         match verdict(ask, reading) {
             Verdict::Claim(basis) => return Ok(ClaimBasis { seen: basis, untouched }),
-            Verdict::Attach { left, expires } => {
+            Verdict::Attach(left, expires) => {
                 let mut waiter = gateway.attached.join(&ask.id);
                 let ended = async {
                     tokio::select! {
@@ -132,14 +132,14 @@ async fn find_basis<P: Ports>(
                 let seen = Box::pin(recover::probe(gateway, ask, doubts, basis)).await?;
                 return Ok(ClaimBasis { seen, untouched: false });
             }
-            Verdict::Parked { expires } => {
+            Verdict::Parked(expires) => {
                 let after = gateway.jittered(Duration::from_secs(60));
                 let parked = Kind::Parked.after(after).because("The key is parked for an operator");
                 return Err(Reply::Refused(parked, Some(expires)));
             }
             Verdict::Replay(settlement) => return Err(Reply::Replay(settlement)),
-            Verdict::KeyReused { expires } => return Err(reused(ask, expires)),
-            Verdict::KeyExpired { expires } => return Err(expired(expires)),
+            Verdict::KeyReused(expires) => return Err(reused(ask, expires)),
+            Verdict::KeyExpired(expires) => return Err(expired(expires)),
         }
     }
 }

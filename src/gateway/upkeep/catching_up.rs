@@ -50,9 +50,9 @@ pub(in crate::gateway) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: 
     };
     Step::Ended(match verdict(ask, reading) {
         Verdict::Replay(settlement) => Reply::Replay(settlement),
-        Verdict::KeyReused { expires } => reused(ask, expires),
-        Verdict::KeyExpired { expires } => expired(expires),
-        Verdict::Attach { left, expires } => running(gateway, ask, left, expires),
+        Verdict::KeyReused(expires) => reused(ask, expires),
+        Verdict::KeyExpired(expires) => expired(expires),
+        Verdict::Attach(left, expires) => running(gateway, ask, left, expires),
         Verdict::Claim(basis) if untouched => {
             let Some(permit) =
                 gateway.snapshot().early(&ask.id, &ask.route, &ask.meanings, gateway.ports.clock().now())
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(told(&[]), (Duration::from_secs(1), false));
         assert_eq!(told(&[runs(7), import.clone(), runs(30)]), (Duration::from_secs(30), false));
         assert_eq!(told(&[import]), (Duration::from_secs(1), false));
-        let gap = Hindrance::Gap { origin: origin() };
+        let gap = Hindrance::Gap(origin());
         assert_eq!(told(&[runs(300), gap]), (UNTIL_AN_OPERATOR, true));
     }
 }

@@ -29,6 +29,14 @@ fn epochs(known: &View, told: &[&Arc<View>], shown: &Shown) -> Vec<u64> {
     confirmed(known, &told, shown, &named).iter().map(|view| view.epoch()).collect()
 }
 
+/// The view, voted by these alone, now and before.
+fn voted_by(view: &View, ids: &[(&str, u128)]) -> Arc<View> {
+    let voters: BTreeMap<_, _> = ids.iter().map(|(text, id)| (name(text), AcceptorId(*id))).collect();
+    Arc::new(View::from_content(Content { voters_before: voters.clone(), voters, ..view.content() }))
+}
+
+const NONE: [u64; 0] = [];
+
 /// The message of the attack: every region sealed, in an epoch that nobody reaches.
 fn poison(view: &View, epoch: u64) -> Arc<View> {
     let mut content = Content { epoch, ..view.content() };
@@ -45,10 +53,10 @@ fn a_view_counts_when_its_previous_voters_show_it() {
     let later = shown(&[("a", &third), ("b", &second)]);
     assert_eq!(epochs(&known, &[&second], &later), [2], "one went on from it");
     for few in [&[][..], &[("a", &second)], &[("a", &second), ("b", &known), ("c", &known)]] {
-        assert_eq!(epochs(&known, &[&second], &shown(few)), [] as [u64; 0]);
+        assert_eq!(epochs(&known, &[&second], &shown(few)), NONE);
     }
     let all = shown(&[("a", &known), ("b", &known)]);
-    assert_eq!(epochs(&second, &[&known], &all), [] as [u64; 0], "older than what is known");
+    assert_eq!(epochs(&second, &[&known], &all), NONE, "older than what is known");
 }
 
 #[test]
@@ -57,7 +65,7 @@ fn a_letter_without_a_majority_never_counts() {
     for epoch in [2, 3, LEAP, 9 * 10_u64.pow(18), u64::MAX] {
         let poison = poison(&known, epoch);
         let held = shown(&[("a", &known), ("b", &known), ("c", &poison)]);
-        assert_eq!(epochs(&known, &[&poison], &held), [] as [u64; 0], "{epoch}");
+        assert_eq!(epochs(&known, &[&poison], &held), NONE, "{epoch}");
     }
 }
 
@@ -79,7 +87,7 @@ fn a_reader_that_is_far_behind_learns_all_of_them() {
     let forged = Arc::new(View::from_content(content));
     let held = shown(&[("a", told[1]), ("b", told[1])]);
     assert_eq!(epochs(&known, &[&forged, told[1]], &held), [3]);
-    assert_eq!(epochs(&known, &[&forged], &held), [] as [u64; 0], "nobody shows this very view");
+    assert_eq!(epochs(&known, &[&forged], &held), NONE, "nobody shows this very view");
     // The teller is ahead of what a majority shows.
     let held = shown(&[("a", &views[5]), ("b", &views[4]), ("c", &known)]);
     assert_eq!(epochs(&known, &told, &held), [2, 3, 4, 5, 6]);
@@ -96,19 +104,13 @@ fn a_remaining_region_confirms_a_forced_view() {
         confirmed(&known, std::slice::from_ref(told), &self::shown(shown), named).len()
     };
     assert_eq!(by(&|_| false, &[("a", &forced)], &forced), 1, "the ring names it");
-    let voters = |ids: &[(&str, u128)]| {
-        let mut content = forced.content();
-        content.voters = ids.iter().map(|(text, id)| (name(text), AcceptorId(*id))).collect();
-        content.voters_before = content.voters.clone();
-        Arc::new(View::from_content(content))
-    };
-    let newer = voters(&[("d", 4)]);
+    let newer = voted_by(&forced, &[("d", 4)]);
     assert_eq!(by(&|name| name.as_str() == "d", &[("d", &newer)], &newer), 0, "it is about to join");
     assert_eq!(by(&|_| false, &[("d", &newer)], &newer), 0);
-    let three = voters(&[("a", 1), ("v", 2), ("w", 3)]);
+    let three = voted_by(&forced, &[("a", 1), ("v", 2), ("w", 3)]);
     assert_eq!(by(&|_| false, &[("v", &three), ("w", &three)], &three), 0, "a does not show it");
     // No view that follows by one is forced, whoever votes.
-    let small = Content { epoch: 2, ..voters(&[("a", 1)]).content() };
+    let small = Content { epoch: 2, ..voted_by(&forced, &[("a", 1)]).content() };
     let small = Arc::new(View::from_content(small));
     assert_eq!(by(&|_| true, &[("a", &small)], &small), 0);
     // On top of a view that its reader has not seen.
@@ -117,11 +119,8 @@ fn a_remaining_region_confirms_a_forced_view() {
     let upon = Arc::new(second.next(&Change::Force { stopped, anew: None, drawn: 5 }).unwrap());
     assert_eq!(epochs(&known, &[&second, &upon], &shown(&[("a", &upon)])), [2, upon.epoch()]);
     // A witness alone could make one up.
-    let mut content = forced.content();
-    content.voters = [(name("w"), AcceptorId(3))].into();
-    content.voters_before = content.voters.clone();
-    let alone = Arc::new(View::from_content(content));
-    assert_eq!(epochs(&known, &[&alone], &shown(&[("w", &alone)])), [] as [u64; 0]);
+    let alone = voted_by(&forced, &[("w", 3)]);
+    assert_eq!(epochs(&known, &[&alone], &shown(&[("w", &alone)])), NONE);
 }
 
 /// A region that left the ring is in the files of the others for a while. It could else move the
@@ -134,13 +133,10 @@ fn a_forced_view_of_a_region_that_left_counts_for_nothing() {
     content.members.get_mut(&name("c")).unwrap().standing = drained;
     content.voters.remove(&name("c"));
     let known = View::from_content(Content { ring: ring(&["a", "b"], &[]), ..content });
-    let mut content = known.next(&Change::Force { stopped: BTreeMap::new(), anew: None, drawn: 5 });
-    let mut content = content.as_mut().unwrap().content();
-    content.voters = [(name("c"), AcceptorId(3))].into();
-    content.voters_before = content.voters.clone();
-    let forged = Arc::new(View::from_content(content));
+    let forced = known.next(&Change::Force { stopped: BTreeMap::new(), anew: None, drawn: 5 });
+    let forged = voted_by(&forced.unwrap(), &[("c", 3)]);
     assert!(is_forced(&known, &forged), "nothing else is wrong with it");
-    assert_eq!(epochs(&known, &[&forged], &shown(&[("c", &forged)])), [] as [u64; 0]);
+    assert_eq!(epochs(&known, &[&forged], &shown(&[("c", &forged)])), NONE);
 }
 
 #[test]
@@ -162,13 +158,13 @@ fn a_newcomer_goes_by_a_majority_whom_its_files_name() {
     let nobody = View::unfounded(founded(&[]).ring().clone());
     let view = next(&founded(&["a", "b", "c"]));
     assert_eq!(epochs(&nobody, &[&view], &shown(&[("a", &view), ("b", &view)])), [2]);
-    assert_eq!(epochs(&nobody, &[&view], &shown(&[("a", &view)])), [] as [u64; 0]);
+    assert_eq!(epochs(&nobody, &[&view], &shown(&[("a", &view)])), NONE);
     let strange = next(&founded(&["x", "y", "c"]));
     let held = shown(&[("x", &strange), ("y", &strange), ("c", &strange)]);
-    assert_eq!(epochs(&nobody, &[&strange], &held), [] as [u64; 0]);
+    assert_eq!(epochs(&nobody, &[&strange], &held), NONE);
     let mixed = next(&founded(&["a", "b", "x"]));
     let held = shown(&[("a", &mixed), ("x", &mixed)]);
-    assert_eq!(epochs(&nobody, &[&mixed], &held), [] as [u64; 0], "of those named only one shows it");
+    assert_eq!(epochs(&nobody, &[&mixed], &held), NONE, "of those named only one shows it");
 }
 
 /// By one letter an acceptor would vote before it was a voter, and hold a view that nobody chose.

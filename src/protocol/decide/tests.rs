@@ -84,7 +84,7 @@ fn a_claim_over_a_foreign_doubt_keeps_tokens_growing() {
     let rows = [row("eu", 5, State::Released, &[]), row("us", 2, doubt(), &[])];
     assert_eq!(verdict("eu", recovery, &rows), Verdict::Claim(known(Some(5), &[("us", 2)], 5)));
     let said = verdict("eu", Recovery::Rerun { max_attempts: 4 }, &rows);
-    assert_eq!(said, Verdict::Parked { expires: Date(9) }, "all rows count, but for the released one");
+    assert_eq!(said, Verdict::Parked(Date(9)), "all rows count, but for the released one");
     let masked = [row("eu", 1, doubt(), &[]), row("us", 2, doubt(), &[("eu", 1)])];
     assert_eq!(verdict("eu", recovery, &masked), Verdict::Claim(known(Some(1), &[("us", 2)], 2)));
 }
@@ -104,7 +104,7 @@ fn a_superseded_doubt_never_comes_back() {
 /// A request cannot claim over a running attempt: it must wait, and not claim in vain.
 #[test]
 fn a_running_attempt_is_waited_for_despite_doubts() {
-    let attach = Verdict::Attach { left: Duration::from_secs(1), expires: Date(9) };
+    let attach = Verdict::Attach(Duration::from_secs(1), Date(9));
     for recovery in [Recovery::Rerun { max_attempts: 9 }, Recovery::Probe, Recovery::Park] {
         let foreign = [row("ap", 2, running(), &[]), row("us", 1, doubt(), &[])];
         assert_eq!(verdict("eu", recovery, &foreign), attach);
@@ -123,7 +123,7 @@ fn a_key_with_several_attempts_in_doubt_goes_by_the_strictest_rule() {
         let row = |name, attempt, recovery| Row { recovery, ..row(name, attempt, doubt(), &[]) };
         decided("eu", vec![row("eu", 1, one), row("us", 2, other)])
     };
-    let parked = Verdict::Parked { expires: Date(9) };
+    let parked = Verdict::Parked(Date(9));
     for rule in [rerun(9), Recovery::Probe, Recovery::Park] {
         assert_eq!(under(Recovery::Park, rule), parked);
         assert_eq!(under(rule, Recovery::Park), parked);
@@ -188,7 +188,7 @@ fn a_bound_key_is_of_another_request_to_all_but_its_principal() {
             let recovery = Recovery::Rerun { max_attempts: 9 };
             let row = Row { principal: bound, recovery, ..row("eu", 1, state.clone(), &[]) };
             let verdict = asked_by(asks, "eu", vec![row]);
-            let refused = verdict == Verdict::KeyReused { expires: Date(9) };
+            let refused = verdict == Verdict::KeyReused(Date(9));
             assert_eq!(refused, !same, "{state:?}, bound to {bound:?}, {asks:?} asks: {verdict:?}");
         }
     }
@@ -198,7 +198,7 @@ fn a_bound_key_is_of_another_request_to_all_but_its_principal() {
 fn a_key_that_was_used_for_another_request_is_refused() {
     let fingerprint = Fingerprint { raw: fingerprint::raw("POST", "/other", b""), canonical: None };
     let row = Row { fingerprint, ..row("a", 1, running(), &[]) };
-    assert_eq!(asked_by(None, "a", vec![row]), Verdict::KeyReused { expires: Date(9) });
+    assert_eq!(asked_by(None, "a", vec![row]), Verdict::KeyReused(Date(9)));
 }
 
 fn happened() -> Word {

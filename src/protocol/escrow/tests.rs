@@ -3,7 +3,7 @@
 //! The views come from `examples`. The caller sees to it that no row of the key is here (v).
 
 use super::super::change::Change;
-use super::super::examples::{drained, first, key, lose, meaning, name, next, origin, resumed, seal};
+use super::super::examples::{first, history, key, lose, meaning, name, next, origin};
 use super::super::key::KeyId;
 use super::super::view::{Content, Escrowed};
 use super::*;
@@ -25,13 +25,6 @@ fn mine() -> Meanings {
     ["pay", "other"].map(|route| (route.into(), meaning(route))).into()
 }
 
-/// The same view, with another meaning of the route under escrow.
-fn where_it_means(view: &View, meaning: Digest32) -> View {
-    let mut content = view.content();
-    content.escrow.insert("pay".into(), meaning);
-    View::from_content(content)
-}
-
 impl World {
     fn of(chain: &[View]) -> Self {
         let id = key(&chain[0], &["a", "b", "c"]);
@@ -41,9 +34,15 @@ impl World {
     }
 
     fn new() -> Self {
-        let two = next(&first(), Change::Kill);
-        let three = next(&two, Change::Kill);
-        Self::of(&[first(), two, three.clone(), lose(&three, "a", 7)])
+        Self::of(&history("kill, kill, lose a 7"))
+    }
+
+    /// The same, but one of the known views was altered.
+    fn altered(mut self, epoch: u64, alter: impl FnOnce(&mut Content)) -> Self {
+        let mut content = self.views[&epoch].content();
+        alter(&mut content);
+        self.views.insert(epoch, Arc::new(View::from_content(content)));
+        self
     }
 
     fn proves(&self) -> bool {
@@ -96,31 +95,22 @@ fn proof_needs_the_lost_owner_and_its_target() {
     let of_c = key(&first(), &["c", "b"]);
     assert!(!World { id: of_c, ..World::new() }.proves(), "b is its target, and a never owned it");
     // The target was c until b came back: what was lodged with c is not here.
-    let without_b = drained(&first(), "b", 1);
-    let with_b = resumed(&without_b, "b", 2);
-    let world = World::of(&[first(), without_b, with_b.clone(), lose(&with_b, "a", 7)]);
-    assert!(!World { heartbeat_epoch: 2, ..world }.proves());
-    let world = World::of(&[with_b.clone(), lose(&with_b, "a", 7)]);
-    let again = World { heartbeat_epoch: 3, ..world }.proves();
+    let views = history("drain b 1, resume b 2, lose a 7");
+    assert!(!World { heartbeat_epoch: 2, ..World::of(&views) }.proves());
+    let again = World { heartbeat_epoch: 3, ..World::of(&views[2..]) }.proves();
     assert!(again, "a has been heard of since b is its target again");
 }
 
 #[test]
 fn two_the_route_was_under_escrow_all_the_time() {
     assert!(!World { route: "other", ..World::new() }.proves());
-    let mut world = World { heartbeat_epoch: 2, ..World::new() };
-    let mut off = world.views[&3].content();
-    off.escrow.clear();
-    world.views.insert(3, Arc::new(View::from_content(off)));
-    assert!(!world.proves());
+    assert!(!World::new().altered(3, |view| view.escrow.clear()).proves());
 }
 
 #[test]
 pub fn three_a_heartbeat_has_come_from_then_or_later() {
-    let mut world = World { heartbeat_epoch: 1, ..World::new() };
-    let mut off = world.views[&1].content();
-    off.escrow.clear();
-    world.views.insert(1, Arc::new(View::from_content(off)));
+    let world = World::new().altered(1, |view| view.escrow.clear());
+    let mut world = World { heartbeat_epoch: 1, ..world };
     assert!(!world.proves(), "claims of epoch 1, not lodged, may be on their way");
     world.heartbeat_epoch = 2;
     assert!(world.proves());
@@ -130,16 +120,13 @@ pub fn three_a_heartbeat_has_come_from_then_or_later() {
 #[test]
 fn proof_needs_the_same_two_stores_as_then() {
     // Claims lodged with b went with its old store.
-    let lost = lose(&first(), "b", 1);
-    let rebuilt = next(&lost, Change::Rebuild { region: name("b") });
-    let back = resumed(&rebuilt, "b", 1);
-    let mut world = World::of(&[back.clone(), lose(&back, "a", 7)]);
-    world.heartbeat_epoch = back.epoch();
+    let views = history("lose b 1, rebuild b, resume b 1, lose a 7");
+    let world = World { heartbeat_epoch: 4, ..World::of(&views[3..]) };
     assert!(world.proves());
-    let mut old = back.content();
-    old.members.get_mut(&name("b")).unwrap().generation = 1;
-    world.views.insert(back.epoch(), Arc::new(View::from_content(old)));
-    assert!(!world.proves());
+    let of_old_store = world.altered(4, |view| {
+        view.members.get_mut(&name("b")).unwrap().generation = 1;
+    });
+    assert!(!of_old_store.proves());
 }
 
 #[test]
@@ -148,22 +135,15 @@ fn heartbeats_of_a_replacement_store_prove_nothing() {
     world.view = next(&world.view, Change::Rebuild { region: name("a") });
     world.heartbeat_epoch = 5;
     assert!(!world.proves(), "claims of the old store may be missing here");
-    let mut world = World::new();
-    let mut other = world.views[&3].content();
-    other.members.get_mut(&name("a")).unwrap().generation = 9;
-    world.views.insert(3, Arc::new(View::from_content(other)));
-    assert!(!world.proves(), "another store owned the key then");
+    let other = World::new().altered(3, |view| view.members.get_mut(&name("a")).unwrap().generation = 9);
+    assert!(!other.proves(), "another store owned the key then");
 }
 
 /// a ran the key with its first store, which was lost and replaced. The second store is lost, too.
 #[test]
 fn a_second_stores_absence_says_nothing_of_the_first() {
-    let lost = lose(&first(), "a", 1);
-    let rebuilt = next(&lost, Change::Rebuild { region: name("a") });
-    let back = resumed(&rebuilt, "a", 1);
-    let again = lose(&back, "a", 1);
-    let heartbeat_epoch = back.epoch();
-    let world = || World { heartbeat_epoch, ..World::of(&[first(), back.clone(), again.clone()]) };
+    let views = history("lose a 1, rebuild a, resume a 1, lose a 1");
+    let world = || World { heartbeat_epoch: 4, ..World::of(&views) };
     assert!(World { lost: "a#2", ..world() }.proves());
     assert!(!World { lost: "a#1", ..world() }.proves());
 }
@@ -171,9 +151,7 @@ fn a_second_stores_absence_says_nothing_of_the_first() {
 #[test]
 fn ownership_before_an_earlier_loss_proves_nothing() {
     // a is lost, sealed, and lost again before it served: the views in between give it nothing.
-    let lost = lose(&first(), "a", 1);
-    let back = seal(&lost, "a", 2);
-    let world = World::of(&[first(), lost, back.clone(), lose(&back, "a", 2)]);
+    let world = World::of(&history("lose a 1, seal a 2, lose a 2"));
     assert!(!World { heartbeat_epoch: 3, ..world }.proves());
 }
 
@@ -182,8 +160,7 @@ fn proof_needs_a_route_with_a_constant_meaning() {
     let renamed = Meanings::from([("pay".into(), meaning("other")), ("other".into(), meaning("pay"))]);
     assert!(!World { mine: renamed, ..World::new() }.proves(), "these files mean other requests by it");
     assert!(!World { mine: Meanings::new(), ..World::new() }.proves(), "these files have no such route");
-    let mut world = World::new();
-    world.views.insert(3, Arc::new(where_it_means(&world.views[&3], meaning("other"))));
+    let mut world = World::new().altered(3, |view| view.escrow = [("pay".into(), meaning("other"))].into());
     assert!(!world.proves(), "it meant something else before the loss");
     world.heartbeat_epoch = 3;
     assert!(!world.proves());

@@ -1,12 +1,10 @@
-//! Tests of the end of a grant: one process saw it unchanged for long enough on its own clock
-//! (docs/protocol.md#rule-17, docs/protocol.md#rule-22).
-
-use std::sync::Arc;
-use std::time::Duration;
+//! Tests of the end of a grant, which one process saw unchanged for long enough on its own clock,
+//! and of the admission of a new voter (docs/protocol.md#rule-17, docs/protocol.md#rule-22).
 
 use super::super::digest::digest;
-use super::super::examples::{at, first, name};
-use super::super::view::AcceptorId;
+use super::super::examples::{abc, at, first, name, voters};
+use super::super::register::{Ballot, Message, Reply};
+use super::super::view::Content;
 use super::*;
 
 const DRIFT: Drift = Drift { ppm: 1_000, margin: Duration::from_millis(10) };
@@ -64,4 +62,47 @@ fn grants_that_an_acceptor_dropped_are_forgotten() {
     watch.observe(&Acceptor::made(AcceptorId(1)), at(1));
     watch.observe(&holding(grant(1, 1)), at(2_000));
     assert!(!watch.is_over(&name("a"), &grant(1, 1), at(2_001)));
+}
+
+fn view(epoch: u64, voters: &[(&str, u128)]) -> Arc<View> {
+    lasting(epoch, voters, Duration::from_secs(10))
+}
+
+fn lasting(epoch: u64, voters: &[(&str, u128)], longest_lease: Duration) -> Arc<View> {
+    let content = View::founding(epoch, abc(), Default::default(), self::voters(voters)).content();
+    Arc::new(View::from_content(Content { longest_lease, ..content }))
+}
+
+#[test]
+fn an_acceptor_that_became_a_voter_is_silent_for_one_lease() {
+    let drift = Drift { ppm: 1_000, margin: Duration::from_millis(50) };
+    let (made, me) = (Acceptor::made(AcceptorId(7)), name("w"));
+    let (before, chosen) = (view(4, &[("w", 3)]), view(5, &[("w", 7)]));
+    let mut admission = Admission::new(drift);
+    assert_eq!(admission.due(&made, &me, &before, at(0)), None);
+    assert_eq!(admission.due(&made, &me, &chosen, at(100_000)), None);
+    assert_eq!(admission.due(&made, &me, &chosen, at(110_059)), None);
+    // The acceptor was no voter for a moment: the time counts from the next view that names it.
+    assert_eq!(admission.due(&made, &me, &before, at(110_060)), None);
+    assert_eq!(admission.due(&made, &me, &chosen, at(110_061)), None);
+    assert_eq!(admission.due(&made, &me, &chosen, at(120_120)), None);
+    let admitted = admission.due(&made, &me, &chosen, at(120_121)).unwrap();
+    assert!(admitted.admitted);
+    assert_eq!(admission.due(&admitted, &me, &chosen, at(500_000)), None);
+
+    // The acceptor answers now, holds the view that made it a voter, and is behind every proposer.
+    let ballot = Ballot { counter: 1, region: name("a"), proposer: 0 };
+    let nothing_over = |_: &RegionName, _: &Grant| false;
+    let (next, reply) = admitted.answer(None, &Message::Prepare { ballot: ballot.clone() }, &nothing_over);
+    let Reply::Promised(accepted) = reply else { panic!("{reply:?}") };
+    assert!(accepted.view == chosen && accepted.ballot < ballot);
+    assert_eq!(next.unwrap().promised, Some(ballot.clone()));
+    // An accepted view stays: it may be chosen.
+    let accept = Message::Accept { ballot: ballot.clone(), view: view(6, &[("w", 7)]) };
+    let accepted = admitted.answer(None, &accept, &nothing_over).0.unwrap();
+    let holding = Acceptor { admitted: false, ..accepted };
+    let (mut admission, chosen) = (Admission::new(drift), lasting(5, &[("w", 7)], Duration::ZERO));
+    assert_eq!(admission.due(&holding, &me, &chosen, at(0)), None);
+    let kept = admission.due(&holding, &me, &chosen, at(50)).unwrap();
+    assert_eq!((kept.accepted, kept.promised), (holding.accepted.clone(), holding.promised.clone()));
 }

@@ -110,7 +110,7 @@ pub fn rows_of_a_store_that_was_replaced_count_on() {
     assert_eq!(world.missing(), []);
     world.waived.clear();
     world.converted.clear();
-    assert_eq!(world.missing(), [Hindrance::Escrow { origin: origin("a#1") }]);
+    assert_eq!(world.missing(), [Hindrance::Escrow(origin("a#1"))]);
     // The new store of the region itself: the other regions have the earlier rows now.
     world.me = origin("a#2");
     world.applied.remove(&origin("a#1"));
@@ -154,14 +154,11 @@ pub fn a_loss_waits_for_its_window() {
     let mut world = World::after_a_was_lost();
     let left = Duration::from_secs(1);
     let of = origin("a#1");
+    let (runs, beyond) = (window::Standing::Runs(left), window::Standing::Beyond(left));
     for (standing, hindrance, operator) in [
-        (window::Standing::Runs { left }, Hindrance::Window { origin: of.clone(), left }, false),
-        (
-            window::Standing::Beyond { window: left },
-            Hindrance::Beyond { origin: of.clone(), window: left },
-            true,
-        ),
-        (window::Standing::Unmeasured, Hindrance::Unmeasured { origin: of.clone() }, true),
+        (runs, Hindrance::Window { origin: of.clone(), left }, false),
+        (beyond, Hindrance::Beyond { origin: of.clone(), window: left }, true),
+        (window::Standing::Unmeasured, Hindrance::Unmeasured(of.clone()), true),
     ] {
         world.windows.insert(of.clone(), standing);
         assert_eq!(hindrance.needs_operator(), operator);
@@ -169,14 +166,14 @@ pub fn a_loss_waits_for_its_window() {
     }
     world.windows.clear();
     let missing = world.missing();
-    assert_eq!(missing, [Hindrance::Unmeasured { origin: of }], "a window that nobody began is not over");
+    assert_eq!(missing, [Hindrance::Unmeasured(of)], "a window that nobody began is not over");
 }
 
 #[test]
 fn a_gap_always_waits_for_an_operator() {
     let mut world = World::after_a_was_lost();
     world.view = lose(&drained(&first(), "a", 90), "a", 40);
-    assert_eq!(world.missing(), [Hindrance::Gap { origin: origin("a#1") }]);
+    assert_eq!(world.missing(), [Hindrance::Gap(origin("a#1"))]);
     assert!(world.missing()[0].needs_operator());
     world.waived.insert((name("a"), 3));
     assert_eq!(world.missing(), []);
@@ -204,17 +201,17 @@ pub fn every_serving_region_is_asked_for_lost_rows() {
     world.converted.insert(origin("c#1"));
     assert_eq!(world.missing(), []);
     world.windows.insert(origin("c#1"), window::Standing::Unmeasured);
-    assert_eq!(world.missing(), [Hindrance::Unmeasured { origin: origin("c#1") }], "two losses, two waits");
+    assert_eq!(world.missing(), [Hindrance::Unmeasured(origin("c#1"))], "two losses, two waits");
 }
 
 #[test]
 pub fn escrow_rows_become_records_before_anything_opens() {
     let mut world = World::after_a_was_lost();
     world.converted.clear();
-    assert_eq!(world.missing(), [Hindrance::Escrow { origin: origin("a#1") }]);
+    assert_eq!(world.missing(), [Hindrance::Escrow(origin("a#1"))]);
     world.waived.insert((name("a"), 2));
     let left = world.missing();
-    assert_eq!(left, [Hindrance::Escrow { origin: origin("a#1") }], "what stands here is no risk to accept");
+    assert_eq!(left, [Hindrance::Escrow(origin("a#1"))], "what stands here is no risk to accept");
 }
 
 #[test]
@@ -233,7 +230,7 @@ fn a_waiver_is_for_one_loss_of_one_region() {
     assert_eq!(world.missing(), [import("c", 41)], "what is known to be there is fetched all the same");
     // A waiver dies with the loss: after a return and another loss it says nothing.
     world.view = lose(&resumed(&seal(&world.view, "a", 45), "a", 45), "a", 45);
-    assert!(world.missing().contains(&Hindrance::Unmeasured { origin: origin("a#1") }));
+    assert!(world.missing().contains(&Hindrance::Unmeasured(origin("a#1"))));
 }
 
 /// c was drained in epoch 2, a lost in epoch 3. Claims that a lodged with c before are here once a

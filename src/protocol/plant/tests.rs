@@ -1,7 +1,6 @@
 //! Each check, taken out, makes the test of its rule fail: so the test does test it.
 //!
-//! The exhaustive model (`simulation/tests/long/model.rs`) plants the same. This file must not
-//! plant on two threads.
+//! The exhaustive model (`simulation/tests/long/model.rs`) plants the same.
 
 use std::panic::catch_unwind;
 

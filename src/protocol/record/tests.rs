@@ -119,6 +119,9 @@ fn a_lost_origins_claim_is_in_doubt_at_once() {
     let lost = Reader { over: BTreeSet::from([origin("a")]), ..here() };
     let (word, shown) = reads(&lost, &[row("a", (5, 1), claimed(), &[])]);
     assert_eq!((word, shown.state), ("doubt", claimed()));
+    let own = Reader { ended: BTreeMap::from([(origin("b"), HOLD * 9)]), ..here() };
+    let (word, _) = reads(&own, &[row("b", (5, 1), claimed(), &[])]);
+    assert_eq!(word, "running", "the own row is judged by the own database alone");
 }
 
 /// A claim over another origin's doubt, itself in doubt, does not hide that other doubt.
@@ -131,13 +134,6 @@ fn a_row_in_doubt_masks_nothing() {
         }
         other => panic!("{other:?}"),
     }
-}
-
-/// The own row is judged by the own database alone.
-#[test]
-fn the_own_hold_is_not_counted_twice() {
-    let reader = Reader { ended: BTreeMap::from([(origin("b"), HOLD * 9)]), ..here() };
-    assert_eq!(reads(&reader, &[row("b", (5, 1), claimed(), &[])]).0, "running");
 }
 
 /// The next token is greater, whatever was forgotten, and attempts are counted on.

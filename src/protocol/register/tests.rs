@@ -24,8 +24,7 @@ fn boot(number: u8) -> Digest32 {
 
 /// An acceptor that was there at the founding.
 fn founded() -> Acceptor {
-    let message = Message::Found { ballot: ballot(0, "a"), view: Arc::new(first()) };
-    Acceptor::made(AcceptorId(1)).answer(None, &message, &runs).0.unwrap()
+    after(&Acceptor::made(AcceptorId(1)), &found_by(0, "a", &first()), &runs)
 }
 
 /// The acceptor after a message that changes something.
@@ -52,6 +51,14 @@ fn start(number: u8, holder: u64, view: &View) -> Message {
     Message::Renew { region: name("a"), boot, holder, starts, view, ttl: TTL }
 }
 
+fn found_by(counter: u64, region: &str, view: &View) -> Message {
+    Message::Found { ballot: ballot(counter, region), view: Arc::new(view.clone()) }
+}
+
+fn force(counter: u64, view: &View) -> Message {
+    Message::Force { ballot: ballot(counter, "a"), view: Arc::new(view.clone()) }
+}
+
 fn prepare(counter: u64) -> Message {
     Message::Prepare { ballot: ballot(counter, "b") }
 }
@@ -62,8 +69,7 @@ fn an_unfounded_acceptor_answers_only_a_founding() {
     for message in [Message::Read, prepare(1), accept(1, &first()), renew("a", &first())] {
         assert_eq!(made.answer(None, &message, &over), (None, Reply::NotFounded(AcceptorId(1))));
     }
-    let found = Message::Found { ballot: ballot(5, "a"), view: Arc::new(first()) };
-    let (next, reply) = made.answer(None, &found, &over);
+    let (next, reply) = made.answer(None, &found_by(5, "a", &first()), &over);
     let next = next.unwrap();
     assert!(reply == Reply::Accepted && next.admitted);
     assert_eq!(next.promised, Some(ballot(0, "a")), "whatever was prepared is higher");
@@ -72,12 +78,11 @@ fn an_unfounded_acceptor_answers_only_a_founding() {
 #[test]
 fn an_acceptor_that_holds_something_is_not_founded_again() {
     let acceptor = founded();
-    let again = Message::Found { ballot: ballot(0, "a"), view: Arc::new(first()) };
+    let again = found_by(0, "a", &first());
     assert_eq!(acceptor.answer(None, &again, &runs), (None, Reply::Accepted), "asked twice");
-    let other = Message::Found { ballot: ballot(0, "b"), view: Arc::new(first()) };
-    assert!(matches!(acceptor.answer(None, &other, &runs), (None, Reply::Holds { .. })));
-    let another = Message::Found { ballot: ballot(0, "a"), view: Arc::new(voted_by(&[("a", 1)])) };
-    assert!(matches!(acceptor.answer(None, &another, &runs), (None, Reply::Holds { .. })), "another view");
+    for other in [found_by(0, "b", &first()), found_by(0, "a", &voted_by(&[("a", 1)]))] {
+        assert!(matches!(acceptor.answer(None, &other, &runs), (None, Reply::Holds { .. })));
+    }
     let promised = Acceptor { promised: Some(ballot(4, "b")), ..Acceptor::made(AcceptorId(1)) };
     assert_eq!(promised.answer(None, &again, &runs), (None, Reply::NotFounded(AcceptorId(1))));
 }
@@ -229,18 +234,6 @@ pub fn a_late_renewal_never_downgrades_a_grants_view() {
 }
 
 #[test]
-fn each_renewal_counts_on() {
-    let mut acceptor = founded();
-    for number in 1..4 {
-        let (next, reply) = acceptor.answer(None, &renew("a", &first()), &runs);
-        acceptor = next.unwrap();
-        assert_eq!(reply, Reply::Granted(number));
-    }
-    assert_eq!(acceptor.grants[&name("a")].number, 3);
-    assert_eq!(says(&acceptor, &renew("b", &first()), &runs), Reply::Granted(1));
-}
-
-#[test]
 fn two_starts_of_a_regions_postgres_never_hold_together() {
     let acceptor = after(&founded(), &renew("a", &first()), &runs);
     let other = start(2, 2, &first());
@@ -349,8 +342,7 @@ pub fn both_voter_sets_must_choose_a_voter_change() {
     assert_eq!(found(&[("a", 1, 2, &swapped), ("b", 2, 2, &swapped)]), Some(2));
     let of_before = [("b", 2, 2, &swapped), ("c", 3, 2, &swapped)];
     assert_eq!(found(&of_before), None, "b alone of the new ones");
-    // Two changes further, a reader that knows the first view only must not take a and a ghost of c
-    // for enough.
+    // Two changes further, a and a ghost of c are not enough for a reader of the first view.
     let third = next(&swapped, Change::Voters(voters(&[("a", 1), ("b", 22), ("c", 33)])));
     assert_eq!(found(&[("a", 1, 3, &third), ("c", 3, 3, &third), ("b", 22, 3, &third)]), None);
     let chosen = found(&[("a", 1, 3, &third), ("c", 33, 3, &third)]);
@@ -364,8 +356,6 @@ fn only_its_own_voters_accept_a_newer_forced_view() {
     let founded = founded();
     let stopped = [(name("b"), 7), (name("c"), 9)].into();
     let forced = next(&first(), Change::Force { stopped, anew: None, drawn: 0 });
-    let force =
-        |counter, view: &View| Message::Force { ballot: ballot(counter, "a"), view: Arc::new(view.clone()) };
     let (taken, reply) = founded.answer(None, &force(9, &forced), &runs);
     assert_eq!(reply, Reply::Accepted, "whatever leases run: that is what was attested");
     let taken = taken.unwrap();
@@ -392,18 +382,16 @@ fn a_new_lone_acceptor_takes_a_forced_view_silently() {
     let stopped: BTreeMap<RegionName, u64> = [(name("b"), 7), (name("c"), 9)].into();
     let anew = Some((name("a"), made.id));
     let forced = next(&first(), Change::Force { stopped, anew, drawn: 0 });
-    let force = Message::Force { ballot: ballot(9, "a"), view: Arc::new(forced.clone()) };
-    let (taken, reply) = made.answer(None, &force, &runs);
+    let (taken, reply) = made.answer(None, &force(9, &forced), &runs);
     assert_eq!(reply, Reply::Accepted);
     let taken = taken.unwrap();
     assert_eq!((taken.admitted, taken.accepted.as_ref().unwrap().view.epoch()), (false, forced.epoch()));
     assert_eq!(says(&taken, &prepare(10), &over), Reply::NotAdmitted, "it may have forgotten grants");
-    assert!(matches!(says(&taken, &force, &over), Reply::NotGranted(_)), "once");
+    assert!(matches!(says(&taken, &force(9, &forced), &over), Reply::NotGranted(_)), "once");
     let beside = next(&first(), Change::Voters(voters(&[("a", 9), ("b", 2), ("c", 3)])));
-    let force = Message::Force { ballot: ballot(9, "a"), view: Arc::new(beside) };
-    assert_eq!(says(&made, &force, &over), Reply::NotFounded(made.id), "not where others vote");
-    for others in [&[("a", 2)][..], &[("a", 9), ("b", 9)]] {
-        let force = Message::Force { ballot: ballot(9, "a"), view: Arc::new(voted_by(others)) };
-        assert_eq!(made.answer(None, &force, &over), (None, Reply::NotFounded(made.id)), "{others:?}");
+    let (one, two) = (voted_by(&[("a", 2)]), voted_by(&[("a", 9), ("b", 9)]));
+    for others in [beside, one, two] {
+        let reply = made.answer(None, &force(9, &others), &over);
+        assert_eq!(reply, (None, Reply::NotFounded(made.id)), "not where others vote");
     }
 }

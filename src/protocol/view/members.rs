@@ -1,11 +1,14 @@
-//! The parts of a view: a region's standing and marks, a store that was replaced, a voter's id.
-//!
-//! They are values: this file must not change one.
+//! The parts of a view: a region's standing and marks, a store that was replaced, a voter's id; and
+//! its maps as they are written, a list with an entry for each key. A view would become another one
+//! if unknown members were ignored, so none may be.
+
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::super::digest::Digest32;
-use super::super::written::{as_text, hex128, number128};
+use super::super::region::{Origin, RegionName};
+use super::super::written::{Entry, as_text, hex128, number128};
 
 /// The state of one region, as the view says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -69,8 +72,7 @@ pub struct Retired {
     /// or its frontier if it was lost.
     pub mark: u64,
     /// The epoch that declared it lost, if it was replaced without having sealed. Rows of it that
-    /// had not arrived anywhere never will. No region waits for them, and the operator who had it
-    /// replaced has accepted so.
+    /// had not arrived anywhere never will. No region waits for them: its replacer accepted so.
     pub lost: Option<u64>,
 }
 
@@ -82,3 +84,35 @@ pub struct AcceptorId(pub u128);
 as_text! {
     AcceptorId, "an acceptor's id": id => hex128(id.0), text => number128(text).map(Self);
 }
+
+/// Declares an entry of a list: the key and the members of its value.
+macro_rules! entry {
+    ($entry:ident: $key:ident: $of:ty => $value:ty, $read:pat => { $($member:ident: $type:ty),* } => $make:expr) => {
+        #[derive(Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub(super) struct $entry {
+            $key: $of,
+            $($member: $type,)*
+        }
+
+        impl Entry<$of, $value> for $entry {
+            fn of($key: &$of, value: &$value) -> Self {
+                let $read = *value;
+                Self { $key: $key.clone(), $($member,)* }
+            }
+
+            fn parts(self) -> ($of, $value) {
+                let Self { $key, $($member,)* } = self;
+                ($key, $make)
+            }
+        }
+    };
+}
+
+entry!(Voter: name: RegionName => AcceptorId, id => { id: AcceptorId } => id);
+entry!(EscrowEntry: route: Arc<str> => Digest32, means => { means: Digest32 } => means);
+entry!(RetiredEntry: origin: Origin => Retired, Retired { mark, lost } => { mark: u64, lost: Option<u64> }
+    => Retired { mark, lost });
+entry!(MemberEntry: name: RegionName => Member, Member { generation, standing, mark, release }
+    => { generation: u32, standing: Standing, mark: u64, release: Option<Release> }
+    => Member { generation, standing, mark, release });

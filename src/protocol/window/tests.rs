@@ -26,8 +26,8 @@ fn the_window_is_a_multiple_of_the_lag() {
 #[test]
 fn the_window_counts_from_the_adopted_loss() {
     let window = window(Some(800));
-    assert_eq!(window.standing(&RULE, at(10_000)), Standing::Runs { left: ms(1_600) });
-    assert_eq!(window.standing(&RULE, at(11_599)), Standing::Runs { left: ms(1) });
+    assert_eq!(window.standing(&RULE, at(10_000)), Standing::Runs(ms(1_600)));
+    assert_eq!(window.standing(&RULE, at(11_599)), Standing::Runs(ms(1)));
     assert_eq!(window.standing(&RULE, at(11_600)), Standing::Over);
 }
 
@@ -36,10 +36,10 @@ fn an_overlong_or_unmeasured_window_waits_for_an_operator() {
     let standing = |window: Window, ms| window.standing(&RULE, at(ms));
     assert_eq!(standing(window(None), 999_999), Standing::Unmeasured);
     assert_eq!(standing(window(Some(30_000)), 70_000), Standing::Over, "as long as that is not too long");
-    let beyond = Standing::Beyond { window: ms(60_002) };
+    let beyond = Standing::Beyond(ms(60_002));
     assert_eq!(standing(window(Some(30_001)), 999_999), beyond, "it never ends by itself");
     let endless = Window::begin(3, Some(Duration::MAX), 7, at(0));
-    assert_eq!(standing(endless, 1), Standing::Beyond { window: Duration::MAX / 100 });
+    assert_eq!(standing(endless, 1), Standing::Beyond(Duration::MAX / 100));
 }
 
 #[test]
@@ -48,11 +48,11 @@ fn a_late_heartbeat_extends_the_window() {
     window.saw(7, at(11_500));
     assert_eq!(window.standing(&RULE, at(11_600)), Standing::Over, "known before");
     window.saw(8, at(11_500));
-    assert_eq!(window.standing(&RULE, at(11_600)), Standing::Runs { left: ms(700) });
+    assert_eq!(window.standing(&RULE, at(11_600)), Standing::Runs(ms(700)));
     window.saw(8, at(12_000));
     assert_eq!(window.standing(&RULE, at(12_300)), Standing::Over, "one lag after the last that moved");
     let mut early = self::window(Some(800));
     early.saw(8, at(10_001));
     let standing = early.standing(&RULE, at(10_802));
-    assert_eq!(standing, Standing::Runs { left: ms(798) }, "it only ever waits longer");
+    assert_eq!(standing, Standing::Runs(ms(798)), "it only ever waits longer");
 }
