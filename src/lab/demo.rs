@@ -1,7 +1,7 @@
 //! `onceway demo`: a whole deployment to try, and a guided tour of it.
 //!
-//! It prints one line when everything is ready, and then one line per event. It must leave no
-//! process and, without `--data`, no file behind.
+//! It prints one line when everything is ready, and then one line per event. It leaves no process
+//! and, without `--data`, no file behind.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,9 +1,8 @@
 //! The clients of a drill. Clients in each region start keys at a steady rate and retry each key
 //! through other regions until it ends.
 //!
-//! `ask` carries the requests, and `verdict` judges the histories that this file keeps, key by key.
 //! A client obeys `Retry-After` and the problem's documentation, and can do no more than any client
-//! of an API. It must not know which fault is active.
+//! of an API. `verdict` judges the histories that this file keeps, key by key.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,8 +16,8 @@ use tokio::time::Instant;
 use super::ask::{Exchange, Received};
 use crate::deployment::Deployment;
 use crate::region::Region;
-use crate::{files, lock, wait};
-use onceway_client::{Ask, Connections};
+use crate::{files, keyed, lock, wait};
+use onceway_client::Connections;
 use onceway_protocol::key::{Key, KeyId, Tenant};
 use onceway_protocol::ring::Ring;
 
@@ -88,11 +87,11 @@ pub struct KeyLife {
     pub end: End,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Loading,
-    /// No new keys; unended ones may try until this moment.
-    Ending(Instant),
+impl KeyLife {
+    /// A key whose end is to come.
+    pub fn begun(key: String, class: usize, home: usize, exchanges: Vec<Exchange>) -> KeyLife {
+        KeyLife { key, class, home, exchanges, end: End::Without("nothing".to_owned()) }
+    }
 }
 
 /// Shared state of the clients: the regions' addresses, the placement of keys, and the histories.
@@ -105,7 +104,8 @@ pub struct Field {
     connections: Connections,
     mark: String,
     tenant: Tenant,
-    phase: watch::Sender<Phase>,
+    /// The moment until which unended keys may try, once no new ones are started.
+    phase: watch::Sender<Option<Instant>>,
     lives: Mutex<Vec<KeyLife>>,
     held_back: AtomicU64,
 }
@@ -120,7 +120,7 @@ impl Field {
             connections: Connections::default(),
             mark,
             tenant: Tenant::parse(files::TENANTS[0].0).ok().context("the demo's tenant")?,
-            phase: watch::Sender::new(Phase::Loading),
+            phase: watch::Sender::new(None),
             lives: Mutex::default(),
             held_back: AtomicU64::new(0),
         }))
@@ -152,9 +152,7 @@ impl Field {
     }
 
     pub async fn ask(&self, via: usize, class: usize, key: &str, within: Duration) -> Exchange {
-        let ask = Ask::post(format!("{}{}", self.addresses[via], CLASSES[class].path), BODY)
-            .with("Authorization", format!("Bearer {}", files::TENANTS[0].1))
-            .with("Idempotency-Key", format!("\"{key}\""));
+        let ask = keyed(&self.addresses[via], CLASSES[class].path, key, BODY);
         let sent = Instant::now();
         let got = Received::of(self.connections.send(ask, within).await);
         Exchange { via, sent, done: Instant::now(), received: got }
@@ -170,10 +168,7 @@ impl Field {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        match *self.phase.borrow() {
-            Phase::Loading => None,
-            Phase::Ending(deadline) => Some(deadline),
-        }
+        *self.phase.borrow()
     }
 }
 
@@ -197,7 +192,7 @@ impl Load {
     /// Starts no more keys, and returns when every key has its end: the upstream's answer, or a
     /// last try after `within`.
     pub async fn end(self, within: Duration) -> Result<()> {
-        self.field.phase.send_replace(Phase::Ending(Instant::now() + within));
+        self.field.phase.send_replace(Some(Instant::now() + within));
         for client in self.clients {
             client.await.context("a client")?;
         }
@@ -211,7 +206,7 @@ async fn client(field: Arc<Field>, region: usize, mut due: Instant, period: Dura
     for number in 0_usize.. {
         tokio::select! {
             biased;
-            _ = ending.wait_for(|phase| *phase != Phase::Loading) => break,
+            _ = ending.wait_for(Option::is_some) => break,
             () = wait::pause_until(due) => due += period,
         }
         while lives.try_join_next().is_some() {}
@@ -228,8 +223,7 @@ async fn live(field: Arc<Field>, region: usize, number: usize) {
     let key = format!("{}-{region}-{number}", field.mark);
     let home = field.order(&key).first().copied().unwrap_or(region);
     let class = number % CLASSES.len();
-    let mut life =
-        KeyLife { key, class, home, exchanges: Vec::new(), end: End::Without("nothing".to_owned()) };
+    let mut life = KeyLife::begun(key, class, home, Vec::new());
     // Some clients send twice at once: an impatient user, or a proxy that hedges.
     if number.is_multiple_of(7) {
         let other = (region + 1) % field.addresses.len();
@@ -284,20 +278,22 @@ async fn bring_to_end(field: &Field, life: &mut KeyLife, region: usize, number: 
 /// The pause that the answer asks for, at most two seconds, and spread. Clients that lost their
 /// connections together must not return together.
 fn before_retry(got: &Received, pause: Duration, number: usize) -> Duration {
-    let asked = match got {
-        Received::Answer(answer) => answer.retry_after.parse().ok().map(Duration::from_secs),
-        Received::Nobody | Received::Broke | Received::Late => None,
-    };
+    let asked = got.answer().and_then(|answer| answer.retry_after.parse().ok()).map(Duration::from_secs);
     let spread = 0.8 + 0.05 * (number % 9) as f64;
     asked.unwrap_or(pause).clamp(PAUSES.0, PAUSES.1).mul_f64(spread)
 }
 
 /// Any other refusal means that the same request would be refused again.
 fn may_retry(got: &Received) -> bool {
-    match got {
-        Received::Answer(answer) => answer.status >= 500 || answer.status == 409 || answer.status == 429,
-        Received::Nobody | Received::Broke | Received::Late => true,
+    got.answer().is_none_or(|answer| answer.status >= 500 || answer.status == 409 || answer.status == 429)
+}
+
+/// Waits until one more key may be asked for.
+async fn has_room(running: &mut JoinSet<()>, field: &Arc<Field>) -> Arc<Field> {
+    if running.len() >= AT_ONCE {
+        running.join_next().await;
     }
+    field.clone()
 }
 
 /// Brings keys that were asked for once to their end, as their clients would, and adds their
@@ -305,12 +301,9 @@ fn may_retry(got: &Received) -> bool {
 pub async fn bring_all(field: &Arc<Field>, lives: Vec<KeyLife>, within: Duration) {
     let mut bringing = JoinSet::new();
     for (number, mut life) in lives.into_iter().enumerate() {
-        let field = field.clone();
-        if bringing.len() >= AT_ONCE {
-            bringing.join_next().await;
-        }
+        let field = has_room(&mut bringing, field).await;
         // Each key has as much time as the first, whatever their number.
-        field.phase.send_replace(Phase::Ending(Instant::now() + within));
+        field.phase.send_replace(Some(Instant::now() + within));
         bringing.spawn(async move {
             let via = life.exchanges.last().map_or(0, |last| last.via);
             bring_to_end(&field, &mut life, via, number).await;
@@ -333,10 +326,7 @@ pub async fn ask_again(field: &Arc<Field>, most: usize) {
     keys.truncate(most);
     let mut asking = JoinSet::new();
     for (number, (at, key, class, _)) in keys.into_iter().enumerate() {
-        let field = field.clone();
-        if asking.len() >= AT_ONCE {
-            asking.join_next().await;
-        }
+        let field = has_room(&mut asking, field).await;
         asking.spawn(async move {
             let again = field.ask(number % field.addresses.len(), class, &key, PATIENCE).await;
             if let Some(life) = field.lives().get_mut(at) {
