@@ -1,6 +1,4 @@
 //! The promises of [`Clock`], for the real clock and the simulation's.
-//!
-//! This file must not judge how precise a clock is.
 
 use std::time::Duration;
 
@@ -30,7 +28,7 @@ pub fn dates_are_of_this_century<C: Clock>(clock: &C) {
     assert!((from..to).contains(&millis), "clock: {millis} is no date between 2000 and 2100 in milliseconds");
 }
 
-pub async fn sleeps_until_its_deadline<C: Clock>(clock: &C) {
+async fn sleeps_until_its_deadline<C: Clock>(clock: &C) {
     for span in [Duration::from_nanos(1), Duration::from_micros(1_500), Duration::from_millis(20)] {
         let deadline = clock.now() + span;
         clock.sleep_until(deadline).await;
@@ -39,7 +37,7 @@ pub async fn sleeps_until_its_deadline<C: Clock>(clock: &C) {
     }
 }
 
-pub async fn a_passed_deadline_is_no_sleep<C: Clock>(clock: &C) {
+async fn a_passed_deadline_is_no_sleep<C: Clock>(clock: &C) {
     let before = clock.now();
     clock.sleep_until(Moment::from_nanos(0)).await;
     clock.sleep_until(before).await;

@@ -12,7 +12,6 @@ use onceway::ports::store::{ClaimAsk, ClaimReply, GateVersion, StoreError};
 use onceway::protocol::decide::Basis;
 use onceway_lab::cluster::Cluster;
 use onceway_lab::cluster_slots::HeldUp;
-use onceway_lab::contract::copying;
 use onceway_lab::contract::replication::{self, REGIONS, ReplicationBench};
 use onceway_lab::janitor::Janitor;
 use onceway_lab::ports::{FleetPorts, free_run};
@@ -33,7 +32,7 @@ pub async fn play() -> Result<String> {
 /// Plays the contract of first copies on three new servers.
 pub async fn copies() -> Result<()> {
     let three = Three::start().await?;
-    let kept = copying::suite(&three).await.map_err(|why| anyhow!(why));
+    let kept = replication::copying(&three).await.map_err(|why| anyhow!(why));
     let ended = three.shut_down().await;
     kept.and(ended)
 }
