@@ -30,7 +30,6 @@ pub async fn suite(bench: &impl AuthorityBench) {
     an_acceptor_is_read_as_it_was_written(bench).await;
     concurrent_acceptor_writes_have_one_winner(bench).await;
     another_acceptor_is_not_written_over(bench).await;
-    a_gate_without_a_view_has_no_state(bench).await;
     a_gates_state_is_read_as_it_was_written(bench).await;
     a_state_moves_version_epoch_heartbeat_and_views(bench).await;
     a_state_written_at_an_old_version_is_lost(bench).await;
@@ -39,7 +38,6 @@ pub async fn suite(bench: &impl AuthorityBench) {
     no_state_passes_an_unapproved_boot(bench).await;
     no_claim_of_an_older_state_passes(bench).await;
     a_concurrent_claim_wins_before_the_state_or_never(bench).await;
-    heartbeats_carry_the_adopted_epoch(bench).await;
     kept_views_stay(bench).await;
 }
 
@@ -127,15 +125,11 @@ fn the_one_done<'a, T>(rivals: &'a [T], written: &[Written]) -> &'a T {
     }
 }
 
-/// Before the founding the epoch is 1 and there is no state.
-async fn a_gate_without_a_view_has_no_state(bench: &impl AuthorityBench) {
-    let gate = open(bench).await;
-    assert_eq!((gate.epoch, gate.state), (1, None), "gate: nothing was adopted");
-    assert_eq!(views(bench).await, [], "views: nothing was chosen");
-}
-
 /// Views of different rings, pending changes with and without a seal, and waivers come back.
 async fn a_gates_state_is_read_as_it_was_written(bench: &impl AuthorityBench) {
+    let gate_now = open(bench).await;
+    assert_eq!((gate_now.epoch, gate_now.state), (1, None), "gate: nothing was adopted");
+    assert_eq!(views(bench).await, [], "views: nothing was chosen");
     let founded = GateState::founded(view(bench, 1, "first"));
     let moving = Pending { target: view(bench, 2, "target"), seal: None };
     let sealed = Pending { seal: Some(1 << 40), ..moving.clone() };
@@ -168,6 +162,8 @@ async fn a_state_moves_version_epoch_heartbeat_and_views(bench: &impl AuthorityB
     let kept = views(bench).await;
     assert!(kept.contains(&state.view), "views: the adopted one must be kept");
     assert!(kept.is_sorted_by_key(|view| view.epoch()), "views: oldest first");
+    bench.store().beat(None).await.expect("replica: beat failed").expect("an open gate");
+    assert_eq!(heartbeat(bench).await, (seq + 2, after.epoch), "replica: a heartbeat of another epoch");
 }
 
 /// A writer that read the gate before a state or an approval moved it writes nothing.
@@ -262,13 +258,6 @@ async fn a_concurrent_claim_wins_before_the_state_or_never(bench: &impl Authorit
             None => {}
         }
     }
-}
-
-async fn heartbeats_carry_the_adopted_epoch(bench: &impl AuthorityBench) {
-    let adopted = adopts(bench).await.epoch;
-    let (seq, _) = heartbeat(bench).await;
-    bench.store().beat(None).await.expect("replica: beat failed").expect("an open gate");
-    assert_eq!(heartbeat(bench).await, (seq + 1, adopted), "replica: a heartbeat of another epoch");
 }
 
 /// Views are kept by epoch, with their age, and none is replaced.

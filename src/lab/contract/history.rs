@@ -86,8 +86,7 @@ async fn one(bench: &impl StoreBench, draw: &mut Draw, key: &mut Known, nonce: u
         }
         33..39 => format!("look up: {}", shown(bench, &rows(bench, &key.id).await)),
         _ => {
-            // Nothing is written between a restart and its approval, not even by a claim from
-            // before.
+            // Nothing is written before the approval, not even by a claim from before.
             let ask = asks(bench, &key.id, nonce).await;
             bench.restart().await;
             claims(bench, key, ask, "restart, then claim").await

@@ -18,8 +18,8 @@ use onceway_protocol::record::{Nonce, State, Token};
 pub async fn suite(bench: &impl StoreBench) {
     an_absent_key_is_won_with_attempt_one(bench).await;
     a_second_claim_finds_the_first(bench).await;
-    concurrent_claims_have_one_winner(bench).await;
     a_repeated_claim_finds_itself(bench).await;
+    concurrent_claims_have_one_winner(bench).await;
     another_gate_version_stores_nothing(bench).await;
     two_tenants_with_equal_keys_are_two_keys(bench).await;
     extreme_keys_are_kept_apart(bench).await;

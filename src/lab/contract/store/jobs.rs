@@ -330,8 +330,7 @@ async fn a_discarded_job_leaves_a_free_key(bench: &impl StoreBench) {
     assert_eq!(store.discard(&id, &act()).await, Ok(Acted::Done));
     assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "store: a doubt keeps its nonce");
 
-    // A worker's job, whatever its record says: that worker goes on with the request that it has
-    // read.
+    // Whatever its record says, that worker goes on with the request that it has read.
     let id = accepted(bench, "discard-taken", 5).await;
     let job = takes(bench, 6).await;
     assert_eq!(store.discard(&id, &act()).await, Ok(Acted::Running), "store: a worker has it");
