@@ -73,8 +73,7 @@ async fn carry(
         let Ok(mut gateway) = TcpStream::connect(targets[number]).await else { continue };
         let _ = (client.set_nodelay(true), gateway.set_nodelay(true));
         if copy_bidirectional(&mut client, &mut gateway).await.is_err() {
-            // After a broken connection the other end sees a reset, as it would without the
-            // balancer.
+            // The other end sees a reset, as it would without the balancer.
             let _ = (client.set_zero_linger(), gateway.set_zero_linger());
         }
         return;

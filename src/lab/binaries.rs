@@ -180,8 +180,7 @@ fn install_with_apt() -> Result<()> {
     let text = "# Written by onceway while it installs Postgres; removed right after.\ncreate_main_cluster = false\n";
     fs::write(&guard, text).with_context(|| format!("cannot write {NO_MAIN_CLUSTER}"))?;
     let install = ["install", "-y", "--no-install-recommends", "postgresql"];
-    // The package lists of a fresh machine or container are empty or stale: then the update is
-    // needed.
+    // The package lists of a fresh machine are empty or stale: then the update is needed.
     let done = apt_get(&install).or_else(|_| apt_get(&["update"]).and_then(|()| apt_get(&install)));
     let removed = fs::remove_file(&guard).with_context(|| format!("cannot remove {NO_MAIN_CLUSTER}"));
     done.and(removed)

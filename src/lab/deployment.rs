@@ -187,8 +187,7 @@ impl Deployment {
         self.regions.iter().chain(&self.spare)
     }
 
-    /// Writes the file of region `mine` anew, for a deployment of these regions, by number. The
-    /// spare region has the last number.
+    /// Writes the file of region `mine` anew, for these regions, by number. The spare is last.
     pub fn write_file(&self, mine: usize, members: &[usize]) -> Result<()> {
         let names: Vec<RegionName> = self.all().map(|region| region.name.clone()).collect();
         let endpoints = self.endpoints.get(mine).context("a region of this deployment")?;
@@ -202,8 +201,7 @@ impl Deployment {
         }
     }
 
-    /// Folder of its files. Shared files lie in it; each region's own files lie in a folder of the
-    /// region's name.
+    /// Folder of its files; each region's own lie in a folder of the region's name.
     pub fn dir(&self) -> &Path {
         &self.dir
     }

@@ -143,8 +143,7 @@ mod tests {
         let janitor = Janitor::launch(myself("janitor", &dir)).unwrap();
         let pid = Pid::from_raw(i32::try_from(janitor.pid().unwrap()).unwrap()).unwrap();
 
-        // The janitor ignores the terminal's signals once it catches them; the mask in /proc shows
-        // that.
+        // The mask in /proc shows that the janitor catches the terminal's signals.
         let deaf = async || Ok(catches(pid, &[1, 2, 15]).then_some(()));
         wait::for_some("the janitor to catch signals", BOUND, deaf).await.unwrap();
         use rustix::process::Signal;

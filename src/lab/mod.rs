@@ -102,8 +102,7 @@ where
                 biased;
                 Some(_done) = connections.join_next() => {}
                 accepted = listener.accept() => {
-                    // An error here belongs to the connection (a reset before this accept), not to
-                    // the listener.
+                    // An error is the connection's (a reset before this accept).
                     let Ok((client, _)) = accepted else { continue };
                     connections.spawn(carry(client));
                 }

@@ -81,31 +81,26 @@ pub struct FleetPorts {
 impl FleetPorts {
     /// Lays out the ports. Error if they do not fit below 65536, or `base` is 0.
     pub fn lay_out(base: u16, regions: usize) -> Result<FleetPorts> {
-        ensure!(base != 0, "port base 0 is no port: choose one with --port-base, such as 7400");
-        let region = |number: usize| -> Option<RegionPorts> {
-            let first = u16::try_from(number.checked_mul(10)?).ok()?.checked_add(base)?;
-            let port = |offset: u16| first.checked_add(offset);
-            Some(RegionPorts {
-                public: port(1)?,
-                admin: port(2)?,
-                peer: port(3)?,
-                upstream: port(4)?,
-                postgres: port(5)?,
-            })
-        };
-        let laid_out: Option<Vec<RegionPorts>> = (0..regions).map(region).collect();
-        let regions = laid_out.with_context(|| {
-            format!("{regions} regions do not fit above port {base}: choose a lower --port-base")
-        })?;
-        Ok(FleetPorts { control: base, gateways: vec![Vec::new(); regions.len()], regions })
+        FleetPorts::lay_out_shared(base, regions, &[])
     }
 
     /// Does the same with several gateways per region. `gateways` has their number by region;
-    /// regions beyond the list have one. Error if the ports do not fit below 65536.
+    /// regions beyond the list have one.
     pub fn lay_out_shared(base: u16, regions: usize, gateways: &[usize]) -> Result<FleetPorts> {
-        let mut ports = FleetPorts::lay_out(base, regions)?;
+        ensure!(base != 0, "port base 0 is no port: choose one with --port-base, such as 7400");
+        let region = |number: usize| -> Option<RegionPorts> {
+            let first = u16::try_from(number.checked_mul(10)?).ok()?.checked_add(base)?;
+            let postgres = first.checked_add(5)?;
+            let [public, admin, peer, upstream] = [1, 2, 3, 4].map(|offset| first + offset);
+            Some(RegionPorts { public, admin, peer, upstream, postgres })
+        };
+        let laid_out: Option<Vec<RegionPorts>> = (0..regions).map(region).collect();
+        let laid_out = laid_out.with_context(|| {
+            format!("{regions} regions do not fit above port {base}: choose a lower --port-base")
+        })?;
+        let mut all = vec![Vec::new(); regions];
         let mut next = u16::try_from(regions * 10).ok().and_then(|beyond| base.checked_add(beyond));
-        for (own, count) in ports.gateways.iter_mut().zip(gateways).filter(|(_, count)| **count > 1) {
+        for (own, count) in all.iter_mut().zip(gateways).filter(|(_, count)| **count > 1) {
             for _ in 0..*count {
                 let first = next.filter(|first| *first < u16::MAX - 3);
                 let first = first.context("that many gateways do not fit: choose a lower --port-base")?;
@@ -113,7 +108,7 @@ impl FleetPorts {
                 next = Some(first + 3);
             }
         }
-        Ok(ports)
+        Ok(FleetPorts { control: base, regions: laid_out, gateways: all })
     }
 
     /// Checks that every port can be bound on 127.0.0.1 now. `names` are the regions' names, for

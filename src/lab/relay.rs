@@ -311,8 +311,7 @@ mod tests {
         relay.freeze(Direction::Backward);
         far.set_zero_linger().unwrap();
         drop(far);
-        // A second connection, opened during the freeze, is accepted and stays unopened on the far
-        // side.
+        // Opened during the freeze, it is accepted and stays unopened on the far side.
         let mut second = TcpStream::connect(relay.local_addr()).await.unwrap();
         second.write_all(b"early").await.unwrap();
         assert!(nothing_came(&near));

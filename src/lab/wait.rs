@@ -63,8 +63,7 @@ pub async fn pause(length: Duration) {
 
 /// Waits until bytes on a slow wire are due; returns at once if they are.
 pub async fn pause_until(due: tokio::time::Instant) {
-    // A timer is exact to the millisecond only and rounds up: it must not delay bytes that are due
-    // already.
+    // A timer rounds up to the millisecond: it must not delay bytes that are due.
     if due > tokio::time::Instant::now() {
         sleep_until(due).await;
     }

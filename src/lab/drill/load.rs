@@ -22,18 +22,15 @@ use onceway_protocol::key::{Key, KeyId, Tenant};
 use onceway_protocol::ring::Ring;
 
 const BODY: &str = r#"{"amount":2000,"currency":"usd","source":"tok_visa"}"#;
-/// Time that a client waits for an answer: longer than a gateway works on one (`wait`,
-/// `upstream_timeout` of the demo's routes).
+/// Longer than a gateway works on an answer (`wait`, `upstream_timeout` of the demo's routes).
 const PATIENCE: Duration = Duration::from_secs(8);
 /// First and longest pause between two tries, if the answer gives none.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
-/// Most unended keys of one region's clients: a client that waits for that many answers starts no
-/// new key.
+/// Most unended keys of one region's clients; they start no new key beyond.
 const MOST_OPEN: usize = 40;
 /// Number of keys asked for at once when everything is over.
 const AT_ONCE: usize = 8;
-/// Answers "in doubt" for a parked key after the fault, until its client leaves the key to the
-/// operator.
+/// Answers "in doubt" for a parked key after the fault, until it is the operator's.
 const PARKED_ENOUGH: u32 = 3;
 
 /// A route's rule for a key in doubt.
@@ -189,8 +186,7 @@ impl Load {
         Load { field: field.clone(), clients: (0..regions).map(client).collect() }
     }
 
-    /// Starts no more keys, and returns when every key has its end: the upstream's answer, or a
-    /// last try after `within`.
+    /// Starts no more keys, and returns when each has its end, or a last try after `within`.
     pub async fn end(self, within: Duration) -> Result<()> {
         self.field.phase.send_replace(Some(Instant::now() + within));
         for client in self.clients {
@@ -244,8 +240,7 @@ async fn live(field: Arc<Field>, region: usize, number: usize) {
     field.lives().push(life);
 }
 
-/// Retries with the same key, each time through the next region, until the upstream's answer or the
-/// deadline of the ending.
+/// Retries through the next region, until the upstream's answer or the deadline.
 async fn bring_to_end(field: &Field, life: &mut KeyLife, region: usize, number: usize) {
     let (mut via, mut pause, mut parked) = (region, PAUSES.0, 0);
     loop {
@@ -296,8 +291,7 @@ async fn has_room(running: &mut JoinSet<()>, field: &Arc<Field>) -> Arc<Field> {
     field.clone()
 }
 
-/// Brings keys that were asked for once to their end, as their clients would, and adds their
-/// histories.
+/// Brings keys that were asked for once to their end, and adds their histories.
 pub async fn bring_all(field: &Arc<Field>, lives: Vec<KeyLife>, within: Duration) {
     let mut bringing = JoinSet::new();
     for (number, mut life) in lives.into_iter().enumerate() {

@@ -113,8 +113,7 @@ async fn probe(
     while under_way.join_next().await.is_some() {}
 }
 
-/// Time from `moment` to the first answer from another region than `home`, for a key that began
-/// after `moment`.
+/// Time from `moment` to the first answer from elsewhere, for a key that began after it.
 pub fn first_run_elsewhere(
     probes: &[Probe],
     names: &[String],

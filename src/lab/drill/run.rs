@@ -147,8 +147,7 @@ impl Run<'_> {
         found["standing"].as_str().map(str::to_owned)
     }
 
-    /// Waits until region `told_by` reports this standing of another one: `serving`, `lost`,
-    /// `sealed` or `drained`.
+    /// Waits until `told_by` says `serving`, `lost`, `sealed` or `drained` of another region.
     pub async fn until_standing(
         &self,
         told_by: usize,

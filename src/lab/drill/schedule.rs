@@ -27,8 +27,7 @@ use crate::ring_file::RingFile;
 use crate::{cluster_audit, wait};
 use onceway_client::Ask;
 
-/// Load before the first fault, so that caches, connections and observed lags are those of a
-/// running deployment.
+/// Load before the first fault: caches, connections and lags of a running deployment.
 const BEFORE: Duration = Duration::from_secs(3);
 const AFTER: Duration = Duration::from_secs(2);
 /// Time limit for keys to end when everything is well: the longest hold, a probe, and room.

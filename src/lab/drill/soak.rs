@@ -68,24 +68,17 @@ impl Pace {
     /// A restart each minute and a drain every five, if the soak lasts for ten minutes or more;
     /// else each action at least once.
     fn of(length: Duration) -> Pace {
-        if length >= Duration::from_secs(600) {
-            let seconds = Duration::from_secs;
-            return Pace {
-                reload: seconds(20),
-                rotation: seconds(90),
-                restart: seconds(60),
-                drain: seconds(300),
-                sample: seconds(5),
-                progress: seconds(60),
-            };
-        }
+        let every = |seconds: u64, part: u32| match length >= Duration::from_secs(600) {
+            true => Duration::from_secs(seconds),
+            false => length / part,
+        };
         Pace {
-            reload: length / 8,
-            rotation: length / 4,
-            restart: length / 6,
-            drain: length / 2,
-            sample: (length / 60).max(Duration::from_millis(500)),
-            progress: length / 4,
+            reload: every(20, 8),
+            rotation: every(90, 4),
+            restart: every(60, 6),
+            drain: every(300, 2),
+            sample: every(5, 60).max(Duration::from_millis(500)),
+            progress: every(60, 4),
         }
     }
 }

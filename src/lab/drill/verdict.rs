@@ -102,7 +102,9 @@ pub fn judge(report: &mut Report, allowed: &Allowed, remains: &Remains<'_>) {
         };
         *report.ends.entry(word).or_default() += 1;
     }
-    shorten(&mut report.broken);
+    let more = report.broken.len().saturating_sub(MOST_NAMED);
+    report.broken.truncate(MOST_NAMED);
+    report.broken.extend((more > 0).then(|| format!("and {more} more")));
 }
 
 /// True if people learn that the key may have run twice. On a `rerun` route, one region alone may
@@ -187,14 +189,6 @@ fn replies(report: &mut Report, allowed: &Allowed, remains: &Remains<'_>) {
     }
     if unexpected > 0 {
         report.broke(format!("{unexpected} replies that this drill does not allow"));
-    }
-}
-
-fn shorten(broken: &mut Vec<String>) {
-    if broken.len() > MOST_NAMED {
-        let more = broken.len() - MOST_NAMED;
-        broken.truncate(MOST_NAMED);
-        broken.push(format!("and {more} more"));
     }
 }
 
