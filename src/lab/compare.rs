@@ -15,11 +15,12 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::deployment::Deployment;
+use super::files::keyed;
 use super::gateway::Action;
 use super::ledger::Totals;
 use super::naive::{BODY, Design, Naive, PATH, PATIENCE, Served};
 use super::region::Part;
-use super::{keyed, wait};
+use super::wait;
 
 const RETRIES: Duration = Duration::from_secs(20);
 const BETWEEN_RETRIES: Duration = Duration::from_millis(300);

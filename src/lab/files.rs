@@ -12,6 +12,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use onceway_client::Ask;
 use onceway_protocol::region::RegionName;
 use rustls::ServerConfig;
 use rustls::crypto::ring;
@@ -110,6 +111,13 @@ pub struct RegionFile<'a> {
 
 /// The named upstream of a deployment's routes, and the folder of its certificates.
 pub const PROVIDER: &str = "provider";
+
+/// A request with this key, as the first tenant's client sends it to the gateway at `address`.
+pub fn keyed(address: &str, path: &str, key: &str, body: &'static str) -> Ask {
+    Ask::post(format!("{address}{path}"), body)
+        .with("Authorization", format!("Bearer {}", TENANTS[0].1))
+        .with("Idempotency-Key", format!("\"{key}\""))
+}
 
 /// Writes the shared files into `dir`: ring, routes and credentials.
 pub fn write_shared(dir: &Path, regions: &[RegionName]) -> Result<()> {

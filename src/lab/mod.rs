@@ -75,12 +75,6 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A request with this key, as the first tenant's client sends it to the gateway at `address`.
-fn keyed(address: &str, path: &str, key: &str, body: &'static str) -> Ask {
-    Ask::post(format!("{address}{path}"), body)
-        .with("Authorization", format!("Bearer {}", files::TENANTS[0].1))
-        .with("Idempotency-Key", format!("\"{key}\""))
-}
 /// Locks a mutex whose content is right at every moment: a panic of another holder changes nothing.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -15,10 +15,11 @@ use tokio::task::JoinSet;
 
 use super::compare::{self, Compared, Counts, Workload};
 use super::deployment::Deployment;
+use super::files::{self, keyed};
 use super::gateway::Action;
 use super::ledger::{Order, Outcome};
 use super::region::{Part, Region};
-use super::{files, hex, keyed, lock, wait};
+use super::{hex, lock, wait};
 use onceway_client::{Answer, Ask};
 
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -6,13 +6,14 @@ pub mod looks;
 use std::time::Duration;
 
 use super::bench::{
-    AuditBench, Foreign, LONG, SHORT, StoreBench, answer, asks, asks_on, claimed, doubt, id, journalled,
-    known, over_theirs, released_key, row, rows, runs_at_risk, settle, settled_key, wins,
+    AuditBench, Foreign, LONG, SHORT, StoreBench, answer, asks, asks_on, claimed, doubles, doubt, id,
+    journal, journalled, known, over_theirs, released_key, row, rows, runs_at_risk, settle, settled_key,
+    wins,
 };
 use super::imports::{answered, copied, import};
-use onceway_ports::audit::{Begin, Counted, Finding};
+use onceway_ports::audit::{Begin, Finding};
 use onceway_ports::store::{Attempt, ClaimAsk, Written};
-use onceway_ports::upkeep::{Entry, Place};
+use onceway_ports::upkeep::Place;
 use onceway_ports::{Audit, Upkeep};
 use onceway_protocol::decide::Basis;
 use onceway_protocol::double::Why;
@@ -26,7 +27,6 @@ pub async fn suite(bench: &impl AuditBench) {
     runs_at_risk_are_listed(bench).await;
     looks::suite(bench).await;
     a_late_answer_is_journalled_once(bench).await;
-    the_answer_of_an_attempt_that_stands_settled_is_not_late(bench).await;
     findings_are_listed_in_order(bench).await;
     everything_is_told_of_each_key(bench).await;
     a_forgotten_key_is_told_by_its_journal(bench).await;
@@ -120,7 +120,8 @@ async fn runs_at_risk_are_listed(bench: &impl AuditBench) {
     assert_eq!(row(bench, &ask.id).await.risk, ask.risk, "audit: a claim on a known basis must say its risk");
 }
 
-/// An answer whose attempt is released or replaced is journalled, with its request.
+/// An answer whose attempt is released or replaced is journalled, with its request. A settled
+/// attempt's answer is never late: a probe, or another region, had brought it.
 async fn a_late_answer_is_journalled_once(bench: &impl AuditBench) {
     let first = released_key(bench, "audit-late", 1).await;
     let released = row(bench, &first.id).await;
@@ -136,12 +137,8 @@ async fn a_late_answer_is_journalled_once(bench: &impl AuditBench) {
     let entry = journal.last().expect("audit: two entries");
     assert_eq!((entry.kind.as_str(), entry.token), ("late", Some(first.token)), "audit: {entry:?}");
     assert_eq!((entry.status, entry.request_id), (Some(299), Some(RequestId(5))), "audit: {entry:?}");
-}
-
-/// A settled attempt's answer is never late: a probe, or another region, had brought it.
-async fn the_answer_of_an_attempt_that_stands_settled_is_not_late(bench: &impl AuditBench) {
-    let known = settled_key(bench, "audit-known", 1).await;
-    assert!(!late(bench, &known).await, "audit: what became of it is known");
+    let probed = settled_key(bench, "audit-known", 1).await;
+    assert!(!late(bench, &probed).await, "audit: what became of it is known");
     let other = claimed(bench, "audit-known-double", 1).await;
     bench.arrives(&other.id, Foreign::Settled).await;
     assert_eq!(settle(bench, &other, &ours()).await, Written::Lost);
@@ -225,14 +222,6 @@ fn ours() -> Answer {
 
 async fn late(bench: &impl AuditBench, attempt: &Attempt) -> bool {
     bench.store().late(attempt, Some(RequestId(5)), &ours()).await.expect("audit: late failed")
-}
-
-async fn doubles(bench: &impl AuditBench) -> Counted {
-    bench.store().doubles().await.expect("audit: doubles failed")
-}
-
-async fn journal(bench: &impl AuditBench, id: &KeyId) -> Vec<Entry> {
-    bench.store().journal(id).await.expect("audit: journal failed")
 }
 
 async fn findings(bench: &impl AuditBench, after: Option<Place>, back: Duration) -> Vec<Finding> {

@@ -4,7 +4,9 @@
 use std::future::Future;
 use std::time::Duration;
 
+use onceway_ports::audit::Counted;
 use onceway_ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, GateVersion, Unclear, Written};
+use onceway_ports::upkeep::Entry;
 use onceway_ports::{Audit, Imports, Jobs, KeyStore, Replica, Upkeep};
 use onceway_protocol::decide::Basis;
 use onceway_protocol::fingerprint::{self, Fingerprint};
@@ -279,8 +281,20 @@ pub(super) async fn runs_at_risk(bench: &impl StoreBench, name: &str) -> Attempt
     claimed_as(bench, name, 1, |ask| ask.risk = risk).await
 }
 
+pub(super) async fn doubles(bench: &impl AuditBench) -> Counted {
+    bench.store().doubles().await.expect("audit: doubles failed")
+}
+
+pub(super) async fn journal(bench: &impl StoreBench, id: &KeyId) -> Vec<Entry> {
+    bench.store().journal(id).await.expect("audit: journal failed")
+}
+
 /// The attempts of the key's doubles in the journal.
 pub(super) async fn journalled(bench: &impl StoreBench, id: &KeyId) -> Vec<Token> {
-    let all = bench.store().journal(id).await.expect("audit: journal failed");
-    all.into_iter().filter(|entry| entry.kind == "double").filter_map(|entry| entry.token).collect()
+    journal(bench, id)
+        .await
+        .into_iter()
+        .filter(|entry| entry.kind == "double")
+        .filter_map(|entry| entry.token)
+        .collect()
 }

@@ -96,8 +96,7 @@ pub async fn suite(bench: &impl PeersBench) {
 pub async fn asking(bench: &impl PeersBench) {
     a_question_arrives_whole_and_once(bench).await;
     a_peers_reply_arrives_unchanged(bench).await;
-    a_broken_question_is_unknown(bench).await;
-    a_question_gives_up_within_its_bound(bench).await;
+    a_question_without_an_answer_is_unknown(bench).await;
 }
 
 async fn a_forward_arrives_whole_and_once(bench: &impl PeersBench) {
@@ -252,17 +251,14 @@ async fn a_peers_reply_arrives_unchanged(bench: &impl PeersBench) {
     }
 }
 
-/// A connection that breaks after the question was read is unknown; nothing is asked again.
-async fn a_broken_question_is_unknown(bench: &impl PeersBench) {
+/// Neither a question that was read nor one to a silent peer is asked again.
+async fn a_question_without_an_answer_is_unknown(bench: &impl PeersBench) {
     standing(bench).await;
     bench.behave(PeerBehaviour::BreakAfterReading).await;
     let broken = ask(bench, &bench.peer(), views(1), LONG).await;
     assert!(matches!(broken, Err(PeerError::Unknown(_))), "peers: it was read: {broken:?}");
     let asked = bench.asked().await;
     assert!(asked == [views(1)], "peers: one question must arrive once: {asked:?}");
-}
-
-async fn a_question_gives_up_within_its_bound(bench: &impl PeersBench) {
     standing(bench).await;
     bench.behave(PeerBehaviour::Hang).await;
     let silent = ask(bench, &bench.peer(), views(0), TIGHT).await;

@@ -15,8 +15,9 @@ use tokio::time::Instant;
 
 use super::ask::{Exchange, Received};
 use crate::deployment::Deployment;
+use crate::files::{self, keyed};
 use crate::region::Region;
-use crate::{files, keyed, lock, wait};
+use crate::{lock, wait};
 use onceway_client::Connections;
 use onceway_protocol::key::{Key, KeyId, Tenant};
 use onceway_protocol::ring::Ring;

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::bench::{
-    AuditBench, Foreign, LONG, SHORT, StoreBench, answer, asks_on, claimed, claimed_as, doubt, id,
-    journalled, lived, over_theirs, release, runs_at_risk, settle, settled_for, settled_key, wins,
+    AuditBench, Foreign, LONG, SHORT, StoreBench, answer, asks_on, claimed, claimed_as, doubles, doubt, id,
+    journal, journalled, lived, over_theirs, release, runs_at_risk, settle, settled_for, settled_key, wins,
 };
 use super::super::imports::{answered, copied, import};
-use super::{doubles, journal};
 use onceway_ports::audit::{Double, Of, Stretch};
 use onceway_ports::authority::CopiedRow;
 use onceway_ports::store::Written;

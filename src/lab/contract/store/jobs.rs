@@ -24,7 +24,6 @@ pub async fn suite(bench: &impl StoreBench) {
     an_acceptance_finds_itself(bench).await;
     a_closed_gate_accepts_nothing(bench).await;
     an_acceptance_replaces_a_released_row_only(bench).await;
-    the_first_claim_of_a_job_is_the_first_attempt(bench).await;
     one_job_has_one_taker(bench).await;
     jobs_are_taken_by_turns(bench).await;
     a_worker_that_dies_gives_its_job_back(bench).await;
@@ -88,17 +87,23 @@ async fn shown(bench: &impl StoreBench, id: &KeyId) -> JobRow {
 /// gives the request back.
 async fn an_acceptance_stores_record_and_job(bench: &impl StoreBench) {
     let id = accepted(bench, "accepted", 1).await;
-    let row = row(bench, &id).await;
-    assert!(row.accepted && row.state == State::Released, "store: {:?}", row.state);
-    assert_eq!(row.token.attempt, 0, "store: nothing was attempted yet");
+    let is_marked = async |id: &KeyId| row(bench, id).await.accepted;
+    let first = row(bench, &id).await;
+    assert!(first.accepted && first.state == State::Released, "store: {:?}", first.state);
+    assert_eq!(first.token.attempt, 0, "store: nothing was attempted yet");
     let shown = shown(bench, &id).await;
     assert_eq!((shown.state, shown.runs, shown.kept), (JobState::Waiting, 0, true));
     assert_eq!(bench.store().load().await.map(|load| (load.waiting, load.dead)), Ok((1, 0)));
-    let job = takes(bench, 2).await;
+    let (attempt, _) = wins(bench, &asks_again(bench, &id, 2).await).await;
+    assert_eq!(attempt.token.attempt, 1, "store: the first claim of a job is the first attempt");
+    assert!(is_marked(&id).await, "store: the row stays marked as accepted while it runs");
+    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
+    assert!(is_marked(&id).await, "store: the row stays marked as accepted in the end");
+    let job = takes(bench, 3).await;
     assert_eq!((&job.taken.id, job.runs, job.over), (&id, 1, false));
     let content = job.content;
     assert_eq!(content, Content::Whole(Box::new(request())), "store: the request must come back as it was");
-    assert_eq!(job.request_id, row.request_id);
+    assert_eq!(job.request_id, first.request_id);
     finish(bench, &job.taken).await;
     assert_eq!(rows(bench, &id).await.len(), 1, "store: the record outlives its job");
 }
@@ -158,17 +163,6 @@ async fn an_acceptance_replaces_a_released_row_only(bench: &impl StoreBench) {
     let stale = asks_on(bench, &attempt.id, 6, stale).await;
     finds(bench, &stale, "a claim on the row as it was before must be lost").await;
     finish(bench, &takes(bench, 7).await.taken).await;
-}
-
-/// A claim on an accepted row is attempt 1; the row stays marked as accepted, in every later state.
-async fn the_first_claim_of_a_job_is_the_first_attempt(bench: &impl StoreBench) {
-    let id = accepted(bench, "accept-run", 1).await;
-    let (attempt, _) = wins(bench, &asks_again(bench, &id, 2).await).await;
-    assert_eq!(attempt.token.attempt, 1);
-    assert!(row(bench, &id).await.accepted);
-    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
-    assert!(row(bench, &id).await.accepted);
-    finish(bench, &takes(bench, 3).await.taken).await;
 }
 
 /// By turns, a take gives each tenant's longest due job, after the tenant that had its turn last.
