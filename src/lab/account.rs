@@ -1,17 +1,13 @@
 //! The unprivileged account for Postgres when onceway runs as root: `initdb` and `postgres` refuse
 //! root.
-//!
-//! [`crate::cluster`] and [`crate::process`] use it. It must not create accounts or
-//! widen the rights of a folder that it did not make.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// Accounts tried in this order: the distribution's own Postgres account, then the account that
-/// owns nothing.
+/// Accounts tried in this order: the distribution's own, then the one that owns nothing.
 const CANDIDATES: [&str; 2] = ["postgres", "nobody"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,16 +27,20 @@ impl Account {
         }
         let passwd = fs::read_to_string("/etc/passwd")
             .context("cannot read /etc/passwd to find an unprivileged account")?;
-        match CANDIDATES.iter().find_map(|name| parse_passwd(&passwd, name)) {
-            Some(account) => Ok(Some(account)),
-            None => bail!(
-                "Postgres refuses to run as root and there is no account `postgres` or `nobody`: run onceway as an ordinary user"
-            ),
-        }
+        let account = CANDIDATES.iter().find_map(|name| parse_passwd(&passwd, name)).context(
+            "Postgres refuses to run as root and there is no account `postgres` or `nobody`: run onceway as an ordinary user",
+        )?;
+        Ok(Some(account))
     }
 
-    /// Checks that this account can walk through every parent of `path`. Errors name the folder
-    /// that forbids it.
+    /// Hands a file or folder to the account that runs Postgres, if it is another one.
+    pub fn own(account: Option<&Account>, path: &Path) -> Result<()> {
+        let Some(account) = account else { return Ok(()) };
+        chown(path, Some(account.uid), Some(account.gid))
+            .with_context(|| format!("cannot hand {} to Postgres", path.display()))
+    }
+
+    /// Checks that this account can walk through every parent of `path`; errors name the folder.
     pub fn check_can_reach(&self, path: &Path) -> Result<()> {
         for parent in path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()) {
             let meta = fs::metadata(parent)

@@ -3,7 +3,7 @@
 //! Each connection goes to the next gateway that is ready and accepts. The balancer asks `/readyz`
 //! of each admin listener five times a second. If no gateway is ready, the connection goes to any
 //! that accepts; if none accepts, the balancer resets it. The servers of a `patroni` are balanced
-//! strictly: only the primary is ready. This file must not look into the bytes.
+//! strictly: only the primary is ready.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -36,8 +36,7 @@ impl Readiness {
     pub fn watch(urls: impl IntoIterator<Item = String>, strict: bool) -> Readiness {
         let urls: Vec<String> = urls.into_iter().collect();
         let ready: Arc<Vec<AtomicBool>> = Arc::new(urls.iter().map(|_| AtomicBool::default()).collect());
-        let looks = urls.into_iter().enumerate().map(|(number, url)| look(ready.clone(), number, url));
-        let _looking = looks.collect();
+        let _looking = (0..).zip(urls).map(|(number, url)| look(ready.clone(), number, url)).collect();
         Readiness { ready, strict, _looking }
     }
 }
@@ -51,8 +50,7 @@ async fn look(ready: Arc<Vec<AtomicBool>>, number: usize, url: String) {
     }
 }
 
-/// Listens on this port of 127.0.0.1 for these targets, in the order of `readiness`, until the set
-/// is dropped.
+/// Listens on this port of 127.0.0.1 for these targets, in the order of `readiness`.
 pub async fn start(port: u16, targets: Vec<SocketAddr>, readiness: &Readiness) -> Result<JoinSet<()>> {
     let listener = TcpListener::bind(local(port)).await;
     let listener = listener.with_context(|| format!("cannot bind port {port} of a balancer"))?;
@@ -75,8 +73,7 @@ async fn carry(
         let Ok(mut gateway) = TcpStream::connect(targets[number]).await else { continue };
         let _ = (client.set_nodelay(true), gateway.set_nodelay(true));
         if copy_bidirectional(&mut client, &mut gateway).await.is_err() {
-            // After a broken connection the other end sees a reset, as it would without the
-            // balancer.
+            // The other end sees a reset, as it would without the balancer.
             let _ = (client.set_zero_linger(), gateway.set_zero_linger());
         }
         return;
@@ -95,8 +92,7 @@ mod tests {
 
     const BOUND: Duration = Duration::from_secs(30);
 
-    /// A gateway that sends its name to every connection. Its admin listener says if the gateway is
-    /// ready.
+    /// A gateway that sends its name to every connection, and whose admin listener says this.
     async fn gateway(name: u8, ready: bool) -> (SocketAddr, String, [JoinHandle<()>; 2]) {
         let public = TcpListener::bind(local(0)).await.unwrap();
         let admin = TcpListener::bind(local(0)).await.unwrap();

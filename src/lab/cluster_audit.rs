@@ -1,8 +1,6 @@
 //! Reads from a region's store which keys ran at risk, more than once, or twice: the drills' check
-//! of the product's audit.
-//!
-//! The drills compare this with the ledger. This file reads as the superuser and bypasses the
-//! gateway, so that a fault of the audit itself shows. It must not change a row.
+//! of the product's audit. It reads as the superuser and bypasses the gateway, so that a fault of
+//! the audit itself shows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,8 +8,9 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::cluster::Cluster;
+use super::files::DATABASE;
 use super::region::Region;
-use super::{files, wait};
+use super::wait;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Noted {
@@ -46,7 +45,7 @@ pub struct Ends {
 pub async fn noted(regions: &[Region], mark: &str) -> Result<BTreeMap<String, Noted>> {
     let mut all: BTreeMap<String, Noted> = BTreeMap::new();
     for region in regions {
-        for (key, entries) in region.cluster.noted(files::DATABASE, mark).await? {
+        for (key, entries) in region.cluster.noted(mark).await? {
             all.entry(key).or_default().merge(entries);
         }
     }
@@ -55,27 +54,24 @@ pub async fn noted(regions: &[Region], mark: &str) -> Result<BTreeMap<String, No
 
 impl Cluster {
     /// Final states of the keys that begin with `mark`.
-    pub async fn ends(&self, database: &str, mark: &str) -> Result<Ends> {
-        let client = self.connect(database).await?;
+    pub async fn ends(&self, mark: &str) -> Result<Ends> {
+        let client = self.connect(DATABASE).await?;
         let rows = "select convert_from(key, 'UTF8'), bool_or(state = 4), bool_or(state in (1, 2)) \
                     from onceway.records where starts_with(convert_from(key, 'UTF8'), $1) group by key";
         let mut ends = Ends::default();
         for row in client.query(rows, &[&mark]).await? {
-            let (key, settled, open): (String, bool, bool) =
-                (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-            match (settled, open) {
-                (true, _) => ends.settled.insert(key),
-                (false, true) => ends.open.insert(key),
-                (false, false) => false,
-            };
+            if row.try_get(1)? {
+                ends.settled.insert(row.try_get(0)?);
+            } else if row.try_get(2)? {
+                ends.open.insert(row.try_get(0)?);
+            }
         }
         Ok(ends)
     }
 
-    /// Findings of this store about the keys that begin with `mark`; keys without a finding are
-    /// left out.
-    pub async fn noted(&self, database: &str, mark: &str) -> Result<BTreeMap<String, Noted>> {
-        let client = self.connect(database).await?;
+    /// Findings of this store about the keys that begin with `mark`.
+    pub async fn noted(&self, mark: &str) -> Result<BTreeMap<String, Noted>> {
+        let client = self.connect(DATABASE).await?;
         let mut all: BTreeMap<String, Noted> = BTreeMap::new();
         let rows = "select convert_from(key, 'UTF8'), bool_or(cardinality(risk) > 0), bool_or(over <> '[]' or attempt > 1) \
                     from onceway.records where starts_with(convert_from(key, 'UTF8'), $1) group by key";
@@ -94,8 +90,8 @@ impl Cluster {
     }
 
     /// Keys that begin with `mark` and of which this store holds a row written by `region`.
-    pub async fn written_by(&self, database: &str, region: &str, mark: &str) -> Result<BTreeSet<String>> {
-        let client = self.connect(database).await?;
+    pub async fn written_by(&self, region: &str, mark: &str) -> Result<BTreeSet<String>> {
+        let client = self.connect(DATABASE).await?;
         let rows = "select distinct convert_from(key, 'UTF8') from onceway.records \
                     where starts_with(convert_from(key, 'UTF8'), $1) and starts_with(origin, $2)";
         client.query(rows, &[&mark, &region]).await?.iter().map(|row| Ok(row.try_get(0)?)).collect()
@@ -103,10 +99,9 @@ impl Cluster {
 
     /// Waits until this server has sent every commit up to now to every subscriber. A sent commit
     /// may still be on its way.
-    pub async fn sent(&self, database: &str, within: Duration) -> Result<()> {
-        let client = self.connect(database).await?;
-        let now: String =
-            client.query_one("select pg_current_wal_flush_lsn()::text", &[]).await?.try_get(0)?;
+    pub async fn sent(&self, within: Duration) -> Result<()> {
+        let client = self.connect(DATABASE).await?;
+        let now = flushed(&client).await?;
         let sent = async || {
             let behind = "select from pg_stat_replication where sent_lsn < $1::text::pg_lsn limit 1";
             Ok(client.query_opt(behind, &[&now]).await?.is_none().then_some(()))
@@ -122,4 +117,9 @@ impl Cluster {
                           (select count(*) from pg_replication_slots where slot_name like $1)";
         Ok(client.query_one(sql, &[&like]).await?.try_get(0)?)
     }
+}
+
+/// The position of the last commit.
+pub(super) async fn flushed(client: &tokio_postgres::Client) -> Result<String> {
+    Ok(client.query_one("select pg_current_wal_flush_lsn()::text", &[]).await?.try_get(0)?)
 }

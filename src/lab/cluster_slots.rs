@@ -1,18 +1,18 @@
 //! Delays and breaks replication between two Postgres, and reads its progress, for the drill that
-//! records histories.
-//!
-//! It acts as the superuser, on locks, slots and sessions, and with one trigger that waits. It must
-//! not change a row.
+//! records histories. It acts as the superuser, on locks, slots and sessions, and with one trigger
+//! that waits. It changes no row.
 
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use tokio_postgres::Client;
 
 use super::cluster::Cluster;
+use super::cluster_audit::flushed;
+use super::files::DATABASE;
 use super::{lock, wait};
 
 /// Advisory lock that each row waits for when replication brings it into the records, after
@@ -38,24 +38,24 @@ pub struct Session {
 impl Cluster {
     /// Name of the subscription here that brings the rows of this region. The slot on the other
     /// side has the same name.
-    pub async fn subscription_from(&self, database: &str, region: &str) -> Result<String> {
-        let client = self.connect(database).await?;
+    pub async fn subscription_from(&self, region: &str) -> Result<String> {
+        let client = self.connect(DATABASE).await?;
         let like = format!("%\\_from\\_{}", region.replace('-', "\\_"));
         let found =
             client.query("select subname::text from pg_subscription where subname like $1", &[&like]).await?;
-        let [row] = &found[..] else {
-            anyhow::bail!("{} subscriptions from {region}, not one", found.len());
-        };
+        let [row] = &found[..] else { bail!("{} subscriptions from {region}, not one", found.len()) };
         Ok(row.try_get(0)?)
     }
 
     /// Stops this subscription from applying anything; readers still see every row that it has
     /// brought. Waits for the transaction that it applies now.
-    pub async fn hold_up(&self, database: &str, subscription: &str) -> Result<HeldUp> {
-        let client = self.connect(database).await?;
+    pub async fn hold_up(&self, subscription: &str) -> Result<HeldUp> {
+        let client = self.connect(DATABASE).await?;
         let tables = tables(&client, subscription).await?;
         ensure!(!tables.is_empty(), "{subscription} brings no table");
-        client.batch_execute(&locks(&tables.join(", "))).await?;
+        // A lock that conflicts with every write, and with no read.
+        let lock = "begin; set local lock_timeout = '30s'; lock table";
+        client.batch_execute(&format!("{lock} {} in share row exclusive mode", tables.join(", "))).await?;
         Ok(HeldUp(client))
     }
 
@@ -67,13 +67,12 @@ impl Cluster {
     /// That worker opens a table before it sees that the table is still being copied.
     pub async fn hold_copy<T>(
         &self,
-        database: &str,
         subscription: &str,
         reseed: impl Future<Output = Result<T>>,
     ) -> Result<(T, HeldUp)> {
-        let client = self.connect(database).await?;
+        let client = self.connect(DATABASE).await?;
         let [_heartbeats, records] = &tables(&client, subscription).await?[..] else {
-            anyhow::bail!("{subscription} brings other tables than heartbeats and records");
+            bail!("{subscription} brings other tables than heartbeats and records");
         };
         let waits = "select from pg_trigger where tgrelid = $1::text::regclass and tgname = 'copy_waits'";
         if client.query_opt(waits, &[records]).await?.is_none() {
@@ -85,10 +84,9 @@ impl Cluster {
 
     /// Waits until the subscriber of this name exists and has been sent every commit up to now. A
     /// sent commit may not be applied yet.
-    pub async fn sent_to(&self, database: &str, subscription: &str, within: Duration) -> Result<()> {
-        let client = self.connect(database).await?;
-        let now: String =
-            client.query_one("select pg_current_wal_flush_lsn()::text", &[]).await?.try_get(0)?;
+    pub async fn sent_to(&self, subscription: &str, within: Duration) -> Result<()> {
+        let client = self.connect(DATABASE).await?;
+        let now = flushed(&client).await?;
         let sent = async || {
             let sent = "select from pg_stat_replication where application_name = $1 and sent_lsn >= $2::text::pg_lsn";
             Ok(client.query_opt(sent, &[&subscription, &now]).await?.map(drop))
@@ -97,8 +95,8 @@ impl Cluster {
     }
 
     /// Drops a slot, and ends any session that reads from it.
-    pub async fn drop_slot(&self, database: &str, slot: &str, within: Duration) -> Result<()> {
-        let client = self.connect(database).await?;
+    pub async fn drop_slot(&self, slot: &str, within: Duration) -> Result<()> {
+        let client = self.connect(DATABASE).await?;
         let refused = Mutex::new(String::new());
         let dropped = async || {
             let ends = "select pg_terminate_backend(active_pid) from pg_replication_slots where slot_name = $1 and active";
@@ -111,31 +109,31 @@ impl Cluster {
         waited.with_context(|| std::mem::take(&mut *lock(&refused)))
     }
 
-    /// Process ids of the gateways' sessions in this database, found by their application name.
-    pub async fn sessions(&self, database: &str) -> Result<BTreeSet<i32>> {
-        let client = self.connect(database).await?;
+    /// Process ids of the gateways' sessions, found by their application name.
+    pub async fn sessions(&self) -> Result<BTreeSet<i32>> {
+        let client = self.connect(DATABASE).await?;
         let pids = "select pid from pg_stat_activity \
                     where datname = $1 and application_name = 'onceway'";
-        client.query(pids, &[&database]).await?.iter().map(|row| Ok(row.try_get(0)?)).collect()
+        client.query(pids, &[&DATABASE]).await?.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
     /// Snapshot of that session, at rest.
-    pub async fn session(&self, database: &str, pid: i32) -> Result<Session> {
-        self.rested(database, pid).await?.context("the session is gone, or at work")
+    pub async fn session(&self, pid: i32) -> Result<Session> {
+        self.rested(pid).await?.context("the session is gone, or at work")
     }
 
     /// Waits until the session has begun and ended a statement after the snapshot `before`. The
     /// writes of that statement are then committed.
-    pub async fn has_worked(&self, database: &str, before: &Session, within: Duration) -> Result<()> {
+    pub async fn has_worked(&self, before: &Session, within: Duration) -> Result<()> {
         let worked = async || {
-            let now = self.rested(database, before.pid).await?;
+            let now = self.rested(before.pid).await?;
             Ok(now.filter(|now| now != before).map(drop))
         };
         wait::for_some("the statement to end", within, worked).await
     }
 
-    async fn rested(&self, database: &str, pid: i32) -> Result<Option<Session>> {
-        let client = self.connect(database).await?;
+    async fn rested(&self, pid: i32) -> Result<Option<Session>> {
+        let client = self.connect(DATABASE).await?;
         let began = "select query_start::text from pg_stat_activity where pid = $1 and state = 'idle'";
         let row = client.query_opt(began, &[&pid]).await?;
         row.map(|row| Ok(Session { pid, began: row.try_get(0)? })).transpose()
@@ -147,11 +145,6 @@ async fn tables(client: &Client, subscription: &str) -> Result<Vec<String>> {
                where subname = $1 order by 1";
     let found = client.query(sql, &[&subscription]).await?;
     found.iter().map(|row| Ok(row.try_get(0)?)).collect()
-}
-
-/// A lock that conflicts with every write, and with no read.
-fn locks(tables: &str) -> String {
-    format!("begin; set local lock_timeout = '30s'; lock table {tables} in share row exclusive mode")
 }
 
 /// Makes each row that replication brings into a table wait for the holder of [`COPIES`].

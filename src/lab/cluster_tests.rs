@@ -1,8 +1,7 @@
 //! Tests of private clusters with real servers: kill and restart, pause and start, drop, and a
 //! start that must fail.
 //!
-//! Part of [`crate::cluster`]; they query its Postgres in SQL. They must leave no process
-//! behind and must not use the store's schema: the tables here are their own.
+//! Part of [`crate::cluster`]; they query its Postgres in SQL, in tables of their own.
 
 use std::net::{Ipv4Addr, TcpListener};
 

@@ -1,16 +1,14 @@
-//! The promises of each port in executable form: one public function per clause; a breach panics.
+//! The promises of each port in executable form: one function per clause; a breach panics.
 //!
 //! The same suites run on the real side (Postgres, mutual TLS, HTTP) and on the simulated side. So
 //! findings of the simulation about the gateway hold for the real ports too. A suite takes a
-//! *bench*: the port, and an environment that can restart the store or refuse a connection. A suite
-//! must not know how a port is made, nor wait for a fixed time: a bench passes time in its own way.
+//! *bench*: the port, and an environment that can restart the store or refuse a connection. A
+//! bench passes time in its own way.
 
-pub mod asking;
 pub mod audit;
 pub mod authority;
 pub mod bench;
 pub mod clock;
-pub mod copying;
 pub mod escrow;
 pub mod history;
 pub mod imports;
@@ -21,7 +19,7 @@ pub mod store;
 pub mod upstream;
 
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -53,20 +51,13 @@ async fn together<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
 
 /// The future's result, or a panic once it took `most` and the slack.
 async fn bounded<C: Clock, F: Future>(clock: &C, most: Duration, what: &str, future: F) -> F::Output {
-    let deadline = clock.now() + most + SLACK;
-    let mut future = pin!(future);
-    let mut late = pin!(clock.sleep_until(deadline));
-    poll_fn(move |context| {
-        if let Poll::Ready(value) = future.as_mut().poll(context) {
-            return Poll::Ready(value);
+    tokio::select! {
+        biased;
+        value = future => value,
+        () = clock.sleep_until(clock.now() + most + SLACK) => {
+            panic!("{what}: nothing came within {most:?} and {SLACK:?}")
         }
-        assert!(
-            late.as_mut().poll(context).is_pending(),
-            "{what}: nothing came within {most:?} and {SLACK:?}"
-        );
-        Poll::Pending
-    })
-    .await
+    }
 }
 
 /// The whole body as bytes, or the error that broke it off.

@@ -6,10 +6,9 @@
 //! - `POST /links/{a}/{b}/{cut|heal|freeze}` and `POST /links/{a}/{b}?rtt=200ms` (`?oneway=1`)
 //! - `GET /ledger` (`?key=K`)
 //!
-//! It listens on loopback only and has no password. It must never be part of a gateway.
+//! It listens on loopback only and has no password, and is never part of a gateway.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -26,9 +25,10 @@ use tokio::task::JoinSet;
 
 use percent_encoding::percent_decode_str;
 
+use super::accept;
 use super::deployment::Deployment;
 use super::gateway::Action;
-use super::region::Part;
+use super::region::{Part, Region};
 
 /// A refusal: status, and one line with the remedy.
 type Refusal = (StatusCode, String);
@@ -40,20 +40,16 @@ pub async fn listen(deployment: &Arc<Deployment>, events: UnboundedSender<Value>
     let listener = TcpListener::bind(address).await.context("cannot bind the control port")?;
     // Weak: only a running call holds the deployment, so that its one owner can shut it down.
     let deployment = Arc::downgrade(deployment);
-    let mut accepting = JoinSet::new();
-    accepting.spawn(async move {
-        loop {
-            let Ok((stream, _)) = listener.accept().await else { continue };
-            let (deployment, events) = (deployment.clone(), events.clone());
-            let service = service_fn(move |request| {
-                let (deployment, events) = (deployment.upgrade(), events.clone());
-                async move { Ok::<_, std::convert::Infallible>(answer(deployment, &events, &request).await) }
-            });
-            // An error means that the caller hung up.
-            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
-        }
-    });
-    Ok(accepting)
+    Ok(accept(listener, move |stream| {
+        let (deployment, events) = (deployment.clone(), events.clone());
+        let service = service_fn(move |request| {
+            let (deployment, events) = (deployment.upgrade(), events.clone());
+            async move { Ok::<_, std::convert::Infallible>(answer(deployment, &events, &request).await) }
+        });
+        // A task of its own outlives the set. An error means that the caller hung up.
+        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+        std::future::ready(())
+    }))
 }
 
 async fn answer(
@@ -105,9 +101,8 @@ async fn route(
         }
         (&Method::POST, ["links", a, b, action]) => link(deployment, events, (a, b), action, &query),
         (&Method::POST, ["links", a, b]) => link(deployment, events, (a, b), "rtt", &query),
-        _ => Err((
-            StatusCode::NOT_FOUND,
-            "ask GET /regions, GET /ledger, POST /regions/{name}/{kill|stop|start|pause|resume}, POST /endpoints/{name}/{1|2}/{kill|start}, POST /links/{a}/{b}/{cut|heal|freeze} or POST /links/{a}/{b}?rtt=200ms".to_owned(),
+        _ => Err(not_found(
+            "ask GET /regions, GET /ledger, POST /regions/{name}/{kill|stop|start|pause|resume}, POST /endpoints/{name}/{1|2}/{kill|start}, POST /links/{a}/{b}/{cut|heal|freeze} or POST /links/{a}/{b}?rtt=200ms",
         )),
     }
 }
@@ -123,12 +118,12 @@ async fn endpoint(
     let endpoint = match number {
         "1" => first,
         "2" => second,
-        other => return Err((StatusCode::NOT_FOUND, format!("no endpoint {other:?}: 1 or 2"))),
+        other => return Err(not_found(format!("no endpoint {other:?}: 1 or 2"))),
     };
     match action {
         "kill" => endpoint.kill().await,
         "start" => endpoint.open().await.map_err(broken)?,
-        other => return Err((StatusCode::NOT_FOUND, format!("no action {other:?}: kill or start"))),
+        other => return Err(not_found(format!("no action {other:?}: kill or start"))),
     }
     let address = format!("https://{}", endpoint.address());
     let event = json!({ "event": "endpoint", "region": name, "number": number, "action": action, "address": address });
@@ -148,9 +143,7 @@ fn link(
     let oneway = match query("oneway").as_deref() {
         None | Some("0" | "false") => false,
         Some("1" | "true") => true,
-        Some(other) => {
-            return Err((StatusCode::BAD_REQUEST, format!("oneway={other}: say 1 or leave it out")));
-        }
+        Some(other) => return Err(bad(format!("oneway={other}: say 1 or leave it out"))),
     };
     let links = &deployment.links;
     let done = match action {
@@ -158,19 +151,17 @@ fn link(
         "heal" => links.heal(from, to, oneway),
         "freeze" => links.freeze(from, to, oneway),
         "rtt" => {
-            let text = query("rtt").ok_or_else(|| {
-                (StatusCode::BAD_REQUEST, "say how long a round trip takes, such as ?rtt=200ms".to_owned())
-            })?;
-            links.set_rtt(from, to, parse_span(&text)?, oneway)
+            let text =
+                query("rtt").ok_or_else(|| bad("say how long a round trip takes, such as ?rtt=200ms"))?;
+            let rtt =
+                humantime::parse_duration(&text).map_err(|error| bad(format!("rtt={text}: {error}")))?;
+            links.set_rtt(from, to, rtt, oneway)
         }
         other => {
-            return Err((
-                StatusCode::NOT_FOUND,
-                format!("no link action {other:?}: cut, heal, freeze, or ?rtt=200ms"),
-            ));
+            return Err(not_found(format!("no link action {other:?}: cut, heal, freeze, or ?rtt=200ms")));
         }
     };
-    done.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
+    done.map_err(|error| bad(error.to_string()))?;
     let event = json!({ "event": "link", "from": a, "to": b, "action": action, "oneway": oneway, "rtt": query("rtt") });
     let _ = events.send(event.clone());
     Ok(event)
@@ -178,28 +169,18 @@ fn link(
 
 /// The regions with their states and current pids, in the form of the ready line.
 pub fn shown(deployment: &Deployment) -> Value {
-    json!(deployment.regions.iter().map(super::region::Region::show).collect::<Vec<_>>())
+    json!(deployment.regions.iter().map(Region::show).collect::<Vec<_>>())
 }
 
 fn parse_action(word: &str) -> Result<Action, Refusal> {
-    let unknown =
-        |_| (StatusCode::NOT_FOUND, format!("no action {word:?}: kill, stop, start, pause or resume"));
+    let unknown = |_| not_found(format!("no action {word:?}: kill, stop, start, pause or resume"));
     serde_json::from_value(word.into()).map_err(unknown)
 }
 
 fn parse_part(word: Option<&str>) -> Result<Part, Refusal> {
     let Some(word) = word else { return Ok(Part::Both) };
-    match serde_json::from_value(word.into()) {
-        Ok(part) if part != Part::Both => Ok(part),
-        _ => {
-            let why = format!("part={word}: gateway, postgres, or leave it out for both");
-            Err((StatusCode::BAD_REQUEST, why))
-        }
-    }
-}
-
-fn parse_span(text: &str) -> Result<Duration, Refusal> {
-    humantime::parse_duration(text).map_err(|error| (StatusCode::BAD_REQUEST, format!("rtt={text}: {error}")))
+    let part = serde_json::from_value(word.into()).ok().filter(|part| *part != Part::Both);
+    part.ok_or_else(|| bad(format!("part={word}: gateway, postgres, or leave it out for both")))
 }
 
 fn parameter(query: &str, name: &str) -> Option<String> {
@@ -207,8 +188,16 @@ fn parameter(query: &str, name: &str) -> Option<String> {
     Some(percent_decode_str(value).decode_utf8_lossy().into_owned())
 }
 
+fn not_found(detail: impl Into<String>) -> Refusal {
+    (StatusCode::NOT_FOUND, detail.into())
+}
+
+fn bad(detail: impl Into<String>) -> Refusal {
+    (StatusCode::BAD_REQUEST, detail.into())
+}
+
 fn no_such_region(name: &str) -> Refusal {
-    (StatusCode::NOT_FOUND, format!("no region {name:?}: us-east, eu-west or ap-south"))
+    not_found(format!("no region {name:?}: us-east, eu-west or ap-south"))
 }
 
 fn broken(error: impl std::fmt::Display) -> Refusal {

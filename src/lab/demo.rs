@@ -1,7 +1,7 @@
 //! `onceway demo`: a whole deployment to try, and a guided tour of it.
 //!
-//! It prints one line when everything is ready, and then one line per event. It must leave no
-//! process and, without `--data`, no file behind.
+//! It prints one line when everything is ready, and then one line per event. It leaves no process
+//! and, without `--data`, no file behind.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,8 +39,7 @@ pub enum Ended {
     Badly,
 }
 
-/// Runs the demo until its tour is over or a signal ends it. On return, every process that it
-/// started has ended.
+/// Runs the demo until its tour or a signal ends it. Then all that it started has ended.
 pub async fn run(demo: Demo) -> Result<Ended> {
     let mut leave = Leave::heard()?;
     let options = Options {
@@ -66,11 +65,8 @@ pub async fn run(demo: Demo) -> Result<Ended> {
         () = leave.asked() => Ok(verdict(&deployment)),
         ended = guide(&demo, &deployment) => ended,
     };
-    if !demo.json {
-        eprintln!("  … cleaning up");
-    }
-    // The tour and the control listener are dropped: only a running control call may still hold the
-    // deployment.
+    say("cleaning up");
+    // Only a running control call may still hold the deployment.
     let alone = async || Ok((Arc::strong_count(&deployment) == 1).then_some(()));
     wait::for_some("the last control call to end", CALLS_END_WITHIN, alone).await?;
     match Arc::try_unwrap(deployment) {
@@ -132,8 +128,7 @@ fn announce(demo: &Demo, deployment: &Deployment) {
     println!("  control   {control}   (GET /regions, GET /ledger, POST /regions/eu-west/kill, …)\n");
 }
 
-/// Says whether any effect happened twice. Keyless calls share one row of the ledger, so that row
-/// does not count.
+/// Keyless calls share one row of the ledger, which therefore does not count.
 fn verdict(deployment: &Deployment) -> Ended {
     let twice = deployment.ledger.totals(None).iter().any(|total| !total.key.is_empty() && total.effects > 1);
     if twice { Ended::Badly } else { Ended::Well }

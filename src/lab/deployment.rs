@@ -2,7 +2,7 @@
 //! from empty folder to serving.
 //!
 //! Everything that it starts ends with it, even if the supervisor is killed: the janitor sees to
-//! that. It must not decide anything about keys.
+//! that.
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,17 +16,15 @@ use tokio::task::JoinSet;
 use super::binaries::Binaries;
 use super::cluster::Cluster;
 use super::files::{self, RegionFile};
-use super::gateway::Action;
-use super::gateway::Gateway;
+use super::gateway::{Action, Gateway};
 use super::janitor::Janitor;
 use super::ledger::Ledger;
 use super::links::{Endpoints, LinkKind, Links};
-use super::ports::{FleetPorts, GatewayPorts, free_run, local};
+use super::ports::{FleetPorts, GatewayPorts, RegionPorts, free_run, local};
 use super::process::Launch;
 use super::region::{Part, Region};
 use super::upstream::{Endpoint, Upstream};
-use super::{scratch, wait};
-use onceway_client::Ask;
+use super::{scratch, status, wait};
 use onceway_protocol::region::RegionName;
 
 /// The regions of the demo, in the order of their ports.
@@ -54,13 +52,6 @@ pub struct Options {
     pub failover: Option<String>,
 }
 
-#[derive(Clone, Copy, Default)]
-struct Kind<'a> {
-    spare: Option<&'a str>,
-    /// Number of gateways of each region, by region number; regions beyond the list have one.
-    gateways: &'a [usize],
-}
-
 pub struct Deployment {
     pub regions: Vec<Region>,
     /// Machines for one more region: ports, links, an upstream and certificates. Nothing runs, and
@@ -81,31 +72,33 @@ impl Deployment {
     /// Starts everything, and returns when every region serves and every replication has caught up.
     /// `progress` receives each step, in words.
     pub async fn start(options: &Options, progress: &(dyn Fn(&str) + Sync)) -> Result<Deployment> {
-        Deployment::launch(options, Kind::default(), progress).await
+        Deployment::launch(options, None, &[], progress).await
     }
 
-    /// Does the same with several gateways per region. `gateways` has their number by region; they
-    /// share the region's store behind its one address.
+    /// Does the same with several gateways per region. `gateways` has their number by region;
+    /// regions beyond the list have one. They share the region's store behind its one address.
     pub async fn start_shared(
         options: &Options,
         gateways: &[usize],
         progress: &(dyn Fn(&str) + Sync),
     ) -> Result<Deployment> {
-        Deployment::launch(options, Kind { gateways, ..Kind::default() }, progress).await
+        Deployment::launch(options, None, gateways, progress).await
     }
 
     /// Does the same, and prepares machines for one more region, which is not a member yet.
     pub async fn start_with_spare(options: &Options, progress: &(dyn Fn(&str) + Sync)) -> Result<Deployment> {
-        let kind = Kind { spare: Some(SPARE), ..Kind::default() };
-        Deployment::launch(options, kind, progress).await
+        Deployment::launch(options, Some(SPARE), &[], progress).await
     }
 
     async fn launch(
         options: &Options,
-        Kind { spare, gateways }: Kind<'_>,
+        spare: Option<&str>,
+        gateways: &[usize],
         progress: &(dyn Fn(&str) + Sync),
     ) -> Result<Deployment> {
-        let all = names(spare)?;
+        let names =
+            REGIONS.into_iter().chain(spare).map(|name| RegionName::parse(name).context("a region's name"));
+        let all = names.collect::<Result<Vec<RegionName>>>()?;
         let names = &all[..REGIONS.len()];
         let ports = FleetPorts::lay_out_shared(options.port_base, all.len(), gateways)?;
         ports.check_free(&all.iter().map(ToString::to_string).collect::<Vec<_>>())?;
@@ -121,7 +114,9 @@ impl Deployment {
         let janitor = Janitor::spawn(&options.program, &dir, scratch)?;
         let links = Links::start(&endpoints(&ports)).await?;
         let made = async {
-            set_rtt(&links, all.len(), options.rtt)?;
+            for (a, b) in (0..all.len()).flat_map(|a| (a + 1..all.len()).map(move |b| (a, b))) {
+                links.set_rtt(a, b, options.rtt, false)?;
+            }
             let stamp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
             let ledger = Ledger::create(&dir.join(format!("ledger-{stamp}.jsonl")))?;
             let (mut upstreams, mut endpoints) = (Vec::new(), Vec::new());
@@ -150,25 +145,18 @@ impl Deployment {
                 regions.push(region(&all[number], &ports, number, &files, &dir, &binaries, options).await?);
             }
             let spare = regions.split_off(names.len()).pop();
-            Ok((ledger, upstreams, endpoints, regions, spare))
+            anyhow::Ok((ledger, upstreams, endpoints, regions, spare))
         };
-        let (ledger, upstreams, endpoints, regions, spare) = match made.await {
-            Ok(made) => made,
-            Err(error) => {
-                drop(janitor);
-                return Err(error);
-            }
-        };
+        // On an error the janitor is dropped, and cleans up.
+        let (ledger, upstreams, endpoints, regions, spare) = made.await?;
         let deployment =
             Deployment { regions, spare, links, ledger, ports, endpoints, upstreams, dir, scratch, janitor };
-        match deployment.bring_up(progress).await {
-            Ok(()) => Ok(deployment),
-            Err(error) => {
-                let error = error.context(format!("logs were in {}", deployment.dir.display()));
-                deployment.shut_down().await?;
-                Err(error)
-            }
+        if let Err(error) = deployment.bring_up(progress).await {
+            let error = error.context(format!("logs were in {}", deployment.dir.display()));
+            deployment.shut_down().await?;
+            return Err(error);
         }
+        Ok(deployment)
     }
 
     async fn bring_up(&self, progress: &(dyn Fn(&str) + Sync)) -> Result<()> {
@@ -199,8 +187,7 @@ impl Deployment {
         self.regions.iter().chain(&self.spare)
     }
 
-    /// Writes the file of region `mine` anew, for a deployment of these regions, by number. The
-    /// spare region has the last number.
+    /// Writes the file of region `mine` anew, for these regions, by number. The spare is last.
     pub fn write_file(&self, mine: usize, members: &[usize]) -> Result<()> {
         let names: Vec<RegionName> = self.all().map(|region| region.name.clone()).collect();
         let endpoints = self.endpoints.get(mine).context("a region of this deployment")?;
@@ -214,8 +201,7 @@ impl Deployment {
         }
     }
 
-    /// Folder of its files. Shared files lie in it; each region's own files lie in a folder of the
-    /// region's name.
+    /// Folder of its files; each region's own lie in a folder of the region's name.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -263,10 +249,8 @@ impl Region {
     /// lag behind each.
     pub async fn serves(&self) -> Result<()> {
         for gateway in &self.gateways {
-            let url = format!("{}/v1/status", gateway.admin());
             let serving = async || {
-                let Ok(answer) = Ask::get(&url).send(Duration::from_secs(2)).await else { return Ok(None) };
-                let status = answer.json();
+                let status = status(&gateway.admin(), Duration::from_secs(2)).await;
                 let peers = status["peers"].as_object().cloned().unwrap_or_default();
                 let caught_up = peers.values().all(|peer| peer["up"] == true && peer["lag_ms"].is_number());
                 let replicated = status["subscriptions"].as_array().cloned().unwrap_or_default();
@@ -280,25 +264,9 @@ impl Region {
     }
 }
 
-fn names(spare: Option<&str>) -> Result<Vec<RegionName>> {
-    REGIONS.into_iter().chain(spare).map(|name| RegionName::parse(name).context("a region's name")).collect()
-}
-
 fn endpoints(ports: &FleetPorts) -> Vec<Endpoints> {
-    let of = |ports: &super::ports::RegionPorts| Endpoints {
-        peer: local(ports.peer),
-        replication: local(ports.postgres),
-    };
+    let of = |ports: &RegionPorts| Endpoints { peer: local(ports.peer), replication: local(ports.postgres) };
     ports.regions.iter().map(of).collect()
-}
-
-fn set_rtt(links: &Links, regions: usize, rtt: Duration) -> Result<()> {
-    for a in 0..regions {
-        for b in a + 1..regions {
-            links.set_rtt(a, b, rtt, false)?;
-        }
-    }
-    Ok(())
 }
 
 /// Writes the file of one region, with its peers and their addresses. If the region has several
@@ -323,7 +291,7 @@ fn write_files(
     let mut several = Vec::new();
     for (number, own) in ports.gateways[mine].iter().enumerate() {
         file.ports = file.ports.with_listeners(*own);
-        several.push(files::write_gateway(dir, number, &file)?);
+        several.push(files::write_as(dir, &format!("{name}-{}", number + 1), &file)?);
     }
     Ok(if several.is_empty() { vec![one] } else { several })
 }

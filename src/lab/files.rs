@@ -1,9 +1,8 @@
 //! The files of a deployment on one machine: ring, routes, credentials, one region file per
 //! gateway, certificates.
 //!
-//! `deployment` writes them at each start, and `config` reads them as it reads any user's files.
-//! The demo has no configuration of its own kind: it runs files as a user would write them. This
-//! file must not start anything.
+//! `deployment` writes them at each start. The demo has no configuration of its own kind: it runs
+//! files as a user would write them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,6 +12,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use onceway_client::Ask;
 use onceway_protocol::region::RegionName;
 use rustls::ServerConfig;
 use rustls::crypto::ring;
@@ -102,9 +102,8 @@ pub struct RegionFile<'a> {
     pub name: &'a RegionName,
     /// Its listeners, its upstream and its Postgres.
     pub ports: RegionPorts,
-    /// The peers' listeners, as reached from here.
+    /// The peers' listeners and their Postgres, as reached from here.
     pub peers: Vec<(RegionName, SocketAddr)>,
-    /// Their Postgres, as reached from here.
     pub publishers: Vec<(RegionName, SocketAddr)>,
     /// The endpoints of the upstream [`PROVIDER`], behind TLS; none leaves it out.
     pub endpoints: Vec<SocketAddr>,
@@ -112,6 +111,13 @@ pub struct RegionFile<'a> {
 
 /// The named upstream of a deployment's routes, and the folder of its certificates.
 pub const PROVIDER: &str = "provider";
+
+/// A request with this key, as the first tenant's client sends it to the gateway at `address`.
+pub fn keyed(address: &str, path: &str, key: &str, body: &'static str) -> Ask {
+    Ask::post(format!("{address}{path}"), body)
+        .with("Authorization", format!("Bearer {}", TENANTS[0].1))
+        .with("Idempotency-Key", format!("\"{key}\""))
+}
 
 /// Writes the shared files into `dir`: ring, routes and credentials.
 pub fn write_shared(dir: &Path, regions: &[RegionName]) -> Result<()> {
@@ -129,8 +135,7 @@ pub fn write_shared(dir: &Path, regions: &[RegionName]) -> Result<()> {
     write(dir, "routes.toml", &routes)?;
     let mut known = String::from("# SHA-256 of the demo's tokens.\n");
     for (tenant, token) in TENANTS {
-        let digest: String =
-            Sha256::digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = crate::hex(&Sha256::digest(token.as_bytes()));
         write!(known, "\n[[credential]]\ntenant = \"{tenant}\"\nsha256 = \"{digest}\"\n")?;
     }
     write(dir, "credentials.toml", &known)
@@ -197,13 +202,8 @@ pub fn write_region(dir: &Path, region: &RegionFile<'_>) -> Result<PathBuf> {
     write_as(dir, region.name.as_str(), region)
 }
 
-/// Writes the file of one of several gateways of a region, with that gateway's own ports, and
-/// returns its name.
-pub fn write_gateway(dir: &Path, number: usize, region: &RegionFile<'_>) -> Result<PathBuf> {
-    write_as(dir, &format!("{}-{}", region.name, number + 1), region)
-}
-
-fn write_as(dir: &Path, file: &str, region: &RegionFile<'_>) -> Result<PathBuf> {
+/// Writes a region's file under this name, such as that of one of its gateways.
+pub(super) fn write_as(dir: &Path, file: &str, region: &RegionFile<'_>) -> Result<PathBuf> {
     let RegionFile { name, ports, peers, publishers, endpoints } = region;
     let mut text = format!(
         r#"region = "{name}"
@@ -241,10 +241,10 @@ ca = "certificates/ca.pem"
     }
     if !endpoints.is_empty() {
         let addresses: Vec<String> = endpoints.iter().map(|at| format!("\"https://{at}\"")).collect();
-        let addresses = addresses.join(", ");
         write!(
             text,
-            "\n[upstreams.{PROVIDER}]\naddresses = [{addresses}]\nshared = true\n\n[upstreams.{PROVIDER}.tls]\nca = \"{PROVIDER}/ca.pem\"\nserver_name = \"{PROVIDER}.onceway\"\n"
+            "\n[upstreams.{PROVIDER}]\naddresses = [{}]\nshared = true\n\n[upstreams.{PROVIDER}.tls]\nca = \"{PROVIDER}/ca.pem\"\nserver_name = \"{PROVIDER}.onceway\"\n",
+            addresses.join(", ")
         )?;
     }
     let admin = format!("postgres://{SUPERUSER}@127.0.0.1:{}/{DATABASE}", ports.postgres);
@@ -268,8 +268,7 @@ pub fn write(dir: &Path, name: &str, text: &str) -> Result<()> {
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Does the same for a file that a process reads meanwhile: the reader sees the old or the new
-/// file, whole.
+/// Does the same for a file that is read meanwhile: a reader sees the old or the new, whole.
 pub fn replace(dir: &Path, name: &str, text: &str) -> Result<()> {
     let fresh = format!(".{name}.new");
     write(dir, &fresh, text)?;

@@ -1,7 +1,5 @@
-//! One gateway process of a region: its addresses, start, stop, pause and death.
-//!
-//! A `region` holds one gateway, or several that share its Postgres behind a `balancer`. A gateway
-//! must not depend on the others.
+//! One gateway process of a region: its addresses, start, stop, pause and death. A `region` holds
+//! one gateway, or several that share its Postgres behind a `balancer`.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -17,6 +15,9 @@ use super::process::{Launch, Process, State};
 use super::{lock, wait};
 
 const STARTS_WITHIN: Duration = Duration::from_secs(20);
+/// Time limit of an orderly stop of one part of a region; then the part is killed.
+pub(super) const STOP_WITHIN: Duration = Duration::from_secs(8);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
@@ -31,9 +32,6 @@ pub enum Action {
     /// SIGCONT.
     Resume,
 }
-
-/// Time limit of an orderly stop of one part of a region; then the part is killed.
-pub(super) const STOP_WITHIN: Duration = Duration::from_secs(8);
 
 pub struct Gateway {
     pub ports: GatewayPorts,
@@ -66,16 +64,14 @@ impl Gateway {
     }
 
     pub fn process(&self) -> Option<Arc<Process>> {
-        let process = lock(&self.process);
-        process.clone().filter(|process| !matches!(process.state(), State::Exited { .. }))
+        lock(&self.process).clone().filter(|process| process.lives())
     }
 
     /// Performs the action. A start is idempotent and returns when all listeners accept
     /// connections. To kill or stop a gateway that does not run is no error; to pause it is an
     /// error.
     pub async fn act(&self, action: Action) -> Result<()> {
-        let process = self.process();
-        match (action, process) {
+        match (action, self.process()) {
             (Action::Start, process) => self.start(process).await,
             (Action::Kill, Some(process)) => process.kill().await,
             (Action::Stop, Some(process)) => process.stop(Signal::TERM, STOP_WITHIN).await.map(drop),

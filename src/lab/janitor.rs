@@ -6,13 +6,12 @@
 //! dead. The janitor must not touch a process outside of the deployment's folder, or one that is
 //! neither this program nor a Postgres nor what runs one. It must outlive Ctrl-C.
 
-use std::ffi::OsString;
 use std::io::BufRead;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,8 +19,7 @@ use tokio::time::timeout;
 
 use super::{patroni, proctable, scratch, shared_memory};
 
-/// The hidden subcommand of this binary: `onceway janitor DIR [--delete]` must call
-/// [`run_janitor`].
+/// The hidden subcommand `onceway janitor DIR [--delete]` must call [`run_janitor`].
 pub const SUBCOMMAND: &str = "janitor";
 pub const DELETE_FLAG: &str = "--delete";
 
@@ -36,27 +34,18 @@ pub struct Janitor {
 }
 
 impl Janitor {
-    /// Starts `program janitor DIR [--delete]`. Must be called inside a tokio runtime with I/O
-    /// enabled.
+    /// Starts `program janitor DIR [--delete]`, inside a tokio runtime with I/O enabled.
     pub fn spawn(program: &Path, dir: &Path, delete: bool) -> Result<Janitor> {
-        let mut args: Vec<OsString> = vec![SUBCOMMAND.into(), dir.into()];
-        if delete {
-            args.push(DELETE_FLAG.into());
-        }
         let mut command = Command::new(program);
-        command.args(args);
+        command.arg(SUBCOMMAND).arg(dir).args(delete.then_some(DELETE_FLAG));
         Janitor::launch(command)
     }
 
     fn launch(mut command: Command) -> Result<Janitor> {
         // A process group of its own and no output: neither Ctrl-C nor a closed terminal can end it
         // early. Its working directory is outside of the folder that it empties.
-        command
-            .process_group(0)
-            .current_dir("/")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+        command.process_group(0).current_dir("/");
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         Ok(Janitor { child: command.spawn().context("cannot start the janitor process")? })
     }
 
@@ -64,16 +53,13 @@ impl Janitor {
         self.child.id()
     }
 
-    /// Tells the janitor that everything is cleaned up, and waits until it has left (at most five
-    /// seconds).
+    /// Tells the janitor that all is cleaned up, and waits until it has left (five seconds).
     pub async fn dismiss(mut self) -> Result<()> {
         let mut pipe = self.child.stdin.take().context("the janitor has no pipe")?;
         pipe.write_all(b"bye\n").await.context("the janitor is gone")?;
         drop(pipe);
         let status = timeout(BYE_BOUND, self.child.wait()).await.context("the janitor does not leave")??;
-        if !status.success() {
-            bail!("the janitor failed ({status})");
-        }
+        ensure!(status.success(), "the janitor failed ({status})");
         Ok(())
     }
 }
@@ -104,8 +90,7 @@ pub fn run_janitor(dir: &Path, delete: bool) -> Result<()> {
     killed.and(deleted)
 }
 
-/// Reads to the line `bye` (true) or to the end of the pipe (false). A pipe that cannot be read is
-/// an end.
+/// True for the line `bye`, false for the end of the pipe, or one that cannot be read.
 fn said_bye() -> bool {
     std::io::stdin().lock().lines().map_while(Result::ok).any(|line| line == "bye")
 }
@@ -121,8 +106,7 @@ mod tests {
     const ROLE: &str = "ONCEWAY_TEST_ROLE";
     const DIR: &str = "ONCEWAY_TEST_DIR";
 
-    /// This test executable plays the onceway binary: the tests below start it again with a role in
-    /// the environment.
+    /// This test executable plays the onceway binary, with a role in the environment.
     fn myself(role: &str, dir: &Path) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["janitor::tests::play_a_role", "--exact", "--nocapture"]).env(ROLE, role).env(DIR, dir);
@@ -142,13 +126,8 @@ mod tests {
 
     fn gateway(dir: &Path) -> Child {
         let mut command = myself("gateway", dir);
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .current_dir(dir)
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap()
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).current_dir(dir);
+        command.kill_on_drop(true).spawn().unwrap()
     }
 
     #[tokio::test]
@@ -164,13 +143,11 @@ mod tests {
         let janitor = Janitor::launch(myself("janitor", &dir)).unwrap();
         let pid = Pid::from_raw(i32::try_from(janitor.pid().unwrap()).unwrap()).unwrap();
 
-        // The janitor ignores the terminal's signals once it catches them; the mask in /proc shows
-        // that.
+        // The mask in /proc shows that the janitor catches the terminal's signals.
         let deaf = async || Ok(catches(pid, &[1, 2, 15]).then_some(()));
         wait::for_some("the janitor to catch signals", BOUND, deaf).await.unwrap();
-        for deaf_to in
-            [rustix::process::Signal::INT, rustix::process::Signal::TERM, rustix::process::Signal::HUP]
-        {
+        use rustix::process::Signal;
+        for deaf_to in [Signal::INT, Signal::TERM, Signal::HUP] {
             proctable::signal(pid, deaf_to);
         }
         drop(janitor);

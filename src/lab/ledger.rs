@@ -3,7 +3,7 @@
 //!
 //! Three [`crate::upstream`]s, one per region, write to the same ledger. Beside the file it
 //! keeps three things in memory, for probes: the totals, the answer of every effect and the calls
-//! in progress. It must not know of claims, holds or gateways: it plays another company's machine.
+//! in progress. It plays another company's machine, and knows of no claims, holds or gateways.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
@@ -32,8 +32,7 @@ pub struct Order {
 pub struct Answer {
     /// JSON body before padding.
     pub body: Bytes,
-    /// Length in bytes: the answer is padded with blanks (JSON may end in blanks). 0 for an
-    /// ordinary answer.
+    /// Length in bytes, with blanks behind the JSON. 0 for an ordinary answer.
     pub padded_to: usize,
 }
 
@@ -92,8 +91,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Starts a new ledger in a file that must not exist yet: effects of different runs must not
-    /// mix.
+    /// Starts a ledger in a new file: effects of different runs must not mix.
     pub fn create(path: &Path) -> io::Result<Arc<Ledger>> {
         let file = OpenOptions::new().append(true).create_new(true).open(path)?;
         Ok(Arc::new(Ledger { journal: Mutex::new(Journal { file, effects: 0 }), book: Mutex::default() }))
@@ -148,29 +146,19 @@ impl Ledger {
                 && other.tenant == order.tenant
                 && (order.path.is_empty() || other.path == order.path)
         };
-        let answer = match book.answers.get(order) {
-            Some(answer) => Some(answer),
-            None if order.path.is_empty() => {
-                book.answers.iter().find(|(other, _)| same(other)).map(|(_, answer)| answer)
-            }
-            None => None,
-        };
-        match answer {
+        let anywhere = || book.answers.iter().find(|(other, _)| same(other)).map(|(_, answer)| answer);
+        let exact = book.answers.get(order);
+        match if order.path.is_empty() { exact.or_else(anywhere) } else { exact } {
             Some(answer) => Outcome::Happened(answer.clone()),
             None if book.pending.keys().any(|other| same(&other)) => Outcome::Pending,
             None => Outcome::Nothing,
         }
     }
 
-    /// The totals of all keys in the order of their first effect, or of one key (under every
-    /// tenant).
+    /// Totals in the order of first effects, of all keys or of one (under every tenant).
     pub fn totals(&self, key: Option<&str>) -> Vec<Totals> {
-        lock(&self.book)
-            .totals
-            .iter()
-            .filter(|totals| key.is_none_or(|key| totals.key == key))
-            .cloned()
-            .collect()
+        let book = lock(&self.book);
+        book.totals.iter().filter(|totals| key.is_none_or(|key| totals.key == key)).cloned().collect()
     }
 }
 
@@ -179,12 +167,8 @@ impl Book {
         let fresh = self.totals.len();
         let place = *self.places.entry((order.tenant.clone(), order.key.clone())).or_insert(fresh);
         if place == fresh {
-            self.totals.push(Totals {
-                key: order.key.clone(),
-                tenant: order.tenant.clone(),
-                effects: 0,
-                regions: Vec::new(),
-            });
+            let Order { key, tenant, .. } = order.clone();
+            self.totals.push(Totals { key, tenant, effects: 0, regions: Vec::new() });
         }
         let totals = &mut self.totals[place];
         totals.effects += 1;
@@ -235,23 +219,17 @@ mod tests {
         ledger.perform(&order("k1"), "eu-west", Some(2000), numbered).unwrap();
         ledger.perform(&order("k1"), "us-east", Some(2000), numbered).unwrap();
 
-        let lines: Vec<serde_json::Value> = std::fs::read_to_string(&path)
-            .unwrap()
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 4);
-        assert_eq!(
-            (&lines[2]["effect"], &lines[2]["region"], &lines[2]["amount"]),
-            (&3.into(), &"eu-west".into(), &2000.into())
-        );
+        assert_eq!((&lines[2]["effect"], &lines[2]["region"]), (&3.into(), &"eu-west".into()));
+        assert_eq!(lines[2]["amount"], 2000);
         assert!(lines[1]["amount"].is_null() && lines[1]["at_ms"].as_u64().unwrap() > 0);
 
         let all = ledger.totals(None);
-        assert_eq!(
-            (all[0].key.as_str(), all[0].effects, all[0].regions.join(" ")),
-            ("k1", 3, "us-east eu-west".to_owned())
-        );
+        let first = (all[0].key.as_str(), all[0].effects, all[0].regions.join(" "));
+        assert_eq!(first, ("k1", 3, "us-east eu-west".to_owned()));
         assert_eq!((all[1].key.as_str(), all[1].effects), ("k2", 1));
         assert_eq!(ledger.totals(Some("k2")), all[1..]);
         assert_eq!(ledger.totals(Some("k")), []);

@@ -2,8 +2,7 @@
 //! calls and one for replication.
 //!
 //! A relay of the pair (a, b) carries the connections that a opens towards b. Bytes from a to b
-//! therefore travel forward on the relays of (a, b) and backward on those of (b, a). The demo's
-//! control listener and the drills call the controls below. This file must not look into the bytes.
+//! therefore travel forward on the relays of (a, b) and backward on those of (b, a).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,8 +26,7 @@ pub struct Endpoints {
     pub replication: SocketAddr,
 }
 
-/// No link exists between these two regions: either they are the same region, or one of them does
-/// not exist.
+/// Either they are the same region, or one of them does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no link from region {from} to region {to}")]
 pub struct NoSuchLink {
@@ -106,15 +104,13 @@ impl Links {
         Ok(())
     }
 
-    /// Relays of connections opened by `a` towards `b` and, unless `oneway`, of those opened by b
-    /// towards a.
+    /// Relays of connections opened by `a` towards `b` and, unless `oneway`, the other way.
     fn opened(&self, a: usize, b: usize, oneway: bool) -> Result<impl Iterator<Item = &Relay>, NoSuchLink> {
         let (there, back) = (self.link(a, b)?, self.link(b, a)?);
         Ok(there.iter().chain(back.iter().filter(move |_| !oneway)))
     }
 
-    /// Relay and direction of every way that bytes take from `a` to `b` and, unless `oneway`, from
-    /// b to a.
+    /// Every way that bytes take from `a` to `b` and, unless `oneway`, back.
     fn travelling(
         &self,
         a: usize,
@@ -141,8 +137,7 @@ mod tests {
 
     const BOUND: Duration = Duration::from_secs(30);
 
-    /// Three regions whose peer listeners belong to the test, and both ends of a connection from
-    /// the first region to the second.
+    /// Three regions whose peer listeners belong to the test.
     struct Net {
         links: Links,
         listeners: Vec<TcpListener>,
@@ -187,8 +182,9 @@ mod tests {
         let net = Net::start().await;
         let mut seen = std::collections::BTreeSet::new();
         for (from, to) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
-            seen.insert(net.links.address(from, to, LinkKind::Peer).unwrap());
-            seen.insert(net.links.address(from, to, LinkKind::Replication).unwrap());
+            for kind in [LinkKind::Peer, LinkKind::Replication] {
+                seen.insert(net.links.address(from, to, kind).unwrap());
+            }
         }
         assert_eq!(seen.len(), 12);
         assert_eq!(net.links.cut(1, 1, false), Err(NoSuchLink { from: 1, to: 1 }));
@@ -241,10 +237,7 @@ mod tests {
         assert!(trip(&mut far, &mut near).await >= rtt / 2);
         net.links.set_rtt(0, 1, rtt * 2, true).unwrap();
         let (mut near, mut far) = net.connect(1, 0, LinkKind::Replication).await;
-        assert!(
-            trip(&mut far, &mut near).await >= rtt,
-            "bytes from a to b take the new delay on b's connection too"
-        );
+        assert!(trip(&mut far, &mut near).await >= rtt, "the new delay, on b's connection too");
         assert!(trip(&mut near, &mut far).await >= rtt / 2, "the other direction keeps its own");
     }
 }

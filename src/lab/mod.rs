@@ -16,7 +16,7 @@
 //! - [`janitor`] cleans up after a supervisor that was killed.
 //!
 //! The lab finds and stops processes through `/proc`: Linux only. It starts, breaks and mends
-//! things: the gateway is a program to it. It must not decide anything about keys, claims or views.
+//! things: the gateway is a program to it.
 
 #![allow(clippy::disallowed_methods, reason = "it measures and stamps for people")]
 #![allow(missing_docs, reason = "the command line and the tests use it, and nobody else")]
@@ -58,17 +58,29 @@ pub mod wait;
 
 use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use onceway_client::Ask;
+use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+
+/// The status that a gateway shows at its admin listener; null if it shows none in time.
+async fn status(admin: &str, within: Duration) -> Value {
+    let asked = Ask::get(format!("{admin}/v1/status")).send(within).await;
+    asked.map(|answer| answer.json()).unwrap_or_default()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
 
 /// Locks a mutex whose content is right at every moment: a panic of another holder changes nothing.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Carries each connection that comes, for ever. Dropping the set closes the listener and all of
-/// them.
+/// Carries each connection that comes. Dropping the set closes the listener and all of them.
 fn accept<F>(listener: TcpListener, mut carry: impl FnMut(TcpStream) -> F + Send + 'static) -> JoinSet<()>
 where
     F: Future<Output = ()> + Send + 'static,
@@ -84,8 +96,7 @@ where
                 biased;
                 Some(_done) = connections.join_next() => {}
                 accepted = listener.accept() => {
-                    // An error here belongs to the connection (a reset before this accept), not to
-                    // the listener.
+                    // An error is the connection's (a reset before this accept).
                     let Ok((client, _)) = accepted else { continue };
                     connections.spawn(carry(client));
                 }

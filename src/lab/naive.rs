@@ -6,8 +6,7 @@
 //! other regions. Within one region the design is correct.
 //!
 //! It runs in databases of its own in the deployment's clusters, with its own ledger and sample
-//! upstreams. It must not be made worse than it is: it takes every step that a careful engineer
-//! would take within one region.
+//! upstreams. It takes every step that a careful engineer would take within one region.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,8 +82,7 @@ impl Naive {
         NaiveDesign { regions: self.regions.clone(), victim, died }
     }
 
-    /// Takes the design down and leaves the deployment as it was. All regions must be up. Returns
-    /// the upstreams' effects.
+    /// Leaves the deployment as it was, all regions up. Returns the upstreams' effects.
     pub(super) async fn end(self, deployment: &Deployment) -> Result<Vec<Totals>> {
         drop(self.regions);
         take_down(deployment).await?;
@@ -110,10 +108,9 @@ impl Design for NaiveDesign {
         tokio::select! {
             biased;
             _ = died.wait_for(|died| *died), if own_death => Served::Failed,
-            served = timeout(PATIENCE, self.regions[via].serve(key)) => match served {
-                Ok(Ok(answered)) => answered,
-                Ok(Err(_)) | Err(_) => Served::Failed,
-            },
+            served = timeout(PATIENCE, self.regions[via].serve(key)) => {
+                served.unwrap_or_else(|late| Err(late.into())).unwrap_or(Served::Failed)
+            }
         }
     }
 }
@@ -127,14 +124,9 @@ struct Copy {
 
 impl Copy {
     async fn serve(&self, key: &str) -> Result<Served> {
-        let known = self
-            .store
-            .query_opt(
-                "select answer is not null, extract(epoch from clock_timestamp() - at)::float8 from answers \
-                 where tenant = $1 and key = $2 order by answer is not null desc, at desc limit 1",
-                &[&TENANT, &key],
-            )
-            .await?;
+        let look = "select answer is not null, extract(epoch from clock_timestamp() - at)::float8 from answers \
+                    where tenant = $1 and key = $2 order by answer is not null desc, at desc limit 1";
+        let known = self.store.query_opt(look, &[&TENANT, &key]).await?;
         let own = &self.own;
         let claimed = match known {
             Some(row) if row.try_get(0)? => return Ok(Served::Answered),
@@ -168,8 +160,7 @@ fn table(region: &Region) -> String {
     format!("answers_{}", region.name.as_str().replace('-', "_"))
 }
 
-/// Makes a table per region in every region, publishes the region's own and subscribes to the
-/// others through the links.
+/// Makes a table per region in every region, publishes its own and subscribes to the others.
 async fn replicate(deployment: &Deployment, regions: &[Copy]) -> Result<()> {
     let tables: Vec<&str> = regions.iter().map(|region| region.own.as_str()).collect();
     for region in regions {
@@ -208,11 +199,10 @@ async fn take_down(deployment: &Deployment) -> Result<()> {
     for (here, region) in deployment.regions.iter().enumerate() {
         let store = region.cluster.connect(DATABASE).await?;
         for there in (0..deployment.regions.len()).filter(|there| *there != here) {
-            store.batch_execute(&format!("alter subscription naive_{here}_{there} disable")).await?;
-            store
-                .batch_execute(&format!("alter subscription naive_{here}_{there} set (slot_name = none)"))
-                .await?;
-            store.batch_execute(&format!("drop subscription naive_{here}_{there}")).await?;
+            let subscription = format!("subscription naive_{here}_{there}");
+            for act in ["alter X disable", "alter X set (slot_name = none)", "drop X"] {
+                store.batch_execute(&act.replace('X', &subscription)).await?;
+            }
         }
     }
     for region in &deployment.regions {

@@ -2,16 +2,15 @@
 //! and one address that follows the primary.
 //!
 //! Patroni takes over the region's own server, and the last primary's data folder becomes the
-//! region's own again. `drill::promotes` kills the primary between. It must not help Patroni:
-//! Patroni alone decides who is the primary.
+//! region's own again. `drill::promotes` kills the primary between. Patroni alone decides who is
+//! the primary.
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 use tokio::task::JoinSet;
 
@@ -62,16 +61,17 @@ pub fn check() -> Result<()> {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let is_on_path = |name: &str| std::env::split_paths(&folders).any(|folder| folder.join(name).is_file());
     let missing: Vec<&str> = ["patroni", "etcd"].into_iter().filter(|name| !is_on_path(name)).collect();
-    if !missing.is_empty() {
-        bail!(
-            "{} must be on PATH: type `sudo apt-get install patroni python3-etcd etcd-server`, or `pip install 'patroni[etcd3,psycopg3]'` and get etcd",
-            missing.join(" and ")
-        );
-    }
+    ensure!(
+        missing.is_empty(),
+        "{} must be on PATH: type `sudo apt-get install patroni python3-etcd etcd-server`, or `pip install 'patroni[etcd3,psycopg3]'` and get etcd",
+        missing.join(" and ")
+    );
     let copies = Binaries::find()?.postgres().with_file_name("pg_basebackup");
-    if !copies.is_file() {
-        bail!("{} is not there, by which Patroni makes a standby: take a whole Postgres", copies.display());
-    }
+    let copies_by = copies.display();
+    ensure!(
+        copies.is_file(),
+        "{copies_by} is not there, by which Patroni makes a standby: take a whole Postgres"
+    );
     Ok(())
 }
 
@@ -92,7 +92,8 @@ impl Pair {
             fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))?;
         }
         let account = Account::for_postgres()?;
-        own(&dir, account.as_ref())?;
+        fs::create_dir_all(&dir).with_context(|| format!("cannot make folder {}", dir.display()))?;
+        Account::own(account.as_ref(), &dir)?;
         let first = ports::free_run(6)?;
         let etcd = launch("etcd", etcd(first), &dir, account.as_ref())?;
         let node = |name: &'static str, data: PathBuf, postgres: u16| -> Result<Node> {
@@ -178,15 +179,6 @@ impl Node {
 
 fn kill_in(data: &Path) -> Result<()> {
     proctable::kill_all_under(data, &proctable::is_postgres, DIES_WITHIN)
-}
-
-/// Makes a folder for the account that runs Postgres.
-fn own(dir: &Path, account: Option<&Account>) -> Result<()> {
-    fs::create_dir_all(dir).with_context(|| format!("cannot make folder {}", dir.display()))?;
-    match account {
-        Some(account) => Ok(chown(dir, Some(account.uid), Some(account.gid))?),
-        None => Ok(()),
-    }
 }
 
 fn launch(program: &str, args: Vec<OsString>, dir: &Path, account: Option<&Account>) -> Result<Process> {

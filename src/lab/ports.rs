@@ -3,14 +3,13 @@
 //!
 //! Region number i has base + 10·i: +1 public, +2 admin, +3 peer, +4 sample upstream, +5 Postgres.
 //! Control has base + 0. In a region of several gateways the first three are its balancer's. The
-//! gateways' own ports lie behind those of the last region. This file must not hold a port open:
-//! the owner of a port binds it.
+//! gateways' own ports lie behind those of the last region. The owner of a port binds it.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::wait;
 
@@ -75,42 +74,33 @@ impl RegionPorts {
 pub struct FleetPorts {
     pub control: u16,
     pub regions: Vec<RegionPorts>,
-    /// Each gateway's own listeners, by region number; empty for a region of one gateway, which has
-    /// the region's listeners.
+    /// Each gateway's own listeners, by region number; empty for a region of one gateway.
     pub gateways: Vec<Vec<GatewayPorts>>,
 }
 
 impl FleetPorts {
     /// Lays out the ports. Error if they do not fit below 65536, or `base` is 0.
     pub fn lay_out(base: u16, regions: usize) -> Result<FleetPorts> {
-        if base == 0 {
-            bail!("port base 0 is no port: choose one with --port-base, such as 7400");
-        }
-        let region = |number: usize| -> Option<RegionPorts> {
-            let first = u16::try_from(number.checked_mul(10)?).ok()?.checked_add(base)?;
-            let port = |offset: u16| first.checked_add(offset);
-            Some(RegionPorts {
-                public: port(1)?,
-                admin: port(2)?,
-                peer: port(3)?,
-                upstream: port(4)?,
-                postgres: port(5)?,
-            })
-        };
-        let laid_out: Option<Vec<RegionPorts>> = (0..regions).map(region).collect();
-        let regions = laid_out.with_context(|| {
-            format!("{regions} regions do not fit above port {base}: choose a lower --port-base")
-        })?;
-        let gateways = vec![Vec::new(); regions.len()];
-        Ok(FleetPorts { control: base, regions, gateways })
+        FleetPorts::lay_out_shared(base, regions, &[])
     }
 
     /// Does the same with several gateways per region. `gateways` has their number by region;
-    /// regions beyond the list have one. Error if the ports do not fit below 65536.
+    /// regions beyond the list have one.
     pub fn lay_out_shared(base: u16, regions: usize, gateways: &[usize]) -> Result<FleetPorts> {
-        let mut ports = FleetPorts::lay_out(base, regions)?;
+        ensure!(base != 0, "port base 0 is no port: choose one with --port-base, such as 7400");
+        let region = |number: usize| -> Option<RegionPorts> {
+            let first = u16::try_from(number.checked_mul(10)?).ok()?.checked_add(base)?;
+            let postgres = first.checked_add(5)?;
+            let [public, admin, peer, upstream] = [1, 2, 3, 4].map(|offset| first + offset);
+            Some(RegionPorts { public, admin, peer, upstream, postgres })
+        };
+        let laid_out: Option<Vec<RegionPorts>> = (0..regions).map(region).collect();
+        let laid_out = laid_out.with_context(|| {
+            format!("{regions} regions do not fit above port {base}: choose a lower --port-base")
+        })?;
+        let mut all = vec![Vec::new(); regions];
         let mut next = u16::try_from(regions * 10).ok().and_then(|beyond| base.checked_add(beyond));
-        for (own, count) in ports.gateways.iter_mut().zip(gateways).filter(|(_, count)| **count > 1) {
+        for (own, count) in all.iter_mut().zip(gateways).filter(|(_, count)| **count > 1) {
             for _ in 0..*count {
                 let first = next.filter(|first| *first < u16::MAX - 3);
                 let first = first.context("that many gateways do not fit: choose a lower --port-base")?;
@@ -118,7 +108,7 @@ impl FleetPorts {
                 next = Some(first + 3);
             }
         }
-        Ok(ports)
+        Ok(FleetPorts { control: base, regions: laid_out, gateways: all })
     }
 
     /// Checks that every port can be bound on 127.0.0.1 now. `names` are the regions' names, for
@@ -126,12 +116,10 @@ impl FleetPorts {
     pub fn check_free(&self, names: &[String]) -> Result<()> {
         let mut wanted = vec![(self.control, "control".to_owned())];
         for (ports, name) in self.regions.iter().zip(names) {
-            let of = |purpose: &str| format!("{purpose} of {name}");
-            wanted.push((ports.public, of("public")));
-            wanted.push((ports.admin, of("admin")));
-            wanted.push((ports.peer, of("peer")));
-            wanted.push((ports.upstream, of("sample upstream")));
-            wanted.push((ports.postgres, of("Postgres")));
+            let RegionPorts { public, admin, peer, upstream, postgres } = *ports;
+            let own = [public, admin, peer, upstream, postgres].into_iter();
+            let purposes = ["public", "admin", "peer", "sample upstream", "Postgres"];
+            wanted.extend(own.zip(purposes.map(|purpose| format!("{purpose} of {name}"))));
         }
         for (gateways, name) in self.gateways.iter().zip(names) {
             for (number, own) in gateways.iter().enumerate() {
@@ -139,20 +127,19 @@ impl FleetPorts {
                 wanted.extend([(own.public, of("public")), (own.admin, of("admin")), (own.peer, of("peer"))]);
             }
         }
-        let taken = || {
-            let taken = wanted.iter().filter_map(|(port, purpose)| {
-                let error = TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).err()?;
-                Some(match error.kind() {
-                    std::io::ErrorKind::AddrInUse => format!("port {port} ({purpose}) is taken"),
-                    _ => format!("port {port} ({purpose}) cannot be bound: {error}"),
-                })
-            });
-            taken.collect()
+        let look = |(port, purpose): &(u16, String)| {
+            let error = TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).err()?;
+            Some(match error.kind() {
+                std::io::ErrorKind::AddrInUse => format!("port {port} ({purpose}) is taken"),
+                _ => format!("port {port} ({purpose}) cannot be bound: {error}"),
+            })
         };
-        let taken = still_taken(taken);
-        if !taken.is_empty() {
-            bail!("{}: stop what listens there, or choose other ports with --port-base", taken.join(", "));
-        }
+        let taken = still_taken(|| wanted.iter().filter_map(look).collect());
+        ensure!(
+            taken.is_empty(),
+            "{}: stop what listens there, or choose other ports with --port-base",
+            taken.join(", ")
+        );
         Ok(())
     }
 }
@@ -177,14 +164,11 @@ mod tests {
     fn the_contract_is_kept_to_the_letter() {
         let ports = FleetPorts::lay_out(7400, 3).unwrap();
         assert_eq!(ports.control, 7400);
-        assert_eq!(
-            ports.regions[0],
-            RegionPorts { public: 7401, admin: 7402, peer: 7403, upstream: 7404, postgres: 7405 }
-        );
-        assert_eq!(
-            ports.regions[2],
-            RegionPorts { public: 7421, admin: 7422, peer: 7423, upstream: 7424, postgres: 7425 }
-        );
+        let of = |base: u16| {
+            let [public, admin, peer, upstream, postgres] = [1_u16, 2, 3, 4, 5].map(|offset| base + offset);
+            RegionPorts { public, admin, peer, upstream, postgres }
+        };
+        assert_eq!((ports.regions[0], ports.regions[2]), (of(7400), of(7420)));
     }
 
     #[test]

@@ -4,7 +4,6 @@
 //! Each child has a process group of its own: Ctrl-C on the terminal reaches only the supervisor,
 //! which then stops the children in order. A child is reaped as soon as it exits. Signals go to the
 //! whole tree below the child. [`crate::janitor`] covers the death of the supervisor itself.
-//! This file must not restart anything: the supervisor decides that.
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
@@ -22,8 +21,7 @@ use tokio::time::timeout;
 use super::account::Account;
 use super::proctable::{self, Activity};
 
-/// Time limit until a SIGKILL shows. Only a process that waits for the disk needs more than a
-/// moment.
+/// Only a process that waits for the disk needs more than a moment for a SIGKILL.
 const KILL_BOUND: Duration = Duration::from_secs(10);
 const PAUSE_BOUND: Duration = Duration::from_secs(10);
 
@@ -33,13 +31,11 @@ pub struct Launch {
     pub args: Vec<OsString>,
     /// Variables added to the inherited environment.
     pub env: Vec<(OsString, OsString)>,
-    /// Working directory. The janitor finds a process by it, so it must lie in the deployment's
-    /// folder.
+    /// Working directory, in the deployment's folder: the janitor finds a process by it.
     pub cwd: PathBuf,
     /// File to which both output streams are appended.
     pub log: PathBuf,
-    /// Account for the child instead of this process's own; needs root. Supplementary groups are
-    /// dropped.
+    /// Account for the child, without supplementary groups; needs root.
     pub account: Option<Account>,
 }
 
@@ -76,12 +72,10 @@ impl Process {
         if let Some(account) = &launch.account {
             command.uid(account.uid).gid(account.gid);
         }
-        let mut child =
-            command.spawn().with_context(|| format!("cannot start {}", launch.program.display()))?;
-        let pid = child
-            .id()
-            .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?))
-            .context("a fresh child has no pid")?;
+        let child = command.spawn();
+        let mut child = child.with_context(|| format!("cannot start {}", launch.program.display()))?;
+        let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        let pid = pid.context("a fresh child has no pid")?;
         let (tell, ending) = watch::channel(None);
         tokio::spawn(async move {
             let how = match child.wait().await {
@@ -108,6 +102,10 @@ impl Process {
             Some(Activity::Alive) => State::Running,
             Some(Activity::Over) | None => State::Exited { how: "just ended".to_owned() },
         }
+    }
+
+    pub fn lives(&self) -> bool {
+        !matches!(self.state(), State::Exited { .. })
     }
 
     fn is_reaped(&self) -> bool {
@@ -150,8 +148,7 @@ impl Process {
         Ok(self.exited().await)
     }
 
-    /// Sends SIGSTOP to the child and everything below it; returns when all of them have stopped.
-    /// Error if the child is over.
+    /// Sends SIGSTOP to the whole tree; returns when all of it has stopped. Error if it is over.
     pub async fn pause(&self) -> Result<()> {
         if self.is_reaped() {
             bail!("process {} is over and cannot be paused", self.pid());
@@ -169,8 +166,7 @@ impl Process {
         Ok(())
     }
 
-    /// Sends SIGHUP to the child alone: a gateway reads its files again. Does nothing if the child
-    /// is over.
+    /// Sends SIGHUP to the child alone: a gateway reads its files again.
     pub fn hang_up(&self) {
         if !self.is_reaped() {
             proctable::signal(self.pid, Signal::HUP);
@@ -190,8 +186,7 @@ impl Drop for Process {
     }
 }
 
-/// The end of a text file: at most 2 kB, whole lines where possible. Empty if the file cannot be
-/// read. Blocks.
+/// At most 2 kB, whole lines where possible. Empty if the file cannot be read. Blocks.
 pub fn tail(path: &Path) -> String {
     const KEEP: u64 = 2048;
     let read = || -> std::io::Result<String> {
@@ -227,10 +222,8 @@ mod tests {
         let child = Process::spawn(&shell(dir.path(), "echo $GREETING; pwd >&2; exit 3")).unwrap();
         assert_eq!(child.exited().await, "exit status: 3");
         assert!(matches!(child.state(), State::Exited { .. }));
-        assert!(
-            proctable::read(child.pid).is_none_or(|entry| entry.activity != Activity::Over),
-            "a zombie was left"
-        );
+        let entry = proctable::read(child.pid);
+        assert!(entry.is_none_or(|entry| entry.activity != Activity::Over), "a zombie was left");
         let log = child.log_tail();
         assert!(log.contains("hello from a child") && log.contains(dir.path().to_str().unwrap()), "{log}");
         assert!(child.pause().await.is_err());
@@ -240,18 +233,13 @@ mod tests {
     #[tokio::test]
     async fn stop_asks_first_and_kills_after_the_bound() {
         let dir = tempfile::tempdir().unwrap();
-        let polite = Process::spawn(&shell(
-            dir.path(),
-            "trap 'exit 7' TERM; echo ready; while :; do sleep 0.02; done",
-        ))
-        .unwrap();
+        let ends = |script: &str| Process::spawn(&shell(dir.path(), script)).unwrap();
+        let polite = ends("trap 'exit 7' TERM; echo ready; while :; do sleep 0.02; done");
         wait_for_log(&polite, "ready").await;
         polite.pause().await.unwrap();
         assert_eq!(polite.stop(Signal::TERM, Duration::from_secs(20)).await.unwrap(), "exit status: 7");
 
-        let stubborn =
-            Process::spawn(&shell(dir.path(), "trap '' TERM; echo deaf; while :; do sleep 0.02; done"))
-                .unwrap();
+        let stubborn = ends("trap '' TERM; echo deaf; while :; do sleep 0.02; done");
         wait_for_log(&stubborn, "deaf").await;
         assert!(stubborn.stop(Signal::TERM, Duration::from_millis(50)).await.unwrap().contains("signal: 9"));
     }
@@ -267,12 +255,8 @@ mod tests {
         let child = Process::spawn(&shell(dir.path(), "sleep 600")).unwrap();
         let mut ending = child.ending.clone();
         drop(child);
-        let how = timeout(Duration::from_secs(20), ending.wait_for(Option::is_some))
-            .await
-            .unwrap()
-            .unwrap()
-            .clone();
-        assert!(how.unwrap().contains("signal: 9"));
+        let ended = timeout(Duration::from_secs(20), ending.wait_for(Option::is_some)).await.unwrap();
+        assert!(ended.unwrap().as_ref().unwrap().contains("signal: 9"));
     }
 
     #[tokio::test]

@@ -1,10 +1,9 @@
 //! The table of processes as `/proc` shows it: parents and children, stopped processes, processes
 //! that work in a folder.
 //!
-//! Used by [`crate::process`], [`crate::cluster`] and [`crate::janitor`]. All
-//! functions block for a walk over `/proc` (about a millisecond). A process that vanishes during a
-//! walk is absent, never an error. This file must not signal any process except those that its
-//! caller named or that work in its caller's folder.
+//! All functions block for a walk over `/proc` (about a millisecond). A process that vanishes
+//! during a walk is absent, never an error. Only processes are signalled that a caller named, or
+//! that work in its folder.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -83,18 +82,15 @@ pub fn stop_tree(root: Pid, bound: Duration) -> Result<()> {
         quiet_scans = if moving.is_empty() { quiet_scans + 1 } else { 0 };
         // Parents first: a parent in `vfork` cannot stop before its child has gone on to `exec`. A
         // stopped child never does.
-        let has_moving_parent =
-            |child: &Entry| moving.iter().any(|entry| entry.pid.as_raw_pid() == child.parent);
-        moving
-            .iter()
-            .filter(|entry| !has_moving_parent(entry))
-            .for_each(|entry| signal(entry.pid, Signal::STOP));
+        let is_moving = |parent: i32| moving.iter().any(|entry| entry.pid.as_raw_pid() == parent);
+        for entry in moving.iter().filter(|child| !is_moving(child.parent)) {
+            signal(entry.pid, Signal::STOP);
+        }
         quiet_scans >= 2
     })
 }
 
-/// Lets `root` and all its descendants continue (SIGCONT). Children first, so that the parent finds
-/// them awake.
+/// Lets the whole tree continue. Children first, so that the parent finds them awake.
 pub fn continue_tree(root: Pid) {
     for entry in descendants(root) {
         signal(entry.pid, Signal::CONT);

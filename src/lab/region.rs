@@ -2,10 +2,11 @@
 //! and the controls of both.
 //!
 //! Several gateways are behind one address (`balancer`). A region's sample upstream is not part of
-//! it: a provider is another company's machine, and does not die with the region. This file must
-//! not depend on the gateway's work.
+//! it: a provider is another company's machine, and does not die with the region.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::process::Output;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,8 +19,7 @@ use super::cluster::Cluster;
 use super::gateway::{Action, Gateway, STOP_WITHIN, word};
 use super::ports::{GatewayPorts, RegionPorts, local};
 use super::process::{Launch, Process};
-use super::wait;
-use onceway_client::Ask;
+use super::{status, wait};
 use onceway_protocol::region::RegionName;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -70,11 +70,10 @@ impl Region {
         Self { name, ports, cluster, gateways, _address: None, launch, busy }
     }
 
-    /// Makes these gateways, which are not started, share the store behind the region's address.
-    /// They replace its one gateway.
+    /// Makes these gateways share the store behind the region's address, in place of its one.
     pub async fn share(mut self, gateways: Vec<Arc<Gateway>>) -> Result<Self> {
-        let readiness =
-            Readiness::watch(gateways.iter().map(|gateway| format!("{}/readyz", gateway.admin())), false);
+        let ready = gateways.iter().map(|gateway| format!("{}/readyz", gateway.admin()));
+        let readiness = Readiness::watch(ready, false);
         let balancer = async |port: u16, own: fn(&GatewayPorts) -> u16| {
             let at = |gateway: &Arc<Gateway>| local(own(&gateway.ports));
             balancer::start(port, gateways.iter().map(at).collect(), &readiness).await
@@ -89,8 +88,7 @@ impl Region {
         Ok(self)
     }
 
-    /// Does `action` to `part`. Starting is idempotent and returns when the started parts accept
-    /// connections.
+    /// Starting is idempotent and returns when the started parts accept connections.
     pub async fn act(&self, action: Action, part: Part) -> Result<()> {
         let _one_at_a_time = self.busy.lock().await;
         let (gateways, postgres) = (part != Part::Postgres, part != Part::Gateway);
@@ -102,8 +100,12 @@ impl Region {
                 Action::Kill | Action::Stop | Action::Pause => {}
             }
         }
-        if gateways {
-            self.all_gateways(action).await?;
+        let mut acting = JoinSet::new();
+        for gateway in self.gateways.iter().filter(|_| gateways).cloned() {
+            acting.spawn(async move { gateway.act(action).await });
+        }
+        while let Some(done) = acting.join_next().await {
+            done?.with_context(|| self.name.to_string())?;
         }
         if postgres {
             match action {
@@ -116,18 +118,6 @@ impl Region {
         Ok(())
     }
 
-    async fn all_gateways(&self, action: Action) -> Result<()> {
-        let mut acting = JoinSet::new();
-        for gateway in &self.gateways {
-            let gateway = gateway.clone();
-            acting.spawn(async move { gateway.act(action).await });
-        }
-        while let Some(done) = acting.join_next().await {
-            done?.with_context(|| self.name.to_string())?;
-        }
-        Ok(())
-    }
-
     /// Does `action` to one of its gateways, by number, and leaves the others alone.
     pub async fn act_on(&self, number: usize, action: Action) -> Result<()> {
         let _one_at_a_time = self.busy.lock().await;
@@ -135,8 +125,7 @@ impl Region {
         gateway.act(action).await.with_context(|| self.name.to_string())
     }
 
-    /// Limits the gateways' next processes to these protocol versions, such as `1-2`; no limit if
-    /// `None`.
+    /// Limits the gateways' next processes to these protocol versions, such as `1-2`.
     pub fn speak(&self, versions: Option<&str>) {
         self.gateways.iter().for_each(|gateway| gateway.speak(versions));
     }
@@ -144,52 +133,54 @@ impl Region {
     /// Founds the deployment's register from here, as a user would; does nothing if it is founded.
     pub async fn found(&self, within: Duration) -> Result<()> {
         let founded = async || {
-            let status = Ask::get(format!("{}/v1/status", self.admin())).send(Duration::from_secs(2)).await;
-            if status.is_ok_and(|status| status.json()["authority"]["founded"] == true) {
+            if status(&self.admin(), Duration::from_secs(2)).await["authority"]["founded"] == true {
                 return Ok(Some(()));
             }
-            let ended = self.run(&["init"]).await?;
-            let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-            match ended.status.code() {
-                Some(0) => Ok(Some(())),
-                // Not yet: some region is not up.
-                Some(3) => Ok(None),
-                _ => bail!("`onceway init` failed: {said}"),
-            }
+            // Not yet: some region is not up.
+            self.tried(&["init"], "`onceway init` failed").await
         };
         wait::for_some("the register to be founded", within, founded).await
     }
 
     pub fn program(&self) -> &Path {
-        Path::new(&self.launch.program)
+        &self.launch.program
     }
 
     /// Makes the schema of its store, with what other regions copy from it and it from them.
     pub async fn provision(&self, within: Duration) -> Result<()> {
-        let provisioned = async || {
-            let ended = self.run(&["store", "init"]).await?;
-            match ended.status.code() {
-                Some(0) => Ok(Some(())),
-                // Not yet: the store of another region is not there.
-                Some(3) => Ok(None),
-                _ => bail!("`onceway store init`: {}", String::from_utf8_lossy(&ended.stderr)),
-            }
-        };
+        // Not yet: the store of another region is not there.
+        let provisioned = async || self.tried(&["store", "init"], "`onceway store init`").await;
         wait::for_some(&format!("the store of {}", self.name), within, provisioned).await
     }
 
+    /// Runs the program as [`Region::run`] does. Exit code 3 says that it is not possible yet.
+    async fn tried(&self, words: &[&str], what: &str) -> Result<Option<()>> {
+        let ended = self.run(words).await?;
+        match ended.status.code() {
+            Some(0) => Ok(Some(())),
+            Some(3) => Ok(None),
+            _ => bail!("{what}: {}", String::from_utf8_lossy(&ended.stderr)),
+        }
+    }
+
     /// Runs the program with this region's file: `onceway WORDS --config FILE`.
-    pub async fn run(&self, words: &[&str]) -> Result<std::process::Output> {
-        let mut command = tokio::process::Command::new(&self.launch.program);
+    pub async fn run(&self, words: &[&str]) -> Result<Output> {
         let config = self.launch.args.iter().skip_while(|arg| *arg != "--config");
-        command.args(words).args(config).current_dir(&self.launch.cwd).kill_on_drop(true);
-        command.output().await.with_context(|| format!("cannot run `onceway {}`", words.join(" ")))
+        self.output(words, config).await
     }
 
     /// Runs the program as an operator with this region's gateway: `onceway WORDS --admin URL`.
-    pub async fn operate(&self, words: &[&str]) -> Result<std::process::Output> {
+    pub async fn operate(&self, words: &[&str]) -> Result<Output> {
+        self.output(words, ["--admin", &self.admin()]).await
+    }
+
+    async fn output<S: AsRef<OsStr>>(
+        &self,
+        words: &[&str],
+        more: impl IntoIterator<Item = S>,
+    ) -> Result<Output> {
         let mut command = tokio::process::Command::new(&self.launch.program);
-        command.args(words).args(["--admin", &self.admin()]).current_dir(&self.launch.cwd).kill_on_drop(true);
+        command.args(words).args(more).current_dir(&self.launch.cwd).kill_on_drop(true);
         command.output().await.with_context(|| format!("cannot run `onceway {}`", words.join(" ")))
     }
 

@@ -3,8 +3,7 @@
 //! The relay reads bytes at once, stamps them with the moment they are due, and delivers them in
 //! order: a long wire carries as much as a short one. A freeze of a direction holds its bytes back,
 //! as TCP would send them again once the way is free. A cut resets. The TCP handshake itself is not
-//! delayed. [`crate::links`] lays one relay per ordered pair of regions and kind. The relay
-//! must not look into the bytes.
+//! delayed. [`crate::links`] lays one relay per ordered pair of regions and kind.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -64,8 +63,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Listens on a free port of 127.0.0.1. Each accepted connection opens one to `target`, which
-    /// need not listen yet.
+    /// Listens on a free port of 127.0.0.1. `target` need not listen yet.
     pub async fn start(target: SocketAddr) -> io::Result<Relay> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let local_addr = listener.local_addr()?;
@@ -95,8 +93,7 @@ impl Relay {
         self.conditions.send_modify(|now| now.legs[direction as usize].frozen = false);
     }
 
-    /// Resets all connections, and new ones as they come, until [`Relay::mend`]. Bytes under way
-    /// are lost.
+    /// Resets all connections, and new ones, until [`Relay::mend`]. Bytes under way are lost.
     pub fn cut(&self) {
         self.conditions.send_modify(|now| {
             now.cut = true;
@@ -254,11 +251,9 @@ mod tests {
         bytes
     }
 
-    /// True if nothing has arrived, although a byte sent *later* on a free way has made the whole
-    /// trip.
+    /// True if nothing has arrived, although a later byte on a free way made the whole trip.
     fn nothing_came(from: &TcpStream) -> bool {
-        let mut byte = [0];
-        matches!(from.try_read(&mut byte), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+        from.try_read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
     #[tokio::test]
@@ -279,11 +274,8 @@ mod tests {
         timeout(BOUND, far.read_to_end(&mut received)).await.unwrap().unwrap();
         assert!(received == expected, "bytes lost or out of order");
         // 12 MB in pieces of at most 16 KiB, one per delay, would take 36 s.
-        assert!(
-            start.elapsed() < Duration::from_secs(18),
-            "the delay bounds the throughput: {:?}",
-            start.elapsed()
-        );
+        let took = start.elapsed();
+        assert!(took < Duration::from_secs(18), "the delay bounds the throughput: {took:?}");
         drop(sending.await.unwrap());
     }
 
@@ -319,8 +311,7 @@ mod tests {
         relay.freeze(Direction::Backward);
         far.set_zero_linger().unwrap();
         drop(far);
-        // A second connection, opened during the freeze, is accepted and stays unopened on the far
-        // side.
+        // Opened during the freeze, it is accepted and stays unopened on the far side.
         let mut second = TcpStream::connect(relay.local_addr()).await.unwrap();
         second.write_all(b"early").await.unwrap();
         assert!(nothing_came(&near));

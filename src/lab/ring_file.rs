@@ -1,8 +1,8 @@
 //! The ring file of a deployment, as far as drills go by it: the ring, and the settings in the
 //! bounds of a takeover.
 //!
-//! [`super::files`] wrote it, so everything here stands in it: no default is known twice. It must
-//! not check a file; the gateway does.
+//! [`super::files`] wrote it, so everything here stands in it: no default is known twice. The
+//! gateway checks it.
 
 use std::fs;
 use std::path::Path;
@@ -72,10 +72,8 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             files::write(folder.path(), "ring.toml", &files::ring(&names, &[1, 2], failover)).unwrap();
             let file = RingFile::read(folder.path()).unwrap();
-            assert_eq!(
-                (file.failover.lease.as_secs(), file.ring().unwrap().weight(&names[1])),
-                (lease, Some(2))
-            );
+            let weight = file.ring().unwrap().weight(&names[1]);
+            assert_eq!((file.failover.lease.as_secs(), weight), (lease, Some(2)));
         }
     }
 }

@@ -2,8 +2,7 @@
 //! deployment before the user's own takes its place.
 //!
 //! [`crate::upstream`] serves, [`crate::ledger`] keeps the effects, and [`crate::cluster`] runs
-//! Postgres. This file must not write into an existing ledger. At its end it must let running calls
-//! finish (at most ten seconds).
+//! Postgres. At its end it lets running calls finish (at most ten seconds).
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -34,9 +33,10 @@ pub async fn run(
     ready: impl FnOnce(SocketAddr) -> Result<()>,
 ) -> Result<()> {
     let mut leave = Leave::heard()?;
-    let book = Ledger::create(ledger).with_context(|| {
-        format!("cannot begin the ledger {}: name a file that is not there", ledger.display())
-    })?;
+    let book = Ledger::create(ledger);
+    let path = ledger.display();
+    let book =
+        book.with_context(|| format!("cannot begin the ledger {path}: name a file that is not there"))?;
     let started = Upstream::start(PROVIDER, address, book).await;
     let upstream = started.with_context(|| format!("cannot listen on {address}"))?;
     ready(upstream.address())?;
@@ -49,10 +49,8 @@ pub async fn run(
 /// database. Errors: there is no Postgres here and none can be fetched, or the port is taken.
 pub async fn postgres(dir: &Path, port: u16, ready: impl FnOnce(&str) -> Result<()>) -> Result<()> {
     let mut leave = Leave::heard()?;
-    let taken = std::net::TcpListener::bind(("127.0.0.1", port)).err();
-    if let Some(error) = taken {
-        return Err(error).with_context(|| format!("port {port} is not free: choose another by --port"));
-    }
+    std::net::TcpListener::bind(("127.0.0.1", port))
+        .with_context(|| format!("port {port} is not free: choose another by --port"))?;
     let binaries = tokio::task::spawn_blocking(Binaries::find_or_install).await??;
     let program = std::env::current_exe().context("where is the onceway binary?")?;
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make folder {}", dir.display()))?;

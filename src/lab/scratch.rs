@@ -1,14 +1,13 @@
 //! Temporary folders of a deployment, with a mark that says "this one may be deleted whole".
 //!
-//! Used by the demo's supervisor and by [`crate::janitor`], which deletes nothing without
-//! the mark. This file must never delete a folder that the user named.
+//! [`crate::janitor`] deletes nothing without the mark: never a folder that the user named.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use rand::TryRng;
 use rand::rngs::SysRng;
 
@@ -25,10 +24,9 @@ pub fn create(prefix: &str) -> Result<PathBuf> {
     SysRng.try_fill_bytes(&mut bytes).context("the system gives no random bytes")?;
     let name = format!("{prefix}-{}", uuid::Builder::from_random_bytes(bytes).into_uuid());
     let parent = std::env::temp_dir();
-    let parent = parent
-        .canonicalize()
-        .with_context(|| format!("no folder for temporary files at {}", parent.display()))?;
-    let dir = parent.join(name);
+    let real = parent.canonicalize();
+    let real = real.with_context(|| format!("no folder for temporary files at {}", parent.display()))?;
+    let dir = real.join(name);
     fs::create_dir(&dir).with_context(|| format!("cannot make folder {}", dir.display()))?;
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o755))?;
     fs::write(dir.join(MARK), "made by onceway; deleted with everything in it when its deployment ends\n")?;
@@ -42,9 +40,7 @@ pub fn delete(dir: &Path) -> Result<()> {
     if !dir.exists() {
         return Ok(());
     }
-    if !dir.join(MARK).is_file() {
-        bail!("{} is not a temporary folder of onceway and stays", dir.display());
-    }
+    ensure!(dir.join(MARK).is_file(), "{} is not a temporary folder of onceway and stays", dir.display());
     let mut trouble = None;
     let deleted = wait::blocking_until("its last file to go", DELETE_BOUND, || {
         // The mark goes last: an interrupted deletion can be taken up again.

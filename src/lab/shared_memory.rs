@@ -1,9 +1,8 @@
 //! Finds and removes the one System V shared memory segment that a killed Postgres leaves behind.
 //!
 //! Postgres itself recycles the segment when it starts again on the same folder; only a deployment
-//! that is thrown away must clean up. Used by [`crate::cluster`] and
-//! [`crate::janitor`]. It must never remove a segment with an attached process, or one that
-//! no `postmaster.pid` of this deployment names. Blocks for small files and one short command.
+//! that is thrown away must clean up. No segment goes that has an attached process, or that no
+//! `postmaster.pid` of this deployment names. Blocks for small files and one short command.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,11 +28,9 @@ pub fn release(data: &Path) {
         use_of_it != Use::Attached
     });
     if waited.is_ok() && use_of_it == Use::Abandoned {
-        let _ = Command::new("ipcrm")
-            .args(["-m", &id.to_string()])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
+        let mut command = Command::new("ipcrm");
+        command.args(["-m", &id.to_string()]).stdout(Stdio::null()).stderr(Stdio::null());
+        let _ = command.status();
     }
 }
 
@@ -53,8 +50,7 @@ fn data_folders(dir: &Path, depth: usize) -> Vec<PathBuf> {
     folders.flat_map(|folder| data_folders(&folder.path(), depth - 1)).collect()
 }
 
-/// Key and id of the segment: line 7 of `postmaster.pid` (documented in Postgres' `miscadmin.h`,
-/// `LOCK_FILE_LINE_SHMEM_KEY`).
+/// Key and id of the segment: line 7, `LOCK_FILE_LINE_SHMEM_KEY` of Postgres' `miscadmin.h`.
 fn named_segment(pid_file: &str) -> Option<(i64, i64)> {
     let mut words = pid_file.lines().nth(6)?.split_ascii_whitespace();
     Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))

@@ -2,8 +2,9 @@
 //! of each step.
 //!
 //! Every step checks its claim against the ledger, and fails the tour if the claim is false. It
-//! must not reach into a gateway by any way that a user does not have.
+//! reaches a gateway only by ways that a user has.
 
+use std::fmt::Display;
 use std::io::{IsTerminal, Write, stdout};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -14,9 +15,11 @@ use tokio::task::JoinSet;
 
 use super::compare::{self, Compared, Counts, Workload};
 use super::deployment::Deployment;
+use super::files::{self, keyed};
 use super::gateway::Action;
+use super::ledger::{Order, Outcome};
 use super::region::{Part, Region};
-use super::{files, lock, wait};
+use super::{hex, lock, wait};
 use onceway_client::{Answer, Ask};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -36,20 +39,21 @@ impl Narrator {
         }
     }
 
-    fn curl(&self, text: &str) {
+    fn curl(&self, text: impl Display) {
+        self.line("   $ ", text);
+    }
+
+    fn say(&self, text: impl Display) {
+        self.line("     ", text);
+    }
+
+    fn line(&self, mark: &str, text: impl Display) {
         if !self.json {
-            println!("   $ {text}");
+            println!("{mark}{text}");
         }
     }
 
-    fn say(&self, text: &str) {
-        if !self.json {
-            println!("     {text}");
-        }
-    }
-
-    /// Says what a client is told again and again: one line that changes, or on no terminal one
-    /// line for each new answer.
+    /// Says again what a client is told: one line that changes, or one for each new answer.
     fn still(&self, line: &str, times: u32) {
         let terminal = stdout().is_terminal();
         match (self.json, terminal) {
@@ -70,21 +74,19 @@ impl Narrator {
     }
 
     fn shown(&self, number: u32, fact: &str, detail: Value) {
-        if self.json {
-            println!(
+        match self.json {
+            true => println!(
                 "{}",
                 json!({ "event": "tour", "step": number, "ok": true, "fact": fact, "detail": detail })
-            );
-        } else {
-            println!("   ✓ {fact}");
+            ),
+            false => println!("   ✓ {fact}"),
         }
     }
 
     pub fn failed(&self, why: &str) {
-        if self.json {
-            println!("{}", json!({ "event": "tour", "ok": false, "why": why }));
-        } else {
-            println!("   ✗ {why}");
+        match self.json {
+            true => println!("{}", json!({ "event": "tour", "ok": false, "why": why })),
+            false => println!("   ✗ {why}"),
         }
     }
 }
@@ -104,14 +106,14 @@ pub fn totals(deployment: &Deployment, narrator: &Narrator) {
     let totals = deployment.ledger.totals(None);
     let keyed: Vec<_> = totals.iter().filter(|total| !total.key.is_empty()).collect();
     let effects: u64 = keyed.iter().map(|total| total.effects).sum();
-    let twice = keyed.iter().filter(|total| total.effects > 1).count();
-    if narrator.json {
-        println!("{}", json!({ "event": "ledger", "keys": keyed.len(), "effects": effects, "twice": twice }));
-    } else {
-        println!(
-            "\nThe ledger: {} keys, {effects} effects, {twice} keys with more than one effect.",
-            keyed.len()
-        );
+    let (keys, twice) = (keyed.len(), keyed.iter().filter(|total| total.effects > 1).count());
+    match narrator.json {
+        true => {
+            println!("{}", json!({ "event": "ledger", "keys": keys, "effects": effects, "twice": twice }))
+        }
+        false => {
+            println!("\nThe ledger: {keys} keys, {effects} effects, {twice} keys with more than one effect.")
+        }
     }
 }
 
@@ -126,37 +128,26 @@ impl Tour<'_> {
     async fn payment_and_retry(&self) -> Result<()> {
         let [us, eu, ap] = self.regions()?;
         let key = self.key_homed_at("first", eu).await?;
-        self.narrator.step(
-            1,
-            "A payment. The client talks to us-east; the key's home is eu-west, so eu-west runs it.",
-        );
+        let title = "A payment. The client talks to us-east; the key's home is eu-west, so eu-west runs it.";
+        self.narrator.step(1, title);
         self.curl(us, &key, BODY, None);
         let first = charge(us, &key, BODY, None).await?;
         ensure!(first.status == 201, "the payment was answered {}: {}", first.status, first.text());
-        self.narrator.say(&format!(
-            "201, Onceway-Region: {}, {}",
-            first.header("onceway-region"),
-            first.text()
-        ));
-        ensure!(first.header("onceway-region") == eu.name.as_str(), "it did not run at its home");
+        let region = first.header("onceway-region");
+        self.narrator.say(format_args!("201, Onceway-Region: {region}, {}", first.text()));
+        ensure!(region == eu.name.as_str(), "it did not run at its home");
         self.effects(&key, 1)?;
-        self.narrator.shown(
-            1,
-            "one effect in the ledger",
-            json!({ "region": first.header("onceway-region") }),
-        );
+        self.narrator.shown(1, "one effect in the ledger", json!({ "region": region }));
 
         self.narrator.step(2, "The client saw a time-out and retries, this time through ap-south.");
         self.curl(ap, &key, BODY, None);
         let retry = charge(ap, &key, BODY, None).await?;
-        self.narrator.say(&format!(
-            "{}, Idempotent-Replayed: {}, Original-Request-Id: {}",
-            retry.status.as_u16(),
-            retry.header("idempotent-replayed"),
-            retry.header("original-request-id")
-        ));
+        let (status, replayed) = (retry.status.as_u16(), retry.header("idempotent-replayed"));
+        let original = retry.header("original-request-id");
+        let said = format!("{status}, Idempotent-Replayed: {replayed}, Original-Request-Id: {original}");
+        self.narrator.say(said);
         ensure!(retry.body == first.body, "the retry's answer differs from the first");
-        ensure!(retry.header("idempotent-replayed") == "true", "the retry was not a replay");
+        ensure!(replayed == "true", "the retry was not a replay");
         self.effects(&key, 1)?;
         self.narrator.shown(2, "the same bytes again, and still one effect", json!({}));
         Ok(())
@@ -185,8 +176,8 @@ impl Tour<'_> {
                 bodies.push(answer.body);
             }
         }
-        self.narrator
-            .say(&format!("{first} first answer, {replays} replays, {later} asked to come back later (409)"));
+        let told = format!("{first} first answer, {replays} replays, {later} asked to come back later (409)");
+        self.narrator.say(told);
         ensure!(first == 1 && bodies.len() == 1, "{first} first answers, {} different bodies", bodies.len());
         self.effects(&key, 1)?;
         let detail = json!({ "first": first, "replays": replays, "later": later });
@@ -200,7 +191,7 @@ impl Tour<'_> {
         self.narrator.step(4, "The same key with another amount: a bug in the client, and refused as one.");
         self.curl(us, &key, OTHER_BODY, None);
         let refused = charge(us, &key, OTHER_BODY, None).await?;
-        self.narrator.say(&format!("{} {}", refused.status.as_u16(), refused.json()["title"]));
+        self.narrator.say(format_args!("{} {}", refused.status.as_u16(), refused.json()["title"]));
         ensure!(refused.status == 422, "answered {}: {}", refused.status, refused.text());
         self.effects(&key, 1)?;
         self.narrator.shown(4, "422 key-reused, and nothing was charged", json!({}));
@@ -210,33 +201,31 @@ impl Tour<'_> {
     async fn killed_in_mid_payment(&self) -> Result<()> {
         let [us, eu, _] = self.regions()?;
         let key = self.key_homed_at("killed", eu).await?;
-        self.narrator
-            .step(5, "The home's gateway is killed (SIGKILL) while the provider works on a payment.");
+        let title = "The home's gateway is killed (SIGKILL) while the provider works on a payment.";
+        self.narrator.step(5, title);
         self.curl(us, &key, BODY, Some("slow=2s"));
         let payment = tokio::spawn(ask(us, &key, BODY, Some("slow=2s")).send_owned(PATIENCE));
         self.claimed(eu, &key).await?;
-        self.narrator.curl(&format!("curl -X POST {}/regions/eu-west/kill?part=gateway", self.control()));
+        self.narrator.curl(format_args!("curl -X POST {}/regions/eu-west/kill?part=gateway", self.control()));
         eu.act(Action::Kill, Part::Gateway).await?;
         let cut_off = payment.await??;
-        self.narrator.say(&format!(
-            "the client is told: {} {}",
-            cut_off.status.as_u16(),
-            cut_off.json()["code"]
-        ));
+        let status = cut_off.status.as_u16();
+        self.narrator.say(format_args!("the client is told: {status} {}", cut_off.json()["code"]));
         ensure!(cut_off.status.is_server_error(), "a cut-off payment was answered {}", cut_off.status);
         eu.act(Action::Start, Part::Gateway).await?;
-        self.narrator
-            .say("the gateway is back; its claim runs out after its hold of 10 s; the client keeps retrying");
+        let told =
+            "the gateway is back; its claim runs out after its hold of 10 s; the client keeps retrying";
+        self.narrator.say(told);
         self.curl(us, &key, BODY, None);
         let settled = async || {
             let answer = charge(us, &key, BODY, Some("slow=2s")).await?;
             Ok((answer.status == 201).then_some(answer))
         };
         let answer = wait::for_some("the payment to be recovered", Duration::from_secs(40), settled).await?;
-        self.narrator.say(&format!("201, replayed: {}", answer.header("idempotent-replayed")));
+        self.narrator.say(format_args!("201, replayed: {}", answer.header("idempotent-replayed")));
         self.effects(&key, 1)?;
         let fact = "the provider was asked what had happened; its answer was settled, nothing ran twice";
-        self.narrator.shown(5, fact, json!({ "cut_off": cut_off.status.as_u16() }));
+        self.narrator.shown(5, fact, json!({ "cut_off": status }));
         Ok(())
     }
 
@@ -248,20 +237,14 @@ impl Tour<'_> {
         ensure!(first.status == 201, "the payment was answered {}", first.status);
         self.narrator.step(6, "A whole region is lost: ap-south's gateway and Postgres are killed.");
         self.replicated(us, &old).await?;
-        self.narrator.curl(&format!("curl -X POST {}/regions/ap-south/kill", self.control()));
+        self.narrator.curl(format_args!("curl -X POST {}/regions/ap-south/kill", self.control()));
         ap.act(Action::Kill, Part::Both).await?;
         self.curl(us, &old, BODY, None);
         let replay = charge(us, &old, BODY, None).await?;
-        ensure!(
-            replay.status == 201 && replay.body == first.body,
-            "the replay was answered {}",
-            replay.status
-        );
-        self.narrator.shown(
-            6,
-            "a payment that ap-south had settled is still replayed, from us-east's copy",
-            json!({}),
-        );
+        let same = replay.status == 201 && replay.body == first.body;
+        ensure!(same, "the replay was answered {}", replay.status);
+        let fact = "a payment that ap-south had settled is still replayed, from us-east's copy";
+        self.narrator.shown(6, fact, json!({}));
         self.curl(eu, &new, BODY, None);
         // A request that was on its way when the connection broke gets 504 outcome-unknown; the
         // next try gets a definite answer.
@@ -270,34 +253,24 @@ impl Tour<'_> {
             Ok((answer.json()["code"] == "home-unavailable").then_some(answer))
         };
         let refused = wait::for_some("eu-west to notice that ap-south is gone", PATIENCE, line).await?;
-        self.narrator.say(&format!(
-            "{} {}, Retry-After: {}",
-            refused.status.as_u16(),
-            refused.json()["code"],
-            refused.header("retry-after")
-        ));
+        let (status, after) = (refused.status.as_u16(), refused.header("retry-after"));
+        self.narrator.say(format_args!("{status} {}, Retry-After: {after}", refused.json()["code"]));
         ensure!(refused.status == 503, "answered {}: {}", refused.status, refused.text());
         self.effects(&new, 0)?;
         self.narrator.shown(6, "a new key of ap-south is refused with the reason: nothing ran", json!({}));
         let successor = self.taken_over(eu, &new).await?;
         self.effects(&new, 1)?;
-        self.narrator.shown(
-            6,
-            "its lease had run out, the window was over: the key ran on its successor, once",
-            json!({ "successor": successor }),
-        );
-        self.narrator.curl(&format!("curl -X POST {}/regions/ap-south/start", self.control()));
+        let fact = "its lease had run out, the window was over: the key ran on its successor, once";
+        self.narrator.shown(6, fact, json!({ "successor": successor }));
+        self.narrator.curl(format_args!("curl -X POST {}/regions/ap-south/start", self.control()));
         ap.act(Action::Start, Part::Both).await?;
         self.home_again(ap).await?;
         let retry = charge(ap, &new, BODY, None).await?;
         ensure!(retry.status == 201, "the retry at home was answered {}: {}", retry.status, retry.text());
         self.effects(&old, 1)?;
         self.effects(&new, 1)?;
-        self.narrator.shown(
-            6,
-            "ap-south came back without help and took its keys home, with what its successor had run",
-            json!({ "replayed": retry.header("idempotent-replayed") }),
-        );
+        let fact = "ap-south came back without help and took its keys home, with what its successor had run";
+        self.narrator.shown(6, fact, json!({ "replayed": retry.header("idempotent-replayed") }));
         self.audited(&[us, eu]).await
     }
 
@@ -319,7 +292,7 @@ impl Tour<'_> {
         };
         let successor = wait::for_some("the key to run on a successor", PATIENCE, served).await?;
         self.narrator.still_no_more();
-        self.narrator.say(&format!("201, Onceway-Region: {successor}"));
+        self.narrator.say(format_args!("201, Onceway-Region: {successor}"));
         ensure!(successor != "ap-south", "a region that was killed answered");
         Ok(successor)
     }
@@ -341,7 +314,7 @@ impl Tour<'_> {
     async fn audited(&self, regions: &[&Region]) -> Result<()> {
         let mut listed = 0;
         for region in regions {
-            self.narrator.curl(&format!("onceway audit --admin {}", region.admin()));
+            self.narrator.curl(format_args!("onceway audit --admin {}", region.admin()));
             let page = Ask::get(format!("{}/v1/audit", region.admin())).send(PATIENCE).await?.json();
             let runs = page["runs"].as_array().context("an audit lists runs")?.clone();
             ensure!(runs.iter().all(|run| run["verdict"] == "clean"), "the audit found a double: {runs:?}");
@@ -354,35 +327,25 @@ impl Tour<'_> {
     }
 
     async fn without_onceway(&self) -> Result<()> {
-        self.narrator.step(
-            7,
-            "The same loss again, under load, and beside it the naive design: each region its own table, replicated.",
-        );
-        let workload = Workload {
-            rate: 20.0,
-            span: Duration::from_secs(6),
-            victim: 2,
-            killed_after: Duration::from_secs(3),
-        };
-        self.narrator.say(
-            "the same keys, clients, retries and machines for both; ap-south is killed while payouts are on their way",
-        );
+        let title = "The same loss again, under load, and beside it the naive design: each region its own table, replicated.";
+        self.narrator.step(7, title);
+        let (span, killed_after) = (Duration::from_secs(6), Duration::from_secs(3));
+        let workload = Workload { rate: 20.0, span, victim: 2, killed_after };
+        let told = "the same keys, clients, retries and machines for both; ap-south is killed while payouts are on their way";
+        self.narrator.say(told);
         let mark = format!("payout-{}", self.run);
         let compared = compare::run(self.deployment, &workload, &mark).await?;
         let Compared { naive, onceway } = compared;
         self.narrator.say("           keys  payouts made  made twice  in doubt, for an operator  unanswered");
         for (name, counts) in [("naive", naive), ("onceway", onceway)] {
             let Counts { keys, effects, doubles, in_doubt, unanswered } = counts;
-            self.narrator.say(&format!(
+            self.narrator.say(format_args!(
                 "{name:<8} {keys:>6}  {effects:>12}  {doubles:>10}  {in_doubt:>24}  {unanswered:>10}"
             ));
         }
         ensure!(onceway.doubles == 0, "onceway made {} payouts twice", onceway.doubles);
-        self.narrator.shown(
-            7,
-            "the naive design pays twice, onceway does not",
-            json!({ "naive": naive, "onceway": onceway }),
-        );
+        let fact = "the naive design pays twice, onceway does not";
+        self.narrator.shown(7, fact, json!({ "naive": naive, "onceway": onceway }));
         Ok(())
     }
 
@@ -390,7 +353,7 @@ impl Tour<'_> {
         let [us, _, _] = self.regions()?;
         self.narrator.step(8, "One of the two endpoints of us-east's provider, behind TLS, is killed.");
         let [first, _] = self.deployment.endpoints.first().context("us-east has endpoints")?;
-        self.narrator.curl(&format!("curl -X POST {}/endpoints/us-east/1/kill", self.control()));
+        self.narrator.curl(format_args!("curl -X POST {}/endpoints/us-east/1/kill", self.control()));
         let (mut keys, mut again) = (Vec::new(), 0);
         for number in 0..PAYMENTS {
             keys.push(self.key_homed_at(&format!("endpoint-{number}"), us).await?);
@@ -416,8 +379,7 @@ impl Tour<'_> {
         Ok(())
     }
 
-    /// A key of this run whose home is `region`, found through an admin listener, as any user
-    /// could.
+    /// A key whose home is `region`, found through an admin listener, as any user could.
     async fn key_homed_at(&self, word: &str, region: &Region) -> Result<String> {
         let [us, _, _] = self.regions()?;
         for number in 0..200 {
@@ -441,13 +403,10 @@ impl Tour<'_> {
         let claimed =
             async || Ok((self.key_status(home, key).await?["state"] == "in-progress").then_some(()));
         wait::for_some("the payment to be claimed", PATIENCE, claimed).await?;
-        let order = super::ledger::Order {
-            key: key.to_owned(),
-            tenant: files::TENANTS[0].0.to_owned(),
-            path: "/v1/charges".to_owned(),
-        };
+        let (key, tenant) = (key.to_owned(), files::TENANTS[0].0.to_owned());
+        let order = Order { key, tenant, path: "/v1/charges".to_owned() };
         let at_work = async || {
-            let pending = matches!(self.deployment.ledger.probe(&order), super::ledger::Outcome::Pending);
+            let pending = self.deployment.ledger.probe(&order) == Outcome::Pending;
             Ok(pending.then_some(()))
         };
         wait::for_some("the provider to work on the payment", PATIENCE, at_work).await
@@ -466,10 +425,9 @@ impl Tour<'_> {
 
     fn curl(&self, region: &Region, key: &str, body: &str, behave: Option<&str>) {
         let behave = behave.map(|behave| format!(" -H 'Demo-Behave: {behave}'")).unwrap_or_default();
-        self.narrator.curl(&format!(
-            "curl -i {}/v1/charges -H 'Authorization: Bearer {}' -H 'Idempotency-Key: \"{key}\"'{behave} --json '{body}'",
-            region.public(),
-            files::TENANTS[0].1
+        let (public, token) = (region.public(), files::TENANTS[0].1);
+        self.narrator.curl(format_args!(
+            "curl -i {public}/v1/charges -H 'Authorization: Bearer {token}' -H 'Idempotency-Key: \"{key}\"'{behave} --json '{body}'"
         ));
     }
 
@@ -484,9 +442,7 @@ impl Tour<'_> {
 }
 
 fn ask(region: &Region, key: &str, body: &'static str, behave: Option<&str>) -> Ask {
-    let ask = Ask::post(format!("{}/v1/charges", region.public()), body)
-        .with("Authorization", format!("Bearer {}", files::TENANTS[0].1))
-        .with("Idempotency-Key", format!("\"{key}\""));
+    let ask = keyed(&region.public(), "/v1/charges", key, body);
     match behave {
         Some(behave) => ask.with("Demo-Behave", behave),
         None => ask,
@@ -501,5 +457,5 @@ fn run_mark() -> Result<String> {
     let mut bytes = [0_u8; 4];
     rand::TryRng::try_fill_bytes(&mut rand::rngs::SysRng, &mut bytes)
         .context("the system gives no random bytes")?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex(&bytes))
 }

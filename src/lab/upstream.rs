@@ -6,8 +6,8 @@
 //! - `GET` of any other path describes the request.
 //! - `GET /onceway/effects` is the probe that the gateway's upstream adapter asks.
 //!
-//! [`crate::behave`] says how to treat a call. The service plays another company's machine:
-//! it must not know of gateways. A caller that hangs up cancels no effect that it ordered.
+//! [`crate::behave`] says how to treat a call. The service plays another company's machine, and
+//! knows of no gateways. A caller that hangs up cancels no effect that it ordered.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -35,7 +35,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::behave::{Behave, Then};
 use super::ledger::{Answer, Ledger, Order, Outcome};
-use super::{lock, wait};
+use super::{hex, lock, wait};
 
 /// Path of a gateway's health check; 503 while the service is set to be sick.
 const HEALTH_PATH: &str = "/healthz";
@@ -63,8 +63,7 @@ const KINDS: [(&str, &str, &str); 4] = [
     ("/v1/notes", "nt", "note"),
 ];
 
-/// A running server of one region. Dropping it closes all its connections; ordered effects still
-/// happen.
+/// A server of one region. Dropping it closes its connections; ordered effects still happen.
 #[derive(Debug)]
 pub struct Upstream {
     address: SocketAddr,
@@ -99,8 +98,7 @@ impl Upstream {
         self.door.sick.store(sick, Ordering::SeqCst);
     }
 
-    /// Stops listening, lets running calls end within `bound`, then closes the remaining
-    /// connections.
+    /// Stops listening, lets running calls end within `bound`, then closes the connections.
     pub async fn stop(mut self, bound: Duration) {
         self.stopping.send_replace(true);
         let _ = timeout(bound, self.accepting.join_next()).await;
@@ -131,8 +129,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Closes the listener and all connections at once, as a dying process would. Ordered effects
-    /// still happen.
+    /// Closes listener and connections at once, as a dying process would; effects still happen.
     pub async fn kill(&self) {
         let mut running = std::mem::take(&mut *lock(&self.accepting));
         running.shutdown().await;
@@ -172,13 +169,9 @@ async fn greet(
     stopped: watch::Receiver<bool>,
 ) {
     let _ = stream.set_nodelay(true);
-    match acceptor {
-        None => converse(stream, door, stopped).await,
-        Some(acceptor) => {
-            if let Ok(stream) = acceptor.accept(stream).await {
-                converse(stream, door, stopped).await;
-            }
-        }
+    let Some(acceptor) = acceptor else { return converse(stream, door, stopped).await };
+    if let Ok(stream) = acceptor.accept(stream).await {
+        converse(stream, door, stopped).await;
     }
 }
 
@@ -229,8 +222,8 @@ impl Door {
         if reading && path == HEALTH_PATH && self.sick.load(Ordering::SeqCst) {
             return Ok(problem(StatusCode::SERVICE_UNAVAILABLE, "sick, as it was told to be"));
         }
-        let lines =
-            request.headers().get_all(BEHAVE).iter().map(|value| value.to_str().unwrap_or("(not text)"));
+        let behave = request.headers().get_all(BEHAVE).into_iter();
+        let lines = behave.map(|value| value.to_str().unwrap_or("(not text)"));
         let behave = match Behave::parse(lines) {
             Ok(behave) => behave,
             Err(what) => return Ok(problem(StatusCode::BAD_REQUEST, &format!("Demo-Behave: {what}"))),
@@ -255,8 +248,8 @@ impl Door {
         let uri = request.uri();
         let body = json!({"method": request.method().as_str(), "path": uri.path(), "query": uri.query(), "region": self.region});
         wait::pause(behave.slow.unwrap_or_default()).await;
-        answer(behave.then, StatusCode::OK, Answer { body: to_bytes(&body), padded_to: padding(behave.then) })
-            .await
+        let described = Answer { padded_to: padding(behave.then), ..plain(&body) };
+        answer(behave.then, StatusCode::OK, described).await
     }
 
     async fn effect(
@@ -266,8 +259,8 @@ impl Door {
         prefix: &'static str,
         object: &'static str,
     ) -> Reply {
-        let is_form =
-            request.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(FORM));
+        let kind = request.headers().get(CONTENT_TYPE);
+        let is_form = kind.is_some_and(|kind| kind.as_bytes().starts_with(FORM));
         let order = Order {
             key: key(request.headers()),
             tenant: text(request.headers(), TENANT),
@@ -276,10 +269,8 @@ impl Door {
         let body = match Limited::new(request.into_body(), MOST_BODY_BYTES).collect().await {
             Ok(body) => body.to_bytes(),
             Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-                return Ok(problem(
-                    StatusCode::PAYLOAD_TOO_LARGE,
-                    &format!("a body has at most {MOST_BODY_BYTES} bytes"),
-                ));
+                let what = format!("a body has at most {MOST_BODY_BYTES} bytes");
+                return Ok(problem(StatusCode::PAYLOAD_TOO_LARGE, &what));
             }
             Err(_caller_left) => return Err(NoAnswer),
         };
@@ -293,21 +284,20 @@ impl Door {
                 .await;
         }
         let (region, amount) = (self.region.clone(), wanted.amount);
-        let write_answer = move |effect: u64| Answer {
-            body: wanted.answer(effect, prefix, object, &region),
-            padded_to: padding(behave.then),
+        let write_answer = move |effect: u64| {
+            let body = wanted.answer(effect, prefix, object, &region);
+            Answer { padded_to: padding(behave.then), ..plain(&body) }
         };
         match self.perform(order, amount, behave.slow, write_answer).await {
             Ok(performed) => answer(behave.then, StatusCode::CREATED, performed).await,
-            Err(error) => Ok(problem(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                &format!("the ledger cannot be written, nothing happened: {error}"),
-            )),
+            Err(error) => {
+                let what = format!("the ledger cannot be written, nothing happened: {error}");
+                Ok(problem(StatusCode::INTERNAL_SERVER_ERROR, &what))
+            }
         }
     }
 
-    /// Performs the effect in a task of its own: a caller that hangs up closes its connection, but
-    /// the effect still happens.
+    /// Performs the effect in a task of its own, which outlives a caller that hangs up.
     async fn perform(
         &self,
         order: Order,
@@ -341,13 +331,9 @@ impl Door {
                 response.headers_mut().insert(EFFECT_STATUS, HeaderValue::from_static("201"));
                 (response, "happened")
             }
-            Outcome::Pending => (
-                respond(
-                    StatusCode::ACCEPTED,
-                    Answer { body: to_bytes(&json!({"effect": "pending"})), padded_to: 0 },
-                ),
-                "pending",
-            ),
+            Outcome::Pending => {
+                (respond(StatusCode::ACCEPTED, plain(&json!({"effect": "pending"}))), "pending")
+            }
             Outcome::Nothing => (problem(StatusCode::NOT_FOUND, "no effect under this key"), "none"),
         };
         response.headers_mut().insert(EFFECT, HeaderValue::from_static(said));
@@ -364,15 +350,10 @@ impl Wanted {
     fn parse(body: &[u8]) -> Result<Wanted, &'static str> {
         let value: Value = serde_json::from_slice(body).map_err(|_| "the body is not JSON")?;
         let members = value.as_object().ok_or("the body is JSON, but no object")?;
-        let amount = members
-            .get("amount")
-            .map(|amount| amount.as_u64().ok_or("`amount` must be a whole number, not below 0"))
-            .transpose()?;
-        let currency = members
-            .get("currency")
-            .map(|currency| currency.as_str().ok_or("`currency` must be text"))
-            .transpose()?;
-        Ok(Wanted { amount, currency: currency.map(str::to_owned) })
+        let whole = |amount: &Value| amount.as_u64().ok_or("`amount` must be a whole number, not below 0");
+        let amount = members.get("amount").map(whole).transpose()?;
+        let text = |currency: &Value| currency.as_str().map(str::to_owned).ok_or("`currency` must be text");
+        Ok(Wanted { amount, currency: members.get("currency").map(text).transpose()? })
     }
 
     /// Reads a form, as Stripe's clients send it.
@@ -385,11 +366,11 @@ impl Wanted {
         Ok(Wanted { amount, currency: field("currency").map(|currency| currency.into_owned()) })
     }
 
-    fn answer(&self, effect: u64, prefix: &str, object: &str, region: &str) -> Bytes {
-        to_bytes(&json!({
+    fn answer(&self, effect: u64, prefix: &str, object: &str, region: &str) -> Value {
+        json!({
             "id": format!("{prefix}_{effect:08}"), "object": object, "amount": self.amount, "currency": self.currency,
             "status": "succeeded", "region": region,
-        }))
+        })
     }
 }
 
@@ -418,11 +399,8 @@ async fn digest(mut body: Incoming) -> Reply {
             bytes += data.len() as u64;
         }
     }
-    let sha256: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(respond(
-        StatusCode::OK,
-        Answer { body: to_bytes(&json!({"bytes": bytes, "sha256": sha256})), padded_to: 0 },
-    ))
+    let sha256 = hex(&digest.finalize());
+    Ok(respond(StatusCode::OK, plain(&json!({"bytes": bytes, "sha256": sha256}))))
 }
 
 /// The key as its owner wrote it. The gateway sends an RFC 8941 string (section 3.3.3), `"abc"`;
@@ -439,14 +417,12 @@ fn key(headers: &HeaderMap) -> String {
 }
 
 fn text(headers: &HeaderMap, name: &str) -> String {
-    headers
-        .get(name)
-        .map(|value| String::from_utf8_lossy(value.as_bytes()).trim().to_owned())
-        .unwrap_or_default()
+    let value = headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).trim().to_owned());
+    value.unwrap_or_default()
 }
 
-fn to_bytes(value: &Value) -> Bytes {
-    Bytes::from(value.to_string())
+fn plain(body: &Value) -> Answer {
+    Answer { body: Bytes::from(body.to_string()), padded_to: 0 }
 }
 
 fn respond(status: StatusCode, answer: Answer) -> Response<Padded> {
@@ -461,12 +437,9 @@ fn problem(status: StatusCode, detail: &str) -> Response<Padded> {
     let bodiless =
         [StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT, StatusCode::NOT_MODIFIED].contains(&status);
     let title = status.canonical_reason().unwrap_or("Unnamed status");
-    let body = if bodiless {
-        Bytes::new()
-    } else {
-        to_bytes(&json!({"title": title, "status": status.as_u16(), "detail": detail}))
-    };
-    let mut response = respond(status, Answer { body, padded_to: 0 });
+    let answer = plain(&json!({"title": title, "status": status.as_u16(), "detail": detail}));
+    let mut response =
+        respond(status, if bodiless { Answer { body: Bytes::new(), padded_to: 0 } } else { answer });
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     response
 }

@@ -1,7 +1,7 @@
 //! Tests of the sample upstream over real sockets, one per behaviour.
 //!
 //! Part of [`crate::upstream`]. The suite `request_path` has dropped, refused and large
-//! answers. They must not use a gateway.
+//! answers.
 
 use std::net::Ipv4Addr;
 
@@ -80,10 +80,8 @@ async fn every_call_has_one_effect_and_nothing_is_deduplicated() {
     let first = shop.charge("k\\\"1", "").await.unwrap();
     assert_eq!(first.status, StatusCode::CREATED);
     let first = first.json();
-    assert_eq!(
-        (&first["object"], &first["amount"], &first["currency"]),
-        (&"charge".into(), &2000.into(), &"usd".into())
-    );
+    assert_eq!((&first["object"], &first["currency"]), (&"charge".into(), &"usd".into()));
+    assert_eq!(first["amount"], 2000);
     let second = shop.charge("k\\\"1", "").await.unwrap().json();
     assert!(first["id"].as_str().unwrap().starts_with("ch_") && first["id"] != second["id"]);
     let totals = shop.ledger.totals(Some("k\"1"));

@@ -1,9 +1,8 @@
 //! Waits, in one place: for a condition with a deadline, or for a moment that a caller asked for.
 //!
-//! Used by the whole fleet and its tests; `tests/suites/tidy.rs` lets no other file of the fleet
-//! sleep. Waits use the system's monotonic clock (tokio's in async code). This file must not know
-//! the conditions: callers name them, and an error repeats the name. A deployment that does not
-//! start thus says what it lacks.
+//! `tests/suites/tidy.rs` lets no other file of the fleet sleep. Waits use the system's monotonic
+//! clock (tokio's in async code). Callers name their conditions, and an error repeats the name. A
+//! deployment that does not start thus says what it lacks.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,8 +13,7 @@ use tokio::time::{sleep, sleep_until, timeout};
 
 /// Time between two attempts that ask another process, over a socket or in its log.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
-/// Time between two looks at `/proc` or the file system. It is short, because a fork or an exit
-/// takes a moment only.
+/// Time between two looks at `/proc` or the file system: a fork or an exit is short.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(3);
 
 /// Tries every 20 ms until `attempt` returns a value; returns at once if the first attempt does.
@@ -65,8 +63,7 @@ pub async fn pause(length: Duration) {
 
 /// Waits until bytes on a slow wire are due; returns at once if they are.
 pub async fn pause_until(due: tokio::time::Instant) {
-    // A timer is exact to the millisecond only and rounds up: it must not delay bytes that are due
-    // already.
+    // A timer rounds up to the millisecond: it must not delay bytes that are due.
     if due > tokio::time::Instant::now() {
         sleep_until(due).await;
     }
@@ -100,8 +97,7 @@ mod tests {
 
     const BOUND: Duration = Duration::from_secs(30);
 
-    /// Runs in a task, because supervisors wait in tasks: the future must be `Send`, whatever the
-    /// attempt borrows.
+    /// Runs in a task, as supervisors do: the future must be `Send`, whatever it borrows.
     #[tokio::test]
     async fn a_wait_returns_the_value_of_its_attempt() {
         let waiting = async {

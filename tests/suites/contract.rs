@@ -52,7 +52,7 @@ async fn the_audit_keeps_its_contract() {
 async fn the_peers_keep_their_contract() {
     let link = peers::Link::start().await;
     contract::peers::suite(&link).await;
-    contract::asking::suite(&link).await;
+    contract::peers::asking(&link).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

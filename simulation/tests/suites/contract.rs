@@ -58,7 +58,7 @@ fn the_peers_keep_their_contract() {
 
 #[test]
 fn asking_keeps_its_contract() {
-    play(async { contract::asking::suite(&Link::new(|peers| peers)).await });
+    play(async { contract::peers::asking(&Link::new(|peers| peers)).await });
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn the_upstream_keeps_its_contract() {
 
 #[test]
 fn stores_that_copy_one_another_keep_their_contract() {
-    play(async { contract::copying::suite(&Three::new()).await }).unwrap();
+    play(async { contract::replication::copying(&Three::new()).await }).unwrap();
 }
 
 /// The replies of a real Postgres, as the root's `tests/suites/contract.rs` and

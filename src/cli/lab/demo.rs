@@ -1,7 +1,6 @@
 //! `onceway demo`: a whole deployment on this machine, and a guided tour of it.
 //!
-//! `onceway_lab::demo` runs it. It must not leave anything behind, nor log to stdout: that is for
-//! the tour.
+//! `onceway_lab::demo` runs it. Stdout is for the tour.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,14 +1,12 @@
 //! `onceway drill`: breaks a deployment on this machine in many ways, under load, and counts
-//! effects.
-//!
-//! `onceway_lab::drill` does it. Reports go to stdout, progress to stderr. It must not leave
-//! anything behind, nor report a run as held if a bound was not.
+//! effects. `onceway_lab::drill` does it. Reports go to stdout, progress to stderr.
 
 use std::future::Future;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use serde::Serialize;
 use serde_json::json;
 
 use crate::cli::failure::Failure;
@@ -110,12 +108,9 @@ impl Drill {
         if self.offline {
             Binaries::find().map_err(Failure::failed)?;
         }
-        let base = match self.port_base {
-            Some(base) => base,
-            None => ports::free_run(60).map_err(Failure::failed)?,
-        };
-        let program =
-            std::env::current_exe().context("where is the onceway binary?").map_err(Failure::failed)?;
+        let base = self.port_base.map_or_else(|| ports::free_run(60), Ok).map_err(Failure::failed)?;
+        let program = std::env::current_exe().context("where is the onceway binary?");
+        let program = program.map_err(Failure::failed)?;
         let options =
             Options { program, port_base: base, data: None, rtt: self.rtt, routes: None, failover: None };
         let settings = Settings {
@@ -136,9 +131,9 @@ impl Drill {
             return Ok(Name::ALL.into_iter().filter(listed).collect());
         }
         let parse = |name: &String| {
-            let unknown =
-                || Failure::Bad(format!("there is no drill {name:?}: `onceway drill --list` names them all"));
-            Name::parse(name).ok_or_else(unknown)
+            Name::parse(name).ok_or_else(|| {
+                Failure::Bad(format!("there is no drill {name:?}: `onceway drill --list` names them all"))
+            })
         };
         self.names.iter().map(parse).collect()
     }
@@ -147,25 +142,16 @@ impl Drill {
         let say = |text: &str| eprintln!("  … {text}");
         let mut written = Ok(());
         let mut heard = |report: &Report| {
-            let text = match self.json {
-                true => {
-                    serde_json::to_string(report).map(|json| format!("{json}\n")).map_err(Failure::failed)
-                }
-                false => Ok(report.in_words()),
-            };
-            written = std::mem::replace(&mut written, Ok(())).and(text.and_then(|text| print(&text)));
+            let printed = self.print(report, || report.in_words());
+            written = std::mem::replace(&mut written, Ok(())).and(printed);
         };
         let ran = unless_asked_to_leave(drill::run(drills, options, settings, &say, &mut heard)).await?;
         written?;
-        let mut broken: Vec<String> = Vec::new();
-        for report in ran.iter().filter(|report| !report.held) {
-            broken.push(format!("{} run {}", report.drill, report.run));
-        }
+        let not_held = ran.iter().filter(|report| !report.held);
+        let mut broken: Vec<String> =
+            not_held.map(|report| format!("{} run {}", report.drill, report.run)).collect();
         for summary in Summary::all(&ran) {
-            match self.json {
-                true => print(&format!("{}\n", serde_json::to_string(&summary).map_err(Failure::failed)?))?,
-                false => print(&format!("\n{}", summary.in_words()))?,
-            }
+            self.print(&summary, || format!("\n{}", summary.in_words()))?;
         }
         if drills.contains(&Name::Window) {
             let rows = unless_asked_to_leave(window::table(options, settings, &say)).await?;
@@ -177,6 +163,14 @@ impl Drill {
         match broken.is_empty() {
             true => Ok(()),
             false => Err(Failure::Failed(format!("bounds did not hold: {}", broken.join("; ")))),
+        }
+    }
+
+    /// Prints a report as JSON, or in these words.
+    fn print(&self, report: &impl Serialize, words: impl FnOnce() -> String) -> Result<(), Failure> {
+        match self.json {
+            true => print(&format!("{}\n", serde_json::to_string(report).map_err(Failure::failed)?)),
+            false => print(&words()),
         }
     }
 }

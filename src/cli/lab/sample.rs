@@ -1,8 +1,6 @@
 //! `onceway sample-upstream` and `onceway sample-postgres`: the demo's payments service, and a
-//! Postgres, for trying a deployment before the user's own take their places.
-//!
-//! `onceway_lab::sample` runs them. It must not know of gateways or their configuration, nor touch
-//! a server that it did not make.
+//! Postgres, for trying a deployment before the user's own take their places. `onceway_lab::sample`
+//! runs them.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

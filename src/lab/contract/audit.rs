@@ -1,42 +1,39 @@
 //! The promises of [`Audit`], and of [`KeyStore::settle`](onceway_ports::KeyStore::settle) if
-//! another origin's answer is there first.
-//!
-//! Each run of the suite needs a new bench. This file must not test which answer is served
-//! (`protocol::record` decides), nor which rows are a double (`protocol::double` does).
+//! another origin's answer is there first. Each run of the suite needs a new bench.
 
 pub mod looks;
 
 use std::time::Duration;
 
 use super::bench::{
-    AuditBench, Foreign, LONG, SHORT, StoreBench, answer, asks, claimed, doubt, id, journalled, known,
-    released_key, row, rows, runs_at_risk, settle, settled_key, wins,
+    AuditBench, Foreign, LONG, SHORT, StoreBench, answer, asks, asks_on, claimed, doubles, doubt, id,
+    journal, journalled, known, over_theirs, released_key, row, rows, runs_at_risk, settle, settled_key,
+    wins,
 };
 use super::imports::{answered, copied, import};
 use onceway_ports::audit::{Begin, Finding};
-use onceway_ports::store::{Attempt, Written};
+use onceway_ports::store::{Attempt, ClaimAsk, Written};
 use onceway_ports::upkeep::Place;
 use onceway_ports::{Audit, Upkeep};
 use onceway_protocol::decide::Basis;
 use onceway_protocol::double::Why;
 use onceway_protocol::key::KeyId;
-use onceway_protocol::record::{Answer, AnswerBody, Nonce, RequestId, State, Token};
+use onceway_protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
 
-pub async fn suite<B: AuditBench>(bench: &B) {
+pub async fn suite(bench: &impl AuditBench) {
     the_first_answer_stays_and_both_are_journalled(bench).await;
     a_double_says_what_explains_it(bench).await;
     the_same_attempt_is_no_double(bench).await;
     runs_at_risk_are_listed(bench).await;
     looks::suite(bench).await;
     a_late_answer_is_journalled_once(bench).await;
-    the_answer_of_an_attempt_that_stands_settled_is_not_late(bench).await;
     findings_are_listed_in_order(bench).await;
     everything_is_told_of_each_key(bench).await;
     a_forgotten_key_is_told_by_its_journal(bench).await;
 }
 
 /// The answer that was there first stays the key's, here too, whatever the own answer is.
-pub async fn the_first_answer_stays_and_both_are_journalled<B: AuditBench>(bench: &B) {
+async fn the_first_answer_stays_and_both_are_journalled(bench: &impl AuditBench) {
     for in_doubt in [false, true] {
         let attempt = claimed(bench, &format!("audit-first-{in_doubt}"), 1).await;
         if in_doubt {
@@ -44,9 +41,9 @@ pub async fn the_first_answer_stays_and_both_are_journalled<B: AuditBench>(bench
         }
         bench.arrives(&attempt.id, Foreign::Settled).await;
         let theirs = settled(bench, &attempt.id, true).await;
-        let ours = Answer { status: 299, ..answer() };
         for _ in 0..2 {
-            assert_eq!(settle(bench, &attempt, &ours).await, Written::Lost, "audit: their answer was first");
+            let lost = settle(bench, &attempt, &ours()).await;
+            assert_eq!(lost, Written::Lost, "audit: their answer was first");
             let said = settled(bench, &attempt.id, false).await;
             assert_eq!(said, theirs, "audit: the own row must say theirs");
         }
@@ -55,15 +52,14 @@ pub async fn the_first_answer_stays_and_both_are_journalled<B: AuditBench>(bench
 }
 
 /// A risk comes before knowledge of the other attempt; a double with neither is unexplained.
-pub async fn a_double_says_what_explains_it<B: AuditBench>(bench: &B) {
+async fn a_double_says_what_explains_it(bench: &impl AuditBench) {
     let peer = bench.peers()[0].clone();
     for (name, why) in [("nothing", Why::Unexplained), ("over", Why::Over), ("risk", Why::Risk)] {
-        let before = bench.store().doubles().await.expect("audit: doubles failed");
+        let before = doubles(bench).await;
         let name = format!("audit-explained-{name}");
         let mut ask = asks(bench, &id(bench, &name), 1).await;
         if why != Why::Unexplained {
-            let over = vec![(peer.clone(), bench.arrives(&ask.id, Foreign::InDoubt).await)];
-            ask.basis = Basis::Known { own: None, over, attempt: 1 };
+            ask.basis = over_theirs(bench, bench.arrives(&ask.id, Foreign::InDoubt).await);
         }
         if why == Why::Risk {
             ask.risk = vec![peer.region.clone()];
@@ -71,36 +67,33 @@ pub async fn a_double_says_what_explains_it<B: AuditBench>(bench: &B) {
         let attempt = wins(bench, &ask).await.0;
         let mut theirs = copied(bench, &peer, &name, 1, answered());
         (theirs.row.risk, theirs.row.over) = (Vec::new(), Vec::new());
-        theirs.row.token = match rows(bench, &ask.id).await.iter().find(|row| row.origin == peer) {
-            Some(doubt) => doubt.token,
-            None => theirs.row.token,
-        };
+        let stands = rows(bench, &ask.id).await.into_iter().find(|row| row.origin == peer);
+        theirs.row.token = stands.map_or(theirs.row.token, |doubt| doubt.token);
         import(bench, &peer, &[theirs]).await;
         assert_eq!(settle(bench, &attempt, &answer()).await, Written::Lost);
-        let journal = bench.store().journal(&ask.id).await.expect("audit: journal failed");
-        assert_eq!(journal.iter().map(|entry| entry.explained).collect::<Vec<_>>(), [Some(why)]);
-        let after = bench.store().doubles().await.expect("audit: doubles failed");
+        let explained = journal(bench, &ask.id).await.into_iter().map(|entry| entry.explained);
+        assert_eq!(explained.collect::<Vec<_>>(), [Some(why)]);
+        let after = doubles(bench).await;
         assert_eq!(after.doubles, before.doubles + 1);
         let unexplained = before.unexplained + u64::from(why == Why::Unexplained);
         assert_eq!(after.unexplained, unexplained, "audit: {name}");
     }
 }
 
-/// An escrow row that became an own row, and the origin's own row of the same attempt, are no
-/// double.
-pub async fn the_same_attempt_is_no_double<B: AuditBench>(bench: &B) {
+/// An escrow row made an own one, and its origin's row of the same attempt, are no double.
+async fn the_same_attempt_is_no_double(bench: &impl AuditBench) {
     let attempt = claimed(bench, "audit-same", 1).await;
     let origin = bench.peers()[1].clone();
     let there = row(bench, &attempt.id).await;
     let mut same = copied(bench, &origin, "audit-same", 1, answered());
     (same.row.nonce, same.row.token) = (there.nonce, there.token);
     import(bench, &origin, &[same]).await;
-    assert_eq!(settle(bench, &attempt, &Answer { status: 299, ..answer() }).await, Written::Lost);
+    assert_eq!(settle(bench, &attempt, &ours()).await, Written::Lost);
     assert_eq!(settled(bench, &attempt.id, false).await, answer(), "audit: its answer is known already");
     assert_eq!(journalled(bench, &attempt.id).await, [], "audit: one attempt is no double");
 }
 
-pub async fn runs_at_risk_are_listed<B: AuditBench>(bench: &B) {
+async fn runs_at_risk_are_listed(bench: &impl AuditBench) {
     let safe = claimed(bench, "audit-list-0", 1).await;
     let mut at_risk = Vec::new();
     for at in 1..=3 {
@@ -121,53 +114,46 @@ pub async fn runs_at_risk_are_listed<B: AuditBench>(bench: &B) {
         assert_eq!((&*run.route, run.path.as_str()), ("contract", "/v1/contract"));
     }
     let again = Basis::Known { own: None, over: Vec::new(), attempt: 0 };
-    let ask = asks(bench, &id(bench, "audit-list-4"), 1).await;
-    let ask =
-        onceway_ports::store::ClaimAsk { basis: again, risk: vec![bench.peers()[1].region.clone()], ..ask };
+    let ask = asks_on(bench, &id(bench, "audit-list-4"), 1, again).await;
+    let ask = ClaimAsk { risk: vec![bench.peers()[1].region.clone()], ..ask };
     wins(bench, &ask).await;
     assert_eq!(row(bench, &ask.id).await.risk, ask.risk, "audit: a claim on a known basis must say its risk");
 }
 
-/// An answer whose attempt is released or replaced is journalled, with its request.
-pub async fn a_late_answer_is_journalled_once<B: AuditBench>(bench: &B) {
+/// An answer whose attempt is released or replaced is journalled, with its request. A settled
+/// attempt's answer is never late: a probe, or another region, had brought it.
+async fn a_late_answer_is_journalled_once(bench: &impl AuditBench) {
     let first = released_key(bench, "audit-late", 1).await;
     let released = row(bench, &first.id).await;
     assert!(late(bench, &first).await, "audit: the answer to a released attempt is late");
     assert!(!late(bench, &first).await, "audit: journalled twice");
-    let mut again = asks(bench, &first.id, 2).await;
-    again.basis = known(&released);
-    let second = wins(bench, &again).await.0;
+    let second = wins(bench, &asks_on(bench, &first.id, 2, known(&released)).await).await.0;
     assert!(!late(bench, &first).await, "audit: journalled twice");
     assert_eq!(settle(bench, &second, &answer()).await, Written::Done);
     let never = Attempt { nonce: Nonce(77), ..first.clone() };
     assert!(late(bench, &never).await, "audit: another attempt of that token is another answer");
-    let journal = bench.store().journal(&first.id).await.expect("audit: journal failed");
+    let journal = journal(bench, &first.id).await;
     assert_eq!(journal.len(), 2, "audit: {journal:?}");
     let entry = journal.last().expect("audit: two entries");
     assert_eq!((entry.kind.as_str(), entry.token), ("late", Some(first.token)), "audit: {entry:?}");
     assert_eq!((entry.status, entry.request_id), (Some(299), Some(RequestId(5))), "audit: {entry:?}");
-}
-
-/// A settled attempt's answer is never late: a probe had brought it, or another region's came
-/// first.
-pub async fn the_answer_of_an_attempt_that_stands_settled_is_not_late<B: AuditBench>(bench: &B) {
-    let known = settled_key(bench, "audit-known", 1).await;
-    assert!(!late(bench, &known).await, "audit: what became of it is known");
+    let probed = settled_key(bench, "audit-known", 1).await;
+    assert!(!late(bench, &probed).await, "audit: what became of it is known");
     let other = claimed(bench, "audit-known-double", 1).await;
     bench.arrives(&other.id, Foreign::Settled).await;
-    assert_eq!(settle(bench, &other, &Answer { status: 299, ..answer() }).await, Written::Lost);
+    assert_eq!(settle(bench, &other, &ours()).await, Written::Lost);
     assert!(!late(bench, &other).await, "audit: it is a double, and journalled as one");
     assert_eq!(journalled(bench, &other.id).await, [other.token]);
 }
 
 /// Findings are doubles and late answers, in the order of the journal, after one; the count is of
 /// all doubles.
-pub async fn findings_are_listed_in_order<B: AuditBench>(bench: &B) {
-    let before = bench.store().doubles().await.expect("audit: doubles failed");
+async fn findings_are_listed_in_order(bench: &impl AuditBench) {
+    let before = doubles(bench).await;
     let seen = findings(bench, None, LONG).await.last().map(|finding| finding.place);
     let double = claimed(bench, "audit-finding-1", 1).await;
     bench.arrives(&double.id, Foreign::Settled).await;
-    assert_eq!(settle(bench, &double, &Answer { status: 299, ..answer() }).await, Written::Lost);
+    assert_eq!(settle(bench, &double, &ours()).await, Written::Lost);
     let gone = released_key(bench, "audit-finding-2", 1).await;
     assert!(late(bench, &gone).await);
     bench.store().note("contract-finding", "no finding").await.expect("audit: note failed");
@@ -177,19 +163,18 @@ pub async fn findings_are_listed_in_order<B: AuditBench>(bench: &B) {
     assert_eq!(found[0].entry.status, Some(299), "audit: the own answer's status");
     let next = findings(bench, Some(found[0].place), LONG).await;
     assert_eq!(next, found[1..], "audit: a page goes on after a place");
-    let after = bench.store().doubles().await.expect("audit: doubles failed");
-    assert_eq!(after.doubles, before.doubles + 1, "audit: all doubles count, whoever met them");
+    assert_eq!(doubles(bench).await.doubles, before.doubles + 1, "audit: all count, whoever met them");
     bench.pass(SHORT).await;
     assert_eq!(findings(bench, seen, Duration::ZERO).await, [], "audit: older ones are left out");
 }
 
 /// A history has rows of all origins, with route, path and dates, and the journal. Of a replicated
 /// and an imported row the later one is shown.
-pub async fn everything_is_told_of_each_key<B: AuditBench>(bench: &B) {
+async fn everything_is_told_of_each_key(bench: &impl AuditBench) {
     let own = settled_key(bench, "audit-told-1", 1).await;
     let both = runs_at_risk(bench, "audit-told-2").await;
     let arrived = bench.arrives(&both.id, Foreign::Settled).await;
-    assert_eq!(settle(bench, &both, &Answer { status: 299, ..answer() }).await, Written::Lost);
+    assert_eq!(settle(bench, &both, &ours()).await, Written::Lost);
     let origin = bench.peers()[1].clone();
     let imported = copied(bench, &origin, "audit-told-3", 1, answered());
     import(bench, &origin, std::slice::from_ref(&imported)).await;
@@ -218,7 +203,7 @@ pub async fn everything_is_told_of_each_key<B: AuditBench>(bench: &B) {
     assert_eq!((&held.row.origin, held.imported, held.claimed), (&origin, true, None));
 }
 
-pub async fn a_forgotten_key_is_told_by_its_journal<B: AuditBench>(bench: &B) {
+async fn a_forgotten_key_is_told_by_its_journal(bench: &impl AuditBench) {
     let before = id(bench, "audit-forgotte");
     let id = id(bench, "audit-forgotten");
     let never = Attempt { id: id.clone(), token: Token { epoch: 1, attempt: 1 }, nonce: Nonce(78) };
@@ -231,18 +216,21 @@ pub async fn a_forgotten_key_is_told_by_its_journal<B: AuditBench>(bench: &B) {
     assert_eq!(at[0].id, first[0].id, "audit: a tenant's keys begin with its first");
 }
 
-async fn late<B: AuditBench>(bench: &B, attempt: &Attempt) -> bool {
-    let answer = Answer { status: 299, ..answer() };
-    bench.store().late(attempt, Some(RequestId(5)), &answer).await.expect("audit: late failed")
+fn ours() -> Answer {
+    Answer { status: 299, ..answer() }
 }
 
-async fn findings<B: AuditBench>(bench: &B, after: Option<Place>, back: Duration) -> Vec<Finding> {
+async fn late(bench: &impl AuditBench, attempt: &Attempt) -> bool {
+    bench.store().late(attempt, Some(RequestId(5)), &ours()).await.expect("audit: late failed")
+}
+
+async fn findings(bench: &impl AuditBench, after: Option<Place>, back: Duration) -> Vec<Finding> {
     bench.store().findings(after, back, 1_000).await.expect("audit: findings failed")
 }
 
 /// The answer of the own row, or of another one.
-async fn settled<B: StoreBench>(bench: &B, id: &KeyId, theirs: bool) -> Answer {
-    let is = |row: &onceway_protocol::record::Row| (row.origin != bench.origin()) == theirs;
+async fn settled(bench: &impl StoreBench, id: &KeyId, theirs: bool) -> Answer {
+    let is = |row: &Row| (row.origin != bench.origin()) == theirs;
     match rows(bench, id).await.into_iter().find(is).map(|row| row.state) {
         Some(State::Settled { answer, .. }) => (*answer).clone(),
         other => panic!("audit: a settled row was expected, not {other:?}"),

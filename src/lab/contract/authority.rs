@@ -1,7 +1,5 @@
-//! The promises of [`Acceptors`] and [`Authority`].
-//!
-//! Each run of the suite needs a new bench, as a register is founded once. This file must not test
-//! an acceptor's answers: `protocol::register` gives them.
+//! The promises of [`Acceptors`] and [`Authority`]. Each run of the suite needs a new bench, as a
+//! register is founded once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,8 +15,7 @@ use onceway_protocol::authority::{GateState, Pending};
 use onceway_protocol::digest::{Digest32, digest};
 use onceway_protocol::key::Tenant;
 use onceway_protocol::region::Origin;
-use onceway_protocol::register::Relies;
-use onceway_protocol::register::{Accepted, Acceptor, Ballot, Grant};
+use onceway_protocol::register::{Accepted, Acceptor, Ballot, Grant, Relies};
 use onceway_protocol::ring::Ring;
 use onceway_protocol::ring_spec::{Pin, PlaceBy, RegionSpec, RingSpec};
 use onceway_protocol::view::{AcceptorId, Content, Retired, View};
@@ -27,13 +24,11 @@ pub trait AuthorityBench: StoreBench<Store: Acceptors + Authority> {}
 
 impl<B: StoreBench<Store: Acceptors + Authority>> AuthorityBench for B {}
 
-pub async fn suite<B: AuthorityBench>(bench: &B) {
-    a_made_acceptor_holds_nothing(bench).await;
+pub async fn suite(bench: &impl AuthorityBench) {
     the_founding_needs_no_approved_boot_and_all_after_it_do(bench).await;
     an_acceptor_is_read_as_it_was_written(bench).await;
     concurrent_acceptor_writes_have_one_winner(bench).await;
     another_acceptor_is_not_written_over(bench).await;
-    a_gate_without_a_view_has_no_state(bench).await;
     a_gates_state_is_read_as_it_was_written(bench).await;
     a_state_moves_version_epoch_heartbeat_and_views(bench).await;
     a_state_written_at_an_old_version_is_lost(bench).await;
@@ -42,22 +37,16 @@ pub async fn suite<B: AuthorityBench>(bench: &B) {
     no_state_passes_an_unapproved_boot(bench).await;
     no_claim_of_an_older_state_passes(bench).await;
     a_concurrent_claim_wins_before_the_state_or_never(bench).await;
-    heartbeats_carry_the_adopted_epoch(bench).await;
     kept_views_stay(bench).await;
-}
-
-/// A new store has an acceptor with an id that stays.
-pub async fn a_made_acceptor_holds_nothing<B: AuthorityBench>(bench: &B) {
-    let (version, made) = acceptor(bench).await;
-    assert_eq!(made, Acceptor::made(made.id), "acceptor: one that was just made holds nothing");
-    restart_and_approve(bench).await;
-    assert_eq!(acceptor(bench).await, (version, made), "acceptor: a restart made another one of it");
 }
 
 /// An acceptor that holds nothing has nothing to forget. One that holds something may have
 /// forgotten it until the boot is approved.
-pub async fn the_founding_needs_no_approved_boot_and_all_after_it_do<B: AuthorityBench>(bench: &B) {
+async fn the_founding_needs_no_approved_boot_and_all_after_it_do(bench: &impl AuthorityBench) {
     let (version, made) = acceptor(bench).await;
+    assert_eq!(made, Acceptor::made(made.id), "acceptor: one that was just made holds nothing");
+    restart_and_approve(bench).await;
+    assert_eq!(acceptor(bench).await, (version, made.clone()), "acceptor: a restart made another one of it");
     let founded = holding(bench, &made, 1);
     bench.restart().await;
     assert_eq!(set(bench, version, &founded).await, Written::Done, "acceptor: the founding must pass");
@@ -71,7 +60,7 @@ pub async fn the_founding_needs_no_approved_boot_and_all_after_it_do<B: Authorit
     assert_eq!(set(bench, version, &next).await, Written::Done, "acceptor: the boot is approved");
 }
 
-pub async fn an_acceptor_is_read_as_it_was_written<B: AuthorityBench>(bench: &B) {
+async fn an_acceptor_is_read_as_it_was_written(bench: &impl AuthorityBench) {
     open(bench).await;
     let (version, before) = acceptor(bench).await;
     let mut full = holding(bench, &before, u64::MAX);
@@ -99,7 +88,7 @@ pub async fn an_acceptor_is_read_as_it_was_written<B: AuthorityBench>(bench: &B)
 }
 
 /// Of several writes at one version one is done (a compare-and-set), and its value is stored.
-pub async fn concurrent_acceptor_writes_have_one_winner<B: AuthorityBench>(bench: &B) {
+async fn concurrent_acceptor_writes_have_one_winner(bench: &impl AuthorityBench) {
     open(bench).await;
     let (version, before) = acceptor(bench).await;
     let rivals: Vec<Acceptor> = (10..18).map(|counter| holding(bench, &before, counter)).collect();
@@ -112,7 +101,7 @@ pub async fn concurrent_acceptor_writes_have_one_winner<B: AuthorityBench>(bench
 
 /// An acceptor that was made anew may be at the version at which the former one was read. It has
 /// its own id, and promised nothing of the former one's.
-pub async fn another_acceptor_is_not_written_over<B: AuthorityBench>(bench: &B) {
+async fn another_acceptor_is_not_written_over(bench: &impl AuthorityBench) {
     open(bench).await;
     let (version, stands) = acceptor(bench).await;
     let of_before = Acceptor { id: AcceptorId(stands.id.0 ^ 1), ..holding(bench, &stands, 30) };
@@ -130,16 +119,11 @@ fn the_one_done<'a, T>(rivals: &'a [T], written: &[Written]) -> &'a T {
     }
 }
 
-/// Before the founding the epoch is 1 and there is no state.
-pub async fn a_gate_without_a_view_has_no_state<B: AuthorityBench>(bench: &B) {
-    let gate = open(bench).await;
-    assert_eq!((gate.epoch, gate.state), (1, None), "gate: nothing was adopted");
+/// Views of different rings, pending changes with and without a seal, and waivers come back.
+async fn a_gates_state_is_read_as_it_was_written(bench: &impl AuthorityBench) {
+    let gate_now = open(bench).await;
+    assert_eq!((gate_now.epoch, gate_now.state), (1, None), "gate: nothing was adopted");
     assert_eq!(views(bench).await, [], "views: nothing was chosen");
-}
-
-/// The whole state of a gate comes back: views of different rings, pending changes with and without
-/// a seal, and waivers.
-pub async fn a_gates_state_is_read_as_it_was_written<B: AuthorityBench>(bench: &B) {
     let founded = GateState::founded(view(bench, 1, "first"));
     let moving = Pending { target: view(bench, 2, "target"), seal: None };
     let sealed = Pending { seal: Some(1 << 40), ..moving.clone() };
@@ -159,9 +143,8 @@ pub async fn a_gates_state_is_read_as_it_was_written<B: AuthorityBench>(bench: &
     }
 }
 
-/// With the state come a higher version, the view's epoch, one more heartbeat with that epoch, and
-/// the view among those kept.
-pub async fn a_state_moves_version_epoch_heartbeat_and_views<B: AuthorityBench>(bench: &B) {
+/// With it come a higher version, the view's epoch, one more heartbeat, and the view itself.
+async fn a_state_moves_version_epoch_heartbeat_and_views(bench: &impl AuthorityBench) {
     let (before, seq) = (open(bench).await, heartbeat(bench).await.0);
     let state = next(bench, &before);
     assert_eq!(set_gate(bench, before.version, &state).await, Written::Done);
@@ -173,11 +156,12 @@ pub async fn a_state_moves_version_epoch_heartbeat_and_views<B: AuthorityBench>(
     let kept = views(bench).await;
     assert!(kept.contains(&state.view), "views: the adopted one must be kept");
     assert!(kept.is_sorted_by_key(|view| view.epoch()), "views: oldest first");
+    bench.store().beat(None).await.expect("replica: beat failed").expect("an open gate");
+    assert_eq!(heartbeat(bench).await, (seq + 2, after.epoch), "replica: a heartbeat of another epoch");
 }
 
-/// A writer that read the gate before it moved writes nothing, whether a state or an approval moved
-/// it.
-pub async fn a_state_written_at_an_old_version_is_lost<B: AuthorityBench>(bench: &B) {
+/// A writer that read the gate before a state or an approval moved it writes nothing.
+async fn a_state_written_at_an_old_version_is_lost(bench: &impl AuthorityBench) {
     let old = open(bench).await;
     assert_eq!(set_gate(bench, old.version, &next(bench, &old)).await, Written::Done);
     let moved = gate(bench).await;
@@ -192,7 +176,7 @@ pub async fn a_state_written_at_an_old_version_is_lost<B: AuthorityBench>(bench:
     assert_eq!(lost, Written::Lost, "gate: an approval must move the version");
 }
 
-pub async fn concurrent_gate_writes_have_one_winner<B: AuthorityBench>(bench: &B) {
+async fn concurrent_gate_writes_have_one_winner(bench: &impl AuthorityBench) {
     let before = open(bench).await;
     let seq = heartbeat(bench).await.0;
     let name = |at: usize| format!("rival-{at}");
@@ -205,7 +189,7 @@ pub async fn concurrent_gate_writes_have_one_winner<B: AuthorityBench>(bench: &B
 }
 
 /// A state of an older view is lost at any version; one of the same view is not.
-pub async fn an_epoch_never_goes_back<B: AuthorityBench>(bench: &B) {
+async fn an_epoch_never_goes_back(bench: &impl AuthorityBench) {
     let now = adopts(bench).await;
     let older = GateState::founded(view(bench, now.epoch - 1, "older"));
     assert_eq!(set_gate(bench, now.version, &older).await, Written::Lost, "gate: its epoch went back");
@@ -214,7 +198,7 @@ pub async fn an_epoch_never_goes_back<B: AuthorityBench>(bench: &B) {
     assert_eq!(set_gate(bench, now.version, &opened).await, Written::Done, "gate: the same view may be set");
 }
 
-pub async fn no_state_passes_an_unapproved_boot<B: AuthorityBench>(bench: &B) {
+async fn no_state_passes_an_unapproved_boot(bench: &impl AuthorityBench) {
     let before = open(bench).await;
     let beaten = heartbeat(bench).await;
     let state = next(bench, &before);
@@ -229,7 +213,7 @@ pub async fn no_state_passes_an_unapproved_boot<B: AuthorityBench>(bench: &B) {
 
 /// A claim compares the version under which its owner was computed. An older one never wins; the
 /// new one wins under the new epoch.
-pub async fn no_claim_of_an_older_state_passes<B: AuthorityBench>(bench: &B) {
+async fn no_claim_of_an_older_state_passes(bench: &impl AuthorityBench) {
     let mut ask = asked(bench, &id(bench, "authority-older"), 1).await;
     let now = adopts(bench).await;
     assert_eq!(claim(bench, &ask).await, ClaimReply::GateMoved, "gate: a claim of an older state passed");
@@ -239,7 +223,7 @@ pub async fn no_claim_of_an_older_state_passes<B: AuthorityBench>(bench: &B) {
 
 /// Claims run while the gate moves. Those that win are of the old epoch, and all of them are stored
 /// once the gate has moved.
-pub async fn a_concurrent_claim_wins_before_the_state_or_never<B: AuthorityBench>(bench: &B) {
+async fn a_concurrent_claim_wins_before_the_state_or_never(bench: &impl AuthorityBench) {
     let before = &open(bench).await;
     let state = next(bench, before);
     let mut asks = Vec::new();
@@ -249,13 +233,11 @@ pub async fn a_concurrent_claim_wins_before_the_state_or_never<B: AuthorityBench
     let (asks, state) = (&asks, &state);
     // The gate's write is one of them.
     let calls = (0..=asks.len()).map(|at| async move {
-        match asks.get(at) {
-            Some(ask) => Some(claim(bench, ask).await),
-            None => {
-                assert_eq!(set_gate(bench, before.version, state).await, Written::Done);
-                None
-            }
-        }
+        let Some(ask) = asks.get(at) else {
+            assert_eq!(set_gate(bench, before.version, state).await, Written::Done);
+            return None;
+        };
+        Some(claim(bench, ask).await)
     });
     let both = together(calls.collect()).await;
     for (ask, reply) in asks.iter().zip(both) {
@@ -272,15 +254,8 @@ pub async fn a_concurrent_claim_wins_before_the_state_or_never<B: AuthorityBench
     }
 }
 
-pub async fn heartbeats_carry_the_adopted_epoch<B: AuthorityBench>(bench: &B) {
-    let adopted = adopts(bench).await.epoch;
-    let (seq, _) = heartbeat(bench).await;
-    bench.store().beat(None).await.expect("replica: beat failed").expect("an open gate");
-    assert_eq!(heartbeat(bench).await, (seq + 1, adopted), "replica: a heartbeat of another epoch");
-}
-
 /// Views are kept by epoch, with their age, and none is replaced.
-pub async fn kept_views_stay<B: AuthorityBench>(bench: &B) {
+async fn kept_views_stay(bench: &impl AuthorityBench) {
     let epoch = open(bench).await.epoch + 100;
     let (one, two) = (view(bench, epoch, "one"), view(bench, epoch + 1, "two"));
     keep(bench, &[]).await;
@@ -289,17 +264,14 @@ pub async fn kept_views_stay<B: AuthorityBench>(bench: &B) {
     keep(bench, &[view(bench, epoch, "other"), one.clone()]).await;
     let kept = bench.store().views().await.expect("views failed");
     let found: Vec<_> = kept.into_iter().filter(|(view, _)| view.epoch() >= epoch).collect();
-    assert_eq!(
-        found.iter().map(|(view, _)| view.clone()).collect::<Vec<_>>(),
-        [one, two],
-        "views: a kept one must stay as it is"
-    );
+    let stay: Vec<_> = found.iter().map(|(view, _)| view.clone()).collect();
+    assert_eq!(stay, [one, two], "views: a kept one must stay as it is");
     let rounding = Duration::from_millis(1);
     assert!(found.iter().all(|(_, age)| *age + rounding >= SHORT), "views: kept again, they are not younger");
 }
 
 /// A view of the bench's regions; another name gives another ring.
-pub(super) fn view<B: StoreBench>(bench: &B, epoch: u64, name: &str) -> Arc<View> {
+pub(super) fn view(bench: &impl StoreBench, epoch: u64, name: &str) -> Arc<View> {
     let origins: Vec<_> = std::iter::once(bench.origin()).chain(bench.peers()).collect();
     view_with(&origins, bench.tenant(name), epoch)
 }
@@ -320,44 +292,44 @@ pub(super) fn view_with(origins: &[Origin], tenant: Tenant, epoch: u64) -> Arc<V
     Arc::new(View::from_content(Content { retired, ..content }))
 }
 
-pub(super) fn next<B: StoreBench>(bench: &B, gate: &Gate) -> GateState {
+pub(super) fn next(bench: &impl StoreBench, gate: &Gate) -> GateState {
     GateState::founded(view(bench, gate.epoch + 1, "next"))
 }
 
-pub(super) async fn adopts<B: AuthorityBench>(bench: &B) -> Gate {
+pub(super) async fn adopts(bench: &impl AuthorityBench) -> Gate {
     let before = open(bench).await;
     assert_eq!(set_gate(bench, before.version, &next(bench, &before)).await, Written::Done);
     gate(bench).await
 }
 
-fn holding<B: StoreBench>(bench: &B, before: &Acceptor, counter: u64) -> Acceptor {
+fn holding(bench: &impl StoreBench, before: &Acceptor, counter: u64) -> Acceptor {
     let ballot = Ballot { counter, region: bench.origin().region, proposer: u64::MAX };
     let accepted = Accepted { ballot: ballot.clone(), view: view(bench, 1, "accepted") };
     Acceptor { admitted: true, promised: Some(ballot), accepted: Some(accepted), ..before.clone() }
 }
 
-async fn acceptor<B: AuthorityBench>(bench: &B) -> (u64, Acceptor) {
+async fn acceptor(bench: &impl AuthorityBench) -> (u64, Acceptor) {
     bench.store().acceptor().await.expect("acceptor failed")
 }
 
-async fn set<B: AuthorityBench>(bench: &B, version: u64, acceptor: &Acceptor) -> Written {
+async fn set(bench: &impl AuthorityBench, version: u64, acceptor: &Acceptor) -> Written {
     bench.store().set_acceptor(version, acceptor).await.expect("set_acceptor failed")
 }
 
-async fn set_gate<B: AuthorityBench>(bench: &B, version: GateVersion, state: &GateState) -> Written {
+async fn set_gate(bench: &impl AuthorityBench, version: GateVersion, state: &GateState) -> Written {
     bench.store().set_gate(version, state).await.expect("set_gate failed")
 }
 
-async fn keep<B: AuthorityBench>(bench: &B, views: &[Arc<View>]) {
+async fn keep(bench: &impl AuthorityBench, views: &[Arc<View>]) {
     bench.store().keep_views(views).await.expect("keep_views failed");
 }
 
-async fn views<B: AuthorityBench>(bench: &B) -> Vec<Arc<View>> {
+async fn views(bench: &impl AuthorityBench) -> Vec<Arc<View>> {
     let kept = bench.store().views().await.expect("views failed");
     kept.into_iter().map(|(view, _)| view).collect()
 }
 
-async fn heartbeat<B: StoreBench>(bench: &B) -> (u64, u64) {
+async fn heartbeat(bench: &impl StoreBench) -> (u64, u64) {
     let all = bench.store().heartbeats().await.expect("replica: heartbeats failed");
     let own = all.into_iter().find(|beat| beat.origin == bench.origin());
     own.map(|beat| (beat.seq, beat.epoch)).expect("replica: the own heartbeat is missing")

@@ -1,11 +1,12 @@
-//! The bench of the store's clauses, and the calls that they share.
-//!
-//! A clause must not reach into a store: it learns everything through the port.
+//! The bench of the store's clauses, and the calls that they share. A clause learns everything
+//! through the port.
 
 use std::future::Future;
 use std::time::Duration;
 
+use onceway_ports::audit::Counted;
 use onceway_ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, GateVersion, Unclear, Written};
+use onceway_ports::upkeep::Entry;
 use onceway_ports::{Audit, Imports, Jobs, KeyStore, Replica, Upkeep};
 use onceway_protocol::decide::Basis;
 use onceway_protocol::fingerprint::{self, Fingerprint};
@@ -50,8 +51,7 @@ pub trait StoreBench: Sync {
     /// Brings the next heartbeat of the first peer, as replication would. Returns once it is shown.
     fn beats(&self) -> impl Future<Output = ()> + Send;
 
-    /// Restarts the store's server: same data, a new boot that is not approved. Returns when it
-    /// answers again.
+    /// Restarts the store's server: same data, a new boot that is not approved. Waits for it.
     fn restart(&self) -> impl Future<Output = ()> + Send;
 
     /// Passes time until holds and retentions of `span` that began before this call are over by the
@@ -67,11 +67,11 @@ pub trait AuditBench: ImportBench<Store: Audit> {}
 
 impl<B: ImportBench<Store: Audit>> AuditBench for B {}
 
-pub(super) async fn open<B: StoreBench>(bench: &B) -> Gate {
+pub(super) async fn open(bench: &impl StoreBench) -> Gate {
     opened(bench.store()).await
 }
 
-pub(super) async fn gate<B: StoreBench>(bench: &B) -> Gate {
+pub(super) async fn gate(bench: &impl StoreBench) -> Gate {
     bench.store().gate().await.expect("store: gate failed")
 }
 
@@ -87,13 +87,13 @@ pub(super) async fn opened(store: &impl KeyStore) -> Gate {
     gate
 }
 
-pub(super) async fn restart_and_approve<B: StoreBench>(bench: &B) {
+pub(super) async fn restart_and_approve(bench: &impl StoreBench) {
     bench.restart().await;
     open(bench).await;
 }
 
 /// A key that no other clause and no other run uses.
-pub(super) fn id<B: StoreBench>(bench: &B, name: &str) -> KeyId {
+pub(super) fn id(bench: &impl StoreBench, name: &str) -> KeyId {
     KeyId::new(bench.tenant("contract"), Key::parse(name).expect("bench: a clause's name is a key"))
 }
 
@@ -102,14 +102,18 @@ pub(super) fn fingerprint_of(body: &str) -> Fingerprint {
 }
 
 /// A claim of an absent key under the gate as it is, with a long hold.
-pub(super) async fn asks<B: StoreBench>(bench: &B, id: &KeyId, nonce: u128) -> ClaimAsk {
+pub(super) async fn asks(bench: &impl StoreBench, id: &KeyId, nonce: u128) -> ClaimAsk {
     asked(id, nonce, open(bench).await.version)
 }
 
+/// The same on this basis.
+pub(super) async fn asks_on(bench: &impl StoreBench, id: &KeyId, nonce: u128, basis: Basis) -> ClaimAsk {
+    ClaimAsk { basis, ..asks(bench, id, nonce).await }
+}
+
 /// A claim that replaces the own row as it is now, with a long hold.
-pub(super) async fn asks_again<B: StoreBench>(bench: &B, id: &KeyId, nonce: u128) -> ClaimAsk {
-    let ask = asks(bench, id, nonce).await;
-    ClaimAsk { basis: known(&row(bench, id).await), ..ask }
+pub(super) async fn asks_again(bench: &impl StoreBench, id: &KeyId, nonce: u128) -> ClaimAsk {
+    asks_on(bench, id, nonce, known(&row(bench, id).await)).await
 }
 
 /// A claim of an absent key under this gate, with a long hold.
@@ -141,12 +145,17 @@ pub(super) fn known(row: &Row) -> Basis {
     Basis::Known { own: Some((row.token, row.nonce)), over: Vec::new(), attempt: row.token.attempt }
 }
 
-pub(super) async fn claim<B: StoreBench>(bench: &B, ask: &ClaimAsk) -> ClaimReply {
+/// The basis of a claim that saw this attempt of the first peer, and no own row.
+pub(super) fn over_theirs(bench: &impl StoreBench, theirs: Token) -> Basis {
+    Basis::Known { own: None, over: vec![(bench.peers()[0].clone(), theirs)], attempt: theirs.attempt }
+}
+
+pub(super) async fn claim(bench: &impl StoreBench, ask: &ClaimAsk) -> ClaimReply {
     bench.store().claim(ask).await.expect("store: claim failed")
 }
 
 /// The attempt that this claim wins, and the end of its key's retention.
-pub(super) async fn wins<B: StoreBench>(bench: &B, ask: &ClaimAsk) -> (Attempt, Date) {
+pub(super) async fn wins(bench: &impl StoreBench, ask: &ClaimAsk) -> (Attempt, Date) {
     match claim(bench, ask).await {
         ClaimReply::Won { token, expires, .. } => {
             (Attempt { id: ask.id.clone(), token, nonce: ask.nonce }, expires)
@@ -156,7 +165,7 @@ pub(super) async fn wins<B: StoreBench>(bench: &B, ask: &ClaimAsk) -> (Attempt, 
     }
 }
 
-pub(super) async fn finds<B: StoreBench>(bench: &B, ask: &ClaimAsk, why: &str) -> Row {
+pub(super) async fn finds(bench: &impl StoreBench, ask: &ClaimAsk, why: &str) -> Row {
     match claim(bench, ask).await {
         ClaimReply::Found(rows) => only(rows),
         ClaimReply::Won { token, .. } => panic!("store: {why}, but the claim won under {token}"),
@@ -165,33 +174,45 @@ pub(super) async fn finds<B: StoreBench>(bench: &B, ask: &ClaimAsk, why: &str) -
 }
 
 /// A fresh key, claimed under `nonce` with a long hold.
-pub(super) async fn claimed<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> Attempt {
+pub(super) async fn claimed(bench: &impl StoreBench, name: &str, nonce: u128) -> Attempt {
     wins(bench, &asks(bench, &id(bench, name), nonce).await).await.0
 }
 
-pub(super) async fn settled_key<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> Attempt {
+/// A fresh key, claimed under `nonce` as changed here.
+pub(super) async fn claimed_as(
+    bench: &impl StoreBench,
+    name: &str,
+    nonce: u128,
+    change: impl FnOnce(&mut ClaimAsk),
+) -> Attempt {
+    let mut ask = asks(bench, &id(bench, name), nonce).await;
+    change(&mut ask);
+    wins(bench, &ask).await.0
+}
+
+pub(super) async fn settled_key(bench: &impl StoreBench, name: &str, nonce: u128) -> Attempt {
     let attempt = claimed(bench, name, nonce).await;
     assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
     attempt
 }
 
 /// A fresh key of this life, claimed and settled, and the end of its retention.
-pub(super) async fn settled_for<B: StoreBench>(bench: &B, name: &str, lifetime: Lifetime) -> (Attempt, Date) {
+pub(super) async fn settled_for(bench: &impl StoreBench, name: &str, lifetime: Lifetime) -> (Attempt, Date) {
     let ask = asks(bench, &id(bench, name), 1).await;
     let (attempt, expires) = wins(bench, &ClaimAsk { lifetime, ..ask }).await;
     assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
     (attempt, expires)
 }
 
-pub(super) async fn released_key<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> Attempt {
+pub(super) async fn released_key(bench: &impl StoreBench, name: &str, nonce: u128) -> Attempt {
     let attempt = claimed(bench, name, nonce).await;
     assert_eq!(release(bench, &attempt).await, Written::Done);
     attempt
 }
 
 /// A fresh key, claimed and put in doubt.
-pub(super) async fn doubted_key<B: StoreBench>(
-    bench: &B,
+pub(super) async fn doubted_key(
+    bench: &impl StoreBench,
     name: &str,
     nonce: u128,
     status: Option<u16>,
@@ -201,14 +222,21 @@ pub(super) async fn doubted_key<B: StoreBench>(
     attempt
 }
 
-pub(super) async fn rows<B: StoreBench>(bench: &B, id: &KeyId) -> Vec<Row> {
+pub(super) async fn rows(bench: &impl StoreBench, id: &KeyId) -> Vec<Row> {
     let found = bench.store().look_up(std::slice::from_ref(id)).await.expect("store: look_up failed");
     let [rows] = <[Vec<Row>; 1]>::try_from(found).expect("store: look_up of one id must give one vector");
     rows
 }
 
-pub(super) async fn row<B: StoreBench>(bench: &B, id: &KeyId) -> Row {
+pub(super) async fn row(bench: &impl StoreBench, id: &KeyId) -> Row {
     only(rows(bench, id).await)
+}
+
+/// The own row of a key of which other origins may have rows, too.
+pub(super) async fn own(bench: &impl StoreBench, id: &KeyId) -> Row {
+    let mine = bench.origin();
+    let mut all = rows(bench, id).await.into_iter();
+    all.find(|row| row.origin == mine).expect("store: the own row must stand")
 }
 
 pub(super) fn only(rows: Vec<Row>) -> Row {
@@ -222,16 +250,20 @@ pub(super) fn is_claimed(row: &Row) -> bool {
     matches!(row.state, State::Claimed { .. })
 }
 
-pub(super) async fn settle<B: StoreBench>(bench: &B, attempt: &Attempt, answer: &Answer) -> Written {
+pub(super) async fn is_settled(bench: &impl StoreBench, id: &KeyId) -> bool {
+    matches!(row(bench, id).await.state, State::Settled { .. })
+}
+
+pub(super) async fn settle(bench: &impl StoreBench, attempt: &Attempt, answer: &Answer) -> Written {
     bench.store().settle(attempt, answer).await.expect("store: settle failed")
 }
 
-pub(super) async fn release<B: StoreBench>(bench: &B, attempt: &Attempt) -> Written {
+pub(super) async fn release(bench: &impl StoreBench, attempt: &Attempt) -> Written {
     bench.store().release(attempt).await.expect("store: release failed")
 }
 
 /// Puts an attempt in doubt; a status does not end it.
-pub(super) async fn doubt<B: StoreBench>(bench: &B, attempt: &Attempt, status: Option<u16>) -> Written {
+pub(super) async fn doubt(bench: &impl StoreBench, attempt: &Attempt, status: Option<u16>) -> Written {
     let answer = status.map(|status| Unclear { status, ends_attempt: false, excerpt: None });
     bench.store().doubt(attempt, answer).await.expect("store: doubt failed")
 }
@@ -244,15 +276,25 @@ pub(super) fn answer() -> Answer {
     }
 }
 
-pub(super) async fn runs_at_risk<B: StoreBench>(bench: &B, name: &str) -> Attempt {
-    let mut ask = asks(bench, &id(bench, name), 1).await;
-    ask.risk = vec![bench.peers()[0].region.clone()];
-    ask.hold = LONG;
-    wins(bench, &ask).await.0
+pub(super) async fn runs_at_risk(bench: &impl StoreBench, name: &str) -> Attempt {
+    let risk = vec![bench.peers()[0].region.clone()];
+    claimed_as(bench, name, 1, |ask| ask.risk = risk).await
+}
+
+pub(super) async fn doubles(bench: &impl AuditBench) -> Counted {
+    bench.store().doubles().await.expect("audit: doubles failed")
+}
+
+pub(super) async fn journal(bench: &impl StoreBench, id: &KeyId) -> Vec<Entry> {
+    bench.store().journal(id).await.expect("audit: journal failed")
 }
 
 /// The attempts of the key's doubles in the journal.
-pub(super) async fn journalled<B: StoreBench>(bench: &B, id: &KeyId) -> Vec<Token> {
-    let all = bench.store().journal(id).await.expect("audit: journal failed");
-    all.into_iter().filter(|entry| entry.kind == "double").filter_map(|entry| entry.token).collect()
+pub(super) async fn journalled(bench: &impl StoreBench, id: &KeyId) -> Vec<Token> {
+    journal(bench, id)
+        .await
+        .into_iter()
+        .filter(|entry| entry.kind == "double")
+        .filter_map(|entry| entry.token)
+        .collect()
 }

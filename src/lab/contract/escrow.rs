@@ -1,14 +1,12 @@
-//! The promises of [`Escrows`].
-//!
-//! Each run of the suite needs a new bench, whose gate [`super::authority`] moves. This file must
-//! not test what an escrow proves: `protocol::escrow` does.
+//! The promises of [`Escrows`]. Each run of the suite needs a new bench, whose gate
+//! [`super::authority`] moves.
 
 use std::time::Duration;
 
 use super::authority::{AuthorityBench, adopts};
 use super::bench::{
-    Foreign, LONG, SHORT, StoreBench, answer, claimed, id, open, released_key, restart_and_approve, row,
-    rows, settle, settled_key,
+    Foreign, LONG, SHORT, StoreBench, answer, claimed, id, is_settled, open, released_key,
+    restart_and_approve, row, rows, settle, settled_key,
 };
 use super::imports::latest;
 use super::together;
@@ -27,7 +25,7 @@ pub trait EscrowBench: AuthorityBench<Store: Escrows + Imports> {}
 
 impl<B: AuthorityBench<Store: Escrows + Imports>> EscrowBench for B {}
 
-pub async fn suite<B: EscrowBench>(bench: &B) {
+pub async fn suite(bench: &impl EscrowBench) {
     only_a_higher_token_replaces_a_lodged_claim(bench).await;
     nothing_is_lodged_under_another_gate(bench).await;
     claims_lodged_before_a_gate_change_are_found(bench).await;
@@ -40,14 +38,13 @@ pub async fn suite<B: EscrowBench>(bench: &B) {
     an_own_open_row_of_a_lower_token_gives_way(bench).await;
     a_lodged_claim_is_handed_back_to_its_home(bench).await;
     a_conversion_goes_on_until_nothing_is_left(bench).await;
-    nothing_is_converted_before_the_boot_is_approved(bench).await;
     no_escrow_goes_before_the_boot_is_approved(bench).await;
     an_escrow_goes_once_its_record_is_here(bench).await;
     an_escrow_goes_with_its_life(bench).await;
 }
 
 /// A repeated lodging is done already; of one origin's claims of a key the highest token stays.
-pub async fn only_a_higher_token_replaces_a_lodged_claim<B: EscrowBench>(bench: &B) {
+async fn only_a_higher_token_replaces_a_lodged_claim(bench: &impl EscrowBench) {
     let first = lodging(bench, "escrow-again", 3, 1).await;
     assert_eq!(lodge(bench, &first).await, Lodged::Done, "escrow: it must be lodged");
     assert_eq!(lodge(bench, &first).await, Lodged::Done, "escrow: lodged again, it stands already");
@@ -64,7 +61,7 @@ pub async fn only_a_higher_token_replaces_a_lodged_claim<B: EscrowBench>(bench: 
 }
 
 /// A claim is lodged neither at an old version nor before the boot is approved.
-pub async fn nothing_is_lodged_under_another_gate<B: EscrowBench>(bench: &B) {
+async fn nothing_is_lodged_under_another_gate(bench: &impl EscrowBench) {
     let lodging = lodging(bench, "escrow-gate", 1, 1).await;
     let old = open(bench).await.version;
     adopts(bench).await;
@@ -81,30 +78,23 @@ pub async fn nothing_is_lodged_under_another_gate<B: EscrowBench>(bench: &B) {
 
 /// Once the gate has moved, every claim lodged under the older state can be found: nothing slips in
 /// later (docs/protocol.md#rule-37).
-pub async fn claims_lodged_before_a_gate_change_are_found<B: EscrowBench>(bench: &B) {
+async fn claims_lodged_before_a_gate_change_are_found(bench: &impl EscrowBench) {
     let version = open(bench).await.version;
     let mut all = Vec::new();
     for nonce in 1..=16 {
         all.push(lodging(bench, &format!("escrow-beside-{nonce:02}"), 1, nonce).await);
     }
-    let calls = (0..=all.len()).map(|at| {
-        let lodging = all.get(at);
-        async move {
-            match lodging {
-                Some(lodging) => Some(lodge_at(bench, lodging, version).await),
-                None => {
-                    adopts(bench).await;
-                    None
-                }
-            }
-        }
+    let calls = all.iter().map(Some).chain([None]).map(|lodging| async move {
+        let Some(lodging) = lodging else {
+            adopts(bench).await;
+            return None;
+        };
+        Some(lodge_at(bench, lodging, version).await)
     });
     let answers = together(calls.collect()).await;
     let done = answers.iter().filter(|answers| **answers == Some(Lodged::Done)).count() as u64;
-    assert!(
-        answers.iter().all(|answers| *answers != Some(Lodged::Superseded)),
-        "escrow: nothing stood there"
-    );
+    let superseded = answers.contains(&Some(Lodged::Superseded));
+    assert!(!superseded, "escrow: nothing stood there");
     assert_eq!(convert(bench, &all[0].origin).await, done, "escrow: what was lodged is not what is found");
     for (lodging, answers) in all.iter().zip(&answers) {
         let stands = !rows(bench, &lodging.id).await.is_empty();
@@ -112,25 +102,25 @@ pub async fn claims_lodged_before_a_gate_change_are_found<B: EscrowBench>(bench:
     }
 }
 
-pub async fn a_voided_escrow_is_gone<B: EscrowBench>(bench: &B) {
+async fn a_voided_escrow_is_gone(bench: &impl EscrowBench) {
     let lodging = lodging(bench, "escrow-void", 2, 1).await;
     lodge(bench, &lodging).await;
-    for (token, nonce) in [(lodging.token, Nonce(2)), (with(&lodging, 1, 1).token, lodging.nonce)] {
-        bench.store().void(&lodging.id, &lodging.origin, token, nonce).await.expect("escrow: void failed");
+    let Lodging { id, origin, token, nonce, .. } = &lodging;
+    let (lower, other) = (with(&lodging, 1, 1).token, &bench.peers()[1]);
+    for (origin, token, nonce) in [(origin, token, &Nonce(2)), (origin, &lower, nonce), (other, token, nonce)]
+    {
+        void(bench, id, origin, *token, *nonce).await;
     }
-    let other = &bench.peers()[1];
-    bench.store().void(&lodging.id, other, lodging.token, lodging.nonce).await.expect("escrow: void failed");
     let lodged = lodge(bench, &with(&lodging, 1, 9)).await;
     assert_eq!(lodged, Lodged::Superseded, "escrow: another one was voided");
     for _ in 0..2 {
-        let Lodging { id, origin, token, nonce, .. } = &lodging;
-        bench.store().void(id, origin, *token, *nonce).await.expect("escrow: void failed");
+        void(bench, id, origin, *token, *nonce).await;
     }
     assert_eq!(convert(bench, &lodging.origin).await, 0, "escrow: a voided one is still there");
 }
 
 /// A fact is never refused, under a newer state either, but it needs its own claim in the store.
-pub async fn an_answer_is_lodged_with_its_claim_at_any_epoch<B: EscrowBench>(bench: &B) {
+async fn an_answer_is_lodged_with_its_claim_at_any_epoch(bench: &impl EscrowBench) {
     let lodging = lodging(bench, "escrow-answer", 2, 1).await;
     assert_eq!(lodge_answer(bench, &lodging).await, Written::Lost, "escrow: there is no such claim");
     lodge(bench, &lodging).await;
@@ -147,9 +137,8 @@ pub async fn an_answer_is_lodged_with_its_claim_at_any_epoch<B: EscrowBench>(ben
     assert_eq!(lodge_answer(bench, &lodging).await, Written::Lost, "escrow: it was converted");
 }
 
-/// The own row has all facts of the lodging, is listed for the operator, and ends like any own
-/// attempt.
-pub async fn a_converted_claim_is_an_own_doubt<B: EscrowBench>(bench: &B) {
+/// It has all facts of the lodging, is listed for the operator, and ends like any own attempt.
+async fn a_converted_claim_is_an_own_doubt(bench: &impl EscrowBench) {
     let lodging = lodging(bench, "escrow-doubt", 7, 1).await;
     lodge(bench, &lodging).await;
     assert_eq!(rows(bench, &lodging.id).await, [], "escrow: it must not be shown as a record");
@@ -168,7 +157,7 @@ pub async fn a_converted_claim_is_an_own_doubt<B: EscrowBench>(bench: &B) {
     assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "escrow: it ends as an own attempt");
 }
 
-pub async fn the_longest_spans_are_read_again<B: EscrowBench>(bench: &B) {
+async fn the_longest_spans_are_read_again(bench: &impl EscrowBench) {
     let lodging = lodging(bench, "escrow-longest", 1, 1).await;
     let lifetime = Lifetime { retention: Retention::For(LONGEST), skew: LONGEST, tombstone: LONGEST };
     let lodging = Lodging { hold: LONGEST, lifetime, ..lodging };
@@ -180,7 +169,7 @@ pub async fn the_longest_spans_are_read_again<B: EscrowBench>(bench: &B) {
     assert!(listed.iter().any(|listed| listed.open.id == lodging.id), "escrow: not listed");
 }
 
-pub async fn a_converted_answer_is_an_own_settlement<B: EscrowBench>(bench: &B) {
+async fn a_converted_answer_is_an_own_settlement(bench: &impl EscrowBench) {
     let lodging = lodging(bench, "escrow-settled", 1, 1).await;
     lodge(bench, &lodging).await;
     lodge_answer(bench, &lodging).await;
@@ -197,7 +186,7 @@ pub async fn a_converted_answer_is_an_own_settlement<B: EscrowBench>(bench: &B) 
 
 /// An escrow is not converted if the origin's record or the own one has a token as high, or if any
 /// final row is here.
-pub async fn an_already_known_attempt_is_not_converted<B: EscrowBench>(bench: &B) {
+async fn an_already_known_attempt_is_not_converted(bench: &impl EscrowBench) {
     let known = lodging(bench, "escrow-known", 1, 1).await;
     lodge(bench, &known).await;
     assert_eq!(bench.arrives(&known.id, Foreign::Released).await, known.token, "bench: the same attempt");
@@ -214,13 +203,12 @@ pub async fn an_already_known_attempt_is_not_converted<B: EscrowBench>(bench: &B
     assert_eq!(rows(bench, &known.id).await.len(), 1, "escrow: converted beside its own record");
     assert_eq!(rows(bench, &newer.id).await.len(), 2, "escrow: the record there is of an older attempt");
     assert_eq!(row(bench, &own.id).await.nonce, own.nonce, "escrow: the own row has a token as high");
-    let stays = row(bench, &last.id).await;
-    let State::Settled { .. } = stays.state else { panic!("escrow: what is final was opened: {stays:?}") };
+    assert!(is_settled(bench, &last.id).await, "escrow: what is final was opened");
 }
 
 /// A lodged claim is handed back as a running attempt, and with its answer as a settled one: its
 /// store may have neither.
-pub async fn a_lodged_claim_is_handed_back_to_its_home<B: EscrowBench>(bench: &B) {
+async fn a_lodged_claim_is_handed_back_to_its_home(bench: &impl EscrowBench) {
     let running = lodging(bench, "escrow-back", 3, 1).await;
     let answered = lodging(bench, "escrow-back-answered", 1, 2).await;
     for lodging in [&running, &answered] {
@@ -234,21 +222,18 @@ pub async fn a_lodged_claim_is_handed_back_to_its_home<B: EscrowBench>(bench: &B
         let CopiedRow { id: _, row, hold, lives, tombstone, route, path } = found;
         assert_eq!((&row.origin, row.token, row.nonce), (&lodging.origin, lodging.token, lodging.nonce));
         assert_eq!((row.fingerprint, row.request_id), (lodging.fingerprint, lodging.request_id));
-        assert_eq!(
-            (row.principal, row.doubted, row.recovery, *hold),
-            (lodging.principal, doubted, lodging.recovery, lodging.hold)
-        );
+        let said = (row.principal, row.doubted, row.recovery, *hold);
+        assert_eq!(said, (lodging.principal, doubted, lodging.recovery, lodging.hold));
         assert_eq!((route, path, *tombstone), (&lodging.route, &lodging.path, LONG));
         assert!(*lives > LONG / 2 && *lives <= LONG + SHORT, "escrow: {lives:?}");
         let is_settled = matches!(row.state, State::Settled { .. });
         assert_eq!(is_settled, doubted == 0, "escrow: one of them has its answer: {row:?}");
         assert!(is_settled || matches!(row.state, State::Claimed { .. }), "escrow: the other may run");
-        let gone = bench.store().void(&lodging.id, &lodging.origin, lodging.token, lodging.nonce).await;
-        gone.expect("escrow: void failed");
+        void(bench, &lodging.id, &lodging.origin, lodging.token, lodging.nonce).await;
     }
 }
 
-pub async fn an_own_open_row_of_a_lower_token_gives_way<B: EscrowBench>(bench: &B) {
+async fn an_own_open_row_of_a_lower_token_gives_way(bench: &impl EscrowBench) {
     released_key(bench, "escrow-lower", 1).await;
     let higher = lodging(bench, "escrow-lower", 2, 9).await;
     lodge(bench, &higher).await;
@@ -259,7 +244,7 @@ pub async fn an_own_open_row_of_a_lower_token_gives_way<B: EscrowBench>(bench: &
 }
 
 /// Each call takes at most `most`, of that origin only; 0 says that none is left.
-pub async fn a_conversion_goes_on_until_nothing_is_left<B: EscrowBench>(bench: &B) {
+async fn a_conversion_goes_on_until_nothing_is_left(bench: &impl EscrowBench) {
     let mut all = Vec::new();
     for nonce in 1..=5 {
         all.push(lodging(bench, &format!("escrow-many-{nonce}"), 1, nonce).await);
@@ -282,31 +267,26 @@ pub async fn a_conversion_goes_on_until_nothing_is_left<B: EscrowBench>(bench: &
     assert_eq!(convert(bench, &other.origin).await, 1);
 }
 
-/// A conversion before the approval is an error, since 0 would say that none is left.
-pub async fn nothing_is_converted_before_the_boot_is_approved<B: EscrowBench>(bench: &B) {
-    let lodging = lodging(bench, "escrow-closed", 1, 1).await;
-    lodge(bench, &lodging).await;
-    bench.restart().await;
-    let refused = bench.store().convert(&lodging.origin, 100).await;
-    let Err(StoreError::Definite(_)) = refused else { panic!("escrow: before the approval: {refused:?}") };
-    open(bench).await;
-    assert_eq!(convert(bench, &lodging.origin).await, 1, "escrow: a refused conversion lost it");
-}
-
-/// A store that restarted may have lost rows: none is forgotten before its boot is approved.
-pub async fn no_escrow_goes_before_the_boot_is_approved<B: EscrowBench>(bench: &B) {
-    let lodging = lodging(bench, "escrow-kept", 1, 1).await;
-    lodge(bench, &lodging).await;
-    bench.arrives(&lodging.id, Foreign::Claimed).await;
+/// A store that restarted may have lost rows: before its boot is approved none is forgotten, and a
+/// conversion is an error, since 0 would say that none is left.
+async fn no_escrow_goes_before_the_boot_is_approved(bench: &impl EscrowBench) {
+    let closed = lodging(bench, "escrow-closed", 1, 1).await;
+    lodge(bench, &closed).await;
+    let kept = lodging(bench, "escrow-kept", 1, 1).await;
+    lodge(bench, &kept).await;
+    bench.arrives(&kept.id, Foreign::Claimed).await;
     bench.restart().await;
     bench.pass(SHORT).await;
+    let refused = bench.store().convert(&closed.origin, 100).await;
+    let Err(StoreError::Definite(_)) = refused else { panic!("escrow: before the approval: {refused:?}") };
     assert_eq!(reap(bench).await, 0, "escrow: reaped before the approval");
     open(bench).await;
     assert_eq!(reap(bench).await, 1, "escrow: its record is here, and the boot is approved");
+    assert_eq!(convert(bench, &closed.origin).await, 1, "escrow: a refused conversion lost it");
 }
 
 /// An escrow goes once its record is here, not before, and not for a record of an older attempt.
-pub async fn an_escrow_goes_once_its_record_is_here<B: EscrowBench>(bench: &B) {
+async fn an_escrow_goes_once_its_record_is_here(bench: &impl EscrowBench) {
     let first = lodging(bench, "escrow-reaped", 1, 1).await;
     let second = lodging(bench, "escrow-stays", 2, 1).await;
     for lodging in [&first, &second] {
@@ -323,15 +303,14 @@ pub async fn an_escrow_goes_once_its_record_is_here<B: EscrowBench>(bench: &B) {
 
 /// An escrow goes after its stored life and its tombstone, by this store's observed time: so long
 /// its home refuses the key. It never goes after its hold.
-pub async fn an_escrow_goes_with_its_life<B: EscrowBench>(bench: &B) {
-    let held = lodging(bench, "escrow-held", 1, 1).await;
-    let held = Lodging { hold: Duration::ZERO, ..held };
-    let lives = lodging(bench, "escrow-lives", 1, 1).await;
+async fn an_escrow_goes_with_its_life(bench: &impl EscrowBench) {
+    let lodging = async |name: &str| lodging(bench, name, 1, 1).await;
+    let held = Lodging { hold: Duration::ZERO, ..lodging("escrow-held").await };
     let lifetime = Lifetime { retention: Retention::For(Duration::ZERO), skew: SHORT, tombstone: SHORT };
-    let lives = Lodging { lifetime, ..lives };
-    let refused = lodging(bench, "escrow-refused", 1, 1).await;
-    let refused = Lodging { lifetime: Lifetime { tombstone: LONG, ..lifetime }, ..refused };
-    let ever = lodging(bench, "escrow-ever", 1, 1).await;
+    let lives = Lodging { lifetime, ..lodging("escrow-lives").await };
+    let lifetime = Lifetime { tombstone: LONG, ..lifetime };
+    let refused = Lodging { lifetime, ..lodging("escrow-refused").await };
+    let ever = lodging("escrow-ever").await;
     let ever = Lodging { lifetime: Lifetime { retention: Retention::Never, ..ever.lifetime }, ..ever };
     for lodging in [&held, &lives, &ever, &refused] {
         assert_eq!(lodge(bench, lodging).await, Lodged::Done);
@@ -349,7 +328,7 @@ pub async fn an_escrow_goes_with_its_life<B: EscrowBench>(bench: &B) {
     };
 }
 
-async fn lodging<B: StoreBench>(bench: &B, name: &str, attempt: u32, nonce: u128) -> Lodging {
+async fn lodging(bench: &impl StoreBench, name: &str, attempt: u32, nonce: u128) -> Lodging {
     let token = Token { epoch: open(bench).await.epoch, attempt };
     lodging_of(id(bench, name), bench.peers()[0].clone(), token, Nonce(nonce))
 }
@@ -380,21 +359,24 @@ fn with(lodging: &Lodging, attempt: u32, nonce: u128) -> Lodging {
     Lodging { token, nonce: Nonce(nonce), ..lodging.clone() }
 }
 
-async fn lodge<B: EscrowBench>(bench: &B, lodging: &Lodging) -> Lodged {
+async fn lodge(bench: &impl EscrowBench, lodging: &Lodging) -> Lodged {
     lodge_at(bench, lodging, open(bench).await.version).await
 }
 
-async fn lodge_at<B: EscrowBench>(bench: &B, lodging: &Lodging, gate: GateVersion) -> Lodged {
+async fn lodge_at(bench: &impl EscrowBench, lodging: &Lodging, gate: GateVersion) -> Lodged {
     bench.store().lodge(lodging, gate).await.expect("escrow: lodge failed")
 }
 
-async fn lodge_answer<B: EscrowBench>(bench: &B, lodging: &Lodging) -> Written {
+async fn void(bench: &impl EscrowBench, id: &KeyId, origin: &Origin, token: Token, nonce: Nonce) {
+    bench.store().void(id, origin, token, nonce).await.expect("escrow: void failed");
+}
+async fn lodge_answer(bench: &impl EscrowBench, lodging: &Lodging) -> Written {
     let Lodging { id, origin, token, nonce, .. } = lodging;
     let written = bench.store().lodge_answer(id, origin, *token, *nonce, &answer()).await;
     written.expect("escrow: lodge_answer failed")
 }
 
-async fn convert<B: EscrowBench>(bench: &B, origin: &Origin) -> u64 {
+async fn convert(bench: &impl EscrowBench, origin: &Origin) -> u64 {
     let mut all = 0;
     loop {
         match bench.store().convert(origin, 100).await.expect("escrow: convert failed") {
@@ -404,12 +386,12 @@ async fn convert<B: EscrowBench>(bench: &B, origin: &Origin) -> u64 {
     }
 }
 
-async fn reap<B: EscrowBench>(bench: &B) -> u64 {
+async fn reap(bench: &impl EscrowBench) -> u64 {
     bench.store().reap_escrows(1_000).await.expect("escrow: reap_escrows failed")
 }
 
 /// Reaps until something goes: a row that had to stay is looked at again after a while.
-async fn reaps_at_last<B: EscrowBench>(bench: &B) -> u64 {
+async fn reaps_at_last(bench: &impl EscrowBench) -> u64 {
     for _ in 0..20 {
         bench.pass(SHORT).await;
         let gone = reap(bench).await;

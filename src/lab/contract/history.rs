@@ -2,20 +2,21 @@
 //! and replayed elsewhere.
 //!
 //! A clause states a promise; a history shows events between calls that nobody thought of together.
-//! Lines hold nothing that differs from run to run: no dates, no gate versions. This file must not
-//! say what a reply should have been: the recorded one does.
+//! Lines hold nothing that differs from run to run: no dates, no gate versions. The recorded line
+//! says what a reply should have been.
 
-use onceway_ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, Written};
+use onceway_ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion};
 use onceway_protocol::decide::Basis;
 use onceway_protocol::key::KeyId;
 use onceway_protocol::record::{Nonce, Row, State};
 use onceway_protocol::region::Origin;
 
-use super::bench::{Foreign, StoreBench, answer, asks, claim, doubt, id, release, rows, settle};
+use super::bench::{Foreign, StoreBench, answer, asks, asks_on, claim, doubt, id, release, rows, settle};
 
 /// Number of keys of one history: few, so that calls meet.
 const KEYS: u64 = 4;
 const CALLS: u32 = 80;
+const HISTORIES: u64 = 12;
 
 pub(super) struct Draw(pub(super) u64);
 
@@ -37,10 +38,7 @@ struct Known {
 }
 
 /// Plays the history of a seed. Returns each call with its reply.
-///
-/// # Panics
-/// If a call fails.
-pub async fn played<B: StoreBench>(bench: &B, seed: u64) -> Vec<String> {
+async fn played(bench: &impl StoreBench, seed: u64) -> Vec<String> {
     let mut draw = Draw(seed);
     let known = |number| Known {
         id: id(bench, &format!("history-{seed}-{number}")),
@@ -58,12 +56,12 @@ pub async fn played<B: StoreBench>(bench: &B, seed: u64) -> Vec<String> {
     lines
 }
 
-async fn one<B: StoreBench>(bench: &B, draw: &mut Draw, key: &mut Known, nonce: u128) -> String {
+async fn one(bench: &impl StoreBench, draw: &mut Draw, key: &mut Known, nonce: u128) -> String {
     match draw.below(40) {
         0..6 => claims(bench, key, asks(bench, &key.id, nonce).await, "claim as absent").await,
         6..14 => {
-            let mut ask = asks(bench, &key.id, nonce).await;
-            ask.basis = seen(bench, &key.id).await;
+            let basis = standing_on(&rows(bench, &key.id).await, &bench.origin());
+            let ask = asks_on(bench, &key.id, nonce, basis).await;
             claims(bench, key, ask, "claim over what is seen").await
         }
         14..17 => match key.asked.clone() {
@@ -88,8 +86,7 @@ async fn one<B: StoreBench>(bench: &B, draw: &mut Draw, key: &mut Known, nonce: 
         }
         33..39 => format!("look up: {}", shown(bench, &rows(bench, &key.id).await)),
         _ => {
-            // Nothing is written between a restart and its approval, not even by a claim from
-            // before.
+            // Nothing is written before the approval, not even by a claim from before.
             let ask = asks(bench, &key.id, nonce).await;
             bench.restart().await;
             claims(bench, key, ask, "restart, then claim").await
@@ -97,27 +94,26 @@ async fn one<B: StoreBench>(bench: &B, draw: &mut Draw, key: &mut Known, nonce: 
     }
 }
 
-async fn claims<B: StoreBench>(bench: &B, key: &mut Known, ask: ClaimAsk, what: &str) -> String {
-    let reply = claim(bench, &ask).await;
-    let told = match &reply {
-        ClaimReply::Won { token, .. } => format!("won {token}"),
-        ClaimReply::Found(rows) => format!("found {}", shown(bench, rows)),
+async fn claims(bench: &impl StoreBench, key: &mut Known, ask: ClaimAsk, what: &str) -> String {
+    let told = match claim(bench, &ask).await {
+        ClaimReply::Won { token, .. } => {
+            key.won = Some(Attempt { id: ask.id.clone(), token, nonce: ask.nonce });
+            format!("won {token}")
+        }
+        ClaimReply::Found(rows) => format!("found {}", shown(bench, &rows)),
         ClaimReply::GateMoved => "the gate moved".to_owned(),
     };
-    if let ClaimReply::Won { token, .. } = reply {
-        key.won = Some(Attempt { id: ask.id.clone(), token, nonce: ask.nonce });
-    }
     key.asked = Some(ask);
     format!("{what}: {told}")
 }
 
 /// Ends an attempt, now and then under another nonce.
-async fn ends<B: StoreBench>(bench: &B, draw: &mut Draw, mut attempt: Attempt) -> String {
+async fn ends(bench: &impl StoreBench, draw: &mut Draw, mut attempt: Attempt) -> String {
     let strange = draw.below(6) == 0;
     if strange {
         attempt.nonce = Nonce(attempt.nonce.0 + (1 << 100));
     }
-    let (what, written): (_, Written) = match draw.below(4) {
+    let (what, written) = match draw.below(4) {
         0 => ("settle", settle(bench, &attempt, &answer()).await),
         1 => ("release", release(bench, &attempt).await),
         2 => ("doubt", doubt(bench, &attempt, None).await),
@@ -127,26 +123,16 @@ async fn ends<B: StoreBench>(bench: &B, draw: &mut Draw, mut attempt: Attempt) -
     format!("{what} {}{by}: {written:?}", attempt.token)
 }
 
-async fn seen<B: StoreBench>(bench: &B, id: &KeyId) -> Basis {
-    standing_on(&rows(bench, id).await, &bench.origin())
-}
-
 pub(super) fn standing_on(rows: &[Row], me: &Origin) -> Basis {
     let Some(attempt) = rows.iter().map(|row| row.token.attempt).max() else { return Basis::Absent };
     let own = rows.iter().find(|row| row.origin == *me).map(|row| (row.token, row.nonce));
-    let open = rows.iter().filter(|row| row.origin != *me && is_open(row));
+    let is_open = |row: &&Row| matches!(row.state, State::Claimed { .. } | State::InDoubt { .. });
+    let open = rows.iter().filter(|row| row.origin != *me).filter(is_open);
     Basis::Known { own, over: open.map(|row| (row.origin.clone(), row.token)).collect(), attempt }
 }
 
-fn is_open(row: &Row) -> bool {
-    match row.state {
-        State::Claimed { .. } | State::InDoubt { .. } => true,
-        State::Released | State::Settled { .. } | State::Tombstone => false,
-    }
-}
-
 /// Rows, the own one first, without anything that time changes.
-fn shown<B: StoreBench>(bench: &B, rows: &[Row]) -> String {
+fn shown(bench: &impl StoreBench, rows: &[Row]) -> String {
     let me = bench.origin();
     let row = |row: &Row| format!("{} {}", if row.origin == me { "own" } else { "other" }, told(row));
     let mut all: Vec<String> = rows.iter().map(row).collect();
@@ -168,15 +154,10 @@ pub(super) fn told(row: &Row) -> String {
 }
 
 /// All recorded histories as one text. Both sides compare it, and the real side also records it.
-pub async fn all<B: StoreBench>(bench: &B) -> String {
+pub async fn all(bench: &impl StoreBench) -> String {
     let mut text = String::new();
     for seed in 0..HISTORIES {
-        for line in played(bench, seed).await {
-            text.push_str(&line);
-            text.push('\n');
-        }
+        text.extend(played(bench, seed).await.into_iter().flat_map(|line| [line, "\n".to_owned()]));
     }
     text
 }
-
-const HISTORIES: u64 = 12;

@@ -1,17 +1,14 @@
-//! The promises of [`Imports`].
-//!
-//! Each run of the suite needs a new bench. This file must not test what rows mean together:
-//! `protocol::record` does.
+//! The promises of [`Imports`]. Each run of the suite needs a new bench.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::bench::{
-    Foreign, ImportBench, LONG, SHORT, StoreBench, answer, asks, claim, claimed as claimed_key, finds, id,
-    open, release, restart_and_approve, row, rows, settle, settled_key, wins,
+    Foreign, ImportBench, LONG, SHORT, StoreBench, answer, asks, asks_on, claim, claimed as claimed_key,
+    finds, id, is_settled, open, own, release, restart_and_approve, row, rows, settle, settled_key, wins,
 };
 use onceway_ports::authority::CopiedRow;
-use onceway_ports::store::{Attempt, ClaimReply, StoreError, Written};
+use onceway_ports::store::{Attempt, ClaimReply, Written};
 use onceway_ports::{Imports, KeyStore};
 use onceway_protocol::decide::Basis;
 use onceway_protocol::digest::digest;
@@ -21,7 +18,7 @@ use onceway_protocol::record::{Answer, AnswerBody, Nonce, Recovery, RequestId, R
 use onceway_protocol::region::Origin;
 use onceway_protocol::time::Date;
 
-pub async fn suite<B: ImportBench>(bench: &B) {
+pub async fn suite(bench: &impl ImportBench) {
     rows_are_handed_over_whole(bench).await;
     rows_come_in_pages_in_the_order_of_keys(bench).await;
     the_later_of_two_rows_of_one_origin_counts(bench).await;
@@ -32,29 +29,24 @@ pub async fn suite<B: ImportBench>(bench: &B) {
     no_import_passes_an_unapproved_boot(bench).await;
     rows_after_the_newest_heartbeat_are_found(bench).await;
     own_rows_are_restored_before_the_boot_is_approved(bench).await;
-    no_imported_row_goes_before_the_boot_is_approved(bench).await;
     an_imported_row_goes_once_it_is_not_needed(bench).await;
 }
 
 /// A row keeps all of its content in an import, times as spans, and is handed on unchanged.
-pub async fn rows_are_handed_over_whole<B: ImportBench>(bench: &B) {
+async fn rows_are_handed_over_whole(bench: &impl ImportBench) {
     open(bench).await;
     let origin = bench.peers()[1].clone();
-    let (left, past) = (LONG, Duration::ZERO);
-    let settled = State::Settled { answer: Arc::new(big_answer()), age: SHORT, expired: false };
+    let past = Duration::ZERO;
     let states = [
-        State::Claimed { left, past },
-        State::InDoubt { status: Some(502), left, past },
-        State::InDoubt { status: None, left, past },
+        claimed(),
+        State::InDoubt { status: Some(502), left: LONG, past },
+        State::InDoubt { status: None, left: LONG, past },
         State::Released,
-        settled,
+        State::Settled { answer: Arc::new(big_answer()), age: SHORT, expired: false },
         State::Tombstone,
     ];
-    let rows_in: Vec<CopiedRow> = states
-        .into_iter()
-        .zip(0..)
-        .map(|(state, at)| copied(bench, &origin, &format!("import-whole-{at}"), 3, state))
-        .collect();
+    let row_in = |(at, state)| copied(bench, &origin, &format!("import-whole-{at}"), 3, state);
+    let rows_in: Vec<CopiedRow> = (0..).zip(states).map(row_in).collect();
     import(bench, &origin, &rows_in).await;
     import(bench, &origin, &[]).await;
     restart_and_approve(bench).await;
@@ -62,9 +54,8 @@ pub async fn rows_are_handed_over_whole<B: ImportBench>(bench: &B) {
         let shown = row(bench, &copied.id).await;
         assert_eq!(untimed(&shown), untimed(&copied.row), "import: shown otherwise than handed over");
     }
-    let out = bench.store().rows_of(&origin, None, 1_000).await.expect("import: rows_of failed");
-    let out: Vec<CopiedRow> =
-        out.into_iter().filter(|copied| rows_in.iter().any(|known| known.id == copied.id)).collect();
+    let mut out = bench.store().rows_of(&origin, None, 1_000).await.expect("import: rows_of failed");
+    out.retain(|copied| rows_in.iter().any(|known| known.id == copied.id));
     assert_eq!(out.len(), rows_in.len(), "import: all of them are handed on");
     for (out, known) in out.iter().zip(&rows_in) {
         assert_eq!((&out.id, untimed(&out.row)), (&known.id, untimed(&known.row)));
@@ -78,7 +69,7 @@ pub async fn rows_are_handed_over_whole<B: ImportBench>(bench: &B) {
 }
 
 /// A page has replicated and imported rows together, after a key, at most `most`.
-pub async fn rows_come_in_pages_in_the_order_of_keys<B: ImportBench>(bench: &B) {
+async fn rows_come_in_pages_in_the_order_of_keys(bench: &impl ImportBench) {
     open(bench).await;
     let origin = bench.peers()[0].clone();
     let name = |at: u32| format!("import-page-{at:02}");
@@ -90,8 +81,8 @@ pub async fn rows_come_in_pages_in_the_order_of_keys<B: ImportBench>(bench: &B) 
             import(bench, &origin, &[copied(bench, &origin, &name(at), 1, State::Released)]).await;
         }
     }
-    let want: Vec<KeyId> =
-        (1..10).filter(|at| at % 2 == 0 || at % 3 != 0).map(|at| id(bench, &name(at))).collect();
+    let is_there = |at: &u32| at % 2 == 0 || at % 3 != 0;
+    let want: Vec<KeyId> = (1..10).filter(is_there).map(|at| id(bench, &name(at))).collect();
     let (mut found, mut after) = (Vec::new(), Some(id(bench, "import-page-")));
     while found.len() < want.len() {
         let page = bench.store().rows_of(&origin, after.as_ref(), 2).await.expect("import: rows_of failed");
@@ -105,41 +96,39 @@ pub async fn rows_come_in_pages_in_the_order_of_keys<B: ImportBench>(bench: &B) 
 }
 
 /// The higher token counts; of one attempt the later state, in either order of arrival.
-pub async fn the_later_of_two_rows_of_one_origin_counts<B: ImportBench>(bench: &B) {
+async fn the_later_of_two_rows_of_one_origin_counts(bench: &impl ImportBench) {
     open(bench).await;
     let origin = bench.peers()[0].clone();
-    let (left, past) = (LONG, Duration::ZERO);
-    let claimed = || State::Claimed { left, past };
-    let is_settled = async |id: &KeyId| matches!(row(bench, id).await.state, State::Settled { .. });
-
     let key = copied(bench, &origin, "import-behind", 1, claimed());
     bench.arrives(&key.id, Foreign::Settled).await;
     import(bench, &origin, std::slice::from_ref(&key)).await;
-    assert!(is_settled(&key.id).await, "import: an earlier state of the attempt hides its answer");
+    assert!(is_settled(bench, &key.id).await, "import: an earlier state of the attempt hides its answer");
 
     let key = copied(bench, &origin, "import-ahead", 1, answered());
     bench.arrives(&key.id, Foreign::Claimed).await;
     import(bench, &origin, std::slice::from_ref(&key)).await;
-    assert!(is_settled(&key.id).await, "import: the answer that a survivor has must be shown");
-    import(bench, &origin, &[CopiedRow { row: Row { state: claimed(), ..key.row.clone() }, ..key.clone() }])
-        .await;
-    assert!(is_settled(&key.id).await, "import: an earlier state replaced a later one");
+    assert!(is_settled(bench, &key.id).await, "import: the answer that a survivor has must be shown");
+    let earlier = CopiedRow { row: Row { state: claimed(), ..key.row.clone() }, ..key.clone() };
+    import(bench, &origin, &[earlier]).await;
+    assert!(is_settled(bench, &key.id).await, "import: an earlier state replaced a later one");
 
-    let key = copied(bench, &origin, "import-higher", 2, claimed());
-    bench.arrives(&key.id, Foreign::Settled).await;
-    import(bench, &origin, std::slice::from_ref(&key)).await;
-    assert_eq!(row(bench, &key.id).await.token, key.row.token, "import: the higher token must be shown");
-    let lower = copied(bench, &origin, "import-higher", 1, answered());
-    import(bench, &origin, &[lower]).await;
-    assert_eq!(row(bench, &key.id).await.token, key.row.token, "import: a lower token replaced a higher");
-    let later = copied(bench, &origin, "import-higher", 3, answered());
-    import(bench, &origin, std::slice::from_ref(&later)).await;
-    let token = row(bench, &key.id).await.token;
-    assert_eq!(token, later.row.token, "import: a higher token must replace a lower");
+    for (attempt, state, shown, why) in [
+        (2, claimed(), 2, "the higher token must be shown"),
+        (1, answered(), 2, "a lower token replaced a higher"),
+        (3, answered(), 3, "a higher token must replace a lower"),
+    ] {
+        let key = copied(bench, &origin, "import-higher", attempt, state);
+        if attempt == 2 {
+            bench.arrives(&key.id, Foreign::Settled).await;
+        }
+        import(bench, &origin, std::slice::from_ref(&key)).await;
+        let token = row(bench, &key.id).await.token;
+        assert_eq!(token, Token { attempt: shown, ..key.row.token }, "import: {why}");
+    }
 }
 
 /// Imported rows stop claims as replicated ones do, and are superseded under their origin's name.
-pub async fn imported_rows_stand_in_the_way_of_claims<B: ImportBench>(bench: &B) {
+async fn imported_rows_stand_in_the_way_of_claims(bench: &impl ImportBench) {
     let origin = bench.peers()[1].clone();
     let mut ask = asks(bench, &id(bench, "import-claim"), 1).await;
     let doubt = State::InDoubt { status: None, left: LONG, past: Duration::ZERO };
@@ -155,7 +144,7 @@ pub async fn imported_rows_stand_in_the_way_of_claims<B: ImportBench>(bench: &B)
 }
 
 /// A row that another one of its origin has overtaken no longer counts.
-pub async fn a_claim_supersedes_only_the_row_that_counts<B: ImportBench>(bench: &B) {
+async fn a_claim_supersedes_only_the_row_that_counts(bench: &impl ImportBench) {
     let origin = bench.peers()[0].clone();
     let mut ask = asks(bench, &id(bench, "import-overtaken"), 1).await;
     let replicated = bench.arrives(&ask.id, Foreign::Claimed).await;
@@ -170,10 +159,9 @@ pub async fn a_claim_supersedes_only_the_row_that_counts<B: ImportBench>(bench: 
 
 /// Of a replicated and an imported row of one key one is handed on: that of the higher epoch, then
 /// of the higher attempt, then of the later state.
-pub async fn the_later_of_two_rows_is_handed_on<B: ImportBench>(bench: &B) {
+async fn the_later_of_two_rows_is_handed_on(bench: &impl ImportBench) {
     open(bench).await;
     let origin = bench.peers()[0].clone();
-    let claimed = || State::Claimed { left: LONG, past: Duration::ZERO };
     for (name, replicated, epochs, attempt, state, is_settled) in [
         ("ahead", Foreign::Claimed, 0, 1, answered(), true),
         ("behind", Foreign::Settled, 0, 1, claimed(), true),
@@ -197,13 +185,13 @@ pub async fn the_later_of_two_rows_is_handed_on<B: ImportBench>(bench: &B) {
 
 /// A settlement finds answers of several other origins. The one with the highest token stays the
 /// key's: first the epoch counts, then the attempt, never the origin.
-pub async fn the_answer_with_the_highest_token_stays<B: ImportBench>(bench: &B) {
+async fn the_answer_with_the_highest_token_stays(bench: &impl ImportBench) {
     let token = |epoch, attempt| Token { epoch, attempt };
     let pairs = [(token(1, 1), token(1, 2)), (token(1, 9), token(2, 1))];
     for (at, (lower, higher)) in pairs.into_iter().enumerate() {
         for turned in [false, true] {
             let name = format!("import-answers-{at}-{turned}");
-            let attempt = wins(bench, &asks(bench, &id(bench, &name), 1).await).await.0;
+            let attempt = claimed_key(bench, &name, 1).await;
             let tokens = if turned { [higher, lower] } else { [lower, higher] };
             for (origin, token) in bench.peers().iter().zip(tokens) {
                 let theirs = Answer { status: if token == higher { 210 } else { 220 }, ..answer() };
@@ -213,34 +201,37 @@ pub async fn the_answer_with_the_highest_token_stays<B: ImportBench>(bench: &B) 
                 import(bench, origin, &[there]).await;
             }
             assert_eq!(settle(bench, &attempt, &answer()).await, Written::Lost, "import: theirs was first");
-            let all = rows(bench, &attempt.id).await;
-            let own = all.into_iter().find(|row| row.origin == bench.origin()).map(|row| row.state);
-            let Some(State::Settled { answer, .. }) = own else { panic!("import: it must be settled") };
+            let State::Settled { answer, .. } = own(bench, &attempt.id).await.state else {
+                panic!("import: it must be settled")
+            };
             assert_eq!(answer.status, 210, "import: the answer of {higher} must stay, not that of {lower}");
         }
     }
 }
 
-/// A store that restarted may have lost earlier rows: none is added before its boot is approved.
-pub async fn no_import_passes_an_unapproved_boot<B: ImportBench>(bench: &B) {
+/// A store that restarted may have lost rows: before its boot is approved none is added, and none
+/// is forgotten.
+async fn no_import_passes_an_unapproved_boot(bench: &impl ImportBench) {
     open(bench).await;
     let origin = bench.peers()[1].clone();
+    let over = briefly(copied(bench, &origin, "import-kept", 3, State::Tombstone));
+    import(bench, &origin, &[over]).await;
     let rows_in = [copied(bench, &origin, "import-closed", 1, State::Released)];
+    bench.pass(SHORT).await;
     bench.restart().await;
-    bench
-        .store()
-        .import(&origin, &rows_in)
-        .await
-        .expect_err("import: passed though the boot is not approved");
+    let refused = bench.store().import(&origin, &rows_in).await;
+    refused.expect_err("import: passed though the boot is not approved");
     assert_eq!(rows(bench, &rows_in[0].id).await, [], "import: it was refused, but the row is here");
+    assert_eq!(reap(bench).await, 0, "import: reaped before the approval");
     open(bench).await;
+    assert_eq!(reap(bench).await, 1, "import: its life is over, and the boot is approved");
     import(bench, &origin, &rows_in).await;
     assert_eq!(rows(bench, &rows_in[0].id).await.len(), 1, "import: the boot is approved");
 }
 
 /// A row counts as later than the heartbeat until the next one: as it came, whatever its dates say.
 /// All of them are found, however small the pages.
-pub async fn rows_after_the_newest_heartbeat_are_found<B: ImportBench>(bench: &B) {
+async fn rows_after_the_newest_heartbeat_are_found(bench: &impl ImportBench) {
     open(bench).await;
     let [origin, other] = [bench.peers()[0].clone(), bench.peers()[1].clone()];
     let before = id(bench, "latest-before");
@@ -273,8 +264,7 @@ pub async fn rows_after_the_newest_heartbeat_are_found<B: ImportBench>(bench: &B
 
 /// A restored row is the own row of its key, with a hold of its own. What is here already stays,
 /// unless the other is later.
-pub async fn own_rows_are_restored_before_the_boot_is_approved<B: ImportBench>(bench: &B) {
-    let claimed = || State::Claimed { left: LONG, past: Duration::ZERO };
+async fn own_rows_are_restored_before_the_boot_is_approved(bench: &impl ImportBench) {
     let settled = settled_key(bench, "restored-settled", 1).await;
     let running = claimed_key(bench, "restored-running", 2).await;
     let own = |name: &str, attempt, state| copied(bench, &bench.origin(), name, attempt, state);
@@ -289,16 +279,17 @@ pub async fn own_rows_are_restored_before_the_boot_is_approved<B: ImportBench>(b
     let version = open(bench).await.version;
     bench.restart().await;
     let all = [lacked.clone(), of(&settled, claimed()), of(&running, answered()), once.clone(), twice, once];
-    assert_eq!(restore(bench, &all).await, Ok(Written::Done));
-    assert!(restore(bench, &[theirs]).await.is_err(), "restore: the row is of another origin");
+    let restore = async |rows: &[CopiedRow]| bench.store().restore(rows).await;
+    assert_eq!(restore(&all).await, Ok(Written::Done));
+    assert!(restore(&[theirs]).await.is_err(), "restore: the row is of another origin");
     let gate = bench.store().gate().await.expect("restore: gate failed");
     assert!(gate.version == version && !gate.is_open(), "restore: nothing was approved");
     open(bench).await;
-    assert_eq!(restore(bench, std::slice::from_ref(&late)).await, Ok(Written::GateMoved));
+    assert_eq!(restore(std::slice::from_ref(&late)).await, Ok(Written::GateMoved));
     assert_eq!(rows(bench, &late.id).await, [], "restore: the boot is approved");
-    let is_settled = async |id: &KeyId| matches!(row(bench, id).await.state, State::Settled { .. });
     for id in [&settled.id, &running.id, &all[3].id] {
-        assert!(is_settled(id).await, "restore: of two states of one attempt the later one stays");
+        let later = is_settled(bench, id).await;
+        assert!(later, "restore: of two states of one attempt the later one stays");
     }
     let restored = row(bench, &lacked.id).await;
     assert_eq!(untimed(&Row { state: lacked.row.state.clone(), ..restored.clone() }), untimed(&lacked.row));
@@ -307,14 +298,9 @@ pub async fn own_rows_are_restored_before_the_boot_is_approved<B: ImportBench>(b
     let attempt = Attempt { id: lacked.id, token: lacked.row.token, nonce: lacked.row.nonce };
     assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "restore: it ends like any other");
 }
-
-async fn restore<B: ImportBench>(bench: &B, rows: &[CopiedRow]) -> Result<Written, StoreError> {
-    bench.store().restore(rows).await
-}
-
 /// All rows that a store of this origin may lack, read in pages.
-pub(super) async fn latest<B: StoreBench<Store: Imports>>(
-    bench: &B,
+pub(super) async fn latest(
+    bench: &impl StoreBench<Store: Imports>,
     origin: &Origin,
     most: u32,
 ) -> Vec<CopiedRow> {
@@ -328,34 +314,15 @@ pub(super) async fn latest<B: StoreBench<Store: Imports>>(
     found
 }
 
-/// A store that restarted may have lost rows: none is forgotten before its boot is approved.
-pub async fn no_imported_row_goes_before_the_boot_is_approved<B: ImportBench>(bench: &B) {
-    open(bench).await;
-    let origin = bench.peers()[1].clone();
-    let copied = copied(bench, &origin, "import-kept", 3, State::Tombstone);
-    let row = Row { over: Vec::new(), ..copied.row };
-    let over = CopiedRow { row, lives: Duration::ZERO, tombstone: SHORT / 2, ..copied };
-    import(bench, &origin, &[over]).await;
-    bench.pass(SHORT).await;
-    bench.restart().await;
-    assert_eq!(reap(bench).await, 0, "import: reaped before the approval");
-    open(bench).await;
-    assert_eq!(reap(bench).await, 1, "import: its life is over, and the boot is approved");
-}
-
 /// An imported row goes once its life and tombstone are over. No row may be
 /// left for which it answers or that has to answer for it.
-pub async fn an_imported_row_goes_once_it_is_not_needed<B: ImportBench>(bench: &B) {
+async fn an_imported_row_goes_once_it_is_not_needed(bench: &impl ImportBench) {
     open(bench).await;
     let (origin, other) = (bench.peers()[1].clone(), bench.peers()[0].clone());
     let (left, past) = (Duration::ZERO, LONG);
     let doubt = || State::InDoubt { status: None, left, past };
     let settled = || State::Settled { answer: Arc::new(answer()), age: SHORT, expired: false };
-    let brief = |name: &str, state: State| {
-        let copied = copied(bench, &origin, name, 3, state);
-        let row = Row { over: Vec::new(), ..copied.row };
-        CopiedRow { row, lives: Duration::ZERO, tombstone: SHORT / 2, ..copied }
-    };
+    let brief = |name: &str, state: State| briefly(copied(bench, &origin, name, 3, state));
     let lives = CopiedRow { lives: LONG, ..brief("import-lives", State::Tombstone) };
     let gone = [
         brief("import-gone-1", State::Tombstone),
@@ -378,10 +345,9 @@ pub async fn an_imported_row_goes_once_it_is_not_needed<B: ImportBench>(bench: &
     // A final row answers for one doubt, and a released one that named it for another.
     bench.arrives(&gone[3].id, Foreign::Settled).await;
     let over = async |copied: &CopiedRow, nonce| {
-        let mut ask = asks(bench, &copied.id, nonce).await;
-        let over = vec![(origin.clone(), copied.row.token)];
-        ask.basis = Basis::Known { own: None, over, attempt: copied.row.token.attempt };
-        wins(bench, &ask).await.0
+        let Token { attempt, .. } = copied.row.token;
+        let basis = Basis::Known { own: None, over: vec![(origin.clone(), copied.row.token)], attempt };
+        wins(bench, &asks_on(bench, &copied.id, nonce, basis).await).await.0
     };
     let named = over(&gone[4], 1).await;
     assert_eq!(release(bench, &named).await, Written::Done);
@@ -394,10 +360,8 @@ pub async fn an_imported_row_goes_once_it_is_not_needed<B: ImportBench>(bench: &
     bench.pass(SHORT).await;
     assert_eq!(reap(bench).await, gone.len() as u64, "import: what is over and not needed must go");
     assert_eq!(reap(bench).await, 0, "import: what must stay was reaped, or looked at over and over");
-    let stands = async |copied: &CopiedRow| {
-        let rows = rows(bench, &copied.id).await;
-        rows.iter().any(|row| row.origin == origin)
-    };
+    let stands =
+        async |copied: &CopiedRow| rows(bench, &copied.id).await.iter().any(|row| row.origin == origin);
     for copied in &gone {
         assert!(!stands(copied).await, "import: {:?} stays", copied.row.state);
     }
@@ -406,17 +370,17 @@ pub async fn an_imported_row_goes_once_it_is_not_needed<B: ImportBench>(bench: &
     }
 }
 
-async fn reap<B: ImportBench>(bench: &B) -> u64 {
+async fn reap(bench: &impl ImportBench) -> u64 {
     bench.store().reap_imports(100).await.expect("import: reap_imports failed")
 }
 
-pub(super) async fn import<B: ImportBench>(bench: &B, origin: &Origin, rows: &[CopiedRow]) {
+pub(super) async fn import(bench: &impl ImportBench, origin: &Origin, rows: &[CopiedRow]) {
     bench.store().import(origin, rows).await.expect("import: import failed");
 }
 
 /// A row of an origin as a survivor hands it over, with this attempt number at the first epoch.
-pub(super) fn copied<B: StoreBench>(
-    bench: &B,
+pub(super) fn copied(
+    bench: &impl StoreBench,
     origin: &Origin,
     name: &str,
     attempt: u32,
@@ -442,8 +406,18 @@ pub(super) fn copied<B: StoreBench>(
     CopiedRow { id: id(bench, name), row, hold: LONG, lives: LONG, tombstone: LONG * 2, route, path }
 }
 
+fn claimed() -> State {
+    State::Claimed { left: LONG, past: Duration::ZERO }
+}
+
 pub(super) fn answered() -> State {
     State::Settled { answer: Arc::new(answer()), age: Duration::ZERO, expired: false }
+}
+
+/// A row that ends soon, and that names no other.
+fn briefly(copied: CopiedRow) -> CopiedRow {
+    let row = Row { over: Vec::new(), ..copied.row };
+    CopiedRow { row, lives: Duration::ZERO, tombstone: SHORT / 2, ..copied }
 }
 
 fn big_answer() -> Answer {
@@ -452,13 +426,9 @@ fn big_answer() -> Answer {
 
 /// The row without its reader's clock.
 fn untimed(row: &Row) -> Row {
-    let state = match &row.state {
-        State::Settled { answer, age: _, expired } => {
-            State::Settled { answer: answer.clone(), age: Duration::ZERO, expired: *expired }
-        }
-        State::Claimed { .. } | State::InDoubt { .. } | State::Released | State::Tombstone => {
-            row.state.clone()
-        }
-    };
-    Row { state, ..row.clone() }
+    let mut row = row.clone();
+    if let State::Settled { age, .. } = &mut row.state {
+        *age = Duration::ZERO;
+    }
+    row
 }

@@ -1,29 +1,35 @@
 //! The promises of [`Peers`]: one call is one attempt, and a failed call is "not sent" only if
 //! surely so.
-//!
-//! This file must not test who owns a key, nor certificates.
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Uri};
+use http::{HeaderMap, HeaderValue, Method, Response, Uri};
 
-use super::{bounded, whole};
-use onceway_ports::peers::{Beat, Forward, ForwardReply, PeerError, Pong};
-use onceway_ports::{Clock, Peers};
-use onceway_protocol::digest::digest;
+use super::{SLACK, bounded, whole};
+use onceway_ports::peers::{Beat, Forward, ForwardReply, PeerError, PeerReply, Pong, Proof, Question};
+use onceway_ports::{Body, Clock, Peers};
+use onceway_protocol::change::Report;
+use onceway_protocol::digest::{Digest32, digest};
+use onceway_protocol::job::JobState;
 use onceway_protocol::key::{Key, KeyId, Tenant};
-use onceway_protocol::record::RequestId;
+use onceway_protocol::record::{Answer, AnswerBody, Nonce, RequestId, Token};
 use onceway_protocol::region::{Origin, RegionName};
+use onceway_protocol::register::{Accepted, Ballot, Message, Reply};
+use onceway_protocol::ring::Ring;
+use onceway_protocol::ring_spec::{PlaceBy, RegionSpec, RingSpec};
 use onceway_protocol::versions::{NEWEST, Versions};
+use onceway_protocol::view::{AcceptorId, Release, View};
 
+/// Refusing, breaking and hanging hold for forwards, pings and questions alike.
 #[derive(Clone, Debug)]
 pub enum PeerBehaviour {
-    /// Answers every forward after this time with this status and body.
+    /// Answers every forward after this time of its handler, with this status and body.
     Answer {
-        /// The time that the handler takes.
         after: Duration,
         status: u16,
         body: Bytes,
@@ -36,7 +42,7 @@ pub enum PeerBehaviour {
     /// have ended.
     Refuse,
     BreakAfterReading,
-    /// Accepts and reads, and never answers anything, pings included.
+    /// Accepts and reads, and never answers anything.
     Hang,
 }
 
@@ -58,70 +64,81 @@ pub trait PeersBench: Sync {
     /// Sets the answer to pings, for while the peer answers.
     fn set_pong(&self, pong: Pong) -> impl Future<Output = ()> + Send;
 
+    /// Sets the answer to questions, for while the peer answers.
+    fn set_told(&self, reply: PeerReply) -> impl Future<Output = ()> + Send;
+
     /// All forwards that arrived whole since the last `behave`, as its handler saw them.
     fn arrived(&self) -> impl Future<Output = Vec<Forward>> + Send;
+
+    /// The same for questions.
+    fn asked(&self) -> impl Future<Output = Vec<Question>> + Send;
 }
 
-pub async fn suite<B: PeersBench>(bench: &B) {
+/// A bound that an answer keeps.
+const LONG: Duration = Duration::from_secs(5);
+/// A bound that a hanging peer exceeds.
+const TIGHT: Duration = Duration::from_millis(250);
+
+pub async fn suite(bench: &impl PeersBench) {
     a_forward_arrives_whole_and_once(bench).await;
     an_answer_comes_back_whole(bench).await;
     a_slow_answer_is_waited_for(bench).await;
     not_the_owner_is_told(bench).await;
-    a_refused_forward_was_not_sent(bench).await;
-    an_unlisted_region_is_not_sent_to(bench).await;
+    a_call_that_reaches_nobody_was_not_sent(bench).await;
     a_broken_forward_is_unknown(bench).await;
     a_dropped_forward_is_not_sent_again(bench).await;
     a_pong_comes_back_whole(bench).await;
-    a_refused_ping_was_not_sent(bench).await;
     a_ping_gives_up_within_its_bound(bench).await;
     a_peer_that_comes_back_is_reached(bench).await;
 }
 
-pub async fn a_forward_arrives_whole_and_once<B: PeersBench>(bench: &B) {
+/// The promises of [`Peers::ask`]: a question is asked once, and both ways arrive unchanged.
+pub async fn asking(bench: &impl PeersBench) {
+    a_question_arrives_whole_and_once(bench).await;
+    a_peers_reply_arrives_unchanged(bench).await;
+    a_question_without_an_answer_is_unknown(bench).await;
+}
+
+async fn a_forward_arrives_whole_and_once(bench: &impl PeersBench) {
     bench.behave(answers(200, "")).await;
     let sent = forward("whole");
-    let ForwardReply::Answer(response) = reply(bench, sent.clone()).await else { panic!("{WRONG_REPLY}") };
-    assert_eq!(whole(response.into_body()).await.expect("peers: the body broke off"), b"");
-    let arrived = bench.arrived().await;
+    assert_eq!(read(answered(bench, sent.clone()).await).await, b"");
+    let mut arrived = bench.arrived().await;
     assert_eq!(arrived.len(), 1, "peers: one forward must arrive once");
-    let seen = &arrived[0];
-    assert_eq!(seen.id, sent.id, "peers: the key or its tenant changed on the way");
-    assert_eq!(seen.principal, sent.principal, "peers: the principal changed on the way");
-    assert_eq!((&seen.method, &seen.target), (&sent.method, &sent.target), "peers: the request line changed");
+    let seen = arrived.remove(0);
     for name in sent.headers.keys() {
-        let (seen, sent) = (values(&seen.headers, name.as_str()), values(&sent.headers, name.as_str()));
-        assert_eq!(seen, sent, "peers: header {name} changed on the way");
+        let values = |of: &Forward| of.headers.get_all(name).iter().cloned().collect::<Vec<_>>();
+        assert_eq!(values(&seen), values(&sent), "peers: header {name} changed on the way");
     }
-    assert_eq!(seen.body, sent.body, "peers: the body changed on the way");
-    assert_eq!((seen.request_id, seen.epoch), (sent.request_id, sent.epoch), "peers: id or epoch changed");
     let slack = Duration::from_millis(1);
     assert!(seen.deadline <= sent.deadline + slack, "peers: a deadline must not grow on the way");
     assert!(seen.deadline * 2 > sent.deadline, "peers: {:?} is left of {:?}", seen.deadline, sent.deadline);
+    // The way may add headers of its own.
+    let want = Forward { headers: seen.headers.clone(), deadline: seen.deadline, ..sent };
+    assert_eq!(seen, want, "peers: the forward changed on the way");
 }
 
-pub async fn an_answer_comes_back_whole<B: PeersBench>(bench: &B) {
+async fn an_answer_comes_back_whole(bench: &impl PeersBench) {
     for (status, body) in [(201, "made".to_owned()), (503, String::new()), (422, "x".repeat(200_000))] {
         bench.behave(answers(status, &body)).await;
-        let ForwardReply::Answer(response) = reply(bench, forward("answer")).await else {
-            panic!("{WRONG_REPLY}")
-        };
+        let response = answered(bench, forward("answer")).await;
         assert_eq!(response.status().as_u16(), status, "peers: the status changed on the way");
-        let read = whole(response.into_body()).await.expect("peers: the body broke off");
+        let read = read(response).await;
         assert!(read == body.as_bytes(), "peers: {} bytes of {} came back", read.len(), body.len());
     }
 }
 
-pub async fn a_slow_answer_is_waited_for<B: PeersBench>(bench: &B) {
+async fn a_slow_answer_is_waited_for(bench: &impl PeersBench) {
     let after = Duration::from_millis(300);
     bench.behave(PeerBehaviour::Answer { after, status: 200, body: Bytes::from_static(b"slow") }).await;
     let begun = bench.clock().now();
-    let ForwardReply::Answer(_) = reply(bench, forward("slow")).await else { panic!("{WRONG_REPLY}") };
+    answered(bench, forward("slow")).await;
     let took = bench.clock().now().since(begun);
     assert!(took * 10 > after * 9, "peers: an answer that takes {after:?} came after {took:?}");
     assert_eq!(bench.arrived().await.len(), 1, "peers: one forward must arrive once");
 }
 
-pub async fn not_the_owner_is_told<B: PeersBench>(bench: &B) {
+async fn not_the_owner_is_told(bench: &impl PeersBench) {
     bench.behave(PeerBehaviour::NotOwner { epoch: 1 << 40 }).await;
     match reply(bench, forward("not-owner")).await {
         ForwardReply::NotOwner { epoch } => assert_eq!(epoch, 1 << 40, "peers: the peer's epoch changed"),
@@ -129,27 +146,22 @@ pub async fn not_the_owner_is_told<B: PeersBench>(bench: &B) {
     }
 }
 
-pub async fn a_refused_forward_was_not_sent<B: PeersBench>(bench: &B) {
-    bench.behave(PeerBehaviour::Refuse).await;
-    let error = failure(bench, &bench.peer(), forward("refused")).await;
-    assert!(matches!(error, PeerError::NotSent(_)), "peers: a refused connection sends nothing: {error}");
-    assert!(bench.arrived().await.is_empty(), "peers: a forward that was not sent arrived");
+/// Neither a refusing peer nor an unlisted region gets a forward, a ping or a question.
+async fn a_call_that_reaches_nobody_was_not_sent(bench: &impl PeersBench) {
+    for (behaviour, to) in [(PeerBehaviour::Refuse, bench.peer()), (answers(200, ""), bench.unlisted())] {
+        bench.behave(behaviour).await;
+        let pinged = ping(bench, &to, LONG).await.expect_err("peers: nobody answered a ping");
+        let asked = ask(bench, &to, views(0), LONG).await.expect_err("peers: nobody answered a question");
+        for error in [failure(bench, &to, forward("refused")).await, pinged, asked] {
+            assert!(matches!(error, PeerError::NotSent(_)), "peers: nothing is sent to {to}: {error}");
+        }
+        assert!(bench.arrived().await.is_empty(), "peers: a forward that was not sent arrived");
+        assert!(bench.asked().await.is_empty(), "peers: a question that was not sent arrived");
+    }
 }
 
-pub async fn an_unlisted_region_is_not_sent_to<B: PeersBench>(bench: &B) {
-    bench.behave(answers(200, "")).await;
-    let unlisted = bench.unlisted();
-    let error = failure(bench, &unlisted, forward("unlisted")).await;
-    assert!(matches!(error, PeerError::NotSent(_)), "peers: {unlisted} is nobody's name: {error}");
-    let error =
-        ping(bench, &unlisted, Duration::from_secs(1)).await.expect_err("peers: nobody answered a ping");
-    assert!(matches!(error, PeerError::NotSent(_)), "peers: {unlisted} is nobody's name: {error}");
-    assert!(bench.arrived().await.is_empty(), "peers: a forward to nobody arrived");
-}
-
-/// A connection that breaks after the forward was read is unknown, and the forward is not sent
-/// again.
-pub async fn a_broken_forward_is_unknown<B: PeersBench>(bench: &B) {
+/// A connection that breaks after the forward was read is unknown; nothing is sent again.
+async fn a_broken_forward_is_unknown(bench: &impl PeersBench) {
     // The first one leaves a connection open, which looks good to the second until it breaks.
     bench.behave(answers(200, "")).await;
     reply(bench, forward("before-broken")).await;
@@ -159,22 +171,19 @@ pub async fn a_broken_forward_is_unknown<B: PeersBench>(bench: &B) {
     assert_eq!(bench.arrived().await.len(), 1, "peers: one forward must arrive once, broken or not");
 }
 
-pub async fn a_dropped_forward_is_not_sent_again<B: PeersBench>(bench: &B) {
+async fn a_dropped_forward_is_not_sent_again(bench: &impl PeersBench) {
     bench.behave(PeerBehaviour::Hang).await;
-    let clock = bench.clock();
-    let peer = bench.peer();
+    let (clock, peer) = (bench.clock(), bench.peer());
     {
-        let mut hanging = Box::pin(bench.peers().forward(&peer, forward("dropped")));
-        let deadline = clock.now() + super::SLACK;
+        let mut hanging = pin!(bench.peers().forward(&peer, forward("dropped")));
+        let deadline = clock.now() + SLACK;
         while bench.arrived().await.is_empty() {
             assert!(clock.now() < deadline, "bench: a hanging peer must read what it is sent");
-            let mut nap = Box::pin(clock.sleep_until(clock.now() + Duration::from_millis(5)));
-            std::future::poll_fn(|context| {
-                let answered = hanging.as_mut().poll(context).is_ready();
-                assert!(!answered, "peers: a peer that hangs gave an answer");
-                nap.as_mut().poll(context)
-            })
-            .await;
+            tokio::select! {
+                biased;
+                _ = &mut hanging => panic!("peers: a peer that hangs gave an answer"),
+                () = clock.sleep_until(clock.now() + Duration::from_millis(5)) => {}
+            }
         }
     }
     bench.behave(answers(200, "")).await;
@@ -184,7 +193,7 @@ pub async fn a_dropped_forward_is_not_sent_again<B: PeersBench>(bench: &B) {
     assert_eq!(arrived[0].id, forward("after-dropped").id, "peers: a dropped forward was sent again");
 }
 
-pub async fn a_pong_comes_back_whole<B: PeersBench>(bench: &B) {
+async fn a_pong_comes_back_whole(bench: &impl PeersBench) {
     bench.behave(answers(200, "")).await;
     let beat = Beat { seq: 1 << 40, age: Duration::from_millis(70) };
     let origin = |region, generation| Origin { region, generation };
@@ -194,7 +203,7 @@ pub async fn a_pong_comes_back_whole<B: PeersBench>(bench: &B) {
     let full = Pong { serving: true, beat: Some(beat), origin: own, applied, heard, ..pong() };
     for pong in [full, pong()] {
         bench.set_pong(pong.clone()).await;
-        let mut got = ping(bench, &bench.peer(), Duration::from_secs(5)).await.expect("peers: no pong came");
+        let mut got = ping(bench, &bench.peer(), LONG).await.expect("peers: no pong came");
         if let (Some(got), Some(set)) = (&mut got.beat, &pong.beat) {
             assert!(got.age >= set.age, "peers: a heartbeat cannot get younger on the way: {:?}", got.age);
             got.age = set.age;
@@ -203,38 +212,71 @@ pub async fn a_pong_comes_back_whole<B: PeersBench>(bench: &B) {
     }
 }
 
-pub async fn a_refused_ping_was_not_sent<B: PeersBench>(bench: &B) {
-    bench.behave(PeerBehaviour::Refuse).await;
-    let error = ping(bench, &bench.peer(), Duration::from_secs(2)).await.expect_err("peers: nobody answered");
-    assert!(matches!(error, PeerError::NotSent(_)), "peers: a refused connection sends nothing: {error}");
-}
-
-pub async fn a_ping_gives_up_within_its_bound<B: PeersBench>(bench: &B) {
+async fn a_ping_gives_up_within_its_bound(bench: &impl PeersBench) {
     bench.behave(PeerBehaviour::Hang).await;
-    let within = Duration::from_millis(250);
-    let silent = ping(bench, &bench.peer(), within).await;
+    let silent = ping(bench, &bench.peer(), TIGHT).await;
     assert!(silent.is_err(), "peers: a peer that hangs answered a ping");
 }
 
-pub async fn a_peer_that_comes_back_is_reached<B: PeersBench>(bench: &B) {
+async fn a_peer_that_comes_back_is_reached(bench: &impl PeersBench) {
     for down in [PeerBehaviour::Refuse, PeerBehaviour::BreakAfterReading] {
         bench.behave(down).await;
         failure(bench, &bench.peer(), forward("down")).await;
         bench.behave(answers(200, "back")).await;
-        let deadline = bench.clock().now() + super::SLACK;
-        let mut tries = 0;
-        let came_back = loop {
-            tries += 1;
-            match bench.peers().forward(&bench.peer(), forward("back")).await {
-                Ok(ForwardReply::Answer(_)) => break true,
-                Ok(ForwardReply::NotOwner { .. }) => panic!("{WRONG_REPLY}"),
-                Err(_) if bench.clock().now() < deadline => {
-                    bench.clock().sleep_until(bench.clock().now() + Duration::from_millis(20)).await;
-                }
-                Err(_) => break false,
-            }
-        };
-        assert!(came_back, "peers: a peer that came back was not reached in {tries} tries");
+        until_reached(bench, async || match bench.peers().forward(&bench.peer(), forward("back")).await {
+            Ok(ForwardReply::NotOwner { .. }) => panic!("{WRONG_REPLY}"),
+            reply => reply.is_ok(),
+        })
+        .await;
+    }
+}
+
+async fn a_question_arrives_whole_and_once(bench: &impl PeersBench) {
+    bench.set_told(PeerReply::Done).await;
+    for question in questions(bench.peer()) {
+        bench.behave(answers(200, "")).await;
+        let reply = ask(bench, &bench.peer(), question.clone(), LONG).await;
+        assert_eq!(reply, Ok(PeerReply::Done), "peers: {question:?}");
+        let asked = bench.asked().await;
+        assert!(asked == [question], "peers: one question must arrive once, as it was asked: {asked:?}");
+    }
+}
+
+async fn a_peers_reply_arrives_unchanged(bench: &impl PeersBench) {
+    bench.behave(answers(200, "")).await;
+    for reply in tellings(bench.peer()) {
+        bench.set_told(reply.clone()).await;
+        let back = ask(bench, &bench.peer(), views(0), LONG).await;
+        assert_eq!(back, Ok(reply), "peers: what was told changed on the way");
+    }
+}
+
+/// Neither a question that was read nor one to a silent peer is asked again.
+async fn a_question_without_an_answer_is_unknown(bench: &impl PeersBench) {
+    standing(bench).await;
+    bench.behave(PeerBehaviour::BreakAfterReading).await;
+    let broken = ask(bench, &bench.peer(), views(1), LONG).await;
+    assert!(matches!(broken, Err(PeerError::Unknown(_))), "peers: it was read: {broken:?}");
+    let asked = bench.asked().await;
+    assert!(asked == [views(1)], "peers: one question must arrive once: {asked:?}");
+    standing(bench).await;
+    bench.behave(PeerBehaviour::Hang).await;
+    let silent = ask(bench, &bench.peer(), views(0), TIGHT).await;
+    assert!(matches!(silent, Err(PeerError::Unknown(_))), "peers: a peer that hangs: {silent:?}");
+}
+
+/// Waits until the peer answers over a standing connection.
+async fn standing(bench: &impl PeersBench) {
+    bench.behave(answers(200, "")).await;
+    until_reached(bench, async || ask(bench, &bench.peer(), views(0), LONG).await.is_ok()).await;
+}
+
+/// Calls until the peer answers, as it may just have come back.
+async fn until_reached(bench: &impl PeersBench, reaches: impl AsyncFn() -> bool) {
+    let deadline = bench.clock().now() + SLACK;
+    while !reaches().await {
+        assert!(bench.clock().now() < deadline, "peers: a peer that answers was not reached");
+        bench.clock().sleep_until(bench.clock().now() + Duration::from_millis(20)).await;
     }
 }
 
@@ -244,19 +286,20 @@ fn answers(status: u16, body: &str) -> PeerBehaviour {
     PeerBehaviour::Answer { after: Duration::ZERO, status, body: Bytes::copy_from_slice(body.as_bytes()) }
 }
 
+fn tenant() -> Tenant {
+    Tenant::parse("acme.eu_1").expect("a tenant")
+}
+
 /// A forward with a value of its own in every field.
 pub fn forward(key: &str) -> Forward {
-    let tenant = Tenant::parse("acme.eu_1").expect("a tenant");
     let mut headers = HeaderMap::new();
     headers.insert("content-type", HeaderValue::from_static("application/json"));
     headers.append("x-twice", HeaderValue::from_static("1"));
     headers.append("x-twice", HeaderValue::from_static("2"));
     headers.insert("x-latin", HeaderValue::from_bytes(b"caf\xe9").expect("obs-text is allowed"));
+    let key = Key::parse(&format!("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{{|}}~{key}")).expect("a key");
     Forward {
-        id: KeyId::new(
-            tenant,
-            Key::parse(&format!("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{{|}}~{key}")).expect("a key"),
-        ),
+        id: KeyId::new(tenant(), key),
         principal: Some(digest("onceway/contract/principal", &[])),
         method: Method::POST,
         target: Uri::from_static("/v1/charges?a=1&b=%20"),
@@ -285,17 +328,22 @@ pub fn pong() -> Pong {
     }
 }
 
-fn values<'a>(headers: &'a HeaderMap, name: &str) -> Vec<&'a [u8]> {
-    headers.get_all(name).iter().map(HeaderValue::as_bytes).collect()
-}
-
-async fn reply<B: PeersBench>(bench: &B, forward: Forward) -> ForwardReply {
+async fn reply(bench: &impl PeersBench, forward: Forward) -> ForwardReply {
     let peer = bench.peer();
     let call = bench.peers().forward(&peer, forward);
     bounded(bench.clock(), Duration::ZERO, "peers: forward", call).await.expect("peers: the forward failed")
 }
 
-async fn failure<B: PeersBench>(bench: &B, to: &RegionName, forward: Forward) -> PeerError {
+async fn answered(bench: &impl PeersBench, forward: Forward) -> Response<Body> {
+    let ForwardReply::Answer(response) = reply(bench, forward).await else { panic!("{WRONG_REPLY}") };
+    response
+}
+
+async fn read(response: Response<Body>) -> Vec<u8> {
+    whole(response.into_body()).await.expect("peers: the body broke off")
+}
+
+async fn failure(bench: &impl PeersBench, to: &RegionName, forward: Forward) -> PeerError {
     let call = bench.peers().forward(to, forward);
     match bounded(bench.clock(), Duration::ZERO, "peers: a forward that fails", call).await {
         Err(error) => error,
@@ -303,6 +351,71 @@ async fn failure<B: PeersBench>(bench: &B, to: &RegionName, forward: Forward) ->
     }
 }
 
-async fn ping<B: PeersBench>(bench: &B, to: &RegionName, within: Duration) -> Result<Pong, PeerError> {
+async fn ping(bench: &impl PeersBench, to: &RegionName, within: Duration) -> Result<Pong, PeerError> {
     bounded(bench.clock(), within, "peers: ping", bench.peers().ping(to, within)).await
+}
+
+async fn ask(
+    bench: &impl PeersBench,
+    to: &RegionName,
+    question: Question,
+    within: Duration,
+) -> Result<PeerReply, PeerError> {
+    bounded(bench.clock(), within, "peers: ask", bench.peers().ask(to, question, within)).await
+}
+
+fn views(after: u64) -> Question {
+    Question::Views { after }
+}
+
+fn view(region: &RegionName) -> Arc<View> {
+    let regions = vec![RegionSpec { name: region.clone(), weight: 3 }];
+    let spec = RingSpec { seed: u64::MAX, place_by: PlaceBy::Tenant, regions, pins: Vec::new() };
+    let ring = Arc::new(Ring::build(&spec).expect("a ring"));
+    let voters = BTreeMap::from([(region.clone(), AcceptorId(u128::MAX))]);
+    Arc::new(View::founding(1 << 40, ring, [(Arc::from("charges"), Digest32::new([7; 32]))].into(), voters))
+}
+
+fn questions(region: RegionName) -> Vec<Question> {
+    let (token, nonce) = (Token { epoch: 1 << 40, attempt: u32::MAX }, Nonce(u128::MAX - 1));
+    let id = || KeyId::new(tenant(), Key::parse("!\"#\\~").expect("a key"));
+    let headers = vec![("content-type".to_owned(), b"caf\xe9".to_vec())];
+    let answer = Arc::new(Answer { status: 201, headers, body: AnswerBody::Kept((0..=255).collect()) });
+    let ballot = Ballot { counter: 1 << 40, region: region.clone(), proposer: u64::MAX };
+    let origin = Origin { region: region.clone(), generation: 2 };
+    let view = view(&region);
+    let message = Message::Accept { ballot, view: view.clone() };
+    let (actor, reason) = ("Zoë".to_owned(), "a \"fire\"\n".to_owned());
+    vec![
+        Question::Acceptor { to: None, message: Message::Read },
+        Question::Acceptor { to: Some(AcceptorId(1)), message },
+        Question::Adopt { view },
+        Question::Rows { origin: origin.clone(), after: Some(id()), most: 1_000 },
+        Question::Latest { origin: origin.clone(), from: 1 << 40, most: 1_000 },
+        Question::LodgeAnswer { id: id(), token, nonce, answer },
+        Question::Void { id: id(), token, nonce },
+        Question::Doubts { after: Some(id()), most: 1_000 },
+        Question::Jobs { state: Some(JobState::Dead) },
+        Question::Act {
+            path: "v1/keys/acme/k/release".to_owned(),
+            body: "{}".to_owned(),
+            proof: Proof { authorization: "Bearer t".to_owned(), approval: Some("ey".to_owned()) },
+        },
+        Question::Frontier { origin, at: 1 << 40 },
+        Question::AcceptRisk { region, at: 7, actor, reason },
+    ]
+}
+
+fn tellings(region: RegionName) -> Vec<PeerReply> {
+    let view = view(&region);
+    let ballot = Ballot { counter: 1, region: region.clone(), proposer: 0 };
+    let release = Release { base: 1 << 40, target: digest("onceway/contract/target", &[]) };
+    let seen = BTreeMap::from([(Origin { region, generation: 2 }, 1 << 40)]);
+    vec![
+        PeerReply::Acceptor(Reply::Promised(Accepted { ballot, view: view.clone() })),
+        PeerReply::Views(vec![view.clone(), view]),
+        PeerReply::Views(Vec::new()),
+        PeerReply::Released(Report { generation: 3, seal: 1 << 40, release, seen }),
+        PeerReply::Refused("not now: \"no\"".to_owned()),
+    ]
 }

@@ -1,18 +1,18 @@
-//! Random histories of three stores that follow one another: each reply, each arrival, and the
-//! state after a crash, line by line.
+//! Three stores that follow one another: random histories of them, and the promises of [`Replica`]
+//! while a first copy runs.
 //!
-//! The drill `histories` records them from three real stores; they are replayed elsewhere. Every
-//! link is cut, except while a history waits for one region's commits to arrive at another, so that
-//! lines are equal in every run. This file must not say what a reply should have been: the recorded
-//! one does.
+//! Histories have each reply, each arrival, and the state after a crash, line by line. The drill
+//! `histories` records them from three real stores; they are replayed elsewhere. Every link is cut,
+//! except while a history waits for one region's commits to arrive at another, so that lines are
+//! equal in every run. The recorded line says what a reply should have been.
 
 use std::future::Future;
 
-use onceway_ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, StoreError, Written};
+use onceway_ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, Heartbeat, StoreError, Written};
 use onceway_ports::{Authority, KeyStore, Replica};
 use onceway_protocol::authority::GateState;
 use onceway_protocol::key::{Key, KeyId, Tenant};
-use onceway_protocol::record::Row;
+use onceway_protocol::record::{Row, State};
 use onceway_protocol::region::Origin;
 
 use super::authority::view_with;
@@ -43,12 +43,10 @@ pub trait ReplicationBench: Sync {
     /// Returns once the store of `to` shows this heartbeat of `from`, or a later one.
     fn shows(&self, to: usize, from: usize, beat: u64) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// Ends a store's server without warning, and starts it again: same data, a new boot. Returns
-    /// when it answers.
+    /// Ends a store's server without warning, and starts it again: same data, a new boot.
     fn crash(&self, region: usize) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// Keeps commits of `from` from being applied at `to`, as a large transaction before them
-    /// would.
+    /// Keeps commits of `from` from being applied at `to`, as a large transaction would.
     fn stall(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
 
     /// Returns once all commits of `from` were sent to `to`, applied or not.
@@ -59,8 +57,7 @@ pub trait ReplicationBench: Sync {
     /// Removes the slot of `to` at `from`, with all WAL that it kept.
     fn lose_slot(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// Lets `to` follow `from` anew, as `onceway store reseed` does. Returns once everything has
-    /// been copied.
+    /// Lets `to` follow `from` anew, as `onceway store reseed` does, until everything is copied.
     fn reseed(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
 
     /// Begins the same, also while a copy runs. Heartbeats of `from` come, and the copy of its
@@ -92,7 +89,7 @@ struct History<'a, B> {
 ///
 /// # Errors
 /// The bench or one of its stores failed, in words.
-pub async fn all<B: ReplicationBench>(bench: &B, say: &(dyn Fn(&str) + Sync)) -> Result<String, String> {
+pub async fn all(bench: &impl ReplicationBench, say: &(dyn Fn(&str) + Sync)) -> Result<String, String> {
     for (from, to) in links() {
         bench.cut(from, to).await?;
     }
@@ -108,6 +105,66 @@ pub async fn all<B: ReplicationBench>(bench: &B, say: &(dyn Fn(&str) + Sync)) ->
         text.push_str(&history.end().await.map_err(|why| format!("history {seed}, its end: {why}"))?);
     }
     Ok(text)
+}
+
+/// The store that writes, and the one that copies, in [`copying`].
+const FROM: usize = 0;
+const TO: usize = 1;
+/// Looks at a copy that may end now.
+const LOOKS: u32 = 10_000;
+/// The keys of [`copying`], which are no history's.
+const COPIED: u64 = u32::MAX as u64;
+
+/// The promises of [`Replica`] while the first copy of a peer's records runs: its heartbeats come
+/// already, and are not whole (docs/protocol.md#rule-29). For stores that have just begun to follow
+/// one another. The error names in words the clause that broke.
+///
+/// # Errors
+/// A clause does not hold, or the bench or one of its stores failed.
+pub async fn copying(bench: &impl ReplicationBench) -> Result<(), String> {
+    let (mut stores, [before, missed, late]) = (History::new(bench, COPIED), [0, 1, 2]);
+    stores.opened(TO).await?;
+    stores.settles(FROM, before).await?;
+    let whole = stores.beats(FROM).await?;
+    let seen = stores.stands(whole).await?;
+    holds(seen.whole, "a heartbeat that came in its turn is whole")?;
+    holds(stores.has(before).await?, "its rows are here")?;
+
+    bench.lose_slot(FROM, TO).await?;
+    stores.settles(FROM, missed).await?;
+    bench.begin_reseed(FROM, TO).await?;
+    let kept = stores.imported().await?;
+    holds(kept == whole, &format!("what was whole counts as imported up to {whole}, not {kept}"))?;
+    holds(stores.has(before).await?, "what was here stays readable")?;
+    stores.settles(FROM, late).await?;
+    let ahead = stores.beats(FROM).await?;
+    let seen = stores.stands(ahead).await?;
+    let ended = stores.has(missed).await? || stores.has(late).await?;
+    holds(!ended, "bench: the copy ended by itself")?;
+    holds(!seen.whole, "a heartbeat whose rows are still copied is not whole")?;
+
+    // A copy that is made anew before it was whole no longer counts.
+    bench.lose_slot(FROM, TO).await?;
+    bench.begin_reseed(FROM, TO).await?;
+    let kept = stores.imported().await?;
+    holds(kept == whole, &format!("a copy that was never whole counts for nothing, not up to {kept}"))?;
+    let ahead = stores.beats(FROM).await?;
+    holds(!stores.stands(ahead).await?.whole, "the copy made anew is not whole either")?;
+
+    bench.copied(FROM, TO).await?;
+    for _ in 0..LOOKS {
+        // The order matters: a heartbeat that is whole at the first look has its rows at the
+        // second.
+        if stores.stands(ahead).await?.whole {
+            let all = stores.has(missed).await? && stores.has(late).await?;
+            return holds(all, "a whole heartbeat has its rows");
+        }
+    }
+    Err("copying: a copy that ended was never whole".to_owned())
+}
+
+fn holds(holds: bool, clause: &str) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(format!("copying: {clause}")) }
 }
 
 fn links() -> impl Iterator<Item = (usize, usize)> {
@@ -334,6 +391,35 @@ impl<'a, B: ReplicationBench> History<'a, B> {
             Written::Done => store.gate().await.map_err(words),
             other => Err(format!("the running boot could not be approved: {other:?}")),
         }
+    }
+
+    /// Claims a new key, and settles it.
+    async fn settles(&mut self, region: usize, key: usize) -> Result<(), String> {
+        self.claims(region, key, false).await?;
+        let attempt = self.won[region][key].as_ref().ok_or("bench: a new key was not won")?;
+        match self.bench.store(region).settle(attempt, &answer()).await.map_err(words)? {
+            Written::Done => Ok(()),
+            Written::Lost | Written::GateMoved => Err("bench: an own claim was not settled".to_owned()),
+        }
+    }
+
+    /// The writer's heartbeat as the copying store shows it, once this one has arrived.
+    async fn stands(&self, beat: u64) -> Result<Heartbeat, String> {
+        self.bench.shows(TO, FROM, beat).await?;
+        let all = self.bench.store(TO).heartbeats().await.map_err(words)?;
+        let one = all.into_iter().find(|one| one.origin == self.bench.origin(FROM));
+        one.ok_or_else(|| "copying: a heartbeat that came is gone".to_owned())
+    }
+
+    async fn has(&self, key: usize) -> Result<bool, String> {
+        let rows = self.bench.store(TO).look_up(&self.keys[key..=key]).await.map_err(words)?;
+        Ok(rows.concat().iter().any(|row| matches!(row.state, State::Settled { .. })))
+    }
+
+    /// The heartbeat up to which the writer's rows count as imported at the copying store.
+    async fn imported(&self) -> Result<u64, String> {
+        let all = self.bench.store(TO).recall().await.map_err(words)?;
+        Ok(all.iter().find(|one| one.origin == self.bench.origin(FROM)).map_or(0, |one| one.imported))
     }
 
     /// All rows of the history's keys in a region, and the applied heartbeats with their epochs.

@@ -1,6 +1,4 @@
-//! The promises of [`KeyStore`](onceway_ports::KeyStore), by subject.
-//!
-//! [`super::bench`] has the bench, which [`super::replica`] uses too. Suites run in this order.
+//! The promises of [`KeyStore`](onceway_ports::KeyStore), by subject. Suites run in this order.
 
 pub mod claims;
 pub mod gate;
@@ -12,7 +10,7 @@ pub mod upkeep;
 
 pub use super::bench::{Foreign, LONG, StoreBench, asked};
 
-pub async fn suite<B: StoreBench>(bench: &B) {
+pub async fn suite(bench: &impl StoreBench) {
     claims::suite(bench).await;
     outcomes::suite(bench).await;
     reading::suite(bench).await;

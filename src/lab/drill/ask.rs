@@ -1,7 +1,4 @@
-//! A client's request: what it was told, and the time.
-//!
-//! [`onceway_client`] keeps the connections. This file must not judge answers: `verdict`
-//! does.
+//! A client's request: what it was told, and the time. [`onceway_client`] keeps the connections.
 
 use anyhow::Result;
 use tokio::time::Instant;
@@ -71,20 +68,21 @@ impl Received {
         }
     }
 
+    pub fn answer(&self) -> Option<&Answered> {
+        match self {
+            Received::Answer(answer) => Some(answer),
+            Received::Nobody | Received::Broke | Received::Late => None,
+        }
+    }
+
     /// The answer, if it is the upstream's success.
     pub fn success(&self) -> Option<&Answered> {
-        match self {
-            Received::Answer(answer) if (200..300).contains(&answer.status) => Some(answer),
-            Received::Answer(_) | Received::Nobody | Received::Broke | Received::Late => None,
-        }
+        self.answer().filter(|answer| (200..300).contains(&answer.status))
     }
 
     /// True if it is a problem with this status and code.
     pub fn is(&self, status: u16, code: &str) -> bool {
-        match self {
-            Received::Answer(answer) => answer.status == status && answer.code == code,
-            Received::Nobody | Received::Broke | Received::Late => false,
-        }
+        self.answer().is_some_and(|answer| answer.status == status && answer.code == code)
     }
 }
 

@@ -1,9 +1,8 @@
 //! The clients of a drill. Clients in each region start keys at a steady rate and retry each key
 //! through other regions until it ends.
 //!
-//! `ask` carries the requests, and `verdict` judges the histories that this file keeps, key by key.
 //! A client obeys `Retry-After` and the problem's documentation, and can do no more than any client
-//! of an API. It must not know which fault is active.
+//! of an API. `verdict` judges the histories that this file keeps, key by key.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,25 +15,23 @@ use tokio::time::Instant;
 
 use super::ask::{Exchange, Received};
 use crate::deployment::Deployment;
+use crate::files::{self, keyed};
 use crate::region::Region;
-use crate::{files, lock, wait};
-use onceway_client::{Ask, Connections};
+use crate::{lock, wait};
+use onceway_client::Connections;
 use onceway_protocol::key::{Key, KeyId, Tenant};
 use onceway_protocol::ring::Ring;
 
 const BODY: &str = r#"{"amount":2000,"currency":"usd","source":"tok_visa"}"#;
-/// Time that a client waits for an answer: longer than a gateway works on one (`wait`,
-/// `upstream_timeout` of the demo's routes).
+/// Longer than a gateway works on an answer (`wait`, `upstream_timeout` of the demo's routes).
 const PATIENCE: Duration = Duration::from_secs(8);
 /// First and longest pause between two tries, if the answer gives none.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
-/// Most unended keys of one region's clients: a client that waits for that many answers starts no
-/// new key.
+/// Most unended keys of one region's clients; they start no new key beyond.
 const MOST_OPEN: usize = 40;
 /// Number of keys asked for at once when everything is over.
 const AT_ONCE: usize = 8;
-/// Answers "in doubt" for a parked key after the fault, until its client leaves the key to the
-/// operator.
+/// Answers "in doubt" for a parked key after the fault, until it is the operator's.
 const PARKED_ENOUGH: u32 = 3;
 
 /// A route's rule for a key in doubt.
@@ -88,11 +85,11 @@ pub struct KeyLife {
     pub end: End,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Loading,
-    /// No new keys; unended ones may try until this moment.
-    Ending(Instant),
+impl KeyLife {
+    /// A key whose end is to come.
+    pub fn begun(key: String, class: usize, home: usize, exchanges: Vec<Exchange>) -> KeyLife {
+        KeyLife { key, class, home, exchanges, end: End::Without("nothing".to_owned()) }
+    }
 }
 
 /// Shared state of the clients: the regions' addresses, the placement of keys, and the histories.
@@ -105,7 +102,8 @@ pub struct Field {
     connections: Connections,
     mark: String,
     tenant: Tenant,
-    phase: watch::Sender<Phase>,
+    /// The moment until which unended keys may try, once no new ones are started.
+    phase: watch::Sender<Option<Instant>>,
     lives: Mutex<Vec<KeyLife>>,
     held_back: AtomicU64,
 }
@@ -120,7 +118,7 @@ impl Field {
             connections: Connections::default(),
             mark,
             tenant: Tenant::parse(files::TENANTS[0].0).ok().context("the demo's tenant")?,
-            phase: watch::Sender::new(Phase::Loading),
+            phase: watch::Sender::new(None),
             lives: Mutex::default(),
             held_back: AtomicU64::new(0),
         }))
@@ -152,9 +150,7 @@ impl Field {
     }
 
     pub async fn ask(&self, via: usize, class: usize, key: &str, within: Duration) -> Exchange {
-        let ask = Ask::post(format!("{}{}", self.addresses[via], CLASSES[class].path), BODY)
-            .with("Authorization", format!("Bearer {}", files::TENANTS[0].1))
-            .with("Idempotency-Key", format!("\"{key}\""));
+        let ask = keyed(&self.addresses[via], CLASSES[class].path, key, BODY);
         let sent = Instant::now();
         let got = Received::of(self.connections.send(ask, within).await);
         Exchange { via, sent, done: Instant::now(), received: got }
@@ -170,10 +166,7 @@ impl Field {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        match *self.phase.borrow() {
-            Phase::Loading => None,
-            Phase::Ending(deadline) => Some(deadline),
-        }
+        *self.phase.borrow()
     }
 }
 
@@ -194,10 +187,9 @@ impl Load {
         Load { field: field.clone(), clients: (0..regions).map(client).collect() }
     }
 
-    /// Starts no more keys, and returns when every key has its end: the upstream's answer, or a
-    /// last try after `within`.
+    /// Starts no more keys, and returns when each has its end, or a last try after `within`.
     pub async fn end(self, within: Duration) -> Result<()> {
-        self.field.phase.send_replace(Phase::Ending(Instant::now() + within));
+        self.field.phase.send_replace(Some(Instant::now() + within));
         for client in self.clients {
             client.await.context("a client")?;
         }
@@ -211,7 +203,7 @@ async fn client(field: Arc<Field>, region: usize, mut due: Instant, period: Dura
     for number in 0_usize.. {
         tokio::select! {
             biased;
-            _ = ending.wait_for(|phase| *phase != Phase::Loading) => break,
+            _ = ending.wait_for(Option::is_some) => break,
             () = wait::pause_until(due) => due += period,
         }
         while lives.try_join_next().is_some() {}
@@ -228,8 +220,7 @@ async fn live(field: Arc<Field>, region: usize, number: usize) {
     let key = format!("{}-{region}-{number}", field.mark);
     let home = field.order(&key).first().copied().unwrap_or(region);
     let class = number % CLASSES.len();
-    let mut life =
-        KeyLife { key, class, home, exchanges: Vec::new(), end: End::Without("nothing".to_owned()) };
+    let mut life = KeyLife::begun(key, class, home, Vec::new());
     // Some clients send twice at once: an impatient user, or a proxy that hedges.
     if number.is_multiple_of(7) {
         let other = (region + 1) % field.addresses.len();
@@ -250,8 +241,7 @@ async fn live(field: Arc<Field>, region: usize, number: usize) {
     field.lives().push(life);
 }
 
-/// Retries with the same key, each time through the next region, until the upstream's answer or the
-/// deadline of the ending.
+/// Retries through the next region, until the upstream's answer or the deadline.
 async fn bring_to_end(field: &Field, life: &mut KeyLife, region: usize, number: usize) {
     let (mut via, mut pause, mut parked) = (region, PAUSES.0, 0);
     loop {
@@ -284,33 +274,31 @@ async fn bring_to_end(field: &Field, life: &mut KeyLife, region: usize, number: 
 /// The pause that the answer asks for, at most two seconds, and spread. Clients that lost their
 /// connections together must not return together.
 fn before_retry(got: &Received, pause: Duration, number: usize) -> Duration {
-    let asked = match got {
-        Received::Answer(answer) => answer.retry_after.parse().ok().map(Duration::from_secs),
-        Received::Nobody | Received::Broke | Received::Late => None,
-    };
+    let asked = got.answer().and_then(|answer| answer.retry_after.parse().ok()).map(Duration::from_secs);
     let spread = 0.8 + 0.05 * (number % 9) as f64;
     asked.unwrap_or(pause).clamp(PAUSES.0, PAUSES.1).mul_f64(spread)
 }
 
 /// Any other refusal means that the same request would be refused again.
 fn may_retry(got: &Received) -> bool {
-    match got {
-        Received::Answer(answer) => answer.status >= 500 || answer.status == 409 || answer.status == 429,
-        Received::Nobody | Received::Broke | Received::Late => true,
-    }
+    got.answer().is_none_or(|answer| answer.status >= 500 || answer.status == 409 || answer.status == 429)
 }
 
-/// Brings keys that were asked for once to their end, as their clients would, and adds their
-/// histories.
+/// Waits until one more key may be asked for.
+async fn has_room(running: &mut JoinSet<()>, field: &Arc<Field>) -> Arc<Field> {
+    if running.len() >= AT_ONCE {
+        running.join_next().await;
+    }
+    field.clone()
+}
+
+/// Brings keys that were asked for once to their end, and adds their histories.
 pub async fn bring_all(field: &Arc<Field>, lives: Vec<KeyLife>, within: Duration) {
     let mut bringing = JoinSet::new();
     for (number, mut life) in lives.into_iter().enumerate() {
-        let field = field.clone();
-        if bringing.len() >= AT_ONCE {
-            bringing.join_next().await;
-        }
+        let field = has_room(&mut bringing, field).await;
         // Each key has as much time as the first, whatever their number.
-        field.phase.send_replace(Phase::Ending(Instant::now() + within));
+        field.phase.send_replace(Some(Instant::now() + within));
         bringing.spawn(async move {
             let via = life.exchanges.last().map_or(0, |last| last.via);
             bring_to_end(&field, &mut life, via, number).await;
@@ -333,10 +321,7 @@ pub async fn ask_again(field: &Arc<Field>, most: usize) {
     keys.truncate(most);
     let mut asking = JoinSet::new();
     for (number, (at, key, class, _)) in keys.into_iter().enumerate() {
-        let field = field.clone();
-        if asking.len() >= AT_ONCE {
-            asking.join_next().await;
-        }
+        let field = has_room(&mut asking, field).await;
         asking.spawn(async move {
             let again = field.ask(number % field.addresses.len(), class, &key, PATIENCE).await;
             if let Some(life) = field.lives().get_mut(at) {

@@ -1,19 +1,19 @@
-//! Drills that take a region away: killed, cut off, or dead with its disk.
-//!
-//! `schedule` runs them and mends after them. `bounds` has the time limit of a takeover. They must
-//! not wait for anything without a deadline.
+//! Drills that take a region away: killed, restarted, cut off, dead with its disk, or back while
+//! its records are copied. `schedule` mends after them.
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use super::bounds::{Takeover, millis};
+use super::ask::Exchange;
 use super::load::{LODGED, PLAIN};
 use super::moves::until_done;
-use super::prober::{Prober, first_run_elsewhere};
-use super::report::FirstRun;
+use super::prober::{Probe, Prober, first_run_elsewhere, longest_pause};
+use super::report::{FirstRun, HOME_WITHIN, Takeover, millis};
 use super::run::Run;
+use crate::cluster_slots::HeldUp;
 use crate::gateway::Action;
 use crate::region::Part;
 use crate::{files, wait};
@@ -23,9 +23,22 @@ const TAKEN_WITHIN: Duration = Duration::from_secs(40);
 const LOST_WITHIN: Duration = Duration::from_secs(30);
 /// Time that a dead part stays dead after its keys run elsewhere.
 const STAYS_DEAD: Duration = Duration::from_secs(3);
+/// Time beside the lease in which keys may be refused.
+const BESIDE: Duration = Duration::from_secs(2);
+/// Load between the return of the keys and the next case.
+const BETWEEN: Duration = Duration::from_secs(1);
+/// Time in which keys run while their rows reach no other region. The lag measured meanwhile makes
+/// the window. It is longer than the twenty heartbeats that a region may be behind when it seals.
+const UNSEEN: Duration = Duration::from_secs(8);
+/// Time limit for a slot to be dropped, and for a copy to end.
+const WITHIN: Duration = Duration::from_secs(60);
+/// Time that the region gets to be counted as heard of, which must not happen.
+const SEALS: Duration = Duration::from_secs(5);
+/// The time that a retry waits for its answer.
+const PATIENCE: Duration = Duration::from_secs(8);
 
 /// A measured loss: probes for keys of one home through the other regions.
-pub struct Loss {
+struct Loss {
     victim: usize,
     plain: Prober,
     lodged: Prober,
@@ -33,7 +46,7 @@ pub struct Loss {
 }
 
 impl Loss {
-    pub fn expect(run: &Run<'_>, victim: usize, via: Vec<usize>) -> Loss {
+    fn expect(run: &Run<'_>, victim: usize, via: Vec<usize>) -> Loss {
         let lags = via.iter().map(|number| {
             let status = run.watching.last(&run.name(*number));
             status["peers"][run.name(victim)]["lag_max_ms"].as_f64().unwrap_or(0.0)
@@ -48,7 +61,7 @@ impl Loss {
     }
 
     /// Waits until keys that began after `death` run elsewhere, and records the time that it took.
-    pub async fn measured(self, run: &mut Run<'_>, death: Instant) -> Result<()> {
+    async fn measured(self, run: &mut Run<'_>, death: Instant) -> Result<()> {
         let names = run.field.names.clone();
         let first = |prober: &Prober| first_run_elsewhere(&prober.list_probes(), &names, self.victim, death);
         let both = async || Ok((first(&self.plain).is_some() && first(&self.lodged).is_some()).then_some(()));
@@ -72,19 +85,19 @@ impl Loss {
     }
 }
 
-/// Does this action to a region, and measures until its keys run elsewhere.
-pub async fn lose(run: &mut Run<'_>, victim: usize, how: Action, part: Part) -> Result<()> {
+/// Kills gateway and Postgres (SIGKILL), and measures until the region's keys run elsewhere.
+async fn lose(run: &mut Run<'_>, victim: usize) -> Result<()> {
     let loss = Loss::expect(run, victim, run.others(victim));
     wait::pause(Duration::from_secs(1)).await;
     let death = Instant::now();
-    run.act(victim, how, part).await?;
+    run.act(victim, Action::Kill, Part::Both).await?;
     loss.measured(run, death).await
 }
 
-/// Kills gateway and Postgres (SIGKILL), and starts them when their keys run elsewhere.
+/// Starts a killed region when its keys run elsewhere.
 pub async fn kill(run: &mut Run<'_>) -> Result<()> {
     let victim = run.victim;
-    lose(run, victim, Action::Kill, Part::Both).await?;
+    lose(run, victim).await?;
     wait::pause(run.span(STAYS_DEAD)).await;
     run.act(victim, Action::Start, Part::Both).await
 }
@@ -97,7 +110,8 @@ pub async fn isolate(run: &mut Run<'_>) -> Result<()> {
     wait::pause(Duration::from_secs(1)).await;
     let death = Instant::now();
     for other in run.others(victim) {
-        cut(run, victim, other)?;
+        run.note(format!("link {} – {} cut", run.name(victim), run.name(other)));
+        run.deployment.links.cut(victim, other, false)?;
     }
     loss.measured(run, death).await?;
     wait::pause(run.span(Duration::from_secs(3))).await;
@@ -105,14 +119,15 @@ pub async fn isolate(run: &mut Run<'_>) -> Result<()> {
     // Validity counts from before the last renewal was sent, so no request sent a lease later may
     // run.
     let over = death + run.lease();
-    let late =
-        |exchange: &super::ask::Exchange| exchange.sent > over && exchange.received.success().is_some();
+    let late = |exchange: &Exchange| exchange.sent > over && exchange.received.success().is_some();
     let ran = inside.iter().filter(|probe| late(&probe.exchange)).count() as u64;
     let what = format!("{ran} keys ran in the region that was cut off, after its lease");
     run.report.none("ran_inside_after_the_lease", ran, what);
     run.probes.extend(inside);
     for other in run.others(victim) {
-        heal(run, victim, other)?;
+        run.note(format!("link {} – {} healed", run.name(victim), run.name(other)));
+        run.mended = Some(Instant::now());
+        run.deployment.links.heal(victim, other, false)?;
     }
     Ok(())
 }
@@ -120,7 +135,7 @@ pub async fn isolate(run: &mut Run<'_>) -> Result<()> {
 /// Kills all of a region, and its Postgres' disk with it.
 pub async fn disk_lost(run: &mut Run<'_>) -> Result<()> {
     let victim = run.victim;
-    lose(run, victim, Action::Kill, Part::Both).await?;
+    lose(run, victim).await?;
     replaced(run).await
 }
 
@@ -150,13 +165,145 @@ async fn replaced(run: &mut Run<'_>) -> Result<()> {
     run.act(victim, Action::Start, Part::Both).await
 }
 
-fn cut(run: &Run<'_>, a: usize, b: usize) -> Result<()> {
-    run.note(format!("link {} – {} cut", run.name(a), run.name(b)));
-    Ok(run.deployment.links.cut(a, b, false)?)
+/// The everyday fault: a gateway, its Postgres, both, and both in two regions start again at once.
+/// Each case tells for how long keys of the region were refused. A region that is back at once is
+/// waited for, not taken over. So its keys may be refused for a lease, two seconds, and the time
+/// that the parts took to start. Where two regions of three are gone at once, no bound is held.
+pub async fn restart(run: &mut Run<'_>) -> Result<()> {
+    let (one, two, third) = (run.victim, (run.victim + 1) % 3, (run.victim + 2) % 3);
+    // One for each prober, so that no two of them send the same key.
+    let mut words = ["restart-1", "restart-2", "restart-3", "restart-4", "restart-5"].into_iter();
+    let cases = [
+        ("gateway", Part::Gateway, vec![one]),
+        ("postgres", Part::Postgres, vec![one]),
+        ("both", Part::Both, vec![one]),
+        ("both, in two regions", Part::Both, vec![one, two]),
+    ];
+    let mut refused = Map::new();
+    for (name, part, victims) in cases {
+        let prober = |home: &usize| {
+            let word = words.next().unwrap_or_default();
+            (*home, run.prober(word, vec![*home], vec![third], PLAIN))
+        };
+        let probers: Vec<(usize, Prober)> = victims.iter().map(prober).collect();
+        wait::pause(BETWEEN).await;
+        let begun = Instant::now();
+        for victim in &victims {
+            run.act(*victim, Action::Kill, part).await?;
+        }
+        for victim in &victims {
+            run.act(*victim, Action::Start, part).await?;
+        }
+        let started = begun.elapsed();
+        let back = Instant::now();
+        let ran = |prober: &Prober| {
+            let ran_since =
+                |probe: &Probe| probe.exchange.sent > back && probe.exchange.received.success().is_some();
+            prober.list_probes().iter().any(ran_since)
+        };
+        let all = async || Ok(probers.iter().all(|(_, prober)| ran(prober)).then_some(()));
+        wait::for_some("keys to run again", HOME_WITHIN, all).await?;
+        run.home(HOME_WITHIN).await?;
+        wait::pause(BETWEEN).await;
+        let mut longest = Duration::ZERO;
+        for (home, prober) in probers {
+            let probes = prober.end().await?;
+            let pause = longest_pause(probes.iter().map(|probe| &probe.exchange).collect());
+            let (home, pause_ms) = (run.name(home), millis(pause));
+            run.note(format!("restart of {name}: keys of {home} were refused for {pause_ms:.0} ms"));
+            longest = longest.max(pause);
+            run.probes.extend(probes);
+        }
+        let most = run.lease() + BESIDE + started;
+        if run.settings.timed && victims.len() == 1 && longest > most {
+            run.report.broke(format!(
+                "restart of {name}: keys were refused for {longest:.1?}, the bound is {most:.1?}"
+            ));
+        }
+        refused.insert(name.to_owned(), ((longest.as_secs_f64() * 100.0).round() / 100.0).into());
+    }
+    run.report.numbers.insert("refused_seconds", Value::Object(refused));
+    Ok(())
 }
 
-fn heal(run: &mut Run<'_>, a: usize, b: usize) -> Result<()> {
-    run.note(format!("link {} – {} healed", run.name(a), run.name(b)));
+/// Drops a region's slots, kills it, lets others take over, and starts it. Others follow it anew:
+/// its heartbeats arrive at once, and the copy of its records waits. Then its keys are sent again.
+///
+/// No other region knows the keys that ran shortly before the loss, so they may run again; each
+/// such run must be marked. No copy ends before the retries had their answers.
+pub async fn reseed(run: &mut Run<'_>) -> Result<()> {
+    let victim = run.victim;
+    let (name, readers) = (run.name(victim), run.others(victim));
+    for reader in &readers {
+        let slot = run.region(*reader).cluster.subscription_from(&name).await?;
+        run.note(format!("slot {slot} at {name} is dropped"));
+        run.region(victim).cluster.drop_slot(&slot, WITHIN).await?;
+    }
+    let unseen = run.prober("unseen", vec![victim], vec![victim], PLAIN);
+    wait::pause(UNSEEN).await;
+    let unseen = unseen.end().await?;
+    lose(run, victim).await?;
+    run.act(victim, Action::Start, Part::Both).await?;
+    let mut held = Vec::new();
+    for reader in &readers {
+        held.push(follows_anew(run, *reader).await?);
+    }
+    run.note(format!("the records of {name} wait to be copied, its heartbeats do not"));
+    let until = Instant::now() + SEALS;
+    let mut sealed = false;
+    while Instant::now() < until && !sealed {
+        sealed = readers.iter().any(|reader| run.standing(*reader, &name).is_some_and(|now| now != "lost"));
+        wait::pause(Duration::from_millis(100)).await;
+    }
+    let mut ran = 0_u64;
+    let known: Vec<_> = unseen.iter().filter(|probe| probe.exchange.received.success().is_some()).collect();
+    for (number, probe) in known.iter().enumerate() {
+        let via = readers[number % readers.len()];
+        let output = run.field.ask(via, probe.class, &probe.key, PATIENCE).await.received;
+        ran += u64::from(output.success().is_some());
+    }
+    run.note(format!("{} keys of {name} were sent again, {ran} were answered", known.len()));
+    run.report.numbers.insert("sent_again_while_copied", known.len().into());
+    run.report.numbers.insert("answered_while_copied", ran.into());
+    if known.is_empty() {
+        run.report.broke("no key ran before the loss: the drill shows nothing");
+    }
+    if sealed {
+        run.report.broke(format!("{name} counts as heard of, though its records are not copied yet"));
+    }
+    run.probes.extend(unseen);
+    for copy in held {
+        copy.end().await?;
+    }
+    for reader in &readers {
+        copied(run, *reader, &name).await?;
+    }
     run.mended = Some(Instant::now());
-    Ok(run.deployment.links.heal(a, b, false)?)
+    run.note(format!("the records of {name} are copied"));
+    Ok(())
+}
+
+/// Runs `onceway store reseed` in a region, and delays the copy of the victim's records.
+async fn follows_anew(run: &Run<'_>, reader: usize) -> Result<HeldUp> {
+    let (name, region) = (run.name(run.victim), run.region(reader));
+    let subscription = region.cluster.subscription_from(&name).await?;
+    let words = ["store", "reseed", "--from", &name];
+    let (output, held) = region.cluster.hold_copy(&subscription, region.run(&words)).await?;
+    // Exit code 3: the copy runs.
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(3), "`onceway store reseed` ended with {}: {said}", output.status);
+    run.note(format!("onceway store reseed --from {name} in {}", run.name(reader)));
+    Ok(held)
+}
+
+/// Waits until a region's copy of another one's tables is whole.
+async fn copied(run: &Run<'_>, reader: usize, from: &str) -> Result<()> {
+    let by = run.name(reader);
+    let ready = async || {
+        let status = run.watching.last(&by);
+        let all = status["subscriptions"].as_array().cloned().unwrap_or_default();
+        Ok(all.iter().any(|one| one["from"] == from && one["ready"] == true).then_some(()))
+    };
+    let waited = wait::for_some("the records to be copied", WITHIN, ready).await;
+    waited.with_context(|| format!("{from} to {by}"))
 }

@@ -1,7 +1,6 @@
 //! Samples the gateways' memory and descriptors during a soak, and compares their quarters.
 //!
-//! [`super::soak`] starts it, and [`super::soaked`] judges by it. Memory is the resident set.
-//! Descriptors are counted in `/proc/PID/fd`, in three kinds:
+//! Memory is the resident set. Descriptors are counted in `/proc/PID/fd`, in three kinds:
 //!
 //! - Connections to the store: a pool opens them at need and keeps them, up to its bound.
 //! - Kept connections to upstreams and from peers: they stay open for some time after their last
@@ -9,8 +8,7 @@
 //! - All others.
 //!
 //! Only the first gateway of each region is judged, because it lives from beginning to end. The
-//! others are restarted all the time, so none of their lives has comparable quarters. This file
-//! must not wait for a gateway that does not answer.
+//! others are restarted all the time, so none of their lives has comparable quarters.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,6 +19,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::deployment::Deployment;
+use crate::gateway::Gateway;
 use onceway_client::Ask;
 
 #[derive(Clone, Copy, Debug)]
@@ -42,13 +41,6 @@ pub struct Descriptors {
     /// most.
     pub kept: u64,
     pub others: u64,
-}
-
-impl Descriptors {
-    /// All but the connections to the store.
-    fn beside_store(self) -> u64 {
-        self.kept + self.others
-    }
 }
 
 /// Ports at the other ends of one gateway's sockets, and its own peer port.
@@ -123,20 +115,20 @@ pub struct Meter {
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Meter {
+    /// Takes a sample of each gateway. One that does not answer is not waited for.
     pub async fn look(&mut self, deployment: &Deployment) {
         let upstreams: Vec<u16> = deployment.regions.iter().map(|region| region.ports.upstream).collect();
         for (number, region) in deployment.regions.iter().enumerate() {
             for (own, gateway) in region.gateways.iter().enumerate() {
                 let Some(pid) = gateway.process().map(|process| process.pid()) else { continue };
-                let ends =
-                    Ends { store: region.ports.postgres, peer: gateway.ports.peer, upstreams: &upstreams };
+                let (store, peer) = (region.ports.postgres, gateway.ports.peer);
+                let ends = Ends { store, peer, upstreams: &upstreams };
                 if let (Some(rss), Some(descriptors)) = (resident(pid), descriptors(pid, ends)) {
                     let sample = Sample { at: Instant::now(), pid, rss, descriptors };
                     self.samples.entry((number, own)).or_default().push(sample);
                 }
-                let page = Ask::get(format!("{}/metrics", gateway.admin())).send(PATIENCE).await;
-                if let Ok(page) = page {
-                    self.claims_lost.insert(pid, total(&page.text(), "onceway_claims_lost_total"));
+                if let Some(lost) = counter(gateway, "onceway_claims_lost_total", PATIENCE).await {
+                    self.claims_lost.insert(pid, lost);
                 }
             }
         }
@@ -177,7 +169,7 @@ impl Meter {
         };
         let open: fn(&Sample) -> u64 = match quarter < KEPT_FOR {
             true => |sample| sample.descriptors.others,
-            false => |sample| sample.descriptors.beside_store(),
+            false => |sample| sample.descriptors.kept + sample.descriptors.others,
         };
         Some((both(|sample| sample.rss)?, both(open)?))
     }
@@ -218,8 +210,13 @@ fn descriptors(pid: u32, ends: Ends<'_>) -> Option<Descriptors> {
     Some(counted)
 }
 
-/// The sum of all series of a counter.
-pub fn total(page: &str, name: &str) -> u64 {
+/// A counter that a gateway shows, all series together; none if it does not answer.
+pub async fn counter(gateway: &Gateway, name: &str, within: Duration) -> Option<u64> {
+    let page = Ask::get(format!("{}/metrics", gateway.admin())).send(within).await.ok()?;
+    Some(total(&page.text(), name))
+}
+
+fn total(page: &str, name: &str) -> u64 {
     let of = |line: &str| {
         let rest = line.strip_prefix(name)?;
         let value = if rest.starts_with('{') { rest.rsplit(' ').next()? } else { rest.strip_prefix(' ')? };
@@ -261,10 +258,8 @@ mod tests {
         let (meter, begun, ended) = meter(1, |_| 50_000, true);
         assert!(meter.medians(0, begun, ended).is_none(), "two lives have no common median");
         let [short, long] = [60, 1_800].map(|seconds| descriptors_slack(Duration::from_secs(seconds)));
-        assert!(Medians { second: 20, last: 23 }.grew(long) && !Medians { second: 20, last: 22 }.grew(long));
-        assert!(
-            Medians { second: 20, last: 29 }.grew(short) && !Medians { second: 20, last: 28 }.grew(short)
-        );
+        let grew = |last, slack| Medians { second: 20, last }.grew(slack);
+        assert!(grew(23, long) && !grew(22, long) && grew(29, short) && !grew(28, short));
     }
 
     #[test]

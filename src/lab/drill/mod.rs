@@ -2,19 +2,18 @@
 //! ledger.
 //!
 //! - [`plan`] names the drills. [`schedule`] runs one once: [`run`] has its state, and [`losses`],
-//!   [`restarts`], [`moves`], [`reseeds`] and [`promotes`] have the faults.
+//!   [`moves`] and [`promotes`] have the faults.
 //! - [`soak`] is the long run, with its [`meter`] and its verdict [`soaked`].
 //! - [`load`] and [`prober`] are the clients, [`ask`] their connections.
 //! - [`watching`] records the regions' statuses.
-//! - [`verdict`] judges by [`bounds`] into a [`report`]; [`summary`] adds runs up.
+//! - [`verdict`] judges into a [`report`], which has the bounds; [`summary`] adds runs up.
 //! - [`window`] makes the table of windows.
 //!
 //! `cli::drill` prints the reports, and `tests/long/drill.rs` runs a short form. Drills act as
-//! operators and clients can, and read stores only to check the audit. They must not make a bound
-//! wider to hold it.
+//! operators and clients can, and read stores only to check the audit. No bound is made wider to
+//! hold it.
 
 pub(crate) mod ask;
-pub(crate) mod bounds;
 pub mod load;
 mod losses;
 pub(crate) mod meter;
@@ -23,8 +22,6 @@ mod plan;
 pub(crate) mod prober;
 mod promotes;
 pub mod report;
-mod reseeds;
-mod restarts;
 mod run;
 mod schedule;
 pub(crate) mod soak;

@@ -1,7 +1,5 @@
-//! Drills that move arcs on purpose: drain and return, and another ring.
-//!
-//! `schedule` runs them. They ask for every move with an operator's command. They must not ask for
-//! more than one move at a time: an operator's tool must refuse that, and other tests cover it.
+//! Drills that move arcs on purpose: drain and return, and another ring. They ask for every move
+//! with an operator's command, one at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +8,9 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::bounds::{PAUSE, millis};
 use super::load::PLAIN;
 use super::prober::{Probe, pauses};
+use super::report::{PAUSE, millis};
 use super::run::Run;
 use crate::ring_file::RingFile;
 use crate::{files, wait};
@@ -27,9 +25,8 @@ const STANDS: Duration = Duration::from_secs(3);
 
 /// Drains a region and returns it, both under load.
 pub async fn drain(run: &mut Run<'_>) -> Result<()> {
+    let (victim, all, other) = (run.victim, run.all(), (run.victim + 1) % 3);
     (run.allowed.only_moving, run.allowed.no_double_at_all) = (true, true);
-    let (victim, all) = (run.victim, (0..run.deployment.regions.len()).collect::<Vec<_>>());
-    let other = (victim + 1) % 3;
     let name = run.name(victim);
     let prober = run.dense_prober(2.0, "moving", vec![victim], all, PLAIN);
     wait::pause(Duration::from_secs(1)).await;
@@ -53,7 +50,7 @@ pub async fn drain(run: &mut Run<'_>) -> Result<()> {
 /// Changes the weights and changes them back: exactly the planned arcs move.
 pub async fn ring(run: &mut Run<'_>) -> Result<()> {
     (run.allowed.only_moving, run.allowed.no_double_at_all) = (true, true);
-    let all: Vec<usize> = (0..run.deployment.regions.len()).collect();
+    let all = run.all();
     let prober = run.dense_prober(3.0, "moving", all.clone(), all, PLAIN);
     wait::pause(Duration::from_secs(1)).await;
     let mut weights = [2, 2, 2];
@@ -90,8 +87,10 @@ async fn change_ring(run: &mut Run<'_>, weights: &[u32]) -> Result<Moved> {
         said.push((text("from"), text("to"), one["arcs"].as_u64().unwrap_or(0)));
     }
     let real = tokio::task::block_in_place(|| from.moves(&to))?.arcs;
-    let mut real: Vec<(String, String, u64)> =
-        real.iter().map(|((from, to), arcs)| (from.to_string(), to.to_string(), u64::from(*arcs))).collect();
+    let named = |((from, to), arcs): (&(RegionName, RegionName), &u32)| {
+        (from.to_string(), to.to_string(), u64::from(*arcs))
+    };
+    let mut real: Vec<(String, String, u64)> = real.iter().map(named).collect();
     said.sort();
     real.sort();
     if said != real {
@@ -111,9 +110,7 @@ async fn change_ring(run: &mut Run<'_>, weights: &[u32]) -> Result<Moved> {
         let words = ["ring", "apply", "--expect-epoch", &epoch, "--yes", "--actor", "drill"];
         let output = run.region(at).run(&words).await?;
         let overtaken = String::from_utf8_lossy(&output.stderr).contains("plan again");
-        let again = output.status.code() == Some(3) || overtaken;
-        run.said(&words, &output)
-            .map_or_else(|error| if again { Ok(None) } else { Err(error) }, |_| Ok(Some(())))
+        run.tried(&words, &output, overtaken)
     };
     wait::for_some("the ring to be in force", ASKED_WITHIN, done).await?;
     run.field.set_ring(to.clone());
@@ -184,9 +181,7 @@ pub async fn until_done(run: &Run<'_>, at: usize, words: &[&str]) -> Result<()> 
     let done = async || {
         run.note(format!("onceway {}", words.join(" ")));
         let output = run.region(at).operate(words).await?;
-        let again = output.status.code() == Some(3);
-        run.said(words, &output)
-            .map_or_else(|error| if again { Ok(None) } else { Err(error) }, |_| Ok(Some(())))
+        run.tried(words, &output, false)
     };
     wait::for_some(&format!("`onceway {}`", words.join(" ")), ASKED_WITHIN, done).await
 }

@@ -1,6 +1,4 @@
 //! The drills by name, and their settings.
-//!
-//! It must not know how a drill is run.
 
 use std::time::Duration;
 

@@ -1,8 +1,7 @@
 //! A dense row of fresh keys with one home, to see when they run and which region runs them.
 //!
-//! `schedule` starts it beside the load and reads times from it. While things are broken, a probe
-//! is sent once, so that its answer is about its own moment only. Afterwards its key is brought to
-//! its end like any other. It must not be so dense that it becomes the load.
+//! While things are broken, a probe is sent once, so that its answer is about its own moment only.
+//! Afterwards its key is brought to its end like any other.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -14,7 +13,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use super::ask::Exchange;
-use super::load::{End, Field, KeyLife};
+use super::load::{Field, KeyLife};
 use crate::{lock, wait};
 
 /// The same as other clients have: a request that takes so long was not refused in time.
@@ -33,8 +32,7 @@ impl Probe {
     /// Its key's history, to be brought to its end.
     pub fn life(self) -> KeyLife {
         let Probe { key, class, order, exchange } = self;
-        let end = End::Without("nothing".to_owned());
-        KeyLife { key, class, home: order.first().copied().unwrap_or(0), exchanges: vec![exchange], end }
+        KeyLife::begun(key, class, order.first().copied().unwrap_or(0), vec![exchange])
     }
 }
 
@@ -42,9 +40,8 @@ impl Probe {
 pub struct Aim {
     /// Makes its keys different from those of other probers.
     pub word: &'static str,
-    /// Homes of the keys, by number, in rotation.
+    /// Homes of the keys, and regions to ask, by number, in rotation.
     pub homes: Vec<usize>,
-    /// Regions to ask, by number, in rotation.
     pub via: Vec<usize>,
     pub class: usize,
     pub every: Duration,
@@ -116,8 +113,7 @@ async fn probe(
     while under_way.join_next().await.is_some() {}
 }
 
-/// Time from `moment` to the first answer from another region than `home`, for a key that began
-/// after `moment`.
+/// Time from `moment` to the first answer from elsewhere, for a key that began after it.
 pub fn first_run_elsewhere(
     probes: &[Probe],
     names: &[String],
@@ -179,16 +175,11 @@ mod tests {
         let begun = Instant::now();
         let exchange = |sent: u64, took: u64, status: u16| {
             let code = if status == 201 { "" } else { "moving" };
-            let (by, body) = ("eu".to_owned(), 0);
-            let answer =
-                Answered { status, code: code.into(), by, replayed: false, retry_after: String::new(), body };
+            let (by, retry_after) = ("eu".to_owned(), String::new());
+            let answer = Answered { status, code: code.into(), by, replayed: false, retry_after, body: 0 };
             let sent = begun + Duration::from_millis(sent);
-            Exchange {
-                via: 0,
-                sent,
-                done: sent + Duration::from_millis(took),
-                received: Received::Answer(answer),
-            }
+            let done = sent + Duration::from_millis(took);
+            Exchange { via: 0, sent, done, received: Received::Answer(answer) }
         };
         let longest = |all: &[Exchange]| longest_pause(all.iter().collect()).as_millis();
         let (first, last) = (exchange(0, 10, 201), exchange(900, 20, 201));

@@ -1,10 +1,9 @@
 //! The drill on promoted standbys: a region's primary dies with its machine, and Patroni promotes
 //! its synchronous standby.
 //!
-//! `patroni` has the servers, `schedule` runs it, `verdict` counts effects. Logical slots do not
-//! survive, and the standby may lack rows of other regions, so each follows the other anew. It must
-//! not read the standby after its promotion to count lost rows: a gateway may have brought some
-//! back by then.
+//! Logical slots do not survive, and the standby may lack rows of other regions, so each follows
+//! the other anew. The standby is read before its promotion to count lost rows: later a gateway may
+//! have brought some back.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -13,9 +12,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio::time::Instant;
 
-use super::bounds::{HOME_WITHIN, millis};
 use super::load::PLAIN;
 use super::prober::longest_pause;
+use super::report::{HOME_WITHIN, millis};
 use super::run::Run;
 use crate::gateway::Action;
 use crate::patroni::Pair;
@@ -98,11 +97,8 @@ async fn lost(run: &Run<'_>, pair: &Pair) -> Result<usize> {
             lost.insert(life.key.clone());
         }
     }
-    run.note(format!(
-        "the standby has {} keys of {name}, {} settled; it lacks {lost:?}",
-        held.len(),
-        settled.len()
-    ));
+    let (keys, ends) = (held.len(), settled.len());
+    run.note(format!("the standby has {keys} keys of {name}, {ends} settled; it lacks {lost:?}"));
     Ok(lost.len())
 }
 
@@ -134,10 +130,10 @@ async fn missing(run: &Run<'_>) -> Result<usize> {
     let mut missing = 0;
     for other in run.others(run.victim) {
         let name = run.name(other);
-        let theirs = run.region(other).cluster.written_by(files::DATABASE, &name, mark).await?;
+        let theirs = run.region(other).cluster.written_by(&name, mark).await?;
         let lacking = Mutex::new(0);
         let arrived = async || {
-            let ours = here.written_by(files::DATABASE, &name, mark).await?;
+            let ours = here.written_by(&name, mark).await?;
             let lacks = theirs.difference(&ours).count();
             *lock(&lacking) = lacks;
             Ok((lacks == 0).then_some(()))

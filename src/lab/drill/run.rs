@@ -1,6 +1,4 @@
 //! A run in progress: what the faults act on, and the acts that they share.
-//!
-//! `schedule` makes it and ends it. It must not judge.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +51,10 @@ impl Run<'_> {
         self.region(number).name.to_string()
     }
 
+    pub fn all(&self) -> Vec<usize> {
+        (0..self.deployment.regions.len()).collect()
+    }
+
     /// The numbers of all regions but one.
     pub fn others(&self, of: usize) -> Vec<usize> {
         (0..self.deployment.regions.len()).filter(|number| *number != of).collect()
@@ -87,6 +89,17 @@ impl Run<'_> {
         match output.status.code() {
             Some(0) => Ok(said),
             code => bail!("`onceway {}` ended with {code:?}: {said} {complaint}", words.join(" ")),
+        }
+    }
+
+    /// True if a command succeeded, false if it is to be asked again: with exit code 3, which says
+    /// that it is not possible yet, or as `again` says.
+    pub fn tried(&self, words: &[&str], output: &std::process::Output, again: bool) -> Result<Option<()>> {
+        let again = again || output.status.code() == Some(3);
+        match self.said(words, output) {
+            Ok(_said) => Ok(Some(())),
+            Err(_not_yet) if again => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -134,8 +147,7 @@ impl Run<'_> {
         found["standing"].as_str().map(str::to_owned)
     }
 
-    /// Waits until region `told_by` reports this standing of another one: `serving`, `lost`,
-    /// `sealed` or `drained`.
+    /// Waits until `told_by` says `serving`, `lost`, `sealed` or `drained` of another region.
     pub async fn until_standing(
         &self,
         told_by: usize,

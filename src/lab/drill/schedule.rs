@@ -1,9 +1,9 @@
 //! One run of a drill, from a healthy deployment to a verdict: load, faults and repairs, the ends
 //! of all keys, the count.
 //!
-//! `losses`, `restarts`, `moves`, `reseeds` and `promotes` have the middle part, and act through
-//! [`Run`]; `verdict` judges. The run mends every fault before it brings keys to their ends. It
-//! must not skip the count when the middle fails.
+//! `losses`, `moves` and `promotes` have the middle part, and act through [`Run`]; `verdict`
+//! judges. The run mends every fault before it brings keys to their ends, and counts also if the
+//! middle failed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,24 +11,23 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use tokio::time::Instant;
 
-use super::bounds::{self, millis};
 use super::load::{self, Field, Load};
 use super::plan::{Drill, Settings};
 use super::prober::Probe;
 use super::report::Report;
+use super::report::{HOME_WITHIN, millis};
 use super::run::Run;
 use super::soaked::Soaked;
 use super::verdict::{self, Allowed, Remains};
 use super::watching::Watching;
-use super::{losses, moves, promotes, reseeds, restarts, soak, soaked};
+use super::{losses, moves, promotes, soak, soaked};
 use crate::deployment::Deployment;
 use crate::region::Region;
 use crate::ring_file::RingFile;
 use crate::{cluster_audit, wait};
 use onceway_client::Ask;
 
-/// Load before the first fault, so that caches, connections and observed lags are those of a
-/// running deployment.
+/// Load before the first fault: caches, connections and lags of a running deployment.
 const BEFORE: Duration = Duration::from_secs(3);
 const AFTER: Duration = Duration::from_secs(2);
 /// Time limit for keys to end when everything is well: the longest hold, a probe, and room.
@@ -66,7 +65,7 @@ pub async fn once(
         report: Report { drill: drill.name(), run: number, ..Report::default() },
         start,
     };
-    run.home(bounds::HOME_WITHIN).await.context("before the run")?;
+    run.home(HOME_WITHIN).await.context("before the run")?;
     let load = Load::start(&field, settings.rate);
     wait::pause(BEFORE).await;
     let mut soaked = None;
@@ -76,14 +75,12 @@ pub async fn once(
     }
     run.mend().await?;
     let mended = run.mended.unwrap_or_else(Instant::now);
-    match run.home(bounds::HOME_WITHIN).await {
-        Ok(()) if mended.elapsed() > bounds::HOME_WITHIN => {
+    match run.home(HOME_WITHIN).await {
+        Ok(()) if mended.elapsed() > HOME_WITHIN => {
             run.report.broke(format!("home again after {:?} only", mended.elapsed()));
         }
         Ok(()) => run.report.home_again_ms = Some(millis(mended.elapsed())),
-        Err(error) => {
-            run.report.broke(format!("not home again within {:?}: {error:#}", bounds::HOME_WITHIN));
-        }
+        Err(error) => run.report.broke(format!("not home again within {HOME_WITHIN:?}: {error:#}")),
     }
     wait::pause(AFTER).await;
     load.end(ENDS_WITHIN).await?;
@@ -101,12 +98,12 @@ pub async fn once(
 async fn middle(drill: Drill, run: &mut Run<'_>, soaked: &mut Option<Soaked>) -> Result<()> {
     match drill {
         Drill::Kill => losses::kill(run).await,
-        Drill::Restart => restarts::restart(run).await,
+        Drill::Restart => losses::restart(run).await,
         Drill::Isolate => losses::isolate(run).await,
         Drill::Drain => moves::drain(run).await,
         Drill::Ring => moves::ring(run).await,
         Drill::DiskLost => losses::disk_lost(run).await,
-        Drill::Reseed => reseeds::reseed(run).await,
+        Drill::Reseed => losses::reseed(run).await,
         Drill::Promote => promotes::promote(run).await,
         Drill::Soak => soak::soak(run, soaked).await,
         Drill::Window => bail!("this drill has machines of its own"),

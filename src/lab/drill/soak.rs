@@ -3,9 +3,8 @@
 //!
 //! It changes routes and limits and changes them back (SIGHUP), and replaces certificates under the
 //! same authority. It restarts one gateway after the other (orderly and by SIGKILL in turn), and
-//! drains regions and returns them. `schedule` runs it as a drill, [`super::meter`] samples,
-//! [`super::soaked`] judges its additional bounds. It must not restart the first gateway of a
-//! region: its memory is judged.
+//! drains regions and returns them. [`super::meter`] samples, and [`super::soaked`] judges the
+//! additional bounds. The first gateway of a region is never restarted: its memory is judged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -20,20 +19,17 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
-use super::meter::{Meter, total};
+use super::meter::{Meter, counter};
 use super::moves::until_done;
 use super::run::Run;
 use super::soaked::{Counts, Harm, Soaked};
-use crate::gateway::Action;
-use crate::gateway::Gateway;
-use crate::{files, lock, wait};
-use onceway_client::Ask;
+use crate::gateway::{Action, Gateway};
+use crate::{files, lock, status, wait};
 use onceway_protocol::region::RegionName;
 
 /// Number of gateways of each region, by region number.
@@ -72,24 +68,17 @@ impl Pace {
     /// A restart each minute and a drain every five, if the soak lasts for ten minutes or more;
     /// else each action at least once.
     fn of(length: Duration) -> Pace {
-        if length >= Duration::from_secs(600) {
-            let seconds = Duration::from_secs;
-            return Pace {
-                reload: seconds(20),
-                rotation: seconds(90),
-                restart: seconds(60),
-                drain: seconds(300),
-                sample: seconds(5),
-                progress: seconds(60),
-            };
-        }
+        let every = |seconds: u64, part: u32| match length >= Duration::from_secs(600) {
+            true => Duration::from_secs(seconds),
+            false => length / part,
+        };
         Pace {
-            reload: length / 8,
-            rotation: length / 4,
-            restart: length / 6,
-            drain: length / 2,
-            sample: (length / 60).max(Duration::from_millis(500)),
-            progress: length / 4,
+            reload: every(20, 8),
+            rotation: every(90, 4),
+            restart: every(60, 6),
+            drain: every(300, 2),
+            sample: every(5, 60).max(Duration::from_millis(500)),
+            progress: every(60, 4),
         }
     }
 }
@@ -174,8 +163,7 @@ impl Soak<'_, '_> {
         self.reload(dir, &usual).await
     }
 
-    /// Writes new routes and signals the gateways to read them. Returns when every steady gateway
-    /// uses them.
+    /// Writes new routes, and returns when every steady gateway uses them.
     async fn reload(&self, dir: &Path, routes: &str) -> Result<()> {
         self.run.note("routes.toml changed, SIGHUP");
         let mut before = BTreeMap::new();
@@ -183,16 +171,11 @@ impl Soak<'_, '_> {
             before.insert(gateway.ports.admin, reloads(gateway).await);
         }
         files::replace(dir, "routes.toml", routes)?;
-        for (_, gateway) in self.steady().into_iter().filter(|(_, one)| before.contains_key(&one.ports.admin))
-        {
-            if let Some(process) = gateway.process() {
-                process.hang_up();
-            }
-        }
+        self.steady().into_iter().filter(|(_, one)| before.contains_key(&one.ports.admin)).for_each(hang_up);
         let read = async || {
             let mut shared = BTreeSet::new();
             for (_, gateway) in self.steady() {
-                let status = status(gateway).await;
+                let status = status(&gateway.admin(), PATIENCE).await;
                 let counted = before.get(&gateway.ports.admin).copied().flatten();
                 let again =
                     reloads(gateway).await.is_some_and(|now| counted.is_none_or(|before| now != before));
@@ -213,11 +196,7 @@ impl Soak<'_, '_> {
         let names: Vec<RegionName> =
             self.run.deployment.regions.iter().map(|region| region.name.clone()).collect();
         files::rotate(self.run.deployment.regions[0].program(), dir, &names)?;
-        for (_, gateway) in self.steady() {
-            if let Some(process) = gateway.process() {
-                process.hang_up();
-            }
-        }
+        self.steady().into_iter().for_each(hang_up);
         let shown = async || {
             for (region, gateway) in self.steady() {
                 if !shows_its_file(dir, &names[region], gateway.ports.peer).await.unwrap_or(false) {
@@ -311,15 +290,15 @@ impl Soak<'_, '_> {
     }
 }
 
-async fn status(gateway: &Gateway) -> Value {
-    let asked = Ask::get(format!("{}/v1/status", gateway.admin())).send(PATIENCE).await;
-    asked.map(|answer| answer.json()).unwrap_or_default()
+fn hang_up((_region, gateway): (usize, &Arc<Gateway>)) {
+    if let Some(process) = gateway.process() {
+        process.hang_up();
+    }
 }
 
 /// Number of times that a gateway has read its files again; none if it does not answer.
 async fn reloads(gateway: &Gateway) -> Option<u64> {
-    let page = Ask::get(format!("{}/metrics", gateway.admin())).send(PATIENCE).await.ok()?;
-    Some(total(&page.text(), "onceway_config_reloads_total{result=\"ok\"}"))
+    counter(gateway, "onceway_config_reloads_total{result=\"ok\"}", PATIENCE).await
 }
 
 /// True if the gateway at that port shows a peer the certificate in the region's file.

@@ -1,14 +1,14 @@
 //! Verdict of a soak: loss, breakage, leaks and doubles that no other drill holds.
 //!
-//! `schedule` calls it after `verdict` has judged the run as any drill, and [`super::meter`] has
-//! the medians. A connection may break only when a gateway of its region has just ended. It must
-//! not excuse anything else.
+//! A connection may break only when a gateway of its region has just ended. Nothing else is
+//! excused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use serde::Serialize;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -17,12 +17,12 @@ use super::load::{CLASSES, End, KeyLife, Recovery};
 use super::meter::{MEMORY, Meter, STORE, descriptors_slack, most_kept};
 use super::report::Report;
 use super::run::Run;
-use crate::{files, lock, wait};
+use crate::{lock, wait};
 
 /// Time limit for rows to reach the last region in the end.
 const ARRIVES_WITHIN: Duration = Duration::from_secs(30);
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Counts {
     /// Routes changed, and read by all.
     pub reloads: u64,
@@ -69,10 +69,7 @@ pub async fn hold(
             report.broke(format!("there was no {what}: the soak was too short to say anything"));
         }
     }
-    let events = json!({
-        "reloads": reloads, "rotations": rotations, "stops": stops, "kills": kills, "drains": drains,
-    });
-    report.numbers.insert("events", events);
+    report.numbers.insert("events", json!(soaked.counts));
     let seconds = (soaked.ended - soaked.begun).as_secs();
     report.numbers.insert("soaked_s", seconds.into());
     let doubles: u64 =
@@ -89,8 +86,7 @@ pub async fn hold(
     hold_stores(run, &lives, report).await
 }
 
-/// Checks that no request failed at its connection, except when a gateway of its region had just
-/// ended.
+/// No request may fail at its connection, except when a gateway of its region just ended.
 fn hold_connections(soaked: &Soaked, lives: &[KeyLife], report: &mut Report) {
     let (mut dropped, mut late, mut excused) = (0_u64, 0_u64, 0_u64);
     for exchange in lives.iter().flat_map(|life| &life.exchanges) {
@@ -115,8 +111,8 @@ fn hold_resources(soaked: &Soaked, run: &Run<'_>, report: &mut Report) {
     for region in 0..run.deployment.regions.len() {
         let name = run.name(region);
         let Some((rss, open)) = soaked.meter.medians(region, soaked.begun, soaked.ended) else {
-            report
-                .broke(format!("the first gateway of {name} did not live all the time, or was hardly seen"));
+            let what = "did not live all the time, or was hardly seen";
+            report.broke(format!("the first gateway of {name} {what}"));
             continue;
         };
         memory[&name] = json!({ "second_quarter_kib": rss.second, "last_quarter_kib": rss.last });
@@ -157,48 +153,41 @@ fn hold_resources(soaked: &Soaked, run: &Run<'_>, report: &mut Report) {
 /// Checks that every answer that a client got is settled in every region's store. Checks that no
 /// key is open unless its client was told so.
 async fn hold_stores(run: &Run<'_>, lives: &[KeyLife], report: &mut Report) -> Result<()> {
-    let answered: BTreeSet<&str> =
-        lives.iter().filter(|life| life.end == End::Definite).map(|life| life.key.as_str()).collect();
-    let parked: BTreeSet<&str> = lives
-        .iter()
-        .filter(|life| life.end == End::InDoubt && CLASSES[life.class].recovery != Recovery::Probe)
-        .map(|life| life.key.as_str())
-        .collect();
+    let in_doubt = |life: &&KeyLife| life.end == End::InDoubt;
+    let is_probed = |life: &&KeyLife| CLASSES[life.class].recovery == Recovery::Probe;
+    let key = |life: &'_ KeyLife| life.key.clone();
+    let answered: BTreeSet<String> = lives.iter().filter(|life| life.end == End::Definite).map(key).collect();
+    let (probed, parked): (Vec<&KeyLife>, Vec<_>) = lives.iter().filter(in_doubt).partition(is_probed);
+    let parked: BTreeSet<String> = parked.into_iter().map(key).collect();
     let (mut lost, mut open) = (BTreeSet::new(), BTreeSet::new());
     for region in &run.deployment.regions {
         let last = Mutex::new(None);
         let arrived = async || {
-            let found = region.cluster.ends(files::DATABASE, run.field.mark()).await?;
-            let all = answered.iter().all(|key| found.settled.contains(*key))
-                && found.open.iter().all(|key| parked.contains(key.as_str()));
+            let found = region.cluster.ends(run.field.mark()).await?;
+            let all = answered.is_subset(&found.settled) && found.open.is_subset(&parked);
             *lock(&last) = Some(found);
             Ok(all.then_some(()))
         };
         let waited = wait::for_some("every answer to be settled everywhere", ARRIVES_WITHIN, arrived).await;
         let found = lock(&last).take();
         let Some(found) = found else { bail!("the store of {} says nothing: {waited:?}", region.name) };
-        let missing = answered.iter().filter(|key| !found.settled.contains(**key));
-        lost.extend(missing.map(|key| (*key).to_owned()));
-        open.extend(found.open.into_iter().filter(|key| !parked.contains(key.as_str())));
+        lost.extend(answered.difference(&found.settled).cloned());
+        open.extend(found.open.difference(&parked).cloned());
     }
     report.numbers.insert("settlements", answered.len().into());
     report.numbers.insert("lost_settlements", lost.len().into());
     report.numbers.insert("left_open", open.len().into());
     report.numbers.insert("parked", parked.len().into());
     if let Some(first) = lost.first() {
-        report
-            .broke(format!("{} answers are not settled in some region, such as that of {first}", lost.len()));
+        let count = lost.len();
+        report.broke(format!("{count} answers are not settled in some region, such as that of {first}"));
     }
     if let Some(first) = open.first() {
-        report.broke(format!(
-            "{} keys are claimed or in doubt though they have an end, such as {first}",
-            open.len()
-        ));
+        let count = open.len();
+        report
+            .broke(format!("{count} keys are claimed or in doubt though they have an end, such as {first}"));
     }
-    let doubtful = lives
-        .iter()
-        .filter(|life| life.end == End::InDoubt && CLASSES[life.class].recovery == Recovery::Probe);
-    for life in doubtful {
+    for life in probed {
         report.broke(format!("key {} is in doubt though its upstream can be asked", life.key));
     }
     Ok(())

@@ -2,14 +2,14 @@
 //! bound.
 //!
 //! [`super::report`] has one run, `cli::drill` prints both. Field names are a contract: add, never
-//! rename. It must not leave out a run, nor mix the runs of two drills.
+//! rename.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::bounds::Takeover;
+use super::report::Takeover;
 use super::report::{ClassReport, Report};
 
 /// Distribution of one span over all runs, in milliseconds. With fewer than twenty values the 95th
@@ -89,11 +89,8 @@ impl Summary {
                 drills.push(report.drill);
             }
         }
-        let of = |drill: &'static str| {
-            let runs: Vec<&Report> = reports.iter().filter(|report| report.drill == drill).collect();
-            Summary::of(drill, &runs)
-        };
-        drills.into_iter().map(of).collect()
+        let runs = |drill| reports.iter().filter(|report| report.drill == drill).collect::<Vec<_>>();
+        drills.into_iter().map(|drill| Summary::of(drill, &runs(drill))).collect()
     }
 
     fn of(drill: &'static str, runs: &[&Report]) -> Summary {
@@ -102,10 +99,8 @@ impl Summary {
         for (class, found) in runs.iter().flat_map(|run| &run.classes) {
             classes.entry(class).or_default().add(found);
         }
-        let all = classes.values().fold(ClassReport::default(), |mut all, class| {
-            all.add(class);
-            all
-        });
+        let mut all = ClassReport::default();
+        classes.values().for_each(|class| all.add(class));
         let mut pauses: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         for (bucket, ms) in runs.iter().flat_map(|run| &run.pauses) {
             pauses.entry(bucket.clone()).or_default().push(*ms);

@@ -1,8 +1,8 @@
 //! Judges a run by the histories of keys, the ledger and the stores together.
 //!
 //! `load` and `prober` bring the histories, `cluster_audit` the stores' lists, `schedule` the
-//! audits' lists; this file fills the `report`. It must not excuse a double, an answer or a reply
-//! beyond the exceptions written here.
+//! audits' lists; this file fills the `report`. No double, answer or reply is excused beyond the
+//! exceptions written here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,22 +41,15 @@ impl Allowed {
             let moving = (status, code) == (503, "moving") && answer.retry_after == "1";
             return !(moving || status == 409 && matches!(code, "in-progress" | "outcome-unknown"));
         }
-        let refused = [
-            "home-unavailable",
-            "moving",
-            "not-authoritative",
-            "store-unavailable",
-            "gateway-outdated",
-            "escrow-unavailable",
-            "stopping",
-        ];
-        let fits = match status {
-            409 => matches!(code, "in-progress" | "outcome-unknown"),
-            503 => refused.contains(&code),
-            504 => code == "outcome-unknown",
-            _ => false,
+        let refused = match status {
+            409 => "in-progress outcome-unknown",
+            503 => {
+                "home-unavailable moving not-authoritative store-unavailable gateway-outdated escrow-unavailable stopping"
+            }
+            504 => "outcome-unknown",
+            _ => "",
         };
-        !fits
+        !refused.split(' ').any(|allowed| !code.is_empty() && allowed == code)
     }
 }
 
@@ -85,8 +78,8 @@ pub fn judge(report: &mut Report, allowed: &Allowed, remains: &Remains<'_>) {
     report.keys = classes.len() as u64;
     report.listed = noted.values().filter(|noted| noted.is_listed()).count() as u64;
     for (key, class) in &classes {
-        let said = Findings { noted: noted.get(*key), audited: audited.get(*key).copied() };
-        count_effects(report, allowed, (key, *class), effects.get(key).copied(), &said);
+        let found = (noted.get(*key), audited.get(*key).copied());
+        count_effects(report, allowed, (key, *class), effects.get(key).copied(), found);
     }
     let hidden = noted.iter().filter(|(key, noted)| noted.at_risk && !audited.contains_key(*key)).count();
     if hidden > 0 {
@@ -109,27 +102,19 @@ pub fn judge(report: &mut Report, allowed: &Allowed, remains: &Remains<'_>) {
         };
         *report.ends.entry(word).or_default() += 1;
     }
-    shorten(&mut report.broken);
+    let more = report.broken.len().saturating_sub(MOST_NAMED);
+    report.broken.truncate(MOST_NAMED);
+    report.broken.extend((more > 0).then(|| format!("and {more} more")));
 }
 
-#[derive(Default)]
-struct Findings<'a> {
-    noted: Option<&'a Noted>,
-    /// Findings of the audits; true if the key ran twice, or perhaps did.
-    audited: Option<bool>,
-}
-
-impl Findings<'_> {
-    /// True if people learn that the key may have run twice. On a `rerun` route, one region alone
-    /// may have run it twice, which is allowed: a listed key is enough there.
-    fn is_told(&self, class: Recovery) -> bool {
-        let listed = self.noted.is_some_and(Noted::is_listed);
-        let got = match class {
-            Recovery::Rerun => self.audited.is_some(),
-            Recovery::Probe | Recovery::Park => self.audited == Some(true),
-        };
-        listed && got
-    }
+/// True if people learn that the key may have run twice. On a `rerun` route, one region alone may
+/// have run it twice, which is allowed: a listed key is enough there.
+fn is_told(class: Recovery, noted: Option<&Noted>, audited: Option<bool>) -> bool {
+    let shown = match class {
+        Recovery::Rerun => audited.is_some(),
+        Recovery::Probe | Recovery::Park => audited == Some(true),
+    };
+    shown && noted.is_some_and(Noted::is_listed)
 }
 
 fn count_effects(
@@ -137,7 +122,7 @@ fn count_effects(
     allowed: &Allowed,
     (key, number): (&str, usize),
     total: Option<&Totals>,
-    said: &Findings<'_>,
+    (noted, audited): (Option<&Noted>, Option<bool>),
 ) {
     let class = CLASSES[number];
     let counts = report.classes.entry(class.name).or_default();
@@ -148,8 +133,8 @@ fn count_effects(
         return;
     }
     counts.doubles += 1;
-    let listed = said.is_told(class.recovery);
-    let by_rerun = class.recovery == Recovery::Rerun && said.noted.is_some_and(|noted| noted.again);
+    let listed = is_told(class.recovery, noted, audited);
+    let by_rerun = class.recovery == Recovery::Rerun && noted.is_some_and(|noted| noted.again);
     counts.doubles_listed += u64::from(listed);
     counts.doubles_by_rerun += u64::from(by_rerun && !listed);
     let regions = total.map(|total| total.regions.join(" and ")).unwrap_or_default();
@@ -159,10 +144,7 @@ fn count_effects(
     } else if allowed.no_double_at_all {
         report.broke(what);
     } else if !listed && !by_rerun {
-        report.broke(format!(
-            "{what}, and it is not listed: stores {:?}, audits {:?}",
-            said.noted, said.audited
-        ));
+        report.broke(format!("{what}, and it is not listed: stores {noted:?}, audits {audited:?}"));
     }
 }
 
@@ -195,29 +177,18 @@ fn replies(report: &mut Report, allowed: &Allowed, remains: &Remains<'_>) {
             unexpected += 1;
             if report.unexpected.len() < MOST_NAMED {
                 let at = (exchange.done - remains.start).as_secs_f64();
-                let after = match &exchange.received {
-                    Received::Answer(answer) => {
-                        format!(" by {}, Retry-After {:?}", answer.by, answer.retry_after)
-                    }
-                    Received::Nobody | Received::Broke | Received::Late => String::new(),
-                };
-                let word = exchange.received.word();
-                report
-                    .unexpected
-                    .push(format!("{at:7.3} s {key} via region {}: {word}{after}", exchange.via));
+                let after = exchange
+                    .received
+                    .answer()
+                    .map(|answer| format!(" by {}, Retry-After {:?}", answer.by, answer.retry_after));
+                let (word, after) = (exchange.received.word(), after.unwrap_or_default());
+                let via = exchange.via;
+                report.unexpected.push(format!("{at:7.3} s {key} via region {via}: {word}{after}"));
             }
         }
     }
     if unexpected > 0 {
         report.broke(format!("{unexpected} replies that this drill does not allow"));
-    }
-}
-
-fn shorten(broken: &mut Vec<String>) {
-    if broken.len() > MOST_NAMED {
-        let more = broken.len() - MOST_NAMED;
-        broken.truncate(MOST_NAMED);
-        broken.push(format!("and {more} more"));
     }
 }
 
@@ -284,10 +255,8 @@ mod tests {
         let of = |class, noted| {
             judged(&usual, life(class, vec![answer(201, "")], End::Definite), 2, noted).broken.len()
         };
-        assert_eq!(
-            (of(0, Some(listed.clone())), of(1, Some(listed.clone())), of(3, Some(listed.clone()))),
-            (1, 0, 0)
-        );
+        let with = |class| of(class, Some(listed.clone()));
+        assert_eq!((with(0), with(1), with(3)), (1, 0, 0));
         assert_eq!((of(0, None), of(1, None), of(3, None)), (1, 1, 1));
         assert_eq!((of(1, Some(again.clone())), of(3, Some(again.clone()))), (1, 0));
         let strict = Allowed { no_double_at_all: true, ..Allowed::default() };
@@ -333,11 +302,8 @@ mod tests {
         ] {
             let of =
                 |allowed| judged(allowed, life(1, vec![got.clone()], End::InDoubt), 0, None).broken.len();
-            assert_eq!(
-                (of(&usual), of(&moving), of(&harmed)),
-                (with_usual, with_moving, with_harmed),
-                "{got:?}"
-            );
+            let held = (of(&usual), of(&moving), of(&harmed));
+            assert_eq!(held, (with_usual, with_moving, with_harmed), "{got:?}");
         }
     }
 

@@ -1,8 +1,7 @@
 //! Watches the regions' statuses while a drill runs, and lists their changes with times.
 //!
-//! `schedule` reads the newest statuses and the windows. Reports print the list: it is the schedule
-//! of a run that went wrong. The watch asks the admin listeners, as anybody could. It must not wait
-//! for a region that does not answer.
+//! Reports print the list: it is the schedule of a run that went wrong. The watch asks the admin
+//! listeners, as anybody could, and waits for no region that does not answer.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,8 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::deployment::Deployment;
-use crate::{lock, wait};
-use onceway_client::Ask;
+use crate::{lock, status, wait};
 
 const EVERY: Duration = Duration::from_millis(150);
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -80,12 +78,11 @@ impl Watching {
 }
 
 async fn watch(seen: Arc<Mutex<Seen>>, name: String, admin: String) {
-    let url = format!("{admin}/v1/status");
     let mut due = Instant::now();
     loop {
         wait::pause_until(due).await;
         due = Instant::now() + EVERY;
-        let status = Ask::get(&url).send(PATIENCE).await.map(|answer| answer.json()).unwrap_or_default();
+        let status = status(&admin, PATIENCE).await;
         let words = in_words(&status);
         let mut seen = lock(&seen);
         for wait in status["authority"]["opening"].as_array().into_iter().flatten() {

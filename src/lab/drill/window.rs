@@ -3,8 +3,8 @@
 //!
 //! Each row has a deployment of its own, because the multiple stands in the ring file. The drill
 //! delays rows, not requests: the replication link of the dying region stands still, while its peer
-//! calls are as fast as before. It must not be read as a promise: no wait restores rows that a
-//! region loses with its death.
+//! calls are as fast as before. The table promises nothing: no wait restores rows that a region
+//! loses with its death.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::bounds::millis;
 use super::load::Field;
 use super::plan::Settings;
 use super::prober::{Aim, Prober, first_run_elsewhere};
+use super::report::millis;
 use crate::cluster_audit::{self, Noted};
 use crate::deployment::{Deployment, Options};
 use crate::gateway::Action;
 use crate::region::Part;
 use crate::ring_file::RingFile;
-use crate::{files, wait};
+use crate::wait;
 
 /// Multiples, in hundredths; true if the file must say `unsafe_multiple`.
 const MULTIPLES: [(u32, bool); 4] = [(0, true), (100, true), (200, false), (400, false)];
@@ -110,7 +110,7 @@ async fn measure(deployment: &Deployment, settings: &Settings, percent: u32, row
     if rows == Rows::Late {
         // Late rows must have left. On a busy machine the senders lag behind, and die with the
         // region.
-        victim.cluster.sent(files::DATABASE, SENT_WITHIN).await?;
+        victim.cluster.sent(SENT_WITHIN).await?;
     }
     let death = Instant::now();
     victim.act(Action::Kill, Part::Both).await?;
@@ -135,10 +135,8 @@ async fn measure(deployment: &Deployment, settings: &Settings, percent: u32, row
     wait::pause(Duration::from_secs(2)).await;
     prober.end().await?;
     retries.join_all().await;
-    let doubles: Vec<String> = {
-        let twice = deployment.ledger.totals(None).into_iter().filter(|total| total.effects > 1);
-        twice.map(|total| total.key).collect()
-    };
+    let twice = deployment.ledger.totals(None).into_iter().filter(|total| total.effects > 1);
+    let doubles: Vec<String> = twice.map(|total| total.key).collect();
     for other in others {
         deployment.links.heal(other, VICTIM, false)?;
     }
@@ -166,21 +164,18 @@ async fn measure(deployment: &Deployment, settings: &Settings, percent: u32, row
 /// Number of these keys of which the survivors have no row.
 async fn missing(deployment: &Deployment, field: &Field, answered: &[String]) -> Result<usize> {
     let mut here = BTreeSet::new();
-    for region in deployment.regions.iter().enumerate().filter(|(number, _)| *number != VICTIM) {
-        let written = region.1.cluster.written_by(files::DATABASE, &field.names[VICTIM], field.mark());
-        here.extend(written.await?);
+    for number in [0, 2] {
+        let cluster = &deployment.regions[number].cluster;
+        here.extend(cluster.written_by(&field.names[VICTIM], field.mark()).await?);
     }
     Ok(answered.iter().filter(|key| !here.contains(*key)).count())
 }
 
-/// Starts keys at their home, at a steady rate, until the moment of the death. Returns the answered
-/// ones.
+/// Starts keys at their home, at a steady rate, until the death. Returns the answered ones.
 async fn started(field: &Arc<Field>, deployment: &Deployment) -> Result<Vec<String>> {
     let every = Duration::from_secs_f64(1.0 / KEYS_PER_SECOND);
-    let prober = Prober::start(
-        field,
-        Aim { word: "key", homes: vec![VICTIM], via: vec![VICTIM], class: CLASS, every },
-    );
+    let aim = Aim { word: "key", homes: vec![VICTIM], via: vec![VICTIM], class: CLASS, every };
+    let prober = Prober::start(field, aim);
     wait::pause(LOADED - STANDS_STILL).await;
     for other in [0, 2] {
         deployment.links.freeze_rows(other, VICTIM)?;
@@ -239,10 +234,8 @@ pub fn broken(rows: &[Row]) -> Vec<String> {
             broken.push(format!("{what}: {} doubles that no store lists", row.measured - row.listed));
         }
         if row.rows == Rows::Late && row.multiple >= 2.0 && row.measured > 0 {
-            broken.push(format!(
-                "{what}: {} doubles although every row arrived within the window",
-                row.measured
-            ));
+            let doubles = row.measured;
+            broken.push(format!("{what}: {doubles} doubles although every row arrived within the window"));
         }
         if row.opened_ms.is_none() {
             broken.push(format!("{what}: the keys never ran elsewhere"));

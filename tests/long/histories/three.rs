@@ -12,7 +12,6 @@ use onceway::ports::store::{ClaimAsk, ClaimReply, GateVersion, StoreError};
 use onceway::protocol::decide::Basis;
 use onceway_lab::cluster::Cluster;
 use onceway_lab::cluster_slots::HeldUp;
-use onceway_lab::contract::copying;
 use onceway_lab::contract::replication::{self, REGIONS, ReplicationBench};
 use onceway_lab::janitor::Janitor;
 use onceway_lab::ports::{FleetPorts, free_run};
@@ -33,7 +32,7 @@ pub async fn play() -> Result<String> {
 /// Plays the contract of first copies on three new servers.
 pub async fn copies() -> Result<()> {
     let three = Three::start().await?;
-    let kept = copying::suite(&three).await.map_err(|why| anyhow!(why));
+    let kept = replication::copying(&three).await.map_err(|why| anyhow!(why));
     let ended = three.shut_down().await;
     kept.and(ended)
 }
@@ -130,12 +129,12 @@ impl Three {
 
     async fn subscription(&self, from: usize, to: usize) -> Result<String> {
         let publisher = self.regions[from].origin.region.as_str();
-        self.regions[to].cluster.subscription_from(files::DATABASE, publisher).await
+        self.regions[to].cluster.subscription_from(publisher).await
     }
 
     async fn stalled(&self, from: usize, to: usize) -> Result<()> {
         let name = self.subscription(from, to).await?;
-        let held = self.regions[to].cluster.hold_up(files::DATABASE, &name).await?;
+        let held = self.regions[to].cluster.hold_up(&name).await?;
         lock(&self.held_up).insert((from, to), held);
         Ok(())
     }
@@ -183,7 +182,7 @@ impl Three {
         let name = self.subscription(from, to).await?;
         let (plan, publisher) = (self.plan(to)?, &self.regions[from].origin.region);
         let reseed = async { Ok(provision::reseed(&plan, publisher).await?) };
-        let (report, held) = self.regions[to].cluster.hold_copy(files::DATABASE, &name, reseed).await?;
+        let (report, held) = self.regions[to].cluster.hold_copy(&name, reseed).await?;
         ensure!(!report.is_broken(), "{report}");
         lock(&self.held_up).insert((from, to), held);
         Ok(())
@@ -208,7 +207,7 @@ impl Three {
             *lost += 1;
             Nonce(*lost)
         };
-        let before = cluster.sessions(files::DATABASE).await?;
+        let before = cluster.sessions().await?;
         let store = store(origin, unheard.local_addr().port())?;
         // A gate that never existed: nothing is written.
         let nowhere = ClaimAsk { id: key("nowhere")?, nonce, gate: GateVersion(0), ..ask.clone() };
@@ -217,14 +216,14 @@ impl Three {
             let reply = store.claim(&ClaimAsk { basis, ..nowhere.clone() }).await?;
             ensure!(reply == ClaimReply::GateMoved, "a claim under no gate: {reply:?}");
         }
-        let after = cluster.sessions(files::DATABASE).await?;
+        let after = cluster.sessions().await?;
         let [own] = after.difference(&before).copied().collect::<Vec<_>>()[..] else {
             anyhow::bail!("the claim's connection is not the only new one");
         };
-        let session = cluster.session(files::DATABASE, own).await?;
+        let session = cluster.session(own).await?;
         unheard.freeze(Direction::Backward);
         let cut = async {
-            let worked = cluster.has_worked(files::DATABASE, &session, WITHIN / 2).await;
+            let worked = cluster.has_worked(&session, WITHIN / 2).await;
             unheard.cut();
             worked
         };
@@ -269,7 +268,7 @@ impl ReplicationBench for Three {
     async fn sent(&self, from: usize, to: usize) -> Result<(), String> {
         let sent = async {
             let name = self.subscription(from, to).await?;
-            self.regions[from].cluster.sent_to(files::DATABASE, &name, WITHIN).await
+            self.regions[from].cluster.sent_to(&name, WITHIN).await
         };
         sent.await.map_err(words)
     }
@@ -281,7 +280,7 @@ impl ReplicationBench for Three {
     async fn lose_slot(&self, from: usize, to: usize) -> Result<(), String> {
         let lost = async {
             let name = self.subscription(from, to).await?;
-            self.regions[from].cluster.drop_slot(files::DATABASE, &name, WITHIN).await
+            self.regions[from].cluster.drop_slot(&name, WITHIN).await
         };
         lost.await.map_err(words)
     }

@@ -13,7 +13,6 @@ use onceway::ports::body::full;
 use onceway::ports::peers::{Forward, ForwardReply, PeerError, PeerMessage, PeerReply, Pong, Question};
 use onceway::server::peer::{PeerLimits, listen};
 use onceway::server::{Listeners, PeerService};
-use onceway_lab::contract::asking::AskBench;
 use onceway_lab::contract::peers::{PeerBehaviour, PeersBench, pong};
 use std::future::pending;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -244,9 +243,7 @@ impl PeersBench for Link {
     async fn arrived(&self) -> Vec<Forward> {
         self.peer.arrived.lock().unwrap().clone()
     }
-}
 
-impl AskBench for Link {
     async fn set_told(&self, reply: PeerReply) {
         *self.peer.reply.lock().unwrap() = reply;
     }

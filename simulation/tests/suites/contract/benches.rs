@@ -14,7 +14,6 @@ use onceway::ports::{Authority, Jobs, KeyStore, Peers, Ports, Replica, Upkeep, U
 use onceway::protocol::key::{KeyId, Tenant};
 use onceway::protocol::record::{Answer, AnswerBody, Token};
 use onceway::protocol::region::{Origin, RegionName};
-use onceway_lab::contract::asking::AskBench;
 use onceway_lab::contract::peers::{PeerBehaviour, PeersBench, pong};
 use onceway_lab::contract::replication::{REGIONS, ReplicationBench};
 use onceway_lab::contract::store::{Foreign, StoreBench, asked};
@@ -354,9 +353,7 @@ impl<P: Peers> PeersBench for Link<P> {
     async fn arrived(&self) -> Vec<Forward> {
         self.peer.arrived.lock().unwrap().clone()
     }
-}
 
-impl<P: Peers> AskBench for Link<P> {
     async fn set_told(&self, told: PeerReply) {
         *self.peer.told.lock().unwrap() = told;
     }

@@ -443,7 +443,7 @@ fn each_broken_call_promise_fails_its_own_clause() {
         let peers = || Link::new(|peers| BentPeers(peers, call));
         let upstream = || Service::new(|upstream| BentUpstream { inner: upstream, call });
         let by_peers = told(|| play(async { contract::peers::suite(&peers()).await }));
-        let by_asking = told(|| play(async { contract::asking::suite(&peers()).await }));
+        let by_asking = told(|| play(async { contract::peers::asking(&peers()).await }));
         let by_upstream = told(|| play(async { contract::upstream::suite(&upstream()).await }));
         assert!(by_peers.contains(forwards), "{call:?}: {by_peers}");
         assert!(by_asking.contains(questions), "{call:?}: {by_asking}");

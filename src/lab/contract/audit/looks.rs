@@ -1,30 +1,26 @@
 //! Looks over all records, and the doubles that they journal: which keys are returned, how far one
-//! look goes, what is settled.
-//!
-//! Pairs are judged by `protocol::double`, as a gateway does. This file must not test which of them
-//! a region journals: `gateway::upkeep::doubles` decides.
+//! look goes, what is settled. Pairs are judged by `protocol::double`, as a gateway does.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::bench::{
-    AuditBench, Foreign, LONG, SHORT, StoreBench, answer, asks, claimed, doubt, id, journalled, lived,
-    release, runs_at_risk, settle, settled_for, settled_key, wins,
+    AuditBench, Foreign, LONG, SHORT, StoreBench, answer, asks_on, claimed, claimed_as, doubles, doubt, id,
+    journal, journalled, lived, over_theirs, release, runs_at_risk, settle, settled_for, settled_key, wins,
 };
 use super::super::imports::{answered, copied, import};
 use onceway_ports::audit::{Double, Of, Stretch};
 use onceway_ports::authority::CopiedRow;
-use onceway_ports::store::{ClaimAsk, Written};
+use onceway_ports::store::Written;
 use onceway_ports::{Audit, Upkeep};
-use onceway_protocol::decide::Basis;
 use onceway_protocol::double::{Held, Trace, Twice, Why, compare};
 use onceway_protocol::key::KeyId;
 use onceway_protocol::lifetime::Lifetime;
 use onceway_protocol::record::{Answer, Nonce, State, Token};
 use onceway_protocol::region::Origin;
 
-pub async fn suite<B: AuditBench>(bench: &B) {
+pub async fn suite(bench: &impl AuditBench) {
     a_double_is_found_though_no_claim_says_a_risk(bench).await;
     doubles_are_journalled_once_in_either_order(bench).await;
     a_double_met_at_settlement_is_journalled_once(bench).await;
@@ -40,29 +36,28 @@ pub async fn suite<B: AuditBench>(bench: &B) {
 
 /// Two regions settled the key, and neither claim names a risk. A look over all records finds the
 /// double; a look over the runs at risk does not.
-pub async fn a_double_is_found_though_no_claim_says_a_risk<B: AuditBench>(bench: &B) {
-    let before = bench.store().doubles().await.expect("audit: doubles failed");
+async fn a_double_is_found_though_no_claim_says_a_risk(bench: &impl AuditBench) {
+    let before = doubles(bench).await;
     let own = settled_key(bench, "look-silent", 1).await;
     bench.arrives(&own.id, Foreign::Settled).await;
     assert_eq!(look_at(bench, Of::AtRisk, "look-silent").await, None, "audit: no run at risk");
     let traces = look_at(bench, Of::All, "look-silent").await.expect("audit: it must be told");
     assert_eq!(traces.len(), 2, "audit: one row of each region");
     assert!(traces.iter().all(|trace| trace.settled && trace.row.risk.is_empty()));
-    let alone = bench.store().traces(std::slice::from_ref(&own.id)).await.expect("audit: traces failed");
-    assert_eq!(alone.iter().map(|one| told(one)).collect::<Vec<_>>(), [told(&traces)]);
+    assert_eq!(told(&traces_of(bench, &own.id).await), told(&traces));
     let double = pair(bench, &own.id, &traces).expect("audit: two answers are a double");
     assert_eq!(Why::of(double.at_risk, double.named), Why::Unexplained);
     assert_eq!(bench.store().journal_doubles(&[double]).await, Ok(vec![true]));
     assert_eq!(journalled(bench, &own.id).await, [own.token]);
-    let journal = bench.store().journal(&own.id).await.expect("audit: journal failed");
+    let journal = journal(bench, &own.id).await;
     assert_eq!(journal[0].explained, Some(Why::Unexplained));
     assert_eq!((journal[0].status, journal[0].reason.as_deref()), (Some(201), Some("contract")));
-    let after = bench.store().doubles().await.expect("audit: doubles failed");
+    let after = doubles(bench).await;
     assert_eq!((after.doubles, after.unexplained), (before.doubles + 1, before.unexplained + 1));
 }
 
 /// A double is journalled once, for every repetition and in either order of its rows.
-pub async fn doubles_are_journalled_once_in_either_order<B: AuditBench>(bench: &B) {
+async fn doubles_are_journalled_once_in_either_order(bench: &impl AuditBench) {
     let certain = runs_at_risk(bench, "look-certain").await;
     assert_eq!(settle(bench, &certain, &answer()).await, Written::Done);
     let possible = runs_at_risk(bench, "look-possible").await;
@@ -87,7 +82,7 @@ pub async fn doubles_are_journalled_once_in_either_order<B: AuditBench>(bench: &
 }
 
 /// A look finds the two rows that a settlement has journalled, and adds nothing.
-pub async fn a_double_met_at_settlement_is_journalled_once<B: AuditBench>(bench: &B) {
+async fn a_double_met_at_settlement_is_journalled_once(bench: &impl AuditBench) {
     let met = runs_at_risk(bench, "look-met").await;
     bench.arrives(&met.id, Foreign::Settled).await;
     assert_eq!(settle(bench, &met, &answer()).await, Written::Lost);
@@ -97,7 +92,7 @@ pub async fn a_double_met_at_settlement_is_journalled_once<B: AuditBench>(bench:
     assert_eq!(journalled(bench, &met.id).await, [met.token], "audit: by the settlement, and once");
 }
 
-pub async fn an_attempt_without_effect_is_no_double<B: AuditBench>(bench: &B) {
+async fn an_attempt_without_effect_is_no_double(bench: &impl AuditBench) {
     let released = runs_at_risk(bench, "look-released").await;
     assert_eq!(release(bench, &released).await, Written::Done);
     bench.arrives(&released.id, Foreign::Settled).await;
@@ -112,15 +107,16 @@ pub async fn an_attempt_without_effect_is_no_double<B: AuditBench>(bench: &B) {
 
 /// An open row that the own one names is no double until it is settled after all. A later attempt
 /// of that origin is one too. An older copy of a row says nothing.
-pub async fn a_knowingly_superseded_attempt_is_no_double<B: AuditBench>(bench: &B) {
+async fn a_knowingly_superseded_attempt_is_no_double(bench: &impl AuditBench) {
     let peer = bench.peers()[0].clone();
     let doubt = State::InDoubt { status: None, left: LONG, past: Duration::ZERO };
     for (name, later, state, twice) in
         [("look-over", 1, answered(), Twice::Surely), ("look-over-again", 2, doubt.clone(), Twice::Perhaps)]
     {
-        let mut ask = asks(bench, &id(bench, name), 1).await;
-        let over = vec![(peer.clone(), bench.arrives(&ask.id, Foreign::InDoubt).await)];
-        (ask.basis, ask.risk) = (Basis::Known { own: None, over, attempt: 1 }, vec![peer.region.clone()]);
+        let key = id(bench, name);
+        let over = over_theirs(bench, bench.arrives(&key, Foreign::InDoubt).await);
+        let mut ask = asks_on(bench, &key, 1, over).await;
+        ask.risk = vec![peer.region.clone()];
         let attempt = wins(bench, &ask).await.0;
         assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
         let traces = look_at(bench, Of::All, name).await.expect("audit: both rows are here");
@@ -131,20 +127,19 @@ pub async fn a_knowingly_superseded_attempt_is_no_double<B: AuditBench>(bench: &
         let traces = look_at(bench, Of::All, name).await.expect("audit: both rows are here");
         assert_eq!(traces.len(), 2, "audit: of two copies of a row the later one: {traces:?}");
         assert_eq!(*traces[0].route, *ask.route, "audit: the route that made the claim");
-        let double =
-            compare(&traces[0], &traces[1], &traces, &held(bench)).map(|double| (double.twice, double.named));
+        let double = compare(&traces[0], &traces[1], &traces, &held(bench));
+        let double = double.map(|double| (double.twice, double.named));
         assert_eq!(double, Some((twice, twice == Twice::Surely)), "audit: {name}");
     }
 }
 
 /// A replicated row and an imported one of one origin are two attempts if their nonces differ.
-pub async fn two_settled_rows_of_one_place_are_compared<B: AuditBench>(bench: &B) {
+async fn two_settled_rows_of_one_place_are_compared(bench: &impl AuditBench) {
     let peer = bench.peers()[0].clone();
     for (name, same) in [("look-place", false), ("look-place-copy", true)] {
         let id = id(bench, name);
         bench.arrives(&id, Foreign::Settled).await;
-        let known = bench.store().traces(std::slice::from_ref(&id)).await.expect("audit: traces failed");
-        let nonce = if same { known[0][0].row.nonce.0 } else { 31 };
+        let nonce = if same { traces_of(bench, &id).await[0].row.nonce.0 } else { 31 };
         import(bench, &peer, &[settled(bench, &peer, name, nonce)]).await;
         let traces = look_at(bench, Of::All, name).await;
         assert_eq!(traces.is_none(), same, "audit: a copy is no second row: {traces:?}");
@@ -156,7 +151,7 @@ pub async fn two_settled_rows_of_one_place_are_compared<B: AuditBench>(bench: &B
     }
 }
 
-pub async fn every_pair_of_regions_has_its_own_double<B: AuditBench>(bench: &B) {
+async fn every_pair_of_regions_has_its_own_double(bench: &impl AuditBench) {
     let [first, second] = [bench.peers()[0].clone(), bench.peers()[1].clone()];
     let own = settled_key(bench, "look-three", 1).await;
     for (origin, nonce) in [(&first, 31), (&second, 32)] {
@@ -175,12 +170,11 @@ pub async fn every_pair_of_regions_has_its_own_double<B: AuditBench>(bench: &B) 
     assert_eq!(journalled(bench, &own.id).await.len(), 3);
 }
 
-pub async fn a_tombstone_says_whether_it_was_settled<B: AuditBench>(bench: &B) {
+async fn a_tombstone_says_whether_it_was_settled(bench: &impl AuditBench) {
     let mut ends = Vec::new();
     for (name, settles) in [("look-expired", true), ("look-expired-released", false)] {
-        let ask = asks(bench, &id(bench, name), 1).await;
-        let ask = ClaimAsk { lifetime: lived(SHORT, Duration::ZERO), ..ask };
-        let attempt = wins(bench, &ask).await.0;
+        let brief = lived(SHORT, Duration::ZERO);
+        let attempt = claimed_as(bench, name, 1, |ask| ask.lifetime = brief).await;
         let written = match settles {
             true => settle(bench, &attempt, &answer()).await,
             false => release(bench, &attempt).await,
@@ -191,27 +185,25 @@ pub async fn a_tombstone_says_whether_it_was_settled<B: AuditBench>(bench: &B) {
     bench.pass(SHORT).await;
     bench.store().reap(1_000, None).await.expect("audit: reap failed");
     for (attempt, settles) in ends {
-        let traces = bench.store().traces(std::slice::from_ref(&attempt.id)).await;
-        let [trace] = &traces.expect("audit: traces failed")[0][..] else { panic!("audit: one row") };
+        let traces = traces_of(bench, &attempt.id).await;
+        let [trace] = &traces[..] else { panic!("audit: one row") };
         assert_eq!((&trace.row.state, trace.settled), (&State::Tombstone, settles));
     }
     let peer = bench.peers()[1].clone();
     let mut over = settled(bench, &peer, "look-over-life", 33);
     (over.lives, over.tombstone) = (Duration::ZERO, Duration::ZERO);
     import(bench, &peer, std::slice::from_ref(&over)).await;
-    let traces = bench.store().traces(&[over.id]).await.expect("audit: traces failed");
-    let told = (traces[0][0].settled, traces[0][0].over);
+    let traces = traces_of(bench, &over.id).await;
+    let told = (traces[0].settled, traces[0].over);
     assert_eq!(told, (true, true), "audit: it was settled, and its life is over: {traces:?}");
 }
 
 /// Evidence has the time of its claim, the time as a tombstone and the end of its life, which
 /// counts the tombstone in. The claim's time is not known of a row that a survivor handed over.
-pub async fn evidence_has_the_dates_of_its_life<B: AuditBench>(bench: &B) {
-    let ask = asks(bench, &id(bench, "look-dates"), 1).await;
-    let ask = ClaimAsk { lifetime: lived(SHORT, Duration::ZERO), ..ask };
-    let attempt = wins(bench, &ask).await.0;
-    let one = |traces: Vec<Vec<Trace>>| traces.into_iter().flatten().next().expect("audit: one row");
-    let read = async |id: &KeyId| one(bench.store().traces(std::slice::from_ref(id)).await.expect("traces"));
+async fn evidence_has_the_dates_of_its_life(bench: &impl AuditBench) {
+    let brief = lived(SHORT, Duration::ZERO);
+    let attempt = claimed_as(bench, "look-dates", 1, |ask| ask.lifetime = brief).await;
+    let read = async |id: &KeyId| traces_of(bench, id).await.into_iter().next().expect("audit: one row");
     let open = read(&attempt.id).await;
     assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
     let young = read(&attempt.id).await;
@@ -234,7 +226,7 @@ pub async fn evidence_has_the_dates_of_its_life<B: AuditBench>(bench: &B) {
 }
 
 /// One look stops after a number of records, shared keys or not; a key's rows are not parted.
-pub async fn records_are_looked_at_in_stretches<B: AuditBench>(bench: &B) {
+async fn records_are_looked_at_in_stretches(bench: &impl AuditBench) {
     let name = |at: u32| format!("look-all-{at}");
     let mut own = Vec::new();
     for at in 1..=5 {
@@ -267,7 +259,7 @@ pub async fn records_are_looked_at_in_stretches<B: AuditBench>(bench: &B) {
     panic!("audit: it never ends");
 }
 
-pub async fn runs_at_risk_are_looked_at_in_stretches<B: AuditBench>(bench: &B) {
+async fn runs_at_risk_are_looked_at_in_stretches(bench: &impl AuditBench) {
     let second = bench.peers()[1].clone();
     let name = |at: u32| format!("look-stretch-{at}");
     let mut own = Vec::new();
@@ -293,11 +285,11 @@ pub async fn runs_at_risk_are_looked_at_in_stretches<B: AuditBench>(bench: &B) {
     assert_eq!((foreign.shared.len(), foreign.more), (0, true));
 }
 
-fn held<B: StoreBench>(bench: &B) -> Held {
+fn held(bench: &impl StoreBench) -> Held {
     Held { me: bench.origin(), beats: BTreeMap::new(), views: Arc::default() }
 }
 
-fn settled<B: StoreBench>(bench: &B, origin: &Origin, name: &str, nonce: u128) -> CopiedRow {
+fn settled(bench: &impl StoreBench, origin: &Origin, name: &str, nonce: u128) -> CopiedRow {
     let answer = Answer { status: 200, ..answer() };
     let state = State::Settled { answer: answer.into(), age: Duration::ZERO, expired: false };
     let mut row = copied(bench, origin, name, 1, state);
@@ -306,19 +298,24 @@ fn settled<B: StoreBench>(bench: &B, origin: &Origin, name: &str, nonce: u128) -
 }
 
 /// The double of two rows, the own one first; `None` if they are none.
-fn pair<B: StoreBench>(bench: &B, id: &KeyId, traces: &[Trace]) -> Option<Double> {
+fn pair(bench: &impl StoreBench, id: &KeyId, traces: &[Trace]) -> Option<Double> {
     let [one, other] = traces else { panic!("audit: two rows were expected: {traces:?}") };
     let found = compare(one, other, traces, &held(bench))?;
     let (first, second) = if other.row.origin == bench.origin() { (other, one) } else { (one, other) };
-    let double = |first: &Trace, second: &Trace| Double {
+    Some(Double {
         id: id.clone(),
         first: first.row.clone(),
         second: second.row.clone(),
         at_risk: found.at_risk,
         named: found.named,
         reason: "contract".to_owned(),
-    };
-    Some(double(first, second))
+    })
+}
+
+async fn traces_of(bench: &impl AuditBench, id: &KeyId) -> Vec<Trace> {
+    let all = bench.store().traces(std::slice::from_ref(id)).await.expect("audit: traces failed");
+    let [traces] = <[Vec<Trace>; 1]>::try_from(all).expect("audit: one id, one vector");
+    traces
 }
 
 /// The facts of rows that their reader's clock does not change.
@@ -330,11 +327,11 @@ fn turned(double: Double) -> Double {
     Double { first: double.second, second: double.first, ..double }
 }
 
-async fn stretch<B: AuditBench>(bench: &B, of: Of, after: Option<&KeyId>, most: u32) -> Stretch {
+async fn stretch(bench: &impl AuditBench, of: Of, after: Option<&KeyId>, most: u32) -> Stretch {
     bench.store().stretch(of, after, most).await.expect("audit: stretch failed")
 }
 
-async fn look_at<B: AuditBench>(bench: &B, of: Of, name: &str) -> Option<Vec<Trace>> {
+async fn look_at(bench: &impl AuditBench, of: Of, name: &str) -> Option<Vec<Trace>> {
     let wanted = id(bench, name);
     let mut after = None;
     loop {

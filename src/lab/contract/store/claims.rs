@@ -1,13 +1,12 @@
 //! Clauses of the store about claims: which of them wins, on which basis, and the rows found
 //! instead. Rows of other origins are superseded knowingly, or not at all.
-//!
-//! This file must not test an attempt's outcome: [`super::outcomes`] does.
 
 use std::time::Duration;
 
 use super::super::bench::{
-    Foreign, LONG, SHORT, StoreBench, answer, asks, asks_again, claim, claimed, doubt, doubted_key, finds,
-    id, is_claimed, known, lived, only, open, release, released_key, row, rows, settle, settled_key, wins,
+    Foreign, LONG, SHORT, StoreBench, answer, asks, asks_again, asks_on, claim, claimed, claimed_as, doubt,
+    doubted_key, finds, id, is_claimed, known, lived, only, open, own, release, released_key, row, rows,
+    settle, settled_key, wins,
 };
 use super::super::together;
 use onceway_ports::KeyStore;
@@ -16,34 +15,28 @@ use onceway_protocol::decide::Basis;
 use onceway_protocol::key::{Key, KeyId};
 use onceway_protocol::record::{Nonce, State, Token};
 
-pub async fn suite<B: StoreBench>(bench: &B) {
+pub async fn suite(bench: &impl StoreBench) {
     an_absent_key_is_won_with_attempt_one(bench).await;
     a_second_claim_finds_the_first(bench).await;
-    concurrent_claims_have_one_winner(bench).await;
     a_repeated_claim_finds_itself(bench).await;
+    concurrent_claims_have_one_winner(bench).await;
     another_gate_version_stores_nothing(bench).await;
     two_tenants_with_equal_keys_are_two_keys(bench).await;
     extreme_keys_are_kept_apart(bench).await;
     a_released_key_is_won_with_the_next_attempt(bench).await;
     a_key_in_doubt_is_won_with_the_next_attempt(bench).await;
     a_stale_basis_finds_the_row(bench).await;
-    a_running_hold_is_not_superseded(bench).await;
     a_hold_that_is_over_is_superseded(bench).await;
-    concurrent_recoveries_have_one_winner(bench).await;
     a_superseded_attempt_has_lost(bench).await;
     rows_of_other_origins_are_named_by_the_claim(bench).await;
     many_claims_and_settlements_at_once_are_as_if_alone(bench).await;
-    a_claim_of_an_absent_key_finds_foreign_rows(bench).await;
+    rows_of_other_origins_stop_who_has_not_seen_them(bench).await;
     rows_that_nobody_saw_are_found(bench).await;
-    rows_newer_than_those_seen_are_found(bench).await;
-    seen_rows_are_superseded(bench).await;
-    released_rows_yield(bench).await;
-    a_settled_row_never_yields(bench).await;
 }
 
 /// Claims and settlements that a store may make together, of every kind. Each ends as if it were
 /// alone.
-pub async fn many_claims_and_settlements_at_once_are_as_if_alone<B: StoreBench>(bench: &B) {
+async fn many_claims_and_settlements_at_once_are_as_if_alone(bench: &impl StoreBench) {
     const EACH: u128 = 12;
     let gate = open(bench).await.version;
     let name = |kind: &str, at: u128| id(bench, &format!("many-{kind}-{at}"));
@@ -98,7 +91,7 @@ pub async fn many_claims_and_settlements_at_once_are_as_if_alone<B: StoreBench>(
 }
 
 /// An absent key is won with attempt 1 under the gate's epoch, and its row is claimed as asked.
-pub async fn an_absent_key_is_won_with_attempt_one<B: StoreBench>(bench: &B) {
+async fn an_absent_key_is_won_with_attempt_one(bench: &impl StoreBench) {
     let gate = open(bench).await;
     let ask = asks(bench, &id(bench, "absent"), 1).await;
     let (attempt, expires) = wins(bench, &ask).await;
@@ -118,48 +111,59 @@ pub async fn an_absent_key_is_won_with_attempt_one<B: StoreBench>(bench: &B) {
     assert!(left > Duration::ZERO && left <= LONG, "store: {left:?} cannot be left of a hold of {LONG:?}");
 }
 
-/// The second claim finds the first one's row, claimed, with hold left, and changes nothing.
-pub async fn a_second_claim_finds_the_first<B: StoreBench>(bench: &B) {
+/// Neither a claim that saw nothing nor one on the row's basis supersedes a running hold. Both find
+/// the row, claimed, with hold left, and change nothing.
+async fn a_second_claim_finds_the_first(bench: &impl StoreBench) {
     let first = claimed(bench, "second", 1).await;
-    let found = finds(bench, &asks(bench, &first.id, 2).await, "a claimed key must not be won again").await;
-    assert_eq!((found.token, found.nonce), (first.token, first.nonce), "store: the first one must be found");
-    let State::Claimed { left, past: Duration::ZERO } = found.state else {
-        panic!("store: it must be claimed: {found:?}")
-    };
-    assert!(left > Duration::ZERO, "store: a claim just made must have hold left");
+    for ask in [asks(bench, &first.id, 2).await, asks_again(bench, &first.id, 3).await] {
+        let found = finds(bench, &ask, "a claimed key must not be won again").await;
+        assert_eq!((found.token, found.nonce), (first.token, first.nonce), "store: the first must be found");
+        let State::Claimed { left, past: Duration::ZERO } = found.state else {
+            panic!("store: it must be claimed: {found:?}")
+        };
+        assert!(left > Duration::ZERO, "store: a claim just made must have hold left");
+    }
     assert_eq!(row(bench, &first.id).await.nonce, first.nonce, "store: a lost claim must change nothing");
+    assert_eq!(settle(bench, &first, &answer()).await, Written::Done, "store: the holder must still settle");
 }
 
-pub async fn concurrent_claims_have_one_winner<B: StoreBench>(bench: &B) {
-    for round in 0..4 {
-        let id = id(bench, &format!("race-{round}"));
+/// Of claims of a new key, and of recoveries of a key in doubt, one wins.
+async fn concurrent_claims_have_one_winner(bench: &impl StoreBench) {
+    for round in 0..5 {
+        let (id, basis, attempt) = match round {
+            4 => {
+                let doubted = doubted_key(bench, "recover-race", 1, None).await;
+                let basis = known(&row(bench, &doubted.id).await);
+                (doubted.id, basis, 2)
+            }
+            _ => (id(bench, &format!("race-{round}")), Basis::Absent, 1),
+        };
         let mut racing = Vec::new();
-        for nonce in 1..=32 {
-            racing.push(asks(bench, &id, nonce).await);
+        for nonce in 2..=33 {
+            racing.push(asks_on(bench, &id, nonce, basis.clone()).await);
         }
         let replies = together(racing.iter().map(|ask| claim(bench, ask)).collect()).await;
-        let mut winners = Vec::new();
-        for (ask, reply) in racing.iter().zip(&replies) {
+        let won = |(_, reply): &(_, &ClaimReply)| matches!(reply, ClaimReply::Won { .. });
+        let winners: Vec<Nonce> = racing.iter().zip(&replies).filter(won).map(|(ask, _)| ask.nonce).collect();
+        assert_eq!(winners.len(), 1, "store: one of 32 claims must win, not those of {winners:?}");
+        for reply in &replies {
             match reply {
-                ClaimReply::Won { .. } => winners.push(ask.nonce),
-                ClaimReply::Found(rows) => {
-                    assert!(!rows.is_empty(), "store: a claim found nothing in its way")
+                // A recovery may be shown the doubt from which it began.
+                ClaimReply::Found(rows) if attempt == 1 => {
+                    assert_eq!(rows[0].nonce, winners[0], "store: a loser must be shown the winner's row");
                 }
+                ClaimReply::Won { .. } | ClaimReply::Found(_) => {}
                 ClaimReply::GateMoved => panic!("store: the gate moved though nobody touched it"),
             }
         }
-        assert_eq!(winners.len(), 1, "store: one of 32 claims must win, not those of {winners:?}");
-        for reply in &replies {
-            if let ClaimReply::Found(rows) = reply {
-                assert_eq!(rows[0].nonce, winners[0], "store: a loser must be shown the winner's row");
-            }
-        }
-        assert_eq!(row(bench, &id).await.nonce, winners[0], "store: the winner's row must stand");
+        let row = row(bench, &id).await;
+        assert_eq!(row.nonce, winners[0], "store: the winner's row must stand");
+        assert_eq!(row.token.attempt, attempt, "store: all of them are one attempt");
     }
 }
 
 /// A claim repeated with the same nonce finds the own claim: same token, same expiry, nothing new.
-pub async fn a_repeated_claim_finds_itself<B: StoreBench>(bench: &B) {
+async fn a_repeated_claim_finds_itself(bench: &impl StoreBench) {
     let ask = asks(bench, &id(bench, "repeat"), 1).await;
     let first = claim(bench, &ask).await;
     for _ in 0..2 {
@@ -175,7 +179,7 @@ pub async fn a_repeated_claim_finds_itself<B: StoreBench>(bench: &B) {
     assert_eq!(row.token.attempt, 2, "store: repeating a claim must not count attempts");
 }
 
-pub async fn another_gate_version_stores_nothing<B: StoreBench>(bench: &B) {
+async fn another_gate_version_stores_nothing(bench: &impl StoreBench) {
     let mut ask = asks(bench, &id(bench, "version"), 1).await;
     let right = ask.gate;
     for wrong in [GateVersion(right.0 + 1), GateVersion(right.0.wrapping_sub(1) & i64::MAX as u64)] {
@@ -187,7 +191,7 @@ pub async fn another_gate_version_stores_nothing<B: StoreBench>(bench: &B) {
     wins(bench, &ask).await;
 }
 
-pub async fn two_tenants_with_equal_keys_are_two_keys<B: StoreBench>(bench: &B) {
+async fn two_tenants_with_equal_keys_are_two_keys(bench: &impl StoreBench) {
     let key = Key::parse("equal").expect("a key");
     for (nonce, tenant) in [(1, "one"), (2, "two")] {
         let id = KeyId::new(bench.tenant(tenant), key.clone());
@@ -197,7 +201,7 @@ pub async fn two_tenants_with_equal_keys_are_two_keys<B: StoreBench>(bench: &B) 
 }
 
 /// Keys of one byte, of 255 bytes and of all visible ASCII are kept, and kept apart.
-pub async fn extreme_keys_are_kept_apart<B: StoreBench>(bench: &B) {
+async fn extreme_keys_are_kept_apart(bench: &impl StoreBench) {
     let visible: String = (b'!'..=b'~').map(char::from).collect();
     let long = "k".repeat(Key::MAX_LEN);
     let almost = format!("{}l", &long[1..]);
@@ -217,12 +221,12 @@ pub async fn extreme_keys_are_kept_apart<B: StoreBench>(bench: &B) {
 }
 
 /// A released key is won on its row's basis: the next attempt, the new request, the new retention.
-pub async fn a_released_key_is_won_with_the_next_attempt<B: StoreBench>(bench: &B) {
+async fn a_released_key_is_won_with_the_next_attempt(bench: &impl StoreBench) {
     let first = released_key(bench, "released-again", 1).await;
     let released = row(bench, &first.id).await;
-    let mut ask = asks(bench, &first.id, 2).await;
-    finds(bench, &ask, "a claim that saw no row must be shown a released one").await;
-    ask.basis = known(&released);
+    finds(bench, &asks(bench, &first.id, 2).await, "a claim that saw no row must be shown a released one")
+        .await;
+    let mut ask = asks_on(bench, &first.id, 2, known(&released)).await;
     ask.lifetime = lived(LONG * 2, Duration::ZERO);
     let (second, expires) = wins(bench, &ask).await;
     assert_eq!(second.token.attempt, 2, "store: the claim after a release takes the next attempt");
@@ -236,29 +240,24 @@ pub async fn a_released_key_is_won_with_the_next_attempt<B: StoreBench>(bench: &
 }
 
 /// A key in doubt is won on its row's basis, whatever the rest of the hold: its holder gave up.
-pub async fn a_key_in_doubt_is_won_with_the_next_attempt<B: StoreBench>(bench: &B) {
+async fn a_key_in_doubt_is_won_with_the_next_attempt(bench: &impl StoreBench) {
     for (name, status) in [("doubt-again", None), ("doubt-again-500", Some(500))] {
         let first = doubted_key(bench, name, 1, status).await;
-        let mut ask = asks(bench, &first.id, 2).await;
+        let ask = asks(bench, &first.id, 2).await;
         finds(bench, &ask, "a claim that saw no row must be shown one in doubt").await;
-        ask.basis = known(&row(bench, &first.id).await);
-        let (second, _) = wins(bench, &ask).await;
+        let (second, _) = wins(bench, &asks_again(bench, &first.id, 2).await).await;
         assert_eq!(second.token.attempt, 2, "store: the claim after a doubt takes the next attempt");
         let again = row(bench, &first.id).await;
         assert!(is_claimed(&again), "store: it must be claimed again");
         assert_eq!(again.doubted, 1, "store: the attempt in doubt may have happened");
         assert_eq!(release(bench, &second).await, Written::Done);
-        let basis = known(&row(bench, &first.id).await);
-        ask = asks(bench, &first.id, 3).await;
-        ask.basis = basis;
-        wins(bench, &ask).await;
+        wins(bench, &asks_again(bench, &first.id, 3).await).await;
         assert_eq!(row(bench, &first.id).await.doubted, 1, "store: a release takes no doubt back");
     }
 }
 
-/// A basis finds the row if its token or nonce differs from the row's, or if it has no own row
-/// although one exists.
-pub async fn a_stale_basis_finds_the_row<B: StoreBench>(bench: &B) {
+/// A basis is stale if its token or nonce differs, or if it has no own row although one exists.
+async fn a_stale_basis_finds_the_row(bench: &impl StoreBench) {
     let first = released_key(bench, "stale", 1).await;
     let now = row(bench, &first.id).await;
     let older = Token { attempt: now.token.attempt + 1, ..now.token };
@@ -270,74 +269,40 @@ pub async fn a_stale_basis_finds_the_row<B: StoreBench>(bench: &B) {
         None,
     ];
     for own in stale {
-        let mut ask = asks(bench, &first.id, 2).await;
-        ask.basis = Basis::Known { own, over: Vec::new(), attempt: now.token.attempt };
+        let basis = Basis::Known { own, over: Vec::new(), attempt: now.token.attempt };
+        let ask = asks_on(bench, &first.id, 2, basis).await;
         let found = finds(bench, &ask, "a claim on a stale basis must not win").await;
         assert_eq!(found, now, "store: a claim on a stale basis must be shown the row as it is");
     }
-    let mut gone = asks(bench, &id(bench, "stale-absent"), 3).await;
-    gone.basis = known(&now);
-    if let ClaimReply::Won { token, .. } = claim_or_empty(bench, &gone).await {
+    // Without any row to show, an error is as good.
+    let gone = asks_on(bench, &id(bench, "stale-absent"), 3, known(&now)).await;
+    if let Ok(ClaimReply::Won { token, .. }) = bench.store().claim(&gone).await {
         panic!("store: a claim on a row that is not there won under {token}");
     }
 }
 
-/// Claims as `claim` does, for the one case in which an honest store has no row to show: an error
-/// is as good.
-async fn claim_or_empty<B: StoreBench>(bench: &B, ask: &ClaimAsk) -> ClaimReply {
-    bench.store().claim(ask).await.unwrap_or(ClaimReply::Found(Vec::new()))
-}
-
-pub async fn a_running_hold_is_not_superseded<B: StoreBench>(bench: &B) {
-    let first = claimed(bench, "running", 1).await;
-    let ask = asks_again(bench, &first.id, 2).await;
-    let found = finds(bench, &ask, "a running hold must not be superseded").await;
-    assert_eq!(found.nonce, first.nonce, "store: the running claim must be found");
-    assert_eq!(settle(bench, &first, &answer()).await, Written::Done, "store: the holder must still settle");
-}
-
 /// A claim whose hold is over reads as having none left, and can be superseded on its basis.
-pub async fn a_hold_that_is_over_is_superseded<B: StoreBench>(bench: &B) {
-    let mut ask = asks(bench, &id(bench, "over"), 1).await;
-    ask.hold = SHORT;
-    wins(bench, &ask).await;
+async fn a_hold_that_is_over_is_superseded(bench: &impl StoreBench) {
+    let first = claimed_as(bench, "over", 1, |ask| ask.hold = SHORT).await;
     bench.pass(SHORT).await;
-    let over = row(bench, &ask.id).await;
+    let over = row(bench, &first.id).await;
     let State::Claimed { left: Duration::ZERO, past } = over.state else {
         panic!("store: a hold that is over has none left: {over:?}")
     };
     bench.pass(SHORT).await;
-    let State::Claimed { left: Duration::ZERO, past: later } = row(bench, &ask.id).await.state else {
+    let State::Claimed { left: Duration::ZERO, past: later } = row(bench, &first.id).await.state else {
         panic!("store: a hold that is over stays over")
     };
     assert!(later >= past + SHORT / 2, "store: how long a hold has been over must grow: {past:?}, {later:?}");
-    let mut next = asks(bench, &ask.id, 2).await;
-    finds(bench, &next, "a claim that saw no row must be shown one whose hold is over").await;
-    next.basis = known(&over);
-    let (second, _) = wins(bench, &next).await;
+    let unseen = asks(bench, &first.id, 2).await;
+    finds(bench, &unseen, "a claim that saw no row must be shown one whose hold is over").await;
+    let (second, _) = wins(bench, &asks_on(bench, &first.id, 2, known(&over)).await).await;
     assert_eq!(second.token.attempt, 2, "store: recovery takes the next attempt");
 }
 
-pub async fn concurrent_recoveries_have_one_winner<B: StoreBench>(bench: &B) {
-    let first = doubted_key(bench, "recover-race", 1, None).await;
-    let basis = known(&row(bench, &first.id).await);
-    let mut racing = Vec::new();
-    for nonce in 2..=17 {
-        let mut ask = asks(bench, &first.id, nonce).await;
-        ask.basis = basis.clone();
-        racing.push(ask);
-    }
-    let replies = together(racing.iter().map(|ask| claim(bench, ask)).collect()).await;
-    let won = replies.iter().filter(|reply| matches!(reply, ClaimReply::Won { .. })).count();
-    assert_eq!(won, 1, "store: one of 16 recoveries must win");
-    let row = row(bench, &first.id).await;
-    assert_eq!(row.token.attempt, 2, "store: sixteen recoveries are one attempt");
-}
-
-pub async fn a_superseded_attempt_has_lost<B: StoreBench>(bench: &B) {
+async fn a_superseded_attempt_has_lost(bench: &impl StoreBench) {
     let first = doubted_key(bench, "superseded", 1, None).await;
-    let ask = asks_again(bench, &first.id, 2).await;
-    let (second, _) = wins(bench, &ask).await;
+    let (second, _) = wins(bench, &asks_again(bench, &first.id, 2).await).await;
     assert_eq!(settle(bench, &first, &answer()).await, Written::Lost, "store: a superseded attempt settled");
     assert_eq!(release(bench, &first).await, Written::Lost, "store: a superseded attempt released");
     assert_eq!(doubt(bench, &first, None).await, Written::Lost, "store: a superseded attempt doubted");
@@ -345,13 +310,12 @@ pub async fn a_superseded_attempt_has_lost<B: StoreBench>(bench: &B) {
     assert_eq!(settled, Written::Done, "store: the newest attempt settles, whatever an older one did");
 }
 
-/// A claim stores the rows of other origins that it knowingly supersedes, and counts attempts on
-/// from them.
-pub async fn rows_of_other_origins_are_named_by_the_claim<B: StoreBench>(bench: &B) {
+/// A claim names the rows that it knowingly supersedes, and counts attempts on from them.
+async fn rows_of_other_origins_are_named_by_the_claim(bench: &impl StoreBench) {
     let epoch = open(bench).await.epoch;
     let over: Vec<_> = bench.peers().into_iter().map(|peer| (peer, Token { epoch, attempt: 4 })).collect();
-    let mut ask = asks(bench, &id(bench, "foreign"), 1).await;
-    ask.basis = Basis::Known { own: None, over: over.clone(), attempt: 4 };
+    let basis = Basis::Known { own: None, over: over.clone(), attempt: 4 };
+    let ask = asks_on(bench, &id(bench, "foreign"), 1, basis).await;
     let (attempt, _) = wins(bench, &ask).await;
     assert_eq!(attempt.token, Token { epoch, attempt: 5 }, "store: attempts count on from the highest seen");
     let mut stored = row(bench, &ask.id).await.over;
@@ -361,75 +325,49 @@ pub async fn rows_of_other_origins_are_named_by_the_claim<B: StoreBench>(bench: 
     assert_eq!(stored, asked, "store: a claim must name what it supersedes");
 }
 
-/// A claim that saw no row finds every row that arrived of other origins.
-pub async fn a_claim_of_an_absent_key_finds_foreign_rows<B: StoreBench>(bench: &B) {
+/// A claim is stopped by a row of another origin that it does not name, or names as of an older
+/// attempt: it has not seen it. An open row that it names yields, and its own row names it. A
+/// released row yields if the claim counts on from its attempt. A settled row never yields.
+async fn rows_of_other_origins_stop_who_has_not_seen_them(bench: &impl StoreBench) {
     for state in [Foreign::Claimed, Foreign::InDoubt, Foreign::Released, Foreign::Settled] {
-        let ask = asks(bench, &id(bench, &format!("foreign-absent-{state:?}")), 1).await;
-        bench.arrives(&ask.id, state).await;
+        let mut ask = asks(bench, &id(bench, &format!("foreign-{state:?}")), 1).await;
+        let theirs = bench.arrives(&ask.id, state).await;
         is_stopped(bench, &ask, 1, state).await;
+        let older = Token { attempt: theirs.attempt - 1, ..theirs };
+        let seen = |token: Token| match state {
+            Foreign::Released => Basis::Known { own: None, over: Vec::new(), attempt: token.attempt },
+            _ => Basis::Known { own: None, over: vec![(bench.peers()[0].clone(), token)], attempt: 1 },
+        };
+        ask.basis = seen(older);
+        is_stopped(bench, &ask, 1, state).await;
+        ask.basis = seen(theirs);
+        if state == Foreign::Settled {
+            is_stopped(bench, &ask, 1, state).await;
+            continue;
+        }
+        let (attempt, _) = wins(bench, &ask).await;
+        assert_eq!(attempt.token.attempt, theirs.attempt + 1, "store: attempts count on from the highest");
+        let standing = rows(bench, &ask.id).await;
+        assert_eq!(standing.len(), 2, "store: a claim must leave rows of other origins where they are");
+        let over =
+            if state == Foreign::Released { Vec::new() } else { vec![(bench.peers()[0].clone(), theirs)] };
+        assert_eq!(own(bench, &ask.id).await.over, over, "store: a claim must name what it supersedes");
     }
 }
 
-/// A row that arrived after the look of a claim's basis is not superseded: its effect may have
-/// happened.
-pub async fn rows_that_nobody_saw_are_found<B: StoreBench>(bench: &B) {
+/// A row that arrived after the look is not superseded: its effect may have happened.
+async fn rows_that_nobody_saw_are_found(bench: &impl StoreBench) {
     for state in [Foreign::Claimed, Foreign::InDoubt, Foreign::Settled] {
         let first = released_key(bench, &format!("foreign-unseen-{state:?}"), 1).await;
         let seen = row(bench, &first.id).await;
         bench.arrives(&first.id, state).await;
-        let mut ask = asks(bench, &first.id, 2).await;
-        ask.basis = known(&seen);
-        is_stopped(bench, &ask, 2, state).await;
+        is_stopped(bench, &asks_on(bench, &first.id, 2, known(&seen)).await, 2, state).await;
         let own = rows(bench, &first.id).await.contains(&seen);
         assert!(own, "store: a lost claim changed the own row");
     }
 }
 
-/// A claim that names an older attempt than the stored one has not seen it.
-pub async fn rows_newer_than_those_seen_are_found<B: StoreBench>(bench: &B) {
-    for state in [Foreign::Claimed, Foreign::InDoubt] {
-        let mut ask = asks(bench, &id(bench, &format!("foreign-newer-{state:?}")), 1).await;
-        let token = bench.arrives(&ask.id, state).await;
-        let older = Token { attempt: token.attempt - 1, ..token };
-        ask.basis = Basis::Known { own: None, over: vec![(bench.peers()[0].clone(), older)], attempt: 1 };
-        is_stopped(bench, &ask, 1, state).await;
-    }
-}
-
-/// Open rows of other origins that a claim names do not stop it, and its row names them.
-pub async fn seen_rows_are_superseded<B: StoreBench>(bench: &B) {
-    for state in [Foreign::Claimed, Foreign::InDoubt] {
-        let mut ask = asks(bench, &id(bench, &format!("foreign-seen-{state:?}")), 1).await;
-        let over = vec![(bench.peers()[0].clone(), bench.arrives(&ask.id, state).await)];
-        ask.basis = Basis::Known { own: None, over: over.clone(), attempt: 1 };
-        let (attempt, _) = wins(bench, &ask).await;
-        assert_eq!(attempt.token.attempt, 2, "store: attempts count on from the highest seen");
-        let standing = rows(bench, &ask.id).await;
-        assert_eq!(standing.len(), 2, "store: a claim must leave rows of other origins where they are");
-        let own = standing.into_iter().find(|row| row.origin == bench.origin());
-        assert_eq!(own.map(|row| row.over), Some(over), "store: a claim must name what it supersedes");
-    }
-}
-
-/// A released row of another origin stops no claim that counts on from its attempt.
-pub async fn released_rows_yield<B: StoreBench>(bench: &B) {
-    open(bench).await;
-    let mut ask = asks(bench, &id(bench, "foreign-released"), 1).await;
-    let attempt = bench.arrives(&ask.id, Foreign::Released).await.attempt;
-    ask.basis = Basis::Known { own: None, over: Vec::new(), attempt: attempt - 1 };
-    is_stopped(bench, &ask, 1, Foreign::Released).await;
-    ask.basis = Basis::Known { own: None, over: Vec::new(), attempt };
-    assert_eq!(wins(bench, &ask).await.0.token.attempt, attempt + 1, "store: attempts must count on");
-}
-
-pub async fn a_settled_row_never_yields<B: StoreBench>(bench: &B) {
-    let mut ask = asks(bench, &id(bench, "foreign-final"), 1).await;
-    let over = vec![(bench.peers()[0].clone(), bench.arrives(&ask.id, Foreign::Settled).await)];
-    ask.basis = Basis::Known { own: None, over, attempt: 1 };
-    is_stopped(bench, &ask, 1, Foreign::Settled).await;
-}
-
-async fn is_stopped<B: StoreBench>(bench: &B, ask: &ClaimAsk, standing: usize, by: Foreign) {
+async fn is_stopped(bench: &impl StoreBench, ask: &ClaimAsk, standing: usize, by: Foreign) {
     match claim(bench, ask).await {
         ClaimReply::Found(rows) => {
             assert_eq!(rows.len(), standing, "store: a claim must be shown all rows in its way");

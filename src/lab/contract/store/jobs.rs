@@ -1,8 +1,5 @@
 //! Clauses of the store about jobs: accepted with their record, taken by one worker, given back,
-//! buried, revived by an operator.
-//!
-//! A store has one table of jobs, so each clause leaves none behind. This file must not decide how
-//! often a job is run: `gateway::upkeep::jobs` does.
+//! buried, revived by an operator. A store has one table of jobs: each clause leaves none behind.
 
 use std::time::Duration;
 
@@ -10,25 +7,23 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 
 use super::super::bench::{
-    Foreign, LONG, SHORT, StoreBench, answer, asks, asks_again, claimed, doubt, finds, gate, id, open,
-    release, row, rows, settle, wins,
+    Foreign, LONG, SHORT, StoreBench, answer, asks, asks_again, asks_on, claimed, doubt, finds, gate, id,
+    open, release, row, rows, settle, wins,
 };
 use super::super::together;
-use onceway_ports::jobs::{Act, Acted, Content, Job, Jobs, StoredRequest, Taken, Turns};
+use onceway_ports::jobs::{Act, Acted, Content, Job, JobRow, Jobs, StoredRequest, Taken, Turns};
 use onceway_ports::store::{ClaimAsk, ClaimReply, GateVersion, Written};
-
 use onceway_protocol::decide::Basis;
 use onceway_protocol::job::JobState;
 use onceway_protocol::key::{Key, KeyId, Tenant};
 use onceway_protocol::record::{Nonce, State};
 
-pub async fn suite<B: StoreBench>(bench: &B) {
+pub async fn suite(bench: &impl StoreBench) {
     an_acceptance_stores_record_and_job(bench).await;
     an_acceptance_reports_an_obstacle(bench).await;
     an_acceptance_finds_itself(bench).await;
     a_closed_gate_accepts_nothing(bench).await;
     an_acceptance_replaces_a_released_row_only(bench).await;
-    the_first_claim_of_a_job_is_the_first_attempt(bench).await;
     one_job_has_one_taker(bench).await;
     jobs_are_taken_by_turns(bench).await;
     a_worker_that_dies_gives_its_job_back(bench).await;
@@ -54,69 +49,79 @@ fn act() -> Act {
     Act { actor: "contract".to_owned(), reason: "a clause".to_owned() }
 }
 
-async fn accept<B: StoreBench>(bench: &B, ask: &ClaimAsk) -> ClaimReply {
+async fn accept(bench: &impl StoreBench, ask: &ClaimAsk) -> ClaimReply {
     bench.store().accept(ask, &request(), LONG).await.expect("store: accept failed")
 }
 
-async fn accepted<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> KeyId {
-    let ask = asks(bench, &id(bench, name), nonce).await;
-    let reply = accept(bench, &ask).await;
-    assert!(matches!(reply, ClaimReply::Won { .. }), "store: this request must be accepted: {reply:?}");
-    ask.id
+async fn accepted(bench: &impl StoreBench, name: &str, nonce: u128) -> KeyId {
+    let id = id(bench, name);
+    is_accepted(bench, &id, nonce).await;
+    id
 }
 
-async fn take<B: StoreBench>(bench: &B, nonce: u128, away: Duration) -> Vec<Job> {
+async fn is_accepted(bench: &impl StoreBench, id: &KeyId, nonce: u128) {
+    let reply = accept(bench, &asks(bench, id, nonce).await).await;
+    assert!(matches!(reply, ClaimReply::Won { .. }), "store: this request must be accepted: {reply:?}");
+}
+
+async fn take(bench: &impl StoreBench, nonce: u128, away: Duration) -> Vec<Job> {
     bench.store().take(Nonce(nonce), 10, away, None).await.expect("store: take failed")
 }
 
-async fn takes<B: StoreBench>(bench: &B, nonce: u128) -> Job {
+async fn takes(bench: &impl StoreBench, nonce: u128) -> Job {
     let mut jobs = take(bench, nonce, LONG).await;
     assert_eq!(jobs.len(), 1, "store: one job is due");
     jobs.remove(0)
 }
 
-async fn finish<B: StoreBench>(bench: &B, taken: &Taken) {
+async fn finish(bench: &impl StoreBench, taken: &Taken) {
     assert_eq!(bench.store().finish(taken).await, Ok(Written::Done), "store: a taken job must be finished");
     assert_eq!(bench.store().job(&taken.id).await, Ok(None), "store: a finished job must be gone");
 }
 
-async fn state<B: StoreBench>(bench: &B, id: &KeyId) -> Option<JobState> {
-    bench.store().job(id).await.expect("store: job failed").map(|job| job.state)
+async fn shown(bench: &impl StoreBench, id: &KeyId) -> JobRow {
+    bench.store().job(id).await.expect("store: job failed").expect("store: a job")
 }
 
 /// One statement writes both. The record says that nothing happened and that a job waits; the job
 /// gives the request back.
-pub async fn an_acceptance_stores_record_and_job<B: StoreBench>(bench: &B) {
+async fn an_acceptance_stores_record_and_job(bench: &impl StoreBench) {
     let id = accepted(bench, "accepted", 1).await;
-    let row = row(bench, &id).await;
-    assert!(row.accepted && row.state == State::Released, "store: {:?}", row.state);
-    assert_eq!(row.token.attempt, 0, "store: nothing was attempted yet");
-    let shown = bench.store().job(&id).await.expect("store: job failed").expect("store: a job");
+    let is_marked = async |id: &KeyId| row(bench, id).await.accepted;
+    let first = row(bench, &id).await;
+    assert!(first.accepted && first.state == State::Released, "store: {:?}", first.state);
+    assert_eq!(first.token.attempt, 0, "store: nothing was attempted yet");
+    let shown = shown(bench, &id).await;
     assert_eq!((shown.state, shown.runs, shown.kept), (JobState::Waiting, 0, true));
     assert_eq!(bench.store().load().await.map(|load| (load.waiting, load.dead)), Ok((1, 0)));
-    let job = takes(bench, 2).await;
+    let (attempt, _) = wins(bench, &asks_again(bench, &id, 2).await).await;
+    assert_eq!(attempt.token.attempt, 1, "store: the first claim of a job is the first attempt");
+    assert!(is_marked(&id).await, "store: the row stays marked as accepted while it runs");
+    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
+    assert!(is_marked(&id).await, "store: the row stays marked as accepted in the end");
+    let job = takes(bench, 3).await;
     assert_eq!((&job.taken.id, job.runs, job.over), (&id, 1, false));
     let content = job.content;
     assert_eq!(content, Content::Whole(Box::new(request())), "store: the request must come back as it was");
-    assert_eq!(job.request_id, row.request_id);
+    assert_eq!(job.request_id, first.request_id);
     finish(bench, &job.taken).await;
     assert_eq!(rows(bench, &id).await.len(), 1, "store: the record outlives its job");
 }
 
 /// Any row of any origin stops an acceptance that expects none, and no job is stored then.
-pub async fn an_acceptance_reports_an_obstacle<B: StoreBench>(bench: &B) {
+async fn an_acceptance_reports_an_obstacle(bench: &impl StoreBench) {
     let held = claimed(bench, "accept-held", 1).await;
-    let ask = asks(bench, &held.id, 2).await;
-    assert!(matches!(accept(bench, &ask).await, ClaimReply::Found(rows) if rows.len() == 1));
     let elsewhere = id(bench, "accept-elsewhere");
     bench.arrives(&elsewhere, Foreign::Settled).await;
-    let ask = asks(bench, &elsewhere, 3).await;
-    assert!(matches!(accept(bench, &ask).await, ClaimReply::Found(rows) if rows.len() == 1));
+    for id in [held.id, elsewhere] {
+        let ask = asks(bench, &id, 2).await;
+        assert!(matches!(accept(bench, &ask).await, ClaimReply::Found(rows) if rows.len() == 1));
+    }
     assert_eq!(take(bench, 4, LONG).await, [], "store: what was not accepted must leave no job");
 }
 
 /// An acceptance repeated with the same nonce stores nothing twice; another nonce finds the row.
-pub async fn an_acceptance_finds_itself<B: StoreBench>(bench: &B) {
+async fn an_acceptance_finds_itself(bench: &impl StoreBench) {
     let ask = asks(bench, &id(bench, "accept-twice"), 1).await;
     let both = together(vec![accept(bench, &ask), accept(bench, &ask)]).await;
     assert!(both.iter().all(|reply| matches!(reply, ClaimReply::Won { .. })), "store: {both:?}");
@@ -128,21 +133,20 @@ pub async fn an_acceptance_finds_itself<B: StoreBench>(bench: &B) {
     finish(bench, &takes(bench, 3).await.taken).await;
 }
 
-/// Neither record nor job is stored at another version of the gate, or while the boot is not
-/// approved.
-pub async fn a_closed_gate_accepts_nothing<B: StoreBench>(bench: &B) {
+/// Nothing is stored at another version of the gate, or while the boot is not approved.
+async fn a_closed_gate_accepts_nothing(bench: &impl StoreBench) {
     let mut ask = asks(bench, &id(bench, "accept-closed"), 1).await;
     ask.gate = GateVersion(ask.gate.0 + 1);
     assert_eq!(accept(bench, &ask).await, ClaimReply::GateMoved, "store: accepted at another version");
     bench.restart().await;
     ask.gate = gate(bench).await.version;
     assert_eq!(accept(bench, &ask).await, ClaimReply::GateMoved, "store: accepted while closed");
-    assert!(rows(bench, &ask.id).await.is_empty() && state(bench, &ask.id).await.is_none());
+    assert!(rows(bench, &ask.id).await.is_empty() && bench.store().job(&ask.id).await == Ok(None));
     open(bench).await;
 }
 
 /// A released key may be accepted over its row; one that is claimed, in doubt or settled may not.
-pub async fn an_acceptance_replaces_a_released_row_only<B: StoreBench>(bench: &B) {
+async fn an_acceptance_replaces_a_released_row_only(bench: &impl StoreBench) {
     let attempt = claimed(bench, "accept-over", 1).await;
     for nonce in [2, 3] {
         let ask = asks_again(bench, &attempt.id, nonce).await;
@@ -155,40 +159,25 @@ pub async fn an_acceptance_replaces_a_released_row_only<B: StoreBench>(bench: &B
     assert!(matches!(accept(bench, &ask).await, ClaimReply::Won { .. }), "store: a released row must yield");
     let now = row(bench, &attempt.id).await;
     assert!(now.accepted && now.token.attempt == 1, "store: an acceptance uses up no attempt: {}", now.token);
-    let mut stale = asks(bench, &attempt.id, 6).await;
-    stale.basis = Basis::Known { own: Some((attempt.token, attempt.nonce)), over: Vec::new(), attempt: 1 };
+    let stale = Basis::Known { own: Some((attempt.token, attempt.nonce)), over: Vec::new(), attempt: 1 };
+    let stale = asks_on(bench, &attempt.id, 6, stale).await;
     finds(bench, &stale, "a claim on the row as it was before must be lost").await;
     finish(bench, &takes(bench, 7).await.taken).await;
 }
 
-/// A claim on an accepted row is attempt 1; the row stays marked as accepted, in every later state.
-pub async fn the_first_claim_of_a_job_is_the_first_attempt<B: StoreBench>(bench: &B) {
-    let id = accepted(bench, "accept-run", 1).await;
-    let ask = asks_again(bench, &id, 2).await;
-    let (attempt, _) = wins(bench, &ask).await;
-    assert_eq!(attempt.token.attempt, 1);
-    assert!(row(bench, &id).await.accepted);
-    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
-    assert!(row(bench, &id).await.accepted);
-    finish(bench, &takes(bench, 3).await.taken).await;
-}
-
 /// By turns, a take gives each tenant's longest due job, after the tenant that had its turn last.
 /// Named tenants are left out.
-pub async fn jobs_are_taken_by_turns<B: StoreBench>(bench: &B) {
+async fn jobs_are_taken_by_turns(bench: &impl StoreBench) {
     let (busy, own) = (bench.tenant("busy"), id(bench, "turns").tenant().clone());
     let of = |tenant: &Tenant, name: &str| KeyId::new(tenant.clone(), Key::parse(name).expect("a key"));
-    let mut nonce = 0;
-    let mut accepts = async |tenant: &Tenant, name: &str| {
-        nonce += 1;
-        let reply = accept(bench, &asks(bench, &of(tenant, name), nonce).await).await;
-        assert!(matches!(reply, ClaimReply::Won { .. }), "store: this request must be accepted: {reply:?}");
-    };
-    for name in ["busy-1", "busy-2", "busy-3"] {
-        accepts(&busy, name).await;
-    }
-    for name in ["turns-1", "turns-2"] {
-        accepts(&own, name).await;
+    for (nonce, (tenant, name)) in (1..).zip([
+        (&busy, "busy-1"),
+        (&busy, "busy-2"),
+        (&busy, "busy-3"),
+        (&own, "turns-1"),
+        (&own, "turns-2"),
+    ]) {
+        is_accepted(bench, &of(tenant, name), nonce).await;
     }
     let turns = async |nonce, but_of: &[&Tenant], after: Option<&Tenant>| {
         let but_of = but_of.iter().map(|tenant| (*tenant).clone()).collect();
@@ -220,7 +209,7 @@ pub async fn jobs_are_taken_by_turns<B: StoreBench>(bench: &B) {
 }
 
 /// Takers at the same time never get one job; a job that was taken is not due.
-pub async fn one_job_has_one_taker<B: StoreBench>(bench: &B) {
+async fn one_job_has_one_taker(bench: &impl StoreBench) {
     for (at, name) in ["taken-a", "taken-b", "taken-c", "taken-d"].into_iter().enumerate() {
         accepted(bench, name, at as u128).await;
     }
@@ -240,9 +229,8 @@ pub async fn one_job_has_one_taker<B: StoreBench>(bench: &B) {
     }
 }
 
-/// A taken job is due again by itself; each taking counts, and a run that did not count is taken
-/// back.
-pub async fn a_worker_that_dies_gives_its_job_back<B: StoreBench>(bench: &B) {
+/// A taken job is due again by itself; a run that did not count is taken back.
+async fn a_worker_that_dies_gives_its_job_back(bench: &impl StoreBench) {
     let id = accepted(bench, "given-back", 1).await;
     let first = take(bench, 2, SHORT).await;
     assert_eq!((first.len(), take(bench, 3, SHORT).await.len()), (1, 0));
@@ -255,7 +243,7 @@ pub async fn a_worker_that_dies_gives_its_job_back<B: StoreBench>(bench: &B) {
     assert_eq!(third.runs, 2, "store: a run that did not count must be taken back");
     let put = bench.store().put_off(&third.taken, SHORT, true, "counted").await;
     assert_eq!((put, take(bench, 6, SHORT).await.len()), (Ok(Written::Done), 0), "store: it is put off");
-    let shown = bench.store().job(&id).await.expect("store: job failed").expect("store: a job");
+    let shown = shown(bench, &id).await;
     assert_eq!((shown.runs, shown.trouble.as_deref()), (2, Some("counted")));
     bench.pass(SHORT).await;
     let last = takes(bench, 7).await;
@@ -263,7 +251,7 @@ pub async fn a_worker_that_dies_gives_its_job_back<B: StoreBench>(bench: &B) {
     finish(bench, &last.taken).await;
 }
 
-pub async fn writes_of_an_older_taking_are_lost<B: StoreBench>(bench: &B) {
+async fn writes_of_an_older_taking_are_lost(bench: &impl StoreBench) {
     accepted(bench, "job-older", 1).await;
     let older = take(bench, 2, SHORT).await.remove(0).taken;
     bench.pass(SHORT).await;
@@ -275,9 +263,8 @@ pub async fn writes_of_an_older_taking_are_lost<B: StoreBench>(bench: &B) {
     finish(bench, &newer).await;
 }
 
-/// A dead letter is not due. An operator revives it with its runs counted anew, and only a dead
-/// one.
-pub async fn a_letter_waits_for_its_operator<B: StoreBench>(bench: &B) {
+/// A dead letter is not due. An operator revives it, with its runs counted anew.
+async fn a_letter_waits_for_its_operator(bench: &impl StoreBench) {
     let id = accepted(bench, "letter", 1).await;
     let store = bench.store();
     assert_eq!(store.revive(&id, &act()).await, Ok(Acted::Waiting));
@@ -298,7 +285,7 @@ pub async fn a_letter_waits_for_its_operator<B: StoreBench>(bench: &B) {
 }
 
 /// A dead letter's request goes with its retention. A job is due at the latest when that ends.
-pub async fn a_request_is_erased_when_its_retention_is_over<B: StoreBench>(bench: &B) {
+async fn a_request_is_erased_when_its_retention_is_over(bench: &impl StoreBench) {
     let store = bench.store();
     let ask = asks(bench, &id(bench, "job-erased"), 1).await;
     let reply = store.accept(&ask, &request(), SHORT).await;
@@ -314,15 +301,14 @@ pub async fn a_request_is_erased_when_its_retention_is_over<B: StoreBench>(bench
     assert!(job.over, "store: the retention of the request is over");
     assert_eq!(store.bury(&job.taken, "late").await, Ok(Written::Done));
     assert_eq!(store.erase().await, Ok(1));
-    let shown = store.job(&ask.id).await.expect("store: job failed").expect("store: a job");
-    assert!(!shown.kept, "store: past its retention the request must be erased");
+    assert!(!shown(bench, &ask.id).await.kept, "store: past its retention the request must be erased");
     assert_eq!(store.revive(&ask.id, &act()).await, Ok(Acted::Erased));
     assert_eq!(store.discard(&ask.id, &act()).await, Ok(Acted::Done));
 }
 
 /// Discarding frees the key and stops a worker that read the row before. A running attempt cannot
 /// be discarded, and a doubt stays one.
-pub async fn a_discarded_job_leaves_a_free_key<B: StoreBench>(bench: &B) {
+async fn a_discarded_job_leaves_a_free_key(bench: &impl StoreBench) {
     let store = bench.store();
     let id = accepted(bench, "discarded", 1).await;
     let stale = asks_again(bench, &id, 2).await;
@@ -332,15 +318,13 @@ pub async fn a_discarded_job_leaves_a_free_key<B: StoreBench>(bench: &B) {
     assert_eq!(store.discard(&id, &act()).await, Ok(Acted::Absent));
 
     let id = accepted(bench, "discard-running", 3).await;
-    let ask = asks_again(bench, &id, 4).await;
-    let (attempt, _) = wins(bench, &ask).await;
+    let (attempt, _) = wins(bench, &asks_again(bench, &id, 4).await).await;
     assert_eq!(store.discard(&id, &act()).await, Ok(Acted::Running));
     assert_eq!(doubt(bench, &attempt, None).await, Written::Done);
     assert_eq!(store.discard(&id, &act()).await, Ok(Acted::Done));
     assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "store: a doubt keeps its nonce");
 
-    // A worker's job, whatever its record says: that worker goes on with the request that it has
-    // read.
+    // Whatever its record says, that worker goes on with the request that it has read.
     let id = accepted(bench, "discard-taken", 5).await;
     let job = takes(bench, 6).await;
     assert_eq!(store.discard(&id, &act()).await, Ok(Acted::Running), "store: a worker has it");

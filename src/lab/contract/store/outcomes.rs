@@ -1,65 +1,66 @@
 //! Clauses of the store about an attempt's outcome: settle, release, doubt.
-//!
-//! This file must not test who wins a claim: [`super::claims`] does.
 
 use std::time::Duration;
 
 use super::super::bench::{
-    LONG, SHORT, StoreBench, answer, asks, claimed, doubt, doubted_key, finds, id, is_claimed, known,
-    release, released_key, row, rows, settle, settled_key, wins,
+    LONG, SHORT, StoreBench, answer, asks, asks_again, claimed, claimed_as, doubt, doubted_key, finds, id,
+    is_claimed, release, row, rows, settle,
 };
 use onceway_ports::store::{Attempt, Written};
 use onceway_protocol::fingerprint::Fingerprint;
 use onceway_protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
 use onceway_protocol::time::Date;
 
-pub async fn suite<B: StoreBench>(bench: &B) {
-    a_claim_settles(bench).await;
-    a_doubt_settles(bench).await;
+pub async fn suite(bench: &impl StoreBench) {
+    a_claim_or_doubt_settles_and_stays_so(bench).await;
     a_hold_that_is_over_still_settles(bench).await;
     answers_read_back_identical(bench).await;
-    a_claim_is_released(bench).await;
-    a_doubt_is_released(bench).await;
+    a_claim_or_doubt_is_released(bench).await;
     a_doubt_keeps_the_status(bench).await;
-    only_a_claimed_attempt_can_be_doubted(bench).await;
     another_name_has_lost(bench).await;
-    settled_is_final(bench).await;
+}
+
+/// A claim or a doubt, for both of which an outcome may come.
+async fn open(bench: &impl StoreBench, name: &str, status: Option<u16>) -> Attempt {
+    match status {
+        None => claimed(bench, name, 1).await,
+        status => doubted_key(bench, &format!("doubt-{name}"), 1, status).await,
+    }
 }
 
 /// A claim settles, and a repetition is done already. Another answer under the same token has lost,
-/// as its bearer must not give it to a client. The first answer stays.
-pub async fn a_claim_settles<B: StoreBench>(bench: &B) {
-    let attempt = claimed(bench, "settle", 1).await;
-    let before = row(bench, &attempt.id).await;
-    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "store: a claim must settle");
-    let other = Answer { status: 500, headers: Vec::new(), body: AnswerBody::NotKept };
-    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "store: settling twice is done");
-    assert_eq!(settle(bench, &attempt, &other).await, Written::Lost, "store: a settled answer was replaced");
-    let row = row(bench, &attempt.id).await;
-    assert_eq!(stored(&row.state), answer(), "store: the first answer must stay");
-    let State::Settled { age, .. } = row.state else { unreachable!("`stored` saw it settled") };
-    assert!(age < LONG, "store: an answer settled just now cannot be {age:?} old");
-    assert_eq!(named(&row), named(&before), "store: settling changes the state and nothing else");
-}
-
-pub async fn a_doubt_settles<B: StoreBench>(bench: &B) {
-    let attempt = doubted_key(bench, "doubt-settle", 1, Some(500)).await;
-    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "store: a doubt must settle");
-    assert_eq!(stored(&row(bench, &attempt.id).await.state), answer(), "store: it must read as settled");
+/// as its bearer must not give it to a client. The first answer stays, and the key is never won.
+async fn a_claim_or_doubt_settles_and_stays_so(bench: &impl StoreBench) {
+    for status in [None, Some(500)] {
+        let attempt = open(bench, "settle", status).await;
+        let before = row(bench, &attempt.id).await;
+        assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "store: a claim must settle");
+        let other = Answer { status: 500, headers: Vec::new(), body: AnswerBody::NotKept };
+        assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "store: settling twice is done");
+        let replaced = settle(bench, &attempt, &other).await;
+        assert_eq!(replaced, Written::Lost, "store: a settled answer was replaced");
+        assert_eq!(release(bench, &attempt).await, Written::Lost, "store: a settled attempt was released");
+        let doubted = doubt(bench, &attempt, Some(500)).await;
+        assert_eq!(doubted, Written::Lost, "store: a settled attempt was doubted");
+        let again = asks_again(bench, &attempt.id, 2).await;
+        finds(bench, &again, "a settled key must not be won on its own row's basis").await;
+        let row = row(bench, &attempt.id).await;
+        assert_eq!(stored(&row.state), answer(), "store: the first answer must stay");
+        let State::Settled { age, .. } = row.state else { unreachable!("`stored` saw it settled") };
+        assert!(age < LONG, "store: an answer settled just now cannot be {age:?} old");
+        assert_eq!(named(&row), named(&before), "store: settling changes the state and nothing else");
+    }
 }
 
 /// An attempt whose hold is over settles unless it was superseded: its answer is the truth.
-pub async fn a_hold_that_is_over_still_settles<B: StoreBench>(bench: &B) {
-    let mut ask = asks(bench, &id(bench, "late-settle"), 1).await;
-    ask.hold = SHORT;
-    let (attempt, _) = wins(bench, &ask).await;
+async fn a_hold_that_is_over_still_settles(bench: &impl StoreBench) {
+    let attempt = claimed_as(bench, "late-settle", 1, |ask| ask.hold = SHORT).await;
     bench.pass(SHORT).await;
     assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "store: a late answer must settle");
 }
 
-/// Every part of an answer reads back identical: header order, repeated names, any bytes, empty and
-/// unkept bodies.
-pub async fn answers_read_back_identical<B: StoreBench>(bench: &B) {
+/// Header order, repeated names, any bytes, empty and unkept bodies read back identical.
+async fn answers_read_back_identical(bench: &impl StoreBench) {
     let header = |name: &str, value: &[u8]| (name.to_owned(), value.to_vec());
     let all_bytes: Vec<u8> = (0..=255).collect();
     let answers = [
@@ -90,27 +91,29 @@ pub async fn answers_read_back_identical<B: StoreBench>(bench: &B) {
 }
 
 /// A claim is released, and a repetition is done already. The attempt, the request and its expiry
-/// stay in the row.
-pub async fn a_claim_is_released<B: StoreBench>(bench: &B) {
-    let attempt = claimed(bench, "release", 1).await;
-    let before = row(bench, &attempt.id).await;
-    assert_eq!(release(bench, &attempt).await, Written::Done, "store: a claim must be released");
-    assert_eq!(release(bench, &attempt).await, Written::Done, "store: releasing twice is done");
-    let after = row(bench, &attempt.id).await;
-    assert_eq!(after.state, State::Released, "store: it must read as released");
-    assert_eq!(named(&after), named(&before), "store: a release changes the state and nothing else");
-    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Lost, "store: a released attempt settled");
-    assert_eq!(row(bench, &attempt.id).await.state, State::Released, "store: released must stay released");
-}
-
-pub async fn a_doubt_is_released<B: StoreBench>(bench: &B) {
-    let attempt = doubted_key(bench, "doubt-release", 1, None).await;
-    assert_eq!(release(bench, &attempt).await, Written::Done, "store: a doubt must be released");
-    assert_eq!(row(bench, &attempt.id).await.state, State::Released, "store: it must read as released");
+/// stay in the row, and nothing else becomes of it.
+async fn a_claim_or_doubt_is_released(bench: &impl StoreBench) {
+    for status in [None, Some(500)] {
+        let attempt = open(bench, "release", status).await;
+        let before = row(bench, &attempt.id).await;
+        assert_eq!(release(bench, &attempt).await, Written::Done, "store: a claim must be released");
+        assert_eq!(release(bench, &attempt).await, Written::Done, "store: releasing twice is done");
+        let after = row(bench, &attempt.id).await;
+        assert_eq!(after.state, State::Released, "store: it must read as released");
+        assert_eq!(named(&after), named(&before), "store: a release changes the state and nothing else");
+        let settled = settle(bench, &attempt, &answer()).await;
+        assert_eq!(settled, Written::Lost, "store: a released attempt settled");
+        assert_eq!(
+            doubt(bench, &attempt, None).await,
+            Written::Lost,
+            "store: a released attempt was doubted"
+        );
+        assert_eq!(row(bench, &attempt.id).await, after, "store: released must stay released");
+    }
 }
 
 /// A doubt keeps the upstream's status, or that none came, and the rest of the hold.
-pub async fn a_doubt_keeps_the_status<B: StoreBench>(bench: &B) {
+async fn a_doubt_keeps_the_status(bench: &impl StoreBench) {
     for (name, given) in [("doubt-none", None), ("doubt-408", Some(408)), ("doubt-599", Some(599))] {
         let attempt = claimed(bench, name, 1).await;
         assert_eq!(doubt(bench, &attempt, given).await, Written::Done, "store: a claim must be doubted");
@@ -124,21 +127,8 @@ pub async fn a_doubt_keeps_the_status<B: StoreBench>(bench: &B) {
     }
 }
 
-pub async fn only_a_claimed_attempt_can_be_doubted<B: StoreBench>(bench: &B) {
-    let attempt = released_key(bench, "doubt-released", 1).await;
-    assert_eq!(doubt(bench, &attempt, None).await, Written::Lost, "store: a released attempt was doubted");
-    assert_eq!(row(bench, &attempt.id).await.state, State::Released, "store: released must stay released");
-    let absent = Attempt {
-        id: id(bench, "doubt-absent"),
-        token: Token { epoch: attempt.token.epoch, attempt: 1 },
-        nonce: Nonce(1),
-    };
-    assert_eq!(doubt(bench, &absent, None).await, Written::Lost, "store: an absent attempt was doubted");
-    assert!(rows(bench, &absent.id).await.is_empty(), "store: a doubt made a row");
-}
-
 /// A report under another token or nonce is lost, and changes nothing.
-pub async fn another_name_has_lost<B: StoreBench>(bench: &B) {
+async fn another_name_has_lost(bench: &impl StoreBench) {
     let right = claimed(bench, "named", 5).await;
     let token = right.token;
     let wrong = [
@@ -153,22 +143,10 @@ pub async fn another_name_has_lost<B: StoreBench>(bench: &B) {
         assert_eq!(doubt(bench, attempt, None).await, Written::Lost, "store: {attempt:?} doubted");
     }
     assert!(is_claimed(&row(bench, &right.id).await), "store: a lost write changed the row");
+    assert!(rows(bench, &wrong[3].id).await.is_empty(), "store: a lost write made a row");
     assert_eq!(settle(bench, &right, &answer()).await, Written::Done);
     let again = settle(bench, &wrong[0], &answer()).await;
     assert_eq!(again, Written::Lost, "store: another nonce settled again");
-}
-
-pub async fn settled_is_final<B: StoreBench>(bench: &B) {
-    let attempt = settled_key(bench, "final", 1).await;
-    let before = row(bench, &attempt.id).await;
-    let mut ask = asks(bench, &attempt.id, 2).await;
-    finds(bench, &ask, "a settled key must not be won").await;
-    ask.basis = known(&before);
-    finds(bench, &ask, "a settled key must not be won on its own row's basis").await;
-    assert_eq!(release(bench, &attempt).await, Written::Lost, "store: a settled attempt was released");
-    let doubted = doubt(bench, &attempt, Some(500)).await;
-    assert_eq!(doubted, Written::Lost, "store: a settled attempt was doubted");
-    assert_eq!(stored(&row(bench, &attempt.id).await.state), answer(), "store: the answer must stay");
 }
 
 /// The parts of a row that no outcome changes.

@@ -1,48 +1,40 @@
 //! Clauses of the store about stand-ins for other origins' attempts.
-//!
-//! This file must not test when a gateway stands in: `protocol::decide` says.
 
 use std::time::Duration;
 
-use super::super::bench::{Foreign, LONG, StoreBench, answer, asks, doubt, id, open, rows, wins};
+use super::super::bench::{
+    Foreign, LONG, StoreBench, answer, asks_on, doubt, id, known, open, over_theirs as basis_over, own, rows,
+    wins,
+};
 use super::upkeep::{act, journalled, listed};
 use onceway_ports::Upkeep;
 use onceway_ports::store::{Attempt, ClaimAsk, Written};
 use onceway_ports::upkeep::{Ruling, Who};
 use onceway_protocol::decide::Basis;
-use onceway_protocol::key::KeyId;
-use onceway_protocol::record::{Nonce, Row, State, Token};
+use onceway_protocol::record::{Nonce, State, Token};
 
-pub async fn suite<B: StoreBench>(bench: &B) {
+pub async fn suite(bench: &impl StoreBench) {
     a_stand_in_record_is_complete_at_once(bench).await;
     a_stand_in_record_is_based_on_seen_rows(bench).await;
     an_operators_word_in_anothers_place_is_journalled(bench).await;
 }
 
 /// A claim over another origin's row that has arrived, of a key without an own row.
-async fn over_theirs<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> (ClaimAsk, Token) {
+async fn over_theirs(bench: &impl StoreBench, name: &str, nonce: u128) -> (ClaimAsk, Token) {
     let key = id(bench, name);
     let theirs = bench.arrives(&key, Foreign::InDoubt).await;
-    let mut ask = asks(bench, &key, nonce).await;
-    let over = vec![(bench.peers()[0].clone(), theirs)];
-    (ask.basis, ask.hold) = (Basis::Known { own: None, over, attempt: theirs.attempt }, Duration::ZERO);
-    ask.risk = vec![bench.peers()[0].region.clone()];
-    (ask, theirs)
+    let ask = asks_on(bench, &key, nonce, basis_over(bench, theirs)).await;
+    let risk = vec![bench.peers()[0].region.clone()];
+    (ClaimAsk { hold: Duration::ZERO, risk, ..ask }, theirs)
 }
 
-async fn stand_in<B: StoreBench>(bench: &B, ask: &ClaimAsk, ruling: &Ruling) -> Written {
+async fn stand_in(bench: &impl StoreBench, ask: &ClaimAsk, ruling: &Ruling) -> Written {
     bench.store().stand_in(ask, ruling, None).await.expect("store: stand_in failed")
-}
-
-async fn own<B: StoreBench>(bench: &B, id: &KeyId) -> Row {
-    let mine = bench.origin();
-    let mut all = rows(bench, id).await.into_iter();
-    all.find(|row| row.origin == mine).expect("store: the own row must stand")
 }
 
 /// A stand-in is final or released at once, above the rows that it names, with all fields of a
 /// claim. A repetition is done already.
-pub async fn a_stand_in_record_is_complete_at_once<B: StoreBench>(bench: &B) {
+async fn a_stand_in_record_is_complete_at_once(bench: &impl StoreBench) {
     for (name, ruling) in [("stand-settled", Ruling::Settled(answer())), ("stand-released", Ruling::Released)]
     {
         let (ask, theirs) = over_theirs(bench, name, 71).await;
@@ -62,11 +54,7 @@ pub async fn a_stand_in_record_is_complete_at_once<B: StoreBench>(bench: &B) {
     let (ask, theirs) = over_theirs(bench, "stand-own", 72).await;
     let (attempt, _) = wins(bench, &ask).await;
     assert_eq!(doubt(bench, &attempt, None).await, Written::Done);
-    let basis = Basis::Known {
-        own: Some((attempt.token, attempt.nonce)),
-        over: Vec::new(),
-        attempt: attempt.token.attempt,
-    };
+    let basis = known(&own(bench, &ask.id).await);
     let ask = ClaimAsk { basis, nonce: Nonce(73), ..ask };
     assert_eq!(stand_in(bench, &ask, &Ruling::Released).await, Written::Done);
     let own = own(bench, &ask.id).await;
@@ -74,7 +62,7 @@ pub async fn a_stand_in_record_is_complete_at_once<B: StoreBench>(bench: &B) {
 }
 
 /// A stand-in is lost if the rows say something else by now, or under another gate.
-pub async fn a_stand_in_record_is_based_on_seen_rows<B: StoreBench>(bench: &B) {
+async fn a_stand_in_record_is_based_on_seen_rows(bench: &impl StoreBench) {
     let released = Ruling::Released;
     let (ask, _) = over_theirs(bench, "stand-unseen", 81).await;
     let unseen = ClaimAsk { basis: Basis::Known { own: None, over: Vec::new(), attempt: 0 }, ..ask.clone() };
@@ -101,7 +89,7 @@ pub async fn a_stand_in_record_is_based_on_seen_rows<B: StoreBench>(bench: &B) {
 }
 
 /// An operator's ruling is journalled once, in the same transaction, and the key leaves the list.
-pub async fn an_operators_word_in_anothers_place_is_journalled<B: StoreBench>(bench: &B) {
+async fn an_operators_word_in_anothers_place_is_journalled(bench: &impl StoreBench) {
     for (name, ruling, kind) in [
         ("stand-by-hand-1", Ruling::Settled(answer()), "settled-by-hand"),
         ("stand-by-hand-2", Ruling::Released, "released-by-hand"),
