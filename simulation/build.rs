@@ -1,4 +1,4 @@
-//! Lists the files that come with the harness, for `src/scenario/shipped.rs`: the scenarios of the
+//! Lists the files that come with the harness, for `src/scenario/find.rs`: the scenarios of the
 //! tree, their ring and routes files, and the kept seeds.
 //!
 //! It must not change a text.

@@ -51,19 +51,6 @@ const ANSWER_LIMIT: usize = 1 << 20;
 const START_WITHIN: Duration = Duration::from_secs(60);
 const MEASURED: Duration = Duration::from_secs(2);
 
-/// The rate of the clients' clocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
-    /// The time that such a clock counts in a second.
-    pub per_second: Duration,
-}
-
-impl Default for Pace {
-    fn default() -> Self {
-        Self { per_second: Duration::from_secs(1) }
-    }
-}
-
 /// The result of a request for its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
@@ -98,8 +85,8 @@ pub struct Deployment {
     nodes: Mutex<BTreeMap<RegionName, Node>>,
     /// Regions without links: a link to one of them stays cut when its other end is mended.
     cut_off: Mutex<BTreeSet<RegionName>>,
-    /// Clients' clocks that are off, by the region that they ask.
-    paces: Mutex<BTreeMap<RegionName, Pace>>,
+    /// The time that clients' clocks count in a second, by the region that they ask.
+    paces: Mutex<BTreeMap<RegionName, Duration>>,
     /// The routes in the files of each region.
     files: Mutex<BTreeMap<RegionName, Files>>,
     /// The shortest time for which keys were ever to be remembered, if not as the scenario says.
@@ -146,7 +133,7 @@ impl Deployment {
             losses: Mutex::default(),
         };
         let deployment = Arc::new(deployment);
-        deployment.all_links(false);
+        deployment.normal_links();
         for region in &deployment.regions {
             deployment.normal_store(region);
             deployment.normal_upstream(region);
@@ -327,8 +314,8 @@ impl Deployment {
         self.world.cut(one, other, cut, self.scenario.network.one_way(one, other));
     }
 
-    fn all_links(&self, cut: bool) {
-        self.regions.iter().for_each(|region| self.cut_off(region, cut));
+    fn normal_links(&self) {
+        self.regions.iter().for_each(|region| self.cut_off(region, false));
         for from in &self.regions {
             for to in self.regions.iter().filter(|to| *to != from) {
                 self.normal_replication(from, to);
@@ -353,16 +340,16 @@ impl Deployment {
         self.world.upstreams.set_mode(region, UpstreamMode::Receipt { after });
     }
 
-    /// Sets the rate of the clocks of clients that ask a region.
-    pub fn set_client_pace(&self, region: &RegionName, pace: Pace) {
-        self.paces.lock().unwrap_or_else(PoisonError::into_inner).insert(region.clone(), pace);
+    /// Lets the clocks of clients that ask a region count so much in a second.
+    pub fn set_client_pace(&self, region: &RegionName, per_second: Duration) {
+        self.paces.lock().unwrap_or_else(PoisonError::into_inner).insert(region.clone(), per_second);
     }
 
     /// The true time until a client of this region believes that the span is over.
     pub fn by_client(&self, region: &RegionName, span: Duration) -> Duration {
         let paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
-        let pace = paces.get(region).copied().unwrap_or_default();
-        span.mul_f64(1.0 / pace.per_second.as_secs_f64())
+        let per_second = paces.get(region).copied().unwrap_or(Duration::from_secs(1));
+        span.mul_f64(1.0 / per_second.as_secs_f64())
     }
 
     /// The routes in a region's files.

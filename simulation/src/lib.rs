@@ -6,14 +6,12 @@
 //! It must not be kinder than the world. [`world::World`] can do everything that Postgres, a
 //! network or an upstream can do to a gateway.
 
-mod authority;
 pub mod checker;
 pub mod clock;
 pub mod cluster;
 pub mod command;
 pub(crate) mod deployment;
 pub mod dice;
-pub(crate) mod gateway;
 pub mod letters;
 pub mod outcome;
 pub mod peers;

@@ -1,13 +1,19 @@
-//! The bundle of simulated ports that one process runs over.
+//! The bundle of simulated ports that one process runs over, and the real gateway over them as a
+//! region of the simulated network: messages reach it as the peer listener would hand them in.
 //!
 //! [`crate::world`] makes them. It must not hold anything that outlives a process: that belongs to
 //! the world.
 
+use std::sync::Arc;
+
+use onceway::gateway::instance::Gateway;
 use onceway::ports::Ports;
+use onceway::ports::peers::{Forward, ForwardReply, PeerMessage, PeerReply, Pong, Question};
+use onceway::protocol::region::RegionName;
 
 use crate::clock::SimClock;
 use crate::dice::SimDice;
-use crate::peers::SimPeers;
+use crate::peers::{Answering, Region, SimPeers};
 use crate::process::Process;
 use crate::store::SimStore;
 use crate::upstream::SimUpstream;
@@ -55,5 +61,28 @@ impl Ports for SimPorts {
 
     fn upstream(&self) -> &SimUpstream {
         &self.upstream
+    }
+}
+
+impl Region for Arc<Gateway<SimPorts>> {
+    fn hears(&self, from: &RegionName, said: &PeerMessage<'_>) -> Result<(), String> {
+        Gateway::hears(self, from, said)
+    }
+
+    fn forward(&self, from: RegionName, forward: Forward) -> Answering<'_, ForwardReply> {
+        Box::pin(async move {
+            match self.place_for_forward(&forward, forward.body.len()) {
+                Ok(place) => self.serve_forward(from, forward, place).await,
+                Err(refusal) => *refusal,
+            }
+        })
+    }
+
+    fn pong(&self) -> Answering<'_, Pong> {
+        Box::pin(Gateway::pong(self))
+    }
+
+    fn ask(&self, from: RegionName, question: Question) -> Answering<'_, PeerReply> {
+        Box::pin(self.answer_question(from, question))
     }
 }

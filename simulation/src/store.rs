@@ -3,8 +3,11 @@
 //!
 //! [`crate::table`] executes the statements, [`crate::cluster`] holds the switches.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use onceway::ports::audit::{Begin, Counted, Double, Finding, History, HistoryRow, Of, RunAtRisk, Stretch};
+use onceway::ports::authority::{CopiedRow, Latest, Lodged, Lodging};
 use onceway::ports::jobs::{Act, Acted, Job, JobLoad, JobRow, StoredRequest, Taken, Turns};
 use onceway::ports::store::{
     Attempt, Beat, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, Heartbeat, PeerMemory, StoreError,
@@ -13,12 +16,16 @@ use onceway::ports::store::{
 use onceway::ports::upkeep::{
     self, ClaimPage, Entry, ForeignPage, KeyStretch, ListedDoubt, Place, Reaped, Ruling, Who,
 };
-use onceway::ports::{Jobs, KeyStore, Replica, Upkeep};
+use onceway::ports::{Acceptors, Audit, Authority, Escrows, Imports, Jobs, KeyStore, Replica, Upkeep};
+use onceway::protocol::authority::GateState;
+use onceway::protocol::double::Trace;
 use onceway::protocol::job::JobState;
 use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::observed::Passed;
-use onceway::protocol::record::{Answer, Nonce, Recovery, Row};
-use onceway::protocol::region::RegionName;
+use onceway::protocol::record::{Answer, Nonce, Recovery, RequestId, Row, Token};
+use onceway::protocol::region::{Origin, RegionName};
+use onceway::protocol::register::Acceptor;
+use onceway::protocol::view::View;
 
 use crate::clock::pause;
 use crate::cluster::{Cluster, StoreMode};
@@ -36,7 +43,7 @@ pub struct SimStore {
 
 /// The effect of a statement. Only after a write can a lost reply leave anything unknown.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Effect {
+enum Effect {
     Reads,
     Writes,
     /// A write after which its sender may die.
@@ -44,14 +51,14 @@ pub(crate) enum Effect {
 }
 
 /// A statement whose effect comes after its sender gave up.
-pub(crate) type Ghost = Box<dyn FnOnce(&mut Table) + Send>;
+type Ghost = Box<dyn FnOnce(&mut Table) + Send>;
 
 /// Sends a statement that writes. It gets copies of the values in brackets if it is executed late.
 macro_rules! writes {
     ($store:expr, $effect:expr, [$($given:ident),*], |$table:ident| $statement:expr) => {{
-        let late = || -> $crate::store::Ghost {
+        let late = || -> Ghost {
             $(let $given = $given.to_owned();)*
-            Box::new(move |$table: &mut $crate::table::Table| {
+            Box::new(move |$table: &mut Table| {
                 $(let $given = &$given;)*
                 let _nobody_waits = $statement;
             })
@@ -59,7 +66,6 @@ macro_rules! writes {
         $store.write($effect, |$table| $statement, late)
     }};
 }
-pub(crate) use writes;
 
 /// Calls of a port, each of which is the statement of the same name. Of those that write it says
 /// the effect, and what they are given by reference.
@@ -72,11 +78,10 @@ macro_rules! statements {
             self.call(|table| table.$read($($asked),*)).await
         })*
         $(async fn $write(&self, $($told: $sort),*) -> Result<$result, StoreError> {
-            $crate::store::writes!(self, $effect, [$($given),*], |table| table.$write($($told),*)).await
+            writes!(self, $effect, [$($given),*], |table| table.$write($($told),*)).await
         })*
     };
 }
-pub(crate) use statements;
 
 impl Cluster {
     /// The port to a region's store.
@@ -92,7 +97,7 @@ impl SimStore {
     }
 
     /// A statement that reads. It is never executed later than its sender waits.
-    pub(crate) async fn call<T>(&self, statement: impl FnOnce(&mut Table) -> T) -> Result<T, StoreError> {
+    async fn call<T>(&self, statement: impl FnOnce(&mut Table) -> T) -> Result<T, StoreError> {
         self.process.runs().await;
         let replied = self.send(Effect::Reads, statement, None::<fn() -> Ghost>).await;
         self.process.runs().await;
@@ -100,7 +105,7 @@ impl SimStore {
     }
 
     /// A statement that writes, and how it does so after its sender gave up.
-    pub(crate) async fn write<T>(
+    async fn write<T>(
         &self,
         effect: Effect,
         statement: impl FnOnce(&mut Table) -> T,
@@ -290,5 +295,87 @@ impl Upkeep for SimStore {
         writes(Effect::At(Point::List), []) unlist() -> u64;
         writes(Effect::At(Point::Rule), [attempt, act]) rule(attempt: &Attempt, act: &upkeep::Act) -> Written;
         writes(Effect::At(Point::Journal), [kind, reason]) note(kind: &str, reason: &str) -> ();
+    }
+}
+
+impl Acceptors for SimStore {
+    statements! {
+        reads acceptor() -> (u64, Acceptor);
+        writes(Effect::At(Point::Acceptor), [acceptor])
+            set_acceptor(version: u64, acceptor: &Acceptor) -> Written;
+    }
+}
+
+impl Authority for SimStore {
+    statements! {
+        reads views() -> Vec<(Arc<View>, Duration)>;
+        writes(Effect::At(Point::Gate), [state]) set_gate(version: GateVersion, state: &GateState) -> Written;
+        writes(Effect::At(Point::Views), [views]) keep_views(views: &[Arc<View>]) -> ();
+    }
+}
+
+impl Escrows for SimStore {
+    async fn convert(&self, origin: &Origin, most: u32) -> Result<u64, StoreError> {
+        let converted =
+            writes!(self, Effect::At(Point::Convert), [origin], |table| table.convert(origin, most)).await?;
+        converted.ok_or_else(unapproved)
+    }
+
+    statements! {
+        writes(Effect::Writes, [lodging])
+            lodge(lodging: &Lodging, gate: GateVersion) -> Lodged;
+        writes(Effect::At(Point::Void), [id, origin])
+            void(id: &KeyId, origin: &Origin, token: Token, nonce: Nonce) -> ();
+        writes(Effect::At(Point::Void), [id, origin, answer])
+            lodge_answer(id: &KeyId, origin: &Origin, token: Token, nonce: Nonce, answer: &Answer) -> Written;
+        writes(Effect::At(Point::Reap), []) reap_escrows(most: u32) -> u64;
+    }
+}
+
+impl Imports for SimStore {
+    async fn import(&self, origin: &Origin, rows: &[CopiedRow]) -> Result<(), StoreError> {
+        if *origin == self.call(|table| table.origin().clone()).await? {
+            return Err(StoreError::Definite("the own rows are written by claims only".to_owned()));
+        }
+        let imported = writes!(self, Effect::At(Point::Import), [origin, rows], |table| table
+            .import(origin, rows))
+        .await?;
+        imported.ok_or_else(unapproved)
+    }
+
+    async fn restore(&self, rows: &[CopiedRow]) -> Result<Written, StoreError> {
+        let origin = self.call(|table| table.origin().clone()).await?;
+        if rows.iter().any(|copied| copied.row.origin != origin) {
+            return Err(StoreError::Definite("a row is of another origin".to_owned()));
+        }
+        writes!(self, Effect::At(Point::Import), [rows], |table| table.restore(rows)).await
+    }
+
+    statements! {
+        reads rows_of(origin: &Origin, after: Option<&KeyId>, most: u32) -> Vec<CopiedRow>;
+        reads latest_of(origin: &Origin, from: u64, most: u32) -> Latest;
+        writes(Effect::At(Point::Reap), []) reap_imports(most: u32) -> u64;
+    }
+}
+
+fn unapproved() -> StoreError {
+    StoreError::Definite("the running boot is not approved".to_owned())
+}
+
+impl Audit for SimStore {
+    async fn traces(&self, ids: &[KeyId]) -> Result<Vec<Vec<Trace>>, StoreError> {
+        self.call(|table| ids.iter().map(|id| table.traces(id)).collect()).await
+    }
+
+    statements! {
+        reads runs_at_risk(after: Option<&KeyId>, most: u32) -> Vec<RunAtRisk>;
+        reads stretch(of: Of, after: Option<&KeyId>, most: u32) -> Stretch;
+        reads doubles() -> Counted;
+        reads rows_of_key(id: &KeyId) -> Vec<HistoryRow>;
+        reads findings(after: Option<Place>, back: Duration, most: u32) -> Vec<Finding>;
+        reads histories(begin: Begin<'_>, most: u32) -> Vec<History>;
+        writes(Effect::At(Point::Journal), [found]) journal_doubles(found: &[Double]) -> Vec<bool>;
+        writes(Effect::At(Point::Journal), [attempt, answer])
+            late(attempt: &Attempt, request_id: Option<RequestId>, answer: &Answer) -> bool;
     }
 }

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use onceway::gateway::policy::route::Escrow;
-use onceway::protocol::record::Recovery;
 use serde::Serialize;
 
 use crate::scenario::Scenario;
@@ -102,17 +101,15 @@ impl Point {
 pub fn routes(scenario: &Scenario) -> BTreeMap<String, RouteIs> {
     let of = |name: &String| {
         let policy = policy_of(&scenario.shared.routes, name)?;
-        let recovery = match policy.recovery {
-            Recovery::Rerun { .. } => "rerun",
-            Recovery::Probe => "probe",
-            Recovery::Park => "park",
-        };
         let escrow = match policy.escrow {
             Escrow::Off => "off",
             Escrow::Claim(_) => "claim",
             Escrow::ClaimAndAnswer(_) => "claim+answer",
         };
-        Some((name.clone(), RouteIs { recovery: recovery.to_owned(), escrow: escrow.to_owned() }))
+        Some((
+            name.clone(),
+            RouteIs { recovery: policy.recovery.name().to_owned(), escrow: escrow.to_owned() },
+        ))
     };
     scenario.workloads.iter().filter_map(|workload| of(&workload.route)).collect()
 }

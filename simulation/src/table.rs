@@ -14,7 +14,6 @@ mod order;
 mod parts;
 mod seed;
 mod stored;
-mod truth;
 mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::batch::{self, Broke};
 use super::out::say;
-use crate::scenario::{self, kept, shipped};
+use crate::scenario::{self, find, kept};
 
 /// The longest text of a breach beside a seed, in characters.
 const MOST_TOLD: usize = 200;
@@ -45,7 +45,7 @@ pub fn replay() -> Result<bool, String> {
 pub fn add(scenario: &Path, broke: &[Broke]) -> Result<(), String> {
     let file = kept::in_the_tree();
     let known = kept::read(&file).map_err(|errors| errors.to_string())?;
-    let scenario: PathBuf = match shipped::has(scenario) {
+    let scenario: PathBuf = match find::has(scenario) {
         true => scenario.to_owned(),
         false => scenario.canonicalize().map_err(|error| format!("{}: {error}", scenario.display()))?,
     };

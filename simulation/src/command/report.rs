@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::out::say;
 use super::points;
-use crate::report::{Report, page};
+use crate::report::{Report, html};
 
 /// Writes the page and the data and shows the rest. Returns true if every invariant held.
 pub fn write(
@@ -17,7 +17,7 @@ pub fn write(
     json: Option<PathBuf>,
 ) -> Result<bool, String> {
     let out = out.unwrap_or_else(|| PathBuf::from(format!("{}.html", report.study.scenario)));
-    put(&out, &page::html(&report))?;
+    put(&out, &html(&report))?;
     let data = serde_json::to_string(&report).map_err(|error| error.to_string())?;
     match json {
         Some(file) if file == Path::new("-") => say!("{data}"),

@@ -4,9 +4,9 @@
 
 use std::path::Path;
 
-use super::batch::Batch;
+use super::batch::{Batch, Broke};
 use super::out::say;
-use crate::outcome::{Keys, Outage, Outcome, Requests};
+use crate::outcome::{FaultSpan, Keys, Outage, Outcome, Requests};
 use crate::scenario::{Scenario, find};
 
 /// The percentile of sorted values; 0 if there are none.
@@ -24,13 +24,8 @@ pub fn one(scenario: &Scenario, outcome: &Outcome) {
     latency(&outcome.latency_ms);
     for fault in &outcome.faults {
         let mattered = if fault.mattered { "" } else { "; nobody noticed" };
-        say!(
-            "fault         {} at {}, {} to {} ms{mattered}",
-            fault.kind,
-            fault.place,
-            fault.from_ms,
-            fault.to_ms
-        );
+        let FaultSpan { kind, place, from_ms, to_ms, .. } = fault;
+        say!("fault         {kind} at {place}, {from_ms} to {to_ms} ms{mattered}");
     }
     for outage in &outcome.outages {
         let Outage { home, route, from_ms, to_ms } = outage;
@@ -76,15 +71,10 @@ pub fn many(path: &Path, scenario: &Scenario, batch: &Batch) {
     for name in batch.missing(scenario) {
         say!("NEVER         {name}: expected of {} seeds", scenario.expects.of);
     }
-    for broke in batch.broke.iter().take(10) {
-        say!(
-            "BROKE         seed {}: invariant {}: {}",
-            broke.seed,
-            broke.breach.invariant,
-            broke.breach.text
-        );
+    for Broke { seed, breach } in batch.broke.iter().take(10) {
+        say!("BROKE         seed {seed}: invariant {}: {}", breach.invariant, breach.text);
         let plant = batch.plant.as_ref().map(|plant| format!(" --plant {plant}")).unwrap_or_default();
-        say!("              onceway-sim replay {} --seed {}{plant}", find::shown(path), broke.seed);
+        say!("              onceway-sim replay {} --seed {seed}{plant}", find::shown(path));
     }
     match batch.broke.len() {
         0 => say!("Every invariant held in all {} seeds.", batch.count),
@@ -102,34 +92,23 @@ pub fn many(path: &Path, scenario: &Scenario, batch: &Batch) {
 }
 
 fn keys(keys: &Keys) {
+    let Keys { begun, answered, given_up, in_doubt, .. } = keys;
     say!(
-        "keys          {} begun, {} answered, {} given up by their clients, {} in doubt in the end",
-        keys.begun,
-        keys.answered,
-        keys.given_up,
-        keys.in_doubt
+        "keys          {begun} begun, {answered} answered, {given_up} given up by their clients, {in_doubt} in doubt in the end"
     );
+    let Keys { doubles, doubles_listed, doubles_allowed, doubles_gone, .. } = keys;
     say!(
-        "doubles       {}: {} on routes that ask for a second effect, {} of claims that had not left a lost region, {} listed by a journal",
-        keys.doubles,
-        keys.doubles_allowed,
-        keys.doubles_gone,
-        keys.doubles_listed
+        "doubles       {doubles}: {doubles_allowed} on routes that ask for a second effect, {doubles_gone} of claims that had not left a lost region, {doubles_listed} listed by a journal"
     );
 }
 
 fn requests(requests: &Requests) {
     let refused: Vec<String> =
         requests.refused.iter().map(|(code, count)| format!("{code} {count}")).collect();
+    let refused = if refused.is_empty() { "none".to_owned() } else { refused.join(", ") };
+    let Requests { sent, answered, replayed, broken, timed_out, forwarded, .. } = requests;
     say!(
-        "requests      {} sent, {} answered, {} replayed, {} forwarded, {} broke, {} timed out; refused: {}",
-        requests.sent,
-        requests.answered,
-        requests.replayed,
-        requests.forwarded,
-        requests.broken,
-        requests.timed_out,
-        if refused.is_empty() { "none".to_owned() } else { refused.join(", ") }
+        "requests      {sent} sent, {answered} answered, {replayed} replayed, {forwarded} forwarded, {broken} broke, {timed_out} timed out; refused: {refused}"
     );
 }
 

@@ -12,9 +12,9 @@ use onceway::protocol::region::RegionName;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::chance::Chance;
 use super::log::{Asked, Log};
 use crate::deployment::{Deployment, Reply, request};
+use crate::dice::Chance;
 use crate::scenario::workload::{Workload, tenant};
 
 /// The longest wait of a client before it uses a key for another request.

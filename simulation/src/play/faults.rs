@@ -13,11 +13,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::acts;
-use super::chance::Chance;
 use super::log::Log;
 use super::organs::{self, Organs};
 use crate::cluster::StoreMode;
-use crate::deployment::{Deployment, Files, Pace};
+use crate::deployment::{Deployment, Files};
+use crate::dice::Chance;
 use crate::letters::Post;
 use crate::peers::LinkMode;
 use crate::points::Point;
@@ -41,9 +41,9 @@ const UPSTREAM_SLOWER: Duration = Duration::from_millis(2_500);
 const FAILURES: [u16; 5] = [408, 500, 502, 503, 504];
 /// The time for which a flapping link is up, and down.
 const FLAP: Duration = Duration::from_millis(1_500);
-/// The rates of clients' clocks that are off.
-const CLIENTS_FAST: Pace = Pace { per_second: Duration::from_secs(10) };
-const CLIENTS_SLOW: Pace = Pace { per_second: Duration::from_millis(100) };
+/// The time that clients' clocks count in a second, where they are off.
+const CLIENTS_FAST: Duration = Duration::from_secs(10);
+const CLIENTS_SLOW: Duration = Duration::from_millis(100);
 /// The time after which a supervisor restarts a process that died.
 const SUPERVISED: Duration = Duration::from_secs(1);
 /// The time for which two processes run beside each other when one replaces the other.
@@ -511,7 +511,7 @@ impl Faults {
             | OfRegion::UpstreamHangs
             | OfRegion::UpstreamHangsInBody => deployment.normal_upstream(region),
             OfRegion::ClientClocksFast | OfRegion::ClientClocksSlow => {
-                deployment.set_client_pace(region, Pace::default());
+                deployment.set_client_pace(region, Duration::from_secs(1));
             }
             OfRegion::UpstreamConnectsSlowly => {
                 deployment.world.upstreams.set_connect(region, Duration::ZERO)

@@ -53,17 +53,26 @@ pub struct Served {
     pub to: Instant,
 }
 
+/// The kinds of notes, in the order of a story's lines of one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Noted {
+    /// A fault or an operator's act that was not possible.
+    NotPossible,
+    /// Why gained keys of a region cannot start yet.
+    Waits,
+    /// An act of the operator on call.
+    Acted,
+}
+
 #[derive(Debug, Default)]
 struct Inner {
     gave_up: BTreeSet<KeyId>,
     asked: Vec<Asked>,
     broken: Vec<Broken>,
-    refused: Vec<(Instant, String)>,
-    acted: Vec<(Instant, String)>,
+    noted: Vec<(Instant, Noted, String)>,
     serving: BTreeMap<RegionName, Served>,
     served: Vec<Served>,
     waits: BTreeMap<RegionName, Vec<(&'static str, String)>>,
-    waited: Vec<(Instant, String)>,
 }
 
 /// The log of one play.
@@ -97,12 +106,12 @@ impl Log {
 
     /// Notes a fault or an operator's act that was not possible, and why.
     pub fn not_possible(&self, why: String) {
-        self.lock().refused.push((Instant::now(), why));
+        self.lock().noted.push((Instant::now(), Noted::NotPossible, why));
     }
 
     /// Notes an act of the operator on call.
     pub fn acted(&self, what: String) {
-        self.lock().acted.push((Instant::now(), what));
+        self.lock().noted.push((Instant::now(), Noted::Acted, what));
     }
 
     /// Notes if a region runs keys, at a look.
@@ -133,12 +142,14 @@ impl Log {
         let texts = missing.iter().map(|one| format!("{}{}", one.text, left(one))).collect::<Vec<_>>();
         let text = if texts.is_empty() { "nothing is missing any more".to_owned() } else { texts.join("; ") };
         inner.waits.insert(region.clone(), kinds);
-        inner.waited.push((Instant::now(), format!("{region}: {text}")));
+        inner.noted.push((Instant::now(), Noted::Waits, format!("{region}: {text}")));
     }
 
-    /// The reasons why regions waited, with the times.
-    pub fn all_waited(&self) -> Vec<(Instant, String)> {
-        self.lock().waited.clone()
+    /// All notes, with their times, kind by kind.
+    pub fn all_noted(&self) -> Vec<(Instant, Noted, String)> {
+        let mut all = self.lock().noted.clone();
+        all.sort_by_key(|(_, kind, _)| *kind);
+        all
     }
 
     /// Keys that their clients gave up.
@@ -154,16 +165,6 @@ impl Log {
     /// All faults, in the order in which they began.
     pub fn all_broken(&self) -> Vec<Broken> {
         self.lock().broken.clone()
-    }
-
-    /// Faults and acts that were not possible, with the times.
-    pub fn all_not_possible(&self) -> Vec<(Instant, String)> {
-        self.lock().refused.clone()
-    }
-
-    /// The acts of the operator on call, with the times.
-    pub fn all_acted(&self) -> Vec<(Instant, String)> {
-        self.lock().acted.clone()
     }
 
     /// All times in which regions ran keys, including those that still last.

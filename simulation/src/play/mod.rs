@@ -7,7 +7,6 @@
 pub(crate) mod acts;
 pub mod agreed;
 pub mod answers;
-pub(crate) mod chance;
 pub(crate) mod clients;
 pub(crate) mod faults;
 pub mod judge;
@@ -28,11 +27,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::deployment::{Deployment, Reply};
+use crate::dice::Chance;
 use crate::outcome::{Breach, Outage, Outcome};
 use crate::scenario::Scenario;
 use crate::scenario::known::policy_of;
 use crate::words;
-use chance::Chance;
 use clients::Sent;
 use faults::Faults;
 use judge::Judge;

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::agreed::{self, Chosen, Lease};
 use super::clients::BODIES;
-use super::log::Log;
+use super::log::{Log, Noted};
 use crate::deployment::{Deployment, Reply};
 use crate::outcome::{Breach, Outcome};
 use crate::table::{Record, Standing, Truth};
@@ -118,14 +118,13 @@ fn breaking(log: &Log, since: &impl Fn(Instant) -> Duration) -> Vec<Line> {
             lines.push((since(to), format!("FAULT      {kind} at {place} is over")));
         }
     }
-    for (at, why) in log.all_not_possible() {
-        lines.push((since(at), format!("FAULT      not possible: {why}")));
-    }
-    for (at, what) in log.all_waited() {
-        lines.push((since(at), format!("WAITS      {what}")));
-    }
-    for (at, what) in log.all_acted() {
-        lines.push((since(at), format!("OPERATOR   {what}")));
+    for (at, kind, text) in log.all_noted() {
+        let tag = match kind {
+            Noted::NotPossible => "FAULT      not possible:",
+            Noted::Waits => "WAITS     ",
+            Noted::Acted => "OPERATOR  ",
+        };
+        lines.push((since(at), format!("{tag} {text}")));
     }
     for served in log.all_served() {
         lines.push((since(served.from), format!("SERVES     {} from now on", served.region)));

@@ -268,7 +268,6 @@ fn fault(mut section: Section<'_>, known: &Known<'_>, length: Duration) -> Optio
 }
 
 fn read_how(section: &Section<'_>, kind: Option<Kind>) -> How {
-    let names: Vec<(&str, Letter)> = Letter::ALL.iter().map(|letter| (letter.name(), *letter)).collect();
     let has_letters = matches!(kind, Some(Kind::Link(OfLink::LettersLost | OfLink::LettersLate)));
     let has_points = matches!(kind, Some(Kind::Region(OfRegion::GatewayDiesAfter)));
     let fails = matches!(
@@ -293,13 +292,10 @@ fn read_how(section: &Section<'_>, kind: Option<Kind>) -> How {
     };
     let mut how = How::default();
     if has_letters {
-        let read = |value: &DeValue<'_>| reader::list(value, |value| reader::word(value, &names));
-        how.letters = section.optional("letters", read).unwrap_or(how.letters);
+        how.letters = words(section, "letters", Letter::ALL, Letter::name).unwrap_or(how.letters);
     }
     if has_points {
-        let names: Vec<(&str, Point)> = Point::ALL.iter().map(|point| (point.name(), *point)).collect();
-        let read = |value: &DeValue<'_>| reader::list(value, |value| reader::word(value, &names));
-        how.points = section.optional("points", read).unwrap_or(how.points);
+        how.points = words(section, "points", Point::ALL, Point::name).unwrap_or(how.points);
     }
     if has_by {
         how.by = span(section, "by", 1, most, usual);
@@ -319,6 +315,17 @@ fn read_how(section: &Section<'_>, kind: Option<Kind>) -> How {
     how
 }
 
+/// Reads a list of kinds by their names.
+fn words<T: Copy>(
+    section: &Section<'_>,
+    key: &'static str,
+    all: &[T],
+    name: fn(T) -> &'static str,
+) -> Option<Vec<T>> {
+    let names: Vec<(&str, T)> = all.iter().map(|one| (name(*one), *one)).collect();
+    section.optional(key, |value| reader::list(value, |value| reader::word(value, &names)))
+}
+
 /// Reads a place; `None` for "any".
 fn anywhere_or<T>(
     value: &DeValue<'_>,
@@ -327,12 +334,15 @@ fn anywhere_or<T>(
     if value.as_str() == Some("any") { Ok(None) } else { read(value).map(Some) }
 }
 
+/// Two different regions, if these are.
+pub(super) fn two_of(names: Vec<RegionName>) -> Option<(RegionName, RegionName)> {
+    let [one, other] = <[RegionName; 2]>::try_from(names).ok()?;
+    (one != other).then_some((one, other))
+}
+
 fn two(value: &DeValue<'_>, known: &Known<'_>) -> Result<(RegionName, RegionName), String> {
     let names = reader::list(value, |value| known.region(value))?;
-    match <[RegionName; 2]>::try_from(names) {
-        Ok([from, to]) if from != to => Ok((from, to)),
-        Ok(_) | Err(_) => Err("must be two different regions, or \"any\"".to_owned()),
-    }
+    two_of(names).ok_or_else(|| "must be two different regions, or \"any\"".to_owned())
 }
 
 fn kind(value: &DeValue<'_>) -> Result<Kind, String> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use onceway::config::Errors;
 use onceway::config::reader::{self, At, Problems, Section};
 
-use super::{find, shipped};
+use super::find;
 
 /// A seed that once broke.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Kept {
 
 /// The file, as it comes with the harness.
 pub fn file() -> PathBuf {
-    shipped::path("kept/seeds.toml")
+    find::path("kept/seeds.toml")
 }
 
 /// The file in the source tree of this build, to which seeds are added.
@@ -36,7 +36,7 @@ pub fn in_the_tree() -> PathBuf {
 /// All problems of the file.
 pub fn read(path: &Path) -> Result<Vec<Kept>, Errors> {
     let problems = Problems::default();
-    let all = shipped::read(path, &At::file(path), &problems).and_then(|source| {
+    let all = find::read(path, &At::file(path), &problems).and_then(|source| {
         let document = source.parse(&problems)?;
         let top = Section::top(&source, &document, &problems);
         let all: Option<Vec<Kept>> =
@@ -55,7 +55,7 @@ fn one(section: Section<'_>, path: &Path) -> Option<Kept> {
     let scenario = section.required("scenario", "name the scenario, such as scenario = \"swarm\"", |value| {
         let name = reader::text(value)?;
         let file = beside(&name);
-        if file.is_file() || shipped::has(&file) { Ok(file) } else { find::find(&name) }
+        if file.is_file() || find::has(&file) { Ok(file) } else { find::find(&name) }
     });
     let seed = section.required("seed", "say which run, such as seed = 17", |value| {
         reader::number(value, 0, i64::MAX as u64)

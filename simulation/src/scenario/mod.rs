@@ -10,7 +10,6 @@ pub(crate) mod fault;
 pub mod find;
 pub mod kept;
 pub(crate) mod known;
-pub mod shipped;
 pub(crate) mod vary;
 pub(crate) mod workload;
 
@@ -160,7 +159,7 @@ pub fn as_it_is(name: &str) -> Result<Arc<Scenario>, String> {
 /// All problems of all three files.
 pub fn load(path: &Path, settings: &[Setting]) -> Result<Scenario, Errors> {
     let problems = Problems::default();
-    match shipped::read(path, &At::file(path), &problems) {
+    match find::read(path, &At::file(path), &problems) {
         Some(source) => of(source, path, settings, problems),
         None => Err(errors(problems)),
     }
@@ -197,7 +196,7 @@ fn shared(top: &Section<'_>, path: &Path, settings: &[Setting], problems: &Probl
     let beside = |file: String| path.parent().unwrap_or(Path::new("")).join(file);
     let source = |key, advice: &str, of| {
         let named = top.required_located(key, advice, reader::text)?;
-        let mut source = shipped::read(&beside(named.value), &named.at, problems)?;
+        let mut source = find::read(&beside(named.value), &named.at, problems)?;
         vary::apply(&mut source, of, settings, problems);
         Some(source)
     };
@@ -231,17 +230,24 @@ fn read(top: &Section<'_>, path: &Path, shared: Option<Shared>) -> Option<Scenar
     let known = Known { regions: shared.as_ref().map(|_| regions.as_slice()), shared: shared.as_ref() };
     let length = span(top, "length", 1_000, 86_400, 60_000);
     let network = network(top, &known);
-    let clocks = clocks(top);
-    let statement = match top.table("store") {
-        Some(section) => {
-            let statement = span(&section, "statement", 0, 10, 2);
-            section.finish();
-            statement
-        }
-        None => Duration::from_millis(2),
-    };
-    let upstream = upstream(top);
-    let operator = operator(top);
+    let clocks = in_table(top, "clocks", |section| Clocks {
+        skew: span_in(section, "skew", 3_600, 200),
+        // At most 500,000, as read.
+        drift_ppm: section
+            .and_then(|section| section.optional("drift_ppm", |value| reader::number(value, 0, 500_000)))
+            .map_or(50, |ppm| ppm as u32),
+    });
+    let statement = in_table(top, "store", |section| span_in(section, "statement", 10, 2));
+    let upstream = in_table(top, "upstream", |section| Upstream {
+        answers_after: span_in(section, "answers_after", 60, 50),
+        one_for_all: section
+            .and_then(|section| section.optional("one_for_all", reader::flag))
+            .unwrap_or(true),
+    });
+    let operator = in_table(top, "operator", |section| Operator {
+        accepts_risk_after: span_in(section, "accepts_risk_after", 86_400, 60_000),
+        breaks_glass_after: span_in(section, "breaks_glass_after", 86_400, 60_000),
+    });
     let workloads = workload::read(top, &known);
     let (faults, swarm) = fault::read(top, &known, length);
     let expects = expects(top);
@@ -269,16 +275,24 @@ fn read(top: &Section<'_>, path: &Path, shared: Option<Shared>) -> Option<Scenar
     })
 }
 
+/// Reads a table that may be left out.
+fn in_table<T>(top: &Section<'_>, name: &'static str, read: impl FnOnce(Option<&Section<'_>>) -> T) -> T {
+    let section = top.table(name);
+    let told = read(section.as_ref());
+    section.into_iter().for_each(Section::finish);
+    told
+}
+
+/// Reads a span of at most so many seconds; the default is in milliseconds.
+fn span_in(section: Option<&Section<'_>>, key: &'static str, most_s: u64, default_ms: u64) -> Duration {
+    let default = Duration::from_millis(default_ms);
+    section.map_or(default, |section| span(section, key, 0, most_s, default_ms))
+}
+
 fn network(top: &Section<'_>, known: &Known<'_>) -> Network {
-    let section = top.table("network");
-    let of = |key, default_ms| match &section {
-        Some(section) => span(section, key, 0, 60, default_ms),
-        None => Duration::from_millis(default_ms),
-    };
-    let (round_trip, replication) = (of("round_trip", 60), of("replication", 10));
-    if let Some(section) = section {
-        section.finish();
-    }
+    let (round_trip, replication) = in_table(top, "network", |section| {
+        (span_in(section, "round_trip", 60, 60), span_in(section, "replication", 60, 10))
+    });
     let mut links = Vec::new();
     for section in top.tables("link") {
         let ends = section.required(
@@ -286,10 +300,7 @@ fn network(top: &Section<'_>, known: &Known<'_>) -> Network {
             "name both ends, such as regions = [\"us-east\", \"eu-west\"]",
             |value| {
                 let names = reader::list(value, |value| known.region(value))?;
-                match <[RegionName; 2]>::try_from(names) {
-                    Ok([one, other]) if one != other => Ok((one, other)),
-                    Ok(_) | Err(_) => Err("must be two different regions".to_owned()),
-                }
+                fault::two_of(names).ok_or_else(|| "must be two different regions".to_owned())
             },
         );
         let round_trip = section.required("round_trip", "such as round_trip = \"180ms\"", |value| {
@@ -301,39 +312,6 @@ fn network(top: &Section<'_>, known: &Known<'_>) -> Network {
         }
     }
     Network { round_trip, replication, links }
-}
-
-fn clocks(top: &Section<'_>) -> Clocks {
-    let mut clocks = Clocks { skew: Duration::from_millis(200), drift_ppm: 50 };
-    if let Some(section) = top.table("clocks") {
-        clocks.skew = span(&section, "skew", 0, 3_600, 200);
-        let ppm = section.optional("drift_ppm", |value| reader::number(value, 0, 500_000));
-        // At most 500,000, as read.
-        clocks.drift_ppm = ppm.map_or(clocks.drift_ppm, |ppm| ppm as u32);
-        section.finish();
-    }
-    clocks
-}
-
-fn upstream(top: &Section<'_>) -> Upstream {
-    let mut upstream = Upstream { answers_after: Duration::from_millis(50), one_for_all: true };
-    if let Some(section) = top.table("upstream") {
-        upstream.answers_after = span(&section, "answers_after", 0, 60, 50);
-        upstream.one_for_all = section.optional("one_for_all", reader::flag).unwrap_or(true);
-        section.finish();
-    }
-    upstream
-}
-
-fn operator(top: &Section<'_>) -> Operator {
-    let minute = Duration::from_secs(60);
-    let mut operator = Operator { accepts_risk_after: minute, breaks_glass_after: minute };
-    if let Some(section) = top.table("operator") {
-        operator.accepts_risk_after = span(&section, "accepts_risk_after", 0, 86_400, 60_000);
-        operator.breaks_glass_after = span(&section, "breaks_glass_after", 0, 86_400, 60_000);
-        section.finish();
-    }
-    operator
 }
 
 fn expects(top: &Section<'_>) -> Expects {

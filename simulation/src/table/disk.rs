@@ -10,6 +10,8 @@
 
 use std::time::Duration;
 
+use onceway::protocol::key::KeyId;
+use onceway::protocol::record::Token;
 use onceway::protocol::region::Origin;
 
 use super::Table;
@@ -23,8 +25,7 @@ impl Table {
     pub(crate) fn apply(&mut self, from: &Origin, store: u64, commit: &Commit) {
         let before = match commit.change.clone() {
             Change::Row(id, row) => {
-                self.history.arrived.push((from.region.clone(), id.clone(), row.token));
-                self.latest.entry(from.clone()).or_default().insert(id.clone());
+                self.arrives(from, &id, row.token);
                 let before = self.rows.entry(id.clone()).or_default().insert(from.clone(), *row);
                 Before::Row(id, before.map(Box::new))
             }
@@ -44,6 +45,12 @@ impl Table {
             unflushed.pop_front();
         }
         unflushed.push_back(Applied { at, from: from.clone(), before, sent });
+    }
+
+    /// Notes that an attempt's row of another origin came here.
+    pub(super) fn arrives(&mut self, from: &Origin, id: &KeyId, token: Token) {
+        self.history.arrived.push((from.region.clone(), id.clone(), token));
+        self.latest.entry(from.clone()).or_default().insert(id.clone());
     }
 
     /// Notes that an own commit is on the disk, and with it all commits applied before.

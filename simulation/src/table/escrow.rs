@@ -3,7 +3,7 @@
 //!
 //! Both tables are local: nothing of them ships.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,9 +92,8 @@ impl Table {
         if is_disabled(Check::Conversion) {
             return Some(0);
         }
-        let of_origin = |(id, held): (&KeyId, &std::collections::BTreeMap<Origin, Escrowed>)| {
-            held.contains_key(origin).then(|| id.clone())
-        };
+        let of_origin =
+            |(id, held): (&KeyId, &BTreeMap<Origin, Escrowed>)| held.contains_key(origin).then(|| id.clone());
         let ids: Vec<KeyId> = self.escrows.iter().filter_map(of_origin).take(most as usize).collect();
         for id in &ids {
             let Some(escrowed) = self.remove_escrow(id, origin) else { continue };
@@ -180,7 +179,7 @@ impl Table {
             return 0;
         }
         let now = self.now();
-        let of_key = |(id, held): (&KeyId, &std::collections::BTreeMap<Origin, Stored>)| {
+        let of_key = |(id, held): (&KeyId, &BTreeMap<Origin, Stored>)| {
             let due = held.iter().filter(|(_, row)| row.due <= now);
             due.map(|(origin, _)| (id.clone(), origin.clone())).collect::<Vec<_>>()
         };
@@ -249,12 +248,8 @@ impl Table {
         // The end of an imported row includes its tombstone.
         let replicated = self.rows.get(id).and_then(|rows| rows.get(origin));
         let imported = replicated.is_none_or(|replicated| !std::ptr::eq(replicated, row));
-        let beyond = match row.phase {
-            Phase::Claimed | Phase::InDoubt(_) | Phase::Released | Phase::Settled(..) if imported => {
-                micros(row.tombstone)
-            }
-            Phase::Claimed | Phase::InDoubt(_) | Phase::Released | Phase::Settled(..) | Phase::Tombstone => 0,
-        };
+        let is_tombstone = matches!(row.phase, Phase::Tombstone);
+        let beyond = if imported && !is_tombstone { micros(row.tombstone) } else { 0 };
         Some(self.copy(id, origin, row, self.ends(id, origin, row).saturating_sub(beyond)))
     }
 
@@ -312,8 +307,7 @@ impl Table {
         }
         let (date, start) = (self.clock.micros(), self.start());
         for copied in rows {
-            self.history.arrived.push((origin.region.clone(), copied.id.clone(), copied.row.token));
-            self.latest.entry(origin.clone()).or_default().insert(copied.id.clone());
+            self.arrives(origin, &copied.id, copied.row.token);
             let row = imported(copied, start, date);
             let held = self.imports.entry(copied.id.clone()).or_default();
             if held.get(origin).is_none_or(|known| row.is_newer_than(known)) {

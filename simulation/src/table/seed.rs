@@ -72,15 +72,13 @@ impl Table {
     /// Completes the first copy of this origin: its rows of the beginning, and their changes since.
     pub(crate) fn copied(&mut self, from: &Origin, snapshot: Vec<(KeyId, Stored)>, since: &[Commit]) {
         for (id, row) in snapshot {
-            self.history.arrived.push((from.region.clone(), id.clone(), row.token));
-            self.latest.entry(from.clone()).or_default().insert(id.clone());
+            self.arrives(from, &id, row.token);
             self.rows.entry(id).or_default().insert(from.clone(), row);
         }
         for commit in since {
             match commit.change.clone() {
                 Change::Row(id, row) => {
-                    self.history.arrived.push((from.region.clone(), id.clone(), row.token));
-                    self.latest.entry(from.clone()).or_default().insert(id.clone());
+                    self.arrives(from, &id, row.token);
                     self.rows.entry(id).or_default().insert(from.clone(), *row);
                 }
                 Change::Gone(id) => {

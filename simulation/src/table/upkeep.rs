@@ -40,9 +40,10 @@ impl Table {
             let Some(own) = self.own(&id).cloned() else { continue };
             let waits = away.is_some_and(|epoch| own.token.epoch >= epoch);
             match self.fate(&id, &own, now) {
-                Fate::Forget if waits => {
-                    self.write(&id, Stored { due: now.saturating_add(micros(LATER)), ..own });
-                    reaped.kept += 1;
+                Fate::Forget if !waits => {
+                    self.forgotten = self.forgotten.max(own.token);
+                    self.delete(&id);
+                    reaped.forgotten += 1;
                 }
                 Fate::Expire { until } => {
                     let due = own.due.saturating_add(micros(own.tombstone)).max(until.unwrap_or(i64::MIN));
@@ -51,12 +52,7 @@ impl Table {
                     self.write(&id, Stored { phase: Phase::Tombstone, was_settled, due, ..own });
                     reaped.expired += 1;
                 }
-                Fate::Forget => {
-                    self.forgotten = self.forgotten.max(own.token);
-                    self.delete(&id);
-                    reaped.forgotten += 1;
-                }
-                Fate::Keep => {
+                Fate::Forget | Fate::Keep => {
                     self.write(&id, Stored { due: now.saturating_add(micros(LATER)), ..own });
                     reaped.kept += 1;
                 }
@@ -108,7 +104,7 @@ impl Table {
         }
         let claimed = stretch.iter().filter(|(_, row)| matches!(row.phase, Phase::Claimed));
         ClaimPage {
-            claims: claimed.map(|(id, row)| self.open_attempt(id, row)).collect(),
+            claims: claimed.map(|(id, row)| self.open_attempt(id, &self.origin, row)).collect(),
             through: stretch.last().map(|(_, row)| Place(row.held)),
             more: stretch.len() >= most,
         }
@@ -123,13 +119,8 @@ impl Table {
         let listed = listed.filter_map(|(id, (since, excerpt))| {
             let open = self.unanswered(id).into_iter().filter(|(origin, row)| !runs_again(origin, row));
             let (origin, row) = open.max_by(|a, b| a.1.token.cmp(&b.1.token).then_with(|| b.0.cmp(a.0)))?;
-            let row = OpenAttempt {
-                id: id.clone(),
-                row: self.shown(origin, row),
-                route: row.route.clone(),
-                path: row.path.clone(),
-            };
-            Some(ListedDoubt { open: row, since: *since, excerpt: excerpt.clone() })
+            let open = self.open_attempt(id, origin, row);
+            Some(ListedDoubt { open, since: *since, excerpt: excerpt.clone() })
         });
         listed.take(most as usize).collect()
     }
@@ -260,14 +251,7 @@ impl Table {
             let same = match (&own.phase, ruling) {
                 (Phase::Settled(stored, _), Ruling::Settled(answer)) => stored.status == answer.status,
                 (Phase::Released, Ruling::Released) => true,
-                (
-                    Phase::Claimed
-                    | Phase::InDoubt(_)
-                    | Phase::Released
-                    | Phase::Settled(..)
-                    | Phase::Tombstone,
-                    Ruling::Settled(_) | Ruling::Released,
-                ) => false,
+                (_, Ruling::Settled(_) | Ruling::Released) => false,
             };
             own.nonce == ask.nonce && same
         });
@@ -333,10 +317,10 @@ impl Table {
         self.flushed();
     }
 
-    fn open_attempt(&self, id: &KeyId, row: &Stored) -> OpenAttempt {
+    fn open_attempt(&self, id: &KeyId, origin: &Origin, row: &Stored) -> OpenAttempt {
         OpenAttempt {
             id: id.clone(),
-            row: self.shown(&self.origin, row),
+            row: self.shown(origin, row),
             route: row.route.clone(),
             path: row.path.clone(),
         }

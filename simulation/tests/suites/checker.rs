@@ -3,38 +3,31 @@
 //!
 //! The swarm shows that true histories break nothing.
 
-mod anew;
-mod asked;
-mod found;
+mod ends;
 mod gates;
 mod leases;
-mod lodged;
 mod marks;
 mod random;
-mod told;
+mod sends;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use onceway::ports::upkeep::Entry;
 use onceway::protocol::authority::{GateState, Pending};
 use onceway::protocol::change::Change;
 use onceway::protocol::digest::digest;
-use onceway::protocol::double::Why;
-use onceway::protocol::fingerprint::Fingerprint;
 use onceway::protocol::key::{Key, KeyId, Tenant};
-use onceway::protocol::record::{Answer, AnswerBody, Nonce, Recovery, RequestId, Row, State, Token};
+use onceway::protocol::record::{RequestId, Token};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::{Accepted, Ballot};
 use onceway::protocol::ring::Ring;
 use onceway::protocol::ring_spec::{PlaceBy, RegionSpec, RingSpec};
-use onceway::protocol::time::Date;
 use onceway::protocol::view::{AcceptorId, Content, View};
 use onceway::protocol::window::WindowRule;
 
 use simulation::checker::{Breach, Checker, Invariant, News, StoreNews, Voter};
-use simulation::table::{Gated, Held, History, Lodgment, Record, Standing, Truth, Write};
+use simulation::table::{Gated, Held, Lodgment, Record, Standing, Truth, Write};
 use simulation::upstream::{Attempted, Happening};
 
 use crate::shared::ms;
@@ -137,6 +130,10 @@ fn write(at: u64, id: &KeyId, token: Token, standing: Standing) -> Write {
         lives: (Duration::ZERO, Duration::ZERO),
     };
     Write { at: ms(at), id: id.clone(), record: Some(record), approved: true, beside_open: false }
+}
+
+fn claim(at: u64, id: &KeyId, token: Token) -> Write {
+    write(at, id, token, Standing::Claimed)
 }
 
 fn recorded(write: Write, change: impl Fn(&mut Record)) -> Write {
@@ -371,7 +368,7 @@ fn no_claim_passes_without_an_approved_boot() {
 #[test]
 fn a_send_needs_an_earlier_claim_by_its_region() {
     let id = key(&first());
-    let claim = || writes(1, "a", [write(10, &id, token(1, 1), Standing::Claimed)]);
+    let claim = || writes(1, "a", [claim(10, &id, token(1, 1))]);
     assert_eq!(after_founding([claim(), arrives([sent(11, "a", &id, token(1, 1))])]), []);
     for bad in
         [sent(9, "a", &id, token(1, 1)), sent(11, "b", &id, token(1, 1)), sent(11, "a", &id, token(1, 2))]
@@ -386,8 +383,7 @@ fn a_send_needs_an_earlier_claim_by_its_region() {
 fn a_send_under_escrow_needs_an_earlier_lodged_claim() {
     let id = key(&first());
     let lodged = |at: u64, route: &str| {
-        let claim =
-            recorded(write(10, &id, token(1, 1), Standing::Claimed), |record| record.route = route.into());
+        let claim = recorded(claim(10, &id, token(1, 1)), |record| record.route = route.into());
         let lodgment = Lodgment { at: ms(at), id: id.clone(), origin: origin("a"), token: token(1, 1) };
         let at_b = StoreNews { lodged: vec![lodgment], ..of_store(2, "b") };
         after_founding([writes(1, "a", [claim]), stores([at_b]), arrives([sent(20, "a", &id, token(1, 1))])])
@@ -405,7 +401,7 @@ fn nothing_is_sent_by_a_region_whose_loss_was_adopted() {
     let adopted =
         |at| gates(2, "b", [gated(at, GateState::founded(one.clone()).adopt(without_a.clone()), &[])]);
     let history = |adopted: News| {
-        let claim = writes(1, "a", [write(10, &id, token(1, 1), Standing::Claimed)]);
+        let claim = writes(1, "a", [claim(10, &id, token(1, 1))]);
         let send = arrives([sent(20, "a", &id, token(1, 1))]);
         after_founding([majority_accepts(2, &without_a), adopted, claim, send])
     };
@@ -417,11 +413,11 @@ fn nothing_is_sent_by_a_region_whose_loss_was_adopted() {
 fn attempts_are_sent_in_order_and_know_of_one_another() {
     let id = key(&first());
     let claims = |over: bool, risk: bool, released: Option<u64>| {
-        let second = recorded(write(20, &id, token(1, 2), Standing::Claimed), |record| {
+        let second = recorded(claim(20, &id, token(1, 2)), |record| {
             record.over = over.then(|| (origin("b"), token(1, 1))).into_iter().collect();
             record.risk = risk.then(|| name("b")).into_iter().collect();
         });
-        let first = write(10, &id, token(1, 1), Standing::Claimed);
+        let first = claim(10, &id, token(1, 1));
         let released = released.map(|at| write(at, &id, token(1, 1), Standing::Released));
         [writes(2, "b", [first].into_iter().chain(released)), writes(1, "a", [second])]
     };
@@ -444,12 +440,11 @@ fn attempts_are_sent_in_order_and_know_of_one_another() {
     // c named b's attempt and ended its own. a names c's attempt, or nothing.
     let between = |over: &[(Origin, Token)]| {
         let over = over.to_vec();
-        let third = recorded(write(15, &id, token(1, 2), Standing::Claimed), |record| {
+        let third = recorded(claim(15, &id, token(1, 2)), |record| {
             record.over = vec![(origin("b"), token(1, 1))];
         });
-        let last =
-            recorded(write(20, &id, token(1, 3), Standing::Claimed), |record| record.over = over.clone());
-        let first = writes(2, "b", [write(10, &id, token(1, 1), Standing::Claimed)]);
+        let last = recorded(claim(20, &id, token(1, 3)), |record| record.over = over.clone());
+        let first = writes(2, "b", [claim(10, &id, token(1, 1))]);
         let sends = arrives([one(), sent(30, "a", &id, token(1, 3))]);
         of_a(after_founding([first, writes(3, "c", [third]), writes(1, "a", [last]), sends]))
     };
@@ -461,10 +456,10 @@ fn attempts_are_sent_in_order_and_know_of_one_another() {
 fn a_second_effect_is_allowed_by_its_route_or_ran_at_risk() {
     let id = key(&first());
     let twice = |route: &str, risk: bool| {
-        let second = recorded(write(20, &id, token(1, 2), Standing::Claimed), |record| {
+        let second = recorded(claim(20, &id, token(1, 2)), |record| {
             (record.route, record.risk) = (route.into(), risk.then(|| name("b")).into_iter().collect());
         });
-        let claims = [write(10, &id, token(1, 1), Standing::Claimed), second];
+        let claims = [claim(10, &id, token(1, 1)), second];
         let effects = happens([sent(11, "a", &id, token(1, 1)), sent(21, "a", &id, token(1, 2))]);
         after_founding([writes(1, "a", claims), effects])
     };
@@ -478,70 +473,31 @@ fn a_second_effect_is_allowed_by_its_route_or_ran_at_risk() {
     assert_eq!(after_founding([unclaimed]), [Invariant::SecondEffectAtRisk]);
 }
 
-fn row(region: &str, nonce: u128, state: State) -> Row {
-    Row {
-        origin: origin(region),
-        token: token(1, 1),
-        nonce: Nonce(nonce),
-        fingerprint: Fingerprint { raw: digest("test", &[]), canonical: None },
-        state,
-        over: Vec::new(),
-        risk: Vec::new(),
-        request_id: RequestId(1),
-        expires: Date(1),
-        principal: None,
-        accepted: false,
-        doubted: 0,
-        settle_time: Duration::ZERO,
-        recovery: Recovery::Park,
-    }
-}
-
-fn settled() -> State {
-    let answer = Answer { status: 200, headers: Vec::new(), body: AnswerBody::NotKept };
-    State::Settled { answer: Arc::new(answer), age: ms(1), expired: false }
-}
-
-/// A store of a that shows these rows of a key, and whose journal has this entry about it.
-fn shows(id: &KeyId, rows: Vec<Row>, kind: &str, explained: Option<Why>) -> Truth {
-    let (token, request_id, status, actor, reason) = (None, None, None, None, None);
-    let kind = kind.to_owned();
-    let entry = Entry { at: Date(1), kind, token, request_id, status, actor, reason, explained };
-    Truth {
-        origin: origin("a"),
-        history: History::default(),
-        writes: Vec::new(),
-        rows: [(id.clone(), rows)].into(),
-        journal: vec![(Some(id.clone()), entry)],
-    }
-}
-
-/// So many effects of a key.
-fn effects(id: &KeyId, count: usize) -> BTreeMap<KeyId, Vec<Happening>> {
-    let effect = Happening {
-        at: ms(1),
-        region: name("a"),
-        token: token(1, 1),
-        request_id: RequestId(1),
-        status: 201,
-        body: Default::default(),
-        asked: Default::default(),
-        queued: false,
-        over_by: None,
-    };
-    BTreeMap::from([(id.clone(), vec![effect; count])])
+#[test]
+fn the_page_names_each_invariant() {
+    let page = include_str!("../../../docs/simulation.md");
+    let (_, table) = page.split_once("\n## The invariants\n").unwrap();
+    let (table, _) = table.split_once("\n## ").unwrap();
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | [rule "));
+    let known: BTreeSet<String> = rows
+        .map(|(name, rest)| {
+            let (rule, demands) = rest.split_once("](protocol.md#rule-").unwrap();
+            assert!(demands.starts_with(&format!("{rule}) | ")) && demands.len() > 20, "{name}: {demands}");
+            format!("{name} (rule {rule})")
+        })
+        .collect();
+    let mut all: BTreeSet<String> = Invariant::ALL.iter().map(ToString::to_string).collect();
+    all.insert(simulation::play::answers::SAME_ANSWER.to_owned());
+    assert_eq!(known, all);
 }
 
 #[test]
-fn a_double_that_some_store_shows_is_in_a_journal() {
-    let id = key(&first());
-    let breaks = |count: usize, rows: &[&str], kind: &str| -> Vec<Invariant> {
-        let rows = rows.iter().map(|region| row(region, 1, settled())).collect();
-        let store = shows(&id, rows, kind, None);
-        ended(&Checker::new(BTreeSet::new(), RULE), &effects(&id, count), vec![store])
-    };
-    assert_eq!(breaks(2, &["a", "b"], "double"), []);
-    assert_eq!(breaks(1, &["a", "b"], "late"), [], "an upstream that honours keys");
-    assert_eq!(breaks(2, &["a"], "late"), [], "the rows have not met");
-    assert_eq!(breaks(2, &["a", "b"], "late"), [Invariant::DoublesJournalled]);
+fn a_breach_names_its_key_and_its_time_as_a_story_does() {
+    let mut checker = Checker::new(BTreeSet::new(), RULE).counting_from(ms(10));
+    let (id, token) = (key(&first()), token(1, 1));
+    let history = founded().into_iter().chain([arrives([sent(30, "a", &id, token)])]);
+    let breaches: Vec<Breach> = history.flat_map(|news| checker.judge(news)).collect();
+    let broken = breaches.iter().find(|breach| breach.invariant == Invariant::ClaimedBeforeSent).unwrap();
+    let name = format!("{}/{}", id.tenant(), id.key().as_str());
+    assert_eq!(broken.text, format!("{name} {token} by a at 0.020000 was sent without a claim"));
 }

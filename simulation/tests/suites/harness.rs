@@ -2,15 +2,10 @@
 //!
 //! [`super::checker`] has the invariants. `tests/long/harness.rs` plays what takes minutes.
 
-mod agreed;
-mod answers;
-mod faults;
-mod judge;
-mod mattered;
+mod forged;
+mod plays;
 mod reference;
 mod replication;
 mod report;
 mod shipped;
-mod starters;
-mod story;
 mod sums;

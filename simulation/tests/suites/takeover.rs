@@ -10,7 +10,6 @@ mod cuts;
 mod doubts;
 mod early;
 mod escrows;
-mod foundings;
 mod gates;
 mod healths;
 mod hostile;

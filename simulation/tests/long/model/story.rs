@@ -8,38 +8,18 @@ use std::fmt::Write;
 use stateright::Path;
 
 use crate::model::acts::Act;
-use crate::model::state::{Ballot, Broken, Mail, Site, State, ViewId, What};
+use crate::model::state::{Ballot, Mail, Site, State, ViewId, What};
 use crate::model::world::{Plan, World};
 
 /// The steps, from the start to the last state.
 pub fn story(world: &World, path: Path<State, Act>) -> String {
     let mut text = String::new();
-    let mut last = None;
     for (number, (state, act)) in path.into_vec().into_iter().enumerate() {
         if let Some(act) = act {
             let _ = writeln!(text, "  {:>3}. {}", number + 1, world.told(&state, act));
         }
-        last = Some(state);
-    }
-    if let Some(broken) = last.and_then(|state| state.broken) {
-        let _ = writeln!(text, "  then: {}", ending(broken));
     }
     text
-}
-
-fn ending(broken: Broken) -> &'static str {
-    match broken {
-        Broken::TwoChosen => "two views are chosen for one epoch",
-        Broken::Unchosen => "a view was adopted that was not chosen",
-        Broken::TwoOwners => "two regions may run one key",
-        Broken::Unknown => "a key started without the row of who had it before",
-        Broken::BesideAnother => "a claim was sent beside another region's, which knew nothing of it",
-        Broken::NotCovered => "a gate opened without rows that it had to wait for",
-        Broken::MarkBack => "a mark went back",
-        Broken::PromiseFell => "an acceptor broke its promise",
-        Broken::LeaseOutlives => "a lease outlives its grants",
-        Broken::OtherOwner => "two regions know different views of one epoch",
-    }
 }
 
 impl World {

@@ -67,18 +67,17 @@ fn a_claim_needs_an_open_gate() {
         let pending = Pending { target: without_a.clone(), seal: None };
         gates(1, "a", [gated(at, GateState::founded(one.clone()).give_up(Some(pending)), &[])])
     };
-    let claim = || writes(1, "a", [write(10, &id, token(1, 1), Standing::Claimed)]);
+    let claims = || writes(1, "a", [claim(10, &id, token(1, 1))]);
     // Given up after the claim, or in the same moment.
-    assert_eq!(after_founding([giving_up(15), claim()]), []);
-    assert_eq!(after_founding([giving_up(10), claim()]), []);
-    assert_eq!(after_founding([giving_up(5), claim()]), [Invariant::OpenWhenCovered]);
+    assert_eq!(after_founding([giving_up(15), claims()]), []);
+    assert_eq!(after_founding([giving_up(10), claims()]), []);
+    assert_eq!(after_founding([giving_up(5), claims()]), [Invariant::OpenWhenCovered]);
     // b never owned it, or gained it and has not caught up.
-    let by_b = |epoch| writes(2, "b", [write(10, &id, token(epoch, 1), Standing::Claimed)]);
+    let by_b = |epoch| writes(2, "b", [claim(10, &id, token(epoch, 1))]);
     assert_eq!(after_founding([by_b(1)]), [Invariant::OpenWhenCovered]);
     let gained = || gates(2, "b", [gated(5, GateState::founded(one.clone()).adopt(without_a.clone()), &[])]);
     let gained_by_b = |route: &str| {
-        let claim =
-            recorded(write(10, &id, token(2, 1), Standing::Claimed), |record| record.route = route.into());
+        let claim = recorded(claim(10, &id, token(2, 1)), |record| record.route = route.into());
         after_founding([majority_accepts(2, &without_a), gained(), writes(2, "b", [claim])])
     };
     assert_eq!(gained_by_b("strict"), [], "a proof by escrow");
@@ -106,7 +105,7 @@ fn a_claim_is_lodged_under_its_own_view() {
 fn a_tombstone_goes_after_what_it_hides() {
     let id = key(&first());
     let ends = |standing: Standing, beside_open: bool| {
-        let claim = write(1, &id, token(1, 1), Standing::Claimed);
+        let claim = claim(1, &id, token(1, 1));
         let gone = Write { record: None, beside_open, ..write(3, &id, token(1, 1), standing) };
         after_founding([writes(1, "a", [claim, write(2, &id, token(1, 1), standing), gone])])
     };

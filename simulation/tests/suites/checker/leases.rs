@@ -26,7 +26,7 @@ fn sends_under(grants: impl IntoIterator<Item = News>) -> Vec<Invariant> {
     founded.iter_mut().for_each(|news| news.granted.clear());
     let (view, mut claimed) = (first(), Vec::new());
     let id = key(&view);
-    claimed.push(writes(1, "a", [write(50, &id, token(1, 1), Standing::Claimed)]));
+    claimed.push(writes(1, "a", [claim(50, &id, token(1, 1))]));
     claimed.push(arrives([sent(100, "a", &id, token(1, 1))]));
     judged(founded.into_iter().chain(grants).chain(claimed))
 }
@@ -87,7 +87,7 @@ fn a_sleeper_never_sends_a_key_that_moved_meanwhile() {
             majority_accepts(2, &away),
             majority_accepts(3, &back),
             gates(1, "a", [adopts(20, &away), adopts(30, &back)]),
-            writes(1, "a", [write(claimed, &id, token(1, 1), Standing::Claimed)]),
+            writes(1, "a", [claim(claimed, &id, token(1, 1))]),
             arrives([sent(40, "a", &id, token(1, 1))]),
         ])
     };
@@ -106,7 +106,7 @@ fn a_lease_covers_what_was_the_regions_when_it_was_granted() {
             majority_accepts(2, &without_a),
             gates(2, "b", [adopts.clone()]),
             granted("b", 6..200, &[2, 3], under),
-            writes(2, "b", [write(10, &id, token(2, 1), Standing::Claimed)]),
+            writes(2, "b", [claim(10, &id, token(2, 1))]),
             arrives([sent(20, "b", &id, token(2, 1))]),
         ]);
         all.contains(&Invariant::GrantedWhenSent)

@@ -30,7 +30,7 @@ fn marked(owner: &str, risk: &str, returns: bool, heard: u64, runs: usize) -> (M
     let again = Arc::new(View::from_content(content));
     let epoch = if returns { 3 } else { 2 };
     let claims = keys_of(owner).take(runs).map(|id| {
-        recorded(write(100, &id, token(epoch, 1), Standing::Claimed), |record| {
+        recorded(claim(100, &id, token(epoch, 1)), |record| {
             record.risk = vec![name(risk)];
         })
     });
@@ -75,7 +75,7 @@ fn after_a_seal(waived: bool, returns: bool, rows: u64) -> u64 {
     let epoch = if returns { 4 } else { 3 };
     let state = GateState::founded(gone);
     let state = GateState { waived: waived.then(|| (name("c"), 3)).into_iter().collect(), ..state };
-    let claim = recorded(write(100, &id, token(epoch, 1), Standing::Claimed), |record| {
+    let claim = recorded(claim(100, &id, token(epoch, 1)), |record| {
         record.risk = vec![name("c")];
     });
     let mut checker = Checker::new(BTreeSet::new(), RULE);

@@ -10,13 +10,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::Request;
+use http::{Request, Response};
 use http_body_util::BodyExt;
 use onceway::gateway::instance::Gateway;
 use onceway::gateway::limits::quota::{Pace, Quota};
 use onceway::gateway::reloadable::Reload;
 use onceway::gateway::settings::Settings;
-use onceway::ports::BodyError;
+use onceway::ports::{Body, BodyError};
 use onceway::protocol::region::RegionName;
 use simulation::cluster::StoreMode;
 use simulation::ports::SimPorts;
@@ -24,8 +24,8 @@ use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep_until};
 
 use super::bench::{
-    Bench, RETENTION, TOMBSTONE, ask, ask_as_globex, key_of, ms, question, region, reload, served, settings,
-    until,
+    Bench, RETENTION, TOMBSTONE, ask, ask_as_globex, key_of, ms, question, region, reload, request, served,
+    settings, told, until,
 };
 
 const EXCEEDED: (u16, &str) = (429, "quota-exceeded");
@@ -35,6 +35,10 @@ const NONE: Quota = Quota { new_keys: None, look_ups: None, misses: None, live_k
 async fn limited(bench: &Bench, name: &RegionName, shadow: bool) -> Arc<Gateway<SimPorts>> {
     let quota = Quota { new_keys: Some(pace(2)), ..NONE };
     limited_to(bench, name, shadow, quota).await
+}
+
+fn retry_after(refused: &Response<Body>) -> u64 {
+    refused.headers()["retry-after"].to_str().unwrap().parse().unwrap()
 }
 
 /// A rate of one per second, and so many at once.
@@ -56,7 +60,7 @@ fn a_quota_refuses_its_tenant_before_the_store() {
         let gateway = limited(&bench, &eu, false).await;
         for (gateway, says) in [(&gateway, true), (&bench.gateway(&region("us")), false)] {
             let asked = Request::get("/.well-known/idempotency").body(onceway::ports::body::empty()).unwrap();
-            let contract = super::bench::told(gateway.handle(asked).await).await.body;
+            let contract = told(gateway.handle(asked).await).await.body;
             assert_eq!(String::from_utf8_lossy(&contract).contains("quota-exceeded"), says);
         }
         let key = |word: &str| key_of(&eu, word);
@@ -66,12 +70,12 @@ fn a_quota_refuses_its_tenant_before_the_store() {
         }
         bench.store(&eu, StoreMode::Stall(ms(300)));
         let begun = Instant::now();
-        let request = super::bench::request("/park", &key("three"), "").map(|_| Never.boxed_unsync());
-        let refused = gateway.handle(request).await;
-        let after: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+        let endless = request("/park", &key("three"), "").map(|_| Never.boxed_unsync());
+        let refused = gateway.handle(endless).await;
+        let after = retry_after(&refused);
         assert!((1..=4).contains(&after), "what is left of a second, and up to three more: {after}");
         assert_eq!(refused.headers()["idempotency-key"], key("three").as_str());
-        let told = super::bench::told(refused).await;
+        let told = told(refused).await;
         assert_eq!(told.said(), EXCEEDED);
         assert!(String::from_utf8_lossy(&told.body).contains("\"safe_to_retry\":true"));
         assert_eq!(begun.elapsed(), ms(0), "neither body nor store were waited for");
@@ -166,10 +170,10 @@ fn shadow_mode_counts_what_quotas_would_refuse() {
 async fn state(gateway: &Arc<Gateway<SimPorts>>, key: &str, token: &str) -> (u16, String) {
     let response = gateway.handle(question(key, token)).await;
     if response.status() == 429 {
-        let after: u64 = response.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+        let after = retry_after(&response);
         assert!((1..=4).contains(&after), "what is left of a second, and up to three more: {after}");
     }
-    let told = super::bench::told(response).await;
+    let told = told(response).await;
     (told.status, told.said().1.to_owned())
 }
 
@@ -247,10 +251,10 @@ fn a_full_tenant_uses_only_its_existing_keys() {
         // The count beside a request may or may not see its key.
         let started = start_all(&gateway, &eu, 201).await;
         assert!((3..=4).contains(&started), "{started}");
-        let refused = gateway.handle(super::bench::request("/park", &key("four"), "{}")).await;
-        let after: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+        let refused = gateway.handle(request("/park", &key("four"), "{}")).await;
+        let after = retry_after(&refused);
         assert!((30..=60).contains(&after), "keys are not forgotten within seconds: {after}");
-        assert_eq!(super::bench::told(refused).await.said(), EXCEEDED);
+        assert_eq!(told(refused).await.said(), EXCEEDED);
         assert!(ask(&gateway, "/park", &key("all-1"), "{}").await.replayed, "what it has is served");
         assert_eq!(ask(&gateway, "/park", &key("all-1"), "[]").await.said(), (422, "key-reused"));
         assert_eq!(state(&gateway, &key("four"), "sk").await, (404, "key-unknown".to_owned()));
@@ -310,8 +314,8 @@ fn keys_that_another_gateway_started_count_and_forgotten_ones_do_not() {
         // An idle tenant is not counted. The first request after the pause is refused by the old
         // count, and asked to come again at once.
         sleep_until(Instant::now() + RETENTION + TOMBSTONE * 2).await;
-        let refused = gateway.handle(super::bench::request("/park", &key("six"), "{}")).await;
-        let after: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+        let refused = gateway.handle(request("/park", &key("six"), "{}")).await;
+        let after = retry_after(&refused);
         assert!(refused.status() == 429 && (1..=4).contains(&after), "{after}");
         sleep_until(Instant::now() + ms(2_000)).await;
         assert_eq!(start_one(&gateway, &key("six")).await.0, 201, "the others were forgotten");

@@ -3,17 +3,29 @@
 
 use std::sync::Arc;
 
+use onceway::gateway::instance::Gateway;
 use onceway::ports::peers::{Forward, ForwardReply, PeerReply, Pong, Question};
 use onceway::protocol::change::Change;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::register::{Ballot, Message};
 use onceway::protocol::versions::{NEXT, Versions};
 use simulation::peers::{Answering, Region};
+use simulation::ports::SimPorts;
 use tokio::time::sleep;
 
 use super::bench::{Bench, ask, key_of, ms, region, served, until, upgraded};
 
 const BEFORE: Versions = Versions::OURS;
+const OUTGROWN: &str = "the regions go by protocol version 2 and this process speaks 1-1";
+
+async fn serves(old: &Gateway<SimPorts>) {
+    until("the older process to serve", ms(5_000), async || old.readiness().serves).await;
+}
+
+/// Says if a gateway gives as a reason that the regions go by a newer version.
+fn is_outgrown(old: &Gateway<SimPorts>) -> bool {
+    old.readiness().reasons.iter().any(|reason| reason.starts_with(OUTGROWN))
+}
 
 /// Both run keys of their region until the view goes by a version that one of them does not speak.
 /// That one runs nothing more, and says why.
@@ -21,7 +33,7 @@ const BEFORE: Versions = Versions::OURS;
 fn two_versions_share_a_store_until_the_view_upgrades() {
     served(Bench::upgraded(61), async |bench, [eu, us, _]| {
         let old = bench.process_speaking(&eu, BEFORE);
-        until("the older process to serve", ms(5_000), async || old.readiness().serves).await;
+        serves(&old).await;
         let key = key_of(&eu, "older");
         assert_eq!(ask(&old, "/probe", &key, "{}").await.status, 201);
         assert_eq!(bench.send(&eu, "/probe", &key).await.status, 201);
@@ -29,9 +41,7 @@ fn two_versions_share_a_store_until_the_view_upgrades() {
 
         let raised = bench.gateway(&us).raise_protocol("test").await.unwrap();
         assert_eq!((raised.protocol, raised.common), (2, 2), "{raised:?}");
-        let why = "the regions go by protocol version 2 and this process speaks 1-1";
-        let holds = async || old.readiness().reasons.iter().any(|reason| reason.starts_with(why));
-        until("the older process to say why", ms(3_000), holds).await;
+        until("the older process to say why", ms(3_000), async || is_outgrown(&old)).await;
         assert!(!old.readiness().ready);
         let key = key_of(&eu, "after");
         assert_eq!(ask(&old, "/probe", &key, "{}").await.said(), (503, "gateway-outdated"));
@@ -41,14 +51,14 @@ fn two_versions_share_a_store_until_the_view_upgrades() {
         let question = Question::Acceptor { to: None, message: Message::Read };
         let told = old.answer_question(us.clone(), question).await;
         assert!(
-            matches!(&told, PeerReply::Refused(said) if said.starts_with(why)),
+            matches!(&told, PeerReply::Refused(said) if said.starts_with(OUTGROWN)),
             "it votes no more: {told:?}"
         );
         let refused = old.drain(&us, false, "test", "").await.unwrap_err();
-        assert!(refused.detail.starts_with(why), "nobody operates by it: {refused}");
+        assert!(refused.detail.starts_with(OUTGROWN), "nobody operates by it: {refused}");
         let all = [us, region("ap")].into();
         let refused = old.break_glass(&all, "test", "").await.unwrap_err();
-        assert!(refused.detail.starts_with(why), "nor breaks the glass by it: {refused}");
+        assert!(refused.detail.starts_with(OUTGROWN), "nor breaks the glass by it: {refused}");
         bench.all_serve().await;
         assert_eq!(bench.send(&eu, "/probe", &key).await.status, 201);
     });
@@ -78,7 +88,7 @@ fn a_chosen_newer_version_ends_an_older_process() {
     served(Bench::upgraded(66), async |bench, [_, us, ap]| {
         bench.replace_speaking(&ap, BEFORE);
         let old = bench.gateway(&ap);
-        until("the older process to serve", ms(5_000), async || old.readiness().serves).await;
+        serves(&old).await;
         let base = bench.world.cluster.gate(&ap).unwrap().view;
         let view = Arc::new(base.next(&Change::Protocol(2)).unwrap());
         let ballot = Ballot { counter: 77, region: us.clone(), proposer: 1 };
@@ -104,9 +114,8 @@ fn a_chosen_newer_version_ends_an_older_process() {
         }
         old.answer_question(us.clone(), letter()).await;
         let told = old.answer_question(us, letter()).await;
-        let why = "the regions go by protocol version 2 and this process speaks 1-1";
-        assert!(matches!(&told, PeerReply::Refused(said) if said.starts_with(why)), "{told:?}");
-        assert!(old.readiness().reasons.iter().any(|reason| reason.starts_with(why)));
+        assert!(matches!(&told, PeerReply::Refused(said) if said.starts_with(OUTGROWN)), "{told:?}");
+        assert!(is_outgrown(&old));
         assert!(!old.readiness().serves);
     });
 }
@@ -117,7 +126,7 @@ fn an_older_process_hears_in_pings_that_it_was_outgrown() {
     served(Bench::start(67), async |bench, [eu, us, ap]| {
         bench.replace_speaking(&ap, BEFORE);
         let old = bench.gateway(&ap);
-        until("the older process to serve", ms(5_000), async || old.readiness().serves).await;
+        serves(&old).await;
         let goes_by_two = async |name: &RegionName| {
             let pong = bench.gateway(name).pong().await;
             let newer = Newer(Pong { epoch: pong.epoch + 1, protocol: 2, ..pong });
@@ -127,9 +136,7 @@ fn an_older_process_hears_in_pings_that_it_was_outgrown() {
         sleep(ms(3_000)).await;
         assert!(old.readiness().serves, "{:?}", old.readiness().reasons);
         goes_by_two(&eu).await;
-        let why = "the regions go by protocol version 2 and this process speaks 1-1";
-        let holds = async || old.readiness().reasons.iter().any(|reason| reason.starts_with(why));
-        until("it to hear that", ms(3_000), holds).await;
+        until("it to hear that", ms(3_000), async || is_outgrown(&old)).await;
     });
 }
 

@@ -5,8 +5,7 @@
 
 use simulation::Outcome;
 use simulation::outcome::{FaultSpan, LeaseSpan, Second, ServingSpan, ViewSpan};
-use simulation::report::Report;
-use simulation::report::page::html;
+use simulation::report::{Report, html};
 use simulation::study::{LEAST_SAFE, Row, Study};
 use simulation::sums::Figures;
 

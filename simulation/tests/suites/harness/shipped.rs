@@ -4,9 +4,8 @@
 
 use std::path::Path;
 
-use simulation::scenario::find;
+use simulation::scenario::find::{self, has, path};
 use simulation::scenario::kept::{entry, file, read};
-use simulation::scenario::shipped::{has, path};
 
 #[test]
 fn a_path_may_climb_but_not_out() {

@@ -16,7 +16,7 @@ use onceway::protocol::record::Recovery;
 use onceway::protocol::region::RegionName;
 
 use crate::shared;
-pub use crate::shared::{SETTLE_TIME, ms};
+pub use crate::shared::ms;
 
 /// The time for which a region that came back must have been well.
 pub const STABLE: Duration = ms(2_000);

@@ -34,7 +34,7 @@ use tokio::time::{Instant, sleep};
 
 pub use super::settings::STABLE;
 use super::settings::{LIFE, ROUTES, failover, settings};
-pub use crate::shared::{ClientAnswer, FLOOR, LAG, LEASE, ONE_WAY, id, ms, play, ring};
+pub use crate::shared::{ClientAnswer, FLOOR, LEASE, ONE_WAY, id, ms, play, ring};
 use crate::shared::{DRIFT, question, region, request, told, world};
 
 /// The whole time of a takeover: the lease with its drift and margin, the window, and the messages.

@@ -1,11 +1,23 @@
-//! The page of a report. It needs no network, no script and no other file.
+//! A report: a study, and one of its seeds in detail, as data and as one page. The page needs no
+//! network, no script and no other file.
 //!
-//! [`crate::study`] has the first table's cells.
+//! [`crate::study`] has the first table's cells. It must not hold the time, the machine or a path:
+//! the same command gives the same bytes.
 
-use super::Report;
+use serde::Serialize;
+
 use crate::outcome::{Outcome, Second};
-use crate::study::{HEADS, LEGEND, Study};
+use crate::study::{HEADS, LEGEND, Row, Study};
 use crate::sums::Figures;
+
+/// The content of a report.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// The same seeds at several points.
+    pub study: Study,
+    /// One seed of the unchanged scenario, in detail.
+    pub shown: Outcome,
+}
 
 /// The colours and sizes; dark if the reader's screen is.
 const STYLE: &str = "
@@ -106,7 +118,7 @@ fn table(heads: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
 
 fn latencies(study: &Study) -> String {
     let shares = [240, 500, 900, 990, 999];
-    let row = |row: &crate::study::Row| {
+    let row = |row: &Row| {
         let of = |share: &u32| row.figures.distribution.iter().find(|(known, _)| known == share);
         let cells = shares.iter().map(|share| of(share).map_or(String::new(), |(_, ms)| format!("{ms} ms")));
         [row.name.clone()].into_iter().chain(cells).collect()
