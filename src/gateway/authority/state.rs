@@ -46,9 +46,7 @@ pub struct Authority {
 /// Loops that do not wait for their period if something happens.
 #[derive(Default)]
 pub struct Wakes {
-    /// Wakes the loop that renews the lease.
     pub renewal: Notify,
-    /// Wakes the gate's loop.
     pub gate: Notify,
 }
 
