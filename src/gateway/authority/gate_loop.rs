@@ -1,8 +1,9 @@
 //! The gate's loop: follows the newest view, measures windows, and opens gained keys once nothing
 //! is missing.
 //!
-//! `protocol::{opening, window}` decide. Several processes of a region may run this loop: each write
-//! compares the gate's version. Nothing is opened by facts older than the last write of the gate.
+//! `protocol::{opening, window}` decide. Several processes of a region may run this loop: each
+//! write compares the gate's version. Nothing is opened by facts older than the last write of the
+//! gate.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};

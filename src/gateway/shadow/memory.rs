@@ -1,9 +1,9 @@
-//! Shadow mode's memory: the keys so far, in a bounded table, oldest out; and the expected decisions,
-//! counted by route.
+//! Shadow mode's memory: the keys so far, in a bounded table, oldest out; and the expected
+//! decisions, counted by route.
 //!
-//! [`super::pass`] calls it when a request's body is complete and when its answer came. The memory is
-//! one process's, not the fleet's, and ends with it: the report is a guess. It holds digests only: no
-//! key, tenant or body.
+//! [`super::pass`] calls it when a request's body is complete and when its answer came. The memory
+//! is one process's, not the fleet's, and ends with it: the report is a guess. It holds digests
+//! only: no key, tenant or body.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,8 +1,8 @@
 //! Operators' acts on the register: founding, plans and changes of the ring, drains, returns,
 //! takeovers.
 //!
-//! Every act returns its result, or the reason why nothing changed. Nothing is done that an operator
-//! did not ask for by name.
+//! Every act returns its result, or the reason why nothing changed. Nothing is done that an
+//! operator did not ask for by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -94,8 +94,8 @@ pub(super) enum Wanted {
 
 impl<P: Ports> Gateway<P> {
     /// Founds the register: the first view, with every region of the ring serving. Every voter must
-    /// answer (else `not-yet`) and be empty (else `refused`). If an earlier founding was cut short, a
-    /// second call completes it.
+    /// answer (else `not-yet`) and be empty (else `refused`). If an earlier founding was cut short,
+    /// a second call completes it.
     pub async fn found(
         self: &Arc<Self>,
         escrow: BTreeSet<Arc<str>>,
@@ -116,8 +116,8 @@ impl<P: Ports> Gateway<P> {
         Ok(FoundReport { epoch: first.epoch(), voters })
     }
 
-    /// Has each voter of the view accept this message, one after the other. An error names the first
-    /// that does not, with its reply.
+    /// Has each voter of the view accept this message, one after the other. An error names the
+    /// first that does not, with its reply.
     pub(super) async fn accepted_by_all(
         self: &Arc<Self>,
         view: &View,
@@ -303,8 +303,8 @@ impl<P: Ports> Gateway<P> {
         Ok(drained(base, format!("{region} (force: {force})")))
     }
 
-    /// Gives a drained region its arcs back, as a clean move. `unknown-region`, or `refused` if it is
-    /// lost: it returns by itself. Otherwise fails as [`Gateway::apply`].
+    /// Gives a drained region its arcs back, as a clean move. `unknown-region`, or `refused` if it
+    /// is lost: it returns by itself. Otherwise fails as [`Gateway::apply`].
     pub async fn resume(self: &Arc<Self>, region: &RegionName, actor: &str) -> Result<u64, ActError> {
         self.moved(self.may_resume(region)?, actor, "").await
     }
@@ -329,8 +329,8 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// Declares a region lost by hand, unless the view does so already. With `accept_risk`, every
-    /// serving region opens its arcs without a further wait. `not-yet` if the region's lease runs, or
-    /// no majority answers.
+    /// serving region opens its arcs without a further wait. `not-yet` if the region's lease runs,
+    /// or no majority answers.
     ///
     /// The risk is accepted for every loss of the region that the view names. If its store was
     /// replaced after a loss, other regions wait for that loss. The region's standing then stays as

@@ -1,13 +1,13 @@
 //! Breaking the glass: going on without a majority, after an operator attests that all others are
-//! stopped. Or leaving a poisoned register: a ballot or an epoch is so large that nothing can follow
-//! it.
+//! stopped. Or leaving a poisoned register: a ballot or an epoch is so large that nothing can
+//! follow it.
 //!
-//! All other acts of this folder are safe even if an operator is wrong; these two are as safe as the
-//! attestation. The first is refused while a majority answers; both are journalled before anything
-//! is done. `protocol::bounds` keeps large numbers out, so only those from before the bounds, or
-//! written by hand, need the second. An operator names the last genuine view: what acceptors agreed
-//! on after it is not undone. All its voters, except those said to be stopped, accept it again in an
-//! epoch above every epoch that any acceptor holds.
+//! All other acts of this folder are safe even if an operator is wrong; these two are as safe as
+//! the attestation. The first is refused while a majority answers; both are journalled before
+//! anything is done. `protocol::bounds` keeps large numbers out, so only those from before the
+//! bounds, or written by hand, need the second. An operator names the last genuine view: what
+//! acceptors agreed on after it is not undone. All its voters, except those said to be stopped,
+//! accept it again in an epoch above every epoch that any acceptor holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -52,8 +52,8 @@ pub struct WayOut {
 impl<P: Ports> Gateway<P> {
     /// Goes on without the regions and witnesses that an operator attests to be stopped. They are
     /// lost and no longer vote. All survivors must answer (else `not-yet`). Returns the epoch.
-    /// `refused` if a majority of the voters answers, if this region's own store went back or is new,
-    /// or if the protocol version of the view is not spoken here.
+    /// `refused` if a majority of the voters answers, or if this region's own store went back or is
+    /// new. Likewise if the view's protocol version is not spoken here.
     pub async fn break_glass(
         self: &Arc<Self>,
         stopped: &BTreeSet<RegionName>,
@@ -77,8 +77,8 @@ impl<P: Ports> Gateway<P> {
 
     /// Goes on from the view of epoch `above`. An operator attests that the regions agreed on
     /// nothing above it. Regions said to be stopped are lost and no longer vote; all other voters
-    /// must answer (else `not-yet`). Returns the new epoch. `refused` if no such view is kept here, if
-    /// an acceptor holds a view that follows it, or if no room is left above the poison.
+    /// must answer (else `not-yet`). Returns the new epoch. `refused` if no such view is kept here,
+    /// if an acceptor holds a view that follows it, or no room is left above the poison.
     pub async fn leave_poison(
         self: &Arc<Self>,
         above: u64,
@@ -238,8 +238,8 @@ impl<P: Ports> Gateway<P> {
         newest.map_or_else(|| self.founded(), Ok)
     }
 
-    /// The view after `base` that goes on without the stopped regions. `shown` says what is known of
-    /// their rows.
+    /// The view after `base` that goes on without the stopped regions. `shown` says what is known
+    /// of their rows.
     pub(super) async fn forced(
         self: &Arc<Self>,
         shown: &View,

@@ -55,7 +55,8 @@ pub fn generation(view: &View, region: &RegionName) -> u32 {
 
 impl<P: Ports> Gateway<P> {
     /// Retires the store of a region that is drained, sealed or lost. The region comes back with an
-    /// empty one. Until a region has heard of the new store, a repeated call changes nothing. Errors:
+    /// empty one. Until a region has heard of the new store, a repeated call changes nothing.
+    /// Errors:
     /// - `refused`: the region serves, or is lost and `accept_risk` is not given. Rows that never
     ///   left the old store would be gone.
     /// - `not-yet`: no majority agrees. Or the region is sealed and its gateways run, or a serving
