@@ -1,7 +1,9 @@
-//! One gateway of one region: its parts, its making and its end.
+//! One gateway of one region: its parts, its making and its end, and its knowledge of its store and
+//! of its peers, which the heartbeat and the pings write.
 //!
 //! Requests and loops are `impl Gateway` where they belong: none is here.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,15 +12,16 @@ use arc_swap::ArcSwap;
 use tokio::sync::{Notify, watch};
 
 use crate::gateway::authority::state::{Authority, Wakes};
-use crate::gateway::health::{Health, Peer};
 use crate::gateway::limits::concurrency::Concurrency;
 use crate::gateway::reloadable::{ConfigStatus, Live, Reload};
 use crate::gateway::request::ask::Ask;
 use crate::gateway::request::attach::Attached;
-use crate::gateway::settings::{Fixed, Settings};
-use crate::gateway::shadow::counts::Shadow;
+use crate::gateway::settings::{Fixed, Settings, Timings};
+use crate::gateway::shadow::memory::Shadow;
 use crate::gateway::telemetry::coverage::{Coverage, Report};
 use crate::gateway::telemetry::{metrics, prepare};
+use crate::gateway::telemetry::lag_history::LagHistory;
+use crate::gateway::telemetry::metrics;
 use crate::gateway::upkeep::hearing::Hearing;
 use crate::gateway::upkeep::key_habits::Generators;
 use crate::gateway::upkeep::looks::Looks;
@@ -26,6 +29,11 @@ use crate::gateway::upkeep::workers::Workers;
 use crate::ports::store::StoreError;
 use crate::ports::{Clock, KeyStore, Ports};
 use crate::protocol::key::KeyId;
+use crate::ports::peers::Pong;
+use crate::ports::store::PeerMemory;
+use crate::ports::{Clock, Ports};
+use crate::protocol::lag::LagMeter;
+use crate::protocol::plant::{Check, is_disabled};
 use crate::protocol::record::{Reading, Row, resolve};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::snapshot::{Site, StoreHealth};
@@ -291,3 +299,87 @@ impl<P: Ports> Drop for InFlight<P> {
         }
     }
 }
+
+/// This gateway's knowledge of its own heartbeat and its peers.
+pub(super) struct Health {
+    pub(super) beat: Option<(u64, Moment)>,
+    /// True once the store was found to be an old copy, for the life of this process: its counts
+    /// run on and would catch up.
+    pub(super) went_back: bool,
+    pub(super) peers: BTreeMap<RegionName, Peer>,
+    /// Memory of other stores that this region's store had when this process began, and the moment
+    /// when it was read. No window begins before that (docs/protocol.md#rule-31).
+    pub(super) remembered: Option<Remembered>,
+}
+
+type Remembered = (BTreeMap<Origin, PeerMemory>, Moment);
+
+pub(super) struct Peer {
+    /// Arrival of its last pong.
+    pub(super) heard: Option<Moment>,
+    /// Moment when the ping of its last pong was sent.
+    pub(super) asked: Option<Moment>,
+    pub(super) round_trip: Option<Duration>,
+    pub(super) pong: Option<Pong>,
+    /// Its store in the view. The next fields are about that store; a replaced one is followed
+    /// anew.
+    pub(super) origin: Option<Origin>,
+    /// The heartbeat up to which its rows are in this region's store; `None` until the store was
+    /// read.
+    pub(super) applied: Option<u64>,
+    /// Its highest heartbeat that a ping reported or that was ever seen here, with its rows or
+    /// ahead of them.
+    pub(super) announced: Option<u64>,
+    pub(super) lag: LagMeter,
+    pub(super) trail: LagHistory,
+    /// True once it was asked, with any result.
+    pub(super) tried: bool,
+    /// True if it speaks no version that this process speaks.
+    pub(super) foreign: bool,
+    pub(super) trouble: Option<String>,
+}
+
+impl Peer {
+    pub(super) fn unknown() -> Self {
+        Self {
+            heard: None,
+            asked: None,
+            round_trip: None,
+            pong: None,
+            origin: None,
+            applied: None,
+            announced: None,
+            lag: LagMeter::new(LAG_PERIOD),
+            trail: LagHistory::default(),
+            tried: false,
+            foreign: false,
+            trouble: None,
+        }
+    }
+
+    /// Follows its store in the view. Knowledge about another store is dropped; what was remembered
+    /// of this one counts.
+    pub(super) fn follow(&mut self, origin: Origin, remembered: Option<&Remembered>) {
+        if self.origin.as_ref() == Some(&origin) {
+            return;
+        }
+        (self.applied, self.announced, self.lag) = (None, None, LagMeter::new(LAG_PERIOD));
+        if let Some((memory, read)) = remembered
+            && let Some(past) = memory.get(&origin).filter(|_| !is_disabled(Check::LagRemembered))
+        {
+            // The peer was seen once; the store says how far its rows are here now.
+            self.announced = Some(past.applied);
+            past.lag.into_iter().for_each(|lag| self.lag.restore(lag, *read));
+        }
+        self.origin = Some(origin);
+    }
+
+    /// True if the peer was silent for so long that it counts as not reachable.
+    pub(super) fn is_silent(&self, now: Moment, timings: &Timings) -> bool {
+        let allowed = timings.silent_after + timings.ping + self.round_trip.unwrap_or_default();
+        self.heard.is_none_or(|heard| now.since(heard) > allowed)
+    }
+}
+
+/// The trailing period over which the largest lag is kept.
+pub(super) const LAG_PERIOD: Duration = Duration::from_secs(600);

@@ -11,7 +11,6 @@
 
 pub mod authority;
 pub mod credentials;
-mod health;
 pub mod instance;
 pub mod limits;
 mod loops;

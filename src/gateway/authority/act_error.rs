@@ -23,7 +23,7 @@ pub(in crate::gateway) fn refused<T>(detail: impl Into<String>) -> Result<T, Act
 }
 
 /// Puts an act off.
-pub(in crate::gateway) fn not_yet<T>(detail: impl Into<String>) -> Result<T, ActError> {
+pub(super) fn not_yet<T>(detail: impl Into<String>) -> Result<T, ActError> {
     Err(ActError::not_yet(detail))
 }
 
@@ -39,7 +39,7 @@ impl ActError {
     }
 
     /// Error: the act is legal, but its conditions are not met yet.
-    pub(in crate::gateway) fn not_yet(detail: impl Into<String>) -> Self {
+    pub(super) fn not_yet(detail: impl Into<String>) -> Self {
         Self { code: "not-yet", detail: detail.into() }
     }
 }

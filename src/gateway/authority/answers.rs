@@ -103,7 +103,7 @@ impl<P: Ports> Gateway<P> {
     /// committed after it. The own one puts the rows on disk: a crash forgets applied rows that are
     /// not flushed. For a lost store, answers only once all its escrow rows here are records
     /// (docs/protocol.md#rule-39).
-    pub(in crate::gateway) async fn frontier_of(
+    pub(super) async fn frontier_of(
         self: &Arc<Self>,
         origin: &Origin,
         at: u64,
@@ -153,22 +153,20 @@ impl<P: Ports> Gateway<P> {
         let until = clock.now() + LATEST_WITHIN;
         loop {
             let Latest { mut rows, mut next } = self.ports.store().latest_of(origin, from, most).await?;
-            match next {
-                Some(place) if rows.is_empty() && clock.now() < until => from = place,
-                Some(_) | None => {
-                    let mut bytes = 0;
-                    let too_many = |(_, row): &(u64, CopiedRow)| {
-                        bytes += size(row);
-                        bytes > PAGE_BYTES
-                    };
-                    if let Some(cut @ 1..) = rows.iter().position(too_many) {
-                        next = Some(rows[cut].0);
-                        rows.truncate(cut);
-                    }
-                    let rows = rows.into_iter().map(|(_, row)| row).collect();
-                    return Ok(PeerReply::Latest { rows, next });
-                }
+            if let Some(place) = next.filter(|_| rows.is_empty() && clock.now() < until) {
+                from = place;
+                continue;
             }
+            let mut bytes = 0;
+            let too_many = |(_, row): &(u64, CopiedRow)| {
+                bytes += size(row);
+                bytes > PAGE_BYTES
+            };
+            if let Some(cut @ 1..) = rows.iter().position(too_many) {
+                next = Some(rows[cut].0);
+                rows.truncate(cut);
+            }
+            return Ok(PeerReply::Latest { rows: rows.into_iter().map(|(_, row)| row).collect(), next });
         }
     }
 

@@ -2,15 +2,16 @@
 //!
 //! [`super::register::propose`] has the seal agreed on, [`super::moves`] hands the arcs over, and
 //! [`super::gate_loop`] opens them once covered. Until then the region forwards. A region that is
-//! lost often waits longer each time. A region whose upstream fails its checks waits until they
-//! succeed. Must not hurry: nothing depends on an early return.
+//! lost often waits longer each time, one whose upstream fails its checks until they succeed:
+//! nothing depends on an early return.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::failover::Mode;
+use super::moves::{self, Move};
 use super::register::{learn, propose};
-use super::{moves, takeover, upstream};
+use super::{takeover, upstream};
 use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::applied::applied;
 use crate::ports::{Authority as _, Clock, Ports, Replica};
@@ -29,7 +30,7 @@ const DAMPING: Duration = Duration::from_secs(600);
 const DOUBLINGS: u32 = 6;
 
 pub async fn home_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
-    let mut well: Option<(u64, Moment)> = None;
+    let mut well = Well::None;
     while let Some(strong) = gateway.upgrade() {
         let now = strong.ports.clock().now();
         if let Err(why) = look(&strong, &mut well, now).await {
@@ -40,11 +41,10 @@ pub async fn home_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     }
 }
 
-async fn look<P: Ports>(
-    gateway: &Arc<Gateway<P>>,
-    well: &mut Option<(u64, Moment)>,
-    now: Moment,
-) -> Result<(), String> {
+/// The epoch of the view under which this region is well, and the moment since when it is.
+type Well = Option<(u64, Moment)>;
+
+async fn look<P: Ports>(gateway: &Arc<Gateway<P>>, well: &mut Well, now: Moment) -> Result<(), String> {
     let Some((_, GateState { view, .. })) = gateway.gate_state() else {
         *well = None;
         return Ok(());
@@ -56,16 +56,14 @@ async fn look<P: Ports>(
     match view.standing(&gateway.settings.me) {
         Some(Standing::Lost { .. }) => seal(gateway, &view).await,
         // A region that left the ring has no arcs to take.
-        Some(Standing::Sealed { drained: false }) if view.ring().weight(&gateway.settings.me).is_none() => {
+        Some(Standing::Sealed { drained: false })
+            if view.ring().weight(&gateway.settings.me).is_none() || upstream::holds_back(gateway, &view) =>
+        {
             *well = None;
             Ok(())
         }
         Some(Standing::Sealed { drained: false }) => {
             let since = well.filter(|(epoch, _)| *epoch == view.epoch()).map_or(now, |(_, since)| since);
-            if upstream::holds_back(gateway, &view) {
-                *well = None;
-                return Ok(());
-            }
             *well = Some((view.epoch(), since));
             if now.since(since) < stable_for(gateway).await || !is_covered(gateway, &view).await? {
                 return Ok(());
@@ -79,7 +77,8 @@ async fn look<P: Ports>(
                 return lost.map(|_| ()).map_err(|why| format!("{last} serves and does not answer: {why}"));
             }
             tracing::info!("this region was well for long enough: taking its arcs back");
-            moves::stand(gateway, &view, Standing::Serving).await
+            let home = Move::stands(view, &gateway.settings.me, Standing::Serving);
+            moves::move_to(gateway, &home).await.map(|_| ())
         }
         Some(Standing::Serving | Standing::Sealed { drained: true }) | None => Ok(()),
     }

@@ -1,8 +1,9 @@
 //! The gate's loop: follows the newest view, measures windows, and opens gained keys once nothing
 //! is missing.
 //!
-//! `protocol::{opening, window}` decide. Several processes of a region may run this loop: each write
-//! compares the gate's version. Nothing is opened by facts older than the last write of the gate.
+//! `protocol::{opening, window}` decide. Several processes of a region may run this loop: each
+//! write compares the gate's version. Nothing is opened by facts older than the last write of the
+//! gate.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -12,8 +13,7 @@ use super::moves;
 use super::register::asking;
 use super::register::learn::{self, Follows};
 use super::state::Importing;
-use crate::gateway::health::Peer;
-use crate::gateway::instance::Gateway;
+use crate::gateway::instance::{Gateway, Peer};
 use crate::gateway::telemetry::metrics;
 use crate::gateway::upkeep::applied::applied;
 use crate::gateway::upkeep::doubles;
@@ -44,7 +44,12 @@ pub async fn gate_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
         let begun = strong.ports.clock().now();
         let busy = look(&strong).await;
         let poll = strong.settings.timings.poll;
-        let pause = if busy && soon(&strong, poll) { CLOSELY } else { poll };
+        // What is missing may arrive at any moment, unless a window has long to run or an operator must
+        // act.
+        let soon =
+            |missing: &Hindrance| !missing.needs_operator() && missing.left().is_none_or(|left| left <= poll);
+        let soon = busy && strong.snapshot().hindrances.iter().all(soon);
+        let pause = if soon { CLOSELY } else { poll };
         strong.rest_or(|wakes| &wakes.gate, begun + pause).await;
     }
 }
@@ -79,14 +84,6 @@ async fn look<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
     gateway.authority.change(|known, _| known.closed());
     open(gateway, version, &state).await;
     true
-}
-
-/// True if everything that is missing may arrive at any moment. False while a window has long to
-/// run, or while an operator must act.
-fn soon<P: Ports>(gateway: &Gateway<P>, poll: Duration) -> bool {
-    let soon =
-        |missing: &Hindrance| !missing.needs_operator() && missing.left().is_none_or(|left| left <= poll);
-    gateway.snapshot().hindrances.iter().all(soon)
 }
 
 /// A peer that reports a newer view. Peers whose views were not confirmed lately are skipped.
@@ -168,7 +165,13 @@ async fn open<P: Ports>(gateway: &Arc<Gateway<P>>, version: GateVersion, state: 
     for hindrance in missing {
         let done = match &hindrance {
             Hindrance::Escrow(origin) => convert(gateway, origin).await,
-            Hindrance::NotTold { origin, by } => ask(gateway, &state.view, origin, by).await,
+            Hindrance::NotTold { origin, by } => {
+                let at = state.view.losses().find(|(lost, _)| lost == origin).map_or(0, |(_, at)| at);
+                let told = frontier_at(gateway, by, origin, at).await;
+                told.map(|frontier| {
+                    gateway.authority.gathered().frontiers.insert((by.clone(), origin.clone()), frontier);
+                })
+            }
             Hindrance::Import { origin, from, upto } => import(gateway, version, origin, from, *upto).await,
             Hindrance::NotCovered { .. }
             | Hindrance::Window { .. }
@@ -219,18 +222,6 @@ pub async fn convert<P: Ports>(gateway: &Arc<Gateway<P>>, origin: &Origin) -> Re
         tracing::warn!(%origin, all, "escrow rows of a lost store are in doubt here now");
     }
     gateway.authority.gathered().converted.insert(origin.clone());
-    Ok(())
-}
-
-async fn ask<P: Ports>(
-    gateway: &Arc<Gateway<P>>,
-    view: &View,
-    origin: &Origin,
-    by: &RegionName,
-) -> Result<(), String> {
-    let at = view.losses().find(|(lost, _)| lost == origin).map_or(0, |(_, at)| at);
-    let frontier = frontier_at(gateway, by, origin, at).await?;
-    gateway.authority.gathered().frontiers.insert((by.clone(), origin.clone()), frontier);
     Ok(())
 }
 

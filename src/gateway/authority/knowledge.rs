@@ -87,7 +87,7 @@ impl<P: Ports> Gateway<P> {
 
     /// Takes in a chosen view. From now on requests are placed by it; the gate follows. If the view
     /// takes keys from this region, the tenure ends in the same step.
-    pub(in crate::gateway) fn install_view(&self, view: &Arc<View>) {
+    pub(super) fn install_view(&self, view: &Arc<View>) {
         if !self.settings.speaks.has(view.protocol()) {
             return self.goes_by(view.protocol());
         }

@@ -4,9 +4,9 @@
 //! [`status`] is for people. [`answers`] are to peers, [`acts`] by operators. [`failback`] brings
 //! this region back, [`upstream`] drains it. [`gate_loop`] opens keys, [`moves`] gives some up,
 //! [`takeover`] declares a region lost. [`members`] says who may join. [`renew`] holds the lease.
-//! The [`register`] has views agreed on. [`act_error`] says why not. [`knowledge`] asks the snapshot
-//! in [`state`]; [`failover`] are settings. Nothing here may know statuses, or make a request wait
-//! for a loop.
+//! The [`register`] has views agreed on. [`act_error`] says why not. [`knowledge`] asks the
+//! snapshot in [`state`]; [`failover`] are settings. Nothing here may know statuses, or make a
+//! request wait for a loop.
 
 pub mod act_error;
 pub mod acts;

@@ -32,32 +32,34 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Conflicts with other writers of the gate, at most, per change.
 const TRIES: usize = 8;
 
-/// Moves to this placement: all regions that lose keys stop and seal, then the view is agreed on.
-pub async fn move_to<P: Ports>(
-    gateway: &Arc<Gateway<P>>,
-    base: &Arc<View>,
-    ring: Arc<Ring>,
-    escrow: Escrowed,
-    standings: &BTreeMap<RegionName, Standing>,
-) -> Result<Arc<View>, String> {
-    let draft = base.draft(ring, escrow, standings).map_err(|illegal| illegal.to_string())?;
-    // Whoever proposes a change has its own lease agreed on with it.
-    let target = Arc::new(draft.with_lease(gateway.settings.failover.lease));
-    let reports = reports(gateway, base, &target).await?;
-    let change = Change::Move { target, reports };
-    let next = base.next(&change).map_err(|illegal| illegal.to_string())?;
-    propose::propose(gateway, base, Arc::new(next), AGREE_WITHIN).await
+/// A change of the placement, made from a view.
+pub struct Move {
+    pub base: Arc<View>,
+    pub ring: Arc<Ring>,
+    pub escrow: Escrowed,
+    pub standings: BTreeMap<RegionName, Standing>,
 }
 
-/// Moves to the same placement, but for this region's own standing.
-pub async fn stand<P: Ports>(
-    gateway: &Arc<Gateway<P>>,
-    base: &Arc<View>,
-    to: Standing,
-) -> Result<(), String> {
-    let standings = [(gateway.settings.me.clone(), to)].into();
-    let (ring, escrow) = (base.ring().clone(), base.escrow().clone());
-    move_to(gateway, base, ring, escrow, &standings).await.map(|_| ())
+impl Move {
+    /// Leaves everything as it is but the standing of one region.
+    pub fn stands(base: Arc<View>, region: &RegionName, to: Standing) -> Self {
+        let (ring, escrow) = (base.ring().clone(), base.escrow().clone());
+        Self { base, ring, escrow, standings: [(region.clone(), to)].into() }
+    }
+
+    pub fn draft(&self) -> Result<View, String> {
+        let draft = self.base.draft(self.ring.clone(), self.escrow.clone(), &self.standings);
+        draft.map_err(|illegal| illegal.to_string())
+    }
+}
+
+/// Makes a move: all regions that lose keys stop and seal, then the view is agreed on.
+pub async fn move_to<P: Ports>(gateway: &Arc<Gateway<P>>, wanted: &Move) -> Result<Arc<View>, String> {
+    // Whoever proposes a change has its own lease agreed on with it.
+    let target = Arc::new(wanted.draft()?.with_lease(gateway.settings.failover.lease));
+    let reports = reports(gateway, &wanted.base, &target).await?;
+    let next = wanted.base.next(&Change::Move { target, reports }).map_err(|illegal| illegal.to_string())?;
+    propose::propose(gateway, &wanted.base, Arc::new(next), AGREE_WITHIN).await
 }
 
 async fn reports<P: Ports>(

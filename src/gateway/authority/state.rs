@@ -1,9 +1,9 @@
 //! The state of authority in one process: the snapshot that decisions read, and what the loops keep
 //! beside it. Nothing here decides anything.
 //!
-//! [`Authority::change`] is the only way from one snapshot to the next: under one lock, in one swap.
-//! One lock holds all facts that the loops gather and that no request reads: the loops are few and
-//! slow.
+//! [`Authority::change`] is the only way from one snapshot to the next: under one lock, in one
+//! swap. One lock holds all facts that the loops gather and that no request reads: the loops are
+//! few and slow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -46,9 +46,7 @@ pub struct Authority {
 /// Loops that do not wait for their period if something happens.
 #[derive(Default)]
 pub struct Wakes {
-    /// Wakes the loop that renews the lease.
     pub renewal: Notify,
-    /// Wakes the gate's loop.
     pub gate: Notify,
 }
 

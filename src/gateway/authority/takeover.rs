@@ -104,10 +104,10 @@ pub async fn lose<P: Ports>(
     // Pre-vote: nothing is prepared while a majority may still grant.
     let held = learn::read(gateway, view).await;
     if let Err(why) = may_lose(view, region, &held) {
-        if matches!(why, NotLost::Unfinished) {
+        if is_unfinished(view, &held) {
             learn::newer(gateway).await;
         }
-        return Err(why.to_string());
+        return Err(why);
     }
     let frontier = frontier(gateway, view, region, &BTreeSet::new()).await;
     let change = Change::Lose { region: region.clone(), frontier };
@@ -116,22 +116,18 @@ pub async fn lose<P: Ports>(
     propose::propose(gateway, view, Arc::new(next), WITHIN).await
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum NotLost {
-    /// A change is unfinished. If no region holds a lease, no renewal meets it, and it would block
-    /// every takeover for ever.
-    #[error("a change that was begun and not ended comes first: try again in a moment")]
-    Unfinished,
-    /// No majority says that its lease is over.
-    #[error("{0}")]
-    Runs(String),
+/// True if a change is unfinished. If no region holds a lease, no renewal meets it, and it would
+/// block every takeover for ever.
+pub fn is_unfinished(view: &View, held: &Read) -> bool {
+    held.values().any(|held| held.accepted.view.epoch() > view.epoch())
 }
 
 /// Checks if a region may be declared lost, by the state of the voters as read.
-pub fn may_lose(view: &View, region: &RegionName, held: &Read) -> Result<(), NotLost> {
-    let unfinished = || held.values().any(|held| held.accepted.view.epoch() > view.epoch());
-    is_over_by(view, region, held)
-        .map_err(|why| if unfinished() { NotLost::Unfinished } else { NotLost::Runs(why) })
+pub fn may_lose(view: &View, region: &RegionName, held: &Read) -> Result<(), String> {
+    is_over_by(view, region, held).map_err(|why| match is_unfinished(view, held) {
+        true => "a change that was begun and not ended comes first: try again in a moment".to_owned(),
+        false => why,
+    })
 }
 
 /// Checks that a majority of the voters, by their state as read, says that the region's lease is

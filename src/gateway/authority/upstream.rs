@@ -5,11 +5,13 @@
 //! view says sealed, not drained: an operator's drain stays until it is resumed, this one does not.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use serde::Serialize;
 
 use super::failover::UpstreamHealth;
-use super::{members, moves};
+use super::members;
+use super::moves::{self, Move};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
 use crate::ports::{Clock, Ports, Upkeep, Upstream};
@@ -39,7 +41,7 @@ pub(in crate::gateway) async fn check_loop<P: Ports>(gateway: Weak<Gateway<P>>, 
         let now = strong.ports.clock().now();
         heard(&strong, probed, now);
         if not_before.is_none_or(|moment| now >= moment)
-            && let Err(why) = look(&strong, &check, now).await
+            && let Err(why) = look(&strong, check.cool_down, now).await
         {
             tracing::warn!(why, "this region could not be drained for its sick upstream");
             // Keys may have been given up in vain: no new try at once.
@@ -63,11 +65,7 @@ fn heard<P: Ports>(gateway: &Gateway<P>, probed: Result<(), String>, now: Moment
 }
 
 /// Drains this region, if its upstream is sick and others are better off.
-async fn look<P: Ports>(
-    gateway: &Arc<Gateway<P>>,
-    check: &UpstreamHealth,
-    now: Moment,
-) -> Result<(), String> {
+async fn look<P: Ports>(gateway: &Arc<Gateway<P>>, cool_down: Duration, now: Moment) -> Result<(), String> {
     let view = gateway.view();
     let me = &gateway.settings.me;
     if !gateway.upstream_is_sick() || !view.serves(me) || !gateway.holds_lease(now) || gateway.is_stopping() {
@@ -77,7 +75,7 @@ async fn look<P: Ports>(
         others_well: others_well(gateway, &view),
         min_serving: gateway.settings.failover.min_serving,
         serving_for: gateway.snapshot().given.map(|given| now.since(given)),
-        cool_down: check.cool_down,
+        cool_down,
     };
     if let Err(stays) = health::may_drain(&facts) {
         tracing::debug!(%stays, "the upstream is sick, and this region stays");
@@ -89,7 +87,7 @@ async fn look<P: Ports>(
     if let Err(error) = gateway.ports.store().note("drained-by-health", &text).await {
         tracing::error!(text, %error, "a drain for health could not be journalled");
     }
-    moves::stand(gateway, &view, Standing::Sealed { drained: false }).await?;
+    moves::move_to(gateway, &Move::stands(view, me, Standing::Sealed { drained: false })).await?;
     metrics::drained_by_health();
     Ok(())
 }
@@ -106,7 +104,7 @@ fn others_well<P: Ports>(gateway: &Gateway<P>, view: &View) -> usize {
 }
 
 /// True if this region, which is out and could return, stays out because its upstream fails.
-pub(in crate::gateway) fn holds_back<P: Ports>(gateway: &Gateway<P>, view: &View) -> bool {
+pub(super) fn holds_back<P: Ports>(gateway: &Gateway<P>, view: &View) -> bool {
     let failing = gateway.authority.upstream().is_failing();
     failing && health::may_stay_out(others_well(gateway, view), gateway.settings.failover.min_serving)
 }
@@ -114,7 +112,7 @@ pub(in crate::gateway) fn holds_back<P: Ports>(gateway: &Gateway<P>, view: &View
 impl<P: Ports> Gateway<P> {
     /// True if this region's upstream has failed for long enough to ask for a drain. False if it is
     /// not checked.
-    pub(in crate::gateway) fn upstream_is_sick(&self) -> bool {
+    pub(super) fn upstream_is_sick(&self) -> bool {
         let now = self.ports.clock().now();
         let check = self.settings.upstream_health.as_ref();
         check.is_some_and(|check| self.authority.upstream().is_sick(check.sick_after, now))
@@ -128,7 +126,7 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// True if a region, this one or a peer, says that its upstream fails its checks.
-    pub(in crate::gateway) fn says_failing(&self, name: &RegionName) -> bool {
+    pub(super) fn says_failing(&self, name: &RegionName) -> bool {
         let probed = || self.health().peers.get(name)?.pong.as_ref().map(|pong| pong.upstream_failing);
         if *name == self.settings.me { self.upstream_fails() } else { probed().unwrap_or(false) }
     }

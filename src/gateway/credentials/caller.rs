@@ -36,11 +36,8 @@ impl Caller {
             Voucher::Issuer(iss) => ("issuer", iss),
             Voucher::Front => ("front", ""),
         };
-        let named = |name: &str| {
-            let parts = [kind, by, tenant.as_str(), name].map(str::as_bytes);
-            digest("onceway/principal/1", &parts)
-        };
-        let principal = principal.map(named);
+        let parts = |name| [kind, by, tenant.as_str(), name].map(str::as_bytes);
+        let principal = principal.map(|name| digest("onceway/principal/1", &parts(name)));
         Self { tenant, principal }
     }
 }

@@ -81,10 +81,8 @@ pub enum Refused {
     ForeignTenant,
 }
 
-/// The caller that the token was signed for, if a known issuer signed it and it is valid now.
-///
-/// # Errors
-/// The first rule that the token breaks.
+/// The caller that the token was signed for, if a known issuer signed it and it is valid now; else
+/// the first rule that it breaks.
 pub fn verify(issuers: &[Issuer], token: &[u8], now: Date) -> Result<Caller, Refused> {
     let token = str::from_utf8(token).ok().filter(|token| is_signed(token)).ok_or(Refused::NotSigned)?;
     if token.len() > TOKEN_LIMIT {

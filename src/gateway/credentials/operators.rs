@@ -105,10 +105,7 @@ impl Operators {
 }
 
 impl Visitor {
-    /// Checks that the visitor may act.
-    ///
-    /// # Errors
-    /// The reason, with what would be needed.
+    /// Checks that the visitor may act. An error says what would be needed.
     pub fn may_act(&self) -> Result<(), String> {
         match self {
             Self::Named(Operator { name, role }) if *role < Role::Act => Err(format!(
@@ -118,10 +115,8 @@ impl Visitor {
         }
     }
 
-    /// Checks that the visitor may approve the act of another, and says who approves.
-    ///
-    /// # Errors
-    /// The reason, with what would be needed.
+    /// Checks that the visitor may approve the act of another, and says who approves. An error says
+    /// what would be needed.
     pub fn may_approve(&self) -> Result<&str, String> {
         match self {
             Self::Named(operator) if operator.may_approve() => Ok(&operator.name),

@@ -1,17 +1,132 @@
-//! Shadow mode's memory of keys: a bounded table, oldest out.
+//! Shadow mode's memory: the keys so far, in a bounded table, oldest out; and the expected
+//! decisions, counted by route.
 //!
-//! [`super`] calls it when a request's body is complete and when its answer came. The memory is one
-//! process's, not the fleet's, and ends with it. Must not hold keys, tenants or bodies: digests
-//! only.
+//! [`super::pass`] calls it when a request's body is complete and when its answer came. The memory
+//! is one process's, not the fleet's, and ends with it: the report is a guess. It holds digests
+//! only: no key, tenant or body.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde::Serialize;
+
+use crate::gateway::request::problems::Kind;
+use crate::gateway::telemetry::metrics;
 use crate::protocol::digest::Digest32;
 use crate::protocol::fingerprint::Fingerprint;
+use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::Outcome;
 use crate::protocol::time::Moment;
+
+/// Keys that one process remembers, at most.
+const MOST_KEYS: usize = 100_000;
+
+/// The counts, and the memory of keys.
+#[derive(Debug)]
+pub struct Shadow(Mutex<Inner>);
+
+#[derive(Debug)]
+pub struct Inner {
+    pub memory: Memory,
+    pub routes: BTreeMap<Arc<str>, Counts>,
+}
+
+/// Expected results of one route's requests.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Counts {
+    /// Run by the upstream.
+    pub run: u64,
+    /// Answered with an earlier answer.
+    pub replayed: u64,
+    /// Left to the route's recovery.
+    pub in_doubt: u64,
+    /// Passed without a key's protection, though the method may change state.
+    pub unprotected: u64,
+    /// Not known: the body was not read to its end, or the run was given up.
+    pub unjudged: u64,
+    /// Refused, by code.
+    pub refused: BTreeMap<&'static str, u64>,
+    /// Copies of one request whose final answers had different statuses: a replay would have
+    /// differed.
+    pub diverged: u64,
+}
+
+/// Expected decisions of this process. Field names are a contract: add, never rename.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The gateway's region.
+    pub region: String,
+    /// Seconds since the count began.
+    pub seconds: u64,
+    /// Number of keys that are remembered now.
+    pub remembered: usize,
+    /// Number of keys that were dropped for newer ones: their retries count as run.
+    pub forgotten: u64,
+    /// Counts by route; `-` is none.
+    pub routes: BTreeMap<String, Counts>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Run,
+    Replayed,
+    InDoubt,
+    Unprotected,
+    Unjudged,
+    Refused(&'static str),
+}
+
+impl Verdict {
+    pub fn refused(kind: Kind) -> Self {
+        Self::Refused(kind.row().code)
+    }
+
+    /// The verdict on a copy that waited for a run.
+    pub fn after_waiting(given: Option<Outcome>) -> Self {
+        match given {
+            Some(Outcome::Final) => Self::Replayed,
+            Some(Outcome::NothingHappened) => Self::Run,
+            Some(Outcome::Unknown) => Self::InDoubt,
+            None => Self::refused(Kind::InProgress),
+        }
+    }
+}
+
+impl Shadow {
+    pub fn new() -> Self {
+        Self(Mutex::new(Inner { memory: Memory::new(MOST_KEYS), routes: BTreeMap::new() }))
+    }
+
+    /// Counts a verdict. Logs it if the client would have got another answer than its upstream's.
+    pub fn judge(&self, route: &Arc<str>, id: Option<&KeyId>, verdict: Verdict) {
+        let (word, code) = {
+            let mut inner = self.lock();
+            let counts = inner.routes.entry(route.clone()).or_default();
+            let (word, code, count) = match verdict {
+                Verdict::Run => ("run", "-", &mut counts.run),
+                Verdict::Replayed => ("replayed", "-", &mut counts.replayed),
+                Verdict::InDoubt => ("in_doubt", "-", &mut counts.in_doubt),
+                Verdict::Unprotected => ("unprotected", "-", &mut counts.unprotected),
+                Verdict::Unjudged => ("unjudged", "-", &mut counts.unjudged),
+                Verdict::Refused(code) => ("refused", code, counts.refused.entry(code).or_default()),
+            };
+            *count += 1;
+            (word, code)
+        };
+        metrics::shadow(route, word, code);
+        if matches!(verdict, Verdict::Replayed | Verdict::InDoubt | Verdict::Refused(_)) {
+            let tenant = id.map_or("-", |id| id.tenant().as_str());
+            let key = id.map_or_else(|| "-".to_owned(), |id| id.digest().to_string());
+            tracing::info!(%route, tenant, key, verdict = word, code, "shadow mode: passed, but would not have been");
+        }
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 #[derive(Debug)]
 pub struct Memory {
@@ -93,11 +208,7 @@ impl Memory {
         reruns: bool,
     ) -> Met {
         let Some(entry) = self.entries.get_mut(&key) else { return self.insert(key, asked, now) };
-        let expired = match retention {
-            Retention::For(promised) => now.since(entry.since) > promised,
-            Retention::Never => false,
-        };
-        if expired {
+        if Retention::For(now.since(entry.since)) > retention {
             return Met::Expired;
         }
         let bound_to = entry.asked.bound_to;
@@ -153,9 +264,8 @@ impl Memory {
     /// for it.
     pub fn forget(&mut self, key: Digest32, met: Met) -> usize {
         let Met::Nothing(number) = met else { return 0 };
-        match self.entries.get(&key) {
-            Some(entry) if entry.number == number => {}
-            Some(_) | None => return 0,
+        if self.entries.get(&key).is_none_or(|entry| entry.number != number) {
+            return 0;
         }
         self.order.remove(&number);
         match self.entries.remove(&key).map(|entry| entry.run) {

@@ -1,30 +1,32 @@
 //! Requests of a gateway in shadow mode, passed through; beside them their trials.
 //!
-//! `Gateway::handle` calls it first if the region file says `shadow = true`. [`super::memory`]
-//! remembers keys, [`super::tee`] copies bodies as they stream. This file must not touch the store
-//! or a peer.
+//! `Gateway::handle` calls [`pass`] first if the region file says `shadow = true`.
+//! [`super::memory`] remembers keys, [`super::tee`] copies bodies as they stream. The body of a
+//! request and its answer may end in either order.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::header::RETRY_AFTER;
 use http::request::Parts;
-use http::{Request, Response};
+use http::{HeaderMap, Method, Request, Response, Uri};
 
-use super::counts::{Report, Shadow, Verdict};
-use super::tee::tee;
-use super::trial::Trial;
+use super::memory::{Asked, Met, Report, Shadow, Verdict};
+use super::tee::{Copied, tee};
 use crate::gateway::instance::Gateway;
-use crate::gateway::limits::quota::Quotas;
-use crate::gateway::policy::route::{Matched, NO_ROUTE, Policy};
+use crate::gateway::limits::quota::{Charged, Quotas};
+use crate::gateway::policy::route::{Binding, Matched, NO_ROUTE, Policy};
 use crate::gateway::reloadable::Live;
-use crate::gateway::request::admit::identify;
+use crate::gateway::request::admit::{identify, take_fingerprint};
 use crate::gateway::request::passthrough::Passing;
-use crate::gateway::request::problems::Problem;
-use crate::gateway::telemetry::trace;
+use crate::gateway::request::problems::{Kind, Problem};
+use crate::gateway::telemetry::{metrics, trace};
 use crate::ports::upstream::SendError;
 use crate::ports::{Body, Clock, Ports, Upstream};
-use crate::protocol::digest::digest;
+use crate::protocol::digest::{Digest32, digest};
+use crate::protocol::key::KeyId;
 use crate::protocol::outcome::Outcome;
+use crate::protocol::record::Recovery;
+use crate::protocol::time::Moment;
 
 impl<P: Ports> Gateway<P> {
     /// The expected decisions; `None` if this gateway is not in shadow mode.
@@ -90,31 +92,14 @@ fn try_out<P: Ports>(
     policy: Arc<Policy>,
     head: &Parts,
 ) -> Option<Trial> {
-    let (id, principal, _) = match identify(gateway, live, &policy, head) {
-        Ok(identified) => identified,
-        Err(problem) => {
-            shadow.judge(&route, None, Verdict::refused(problem.kind));
-            return None;
-        }
-    };
-    let charged = match gateway.charge(live, id.tenant(), Quotas::charge) {
-        Ok(charged) => charged,
-        Err(problem) => {
-            shadow.judge(&route, Some(&id), Verdict::refused(problem.kind));
-            return None;
-        }
-    };
+    let refused =
+        |id: Option<&KeyId>, problem: Problem| shadow.judge(&route, id, Verdict::refused(problem.kind));
+    let identified = identify(gateway, live, &policy, head);
+    let (id, principal, _) = identified.map_err(|problem| refused(None, problem)).ok()?;
+    let charged = gateway.charge(live, id.tenant(), Quotas::charge).map_err(|problem| refused(Some(&id), problem)).ok()?;
     let key = digest("onceway/shadow/1", &[id.tenant().as_bytes(), id.key().as_str().as_bytes()]);
-    Some(Trial {
-        shadow: shadow.clone(),
-        charged,
-        route,
-        policy,
-        id,
-        principal,
-        key,
-        stage: Mutex::default(),
-    })
+    let (shadow, stage) = (shadow.clone(), Mutex::default());
+    Some(Trial { shadow, charged, route, policy, id, principal, key, stage })
 }
 
 /// Passes a keyed request whose body is copied as it streams by.
@@ -145,4 +130,111 @@ async fn watch<P: Ports>(
     };
     trial.answered(answer, gateway.ports.clock().now());
     gateway.passed(passing, answered)
+}
+
+/// One keyed request on its way: its body and its answer may end in either order.
+struct Trial {
+    shadow: Arc<Shadow>,
+    /// Charges to its tenant's quotas.
+    charged: Charged,
+    route: Arc<str>,
+    policy: Arc<Policy>,
+    id: KeyId,
+    principal: Option<Digest32>,
+    key: Digest32,
+    stage: Mutex<Stage>,
+}
+
+#[derive(Default)]
+struct Stage {
+    met: Option<Met>,
+    answer: Option<((Outcome, Option<u16>), Moment)>,
+}
+
+impl Trial {
+    /// Takes in the end of the body, whole or not.
+    fn came(&self, copied: Copied, asks: (&Method, &Uri, &HeaderMap), now: Moment) {
+        let body = match copied {
+            Copied::Whole(body) => body,
+            Copied::Over => return self.judge(Verdict::refused(Kind::BodyTooLarge)),
+            Copied::Broken => return self.judge(Verdict::Unjudged),
+        };
+        let (method, target, headers) = asks;
+        let bound_to = match self.policy.bind {
+            Binding::Principal => self.principal,
+            Binding::Tenant => None,
+        };
+        let fingerprint = match take_fingerprint(&self.policy, method, target, headers, &body) {
+            Ok(fingerprint) => fingerprint,
+            Err(problem) => return self.judge(Verdict::refused(problem.kind)),
+        };
+        let asked = Asked { fingerprint, principal: self.principal, bound_to };
+        let reruns = matches!(self.policy.recovery, Recovery::Rerun { .. });
+        let met = self.shadow.lock().memory.meet(self.key, asked, now, self.policy.retention, reruns);
+        match met {
+            Met::Nothing(_) => self.judge(Verdict::Run),
+            // Judged when the run that it waits for ends.
+            Met::Running(_) => {}
+            Met::Settled(_) => self.judge(Verdict::Replayed),
+            Met::InDoubt => self.judge(Verdict::InDoubt),
+            Met::Other => self.judge(Verdict::refused(Kind::KeyReused)),
+            Met::Expired => self.judge(Verdict::refused(Kind::KeyExpired)),
+        }
+        let answer = {
+            let mut stage = self.stage();
+            stage.met = Some(met);
+            stage.answer
+        };
+        if let Some((answer, at)) = answer {
+            self.end(met, answer, at);
+        }
+    }
+
+    /// Takes in the head of the answer, or that none will come.
+    fn answered(&self, answer: (Outcome, Option<u16>), now: Moment) {
+        let met = {
+            let mut stage = self.stage();
+            stage.answer = Some((answer, now));
+            stage.met
+        };
+        if let Some(met) = met {
+            self.end(met, answer, now);
+        }
+    }
+
+    fn end(&self, met: Met, answer: (Outcome, Option<u16>), now: Moment) {
+        let ended = self.shadow.lock().memory.end(self.key, met, answer, now, self.policy.wait);
+        for given in ended.waited {
+            self.judge(Verdict::after_waiting(given));
+        }
+        if ended.diverged {
+            self.shadow.lock().routes.entry(self.route.clone()).or_default().diverged += 1;
+            metrics::shadow_diverged(&self.route);
+            tracing::info!(route = %self.route, tenant = %self.id.tenant(), key = %self.id.digest(), status = answer.1, "shadow mode: a copy of a request got another final status");
+        }
+    }
+
+    fn judge(&self, verdict: Verdict) {
+        let retry = matches!(verdict, Verdict::Replayed | Verdict::InDoubt | Verdict::Refused("in-progress"));
+        self.charged.give_back(self.id.tenant(), retry);
+        self.shadow.judge(&self.route, Some(&self.id), verdict);
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Trial {
+    /// A client that hung up took the answer along. The result of its run is not known, nor the
+    /// replies of the copies that waited for it.
+    fn drop(&mut self) {
+        let stage = self.stage.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(met), None) = (stage.met, stage.answer) {
+            let waited = self.shadow.lock().memory.forget(self.key, met);
+            for _ in 0..waited {
+                self.judge(Verdict::Unjudged);
+            }
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! A body that is copied while it streams by, up to a limit.
 //!
-//! The copy never delays the body: the reader sets the pace, and gets every piece as it comes. Must
-//! not change the body, and must not hold more than its limit.
+//! The copy never delays or changes the body: the reader sets the pace, and gets every piece as it
+//! comes.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

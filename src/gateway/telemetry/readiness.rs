@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::gateway::health::Peer;
-use crate::gateway::instance::{Gateway, SHADOWED};
+use crate::gateway::instance::{Gateway, Peer, SHADOWED};
 use crate::ports::{Clock, KeyStore, Ports};
 use crate::protocol::lease::Waits;
 use crate::protocol::region::RegionName;

@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use super::applied::applied;
 use crate::gateway::authority::members::origin_of;
-use crate::gateway::health::{Health, LAG_PERIOD, Peer};
-use crate::gateway::instance::Gateway;
+use crate::gateway::instance::{Gateway, Health, LAG_PERIOD, Peer};
 use crate::gateway::telemetry::lag_history::TrailPoint;
 use crate::gateway::telemetry::metrics;
 use crate::ports::observe;

@@ -1,8 +1,8 @@
 //! Operators' acts on the register: founding, plans and changes of the ring, drains, returns,
 //! takeovers.
 //!
-//! Every act returns its result, or the reason why nothing changed. Nothing is done that an operator
-//! did not ask for by name.
+//! Every act returns its result, or the reason why nothing changed. Nothing is done that an
+//! operator did not ask for by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,13 +11,14 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::gateway::authority::act_error::{ActError, not_yet, refused};
+use crate::gateway::authority::moves::{self, Move};
 use crate::gateway::authority::register::{asking, learn};
-use crate::gateway::authority::{members, moves, takeover};
+use crate::gateway::authority::{members, takeover};
 use crate::gateway::instance::Gateway;
 use crate::ports::peers::{PeerReply, Question};
 use crate::ports::{Peers, Ports, Upkeep};
 use crate::protocol::region::RegionName;
-use crate::protocol::register::{Ballot, Message, Reply};
+use crate::protocol::register::{Accepted, Message, Reply};
 use crate::protocol::ring::{ARCS, Ring};
 use crate::protocol::view::{Content, Escrowed, Standing, View};
 
@@ -83,47 +84,24 @@ pub struct TakeoverReport {
     pub waived: Vec<String>,
 }
 
-pub(in crate::gateway) struct Founding {
-    ballot: Ballot,
-    pub(in crate::gateway) first: Arc<View>,
-}
-
 /// Expected result of an act on the placement, computed without asking other regions.
-pub(in crate::gateway) enum Wanted {
+pub(super) enum Wanted {
     /// Nothing to do: the view is like this already.
     Nothing(Arc<View>),
-    Move(Move),
-}
-
-/// A clean move that may begin, with its kind and text in the journal.
-pub(in crate::gateway) struct Move {
-    pub(in crate::gateway) base: Arc<View>,
-    pub(in crate::gateway) ring: Arc<Ring>,
-    pub(in crate::gateway) escrow: Escrowed,
-    pub(in crate::gateway) standings: BTreeMap<RegionName, Standing>,
-    kind: &'static str,
-    what: String,
-}
-
-impl Wanted {
-    fn stands(base: Arc<View>, region: &RegionName, to: Standing, kind: &'static str, what: String) -> Self {
-        let (ring, escrow) = (base.ring().clone(), base.escrow().clone());
-        Self::Move(Move { base, ring, escrow, standings: [(region.clone(), to)].into(), kind, what })
-    }
+    /// A clean move that may begin, with its kind and text in the journal.
+    Move { to: Move, kind: &'static str, what: String },
 }
 
 impl<P: Ports> Gateway<P> {
     /// Founds the register: the first view, with every region of the ring serving. Every voter must
-    /// answer and be empty. If an earlier founding was cut short, a second call completes it.
-    ///
-    /// # Errors
-    /// A voter does not answer (`not-yet`), or holds something else (`refused`).
+    /// answer (else `not-yet`) and be empty (else `refused`). If an earlier founding was cut short,
+    /// a second call completes it.
     pub async fn found(
         self: &Arc<Self>,
         escrow: BTreeSet<Arc<str>>,
         epoch_above: Option<u64>,
     ) -> Result<FoundReport, ActError> {
-        let Founding { ballot, first } = self.may_found(escrow, epoch_above).await?;
+        let Accepted { ballot, view: first } = self.may_found(escrow, epoch_above).await?;
         match self.accepted_by_all(&first, Message::Found { ballot, view: first.clone() }).await {
             Ok(()) => {}
             Err((name, Some(other))) => {
@@ -138,8 +116,8 @@ impl<P: Ports> Gateway<P> {
         Ok(FoundReport { epoch: first.epoch(), voters })
     }
 
-    /// Has each voter of the view accept this message, one after the other. An error names the first
-    /// that does not, with its reply.
+    /// Has each voter of the view accept this message, one after the other. An error names the
+    /// first that does not, with its reply.
     pub(super) async fn accepted_by_all(
         self: &Arc<Self>,
         view: &View,
@@ -154,12 +132,13 @@ impl<P: Ports> Gateway<P> {
         Ok(())
     }
 
-    /// The founding that would be done. Asks every voter for its state, and changes nothing.
-    pub(in crate::gateway) async fn may_found(
+    /// The founding that would be done, as all voters would hold it. Asks each for its state, and
+    /// changes nothing.
+    pub(super) async fn may_found(
         self: &Arc<Self>,
         escrow: BTreeSet<Arc<str>>,
         epoch_above: Option<u64>,
-    ) -> Result<Founding, ActError> {
+    ) -> Result<Accepted, ActError> {
         let view = self.view();
         if view.epoch() > 0 {
             return refused(format!("the register is founded: epoch {}", view.epoch()));
@@ -195,11 +174,9 @@ impl<P: Ports> Gateway<P> {
         match begun {
             None => {
                 let ballot = self.authority.proposals.ballot(1, self.settings.me.clone());
-                Ok(Founding { ballot, first: Arc::new(first) })
+                Ok(Accepted { ballot, view: Arc::new(first) })
             }
-            Some(accepted) if *accepted.view == first => {
-                Ok(Founding { ballot: accepted.ballot, first: accepted.view })
-            }
+            Some(accepted) if *accepted.view == first => Ok(accepted),
             Some(accepted) => refused(format!(
                 "an acceptor already holds epoch {} of another founding, ring or set of voters: this deployment is founded, or has to be emptied first",
                 accepted.view.epoch()
@@ -237,9 +214,7 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// Puts a ring in force, as a clean move. New regions come in sealed, and take their arcs when
-    /// they are covered.
-    ///
-    /// # Errors
+    /// they are covered. Errors:
     /// - `epoch`: the register is at another epoch than expected.
     /// - `refused`: a region that serves would leave, or too few regions would own keys.
     /// - `not-yet`: a joining region is not ready, a region does not give its keys up, or no
@@ -254,10 +229,7 @@ impl<P: Ports> Gateway<P> {
         self.moved(self.may_apply(ring, escrow, expect_epoch)?, actor, "").await
     }
 
-    /// The meanings of these routes to this gateway.
-    ///
-    /// # Errors
-    /// The gateway has no such route with keys (`refused`).
+    /// The meanings of these routes to this gateway. `refused` if it has no such route with keys.
     fn meant(&self, routes: BTreeSet<Arc<str>>) -> Result<Escrowed, ActError> {
         let meanings = self.live().meanings.clone();
         let meant = |route: Arc<str>| match meanings.get(&route) {
@@ -270,7 +242,7 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// The move that puts a ring in force.
-    pub(in crate::gateway) fn may_apply(
+    pub(super) fn may_apply(
         &self,
         ring: Arc<Ring>,
         escrow: BTreeSet<Arc<str>>,
@@ -284,14 +256,12 @@ impl<P: Ports> Gateway<P> {
         members::may_apply(self, &base, &ring)?;
         let what = format!("ring {} on epoch {expect_epoch}", ring.digest());
         let (escrow, standings) = (self.meant(escrow)?, BTreeMap::new());
-        Ok(Wanted::Move(Move { base, ring, escrow, standings, kind: "ring-applied", what }))
+        Ok(Wanted::Move { to: Move { base, ring, escrow, standings }, kind: "ring-applied", what })
     }
 
     /// Takes a region out of service, as a clean move; it stays out until [`Gateway::resume`].
-    ///
-    /// # Errors
-    /// Without `force`, fewer than `min_serving` regions would be left (`refused`). With it, none
-    /// would be left (`refused`). Otherwise as [`Gateway::apply`].
+    /// `refused` if fewer than `min_serving` regions would be left; with `force`, if none would be
+    /// left. Otherwise fails as [`Gateway::apply`].
     pub async fn drain(
         self: &Arc<Self>,
         region: &RegionName,
@@ -302,15 +272,18 @@ impl<P: Ports> Gateway<P> {
         self.moved(self.may_drain(region, force)?, actor, &format!(": {reason}")).await
     }
 
-    pub(in crate::gateway) fn may_drain(&self, region: &RegionName, force: bool) -> Result<Wanted, ActError> {
+    pub(super) fn may_drain(&self, region: &RegionName, force: bool) -> Result<Wanted, ActError> {
         let base = self.founded()?;
-        let to = Standing::Sealed { drained: true };
+        let drained = |base, what| {
+            let to = Move::stands(base, region, Standing::Sealed { drained: true });
+            Wanted::Move { to, kind: "drained", what }
+        };
         match standing(&base, region)? {
             Standing::Serving => {}
             Standing::Sealed { drained: true } => return Ok(Wanted::Nothing(base)),
             // A sealed region owns nothing, and would return by itself. Drained, it stays out.
             Standing::Sealed { drained: false } => {
-                return Ok(Wanted::stands(base, region, to, "drained", format!("{region}, sealed before")));
+                return Ok(drained(base, format!("{region}, sealed before")));
             }
             Standing::Lost { .. } => {
                 return refused(format!("region {region} is lost: there is nothing to drain"));
@@ -327,19 +300,16 @@ impl<P: Ports> Gateway<P> {
                 "{left} regions would be left serving, min_serving is {least}: force it, or resume another first"
             ));
         }
-        Ok(Wanted::stands(base, region, to, "drained", format!("{region} (force: {force})")))
+        Ok(drained(base, format!("{region} (force: {force})")))
     }
 
-    /// Gives a drained region its arcs back, as a clean move.
-    ///
-    /// # Errors
-    /// The region is unknown, or lost: a lost region returns by itself (`refused`). Otherwise as
-    /// [`Gateway::apply`].
+    /// Gives a drained region its arcs back, as a clean move. `unknown-region`, or `refused` if it
+    /// is lost: it returns by itself. Otherwise fails as [`Gateway::apply`].
     pub async fn resume(self: &Arc<Self>, region: &RegionName, actor: &str) -> Result<u64, ActError> {
         self.moved(self.may_resume(region)?, actor, "").await
     }
 
-    pub(in crate::gateway) fn may_resume(&self, region: &RegionName) -> Result<Wanted, ActError> {
+    pub(super) fn may_resume(&self, region: &RegionName) -> Result<Wanted, ActError> {
         let base = self.founded()?;
         if base.members().contains_key(region) && base.ring().weight(region).is_none() {
             return refused(format!(
@@ -349,7 +319,8 @@ impl<P: Ports> Gateway<P> {
         match standing(&base, region)? {
             Standing::Serving => Ok(Wanted::Nothing(base)),
             Standing::Sealed { .. } => {
-                Ok(Wanted::stands(base, region, Standing::Serving, "resumed", region.to_string()))
+                let to = Move::stands(base, region, Standing::Serving);
+                Ok(Wanted::Move { to, kind: "resumed", what: region.to_string() })
             }
             Standing::Lost { .. } => refused(format!(
                 "region {region} is lost: it seals and returns by itself once its store and its links are well"
@@ -358,15 +329,12 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// Declares a region lost by hand, unless the view does so already. With `accept_risk`, every
-    /// serving region opens its arcs without a further wait. The region's lease must be over in
-    /// either case.
+    /// serving region opens its arcs without a further wait. `not-yet` if the region's lease runs,
+    /// or no majority answers.
     ///
     /// The risk is accepted for every loss of the region that the view names. If its store was
     /// replaced after a loss, other regions wait for that loss. The region's standing then stays as
     /// it is.
-    ///
-    /// # Errors
-    /// Its lease runs, or no majority answers (`not-yet`).
     pub async fn takeover(
         self: &Arc<Self>,
         region: &RegionName,
@@ -432,13 +400,12 @@ impl<P: Ports> Gateway<P> {
     }
 
     async fn moved(self: &Arc<Self>, wanted: Wanted, actor: &str, reason: &str) -> Result<u64, ActError> {
-        let Move { base, ring, escrow, standings, kind, what } = match wanted {
+        let (to, kind, what) = match wanted {
             Wanted::Nothing(base) => return Ok(base.epoch()),
-            Wanted::Move(wanted) => wanted,
+            Wanted::Move { to, kind, what } => (to, kind, what),
         };
         self.journal_act(kind, &format!("{actor}: {what}{reason}")).await;
-        let done = moves::move_to(self, &base, ring, escrow, &standings).await;
-        done.map(|view| view.epoch()).map_err(ActError::not_yet)
+        moves::move_to(self, &to).await.map(|view| view.epoch()).map_err(ActError::not_yet)
     }
 
     /// The view of a founded register. Refused if the view's protocol version is not spoken here.
@@ -453,20 +420,13 @@ impl<P: Ports> Gateway<P> {
 }
 
 /// The epochs in which stores of a region were lost that have not come back.
-pub(in crate::gateway) fn losses_of<'a>(
-    view: &'a View,
-    region: &'a RegionName,
-) -> impl Iterator<Item = u64> + 'a {
+pub(super) fn losses_of<'a>(view: &'a View, region: &'a RegionName) -> impl Iterator<Item = u64> + 'a {
     view.losses().filter(move |(origin, _)| origin.region == *region).map(|(_, at)| at)
 }
 
 /// True if the region is lost already. With `accept_risk`, also if one of its stores is lost and
 /// only the risk is left to be accepted.
-pub(in crate::gateway) fn is_declared(
-    view: &View,
-    region: &RegionName,
-    accept_risk: bool,
-) -> Result<bool, ActError> {
+pub(super) fn is_declared(view: &View, region: &RegionName, accept_risk: bool) -> Result<bool, ActError> {
     let lost = matches!(standing(view, region)?, Standing::Lost { .. });
     Ok(lost || accept_risk && losses_of(view, region).next().is_some())
 }

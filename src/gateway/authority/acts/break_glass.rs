@@ -1,8 +1,13 @@
 //! Breaking the glass: going on without a majority, after an operator attests that all others are
-//! stopped.
+//! stopped. Or leaving a poisoned register: a ballot or an epoch is so large that nothing can
+//! follow it.
 //!
-//! All other acts of this folder are safe even if an operator is wrong; this one is as safe as the
-//! attestation. It is refused while a majority answers, and journalled before anything is done.
+//! All other acts of this folder are safe even if an operator is wrong; these two are as safe as
+//! the attestation. The first is refused while a majority answers; both are journalled before
+//! anything is done. `protocol::bounds` keeps large numbers out, so only those from before the
+//! bounds, or written by hand, need the second. An operator names the last genuine view: what
+//! acceptors agreed on after it is not undone. All its voters, except those said to be stopped,
+//! accept it again in an epoch above every epoch that any acceptor holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,12 +19,12 @@ use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::heartbeat;
 use crate::ports::store::{Gate, StoreError};
 use crate::ports::{Acceptors as _, Authority as _, Dice as _, KeyStore, Ports, Upkeep};
-use crate::protocol::bounds::FORCED_BY;
-use crate::protocol::change::Change;
+use crate::protocol::bounds::{FORCED_BY, near_epoch};
+use crate::protocol::change::{Change, STRIDE};
 use crate::protocol::region::RegionName;
-use crate::protocol::register::{Message, agreed};
+use crate::protocol::register::{LARGEST, Message, agreed};
 use crate::protocol::speakers;
-use crate::protocol::view::{AcceptorId, View};
+use crate::protocol::view::{AcceptorId, Content, View};
 
 fn unread(error: StoreError) -> ActError {
     ActError::not_yet(format!("the store does not answer: {error}"))
@@ -36,15 +41,19 @@ pub struct Broken {
     highest: u64,
 }
 
+/// The way out of a poisoned register.
+pub struct WayOut {
+    pub base: Arc<View>,
+    pub view: Arc<View>,
+    /// A counter above every genuine ballot.
+    counter: u64,
+}
+
 impl<P: Ports> Gateway<P> {
     /// Goes on without the regions and witnesses that an operator attests to be stopped. They are
-    /// lost and no longer vote. All survivors must answer. Returns the epoch.
-    ///
-    /// # Errors
-    /// - `refused`: a majority of the voters answers, so nothing has to be broken.
-    /// - `refused`: this region's own store went back, or is new.
-    /// - `refused`: the protocol version of the view is not spoken here.
-    /// - `not-yet`: a survivor does not answer.
+    /// lost and no longer vote. All survivors must answer (else `not-yet`). Returns the epoch.
+    /// `refused` if a majority of the voters answers, or if this region's own store went back or is
+    /// new. Likewise if the view's protocol version is not spoken here.
     pub async fn break_glass(
         self: &Arc<Self>,
         stopped: &BTreeSet<RegionName>,
@@ -66,6 +75,94 @@ impl<P: Ports> Gateway<P> {
         self.force(&view, highest.saturating_add(FORCED_BY)).await
     }
 
+    /// Goes on from the view of epoch `above`. An operator attests that the regions agreed on
+    /// nothing above it. Regions said to be stopped are lost and no longer vote; all other voters
+    /// must answer (else `not-yet`). Returns the new epoch. `refused` if no such view is kept here,
+    /// if an acceptor holds a view that follows it, or no room is left above the poison.
+    pub async fn leave_poison(
+        self: &Arc<Self>,
+        above: u64,
+        stopped: &BTreeSet<RegionName>,
+        actor: &str,
+        attested: &str,
+    ) -> Result<u64, ActError> {
+        let WayOut { base: _, view, counter } = self.may_leave_poison(above, stopped).await?;
+        let text = format!(
+            "{actor} attests that nothing above epoch {above} was agreed on, and that {stopped:?} are stopped: {attested}"
+        );
+        self.attested(&text).await?;
+        let epoch = view.epoch();
+        tracing::error!(
+            actor,
+            attested,
+            above,
+            ?stopped,
+            epoch,
+            "the glass is broken: leaving a poisoned register"
+        );
+        self.force(&view, counter).await
+    }
+
+    /// The way out, if nothing speaks against it. Asks the voters for their state, and changes
+    /// nothing.
+    pub(super) async fn may_leave_poison(
+        self: &Arc<Self>,
+        above: u64,
+        stopped: &BTreeSet<RegionName>,
+    ) -> Result<WayOut, ActError> {
+        let base = self.kept(above).await?;
+        named(&base, &self.settings.me, stopped)?;
+        let held = learn::read(self, &base).await;
+        if let Some(alive) = stopped.iter().find(|name| held.contains_key(*name)) {
+            return refused(format!("{alive} answers: it is not stopped"));
+        }
+        let is_silent = |name: &&RegionName| !stopped.contains(*name) && !held.contains_key(*name);
+        let silent: Vec<&RegionName> = base.voters().keys().filter(is_silent).collect();
+        if !silent.is_empty() {
+            return not_yet(format!("{silent:?} do not answer, and are not said to be stopped"));
+        }
+        let follows = |epoch: &u64| *epoch > base.epoch() && near_epoch(*epoch, base.epoch()).is_ok();
+        let epochs = || held.values().map(|held| held.accepted.view.epoch());
+        if let Some(next) = epochs().find(follows) {
+            return refused(format!(
+                "an acceptor holds the view of epoch {next}, which follows {above}: name the last epoch that is genuine"
+            ));
+        }
+        // A region that left could leave no epoch to go on with.
+        let announced = {
+            let health = self.health();
+            let peers = health.peers.iter().filter(|(name, _)| speakers::tells_of_others(name, &base));
+            peers.filter_map(|(_, peer)| Some(peer.pong.as_ref()?.epoch)).max()
+        };
+        let highest =
+            epochs().chain([self.view().epoch(), base.epoch()]).chain(announced).max().unwrap_or(above);
+        if highest > LARGEST - 3 * STRIDE {
+            return refused(format!(
+                "no epoch is left above {highest}: found the deployment anew, with empty stores"
+            ));
+        }
+        let high = View::from_content(Content { epoch: highest, ..base.content() });
+        let view = self.forced(&base, &high, stopped, None).await?;
+        let promised = held.values().filter_map(|held| Some(held.promised.as_ref()?.counter));
+        let counters = promised.chain(held.values().map(|held| held.accepted.ballot.counter));
+        let counter =
+            counters.filter(|counter| *counter <= LARGEST - FORCED_BY).max().unwrap_or(0) + FORCED_BY;
+        Ok(WayOut { base, view, counter })
+    }
+
+    /// The view of that epoch, as it is kept here.
+    async fn kept(&self, epoch: u64) -> Result<Arc<View>, ActError> {
+        if let Some(view) = self.known_view(epoch) {
+            return Ok(view);
+        }
+        let kept = self.ports.store().views().await.map_err(unread)?;
+        let epochs: Vec<u64> = kept.iter().map(|(view, _)| view.epoch()).collect();
+        let found = kept.into_iter().map(|(view, _)| view).find(|view| view.epoch() == epoch);
+        found.ok_or_else(|| {
+            ActError::refused(format!("no view of epoch {epoch} is kept here, but of {epochs:?}"))
+        })
+    }
+
     /// Journals what an operator attests.
     pub(super) async fn attested(&self, text: &str) -> Result<(), ActError> {
         let noted = self.ports.store().note("glass-broken", text).await;
@@ -74,7 +171,7 @@ impl<P: Ports> Gateway<P> {
 
     /// The view that goes on without the stopped regions, if nothing speaks against it. Asks the
     /// voters for their state, and changes nothing.
-    pub(in crate::gateway) async fn may_break(
+    pub(super) async fn may_break(
         self: &Arc<Self>,
         known: Arc<View>,
         stopped: &BTreeSet<RegionName>,
@@ -126,7 +223,7 @@ impl<P: Ports> Gateway<P> {
     /// once a peer has said that the store did not go back. If all such peers are stopped, that
     /// never happens. The store's view was chosen, however old it is: its voters are asked, and
     /// newer views that they hold come first.
-    pub(in crate::gateway) async fn known(self: &Arc<Self>) -> Result<Arc<View>, ActError> {
+    pub(super) async fn known(self: &Arc<Self>) -> Result<Arc<View>, ActError> {
         if let Some(why) = self.outgrown() {
             return refused(why);
         }
@@ -141,8 +238,8 @@ impl<P: Ports> Gateway<P> {
         newest.map_or_else(|| self.founded(), Ok)
     }
 
-    /// The view after `base` that goes on without the stopped regions. `shown` says what is known of
-    /// their rows.
+    /// The view after `base` that goes on without the stopped regions. `shown` says what is known
+    /// of their rows.
     pub(super) async fn forced(
         self: &Arc<Self>,
         shown: &View,
@@ -226,7 +323,7 @@ impl<P: Ports> Gateway<P> {
 }
 
 /// Checks that all regions said to be stopped are known, and that this region is not among them.
-pub fn named(base: &View, me: &RegionName, stopped: &BTreeSet<RegionName>) -> Result<(), ActError> {
+fn named(base: &View, me: &RegionName, stopped: &BTreeSet<RegionName>) -> Result<(), ActError> {
     if stopped.contains(me) {
         return refused("this region answers: it is not stopped");
     }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::admin_ops::{self, Founding, Move, Moved, Wanted};
-use super::poisoned::WayOut;
+use super::admin_ops::{self, Moved, Wanted};
+use super::break_glass::WayOut;
 use super::rebuild::{self, RebuildReport, Replaced, Retiring};
 use crate::gateway::authority::act_error::{ActError, not_yet};
 use crate::gateway::authority::register::learn;
@@ -20,7 +20,7 @@ use crate::gateway::instance::Gateway;
 use crate::ports::Ports;
 use crate::protocol::change::Change;
 use crate::protocol::region::RegionName;
-use crate::protocol::register::agreed;
+use crate::protocol::register::{Accepted, agreed};
 use crate::protocol::ring::Ring;
 use crate::protocol::view::View;
 
@@ -83,14 +83,12 @@ impl Rehearsal {
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Computes the expected result of the act. Nothing is changed, here or elsewhere.
-    ///
-    /// # Errors
-    /// Those of the act itself, as far as they can be known beforehand.
+    /// Computes the expected result of the act. Nothing is changed, here or elsewhere. Fails as the
+    /// act itself, as far as that can be known beforehand.
     pub async fn rehearse(self: &Arc<Self>, act: Act<'_>) -> Result<Rehearsal, ActError> {
         match act {
             Act::Found { escrow, epoch_above } => {
-                let Founding { first, .. } = self.may_found(escrow, epoch_above).await?;
+                let Accepted { view: first, .. } = self.may_found(escrow, epoch_above).await?;
                 let voters: Vec<&str> = first.voters().keys().map(RegionName::as_str).collect();
                 let voters = format!("voters {}", voters.join(", "));
                 let effects = vec!["all regions of the ring would serve".to_owned(), voters];
@@ -124,12 +122,11 @@ impl<P: Ports> Gateway<P> {
     }
 
     async fn rehearse_move(self: &Arc<Self>, wanted: Wanted) -> Result<Rehearsal, ActError> {
-        let Move { base, ring, escrow, standings, .. } = match wanted {
+        let to = match wanted {
             Wanted::Nothing(base) => return Ok(Rehearsal::nothing(base.epoch())),
-            Wanted::Move(wanted) => wanted,
+            Wanted::Move { to, .. } => to,
         };
-        let target =
-            base.draft(ring, escrow, &standings).map_err(|illegal| ActError::not_yet(illegal.to_string()))?;
+        let (base, target) = (&to.base, to.draft().map_err(ActError::not_yet)?);
         let mut hinders: Vec<String> = Vec::new();
         let losers: Vec<&RegionName> = base.losers(&target).collect();
         for loser in losers.iter().filter(|loser| ***loser != self.settings.me && self.is_silent(loser)) {
@@ -139,14 +136,14 @@ impl<P: Ports> Gateway<P> {
         if pending.is_some_and(|pending| pending.target.placement() != target.placement()) {
             hinders.push("another change is pending here".to_owned());
         }
-        hinders.extend(self.no_agreement(&base).await);
+        hinders.extend(self.no_agreement(base).await);
         if !hinders.is_empty() {
             return not_yet(hinders.join("; "));
         }
         let pauses = |loser: &&RegionName| {
             format!("{loser} would pause the keys that it loses for a moment, and seal")
         };
-        Ok(Rehearsal::between(&base, &target, losers.iter().map(pauses).collect()))
+        Ok(Rehearsal::between(base, &target, losers.iter().map(pauses).collect()))
     }
 
     /// Reason why the next view of `base` would not be agreed on now.
@@ -157,8 +154,8 @@ impl<P: Ports> Gateway<P> {
             let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             return Some(format!("no majority of the acceptors answers: {names} of {}", base.voters().len()));
         }
-        let newer = held.values().any(|held| held.accepted.view.epoch() > base.epoch());
-        newer.then(|| "a change that was begun and not ended comes first".to_owned())
+        takeover::is_unfinished(base, &held)
+            .then(|| "a change that was begun and not ended comes first".to_owned())
     }
 
     async fn rehearse_rebuild(
@@ -194,7 +191,7 @@ impl<P: Ports> Gateway<P> {
             (Rehearsal { from_epoch, changes: accept_risk, ..Rehearsal::nothing(at) }, base)
         } else {
             let held = learn::read(self, &base).await;
-            takeover::may_lose(&base, region, &held).map_err(|why| ActError::not_yet(why.to_string()))?;
+            takeover::may_lose(&base, region, &held).map_err(ActError::not_yet)?;
             let frontier = takeover::frontier(self, &base, region, &BTreeSet::new()).await;
             let next = base.next(&Change::Lose { region: region.clone(), frontier });
             let next = next.map_err(|illegal| ActError::not_yet(illegal.to_string()))?;

@@ -1,10 +1,9 @@
 //! Operators' acts on the register, from top to bottom.
 //!
-//! [`dry_run`] rehearses each act and changes nothing. [`poisoned`] and [`break_glass`] go on
-//! without a majority, [`rebuild`] retires a store. [`admin_ops`] has all other acts.
+//! [`dry_run`] rehearses each act and changes nothing. [`break_glass`] goes on without a majority,
+//! [`rebuild`] retires a store. [`admin_ops`] has all other acts.
 
 pub mod admin_ops;
 pub(super) mod break_glass;
 pub mod dry_run;
-pub(super) mod poisoned;
 pub(super) mod rebuild;

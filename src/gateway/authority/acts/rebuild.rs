@@ -13,8 +13,7 @@ use serde::Serialize;
 use crate::gateway::authority::act_error::{ActError, not_yet, refused};
 use crate::gateway::authority::gate_loop;
 use crate::gateway::authority::register::propose;
-use crate::gateway::health::Peer;
-use crate::gateway::instance::Gateway;
+use crate::gateway::instance::{Gateway, Peer};
 use crate::ports::Ports;
 use crate::ports::peers::Pong;
 use crate::protocol::change::Change;
@@ -57,14 +56,11 @@ pub fn generation(view: &View, region: &RegionName) -> u32 {
 impl<P: Ports> Gateway<P> {
     /// Retires the store of a region that is drained, sealed or lost. The region comes back with an
     /// empty one. Until a region has heard of the new store, a repeated call changes nothing.
-    ///
-    /// # Errors
-    /// - `refused`: the region serves.
-    /// - `refused`: the region is lost and `accept_risk` is not given. Rows that never left the old
-    ///   store would be gone.
-    /// - `not-yet`: the region is sealed and its gateways run, or a serving region has not applied
-    ///   all its rows.
-    /// - `not-yet`: no majority agrees.
+    /// Errors:
+    /// - `refused`: the region serves, or is lost and `accept_risk` is not given. Rows that never
+    ///   left the old store would be gone.
+    /// - `not-yet`: no majority agrees. Or the region is sealed and its gateways run, or a serving
+    ///   region has not applied all its rows.
     pub async fn rebuild(
         self: &Arc<Self>,
         region: &RegionName,
@@ -84,7 +80,7 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// The view that retires the store, if it may be proposed.
-    pub(in crate::gateway) async fn may_rebuild(
+    pub(super) async fn may_rebuild(
         self: &Arc<Self>,
         region: &RegionName,
         accept_risk: bool,

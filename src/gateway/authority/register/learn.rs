@@ -3,8 +3,8 @@
 //! A reported view counts if a majority of the voters shows it: an acceptor speaks for itself only,
 //! and reading prepares nothing. Without a report, a plain read shows the view that a majority
 //! accepted under one ballot. Learning by full rounds would keep real changes from ending, so a
-//! round runs only if no majority shows a view. `protocol::{confirm, bounds}` judge the evidence: no
-//! message is believed, nor one acceptor alone (docs/protocol.md#rule-16).
+//! round runs only if no majority shows a view. `protocol::{confirm, bounds}` judge the evidence:
+//! no message is believed, nor one acceptor alone (docs/protocol.md#rule-16).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;

@@ -1,8 +1,7 @@
 //! Rounds of the register, until this change or another one is chosen.
 //!
 //! `protocol::round` is one round, [`super::asking`] carries it. A process makes one proposal at a
-//! time. It backs off before rivals' proposals, with jitter and growing pauses. Must not judge
-//! whether a change is wise.
+//! time. It backs off before rivals' proposals, with jitter and growing pauses.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,16 +22,12 @@ use crate::protocol::view::View;
 const PAUSE: Duration = Duration::from_millis(20);
 /// Time that the other voters get once one voter is blocked.
 const STRAGGLERS: Duration = Duration::from_millis(100);
+/// The obstacle unless another one is known.
+const SILENT: &str = "no majority of the acceptors answers";
+/// The obstacle if another ballot is higher.
+const OUTBID: &str = "another region proposes too";
 /// The first pause before a round that finishes another proposer's view; it doubles.
 const FINISH: Duration = Duration::from_millis(500);
-
-enum End {
-    Chosen(Arc<View>),
-    Blocked,
-    Outbid,
-    Silent,
-    OutOfBounds,
-}
 
 /// Has `wanted`, the next view of `base`, agreed on within a time. An error names the obstacle; the
 /// view may still be agreed on later.
@@ -45,25 +40,20 @@ pub async fn propose<P: Ports>(
     let _one = gateway.authority.proposals.proposing.lock().await;
     let until = gateway.ports.clock().now() + within;
     let mut pause = PAUSE;
-    let mut why = "no majority of the acceptors answers";
+    let mut why = SILENT;
     while gateway.ports.clock().now() < until {
         if gateway.view().epoch() > base.epoch() {
             return Err(format!("the view changed meanwhile: epoch {}", gateway.view().epoch()));
         }
         match round(gateway, base, Some(wanted.clone()), until).await {
-            End::Chosen(view) => {
+            Ok(view) => {
                 tell(gateway, &view);
                 if view == wanted {
                     return Ok(view);
                 }
                 // A view that another proposer had begun came first.
             }
-            End::Blocked => why = "a lease still runs that the change would break",
-            End::Outbid => why = "another region proposes too",
-            End::Silent => why = "no majority of the acceptors answers",
-            End::OutOfBounds => {
-                why = "acceptors have promised a ballot that is out of bounds: see \"Poisoned register\" in the runbook"
-            }
+            Err(obstacle) => why = obstacle,
         }
         rest(gateway, &mut pause).await;
     }
@@ -89,7 +79,7 @@ pub fn finish_later<P: Ports>(gateway: &Arc<Gateway<P>>) {
             if gateway.view().epoch() > base.epoch() {
                 break;
             }
-            if let End::Chosen(view) = round(&gateway, &base, None, until).await {
+            if let Ok(view) = round(&gateway, &base, None, until).await {
                 tell(&gateway, &view);
                 break;
             }
@@ -106,12 +96,13 @@ async fn rest<P: Ports>(gateway: &Gateway<P>, pause: &mut Duration) {
     *pause = (*pause * 2).min(gateway.settings.failover.lease);
 }
 
+/// One round. Returns the view that it found chosen, or the obstacle.
 async fn round<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     base: &Arc<View>,
     wanted: Option<Arc<View>>,
     until: Moment,
-) -> End {
+) -> Result<Arc<View>, &'static str> {
     let proposals = &gateway.authority.proposals;
     let ballot = proposals.next(gateway.settings.me.clone());
     let clock = gateway.ports.clock();
@@ -133,7 +124,7 @@ async fn round<P: Ports>(
             Step::Send(outbox) => asking::send_into(gateway, outbox, asking::WITHIN, &into),
             Step::Chosen(view) => {
                 gateway.install_view(&view);
-                return End::Chosen(view);
+                return Ok(view);
             }
             // The others may still be a majority.
             Step::Blocked(region) => {
@@ -150,20 +141,22 @@ async fn round<P: Ports>(
             }
             Step::Outbid(counter) => {
                 proposals.follow(counter);
-                return End::Outbid;
+                return Err(OUTBID);
             }
         }
     }
     let voters = base.voters().len();
     if let Some(counter) = follow(far.clone(), voters.saturating_sub(far.len()), voters) {
         proposals.follow(counter);
-        return End::Outbid;
+        return Err(OUTBID);
     }
-    match blocked {
-        true => End::Blocked,
-        false if !far.is_empty() => End::OutOfBounds,
-        false => End::Silent,
-    }
+    Err(match blocked {
+        true => "a lease still runs that the change would break",
+        false if !far.is_empty() => {
+            "acceptors have promised a ballot that is out of bounds: see \"Poisoned register\" in the runbook"
+        }
+        false => SILENT,
+    })
 }
 
 /// Tells all other regions and witnesses of a chosen view. Those that miss the message learn it

@@ -2,9 +2,8 @@
 //! it.
 //!
 //! A process that does not speak the view's version runs nothing, answers no message to its
-//! acceptor, and does nothing for an operator. It could misread messages. This file must not raise
-//! the version by itself. Until an operator raises it, every process can go back to the version
-//! before.
+//! acceptor, and does nothing for an operator. It could misread messages. Only an operator raises
+//! the version: until then every process can go back to the version before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,8 +12,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::propose;
-use crate::gateway::authority::act_error::{ActError, not_yet, refused};
+use crate::gateway::authority::act_error::{ActError, refused};
 use crate::gateway::instance::Gateway;
+use crate::ports::peers::PeerError;
 use crate::ports::{Peers, Ports};
 use crate::protocol::change::Change;
 use crate::protocol::region::RegionName;
@@ -49,28 +49,19 @@ impl<P: Ports> Gateway<P> {
         }
     }
 
-    /// Reports the version in use, and the versions that every region and witness speaks.
-    ///
-    /// # Errors
-    /// The register is not founded, or a process does not answer (`not-yet`). They have no version
-    /// in common (`refused`).
+    /// Reports the version in use, and the versions that every region and witness speaks. `not-yet`
+    /// if the register is not founded or a process does not answer, `refused` if they have none in
+    /// common.
     pub async fn protocol(self: &Arc<Self>) -> Result<ProtocolReport, ActError> {
         let view = self.founded()?;
         let (common, speaks) = self.common(&everybody(self, &view)).await?;
         let speaks = speaks.into_iter().map(|(name, speaks)| (name.to_string(), speaks.to_string()));
-        Ok(ProtocolReport {
-            epoch: view.epoch(),
-            protocol: view.protocol(),
-            common,
-            speaks: speaks.collect(),
-        })
+        let (epoch, protocol) = (view.epoch(), view.protocol());
+        Ok(ProtocolReport { epoch, protocol, common, speaks: speaks.collect() })
     }
 
     /// Has the regions go by the newest version that all of them and all witnesses speak. There is
-    /// no way back.
-    ///
-    /// # Errors
-    /// As [`Gateway::protocol`]; no majority agrees (`not-yet`).
+    /// no way back. Fails as [`Gateway::protocol`], and with `not-yet` if no majority agrees.
     pub async fn raise_protocol(self: &Arc<Self>, actor: &str) -> Result<ProtocolReport, ActError> {
         let base = self.founded()?;
         let found = self.protocol().await?;
@@ -95,15 +86,10 @@ impl<P: Ports> Gateway<P> {
     ) -> Result<(u16, BTreeMap<RegionName, Versions>), ActError> {
         let mut speaks = BTreeMap::new();
         for name in names {
-            let said = match *name == self.settings.me {
-                true => self.settings.speaks,
-                false => match self.ports.peers().ping(name, SAY_WITHIN).await {
-                    Ok(pong) => pong.speaks,
-                    Err(why) => {
-                        return not_yet(format!("{name} does not say which versions it speaks: {why}"));
-                    }
-                },
-            };
+            let said = self.said_by(name).await;
+            let said = said.map_err(|why| {
+                ActError::not_yet(format!("{name} does not say which versions it speaks: {why}"))
+            })?;
             speaks.insert(name.clone(), said);
         }
         let newest = speaks.values().map(|versions| versions.newest()).min();
@@ -112,16 +98,14 @@ impl<P: Ports> Gateway<P> {
             None => refused("no protocol version is spoken by all regions and witnesses"),
         }
     }
-}
 
-/// True if a newcomer says that it speaks the version of this view. Otherwise it could neither
-/// serve nor vote.
-pub async fn would_speak<P: Ports>(gateway: &Arc<Gateway<P>>, name: &RegionName, view: &View) -> bool {
-    if *name == gateway.settings.me {
-        return gateway.settings.speaks.has(view.protocol());
+    /// The versions that a process speaks, as it says now.
+    pub(super) async fn said_by(&self, name: &RegionName) -> Result<Versions, PeerError> {
+        match *name == self.settings.me {
+            true => Ok(self.settings.speaks),
+            false => self.ports.peers().ping(name, SAY_WITHIN).await.map(|pong| pong.speaks),
+        }
     }
-    let said = gateway.ports.peers().ping(name, SAY_WITHIN).await;
-    said.is_ok_and(|pong| pong.speaks.has(view.protocol()))
 }
 
 /// All regions and witnesses that must speak a version before the view goes by it.

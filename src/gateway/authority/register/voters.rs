@@ -13,7 +13,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{asking, learn, propose, protocol_version};
+use super::{asking, learn, propose};
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::Routes;
 use crate::ports::peers::Question;
@@ -100,18 +100,15 @@ async fn due<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View) -> Option<(Region
         return Some((gone.clone(), None));
     }
     // A region votes once it is complete: before, its store may still be filled.
-    let regions = view
-        .ring()
-        .regions()
-        .iter()
-        .map(|region| &region.name)
-        .filter(|name| view.serves(name) || view.voters().contains_key(*name));
+    let regions = view.ring().regions().iter().map(|region| &region.name);
+    let regions = regions.filter(|name| view.serves(name) || view.voters().contains_key(*name));
     for name in regions.chain(witnesses) {
         let reply = asking::ask(gateway, name, None, Message::Read, ASK_WITHIN).await;
         let Some(Reply::Holds { id, .. } | Reply::NotFounded(id)) = reply else { continue };
         if view.voters().get(name) != Some(&id) {
-            // An acceptor that cannot vote would only raise the majority that is needed.
-            if protocol_version::would_speak(gateway, name, view).await {
+            // An acceptor that does not speak the view's version could not vote: it would only raise
+            // the majority that is needed.
+            if gateway.said_by(name).await.is_ok_and(|speaks| speaks.has(view.protocol())) {
                 return Some((name.clone(), Some(id)));
             }
             tracing::debug!(%name, "it would vote, but does not speak the protocol version of the view");

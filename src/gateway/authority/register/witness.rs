@@ -7,7 +7,6 @@
 //! judges if the witness's file is the last one that it wrote.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard as MutexGuardStd, PoisonError};
 use std::time::Duration;
 
@@ -52,7 +51,7 @@ pub struct Witness<A, C> {
     /// The view that the acceptor accepted last: it says who may speak here.
     known: StdMutex<Arc<View>>,
     hearing: Hearing,
-    counts: Counts,
+    counts: StdMutex<Counted>,
 }
 
 /// Observations of this process since its start.
@@ -94,15 +93,8 @@ impl Seat {
     }
 }
 
-#[derive(Default)]
-struct Counts {
-    answered: AtomicU64,
-    refused: AtomicU64,
-    failed: AtomicU64,
-}
-
 /// Counts since the start of the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     /// Messages that its acceptor answered.
     pub answered: u64,
@@ -132,10 +124,8 @@ struct GrantStatus {
 
 impl<A: Acceptors, C: Clock> Witness<A, C> {
     /// A witness over its acceptor, which holds `held` at the start. From now on it can be seen
-    /// that grants in it are over.
-    ///
-    /// # Errors
-    /// The acceptor holds a view of a protocol version that this process does not speak.
+    /// that grants in it are over. Fails if that is a view of a protocol version that this process
+    /// does not speak.
     pub fn new(duty: Duty, acceptors: A, clock: C, held: &Acceptor) -> Result<Self, String> {
         let seat = Mutex::new(Seat::new(&duty, held, clock.now()));
         let accepted = held.accepted.as_ref().map(|accepted| accepted.view.clone());
@@ -152,23 +142,19 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
 
     /// The counts since the start.
     pub fn counted(&self) -> Counted {
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let Counts { answered, refused, failed } = &self.counts;
-        Counted { answered: load(answered), refused: load(refused), failed: load(failed) }
+        *self.counts()
     }
 
-    /// The acceptor, as the file has it.
-    ///
-    /// # Errors
-    /// The errors of the file.
+    fn counts(&self) -> MutexGuardStd<'_, Counted> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The acceptor, as the file has it. The errors are the file's.
     pub async fn held(&self) -> Result<Acceptor, StoreError> {
         self.acceptors.acceptor().await.map(|(_, acceptor)| acceptor)
     }
 
-    /// The state, for people.
-    ///
-    /// # Errors
-    /// The errors of the file.
+    /// The state, for people. The errors are the file's.
     pub async fn status(&self) -> Result<Status, StoreError> {
         let acceptor = self.held().await?;
         let seat = self.seat.lock().await;
@@ -187,15 +173,11 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
         })
     }
 
-    /// Checks that a peer may say this here, before anything is done about it.
-    ///
-    /// # Errors
-    /// The reason, in one line for the peer. The refusal was counted and logged.
+    /// Checks that a peer may say this here, before anything is done about it. An error is one line
+    /// for the peer; the refusal was counted and logged.
     pub fn hears(&self, from: &RegionName, said: &PeerMessage<'_>) -> Result<(), String> {
         let heard = self.hearing.hears(from, self.sender(from), said, self.clock.now());
-        heard.inspect_err(|_| {
-            self.counts.refused.fetch_add(1, Ordering::Relaxed);
-        })
+        heard.inspect_err(|_| self.counts().refused += 1)
     }
 
     /// Answers a ping. A witness serves no keys, has no heartbeat and shares no routes: its digest
@@ -276,17 +258,17 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
         };
         match answered {
             Ok(Some(reply)) => {
-                self.counts.answered.fetch_add(1, Ordering::Relaxed);
+                self.counts().answered += 1;
                 PeerReply::Acceptor(reply)
             }
             Ok(None) => self.refuse("the acceptor changed meanwhile: ask again".to_owned()),
             Err(StoreError::Definite(why)) => {
-                self.counts.failed.fetch_add(1, Ordering::Relaxed);
+                self.counts().failed += 1;
                 tracing::error!(why, "this witness could not write its file");
                 self.refuse(why)
             }
             Err(StoreError::Unknown(why)) => {
-                self.counts.failed.fetch_add(1, Ordering::Relaxed);
+                self.counts().failed += 1;
                 tracing::error!(
                     why,
                     "this witness does not know what stands in its file; it answers nothing more"
@@ -347,7 +329,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
     }
 
     fn refuse(&self, why: String) -> PeerReply {
-        self.counts.refused.fetch_add(1, Ordering::Relaxed);
+        self.counts().refused += 1;
         PeerReply::Refused(why)
     }
 }
