@@ -98,7 +98,6 @@ pub struct Plain<'a> {
 }
 
 impl<'a> Plain<'a> {
-    /// The plain spelling of a path without its query.
     pub fn of(path: &'a str) -> Self {
         let plain = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'/');
         if path.bytes().all(plain) {

@@ -41,7 +41,6 @@ const KEPT: &[&str] = &[
     "x-forwarded-proto",
     "x-request-id",
 ];
-/// Preferences of a client (RFC 7240).
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 const RESPOND_ASYNC: &str = "respond-async";
 /// Longest time that a client is asked to stay away.

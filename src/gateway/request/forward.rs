@@ -27,7 +27,6 @@ use crate::protocol::snapshot::Here;
 
 /// Time that the sender waits longer than the owner, for both ways.
 const ON_THE_WAY: Duration = Duration::from_secs(2);
-/// Pause between two looks at a silent peer's pings.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Answers from the local copy if it is settled, else from the owner. A peer that does not own the

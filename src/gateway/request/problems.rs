@@ -22,11 +22,9 @@ pub const PAGE: &str = "/.well-known/onceway/problems";
 /// The side that has to change something. It gives the type of the `error` object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The sender of the request.
     Client,
     /// The client, or just the time at which it used the key.
     Key,
-    /// The gateway, or the deployment behind it.
     Gateway,
     /// The upstream. Its own status may blame the client.
     Upstream,

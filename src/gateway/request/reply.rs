@@ -26,7 +26,6 @@ pub const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 pub const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// End of the key's promised retention, as an HTTP date.
 pub const EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
-/// The request that ran the answer which is replayed.
 pub const ORIGINAL: HeaderName = HeaderName::from_static("original-request-id");
 pub const REGION: HeaderName = HeaderName::from_static("onceway-region");
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("onceway-request-id");
@@ -43,7 +42,6 @@ pub enum Reply {
         response: Response<Body>,
         /// True if it was settled. Otherwise nothing happened and the claim was released.
         settled: bool,
-        /// End of the key's promised retention.
         expires: Date,
     },
     Replay(Settlement),
@@ -61,7 +59,6 @@ pub struct Pending {
     pub preferred: bool,
     /// Time until the client should ask for the answer.
     pub after: Duration,
-    /// End of the key's promised retention.
     pub expires: Date,
 }
 

@@ -17,7 +17,7 @@ use crate::protocol::authority::Closed;
 use crate::protocol::decide::{Basis, same_request, settlement};
 use crate::protocol::record::Reading;
 use crate::protocol::region::RegionName;
-use crate::protocol::snapshot::{Here, Permit};
+use crate::protocol::snapshot::Here;
 
 /// Looks at a key while its conditions change, at most. One move changes the gate up to three times
 /// (given up, adopted, opened). A key that stays must not get the answer that it moves.
@@ -35,7 +35,18 @@ pub async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Served {
     let mut changed = None;
     for look in 0..LOOKS {
         let step = match gateway.here(&ask.id) {
-            Here::Run(permit) => start(gateway, ask, &permit, look == 0).await,
+            Here::Run(permit) => {
+                let basis = ClaimBasis { seen: Basis::Absent, untouched: true };
+                match begin(gateway, ask, &permit, basis).await {
+                    Begun::Done(step) => step,
+                    Begun::Found(rows) => {
+                        if look == 0 {
+                            metrics::duplicate(ask.id.tenant());
+                        }
+                        follow(gateway, ask, rows).await
+                    }
+                }
+            }
             Here::Closed(Closed::CatchingUp) => Box::pin(catching_up::serve(gateway, ask)).await,
             Here::Closed(Closed::Moving) => copy_or(gateway, ask, gateway.moving()).await,
             Here::Closed(Closed::NoLease) => {
@@ -59,19 +70,6 @@ pub async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Served {
 async fn copy_or<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, problem: Problem) -> Step {
     let copy = Box::pin(local_copy(gateway, ask)).await;
     Step::Ended(copy.unwrap_or(Reply::Refused(problem, None)))
-}
-
-async fn start<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, permit: &Permit, first: bool) -> Step {
-    let basis = ClaimBasis { seen: Basis::Absent, untouched: true };
-    match begin(gateway, ask, permit, basis).await {
-        Begun::Done(step) => step,
-        Begun::Found(rows) => {
-            if first {
-                metrics::duplicate(ask.id.tenant());
-            }
-            follow(gateway, ask, rows).await
-        }
-    }
 }
 
 /// The reply by the local copy: only a settled record decides. A silent store is no reason to

@@ -18,7 +18,6 @@ use crate::ports::{Audit, Clock, KeyStore, Ports};
 use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId};
 use crate::protocol::time::Moment;
 
-/// Pause between two tries to store an outcome.
 const RETRY_EVERY: Duration = Duration::from_millis(200);
 
 #[derive(Clone)]
