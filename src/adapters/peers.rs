@@ -68,7 +68,6 @@ pub struct HttpPeers {
 }
 
 struct Peer {
-    me: RegionName,
     name: RegionName,
     address: String,
     identity: PeerIdentity,
@@ -95,12 +94,10 @@ impl HttpPeers {
     pub fn new(identity: &PeerIdentity, addresses: BTreeMap<RegionName, String>) -> Self {
         let peer = |(name, address): (RegionName, String)| {
             let link = Mutex::new(Link::Down);
-            let (me, identity) = (identity.me.clone(), identity.clone());
-            let peer = Peer { me, name: name.clone(), address, identity, link };
-            (name, Arc::new(peer))
+            (name.clone(), Arc::new(Peer { name, address, identity: identity.clone(), link }))
         };
-        let speaks = identity.speaks;
-        Self { me: identity.me.clone(), speaks, peers: addresses.into_iter().map(peer).collect() }
+        let peers = addresses.into_iter().map(peer).collect();
+        Self { me: identity.me.clone(), speaks: identity.speaks, peers }
     }
 
     /// No peers: the deployment has one region.
@@ -278,7 +275,7 @@ impl Peer {
     }
 
     async fn serves(&self, mut sender: Sender) -> bool {
-        let ping = wire::encode_get(&self.me, self.identity.speaks, &self.name, wire::PING_PATH);
+        let ping = wire::encode_get(&self.identity.me, self.identity.speaks, &self.name, wire::PING_PATH);
         let pong = async { read_pong(sender.send_request(ping.map(Full::new)).await.ok()?).await.ok() };
         timeout(CONNECT, pong).await.ok().flatten().is_some_and(|pong| pong.serving)
     }
@@ -326,7 +323,7 @@ impl Peer {
         // hyper 1.12 may leave one without it that was sent just then. So each caller has a bound.
         tokio::spawn(async move { drop(driver.await) });
         let speaks = self.identity.speaks;
-        let hello = wire::encode_get(&self.me, speaks, &self.name, wire::HELLO_PATH).map(Full::new);
+        let hello = wire::encode_get(&self.identity.me, speaks, &self.name, wire::HELLO_PATH).map(Full::new);
         let welcome = sender.send_request(hello).await.map_err(|error| describe(&error))?;
         let theirs = wire::decode_versions(welcome.headers()).map_err(|error| error.to_string())?;
         let foreign = speaks.common(theirs).is_none();

@@ -47,7 +47,28 @@ pub struct Tls(ArcSwap<ClientConfig>);
 impl Tls {
     /// Reads the files. Blocks. An error is one line that names the file and its fault.
     pub fn load(files: &TlsFiles) -> Result<Self, IdentityError> {
-        Ok(Self(ArcSwap::from_pointee(config(files)?)))
+        let versions: &[_] = match files.only_13 {
+            true => &[&rustls::version::TLS13],
+            false => &[&rustls::version::TLS13, &rustls::version::TLS12],
+        };
+        let builder = ClientConfig::builder_with_provider(provider());
+        let builder = builder.with_protocol_versions(versions).expect("the provider has both versions");
+        let trusted = match &files.ca {
+            Some(ca) => roots(ca)?,
+            None => RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() },
+        };
+        let builder = builder.with_root_certificates(trusted);
+        let mut config = match &files.own {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let (chain, private) = (chain(certificate)?, private_key(key)?);
+                builder.with_client_auth_cert(chain, private).map_err(mismatch(key, certificate))?
+            }
+        };
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.enable_early_data = false;
+        config.resumption = Resumption::in_memory_sessions(SESSIONS);
+        Ok(Self(ArcSwap::from_pointee(config)))
     }
 
     /// The settings for a connection made now.
@@ -59,31 +80,6 @@ impl Tls {
     pub fn renew(&self, newer: &Self) {
         self.0.store(newer.0.load_full());
     }
-}
-
-fn config(files: &TlsFiles) -> Result<ClientConfig, IdentityError> {
-    let versions: &[_] = match files.only_13 {
-        true => &[&rustls::version::TLS13],
-        false => &[&rustls::version::TLS13, &rustls::version::TLS12],
-    };
-    let builder = ClientConfig::builder_with_provider(provider());
-    let builder = builder.with_protocol_versions(versions).expect("the provider has both versions");
-    let trusted = match &files.ca {
-        Some(ca) => roots(ca)?,
-        None => RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() },
-    };
-    let builder = builder.with_root_certificates(trusted);
-    let mut config = match &files.own {
-        None => builder.with_no_client_auth(),
-        Some((certificate, key)) => {
-            let (chain, private) = (chain(certificate)?, private_key(key)?);
-            builder.with_client_auth_cert(chain, private).map_err(mismatch(key, certificate))?
-        }
-    };
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    config.enable_early_data = false;
-    config.resumption = Resumption::in_memory_sessions(SESSIONS);
-    Ok(config)
 }
 
 /// A connection's bytes, encrypted or not.
