@@ -30,6 +30,7 @@ pub use invariant::{Breach, Invariant};
 pub use marks::Marks;
 use news::Cursors;
 pub use news::{News, StoreNews, Voter};
+pub(crate) use views::is_agreed;
 
 /// Judges one world, step by step.
 pub struct Checker {

@@ -333,35 +333,25 @@ impl Cluster {
 
     /// Sets the duration of replication from `from` to `to`. Commits due before have arrived.
     pub fn set_delay(&self, from: &RegionName, to: &RegionName, delay: Duration) {
-        let mut inner = self.lock();
-        inner.catch_up(to);
-        inner.link(from, to).delay = delay;
+        self.change_link(from, to, |link, _| link.delay = delay);
     }
 
     /// Holds the link from `from` to `to`, or releases it: then held commits arrive as due.
     pub fn hold(&self, from: &RegionName, to: &RegionName, held: bool) {
-        let mut inner = self.lock();
-        inner.catch_up(to);
-        let link = inner.link(from, to);
-        (link.held, link.left) = (held, None);
+        self.change_link(from, to, |link, _| (link.held, link.left) = (held, None));
     }
 
     /// Ends the link from `from` to `to` as the loss of `from` does, until it is released. Arrived
     /// commits are applied when due. Those on their way for less than `on_its_way` are not.
     pub fn sever(&self, from: &RegionName, to: &RegionName, on_its_way: Duration) {
-        let mut inner = self.lock();
-        inner.catch_up(to);
-        let now = inner.region(from).clock.elapsed();
-        let link = inner.link(from, to);
-        (link.held, link.left) = (true, Some(now.saturating_sub(on_its_way)));
+        let left = |now: Duration| Some(now.saturating_sub(on_its_way));
+        self.change_link(from, to, |link, now| (link.held, link.left) = (true, left(now)));
     }
 
     /// Lets all commits of `from` wait at `to`, as behind a large transaction, or releases them:
     /// then all arrive at once.
     pub fn stall(&self, from: &RegionName, to: &RegionName, stalled: bool) {
-        let mut inner = self.lock();
-        inner.catch_up(to);
-        inner.link(from, to).stalled = stalled;
+        self.change_link(from, to, |link, _| link.stalled = stalled);
     }
 
     /// The mode of `region`'s store for the next statement, and the statement's duration.
@@ -402,9 +392,7 @@ impl Cluster {
     /// Loses the slot of `to` at `from`, with all commits that had not arrived. The slot held back
     /// more than the publisher keeps, or the publisher failed over to a standby.
     pub fn lose_slot(&self, from: &RegionName, to: &RegionName) {
-        let mut inner = self.lock();
-        inner.catch_up(to);
-        inner.link(from, to).slot = Slot::Lost;
+        self.change_link(from, to, |link, _| link.slot = Slot::Lost);
     }
 
     /// Lets `to` follow `from` anew, as `onceway store reseed` does, if its slot is still lost.
@@ -441,6 +429,14 @@ impl Cluster {
             streaming: !link.held && !matches!(link.slot, Slot::Lost),
         });
         shown.collect()
+    }
+
+    /// Changes a link at this moment. All commits due before have arrived.
+    fn change_link(&self, from: &RegionName, to: &RegionName, change: impl FnOnce(&mut Link, Duration)) {
+        let mut inner = self.lock();
+        inner.catch_up(to);
+        let now = inner.region(from).clock.elapsed();
+        change(inner.link(from, to), now);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -176,12 +176,12 @@ impl Deployment {
         let Ok(gateway) = Gateway::new(ports, told, view) else { panic!("a scenario that was checked") };
         gateway.start(None);
         self.world.network.plug_process(region.clone(), Arc::new(gateway.clone()), process.clone());
-        self.nodes().insert(region.clone(), Node { gateway, process, clock });
+        locked(&self.nodes).insert(region.clone(), Node { gateway, process, clock });
     }
 
     /// The newest gateway process of a region.
     pub fn node(&self, region: &RegionName) -> Node {
-        let Some(node) = self.nodes().get(region).cloned() else {
+        let Some(node) = locked(&self.nodes).get(region).cloned() else {
             panic!("no region {region} in this deployment")
         };
         node
@@ -253,10 +253,7 @@ impl Deployment {
 
     /// Loses a whole region: process, store and links.
     pub fn lose(&self, region: &RegionName) {
-        self.losses
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push((region.clone(), self.world.elapsed()));
+        locked(&self.losses).push((region.clone(), self.world.elapsed()));
         self.node(region).process.kill();
         self.world.cluster.kill(region);
         self.cut_off(region, true);
@@ -269,7 +266,7 @@ impl Deployment {
     pub fn never_left(&self, region: &RegionName, written: Duration) -> bool {
         let others = self.regions.iter().filter(|other| *other != region);
         let way = others.map(|other| self.on_its_way(region, other)).min().unwrap_or_default();
-        let losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
+        let losses = locked(&self.losses);
         losses.iter().any(|(lost, at)| lost == region && written <= *at && *at < written + way)
     }
 
@@ -291,7 +288,7 @@ impl Deployment {
     /// Cuts all links of a region, or mends them: calls are swallowed, replication stands still.
     pub fn cut_off(&self, region: &RegionName, cut: bool) {
         let others_cut = {
-            let mut off = self.cut_off.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut off = locked(&self.cut_off);
             if cut {
                 off.insert(region.clone());
             } else {
@@ -342,28 +339,28 @@ impl Deployment {
 
     /// Lets the clocks of clients that ask a region count so much in a second.
     pub fn set_client_pace(&self, region: &RegionName, per_second: Duration) {
-        self.paces.lock().unwrap_or_else(PoisonError::into_inner).insert(region.clone(), per_second);
+        locked(&self.paces).insert(region.clone(), per_second);
     }
 
     /// The true time until a client of this region believes that the span is over.
     pub fn by_client(&self, region: &RegionName, span: Duration) -> Duration {
-        let paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
+        let paces = locked(&self.paces);
         let per_second = paces.get(region).copied().unwrap_or(Duration::from_secs(1));
         span.mul_f64(1.0 / per_second.as_secs_f64())
     }
 
     /// The routes in a region's files.
     pub fn files(&self, region: &RegionName) -> Files {
-        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let files = locked(&self.files);
         files.get(region).copied().unwrap_or_default()
     }
 
     /// Writes a region's files: processes go by them once they start or read them again.
     pub fn write_files(&self, region: &RegionName, change: impl FnOnce(&mut Files)) {
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = locked(&self.files);
         let written = files.entry(region.clone()).or_default();
         change(written);
-        let mut shortest = self.shortest_retention.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shortest = locked(&self.shortest_retention);
         *shortest = shortest.into_iter().chain(written.retention).min();
     }
 
@@ -379,12 +376,12 @@ impl Deployment {
 
     /// The shortest retention that any region ever had; `None`: always as the scenario says.
     pub fn shortest_retention(&self) -> Option<Duration> {
-        *self.shortest_retention.lock().unwrap_or_else(PoisonError::into_inner)
+        *locked(&self.shortest_retention)
     }
+}
 
-    fn nodes(&self) -> MutexGuard<'_, BTreeMap<RegionName, Node>> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The differences of a region's files from the scenario's routes.

@@ -14,6 +14,7 @@ mod order;
 mod parts;
 mod seed;
 mod stored;
+mod truth;
 mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use onceway::protocol::region::RegionName;
-use onceway::protocol::register::majority;
 use onceway::protocol::view::AcceptorId;
 
 use super::invariant::{Found, Invariant};
 use super::news::Voter;
+use super::views::is_majority;
 use crate::table::{Granted, Held};
 use crate::upstream::Attempted;
 use crate::words::key;
@@ -67,7 +67,7 @@ impl Leases {
     /// under them.
     pub(super) fn is_granted(&self, region: &RegionName, at: Duration) -> bool {
         let by = self.running(region, at).map(|granted| granted.id).collect();
-        self.running(region, at).any(|granted| is_majority(granted, &by))
+        self.running(region, at).any(|granted| is_majority(granted.view.voters(), &by))
     }
 
     /// An attempt is sent while grants of a majority run, given under views in which the region
@@ -78,7 +78,7 @@ impl Leases {
         let running: Vec<&Granted> =
             self.running(&sent.by, sent.at).filter(|granted| of_owner(granted)).collect();
         let by: BTreeSet<AcceptorId> = running.iter().map(|granted| granted.id).collect();
-        if !running.iter().any(|granted| is_majority(granted, &by)) {
+        if !running.iter().any(|granted| is_majority(granted.view.voters(), &by)) {
             let (count, Attempted { at, by, id, token, body: _ }) = (by.len(), sent);
             let (id, when) = (key(id), found.moment(*at));
             let text = format!(
@@ -87,12 +87,6 @@ impl Leases {
             found.push(Invariant::GrantedWhenSent, *at, text);
         }
     }
-}
-
-/// True if these are a majority of the voters of a grant's view.
-fn is_majority(granted: &Granted, by: &BTreeSet<AcceptorId>) -> bool {
-    let voters = granted.view.voters();
-    voters.values().filter(|id| by.contains(id)).count() >= majority(voters.len())
 }
 
 /// No grant of an older view replaces a grant. Otherwise keys that the region gained since

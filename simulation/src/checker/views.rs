@@ -177,11 +177,7 @@ impl Views {
         if !ids.insert(held.id) {
             return;
         }
-        // The voters before had to agree, too.
-        let agreed = |voters: &BTreeMap<RegionName, AcceptorId>| {
-            voters.values().filter(|id| ids.contains(id)).count() >= majority(voters.len())
-        };
-        if !agreed(view.voters()) || !agreed(view.voters_before()) {
+        if !is_agreed(view, ids) {
             return;
         }
         let (view, epoch) = (view.clone(), view.epoch());
@@ -232,6 +228,16 @@ impl Views {
             found.push(Invariant::AdoptedIsChosen, at, text);
         }
     }
+}
+
+/// True if these acceptors chose a view. The voters before had to agree, too.
+pub(crate) fn is_agreed(view: &View, by: &BTreeSet<AcceptorId>) -> bool {
+    is_majority(view.voters(), by) && is_majority(view.voters_before(), by)
+}
+
+/// True if these are a majority of the voters.
+pub(super) fn is_majority(voters: &BTreeMap<RegionName, AcceptorId>, by: &BTreeSet<AcceptorId>) -> bool {
+    voters.values().filter(|id| by.contains(id)).count() >= majority(voters.len())
 }
 
 /// True if a view was forced: it asks no earlier voters, and its epoch is beyond any of a run.

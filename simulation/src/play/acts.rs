@@ -218,17 +218,15 @@ async fn repeated(
         let node = deployment.node(asked);
         let escrow = deployment.scenario().shared.escrow();
         let told = node.process.while_alive(act.perform(&node.gateway, about, escrow));
-        match timeout(ANSWER_WITHIN, told).await {
+        let why = match timeout(ANSWER_WITHIN, told).await {
             Ok(Some(Ok(done))) => return Some(done),
-            Ok(Some(Err(error))) if Instant::now() >= end => {
-                log.not_possible(format!("an operator's command about {about}: {error}"));
-                return None;
-            }
-            Ok(Some(Err(_)) | None) | Err(_) if Instant::now() < end => sleep(AGAIN).await,
-            Ok(Some(Err(_)) | None) | Err(_) => {
-                log.not_possible(format!("an operator's command about {about}: nobody answered"));
-                return None;
-            }
+            Ok(Some(Err(error))) => error.to_string(),
+            Ok(None) | Err(_) => "nobody answered".to_owned(),
+        };
+        if Instant::now() >= end {
+            log.not_possible(format!("an operator's command about {about}: {why}"));
+            return None;
         }
+        sleep(AGAIN).await;
     }
 }

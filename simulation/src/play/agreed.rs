@@ -12,6 +12,7 @@ use onceway::protocol::region::RegionName;
 use onceway::protocol::register::{Ballot, majority};
 use onceway::protocol::view::{AcceptorId, View};
 
+use crate::checker::is_agreed;
 use crate::outcome::LeaseSpan;
 use crate::table::{Granted, Held, Truth};
 use crate::world::World;
@@ -57,10 +58,7 @@ pub fn chosen_by(mut all: Vec<Held>) -> Vec<Chosen> {
         let view = accepted.view;
         let ids = votes.entry((accepted.ballot, view.digest())).or_default();
         ids.insert(id);
-        let agreed = |voters: &BTreeMap<RegionName, AcceptorId>| {
-            voters.values().filter(|id| ids.contains(id)).count() >= majority(voters.len())
-        };
-        if agreed(view.voters()) && agreed(view.voters_before()) {
+        if is_agreed(&view, ids) {
             let by = view.voters().iter().filter(|(_, id)| ids.contains(id));
             let by = by.map(|(name, _)| name.clone()).collect();
             chosen.entry(view.epoch()).or_insert(Chosen { at, view, by });

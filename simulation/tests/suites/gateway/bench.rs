@@ -26,6 +26,7 @@ use simulation::peers::LinkMode;
 use simulation::ports::SimPorts;
 use simulation::upstream::{Happening, UpstreamMode};
 use simulation::world::World;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use crate::shared::{self, ring, route, world};
@@ -175,12 +176,7 @@ impl Bench {
         ask(&self.gateway(to), path, key, "{}").await
     }
 
-    pub fn begin(
-        self: &Arc<Self>,
-        to: &RegionName,
-        path: &str,
-        key: &str,
-    ) -> tokio::task::JoinHandle<ClientAnswer> {
+    pub fn begin(self: &Arc<Self>, to: &RegionName, path: &str, key: &str) -> JoinHandle<ClientAnswer> {
         let (bench, to, path, key) = (self.clone(), to.clone(), path.to_owned(), key.to_owned());
         tokio::spawn(async move { bench.send(&to, &path, &key).await })
     }
@@ -211,16 +207,6 @@ impl Bench {
 
 pub async fn ask(gateway: &Arc<Gateway<SimPorts>>, path: &str, key: &str, text: &str) -> ClientAnswer {
     told(gateway.handle(request(path, key, text)).await).await
-}
-
-/// Asks one gateway as the bench's second tenant, globex.
-pub async fn ask_as_globex(
-    gateway: &Arc<Gateway<SimPorts>>,
-    path: &str,
-    key: &str,
-    text: &str,
-) -> ClientAnswer {
-    ask_as("globex", gateway, path, key, text).await
 }
 
 /// Asks one gateway as another tenant: globex or initech.

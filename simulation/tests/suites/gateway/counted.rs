@@ -10,7 +10,7 @@ use simulation::cluster::StoreMode;
 use simulation::upstream::UpstreamMode;
 use tokio::time::sleep;
 
-use super::bench::{Bench, UPSTREAM, ask, ask_as_globex, key_of, ms, play, region};
+use super::bench::{Bench, UPSTREAM, ask, ask_as, key_of, ms, play, region};
 use super::outcomes::take_over;
 
 /// Plays a test whose metrics are its own.
@@ -49,7 +49,7 @@ fn answers_and_duplicates_are_counted_for_their_own_tenant() {
             assert_eq!(ask(&gateway, "/probe", &key, body).await.status, status);
         }
         // The same key of another tenant is another one, and counts once, wherever it runs.
-        assert_eq!(ask_as_globex(&gateway, "/probe", &key, "{}").await.status, 201);
+        assert_eq!(ask_as("globex", &gateway, "/probe", &key, "{}").await.status, 201);
         check(
             &handle,
             "onceway_answers_total",

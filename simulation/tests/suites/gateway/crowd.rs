@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 use super::accepted::asked;
 use super::bench::{
-    Bench, ask, ask_as_globex, forward, key_of, ms, region, reload, request, served, settings, told, until,
+    Bench, ask, ask_as, forward, key_of, ms, region, reload, request, served, settings, told, until,
 };
 
 const OVERLOADED: (u16, &str) = (503, "overloaded");
@@ -214,8 +214,8 @@ fn a_tenant_that_fills_a_gateway_leaves_places_to_the_others() {
         assert_eq!(ask(&gateway, "/park", &key_of(&eu, "more"), "{}").await.said(), OVERLOADED);
         let key = key_of(&eu, "globex");
         let (here, there) = (
-            ask_as_globex(&gateway, "/park", &key, "{}").await,
-            ask_as_globex(&bench.gateway(&us), "/park", &key_of(&eu, "globex-over"), "{}").await,
+            ask_as("globex", &gateway, "/park", &key, "{}").await,
+            ask_as("globex", &bench.gateway(&us), "/park", &key_of(&eu, "globex-over"), "{}").await,
         );
         assert_eq!((here.status, there.status), (201, 201));
         let mut refused = 0;

@@ -24,7 +24,7 @@ use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep_until};
 
 use super::bench::{
-    Bench, RETENTION, TOMBSTONE, ask, ask_as_globex, key_of, ms, question, region, reload, request, served,
+    Bench, RETENTION, TOMBSTONE, ask, ask_as, key_of, ms, question, region, reload, request, served,
     settings, told, until,
 };
 
@@ -85,7 +85,7 @@ fn a_quota_refuses_its_tenant_before_the_store() {
         }
         assert_eq!(told.into_iter().collect::<Vec<_>>(), [1, 2, 3, 4], "not all at once");
         bench.store(&eu, StoreMode::Up);
-        assert_eq!(ask_as_globex(&gateway, "/park", "other", "{}").await.status, 201);
+        assert_eq!(ask_as("globex", &gateway, "/park", "other", "{}").await.status, 201);
 
         sleep_until(first + ms(999)).await;
         assert_eq!(ask(&gateway, "/park", &key("three"), "{}").await.said(), EXCEEDED);
@@ -195,7 +195,7 @@ fn the_look_up_quota_does_not_limit_new_keys() {
         assert_eq!(ask(&gateway, "/park", &key("one"), "{}").await.said(), EXCEEDED);
         assert_eq!(begun.elapsed(), ms(0), "the store was not waited for");
         bench.store(&eu, StoreMode::Up);
-        assert_eq!(ask_as_globex(&gateway, "/park", "other", "{}").await.status, 201);
+        assert_eq!(ask_as("globex", &gateway, "/park", "other", "{}").await.status, 201);
         sleep_until(Instant::now() + ms(1_000)).await;
         assert!(ask(&gateway, "/park", &key("one"), "{}").await.replayed);
     });
@@ -260,7 +260,7 @@ fn a_full_tenant_uses_only_its_existing_keys() {
         assert_eq!(state(&gateway, &key("four"), "sk").await, (404, "key-unknown".to_owned()));
         assert_eq!(bench.effects(&key("four")).len(), 0);
         assert_eq!(
-            ask_as_globex(&gateway, "/park", "other", "{}").await.status,
+            ask_as("globex", &gateway, "/park", "other", "{}").await.status,
             201,
             "another tenant has its own"
         );

@@ -25,6 +25,7 @@ use onceway::protocol::view::{AcceptorId, Content, Standing, View};
 use onceway_lab::contract::escrow::lodging_of;
 use simulation::dice::SimDice;
 use simulation::letters::{Letter, Post};
+use simulation::store::SimStore;
 use simulation::upstream::UpstreamMode;
 use tokio::time::sleep;
 
@@ -397,6 +398,15 @@ fn a_region_without_letters_learns_views_by_reading() {
     });
 }
 
+/// Lets a region's acceptor promise what nothing can follow. Returns its store.
+async fn promises_too_much(trio: &Trio, at: &RegionName) -> SimStore {
+    let store = trio.world.cluster.store(at);
+    let (version, acceptor) = store.acceptor().await.unwrap();
+    let promised = Some(Ballot { counter: u64::MAX, region: c(), proposer: u64::MAX });
+    store.set_acceptor(version, &Acceptor { promised, ..acceptor }).await.unwrap();
+    store
+}
+
 /// Everything is poisoned as it was before bounds existed: promises that nothing can follow, gates
 /// in an epoch that nobody agreed on.
 #[test]
@@ -405,10 +415,7 @@ fn a_poisoned_register_is_left_by_breaking_the_glass() {
         let view = trio.gate(&a()).view;
         let bad = poison(&view, 9_000_000_000_000_000_000);
         for name in regions() {
-            let store = trio.world.cluster.store(&name);
-            let (version, acceptor) = store.acceptor().await.unwrap();
-            let promised = Some(Ballot { counter: u64::MAX, region: c(), proposer: u64::MAX });
-            store.set_acceptor(version, &Acceptor { promised, ..acceptor }).await.unwrap();
+            let store = promises_too_much(&trio, &name).await;
             let gate = onceway::ports::KeyStore::gate(&store).await.unwrap();
             let state = gate.state.unwrap().adopt(bad.clone());
             onceway::ports::Authority::set_gate(&store, gate.version, &state).await.unwrap();
@@ -442,10 +449,7 @@ fn a_poisoned_register_tells_the_proposer_so() {
     on(Trio::start(12), async |trio| {
         let epoch = trio.gate(&a()).view.epoch();
         for name in regions() {
-            let store = trio.world.cluster.store(&name);
-            let (version, acceptor) = store.acceptor().await.unwrap();
-            let promised = Some(Ballot { counter: u64::MAX, region: c(), proposer: u64::MAX });
-            store.set_acceptor(version, &Acceptor { promised, ..acceptor }).await.unwrap();
+            promises_too_much(&trio, &name).await;
         }
         let gateway = trio.node(&a()).gateway;
         let why = gateway.drain(&b(), false, "ann", "").await.unwrap_err();

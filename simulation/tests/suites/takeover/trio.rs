@@ -30,6 +30,7 @@ use simulation::peers::LinkMode;
 use simulation::upstream::Happening;
 use simulation::witness::Witness;
 use simulation::world::World;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 pub use super::settings::STABLE;
@@ -329,12 +330,7 @@ impl Trio {
         told(self.node(at).gateway.handle(question(key, "sk")).await).await
     }
 
-    pub fn begin(
-        self: &Arc<Self>,
-        to: &RegionName,
-        path: &str,
-        key: &str,
-    ) -> tokio::task::JoinHandle<ClientAnswer> {
+    pub fn begin(self: &Arc<Self>, to: &RegionName, path: &str, key: &str) -> JoinHandle<ClientAnswer> {
         let (trio, to, path, key) = (self.clone(), to.clone(), path.to_owned(), key.to_owned());
         tokio::spawn(async move { trio.send(&to, &path, &key).await })
     }
