@@ -122,7 +122,7 @@ impl<P: Ports> Gateway<P> {
             jobs: Workers::default(),
             coverage: Coverage::default(),
             shadow,
-            generators: Generators::new(),
+            generators: Generators::default(),
             health: Mutex::new(Health { beat: None, went_back: false, peers, remembered: None }),
             hearing: Hearing::default(),
             looks: Mutex::default(),

@@ -75,25 +75,18 @@ pub(in crate::gateway) async fn audit_loop<P: Ports>(gateway: Weak<Gateway<P>>) 
     while let Some(gateway) = gateway.upgrade() {
         let begun = gateway.ports.clock().now();
         if gateway.store_is_open() && !gateway.is_stopping() {
-            after = look(&gateway, after).await;
+            match doubles::look(&gateway, Of::AtRisk, after.as_ref(), STRETCH).await {
+                Ok(next) => after = next,
+                // The same stretch is looked at again.
+                Err(error) => {
+                    tracing::warn!(%error, "runs at risk could not be audited: a key that ran twice may be in no journal yet");
+                }
+            }
+            doubles::count(&gateway).await;
         }
         let next = begun + gateway.settings.timings.reap;
         gateway.rest(next).await;
     }
-}
-
-/// Looks at one stretch, and returns the beginning of the next one. After a failure that is the
-/// same one.
-async fn look<P: Ports>(gateway: &Gateway<P>, after: Option<KeyId>) -> Option<KeyId> {
-    let next = match doubles::look(gateway, Of::AtRisk, after.as_ref(), STRETCH).await {
-        Ok(next) => next,
-        Err(error) => {
-            tracing::warn!(%error, "runs at risk could not be audited: a key that ran twice may be in no journal yet");
-            after
-        }
-    };
-    doubles::count(gateway).await;
-    next
 }
 
 impl<P: Ports> Gateway<P> {

@@ -138,7 +138,17 @@ impl<P: Ports> Gateway<P> {
     /// This region's copy of a key.
     pub async fn key_status(&self, id: &KeyId) -> Result<KeyStatus, StoreError> {
         let held = self.ports.store().rows_of_key(id).await?;
-        let described = held.iter().map(|held| told_status(held, &self.origin)).collect();
+        let described = |held: &HistoryRow| {
+            let more = MoreOfRow {
+                route: held.route.to_string(),
+                path: held.path.clone(),
+                claimed_ms: held.claimed.map(|at| at.as_millis()),
+                settled_ms: held.settled.map(|at| at.as_millis()),
+                source: source(held, &self.origin),
+            };
+            RowStatus { more: Some(more), ..row_status(&held.row) }
+        };
+        let rows = held.iter().map(described).collect();
         let journal = self.ports.store().journal(id).await?;
         let journal = journal.into_iter().map(journal_entry).collect();
         let reading = self.read(held.into_iter().map(|held| held.row).collect());
@@ -156,7 +166,7 @@ impl<P: Ports> Gateway<P> {
             order: ring.order(id).names().map(ToString::to_string).collect(),
             owner: self.view().owner(id).map(ToString::to_string),
             state,
-            rows: described,
+            rows,
             excerpt,
             journal,
         })
@@ -186,17 +196,6 @@ pub(in crate::gateway) fn journal_entry(entry: Entry) -> JournalEntry {
         reason: entry.reason,
         explained: entry.explained.map(Why::name),
     }
-}
-
-fn told_status(held: &HistoryRow, me: &Origin) -> RowStatus {
-    let more = MoreOfRow {
-        route: held.route.to_string(),
-        path: held.path.clone(),
-        claimed_ms: held.claimed.map(|at| at.as_millis()),
-        settled_ms: held.settled.map(|at| at.as_millis()),
-        source: source(held, me),
-    };
-    RowStatus { more: Some(more), ..row_status(&held.row) }
 }
 
 pub(in crate::gateway) fn source(held: &HistoryRow, me: &Origin) -> &'static str {
@@ -278,12 +277,8 @@ fn record(origin: &str, token: &str, held: &BTreeMap<&str, &Value>, asked: usize
         text,
     };
     let claim = format!("on route {}, request {}", text(&row["route"]), text(&row["request_id"]));
-    let held_by: Vec<&str> = held.keys().copied().collect();
-    let held_by = format!(
-        "record of {origin}, held by {} of {asked} regions that answered: {}",
-        held.len(),
-        held_by.join(", ")
-    );
+    let (number, names) = (held.len(), held.keys().copied().collect::<Vec<_>>().join(", "));
+    let held_by = format!("record of {origin}, held by {number} of {asked} regions that answered: {names}");
     let state = text(&row["state"]);
     let end = match (state.as_str(), row["status"].as_u64()) {
         ("settled", Some(status)) => format!("answer {status}; {held_by}"),

@@ -75,7 +75,7 @@ impl<P: Ports> Gateway<P> {
         // A cursor of another tenant is none of this search.
         let is_of_it = |after: &&KeyId| wanted.tenant.as_ref().is_none_or(|tenant| tenant == after.tenant());
         let (mut keys, mut looked_at, mut last) = (Vec::new(), 0, after.filter(is_of_it).cloned());
-        loop {
+        let next = 'walk: loop {
             let begin = match (&last, &wanted.tenant) {
                 (Some(after), _) => Begin::After(after),
                 (None, Some(tenant)) => Begin::At(tenant),
@@ -85,24 +85,21 @@ impl<P: Ports> Gateway<P> {
             let is_end = stretch.len() < STRETCH as usize;
             for history in stretch {
                 if wanted.tenant.as_ref().is_some_and(|tenant| tenant != history.id.tenant()) {
-                    return Ok(self.found_page(keys, looked_at, None));
+                    break 'walk None;
                 }
                 looked_at += 1;
                 last = Some(history.id.clone());
                 keys.extend(self.found_key(history).filter(|found| wanted.has(found)).map(|found| found.key));
                 if keys.len() >= most as usize || looked_at >= MOST_LOOKED_AT {
-                    return Ok(self.found_page(keys, looked_at, last.as_ref()));
+                    break 'walk last.as_ref();
                 }
             }
             if is_end {
-                return Ok(self.found_page(keys, looked_at, None));
+                break None;
             }
-        }
-    }
-
-    fn found_page(&self, keys: Vec<FoundKey>, looked_at: usize, next: Option<&KeyId>) -> FoundPage {
+        };
         let (region, at_ms) = (self.settings.me.to_string(), self.ports.clock().date().as_millis());
-        FoundPage { region, at_ms, keys, looked_at, next: next.map(cursor) }
+        Ok(FoundPage { region, at_ms, keys, looked_at, next: next.map(cursor) })
     }
 
     /// A key with what is asked of it; `None` if only the journal knows it.

@@ -5,6 +5,8 @@
 //! draft-ietf-httpapi-idempotency-key-header-07). This document must not hold anything that clients
 //! need not know: no upstream, no status address of an upstream, no hold, no region.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -64,7 +66,7 @@ struct Terms<'a> {
     mode: &'static str,
     /// Address of accepted requests, and of any key; the key follows it.
     status_address: &'static str,
-    statuses: Statuses,
+    statuses: BTreeMap<&'static str, Vec<String>>,
     refusals: Vec<Refusal>,
 }
 
@@ -103,19 +105,6 @@ struct FingerprintJson<'a> {
     fields: Option<Vec<&'a str>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     headers: Vec<&'a str>,
-}
-
-/// Meaning of each status of an answer for the key; every possible status is in one list.
-#[derive(Serialize)]
-struct Statuses {
-    /// Stored and replayed.
-    r#final: Vec<String>,
-    /// Nothing happened: the same key runs again.
-    released: Vec<String>,
-    /// Nothing happened if `Retry-After` is beside it; in doubt without.
-    released_with_retry_after: Vec<String>,
-    /// In doubt: retry with the same key only.
-    unknown: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -224,7 +213,13 @@ fn fingerprint(policy: &Policy) -> FingerprintJson<'_> {
     }
 }
 
-fn statuses(sets: &OutcomeSets) -> Statuses {
+/// Meaning of each status of an answer for the key; every possible status is in one list.
+///
+/// - `final`: stored and replayed.
+/// - `released`: nothing happened, so the same key runs again. With `Retry-After` only: if that is
+///   beside it, and in doubt without.
+/// - `unknown`: in doubt, to be retried with the same key only.
+fn statuses(sets: &OutcomeSets) -> BTreeMap<&'static str, Vec<String>> {
     let means = |status: u16| (sets.classify(status, false), sets.classify(status, true));
     let of = |bare: Outcome, told_when: Outcome| {
         let found: Vec<u16> = (200..=599).filter(|status| means(*status) == (bare, told_when)).collect();
@@ -235,12 +230,12 @@ fn statuses(sets: &OutcomeSets) -> Statuses {
         };
         found.chunk_by(|one, next| one + 1 == *next).map(text).collect()
     };
-    Statuses {
-        r#final: of(Outcome::Final, Outcome::Final),
-        released: of(Outcome::NothingHappened, Outcome::NothingHappened),
-        released_with_retry_after: of(Outcome::Unknown, Outcome::NothingHappened),
-        unknown: of(Outcome::Unknown, Outcome::Unknown),
-    }
+    BTreeMap::from([
+        ("final", of(Outcome::Final, Outcome::Final)),
+        ("released", of(Outcome::NothingHappened, Outcome::NothingHappened)),
+        ("released_with_retry_after", of(Outcome::Unknown, Outcome::NothingHappened)),
+        ("unknown", of(Outcome::Unknown, Outcome::Unknown)),
+    ])
 }
 
 /// The refusals that a client can react to.

@@ -147,11 +147,9 @@ impl<P: Ports> Gateway<P> {
         let silent: Vec<&str> =
             view.voters().keys().filter(|name| is_silent(name)).map(RegionName::as_str).collect();
         let answering = view.voters().len() - silent.len();
+        let silent = silent.join(", ");
         (answering < majority(view.voters().len())).then(|| {
-            format!(
-                "no majority of the voters answers ({} are silent): nobody can take keys over; if they are stopped for good, `onceway break-glass` goes on without them",
-                silent.join(", ")
-            )
+            format!("no majority of the voters answers ({silent} are silent): nobody can take keys over; if they are stopped for good, `onceway break-glass` goes on without them")
         })
     }
 

@@ -68,20 +68,17 @@ impl Orphans {
         match through {
             Ok(Some(through)) => {
                 (self.after, self.most) = (Some(through), (self.most * 2).min(STRETCH));
-                rest
+                return rest;
             }
             Ok(None) => {
                 self.after = None;
                 gateway.looks().ended(now);
                 metrics::audit_pass();
-                rest.max(gateway.settings.timings.reap)
             }
             // Perhaps the store cannot do so much within the time limit of a call.
-            Err(_) => {
-                self.most = (self.most / 2).max(LEAST);
-                rest.max(gateway.settings.timings.reap)
-            }
+            Err(_) => self.most = (self.most / 2).max(LEAST),
         }
+        rest.max(gateway.settings.timings.reap)
     }
 }
 

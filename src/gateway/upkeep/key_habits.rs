@@ -21,8 +21,10 @@ const TENANTS: usize = 64;
 /// Pause between two log lines about one tenant and one kind of weakness.
 const QUIET: Duration = Duration::from_secs(3_600);
 
+#[derive(Default)]
 pub(in crate::gateway) struct Generators([Mutex<BTreeMap<Tenant, Watched>>; SHARDS]);
 
+#[derive(Default)]
 struct Watched {
     habits: Habits,
     last: Moment,
@@ -30,10 +32,6 @@ struct Watched {
 }
 
 impl Generators {
-    pub(in crate::gateway) fn new() -> Self {
-        Self(std::array::from_fn(|_| Mutex::default()))
-    }
-
     /// Shows a tenant's habits to `judge`. Returns the weakness found, and if a log line is due for
     /// it.
     fn watch(
@@ -54,11 +52,7 @@ impl Generators {
                 shard.iter().min_by_key(|(_, watched)| watched.last).map(|(tenant, _)| tenant.clone());
             quietest.map(|tenant| shard.remove(&tenant));
         }
-        let watched = shard.entry(tenant.clone()).or_insert_with(|| Watched {
-            habits: Habits::default(),
-            last: now,
-            said: BTreeMap::new(),
-        });
+        let watched = shard.entry(tenant.clone()).or_default();
         watched.last = now;
         let found = judge(&mut watched.habits)?;
         let due = watched.said.get(&found).is_none_or(|said| now.since(*said) >= QUIET);
@@ -107,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_line_is_due_once_an_hour_for_each_tenant_and_kind() {
-        let generators = Generators::new();
+        let generators = Generators::default();
         let say = |tenant: &Tenant, seconds, weakness| {
             generators.watch(tenant, at(seconds), |_| Some(weakness)).unwrap().1
         };
@@ -122,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_full_table_forgets_the_quietest_tenants() {
-        let generators = Generators::new();
+        let generators = Generators::default();
         let say = |number: usize, seconds| {
             generators.watch(&tenant(number), at(seconds), |_| Some(Weakness::Sequential)).unwrap().1
         };
@@ -138,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_busy_shard_blocks_no_caller() {
-        let generators = Generators::new();
+        let generators = Generators::default();
         let held: Vec<_> = generators.0.iter().map(|shard| shard.lock().unwrap()).collect();
         assert!(generators.watch(&tenant(1), at(0), |_| Some(Weakness::Sequential)).is_none());
         drop(held);

@@ -6,7 +6,7 @@
 use http::StatusCode;
 use maud::{Markup, html};
 
-use super::frame::{self, Place, Row, ago, countdown, forms, mark, or_nothing, section, table};
+use super::frame::{self, Place, ago, countdown, forms, mark, or_nothing, section, table};
 use super::lists;
 use super::visit::Visit;
 use crate::gateway::operator::dead_letters::{JobStatus, JobsPage};
@@ -60,9 +60,9 @@ fn rows(page: &JobsPage, now_ms: i64) -> Markup {
             ("Act", html! { a href=(place) { "Act…" span.unseen { " " (job.key) } } }),
         ]
     };
-    let rows: Vec<Row<'_>> = jobs.iter().take(MOST).map(row).collect();
+    let rows = jobs.iter().take(MOST).map(row);
     html! {
-        (table("Accepted requests that wait for a worker or an operator, of all regions", &rows))
+        (table("Accepted requests that wait for a worker or an operator, of all regions", rows))
         @if left_out > 0 { p.soft { "And " (left_out) " more: " code { "onceway jobs" } " lists them." } }
     }
 }

@@ -8,11 +8,11 @@ use http::StatusCode;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::frame::{NOTHING, Place, Row, ago, date, forms, mark, or_nothing, section, span, table};
+use super::frame::{NOTHING, Place, ago, date, forms, mark, or_nothing, section, span, table};
 use super::lists;
 use super::visit::Visit;
 use crate::gateway::credentials::operators::Visitor;
-use crate::gateway::operator::key::KeyLife;
+use crate::gateway::operator::key::{KeyLife, LifeEvent};
 use crate::ports::Ports;
 use crate::server::admin_acts;
 use crate::server::admin_answer::Answer;
@@ -114,61 +114,54 @@ pub(super) fn since(at_ms: Option<i64>, now_ms: i64) -> Markup {
 
 /// Everything that happened to the key, over all regions that answered.
 fn lived(life: &KeyLife, now_ms: i64) -> Markup {
-    let rows: Vec<Row<'_>> = life
-        .life
-        .iter()
-        .map(|event| {
-            vec![
-                ("When", since(event.at_ms, now_ms)),
-                ("Where", html! { (event.region) }),
-                ("Attempt", html! { (or_nothing(event.token.as_ref())) }),
-                ("What", html! { (event.what) }),
-                ("More", html! { (event.text) }),
-            ]
-        })
-        .collect();
-    if rows.is_empty() {
+    let row = |event: &LifeEvent| {
+        vec![
+            ("When", since(event.at_ms, now_ms)),
+            ("Where", html! { (event.region) }),
+            ("Attempt", html! { (or_nothing(event.token.as_ref())) }),
+            ("What", html! { (event.what) }),
+            ("More", html! { (event.text) }),
+        ]
+    };
+    if life.life.is_empty() {
         return html! {};
     }
-    section("life", "Its life", None, &table("What happened, oldest first", &rows))
+    section("life", "Its life", None, &table("What happened, oldest first", life.life.iter().map(row)))
 }
 
 fn of_region(name: &str, status: &Value, now_ms: i64) -> Markup {
-    let list = |field: &str| status[field].as_array().into_iter().flatten();
+    let list = |field: &str| status[field].as_array().map(Vec::as_slice).unwrap_or_default();
     let text = |value: &Value| html! { (word(value)) };
-    let rows: Vec<Row<'_>> = list("rows")
-        .map(|row| {
-            let left = row["hold_left_ms"].as_u64().map(span);
-            let fingerprint: String = word(&row["fingerprint"]).chars().take(16).collect();
-            vec![
-                ("Record of", text(&row["origin"])),
-                ("State", text(&row["state"])),
-                ("Token", text(&row["token"])),
-                ("Status", text(&row["status"])),
-                ("Hold left", html! { (or_nothing(left)) }),
-                ("Remembered until", html! { (or_nothing(row["expires_ms"].as_i64().map(date))) }),
-                ("Request", html! { code { (word(&row["request_id"])) } }),
-                ("Fingerprint", html! { code { (fingerprint) } }),
-            ]
-        })
-        .collect();
-    let acts: Vec<Row<'_>> = list("journal")
-        .map(|entry| {
-            vec![
-                ("Kind", text(&entry["kind"])),
-                ("When", since(entry["at_ms"].as_i64(), now_ms)),
-                ("Token", text(&entry["token"])),
-                ("Who", text(&entry["actor"])),
-                ("Why", text(&entry["reason"])),
-            ]
-        })
-        .collect();
+    let (rows, acts) = (list("rows"), list("journal"));
+    let row = |row: &Value| {
+        let left = row["hold_left_ms"].as_u64().map(span);
+        let fingerprint: String = word(&row["fingerprint"]).chars().take(16).collect();
+        vec![
+            ("Record of", text(&row["origin"])),
+            ("State", text(&row["state"])),
+            ("Token", text(&row["token"])),
+            ("Status", text(&row["status"])),
+            ("Hold left", html! { (or_nothing(left)) }),
+            ("Remembered until", html! { (or_nothing(row["expires_ms"].as_i64().map(date))) }),
+            ("Request", html! { code { (word(&row["request_id"])) } }),
+            ("Fingerprint", html! { code { (fingerprint) } }),
+        ]
+    };
+    let act = |entry: &Value| {
+        vec![
+            ("Kind", text(&entry["kind"])),
+            ("When", since(entry["at_ms"].as_i64(), now_ms)),
+            ("Token", text(&entry["token"])),
+            ("Who", text(&entry["actor"])),
+            ("Why", text(&entry["reason"])),
+        ]
+    };
     let body = html! {
         @if rows.is_empty() { p { "It has no record: as far as its copies have come, nothing was ever claimed." } }
-        @else { (table(&format!("Records in {name}"), &rows)) }
+        @else { (table(&format!("Records in {name}"), rows.iter().map(row))) }
         @if !acts.is_empty() {
             h3 { "Its journal" }
-            (table(&format!("Journal of {name}"), &acts))
+            (table(&format!("Journal of {name}"), acts.iter().map(act)))
         }
     };
     let state = word(&status["state"]);

@@ -14,7 +14,7 @@ use super::frame::{NOTHING, Row, ago, countdown, mark, or_nothing, section, tabl
 use super::visit::Visit;
 use crate::gateway::instance::Gateway;
 use crate::gateway::operator::acts::DoubtStatus;
-use crate::gateway::operator::audit::{AuditPage, FindingsPage};
+use crate::gateway::operator::audit::{AuditPage, FindingStatus, FindingsPage, RunStatus};
 use crate::gateway::operator::doubt_lists::AllDoubts;
 use crate::gateway::telemetry::status::Status;
 use crate::ports::Ports;
@@ -91,13 +91,13 @@ pub(super) fn queue<P: Ports>(
         Err(error) => silent(error),
         Ok(page) => {
             let quiet = if page.silent.is_empty() { "good" } else { "warn" };
-            let rows: Vec<Row<'_>> = page.doubts.iter().map(|doubt| row(doubt, status.at_ms)).collect();
+            let rows = page.doubts.iter().map(|doubt| row(doubt, status.at_ms));
             html! {
-                @if rows.is_empty() { p { (mark(quiet, "No key is in doubt.")) } }
-                @else { (table("Keys whose effect may or may not have happened, of all regions", &rows)) }
+                @if page.doubts.is_empty() { p { (mark(quiet, "No key is in doubt.")) } }
+                @else { (table("Keys whose effect may or may not have happened, of all regions", rows)) }
                 (unasked(&page.silent, "doubts"))
                 (pages("doubts", is_first, page.next.as_ref()))
-                @if !rows.is_empty() {
+                @if !page.doubts.is_empty() {
                     p.soft { "Keys whose rule is `probe` leave the list by themselves once the upstream says what happened." }
                 }
             }
@@ -175,58 +175,50 @@ pub(super) async fn audit<P: Ports>(visit: &Visit<'_, P>) -> Markup {
 }
 
 fn at_risk(page: &AuditPage, is_first: bool) -> Markup {
-    let rows: Vec<Row<'_>> = page
-        .runs
-        .iter()
-        .map(|run| {
-            let verdict = match run.verdict {
-                "clean" => mark("good", "clean"),
-                "possible" => mark("warn", "possible"),
-                other => mark("bad", other),
-            };
-            let others: Vec<&str> = run.others.iter().map(|row| row.origin.as_str()).collect();
-            let others = if others.is_empty() { NOTHING.to_owned() } else { others.join(", ") };
-            vec![
-                ("Key", link(&run.tenant, &run.key)),
-                ("Verdict", verdict),
-                ("Route", html! { (run.route) }),
-                ("Token", html! { (run.own.token) }),
-                ("State", html! { (run.own.state) }),
-                ("At risk of", html! { (run.risk.join(", ")) }),
-                ("Other records", html! { (others) }),
-            ]
-        })
-        .collect();
+    let row = |run: &RunStatus| {
+        let verdict = match run.verdict {
+            "clean" => mark("good", "clean"),
+            "possible" => mark("warn", "possible"),
+            other => mark("bad", other),
+        };
+        let others: Vec<&str> = run.others.iter().map(|row| row.origin.as_str()).collect();
+        let others = if others.is_empty() { NOTHING.to_owned() } else { others.join(", ") };
+        vec![
+            ("Key", link(&run.tenant, &run.key)),
+            ("Verdict", verdict),
+            ("Route", html! { (run.route) }),
+            ("Token", html! { (run.own.token) }),
+            ("State", html! { (run.own.state) }),
+            ("At risk of", html! { (run.risk.join(", ")) }),
+            ("Other records", html! { (others) }),
+        ]
+    };
     html! {
-        @if rows.is_empty() { p { (mark("good", "No key ran at risk.")) } }
-        @else { (table("Keys that a window alone allowed to run", &rows)) }
+        @if page.runs.is_empty() { p { (mark("good", "No key ran at risk.")) } }
+        @else { (table("Keys that a window alone allowed to run", page.runs.iter().map(row))) }
         (pages("runs", is_first, page.next.as_ref()))
     }
 }
 
 fn journal(page: &FindingsPage, is_first: bool, now_ms: i64) -> Markup {
-    let rows: Vec<Row<'_>> = page
-        .findings
-        .iter()
-        .map(|finding| {
-            let entry = &finding.entry;
-            let kind = html! {
-                (mark(if entry.kind == "double" { "bad" } else { "warn" }, &entry.kind))
-                @if entry.is_unexplained() { " " (mark("bad", "unexplained: a bug")) }
-            };
-            vec![
-                ("Key", link(&finding.tenant, &finding.key)),
-                ("When", ago(entry.at_ms, now_ms)),
-                ("Kind", kind),
-                ("Token", html! { (or_nothing(entry.token.as_ref())) }),
-                ("Status", html! { (or_nothing(entry.status)) }),
-                ("What", html! { (or_nothing(entry.reason.as_ref())) }),
-            ]
-        })
-        .collect();
+    let row = |finding: &FindingStatus| {
+        let entry = &finding.entry;
+        let kind = html! {
+            (mark(if entry.kind == "double" { "bad" } else { "warn" }, &entry.kind))
+            @if entry.is_unexplained() { " " (mark("bad", "unexplained: a bug")) }
+        };
+        vec![
+            ("Key", link(&finding.tenant, &finding.key)),
+            ("When", ago(entry.at_ms, now_ms)),
+            ("Kind", kind),
+            ("Token", html! { (or_nothing(entry.token.as_ref())) }),
+            ("Status", html! { (or_nothing(entry.status)) }),
+            ("What", html! { (or_nothing(entry.reason.as_ref())) }),
+        ]
+    };
     html! {
-        @if rows.is_empty() { p { (mark("good", "No double and no late answer is known.")) } }
-        @else { (table("Doubles and late answers", &rows)) }
+        @if page.findings.is_empty() { p { (mark("good", "No double and no late answer is known.")) } }
+        @else { (table("Doubles and late answers", page.findings.iter().map(row))) }
         (pages("findings", is_first, page.next.as_ref()))
     }
 }

@@ -147,10 +147,10 @@ async fn sign_in<P: Ports, B: ActBody>(
             let begun = session::begun(&key.of_sessions(&token), region, gateway.date(), over_tls);
             with_cookie(elsewhere("/console"), &begun)
         }
-        Tried::Wrong => ask_to_sign_in(
-            gateway,
-            Some("That is not the admin token of this gateway, nor an operator's own."),
-        ),
+        Tried::Wrong => {
+            let why = "That is not the admin token of this gateway, nor an operator's own.";
+            ask_to_sign_in(gateway, Some(why))
+        }
         Tried::TooMany(left) => {
             let seconds = left.as_millis().div_ceil(1_000);
             let why = format!("Too many wrong tokens were shown here. Sign in again in {seconds} s.");

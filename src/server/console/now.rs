@@ -12,12 +12,10 @@ use maud::{Markup, html};
 
 use super::attention::{self, Beside, Counted, Line};
 use super::chart;
-use super::frame::{
-    self, NOTHING, Row, countdown, mark, millis, or_nothing, section, span, table, thousands,
-};
+use super::frame::{self, NOTHING, countdown, mark, millis, or_nothing, section, span, table, thousands};
 use super::visit::Visit;
 use super::{jobs, key, lists, search};
-use crate::gateway::authority::status::{AuthorityStatus, RegionStatus};
+use crate::gateway::authority::status::{AuthorityStatus, HindranceStatus, RegionStatus};
 use crate::gateway::operator::dead_letters::JobsPage;
 use crate::gateway::operator::doubt_lists::AllDoubts;
 use crate::gateway::telemetry::lag_history::TrailPoint;
@@ -125,27 +123,23 @@ fn ring(status: &Status) -> Markup {
     let counted = |arcs: i64, share: f64| {
         html! { span.number { (thousands(arcs)) } span.soft { " " (format!("{:.1} %", share * 100.0)) } }
     };
-    let rows: Vec<Row<'_>> = authority
-        .regions
-        .iter()
-        .map(|region| {
-            let home = status.shares.get(&region.name).copied().unwrap_or(0.0);
-            let (now, at_home) = (arcs(region.share), arcs(home));
-            let more = if now > at_home { "+" } else { "" };
-            let differs = html! { b { (more) (thousands(now - at_home)) } };
-            vec![
-                ("Region", named(status, region)),
-                ("Standing", standing(region)),
-                ("Arcs owned now", counted(now, region.share)),
-                ("Arcs at home", counted(at_home, home)),
-                ("Differs", html! { @if now == at_home { span.soft { "as at home" } } @else { (differs) } }),
-                ("Stands so", html! { "since epoch " (region.since_epoch) }),
-                ("Share, tick: at home", chart::share(region.share, home)),
-            ]
-        })
-        .collect();
+    let row = |region: &RegionStatus| {
+        let home = status.shares.get(&region.name).copied().unwrap_or(0.0);
+        let (now, at_home) = (arcs(region.share), arcs(home));
+        let more = if now > at_home { "+" } else { "" };
+        let differs = html! { b { (more) (thousands(now - at_home)) } };
+        vec![
+            ("Region", named(status, region)),
+            ("Standing", standing(region)),
+            ("Arcs owned now", counted(now, region.share)),
+            ("Arcs at home", counted(at_home, home)),
+            ("Differs", html! { @if now == at_home { span.soft { "as at home" } } @else { (differs) } }),
+            ("Stands so", html! { "since epoch " (region.since_epoch) }),
+            ("Share, tick: at home", chart::share(region.share, home)),
+        ]
+    };
     html! {
-        (table("Arcs that each region owns in the view, against its home arcs", &rows))
+        (table("Arcs that each region owns in the view, against its home arcs", authority.regions.iter().map(row)))
         p.soft { (thousands(i64::from(ARCS))) " arcs, epoch " (authority.epoch) "." }
     }
 }
@@ -190,8 +184,7 @@ fn regions(status: &Status, doubts: Option<&AllDoubts>, jobs: Option<&JobsPage>)
             ("Trouble", trouble),
         ]
     };
-    let rows: Vec<Row<'_>> = status.authority.regions.iter().map(row).collect();
-    table("How each region is, as this gateway sees it", &rows)
+    table("How each region is, as this gateway sees it", status.authority.regions.iter().map(row))
 }
 
 /// Number of keys in doubt that a region owns, as far as the first page of the list shows them.
@@ -266,12 +259,11 @@ fn leases(status: &Status) -> Markup {
         ]
     };
     let in_ring = authority.regions.iter().filter(|region| region.in_ring);
-    let rows: Vec<Row<'_>> = in_ring.map(row).collect();
     let is_region = |voter: &str| authority.regions.iter().any(|region| region.name == voter);
     let others: Vec<&str> =
         authority.voters.iter().map(String::as_str).filter(|voter| !is_region(voter)).collect();
     html! {
-        (table("Each region's lease, as far as it is known here", &rows))
+        (table("Each region's lease, as far as it is known here", in_ring.map(row)))
         p.soft {
             "Failover is " (authority.mode) "."
             @if !others.is_empty() { " Witnesses: " (others.join(", ")) "." }
@@ -306,24 +298,20 @@ fn windows(authority: &AuthorityStatus) -> Markup {
     if authority.opening.is_empty() {
         return html! { p { (mark("good", "Nothing: every key that this region owns may run.")) } };
     }
-    let rows: Vec<Row<'_>> = authority
-        .opening
-        .iter()
-        .map(|missing| {
-            let left = match (missing.left_ms, missing.needs_operator) {
-                (Some(left), _) => html! { (countdown(left, "over")) " left" },
-                (None, true) => mark("bad", "needs an operator"),
-                (None, false) => mark("warn", "comes by itself"),
-            };
-            vec![
-                ("Region", html! { (missing.region) }),
-                ("What", html! { (missing.what) }),
-                ("Left", left),
-                ("Meaning", html! { (missing.text) }),
-            ]
-        })
-        .collect();
-    table("What keeps keys that this region gained from starting", &rows)
+    let row = |missing: &HindranceStatus| {
+        let left = match (missing.left_ms, missing.needs_operator) {
+            (Some(left), _) => html! { (countdown(left, "over")) " left" },
+            (None, true) => mark("bad", "needs an operator"),
+            (None, false) => mark("warn", "comes by itself"),
+        };
+        vec![
+            ("Region", html! { (missing.region) }),
+            ("What", html! { (missing.what) }),
+            ("Left", left),
+            ("Meaning", html! { (missing.text) }),
+        ]
+    };
+    table("What keeps keys that this region gained from starting", authority.opening.iter().map(row))
 }
 
 fn lag(status: &Status, trails: &std::collections::BTreeMap<String, Vec<TrailPoint>>) -> Markup {
@@ -335,24 +323,23 @@ fn lag(status: &Status, trails: &std::collections::BTreeMap<String, Vec<TrailPoi
     let oldest = trails.values().filter_map(|points| points.first()).map(|point| point.age).max();
     let minutes = chart::minutes(oldest.unwrap_or_default());
     let over = if minutes == 1 { "Last minute".to_owned() } else { format!("Last {minutes} minutes") };
-    let rows: Vec<Row<'_>> = status
-        .peers
-        .iter()
-        .map(|(name, peer)| {
-            let points = trails.get(name).map_or(&[][..], Vec::as_slice);
-            vec![
-                ("Copy", html! { "behind " (name) }),
-                // A silent region's last lag is old and says nothing about rows that are missing
-                // now.
-                ("Now", html! { span.number { (millis(peer.lag_ms)) } @if !peer.up { " " span.soft { "when it last answered" } } }),
-                ("Largest of ten minutes", html! { span.number { (millis(peer.lag_max_ms)) } }),
-                (over.as_str(), chart::trail(&story(name, points, &over), points, minutes, most)),
-            ]
-        })
-        .collect();
+    let row = |(name, peer): (&String, &PeerStatus)| {
+        let points = trails.get(name).map_or(&[][..], Vec::as_slice);
+        vec![
+            ("Copy", html! { "behind " (name) }),
+            // A silent region's last lag is old and says nothing about rows that are missing
+            // now.
+            (
+                "Now",
+                html! { span.number { (millis(peer.lag_ms)) } @if !peer.up { " " span.soft { "when it last answered" } } },
+            ),
+            ("Largest of ten minutes", html! { span.number { (millis(peer.lag_max_ms)) } }),
+            (over.as_str(), chart::trail(&story(name, points, &over), points, minutes, most)),
+        ]
+    };
     let end = most.as_millis();
     html! {
-        (table("How far this region's copies are behind", &rows))
+        (table("How far this region's copies are behind", status.peers.iter().map(row)))
         p.soft { "Upper bounds. The lines end now and share one scale, 0 to " (thousands(i64::try_from(end).unwrap_or(i64::MAX))) " ms; grey: the region did not answer." }
     }
 }
@@ -361,12 +348,10 @@ fn lag(status: &Status, trails: &std::collections::BTreeMap<String, Vec<TrailPoi
 fn story(name: &str, points: &[TrailPoint], over: &str) -> String {
     let lags: Vec<Duration> = points.iter().filter_map(|point| point.lag).collect();
     match (lags.iter().min(), lags.iter().max(), lags.last()) {
-        (Some(least), Some(most), Some(last)) => format!(
-            "Lag behind {name}, {over}: {} to {} ms, {} ms at the end",
-            least.as_millis(),
-            most.as_millis(),
-            last.as_millis()
-        ),
+        (Some(least), Some(most), Some(last)) => {
+            let [least, most, last] = [least, most, last].map(Duration::as_millis);
+            format!("Lag behind {name}, {over}: {least} to {most} ms, {last} ms at the end")
+        }
         _ => format!("Lag behind {name}: not measured yet"),
     }
 }

@@ -88,7 +88,7 @@ fn drawn(now: &Sample, before: &Sample, over: Duration) -> Markup {
         return html! { p.soft { "No request came here in " (over) "." } };
     }
     html! {
-        (table("Clients' requests at this gateway by route", &rows))
+        (table("Clients' requests at this gateway by route", rows.into_iter()))
         p.soft { "Over " (over) ", to the head of the answer. Failed: answered 5xx by onceway itself. A quantile is interpolated in its bucket." }
     }
 }

@@ -90,15 +90,15 @@ pub(super) fn form(pairs: &[(String, String)]) -> Markup {
 }
 
 fn shown(pairs: &[(String, String)], found: &FoundPage) -> Markup {
-    let rows: Vec<Row<'_>> = found.keys.iter().map(|key| row(key, found.at_ms)).collect();
+    let rows = found.keys.iter().map(|key| row(key, found.at_ms));
     let asked: String = pairs
         .iter()
         .filter(|(name, value)| FIELDS.contains(&name.as_str()) && !value.is_empty())
         .map(|(name, value)| format!("{name}={}&", encoded(value)))
         .collect();
     html! {
-        @if rows.is_empty() { p { (mark("none", "No key fits.")) } }
-        @else { (table("Keys that fit", &rows)) }
+        @if found.keys.is_empty() { p { (mark("none", "No key fits.")) } }
+        @else { (table("Keys that fit", rows)) }
         p.soft {
             (found.looked_at) " keys were looked at, in their order, as the store of " (found.region) " knows them."
             @if found.next.is_some() { " There are more: name the tenant to look at its keys only." }

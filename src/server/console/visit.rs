@@ -26,6 +26,7 @@ use crate::server::admin_answer::{Answer, problem};
 use crate::server::admin_key::Key;
 use crate::server::admin_posted::ActBody;
 
+/// Largest form, in bytes, as forms are encoded.
 const FORM_LIMIT: usize = 256 << 10;
 const FORM_TIME: Duration = Duration::from_secs(10);
 /// Policy of a page: it may load its own files, ask this listener, and send its forms to it. A
@@ -77,10 +78,8 @@ pub(super) async fn form<B: ActBody>(headers: &HeaderMap, body: B) -> Result<For
         return Err(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send a form of the console"));
     }
     let Ok(Ok(body)) = timeout(FORM_TIME, Limited::new(body, FORM_LIMIT).collect()).await else {
-        return Err(problem(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "the form is over 256 KiB, too slow, or it broke off; `onceway key settle --body-file` takes larger answers",
-        ));
+        let why = "the form is over 256 KiB, too slow, or it broke off; `onceway key settle --body-file` takes larger answers";
+        return Err(problem(StatusCode::PAYLOAD_TOO_LARGE, why));
     };
     Ok(Form(parse(&body.to_bytes()).into_owned().collect()))
 }
