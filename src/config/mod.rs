@@ -75,20 +75,16 @@ pub struct Config {
 impl Config {
     /// Reads a region file and the files that it names, and checks everything.
     ///
-    /// Secrets that the file names by variables come from the environment. Blocks: some files.
-    ///
-    /// # Errors
-    /// All problems of all files.
+    /// Secrets that the file names by variables come from the environment. Blocks: some files. The
+    /// errors are all problems of all files.
     pub fn load(region_file: &Path) -> Result<Self, Errors> {
         Self::load_with(region_file, &|name| std::env::var(name).ok())
     }
 
     /// Like [`Config::load`], for commands that ask a running gateway or make its store.
     ///
-    /// The store's address and the key that seals requests are not looked up, and are empty.
-    ///
-    /// # Errors
-    /// All problems of all files.
+    /// The store's address and the key that seals requests are not looked up, and are empty. The
+    /// errors are all problems of all files.
     pub fn load_for_command(region_file: &Path) -> Result<Self, Errors> {
         Self::watched(region_file, &|name| std::env::var(name).ok(), Need::Command).0
     }
@@ -99,10 +95,7 @@ impl Config {
         Self::watched(region_file, &|name| std::env::var(name).ok(), Need::Serve)
     }
 
-    /// Like [`Config::load`], with another environment.
-    ///
-    /// # Errors
-    /// All problems of all files.
+    /// Like [`Config::load`], with another environment. The errors are all problems of all files.
     pub fn load_with(region_file: &Path, environment: Environment<'_>) -> Result<Self, Errors> {
         Self::watched(region_file, environment, Need::Serve).0
     }
@@ -125,10 +118,8 @@ impl Config {
     }
 }
 
-/// Reads these two files: the settings that are equal for all gateways of a deployment.
-///
-/// # Errors
-/// All problems of both.
+/// Reads these two files: the settings that are equal for all gateways of a deployment. The errors
+/// are all problems of both.
 pub fn load_shared(ring: &Source, routes: &Source) -> Result<Shared, Errors> {
     let read = |problems: &Problems| {
         let (ring, routes) = (ring::read(ring, problems), routes::read(routes, problems));
@@ -137,18 +128,13 @@ pub fn load_shared(ring: &Source, routes: &Source) -> Result<Shared, Errors> {
     judged(read).0
 }
 
-/// Reads a ring file alone.
-///
-/// # Errors
-/// All its problems.
+/// Reads a ring file alone. The errors are all its problems.
 pub fn load_ring(path: &Path) -> Result<RingFile, Errors> {
     judged(|problems| Source::read_named(path, problems, ring::read)).0
 }
 
-/// Reads a file of routes alone. Its holds are checked with the default clocks.
-///
-/// # Errors
-/// All its problems.
+/// Reads a file of routes alone. Its holds are checked with the default clocks. The errors are all
+/// its problems.
 pub fn load_routes(path: &Path) -> Result<Routes, Errors> {
     judged(|problems| Source::read_named(path, problems, routes_alone)).0
 }
@@ -159,10 +145,7 @@ fn routes_alone(source: &Source, problems: &Problems) -> Option<Routes> {
     Some(Routes(routes.into_iter().map(|route| route.value).collect()))
 }
 
-/// Reads a file of credentials alone.
-///
-/// # Errors
-/// All its problems.
+/// Reads a file of credentials alone. The errors are all its problems.
 pub fn load_credentials(path: &Path) -> Result<Credentials, Errors> {
     judged(|problems| Source::read_named(path, problems, credentials_alone)).0
 }

@@ -76,10 +76,8 @@ pub fn entries() -> Vec<Entry> {
     FILES.iter().flat_map(|(file, text)| read(file, text)).collect()
 }
 
-/// Finds the keys that a user means: the whole path, its end, or a table with all its keys.
-///
-/// # Errors
-/// No key has that name. The error is the nearest path or key, if one is near.
+/// Finds the keys that a user means: the whole path, its end, or a table with all its keys. The
+/// error is the nearest path or key, if one is near.
 pub fn find(wanted: &str) -> Result<Vec<Entry>, Option<String>> {
     let all = entries();
     let (end, table) = (format!(".{wanted}"), format!("{wanted}."));

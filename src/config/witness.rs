@@ -44,9 +44,7 @@ pub struct WitnessConfig {
 
 impl WitnessConfig {
     /// Reads a witness file and the ring that it names, and checks everything. Blocks: two files.
-    ///
-    /// # Errors
-    /// All problems of both files.
+    /// The errors are all problems of both.
     pub fn load(path: &Path) -> Result<Self, Errors> {
         Self::load_watched(path).0
     }

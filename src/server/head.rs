@@ -26,10 +26,8 @@ pub enum Framing {
 
 /// Looks for the end of the head in `raw`. The first `from` bytes were looked at before.
 ///
-/// `Some` is the head's length with its empty line.
-///
-/// # Errors
-/// The first byte that no head may hold: a line end that is not CR LF, or a control character.
+/// `Some` is the head's length with its empty line. The error is the first byte that no head may
+/// hold: a line end that is not CR LF, or a control character.
 pub fn end(raw: &[u8], from: usize) -> Result<Option<usize>, Problem> {
     for at in from..raw.len() {
         let after_cr = at > 0 && raw[at - 1] == b'\r';
@@ -49,10 +47,8 @@ pub fn end(raw: &[u8], from: usize) -> Result<Option<usize>, Problem> {
     }
 }
 
-/// Judges a whole head, as [`end`] delimited it, and returns the end of its body.
-///
-/// # Errors
-/// The flaw: malformed, or open to two readings.
+/// Judges a whole head, as [`end`] delimited it, and returns the end of its body. The error is the
+/// flaw: malformed, or open to two readings.
 pub fn framing(head: &[u8]) -> Result<Framing, Problem> {
     let lines = head.strip_suffix(b"\r\n\r\n").unwrap_or(head);
     let mut lines = lines.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));

@@ -70,9 +70,7 @@ impl Case<'_> {
     }
 
     /// The name for the journal: `actor`, or both persons. `finds` is what the act is about now.
-    ///
-    /// # Errors
-    /// Nobody approved the act: the answer says how to go on.
+    /// The error is an answer that says how to go on, if nobody approved the act.
     pub(super) fn judge(
         &self,
         what: Weighty,
