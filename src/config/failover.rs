@@ -47,18 +47,14 @@ const LEAST_PERCENT: u32 = 200;
 /// A hundred times the observed lag: more is taken for a slip.
 const MOST_MULTIPLE: u32 = 100;
 
-/// Other settings of the file against which these are checked.
-pub(super) struct Beside<'a> {
-    /// Time between two heartbeats.
-    pub heartbeat: Duration,
-    /// Bounds on the error of clocks.
-    pub drift: Drift,
-    /// The regions, if all of them could be read.
-    pub regions: Option<&'a [Located<RegionSpec>]>,
-}
-
-/// Reads the settings. An error is reported, and the default stays.
-pub(super) fn read(top: &Section<'_>, beside: &Beside<'_>) -> Failover {
+/// Reads the settings. An error is reported, and the default stays. `regions` are those of the file,
+/// if all of them could be read.
+pub(super) fn read(
+    top: &Section<'_>,
+    heartbeat: Duration,
+    drift: Drift,
+    regions: Option<&[Located<RegionSpec>]>,
+) -> Failover {
     let mut failover = usual();
     let mut section = None;
     if top.is_text("failover") {
@@ -69,16 +65,16 @@ pub(super) fn read(top: &Section<'_>, beside: &Beside<'_>) -> Failover {
     if let Some(section) = &section {
         settings(section, &mut failover);
     }
-    failover.witnesses = witnesses(top, beside.regions);
+    failover.witnesses = witnesses(top, regions);
     // The problem is reported at the lease, or at the setting that the lease does not fit.
     let (place, lease) = match &section {
         Some(section) => (section, "lease"),
         None => (top, "heartbeat"),
     };
-    if let Some(text) = short_lease(failover.lease, beside) {
+    if let Some(text) = short_lease(failover.lease, heartbeat, drift) {
         place.fail_at(lease, text);
     }
-    if let Some(regions) = beside.regions {
+    if let Some(regions) = regions {
         enough_regions(top, &failover, regions);
     }
     if let Some(section) = section {
@@ -151,10 +147,9 @@ fn witnesses(top: &Section<'_>, regions: Option<&[Located<RegionSpec>]>) -> Vec<
 }
 
 /// Reports a lease that one late heartbeat or one lost message would end.
-fn short_lease(lease: Duration, beside: &Beside<'_>) -> Option<String> {
-    let Beside { heartbeat, drift, regions: _ } = beside;
+fn short_lease(lease: Duration, heartbeat: Duration, drift: Drift) -> Option<String> {
     let usable = drift.holder(lease);
-    let (beats, pings) = (*heartbeat * 4, timings(*heartbeat).ping * 3);
+    let (beats, pings) = (heartbeat * 4, timings(heartbeat).ping * 3);
     (usable <= beats.max(pings)).then(|| {
         let [lease, usable, margin] = [lease, whole_millis(usable), drift.margin].map(show);
         let (ppm, beats, pings) = (drift.ppm, show(beats), show(pings));

@@ -10,10 +10,7 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// Makes the filter of a text.
 ///
 /// A single word must be a level: the filter would take any other word for a part of the program,
-/// and silence the rest.
-///
-/// # Errors
-/// One line that says what to write.
+/// and silence the rest. The error is one line that says what to write.
 pub fn filter(text: &str) -> Result<EnvFilter, String> {
     let words: Vec<&str> = text.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
     let is_level = |word: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word));

@@ -53,7 +53,7 @@ use crate::protocol::region::RegionName;
 use diff::Places;
 pub use problems::Errors;
 use problems::{Environment, Found, Need, Surroundings, judged};
-use reader::{At, Located, Problem, Problems, Source};
+use reader::{At, Problem, Problems, Source};
 use region::Process;
 use ring::RingFile;
 use routes::RouteAt;
@@ -76,20 +76,16 @@ pub struct Config {
 impl Config {
     /// Reads a region file and the files that it names, and checks everything.
     ///
-    /// Secrets that the file names by variables come from the environment. Blocks: some files.
-    ///
-    /// # Errors
-    /// All problems of all files.
+    /// Secrets that the file names by variables come from the environment. Blocks: some files. The
+    /// errors are all problems of all files.
     pub fn load(region_file: &Path) -> Result<Self, Errors> {
         Self::load_with(region_file, &|name| std::env::var(name).ok())
     }
 
     /// Like [`Config::load`], for commands that ask a running gateway or make its store.
     ///
-    /// The store's address and the key that seals requests are not looked up, and are empty.
-    ///
-    /// # Errors
-    /// All problems of all files.
+    /// The store's address and the key that seals requests are not looked up, and are empty. The
+    /// errors are all problems of all files.
     pub fn load_for_command(region_file: &Path) -> Result<Self, Errors> {
         Self::watched(region_file, &|name| std::env::var(name).ok(), Need::Command).0
     }
@@ -100,19 +96,13 @@ impl Config {
         Self::watched(region_file, &|name| std::env::var(name).ok(), Need::Serve)
     }
 
-    /// Like [`Config::load`], with another environment.
-    ///
-    /// # Errors
-    /// All problems of all files.
+    /// Like [`Config::load`], with another environment. The errors are all problems of all files.
     pub fn load_with(region_file: &Path, environment: Environment<'_>) -> Result<Self, Errors> {
         Self::watched(region_file, environment, Need::Serve).0
     }
 
     fn watched(file: &Path, environment: Environment<'_>, need: Need) -> (Result<Self, Errors>, Watched) {
-        let problems = Problems::default();
-        let read = read(file, Surroundings { environment, need }, &problems);
-        let watched = problems.looked_at();
-        (judged(read.map(|(config, _)| config), problems), watched)
+        judged(|problems| Some(read(file, Surroundings { environment, need }, problems)?.0))
     }
 
     /// Settings for the gateway.
@@ -129,30 +119,25 @@ impl Config {
     }
 }
 
-/// Reads these two files: the settings that are equal for all gateways of a deployment.
-///
-/// # Errors
-/// All problems of both.
+/// Reads these two files: the settings that are equal for all gateways of a deployment. The errors
+/// are all problems of both.
 pub fn load_shared(ring: &Source, routes: &Source) -> Result<Shared, Errors> {
-    let problems = Problems::default();
-    let (ring, routes) = (ring::read(ring, &problems), routes::read(routes, &problems));
-    judged(together(ring, routes, &problems), problems)
+    let read = |problems: &Problems| {
+        let (ring, routes) = (ring::read(ring, problems), routes::read(routes, problems));
+        together(ring, routes, problems)
+    };
+    judged(read).0
 }
 
-/// Reads a ring file alone.
-///
-/// # Errors
-/// All its problems.
+/// Reads a ring file alone. The errors are all its problems.
 pub fn load_ring(path: &Path) -> Result<RingFile, Errors> {
-    alone(path, ring::read)
+    judged(|problems| Source::read_named(path, problems, ring::read)).0
 }
 
-/// Reads a file of routes alone. Its holds are checked with the default clocks.
-///
-/// # Errors
-/// All its problems.
+/// Reads a file of routes alone. Its holds are checked with the default clocks. The errors are all
+/// its problems.
 pub fn load_routes(path: &Path) -> Result<Routes, Errors> {
-    alone(path, routes_alone)
+    judged(|problems| Source::read_named(path, problems, routes_alone)).0
 }
 
 fn routes_alone(source: &Source, problems: &Problems) -> Option<Routes> {
@@ -161,26 +146,13 @@ fn routes_alone(source: &Source, problems: &Problems) -> Option<Routes> {
     Some(Routes(routes.into_iter().map(|route| route.value).collect()))
 }
 
-/// Reads a file of credentials alone.
-///
-/// # Errors
-/// All its problems.
+/// Reads a file of credentials alone. The errors are all its problems.
 pub fn load_credentials(path: &Path) -> Result<Credentials, Errors> {
-    alone(path, credentials_alone)
+    judged(|problems| Source::read_named(path, problems, credentials_alone)).0
 }
 
 fn credentials_alone(source: &Source, problems: &Problems) -> Option<Credentials> {
     credentials::read(source, false, problems)
-}
-
-fn alone<T>(path: &Path, read: fn(&Source, &Problems) -> Option<T>) -> Result<T, Errors> {
-    let problems = Problems::default();
-    judged(read_file(path, &problems, read), problems)
-}
-
-/// Reads a file that a user named.
-fn read_file<T>(path: &Path, problems: &Problems, read: fn(&Source, &Problems) -> Option<T>) -> Option<T> {
-    Source::read_by(&Located { at: At::file(path), value: path.to_owned() }, problems, read)
 }
 
 /// Result of a check of a file.
@@ -211,22 +183,22 @@ pub struct Regional {
 
 /// Checks a ring file alone.
 pub fn check_ring(path: &Path) -> Checked<RingFile> {
-    checked(|problems| read_file(path, problems, ring::read))
+    checked(|problems| Source::read_named(path, problems, ring::read))
 }
 
 /// Checks a file of routes alone.
 pub fn check_routes(path: &Path) -> Checked<Routes> {
-    checked(|problems| read_file(path, problems, routes_alone))
+    checked(|problems| Source::read_named(path, problems, routes_alone))
 }
 
 /// Checks a file of credentials alone.
 pub fn check_credentials(path: &Path) -> Checked<Credentials> {
-    checked(|problems| read_file(path, problems, credentials_alone))
+    checked(|problems| Source::read_named(path, problems, credentials_alone))
 }
 
 /// Checks a file of operators alone. Its value is the number of their tokens.
 pub fn check_operators(path: &Path) -> Checked<usize> {
-    checked(|problems| read_file(path, problems, admin::named).map(|named| named.len()))
+    checked(|problems| Source::read_named(path, problems, admin::named).map(|named| named.len()))
 }
 
 /// Checks a region file, and everything that it names as far as `need` goes.
@@ -243,7 +215,10 @@ pub fn check_region(region_file: &Path, environment: Environment<'_>, need: Need
 /// Checks a witness file and the ring that it names. Its value is the witness's name.
 pub fn check_witness(file: &Path, environment: Environment<'_>) -> Checked<RegionName> {
     let surroundings = Surroundings { environment, need: Need::All };
-    checked(|problems| witness::read(file, surroundings, problems).map(|witness| witness.name))
+    let name = |source: &Source, problems: &Problems| {
+        witness::read(source, surroundings, problems).map(|witness| witness.name)
+    };
+    checked(|problems| Source::read_named(file, problems, name))
 }
 
 fn checked<T>(read: impl FnOnce(&Problems) -> Option<T>) -> Checked<T> {

@@ -65,11 +65,14 @@ impl fmt::Display for Errors {
     }
 }
 
-/// A value counts only if there is no problem.
-pub(super) fn judged<T>(value: Option<T>, problems: Problems) -> Result<T, Errors> {
+/// Reads a value, which counts only if there is no problem, and notes the files that were looked at.
+pub(super) fn judged<T>(read: impl FnOnce(&Problems) -> Option<T>) -> (Result<T, Errors>, Watched) {
+    let problems = Problems::default();
+    let value = read(&problems);
+    let watched = problems.looked_at();
     match (value, problems.into_sorted()) {
-        (Some(value), none) if none.is_empty() => Ok(value),
-        (_, some) => Err(Errors(some)),
+        (Some(value), none) if none.is_empty() => (Ok(value), watched),
+        (_, some) => (Err(Errors(some)), watched),
     }
 }
 

@@ -47,6 +47,15 @@ impl Source {
         read(&Self::read(&file.value, &file.at, problems)?, problems)
     }
 
+    /// Like [`Source::read_by`], for a file that a user named.
+    pub(super) fn read_named<T>(
+        path: &Path,
+        problems: &Problems,
+        read: impl FnOnce(&Self, &Problems) -> Option<T>,
+    ) -> Option<T> {
+        read(&Self::read(path, &At::file(path), problems)?, problems)
+    }
+
     /// Takes a text that was read already, or was made from one. Its problems name that file.
     pub fn of(path: &Path, text: String) -> Self {
         Self { path: path.into(), text }

@@ -76,10 +76,8 @@ pub fn entries() -> Vec<Entry> {
     FILES.iter().flat_map(|(file, text)| read(file, text)).collect()
 }
 
-/// Finds the keys that a user means: the whole path, its end, or a table with all its keys.
-///
-/// # Errors
-/// No key has that name. The error is the nearest path or key, if one is near.
+/// Finds the keys that a user means: the whole path, its end, or a table with all its keys. The
+/// error is the nearest path or key, if one is near.
 pub fn find(wanted: &str) -> Result<Vec<Entry>, Option<String>> {
     let all = entries();
     let (end, table) = (format!(".{wanted}"), format!("{wanted}."));
@@ -154,7 +152,7 @@ pub fn read(file: &'static str, text: &str) -> Vec<Entry> {
 
 /// The table that a line begins, and whether it is commented out.
 fn header(line: &str) -> Option<(String, bool)> {
-    let bare = line.strip_prefix("# ").unwrap_or(line);
+    let bare = bare(line);
     let inner = bare.strip_prefix("[[").and_then(|rest| rest.split_once("]]"));
     let (name, rest) = inner.or_else(|| bare.strip_prefix('[').and_then(|rest| rest.split_once(']')))?;
     let is_name =
@@ -164,7 +162,7 @@ fn header(line: &str) -> Option<(String, bool)> {
 }
 
 fn assignment(line: &str) -> Option<Assignment<'_>> {
-    let bare = line.strip_prefix("# ").unwrap_or(line);
+    let bare = bare(line);
     let (key, rest) = bare.split_once(" = ")?;
     let is_key = key.starts_with(|c: char| c.is_ascii_lowercase())
         && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
@@ -236,31 +234,35 @@ fn without(text: &str, entry: &Entry) -> String {
     let from = entry.table_line.unwrap_or(usize::MAX);
     let end = text.lines().enumerate().skip(from).find(|(_, line)| !line.starts_with('#'));
     let table = from..end.map_or(usize::MAX, |(number, _)| number);
-    let lines = text.lines().enumerate().map(|(number, line)| match number {
-        _ if number == entry.line => "",
+    by_line(text, |number, line| match number {
+        _ if number == entry.line => String::new(),
         _ if table.contains(&number) && (header(line).is_some() || assignment(line).is_some()) => {
-            line.strip_prefix("# ").unwrap_or(line)
+            bare(line).to_owned()
         }
-        _ => line,
-    });
-    lines.collect::<Vec<_>>().join("\n") + "\n"
+        _ => line.to_owned(),
+    })
 }
 
 /// The file with another value at a key, which is no longer commented out.
 pub fn with(text: &str, entry: &Entry, value: &str) -> String {
-    let open = |line: &str| line.strip_prefix("# ").unwrap_or(line).to_owned();
-    let lines = text.lines().enumerate().map(|(number, line)| {
-        if number == entry.line {
-            let open = open(line);
-            let key = open.split(" = ").next().unwrap_or_default().to_owned();
+    by_line(text, |number, line| match number {
+        _ if number == entry.line => {
+            let key = bare(line).split(" = ").next().unwrap_or_default();
             format!("{key} = {value}")
-        } else if Some(number) == entry.table_line {
-            open(line)
-        } else {
-            line.to_owned()
         }
-    });
-    lines.collect::<Vec<_>>().join("\n") + "\n"
+        _ if Some(number) == entry.table_line => bare(line).to_owned(),
+        _ => line.to_owned(),
+    })
+}
+
+/// The text with each line changed, by its number from 0.
+fn by_line(text: &str, change: impl Fn(usize, &str) -> String) -> String {
+    text.lines().enumerate().map(|(number, line)| change(number, line) + "\n").collect()
+}
+
+/// The line without the mark of a comment.
+fn bare(line: &str) -> &str {
+    line.strip_prefix("# ").unwrap_or(line)
 }
 
 /// Problems that the reader of a file finds in a text.
@@ -272,7 +274,7 @@ pub fn problems(file: &str, text: &str) -> Vec<Problem> {
         "routes.toml" => drop(routes::read(&source, &problems)),
         "credentials.toml" => drop(credentials::read(&source, false, &problems)),
         "operators.toml" => drop(admin::named(&source, &problems)),
-        "witness.toml" => drop(witness::read_text(&source, surroundings, &problems)),
+        "witness.toml" => drop(witness::read(&source, surroundings, &problems)),
         _ => drop(region::read(&source, surroundings, &problems)),
     }
     problems.into_sorted()

@@ -66,9 +66,8 @@ pub fn read(source: &Source, problems: &Problems) -> Option<RingFile> {
     let (drift, skew) = clock(&top);
     let (regions, pins): (Option<Vec<_>>, Option<Vec<_>>) =
         (regions.into_iter().collect(), pins.into_iter().collect());
-    let beside = failover::Beside { heartbeat, drift, regions: regions.as_deref() };
     let max_life = top.optional("max_life", life);
-    let failover = Failover { max_life, ..failover::read(&top, &beside) };
+    let failover = Failover { max_life, ..failover::read(&top, heartbeat, drift, regions.as_deref()) };
     top.finish();
     let (region_places, regions): (Vec<At>, Vec<RegionSpec>) = apart(regions?);
     let (pin_places, pins): (Vec<At>, Vec<Pin>) = apart(pins?);

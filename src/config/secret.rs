@@ -189,10 +189,8 @@ impl SecretSource {
         }
     }
 
-    /// The secret itself. Blocks if it is in a file.
-    ///
-    /// # Errors
-    /// It does not exist, or `check` refuses it.
+    /// The secret itself. Blocks if it is in a file. The error: it does not exist, or `check`
+    /// refuses it.
     pub fn resolve(
         &self,
         environment: Environment<'_>,

@@ -31,10 +31,7 @@ const SIZES: [(&str, u64); 7] = [
 const LONGEST: Duration = Duration::from_secs(3_650 * 86_400);
 
 /// Reads a span of time: a whole number and one of `us`, `ms`, `s`, `m`, `h`, `d`. Zero needs a
-/// unit, too, such as `0s`.
-///
-/// # Errors
-/// One line that says how it must be written.
+/// unit, too, such as `0s`. The error is one line that says how to write it.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let wrong = || {
         format!(
@@ -50,10 +47,8 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Reads a size in bytes: a whole number and one of `B`, `kB`, `MB`, `KiB`, `MiB`, `GiB`.
-///
-/// # Errors
-/// One line that says how it must be written.
+/// Reads a size in bytes: a whole number and one of `B`, `kB`, `MB`, `KiB`, `MiB`, `GiB`. The error
+/// is one line that says how to write it.
 pub fn parse_size(text: &str) -> Result<usize, String> {
     let wrong = || {
         format!(

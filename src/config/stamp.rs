@@ -4,30 +4,20 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A file as the system describes it. `None` if it did not exist, or could not be seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp(Option<Facts>);
-
-/// Identity, size, time of writing and time of change of a file.
+/// A file's device, inode, size, time of writing and time of change. `None` if it was not there, or
+/// could not be seen.
 ///
 /// Tools that copy may keep the time of writing, and one digest is as long as another. But no tool
 /// sets the time of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Facts {
-    file: (u64, u64),
-    size: u64,
-    written: (i64, i64),
-    changed: (i64, i64),
-}
+pub(super) struct Stamp(Option<([u64; 3], [i64; 4])>);
 
 impl Stamp {
     /// The file's stamp, through links. Take it before the file is read. Blocks.
     pub fn of(path: &Path) -> Self {
-        let facts = |file: std::fs::Metadata| Facts {
-            file: (file.dev(), file.ino()),
-            size: file.size(),
-            written: (file.mtime(), file.mtime_nsec()),
-            changed: (file.ctime(), file.ctime_nsec()),
+        let facts = |file: std::fs::Metadata| {
+            let times = [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()];
+            ([file.dev(), file.ino(), file.size()], times)
         };
         Self(std::fs::metadata(path).ok().map(facts))
     }

@@ -39,10 +39,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Reads a range, or one address.
-    ///
-    /// # Errors
-    /// One line that says what to write.
+    /// Reads a range, or one address. The error is one line that says what to write.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || format!("{text:?} must be a range of addresses, such as \"10.0.0.0/8\"");
         let (address, prefix) = match text.split_once('/') {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::admin::{self, Admin};
 use super::listen::apart;
 use super::problems::{Errors, Need, Surroundings, judged};
-use super::reader::{At, Problems, Section, Source};
+use super::reader::{Problems, Section, Source};
 use super::region::{self, Log};
 use super::ring::{self, RingFile};
 use super::stamp::Watched;
@@ -44,9 +44,7 @@ pub struct WitnessConfig {
 
 impl WitnessConfig {
     /// Reads a witness file and the ring that it names, and checks everything. Blocks: two files.
-    ///
-    /// # Errors
-    /// All problems of both files.
+    /// The errors are all problems of both.
     pub fn load(path: &Path) -> Result<Self, Errors> {
         Self::load_watched(path).0
     }
@@ -54,24 +52,14 @@ impl WitnessConfig {
     /// Like [`WitnessConfig::load`], with the files that were looked at, even after errors.
     pub fn load_watched(path: &Path) -> (Result<Self, Errors>, Watched) {
         let environment = |name: &str| std::env::var(name).ok();
-        let problems = Problems::default();
-        let config = read(path, Surroundings { environment: &environment, need: Need::Serve }, &problems);
-        let watched = problems.looked_at();
-        (judged(config, problems), watched)
+        let surroundings = Surroundings { environment: &environment, need: Need::Serve };
+        let read = |source: &Source, problems: &Problems| read(source, surroundings, problems);
+        judged(|problems| Source::read_named(path, problems, read))
     }
 }
 
 /// Reads the file and the ring that it names. Errors are added to `problems`.
 pub(super) fn read(
-    path: &Path,
-    surroundings: Surroundings<'_>,
-    problems: &Problems,
-) -> Option<WitnessConfig> {
-    read_text(&Source::read(path, &At::file(path), problems)?, surroundings, problems)
-}
-
-/// Like [`read`], for a text that was read already.
-pub(super) fn read_text(
     source: &Source,
     surroundings: Surroundings<'_>,
     problems: &Problems,

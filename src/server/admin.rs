@@ -152,13 +152,17 @@ impl<P: Ports> Admin<P> {
                 ),
             },
             ["v1", "keys"] => {
-                let (wanted, after, most) = search::read(&parsed(query)).map_err(|why| bad(&why))?;
+                let query: Vec<_> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+                let (wanted, after, most) = search::read(&query).map_err(|why| bad(&why))?;
                 from_store(gateway.search(&wanted, after.as_ref(), most).await)
             }
             ["v1", "keys", tenant, key] => from_store(gateway.key_status(&named(tenant, key)?).await),
             ["v1", "audit", "journal"] => admin_authority::findings(gateway, query).await,
             ["v1", "audit", tenant, key] => from_store(gateway.key_life(&named(tenant, key)?).await),
-            _ => not_here(),
+            _ => problem(
+                StatusCode::NOT_FOUND,
+                "ask /console, /healthz, /readyz, /metrics, /v1/status, /v1/doubts, /v1/doubts/all, /v1/jobs, /v1/jobs/all, /v1/coverage, /v1/shadow, /v1/audit, /v1/audit/export, /v1/audit/journal, /v1/audit/{tenant}/{key}, /v1/keys?tenant=&route=&state=&from=&before= or /v1/keys/{tenant}/{key}",
+            ),
         })
     }
 
@@ -207,21 +211,9 @@ impl<P: Ports> Answers for Admin<P> {
     }
 }
 
-/// The parameters of a query.
-fn parsed(query: &str) -> Vec<(String, String)> {
-    form_urlencoded::parse(query.as_bytes()).into_owned().collect()
-}
-
 /// The key that a path names.
 fn named(tenant: &str, key: &str) -> Result<KeyId, Box<Answer>> {
     admin_acts::id(&percent::decode(tenant), &percent::decode(key)).map_err(|why| bad(&why))
-}
-
-fn not_here() -> Answer {
-    problem(
-        StatusCode::NOT_FOUND,
-        "ask /console, /healthz, /readyz, /metrics, /v1/status, /v1/doubts, /v1/doubts/all, /v1/jobs, /v1/jobs/all, /v1/coverage, /v1/shadow, /v1/audit, /v1/audit/export, /v1/audit/journal, /v1/audit/{tenant}/{key}, /v1/keys?tenant=&route=&state=&from=&before= or /v1/keys/{tenant}/{key}",
-    )
 }
 
 /// Keeps samples for the console as long as there is one.

@@ -149,12 +149,6 @@ impl Words for InitRequest {}
 
 impl Words for PlanRequest {}
 
-/// Epoch of the view that the act led to.
-#[derive(Serialize)]
-struct Done {
-    epoch: u64,
-}
-
 /// Performs an act under `/v1/admin/`. `path` is the rest of the path.
 pub(super) async fn act<P: Ports, B: ActBody>(
     gateway: &Arc<Gateway<P>>,
@@ -198,8 +192,7 @@ async fn apply<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'
     if dry_run {
         return rehearsed(gateway, Act::Apply { ring, escrow, expect_epoch }).await;
     }
-    let done = gateway.apply(ring, escrow, expect_epoch, actor).await;
-    answer(done.map(|epoch| Done { epoch }))
+    led_to(gateway.apply(ring, escrow, expect_epoch, actor).await)
 }
 
 async fn drain<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
@@ -210,7 +203,7 @@ async fn drain<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'
     if dry_run {
         return rehearsed(gateway, Act::Drain { region: &region, force }).await;
     }
-    answer(gateway.drain(&region, force, actor, reason).await.map(|epoch| Done { epoch }))
+    led_to(gateway.drain(&region, force, actor, reason).await)
 }
 
 async fn resume<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
@@ -222,7 +215,7 @@ async fn resume<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<
     if dry_run {
         return rehearsed(gateway, Act::Resume { region: &region }).await;
     }
-    answer(gateway.resume(&region, actor).await.map(|epoch| Done { epoch }))
+    led_to(gateway.resume(&region, actor).await)
 }
 
 /// A takeover of a region, or the acceptance of an empty one in place of a lost one.
@@ -263,11 +256,10 @@ async fn break_glass<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Po
         return rehearsed(gateway, act).await;
     }
     let actor = seconded(gateway, &case, Some(Weighty::BreakGlass), actor)?;
-    let done = match poisoned_above {
+    led_to(match poisoned_above {
         Some(above) => gateway.leave_poison(above, &stopped, &actor, attest).await,
         None => gateway.break_glass(&stopped, &actor, attest).await,
-    };
-    answer(done.map(|epoch| Done { epoch }))
+    })
 }
 
 async fn raise<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
@@ -315,6 +307,11 @@ pub(super) async fn findings<P: Ports>(gateway: &Gateway<P>, query: &str) -> Ans
 
 async fn rehearsed<P: Ports>(gateway: &Arc<Gateway<P>>, act: Act<'_>) -> Acted {
     answer(gateway.rehearse(act).await)
+}
+
+/// Answers with the epoch of the view that the act led to.
+fn led_to(epoch: Result<u64, ActError>) -> Acted {
+    answer(epoch.map(|epoch| serde_json::json!({ "epoch": epoch })))
 }
 
 fn answer<T: Serialize>(done: Result<T, ActError>) -> Acted {

@@ -22,13 +22,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::admin_answer::{Answer, problem};
 use super::connection::drive;
-use super::connection_limit::{Place, Places};
+use super::connection_limit::Places;
 use super::write_timeout::Paced;
 use super::{Listeners, Replaceable, Stop, locked};
 use crate::adapters::tls;
@@ -83,38 +83,29 @@ pub(super) fn listen<A: Answers>(
     admin: Arc<A>,
 ) {
     let (most, places, kept) = (Arc::new(Semaphore::new(MOST)), Places::new(), Arc::<Kept>::default());
-    listeners.add(
-        listener,
-        || MOST_CONNECTIONS,
-        move |stream, address: SocketAddr, stop| {
-            let (admin, tls) = (admin.clone(), tls.as_ref().map(|tls| TlsAcceptor::from(tls.now())));
-            let place = places.take(address.ip(), MOST_OF_ADDRESS);
-            let seat = match (place, most.clone().try_acquire_owned()) {
-                (Some(place), Ok(permit)) => Seat::Any(place, permit),
-                (_, _) => Seat::Health(kept.take()),
-            };
-            async move {
-                match seat {
-                    Seat::Any(place, permit) => {
-                        accept(stream, tls, stop, &*admin, false).await;
-                        drop((place, permit));
-                    }
-                    Seat::Health(evicted) => tokio::select! {
-                        biased;
-                        _ = evicted => {}
-                        _ = timeout(HEALTH_TIME, accept(stream, tls, stop, &*admin, true)) => {}
-                    },
+    let serve = move |stream, address: SocketAddr, stop| {
+        let (admin, tls) = (admin.clone(), tls.as_ref().map(|tls| TlsAcceptor::from(tls.now())));
+        let place = places.take(address.ip(), MOST_OF_ADDRESS);
+        let seat = match (place, most.clone().try_acquire_owned()) {
+            (Some(place), Ok(permit)) => Ok((place, permit)),
+            // Health only, until the receiver ends.
+            (_, _) => Err(kept.take()),
+        };
+        async move {
+            match seat {
+                Ok(seat) => {
+                    accept(stream, tls, stop, &*admin, false).await;
+                    drop(seat);
                 }
+                Err(evicted) => tokio::select! {
+                    biased;
+                    _ = evicted => {}
+                    _ = timeout(HEALTH_TIME, accept(stream, tls, stop, &*admin, true)) => {}
+                },
             }
-        },
-    );
-}
-
-/// The requests that a connection may make.
-enum Seat {
-    Any(Place, OwnedSemaphorePermit),
-    /// Health only, until the receiver ends.
-    Health(oneshot::Receiver<()>),
+        }
+    };
+    listeners.add(listener, || MOST_CONNECTIONS, serve);
 }
 
 /// The connections that may ask only for health, the oldest first.

@@ -64,13 +64,14 @@ impl Key {
     }
 
     pub(super) fn refusal(&self) -> Answer {
-        match self.operators.now().is_open() {
-            false => unauthorized(),
-            true => problem(
-                StatusCode::MISDIRECTED_REQUEST,
-                "without a token only 127.0.0.1, [::1] and localhost are answered: ask by one of them, or name a token file ([admin] token_file)",
-            ),
+        if self.operators.now().is_open() {
+            let why = "without a token only 127.0.0.1, [::1] and localhost are answered: ask by one of them, or name a token file ([admin] token_file)";
+            return problem(StatusCode::MISDIRECTED_REQUEST, why);
         }
+        let why = "send Authorization: Bearer with the admin token, or with an operator's";
+        let mut answer = problem(StatusCode::UNAUTHORIZED, why);
+        answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        answer
     }
 }
 
@@ -83,13 +84,4 @@ fn names_this_machine(headers: &HeaderMap) -> bool {
     let Ok(host) = Authority::try_from(host.as_bytes()) else { return false };
     let bare = host.host().trim_start_matches('[').trim_end_matches(']');
     bare.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
-}
-
-fn unauthorized() -> Answer {
-    let mut answer = problem(
-        StatusCode::UNAUTHORIZED,
-        "send Authorization: Bearer with the admin token, or with an operator's",
-    );
-    answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    answer
 }

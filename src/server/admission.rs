@@ -51,10 +51,8 @@ impl Client {
     }
 }
 
-/// Checks what hyper lets pass, and leaves the client's end-to-end request.
-///
-/// # Errors
-/// Why the request is refused. Later bytes of an HTTP/1 connection may be a part of it.
+/// Checks what hyper lets pass, and leaves the client's end-to-end request. The error is why the
+/// request is refused. Later bytes of an HTTP/1 connection may be a part of it.
 pub fn admit<B>(request: Request<B>, client: &Client) -> Result<Request<B>, Problem> {
     let (mut head, body) = request.into_parts();
     check_method(&head.method)?;

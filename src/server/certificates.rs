@@ -4,7 +4,7 @@
 //! connection, so this file looks at them again and again. A file that cannot be read changes
 //! nothing here: the code that loads it reports the error.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
@@ -54,26 +54,26 @@ fn look_of_store(address: &Address) -> Expiries {
 
 /// Reads the dates of the certificates of a configuration, without the store's. Blocks.
 pub(super) fn look(config: &Config) -> Expiries {
-    let (peer, public) = (&config.process.peer, &config.process.listen.tls);
-    let mut files = Vec::new();
-    if let Some(peer) = peer {
-        files.extend([("peer", &*peer.certificate), ("authority", &*peer.ca)]);
-    }
-    files.extend(public.as_ref().map(|files| ("public", &*files.certificate)));
-    files.extend(config.process.admin.tls.as_ref().map(|files| ("admin", &*files.certificate)));
-    look_at(&files)
+    let peer = config.process.peer.as_ref();
+    look_at([
+        ("peer", peer.map(|peer| &peer.certificate)),
+        ("authority", peer.map(|peer| &peer.ca)),
+        ("public", config.process.listen.tls.as_ref().map(|files| &files.certificate)),
+        ("admin", config.process.admin.tls.as_ref().map(|files| &files.certificate)),
+    ])
 }
 
 /// Reads the dates of a witness's certificates. Blocks: it reads the files.
 pub(super) fn look_of_witness(config: &WitnessConfig) -> Expiries {
-    let mut files =
-        vec![("peer", &*config.identity.certificate), ("authority", &*config.identity.authorities)];
-    files.extend(config.operators.tls.as_ref().map(|files| ("admin", &*files.certificate)));
-    look_at(&files)
+    look_at([
+        ("peer", Some(&config.identity.certificate)),
+        ("authority", Some(&config.identity.authorities)),
+        ("admin", config.operators.tls.as_ref().map(|files| &files.certificate)),
+    ])
 }
 
-fn look_at(files: &[(&'static str, &Path)]) -> Expiries {
-    Expiries(files.iter().filter_map(|(of, file)| Some((*of, first(file)?))).collect())
+fn look_at<const N: usize>(files: [(&'static str, Option<&PathBuf>); N]) -> Expiries {
+    Expiries(files.into_iter().filter_map(|(of, file)| Some((of, first(file?)?))).collect())
 }
 
 impl Expiries {

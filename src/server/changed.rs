@@ -16,15 +16,6 @@ const SETTLED: Duration = Duration::from_millis(200);
 /// Most waits of that time.
 const MOST_WAITS: usize = 25;
 
-/// Waits until the next look is due. `true` if a signal asked for it.
-async fn asked(hangup: &mut Signal) -> bool {
-    tokio::select! {
-        biased;
-        got = hangup.recv() => got.is_some(),
-        () = tokio::time::sleep(EVERY) => false,
-    }
-}
-
 /// Waits until the files were read again. `None` if they are not watched any more.
 pub(super) async fn next<T: Send + 'static>(
     watched: &mut Watched,
@@ -32,7 +23,12 @@ pub(super) async fn next<T: Send + 'static>(
     read: impl FnOnce() -> (Result<T, Vec<String>>, Watched) + Clone + Send + 'static,
 ) -> Option<Result<T, Vec<String>>> {
     loop {
-        let asked = asked(hangup).await;
+        // True if a signal asked for the next look before it is due.
+        let asked = tokio::select! {
+            biased;
+            got = hangup.recv() => got.is_some(),
+            () = tokio::time::sleep(EVERY) => false,
+        };
         let Some((seen, read)) = look(watched.clone(), asked, read.clone()).await else {
             tracing::error!("the configuration is not watched any more: restart to have it read again");
             return None;

@@ -35,10 +35,7 @@ pub enum Step {
 }
 
 impl Chunks {
-    /// Judges the next bytes.
-    ///
-    /// # Errors
-    /// The flaw: malformed, or open to two readings.
+    /// Judges the next bytes. The error is the flaw: malformed, or open to two readings.
     pub fn next(&mut self, raw: &[u8]) -> Result<Step, &'static str> {
         match *self {
             Chunks::Size => self.size(raw),

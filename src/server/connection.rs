@@ -22,10 +22,8 @@ const GOODBYE: Duration = Duration::from_secs(2);
 /// Serves until the connection ends.
 ///
 /// After a stop it takes no more requests: `finish` has it end once those so far are answered. When
-/// `cut` completes, the connection is ended: gently if it was idle, at once otherwise.
-///
-/// # Errors
-/// Why the connection broke.
+/// `cut` completes, the connection is ended: gently if it was idle, at once otherwise. The error is
+/// why the connection broke.
 pub async fn drive<C: Future<Output = hyper::Result<()>>>(
     mut connection: Pin<&mut C>,
     finish: fn(Pin<&mut C>),

@@ -39,22 +39,16 @@ pub(super) fn for_gateway(config: &Config) {
 
 /// Raises the limit as far as this process may. If it is below `needed`, logs the advice `or`.
 pub(super) fn make_room(needed: usize, or: &str) {
-    let Some(limit) = raised() else { return };
-    if limit < needed as u64 {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    // Only a filter of system calls refuses that. Then the limit stays as it was.
+    let is_raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok();
+    // `None`: no limit.
+    let limit = if is_raised { maximum } else { current };
+    if let Some(limit) = limit.filter(|limit| *limit < needed as u64) {
         tracing::warn!(
             limit,
             needed,
             "fewer files may be open than its connections can need, and the one too many is refused: raise the hard limit of whoever starts it (`ulimit -Hn`, LimitNOFILE of a unit){or}"
         );
-    }
-}
-
-/// Limit of open files after it was raised as far as allowed. `None`: no limit.
-fn raised() -> Option<u64> {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    // Only a filter of system calls refuses that. Then the limit stays as it was.
-    match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
-        Ok(()) => maximum,
-        Err(_refused) => current,
     }
 }

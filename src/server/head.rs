@@ -5,7 +5,7 @@
 //! rules are RFC 9112 sections 2 to 6. [`super::guard`] gathers the bytes.
 
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderName, Method, Uri};
+use http::{HeaderName, Method, Uri, Version};
 
 use super::problem::malformed;
 use crate::gateway::request::problems::{Kind, Problem};
@@ -26,10 +26,8 @@ pub enum Framing {
 
 /// Looks for the end of the head in `raw`. The first `from` bytes were looked at before.
 ///
-/// `Some` is the head's length with its empty line.
-///
-/// # Errors
-/// The first byte that no head may hold: a line end that is not CR LF, or a control character.
+/// `Some` is the head's length with its empty line. The error is the first byte that no head may
+/// hold: a line end that is not CR LF, or a control character.
 pub fn end(raw: &[u8], from: usize) -> Result<Option<usize>, Problem> {
     for at in from..raw.len() {
         let after_cr = at > 0 && raw[at - 1] == b'\r';
@@ -49,15 +47,14 @@ pub fn end(raw: &[u8], from: usize) -> Result<Option<usize>, Problem> {
     }
 }
 
-/// Judges a whole head, as [`end`] delimited it, and returns the end of its body.
-///
-/// # Errors
-/// The flaw: malformed, or open to two readings.
+/// Judges a whole head, as [`end`] delimited it, and returns the end of its body. The error is the
+/// flaw: malformed, or open to two readings.
 pub fn framing(head: &[u8]) -> Result<Framing, Problem> {
     let lines = head.strip_suffix(b"\r\n\r\n").unwrap_or(head);
     let mut lines = lines.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let version = request_line(lines.next().unwrap_or_default())?;
-    let (mut count, mut lengths, mut codings) = (0, Few::default(), Few::default());
+    // How many there are of each, and the value of the last one.
+    let (mut count, mut lengths, mut codings) = (0, (0, &b""[..]), (0, &b""[..]));
     for line in lines {
         count += 1;
         if count > MOST_HEADERS {
@@ -65,45 +62,22 @@ pub fn framing(head: &[u8]) -> Result<Framing, Problem> {
         }
         let (name, value) = field(line)?;
         if name == CONTENT_LENGTH {
-            lengths.push(value);
+            lengths = (lengths.0 + 1, value);
         } else if name == TRANSFER_ENCODING {
-            codings.push(value);
+            codings = (codings.0 + 1, value);
         }
     }
     match (lengths, codings) {
-        (Few::None, Few::None) => Ok(Framing::Length(0)),
-        (Few::One(length), Few::None) => digits(length).map(Framing::Length),
-        (Few::None, Few::One(coding)) if coding.eq_ignore_ascii_case(b"chunked") => match version {
-            Version::One => Ok(Framing::Chunked),
-            Version::Zero => Err(malformed("HTTP/1.0 has no Transfer-Encoding")),
+        ((0, _), (0, _)) => Ok(Framing::Length(0)),
+        ((1, length), (0, _)) => digits(length).map(Framing::Length),
+        ((0, _), (1, coding)) if coding.eq_ignore_ascii_case(b"chunked") => match version {
+            Version::HTTP_10 => Err(malformed("HTTP/1.0 has no Transfer-Encoding")),
+            _ => Ok(Framing::Chunked),
         },
-        (Few::None, _) => Err(malformed("Transfer-Encoding must be exactly: chunked")),
-        (_, Few::None) => Err(malformed("send exactly one Content-Length")),
+        ((0, _), _) => Err(malformed("Transfer-Encoding must be exactly: chunked")),
+        (_, (0, _)) => Err(malformed("send exactly one Content-Length")),
         (_, _) => Err(malformed("Content-Length and Transfer-Encoding stand side by side: send one of them")),
     }
-}
-
-/// The values of a header, of which there may be one.
-#[derive(Default)]
-enum Few<'a> {
-    #[default]
-    None,
-    One(&'a [u8]),
-    More,
-}
-
-impl<'a> Few<'a> {
-    fn push(&mut self, value: &'a [u8]) {
-        *self = match self {
-            Few::None => Few::One(value),
-            Few::One(_) | Few::More => Few::More,
-        };
-    }
-}
-
-enum Version {
-    Zero,
-    One,
 }
 
 /// Checks the request line: method, target and version with one space between.
@@ -120,8 +94,8 @@ fn request_line(line: &[u8]) -> Result<Version, Problem> {
     }
     Uri::try_from(target).map_err(|_| malformed("the target is malformed"))?;
     match version {
-        b"HTTP/1.1" => Ok(Version::One),
-        b"HTTP/1.0" => Ok(Version::Zero),
+        b"HTTP/1.1" => Ok(Version::HTTP_11),
+        b"HTTP/1.0" => Ok(Version::HTTP_10),
         _ => Err(malformed("the version must be HTTP/1.1 or HTTP/1.0, or begin an HTTP/2 connection")),
     }
 }

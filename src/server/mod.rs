@@ -162,47 +162,35 @@ impl Listeners {
         Serve: Fn(TcpStream, SocketAddr, Stop) -> Served + Send + 'static,
         Served: Future<Output = ()> + Send + 'static,
     {
-        let stop = Stop(self.stopping.subscribe());
-        self.running.spawn(accept(listener, most, stop, self.grace, serve));
+        let (mut stop, grace) = (Stop(self.stopping.subscribe()), self.grace);
+        self.running.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (stopped, crowded) = (stop.clone(), connections.len() >= most());
+                tokio::select! {
+                    biased;
+                    () = stop.wait() => break,
+                    Some(_) = connections.join_next() => {}
+                    (stream, address) = next(&listener), if !crowded => {
+                        connections.spawn(serve(stream, address, stopped));
+                    }
+                    // Until a place is free, or `most` has grown.
+                    () = tokio::time::sleep(ACCEPT_PAUSE), if crowded => {}
+                }
+            }
+            drop(listener);
+            let all_done = async { while connections.join_next().await.is_some() {} };
+            if timeout(grace, all_done).await.is_err() {
+                tracing::warn!(left = connections.len(), "connections cut at the end of the grace period");
+                connections.shutdown().await;
+            }
+        });
     }
 
     /// Stops accepting, and has every connection finish within the grace.
     pub async fn stop(mut self) {
         self.stopping.send_replace(true);
         while self.running.join_next().await.is_some() {}
-    }
-}
-
-async fn accept<Most, Serve, Served>(
-    listener: TcpListener,
-    most: Most,
-    mut stop: Stop,
-    grace: Duration,
-    serve: Serve,
-) where
-    Most: Fn() -> usize,
-    Serve: Fn(TcpStream, SocketAddr, Stop) -> Served,
-    Served: Future<Output = ()> + Send + 'static,
-{
-    let mut connections = JoinSet::new();
-    loop {
-        let (stopped, crowded) = (stop.clone(), connections.len() >= most());
-        tokio::select! {
-            biased;
-            () = stop.wait() => break,
-            Some(_) = connections.join_next() => {}
-            (stream, address) = next(&listener), if !crowded => {
-                connections.spawn(serve(stream, address, stopped));
-            }
-            // Until a place is free, or `most` has grown.
-            () = tokio::time::sleep(ACCEPT_PAUSE), if crowded => {}
-        }
-    }
-    drop(listener);
-    let all_done = async { while connections.join_next().await.is_some() {} };
-    if timeout(grace, all_done).await.is_err() {
-        tracing::warn!(left = connections.len(), "connections cut at the end of the grace period");
-        connections.shutdown().await;
     }
 }
 

@@ -14,10 +14,8 @@ const BEGIN: usize = 16;
 /// Longest rest: room for addresses, and for the notes that balancers add.
 const MOST: usize = 2_048;
 
-/// Reads the header: the client's address, or `None` if the proxy speaks for itself.
-///
-/// # Errors
-/// The bytes are no such header, or the connection ended.
+/// Reads the header: the client's address, or `None` if the proxy speaks for itself. The error: the
+/// bytes are no such header, or the connection ended.
 pub async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<IpAddr>> {
     let mut bytes = vec![0; BEGIN];
     stream.read_exact(&mut bytes).await?;

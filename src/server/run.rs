@@ -129,11 +129,8 @@ impl PeerService for Service {
 
 /// Runs a gateway until a signal asks it to leave.
 ///
-/// `files` is the place from which `config` is read again;
-/// `levels` sets the log levels then.
-///
-/// # Errors
-/// The setting, file or port at fault; [`LoopDied`].
+/// `files` is the place from which `config` is read again; `levels` sets the log levels then. The
+/// error is the setting, file or port at fault, or [`LoopDied`].
 pub async fn run(config: Config, files: Files, levels: Levels, start: Start) -> Result<()> {
     let Start { founds, speaks } = start;
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);

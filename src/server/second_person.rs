@@ -70,9 +70,7 @@ impl Case<'_> {
     }
 
     /// The name for the journal: `actor`, or both persons. `finds` is what the act is about now.
-    ///
-    /// # Errors
-    /// Nobody approved the act: the answer says how to go on.
+    /// The error is an answer that says how to go on, if nobody approved the act.
     pub(super) fn judge(
         &self,
         what: Weighty,
@@ -138,7 +136,9 @@ pub(super) async fn approve<P: Ports, B: ActBody>(gateway: &Gateway<P>, posted: 
     }
     let until_ms = gateway.date().as_millis() + LASTS;
     let approval = (!dry_run).then(|| {
-        tracing::info!(by, actor = request.actor, act = name_act(&request.path), "approved an act");
+        // The last word names the act: the others may hold a key.
+        let act = request.path.rsplit('/').next().unwrap_or_default();
+        tracing::info!(by, actor = request.actor, act, "approved an act");
         // As the act will say it again: another spelling of the same request would not fit.
         given(case.key, &encoded(&request), by, until_ms)
     });
@@ -148,11 +148,6 @@ pub(super) async fn approve<P: Ports, B: ActBody>(gateway: &Gateway<P>, posted: 
 fn given(key: &Key, request: &str, by: &str, until_ms: i64) -> String {
     let seal = hmac::sign(key.drawn(), &sealed(request, by, until_ms));
     encoded(&Approval { by: by.to_owned(), until_ms, seal: BASE64.encode(seal) })
-}
-
-/// The last word of a path, which names the act: the others may hold a key.
-fn name_act(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or_default()
 }
 
 fn sealed(request: &str, by: &str, until_ms: i64) -> Vec<u8> {

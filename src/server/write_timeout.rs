@@ -35,10 +35,8 @@ impl Paced {
 
     /// Says whether the client begins an HTTP/2 connection.
     ///
-    /// It waits for as many bytes as that takes. Later reads return the same bytes.
-    ///
-    /// # Errors
-    /// The socket's; also that it ended before its first byte.
+    /// It waits for as many bytes as that takes. Later reads return the same bytes. An end before
+    /// the first byte is an error.
     pub async fn begins_http2(&mut self) -> io::Result<bool> {
         while PREFACE.starts_with(&self.early) && self.early.len() < PREFACE.len() {
             if self.stream.read_buf(&mut self.early).await? == 0 {
