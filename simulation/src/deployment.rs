@@ -167,13 +167,13 @@ impl Deployment {
         let ports = self.world.ports(region);
         let (process, clock) = (ports.process().clone(), onceway::ports::Ports::clock(&ports).clone());
         let generation = self.world.cluster.origin(region).generation;
-        let mut told: Settings =
+        let mut answer: Settings =
             self.scenario.shared.settings(region.clone(), generation, self.credentials.clone());
         let files = self.files(region);
-        told.live.routes = files.routes(&told.live.routes);
-        told.failover.lease = files.lease.unwrap_or(told.failover.lease);
+        answer.live.routes = files.routes(&answer.live.routes);
+        answer.failover.lease = files.lease.unwrap_or(answer.failover.lease);
         let view = View::unfounded(self.scenario.shared.ring.clone());
-        let Ok(gateway) = Gateway::new(ports, told, view) else { panic!("a scenario that was checked") };
+        let Ok(gateway) = Gateway::new(ports, answer, view) else { panic!("a scenario that was checked") };
         gateway.start(None);
         self.world.network.plug_process(region.clone(), Arc::new(gateway.clone()), process.clone());
         locked(&self.nodes).insert(region.clone(), Node { gateway, process, clock });
@@ -240,7 +240,7 @@ impl Deployment {
         }
         let asking = async {
             node.process.runs().await;
-            let reply = told(node.gateway.handle(request).await).await;
+            let reply = read_reply(node.gateway.handle(request).await).await;
             node.process.runs().await;
             reply
         };
@@ -366,12 +366,12 @@ impl Deployment {
 
     /// Has a region's gateway read its files again.
     pub async fn read_again(&self, region: &RegionName) {
-        let told = self.scenario.shared.settings(region.clone(), 1, self.credentials.clone()).live;
+        let answer = self.scenario.shared.settings(region.clone(), 1, self.credentials.clone()).live;
         let node = self.node(region);
-        let routes = self.files(region).routes(&told.routes);
+        let routes = self.files(region).routes(&answer.routes);
         // If the process ends meanwhile, the next one reads them when it begins.
         let Some(()) = node.process.while_alive(node.gateway.agree_on_lives(&routes)).await else { return };
-        node.gateway.reload(Reload { routes, ..told });
+        node.gateway.reload(Reload { routes, ..answer });
     }
 
     /// The shortest retention that any region ever had; `None`: always as the scenario says.
@@ -480,7 +480,7 @@ pub fn request(path: &str, tenant: u32, key: &str, wanted: &'static str) -> Requ
     request
 }
 
-async fn told(response: http::Response<Body>) -> Reply {
+async fn read_reply(response: http::Response<Body>) -> Reply {
     let (head, rest) = response.into_parts();
     let body = match body::collect(rest, ANSWER_LIMIT).await {
         Ok(Collected::Whole(body)) => body,

@@ -72,13 +72,13 @@ macro_rules! writes {
 macro_rules! statements {
     (
         $(reads $read:ident($($asked:ident: $kind:ty),*) -> $reply:ty;)*
-        $(writes($effect:expr, [$($given:ident),*]) $write:ident($($told:ident: $sort:ty),*) -> $result:ty;)*
+        $(writes($effect:expr, [$($given:ident),*]) $write:ident($($received:ident: $sort:ty),*) -> $result:ty;)*
     ) => {
         $(async fn $read(&self, $($asked: $kind),*) -> Result<$reply, StoreError> {
             self.call(|table| table.$read($($asked),*)).await
         })*
-        $(async fn $write(&self, $($told: $sort),*) -> Result<$result, StoreError> {
-            writes!(self, $effect, [$($given),*], |table| table.$write($($told),*)).await
+        $(async fn $write(&self, $($received: $sort),*) -> Result<$result, StoreError> {
+            writes!(self, $effect, [$($given),*], |table| table.$write($($received),*)).await
         })*
     };
 }

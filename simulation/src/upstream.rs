@@ -436,7 +436,7 @@ impl SimUpstream {
         EffectTokens(all.filter(known).map(|effect| effect.token).collect())
     }
 
-    fn told(&self, probe: &Probe) -> ProbeMode {
+    fn probe_mode(&self, probe: &Probe) -> ProbeMode {
         let mut inner = self.upstreams.lock();
         let shared = inner.shared;
         let asked = if shared { Some(&self.region) } else { probe.region.as_ref() };
@@ -530,12 +530,12 @@ impl Upstream for SimUpstream {
     async fn probe(&self, probe: Probe, within: Duration, limit: usize) -> ProbeReply {
         self.process.runs().await;
         self.asked(|service| service.questions += 1);
-        let told = self.told(&probe);
-        if told == ProbeMode::Silent {
+        let reply = self.probe_mode(&probe);
+        if reply == ProbeMode::Silent {
             pause(within).await;
         }
         self.process.runs().await;
-        match told {
+        match reply {
             ProbeMode::Happened { status, body } => {
                 let mut response = response(status, Some(body).filter(|body| body.len() <= limit));
                 response.extensions_mut().insert(self.tokens(&probe));

@@ -51,7 +51,7 @@ pub(super) fn doubles_are_found(stores: &[Truth], now: Duration, found: &mut Fou
                     let why = explained(one, other);
                     if !said(store, id).any(|said| said == Some(why)) {
                         let (key, at) = (key(id), &store.origin);
-                        let (one, other) = (told(one), told(other));
+                        let (one, other) = (describe_row(one), describe_row(other));
                         let text = format!(
                             "{key}: {at} shows {one} and {other}, {}, and its journal does not say so",
                             why.name()
@@ -100,7 +100,7 @@ fn said<'a>(store: &'a Truth, id: &'a KeyId) -> impl Iterator<Item = Option<Why>
     doubles.filter(move |(of, _)| of.as_ref() == Some(id)).map(|(_, entry)| entry.explained)
 }
 
-fn told(row: &Row) -> String {
+fn describe_row(row: &Row) -> String {
     let risk: Vec<&str> = row.risk.iter().map(RegionName::as_str).collect();
     let risk = if risk.is_empty() { String::new() } else { format!(" at risk of {}", risk.join(" and ")) };
     format!("{} {}{risk}", row.origin, row.token)
@@ -110,6 +110,6 @@ fn told(row: &Row) -> String {
 fn answered_twice(store: &Truth, id: &KeyId) -> Option<String> {
     let rows = store.rows.get(id)?;
     let settled = rows.iter().filter(|row| matches!(row.state, State::Settled { .. }));
-    let told: Vec<String> = settled.map(told).collect();
-    (told.len() > 1).then(|| told.join(", "))
+    let describe_row: Vec<String> = settled.map(describe_row).collect();
+    (describe_row.len() > 1).then(|| describe_row.join(", "))
 }

@@ -50,12 +50,12 @@ pub fn table(scenarios: Vec<Arc<Scenario>>, count: u64, checks: &[Check]) -> Res
             let found = seeds.noticing(*check);
             (!found.is_empty()).then(|| row(*check, &seeds.scenario.name, seeds.count, &found))
         };
-        let told = match asked.iter().find_map(noticing) {
-            Some(told) => Some(told),
+        let answer = match asked.iter().find_map(noticing) {
+            Some(answer) => Some(answer),
             None => own.noticing(*check)?,
         };
-        unnoticed += usize::from(told.is_none());
-        say!("{}", told.unwrap_or_else(|| format!("{:<22} goes unnoticed", check.name())));
+        unnoticed += usize::from(answer.is_none());
+        say!("{}", answer.unwrap_or_else(|| format!("{:<22} goes unnoticed", check.name())));
     }
     say!("{} of {} noticed", checks.len() - unnoticed, checks.len());
     Ok(unnoticed == 0)

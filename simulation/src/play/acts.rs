@@ -154,8 +154,8 @@ pub async fn slot_lost(
 async fn replace(hands: &Hands<'_>, region: &RegionName, copied: Duration) {
     let Hands { deployment, log, organs } = hands;
     // If no majority can agree on it, the store stays away for good, and that is reported.
-    let Some(told) = repeated(deployment, log, region, &Act::Rebuild).await else { return };
-    let generation = told.unwrap_or(deployment.world.cluster.origin(region).generation + 1);
+    let Some(answer) = repeated(deployment, log, region, &Act::Rebuild).await else { return };
+    let generation = answer.unwrap_or(deployment.world.cluster.origin(region).generation + 1);
     let _begins = organs.may_begin().await;
     deployment.world.cluster.rebuild_within(region, generation, copied);
     deployment.normal_store(region);
@@ -217,8 +217,8 @@ async fn repeated(
         turn += 1;
         let node = deployment.node(asked);
         let escrow = deployment.scenario().shared.escrow();
-        let told = node.process.while_alive(act.perform(&node.gateway, about, escrow));
-        let why = match timeout(ANSWER_WITHIN, told).await {
+        let answer = node.process.while_alive(act.perform(&node.gateway, about, escrow));
+        let why = match timeout(ANSWER_WITHIN, answer).await {
             Ok(Some(Ok(done))) => return Some(done),
             Ok(Some(Err(error))) => error.to_string(),
             Ok(None) | Err(_) => "nobody answered".to_owned(),

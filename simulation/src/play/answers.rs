@@ -26,11 +26,11 @@ pub fn is_answer(reply: &Reply) -> bool {
 
 /// The broken invariants, with texts.
 pub fn wrong(asked: &[Asked], ledger: &BTreeMap<KeyId, Vec<Happening>>) -> Vec<(String, String)> {
-    let mut told: BTreeMap<&KeyId, BTreeSet<&Bytes>> = BTreeMap::new();
+    let mut answer: BTreeMap<&KeyId, BTreeSet<&Bytes>> = BTreeMap::new();
     let mut of_another: BTreeSet<&KeyId> = BTreeSet::new();
     for Asked { id, reply, body: request, .. } in asked.iter().filter(|asked| is_answer(&asked.reply)) {
         let Reply::Answered { body, .. } = reply else { continue };
-        told.entry(id).or_default().insert(body);
+        answer.entry(id).or_default().insert(body);
         let effects = ledger.get(id).map(Vec::as_slice).unwrap_or_default();
         let mut said = effects.iter().filter(|effect| effect.body == *body).peekable();
         if said.peek().is_some() && said.all(|effect| effect.asked != *request) {
@@ -38,13 +38,13 @@ pub fn wrong(asked: &[Asked], ledger: &BTreeMap<KeyId, Vec<Happening>>) -> Vec<(
         }
     }
     let mut wrong = Vec::new();
-    for (id, told) in told {
+    for (id, answer) in answer {
         let (key, effects) = (words::key(id), ledger.get(id).map(Vec::as_slice).unwrap_or_default());
-        if told.iter().any(|body| effects.iter().all(|effect| effect.body != **body)) {
+        if answer.iter().any(|body| effects.iter().all(|effect| effect.body != **body)) {
             wrong.push((SAME_ANSWER.to_owned(), format!("{key} was answered with what no upstream said")));
         }
-        if told.len() > effects.len().max(1) {
-            let text = format!("{key} has {} answers of {} effects", told.len(), effects.len());
+        if answer.len() > effects.len().max(1) {
+            let text = format!("{key} has {} answers of {} effects", answer.len(), effects.len());
             wrong.push((SAME_ANSWER.to_owned(), text));
         }
     }

@@ -250,7 +250,7 @@ async fn ended(
                 "{} of {} does not end: {}",
                 words::key(&key.id),
                 workload.name,
-                story::told(&reply)
+                story::describe_reply(&reply)
             ));
         }
         sleep(Duration::from_millis(500)).await;

@@ -135,13 +135,13 @@ impl Operator {
             if stopped.iter().any(|(region, _)| region == by) {
                 continue;
             }
-            let told = match self.attest(by).await {
+            let answer = match self.attest(by).await {
                 Err(why) if why.contains(NOT_SAID_TO_BE) && self.stop_named(by, &why, &mut stopped) => {
                     self.attest(by).await
                 }
-                told => told,
+                answer => answer,
             };
-            match told {
+            match answer {
                 Ok(said) => {
                     self.log.acted(said);
                     break;

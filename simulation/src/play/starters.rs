@@ -22,13 +22,13 @@ const KEYS: u32 = 24;
 pub struct Starters {
     ids: Vec<KeyId>,
     /// Findings that are already reported. Each is reported once, however long it lasts.
-    told: BTreeSet<(Invariant, BTreeSet<RegionName>)>,
+    answer: BTreeSet<(Invariant, BTreeSet<RegionName>)>,
 }
 
 impl Default for Starters {
     fn default() -> Self {
         let id = |number: u32| Some(KeyId::new(tenant(0), Key::parse(&format!("starter-{number}")).ok()?));
-        Self { ids: (0..KEYS).filter_map(id).collect(), told: BTreeSet::new() }
+        Self { ids: (0..KEYS).filter_map(id).collect(), answer: BTreeSet::new() }
     }
 }
 
@@ -64,7 +64,7 @@ impl Starters {
                 }
             }
         }
-        wrong.retain(|(invariant, regions, _)| self.told.insert((*invariant, regions.clone())));
+        wrong.retain(|(invariant, regions, _)| self.answer.insert((*invariant, regions.clone())));
         wrong.into_iter().map(|(invariant, _, text)| (invariant, text)).collect()
     }
 }

@@ -39,7 +39,10 @@ pub fn tell(deployment: &Arc<Deployment>, log: &Log, begun: Instant, outcome: &O
         let (id, at) = (key(&asked.id), &asked.at);
         let other = if asked.body == BODIES[0] { "" } else { ", another request" };
         lines.push((since(asked.begun), format!("CLIENT     {at} is sent {id}{other}")));
-        lines.push((since(asked.ended), format!("CLIENT     {id} has {} of {at}", told(&asked.reply))));
+        lines.push((
+            since(asked.ended),
+            format!("CLIENT     {id} has {} of {at}", describe_reply(&asked.reply)),
+        ));
     }
     let broke = |breach: &Breach| zero + Duration::from_micros(breach.broke_us);
     for breach in &outcome.breaches {
@@ -49,9 +52,9 @@ pub fn tell(deployment: &Arc<Deployment>, log: &Log, begun: Instant, outcome: &O
     let mut story: Vec<String> =
         lines.into_iter().map(|(at, text)| format!("{} {text}", column(at, zero))).collect();
     // The breaches once more at the end, which readers see first.
-    let told =
+    let describe_reply =
         |breach: &Breach| format!("BROKE      {} at {}", breach.invariant, moment(broke(breach), zero));
-    story.extend(outcome.breaches.iter().map(told));
+    story.extend(outcome.breaches.iter().map(describe_reply));
     story
 }
 
@@ -227,7 +230,7 @@ fn in_view(standing: view::Standing) -> &'static str {
     }
 }
 
-pub(super) fn told(reply: &Reply) -> String {
+pub(super) fn describe_reply(reply: &Reply) -> String {
     match reply {
         Reply::Answered { status, code, replayed, by, .. } => {
             let what = if code.is_empty() { String::new() } else { format!(" {code}") };

@@ -278,9 +278,9 @@ fn read(top: &Section<'_>, path: &Path, shared: Option<Shared>) -> Option<Scenar
 /// Reads a table that may be left out.
 fn in_table<T>(top: &Section<'_>, name: &'static str, read: impl FnOnce(Option<&Section<'_>>) -> T) -> T {
     let section = top.table(name);
-    let told = read(section.as_ref());
+    let answer = read(section.as_ref());
     section.into_iter().for_each(Section::finish);
-    told
+    answer
 }
 
 /// Reads a span of at most so many seconds; the default is in milliseconds.

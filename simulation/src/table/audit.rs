@@ -145,7 +145,7 @@ impl Table {
     }
 
     pub(crate) fn rows_of_key(&self, id: &KeyId) -> Vec<HistoryRow> {
-        let told = |(origin, stored): (&Origin, &Stored)| {
+        let reply = |(origin, stored): (&Origin, &Stored)| {
             let claimed = self.claimed(id, origin, stored);
             let row = light(self.shown(origin, stored));
             let settled = stored.settled_at().map(|at| Date(at.div_euclid(1_000)));
@@ -158,7 +158,7 @@ impl Table {
                 imported: claimed.is_none(),
             }
         };
-        self.all(id).into_iter().map(told).collect()
+        self.all(id).into_iter().map(reply).collect()
     }
 
     fn history_of(&self, id: &KeyId) -> History {

@@ -162,8 +162,11 @@ fn a_batch_without_a_check_breaks_whatever_its_scenario() {
     let args = ["seeds", "isolated", "--count", "1"];
     exits(&args, 0);
     let without = exits(&[&args[..], &["--plant", "late-renewal"]].concat(), 1);
-    let told = out(&without);
-    assert!(told.contains("Every invariant held in all 1 seeds.\nbesides       late-renewal, "), "{told}");
+    let answer = out(&without);
+    assert!(
+        answer.contains("Every invariant held in all 1 seeds.\nbesides       late-renewal, "),
+        "{answer}"
+    );
 }
 
 /// Without the tree of its build, and without a file beside it.
@@ -180,8 +183,8 @@ fn the_program_finds_scenarios_and_seeds_by_name() {
     assert_eq!(played.status.code(), Some(0), "{}{}", out(&played), err(&played));
     let listed = run(&["list"]);
     assert!(out(&listed).lines().count() >= 20, "{}", out(&listed));
-    let told = out(&run(&["seeds", "late-rows", "--count", "1", "--plant", "closed-when-gained"]));
-    assert!(told.contains("onceway-sim replay late-rows --seed 0"), "{told}");
+    let answer = out(&run(&["seeds", "late-rows", "--count", "1", "--plant", "closed-when-gained"]));
+    assert!(answer.contains("onceway-sim replay late-rows --seed 0"), "{answer}");
 }
 
 #[test]

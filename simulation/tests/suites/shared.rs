@@ -257,7 +257,7 @@ impl ClientAnswer {
 }
 
 /// Reads an answer as a client would.
-pub async fn told(response: Response<Body>) -> ClientAnswer {
+pub async fn read_answer(response: Response<Body>) -> ClientAnswer {
     let (head, rest) = response.into_parts();
     let Collected::Whole(bytes) = body::collect(rest, 1 << 20).await.unwrap() else {
         panic!("an answer of more than a megabyte")

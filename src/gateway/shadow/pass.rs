@@ -96,7 +96,10 @@ fn try_out<P: Ports>(
         |id: Option<&KeyId>, problem: Problem| shadow.judge(&route, id, Verdict::refused(problem.kind));
     let identified = identify(gateway, live, &policy, head);
     let (id, principal, _) = identified.map_err(|problem| refused(None, problem)).ok()?;
-    let charged = gateway.charge(live, id.tenant(), Quotas::charge).map_err(|problem| refused(Some(&id), problem)).ok()?;
+    let charged = gateway
+        .charge(live, id.tenant(), Quotas::charge)
+        .map_err(|problem| refused(Some(&id), problem))
+        .ok()?;
     let key = digest("onceway/shadow/1", &[id.tenant().as_bytes(), id.key().as_str().as_bytes()]);
     let (shadow, stage) = (shadow.clone(), Mutex::default());
     Some(Trial { shadow, charged, route, policy, id, principal, key, stage })

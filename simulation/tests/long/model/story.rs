@@ -16,7 +16,7 @@ pub fn story(world: &World, path: Path<State, Act>) -> String {
     let mut text = String::new();
     for (number, (state, act)) in path.into_vec().into_iter().enumerate() {
         if let Some(act) = act {
-            let _ = writeln!(text, "  {:>3}. {}", number + 1, world.told(&state, act));
+            let _ = writeln!(text, "  {:>3}. {}", number + 1, world.answer(&state, act));
         }
     }
     text
@@ -65,7 +65,7 @@ impl World {
         }
     }
 
-    fn told(&self, state: &State, act: Act) -> String {
+    fn describe(&self, state: &State, act: Act) -> String {
         match act {
             Act::Tick => "half a lease's time passes".to_owned(),
             Act::Deliver(mail) => self.mail(mail),

@@ -84,8 +84,8 @@ impl World {
             self.break_(state, Broken::NotCovered, u64::from(mine[of]) >= member.mark);
             if matches!(member.standing, Standing::Lost { .. }) {
                 let serving = |by: &usize| there[*by] && view.serves(&self.parts.names[*by]);
-                let told = (0..3).filter(serving).map(|by| state.applied[by][of]).max();
-                self.break_(state, Broken::NotCovered, told.is_none_or(|told| mine[of] >= told));
+                let answer = (0..3).filter(serving).map(|by| state.applied[by][of]).max();
+                self.break_(state, Broken::NotCovered, answer.is_none_or(|answer| mine[of] >= answer));
             }
         }
     }

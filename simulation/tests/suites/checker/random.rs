@@ -105,8 +105,8 @@ fn findings_do_not_depend_on_how_often_we_look() {
         let history: Vec<News> = (10..130).map(|at| random_entry(at, &views, &ids, &dice)).collect();
         let find = |looks: Vec<News>| {
             let mut checker = Checker::new([Arc::from("rerun")].into(), RULE);
-            let told = begin().chain(looks).flat_map(|news| checker.judge(news));
-            told.map(|breach| (breach.invariant, breach.text)).collect::<BTreeSet<_>>()
+            let answer = begin().chain(looks).flat_map(|news| checker.judge(news));
+            answer.map(|breach| (breach.invariant, breach.text)).collect::<BTreeSet<_>>()
         };
         let each = find(history.clone());
         let mut looks = vec![News::default()];

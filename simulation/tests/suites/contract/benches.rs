@@ -257,7 +257,7 @@ struct Played {
     behaviour: Mutex<PeerBehaviour>,
     pong: Mutex<Pong>,
     arrived: Mutex<Vec<Forward>>,
-    told: Mutex<PeerReply>,
+    reply: Mutex<PeerReply>,
     asked: Mutex<Vec<Question>>,
 }
 
@@ -292,8 +292,8 @@ impl Region for Played {
     fn ask(&self, _from: RegionName, question: Question) -> Answering<'_, PeerReply> {
         self.asked.lock().unwrap().push(question);
         let hangs = matches!(*self.behaviour.lock().unwrap(), PeerBehaviour::Hang);
-        let told = self.told.lock().unwrap().clone();
-        Box::pin(async move { if hangs { std::future::pending().await } else { told } })
+        let reply = self.reply.lock().unwrap().clone();
+        Box::pin(async move { if hangs { std::future::pending().await } else { reply } })
     }
 }
 
@@ -304,7 +304,7 @@ impl<P> Link<P> {
             behaviour: Mutex::new(PeerBehaviour::Hang),
             pong: Mutex::new(pong()),
             arrived: Mutex::default(),
-            told: Mutex::new(PeerReply::Done),
+            reply: Mutex::new(PeerReply::Done),
             asked: Mutex::default(),
         });
         world.network.plug(region("us"), peer.clone());
@@ -354,8 +354,8 @@ impl<P: Peers> PeersBench for Link<P> {
         self.peer.arrived.lock().unwrap().clone()
     }
 
-    async fn set_told(&self, told: PeerReply) {
-        *self.peer.told.lock().unwrap() = told;
+    async fn set_told(&self, reply: PeerReply) {
+        *self.peer.reply.lock().unwrap() = reply;
     }
 
     async fn asked(&self) -> Vec<Question> {

@@ -40,7 +40,7 @@ use crate::shared::play;
 /// The result of a run that found no broken promise: questions have no headers that could be lost.
 const NOTHING: &str = "nothing was noticed";
 
-fn told(run: impl FnOnce()) -> String {
+fn panic_message(run: impl FnOnce()) -> String {
     let Err(panic) = catch_unwind(AssertUnwindSafe(run)) else { return NOTHING.to_owned() };
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
@@ -413,7 +413,7 @@ fn each_broken_store_promise_fails_its_own_clause() {
     ];
     for (bend, clause) in caught {
         let bent = || Stores::new(|inner| Bent { inner, bend });
-        let told = told(|| {
+        let received = panic_message(|| {
             play(async {
                 match bend {
                     Bend::BeatsAreOldOnes | Bend::NothingIsRecalled => {
@@ -426,7 +426,7 @@ fn each_broken_store_promise_fails_its_own_clause() {
                 }
             });
         });
-        assert!(told.contains(clause), "{bend:?}: {told}");
+        assert!(received.contains(clause), "{bend:?}: {received}");
     }
 }
 
@@ -442,9 +442,9 @@ fn each_broken_call_promise_fails_its_own_clause() {
     for (call, forwards, questions, requests) in caught {
         let peers = || Link::new(|peers| BentPeers(peers, call));
         let upstream = || Service::new(|upstream| BentUpstream { inner: upstream, call });
-        let by_peers = told(|| play(async { contract::peers::suite(&peers()).await }));
-        let by_asking = told(|| play(async { contract::peers::asking(&peers()).await }));
-        let by_upstream = told(|| play(async { contract::upstream::suite(&upstream()).await }));
+        let by_peers = panic_message(|| play(async { contract::peers::suite(&peers()).await }));
+        let by_asking = panic_message(|| play(async { contract::peers::asking(&peers()).await }));
+        let by_upstream = panic_message(|| play(async { contract::upstream::suite(&upstream()).await }));
         assert!(by_peers.contains(forwards), "{call:?}: {by_peers}");
         assert!(by_asking.contains(questions), "{call:?}: {by_asking}");
         assert!(by_upstream.contains(requests), "{call:?}: {by_upstream}");

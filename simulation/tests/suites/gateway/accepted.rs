@@ -65,13 +65,13 @@ fn an_accepted_request_runs_once_and_replays_everywhere() {
         assert!(!response.headers().contains_key("preference-applied"), "nobody asked for it");
         until("the attempt to run", ms(2_000), async || state(&bench, &us, &key).await == "running").await;
         becomes(&bench, &us, &key, "settled").await;
-        let told = ask(&bench.gateway(&us), "/later", &key, "{}").await;
-        assert_eq!((told.status, told.replayed, told.by.as_str()), (201, true, "eu"));
+        let answer = ask(&bench.gateway(&us), "/later", &key, "{}").await;
+        assert_eq!((answer.status, answer.replayed, answer.by.as_str()), (201, true, "eu"));
         assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 1));
         assert_eq!(bench.effects(&key)[0].token.attempt, 1, "the first attempt is the first");
         let (status, shown) = asked(&bench.gateway(&us), &key).await;
         assert_eq!((status, &shown["status"], &shown["attempt"]), (200, &201.into(), &1.into()));
-        assert_eq!(shown["answer"]["body"].as_str().unwrap().as_bytes(), told.body);
+        assert_eq!(shown["answer"]["body"].as_str().unwrap().as_bytes(), answer.body);
         assert_eq!(
             bench.gateway(&eu).jobs(None).await.unwrap().len(),
             0,
@@ -112,8 +112,8 @@ fn a_crash_between_accepting_and_running_leaves_a_job_that_runs() {
         let key = key_of(&eu, "orphan");
         leave(&bench, &eu, &key, Left::default()).await;
         becomes(&bench, &eu, &key, "settled").await;
-        let told = bench.send(&eu, "/later", &key).await;
-        assert_eq!((told.status, told.replayed, bench.effects(&key).len()), (201, true, 1));
+        let answer = bench.send(&eu, "/later", &key).await;
+        assert_eq!((answer.status, answer.replayed, bench.effects(&key).len()), (201, true, 1));
     });
 }
 
@@ -127,8 +127,8 @@ fn an_acceptance_with_a_lost_reply_runs_once() {
         assert_eq!(bench.arrived(&eu), 0);
         bench.store(&eu, StoreMode::Up);
         bench.all_serve().await;
-        let told = bench.send(&eu, "/later", &key).await;
-        assert!(matches!(told.status, 201 | 202), "{told:?}");
+        let answer = bench.send(&eu, "/later", &key).await;
+        assert!(matches!(answer.status, 201 | 202), "{answer:?}");
         becomes(&bench, &eu, &key, "settled").await;
         assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 1));
     });
@@ -151,8 +151,8 @@ fn a_probe_recovers_a_worker_killed_after_the_effect() {
         let key = key_of(&eu, "probed");
         dies_after_the_effect(&bench, "/later", &key).await;
         becomes(&bench, &eu, &key, "settled").await;
-        let told = bench.send(&eu, "/later", &key).await;
-        assert_eq!((told.status, &told.body), (201, &bench.effects(&key)[0].body));
+        let answer = bench.send(&eu, "/later", &key).await;
+        assert_eq!((answer.status, &answer.body), (201, &bench.effects(&key)[0].body));
         assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 1));
     });
 }
@@ -164,8 +164,8 @@ fn a_rerun_recovers_a_worker_killed_after_the_effect() {
         bench.upstream(&eu, UpstreamMode::Once { after: ms(50) });
         dies_after_the_effect(&bench, "/later-rerun", &key).await;
         becomes(&bench, &eu, &key, "settled").await;
-        let told = bench.send(&eu, "/later-rerun", &key).await;
-        assert_eq!((told.status, &told.body), (201, &bench.effects(&key)[0].body));
+        let answer = bench.send(&eu, "/later-rerun", &key).await;
+        assert_eq!((answer.status, &answer.body), (201, &bench.effects(&key)[0].body));
         assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 2));
         let arrivals = bench.world.upstreams.arrivals(&eu).into_iter();
         let tokens: Vec<_> = arrivals.filter_map(|arrival| Some(arrival.attempt?.1)).collect();
@@ -195,8 +195,8 @@ fn a_duplicate_never_runs_a_waiting_job() {
         assert_eq!(other.said(), (422, "key-reused"));
         assert_eq!(bench.gateway(&eu).jobs(None).await.unwrap().len(), 1);
         becomes(&bench, &eu, &key, "settled").await;
-        let told = bench.send(&eu, "/later", &key).await;
-        assert_eq!((told.status, told.replayed, bench.arrived(&eu)), (201, true, 1));
+        let answer = bench.send(&eu, "/later", &key).await;
+        assert_eq!((answer.status, answer.replayed, bench.arrived(&eu)), (201, true, 1));
     });
 }
 
@@ -348,9 +348,9 @@ fn a_doubt_without_a_job_is_recovered_while_its_client_waits() {
             sleep(HOLD + SETTLE_TIME + LATE).await;
             bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
             let preferring = request_with("/prefer", &key, "{}", ("prefer", "respond-async"));
-            let told = bench.gateway(&eu).handle(preferring).await;
+            let answer = bench.gateway(&eu).handle(preferring).await;
             assert_eq!(
-                (told.status().as_u16(), told.headers().contains_key("idempotent-replayed")),
+                (answer.status().as_u16(), answer.headers().contains_key("idempotent-replayed")),
                 (201, replayed)
             );
             assert_eq!(bench.effects(&key).len(), 1);

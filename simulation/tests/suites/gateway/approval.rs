@@ -243,9 +243,9 @@ fn a_refusal_stays_the_same_as_more_peers_answer() {
         bench.replace(&eu);
         bench.world.cluster.restore(&eu, copy);
         until("the refusal", ms(500), async || reasons(&bench, &eu).contains("went back")).await;
-        let mut told = bench.gateway(&eu).readiness().reasons;
-        told.retain(|why| why.contains("went back"));
-        stays_closed(&bench, &eu, ms(4_000), &told[0]).await;
+        let mut answer = bench.gateway(&eu).readiness().reasons;
+        answer.retain(|why| why.contains("went back"));
+        stays_closed(&bench, &eu, ms(4_000), &answer[0]).await;
     });
 }
 

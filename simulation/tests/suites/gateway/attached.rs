@@ -17,14 +17,14 @@ fn fifty_duplicates_over_three_regions_have_one_effect() {
             copies.push(bench.begin(&regions()[number % 3], "/park", &key));
             sleep(ms(number as u64 % 7)).await;
         }
-        let mut told: Vec<ClientAnswer> = Vec::new();
+        let mut answer: Vec<ClientAnswer> = Vec::new();
         for copy in copies {
-            told.push(copy.await.unwrap());
+            answer.push(copy.await.unwrap());
         }
         assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 1));
         let receipt = &bench.effects(&key)[0].body;
-        assert!(told.iter().all(|told| told.status == 201 && told.body == *receipt), "{told:?}");
-        assert_eq!(told.iter().filter(|told| !told.replayed).count(), 1);
+        assert!(answer.iter().all(|answer| answer.status == 201 && answer.body == *receipt), "{answer:?}");
+        assert_eq!(answer.iter().filter(|answer| !answer.replayed).count(), 1);
     });
 }
 
@@ -48,8 +48,8 @@ fn duplicates_in_another_process_of_the_region_are_woken() {
         let first = first.await.unwrap();
         assert_eq!((first.status, first.replayed), (201, false));
         for copy in copies {
-            let told = copy.await.unwrap();
-            assert_eq!((told.status, told.replayed, &told.body), (201, true, &first.body));
+            let answer = copy.await.unwrap();
+            assert_eq!((answer.status, answer.replayed, &answer.body), (201, true, &first.body));
         }
         assert!(begun.elapsed() < ms(900), "{:?}", begun.elapsed());
         assert_eq!(bench.arrived(&eu), 1);
@@ -89,9 +89,9 @@ fn waiting_duplicates_run_a_released_attempt_once() {
         assert_eq!(first.await.unwrap().status, 429);
         let mut firsts = 0;
         for copy in copies {
-            let told = copy.await.unwrap();
-            assert_eq!(told.status, 201, "{told:?}");
-            firsts += usize::from(!told.replayed);
+            let answer = copy.await.unwrap();
+            assert_eq!(answer.status, 201, "{answer:?}");
+            firsts += usize::from(!answer.replayed);
         }
         assert_eq!((firsts, bench.effects(&key).len(), bench.arrived(&eu)), (1, 1, 2));
     });

@@ -32,7 +32,7 @@ use tokio::time::{Instant, sleep};
 use crate::shared::{self, ring, route, world};
 pub use crate::shared::{
     ACCEPT, ClientAnswer, LATE, ONE_WAY, SETTLE_TIME, SETTLE_WITHIN, SWEEP, UPSTREAM, forward, id, ms, play,
-    question, region, request, request_with, told,
+    question, read_answer, region, request, request_with,
 };
 
 /// The longest time of a claim without an outcome.
@@ -206,7 +206,7 @@ impl Bench {
 }
 
 pub async fn ask(gateway: &Arc<Gateway<SimPorts>>, path: &str, key: &str, text: &str) -> ClientAnswer {
-    told(gateway.handle(request(path, key, text)).await).await
+    read_answer(gateway.handle(request(path, key, text)).await).await
 }
 
 /// Asks one gateway as another tenant: globex or initech.
@@ -218,7 +218,7 @@ pub async fn ask_as(
     text: &str,
 ) -> ClientAnswer {
     let request = request_with(path, key, text, ("authorization", &format!("Bearer sk-{tenant}")));
-    told(gateway.handle(request).await).await
+    read_answer(gateway.handle(request).await).await
 }
 
 /// A key of another tenant that this region owns, and its id.

@@ -14,14 +14,14 @@ const REFUSED: (u16, &str) = (503, "store-unavailable");
 async fn runs_once_after_healing(bench: &Bench, eu: &RegionName, key: &str) {
     bench.store(eu, StoreMode::Up);
     bench.all_serve().await;
-    let mut told = bench.send(eu, "/probe", key).await;
+    let mut answer = bench.send(eu, "/probe", key).await;
     until("a first answer", ms(5_000), async || {
-        told = bench.send(eu, "/probe", key).await;
-        told.status == 201
+        answer = bench.send(eu, "/probe", key).await;
+        answer.status == 201
     })
     .await;
     assert_eq!((bench.effects(key).len(), bench.arrived(eu)), (1, 1));
-    assert_eq!(told.body, bench.effects(key)[0].body);
+    assert_eq!(answer.body, bench.effects(key)[0].body);
 }
 
 /// Nothing is sent while eu's store is like this, and the key runs once after healing.
@@ -54,8 +54,8 @@ fn a_nonce_finds_a_claim_with_a_lost_reply() {
         sleep(ms(100)).await;
         assert_eq!(bench.arrived(&eu), 0);
         bench.store(&eu, StoreMode::Up);
-        let told = sent.await.unwrap();
-        assert_eq!(told.status, 201, "{told:?}");
+        let answer = sent.await.unwrap();
+        assert_eq!(answer.status, 201, "{answer:?}");
         assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 1));
     });
 }
@@ -115,8 +115,8 @@ fn a_connection_that_outlives_the_lease_carries_nothing() {
         let sent = bench.begin(&eu, "/park", &key);
         sleep(ms(3_990)).await;
         bench.world.cluster.set_latency(&eu, ms(2));
-        let told = sent.await.unwrap();
-        assert_eq!((told.said(), bench.arrived(&eu)), ((503, "not-authoritative"), 0));
+        let answer = sent.await.unwrap();
+        assert_eq!((answer.said(), bench.arrived(&eu)), ((503, "not-authoritative"), 0));
         assert_eq!(bench.state(&eu, &key).await, "released");
         bench.world.upstreams.set_connect(&eu, ms(0));
         bench.all_serve().await;

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 use super::accepted::asked;
 use super::bench::{
-    Bench, ask, ask_as, forward, key_of, ms, region, reload, request, served, settings, told, until,
+    Bench, ask, ask_as, forward, key_of, ms, read_answer, region, reload, request, served, settings, until,
 };
 
 const OVERLOADED: (u16, &str) = (503, "overloaded");
@@ -67,7 +67,7 @@ fn a_full_gateway_refuses_further_requests_at_once() {
         let refused = gateway.handle(request("/park", &third, "{}")).await;
         let after: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
         assert!((1..=4).contains(&after), "a second, and up to three more: {after}");
-        let refused = told(refused).await;
+        let refused = read_answer(refused).await;
         assert_eq!(refused.said(), OVERLOADED);
         assert!(String::from_utf8_lossy(&refused.body).contains("\"safe_to_retry\":true"));
         let passed = ask(&gateway, "/nothing-is-known-of", "k", "{}").await;
@@ -92,7 +92,7 @@ fn an_answer_keeps_its_place_until_it_was_sent() {
         let answer = gateway.handle(request("/park", &key, "{}")).await;
         assert_eq!(answer.status(), 201);
         assert_eq!(ask(&gateway, "/park", &next, "{}").await.said(), OVERLOADED);
-        assert_eq!(told(answer).await.status, 201);
+        assert_eq!(read_answer(answer).await.status, 201);
         assert_eq!(ask(&gateway, "/park", &next, "{}").await.status, 201);
     });
 }
@@ -106,12 +106,12 @@ fn clients_hear_that_a_full_peer_refused_them() {
         let running = bench.begin(&us, "/park", &first);
         until("the first to be sent", ms(500), async || bench.arrived(&eu) == 1).await;
         assert_eq!(bench.send(&us, "/park", &second).await.said(), OVERLOADED);
-        let (status, told) = asked(&bench.gateway(&us), &second).await;
+        let (status, reply) = asked(&bench.gateway(&us), &second).await;
         assert_eq!(
             status, 503,
             "the home is there and cannot say, which does not mean that there is nothing"
         );
-        assert_eq!(told["code"], "overloaded");
+        assert_eq!(reply["code"], "overloaded");
         let holds = async || asked(&bench.gateway(&us), &first).await.0 == 200;
         until("what the copy knows to be told", ms(300), holds).await;
         assert_eq!(
@@ -179,22 +179,25 @@ fn bodies_have_room_as_announced_or_as_large_as_they_may_be() {
         };
         let first = tokio::spawn({
             let (gateway, request) = (gateway.clone(), sized("first", 150));
-            async move { told(gateway.handle(request).await).await }
+            async move { read_answer(gateway.handle(request).await).await }
         });
         until("the first to be sent", ms(500), async || bench.arrived(&eu) == 1).await;
         let streamed = |text| onceway::ports::body::chain(text, onceway::ports::body::empty());
         let unsized_one = request("/park", &key_of(&eu, "unsized"), "").map(|_| streamed("{}".into()));
         assert_eq!(
-            told(gateway.handle(unsized_one).await).await.said(),
+            read_answer(gateway.handle(unsized_one).await).await.said(),
             OVERLOADED,
             "it may be of any length"
         );
-        assert_eq!(told(gateway.handle(sized("large", BODY_LIMIT - 10)).await).await.said(), OVERLOADED);
-        assert_eq!(told(gateway.handle(sized("small", 200)).await).await.status, 201);
+        assert_eq!(
+            read_answer(gateway.handle(sized("large", BODY_LIMIT - 10)).await).await.said(),
+            OVERLOADED
+        );
+        assert_eq!(read_answer(gateway.handle(sized("small", 200)).await).await.status, 201);
         let bare = request("/park", &key_of(&eu, "bare"), "");
-        assert_eq!(told(gateway.handle(bare).await).await.status, 201, "no body takes no room");
+        assert_eq!(read_answer(gateway.handle(bare).await).await.status, 201, "no body takes no room");
         assert_eq!(first.await.unwrap().status, 201);
-        assert_eq!(told(gateway.handle(sized("large", BODY_LIMIT - 10)).await).await.status, 201);
+        assert_eq!(read_answer(gateway.handle(sized("large", BODY_LIMIT - 10)).await).await.status, 201);
     });
 }
 
@@ -220,9 +223,9 @@ fn a_tenant_that_fills_a_gateway_leaves_places_to_the_others() {
         assert_eq!((here.status, there.status), (201, 201));
         let mut refused = 0;
         for one in sent {
-            let told = one.await.unwrap();
-            assert!(told.status == 201 || told.said() == OVERLOADED, "{told:?}");
-            refused += usize::from(told.status != 201);
+            let reply = one.await.unwrap();
+            assert!(reply.status == 201 || reply.said() == OVERLOADED, "{reply:?}");
+            refused += usize::from(reply.status != 201);
         }
         assert_eq!(refused, 12, "an eighth of sixteen is kept, of clients and of peers");
     });
@@ -234,8 +237,8 @@ fn a_forwarded_body_that_there_is_no_room_for_is_refused() {
         let gateway = taking(&bench, &eu, 10, 100).await;
         let key = key_of(&eu, "from-us");
         let of = |bytes: usize| Forward { body: vec![b' '; bytes].into(), ..forward("/park", &key) };
-        assert_eq!(told(forwarded(&gateway, of(101)).await).await.said(), OVERLOADED);
+        assert_eq!(read_answer(forwarded(&gateway, of(101)).await).await.said(), OVERLOADED);
         assert_eq!(bench.effects(&key).len(), 0);
-        assert_eq!(told(forwarded(&gateway, of(100)).await).await.status, 201);
+        assert_eq!(read_answer(forwarded(&gateway, of(100)).await).await.status, 201);
     });
 }

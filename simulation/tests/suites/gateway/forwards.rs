@@ -85,9 +85,9 @@ fn a_forward_broken_after_sending_is_not_resent() {
             );
             bench.world.network.set_link(&us, &eu, LinkMode::Up, ONE_WAY);
             bench.all_serve().await;
-            let told = bench.send(&us, "/park", &key).await;
-            assert_eq!((told.status, told.replayed), (201, effects == 1), "{mode:?}");
-            assert_eq!(told.body, bench.effects(&key)[0].body);
+            let answer = bench.send(&us, "/park", &key).await;
+            assert_eq!((answer.status, answer.replayed), (201, effects == 1), "{mode:?}");
+            assert_eq!(answer.body, bench.effects(&key)[0].body);
             assert_eq!((bench.effects(&key).len(), bench.arrived(&us)), (1, 0), "{mode:?}");
         });
     }
@@ -137,8 +137,8 @@ fn an_unsettled_copy_decides_nothing() {
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
         assert_eq!(bench.send(&eu, "/park", &key).await.status, 201);
         assert_eq!(bench.state(&us, &key).await, "released");
-        let told = bench.send(&us, "/park", &key).await;
-        assert_eq!((told.status, told.replayed, told.by.as_str()), (201, true, "eu"));
+        let answer = bench.send(&us, "/park", &key).await;
+        assert_eq!((answer.status, answer.replayed, answer.by.as_str()), (201, true, "eu"));
         assert_eq!((bench.effects(&key).len(), bench.arrived(&us)), (1, 0));
     });
 }

@@ -59,7 +59,7 @@ fn a_region_without_a_lease_replays_and_refuses() {
         // Others may run it by now: its absence here says nothing.
         assert_eq!(asked(&bench.gateway(&eu), &fresh).await.1["code"], "not-authoritative");
         assert_eq!(asked(&bench.gateway(&eu), &old).await.1["state"], "settled");
-        let told = bench.send(&eu, "/park", &old).await;
-        assert_eq!((told.status, told.replayed, bench.arrived(&eu)), (201, true, 1));
+        let answer = bench.send(&eu, "/park", &old).await;
+        assert_eq!((answer.status, answer.replayed, bench.arrived(&eu)), (201, true, 1));
     });
 }

@@ -44,8 +44,8 @@ fn only_the_owner_rules_on_finished_attempts() {
         let shown = gateway.rule(&id(&key), &act(Ruling::Released)).await.unwrap();
         assert_eq!((shown.state, shown.journal.len()), ("released", 1));
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
-        let told = bench.send(&us, "/park", &key).await;
-        assert_eq!((told.status, told.replayed, bench.effects(&key).len()), (201, false, 1));
+        let reply = bench.send(&us, "/park", &key).await;
+        assert_eq!((reply.status, reply.replayed, bench.effects(&key).len()), (201, false, 1));
     });
 }
 
@@ -63,11 +63,11 @@ fn an_operator_cannot_release_a_possibly_running_attempt() {
         let gateway = bench.gateway(&eu);
         let early = gateway.rule(&id(&key), &act(Ruling::Released)).await.unwrap_err();
         assert!(matches!(early, Refusal::Running { left } if left <= SETTLE_TIME), "{early:?}");
-        let told = gateway.rule(&id(&other), &act(Ruling::Settled(answer()))).await.unwrap();
-        assert_eq!(told.state, "settled");
+        let reply = gateway.rule(&id(&other), &act(Ruling::Settled(answer()))).await.unwrap();
+        assert_eq!(reply.state, "settled");
         sleep(SETTLE_TIME + LATE).await;
-        let told = gateway.rule(&id(&key), &act(Ruling::Released)).await.unwrap();
-        assert_eq!(told.state, "released");
+        let reply = gateway.rule(&id(&key), &act(Ruling::Released)).await.unwrap();
+        assert_eq!(reply.state, "released");
     });
 }
 
@@ -84,8 +84,8 @@ fn a_probe_journals_the_effect_of_a_released_attempt() {
             bench.world.upstreams.set_probes(&eu, ProbeMode::CannotSay);
             assert_eq!(bench.send(&eu, "/probe", &key).await.status, 504);
             sleep(HOLD + SETTLE_TIME + LATE).await;
-            let told = bench.gateway(&eu).rule(&id(&key), &act(Ruling::Released)).await.unwrap();
-            assert_eq!(told.state, "released");
+            let reply = bench.gateway(&eu).rule(&id(&key), &act(Ruling::Released)).await.unwrap();
+            assert_eq!(reply.state, "released");
             bench.world.upstreams.set_probes(&eu, ProbeMode::Ledger);
             bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
             assert_eq!(bench.send(&eu, "/probe", &key).await.status, 201);
@@ -118,8 +118,8 @@ fn the_owner_rules_about_another_regions_attempt() {
             let settled = matches!(ruling, Ruling::Settled(_));
             assert_eq!((shown.state, shown.journal.len()), (if settled { "settled" } else { "released" }, 1));
             sleep(ms(200)).await;
-            let told = bench.send(&us, "/park", &key).await;
-            assert_eq!((told.status, told.replayed), (201, settled));
+            let reply = bench.send(&us, "/park", &key).await;
+            assert_eq!((reply.status, reply.replayed), (201, settled));
             assert_eq!(bench.effects(&key).len(), usize::from(!settled));
         });
     }

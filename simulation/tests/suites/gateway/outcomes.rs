@@ -14,7 +14,8 @@ use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};
 
 use super::bench::{
-    Bench, HOLD, SETTLE_WITHIN, UNKEYED, UPSTREAM, id, key_of, ms, region, request_with, served, told, until,
+    Bench, HOLD, SETTLE_WITHIN, UNKEYED, UPSTREAM, id, key_of, ms, read_answer, region, request_with, served,
+    until,
 };
 use super::upkeep::{claim, won};
 
@@ -77,17 +78,17 @@ fn an_attempt_without_its_claim_withholds_its_answer() {
                 let ports = bench.world.ports(&eu);
                 assert_eq!(ports.store().settle(&theirs, &answer).await, Ok(Written::Done));
             }
-            let told = sent.await.unwrap();
+            let reply = sent.await.unwrap();
             assert_eq!(bench.effects(&key).len(), 1, "the attempt did run");
             let journal = bench.world.ports(&eu).store().journal(&id(&key)).await.unwrap();
             let [late] = journal.as_slice() else { panic!("one answer came too late: {journal:?}") };
             assert_eq!((late.kind.as_str(), late.status), ("late", Some(201)), "{late:?}");
             assert_eq!(late.request_id, Some(bench.effects(&key)[0].request_id), "{late:?}");
             if settled {
-                assert_eq!((told.status, told.replayed, &told.body[..]), (202, true, &b"theirs"[..]));
-                assert_eq!(bench.send(&eu, "/park", &key).await.body, told.body, "what is stored stays");
+                assert_eq!((reply.status, reply.replayed, &reply.body[..]), (202, true, &b"theirs"[..]));
+                assert_eq!(bench.send(&eu, "/park", &key).await.body, reply.body, "what is stored stays");
             } else {
-                assert_eq!(told.said(), UNKNOWN);
+                assert_eq!(reply.said(), UNKNOWN);
                 assert_eq!(bench.state(&eu, &key).await, "in-progress");
             }
         });
@@ -110,15 +111,15 @@ fn a_lost_claim_never_gets_another_requests_answer() {
             bench.upstream(&eu, UpstreamMode::Receipt { after: ms(1_000) });
             let mine = request_with(path, &key, "{}", ("authorization", "Bearer sk_ann"));
             let gateway = bench.gateway(&eu);
-            let sent = tokio::spawn(async move { told(gateway.handle(mine).await).await });
+            let sent = tokio::spawn(async move { read_answer(gateway.handle(mine).await).await });
             sleep(ms(500)).await;
             let theirs = take_over_as(&bench, &key, change).await;
             let answer =
                 Answer { status: 202, headers: Vec::new(), body: AnswerBody::Kept(b"secret".into()) };
             let ports = bench.world.ports(&eu);
             assert_eq!(ports.store().settle(&theirs, &answer).await, Ok(Written::Done));
-            let told = sent.await.unwrap();
-            assert_eq!(told.said(), UNKNOWN, "{path}: {told:?}");
+            let reply = sent.await.unwrap();
+            assert_eq!(reply.said(), UNKNOWN, "{path}: {reply:?}");
         });
     }
 }

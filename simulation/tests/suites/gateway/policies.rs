@@ -8,7 +8,7 @@
 use onceway::ports::peers::ForwardReply;
 use simulation::peers::Region;
 
-use super::bench::{Bench, ask, forward, key_of, ms, region, request, served, told, until};
+use super::bench::{Bench, ask, forward, key_of, ms, read_answer, region, request, served, until};
 
 /// With two types, each reader takes the one it likes, so not all readers see JSON. The body is
 /// compared byte by byte, and never signed.
@@ -19,7 +19,7 @@ fn a_body_of_two_types_is_not_json() {
         let send = async |path: &str, key: &str, text: &str| {
             let mut request = request(path, key, text);
             request.headers_mut().append("content-type", "text/plain".parse().unwrap());
-            told(gateway.handle(request).await).await
+            read_answer(gateway.handle(request).await).await
         };
         let (signed, whole) = (key_of(&eu, "two-signed"), key_of(&eu, "two-whole"));
         assert_eq!(send("/include", &signed, "{\"amount\":1}").await.said(), (422, "fingerprint-impossible"));
@@ -114,7 +114,7 @@ fn a_bad_key_is_refused_before_reading_the_body() {
             let link = answer.headers()["link"].to_str().unwrap().to_owned();
             assert_eq!(link, format!("</.well-known/onceway/problems#{code}>; rel=\"describedby\""));
             assert_eq!(answer.headers()["idempotency-key"], key);
-            let refused = told(answer).await;
+            let refused = read_answer(answer).await;
             assert_eq!(refused.said(), (400, code), "{key}");
             assert_eq!(bench.state(&eu, key).await, "absent");
         }
@@ -133,7 +133,7 @@ fn a_bad_key_is_refused_before_reading_the_body() {
             let ForwardReply::Answer(answer) = Region::forward(&gateway, region("us"), forward).await else {
                 panic!("{path}: not the owner")
             };
-            assert_eq!(told(answer).await.said(), wanted);
+            assert_eq!(read_answer(answer).await.said(), wanted);
             assert_eq!(bench.state(&eu, &key).await, "absent");
         }
         let key = key_of(&eu, "8e03978e-40d5-43dd-bc93");

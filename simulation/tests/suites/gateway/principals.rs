@@ -8,11 +8,11 @@ use onceway::protocol::region::RegionName;
 use simulation::peers::LinkMode;
 use simulation::upstream::UpstreamMode;
 
-use super::bench::{Bench, ClientAnswer, key_of, ms, request_with, served, told, until};
+use super::bench::{Bench, ClientAnswer, key_of, ms, read_answer, request_with, served, until};
 
 async fn send(bench: &Bench, to: &RegionName, token: &str, key: &str, text: &str) -> ClientAnswer {
     let request = request_with("/bound", key, text, ("authorization", &format!("Bearer {token}")));
-    told(bench.gateway(to).handle(request).await).await
+    read_answer(bench.gateway(to).handle(request).await).await
 }
 
 #[test]

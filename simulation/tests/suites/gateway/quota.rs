@@ -24,8 +24,8 @@ use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep_until};
 
 use super::bench::{
-    Bench, RETENTION, TOMBSTONE, ask, ask_as, key_of, ms, question, region, reload, request, served,
-    settings, told, until,
+    Bench, RETENTION, TOMBSTONE, ask, ask_as, key_of, ms, question, read_answer, region, reload, request,
+    served, settings, until,
 };
 
 const EXCEEDED: (u16, &str) = (429, "quota-exceeded");
@@ -60,7 +60,7 @@ fn a_quota_refuses_its_tenant_before_the_store() {
         let gateway = limited(&bench, &eu, false).await;
         for (gateway, says) in [(&gateway, true), (&bench.gateway(&region("us")), false)] {
             let asked = Request::get("/.well-known/idempotency").body(onceway::ports::body::empty()).unwrap();
-            let contract = told(gateway.handle(asked).await).await.body;
+            let contract = read_answer(gateway.handle(asked).await).await.body;
             assert_eq!(String::from_utf8_lossy(&contract).contains("quota-exceeded"), says);
         }
         let key = |word: &str| key_of(&eu, word);
@@ -75,15 +75,15 @@ fn a_quota_refuses_its_tenant_before_the_store() {
         let after = retry_after(&refused);
         assert!((1..=4).contains(&after), "what is left of a second, and up to three more: {after}");
         assert_eq!(refused.headers()["idempotency-key"], key("three").as_str());
-        let told = told(refused).await;
-        assert_eq!(told.said(), EXCEEDED);
-        assert!(String::from_utf8_lossy(&told.body).contains("\"safe_to_retry\":true"));
+        let answer = read_answer(refused).await;
+        assert_eq!(answer.said(), EXCEEDED);
+        assert!(String::from_utf8_lossy(&answer.body).contains("\"safe_to_retry\":true"));
         assert_eq!(begun.elapsed(), ms(0), "neither body nor store were waited for");
-        let mut told = BTreeSet::new();
+        let mut answer = BTreeSet::new();
         for _ in 0..64 {
-            told.insert(ask(&gateway, "/park", &key("three"), "{}").await.retry_after.unwrap());
+            answer.insert(ask(&gateway, "/park", &key("three"), "{}").await.retry_after.unwrap());
         }
-        assert_eq!(told.into_iter().collect::<Vec<_>>(), [1, 2, 3, 4], "not all at once");
+        assert_eq!(answer.into_iter().collect::<Vec<_>>(), [1, 2, 3, 4], "not all at once");
         bench.store(&eu, StoreMode::Up);
         assert_eq!(ask_as("globex", &gateway, "/park", "other", "{}").await.status, 201);
 
@@ -173,8 +173,8 @@ async fn state(gateway: &Arc<Gateway<SimPorts>>, key: &str, token: &str) -> (u16
         let after = retry_after(&response);
         assert!((1..=4).contains(&after), "what is left of a second, and up to three more: {after}");
     }
-    let told = told(response).await;
-    (told.status, told.said().1.to_owned())
+    let answer = read_answer(response).await;
+    (answer.status, answer.said().1.to_owned())
 }
 
 #[test]
@@ -223,9 +223,9 @@ fn look_ups_of_absent_keys_have_their_own_quota() {
 
 /// Starts a key, and gives the background time to count.
 async fn start_one(gateway: &Arc<Gateway<SimPorts>>, key: &str) -> (u16, String) {
-    let told = ask(gateway, "/park", key, "{}").await;
+    let answer = ask(gateway, "/park", key, "{}").await;
     sleep_until(Instant::now() + ms(1_500)).await;
-    (told.status, told.said().1.to_owned())
+    (answer.status, answer.said().1.to_owned())
 }
 
 /// Starts keys, which are answered so, until one is refused. Returns the number of started keys.
@@ -254,7 +254,7 @@ fn a_full_tenant_uses_only_its_existing_keys() {
         let refused = gateway.handle(request("/park", &key("four"), "{}")).await;
         let after = retry_after(&refused);
         assert!((30..=60).contains(&after), "keys are not forgotten within seconds: {after}");
-        assert_eq!(told(refused).await.said(), EXCEEDED);
+        assert_eq!(read_answer(refused).await.said(), EXCEEDED);
         assert!(ask(&gateway, "/park", &key("all-1"), "{}").await.replayed, "what it has is served");
         assert_eq!(ask(&gateway, "/park", &key("all-1"), "[]").await.said(), (422, "key-reused"));
         assert_eq!(state(&gateway, &key("four"), "sk").await, (404, "key-unknown".to_owned()));

@@ -33,14 +33,14 @@ fn did_not_happen_counts_only_after_the_attempt_ended() {
         }
         sleep(ms(200)).await;
         let retries: Vec<_> = (0..20).map(|_| bench.begin(&eu, "/probe", &key)).collect();
-        let mut told: Vec<ClientAnswer> = Vec::new();
+        let mut answer: Vec<ClientAnswer> = Vec::new();
         for retry in retries {
-            told.push(retry.await.unwrap());
+            answer.push(retry.await.unwrap());
         }
         assert_eq!((bench.arrived(&eu), bench.effects(&key).len()), (2, 1));
         let receipt = &bench.effects(&key)[0].body;
-        assert!(told.iter().all(|told| told.status == 201 && told.body == *receipt), "{told:?}");
-        assert_eq!(told.iter().filter(|told| !told.replayed).count(), 1, "one first answer");
+        assert!(answer.iter().all(|answer| answer.status == 201 && answer.body == *receipt), "{answer:?}");
+        assert_eq!(answer.iter().filter(|answer| !answer.replayed).count(), 1, "one first answer");
         assert_eq!(bench.effects(&key)[0].token.attempt, 2);
     });
 }
@@ -63,8 +63,8 @@ fn an_abandoned_claim_is_recovered_after_its_hold() {
         assert_eq!(bench.state(&eu, &key).await, "in-progress", "nobody saw that time pass");
         sleep(HOLD + SETTLE_TIME + LATE).await;
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
-        let told = bench.send(&eu, "/probe", &key).await;
-        assert_eq!((told.status, bench.effects(&key).len(), bench.arrived(&eu)), (201, 1, 2), "{told:?}");
+        let answer = bench.send(&eu, "/probe", &key).await;
+        assert_eq!((answer.status, bench.effects(&key).len(), bench.arrived(&eu)), (201, 1, 2), "{answer:?}");
     });
 }
 
@@ -101,8 +101,8 @@ fn an_unclear_status_does_not_end_its_attempt() {
             sleep(ms(200)).await;
         }
         sleep(ms(1_000)).await;
-        let told = bench.send(&eu, "/probe", &key).await;
-        assert_eq!((told.status, told.replayed), (201, true));
+        let answer = bench.send(&eu, "/probe", &key).await;
+        assert_eq!((answer.status, answer.replayed), (201, true));
         assert_eq!((bench.arrived(&eu), bench.effects(&key).len()), (1, 1));
     });
 }

@@ -66,8 +66,8 @@ fn names_that_change_places_say_nothing_of_attempts_of_before() {
         read(&bench, &[one, other]).await;
         while begun.elapsed() < ms(24_000) {
             assert_eq!(bench.state(&eu, &key).await, "in-doubt", "at {:?}", begun.elapsed());
-            let told = bench.send(&eu, "/slow", &key).await;
-            assert_eq!(told.said(), (409, "outcome-unknown"), "at {:?}", begun.elapsed());
+            let reply = bench.send(&eu, "/slow", &key).await;
+            assert_eq!(reply.said(), (409, "outcome-unknown"), "at {:?}", begun.elapsed());
             let listed = bench.gateway(&eu).doubts(None, 10).await.unwrap().doubts;
             assert!(listed.iter().all(|doubt| doubt.over_in_ms > 10_000), "{listed:?}");
             sleep(ms(500)).await;
@@ -96,8 +96,8 @@ fn a_settle_time_is_the_one_of_the_claim() {
         .await;
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
         while begun.elapsed() < ms(24_000) {
-            let told = bench.send(&eu, "/probe", &key).await;
-            assert_eq!(told.said(), (409, "outcome-unknown"), "at {:?}", begun.elapsed());
+            let reply = bench.send(&eu, "/probe", &key).await;
+            assert_eq!(reply.said(), (409, "outcome-unknown"), "at {:?}", begun.elapsed());
             sleep(ms(500)).await;
         }
         until("it to be settled", HOLD + SLOW, async || bench.state(&eu, &key).await == "settled").await;
@@ -217,8 +217,8 @@ fn a_path_with_two_rules_is_left_to_its_clients() {
         assert_eq!((bench.state(&eu, &key).await, bench.world.upstreams.questions(&eu)), ("in-doubt", 0));
         let listed = bench.gateway(&eu).doubts(None, 10).await.unwrap().doubts;
         assert_eq!(listed.len(), 1, "operators see it");
-        let told = bench.send(&eu, "/probe", &key).await;
-        assert_eq!((told.status, told.replayed), (201, false), "its client's retry is asked about");
+        let reply = bench.send(&eu, "/probe", &key).await;
+        assert_eq!((reply.status, reply.replayed), (201, false), "its client's retry is asked about");
         // Where both do the same, nothing keeps the sweep from it.
         let alike = Route { name: "patched".into(), methods: vec![Method::PATCH], ..probe.clone() };
         read(&bench, &[alike, probe]).await;

@@ -19,7 +19,9 @@ use simulation::ports::SimPorts;
 use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};
 
-use super::bench::{Bench, ask, key_of, ms, region, request, served, settings, told, unfounded, until};
+use super::bench::{
+    Bench, ask, key_of, ms, read_answer, region, request, served, settings, unfounded, until,
+};
 
 /// A gateway in shadow mode beside those of the bench.
 fn shadow(bench: &Bench, name: &RegionName) -> Arc<Gateway<SimPorts>> {
@@ -53,7 +55,7 @@ fn everything_passes_as_it_came_while_store_and_peers_are_gone() {
         let sent = requests.len();
         for request in requests {
             let expected: Vec<_> = request.headers().clone().into_iter().collect();
-            assert_eq!(told(gateway.handle(request).await).await.status, 201);
+            assert_eq!(read_answer(gateway.handle(request).await).await.status, 201);
             let arrival = bench.world.upstreams.arrivals(&eu).pop().unwrap();
             assert!(arrival.attempt.is_none());
             assert_eq!(arrival.headers.into_iter().collect::<Vec<_>>(), expected, "passed as it came");

@@ -170,8 +170,8 @@ fn a_job_keeps_its_key_bound() {
         until("the effect", ms(5_000), async || bench.effects(&key).len() == 1).await;
         sleep(ms(1_000)).await;
         for (token, status) in [(TOKENS[1].0, 200), (TOKENS[3].0, 404), (TOKENS[0].0, 404)] {
-            let told = bench.gateway(&eu).handle(question(&key, token)).await;
-            assert_eq!(told.status(), status, "{token}");
+            let answer = bench.gateway(&eu).handle(question(&key, token)).await;
+            assert_eq!(answer.status(), status, "{token}");
         }
     });
 }

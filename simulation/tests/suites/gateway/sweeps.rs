@@ -35,8 +35,8 @@ fn a_sweep_settles_an_abandoned_claim_that_happened() {
         assert!(begun.elapsed() < HOLD + SWEEP + ms(200), "{:?}", begun.elapsed());
         for at in ["eu", "us"] {
             sleep(ms(100)).await;
-            let told = bench.send(&region(at), "/probe", &key).await;
-            assert_eq!((told.status, told.replayed, &told.body[..]), (201, true, &b"made"[..]));
+            let reply = bench.send(&region(at), "/probe", &key).await;
+            assert_eq!((reply.status, reply.replayed, &reply.body[..]), (201, true, &b"made"[..]));
         }
         assert_eq!(bench.arrived(&eu), 0, "a sweep sends nothing but questions");
     });

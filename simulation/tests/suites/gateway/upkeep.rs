@@ -156,8 +156,8 @@ fn a_clock_that_stepped_ends_no_hold_after_a_restart() {
         sleep(ms(250)).await;
         let next = bench.process(&eu);
         until("the next process serves", ms(2_000), async || next.readiness().serves).await;
-        let told = super::bench::ask(&next, "/rerun", &key, "{}").await;
-        assert!(told.replayed || told.said() == (409, "in-progress"), "{told:?}");
+        let reply = super::bench::ask(&next, "/rerun", &key, "{}").await;
+        assert!(reply.replayed || reply.said() == (409, "in-progress"), "{reply:?}");
         assert_eq!(first.await.unwrap().status, 201);
         assert_eq!((bench.arrived(&eu), bench.effects(&key).len()), (1, 1), "run beside the first");
     });

@@ -49,10 +49,10 @@ fn two_versions_share_a_store_until_the_view_upgrades() {
         sleep(ms(5_000)).await;
         assert!(!old.authority_status().lease.held, "it renews no more");
         let question = Question::Acceptor { to: None, message: Message::Read };
-        let told = old.answer_question(us.clone(), question).await;
+        let answer = old.answer_question(us.clone(), question).await;
         assert!(
-            matches!(&told, PeerReply::Refused(said) if said.starts_with(OUTGROWN)),
-            "it votes no more: {told:?}"
+            matches!(&answer, PeerReply::Refused(said) if said.starts_with(OUTGROWN)),
+            "it votes no more: {answer:?}"
         );
         let refused = old.drain(&us, false, "test", "").await.unwrap_err();
         assert!(refused.detail.starts_with(OUTGROWN), "nobody operates by it: {refused}");
@@ -93,28 +93,28 @@ fn a_chosen_newer_version_ends_an_older_process() {
         let view = Arc::new(base.next(&Change::Protocol(2)).unwrap());
         let ballot = Ballot { counter: 77, region: us.clone(), proposer: 1 };
         let message = Message::Accept { ballot: ballot.clone(), view: view.clone() };
-        let told = old.answer_question(us.clone(), Question::Acceptor { to: None, message }).await;
-        let PeerReply::Refused(why) = told else { panic!("{told:?}") };
+        let answer = old.answer_question(us.clone(), Question::Acceptor { to: None, message }).await;
+        let PeerReply::Refused(why) = answer else { panic!("{answer:?}") };
         assert_eq!(why, "the view goes by protocol version 2, this process speaks 1-1");
         assert!(old.readiness().serves, "nobody goes by it yet");
 
         // One letter does not show that a view was chosen.
         let letter = || Question::Adopt { view: view.clone() };
-        let told = old.answer_question(us.clone(), letter()).await;
-        assert!(matches!(told, PeerReply::Adopted(epoch) if epoch < view.epoch()), "{told:?}");
+        let answer = old.answer_question(us.clone(), letter()).await;
+        assert!(matches!(answer, PeerReply::Adopted(epoch) if epoch < view.epoch()), "{answer:?}");
         assert!(old.readiness().serves, "nobody has shown that it was chosen");
 
         for voter in [region("eu"), us.clone()] {
             let message = Message::Accept { ballot: ballot.clone(), view: view.clone() };
-            let told = bench
+            let answer = bench
                 .gateway(&voter)
                 .answer_question(us.clone(), Question::Acceptor { to: None, message })
                 .await;
-            assert!(matches!(told, PeerReply::Acceptor(..)), "{voter}: {told:?}");
+            assert!(matches!(answer, PeerReply::Acceptor(..)), "{voter}: {answer:?}");
         }
         old.answer_question(us.clone(), letter()).await;
-        let told = old.answer_question(us, letter()).await;
-        assert!(matches!(&told, PeerReply::Refused(said) if said.starts_with(OUTGROWN)), "{told:?}");
+        let answer = old.answer_question(us, letter()).await;
+        assert!(matches!(&answer, PeerReply::Refused(said) if said.starts_with(OUTGROWN)), "{answer:?}");
         assert!(is_outgrown(&old));
         assert!(!old.readiness().serves);
     });

@@ -65,7 +65,10 @@ fn a_view_is_chosen_by_its_last_vote() {
 }
 
 /// The breaches of these replies under one key, if upstreams performed those effects.
-fn broken(told: &[(&'static str, &'static str)], performed: &[(&'static str, &'static str)]) -> Vec<String> {
+fn broken(
+    received: &[(&'static str, &'static str)],
+    performed: &[(&'static str, &'static str)],
+) -> Vec<String> {
     let (id, at) = (id("k"), region("a"));
     let asked = |(body, answer): &(&'static str, &'static str)| {
         let reply = Reply::Answered {
@@ -91,7 +94,7 @@ fn broken(told: &[(&'static str, &'static str)], performed: &[(&'static str, &'s
         over_by: None,
     };
     let ledger = [(id.clone(), performed.iter().map(happened).collect())].into();
-    let all: Vec<Asked> = told.iter().map(asked).collect();
+    let all: Vec<Asked> = received.iter().map(asked).collect();
     wrong(&all, &ledger).into_iter().map(|(invariant, _)| invariant).collect()
 }
 

@@ -156,15 +156,15 @@ fn a_breach_is_found_in_its_own_story() {
     let of = |tag: &str| -> Vec<&String> {
         story.iter().filter(|line| line.split_whitespace().nth(1) == Some(tag)).collect()
     };
-    let told = of("BREACH")[0];
+    let answer = of("BREACH")[0];
     assert_eq!(of("BREACH").len(), outcome.breaches.len());
-    assert!(told.ends_with(&format!("BREACH     one-sender (rule 9): {}", breach.text)), "{told}");
+    assert!(answer.ends_with(&format!("BREACH     one-sender (rule 9): {}", breach.text)), "{answer}");
     // The breach has the same names and times as all other lines.
-    let (key, at) = (breach.text.split(' ').next().unwrap(), told.split_whitespace().next().unwrap());
-    assert!(breach.text.contains(&format!(" at {at} ")), "{told}");
+    let (key, at) = (breach.text.split(' ').next().unwrap(), answer.split_whitespace().next().unwrap());
+    assert!(breach.text.contains(&format!(" at {at} ")), "{answer}");
     assert!(
         of("UPSTREAM").iter().any(|line| line.contains(&format!("{at} ")) && line.contains(key)),
-        "{told}"
+        "{answer}"
     );
     let last = &story[story.len() - outcome.breaches.len()..];
     assert_eq!(last[0], format!("BROKE      one-sender (rule 9) at {at}"));

@@ -265,8 +265,8 @@ fn a_region_whose_acceptor_was_made_anew_goes_on_alone() {
             "leases may run still (docs/protocol.md#rule-17)"
         );
         until_accepted(&trio, &a(), &[a(), b(), c()]).await;
-        let told = trio.insist(&a(), "/park", &key, ms(20_000)).await;
-        assert!(told.replayed || trio.risk(&key).contains(&a()), "{told:?}");
+        let answer = trio.insist(&a(), "/park", &key, ms(20_000)).await;
+        assert!(answer.replayed || trio.risk(&key).contains(&a()), "{answer:?}");
     });
 }
 

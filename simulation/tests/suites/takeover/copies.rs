@@ -54,8 +54,8 @@ pub fn a_region_that_is_being_copied_is_not_heard_of() {
         assert!(trio.risk(&early).contains(&a()), "what ran while the rows of a are copied says so");
         trio.check();
         trio.all_home(ms(60_000)).await;
-        let told = trio.insist(&c(), "/park", &later, ms(5_000)).await;
-        assert!(told.replayed, "{told:?}");
+        let answer = trio.insist(&c(), "/park", &later, ms(5_000)).await;
+        assert!(answer.replayed, "{answer:?}");
         assert_eq!(trio.effects(&later).len(), 1);
         let noted = async || trio.journalled("double").contains(&id(&early));
         trio.until("the double is noted", ms(5_000), noted).await;
@@ -122,8 +122,8 @@ pub fn a_target_that_is_back_and_copying_proves_no_absence() {
 /// until another region reports the key's state.
 async fn is_never_run_by_c(trio: &Trio, path: &str, key: &str) {
     for _ in 0..100 {
-        let told = trio.send(&c(), path, key).await;
-        assert!(trio.effects(key).len() == 1, "run again without a word of a risk: {told:?}");
+        let answer = trio.send(&c(), path, key).await;
+        assert!(trio.effects(key).len() == 1, "run again without a word of a risk: {answer:?}");
         trio.check();
         sleep(ms(100)).await;
     }
@@ -142,8 +142,8 @@ pub fn complete_rows_count_while_they_are_copied_anew() {
         reseed(&trio, &[c()], MINUTES);
         sleep(ms(500)).await;
         trio.lose(&a());
-        let told = trio.insist(&b(), "/park", &key, TAKEOVER + ms(10_000)).await;
-        assert!(told.replayed, "{told:?}");
+        let answer = trio.insist(&b(), "/park", &key, TAKEOVER + ms(10_000)).await;
+        assert!(answer.replayed, "{answer:?}");
         assert_eq!(trio.effects(&key).len(), 1);
     });
 }

@@ -155,23 +155,23 @@ fn one_region_lists_the_doubts_of_all() {
             trio.world.upstreams.set_mode(&name, UpstreamMode::DropBeforeEffect);
             assert_eq!(trio.send(&name, "/park", key).await.status, 504);
         }
-        let told = async |at: &RegionName, most| {
+        let listed_by = async |at: &RegionName, most| {
             let page = trio.node(at).gateway.all_doubts(None, most).await.unwrap();
             let doubts = page.doubts.iter().map(|doubt| (doubt.key.clone(), doubt.owner.clone().unwrap()));
             (doubts.collect::<Vec<_>>(), page.silent.into_keys().collect::<Vec<_>>(), page.more)
         };
         let mut both = vec![(left.clone(), "a-west".to_owned()), (own.clone(), "c-east".to_owned())];
         both.sort();
-        let holds = async || told(&b(), 9).await == (both.clone(), vec![], false);
+        let holds = async || listed_by(&b(), 9).await == (both.clone(), vec![], false);
         trio.until("all are listed", ms(5_000), holds).await;
-        assert_eq!(told(&b(), 1).await, (both[..1].to_vec(), vec![], true), "a page of it");
+        assert_eq!(listed_by(&b(), 1).await, (both[..1].to_vec(), vec![], true), "a page of it");
         trio.lose(&a());
-        let (listed, silent, _) = told(&c(), 9).await;
+        let (listed, silent, _) = listed_by(&c(), 9).await;
         assert_eq!((listed, silent), (vec![(own.clone(), "c-east".to_owned())], vec!["a-west".to_owned()]));
         // Its successor lists what it left behind, and its own list is unknown still.
-        let holds = async || told(&c(), 9).await.0.contains(&(left.clone(), "b-mid".to_owned()));
+        let holds = async || listed_by(&c(), 9).await.0.contains(&(left.clone(), "b-mid".to_owned()));
         trio.until("b lists it for a", TAKEOVER + ms(5_000), holds).await;
-        assert_eq!(told(&c(), 9).await.1, ["a-west"]);
+        assert_eq!(listed_by(&c(), 9).await.1, ["a-west"]);
     });
 }
 
@@ -219,8 +219,8 @@ fn a_dying_stand_in_writes_everything_or_nothing() {
             trio.until("b serves again", TAKEOVER, async || trio.serves(&b())).await;
             sleep(ms(20_000)).await;
             let happened = trio.effects(&key).len();
-            let told = trio.insist(&b(), "/probe", &key, ms(5_000)).await;
-            assert_eq!((told.status, told.replayed), (201, happened == 1), "{mode:?}");
+            let answer = trio.insist(&b(), "/probe", &key, ms(5_000)).await;
+            assert_eq!((answer.status, answer.replayed), (201, happened == 1), "{mode:?}");
             assert_eq!(trio.effects(&key).len(), 1, "{mode:?}");
         });
     }

@@ -84,8 +84,8 @@ fn a_judgement_under_an_older_view_proves_nothing() {
         let mut asked = 0;
         while gateway.authority_status().opening.is_empty() {
             assert!(!trio.gate(&c()).is_open(), "c has looked, and nothing was missing");
-            let told = trio.send(&c(), "/strict", &key).await;
-            assert!([409, 503].contains(&told.status), "{told:?}");
+            let answer = trio.send(&c(), "/strict", &key).await;
+            assert!([409, 503].contains(&answer.status), "{answer:?}");
             asked += 1;
             sleep(ms(5)).await;
         }
@@ -140,12 +140,12 @@ fn proven_absence_does_not_override_a_doubt() {
         let lost = Instant::now();
         let mut refused_after_its_hold = 0;
         while trio.gate(&c()).view.epoch() > 0 && !trio.gate(&c()).is_open() {
-            let told = trio.send(&c(), "/strict-rerun", &key).await;
+            let answer = trio.send(&c(), "/strict-rerun", &key).await;
             if trio.gate(&c()).is_open() {
                 break;
             }
-            assert!([409, 503].contains(&told.status), "{told:?}");
-            assert_eq!(trio.effects(&key).len(), 1, "run again before the window ended: {told:?}");
+            assert!([409, 503].contains(&answer.status), "{answer:?}");
+            assert_eq!(trio.effects(&key).len(), 1, "run again before the window ended: {answer:?}");
             refused_after_its_hold += u32::from(lost.elapsed() > HOLD);
             sleep(ms(250)).await;
         }

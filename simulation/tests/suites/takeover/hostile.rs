@@ -269,8 +269,8 @@ fn no_message_of_a_member_panics_a_gateway_or_a_witness() {
             let after = beats().await;
             assert!(before.iter().zip(&after).all(|(before, after)| before < after), "{before:?} {after:?}");
             let read = Question::Acceptor { to: None, message: Message::Read };
-            let told = trio.world.network.peers(&a()).ask(&witness(), read, WITHIN).await;
-            assert!(matches!(told, Ok(PeerReply::Acceptor(_))), "{told:?}");
+            let reply = trio.world.network.peers(&a()).ask(&witness(), read, WITHIN).await;
+            assert!(matches!(reply, Ok(PeerReply::Acceptor(_))), "{reply:?}");
             assert_eq!(panics.seen(), 0, "a task of a gateway or of the witness panicked");
         });
     }
@@ -290,11 +290,11 @@ fn a_claim_naming_another_store_is_not_lodged() {
             peers.ask(&b(), Question::Lodge(Box::new(lodging)), WITHIN).await.unwrap()
         };
         for generation in [0, 2, u32::MAX] {
-            let told = lodged("forged", generation).await;
+            let reply = lodged("forged", generation).await;
             trio.check();
             assert!(
-                matches!(&told, PeerReply::Refused(why) if why.contains("of another origin")),
-                "generation {generation}: {told:?}"
+                matches!(&reply, PeerReply::Refused(why) if why.contains("of another origin")),
+                "generation {generation}: {reply:?}"
             );
         }
         assert_eq!(lodged("own", 1).await, PeerReply::Lodged(Lodged::Done), "nothing else was wrong with it");
@@ -331,8 +331,8 @@ fn a_region_ignores_lone_letters_and_unbounded_ballots() {
         let (view, peers) = (trio.gate(&b()).view, trio.world.network.peers(&a()));
         for epoch in [view.epoch() + 1, view.epoch() + 2, LEAP, 9_000_000_000_000_000_000, u64::MAX] {
             for to in [b(), c()] {
-                let told = peers.ask(&to, Question::Adopt { view: poison(&view, epoch) }, WITHIN).await;
-                assert_eq!(told, Ok(PeerReply::Adopted(view.epoch())), "epoch {epoch}");
+                let reply = peers.ask(&to, Question::Adopt { view: poison(&view, epoch) }, WITHIN).await;
+                assert_eq!(reply, Ok(PeerReply::Adopted(view.epoch())), "epoch {epoch}");
             }
         }
         for to in [b(), c()] {
@@ -341,10 +341,10 @@ fn a_region_ignores_lone_letters_and_unbounded_ballots() {
                 message: Message::Prepare { ballot: Ballot { counter, region: a(), proposer: 1 } },
             };
             for counter in [AHEAD + 1_000, 1 << 62, u64::MAX] {
-                let told = peers.ask(&to, promised(counter), WITHIN).await;
+                let reply = peers.ask(&to, promised(counter), WITHIN).await;
                 assert!(
-                    matches!(&told, Ok(PeerReply::Refused(why)) if why.contains("out") || why.contains("ahead")),
-                    "{told:?}"
+                    matches!(&reply, Ok(PeerReply::Refused(why)) if why.contains("out") || why.contains("ahead")),
+                    "{reply:?}"
                 );
             }
             let views = peers.ask(&to, Question::Views { after: u64::MAX }, WITHIN).await;

@@ -19,8 +19,8 @@ pub fn the_gainer_fetches_rows_from_another_survivor() {
         assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
         sleep(ms(500)).await;
         trio.lose(&a());
-        let told = trio.insist(&b(), "/park", &key, TAKEOVER).await;
-        assert!(told.replayed, "{told:?}");
+        let answer = trio.insist(&b(), "/park", &key, TAKEOVER).await;
+        assert!(answer.replayed, "{answer:?}");
         assert_eq!(trio.effects(&key).len(), 1);
     });
 }
@@ -67,8 +67,8 @@ pub fn a_losers_rows_raise_a_frontier() {
         let member = trio.gate(&b()).view.members()[&a()];
         assert!(matches!(member.standing, Standing::Lost { .. }));
         assert!(member.mark > frontier, "{} after {frontier}", member.mark);
-        let told = trio.insist(&b(), "/park", &key, TAKEOVER + ms(10_000)).await;
-        assert!(told.replayed, "{told:?}");
+        let answer = trio.insist(&b(), "/park", &key, TAKEOVER + ms(10_000)).await;
+        assert!(answer.replayed, "{answer:?}");
         assert_eq!(trio.effects(&key).len(), 1);
     });
 }

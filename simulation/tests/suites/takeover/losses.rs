@@ -29,12 +29,12 @@ pub fn a_successor_runs_lost_keys_after_lease_and_window() {
                 replay.replayed && replay.status == 201,
                 "a settled copy replays at any time: {replay:?}"
             );
-            let told = trio.send(&b(), "/park", &fresh).await;
-            if told.status == 201 {
-                break told;
+            let answer = trio.send(&b(), "/park", &fresh).await;
+            if answer.status == 201 {
+                break answer;
             }
-            assert_eq!(told.said(), (503, "home-unavailable"));
-            assert!(told.retry_after.is_some());
+            assert_eq!(answer.said(), (503, "home-unavailable"));
+            assert!(answer.retry_after.is_some());
             refused += 1;
             assert!(lost.elapsed() < TAKEOVER, "{:?}", trio.standing(&a(), &b()));
             trio.check();

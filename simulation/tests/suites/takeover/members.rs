@@ -18,8 +18,8 @@ async fn apply(trio: &Trio, weights: &[(RegionName, u32)]) -> Result<u64, ActErr
     trio.apply(&a(), ring(weights)).await
 }
 
-fn refused(told: Result<u64, ActError>, code: &str, words: &str) {
-    let error = told.expect_err("it was not refused");
+fn refused(answer: Result<u64, ActError>, code: &str, words: &str) {
+    let error = answer.expect_err("it was not refused");
     assert!(error.code == code && error.detail.contains(words), "{error:?}");
 }
 
@@ -57,8 +57,8 @@ fn a_region_leaves_once_it_owns_nothing() {
 fn a_region_that_does_not_answer_cannot_join() {
     on(Trio::start(42), async |trio| {
         let stranger = RegionName::parse("d-far").unwrap();
-        let told = apply(&trio, &[(a(), 100), (b(), 100), (c(), 100), (stranger, 100)]).await;
-        refused(told, "not-yet", "its gateway does not answer a-west");
+        let answer = apply(&trio, &[(a(), 100), (b(), 100), (c(), 100), (stranger, 100)]).await;
+        refused(answer, "not-yet", "its gateway does not answer a-west");
     });
 }
 
@@ -81,8 +81,8 @@ fn a_region_of_an_older_version_cannot_join() {
         let raised = trio.ask(async || Ok(trio.node(&a()).gateway.raise_protocol("test").await?.epoch)).await;
         raised.unwrap();
         again(&c(), Versions::OURS).await;
-        let told = apply(&trio, &all).await;
-        refused(told, "not-yet", "the regions go by protocol version 2 and it speaks 1-1");
+        let answer = apply(&trio, &all).await;
+        refused(answer, "not-yet", "the regions go by protocol version 2 and it speaks 1-1");
         again(&c(), upgraded).await;
         apply(&trio, &all).await.unwrap();
     });
@@ -107,8 +107,8 @@ fn the_last_region_that_owns_keys_stays() {
             .is_err()
         );
         trio.drain(&b(), &c(), false).await.unwrap();
-        let told = apply(&trio, &[(a(), 0), (b(), 0), (c(), 100)]).await;
-        refused(told, "refused", "no region that serves would own keys");
+        let answer = apply(&trio, &[(a(), 0), (b(), 0), (c(), 100)]).await;
+        refused(answer, "refused", "no region that serves would own keys");
     });
 }
 
@@ -119,9 +119,9 @@ fn a_route_that_the_gateway_does_not_have_comes_under_no_escrow() {
         let gateway = trio.node(&a()).gateway;
         let before = trio.gate(&a()).view;
         let unknown: BTreeSet<Arc<str>> = ["strict", "nowhere"].map(Arc::from).into();
-        let told =
+        let answer =
             gateway.apply(ring(&[(a(), 1), (b(), 1), (c(), 2)]), unknown, before.epoch(), "test").await;
-        refused(told, "refused", "no route \"nowhere\"");
+        refused(answer, "refused", "no route \"nowhere\"");
         assert_eq!(trio.gate(&a()).view, before, "nothing was changed");
         let agreed: BTreeSet<Arc<str>> = before.escrow().keys().cloned().collect();
         assert!(!before.escrow().is_empty());

@@ -14,12 +14,12 @@ use super::trio::{
 /// New keys of every home and retries of older ones, sent during a move.
 struct Load {
     keys: Vec<String>,
-    told: Vec<tokio::task::JoinHandle<ClientAnswer>>,
+    answer: Vec<tokio::task::JoinHandle<ClientAnswer>>,
 }
 
 impl Load {
     fn new() -> Self {
-        Self { keys: Vec::new(), told: Vec::new() }
+        Self { keys: Vec::new(), answer: Vec::new() }
     }
 
     async fn run(&mut self, trio: &std::sync::Arc<Trio>, so_long: std::time::Duration) {
@@ -32,7 +32,7 @@ impl Load {
             self.keys.push(key_of(home, next, &format!("load{number}")));
             let old = self.keys[number / 2].clone();
             for key in [self.keys[number].clone(), old] {
-                self.told.push(trio.begin(&homes[(number + 1) % 3], "/park", &key));
+                self.answer.push(trio.begin(&homes[(number + 1) % 3], "/park", &key));
             }
             sleep(ms(40)).await;
             trio.check();
@@ -41,10 +41,10 @@ impl Load {
 
     /// Each was answered, or refused for a moment. In the end each key took effect once.
     async fn end(self, trio: &Trio) {
-        for told in self.told {
-            let told = told.await.unwrap();
-            let refused = told.said() == (503, "moving") || told.said() == (409, "in-progress");
-            assert!(told.status == 201 || refused, "{told:?}");
+        for answer in self.answer {
+            let answer = answer.await.unwrap();
+            let refused = answer.said() == (503, "moving") || answer.said() == (409, "in-progress");
+            assert!(answer.status == 201 || refused, "{answer:?}");
         }
         for key in &self.keys {
             trio.insist(&c(), "/park", key, ms(5_000)).await;

@@ -41,10 +41,10 @@ async fn overtaken(trio: &Arc<Trio>, key: &str, returns: bool) -> ClientAnswer {
 fn the_new_owner_answers_a_key_moved_before_sending() {
     checked(Trio::start(1), async |trio| {
         let key = key_of(&a(), &b(), "moves");
-        let told = overtaken(&trio, &key, false).await;
+        let answer = overtaken(&trio, &key, false).await;
         assert!(
-            told.status == 201 || [(503, "moving"), (409, "in-progress")].contains(&told.said()),
-            "{told:?}"
+            answer.status == 201 || [(503, "moving"), (409, "in-progress")].contains(&answer.said()),
+            "{answer:?}"
         );
         assert_eq!(trio.insist(&c(), "/strict", &key, ms(40_000)).await.by, b().as_str());
         assert_eq!((trio.arrived(&a(), &key), trio.effects(&key).len()), (0, 1));
@@ -55,8 +55,8 @@ fn the_new_owner_answers_a_key_moved_before_sending() {
 fn a_key_that_stays_while_others_move_runs() {
     checked(Trio::start(2), async |trio| {
         let key = key_of(&a(), &b(), "stays");
-        let told = overtaken(&trio, &key, true).await;
-        assert_eq!((told.status, told.by.as_str()), (201, a().as_str()), "{told:?}");
+        let answer = overtaken(&trio, &key, true).await;
+        assert_eq!((answer.status, answer.by.as_str()), (201, a().as_str()), "{answer:?}");
         assert_eq!((trio.arrived(&a(), &key), trio.effects(&key).len()), (1, 1));
     });
 }
@@ -83,9 +83,9 @@ fn a_staying_key_runs_despite_gate_changes() {
         let asking: Vec<_> = keys.map(|key| begin_later(&trio, key)).collect();
         let gateway = trio.node(&b()).gateway;
         trio.ask(async || gateway.resume(&c(), "test").await).await.unwrap();
-        for told in asking {
-            let told = told.await.unwrap();
-            assert_eq!((told.status, told.by.as_str()), (201, a().as_str()), "{told:?}");
+        for answer in asking {
+            let answer = answer.await.unwrap();
+            assert_eq!((answer.status, answer.by.as_str()), (201, a().as_str()), "{answer:?}");
         }
     });
 }

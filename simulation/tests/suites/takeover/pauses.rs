@@ -22,8 +22,8 @@ pub fn a_region_that_wakes_after_its_takeover_sends_nothing() {
         trio.world.cluster.set_latency(&a(), ms(2));
         assert_eq!(trio.insist(&b(), "/probe", &key, TAKEOVER + ms(45_000)).await.by, b().as_str());
         node.process.resume();
-        let told = begun.await.unwrap();
-        assert!(told.status == 503 || told.replayed, "{told:?}");
+        let answer = begun.await.unwrap();
+        assert!(answer.status == 503 || answer.replayed, "{answer:?}");
         sleep(ms(5_000)).await;
         assert_eq!(trio.arrived(&a(), &key), 0, "sent after it woke");
         assert_eq!(trio.effects(&key).len(), 1);
@@ -58,9 +58,9 @@ pub fn a_handler_that_slept_through_takeover_and_return_sends_nothing() {
         let leased = async || sleeper.gateway.readiness().serves;
         trio.until("the sleeper's process has its lease again", ms(5_000), leased).await;
         assert!(!begun.is_finished(), "it must wake at home");
-        let told = begun.await.unwrap();
-        assert_eq!(trio.arrived(&a(), &key), 0, "sent after it woke: {told:?}");
-        assert!(told.status == 503 || told.replayed, "{told:?}");
+        let answer = begun.await.unwrap();
+        assert_eq!(trio.arrived(&a(), &key), 0, "sent after it woke: {answer:?}");
+        assert!(answer.status == 503 || answer.replayed, "{answer:?}");
         assert_eq!(trio.effects(&key).len(), 1);
     });
 }

@@ -41,7 +41,7 @@ fn a_store_with_the_only_rows_is_not_retired() {
         b_says.drain(&a(), false, "test", "").await.unwrap();
         sleep(ms(2_000)).await;
         let origin = trio.world.cluster.origin(&a());
-        let told = async || trio.node(&c()).gateway.pong().await.applied[&origin];
+        let pong_tells = async || trio.node(&c()).gateway.pong().await.applied[&origin];
         let heard = async || trio.node(&c()).gateway.pong().await.heard[&origin];
         let stored = async |at: RegionName| {
             let beats = trio.world.cluster.store(&at).heartbeats().await.unwrap();
@@ -55,7 +55,7 @@ fn a_store_with_the_only_rows_is_not_retired() {
         sleep(ms(1_000)).await;
         trio.node(&a()).process.kill();
         let last = stored(a()).await;
-        trio.until("c has seen its last", TAKEOVER, async || told().await == last).await;
+        trio.until("c has seen its last", TAKEOVER, async || pong_tells().await == last).await;
         trio.hold(&a(), &[c()], true);
         trio.world.cluster.crash(&c());
         assert!(stored(c()).await < last, "nothing is forgotten");
@@ -63,7 +63,7 @@ fn a_store_with_the_only_rows_is_not_retired() {
         trio.until("c is well again", TAKEOVER, async || trio.serves(&c())).await;
         sleep(ms(3_000)).await;
         assert_eq!(heard().await, stored(a()).await, "its process remembers that it was written");
-        assert_eq!(told().await, stored(c()).await, "it tells what is there");
+        assert_eq!(pong_tells().await, stored(c()).await, "it tells what is there");
         let refused = b_says.rebuild(&a(), false, "test", "").await.unwrap_err();
         assert!(
             refused.code == "not-yet" && refused.detail.contains("region c-east has a-west#1 up to"),
@@ -107,8 +107,8 @@ fn a_replaced_store_recovers_old_rows_before_it_serves() {
         trio.until("a is home", ms(40_000), async || trio.serves(&a())).await;
         assert_eq!(trio.insist(&a(), "/park", &later, TAKEOVER).await.by, a().as_str());
         for (key, by) in [(&before, a()), (&during, b()), (&later, a())] {
-            let told = trio.insist(&a(), "/park", key, TAKEOVER).await;
-            assert_eq!((told.status, told.by.as_str()), (201, by.as_str()));
+            let answer = trio.insist(&a(), "/park", key, TAKEOVER).await;
+            assert_eq!((answer.status, answer.by.as_str()), (201, by.as_str()));
             assert_eq!(trio.effects(key).len(), 1);
         }
         // And on: the next loss goes by the new store.
@@ -141,8 +141,8 @@ fn a_second_store_proves_nothing_about_the_first() {
         trio.ask(agreed).await.unwrap();
         sleep(ms(2_000)).await;
         trio.lose(&a());
-        let told = trio.insist(&c(), "/park", &ran, TAKEOVER).await;
-        assert_eq!((told.by.as_str(), told.replayed), (c().as_str(), false));
+        let answer = trio.insist(&c(), "/park", &ran, TAKEOVER).await;
+        assert_eq!((answer.by.as_str(), answer.replayed), (c().as_str(), false));
         assert!(trio.effects(&ran).len() == 2 && trio.risk(&ran).contains(&a()), "its row says so");
         // What no store of a ever owned is at no risk.
         assert_eq!(trio.insist(&c(), "/park", &fresh, TAKEOVER).await.status, 201);
@@ -244,8 +244,8 @@ async fn is_not_made_twice(seed: u64, who: RegionName, by: By) {
     assert!(!trio.serves(&a()), "it was never let serve");
     trio.lose(&a());
     trio.world.cluster.destroy(&a());
-    let told = b_says.rebuild(&a(), true, "test", "").await;
-    assert!(!told.as_ref().is_ok_and(|done| done.again), "{who} by {by:?}: {told:?}");
+    let answer = b_says.rebuild(&a(), true, "test", "").await;
+    assert!(!answer.as_ref().is_ok_and(|done| done.again), "{who} by {by:?}: {answer:?}");
     trio.check();
 }
 
@@ -308,16 +308,16 @@ fn a_replaced_store_that_was_let_serve_beforehand_catches_up_first() {
         // Earlier rows would come only after everything else.
         trio.world.cluster.hold(&b(), &a(), true);
         for _ in 0..30 {
-            let told = trio.send(&a(), "/park", &key).await;
-            assert!([201, 503].contains(&told.status), "{told:?}");
+            let answer = trio.send(&a(), "/park", &key).await;
+            assert!([201, 503].contains(&answer.status), "{answer:?}");
             assert_eq!(trio.effects(&key).len(), 1);
             trio.check();
             sleep(ms(100)).await;
         }
         trio.world.cluster.hold(&b(), &a(), false);
         trio.until("a is home", ms(60_000), async || trio.serves(&a())).await;
-        let told = trio.insist(&a(), "/park", &key, TAKEOVER).await;
-        assert_eq!((told.status, trio.effects(&key).len()), (201, 1));
+        let answer = trio.insist(&a(), "/park", &key, TAKEOVER).await;
+        assert_eq!((answer.status, trio.effects(&key).len()), (201, 1));
     });
 }
 

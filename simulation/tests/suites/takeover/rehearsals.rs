@@ -46,10 +46,10 @@ async fn rehearse(trio: &Trio, at: &RegionName, act: Act<'_>) -> Result<Rehearsa
     let gateway = trio.node(at).gateway;
     quiet(trio).await;
     let before = left_behind(trio);
-    let told = gateway.rehearse(act).await;
-    assert_eq!(left_behind(trio), before, "a dry run left something behind: {told:?}");
-    assert!(told.as_ref().is_ok_and(|told| told.dry_run) || told.is_err());
-    told
+    let answer = gateway.rehearse(act).await;
+    assert_eq!(left_behind(trio), before, "a dry run left something behind: {answer:?}");
+    assert!(answer.as_ref().is_ok_and(|answer| answer.dry_run) || answer.is_err());
+    answer
 }
 
 #[test]
@@ -57,14 +57,14 @@ fn rehearsals_predict_a_drain_and_a_return() {
     play(async {
         let (trio, a, b) = (Trio::start(1).await, a(), b());
         let gateway = trio.node(&b).gateway;
-        let told = rehearse(&trio, &b, Act::Drain { region: &a, force: false }).await.unwrap();
-        let owned: u32 = told.moves.iter().map(|moved| moved.arcs).sum();
-        assert!(told.changes && told.moves.iter().all(|moved| moved.from == a.as_str()), "{told:?}");
+        let answer = rehearse(&trio, &b, Act::Drain { region: &a, force: false }).await.unwrap();
+        let owned: u32 = answer.moves.iter().map(|moved| moved.arcs).sum();
+        assert!(answer.changes && answer.moves.iter().all(|moved| moved.from == a.as_str()), "{answer:?}");
         assert_eq!(owned, trio.gate(&b).view.shares()[&a], "everything that a owns");
-        assert!(told.effects.iter().any(|effect| effect.contains("would pause the keys")), "{told:?}");
-        assert_eq!(Some(trio.drain(&b, &a, false).await.unwrap()), told.epoch);
+        assert!(answer.effects.iter().any(|effect| effect.contains("would pause the keys")), "{answer:?}");
+        assert_eq!(Some(trio.drain(&b, &a, false).await.unwrap()), answer.epoch);
         let again = rehearse(&trio, &b, Act::Drain { region: &a, force: false }).await.unwrap();
-        assert!(!again.changes && again.epoch == told.epoch && again.moves.is_empty(), "{again:?}");
+        assert!(!again.changes && again.epoch == answer.epoch && again.moves.is_empty(), "{again:?}");
         let home = rehearse(&trio, &b, Act::Resume { region: &a }).await.unwrap();
         assert_eq!(home.moves.iter().map(|moved| moved.arcs).sum::<u32>(), owned);
         assert_eq!(Some(trio.ask(async || gateway.resume(&a, "test").await).await.unwrap()), home.epoch);
@@ -80,8 +80,11 @@ fn a_ring_is_rehearsed_against_the_epoch_that_it_was_planned_on() {
         let apply = |expect_epoch| Act::Apply { ring: wanted.clone(), escrow: BTreeSet::new(), expect_epoch };
         let epoch = trio.gate(&b).view.epoch();
         assert_eq!(rehearse(&trio, &b, apply(epoch + 1)).await.unwrap_err().code, "epoch");
-        let told = rehearse(&trio, &b, apply(epoch)).await.unwrap();
-        assert!(told.moves.iter().all(|moved| moved.to == b.as_str()) && !told.moves.is_empty(), "{told:?}");
+        let answer = rehearse(&trio, &b, apply(epoch)).await.unwrap();
+        assert!(
+            answer.moves.iter().all(|moved| moved.to == b.as_str()) && !answer.moves.is_empty(),
+            "{answer:?}"
+        );
         let shrunk = ring(&[(a(), 1), (b.clone(), 1)]);
         let act = Act::Apply { ring: shrunk, escrow: BTreeSet::new(), expect_epoch: epoch };
         let refused = rehearse(&trio, &b, act).await.unwrap_err();
@@ -135,33 +138,33 @@ fn a_takeover_a_new_store_and_a_broken_glass_are_rehearsed() {
         trio.until("a is lost", TAKEOVER, async || trio.standing(&a, &b) == "lost").await;
         // Both have adopted the view by then.
         sleep(ms(1_000)).await;
-        let told = rehearse(&trio, &b, Act::Takeover { region: &a, accept_risk: true }).await.unwrap();
+        let answer = rehearse(&trio, &b, Act::Takeover { region: &a, accept_risk: true }).await.unwrap();
         let done = gateway.takeover(&a, true, "test", "test").await.unwrap();
-        assert_eq!((told.epoch, told.waived), (Some(done.epoch), Some(done.waived)));
-        assert!(told.effects.iter().any(|effect| effect.contains("a second time")), "{:?}", told.effects);
+        assert_eq!((answer.epoch, answer.waived), (Some(done.epoch), Some(done.waived)));
+        assert!(answer.effects.iter().any(|effect| effect.contains("a second time")), "{:?}", answer.effects);
         let risky = rehearse(&trio, &b, Act::Rebuild { region: &a, accept_risk: false }).await.unwrap_err();
         assert_eq!(risky.code, "refused");
-        let told = rehearse(&trio, &b, Act::Rebuild { region: &a, accept_risk: true }).await.unwrap();
+        let answer = rehearse(&trio, &b, Act::Rebuild { region: &a, accept_risk: true }).await.unwrap();
         let done = gateway.rebuild(&a, true, "test", "test").await.unwrap();
-        assert_eq!((told.epoch, told.generation), (Some(done.epoch), Some(done.generation)));
+        assert_eq!((answer.epoch, answer.generation), (Some(done.epoch), Some(done.generation)));
         sleep(ms(1_000)).await;
         trio.lose(&c);
         sleep(LEASE * 2).await;
         let stopped = BTreeSet::from([a.clone(), c.clone()]);
-        let told = rehearse(&trio, &b, Act::BreakGlass { stopped: &stopped }).await.unwrap();
+        let answer = rehearse(&trio, &b, Act::BreakGlass { stopped: &stopped }).await.unwrap();
         assert!(
-            told.moves.iter().any(|moved| moved.from == c.as_str() && moved.to == b.as_str()),
-            "{told:?}"
+            answer.moves.iter().any(|moved| moved.from == c.as_str() && moved.to == b.as_str()),
+            "{answer:?}"
         );
         // The act draws the epoch anew, so the dry run names none. It only says how far ahead the
         // epoch will be.
         assert!(
-            told.epoch.is_none()
-                && told.effects.iter().any(|effect| effect.contains("a million or more ahead")),
-            "{told:?}"
+            answer.epoch.is_none()
+                && answer.effects.iter().any(|effect| effect.contains("a million or more ahead")),
+            "{answer:?}"
         );
         let done = gateway.break_glass(&stopped, "test", "both are off").await.unwrap();
-        assert!(done > told.from_epoch + 1_000_000, "{done} after {}", told.from_epoch);
+        assert!(done > answer.from_epoch + 1_000_000, "{done} after {}", answer.from_epoch);
     });
 }
 
@@ -177,7 +180,10 @@ fn an_unfinished_change_prevents_another_ones_dry_run() {
         trio.node(&c).process.pause();
         trio.begin_change(&c, c.clone(), next).await;
         trio.node(&c).process.resume();
-        let told = gateway.rehearse(Act::Drain { region: &a, force: false }).await.unwrap_err();
-        assert!(told.code == "not-yet" && told.detail.contains("begun and not ended comes first"), "{told}");
+        let answer = gateway.rehearse(Act::Drain { region: &a, force: false }).await.unwrap_err();
+        assert!(
+            answer.code == "not-yet" && answer.detail.contains("begun and not ended comes first"),
+            "{answer}"
+        );
     });
 }

@@ -35,8 +35,8 @@ fn the_lost_regions_row_reveals_a_double() {
         assert_eq!(bodies.len(), 2);
         // An answer that was replayed already stays.
         for at in [a(), b(), c()] {
-            let told = trio.send(&at, "/park", &key).await;
-            assert_eq!((told.status, told.replayed, &told.body), (201, true, &second.body), "{at}");
+            let answer = trio.send(&at, "/park", &key).await;
+            assert_eq!((answer.status, answer.replayed, &answer.body), (201, true, &second.body), "{at}");
         }
     });
 }

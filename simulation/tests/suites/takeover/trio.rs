@@ -36,7 +36,7 @@ use tokio::time::{Instant, sleep};
 pub use super::settings::STABLE;
 use super::settings::{LIFE, ROUTES, failover, settings};
 pub use crate::shared::{ClientAnswer, FLOOR, LEASE, ONE_WAY, id, ms, play, ring};
-use crate::shared::{DRIFT, question, region, request, told, world};
+use crate::shared::{DRIFT, question, read_answer, region, request, world};
 
 /// The whole time of a takeover: the lease with its drift and margin, the window, and the messages.
 pub const TAKEOVER: Duration = ms(5_500);
@@ -182,8 +182,8 @@ impl Trio {
         let ports = self.world.ports(name);
         let (process, clock) = (ports.process().clone(), onceway::ports::Ports::clock(&ports).clone());
         let generation = self.world.cluster.origin(name).generation;
-        let told = Settings { generation, speaks, ..settings(name, self.failover.clone(), self.life) };
-        let gateway = Gateway::new(ports, told, View::unfounded(self.ring.clone())).unwrap();
+        let answer = Settings { generation, speaks, ..settings(name, self.failover.clone(), self.life) };
+        let gateway = Gateway::new(ports, answer, View::unfounded(self.ring.clone())).unwrap();
         gateway.start(None);
         self.world.network.plug_process(name.clone(), Arc::new(gateway.clone()), process.clone());
         self.nodes.lock().unwrap().insert(name.clone(), Node { gateway, process, clock });
@@ -232,7 +232,7 @@ impl Trio {
         loop {
             match act().await {
                 Err(error) if error.code == "not-yet" && Instant::now() < end => sleep(ms(200)).await,
-                told => return told,
+                answer => return answer,
             }
         }
     }
@@ -318,16 +318,16 @@ impl Trio {
         }
         let asking = async {
             node.process.runs().await;
-            let told = told(node.gateway.handle(request(path, key, "{}")).await).await;
+            let answer = read_answer(node.gateway.handle(request(path, key, "{}")).await).await;
             node.process.runs().await;
-            told
+            answer
         };
         node.process.while_alive(asking).await.unwrap_or_default()
     }
 
     /// The answer of a region's status address about a key.
     pub async fn asked(&self, at: &RegionName, key: &str) -> ClientAnswer {
-        told(self.node(at).gateway.handle(question(key, "sk")).await).await
+        read_answer(self.node(at).gateway.handle(question(key, "sk")).await).await
     }
 
     pub fn begin(self: &Arc<Self>, to: &RegionName, path: &str, key: &str) -> JoinHandle<ClientAnswer> {
@@ -338,8 +338,8 @@ impl Trio {
     /// Sends a request so many times, 100 ms apart. Each answer has one of these statuses.
     pub async fn refuses(&self, at: &RegionName, path: &str, key: &str, statuses: &[u16], times: u32) {
         for _ in 0..times {
-            let told = self.send(at, path, key).await;
-            assert!(statuses.contains(&told.status), "{key} at {at}: {told:?}");
+            let answer = self.send(at, path, key).await;
+            assert!(statuses.contains(&answer.status), "{key} at {at}: {answer:?}");
             self.check();
             sleep(ms(100)).await;
         }
@@ -349,11 +349,11 @@ impl Trio {
     pub async fn insist(&self, to: &RegionName, path: &str, key: &str, within: Duration) -> ClientAnswer {
         let end = Instant::now() + within;
         loop {
-            let told = self.send(to, path, key).await;
-            if (200..300).contains(&told.status) {
-                return told;
+            let answer = self.send(to, path, key).await;
+            if (200..300).contains(&answer.status) {
+                return answer;
             }
-            assert!(Instant::now() < end, "{key} at {to} was not answered within {within:?}: {told:?}");
+            assert!(Instant::now() < end, "{key} at {to} was not answered within {within:?}: {answer:?}");
             sleep(ms(50)).await;
         }
     }

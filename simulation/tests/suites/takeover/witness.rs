@@ -109,9 +109,9 @@ fn a_new_witness_waits_for_the_drained_region_too() {
         trio.until("it is a voter", ms(10_000), async || votes()).await;
         sleep(LEASE * 4 + ms(10_000)).await;
         assert!(!anew.acceptor().admitted, "it believed one region");
-        let told = Instant::now();
+        let answer = Instant::now();
         trio.world.network.set_letters(&b(), &witness(), Letter::Adopt, None);
         trio.until("it votes", ms(20_000), async || anew.acceptor().admitted).await;
-        assert!(told.elapsed() >= LEASE);
+        assert!(answer.elapsed() >= LEASE);
     });
 }
