@@ -218,7 +218,7 @@ async fn resume<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<
     led_to(gateway.resume(&region, actor).await)
 }
 
-/// A takeover of a region, or the acceptance of an empty one in place of a lost one.
+/// Takes the keys of a lost region over, or has it rebuilt.
 async fn take<P: Ports, B: ActBody>(
     gateway: &Arc<Gateway<P>>,
     rebuilds: bool,

@@ -170,6 +170,7 @@ fn service(service: &Service) -> Result<ServiceSettings> {
             HeaderValue::from_str(value.reveal()).ok().context("credentials are no header's value")?;
         Ok::<_, anyhow::Error>(Arc::new(upstream::Credential::new(header.clone(), value)))
     });
+    let credential = credential.transpose()?;
     Ok(ServiceSettings {
         addresses: addresses.iter().map(|text| Base::parse(text)).collect::<Result<_, _>>()?,
         host: host.clone(),
@@ -177,7 +178,7 @@ fn service(service: &Service) -> Result<ServiceSettings> {
         resolve_every: *resolve_every,
         server_name: server_name.clone().map(ServerName::try_from).transpose()?,
         tls: Arc::new(Tls::load(tls)?),
-        credential: credential.transpose()?,
+        credential,
     })
 }
 
