@@ -126,12 +126,7 @@ pub struct Upstream {
 /// Settings by which a gateway and its peers know and find each other.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// The region's certificate, PEM.
-    pub certificate: PathBuf,
-    /// The certificate's private key, PEM.
-    pub key: PathBuf,
-    /// The certificates of the deployment's authority, PEM.
-    pub ca: PathBuf,
+    pub files: IdentityFiles,
     /// `host:port` of every other region's peer listener.
     pub addresses: BTreeMap<RegionName, String>,
 }
@@ -342,13 +337,7 @@ fn peer(top: &Section<'_>, me: Option<&RegionName>) -> (Option<Peer>, ByRegion<S
     let files = identity(&section, me, "name the region's certificate; `onceway certs` makes one");
     let addresses = by_region(&section, "addresses", ADDRESSES, host_and_port);
     section.finish();
-    let peer = files.map(|IdentityFiles { certificate, key, authorities: ca }| Peer {
-        certificate,
-        key,
-        ca,
-        addresses: addresses.clone().values(),
-    });
-    (peer, addresses)
+    (files.map(|files| Peer { files, addresses: addresses.clone().values() }), addresses)
 }
 
 /// Reads the certificate by which others know this process, with its key and authority.

@@ -1,12 +1,7 @@
 //! The admin listener: health, readiness, metrics, status, coverage and keys.
 //!
-//! It serves `GET` requests itself:
-//! - `/healthz`, and `/readyz` for the health checks of global DNS (can serve *or forward*)
-//! - `/metrics` (Prometheus), `/v1/status`, `/v1/coverage`, `/v1/shadow`
-//! - `/v1/keys` (a search), `/v1/keys/{tenant}/{key}`
-//! - `/v1/doubts` (of this region), `/v1/doubts/all`, `/v1/jobs` (of this region),
-//!   `/v1/jobs/all`
-//! - `/v1/audit`, `/v1/audit/export`, `/v1/audit/journal`, `/v1/audit/{tenant}/{key}`
+//! It serves `GET` requests itself; the answer to an unknown path lists them. `/readyz` is for the
+//! health checks of global DNS: it can serve *or forward*.
 //!
 //! [`super::admin_acts`] acts on keys, [`super::admin_authority`] on regions. On loopback no
 //! password is needed, but the request must name a host of loopback. On other addresses every path

@@ -1,8 +1,6 @@
 //! Regions in the admin API: founding, plans and changes of the ring, drains, returns, takeovers.
 //!
-//! `POST /v1/admin/init`, `/v1/admin/ring/plan`, `/v1/admin/ring/apply`,
-//! `/v1/admin/region/{drain,resume,rebuild}`, `/v1/admin/takeover`, `/v1/admin/break-glass`; `GET
-//! /v1/audit/journal`.
+//! `POST /v1/admin/...` (the answer to an unknown path lists them), `GET /v1/audit/journal`.
 //!
 //! A refusal carries the act's `code`: 503 `not-yet` may succeed later, 404 is `unknown-region`,
 //! all others are 409. With `dry_run` in its body an act is only rehearsed. No body is logged: a
