@@ -8,7 +8,7 @@
 //! but the two health checks needs a token (config refuses otherwise), and an act one whose
 //! operator may act. No path is logged: they hold keys.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::request::Parts;
@@ -211,15 +211,6 @@ fn named(tenant: &str, key: &str) -> Result<KeyId, Box<Answer>> {
     admin_acts::id(&percent::decode(tenant), &percent::decode(key)).map_err(|why| bad(&why))
 }
 
-/// Keeps samples for the console as long as there is one.
-async fn keep_rates(rates: Weak<Rates>, metrics: PrometheusHandle) {
-    loop {
-        tokio::time::sleep(rates::EVERY).await;
-        let Some(rates) = rates.upgrade() else { return };
-        rates.keep(&metrics.render());
-    }
-}
-
 /// Listens in the background, over TLS if there is a configuration for it.
 pub fn listen<P: Ports>(
     listeners: &mut Listeners,
@@ -227,6 +218,14 @@ pub fn listen<P: Ports>(
     tls: Option<Replaceable<ServerConfig>>,
     admin: Arc<Admin<P>>,
 ) {
-    tokio::spawn(keep_rates(Arc::downgrade(&admin.rates), admin.metrics.clone()));
+    let (rates, metrics) = (Arc::downgrade(&admin.rates), admin.metrics.clone());
+    // Samples for the console, as long as there is one.
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(rates::EVERY).await;
+            let Some(rates) = rates.upgrade() else { return };
+            rates.keep(&metrics.render());
+        }
+    });
     admin_door::listen(listeners, listener, tls, admin);
 }
