@@ -219,15 +219,14 @@ pub(super) fn log(top: &Section<'_>) -> Log {
     if let Some(section) = top.table("log") {
         let words = [("text", LogFormat::Text), ("json", LogFormat::Json)];
         log.format = section.optional("format", |value| reader::word(value, &words)).unwrap_or(log.format);
-        log.level = section.optional("level", level).unwrap_or(log.level);
+        let level = section.optional("level", |value| {
+            let text = reader::text(value)?;
+            levels::filter(&text).map(|_| text)
+        });
+        log.level = level.unwrap_or(log.level);
         section.finish();
     }
     log
-}
-
-fn level(value: &DeValue<'_>) -> Result<String, String> {
-    let text = reader::text(value)?;
-    levels::filter(&text).map(|_| text)
 }
 
 /// Reads the key that seals stored requests, of `[accept]`.

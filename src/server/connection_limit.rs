@@ -57,9 +57,9 @@ const MOST_KNOWN: usize = 1_024;
 
 /// Connections to the peer listener without a certificate: places must stay for peers.
 ///
-/// They hold at most half of all places, and one address at most [`MOST_OF_ADDRESS`]. After a peer's
-/// handshake its address is known, and handshakes from there may take any place. An address is no
-/// identity: a peer's rights depend on its certificate.
+/// They hold at most half of all places, and one address at most [`MOST_OF_ADDRESS`]. After a
+/// peer's handshake its address is known, and handshakes from there may take any place. An address
+/// is no identity: a peer's rights depend on its certificate.
 #[derive(Default)]
 pub struct Strangers {
     places: Arc<Places>,
