@@ -60,16 +60,9 @@ struct ApplyRequest {
 #[serde(deny_unknown_fields)]
 struct RingRequest {
     seed: u64,
-    place_by: PlaceByRequest,
+    place_by: PlaceBy,
     regions: Vec<RegionRequest>,
     pins: Vec<PinRequest>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum PlaceByRequest {
-    Tenant,
-    Key,
 }
 
 #[derive(Deserialize)]
@@ -362,9 +355,5 @@ fn spec(said: RingRequest) -> Result<RingSpec, Box<Answer>> {
         Ok(Pin { tenant, regions })
     };
     let pins = pins.into_iter().map(pin).collect::<Result<_, Box<Answer>>>()?;
-    let place_by = match place_by {
-        PlaceByRequest::Tenant => PlaceBy::Tenant,
-        PlaceByRequest::Key => PlaceBy::Key,
-    };
     Ok(RingSpec { seed, place_by, regions, pins })
 }
