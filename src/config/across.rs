@@ -197,7 +197,11 @@ pub fn lives_fit(routes: &[RouteAt], max_life: Option<Retention>, problems: &Pro
     each(routes, problems, |policy, fail| {
         let life = policy.life();
         if life > Retention::For(most) {
-            let (life, most) = (lasting(life), show(most));
+            let life = match life {
+                Retention::For(span) => show(span),
+                Retention::Never => "ever".to_owned(),
+            };
+            let most = show(most);
             fail(format!(
                 "its keys live for {life}, which is more than max_life {most} of ring.toml (hold, \
                  settle_time, retention and tombstone together): shorten retention, or raise max_life in \
@@ -205,13 +209,6 @@ pub fn lives_fit(routes: &[RouteAt], max_life: Option<Retention>, problems: &Pro
             ));
         }
     });
-}
-
-fn lasting(life: Retention) -> String {
-    match life {
-        Retention::For(span) => show(span),
-        Retention::Never => "ever".to_owned(),
-    }
 }
 
 /// Checks each policy against the longest outage that an obedient client may have to wait for.

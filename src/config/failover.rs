@@ -47,8 +47,8 @@ const LEAST_PERCENT: u32 = 200;
 /// A hundred times the observed lag: more is taken for a slip.
 const MOST_MULTIPLE: u32 = 100;
 
-/// Reads the settings. An error is reported, and the default stays. `regions` are those of the file,
-/// if all of them could be read.
+/// Reads the settings. An error is reported, and the default stays. `regions` are those of the
+/// file, if all of them could be read.
 pub(super) fn read(
     top: &Section<'_>,
     heartbeat: Duration,

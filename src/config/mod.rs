@@ -18,7 +18,6 @@ mod certificates;
 mod credentials;
 pub(crate) mod diff;
 mod failover;
-mod jwks;
 pub(crate) mod levels;
 pub mod listen;
 mod plain;

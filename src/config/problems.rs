@@ -65,7 +65,7 @@ impl fmt::Display for Errors {
     }
 }
 
-/// Reads a value, which counts only if there is no problem, and notes the files that were looked at.
+/// Reads a value, which counts only without a problem, and notes the files that were looked at.
 pub(super) fn judged<T>(read: impl FnOnce(&Problems) -> Option<T>) -> (Result<T, Errors>, Watched) {
     let problems = Problems::default();
     let value = read(&problems);

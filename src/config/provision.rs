@@ -81,14 +81,13 @@ pub(super) fn read(mut section: Section<'_>) -> (Option<Provision>, ByRegion<Sec
         located.value.later(&section, &located.at, |text| conninfo(text, publishers_ca.as_deref()));
     }
     section.finish();
-    let values = publishers.clone().values();
     let provision = admin_url.map(|admin_url| Provision {
         admin_url,
         gateway_role,
         gateway_password,
         replication_role,
         replication_password,
-        publishers: values,
+        publishers: publishers.clone().values(),
         publishers_ca: publishers_ca.clone(),
     });
     (provision, publishers)

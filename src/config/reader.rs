@@ -306,7 +306,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// What `read` makes of a table that may be absent. `None` if it is there and wrong.
+    /// The result of `read` for a table that may be absent. `None` if it is there and wrong.
     pub(super) fn if_there<T>(
         &self,
         key: &'static str,

@@ -126,12 +126,7 @@ pub struct Upstream {
 /// Settings by which a gateway and its peers know and find each other.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// The region's certificate, PEM.
-    pub certificate: PathBuf,
-    /// The certificate's private key, PEM.
-    pub key: PathBuf,
-    /// The certificates of the deployment's authority, PEM.
-    pub ca: PathBuf,
+    pub files: IdentityFiles,
     /// `host:port` of every other region's peer listener.
     pub addresses: BTreeMap<RegionName, String>,
 }
@@ -224,15 +219,14 @@ pub(super) fn log(top: &Section<'_>) -> Log {
     if let Some(section) = top.table("log") {
         let words = [("text", LogFormat::Text), ("json", LogFormat::Json)];
         log.format = section.optional("format", |value| reader::word(value, &words)).unwrap_or(log.format);
-        log.level = section.optional("level", level).unwrap_or(log.level);
+        let level = section.optional("level", |value| {
+            let text = reader::text(value)?;
+            levels::filter(&text).map(|_| text)
+        });
+        log.level = level.unwrap_or(log.level);
         section.finish();
     }
     log
-}
-
-fn level(value: &DeValue<'_>) -> Result<String, String> {
-    let text = reader::text(value)?;
-    levels::filter(&text).map(|_| text)
 }
 
 /// Reads the key that seals stored requests, of `[accept]`.
@@ -342,13 +336,7 @@ fn peer(top: &Section<'_>, me: Option<&RegionName>) -> (Option<Peer>, ByRegion<S
     let files = identity(&section, me, "name the region's certificate; `onceway certs` makes one");
     let addresses = by_region(&section, "addresses", ADDRESSES, host_and_port);
     section.finish();
-    let peer = files.map(|IdentityFiles { certificate, key, authorities: ca }| Peer {
-        certificate,
-        key,
-        ca,
-        addresses: addresses.clone().values(),
-    });
-    (peer, addresses)
+    (files.map(|files| Peer { files, addresses: addresses.clone().values() }), addresses)
 }
 
 /// Reads the certificate by which others know this process, with its key and authority.

@@ -12,7 +12,7 @@ use super::admin::Admin;
 use super::failover::timings;
 use super::listen::Listen;
 use super::reader::{At, Located, Problems};
-use super::region::{Log, Peer, Process, Store, Upstream};
+use super::region::{Log, Process, Store, Upstream};
 use super::secret::Secret;
 use super::upstreams::{Named, Service};
 use super::{Config, across};
@@ -105,7 +105,7 @@ impl Running {
             now.listen.tls = listen.tls;
         }
         if let (Some(now), Some(peer)) = (&mut now.peer, peer) {
-            *now = Peer { addresses: std::mem::take(&mut now.addresses), ..peer };
+            now.files = peer.files;
         }
         now.provision = provision;
         now.log = Log { format: now.log.format, level: log.level };

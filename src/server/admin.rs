@@ -1,19 +1,14 @@
 //! The admin listener: health, readiness, metrics, status, coverage and keys.
 //!
-//! It serves `GET` requests itself:
-//! - `/healthz`, and `/readyz` for the health checks of global DNS (can serve *or forward*)
-//! - `/metrics` (Prometheus), `/v1/status`, `/v1/coverage`, `/v1/shadow`
-//! - `/v1/keys` (a search), `/v1/keys/{tenant}/{key}`
-//! - `/v1/doubts` (of this region), `/v1/doubts/all`, `/v1/jobs` (of this region),
-//!   `/v1/jobs/all`
-//! - `/v1/audit`, `/v1/audit/export`, `/v1/audit/journal`, `/v1/audit/{tenant}/{key}`
+//! It serves `GET` requests itself; the answer to an unknown path lists them. `/readyz` is for the
+//! health checks of global DNS: it can serve *or forward*.
 //!
 //! [`super::admin_acts`] acts on keys, [`super::admin_authority`] on regions. On loopback no
 //! password is needed, but the request must name a host of loopback. On other addresses every path
 //! but the two health checks needs a token (config refuses otherwise), and an act one whose
 //! operator may act. No path is logged: they hold keys.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::request::Parts;
@@ -216,15 +211,6 @@ fn named(tenant: &str, key: &str) -> Result<KeyId, Box<Answer>> {
     admin_acts::id(&percent::decode(tenant), &percent::decode(key)).map_err(|why| bad(&why))
 }
 
-/// Keeps samples for the console as long as there is one.
-async fn keep_rates(rates: Weak<Rates>, metrics: PrometheusHandle) {
-    loop {
-        tokio::time::sleep(rates::EVERY).await;
-        let Some(rates) = rates.upgrade() else { return };
-        rates.keep(&metrics.render());
-    }
-}
-
 /// Listens in the background, over TLS if there is a configuration for it.
 pub fn listen<P: Ports>(
     listeners: &mut Listeners,
@@ -232,6 +218,14 @@ pub fn listen<P: Ports>(
     tls: Option<Replaceable<ServerConfig>>,
     admin: Arc<Admin<P>>,
 ) {
-    tokio::spawn(keep_rates(Arc::downgrade(&admin.rates), admin.metrics.clone()));
+    let (rates, metrics) = (Arc::downgrade(&admin.rates), admin.metrics.clone());
+    // Samples for the console, as long as there is one.
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(rates::EVERY).await;
+            let Some(rates) = rates.upgrade() else { return };
+            rates.keep(&metrics.render());
+        }
+    });
     admin_door::listen(listeners, listener, tls, admin);
 }

@@ -1,8 +1,6 @@
 //! Regions in the admin API: founding, plans and changes of the ring, drains, returns, takeovers.
 //!
-//! `POST /v1/admin/init`, `/v1/admin/ring/plan`, `/v1/admin/ring/apply`,
-//! `/v1/admin/region/{drain,resume,rebuild}`, `/v1/admin/takeover`, `/v1/admin/break-glass`; `GET
-//! /v1/audit/journal`.
+//! `POST /v1/admin/...` (the answer to an unknown path lists them), `GET /v1/audit/journal`.
 //!
 //! A refusal carries the act's `code`: 503 `not-yet` may succeed later, 404 is `unknown-region`,
 //! all others are 409. With `dry_run` in its body an act is only rehearsed. No body is logged: a
@@ -62,16 +60,9 @@ struct ApplyRequest {
 #[serde(deny_unknown_fields)]
 struct RingRequest {
     seed: u64,
-    place_by: PlaceByRequest,
+    place_by: PlaceBy,
     regions: Vec<RegionRequest>,
     pins: Vec<PinRequest>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum PlaceByRequest {
-    Tenant,
-    Key,
 }
 
 #[derive(Deserialize)]
@@ -218,7 +209,7 @@ async fn resume<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<
     led_to(gateway.resume(&region, actor).await)
 }
 
-/// A takeover of a region, or the acceptance of an empty one in place of a lost one.
+/// Takes the keys of a lost region over, or has it rebuilt.
 async fn take<P: Ports, B: ActBody>(
     gateway: &Arc<Gateway<P>>,
     rebuilds: bool,
@@ -364,9 +355,5 @@ fn spec(said: RingRequest) -> Result<RingSpec, Box<Answer>> {
         Ok(Pin { tenant, regions })
     };
     let pins = pins.into_iter().map(pin).collect::<Result<_, Box<Answer>>>()?;
-    let place_by = match place_by {
-        PlaceByRequest::Tenant => PlaceBy::Tenant,
-        PlaceByRequest::Key => PlaceBy::Key,
-    };
     Ok(RingSpec { seed, place_by, regions, pins })
 }

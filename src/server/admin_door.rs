@@ -82,7 +82,8 @@ pub(super) fn listen<A: Answers>(
     tls: Option<Replaceable<ServerConfig>>,
     admin: Arc<A>,
 ) {
-    let (most, places, kept) = (Arc::new(Semaphore::new(MOST)), Places::new(), Arc::<Kept>::default());
+    let (most, places, kept) =
+        (Arc::new(Semaphore::new(MOST)), Arc::<Places>::default(), Arc::<Kept>::default());
     let serve = move |stream, address: SocketAddr, stop| {
         let (admin, tls) = (admin.clone(), tls.as_ref().map(|tls| TlsAcceptor::from(tls.now())));
         let place = places.take(address.ip(), MOST_OF_ADDRESS);

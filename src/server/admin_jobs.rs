@@ -92,11 +92,10 @@ pub(super) async fn act<P: Ports, B: ActBody>(
         Ok(Outcome::Erased) => {
             conflict("its request is past its retention and was erased: it can only be dropped")
         }
-        Ok(Outcome::Running) => coded(
-            StatusCode::CONFLICT,
-            "not-yet",
-            "a worker has it, or an attempt may be running: try again once that is over",
-        ),
+        Ok(Outcome::Running) => {
+            let why = "a worker has it, or an attempt may be running: try again once that is over";
+            coded(StatusCode::CONFLICT, "not-yet", why)
+        }
         Ok(Outcome::GateMoved) => problem(StatusCode::SERVICE_UNAVAILABLE, "the store is not approved yet"),
         Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
     })

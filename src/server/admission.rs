@@ -55,7 +55,10 @@ impl Client {
 /// request is refused. Later bytes of an HTTP/1 connection may be a part of it.
 pub fn admit<B>(request: Request<B>, client: &Client) -> Result<Request<B>, Problem> {
     let (mut head, body) = request.into_parts();
-    check_method(&head.method)?;
+    if [Method::CONNECT, Method::TRACE].contains(&head.method) {
+        let why = format!("{} is not passed on by this gateway", head.method);
+        return Err(Kind::MethodNotSupported.said(why));
+    }
     let host = check_host(&head.headers, &head.uri, head.version)?;
     head.uri = origin_form(&head.uri, client)?;
     check_headers(&head.headers)?;
@@ -89,13 +92,6 @@ pub fn admit<B>(request: Request<B>, client: &Client) -> Result<Request<B>, Prob
 
 fn written(host: &Authority) -> HeaderValue {
     HeaderValue::from_str(host.as_str()).expect("an authority is visible ASCII")
-}
-
-fn check_method(method: &Method) -> Result<(), Problem> {
-    match [Method::CONNECT, Method::TRACE].contains(method) {
-        true => Err(Kind::MethodNotSupported.said(format!("{method} is not passed on by this gateway"))),
-        false => Ok(()),
-    }
 }
 
 /// The one host that the request names: in a Host header, the target, or equal in both (RFC 9112

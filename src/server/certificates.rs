@@ -54,10 +54,10 @@ fn look_of_store(address: &Address) -> Expiries {
 
 /// Reads the dates of the certificates of a configuration, without the store's. Blocks.
 pub(super) fn look(config: &Config) -> Expiries {
-    let peer = config.process.peer.as_ref();
+    let peer = config.process.peer.as_ref().map(|peer| &peer.files);
     look_at([
-        ("peer", peer.map(|peer| &peer.certificate)),
-        ("authority", peer.map(|peer| &peer.ca)),
+        ("peer", peer.map(|files| &files.certificate)),
+        ("authority", peer.map(|files| &files.authorities)),
         ("public", config.process.listen.tls.as_ref().map(|files| &files.certificate)),
         ("admin", config.process.admin.tls.as_ref().map(|files| &files.certificate)),
     ])

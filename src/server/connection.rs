@@ -59,8 +59,8 @@ fn said(error: &hyper::Error) -> String {
     }
 }
 
-/// Wraps the body of an HTTP/2 request: if it is given up before its end, the client's further bytes
-/// are thrown away for a while. Dropping the result needs a runtime.
+/// Wraps the body of an HTTP/2 request: if it is given up before its end, the client's further
+/// bytes are thrown away for a while. Dropping the result needs a runtime.
 ///
 /// HTTP/2 allows a stream to be reset right behind its answer (RFC 9113 section 8.1). But clients
 /// that still write then lose the answer (curl 7.88 does). [`super::guard`] does the same below

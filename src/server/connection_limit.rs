@@ -12,7 +12,7 @@ use super::locked;
 use crate::gateway::limits::concurrency::counted_as;
 
 /// The places that addresses hold.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Places {
     taken: Mutex<BTreeMap<IpAddr, usize>>,
 }
@@ -25,11 +25,6 @@ pub struct Place {
 }
 
 impl Places {
-    /// Makes a table in which no address holds a place.
-    pub fn new() -> Arc<Self> {
-        Arc::new(Self { taken: Mutex::default() })
-    }
-
     /// Takes a place for a connection from `address`. `None` if it holds `most` places already.
     pub fn take(self: &Arc<Self>, address: IpAddr, most: usize) -> Option<Place> {
         let address = counted_as(address);
@@ -62,9 +57,10 @@ const MOST_KNOWN: usize = 1_024;
 
 /// Connections to the peer listener without a certificate: places must stay for peers.
 ///
-/// They hold at most half of all places, and one address at most [`MOST_OF_ADDRESS`]. After a peer's
-/// handshake its address is known, and handshakes from there may take any place. An address is no
-/// identity: a peer's rights depend on its certificate.
+/// They hold at most half of all places, and one address at most [`MOST_OF_ADDRESS`]. After a
+/// peer's handshake its address is known, and handshakes from there may take any place. An address
+/// is no identity: a peer's rights depend on its certificate.
+#[derive(Default)]
 pub struct Strangers {
     places: Arc<Places>,
     there: AtomicUsize,
@@ -78,11 +74,6 @@ pub struct Stranger {
 }
 
 impl Strangers {
-    /// Makes a set without strangers and without known addresses.
-    pub fn new() -> Arc<Self> {
-        Arc::new(Self { places: Places::new(), there: AtomicUsize::new(0), known: Mutex::default() })
-    }
-
     /// Lets a connection do its handshake, if strangers hold not too many of the `most` places.
     pub fn admit(self: &Arc<Self>, address: IpAddr, most: usize) -> Option<Stranger> {
         if locked(&self.known).contains(&address.to_canonical()) {
@@ -118,7 +109,7 @@ mod tests {
 
     #[test]
     fn each_address_has_its_own_places_and_gets_them_back() {
-        let places = Places::new();
+        let places = Arc::<Places>::default();
         let take = |address: &str| places.take(address.parse().unwrap(), 2);
         let first = take("192.0.2.1").unwrap();
         let second = take("::ffff:192.0.2.1").unwrap();
@@ -135,7 +126,7 @@ mod tests {
 
     #[test]
     fn strangers_have_half_of_the_places_and_one_address_few_of_them() {
-        let strangers = Strangers::new();
+        let strangers = Arc::<Strangers>::default();
         let from = |last: u8, most: usize| strangers.admit(IpAddr::from([192, 0, 2, last]), most);
         let one: Vec<_> = std::iter::from_fn(|| from(1, 1_000)).take(100).collect();
         assert_eq!(one.len(), MOST_OF_ADDRESS);

@@ -53,7 +53,7 @@ pub fn framing(head: &[u8]) -> Result<Framing, Problem> {
     let lines = head.strip_suffix(b"\r\n\r\n").unwrap_or(head);
     let mut lines = lines.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let version = request_line(lines.next().unwrap_or_default())?;
-    // How many there are of each, and the value of the last one.
+    // The number of each, and the value of the last one.
     let (mut count, mut lengths, mut codings) = (0, (0, &b""[..]), (0, &b""[..]));
     for line in lines {
         count += 1;

@@ -13,7 +13,6 @@ mod admin_jobs;
 mod admin_key;
 mod admin_posted;
 mod admission;
-mod blocks;
 mod certificates;
 mod changed;
 mod chunks;

@@ -85,7 +85,7 @@ pub fn listen<S: PeerService>(
     service: Arc<S>,
     limits: impl Into<Replaceable<PeerLimits>>,
 ) {
-    let (identity, limits, strangers) = (identity.clone(), limits.into(), Strangers::new());
+    let (identity, limits, strangers) = (identity.clone(), limits.into(), Arc::<Strangers>::default());
     let most = limits.clone();
     listeners.add(listener, move || most.now().connections, move |stream, address: SocketAddr, stop| {
         let tls = identity.server_config();

@@ -28,12 +28,11 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use super::admission::{Client, admit};
-use super::blocks::Blocks;
 use super::connection::{drive, lingering};
 use super::connection_limit::{Place, Places};
 use super::guard::Guard;
 use super::head::HEAD_LIMIT;
-use super::heads::Heads;
+use super::heads::{Blocks, Heads};
 use super::idle_watch::{Cut, Watch};
 use super::listener_kind::Door;
 use super::problem::{self, malformed, no_room_for_head};
@@ -92,7 +91,7 @@ pub fn listen<S: PublicService>(
     for reason in ["crowded", "late", "idle", "stalled", "given_up"] {
         metrics::counter!(observe::CONNECTIONS_CUT, "reason" => reason).absolute(0);
     }
-    let (places, limits) = (Places::new(), limits.into());
+    let (places, limits) = (Arc::<Places>::default(), limits.into());
     let most = limits.clone();
     listeners.add(listener, move || most.now().connections, move |stream, address: SocketAddr, stop| {
         let tls = tls.as_ref().map(|tls| TlsAcceptor::from(tls.now()));

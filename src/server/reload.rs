@@ -17,7 +17,7 @@ use tokio::signal::unix::Signal;
 use super::certificates::Expiries;
 use super::peer::{PeerLimits, QUESTION_LIMIT};
 use super::{Replaceable, admin_door, certificates, changed, descriptors};
-use crate::adapters::identity::{IdentityFiles, PeerIdentity};
+use crate::adapters::identity::PeerIdentity;
 use crate::adapters::postgres::login::Login;
 use crate::adapters::upstream::{self, Base, Renewable, ServiceSettings, Tls, UpstreamSettings};
 use crate::config::listen::PublicLimits;
@@ -133,13 +133,8 @@ fn peer_limits(config: &Config) -> PeerLimits {
 
 /// The identity that peers know this process by; `None` in a deployment of one region.
 pub(super) fn identity(config: &Config) -> Result<Option<PeerIdentity>> {
-    let Some(files) = &config.process.peer else { return Ok(None) };
-    let files = IdentityFiles {
-        certificate: files.certificate.clone(),
-        key: files.key.clone(),
-        authorities: files.ca.clone(),
-    };
-    Ok(Some(PeerIdentity::load(config.me.clone(), &files)?))
+    let Some(peer) = &config.process.peer else { return Ok(None) };
+    Ok(Some(PeerIdentity::load(config.me.clone(), &peer.files)?))
 }
 
 /// TLS settings for clients, if there are any.
@@ -170,6 +165,7 @@ fn service(service: &Service) -> Result<ServiceSettings> {
             HeaderValue::from_str(value.reveal()).ok().context("credentials are no header's value")?;
         Ok::<_, anyhow::Error>(Arc::new(upstream::Credential::new(header.clone(), value)))
     });
+    let credential = credential.transpose()?;
     Ok(ServiceSettings {
         addresses: addresses.iter().map(|text| Base::parse(text)).collect::<Result<_, _>>()?,
         host: host.clone(),
@@ -177,7 +173,7 @@ fn service(service: &Service) -> Result<ServiceSettings> {
         resolve_every: *resolve_every,
         server_name: server_name.clone().map(ServerName::try_from).transpose()?,
         tls: Arc::new(Tls::load(tls)?),
-        credential: credential.transpose()?,
+        credential,
     })
 }
 
@@ -197,7 +193,20 @@ pub(super) async fn watch<P: Ports>(
         match read {
             Ok((config, read)) => {
                 gateway.agree_on_lives(&config.shared.routes).await;
-                take(&gateway, &running, &replaced, config, *read);
+                let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
+                let ring = config.shared.ring.digest();
+                if ring != running.config().shared.ring.digest() {
+                    tracing::info!(
+                        "ring.toml proposes another ring than this process started with: `onceway ring plan` says what it would move"
+                    );
+                }
+                let (next, restart) = running.adopt(config);
+                *running = next;
+                let config = running.config();
+                replaced.take(config, *read);
+                descriptors::for_gateway(config);
+                changed::taken(&restart);
+                gateway.reload(Reload { restart, ..config.settings().live });
             }
             Err(problems) => gateway.reload_failed(problems),
         }
@@ -215,27 +224,4 @@ fn certified(config: Config) -> Result<(Config, Box<Certified>), Vec<String>> {
     };
     let read = read().map_err(|error| vec![format!("{error:#}")])?;
     Ok((config, Box::new(read)))
-}
-
-fn take<P: Ports>(
-    gateway: &Gateway<P>,
-    running: &Mutex<Running>,
-    replaced: &Replaced,
-    config: Config,
-    read: Certified,
-) {
-    let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
-    let ring = config.shared.ring.digest();
-    if ring != running.config().shared.ring.digest() {
-        tracing::info!(
-            "ring.toml proposes another ring than this process started with: `onceway ring plan` says what it would move"
-        );
-    }
-    let (next, restart) = running.adopt(config);
-    *running = next;
-    let config = running.config();
-    replaced.take(config, read);
-    descriptors::for_gateway(config);
-    changed::taken(&restart);
-    gateway.reload(Reload { restart, ..config.settings().live });
 }

@@ -208,16 +208,15 @@ fn recorder() -> Result<PrometheusHandle> {
     let recorder = PrometheusBuilder::new().set_buckets(&observe::BUCKETS)?.build_recorder();
     let metrics = recorder.handle();
     metrics::set_global_recorder(recorder).ok().context("another metrics recorder is set in this process")?;
-    tokio::spawn(count_samples(metrics.clone()));
+    let counted = metrics.clone();
+    tokio::spawn(async move {
+        // A scrape counts the samples of histograms, too: unscraped ones would fill the memory.
+        loop {
+            tokio::time::sleep(COUNT_EVERY).await;
+            counted.run_upkeep();
+        }
+    });
     Ok(metrics)
-}
-
-/// Counts the samples of histograms again and again: unscraped ones would fill the memory.
-async fn count_samples(metrics: PrometheusHandle) {
-    loop {
-        tokio::time::sleep(COUNT_EVERY).await;
-        metrics.run_upkeep();
-    }
 }
 
 /// Warns once, when the store first answers, if its role may do anything there.

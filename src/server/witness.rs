@@ -231,8 +231,23 @@ async fn watch(begun: WitnessConfig, mut files: Files, replaced: Replaced, mut h
     while let Some(read) = changed::next(&mut files.watched, &mut hangup, read.clone()).await {
         match read {
             Ok((expiries, config, identity, tls)) => {
+                let restart = restart(&begun, &config);
                 replaced.expiries.replace(expiries);
-                take(&begun, &config, &identity, tls, &replaced);
+                replaced.identity.renew(&identity);
+                // Tokens depend on the address: only a loopback address may have none.
+                if config.admin == begun.admin {
+                    replaced.operators.replace(config.operators.operators());
+                }
+                if let (Some(before), Some(after)) = (&replaced.admin_tls, tls) {
+                    before.replace(after);
+                }
+                if let Err(why) = (replaced.levels)(&config.log.level) {
+                    tracing::error!(why, "what is logged stays as it was");
+                }
+                changed::taken(&restart);
+                let (current, problems) = (restart.is_empty(), Vec::new());
+                let loaded_ms = Some(SystemClock.date().as_millis());
+                replaced.says.replace(ConfigStatus { current, problems, restart, loaded_ms });
             }
             Err(problems) => {
                 let before = replaced.says.now();
@@ -241,31 +256,6 @@ async fn watch(begun: WitnessConfig, mut files: Files, replaced: Replaced, mut h
             }
         }
     }
-}
-
-fn take(
-    begun: &WitnessConfig,
-    config: &WitnessConfig,
-    identity: &PeerIdentity,
-    tls: Option<ServerConfig>,
-    replaced: &Replaced,
-) {
-    let restart = restart(begun, config);
-    replaced.identity.renew(identity);
-    // Tokens depend on the address: only a loopback address may have none.
-    if config.admin == begun.admin {
-        replaced.operators.replace(config.operators.operators());
-    }
-    if let (Some(before), Some(after)) = (&replaced.admin_tls, tls) {
-        before.replace(after);
-    }
-    if let Err(why) = (replaced.levels)(&config.log.level) {
-        tracing::error!(why, "what is logged stays as it was");
-    }
-    changed::taken(&restart);
-    let (current, problems) = (restart.is_empty(), Vec::new());
-    let loaded_ms = Some(SystemClock.date().as_millis());
-    replaced.says.replace(ConfigStatus { current, problems, restart, loaded_ms });
 }
 
 /// Changed settings that wait for a restart.

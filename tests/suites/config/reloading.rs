@@ -23,8 +23,8 @@ fn adopt(first: &[Edit], second: &[Edit]) -> (Running, Vec<String>) {
         std::fs::write(folder.path().join("token"), "a-token-of-25-characters-\n").unwrap();
         let mut config = load(folder.path()).unwrap_or_else(|errors| panic!("{edits:?}: {errors}"));
         // All folders count as one.
-        let peer = config.process.peer.as_mut().unwrap();
-        (peer.certificate, peer.key, peer.ca) = Default::default();
+        let files = &mut config.process.peer.as_mut().unwrap().files;
+        (files.certificate, files.key, files.authorities) = Default::default();
         config
     };
     Running::start(read(first)).adopt(read(second))
