@@ -14,6 +14,53 @@ use super::{
     protocol, region, ring, ring_change, serve, shadow, status, store, top, witness,
 };
 
+const TRY: &str = match cfg!(feature = "lab") {
+    true => {
+        "  onceway demo                                      three regions on this machine, and a guided tour\n"
+    }
+    false => "",
+};
+
+const HELP: &str = "\
+  onceway new gateway                               the files of one gateway in front of your service
+  onceway check config/us-east.toml                 is this configuration right? lists every mistake
+  onceway config explain failover.lease             what does a key mean, and what may stand there?
+  onceway ring show --ring config/ring.toml         who owns how much
+  onceway serve --config config/us-east.toml        run one gateway of one region
+  onceway witness --config config/witness.toml      run a third voter for two regions
+  onceway init --config config/us-east.toml         found the deployment, once, when all its regions are up
+  onceway status                                    who owns what, since when, and what do keys wait for?
+  onceway top                                       the same, live, with rates
+  onceway region drain us-east                      take a region out of service; `resume` brings it back
+  onceway doubts                                    which keys are in doubt? `onceway key` ends one by hand
+  onceway audit compare provider.csv --tenant acme  what does a provider's ledger say differently? `audit export` prints all
+  onceway coverage                                  which state-changing requests came without a key's protection?
+
+Environment:
+  ONCEWAY_LOG                what is logged to stderr, such as info or onceway=debug (default: [log] level)
+  ONCEWAY_CONFIG             the region file, instead of --config
+  ONCEWAY_RING               the ring file, instead of --ring
+  ONCEWAY_ADMIN              an admin listener, instead of --admin
+  ONCEWAY_ADMIN_TOKEN_FILE   the file with its token, instead of --token-file
+  ONCEWAY_ADMIN_CA           the file with its authorities, instead of --admin-ca
+  USER                       who acts by hand, instead of --actor
+
+Exit codes, of every command:
+  0  done, and nothing was found that is looked for
+  1  failed: it was refused, or what was asked does not answer (for coverage, audit compare and audit export that is 3); or a check found something
+     (coverage, audit compare, drill, demo)
+  2  wrong arguments or configuration: nothing was done
+  3  not complete: begun, not possible yet, cut short or not known, so run it again; or a list has what somebody has to see to: keys in
+     doubt (doubts), dead letters (jobs), keys that ran twice or may have (audit), a region that does not serve (region status)
+  4  a loop of the gateway died (serve): it gave its lease up and left; start it again
+
+With --json an answer is JSON on stdout, and a failure one object as the last line of stderr:
+  {\"error\":\"failed\",\"exit_code\":1,\"message\":\"...\"}     error is failed, wrong, incomplete or died, for 1 to 4
+With --dry-run an act says what would happen and what hinders it, changes nothing, and ends with the exit code that it would end with
+(`store init` and `store reseed`: with a --wait that is long enough).
+
+`onceway COMMAND --help` explains a command with examples.";
+
 /// A command, or several below a common name.
 struct Entry {
     name: &'static str,
@@ -136,13 +183,20 @@ fn preparations() -> [Entry; 9] {
         several("store", "make a region's store, or check it", about_store, store),
         one("init", "found the deployment, once", init::Init::run),
         several("ring", "look at the ring; change it", about_ring, ring),
-        one("completion", "completions for a shell", manual::Completion::run),
-        one("man", "manual pages", manual::Man::run),
+        one("completion", "completions for a shell", |completion: &manual::Completion| completion.run(cli())),
+        one("man", "manual pages", |man: &manual::Man| man.run(cli())),
     ]
 }
 
+/// All commands with their arguments.
+pub fn cli() -> Command {
+    let about = "A gateway that makes a retried API request take effect once, across regions";
+    let cli = Command::new("onceway").version(env!("CARGO_PKG_VERSION")).about(about);
+    define(cli.max_term_width(120).after_long_help(format!("Start here:\n{TRY}{HELP}")))
+}
+
 /// Defines the commands of `cli`, and shows them by purpose in its help.
-pub fn define(cli: Command) -> Command {
+fn define(cli: Command) -> Command {
     let (mut text, mut all) = (String::new(), Vec::new());
     for (purpose, commands) in groups() {
         let shown = commands.iter().filter(|command| !command.words.is_empty());
@@ -186,7 +240,7 @@ fn run_one_of(mut all: impl Iterator<Item = Entry>, matches: &ArgMatches) -> Res
 mod tests {
     #[test]
     fn the_first_screen_fits_a_terminal() {
-        let help = super::super::cli().render_help().to_string();
+        let help = super::cli().render_help().to_string();
         assert!(help.lines().count() <= 40 && help.lines().all(|line| line.chars().count() <= 80), "{help}");
     }
 }

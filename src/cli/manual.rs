@@ -46,21 +46,22 @@ pub struct Man {
 }
 
 impl Completion {
-    pub fn run(&self) -> Result<(), Failure> {
+    /// Prints the completions of `cli`, the definition of all commands.
+    pub fn run(&self, mut cli: Command) -> Result<(), Failure> {
         let shell = match self.shell.as_str() {
             "zsh" => Shell::Zsh,
             "fish" => Shell::Fish,
             _bash => Shell::Bash,
         };
         let mut script = Vec::new();
-        clap_complete::generate(shell, &mut super::cli(), "onceway", &mut script);
+        clap_complete::generate(shell, &mut cli, "onceway", &mut script);
         print(&String::from_utf8(script).map_err(Failure::failed)?)
     }
 }
 
 impl Man {
-    pub fn run(&self) -> Result<(), Failure> {
-        let mut cli = super::cli();
+    /// Prints or writes the pages of `cli`, the definition of all commands.
+    pub fn run(&self, mut cli: Command) -> Result<(), Failure> {
         cli.build();
         let Some(dir) = &self.dir else {
             return print(&page(&cli)?);
