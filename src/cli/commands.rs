@@ -69,8 +69,10 @@ struct Entry {
     kind: Kind,
 }
 
+type Run = Box<dyn Fn(&ArgMatches) -> Result<(), Failure>>;
+
 enum Kind {
-    One { define: fn(Command) -> Command, run: Box<dyn Fn(&ArgMatches) -> Result<(), Failure>> },
+    One { define: fn(Command) -> Command, run: Run },
     Several { about: &'static str, commands: Vec<Entry> },
 }
 

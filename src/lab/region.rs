@@ -101,7 +101,8 @@ impl Region {
             }
         }
         let mut acting = JoinSet::new();
-        for gateway in self.gateways.iter().filter(|_| gateways).cloned() {
+        for gateway in self.gateways.iter().filter(|_| gateways) {
+            let gateway = gateway.clone();
             acting.spawn(async move { gateway.act(action).await });
         }
         while let Some(done) = acting.join_next().await {

@@ -13,7 +13,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use http::header::{CONTENT_LENGTH, HOST, HeaderValue, TRANSFER_ENCODING};
-use http::{HeaderMap, Request, Response, StatusCode, Version};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -64,6 +64,14 @@ impl Default for Bounds {
             max_age: Duration::from_secs(300),
             connections: 10_000,
         }
+    }
+}
+
+impl Bounds {
+    /// Longest time without a request of a connection that takes this one: it must be fresh unless
+    /// the request is safe.
+    fn idle_for(&self, method: &Method) -> Duration {
+        if method.is_safe() { self.keep_idle } else { self.keep_idle.min(self.write_idle) }
     }
 }
 
@@ -182,12 +190,10 @@ impl Pool {
         limit: Limit,
         may_send: impl Fn() -> bool,
     ) -> Result<Response<Body>, Failure> {
-        let mut now = Instant::now();
         let (Limit::Whole(span) | Limit::Each(span)) = limit;
+        let mut now = Instant::now();
         let until = now + span;
-        let Bounds { keep_idle, write_idle, .. } = self.bounds;
-        // A connection must be fresh unless the request is safe.
-        let idle_for = if request.method().is_safe() { keep_idle } else { keep_idle.min(write_idle) };
+        let idle_for = self.bounds.idle_for(request.method());
         let mut choice = match self.endpoints.known(now) {
             Some(choice) => choice,
             None => Box::pin(self.choice(now, until)).await?,

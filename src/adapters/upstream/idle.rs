@@ -93,8 +93,10 @@ impl Connection {
     }
 }
 
+type Http1 = http1::Connection<TokioIo<Strict<Box<dyn Wire>>>, Body>;
+
 /// hyper's side of a connection, which moves only when it is polled; `None` once it is over.
-pub struct Driver(pub Option<Box<http1::Connection<TokioIo<Strict<Box<dyn Wire>>>, Body>>>);
+pub struct Driver(pub Option<Box<Http1>>);
 
 impl Driver {
     /// Writes and reads what it can. Its error reaches the request, so its result adds nothing.
