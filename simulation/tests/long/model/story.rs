@@ -16,7 +16,7 @@ pub fn story(world: &World, path: Path<State, Act>) -> String {
     let mut text = String::new();
     for (number, (state, act)) in path.into_vec().into_iter().enumerate() {
         if let Some(act) = act {
-            let _ = writeln!(text, "  {:>3}. {}", number + 1, world.answer(&state, act));
+            let _ = writeln!(text, "  {:>3}. {}", number + 1, world.describe(&state, act));
         }
     }
     text
