@@ -212,9 +212,9 @@ mod tests {
 
     #[test]
     fn a_path_climbs_in_every_spelling() {
-        for path in
-            ["/a/../b", "/a/b/.", "/a/%252e%252E/b", "/a/.;x/b", "/a%5c..%5cb", "/a/%3f/../b", "/a/.%20/b"]
-        {
+        let dots = ["/a/../b", "/a/..", "/a/b/.", "/a/.%2e/b", "/a/%252e%252E/b"];
+        let more = ["/a/.;x/b", "/a%5c..%5cb", "/a/%3f/../b", "/a/.%20/b", "/a/..%2Fb"];
+        for path in dots.into_iter().chain(more) {
             assert!(Plain::of(path).climbs(), "{path}");
         }
         for path in ["/a/.../b", "/a/x;../b", "/a/.b/c"] {
