@@ -210,7 +210,7 @@ pub enum Reply {
 
 /// Says of a grant if it is surely over.
 pub type Over<'a> = &'a dyn Fn(&RegionName, &Grant) -> bool;
-/// What must be durable before the reply leaves, if anything changes; and the reply.
+/// State that must be durable before the reply leaves, if anything changes; and the reply.
 pub type Answered = (Option<Acceptor>, Reply);
 
 fn known_reason<'de, D: Deserializer<'de>>(from: D) -> Result<Reason, D::Error> {

@@ -58,7 +58,7 @@ pub struct Served {
 pub enum Noted {
     /// A fault or an operator's act that was not possible.
     NotPossible,
-    /// Why gained keys of a region cannot start yet.
+    /// Reason why gained keys of a region cannot start yet.
     Waits,
     /// An act of the operator on call.
     Acted,

@@ -117,7 +117,7 @@ impl<'a> Named<'a> {
     }
 }
 
-/// What a claim asks: the key and its request, then the life of its record, then the basis.
+/// Parameters of a claim: the key and its request, then the life of its record, then the basis.
 pub(super) fn claim<'a>(what: &str, ask: &'a ClaimAsk) -> Result<[Param<'a>; 22], StoreError> {
     let (own, over, attempt) = match &ask.basis {
         Basis::Absent => (None, None, 0),

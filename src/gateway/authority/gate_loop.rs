@@ -44,8 +44,8 @@ pub async fn gate_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
         let begun = strong.ports.clock().now();
         let busy = look(&strong).await;
         let poll = strong.settings.timings.poll;
-        // What is missing may arrive at any moment, unless a window has long to run or an operator must
-        // act.
+        // What is missing may arrive at any moment, unless a window has long to run or an operator
+        // must act.
         let soon =
             |missing: &Hindrance| !missing.needs_operator() && missing.left().is_none_or(|left| left <= poll);
         let soon = busy && strong.snapshot().hindrances.iter().all(soon);

@@ -1,4 +1,4 @@
-//! What one play shows: a fault matters by what was seen of its own region and at its own time; a
+//! Findings of one play: a fault matters by what was seen of its own region and at its own time; a
 //! dead loop and regions that may both start a key are seen; a breach is found in its own story.
 //!
 //! `tests/long/harness.rs` plays what takes minutes.

@@ -106,8 +106,8 @@ async fn due<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View) -> Option<(Region
         let reply = asking::ask(gateway, name, None, Message::Read, ASK_WITHIN).await;
         let Some(Reply::Holds { id, .. } | Reply::NotFounded(id)) = reply else { continue };
         if view.voters().get(name) != Some(&id) {
-            // An acceptor that does not speak the view's version could not vote: it would only raise
-            // the majority that is needed.
+            // An acceptor that does not speak the view's version could not vote: it would only
+            // raise the majority that is needed.
             if gateway.said_by(name).await.is_ok_and(|speaks| speaks.has(view.protocol())) {
                 return Some((name.clone(), Some(id)));
             }
