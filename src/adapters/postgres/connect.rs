@@ -8,13 +8,14 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use deadpool::managed::Manager as _;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::{sleep, timeout};
 use tokio_postgres::{Client, Config, Error, NoTls};
 
 use super::address::{self, Address};
@@ -31,7 +32,7 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 /// Pause between two looks for an idle connection: the pool tells nobody when one comes back.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// Pause between two tries of a refused login.
-const TRY_EVERY: Duration = Duration::from_millis(160);
+const TRY_EVERY: Duration = Duration::from_millis(500);
 
 /// `base` with our bounds: for connecting, dead connections, and statements at the server.
 pub(super) fn tuned(base: &Address, statement: Duration) -> Address {
@@ -143,18 +144,27 @@ fn driven((client, connection): (Client, impl Future + Send + 'static)) -> (Clie
 pub(super) struct Connections(Arc<Shared>);
 
 struct Shared {
-    pool: ArcSwap<Pool>,
-    /// True while the server refuses the pool's login for new connections.
-    refused: AtomicBool,
+    current: ArcSwap<Current>,
     /// Fair: calls wait for a standing connection in their order.
     turn: tokio::sync::Mutex<()>,
 }
 
+struct Current {
+    pool: Pool,
+    /// True while the server refuses the pool's login for new connections.
+    refused: AtomicBool,
+}
+
+impl From<Pool> for Current {
+    fn from(pool: Pool) -> Self {
+        Self { pool, refused: AtomicBool::new(false) }
+    }
+}
+
 impl From<Pool> for Connections {
     fn from(pool: Pool) -> Self {
-        let (pool, refused, turn) =
-            (ArcSwap::from_pointee(pool), AtomicBool::new(false), tokio::sync::Mutex::new(()));
-        Self(Arc::new(Shared { pool, refused, turn }))
+        let (current, turn) = (ArcSwap::from_pointee(pool.into()), tokio::sync::Mutex::new(()));
+        Self(Arc::new(Shared { current, turn }))
     }
 }
 
@@ -164,37 +174,31 @@ impl Connections {
     /// calls share them, each in its turn, or wait for the new password.
     pub(super) async fn get(&self) -> Result<Object, PoolError> {
         loop {
-            let pool = self.0.pool.load_full();
-            if !self.0.refused.load(Ordering::Relaxed) {
-                match pool.get().await {
+            let current = self.0.current.load_full();
+            if !current.refused.load(Ordering::Relaxed) {
+                match current.pool.get().await {
                     Ok(connection) => return Ok(connection),
-                    Err(_) if !self.uses(&pool) => continue,
-                    Err(failed) if !is_gap(&pool, &failed) => return Err(failed),
-                    Err(_) => self.0.refused.store(true, Ordering::Relaxed),
+                    Err(_) if !self.uses(&current) => continue,
+                    Err(failed) if !current.is_gap(&failed) => return Err(failed),
+                    Err(_) => self.refused(&current),
                 }
             }
             let _turn = self.0.turn.lock().await;
-            if let Some(found) = self.standing(&pool).await {
+            if let Some(found) = self.standing(&current).await {
                 return found;
             }
         }
     }
 
-    /// Waits for a connection that stands, or for the login to be taken. `None` if the pool was
-    /// replaced meanwhile, or the login is taken again.
-    async fn standing(&self, pool: &Arc<Pool>) -> Option<Result<Object, PoolError>> {
-        let mut tried = Instant::now();
-        while self.uses(pool) && self.0.refused.load(Ordering::Relaxed) {
-            let is_idle = pool.status().available > 0;
-            if is_idle || tried.elapsed() >= TRY_EVERY {
-                match pool.get().await {
-                    Err(failed) if is_gap(pool, &failed) => tried = Instant::now(),
-                    found => {
-                        if !is_idle {
-                            self.0.refused.store(false, Ordering::Relaxed);
-                        }
-                        return self.uses(pool).then_some(found);
-                    }
+    /// Waits for a connection that stands. `None` if the pool was replaced meanwhile, or its login
+    /// may be tried again.
+    async fn standing(&self, current: &Arc<Current>) -> Option<Result<Object, PoolError>> {
+        while self.uses(current) && current.refused.load(Ordering::Relaxed) {
+            // The pool's own count of them leaves out as many as wait for new ones.
+            if current.pool.retain(|_, _| true).retained > 0 {
+                match current.pool.get().await {
+                    Err(failed) if current.is_gap(&failed) => {}
+                    found => return self.uses(current).then_some(found),
                 }
             }
             sleep(LOOK_EVERY).await;
@@ -202,17 +206,44 @@ impl Connections {
         None
     }
 
-    fn uses(&self, pool: &Arc<Pool>) -> bool {
-        Arc::ptr_eq(pool, &self.0.pool.load())
+    /// Notes a refused login, and tries it beside the calls: a try must delay none of them.
+    fn refused(&self, current: &Arc<Current>) {
+        if !current.refused.swap(true, Ordering::Relaxed) {
+            tokio::spawn(try_again(Arc::downgrade(&self.0), Arc::downgrade(current)));
+        }
+    }
+
+    fn uses(&self, current: &Arc<Current>) -> bool {
+        Arc::ptr_eq(current, &self.0.current.load())
     }
 
     pub(super) fn replace(&self, pool: Pool) {
-        self.0.pool.store(Arc::new(pool));
-        self.0.refused.store(false, Ordering::Relaxed);
+        self.0.current.store(Arc::new(pool.into()));
     }
 }
 
-/// True if the login was refused while others of its connections stand.
-fn is_gap(pool: &Pool, failed: &PoolError) -> bool {
-    errors::is_refused_login(failed) && pool.status().size > 0
+impl Current {
+    /// True if the login was refused while others of its connections stand.
+    fn is_gap(&self, failed: &PoolError) -> bool {
+        errors::is_refused_login(failed) && self.pool.status().size > 0
+    }
+}
+
+/// Tries a refused login until it is not refused any more, its pool is not used any more, or nobody
+/// waits.
+async fn try_again(shared: Weak<Shared>, current: Weak<Current>) {
+    loop {
+        sleep(TRY_EVERY).await;
+        let (Some(shared), Some(current)) = (shared.upgrade(), current.upgrade()) else { return };
+        let is_refused = async || {
+            let Ok(tried) = timeout(CONNECT_WITHIN, current.pool.manager().create()).await else {
+                return false;
+            };
+            tried.is_err_and(|why| current.is_gap(&PoolError::Backend(why)))
+        };
+        if shared.turn.try_lock().is_ok() || !is_refused().await {
+            current.refused.store(false, Ordering::Relaxed);
+            return;
+        }
+    }
 }
