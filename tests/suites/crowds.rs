@@ -4,7 +4,6 @@
 //! Sockets are raw, with small buffers. `net/slow` has the public listener's deadlines one by one.
 //! It must not need more than one region.
 
-use crate::net::support::{RawServer, Then};
 use crate::support::solo::routes;
 use crate::support::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -141,34 +140,5 @@ fn two_thousand_unfinished_heads_are_held_within_one_budget() {
         let last = all.last_mut().unwrap();
         timeout(PATIENCE, last.read_to_string(&mut answer)).await.unwrap().unwrap();
         assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("overloaded"), "{answer}");
-    });
-}
-
-#[test]
-fn one_address_cannot_take_all_places_without_keys() {
-    run(async {
-        let upstream = RawServer::start(Then::AnswerAndHang("")).await;
-        let address = upstream.address.parse().unwrap();
-        let solo = Solo::start_adding(&routes(), Some(address), "[listen.limits]\nrequests = 16\n").await;
-        let address = solo.public().strip_prefix("http://").unwrap().to_owned();
-        let begin = async |from: &str| {
-            let socket = TcpSocket::new_v4().unwrap();
-            socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
-            let mut stream = socket.connect(address.parse().unwrap()).await.unwrap();
-            stream.write_all(b"GET /v1/list HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
-            stream
-        };
-        let arrived = async |count: usize| upstream.seen().len() == count;
-        let mut hanging = Vec::new();
-        for number in 1..=13 {
-            hanging.push(begin("127.0.0.1").await);
-            until("the request to be sent on", async || arrived(number).await).await;
-        }
-        let mut one_more = begin("127.0.0.1").await;
-        let mut status = [0; 12];
-        timeout(PATIENCE, one_more.read_exact(&mut status)).await.unwrap().unwrap();
-        assert_eq!(&status, b"HTTP/1.1 503");
-        hanging.push(begin("127.0.0.2").await);
-        until("another address's request to be sent on", async || arrived(14).await).await;
     });
 }

@@ -131,6 +131,8 @@ fn bad_framing(key: &str) -> Vec<(Vec<u8>, u16, &'static str)> {
         (keyed(&format!("{length}Upgrade: h2c\r\n"), BODY), 400, "bad-request"),
         (keyed(&format!("{length}Expect: nothing\r\n"), BODY), 417, "expectation-failed"),
         (keyed("Transfer-Encoding: gzip, chunked\r\n", &format!("{chunk}0\r\n\r\n")), 400, "bad-request"),
+        (keyed(&format!("{length}X-HTTP-Method-Override: PUT\r\n"), BODY), 400, "override-refused"),
+        (whole.replace("/charges", "/%63harges").into_bytes(), 400, "path-spelling"),
         (whole.replace("\r\n", "\n").into_bytes(), 400, "bad-request"),
         (whole.replace(key, &format!("{key}\x01")).into_bytes(), 400, "bad-request"),
         (whole.replace("Idempotency-Key:", "Idempotency-Key :").into_bytes(), 400, "bad-request"),

@@ -65,8 +65,7 @@ fn every_region_replays_copies_and_refuses_mismatches_locally() {
         let key = key("copied");
         let first = charge(0, &key, BODY).await;
         for region in &three().await.regions {
-            until("the record to be copied", async || key_status(region, &key).await["state"] == "settled")
-                .await;
+            becomes(region, &key, "settled").await;
         }
         for region in 0..3 {
             let replays = series(&three().await.regions[region], "onceway_local_replays_total");
