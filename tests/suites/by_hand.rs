@@ -4,8 +4,7 @@
 //! region, exit code 3), `store check`, `serve`, `status`. `guide.rs` has three regions, on
 //! machines of their own. It must not use another way than these commands.
 
-use crate::console::form;
-use crate::console::pages::{hidden, page_of, signed_in};
+use crate::console::{Desk, hidden};
 use crate::support::*;
 use onceway_lab::cluster::Cluster;
 use onceway_lab::files::RegionFile;
@@ -201,16 +200,14 @@ async fn ends_doubts_at_the_owner(dir: &Path, ports: &[RegionPorts]) {
 /// there.
 async fn released_on_the_console(dir: &Path, base: &str, key: &str) {
     let token = |name: &str| fs::read_to_string(dir.join(name)).unwrap();
-    let cookie = signed_in(base, &token("ann")).await;
-    let page = page_of(base, &cookie, key).await.text();
+    let desk = Desk::open(base, &token("ann")).await;
+    let page = desk.key(key).await.text();
     assert!(page.contains("you will be asked for your token"), "{page}");
     let [region, seen] = ["region", "seen"].map(|name| hidden(&page, name));
     let fields =
         [("region", &*region), ("tenant", "acme"), ("key", key), ("seen", &seen), ("reason", "a test")];
-    let send = async |more: &[(&str, &str)]| {
-        let fields = [&fields[..], more].concat();
-        ask(form(base, "/console/release", &fields).with("Cookie", &cookie)).await
-    };
+    let send =
+        async |more: &[(&str, &str)]| desk.send("/console/release", &[&fields[..], more].concat()).await;
     let looked = send(&[]).await;
     assert!(looked.status == 200 && looked.text().contains("Nothing was tried yet"), "{}", looked.text());
     let (ann, eve, other) = (token("ann"), token("eve"), "x".repeat(24));
@@ -252,10 +249,9 @@ async fn acts_on_jobs_elsewhere(dir: &Path, ports: &[RegionPorts]) {
     let all = listed(0, false).await;
     assert_eq!(all.iter().find(|job| job["key"] == *key).unwrap()["region"], "south", "{all:?}");
     let base = admin(0);
-    let cookie = signed_in(&base, &fs::read_to_string(dir.join("ann")).unwrap()).await;
-    let page = |path: &str| Ask::get(format!("{base}{path}")).with("Cookie", &cookie);
-    assert!(ask(page("/console")).await.text().contains(&*key));
-    let text = ask(page(&format!("/console/job?region=south&tenant=acme&key={key}"))).await.text();
+    let desk = Desk::open(&base, &fs::read_to_string(dir.join("ann")).unwrap()).await;
+    assert!(desk.page("/console").await.text().contains(&*key));
+    let text = desk.page(&format!("/console/job?region=south&tenant=acme&key={key}")).await.text();
     assert!(text.contains("Give it up: drop") && text.contains("you will be asked for your token"), "{text}");
     let drop = ["jobs", "drop", "acme", &*key, "--region", "south", "--reason", "a test", "--admin", &base];
     let of = async |token: &str| onceway(dir, &[&drop[..], &["--token-file", token]].concat()).await;

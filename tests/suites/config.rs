@@ -4,11 +4,9 @@
 //! `config/cases.rs` holds the mistakes; `config/*.toml` at the top are the reference files. It
 //! must not start a process: `tests/suites/cli.rs` does.
 
-mod accepting;
 pub mod cases;
 mod certificates;
 mod failing_over;
-mod listening;
 mod operators;
 mod reloading;
 mod secrets;
@@ -16,11 +14,9 @@ mod secrets;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use accepting::ACCEPT_CASES;
 use cases::{CASES, CREDENTIALS, ISSUER, ISSUER_CASES, KEYS, REGION, RING, ROUTES, SECRET_KEYS};
 use failing_over::FAILOVER_CASES;
 use http::{HeaderMap, HeaderValue, Method};
-use listening::LISTEN_CASES;
 use onceway::config::listen::{PublicLimits, TlsFiles};
 use onceway::config::{Config, Errors};
 use onceway::gateway::limits::concurrency::MostAtOnce;
@@ -102,9 +98,7 @@ fn a_quota_bursts_as_far_as_its_rate_unless_it_says_otherwise() {
 #[test]
 fn each_mistake_is_reported_at_its_line() {
     assert!(CASES.len() >= 60);
-    for (file, from, to, expected) in
-        [CASES, ACCEPT_CASES, FAILOVER_CASES, LISTEN_CASES, SECRET_CASES].into_iter().flatten()
-    {
+    for (file, from, to, expected) in [CASES, FAILOVER_CASES, SECRET_CASES].into_iter().flatten() {
         let folder = files(&[(file, from, to)]);
         assert_eq!(said(folder.path()).join("\n"), *expected, "{file}.toml with {to:?} for {from:?}");
     }

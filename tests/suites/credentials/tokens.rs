@@ -17,16 +17,31 @@ const AUD: &str = "https://api.example.com";
 /// The date of the tests, in seconds.
 const NOW: i64 = 1_800_000_000;
 
-/// Credentials of one issuer with these keys and more lines.
-fn issuer(algorithms: &str, keys: &[&SigningKey], more: &str) -> Credentials {
-    let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("keys.json"), jwks(keys)).unwrap();
-    let text = format!(
-        "[[issuer]]\nname = \"accounts\"\niss = \"{ISS}\"\njwks = \"keys.json\"\nalgorithms = {algorithms}\naudience = [\"{AUD}\", \"other\"]\ntenant_claim = \"tenant\"\n{more}"
-    );
+/// The section of an issuer with these algorithms and more lines.
+fn section(name: &str, iss: &str, algorithms: &str, more: &str) -> String {
+    format!(
+        "[[issuer]]\nname = \"{name}\"\niss = \"{iss}\"\njwks = \"{name}.json\"\nalgorithms = {algorithms}\naudience = [\"{AUD}\", \"other\"]\ntenant_claim = \"tenant\"\n{more}"
+    )
+}
+
+fn load(folder: &TempDir, text: &str) -> Credentials {
     let file = folder.path().join("credentials.toml");
     fs::write(&file, text).unwrap();
     load_credentials(&file).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+/// Credentials of one issuer with these keys and more lines.
+fn issuer(algorithms: &str, keys: &[&SigningKey], more: &str) -> Credentials {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("accounts.json"), jwks(keys)).unwrap();
+    load(&folder, &section("accounts", ISS, algorithms, more))
+}
+
+/// One key, and credentials of an issuer with that key and more lines.
+fn one(alg: &'static str, more: &str) -> (SigningKey, Credentials) {
+    let key = SigningKey::new("k", alg);
+    let credentials = issuer(&format!("[\"{alg}\"]"), &[&key], more);
+    (key, credentials)
 }
 
 fn at(credentials: &Credentials, token: &str, millis: i64) -> Option<Caller> {
@@ -63,8 +78,7 @@ fn ann() -> Caller {
 #[test]
 fn good_tokens_of_every_algorithm_name_the_caller() {
     for alg in ["ES256", "ES384", "EdDSA", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512"] {
-        let key = SigningKey::new("k", alg);
-        let credentials = issuer(&format!("[\"{alg}\"]"), &[&key], "");
+        let (key, credentials) = one(alg, "");
         assert_eq!(ask(&credentials, &key.token(&claims())), Some(ann()), "{alg}");
         let other = if alg.ends_with("256") { "EdDSA" } else { "ES256" };
         let stranger = SigningKey::new("k", other);
@@ -99,9 +113,9 @@ fn the_algorithm_must_be_pinned_and_fit_the_key() {
     assert_eq!(ask(&credentials, &key.token(&claims())), Some(ann()));
     // Right signatures with the same key, by algorithms that are not pinned for it.
     for alg in ["RS512", "PS256"] {
-        let same = SigningKey::new("k", alg);
+        let (same, pinned) = one(alg, "");
         assert_eq!(ask(&credentials, &same.token(&claims())), None, "{alg}");
-        assert!(ask(&issuer(&format!("[\"{alg}\"]"), &[&same], ""), &same.token(&claims())).is_some());
+        assert!(ask(&pinned, &same.token(&claims())).is_some(), "{alg}");
     }
     // The key is right, but the header names another algorithm.
     for alg in ["ES256", "none", "None", "HS256", "RS257", ""] {
@@ -121,8 +135,7 @@ fn the_algorithm_must_be_pinned_and_fit_the_key() {
 
 #[test]
 fn tokens_with_keys_or_extensions_are_refused() {
-    let key = SigningKey::new("k", "ES256");
-    let credentials = issuer("[\"ES256\"]", &[&key], "");
+    let (key, credentials) = one("ES256", "");
     let plain = json!({"alg": "ES256", "kid": "k", "typ": "at+jwt"});
     assert_eq!(ask(&credentials, &key.token_with(&plain, &claims())), Some(ann()));
     for (name, value) in [
@@ -142,8 +155,7 @@ fn tokens_with_keys_or_extensions_are_refused() {
 
 #[test]
 fn every_required_claim_must_be_right() {
-    let key = SigningKey::new("k", "ES256");
-    let credentials = issuer("[\"ES256\"]", &[&key], "");
+    let (key, credentials) = one("ES256", "");
     let good = [
         claims(),
         with("aud", json!(["x", "other"])),
@@ -188,9 +200,7 @@ fn every_required_claim_must_be_right() {
 #[test]
 fn a_token_lasts_from_nbf_to_exp_with_leeway() {
     let key = SigningKey::new("k", "EdDSA");
-    let mut claims = claims();
-    claims["nbf"] = json!(NOW);
-    let token = key.token(&claims);
+    let token = key.token(&with("nbf", json!(NOW)));
     for (more, leeway) in [("", 30), ("leeway = \"0s\"\n", 0), ("leeway = \"5m\"\n", 300)] {
         let credentials = issuer("[\"EdDSA\"]", &[&key], more);
         let (from, until) = ((NOW - leeway) * 1_000, (NOW + 60 + leeway) * 1_000);
@@ -201,39 +211,33 @@ fn a_token_lasts_from_nbf_to_exp_with_leeway() {
 }
 
 #[test]
-fn the_file_names_the_claims_of_tenant_and_principal() {
-    let key = SigningKey::new("k", "ES256");
-    let credentials = issuer("[\"ES256\"]", &[&key], "principal_claim = \"client_id\"\n");
-    let caller = ask(&credentials, &key.token(&claims())).unwrap();
-    assert_eq!((caller.tenant.as_str(), caller.principal), ("acme", None));
-    let named = ask(&credentials, &key.token(&with("client_id", json!("ann")))).unwrap();
-    assert_eq!(named, ann());
-}
-
-#[test]
-fn an_issuer_speaks_for_its_listed_tenants_only() {
-    let key = SigningKey::new("k", "ES256");
-    let credentials = issuer("[\"ES256\"]", &[&key], "tenants = [\"globex\", \"acme\"]\n");
-    assert_eq!(ask(&credentials, &key.token(&claims())), Some(ann()));
-    assert_eq!(ask(&credentials, &key.token(&with("tenant", json!("initech")))), None);
-    let open = issuer("[\"ES256\"]", &[&key], "");
-    assert!(ask(&open, &key.token(&with("tenant", json!("initech")))).is_some(), "without one, for all");
+fn the_file_names_claims_and_the_issuers_tenants() {
+    let nobody = Caller { principal: None, ..ann() };
+    let initech = with("tenant", json!("initech"));
+    let of_initech = Caller::new(Tenant::parse("initech").unwrap(), Voucher::Issuer(ISS), Some("ann"));
+    for (more, claims, caller) in [
+        ("principal_claim = \"client_id\"\n", claims(), Some(nobody)),
+        ("principal_claim = \"client_id\"\n", with("client_id", json!("ann")), Some(ann())),
+        ("tenants = [\"globex\", \"acme\"]\n", claims(), Some(ann())),
+        ("tenants = [\"globex\", \"acme\"]\n", initech.clone(), None),
+        // Without a list, for all.
+        ("", initech, Some(of_initech)),
+    ] {
+        let (key, credentials) = one("ES256", more);
+        assert_eq!(ask(&credentials, &key.token(&claims)), caller, "{more} {claims}");
+    }
 }
 
 #[test]
 fn an_issuer_speaks_for_itself_only() {
     let (ours, theirs) = (SigningKey::new("k", "ES256"), SigningKey::new("k", "ES256"));
     let folder = tempfile::tempdir().unwrap();
-    let section = |name: &str, iss: &str| {
-        format!(
-            "[[issuer]]\nname = \"{name}\"\niss = \"{iss}\"\njwks = \"{name}.json\"\nalgorithms = [\"ES256\"]\naudience = [\"{AUD}\"]\ntenant_claim = \"tenant\"\n"
-        )
-    };
-    fs::write(folder.path().join("ours.json"), jwks(&[&ours])).unwrap();
-    fs::write(folder.path().join("theirs.json"), jwks(&[&theirs])).unwrap();
-    let file = folder.path().join("credentials.toml");
-    fs::write(&file, section("ours", ISS) + &section("theirs", "https://theirs.example.com")).unwrap();
-    let credentials = load_credentials(&file).unwrap();
+    let mut text = String::new();
+    for (name, iss, key) in [("ours", ISS, &ours), ("theirs", "https://theirs.example.com", &theirs)] {
+        fs::write(folder.path().join(format!("{name}.json")), jwks(&[key])).unwrap();
+        text += &section(name, iss, "[\"ES256\"]", "");
+    }
+    let credentials = load(&folder, &text);
     let of_theirs = with("iss", json!("https://theirs.example.com"));
     assert_eq!(ask(&credentials, &ours.token(&claims())), Some(ann()));
     assert_eq!(ask(&credentials, &theirs.token(&claims())), None);
@@ -245,8 +249,7 @@ fn an_issuer_speaks_for_itself_only() {
 
 #[test]
 fn garbage_and_oversized_tokens_are_refused() {
-    let key = SigningKey::new("k", "ES256");
-    let credentials = issuer("[\"ES256\"]", &[&key], "");
+    let (key, credentials) = one("ES256", "");
     let good = key.token(&claims());
     let parts: Vec<&str> = good.split('.').collect();
     let (fits, over) = (with("pad", json!("p".repeat(5_000))), with("pad", json!("p".repeat(6_200))));
