@@ -45,79 +45,74 @@ fn absent() -> (TcpSocket, SocketAddr) {
     (socket, address)
 }
 
-#[test]
-fn accepted_requests_outlive_gateway_and_postgres() {
-    run(async {
-        let (absent, address) = absent();
-        let solo = Solo::start(&routes(), Some(address)).await;
-        let key = key("waits");
-        let request = || {
-            post(&solo.public(), "/v1/emails", &key, BODY)
-                .with("X-Canary", "in-the-open")
-                .with("X-Api-Key", "sk_of_a_client")
-        };
-        let accepted = ask(request()).await;
-        assert_eq!((accepted.status.as_u16(), &accepted.json()["state"]), (202, &"accepted".into()));
-        assert_eq!(accepted.header("location"), format!("/.well-known/onceway/requests/{key}"));
-        let open = "select position('in-the-open'::bytea in request) > 0 and position('sk_demo_acme'::bytea in request) = 0 \
-                    and position('sk_of_a_client'::bytea in request) = 0 \
-                    from onceway.jobs";
-        assert!(stored::<bool>(&solo, open).await, "stored as it is, without what may be a secret");
-        solo.region.act(Action::Kill, Part::Gateway).await.unwrap();
-        solo.region.act(Action::Kill, Part::Postgres).await.unwrap();
-        solo.region.act(Action::Start, Part::Postgres).await.unwrap();
-        solo.region.act(Action::Start, Part::Gateway).await.unwrap();
-        solo.serves().await;
-        // The kill may have met a run between its claim and its failed connection. Then the key
-        // waits for its hold, and is in doubt until the next run asks the upstream again.
-        let state = key_status(&solo, &key).await.json()["state"].clone();
-        assert!(["accepted", "running", "in_doubt"].iter().any(|open| state == *open), "{state}");
-        let upstream = RawServer::on(absent.listen(128).unwrap(), Then::AnswerAndClose(MADE));
-        becomes(&solo, &key, "settled").await;
-        let [call] = &upstream.headers()[..] else { panic!("one call: {:?}", upstream.seen()) };
-        assert_eq!(call["idempotency-key"], format!("\"{key}\""));
-        assert_eq!((call["x-canary"].as_str(), call["onceway-tenant"].as_str()), ("in-the-open", "acme"));
-        assert!(!call.contains_key("authorization"), "{call:?}");
-    });
+#[tokio::test(flavor = "multi_thread")]
+async fn accepted_requests_outlive_gateway_and_postgres() {
+    let (absent, address) = absent();
+    let solo = Solo::start(&routes(), Some(address)).await;
+    let key = key("waits");
+    let request = || {
+        post(&solo.public(), "/v1/emails", &key, BODY)
+            .with("X-Canary", "in-the-open")
+            .with("X-Api-Key", "sk_of_a_client")
+    };
+    let accepted = ask(request()).await;
+    assert_eq!((accepted.status.as_u16(), &accepted.json()["state"]), (202, &"accepted".into()));
+    assert_eq!(accepted.header("location"), format!("/.well-known/onceway/requests/{key}"));
+    let open = "select position('in-the-open'::bytea in request) > 0 and position('sk_demo_acme'::bytea in request) = 0 \
+                and position('sk_of_a_client'::bytea in request) = 0 \
+                from onceway.jobs";
+    assert!(stored::<bool>(&solo, open).await, "stored as it is, without what may be a secret");
+    solo.region.act(Action::Kill, Part::Gateway).await.unwrap();
+    solo.region.act(Action::Kill, Part::Postgres).await.unwrap();
+    solo.region.act(Action::Start, Part::Postgres).await.unwrap();
+    solo.region.act(Action::Start, Part::Gateway).await.unwrap();
+    solo.serves().await;
+    // The kill may have met a run between its claim and its failed connection. Then the key
+    // waits for its hold, and is in doubt until the next run asks the upstream again.
+    let state = key_status(&solo, &key).await.json()["state"].clone();
+    assert!(["accepted", "running", "in_doubt"].iter().any(|open| state == *open), "{state}");
+    let upstream = RawServer::on(absent.listen(128).unwrap(), Then::AnswerAndClose(MADE));
+    becomes(&solo, &key, "settled").await;
+    let [call] = &upstream.headers()[..] else { panic!("one call: {:?}", upstream.seen()) };
+    assert_eq!(call["idempotency-key"], format!("\"{key}\""));
+    assert_eq!((call["x-canary"].as_str(), call["onceway-tenant"].as_str()), ("in-the-open", "acme"));
+    assert!(!call.contains_key("authorization"), "{call:?}");
 }
 
-#[test]
-fn only_its_own_key_reads_a_sealed_request() {
-    run(async {
-        let (absent, address) = absent();
-        let seal = |dir: &Path, byte: u8| {
-            use base64::Engine;
-            fs::write(dir.join("seal.key"), base64::engine::general_purpose::STANDARD.encode([byte; 32]))
-                .unwrap();
-        };
-        let solo = Solo::start_with(&routes(), Some(address), |dir| {
-            seal(dir, 7);
-            add_lines(dir, "[accept]\nkey_file = \"seal.key\"\n");
-        })
-        .await;
-        let key = key("sealed");
-        let request = post(&solo.public(), "/v1/emails", &key, BODY).with("X-Canary", "not-in-the-open");
-        assert_eq!(ask(request).await.status, 202);
-        let shut = "select sealed and position('not-in-the-open'::bytea in request) = 0 \
-                    and position('tok_visa'::bytea in request) = 0 and position('sk_demo'::bytea in request) = 0 from onceway.jobs";
-        assert!(stored::<bool>(&solo, shut).await);
-        solo.region.act(Action::Kill, Part::Gateway).await.unwrap();
-        seal(&solo.dir, 8);
-        solo.region.act(Action::Start, Part::Gateway).await.unwrap();
-        solo.serves().await;
-        becomes(&solo, &key, "dead").await;
-        let (_, listed) = onceway(&solo, &["jobs", "--dead"]).await;
-        assert!(listed.contains("sealed with another key") && listed.contains(&key), "{listed}");
-        solo.region.act(Action::Stop, Part::Gateway).await.unwrap();
-        seal(&solo.dir, 7);
-        solo.region.act(Action::Start, Part::Gateway).await.unwrap();
-        solo.serves().await;
-        let upstream = RawServer::on(absent.listen(128).unwrap(), Then::AnswerAndClose(MADE));
-        let (output, said) =
-            onceway(&solo, &["jobs", "retry", "acme", &key, "--reason", "key restored"]).await;
-        assert!(output.status.success(), "{said}");
-        becomes(&solo, &key, "settled").await;
-        let call = upstream.headers().remove(0);
-        assert_eq!(call["authorization"], "Bearer sk_demo_acme", "what is sealed is stored whole");
-    });
+#[tokio::test(flavor = "multi_thread")]
+async fn only_its_own_key_reads_a_sealed_request() {
+    let (absent, address) = absent();
+    let seal = |dir: &Path, byte: u8| {
+        use base64::Engine;
+        fs::write(dir.join("seal.key"), base64::engine::general_purpose::STANDARD.encode([byte; 32]))
+            .unwrap();
+    };
+    let solo = Solo::start_with(&routes(), Some(address), |dir| {
+        seal(dir, 7);
+        add_lines(dir, "[accept]\nkey_file = \"seal.key\"\n");
+    })
+    .await;
+    let key = key("sealed");
+    let request = post(&solo.public(), "/v1/emails", &key, BODY).with("X-Canary", "not-in-the-open");
+    assert_eq!(ask(request).await.status, 202);
+    let shut = "select sealed and position('not-in-the-open'::bytea in request) = 0 \
+                and position('tok_visa'::bytea in request) = 0 and position('sk_demo'::bytea in request) = 0 from onceway.jobs";
+    assert!(stored::<bool>(&solo, shut).await);
+    solo.region.act(Action::Kill, Part::Gateway).await.unwrap();
+    seal(&solo.dir, 8);
+    solo.region.act(Action::Start, Part::Gateway).await.unwrap();
+    solo.serves().await;
+    becomes(&solo, &key, "dead").await;
+    let (_, listed) = onceway(&solo, &["jobs", "--dead"]).await;
+    assert!(listed.contains("sealed with another key") && listed.contains(&key), "{listed}");
+    solo.region.act(Action::Stop, Part::Gateway).await.unwrap();
+    seal(&solo.dir, 7);
+    solo.region.act(Action::Start, Part::Gateway).await.unwrap();
+    solo.serves().await;
+    let upstream = RawServer::on(absent.listen(128).unwrap(), Then::AnswerAndClose(MADE));
+    let (output, said) = onceway(&solo, &["jobs", "retry", "acme", &key, "--reason", "key restored"]).await;
+    assert!(output.status.success(), "{said}");
+    becomes(&solo, &key, "settled").await;
+    let call = upstream.headers().remove(0);
+    assert_eq!(call["authorization"], "Bearer sk_demo_acme", "what is sealed is stored whole");
 }

@@ -89,72 +89,69 @@ async fn clusters(dir: &Path, ports: &[RegionPorts]) -> Vec<Cluster> {
     clusters
 }
 
-#[test]
-fn set_up_commands_alone_make_two_regions() {
-    run(async {
-        let dir: PathBuf = scratch::create("onceway-by-hand").unwrap();
-        let _janitor = Janitor::spawn(&program(), &dir, true).unwrap();
-        let ports = FleetPorts::lay_out(port_base(), NAMES.len()).unwrap().regions;
-        write(&dir, &ports);
-        let _clusters = clusters(&dir, &ports).await;
-        let ledger = Ledger::create(&dir.join("ledger.jsonl")).unwrap();
-        let mut doors = Vec::new();
-        for (name, ports) in NAMES.iter().zip(&ports) {
-            let address = (Ipv4Addr::LOCALHOST, ports.upstream).into();
-            doors.push(Upstream::start(name, address, ledger.clone()).await.unwrap());
-        }
+#[tokio::test(flavor = "multi_thread")]
+async fn set_up_commands_alone_make_two_regions() {
+    let dir: PathBuf = scratch::create("onceway-by-hand").unwrap();
+    let _janitor = Janitor::spawn(&program(), &dir, true).unwrap();
+    let ports = FleetPorts::lay_out(port_base(), NAMES.len()).unwrap().regions;
+    write(&dir, &ports);
+    let _clusters = clusters(&dir, &ports).await;
+    let ledger = Ledger::create(&dir.join("ledger.jsonl")).unwrap();
+    let mut doors = Vec::new();
+    for (name, ports) in NAMES.iter().zip(&ports) {
+        let address = (Ipv4Addr::LOCALHOST, ports.upstream).into();
+        doors.push(Upstream::start(name, address, ledger.clone()).await.unwrap());
+    }
 
-        expect(&dir, &["certs", "--out", "certificates", "--region", "north", "--region", "south"], 0).await;
-        expect(&dir, &["check", "north.toml", "south.toml"], 0).await;
-        let said = expect(&dir, &["store", "check", "--config", "north.toml"], 3).await;
-        assert!(said.contains("store init"), "{said}");
-        // Rehearsed, each ends as the real one does where it waits.
-        let said = expect(&dir, &["store", "init", "--config", "north.toml", "--dry-run"], 0).await;
-        assert!(said.contains("pending") && said.ends_with("\nNothing was changed.\n"), "{said}");
-        let said = expect(&dir, &["store", "init", "--config", "north.toml"], 3).await;
-        assert!(said.contains("pending") && said.contains("south"), "{said}");
-        let init = ["store", "init", "--config", "south.toml", "--wait", "60s"];
-        expect(&dir, &[&init[..], &["--dry-run"]].concat(), 0).await;
-        expect(&dir, &init, 0).await;
-        expect(&dir, &["store", "init", "--config", "north.toml", "--wait", "60s"], 0).await;
-        for name in ["north.toml", "south.toml"] {
-            let said = expect(&dir, &["store", "check", "--config", name], 0).await;
-            assert!(!said.contains("pending") && !said.contains("broken"), "{said}");
-            // The servers of tests speak no TLS, which is no reason for another exit code.
-            assert!(said.contains("\nhint     ssl = off: ") && !said.contains("jit"), "{said}");
-            let said = expect(&dir, &["store", "check", "--config", name, "--json"], 0).await;
-            let said: Value = serde_json::from_str(&said).unwrap();
-            let ssl = json!({ "setting": "ssl", "is": "off", "recommended": "on" });
-            assert!(said["hints"].as_array().unwrap().contains(&ssl), "{said}");
-        }
+    expect(&dir, &["certs", "--out", "certificates", "--region", "north", "--region", "south"], 0).await;
+    expect(&dir, &["check", "north.toml", "south.toml"], 0).await;
+    let said = expect(&dir, &["store", "check", "--config", "north.toml"], 3).await;
+    assert!(said.contains("store init"), "{said}");
+    // Rehearsed, each ends as the real one does where it waits.
+    let said = expect(&dir, &["store", "init", "--config", "north.toml", "--dry-run"], 0).await;
+    assert!(said.contains("pending") && said.ends_with("\nNothing was changed.\n"), "{said}");
+    let said = expect(&dir, &["store", "init", "--config", "north.toml"], 3).await;
+    assert!(said.contains("pending") && said.contains("south"), "{said}");
+    let init = ["store", "init", "--config", "south.toml", "--wait", "60s"];
+    expect(&dir, &[&init[..], &["--dry-run"]].concat(), 0).await;
+    expect(&dir, &init, 0).await;
+    expect(&dir, &["store", "init", "--config", "north.toml", "--wait", "60s"], 0).await;
+    for name in ["north.toml", "south.toml"] {
+        let said = expect(&dir, &["store", "check", "--config", name], 0).await;
+        assert!(!said.contains("pending") && !said.contains("broken"), "{said}");
+        // The servers of tests speak no TLS, which is no reason for another exit code.
+        assert!(said.contains("\nhint     ssl = off: ") && !said.contains("jit"), "{said}");
+        let said = expect(&dir, &["store", "check", "--config", name, "--json"], 0).await;
+        let said: Value = serde_json::from_str(&said).unwrap();
+        let ssl = json!({ "setting": "ssl", "is": "off", "recommended": "on" });
+        assert!(said["hints"].as_array().unwrap().contains(&ssl), "{said}");
+    }
 
-        let [_north, _south] = [serve(&dir, "north"), serve(&dir, "south")];
-        founded(&dir).await;
-        for ports in &ports {
-            let admin = format!("http://127.0.0.1:{}", ports.admin);
-            until("the region to serve", async || {
-                let said =
-                    onceway(&dir, &["status", "--admin", &admin, "--token-file", "token", "--json"]).await;
-                let status: Value = serde_json::from_slice(&said.stdout).unwrap_or_default();
-                status["readiness"]["serves"] == true && status["readiness"]["forwards_to"][0].is_string()
-            })
-            .await;
-            let refused = expect(&dir, &["status", "--admin", &admin], 1).await;
-            assert!(refused.contains("--token-file"), "{refused}");
-            let shown = expect(&dir, &["status", "--admin", &admin, "--token-file", "token"], 0).await;
-            assert!(NAMES.iter().all(|name| shown.contains(name)), "{shown}");
-        }
-        let said = expect(&dir, &["init", "--config", "south.toml"], 1).await;
-        assert!(said.contains("founded"), "{said}");
-        let key = key("by-hand");
-        let public = |number: usize| format!("http://127.0.0.1:{}", ports[number].public);
-        let first = ask(post(&public(0), "/v1/charges", &key, BODY)).await;
-        let retry = ask(post(&public(1), "/v1/charges", &key, BODY)).await;
-        assert_eq!((first.status.as_u16(), &retry.body), (201, &first.body), "{}", first.text());
-        assert_eq!((retry.header("idempotent-replayed"), effects(&ledger, &key)), ("true", 1));
-        ends_doubts_at_the_owner(&dir, &ports).await;
-        acts_on_jobs_elsewhere(&dir, &ports).await;
-    });
+    let [_north, _south] = [serve(&dir, "north"), serve(&dir, "south")];
+    founded(&dir).await;
+    for ports in &ports {
+        let admin = format!("http://127.0.0.1:{}", ports.admin);
+        until("the region to serve", async || {
+            let said = onceway(&dir, &["status", "--admin", &admin, "--token-file", "token", "--json"]).await;
+            let status: Value = serde_json::from_slice(&said.stdout).unwrap_or_default();
+            status["readiness"]["serves"] == true && status["readiness"]["forwards_to"][0].is_string()
+        })
+        .await;
+        let refused = expect(&dir, &["status", "--admin", &admin], 1).await;
+        assert!(refused.contains("--token-file"), "{refused}");
+        let shown = expect(&dir, &["status", "--admin", &admin, "--token-file", "token"], 0).await;
+        assert!(NAMES.iter().all(|name| shown.contains(name)), "{shown}");
+    }
+    let said = expect(&dir, &["init", "--config", "south.toml"], 1).await;
+    assert!(said.contains("founded"), "{said}");
+    let key = key("by-hand");
+    let public = |number: usize| format!("http://127.0.0.1:{}", ports[number].public);
+    let first = ask(post(&public(0), "/v1/charges", &key, BODY)).await;
+    let retry = ask(post(&public(1), "/v1/charges", &key, BODY)).await;
+    assert_eq!((first.status.as_u16(), &retry.body), (201, &first.body), "{}", first.text());
+    assert_eq!((retry.header("idempotent-replayed"), effects(&ledger, &key)), ("true", 1));
+    ends_doubts_at_the_owner(&dir, &ports).await;
+    acts_on_jobs_elsewhere(&dir, &ports).await;
 }
 
 /// Any region passes an act on to the key's owner, which knows the operator by the token and writes

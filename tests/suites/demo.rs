@@ -79,33 +79,30 @@ fn left_in(folder: &Path) -> Vec<PathBuf> {
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
-#[test]
-fn the_ready_line_and_the_controls_keep_their_contract() {
-    run(async {
-        let base = port_base();
-        let mut demo = Demo::start(base).await;
-        assert_eq!(demo.ready["control"], format!("http://127.0.0.1:{base}"));
-        for (number, name) in ["us-east", "eu-west", "ap-south"].into_iter().enumerate() {
-            let port = |offset: usize| usize::from(base) + 10 * number + offset;
-            let region = &demo.ready["regions"][number];
-            assert_eq!(region["name"], name);
-            assert_eq!(region["public"], format!("http://127.0.0.1:{}", port(1)));
-            assert_eq!(region["admin"], format!("http://127.0.0.1:{}", port(2)));
-            assert_eq!(region["upstream"], format!("http://127.0.0.1:{}", port(4)));
-            assert_eq!(region["postgres"], format!("postgres://postgres@127.0.0.1:{}/onceway", port(5)));
-            assert!(
-                alive(region["gateway_pid"].as_u64().unwrap())
-                    && alive(region["postgres_pid"].as_u64().unwrap())
-            );
-        }
+#[tokio::test(flavor = "multi_thread")]
+async fn the_ready_line_and_the_controls_keep_their_contract() {
+    let base = port_base();
+    let mut demo = Demo::start(base).await;
+    assert_eq!(demo.ready["control"], format!("http://127.0.0.1:{base}"));
+    for (number, name) in ["us-east", "eu-west", "ap-south"].into_iter().enumerate() {
+        let port = |offset: usize| usize::from(base) + 10 * number + offset;
+        let region = &demo.ready["regions"][number];
+        assert_eq!(region["name"], name);
+        assert_eq!(region["public"], format!("http://127.0.0.1:{}", port(1)));
+        assert_eq!(region["admin"], format!("http://127.0.0.1:{}", port(2)));
+        assert_eq!(region["upstream"], format!("http://127.0.0.1:{}", port(4)));
+        assert_eq!(region["postgres"], format!("postgres://postgres@127.0.0.1:{}/onceway", port(5)));
+        assert!(
+            alive(region["gateway_pid"].as_u64().unwrap()) && alive(region["postgres_pid"].as_u64().unwrap())
+        );
+    }
 
-        web_pages_are_refused(&demo).await;
-        ledger_is_kept(&demo).await;
-        parts_are_controlled(&mut demo).await;
-        links_are_controlled(&mut demo).await;
-        endpoints_are_controlled(&mut demo).await;
-        assert_eq!(demo.end(Signal::TERM).await, Some(0));
-    });
+    web_pages_are_refused(&demo).await;
+    ledger_is_kept(&demo).await;
+    parts_are_controlled(&mut demo).await;
+    links_are_controlled(&mut demo).await;
+    endpoints_are_controlled(&mut demo).await;
+    assert_eq!(demo.end(Signal::TERM).await, Some(0));
 }
 
 async fn web_pages_are_refused(demo: &Demo) {
@@ -198,33 +195,29 @@ async fn endpoints_are_controlled(demo: &mut Demo) {
     }
 }
 
-#[test]
-fn a_taken_port_is_named() {
-    run(async {
-        let base = port_base();
-        let _taken = TcpListener::bind(("127.0.0.1", base + 12)).await.unwrap();
-        let output =
-            Command::new(program()).args(["demo", "--exit", "--port-base", &base.to_string()]).output().await;
-        let output = output.unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(said.contains(&format!("port {} (admin of eu-west) is taken", base + 12)), "{said}");
-        assert_eq!(output.status.code(), Some(1));
-    });
+#[tokio::test(flavor = "multi_thread")]
+async fn a_taken_port_is_named() {
+    let base = port_base();
+    let _taken = TcpListener::bind(("127.0.0.1", base + 12)).await.unwrap();
+    let output =
+        Command::new(program()).args(["demo", "--exit", "--port-base", &base.to_string()]).output().await;
+    let output = output.unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains(&format!("port {} (admin of eu-west) is taken", base + 12)), "{said}");
+    assert_eq!(output.status.code(), Some(1));
 }
 
-#[test]
-fn a_signal_or_a_kill_leaves_nothing_behind() {
-    run(async {
-        for signal in [Signal::TERM, Signal::INT, Signal::KILL] {
-            let mut demo = Demo::start(port_base()).await;
-            let pids = Demo::pids(&demo.ready["regions"]);
-            assert_eq!((pids.len(), left_in(demo.temp.path()).len()), (6, 1));
-            let code = demo.end(signal).await;
-            assert_eq!(code, (signal != Signal::KILL).then_some(0), "{signal:?}");
-            until("its processes and files to be gone", async || {
-                pids.iter().all(|pid| !alive(*pid)) && left_in(demo.temp.path()).is_empty()
-            })
-            .await;
-        }
-    });
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_or_a_kill_leaves_nothing_behind() {
+    for signal in [Signal::TERM, Signal::INT, Signal::KILL] {
+        let mut demo = Demo::start(port_base()).await;
+        let pids = Demo::pids(&demo.ready["regions"]);
+        assert_eq!((pids.len(), left_in(demo.temp.path()).len()), (6, 1));
+        let code = demo.end(signal).await;
+        assert_eq!(code, (signal != Signal::KILL).then_some(0), "{signal:?}");
+        until("its processes and files to be gone", async || {
+            pids.iter().all(|pid| !alive(*pid)) && left_in(demo.temp.path()).is_empty()
+        })
+        .await;
+    }
 }

@@ -174,35 +174,30 @@ async fn use_up(solo: &Solo, answered: &mut Vec<(String, Answer)>) -> Vec<String
     panic!("a full disk takes 20,000 keys");
 }
 
-#[test]
-fn a_full_disk_refuses_keys_and_heals() {
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_refuses_keys_and_heals() {
     if !may_mount() {
         return;
     }
-    run(async {
-        let (disk, solo) = start().await;
-        let gateway = solo.region.process().unwrap().pid();
-        let first = key("before");
-        let mut answered = vec![(first.clone(), charge(&solo, &first).await)];
-        disk.fill();
-        let mut unanswered = use_up(&solo, &mut answered).await;
-        let postgres = solo.region.cluster.pid();
-        assert!(postgres.is_some(), "Postgres gave up too soon for this test");
-        let _supervisor = supervise(&solo);
-        until("Postgres to find no room for its log", async || {
-            let Ok(store) = solo.region.cluster.connect("onceway").await else { return true };
-            store
-                .batch_execute("select pg_switch_wal(), pg_logical_emit_message(false, '', '')")
-                .await
-                .is_err()
-        })
-        .await;
-        until("the gateway to notice", async || ready(&solo).await["serves"] == false).await;
-        unanswered.extend(refused(&solo, "full").await);
-        until("its own recovery to fail, too", async || solo.region.cluster.pid() != postgres).await;
-        unanswered.extend(refused(&solo, "fuller").await);
-        disk.free();
-        recovers(&solo, &unanswered, &answered).await;
-        assert_eq!(solo.region.process().unwrap().pid(), gateway, "the gateway needed help");
-    });
+    let (disk, solo) = start().await;
+    let gateway = solo.region.process().unwrap().pid();
+    let first = key("before");
+    let mut answered = vec![(first.clone(), charge(&solo, &first).await)];
+    disk.fill();
+    let mut unanswered = use_up(&solo, &mut answered).await;
+    let postgres = solo.region.cluster.pid();
+    assert!(postgres.is_some(), "Postgres gave up too soon for this test");
+    let _supervisor = supervise(&solo);
+    until("Postgres to find no room for its log", async || {
+        let Ok(store) = solo.region.cluster.connect("onceway").await else { return true };
+        store.batch_execute("select pg_switch_wal(), pg_logical_emit_message(false, '', '')").await.is_err()
+    })
+    .await;
+    until("the gateway to notice", async || ready(&solo).await["serves"] == false).await;
+    unanswered.extend(refused(&solo, "full").await);
+    until("its own recovery to fail, too", async || solo.region.cluster.pid() != postgres).await;
+    unanswered.extend(refused(&solo, "fuller").await);
+    disk.free();
+    recovers(&solo, &unanswered, &answered).await;
+    assert_eq!(solo.region.process().unwrap().pid(), gateway, "the gateway needed help");
 }

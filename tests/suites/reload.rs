@@ -134,61 +134,59 @@ fn reloads_under_load_drop_no_request() {
     });
 }
 
-#[test]
-fn a_new_password_of_the_store_drops_no_request() {
-    run(async {
-        let name = "store-url";
-        let solo = Solo::start_with(&routes(), None, |dir| {
-            let file = dir.join("solo.toml");
-            let text = fs::read_to_string(&file).unwrap();
-            let (_, rest) = text.split_once("\n[store]\nurl = \"").unwrap();
-            let url = rest.split('"').next().unwrap();
-            fs::write(dir.join(name), url.replacen('@', ":first@", 1)).unwrap();
-            let named = format!("url_file = {name:?}");
-            fs::write(&file, text.replace(&format!("url = {url:?}"), &named)).unwrap();
-        })
-        .await;
-        let (url, cluster) = (fs::read_to_string(solo.dir.join(name)).unwrap(), &solo.region.cluster);
-        let admin = cluster.connect(DATABASE).await.unwrap();
-        let password = async |password: &str| {
-            let sql = format!(
-                "set password_encryption = 'scram-sha-256'; alter role {GATEWAY_ROLE} password '{password}'"
-            );
-            admin.batch_execute(&sql).await.unwrap();
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_password_of_the_store_drops_no_request() {
+    let name = "store-url";
+    let solo = Solo::start_with(&routes(), None, |dir| {
+        let file = dir.join("solo.toml");
+        let text = fs::read_to_string(&file).unwrap();
+        let (_, rest) = text.split_once("\n[store]\nurl = \"").unwrap();
+        let url = rest.split('"').next().unwrap();
+        fs::write(dir.join(name), url.replacen('@', ":first@", 1)).unwrap();
+        let named = format!("url_file = {name:?}");
+        fs::write(&file, text.replace(&format!("url = {url:?}"), &named)).unwrap();
+    })
+    .await;
+    let (url, cluster) = (fs::read_to_string(solo.dir.join(name)).unwrap(), &solo.region.cluster);
+    let admin = cluster.connect(DATABASE).await.unwrap();
+    let password = async |password: &str| {
+        let sql = format!(
+            "set password_encryption = 'scram-sha-256'; alter role {GATEWAY_ROLE} password '{password}'"
+        );
+        admin.batch_execute(&sql).await.unwrap();
+    };
+    password("first").await;
+    ask_for_password(cluster, &admin, GATEWAY_ROLE).await;
+    let (over, done, public) = (AtomicBool::new(false), AtomicUsize::new(0), solo.public());
+    let client = || charges(&public, &over, &done, "");
+    let change = async {
+        let sql = "select pid from pg_stat_activity where usename = $1";
+        let processes = async || -> BTreeSet<i32> {
+            let found = admin.query(sql, &[&GATEWAY_ROLE]).await.unwrap();
+            found.iter().map(|row| row.get(0)).collect()
         };
-        password("first").await;
-        ask_for_password(cluster, &admin, GATEWAY_ROLE).await;
-        let (over, done, public) = (AtomicBool::new(false), AtomicUsize::new(0), solo.public());
-        let client = || charges(&public, &over, &done, "");
-        let change = async {
-            let sql = "select pid from pg_stat_activity where usename = $1";
-            let processes = async || -> BTreeSet<i32> {
-                let found = admin.query(sql, &[&GATEWAY_ROLE]).await.unwrap();
-                found.iter().map(|row| row.get(0)).collect()
-            };
-            let log = async |line: &str| {
-                let shown = async || fs::read_to_string(solo.region.gateway_log()).unwrap().contains(line);
-                until(line, shown).await;
-            };
-            // The file is watched. A wrong password in it changes nothing.
-            fs::write(solo.dir.join(name), url.replace(":first@", ":second@")).unwrap();
-            log("the store refuses its new login").await;
-            let old = processes().await;
-            password("second").await;
-            until("the old connections to go", async || processes().await.is_disjoint(&old)).await;
-            log("the store's new login is in use").await;
-            // Another database waits for a restart.
-            taken_over(&solo, || fs::write(solo.dir.join(name), format!("{url}2")).unwrap()).await;
-            over.store(true, Ordering::SeqCst);
+        let log = async |line: &str| {
+            let shown = async || fs::read_to_string(solo.region.gateway_log()).unwrap().contains(line);
+            until(line, shown).await;
         };
-        tokio::join!(client(), client(), client(), change);
-        assert!(done.load(SeqCst) > 50, "{done:?}");
-        let waits = status(&solo.region).await["config"]["restart"].to_string();
-        assert!(waits.contains("the store's URL"), "{waits}");
-        let log = log(&solo.region).await;
-        assert!(log.contains("SQLSTATE 28P01: the password is wrong"), "{log}");
-        assert!(!log.contains("second") && !log.contains(":first"), "a password is in the log");
-    });
+        // The file is watched. A wrong password in it changes nothing.
+        fs::write(solo.dir.join(name), url.replace(":first@", ":second@")).unwrap();
+        log("the store refuses its new login").await;
+        let old = processes().await;
+        password("second").await;
+        until("the old connections to go", async || processes().await.is_disjoint(&old)).await;
+        log("the store's new login is in use").await;
+        // Another database waits for a restart.
+        taken_over(&solo, || fs::write(solo.dir.join(name), format!("{url}2")).unwrap()).await;
+        over.store(true, Ordering::SeqCst);
+    };
+    tokio::join!(client(), client(), client(), change);
+    assert!(done.load(SeqCst) > 50, "{done:?}");
+    let waits = status(&solo.region).await["config"]["restart"].to_string();
+    assert!(waits.contains("the store's URL"), "{waits}");
+    let log = log(&solo.region).await;
+    assert!(log.contains("SQLSTATE 28P01: the password is wrong"), "{log}");
+    assert!(!log.contains("second") && !log.contains(":first"), "a password is in the log");
 }
 
 #[test]
@@ -395,50 +393,41 @@ async fn answers(stream: &mut TlsStream<TcpStream>) -> bool {
     read.is_ok_and(|read| read.is_ok()) && &begin == b"HTTP/1.1 "
 }
 
-#[test]
-fn only_new_connections_see_a_new_certificate() {
-    run(async {
-        let name = RegionName::parse("solo").unwrap();
-        let old = generate(std::slice::from_ref(&name)).unwrap();
-        let made_by = unix_seconds();
-        let folder = tempfile::tempdir().unwrap();
-        old.write(folder.path()).unwrap();
-        let at = |path: &Path| path.display().to_string();
-        let files = files_in(folder.path(), &name);
-        let tables = format!(
-            "\n[listen.tls]\ncertificate = {:?}\nkey = {:?}\n",
-            at(&files.certificate),
-            at(&files.key)
-        );
-        let solo = Solo::start_adding(&routes(), None, &tables).await;
-        // A certificate tells whole seconds: one of a later second also expires later.
-        until("a second after the old certificate", async || unix_seconds() > made_by).await;
-        let new = generate(std::slice::from_ref(&name)).unwrap();
-        let expires = async || {
-            series(&solo.region, "onceway_certificate_expires_timestamp_seconds{of=\"public\"}").await
-        };
-        let first_to_expire = expires().await;
-        let address = solo.public().strip_prefix("http://").unwrap().to_owned();
-        let mut first = connect(&address, &old).await.unwrap();
-        assert!(answers(&mut first).await);
-        assert!(connect(&address, &new).await.is_err());
-        // Half of a pair does not fit the other half: nothing changes.
-        let (_, certificate, private) = &new.regions[0];
-        reload(&solo, "failed", || fs::write(&files.certificate, certificate).unwrap()).await;
-        assert!(
-            status(&solo.region).await["config"]["problems"][0]
-                .as_str()
-                .unwrap()
-                .contains("[listen.tls] key")
-        );
-        assert!(connect(&address, &old).await.is_ok());
-        assert_eq!(expires().await, first_to_expire, "a certificate that is not in use is shown");
-        reload(&solo, "ok", || fs::write(&files.key, private).unwrap()).await;
-        assert!(expires().await > first_to_expire, "the old certificate is shown");
-        assert!(connect(&address, &old).await.is_err(), "a new connection still sees the old certificate");
-        assert!(answers(&mut connect(&address, &new).await.unwrap()).await);
-        let mut rest = vec![0; 4_096];
-        drop(tokio::time::timeout(Duration::from_millis(200), first.read(&mut rest)).await);
-        assert!(answers(&mut first).await, "the old connection was cut");
-    });
+#[tokio::test(flavor = "multi_thread")]
+async fn only_new_connections_see_a_new_certificate() {
+    let name = RegionName::parse("solo").unwrap();
+    let old = generate(std::slice::from_ref(&name)).unwrap();
+    let made_by = unix_seconds();
+    let folder = tempfile::tempdir().unwrap();
+    old.write(folder.path()).unwrap();
+    let at = |path: &Path| path.display().to_string();
+    let files = files_in(folder.path(), &name);
+    let tables =
+        format!("\n[listen.tls]\ncertificate = {:?}\nkey = {:?}\n", at(&files.certificate), at(&files.key));
+    let solo = Solo::start_adding(&routes(), None, &tables).await;
+    // A certificate tells whole seconds: one of a later second also expires later.
+    until("a second after the old certificate", async || unix_seconds() > made_by).await;
+    let new = generate(std::slice::from_ref(&name)).unwrap();
+    let expires =
+        async || series(&solo.region, "onceway_certificate_expires_timestamp_seconds{of=\"public\"}").await;
+    let first_to_expire = expires().await;
+    let address = solo.public().strip_prefix("http://").unwrap().to_owned();
+    let mut first = connect(&address, &old).await.unwrap();
+    assert!(answers(&mut first).await);
+    assert!(connect(&address, &new).await.is_err());
+    // Half of a pair does not fit the other half: nothing changes.
+    let (_, certificate, private) = &new.regions[0];
+    reload(&solo, "failed", || fs::write(&files.certificate, certificate).unwrap()).await;
+    assert!(
+        status(&solo.region).await["config"]["problems"][0].as_str().unwrap().contains("[listen.tls] key")
+    );
+    assert!(connect(&address, &old).await.is_ok());
+    assert_eq!(expires().await, first_to_expire, "a certificate that is not in use is shown");
+    reload(&solo, "ok", || fs::write(&files.key, private).unwrap()).await;
+    assert!(expires().await > first_to_expire, "the old certificate is shown");
+    assert!(connect(&address, &old).await.is_err(), "a new connection still sees the old certificate");
+    assert!(answers(&mut connect(&address, &new).await.unwrap()).await);
+    let mut rest = vec![0; 4_096];
+    drop(tokio::time::timeout(Duration::from_millis(200), first.read(&mut rest)).await);
+    assert!(answers(&mut first).await, "the old connection was cut");
 }

@@ -189,22 +189,17 @@ fn a_key_of_another_header_runs_once() {
 fn a_credential_that_is_replaced_counts_from_then_on() {
     run(async {
         let stage = stage().await;
-        fs::write(stage.solo.dir.join("pay"), "Bearer sk_two\n").unwrap();
-        until("the new credential to be sent", async || {
-            let key = key("rotated");
-            assert_eq!(ask(stage.charge("Idempotency-Key", &key)).await.status.as_u16(), 201);
-            let sent = stage.seen(&key).remove(0)["authorization"].clone();
-            assert!(["Bearer sk_one", "Bearer sk_two"].contains(&sent.as_str()));
-            sent == "Bearer sk_two"
-        })
-        .await;
-        fs::write(stage.solo.dir.join("pay"), "Bearer sk_one\n").unwrap();
-        until("the old one to be back", async || {
-            let key = key("rotated-back");
-            assert_eq!(ask(stage.charge("Idempotency-Key", &key)).await.status.as_u16(), 201);
-            stage.seen(&key).remove(0)["authorization"] == "Bearer sk_one"
-        })
-        .await;
+        for now in ["Bearer sk_two", "Bearer sk_one"] {
+            fs::write(stage.solo.dir.join("pay"), format!("{now}\n")).unwrap();
+            until("that credential to be sent", async || {
+                let key = key("rotated");
+                assert_eq!(ask(stage.charge("Idempotency-Key", &key)).await.status.as_u16(), 201);
+                let sent = stage.seen(&key).remove(0)["authorization"].clone();
+                assert!(["Bearer sk_one", "Bearer sk_two"].contains(&sent.as_str()));
+                sent == now
+            })
+            .await;
+        }
     });
 }
 
@@ -263,10 +258,8 @@ fn killed_endpoints_cause_no_second_effect() {
         // With nobody killed all of them run.
         tokio::time::timeout(Duration::from_secs(60), async {
             for _ in 0..20 {
-                assert_eq!(
-                    ask(stage.ask("/v1/payouts", "Idempotency-Key", &key("calm"))).await.status.as_u16(),
-                    201
-                );
+                let calm = stage.ask("/v1/payouts", "Idempotency-Key", &key("calm"));
+                assert_eq!(ask(calm).await.status.as_u16(), 201);
             }
         })
         .await

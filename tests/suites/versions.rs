@@ -15,53 +15,51 @@ async fn replace(region: &Region, versions: Option<&str>) {
 }
 
 /// A migration that removes what older gateways use, while one runs, and then one that does not.
-#[test]
-fn a_store_that_needs_newer_gateways_closes_older_ones() {
-    run(async {
-        let solo = Solo::start(&routes(), None).await;
-        let admin = solo.region.cluster.connect(DATABASE).await.unwrap();
-        let set = async |sql: &str| admin.batch_execute(sql).await.unwrap();
-        let why = "run the newer onceway here";
-        let lines = async |what: &str| {
-            let log = log(&solo.region).await;
-            log.lines().filter(|line| line.contains(what) && line.contains(why)).count()
-        };
-        let (unread, closed) = ("the gate cannot be read", "the store is closed");
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_needs_newer_gateways_closes_older_ones() {
+    let solo = Solo::start(&routes(), None).await;
+    let admin = solo.region.cluster.connect(DATABASE).await.unwrap();
+    let set = async |sql: &str| admin.batch_execute(sql).await.unwrap();
+    let why = "run the newer onceway here";
+    let lines = async |what: &str| {
+        let log = log(&solo.region).await;
+        log.lines().filter(|line| line.contains(what) && line.contains(why)).count()
+    };
+    let (unread, closed) = ("the gate cannot be read", "the store is closed");
 
-        // A gate that did not move is read now and then. The reason is logged once, and not asked
-        // for again and again.
-        let reads = async || {
-            let sql = "select pg_stat_clear_snapshot(), seq_scan + idx_scan from pg_stat_user_tables where relname = 'meta'";
-            admin.query_one(sql, &[]).await.unwrap().get::<_, i64>(1)
-        };
-        let beats = async || status(&solo.region).await["store"]["heartbeat"].as_u64().unwrap();
-        set("update onceway.meta set gateways_from = 99").await;
-        until("the gateway to say why", async || lines(unread).await > 0).await;
-        let (first, begun) = (beats().await, reads().await);
-        until("some heartbeats", async || beats().await >= first + 20).await;
-        assert_eq!(lines(unread).await, 1, "said once");
-        let (read, beaten) = (reads().await - begun, beats().await - first);
-        // A look every 100 ms, a heartbeat every 250 ms.
-        assert!(i64::try_from(beaten).unwrap() * 6 > read, "{read} reads in {beaten} heartbeats");
+    // A gate that did not move is read now and then. The reason is logged once, and not asked
+    // for again and again.
+    let reads = async || {
+        let sql = "select pg_stat_clear_snapshot(), seq_scan + idx_scan from pg_stat_user_tables where relname = 'meta'";
+        admin.query_one(sql, &[]).await.unwrap().get::<_, i64>(1)
+    };
+    let beats = async || status(&solo.region).await["store"]["heartbeat"].as_u64().unwrap();
+    set("update onceway.meta set gateways_from = 99").await;
+    until("the gateway to say why", async || lines(unread).await > 0).await;
+    let (first, begun) = (beats().await, reads().await);
+    until("some heartbeats", async || beats().await >= first + 20).await;
+    assert_eq!(lines(unread).await, 1, "said once");
+    let (read, beaten) = (reads().await - begun, beats().await - first);
+    // A look every 100 ms, a heartbeat every 250 ms.
+    assert!(i64::try_from(beaten).unwrap() * 6 > read, "{read} reads in {beaten} heartbeats");
 
-        set("update onceway.meta set gateways_from = 1; select onceway.need_gateways(99)").await;
-        let (refused, key) = (key("closed"), key("open"));
-        until("it to say why", async || {
-            let readiness = status(&solo.region).await["readiness"].clone();
-            readiness["ready"] == false && readiness["reasons"].to_string().contains(why)
-        })
-        .await;
-        let answer = ask(post(&solo.public(), "/v1/charges", &refused, BODY)).await;
-        assert_eq!((answer.status.as_u16(), code(&answer).as_str()), (503, "store-unavailable"));
-        assert_eq!(effects(&solo.ledger, &refused), 0);
-        let begun = reads().await;
-        until("some more looks", async || reads().await >= begun + 20).await;
-        assert_eq!(lines(closed).await, 1, "said once, too");
+    set("update onceway.meta set gateways_from = 1; select onceway.need_gateways(99)").await;
+    let (refused, key) = (key("closed"), key("open"));
+    until("it to say why", async || {
+        let readiness = status(&solo.region).await["readiness"].clone();
+        readiness["ready"] == false && readiness["reasons"].to_string().contains(why)
+    })
+    .await;
+    let answer = ask(post(&solo.public(), "/v1/charges", &refused, BODY)).await;
+    assert_eq!((answer.status.as_u16(), code(&answer).as_str()), (503, "store-unavailable"));
+    assert_eq!(effects(&solo.ledger, &refused), 0);
+    let begun = reads().await;
+    until("some more looks", async || reads().await >= begun + 20).await;
+    assert_eq!(lines(closed).await, 1, "said once, too");
 
-        set("select onceway.need_gateways(1)").await;
-        solo.serves().await;
-        assert_eq!(ask(post(&solo.public(), "/v1/charges", &key, BODY)).await.status, 201);
-    });
+    set("select onceway.need_gateways(1)").await;
+    solo.serves().await;
+    assert_eq!(ask(post(&solo.public(), "/v1/charges", &key, BODY)).await.status, 201);
 }
 
 /// The answer to a key at a region. As clients do, the test repeats the key where that is safe: the
@@ -129,42 +127,40 @@ async fn refuses_ap(at: &Region, why: &str) {
     assert!(log(at).await.contains(why));
 }
 
-#[test]
-fn a_rolling_upgrade_runs_nothing_twice() {
-    run(async {
-        let three = deployment(Duration::from_millis(20)).await;
-        let [us, eu, ap] = &three.regions[..] else { panic!("three regions") };
-        assert_eq!(status(us).await["protocol"], 1, "founded by what all speak");
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rolling_upgrade_runs_nothing_twice() {
+    let three = deployment(Duration::from_millis(20)).await;
+    let [us, eu, ap] = &three.regions[..] else { panic!("three regions") };
+    assert_eq!(status(us).await["protocol"], 1, "founded by what all speak");
 
-        // A gateway without a common version.
-        replace(ap, Some("2-2")).await;
-        refuses_ap(us, "it speaks protocol versions 2-2, this process 1-1").await;
-        closed_because(ap, "this process speaks 2-2").await;
-        let refused = ask(post(&ap.public(), "/v1/charges", &key_at(us, "side").await, BODY)).await;
-        assert_eq!((refused.status.as_u16(), code(&refused).as_str()), (503, "gateway-outdated"));
-        replace(ap, None).await;
-        ap.serves().await.unwrap();
+    // A gateway without a common version.
+    replace(ap, Some("2-2")).await;
+    refuses_ap(us, "it speaks protocol versions 2-2, this process 1-1").await;
+    closed_because(ap, "this process speaks 2-2").await;
+    let refused = ask(post(&ap.public(), "/v1/charges", &key_at(us, "side").await, BODY)).await;
+    assert_eq!((refused.status.as_u16(), code(&refused).as_str()), (503, "gateway-outdated"));
+    replace(ap, None).await;
+    ap.serves().await.unwrap();
 
-        for region in [us, eu] {
-            replace(region, Some("1-2")).await;
-            region.serves().await.unwrap();
-        }
-        let now = status(us).await;
-        assert_eq!((&now["speaks"], &now["peers"]["eu-west"]["speaks"]), (&"1-2".into(), &"1-2".into()));
-        assert_eq!((&now["peers"]["ap-south"]["speaks"], &now["protocol"]), (&"1-1".into(), &1.into()));
-        let (exit, said) = raise(us).await;
-        assert!(exit == Some(0) && said.contains("protocol version 1 is in force"), "{exit:?}: {said}");
-        keys_run_once(&three).await;
+    for region in [us, eu] {
+        replace(region, Some("1-2")).await;
+        region.serves().await.unwrap();
+    }
+    let now = status(us).await;
+    assert_eq!((&now["speaks"], &now["peers"]["eu-west"]["speaks"]), (&"1-2".into(), &"1-2".into()));
+    assert_eq!((&now["peers"]["ap-south"]["speaks"], &now["protocol"]), (&"1-1".into(), &1.into()));
+    let (exit, said) = raise(us).await;
+    assert!(exit == Some(0) && said.contains("protocol version 1 is in force"), "{exit:?}: {said}");
+    keys_run_once(&three).await;
 
-        replace(ap, Some("1-2")).await;
-        ap.serves().await.unwrap();
-        let (exit, said) = raise(eu).await;
-        assert!(exit == Some(0) && said.contains("protocol version 2 is in force"), "{exit:?}: {said}");
-        for region in &three.regions {
-            until("the raise to be known", async || status(region).await["protocol"] == 2).await;
-            region.serves().await.unwrap();
-        }
-        keys_run_once(&three).await;
-        three.shut_down().await.unwrap();
-    });
+    replace(ap, Some("1-2")).await;
+    ap.serves().await.unwrap();
+    let (exit, said) = raise(eu).await;
+    assert!(exit == Some(0) && said.contains("protocol version 2 is in force"), "{exit:?}: {said}");
+    for region in &three.regions {
+        until("the raise to be known", async || status(region).await["protocol"] == 2).await;
+        region.serves().await.unwrap();
+    }
+    keys_run_once(&three).await;
+    three.shut_down().await.unwrap();
 }

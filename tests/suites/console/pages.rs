@@ -51,30 +51,28 @@ fn strangers_see_only_the_sign_in_under_the_policy() {
 }
 
 /// A region of its own, because nobody can sign in to it for a minute. About 4 s.
-#[test]
-fn ten_wrong_tokens_close_sign_in_for_a_minute() {
-    run(async {
-        // Starting a region beside one whose store is stopped would make that one late.
-        let _alone = alone().await;
-        let solo = start().await;
-        let base = solo.region.admin();
-        let desk = Desk::open(&base, TOKEN).await;
-        for number in 0..10 {
-            let wrong = ask(form(&base, "/console/sign-in", &[("token", "letmein-letmein-letmeim")])).await;
-            assert_eq!(wrong.status, 401, "{number}");
-        }
-        for token in ["letmein-letmein-letmeim", TOKEN] {
-            let refused = ask(form(&base, "/console/sign-in", &[("token", token)])).await;
-            assert_eq!((refused.status.as_u16(), refused.header("set-cookie")), (429, ""), "{token}");
-            let after: u64 = refused.header("retry-after").parse().unwrap();
-            assert!((1..=60).contains(&after) && refused.text().contains("Too many wrong tokens"), "{after}");
-        }
-        let log = log(&solo.region).await;
-        assert_eq!(log.matches("could not sign in to the console").count(), 1, "{log}");
-        // A signed-in user stays signed in, and programs are asked for the token as before.
-        assert_eq!(desk.page("/console").await.status, 200);
-        assert_eq!(told(&base, TOKEN, "/v1/status").await.status, 200);
-    });
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_wrong_tokens_close_sign_in_for_a_minute() {
+    // Starting a region beside one whose store is stopped would make that one late.
+    let _alone = alone().await;
+    let solo = start().await;
+    let base = solo.region.admin();
+    let desk = Desk::open(&base, TOKEN).await;
+    for number in 0..10 {
+        let wrong = ask(form(&base, "/console/sign-in", &[("token", "letmein-letmein-letmeim")])).await;
+        assert_eq!(wrong.status, 401, "{number}");
+    }
+    for token in ["letmein-letmein-letmeim", TOKEN] {
+        let refused = ask(form(&base, "/console/sign-in", &[("token", token)])).await;
+        assert_eq!((refused.status.as_u16(), refused.header("set-cookie")), (429, ""), "{token}");
+        let after: u64 = refused.header("retry-after").parse().unwrap();
+        assert!((1..=60).contains(&after) && refused.text().contains("Too many wrong tokens"), "{after}");
+    }
+    let log = log(&solo.region).await;
+    assert_eq!(log.matches("could not sign in to the console").count(), 1, "{log}");
+    // A signed-in user stays signed in, and programs are asked for the token as before.
+    assert_eq!(desk.page("/console").await.status, 200);
+    assert_eq!(told(&base, TOKEN, "/v1/status").await.status, 200);
 }
 
 fn stranger_and_known_are_guarded(answers: &[&Answer]) {

@@ -5,10 +5,6 @@
 //! tests of the suite do.
 
 use super::*;
-use crate::net::support::region;
-use crate::support::*;
-use onceway::ports::peers::Question;
-use onceway::protocol::register::{Message, Reply};
 use onceway::protocol::speakers::{Kind, Sender};
 use onceway::protocol::view::{Member, Standing};
 
@@ -24,7 +20,7 @@ fn left_behind(witness: u128) -> Arc<View> {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_forbidden_message_is_refused_and_logged_once() {
     let house = house();
-    assert_eq!(house.ended(&["--init"]).0, Some(0));
+    house.init();
     let log = house.path("witness.log");
     let _running = house.start_logging(&log).await;
     let Reply::NotFounded(id) = house.message(Message::Read).await else { panic!("it is new") };
