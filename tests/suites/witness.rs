@@ -33,15 +33,15 @@ use rustix::process::{Pid, Signal, kill_process};
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The files of a witness in a folder of their own, and the way to it from region `us-east`.
-struct House {
-    folder: TempDir,
+pub struct House {
+    pub folder: TempDir,
     pki: Pki,
     peers: HttpPeers,
     peer: String,
     admin: String,
 }
 
-fn house() -> House {
+pub fn house() -> House {
     let pki = Pki::new(&["us-east", "eu-west", "ap-south", "witness-1", "mallory", "left"]);
     let folder = tempfile::tempdir().unwrap();
     let certificates = folder.path().join("certs");
@@ -102,7 +102,7 @@ impl House {
         (output.status.code(), String::from_utf8(text).unwrap())
     }
 
-    fn init(&self) {
+    pub fn init(&self) {
         assert_eq!(self.ended(&["--init"]).0, Some(0));
     }
 
