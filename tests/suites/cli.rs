@@ -328,20 +328,17 @@ fn serve_starts_nothing_before_all_is_valid() {
 }
 
 #[test]
-fn help_explains_commands_and_exit_codes() {
-    let help = well(&["--help"]);
-    for taught in ["onceway check", "ONCEWAY_LOG", "Exit codes"] {
-        assert!(help.contains(taught), "{taught}");
-    }
-    assert!(!help.contains("janitor"));
-    assert!(well(&["status", "--help"]).contains("--token-file"));
-}
-
-#[test]
 fn certs_are_made_once_and_never_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let made = folder.path().join("certs");
     let dir = made.to_str().unwrap();
+    let said = well(&["certs", "--out", dir, "--region", "a", "b", "--dry-run"]);
+    assert!(said.contains("ca.pem, ca.key, a.pem, a.key, b.pem, b.key"), "{said}");
+    for dry in [&[][..], &["--dry-run"]] {
+        let taken = onceway(&[&["certs", "--out", dir, "--region", "a", "ca"][..], dry].concat());
+        ends(&taken, 2, "ca.pem and ca.key are the authority's");
+    }
+    assert!(!made.exists());
     let said = well(&["certs", "--out", dir, "--region", "us-east", "eu-west", "--region", "ap-south"]);
     assert!(said.contains("ap-south, eu-west, us-east"), "{said}");
     for name in ["ca.pem", "ca.key", "us-east.pem", "us-east.key", "eu-west.pem", "ap-south.key"] {
@@ -350,8 +347,12 @@ fn certs_are_made_once_and_never_overwritten() {
     let mode = fs::metadata(&made).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700, "whoever reads its keys can be any region");
     let before = fs::read(made.join("ca.pem")).unwrap();
-    assert_eq!(onceway(&["certs", "--out", dir, "--region", "us-east"]).status.code(), Some(1));
+    for (more, exit) in [(&["us-east"][..], 1), (&["us-east", "--dry-run"], 1), (&["us-east", "us-east"], 2)]
+    {
+        ends(&onceway(&[&["certs", "--out", dir, "--region"], more].concat()), exit, "");
+    }
     assert_eq!(fs::read(made.join("ca.pem")).unwrap(), before);
-    let twice = onceway(&["certs", "--out", dir, "--region", "us-east", "us-east"]);
-    assert_eq!(twice.status.code(), Some(2));
+    let other = folder.path().join("other");
+    let made = report(&onceway(&["certs", "--out", other.to_str().unwrap(), "--region", "a", "--json"]));
+    assert_eq!((&made["authority"], &made["files"][2]), (&json!("made"), &json!("a.pem")));
 }

@@ -49,12 +49,8 @@ impl Demo {
 
     async fn control(&self, path: &str) -> Answer {
         let url = format!("{}{path}", self.ready["control"].as_str().unwrap());
-        ask(if path.starts_with("/ledger") || path == "/regions" {
-            Ask::get(url)
-        } else {
-            Ask::post(url, "")
-        })
-        .await
+        let reads = path.starts_with("/ledger") || path == "/regions";
+        ask(if reads { Ask::get(url) } else { Ask::post(url, "") }).await
     }
 
     /// Sends a signal and waits for the end. Returns the exit code, if it has one.
@@ -88,14 +84,13 @@ async fn the_ready_line_and_the_controls_keep_their_contract() {
         let port = |offset: usize| usize::from(base) + 10 * number + offset;
         let region = &demo.ready["regions"][number];
         assert_eq!(region["name"], name);
-        assert_eq!(region["public"], format!("http://127.0.0.1:{}", port(1)));
-        assert_eq!(region["admin"], format!("http://127.0.0.1:{}", port(2)));
-        assert_eq!(region["upstream"], format!("http://127.0.0.1:{}", port(4)));
+        for (part, offset) in [("public", 1), ("admin", 2), ("upstream", 4)] {
+            assert_eq!(region[part], format!("http://127.0.0.1:{}", port(offset)), "{part}");
+        }
         assert_eq!(region["postgres"], format!("postgres://postgres@127.0.0.1:{}/onceway", port(5)));
-        assert!(
-            alive(region["gateway_pid"].as_u64().unwrap()) && alive(region["postgres_pid"].as_u64().unwrap())
-        );
     }
+    let pids = Demo::pids(&demo.ready["regions"]);
+    assert!(pids.len() == 6 && pids.into_iter().all(alive), "{}", demo.ready);
 
     web_pages_are_refused(&demo).await;
     ledger_is_kept(&demo).await;
@@ -118,7 +113,7 @@ async fn ledger_is_kept(demo: &Demo) {
     assert_eq!(ask(charge()).await.status, 201);
     assert_eq!(ask(charge()).await.header("idempotent-replayed"), "true");
     let one = demo.control(&format!("/ledger?key={key}")).await.json();
-    assert_eq!((one[0]["key"].as_str(), one[0]["tenant"].as_str()), (Some(key.as_str()), Some("acme")));
+    assert_eq!([&one[0]["key"], &one[0]["tenant"]], [key.as_str(), "acme"]);
     assert_eq!((one[0]["effects"].as_u64(), one[0]["regions"].as_array().unwrap().len()), (Some(1), 1));
     assert_eq!(demo.control("/ledger").await.json().as_array().unwrap().len(), 1);
 }
@@ -138,12 +133,9 @@ async fn parts_are_controlled(demo: &mut Demo) {
         let done = demo.control(&format!("/regions/eu-west/{action}")).await;
         assert_eq!(done.status, 200, "{action}: {}", done.text());
         let now = demo.control("/regions").await.json()[1].clone();
-        assert_eq!(
-            (now["gateway"].as_str(), now["postgres_state"].as_str()),
-            (Some(gateway), Some(postgres))
-        );
+        assert_eq!([&now["gateway"], &now["postgres_state"]], [gateway, postgres], "{action}");
         let event = demo.event().await;
-        assert_eq!((event["event"].as_str(), event["region"].as_str()), (Some("region"), Some("eu-west")));
+        assert_eq!([&event["event"], &event["region"]], ["region", "eu-west"], "{action}");
     }
     assert_ne!(demo.control("/regions").await.json()[1]["gateway_pid"].as_u64(), Some(before));
 }
@@ -199,12 +191,9 @@ async fn endpoints_are_controlled(demo: &mut Demo) {
 async fn a_taken_port_is_named() {
     let base = port_base();
     let _taken = TcpListener::bind(("127.0.0.1", base + 12)).await.unwrap();
-    let output =
-        Command::new(program()).args(["demo", "--exit", "--port-base", &base.to_string()]).output().await;
-    let output = output.unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains(&format!("port {} (admin of eu-west) is taken", base + 12)), "{said}");
-    assert_eq!(output.status.code(), Some(1));
+    let demo = ["demo", "--exit", "--port-base", &base.to_string()];
+    let output = Command::new(program()).args(demo).output().await.unwrap();
+    ends(&output, 1, &format!("port {} (admin of eu-west) is taken", base + 12));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -27,7 +27,8 @@ struct Disk {
 impl Disk {
     fn mount(at: PathBuf) -> Disk {
         fs::create_dir(&at).unwrap();
-        mount(&["-t", "tmpfs", "-o", SIZE, "onceway-test"], &at);
+        let said = Command::new("mount").args(["-t", "tmpfs", "-o", SIZE, "onceway-test"]).arg(&at).output();
+        ends(&said.expect("the program `mount`"), 0, "");
         let script = "cat; umount -l \"$0\"";
         let mut unmounts = Command::new("sh");
         unmounts.args(["-c", script]).arg(&at).stdin(Stdio::piped()).process_group(0);
@@ -36,37 +37,23 @@ impl Disk {
     }
 
     fn fill(&self) {
-        let mut ballast = File::create(self.ballast()).unwrap();
+        let mut ballast = File::create(self.at.join("ballast")).unwrap();
         for size in [1 << 20, 4096] {
             while ballast.write_all(&vec![1; size]).is_ok() {}
         }
     }
 
     fn free(&self) {
-        fs::remove_file(self.ballast()).unwrap();
-    }
-
-    fn ballast(&self) -> PathBuf {
-        self.at.join("ballast")
+        fs::remove_file(self.at.join("ballast")).unwrap();
     }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
         drop(self.unmounts.stdin.take());
-        let ended = self.unmounts.wait();
-        assert!(
-            std::thread::panicking() || ended.is_ok_and(|ended| ended.success()),
-            "{} stays",
-            self.at.display()
-        );
+        let is_gone = self.unmounts.wait().is_ok_and(|ended| ended.success());
+        assert!(std::thread::panicking() || is_gone, "{} stays", self.at.display());
     }
-}
-
-fn mount(arguments: &[&str], at: &Path) {
-    let said = Command::new("mount").args(arguments).arg(at).output().expect("the program `mount`");
-    let why = String::from_utf8_lossy(&said.stderr).trim().to_owned();
-    assert!(said.status.success(), "{why}");
 }
 
 /// True if this process may mount a disk. If not, it says so.
@@ -133,20 +120,12 @@ async fn recovers(solo: &Solo, keys: &[String], before: &[(String, Answer)]) {
     }
     for (key, first) in before {
         let again = charge(solo, key).await;
-        assert_eq!(
-            (again.status, &again.body),
-            (first.status, &first.body),
-            "an acknowledged answer was lost"
-        );
-        assert_eq!(again.header("idempotent-replayed"), "true");
+        let same = (again.status, &again.body) == (first.status, &first.body);
+        assert!(same && again.header("idempotent-replayed") == "true", "an acknowledged answer was lost");
     }
     for key in keys.iter().chain(before.iter().map(|(key, _)| key)) {
         assert_eq!(effects(&solo.ledger, key), 1);
     }
-}
-
-async fn ready(solo: &Solo) -> Value {
-    ask(Ask::get(format!("{}/readyz", solo.region.admin()))).await.json()
 }
 
 /// Sends keys until the store has refused some of them: existing pages still have room inside.
@@ -193,7 +172,7 @@ async fn a_full_disk_refuses_keys_and_heals() {
         store.batch_execute("select pg_switch_wal(), pg_logical_emit_message(false, '', '')").await.is_err()
     })
     .await;
-    until("the gateway to notice", async || ready(&solo).await["serves"] == false).await;
+    until("the gateway to notice", async || status(&solo.region).await["readiness"]["serves"] == false).await;
     unanswered.extend(refused(&solo, "full").await);
     until("its own recovery to fail, too", async || solo.region.cluster.pid() != postgres).await;
     unanswered.extend(refused(&solo, "fuller").await);

@@ -89,17 +89,13 @@ async fn a_paused_home_gateway_causes_no_second_effect() {
     assert_eq!(effects(&three.ledger, &key), 1);
 }
 
-/// Runs a statement on a region's store that only its owner could.
-async fn in_store(region: &Region, sql: &str) {
-    region.cluster.connect(DATABASE).await.unwrap().batch_execute(sql).await.unwrap();
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_running_store_that_goes_back_is_closed() {
     let three = three().await;
     let home = &three.regions[1];
     let key = homed_at(&three, 1, "reverted").await;
-    in_store(home, "update onceway.heartbeats set seq = 0 where origin = 'eu-west#1'").await;
+    let store = home.cluster.connect(DATABASE).await.unwrap();
+    store.batch_execute("update onceway.heartbeats set seq = 0 where origin = 'eu-west#1'").await.unwrap();
     until("the gateway to notice", async || {
         let ready = ask(Ask::get(format!("{}/readyz", home.admin()))).await.json();
         ready["serves"] == false && ready["reasons"].to_string().contains("went back while it ran")
@@ -107,42 +103,10 @@ async fn a_running_store_that_goes_back_is_closed() {
     .await;
     refused(home, &key, "store-unavailable").await;
     assert_eq!(effects(&three.ledger, &key), 0);
-    let logged_errors = |why: &str| {
-        let log = fs::read_to_string(home.gateway_log()).unwrap();
-        log.lines().filter(|line| line.contains("ERROR") && line.contains(why)).count()
-    };
     // As an error: only a rebuild opens it again.
-    until("the error to be logged", async || logged_errors("the store went back while it ran: ") == 1).await;
-
-    // After a restart, the store asks its peers for its heartbeats that they saw. That is
-    // logged once, and checked again and again.
-    home.act(Action::Kill, Part::Both).await.unwrap();
-    home.act(Action::Start, Part::Both).await.unwrap();
-    until("the gateway to say why", async || logged_errors("the store went back: ") > 0).await;
-    let beat = async || status(&three.regions[0]).await["store"]["heartbeat"].as_u64().unwrap();
-    let first = beat().await;
-    until("some heartbeats", async || beat().await >= first + 8).await;
-    assert_eq!(logged_errors("the store went back: "), 1, "said once");
-
-    // As a rebuilt store would come back.
-    in_store(home, "update onceway.heartbeats set seq = seq + 1000000 where origin = 'eu-west#1'").await;
-    restart(home).await;
-    charged(home, &key).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stop_finishes_running_requests_and_refuses_others() {
-    let solo = Solo::start(&routes(), None).await;
-    let key = key("stopping");
-    let running = post(&solo.public(), "/v1/charges", &key, BODY).with("Demo-Behave", "slow=900ms");
-    let running = tokio::spawn(running.send_owned(PATIENCE));
-    becomes(&solo.region, &key, "in-progress").await;
-    solo.region.act(Action::Stop, Part::Gateway).await.unwrap();
-    assert_eq!(running.await.unwrap().unwrap().status, 201);
-    solo.region.act(Action::Start, Part::Gateway).await.unwrap();
-    solo.serves().await;
-    let again = charge(&solo.region, &key).await;
-    assert_eq!((again.header("idempotent-replayed"), effects(&solo.ledger, &key)), ("true", 1));
+    let is_it = |line: &&str| line.contains("ERROR") && line.contains("the store went back while it ran: ");
+    let logged = async || log(home).await.lines().filter(is_it).count();
+    until("the error to be logged", async || logged().await == 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

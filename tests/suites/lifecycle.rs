@@ -70,7 +70,7 @@ fn an_operator_settles_and_releases_keys_in_doubt() {
         for key in [&happened, &did_not] {
             let line = out(&listed);
             let line = line.lines().find(|line| line.contains(key.as_str())).expect("both keys are listed");
-            assert!(line.contains("acme") && line.contains("payouts") && line.contains("solo#1"), "{line}");
+            assert!(["acme", "payouts", "solo#1"].iter().all(|part| line.contains(part)), "{line}");
         }
         // Its request may still be at work: not even an operator can know.
         let early = onceway(&solo.region, &["key", "release", "acme", &did_not, "--reason", "hasty"]).await;
@@ -88,26 +88,23 @@ fn an_operator_settles_and_releases_keys_in_doubt() {
             status.lines().any(|line| line.starts_with("in doubt") && line.contains("keys of this region"))
         })
         .await;
-
         let settle = ["key", "settle", "acme", &happened, "--status", "201", "--reason", "ledger has it"];
         let answer = ["--header", "Content-Type: application/json", "--body", "{\"id\":\"po_17\"}"];
         let settled = onceway(&solo.region, &[&settle[..], &answer[..]].concat()).await;
         assert_eq!((settled.status.code(), err(&settled).as_str()), (Some(0), ""));
         let shown = out(&settled);
         assert!(
-            shown.contains("settled-by-hand") && shown.contains("ada") && shown.contains("ledger has it")
+            ["settled-by-hand", "ada", "ledger has it"].iter().all(|part| shown.contains(part)),
+            "{shown}"
         );
         let replay = ask(post(&solo.public(), "/v1/payouts", &happened, BODY)).await;
         assert_eq!((replay.status.as_u16(), replay.header("idempotent-replayed")), (201, "true"));
         assert_eq!(
-            (replay.text().as_str(), replay.header("content-type")),
-            ("{\"id\":\"po_17\"}", "application/json")
+            [replay.text().as_str(), replay.header("content-type")],
+            [r#"{"id":"po_17"}"#, "application/json"]
         );
         let again = onceway(&solo.region, &[&settle[..], &["--body", ""]].concat()).await;
-        assert_eq!(
-            (again.status.code(), err(&again).contains("not in doubt: it is settled")),
-            (Some(1), true)
-        );
+        ends(&again, 1, "not in doubt: it is settled");
 
         let args = ["key", "release", "acme", &did_not, "--reason", "no such payout", "--actor", "grace"];
         let released = onceway(&solo.region, &args).await;
@@ -119,15 +116,12 @@ fn an_operator_settles_and_releases_keys_in_doubt() {
         assert_eq!(effects(&solo.ledger, &did_not), before + 1, "a released key runs again");
         let shown = out(&onceway(&solo.region, &["key", "show", "acme", &did_not]).await);
         assert!(shown.contains("released-by-hand") && shown.contains("grace"), "{shown}");
-        until("the list to be empty", async || {
-            onceway(&solo.region, &["doubts"]).await.status.code() == Some(0)
-        })
-        .await;
+        let doubts = async || onceway(&solo.region, &["doubts"]).await.status.code();
+        until("the list to be empty", async || doubts().await == Some(0)).await;
 
         let failed = key("failed");
-        let answer =
-            ask(post(&solo.public(), "/v1/payouts", &failed, BODY).with("Demo-Behave", "status=500"));
-        assert_eq!(code(&answer.await), "outcome-unknown");
+        let failing = post(&solo.public(), "/v1/payouts", &failed, BODY).with("Demo-Behave", "status=500");
+        assert_eq!(code(&ask(failing).await), "outcome-unknown");
         let shown = out(&onceway(&solo.region, &["key", "show", "acme", &failed]).await);
         assert!(shown.contains("asked for by Demo-Behave"), "what the upstream said: {shown}");
         let logged = log(&solo.region).await;

@@ -182,7 +182,6 @@ async fn bad_input_is_a_problem_and_leaves_nothing_behind() {
     good_input_runs(&solo, &address).await;
     assert!(metrics().await.contains(claims));
     the_admin_listener_answers_to_its_own_names_only(&solo).await;
-    an_answer_nobody_takes_is_kept(&solo, &address).await;
 }
 
 /// Without a token: a browser on this machine may be made to ask for a stranger's page, which then
@@ -237,17 +236,4 @@ async fn good_input_runs(solo: &Solo, address: &str) {
         assert_eq!((again.status.as_u16(), again.header("idempotent-replayed")), (201, "true"));
     }
     assert_eq!(effects(&solo.ledger, &format!("{chunked}-2")), 0);
-}
-
-/// A client that shuts its window and goes away loses nothing but its time.
-async fn an_answer_nobody_takes_is_kept(solo: &Solo, address: &str) {
-    let key = key("deaf");
-    let mut raw = Raw::connect(address, &[(4, 0)]).await;
-    raw.send(&frame(HEADERS, END_HEADERS, 1, &http2(&[("idempotency-key", key.as_bytes())]))).await;
-    raw.send(&frame(DATA, END_STREAM, 1, BODY.as_bytes())).await;
-    until("the effect", async || effects(&solo.ledger, &key) == 1).await;
-    drop(raw);
-    let again = ask(post(&solo.public(), "/v1/charges", &key, BODY)).await;
-    assert_eq!((again.status.as_u16(), again.header("idempotent-replayed")), (201, "true"));
-    assert_eq!(effects(&solo.ledger, &key), 1);
 }

@@ -65,14 +65,13 @@ async fn a_store_that_needs_newer_gateways_closes_older_ones() {
 /// The answer to a key at a region. As clients do, the test repeats the key where that is safe: the
 /// home may be out of reach for a moment on a busy machine.
 async fn answered(region: &Region, key: &str) -> String {
-    wait::for_some("an answer of the upstream", BOUND, || async {
+    found("an answer of the upstream", async || {
         let answer = ask(post(&region.public(), "/v1/charges", key, BODY)).await;
         let refused = answer.status == 503 && answer.json()["safe_to_retry"] == true;
         assert!(refused || answer.status == 201, "{}: {}", region.name, answer.text());
-        Ok((!refused).then(|| answer.text()))
+        (!refused).then(|| answer.text())
     })
     .await
-    .unwrap()
 }
 
 /// Sends a key of each region to each region: one effect, and the same answer replayed everywhere.
@@ -88,41 +87,34 @@ async fn keys_run_once(three: &Deployment) {
     }
 }
 
-async fn raise(region: &Region) -> (Option<i32>, String) {
-    wait::for_some("the raise to be possible", BOUND, || async {
+/// Raises the version once that is possible, to this one.
+async fn raises(region: &Region, to: u32) {
+    let output = found("the raise to be possible", async || {
         let output = region.operate(&["protocol", "raise", "--yes"]).await.unwrap();
-        let said = [output.stdout, output.stderr].concat();
-        let code = output.status.code();
-        Ok((code != Some(3)).then(|| (code, String::from_utf8_lossy(&said).into_owned())))
-    })
-    .await
-    .unwrap()
+        (output.status.code() != Some(3)).then_some(output)
+    });
+    let output = output.await;
+    ends(&output, 0, "");
+    let in_force = format!("protocol version {to} is in force");
+    assert!(out(&output).contains(&in_force), "{output:?}");
 }
 
 /// Waits until a region's gateway runs nothing, and says why in each place.
 async fn closed_because(region: &Region, why: &str) {
     until("it to say why", async || status(region).await["readiness"].to_string().contains(why)).await;
     let now = status(region).await;
-    assert_eq!(
-        (&now["readiness"]["serves"], &now["authority"]["lease"]["held"]),
-        (&false.into(), &false.into())
-    );
-    assert!(now["readiness"]["ready"] == false, "{now}");
-    let log = log(region).await;
-    assert!(log.contains(why), "the log does not say so");
+    let readiness = &now["readiness"];
+    assert_eq!([&readiness["serves"], &readiness["ready"], &now["authority"]["lease"]["held"]], [false; 3]);
+    assert!(log(region).await.contains(why), "the log does not say so");
 }
 
 /// Waits until a region refuses ap-south for this reason, and shows it. One ping that a busy
 /// machine does not carry in time says nothing of versions.
 async fn refuses_ap(at: &Region, why: &str) {
-    until("the stranger to be refused", async || {
-        status(at).await["readiness"]["reasons"].to_string().contains(why)
-    })
-    .await;
-    until("the stranger to be shown", async || {
-        series(at, "onceway_peer_foreign{peer=\"ap-south\"}").await == Some(1.0)
-    })
-    .await;
+    let reasons = async || status(at).await["readiness"]["reasons"].to_string();
+    until("the stranger to be refused", async || reasons().await.contains(why)).await;
+    let foreign = async || series(at, "onceway_peer_foreign{peer=\"ap-south\"}").await;
+    until("the stranger to be shown", async || foreign().await == Some(1.0)).await;
     assert_eq!(status(at).await["peers"]["ap-south"]["up"], false, "it is not heard");
     assert!(log(at).await.contains(why));
 }
@@ -149,14 +141,12 @@ async fn a_rolling_upgrade_runs_nothing_twice() {
     let now = status(us).await;
     assert_eq!((&now["speaks"], &now["peers"]["eu-west"]["speaks"]), (&"1-2".into(), &"1-2".into()));
     assert_eq!((&now["peers"]["ap-south"]["speaks"], &now["protocol"]), (&"1-1".into(), &1.into()));
-    let (exit, said) = raise(us).await;
-    assert!(exit == Some(0) && said.contains("protocol version 1 is in force"), "{exit:?}: {said}");
+    raises(us, 1).await;
     keys_run_once(&three).await;
 
     replace(ap, Some("1-2")).await;
     ap.serves().await.unwrap();
-    let (exit, said) = raise(eu).await;
-    assert!(exit == Some(0) && said.contains("protocol version 2 is in force"), "{exit:?}: {said}");
+    raises(eu, 2).await;
     for region in &three.regions {
         until("the raise to be known", async || status(region).await["protocol"] == 2).await;
         region.serves().await.unwrap();

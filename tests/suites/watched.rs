@@ -9,8 +9,6 @@ use crate::net::support::{RawServer, Then};
 use crate::support::solo::routes;
 use crate::support::*;
 use rcgen::{CertificateParams, KeyPair};
-use std::fs::OpenOptions;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::time::SystemTime;
 
@@ -241,43 +239,4 @@ async fn over_tls(solo: &Solo) {
     fs::write(&file, tls).unwrap();
     restart(region).await;
     solo.serves().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_unread_log_blocks_nothing_and_loses_nothing() {
-    /// More lines than any pipe takes.
-    const ASKED: usize = 500;
-    let mut held = None;
-    let solo = Solo::start_with(&routes(), None, |dir| {
-        let pipe = dir.join("gateway.log");
-        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        // An open for writing waits until a reader has the pipe open. This reader reads
-        // nothing.
-        held = Some(OpenOptions::new().read(true).write(true).open(pipe).unwrap());
-    })
-    .await;
-    let (region, mut pipe) = (&solo.region, BufReader::new(held.unwrap()));
-    for _ in 0..ASKED / 50 {
-        let mut asked = JoinSet::new();
-        for _ in 0..50 {
-            asked.spawn(ask(Ask::post(format!("{}/v1/charges", solo.public()), BODY)));
-        }
-        assert!(asked.join_all().await.iter().all(|answer| answer.status == 401));
-    }
-    assert_eq!(ask(post(&solo.public(), "/v1/charges", &key("unread"), BODY)).await.status, 201);
-    assert_eq!(series(region, "onceway_lease_held").await, Some(1.0));
-    assert_eq!(series(region, "onceway_log_lines_dropped_total").await, Some(0.0));
-    let reading = tokio::task::spawn_blocking(move || {
-        let (mut line, mut refused) = (String::new(), 0);
-        while !line.contains("answered") {
-            line.clear();
-            pipe.read_line(&mut line).unwrap();
-            refused += usize::from(line.contains("not admitted"));
-        }
-        (refused, pipe)
-    });
-    let (refused, pipe) = tokio::time::timeout(BOUND, reading).await.expect("the last line").unwrap();
-    assert_eq!(refused, ASKED);
-    region.act(Action::Kill, Part::Gateway).await.unwrap();
-    drop(pipe);
 }

@@ -13,6 +13,7 @@ const NOWHERE: &str = "http://127.0.0.1:1";
 #[test]
 fn the_page_and_the_help_list_equal_exit_codes() {
     let help = in_a_line(&well(&["--help"]));
+    assert!(help.contains("onceway check") && help.contains("ONCEWAY_LOG") && !help.contains("janitor"));
     let page = text("docs/operate/commands.md");
     let (_, table) = page.split_once("| exit code | meaning |").expect("the page has the table");
     let rows: Vec<&str> = table.lines().skip(2).take_while(|line| line.starts_with('|')).collect();

@@ -5,7 +5,7 @@
 //! change anything but folders of its own.
 
 use crate::cli::register::{admin, at};
-use crate::cli::{ends, err, onceway, out, report, well};
+use crate::cli::{err, onceway, out, report, well};
 use crate::support::*;
 use std::io::Write;
 
@@ -129,24 +129,6 @@ fn dry_runs_ask_the_gateway_and_change_nothing() {
     }
     let both = onceway(&["ring", "apply", config[0], config[1], "--expect-epoch", "7", "--yes", "--dry-run"]);
     assert_eq!(both.status.code(), Some(2));
-}
-
-#[test]
-fn dry_runs_make_no_files() {
-    let folder = tempfile::tempdir().unwrap();
-    let dir = folder.path().join("certs");
-    let dir = dir.to_str().unwrap();
-    let said = well(&["certs", "--out", dir, "--region", "a", "b", "--dry-run"]);
-    assert!(said.contains("ca.pem, ca.key, a.pem, a.key, b.pem, b.key"), "{said}");
-    assert!(!folder.path().join("certs").exists());
-    for dry in [&[][..], &["--dry-run"]] {
-        let taken = onceway(&[&["certs", "--out", dir, "--region", "a", "ca"][..], dry].concat());
-        ends(&taken, 2, "ca.pem and ca.key are the authority's");
-    }
-    assert!(!folder.path().join("certs").exists());
-    let made = report(&onceway(&["certs", "--out", dir, "--region", "a", "--json"]));
-    assert_eq!((&made["authority"], &made["files"][2]), (&json!("made"), &json!("a.pem")));
-    assert_eq!(onceway(&["certs", "--out", dir, "--region", "a", "--dry-run"]).status.code(), Some(1));
 }
 
 #[test]
