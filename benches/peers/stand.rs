@@ -1,7 +1,7 @@
 //! Everything that a run needs: the programs, one region with its Postgres, and nginx.
 //!
 //! One gateway runs at a time, in the form that a row asks for. A janitor cleans up after a run
-//! that was killed. It must not measure.
+//! that was killed.
 
 use std::ffi::OsString;
 use std::fs;

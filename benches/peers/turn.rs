@@ -1,7 +1,5 @@
 //! One turn of one candidate under load, with the meters read before and after it, and rounds of
 //! turns.
-//!
-//! It must not know what is compared with what.
 
 use std::fs;
 use std::ops::AddAssign;

@@ -2,7 +2,7 @@
 //!
 //! The commands are: certificates, `check`, `store init` in the wrong order (it names the missing
 //! region, exit code 3), `store check`, `serve`, `status`. `guide.rs` has three regions, on
-//! machines of their own. It must not use another way than these commands.
+//! machines of their own.
 
 use crate::console::{Desk, hidden};
 use crate::support::*;

@@ -20,11 +20,7 @@ async fn sdks_retry_lost_answers_and_throw_on_refusals() {
     for client in ["stripe (Python)", "stripe (Node)"] {
         let lost = Case { behave: Some("drop-answer"), ..Case::new(4) };
         let outcome = clients.send(client, &solo.public(), &lost).await;
-        assert_eq!(
-            (outcome["status"].as_u64(), effects(&solo.ledger, &lost.key)),
-            (Some(201), 1),
-            "{outcome}"
-        );
+        assert!(outcome["status"] == 201 && effects(&solo.ledger, &lost.key) == 1, "{client}: {outcome}");
         let other = Case { path: "/v1/charges?other=1", behave: None, retries: 0, ..lost };
         let outcome = clients.send(client, &solo.public(), &other).await;
         assert_eq!(outcome["status"], 400, "{client}: {outcome}");

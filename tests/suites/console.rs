@@ -1,7 +1,7 @@
 //! The console as its users meet it, over plain HTTP.
 //!
 //! The server's own tests compare each file with its text, and `tests/long/console.rs` looks at it
-//! in a real headless Chromium. It must not reach behind the admin listener.
+//! in a real headless Chromium.
 
 mod named;
 mod pages;

@@ -1,8 +1,7 @@
 //! Access: signed tokens rule by rule, files of credentials that change while a gateway runs, the
 //! trusted front's door.
 //!
-//! `tests/suites/config.rs` holds the mistakes in the files. A test must not use anything but
-//! public functions.
+//! `tests/suites/config.rs` holds the mistakes in the files.
 
 mod served;
 mod signing;

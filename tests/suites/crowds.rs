@@ -2,7 +2,6 @@
 //! bounded.
 //!
 //! Sockets are raw, with small buffers. `net/slow` has the public listener's deadlines one by one.
-//! It must not need more than one region.
 
 use crate::support::solo::routes;
 use crate::support::*;

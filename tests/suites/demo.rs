@@ -1,8 +1,7 @@
 //! `onceway demo` as people and outside programs use it: its ready line, its control listener, and
 //! its removal of all traces.
 //!
-//! The contract is `onceway demo --help`. The guided tour itself runs in `.ci/run`. A demo must not
-//! leave anything behind.
+//! The contract is `onceway demo --help`. The guided tour itself runs in `.ci/run`.
 
 use crate::support::*;
 use rustix::process::{Pid, Signal};

@@ -2,8 +2,7 @@
 //! allowed, and warns if that is too low.
 //!
 //! Real processes, whose shell sets the limits. The gateway is in shadow mode, which asks no store.
-//! `deploy/files.rs` compares the unit's limit with a gateway's need. It must not touch the limits
-//! of this process.
+//! `deploy/files.rs` compares the unit's limit with a gateway's need.
 
 use crate::support::*;
 use crate::witness::house;

@@ -2,7 +2,7 @@
 //! work again without help.
 //!
 //! Answers to clients are checked against the ledger: nothing is sent without a durable claim, and
-//! nothing happens twice. A test must not leave anything broken.
+//! nothing happens twice.
 
 use crate::support::solo::routes;
 use crate::support::*;

@@ -93,16 +93,11 @@ fn an_operator_settles_and_releases_keys_in_doubt() {
         let settled = onceway(&solo.region, &[&settle[..], &answer[..]].concat()).await;
         assert_eq!((settled.status.code(), err(&settled).as_str()), (Some(0), ""));
         let shown = out(&settled);
-        assert!(
-            ["settled-by-hand", "ada", "ledger has it"].iter().all(|part| shown.contains(part)),
-            "{shown}"
-        );
+        has(&shown, &["settled-by-hand", "ada", "ledger has it"]);
         let replay = ask(post(&solo.public(), "/v1/payouts", &happened, BODY)).await;
         assert_eq!((replay.status.as_u16(), replay.header("idempotent-replayed")), (201, "true"));
-        assert_eq!(
-            [replay.text().as_str(), replay.header("content-type")],
-            [r#"{"id":"po_17"}"#, "application/json"]
-        );
+        assert_eq!(replay.text(), r#"{"id":"po_17"}"#);
+        assert_eq!(replay.header("content-type"), "application/json");
         let again = onceway(&solo.region, &[&settle[..], &["--body", ""]].concat()).await;
         ends(&again, 1, "not in doubt: it is settled");
 

@@ -234,18 +234,14 @@ fn a_bad_file_changes_nothing_and_says_so_everywhere() {
         reload(solo, "failed", || site.exchange(&wrong)).await;
         let after = status(&solo.region).await;
         let problems = after["config"]["problems"].to_string();
-        for part in ["routes.toml:", "did you mean \\\"recovery\\\"?"] {
-            assert!(problems.contains(part), "{problems}");
-        }
+        has(&problems, &["routes.toml:", "did you mean \\\"recovery\\\"?"]);
         assert_eq!(after["config"]["current"], false);
         assert_eq!(after["config"]["loaded_ms"], before["config"]["loaded_ms"]);
         assert_eq!(after["shared"], before["shared"]);
         assert_eq!(series(&solo.region, "onceway_config_current").await, Some(0.0));
         assert_eq!([posted(solo, "/v1/notes").await, posted(solo, "/v1/charges").await], [404, 201]);
         let shown = shown(solo).await;
-        for part in ["NOT TAKEN OVER, the old one runs: ", "routes.toml:"] {
-            assert!(shown.contains(part), "{shown}");
-        }
+        has(&shown, &["NOT TAKEN OVER, the old one runs: ", "routes.toml:"]);
         let log = log(&solo.region).await;
         assert!(log.contains("the configuration is not taken over") && log.contains("recovry"), "{log}");
         // It is not read again and again while nobody touches it.

@@ -81,12 +81,8 @@ fn a_dropped_answer_is_found_again_by_the_probe() {
         let lost = send("/v1/charges", &key, BODY, "drop-answer").await;
         assert_eq!((lost.status.as_u16(), code(&lost).as_str()), (504, "outcome-unknown"));
         let retry = send("/v1/charges", &key, BODY, "").await;
-        assert_eq!(
-            (retry.status.as_u16(), retry.header("idempotent-replayed")),
-            (201, "true"),
-            "{}",
-            retry.text()
-        );
+        let replayed = (retry.status.as_u16(), retry.header("idempotent-replayed"));
+        assert_eq!(replayed, (201, "true"), "{}", retry.text());
         assert_eq!(retry.header("original-request-id"), lost.header("onceway-request-id"));
         let again = send("/v1/charges", &key, BODY, "").await;
         assert_eq!((&again.body, count(&key).await), (&retry.body, 1));
@@ -116,10 +112,8 @@ fn an_optional_route_protects_those_who_send_a_key() {
         let key = key("note");
         let first = send("/v1/notes", &key, BODY, "").await;
         let again = send("/v1/notes", &key, BODY, "").await;
-        assert_eq!(
-            (&first.body, again.header("idempotent-replayed"), count(&key).await),
-            (&again.body, "true", 1)
-        );
+        assert_eq!((&again.body, again.header("idempotent-replayed")), (&first.body, "true"));
+        assert_eq!(count(&key).await, 1);
         an_unkeyed_request_that_broke_after_sending_is_not_called_unsent(&url).await;
     });
 }

@@ -69,15 +69,9 @@ impl Door {
     }
 
     async fn reopen(self: &Arc<Self>) {
-        let listener = SocketAddr::from(([127, 0, 0, 1], self.port));
         // The killed listener goes at its task's next turn.
-        let socket = loop {
-            match TcpListener::bind(listener).await {
-                Ok(socket) => break socket,
-                Err(_) => tokio::task::yield_now().await,
-            }
-        };
-        self.serve(socket);
+        let bind = async || TcpListener::bind((Ipv4Addr::LOCALHOST, self.port)).await.ok();
+        self.serve(found("the killed listener to go", bind).await);
     }
 }
 
@@ -131,15 +125,18 @@ async fn stage() -> &'static Stage {
 impl Stage {
     /// The requests under this key, as the endpoints saw them.
     fn seen(&self, key: &str) -> Vec<BTreeMap<String, String>> {
-        let seen = self.seen.lock().unwrap();
-        seen.iter()
-            .filter(|headers| headers.get("x-request-key").is_some_and(|one| one == key))
-            .cloned()
-            .collect()
+        let mut seen = self.seen.lock().unwrap().clone();
+        seen.retain(|headers| headers.get("x-request-key").is_some_and(|one| one == key));
+        seen
     }
 
     fn charge(&self, name: &'static str, written: &str) -> Ask {
         self.ask("/v1/charges", name, written)
+    }
+
+    /// A request without a key.
+    fn note(&self) -> Ask {
+        Ask::post(format!("{}/v1/notes", self.solo.public()), BODY)
     }
 
     fn ask(&self, path: &str, name: &'static str, written: &str) -> Ask {
@@ -179,8 +176,7 @@ fn a_key_of_another_header_runs_once() {
         assert_eq!((none.status.as_u16(), code(&none).as_str()), (400, "key-missing"));
         // Requests without keys go there as well.
         let before = stage.seen.lock().unwrap().len();
-        let passed = ask(Ask::post(format!("{}/v1/notes", stage.solo.public()), BODY)).await;
-        assert_eq!(passed.status.as_u16(), 201);
+        assert_eq!(ask(stage.note()).await.status, 201);
         assert!(stage.seen.lock().unwrap().len() > before);
     });
 }
@@ -213,8 +209,7 @@ fn a_refused_credential_of_ours_releases_the_key() {
         assert_eq!(key_status(&stage.solo.region, &key).await["state"], "released");
         assert_eq!(ask(stage.charge("Idempotency-Key", &key)).await.status.as_u16(), 201, "it runs then");
         assert_eq!(stage.seen(&key).len(), 2);
-        let passed = Ask::post(format!("{}/v1/notes", stage.solo.public()), BODY).with("X-Refuse", "1");
-        let passed = ask(passed).await;
+        let passed = ask(stage.note().with("X-Refuse", "1")).await;
         assert_eq!((passed.status.as_u16(), code(&passed).as_str()), (502, "upstream-credential"));
         assert!(log(&stage.solo.region).await.contains("the upstream refuses our credential"));
         assert!(!log(&stage.solo.region).await.contains("sk_one"));

@@ -2,8 +2,7 @@
 //! twice.
 //!
 //! The newer version is made up: this binary with `--speaks 1-2`. `net/` has the refusal at the
-//! listener. The simulation (`gateway/versions.rs`) has two versions over one store. It must not
-//! run another binary.
+//! listener. The simulation (`gateway/versions.rs`) has two versions over one store.
 
 use crate::support::solo::routes;
 use crate::support::*;

@@ -1,8 +1,7 @@
 //! Coverage of state-changing routes and shadow mode, as the admin listener and the commands show
 //! them.
 //!
-//! Each test has a region of its own, because it asserts everything that a gateway has seen. It
-//! must not look at anything but public listeners, commands and the ledger.
+//! Each test has a region of its own, because it asserts everything that a gateway has seen.
 
 use crate::support::solo::routes;
 use crate::support::*;

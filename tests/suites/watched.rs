@@ -3,7 +3,7 @@
 //!
 //! `seeing.rs` compares alerts, dashboard and documents with the names in the code; the
 //! simulation's `counted.rs` counts. Each test breaks something and looks at the page that
-//! Prometheus would get. It must not look for anything that no operator would see.
+//! Prometheus would get.
 
 use crate::net::support::{RawServer, Then};
 use crate::support::solo::routes;

@@ -3,7 +3,7 @@
 //!
 //! `witness/reload.rs` changes its files while it runs, `src/adapters/witness/tests.rs` damages the
 //! file in many ways. `net/` attacks the peer listener that it shares with gateways;
-//! `config/witness.toml` is its file. It must not need Postgres.
+//! `config/witness.toml` is its file.
 
 mod hostile;
 mod reload;
@@ -146,6 +146,12 @@ impl House {
         self.peers.ask(&region("witness-1"), question, PATIENCE).await.unwrap()
     }
 
+    /// The acceptor of a witness that holds nothing.
+    async fn acceptor(&self) -> AcceptorId {
+        let Reply::NotFounded(id) = self.message(Message::Read).await else { panic!("it holds nothing") };
+        id
+    }
+
     async fn message(&self, message: Message) -> Reply {
         match self.ask(Question::Acceptor { to: None, message }).await {
             PeerReply::Acceptor(reply) => reply,
@@ -184,12 +190,23 @@ fn view(epoch: u64, witness: u128) -> Arc<View> {
 async fn founded_and_killed(house: &House) -> (AcceptorId, Arc<View>) {
     house.init();
     let running = house.start().await;
-    let Reply::NotFounded(id) = house.message(Message::Read).await else { panic!("it is new") };
+    let id = house.acceptor().await;
     let first = view(1, id.0);
-    let found = Message::Found { ballot: ballot(1), view: first.clone() };
-    assert_eq!(house.message(found).await, Reply::Accepted);
+    assert_eq!(house.message(found_by(&first)).await, Reply::Accepted);
     running.signal(Signal::KILL);
     (id, first)
+}
+
+fn prepare(counter: u64) -> Message {
+    Message::Prepare { ballot: ballot(counter) }
+}
+
+fn accept(counter: u64, view: &Arc<View>) -> Message {
+    Message::Accept { ballot: ballot(counter), view: view.clone() }
+}
+
+fn found_by(view: &Arc<View>) -> Message {
+    Message::Found { ballot: ballot(1), view: view.clone() }
 }
 
 fn renew(name: &str, view: &Arc<View>) -> Message {
@@ -203,16 +220,14 @@ async fn promises_outlive_the_process() {
     let (id, first) = founded_and_killed(&house).await;
 
     let running = house.start().await;
-    let Reply::Promised(accepted) = house.message(Message::Prepare { ballot: ballot(7) }).await else {
-        panic!("it is founded")
-    };
+    let Reply::Promised(accepted) = house.message(prepare(7)).await else { panic!("it is founded") };
     // The founding prepares nothing, so its ballot counts as the lowest.
     assert_eq!((accepted.ballot, accepted.view), (ballot(0), first.clone()));
     assert_eq!(house.message(renew("us-east", &first)).await, Reply::Granted(1));
     drop(running);
 
     let running = house.start().await;
-    assert_eq!(house.message(Message::Prepare { ballot: ballot(6) }).await, Reply::Outbid(ballot(7)));
+    assert_eq!(house.message(prepare(6)).await, Reply::Outbid(ballot(7)));
     // The grant is not known to be over: this process has seen it for less than a lease.
     let Reply::Holds { id: same, promised, running: leases, .. } = house.message(Message::Read).await else {
         panic!("it is founded")
@@ -230,8 +245,7 @@ async fn promises_outlive_the_process() {
     // An older copy would grant below its accepted ballot.
     let running = house.start().await;
     let second = view(2, id.0);
-    let accept = Message::Accept { ballot: ballot(7), view: second.clone() };
-    assert_eq!(house.message(accept).await, Reply::Accepted);
+    assert_eq!(house.message(accept(7, &second)).await, Reply::Accepted);
     drop(running);
     let mut running = house.start().await;
     assert_eq!(house.message(renew("us-east", &first)).await, Reply::Newer);
@@ -251,21 +265,19 @@ async fn a_restored_state_file_votes_no_more() {
     let copy = fs::read(house.path("witness.state")).unwrap();
 
     let running = house.start().await;
-    assert!(matches!(house.message(Message::Prepare { ballot: ballot(7) }).await, Reply::Promised(_)));
+    assert!(matches!(house.message(prepare(7)).await, Reply::Promised(_)));
     let second = view(2, id.0);
-    let accept = Message::Accept { ballot: ballot(7), view: second.clone() };
-    assert_eq!(house.message(accept).await, Reply::Accepted);
+    assert_eq!(house.message(accept(7, &second)).await, Reply::Accepted);
     assert_eq!(house.gauge("onceway_witness_began_anew").await, "0");
     drop(running);
 
     // Every way to write a copy over it: into the same file here.
     fs::write(house.path("witness.state"), copy).unwrap();
     let running = house.start().await;
-    let Reply::NotFounded(other) = house.message(Message::Read).await else { panic!("it holds nothing") };
+    let other = house.acceptor().await;
     assert_ne!(other, id);
     // Each of these would break what it promised, and none of them is answered as that acceptor.
-    let below = Message::Accept { ballot: ballot(6), view: view(2, 9) };
-    for message in [Message::Prepare { ballot: ballot(6) }, below, renew("us-east", &first)] {
+    for message in [prepare(6), accept(6, &view(2, 9)), renew("us-east", &first)] {
         for (to, replied) in
             [(Some(id), Reply::OtherAcceptor(other)), (Some(other), Reply::NotFounded(other))]
         {
@@ -462,24 +474,20 @@ async fn a_witness_votes_only_on_versions_it_speaks() {
     let (house, older) = begun().await;
     let pong = house.pong().await;
     assert_eq!((pong.speaks, pong.protocol), (Versions::OURS, 1));
-    let Reply::NotFounded(id) = house.message(Message::Read).await else { panic!("it is new") };
-    let first = view(1, id.0);
+    let first = view(1, house.acceptor().await.0);
     let second = Arc::new(View::from_content(Content { protocol: NEXT, ..first.content() }));
     let refused = "the regions go by protocol version 2 and this witness speaks 1-1";
-    let found = |view: &Arc<View>| Message::Found { ballot: ballot(1), view: view.clone() };
-    let replied = house.ask(Question::Acceptor { to: None, message: found(&second) }).await;
+    let replied = house.ask(Question::Acceptor { to: None, message: found_by(&second) }).await;
     assert!(matches!(&replied, PeerReply::Refused(why) if why.starts_with(refused)), "{replied:?}");
-    assert_eq!(house.message(found(&first)).await, Reply::Accepted);
+    assert_eq!(house.message(found_by(&first)).await, Reply::Accepted);
     drop(older);
 
     let newer = house.start_with(&["--speaks=1-2"]).await;
     let pong = house.pong().await;
     assert_eq!((pong.speaks, pong.protocol), (Versions::new(1, 2).unwrap(), 1));
     let raised = Arc::new(first.next(&Change::Protocol(NEXT)).unwrap());
-    let Reply::Promised(_) = house.message(Message::Prepare { ballot: ballot(7) }).await else {
-        panic!("it is founded")
-    };
-    assert_eq!(house.message(Message::Accept { ballot: ballot(7), view: raised }).await, Reply::Accepted);
+    assert!(matches!(house.message(prepare(7)).await, Reply::Promised(_)), "it is founded");
+    assert_eq!(house.message(accept(7, &raised)).await, Reply::Accepted);
     drop(newer);
     let (code, said) = house.ended(&[]);
     assert!(code == Some(1) && said.contains(refused), "{code:?}: {said}");

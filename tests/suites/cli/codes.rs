@@ -1,7 +1,7 @@
 //! Exit codes: one table, in `--help` and in docs/operate/commands.md, and each family of commands
 //! follows it.
 //!
-//! `register` has the admin listener with a test's answers. It must not need a gateway.
+//! `register` has the admin listener with a test's answers.
 
 use crate::cli::register::{FILE, admin, at, in_a_line, unfounded};
 use crate::cli::{ends, err, onceway, well};

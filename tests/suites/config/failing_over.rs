@@ -2,7 +2,7 @@
 //! settings.
 //!
 //! `cases.rs` has all other mistakes and the files that these change. The good ring is of two
-//! regions, so it says `manual`. It must not start a process.
+//! regions, so it says `manual`.
 
 use std::time::Duration;
 

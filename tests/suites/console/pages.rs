@@ -1,7 +1,7 @@
 //! The console's pages over plain HTTP: access, headers, the effects of forms, and refusals.
 //!
 //! `tests/long/console.rs` looks at the same pages in a browser. Every request is one that a
-//! browser could send, or a page that misuses one. A test must not send others.
+//! browser could send, or a page that misuses one.
 
 use crate::console::{Desk, encoded, form, hidden, state, told};
 use crate::support::console::{TOKEN, alone, doubt, retry, solo, start};
@@ -11,6 +11,16 @@ pub async fn admin() -> String {
     solo().await.region.admin()
 }
 
+/// Runs a test alone at the region: its admin listener, its public one, and a session there.
+fn there(test: impl AsyncFnOnce(&str, &str, Desk)) {
+    run(async {
+        let _alone = alone().await;
+        let base = admin().await;
+        let desk = Desk::open(&base, TOKEN).await;
+        test(&base, &solo().await.public(), desk).await;
+    });
+}
+
 /// A GET without a session.
 async fn open(base: &str, path: &str) -> Answer {
     ask(Ask::get(format!("{base}{path}"))).await
@@ -18,32 +28,25 @@ async fn open(base: &str, path: &str) -> Answer {
 
 #[test]
 fn strangers_see_only_the_sign_in_under_the_policy() {
-    run(async {
-        let _alone = alone().await;
-        let base = admin().await;
-        let root = open(&base, "/").await;
+    there(async |base, _, desk| {
+        let root = open(base, "/").await;
         assert_eq!((root.status.as_u16(), root.header("location")), (303, "/console"));
-        let desk = Desk::open(&base, TOKEN).await;
         for path in
             ["/console", "/console/", "/console/now", "/console/audit", "/console/key?tenant=acme&key=a"]
         {
-            let stranger = open(&base, path).await;
-            assert_eq!(
-                (stranger.status.as_u16(), stranger.header("www-authenticate")),
-                (401, "Bearer"),
-                "{path}"
-            );
+            let stranger = open(base, path).await;
+            let asked = (stranger.status.as_u16(), stranger.header("www-authenticate"));
+            assert_eq!(asked, (401, "Bearer"), "{path}");
             assert!(stranger.text().contains("Admin token") && !stranger.text().contains("Ring"), "{path}");
             let known = desk.page(path).await;
             assert_eq!(known.status, 200, "{path}: {}", known.text());
-            let by_token = told(&base, TOKEN, path).await;
-            assert_eq!(by_token.status, 200, "{path}");
-            stranger_and_known_are_guarded(&[&stranger, &known]);
+            assert_eq!(told(base, TOKEN, path).await.status, 200, "{path}");
+            [stranger, known].iter().for_each(is_guarded);
         }
         for file in ["console.css", "console.js", "icon.svg"] {
-            let answer = open(&base, &format!("/console/{file}")).await;
+            let answer = open(base, &format!("/console/{file}")).await;
             assert_eq!(answer.status, 200);
-            stranger_and_known_are_guarded(&[&answer]);
+            is_guarded(&answer);
         }
         assert_eq!(desk.page("/console/other").await.status, 404);
         assert_eq!(desk.page("/v1/status").await.status, 401, "the API takes no cookie");
@@ -75,33 +78,28 @@ async fn ten_wrong_tokens_close_sign_in_for_a_minute() {
     assert_eq!(told(&base, TOKEN, "/v1/status").await.status, 200);
 }
 
-fn stranger_and_known_are_guarded(answers: &[&Answer]) {
-    for answer in answers {
-        let policy = answer.header("content-security-policy");
-        for part in [
-            "default-src 'none'; ",
-            "script-src 'self'; ",
-            "style-src 'self'; ",
-            "form-action 'self'; ",
-            "base-uri 'none'; ",
-            "frame-ancestors 'none'; ",
-        ] {
-            assert!(policy.contains(part), "{part} in {policy}");
+fn is_guarded(answer: &Answer) {
+    let policy = answer.header("content-security-policy");
+    for (source, directives) in [
+        ("'self'", ["script-src", "style-src", "form-action"]),
+        ("'none'", ["default-src", "base-uri", "frame-ancestors"]),
+    ] {
+        for part in directives.map(|directive| format!("{directive} {source}; ")) {
+            assert!(policy.contains(&part), "{part} in {policy}");
         }
-        assert!(!policy.contains("unsafe"), "{policy}");
-        for (name, value) in [
-            ("x-content-type-options", "nosniff"),
-            ("cache-control", "no-store"),
-            ("x-frame-options", "DENY"),
-            ("referrer-policy", "same-origin"),
-        ] {
-            assert_eq!(answer.header(name), value, "{name}");
-        }
-        let text = answer.text();
-        for inline in [" style=", "<style", " onclick=", "javascript:", "<script>", "http://", "https://"] {
-            let own = text.replace("http://www.w3.org/2000/svg", "");
-            assert!(!own.contains(inline), "{inline} in {text}");
-        }
+    }
+    assert!(!policy.contains("unsafe"), "{policy}");
+    for (name, value) in [
+        ("x-content-type-options", "nosniff"),
+        ("cache-control", "no-store"),
+        ("x-frame-options", "DENY"),
+        ("referrer-policy", "same-origin"),
+    ] {
+        assert_eq!(answer.header(name), value, "{name}");
+    }
+    let own = answer.text().replace("http://www.w3.org/2000/svg", "");
+    for inline in [" style=", "<style", " onclick=", "javascript:", "<script>", "http://", "https://"] {
+        assert!(!own.contains(inline), "{inline} in {own}");
     }
 }
 
@@ -139,11 +137,9 @@ fn foreign_pages_cannot_use_a_session() {
 
 #[test]
 fn settling_a_key_needs_a_reason_and_a_confirmation() {
-    run(async {
-        let _alone = alone().await;
-        let (base, public) = (admin().await, solo().await.public());
-        let (key, desk) = (key("settled"), Desk::open(&base, TOKEN).await);
-        doubt(&public, &key).await;
+    there(async |base, public, desk| {
+        let key = key("settled");
+        doubt(public, &key).await;
         let queue = desk.page("/console").await.text();
         assert!(queue.contains(&key) && queue.contains("in doubt"), "{queue}");
         let page = desk.key(&key).await.text();
@@ -176,22 +172,19 @@ fn settling_a_key_needs_a_reason_and_a_confirmation() {
         assert_eq!(send(&with("seen", "solo#1 1.0 claimed")).await.status, 409);
         let looked = send(&all).await;
         assert!(looked.status == 200 && looked.text().contains("Settle this key?"), "{}", looked.text());
-        assert_eq!(ask(form(&base, "/console/settle", &confirmed)).await.status, 401);
-        let mut foreign = form(&base, "/console/settle", &confirmed).with("Cookie", &desk.cookie);
+        assert_eq!(ask(form(base, "/console/settle", &confirmed)).await.status, 401);
+        let mut foreign = form(base, "/console/settle", &confirmed).with("Cookie", &desk.cookie);
         foreign.headers.retain(|(name, _)| name != "Origin");
         let foreign = foreign.with("Origin", "http://127.0.0.1:3000").with("Sec-Fetch-Site", "same-site");
         assert_eq!(ask(foreign).await.status, 403);
-        assert_eq!(state(&base, TOKEN, &key).await["state"], "in-doubt");
+        assert_eq!(state(base, TOKEN, &key).await["state"], "in-doubt");
 
         let done = send(&confirmed).await;
         assert_eq!(done.status, 303, "{}", done.text());
         let after = desk.page(done.header("location")).await.text();
-        assert!(
-            after.contains("settled: every retry is given this answer")
-                && after.contains("the provider shows po_17")
-        );
+        has(&after, &["settled: every retry is given this answer", "the provider shows po_17"]);
         assert!(!after.contains("<form class=\"act\""), "there is nothing left to decide");
-        let answer = retry(&public, &key).await;
+        let answer = retry(public, &key).await;
         assert_eq!((answer.status.as_u16(), answer.text()), (201, "po_17\n".to_owned()));
         assert_eq!(answer.header("content-type"), "text/plain");
         assert!(!desk.page("/console").await.text().contains(&key));
@@ -201,15 +194,13 @@ fn settling_a_key_needs_a_reason_and_a_confirmation() {
 
 #[test]
 fn the_list_filters_keys_and_pages_them() {
-    run(async {
-        let _alone = alone().await;
-        let (base, public) = (admin().await, solo().await.public());
+    there(async |base, public, desk| {
         let (one, two) = (key("found"), key("found"));
         for key in [&one, &two] {
-            doubt(&public, key).await;
+            doubt(public, key).await;
         }
         let find = async |query: &str| {
-            told(&base, TOKEN, &format!("/v1/keys?tenant=acme&route=payouts&{query}")).await
+            told(base, TOKEN, &format!("/v1/keys?tenant=acme&route=payouts&{query}")).await
         };
         let keys = |page: &Value| -> Vec<String> {
             let all = page["keys"].as_array().unwrap().iter();
@@ -231,9 +222,7 @@ fn the_list_filters_keys_and_pages_them() {
         let other = find("state=in-doubt&after=aaa%2Fk").await.json();
         assert!(keys(&other).contains(&one), "a cursor of another tenant hides nothing: {other}");
         assert_eq!(find("state=lost").await.status, 400);
-        let desk = Desk::open(&base, TOKEN).await;
-        let shown = async |path: &str| desk.page(path).await;
-        let page = shown("/console/keys?tenant=acme&state=in-doubt&from=2026-01-01&before=").await;
+        let page = desk.page("/console/keys?tenant=acme&state=in-doubt&from=2026-01-01&before=").await;
         assert!(page.status == 200 && page.text().contains(&one), "{}", page.text());
         assert_eq!(desk.page("/console/keys?from=yesterday").await.status, 400);
         assert!(desk.page("/console/keys?tenant=nobody").await.text().contains("No key fits."));
@@ -242,12 +231,9 @@ fn the_list_filters_keys_and_pages_them() {
 
 #[test]
 fn a_released_key_reruns_and_foreign_text_is_escaped() {
-    run(async {
-        let _alone = alone().await;
-        let (base, public) = (admin().await, solo().await.public());
-        let desk = Desk::open(&base, TOKEN).await;
+    there(async |_, public, desk| {
         let key = format!("<script>alert(1)</script>&'{}", key("evil"));
-        doubt(&public, &key).await;
+        doubt(public, &key).await;
         let queue = desk.page("/console").await.text();
         let shown = "&lt;script&gt;alert(1)&lt;/script&gt;&amp;";
         assert!(queue.contains(shown) && !queue.contains("<script>"), "{queue}");
@@ -258,17 +244,15 @@ fn a_released_key_reruns_and_foreign_text_is_escaped() {
         let fields =
             [("tenant", "acme"), ("key", &key), ("seen", &seen), ("reason", reason), ("actor", "<b>ann</b>")];
         let looked = desk.send("/console/release", &fields).await.text();
-        assert!(
-            looked.contains("Release this key?") && !looked.contains("<img") && !looked.contains("<b>"),
-            "{looked}"
-        );
+        assert!(looked.contains("Release this key?"), "{looked}");
+        assert!(!looked.contains("<img") && !looked.contains("<b>"), "{looked}");
         let fields = [&fields[..], &[("confirmed", "yes")]].concat();
         let done = desk.send("/console/release", &fields).await;
         assert_eq!(done.status, 303, "{}", done.text());
         let after = desk.page(done.header("location")).await.text();
         assert!(after.contains("released: nothing was sent") && after.contains("&lt;img"), "{after}");
         assert!(!after.contains("<img") && !after.contains("<b>ann"), "{after}");
-        assert_eq!(retry(&public, &key).await.status, 201);
+        assert_eq!(retry(public, &key).await.status, 201);
         let odd = desk.page("/console/key?tenant=%3Cb%3E&key=x").await;
         assert!(odd.status == 400 && !odd.text().contains("<b>"), "{}", odd.text());
     });
@@ -276,14 +260,11 @@ fn a_released_key_reruns_and_foreign_text_is_escaped() {
 
 #[test]
 fn lists_come_in_pages() {
-    run(async {
-        let _alone = alone().await;
-        let (base, public) = (admin().await, solo().await.public());
-        let desk = Desk::open(&base, TOKEN).await;
+    there(async |base, public, desk| {
         let word = key("page");
         let mut asking = JoinSet::new();
         for number in 0..52 {
-            let (public, key) = (public.clone(), format!("{word}-{number:02}"));
+            let (public, key) = (public.to_owned(), format!("{word}-{number:02}"));
             asking.spawn(async move { doubt(&public, &key).await });
         }
         asking.join_all().await;
@@ -309,24 +290,19 @@ fn lists_come_in_pages() {
 
 #[test]
 fn a_silent_store_leaves_the_rest_of_the_page() {
-    run(async {
-        let _alone = alone().await;
-        let base = admin().await;
-        let desk = Desk::open(&base, TOKEN).await;
+    there(async |base, _, desk| {
         solo().await.region.act(Action::Pause, Part::Postgres).await.unwrap();
         let page = desk.page("/console").await;
         let key = desk.key("order-1").await;
         solo().await.region.act(Action::Resume, Part::Postgres).await.unwrap();
         assert_eq!((page.status.as_u16(), key.status.as_u16()), (200, 503));
         let page = page.text();
-        for part in ["The store does not answer", "Arcs owned now", "Look a key up", "Leases"] {
-            assert!(page.contains(part), "{part} in {page}");
-        }
+        has(&page, &["The store does not answer", "Arcs owned now", "Look a key up", "Leases"]);
         assert!(key.text().contains("The store does not answer"), "{}", key.text());
         // The lease from before the pause may end while others go on. The test waits for one that
         // was renewed since.
         let left =
-            async || told(&base, TOKEN, "/v1/status").await.json()["authority"]["lease"]["left_ms"].as_u64();
+            async || told(base, TOKEN, "/v1/status").await.json()["authority"]["lease"]["left_ms"].as_u64();
         let before = left().await;
         until("the lease to be renewed", async || left().await > before).await;
         solo().await.serves().await;

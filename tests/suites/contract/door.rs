@@ -1,7 +1,7 @@
 //! A port that is open at times: the server behind it can go away and come back at the same
 //! address.
 //!
-//! The benches of peers and upstream use it. It must not know which protocol is served.
+//! The benches of peers and upstream use it, and `accept.rs`.
 
 use crate::support::*;
 use std::io;

@@ -1,7 +1,6 @@
 //! The peers' bench: the real peer listener over mutual TLS, with a scripted region behind it.
 //!
-//! `net/support.rs` makes the certificates, `door.rs` the address. It must not assert what the port
-//! does.
+//! `net/support.rs` makes the certificates, `door.rs` the address.
 
 use crate::contract::door::Door;
 use crate::net::support::{Pki, region};

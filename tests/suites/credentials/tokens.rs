@@ -2,7 +2,7 @@
 //! token can break.
 //!
 //! `signing` makes the tokens. They are judged by credentials that were read from files, at a date
-//! that the test names. A test must not read a clock.
+//! that the test names.
 
 use super::signing::{SigningKey, encode, jwks, message};
 use crate::support::*;

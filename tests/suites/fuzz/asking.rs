@@ -1,7 +1,7 @@
 //! Questions between regions and their answers: each message is refused or understood, and an
 //! understood one is written the same way again.
 //!
-//! The target is `adapters::wire::ask`. It must not know what a gateway does with a question.
+//! The target is `adapters::wire::ask`.
 
 use onceway::adapters::wire::ask::{read_question, read_refusal, read_told, write_question, write_told};
 

@@ -1,7 +1,7 @@
 //! Makes texts from random bytes: a known text, or none, then changed step by step, often with a
 //! known word inserted.
 //!
-//! Every target names its texts and words. It must not know what they mean.
+//! Every target names its texts and words.
 
 use std::panic::RefUnwindSafe;
 use std::time::Duration;

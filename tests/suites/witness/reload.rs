@@ -1,8 +1,7 @@
 //! A witness's files changed while it runs: certificates, the token, and changes that wait for a
 //! restart.
 //!
-//! `../witness.rs` starts the process, `tests/suites/reload.rs` does the same to a gateway. It must
-//! not look at promises.
+//! `../witness.rs` starts the process, `tests/suites/reload.rs` does the same to a gateway.
 
 use crate::net::support::{Pki, region};
 use crate::support::*;
