@@ -49,27 +49,36 @@ struct Collector {
     answers: Arc<tokio::sync::Mutex<()>>,
 }
 
+/// Answers every request to a port of its own. Returns its address.
+async fn serve<A, R>(answer: A) -> SocketAddr
+where
+    A: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = Result<Response<Full<Bytes>>, Infallible>> + Send + 'static,
+{
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let service = service_fn(answer.clone());
+            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+        }
+    });
+    address
+}
+
 impl Collector {
     async fn start() -> Collector {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let (address, seen) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
-        let (all, answers) = (seen.clone(), Arc::new(tokio::sync::Mutex::new(())));
-        let held = answers.clone();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let (all, held) = (all.clone(), held.clone());
-                let service = service_fn(move |request: Request<Incoming>| {
-                    let (all, held) = (all.clone(), held.clone());
-                    async move {
-                        let answer = take(all, request).await;
-                        drop(held.lock().await);
-                        answer
-                    }
-                });
-                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+        let (seen, answers) = (Arc::new(Mutex::new(Vec::new())), Arc::new(tokio::sync::Mutex::new(())));
+        let (all, held) = (seen.clone(), answers.clone());
+        let take = move |request| {
+            let (all, held) = (all.clone(), held.clone());
+            async move {
+                let answer = take(all, request).await;
+                drop(held.lock().await);
+                answer
             }
-        });
-        Collector { address, seen, answers }
+        };
+        Collector { address: serve(take).await, seen, answers }
     }
 
     /// The spans of a trace, so far.
@@ -195,23 +204,18 @@ async fn one_trace_spans_two_regions_and_honours_the_flag() {
 /// An upstream that does nothing at the first call and performs the effect at later ones. It keeps
 /// the key and the trace of each request.
 async fn reluctant() -> (SocketAddr, Arc<Mutex<Vec<[String; 2]>>>) {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let (address, seen) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::new(Mutex::new(Vec::new()));
     let all = seen.clone();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let all = all.clone();
-            let service = service_fn(move |request: Request<Incoming>| {
-                let said = |name| request.headers()[name].to_str().unwrap().to_owned();
-                let mut all = all.lock().unwrap();
-                all.push([said("idempotency-key"), said("traceparent")]);
-                let status = if all.len() == 1 { 429 } else { 201 };
-                std::future::ready(Response::builder().status(status).body(Full::new(Bytes::new())))
-            });
-            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
-        }
-    });
-    (address, seen)
+    let answer = move |request: Request<Incoming>| {
+        let said = |name| request.headers()[name].to_str().unwrap().to_owned();
+        let mut all = all.lock().unwrap();
+        all.push([said("idempotency-key"), said("traceparent")]);
+        let mut response = Response::new(Full::new(Bytes::new()));
+        *response.status_mut() =
+            if all.len() == 1 { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::CREATED };
+        std::future::ready(Ok(response))
+    };
+    (serve(answer).await, seen)
 }
 
 #[tokio::test(flavor = "multi_thread")]

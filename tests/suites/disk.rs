@@ -42,10 +42,6 @@ impl Disk {
             while ballast.write_all(&vec![1; size]).is_ok() {}
         }
     }
-
-    fn free(&self) {
-        fs::remove_file(self.at.join("ballast")).unwrap();
-    }
 }
 
 impl Drop for Disk {
@@ -64,13 +60,6 @@ fn may_mount() -> bool {
         not_checked("a full disk, which is a mounted tmpfs: run `sudo -E cargo test --test suites disk::`");
     }
     may
-}
-
-async fn start() -> (Disk, Arc<Solo>) {
-    let mut disk = None;
-    let mounted = |dir: &Path| disk = Some(Disk::mount(dir.join("postgres")));
-    let solo = Solo::start_with(&routes(), None, mounted).await;
-    (disk.expect("a disk"), Arc::new(solo))
 }
 
 /// Restarts Postgres whenever it has ended, until the guard is dropped, as systemd's
@@ -158,7 +147,10 @@ async fn a_full_disk_refuses_keys_and_heals() {
     if !may_mount() {
         return;
     }
-    let (disk, solo) = start().await;
+    let mut disk = None;
+    let mounted = |dir: &Path| disk = Some(Disk::mount(dir.join("postgres")));
+    let solo = Arc::new(Solo::start_with(&routes(), None, mounted).await);
+    let disk = disk.expect("a disk");
     let gateway = solo.region.process().unwrap().pid();
     let first = key("before");
     let mut answered = vec![(first.clone(), charge(&solo, &first).await)];
@@ -176,7 +168,7 @@ async fn a_full_disk_refuses_keys_and_heals() {
     unanswered.extend(refused(&solo, "full").await);
     until("its own recovery to fail, too", async || solo.region.cluster.pid() != postgres).await;
     unanswered.extend(refused(&solo, "fuller").await);
-    disk.free();
+    fs::remove_file(disk.at.join("ballast")).unwrap();
     recovers(&solo, &unanswered, &answered).await;
     assert_eq!(solo.region.process().unwrap().pid(), gateway, "the gateway needed help");
 }

@@ -175,6 +175,7 @@ fn escrow_needs_a_region_that_can_hold_the_claims() {
         assert_eq!(with("\"claim\"\nescrow_alone = \"run\"", &[other]), [""; 0]);
     }
 }
+
 #[test]
 fn the_demos_files_are_right_for_any_number_of_regions() {
     use onceway::adapters::issue;

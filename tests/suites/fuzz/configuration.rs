@@ -7,7 +7,7 @@
 use crate::config::cases::{
     CASES, CREDENTIALS, ISSUER, ISSUER_CASES, KEYS, REGION, RING, ROUTES, SECRET_KEYS,
 };
-use crate::fuzz::mix::fuzz;
+use crate::fuzz::fuzz;
 use crate::support::*;
 use onceway::config::{Errors, load_credentials, load_ring, load_routes};
 

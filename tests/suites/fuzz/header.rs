@@ -5,7 +5,7 @@
 
 use onceway::protocol::key::{Key, Syntax};
 
-use crate::fuzz::mix::fuzz;
+use crate::fuzz::fuzz;
 
 const TEXTS: &[&[u8]] = &[
     b"8e03978e-40d5-43dd-bc93-6894a57f9324",

@@ -3,7 +3,7 @@
 //! The target is `gateway::policy::canonical`. The second readings are serde_json's, and a look at
 //! the numbers as written, which serde_json hides.
 
-use crate::fuzz::mix::{Text, fuzz};
+use crate::fuzz::{Text, fuzz};
 use crate::support::*;
 use onceway::gateway::policy::canonical::{RawOnly, canonical_json};
 

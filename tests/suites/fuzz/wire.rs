@@ -3,7 +3,7 @@
 //!
 //! The target is `adapters::wire`. A message is fuzzed as the text of its head, a header per line.
 
-use crate::fuzz::mix::fuzz;
+use crate::fuzz::fuzz;
 use crate::support::*;
 use http::{HeaderName, Response, Uri};
 use onceway::adapters::wire::{
