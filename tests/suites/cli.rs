@@ -102,22 +102,6 @@ fn ring_explain_names_the_rule_and_not_the_key() {
 }
 
 #[test]
-fn check_takes_every_kind_of_file() {
-    let output = onceway(&[
-        "check",
-        "config/us-east.toml",
-        "config/eu-west.toml",
-        "config/ap-south.toml",
-        "config/ring.toml",
-        "config/routes.toml",
-        "config/credentials.toml",
-    ]);
-    let said = out(&output);
-    assert_eq!((output.status.code(), said.lines().count()), (Some(0), 6), "{}", err(&output));
-    assert!(said.contains("config/us-east.toml: region us-east of example, in order"), "{said}");
-}
-
-#[test]
 fn check_warns_of_absent_files_and_strict_refuses_them() {
     let check = |flags: &[&str]| {
         let args = [&["check"], flags, &["config/us-east.toml", "config/eu-west.toml"]].concat();

@@ -133,61 +133,6 @@ fn reloads_under_load_drop_no_request() {
     });
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_new_password_of_the_store_drops_no_request() {
-    let name = "store-url";
-    let solo = Solo::start_with(&routes(), None, |dir| {
-        let file = dir.join("solo.toml");
-        let text = fs::read_to_string(&file).unwrap();
-        let (_, rest) = text.split_once("\n[store]\nurl = \"").unwrap();
-        let url = rest.split('"').next().unwrap();
-        fs::write(dir.join(name), url.replacen('@', ":first@", 1)).unwrap();
-        let named = format!("url_file = {name:?}");
-        fs::write(&file, text.replace(&format!("url = {url:?}"), &named)).unwrap();
-    })
-    .await;
-    let (url, cluster) = (fs::read_to_string(solo.dir.join(name)).unwrap(), &solo.region.cluster);
-    let admin = cluster.connect(DATABASE).await.unwrap();
-    let password = async |password: &str| {
-        let sql = format!(
-            "set password_encryption = 'scram-sha-256'; alter role {GATEWAY_ROLE} password '{password}'"
-        );
-        admin.batch_execute(&sql).await.unwrap();
-    };
-    password("first").await;
-    ask_for_password(cluster, &admin, GATEWAY_ROLE).await;
-    let (over, done, public) = (AtomicBool::new(false), AtomicUsize::new(0), solo.public());
-    let client = || charges(&public, &over, &done, "");
-    let change = async {
-        let sql = "select pid from pg_stat_activity where usename = $1";
-        let processes = async || -> BTreeSet<i32> {
-            let found = admin.query(sql, &[&GATEWAY_ROLE]).await.unwrap();
-            found.iter().map(|row| row.get(0)).collect()
-        };
-        let log = async |line: &str| {
-            let shown = async || fs::read_to_string(solo.region.gateway_log()).unwrap().contains(line);
-            until(line, shown).await;
-        };
-        // The file is watched. A wrong password in it changes nothing.
-        fs::write(solo.dir.join(name), url.replace(":first@", ":second@")).unwrap();
-        log("the store refuses its new login").await;
-        let old = processes().await;
-        password("second").await;
-        until("the old connections to go", async || processes().await.is_disjoint(&old)).await;
-        log("the store's new login is in use").await;
-        // Another database waits for a restart.
-        taken_over(&solo, || fs::write(solo.dir.join(name), format!("{url}2")).unwrap()).await;
-        over.store(true, Ordering::SeqCst);
-    };
-    tokio::join!(client(), client(), client(), change);
-    assert!(done.load(SeqCst) > 50, "{done:?}");
-    let waits = config(&solo).await["restart"].to_string();
-    assert!(waits.contains("the store's URL"), "{waits}");
-    let log = log(&solo.region).await;
-    assert!(log.contains("SQLSTATE 28P01: the password is wrong"), "{log}");
-    assert!(!log.contains("second") && !log.contains(":first"), "a password is in the log");
-}
-
 #[test]
 fn running_requests_keep_their_routes_over_a_reload() {
     run(async {

@@ -8,8 +8,6 @@
 use crate::net::support::{RawServer, Then};
 use crate::support::solo::routes;
 use crate::support::*;
-use rcgen::{CertificateParams, KeyPair};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::time::SystemTime;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -172,10 +170,6 @@ async fn metrics_show_slots_certificates_and_unexplained_doubles() {
     let said = ask(first_lines).await.text();
     assert!(said.contains("1 key ran in two regions") && !said.contains("Nothing asks for you."), "{said}");
     found_though_no_claim_says_a_risk(&solo).await;
-    over_tls(&solo).await;
-    for of in ["store", "store_authority"] {
-        until(of, async || expires(of).await == Some(1_924_992_000.0)).await;
-    }
 }
 
 /// Two regions settled a key, and neither claim names a risk: counted, logged and shown.
@@ -199,44 +193,4 @@ async fn found_though_no_claim_says_a_risk(solo: &Solo) {
     assert!(page.contains("1 key ran in two regions, and nothing explains it: a bug"), "{page}");
     let age = series(region, "onceway_audit_age_seconds").await.unwrap();
     assert!((0.0..60.0).contains(&age), "{age}");
-}
-
-/// Lets the region's Postgres show a certificate that ends with the year 2030, from now on. The
-/// gateway connects by that, and shows it, too.
-async fn over_tls(solo: &Solo) {
-    let (region, data) = (&solo.region, solo.region.cluster.data());
-    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-    params.not_after = rcgen::date_time_ymd(2031, 1, 1);
-    let key = KeyPair::generate().unwrap();
-    let certificate = params.self_signed(&key).unwrap().pem();
-    let owner = fs::metadata(&data).unwrap();
-    for (name, text) in [("server.crt", &certificate), ("server.key", &key.serialize_pem())] {
-        fs::write(data.join(name), text).unwrap();
-        fs::set_permissions(data.join(name), fs::Permissions::from_mode(0o600)).unwrap();
-        chown(data.join(name), Some(owner.uid()), Some(owner.gid())).unwrap();
-        fs::write(solo.dir.join(name), text).unwrap();
-    }
-    let client = region.cluster.connect(files::DATABASE).await.unwrap();
-    client.batch_execute("alter system set ssl = on").await.unwrap();
-    client.batch_execute("select pg_reload_conf()").await.unwrap();
-    until("Postgres to speak TLS", async || {
-        client.query_one("show ssl", &[]).await.unwrap().get::<_, String>(0) == "on"
-    })
-    .await;
-    let file = solo.dir.join("solo.toml");
-    let plain = fs::read_to_string(&file).unwrap();
-    let path = |name: &str| solo.dir.join(name).display().to_string();
-    let (shown, key) = (path("server.crt"), path("server.key"));
-    let (here, port) = (files::GATEWAY_ROLE, region.cluster.port());
-    let tls = plain.replace(
-        &format!("{here}@127.0.0.1:{port}/{}", files::DATABASE),
-        &format!(
-            "{here}@localhost:{port}/{}?sslmode=verify-full&sslrootcert={shown}&sslcert={shown}&sslkey={key}",
-            files::DATABASE
-        ),
-    );
-    assert_ne!(tls, plain, "the store's URL is found");
-    fs::write(&file, tls).unwrap();
-    restart(region).await;
-    solo.serves().await;
 }

@@ -65,24 +65,6 @@ fn the_look_role_sees_all_and_changes_nothing() {
     });
 }
 
-#[test]
-fn the_console_acts_under_the_name_of_its_session() {
-    run(async {
-        let _alone = alone().await;
-        let (base, key) = (admin().await, key("by-form"));
-        doubt(&solo().await.public(), &key).await;
-        let desk = Desk::open(&base, ANN).await;
-        let page = desk.key(&key).await.text();
-        assert!(page.contains("<b>ann</b>") && !page.contains("name=\"actor\""), "{page}");
-        let seen = hidden(&page, "seen");
-        let fields = [("tenant", "acme"), ("key", &*key), ("seen", &*seen), ("reason", "a test")];
-        let fields = [&fields[..], &[("actor", "mallory"), ("confirmed", "yes")]].concat();
-        let done = desk.send("/console/release", &fields).await;
-        assert_eq!(done.status, 303, "{}", done.text());
-        assert_eq!(actors(&key).await, ["ann"]);
-    });
-}
-
 /// Runs a command as the owner of a token.
 async fn command(token: &str, words: &[&str]) -> Output {
     let file = tempfile::NamedTempFile::new().unwrap();
