@@ -25,6 +25,7 @@ use onceway::protocol::window::WindowRule;
 use crate::table::Truth;
 use crate::upstream::Happening;
 use crate::world::World;
+pub(crate) use doubles::journalled_doubles;
 use invariant::Found;
 pub use invariant::{Breach, Invariant};
 pub use marks::Marks;
@@ -36,6 +37,7 @@ pub(crate) use views::is_agreed;
 pub struct Checker {
     cursors: Cursors,
     zero: Duration,
+    rule: WindowRule,
     views: views::Views,
     records: records::Records,
     leases: leases::Leases,
@@ -50,7 +52,8 @@ impl Checker {
         Self {
             cursors: Cursors::default(),
             zero: Duration::ZERO,
-            views: views::Views::new(rule),
+            rule,
+            views: views::Views::default(),
             records: records::Records::default(),
             leases: leases::Leases::default(),
             sends: sends::Sends::new(reruns),
@@ -128,7 +131,7 @@ impl Checker {
         self.views.agreed(votes, now, &mut found);
         self.marks.heard(heard);
         for store in stores {
-            self.views.adopted(&store, &mut found);
+            self.views.adopted(&store, &self.rule, &mut found);
             self.records.wrote(store, &self.views, &mut self.marks, &mut found);
         }
         let known = sends::Known { views: &self.views, records: &self.records };

@@ -6,7 +6,7 @@
 
 use std::future::pending;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onceway::ports::Clock;
@@ -14,7 +14,7 @@ use onceway::protocol::plant::{Check, is_disabled};
 use onceway::protocol::time::{Date, Moment};
 use tokio::time::{Instant, sleep_until};
 
-use crate::process::Process;
+use crate::process::{Process, locked};
 
 /// The wall date at which each world begins, in microseconds since 1970: 2026-01-01 00:00 UTC.
 const BEGIN_MICROS: i64 = 1_767_225_600_000_000;
@@ -75,12 +75,12 @@ impl SimClock {
     /// Sets the boot clock's rate from now on: so many parts per million fast or, below zero, slow.
     pub fn drift(&self, ppm: i64) {
         let elapsed = self.elapsed();
-        let mut boot = self.boot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut boot = locked(&self.boot);
         *boot = Boot { at: elapsed, showed: boot.shows(elapsed), ppm };
     }
 
     fn boot(&self) -> Boot {
-        *self.boot.lock().unwrap_or_else(PoisonError::into_inner)
+        *locked(&self.boot)
     }
 
     /// Steps the wall clock, ahead or back. The boot clock runs on.

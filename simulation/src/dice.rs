@@ -4,13 +4,15 @@
 //! draw in one of them would change the actions of all the others.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onceway::ports::Dice;
 use onceway::protocol::record::{Nonce, RequestId};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+
+use crate::process::locked;
 
 /// One stream of the seed's randomness. Cheap to clone; clones draw from the same stream.
 #[derive(Clone, Debug)]
@@ -26,7 +28,7 @@ impl SimDice {
 
     /// 64 random bits.
     pub fn bits(&self) -> u64 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).next_u64()
+        locked(&self.0).next_u64()
     }
 
     fn wide(&self) -> u128 {

@@ -236,6 +236,12 @@ impl Breach {
 }
 
 impl Outcome {
+    /// The outcome of a seed that broke before it could be played.
+    pub(crate) fn broken(seed: u64, invariant: &str, text: String) -> Self {
+        let breach = Breach { invariant: invariant.to_owned(), at_ms: 0, broke_us: 0, text };
+        Self { seed, breaches: vec![breach], ..Self::default() }
+    }
+
     /// True if every invariant held.
     pub fn held(&self) -> bool {
         self.breaches.is_empty()

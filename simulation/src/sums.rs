@@ -159,7 +159,7 @@ impl Sums {
 }
 
 /// The value that this share, in thousandths, does not exceed; 0 for none. `sorted` must be sorted.
-fn at(sorted: &[u64], thousandths: u32) -> u64 {
+pub(crate) fn at(sorted: &[u64], thousandths: u32) -> u64 {
     let index = (sorted.len() * thousandths as usize).div_ceil(1_000).saturating_sub(1);
     sorted.get(index).copied().unwrap_or(0)
 }

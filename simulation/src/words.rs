@@ -46,3 +46,8 @@ pub fn moment(at: Duration, zero: Duration) -> String {
     let (sign, span) = if at >= zero { ("", at - zero) } else { ("-", zero - at) };
     format!("{sign}{}.{:06}", span.as_secs(), span.subsec_micros())
 }
+
+/// The texts of all of these, with this between them.
+pub(crate) fn joined<T: ToString>(all: impl IntoIterator<Item = T>, between: &str) -> String {
+    all.into_iter().map(|one| one.to_string()).collect::<Vec<_>>().join(between)
+}

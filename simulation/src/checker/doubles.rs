@@ -11,12 +11,11 @@ use std::time::Duration;
 use onceway::protocol::double::Why;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::record::{Row, State};
-use onceway::protocol::region::RegionName;
 
 use super::invariant::{Found, Invariant};
 use crate::table::Truth;
 use crate::upstream::Happening;
-use crate::words::key;
+use crate::words::{joined, key};
 
 /// If a key ran twice and some store shows both answers, a journal says so.
 pub(super) fn doubles_are_journalled(
@@ -24,12 +23,7 @@ pub(super) fn doubles_are_journalled(
     stores: &[Truth],
     found: &mut Found,
 ) {
-    let noted: BTreeSet<&KeyId> = stores
-        .iter()
-        .flat_map(|store| &store.journal)
-        .filter(|(_, entry)| entry.kind == "double")
-        .filter_map(|(id, _)| id.as_ref())
-        .collect();
+    let noted: BTreeSet<&KeyId> = journalled_doubles(stores).collect();
     for (id, effects) in ledger.iter().filter(|(id, effects)| effects.len() > 1 && !noted.contains(id)) {
         if let Some(rows) = stores.iter().find_map(|store| answered_twice(store, id)) {
             let at = effects.iter().map(|effect| effect.at).max().unwrap_or(Duration::ZERO);
@@ -44,8 +38,7 @@ pub(super) fn doubles_are_journalled(
 pub(super) fn doubles_are_found(stores: &[Truth], now: Duration, found: &mut Found) {
     for store in stores {
         for (id, rows) in &store.rows {
-            let settled: Vec<&Row> =
-                rows.iter().filter(|row| matches!(row.state, State::Settled { .. })).collect();
+            let settled = settled(rows);
             for (at, one) in settled.iter().enumerate() {
                 for other in settled[at + 1..].iter().filter(|other| other.nonce != one.nonce) {
                     let why = explained(one, other);
@@ -101,15 +94,22 @@ fn said<'a>(store: &'a Truth, id: &'a KeyId) -> impl Iterator<Item = Option<Why>
 }
 
 fn describe_row(row: &Row) -> String {
-    let risk: Vec<&str> = row.risk.iter().map(RegionName::as_str).collect();
-    let risk = if risk.is_empty() { String::new() } else { format!(" at risk of {}", risk.join(" and ")) };
-    format!("{} {}{risk}", row.origin, row.token)
+    let risk = if row.risk.is_empty() { "" } else { " at risk of " };
+    format!("{} {}{risk}{}", row.origin, row.token, joined(&row.risk, " and "))
 }
 
 /// The answers that a store shows of a key, if there is more than one.
 fn answered_twice(store: &Truth, id: &KeyId) -> Option<String> {
-    let rows = store.rows.get(id)?;
-    let settled = rows.iter().filter(|row| matches!(row.state, State::Settled { .. }));
-    let describe_row: Vec<String> = settled.map(describe_row).collect();
-    (describe_row.len() > 1).then(|| describe_row.join(", "))
+    let settled = settled(store.rows.get(id)?);
+    (settled.len() > 1).then(|| joined(settled.into_iter().map(describe_row), ", "))
+}
+
+fn settled(rows: &[Row]) -> Vec<&Row> {
+    rows.iter().filter(|row| matches!(row.state, State::Settled { .. })).collect()
+}
+
+/// The keys of which some journal has a double.
+pub(crate) fn journalled_doubles(stores: &[Truth]) -> impl Iterator<Item = &KeyId> {
+    let entries = stores.iter().flat_map(|store| &store.journal);
+    entries.filter(|(_, entry)| entry.kind == "double").filter_map(|(id, _)| id.as_ref())
 }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use crate::outcome::{Breach, Keys, Outcome, Requests};
 use crate::play;
+use crate::process::locked;
 use crate::scenario::Scenario;
 
 /// Acts with one safety check removed, if one is named.
@@ -45,7 +46,7 @@ pub fn on_all_cores<T>(count: u64, work: impl Fn(u64) -> T + Sync, take: impl Fn
                         return;
                     }
                     let done = work(number);
-                    (take.lock().unwrap_or_else(PoisonError::into_inner))(number, done);
+                    locked(&take)(number, done);
                     bar.inc(1);
                 }
             });
@@ -62,9 +63,7 @@ pub fn play(scenario: &Arc<Scenario>, seed: u64, check: Option<Check>) -> Outcom
     played.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-        let text = text.unwrap_or_else(|| "a panic".to_owned());
-        let breach = Breach { invariant: "panic".to_owned(), at_ms: 0, broke_us: 0, text };
-        Outcome { seed, breaches: vec![breach], ..Outcome::default() }
+        Outcome::broken(seed, "panic", text.unwrap_or_else(|| "a panic".to_owned()))
     })
 }
 

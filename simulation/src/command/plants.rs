@@ -14,6 +14,7 @@ use super::batch::Batch;
 use super::out::say;
 use crate::scenario::directed::directed;
 use crate::scenario::{self, Scenario};
+use crate::words::joined;
 
 struct Seeds {
     scenario: Arc<Scenario>,
@@ -109,5 +110,5 @@ fn first_of(found: &BTreeMap<u64, String>) -> String {
     }
     let mut all: Vec<(&str, u64)> = counted.into_iter().collect();
     all.sort_by(|one, other| other.1.cmp(&one.1).then(one.0.cmp(other.0)));
-    all.iter().map(|(invariant, count)| format!("{invariant} ({count})")).collect::<Vec<_>>().join(", ")
+    joined(all.iter().map(|(invariant, count)| format!("{invariant} ({count})")), ", ")
 }

@@ -8,12 +8,8 @@ use super::batch::{Batch, Broke};
 use super::out::say;
 use crate::outcome::{FaultSpan, Keys, Outage, Outcome, Requests};
 use crate::scenario::{Scenario, find};
-
-/// The percentile of sorted values; 0 if there are none.
-pub fn percentile(sorted: &[u64], percent: usize) -> u64 {
-    let index = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
-    sorted.get(index).copied().unwrap_or(0)
-}
+use crate::sums;
+use crate::words::joined;
 
 /// Shows one seed.
 pub fn one(scenario: &Scenario, outcome: &Outcome) {
@@ -103,9 +99,8 @@ fn keys(keys: &Keys) {
 }
 
 fn requests(requests: &Requests) {
-    let refused: Vec<String> =
-        requests.refused.iter().map(|(code, count)| format!("{code} {count}")).collect();
-    let refused = if refused.is_empty() { "none".to_owned() } else { refused.join(", ") };
+    let refused = joined(requests.refused.iter().map(|(code, count)| format!("{code} {count}")), ", ");
+    let refused = if refused.is_empty() { "none" } else { &refused };
     let Requests { sent, answered, replayed, broken, timed_out, forwarded, .. } = requests;
     say!(
         "requests      {sent} sent, {answered} answered, {replayed} replayed, {forwarded} forwarded, {broken} broke, {timed_out} timed out; refused: {refused}"
@@ -113,7 +108,7 @@ fn requests(requests: &Requests) {
 }
 
 fn latency(sorted: &[u64]) {
-    let [half, most, all] = [50, 99, 100].map(|percent| percentile(sorted, percent));
+    let [half, most, all] = [500, 990, 1_000].map(|thousandths| sums::at(sorted, thousandths));
     say!(
         "latency       p50 {half} ms, p99 {most} ms, longest {all} ms, from a key's first request to its answer"
     );

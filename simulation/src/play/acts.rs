@@ -115,17 +115,14 @@ async fn will_be_noticed(deployment: &Deployment, region: &RegionName, copied: u
     let origin = deployment.world.cluster.origin(region);
     let end = Instant::now() + PATIENCE_FOR_A_COPY;
     loop {
-        let mut behind = 0;
+        let mut all_heard = true;
         for other in deployment.regions().iter().filter(|other| *other != region) {
             let pong = deployment.node(other).gateway.pong().await;
             let heard = pong.heard.get(&origin).max(pong.applied.get(&origin));
-            behind += usize::from(heard.is_none_or(|heard| *heard <= copied));
+            all_heard &= heard.is_some_and(|heard| *heard > copied);
         }
-        if behind == 0 {
-            return true;
-        }
-        if Instant::now() >= end {
-            return false;
+        if all_heard || Instant::now() >= end {
+            return all_heard;
         }
         sleep(AGAIN).await;
     }
@@ -172,26 +169,20 @@ pub async fn drain(deployment: &Arc<Deployment>, log: &Log, region: &RegionName,
 
 /// Gives a region twice its weight, and takes that back.
 pub async fn ring_change(deployment: &Arc<Deployment>, log: &Log, region: &RegionName, until: Instant) {
-    let Some(after) = deployment.scenario().doubled(region) else {
+    let Some(after) = deployment.scenario.doubled(region) else {
         log.not_possible(format!("ring-change at {region}: a weight is too great to be doubled"));
         return;
     };
     repeated(deployment, log, region, &Act::Apply(after.clone())).await;
     sleep_until(until).await;
-    repeated(deployment, log, region, &Act::Apply(deployment.scenario().shared.ring.clone())).await;
+    repeated(deployment, log, region, &Act::Apply(deployment.scenario.shared.ring.clone())).await;
 }
 
 /// Resumes all regions that are still drained after everything else was mended.
 pub async fn resume_all(deployment: &Arc<Deployment>, log: &Log) {
     for region in deployment.regions().to_vec() {
-        let drained = deployment
-            .node(&region)
-            .gateway
-            .authority_status()
-            .regions
-            .into_iter()
-            .any(|status| status.name == region.as_str() && status.standing == "drained");
-        if drained {
+        let mut regions = deployment.node(&region).gateway.authority_status().regions.into_iter();
+        if regions.any(|status| status.name == region.as_str() && status.standing == "drained") {
             repeated(deployment, log, &region, &Act::Resume).await;
         }
     }
@@ -216,7 +207,7 @@ async fn repeated(
         let asked = others.get(turn % others.len().max(1)).copied().unwrap_or(about);
         turn += 1;
         let node = deployment.node(asked);
-        let escrow = deployment.scenario().shared.escrow();
+        let escrow = deployment.scenario.shared.escrow();
         let answer = node.process.while_alive(act.perform(&node.gateway, about, escrow));
         let why = match timeout(ANSWER_WITHIN, answer).await {
             Ok(Some(Ok(done))) => return Some(done),

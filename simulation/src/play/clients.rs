@@ -35,9 +35,7 @@ pub const KEY_EXPIRED: &str = "key-expired";
 pub struct Sent {
     pub id: KeyId,
     pub tenant: u32,
-    pub workload: usize,
-    /// The time of the first request, on the world's clock.
-    pub since: Duration,
+    pub workload: Arc<Workload>,
 }
 
 /// Sends new keys of one workload until `end`, each by a client of its own. Returns the keys once
@@ -46,11 +44,9 @@ pub async fn run(
     deployment: Arc<Deployment>,
     log: Arc<Log>,
     chance: Chance,
-    number: usize,
+    workload: Arc<Workload>,
     end: Instant,
 ) -> Vec<Sent> {
-    let scenario = deployment.scenario().clone();
-    let workload = &scenario.workloads[number];
     let (mut clients, mut sent) = (JoinSet::new(), Vec::new());
     // The mean time between two keys. At a rate of 0 no key is sent, and the task ends at once.
     let Some(mean) = Duration::from_secs(100).checked_div(workload.rate) else { return sent };
@@ -61,8 +57,8 @@ pub async fn run(
         }
         let tenant_number = chance.below(u64::from(workload.tenants)) as u32;
         let Ok(key) = Key::parse(&format!("{}-{}", workload.name, sent.len())) else { break };
-        let (id, since) = (KeyId::new(tenant(tenant_number), key), deployment.world.elapsed());
-        let key = Sent { id, tenant: tenant_number, workload: number, since };
+        let id = KeyId::new(tenant(tenant_number), key);
+        let key = Sent { id, tenant: tenant_number, workload: workload.clone() };
         let at_two = chance.percent(workload.at_two);
         let client = |body| Client {
             deployment: deployment.clone(),
@@ -104,35 +100,32 @@ struct Client {
 impl Client {
     /// Uses the same key for another request, at the same time or later, from anywhere.
     async fn go_wrong(self) {
-        let scenario = self.deployment.scenario().clone();
         if self.chance.percent(50) {
             sleep(self.chance.within(WRONG_WITHIN)).await;
         }
-        let regions = self.deployment.regions();
-        let at = regions[self.chance.below(regions.len() as u64) as usize].clone();
-        self.insist(&scenario.workloads[self.key.workload], at).await;
+        self.insist(self.one_of(self.deployment.regions())).await;
+    }
+
+    fn one_of(&self, regions: &[RegionName]) -> RegionName {
+        regions[self.chance.below(regions.len() as u64) as usize].clone()
     }
 
     async fn go(self) {
-        let scenario = self.deployment.scenario().clone();
-        let workload = &scenario.workloads[self.key.workload];
+        let workload = &self.key.workload;
         let near = if workload.near.is_empty() { self.deployment.regions() } else { &workload.near };
-        let at = near[self.chance.below(near.len() as u64) as usize].clone();
-        match self.insist(workload, at).await {
+        match self.insist(self.one_of(near)).await {
             End::GivenUp => self.log.gave_up(&self.key.id),
             End::Answered if self.chance.percent(workload.again) => {
                 sleep(self.chance.within(workload.again_within)).await;
-                let regions = self.deployment.regions();
-                let at = regions[self.chance.below(regions.len() as u64) as usize].clone();
-                self.insist(workload, at).await;
+                self.insist(self.one_of(self.deployment.regions())).await;
             }
             End::Answered | End::AnothersKey => {}
         }
     }
 
     /// Sends the key until it is answered, or the client gives up.
-    async fn insist(&self, workload: &Workload, mut at: RegionName) -> End {
-        let retry = workload.retry;
+    async fn insist(&self, mut at: RegionName) -> End {
+        let retry = self.key.workload.retry;
         let mut pause = retry.first;
         let mut silent: Option<Instant> = None;
         let end = Instant::now() + self.deployment.by_client(&at, retry.gives_up);
@@ -146,7 +139,7 @@ impl Client {
             match &reply {
                 Reply::Answered { status, code, retry_after, .. } => {
                     silent = None;
-                    if status.is_success() && status.as_u16() != 202 {
+                    if reply.is_answer() {
                         return End::Answered;
                     }
                     if code == KEY_REUSED {
@@ -174,7 +167,7 @@ impl Client {
 
     /// The region that the gateway's name resolves to once a region does not answer any more.
     fn nearest_but(&self, at: &RegionName) -> RegionName {
-        let network = &self.deployment.scenario().network;
+        let network = &self.deployment.scenario.network;
         let others = self.deployment.regions().iter().filter(|other| *other != at);
         let alive = others.filter(|other| !self.deployment.node(other).process.is_dead());
         alive.min_by_key(|other| network.one_way(at, other)).unwrap_or(at).clone()
@@ -200,16 +193,10 @@ pub async fn ask(
     at: &RegionName,
     within: Duration,
 ) -> Reply {
-    let path = &deployment.scenario().workloads[key.workload].path;
     let begun = Instant::now();
-    let reply = deployment.send(at, request(path, key.tenant, key.id.key().as_str(), body), within).await;
-    log.asked(Asked {
-        begun,
-        ended: Instant::now(),
-        id: key.id.clone(),
-        body,
-        at: at.clone(),
-        reply: reply.clone(),
-    });
+    let request = request(&key.workload.path, key.tenant, key.id.key().as_str(), body);
+    let reply = deployment.send(at, request, within).await;
+    let (ended, id) = (Instant::now(), key.id.clone());
+    log.asked(Asked { begun, ended, id, body, at: at.clone(), reply: reply.clone() });
     reply
 }

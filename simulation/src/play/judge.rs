@@ -11,22 +11,21 @@ use onceway::gateway::policy::route::Route;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::record::Recovery;
 use onceway::protocol::region::RegionName;
-use onceway::protocol::view::{Standing as InView, View};
+use onceway::protocol::view::{Member, Standing as InView, View};
 use tokio::time::Instant;
 
 use super::agreed;
-use super::answers::{self, is_answer};
+use super::answers;
 use super::clients::{KEY_EXPIRED, KEY_REUSED, Sent};
 use super::log::{Asked, Log};
 use super::mattered::{self, Seen};
 use super::starters::Starters;
-use crate::checker::{self, Checker};
+use crate::checker::{self, Checker, journalled_doubles};
 use crate::deployment::{Deployment, Reply};
 use crate::outcome::{
     Breach, FaultSpan, HAPPENINGS, Keys, Outage, Outcome, Requests, Second, ServingSpan, ViewSpan,
 };
-use crate::scenario::known::policy_of;
-use crate::table::{Standing, Truth};
+use crate::table::{Record, Standing, Truth};
 
 /// The limit for breaches: more show nothing new.
 const MOST_BREACHES: usize = 20;
@@ -53,8 +52,8 @@ impl Judge {
         let rerun = |route: &&Route| {
             route.policy().is_some_and(|policy| matches!(policy.recovery, Recovery::Rerun { .. }))
         };
-        let routes = deployment.scenario().shared.routes.0.iter();
-        let rule = deployment.scenario().shared.failover.window;
+        let routes = deployment.scenario.shared.routes.0.iter();
+        let rule = deployment.scenario.shared.failover.window;
         let checker = Checker::new(routes.filter(rerun).map(|route| route.name.clone()).collect(), rule)
             .counting_from(deployment.world.elapsed().saturating_sub(begun.elapsed()));
         let starters = Starters::default();
@@ -195,33 +194,22 @@ impl Judge {
     /// The ends of the keys of each route.
     fn keys(&self, asked: &[Asked], sent: &[Sent], truths: &[Truth]) -> BTreeMap<String, Keys> {
         let gave_up = self.log.given_up();
-        let answered: BTreeSet<&KeyId> = asked
-            .iter()
-            .filter(|asked| asked.ended <= self.mended.0 && is_answer(&asked.reply))
-            .map(|asked| &asked.id)
-            .collect();
+        let in_time = |asked: &&Asked| asked.ended <= self.mended.0 && asked.reply.is_answer();
+        let answered: BTreeSet<&KeyId> = asked.iter().filter(in_time).map(|asked| &asked.id).collect();
         let in_the_end: BTreeMap<&KeyId, &Reply> =
             asked.iter().map(|asked| (&asked.id, &asked.reply)).collect();
-        let listed: BTreeSet<&KeyId> = truths
-            .iter()
-            .flat_map(|store| &store.journal)
-            .filter(|(_, entry)| entry.kind == "double")
-            .filter_map(|(id, _)| id.as_ref())
-            .collect();
+        let listed: BTreeSet<&KeyId> = journalled_doubles(truths).collect();
         let ledger = self.deployment.world.upstreams.ledger();
         let doubled = self.checker.doubled();
         let twice = ledger.iter().filter(|(id, effects)| effects.len() > 1 && doubled.contains(id));
         let doubles: BTreeSet<&KeyId> = twice.map(|(id, _)| id).collect();
         let gone = if doubles.is_empty() { BTreeSet::new() } else { self.gone() };
-        let scenario = self.deployment.scenario();
         let mut routes: BTreeMap<String, Keys> = BTreeMap::new();
-        for Sent { id, workload, tenant: _, since: _ } in sent {
-            let route = &scenario.workloads[*workload].route;
-            let policy = policy_of(&scenario.shared.routes, route);
-            let reruns = policy.is_some_and(|policy| matches!(policy.recovery, Recovery::Rerun { .. }));
+        for Sent { id, workload, tenant: _ } in sent {
+            let reruns = matches!(workload.policy.recovery, Recovery::Rerun { .. });
             let double = doubles.contains(id);
-            let in_doubt = in_the_end.get(id).is_some_and(|reply| code(reply) == "outcome-unknown");
-            *routes.entry(route.clone()).or_default() += &Keys {
+            let in_doubt = in_the_end.get(id).is_some_and(|reply| reply.code() == "outcome-unknown");
+            *routes.entry(workload.route.clone()).or_default() += &Keys {
                 begun: 1,
                 answered: answered.contains(id).into(),
                 given_up: gave_up.contains(id).into(),
@@ -252,10 +240,9 @@ impl Judge {
     /// request begins it. The next key of these that is answered for the first time ends it. A dead
     /// gateway's requests do not count: clients send them elsewhere.
     fn outages(&self, asked: &[Asked], sent: &[Sent]) -> Vec<Outage> {
-        let scenario = self.deployment.scenario();
-        let route = |key: &Sent| scenario.workloads[key.workload].route.clone();
-        let routes: BTreeMap<&KeyId, String> = sent.iter().map(|key| (&key.id, route(key))).collect();
-        let ring = &scenario.shared.ring;
+        let routes: BTreeMap<&KeyId, &String> =
+            sent.iter().map(|key| (&key.id, &key.workload.route)).collect();
+        let ring = &self.deployment.scenario.shared.ring;
         let mut open: BTreeMap<(String, String), Instant> = BTreeMap::new();
         let mut all = Vec::new();
         let outage = |(home, route): (String, String), from: Instant, to: Instant| {
@@ -264,14 +251,14 @@ impl Judge {
         };
         for asked in asked {
             let home = ring.order(&asked.id).names().next().map(ToString::to_string);
-            let (Some(home), Some(route)) = (home, routes.get(&asked.id)) else { continue };
-            let arc = (home, route.clone());
-            if is_answer(&asked.reply) {
+            let Some((home, route)) = home.zip(routes.get(&asked.id)) else { continue };
+            let arc = (home, String::clone(route));
+            if asked.reply.is_answer() {
                 let replayed = matches!(asked.reply, Reply::Answered { replayed: true, .. });
                 if !replayed && let Some(from) = open.remove(&arc) {
                     all.push(outage(arc, from, asked.ended));
                 }
-            } else if !matches!(code(&asked.reply), "" | "in-progress" | "outcome-unknown" | KEY_REUSED) {
+            } else if !matches!(asked.reply.code(), "" | "in-progress" | "outcome-unknown" | KEY_REUSED) {
                 open.entry(arc).or_insert(asked.begun);
             }
         }
@@ -286,14 +273,12 @@ impl Judge {
             let gates = truths.iter().flat_map(|store| &store.history.gates);
             gates.filter(|gate| gate.state.view.epoch() >= epoch).map(|gate| gate.at).min()
         };
+        let stood =
+            |(name, member): (&RegionName, &Member)| (name.to_string(), standing(member.standing).to_owned());
         let span = |view: &Arc<View>| ViewSpan {
             epoch: view.epoch(),
             at_ms: first(view.epoch()).map_or(0, millis).saturating_sub(begun),
-            standings: view
-                .members()
-                .iter()
-                .map(|(name, member)| (name.to_string(), standing(member.standing).to_owned()))
-                .collect(),
+            standings: view.members().iter().map(stood).collect(),
         };
         views.values().map(span).collect()
     }
@@ -311,16 +296,12 @@ impl Judge {
         let mut seconds: Vec<Second> = Vec::new();
         for asked in asked.iter().filter(|asked| asked.begun <= self.mended.0) {
             let number = (self.since(asked.ended) / 1_000) as usize;
-            if seconds.len() <= number {
-                seconds.resize(number + 1, Second::default());
-            }
+            seconds.resize(seconds.len().max(number + 1), Second::default());
             let second = &mut seconds[number];
             match &asked.reply {
-                Reply::Answered { status, replayed, .. } => match (status.is_success(), replayed) {
-                    (true, false) => second.answered += 1,
-                    (true, true) => second.replayed += 1,
-                    (false, _) => second.refused += 1,
-                },
+                Reply::Answered { status, .. } if !status.is_success() => second.refused += 1,
+                Reply::Answered { replayed: true, .. } => second.replayed += 1,
+                Reply::Answered { .. } => second.answered += 1,
                 Reply::Broken | Reply::TimedOut => second.failed += 1,
             }
         }
@@ -334,18 +315,15 @@ impl Judge {
         views: &BTreeMap<u64, Arc<View>>,
     ) -> Vec<FaultSpan> {
         let end = Instant::now();
-        let ring = &self.deployment.scenario().shared.ring;
+        let ring = &self.deployment.scenario.shared.ring;
         let seen = |asked: &Asked| Seen {
             from_ms: self.since(asked.begun),
             to_ms: self.since(asked.ended),
             regions: mattered::touched(asked, ring.order(&asked.id).names().next()),
         };
-        let mut all: Vec<Seen> = asked
-            .iter()
-            .filter(|asked| !is_answer(&asked.reply) && code(&asked.reply) != KEY_REUSED)
-            .map(seen)
-            .collect();
-        all.extend(mattered::changes(spans, views));
+        let odd = |asked: &&Asked| !asked.reply.is_answer() && asked.reply.code() != KEY_REUSED;
+        let odd = asked.iter().filter(odd).map(seen);
+        let all: Vec<Seen> = odd.chain(mattered::changes(spans, views)).collect();
         let span = |broken: super::log::Broken| {
             let (from_ms, to_ms) = (self.since(broken.from), self.since(broken.to.unwrap_or(end)));
             let mattered = mattered::mattered(&broken.place, from_ms, to_ms, &all);
@@ -357,13 +335,6 @@ impl Judge {
 
 fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn code(reply: &Reply) -> &str {
-    match reply {
-        Reply::Answered { code, .. } => code,
-        Reply::Broken | Reply::TimedOut => "",
-    }
 }
 
 fn standing(standing: InView) -> &'static str {
@@ -410,7 +381,7 @@ fn latencies(asked: &[Asked]) -> Vec<u64> {
     for asked in asked {
         let begun = first.entry(&asked.id).or_insert(asked.begun);
         *begun = (*begun).min(asked.begun);
-        if is_answer(&asked.reply) {
+        if asked.reply.is_answer() {
             answered.entry(&asked.id).or_insert(asked.ended);
         }
     }
@@ -438,18 +409,13 @@ fn happened(
         add("ring change", usize::from(before.ring().digest() != after.ring().digest()));
         add("store retired", usize::from(after.retired().len() > before.retired().len()));
     }
-    let records = || truths.iter().flat_map(|store| &store.writes).filter_map(|write| write.record.as_ref());
-    let ids = |standing: Standing| {
-        records()
-            .filter(|record| record.standing == standing)
-            .map(|record| record.request_id)
-            .collect::<BTreeSet<_>>()
+    let requests = |are: fn(&&Record) -> bool| {
+        let records = truths.iter().flat_map(|store| &store.writes).filter_map(|write| write.record.as_ref());
+        records.filter(are).map(|record| record.request_id).collect::<BTreeSet<_>>().len()
     };
-    add("in doubt", ids(Standing::InDoubt).len());
-    let risky = records().filter(|record| !record.risk.is_empty()).map(|record| record.request_id);
-    add("run at risk", risky.collect::<BTreeSet<_>>().len());
-    let over = records().filter(|record| !record.over.is_empty()).map(|record| record.request_id);
-    add("run over another region's attempt", over.collect::<BTreeSet<_>>().len());
+    add("in doubt", requests(|record| record.standing == Standing::InDoubt));
+    add("run at risk", requests(|record| !record.risk.is_empty()));
+    add("run over another region's attempt", requests(|record| !record.over.is_empty()));
     for (what, kind) in [("risk accepted", "risk-accepted"), ("glass broken", "glass-broken")] {
         let notes = truths.iter().flat_map(|store| &store.journal).filter(|(_, entry)| entry.kind == kind);
         add(what, notes.count());
@@ -466,7 +432,7 @@ fn happened(
         ("refused for another body", KEY_REUSED),
         ("refused after its life", KEY_EXPIRED),
     ] {
-        add(what, asked.iter().filter(|asked| code(&asked.reply) == wanted).count());
+        add(what, asked.iter().filter(|asked| asked.reply.code() == wanted).count());
     }
     let across = |asked: &&Asked| match &asked.reply {
         Reply::Answered { replayed: true, by, .. } => !by.is_empty() && by != asked.at.as_str(),

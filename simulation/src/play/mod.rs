@@ -26,11 +26,10 @@ use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::deployment::{Deployment, Reply};
+use crate::deployment::Deployment;
 use crate::dice::Chance;
 use crate::outcome::{Breach, Outage, Outcome};
 use crate::scenario::Scenario;
-use crate::scenario::known::policy_of;
 use crate::words;
 use clients::Sent;
 use faults::Faults;
@@ -73,13 +72,7 @@ async fn played(scenario: &Arc<Scenario>, seed: u64, with_story: bool) -> Played
     let deployment = match Deployment::start(scenario, seed).await {
         Ok(deployment) => deployment,
         Err(why) => {
-            let breach = Breach {
-                invariant: "progress".to_owned(),
-                at_ms: 0,
-                broke_us: 0,
-                text: format!("the regions never served: {why}"),
-            };
-            let outcome = Outcome { seed, breaches: vec![breach], ..Outcome::default() };
+            let outcome = Outcome::broken(seed, "progress", format!("the regions never served: {why}"));
             return Played { outcome, story: vec![why] };
         }
     };
@@ -128,13 +121,14 @@ async fn asked_and_broken(
 ) -> Vec<Sent> {
     let chance = Chance::new(seed);
     let begun = Instant::now();
-    let end = begun + deployment.scenario().length;
+    let end = begun + deployment.scenario.length;
     let faults = Faults::new(deployment.clone(), log.clone(), chance.split(), organs.clone());
     let mut breaking = JoinSet::new();
     breaking.spawn(faults.run(begun, end));
     let mut asking = JoinSet::new();
-    for number in 0..deployment.scenario().workloads.len() {
-        asking.spawn(clients::run(deployment.clone(), log.clone(), chance.split(), number, end));
+    for workload in &deployment.scenario.workloads {
+        let client = clients::run(deployment.clone(), log.clone(), chance.split(), workload.clone(), end);
+        asking.spawn(client);
     }
     // Clients go on while things are mended, until the last of them has its answer or gives up.
     while Instant::now() < end || !breaking.is_empty() {
@@ -158,7 +152,7 @@ async fn asked_and_broken(
 async fn heal(deployment: &Arc<Deployment>, log: &Arc<Log>, judge: &mut Judge) {
     acts::resume_all(deployment, log).await;
     // Each return of a region that is lost again and again waits twice as long as the one before.
-    let end = Instant::now() + HOME_WITHIN + deployment.scenario().shared.failover.stable_for * 16;
+    let end = Instant::now() + HOME_WITHIN + deployment.scenario.shared.failover.stable_for * 16;
     while !deployment.is_home() {
         if Instant::now() >= end {
             judge.breach("progress", format!("not all regions came home: {}", deployment.shown()));
@@ -171,13 +165,11 @@ async fn heal(deployment: &Arc<Deployment>, log: &Arc<Log>, judge: &mut Judge) {
 
 /// The least time for which a key is answered; `None`: for ever.
 fn life(deployment: &Deployment, key: &Sent) -> Option<Duration> {
-    let scenario = deployment.scenario();
-    let policy = policy_of(&scenario.shared.routes, &scenario.workloads[key.workload].route)?;
-    let lowered = deployment.shortest_retention();
-    match policy.retention {
-        Retention::For(retention) => Some(lowered.map_or(retention, |lowered| lowered.min(retention))),
-        Retention::Never => lowered,
-    }
+    let own = match key.workload.policy.retention {
+        Retention::For(retention) => Some(retention),
+        Retention::Never => None,
+    };
+    own.into_iter().chain(deployment.shortest_retention()).min()
 }
 
 /// Checks that every key that was sent is answered in the end, or is in doubt and listed. A key
@@ -185,8 +177,7 @@ fn life(deployment: &Deployment, key: &Sent) -> Option<Duration> {
 async fn all_end(deployment: &Arc<Deployment>, log: &Arc<Log>, judge: &mut Judge, sent: &[Sent]) {
     let mut asking = JoinSet::new();
     let passed = judge.begun().elapsed();
-    let remembered =
-        |key: &Sent| life(deployment, key).is_none_or(|life| life > passed + ends_within(deployment, key));
+    let remembered = |key: &Sent| life(deployment, key).is_none_or(|life| life > passed + ends_within(key));
     for key in sent {
         asking.spawn(ended(deployment.clone(), log.clone(), key.clone(), !remembered(key)));
     }
@@ -204,10 +195,8 @@ async fn all_end(deployment: &Arc<Deployment>, log: &Arc<Log>, judge: &mut Judge
 }
 
 /// The longest time for which a key is asked for in the end.
-fn ends_within(deployment: &Deployment, key: &Sent) -> Duration {
-    let scenario = deployment.scenario();
-    let policy = policy_of(&scenario.shared.routes, &scenario.workloads[key.workload].route);
-    END_WITHIN + policy.map_or(Duration::ZERO, |policy| policy.hold + policy.settle_time) * 4
+fn ends_within(key: &Sent) -> Duration {
+    END_WITHIN + (key.workload.policy.hold + key.workload.policy.settle_time) * 4
 }
 
 async fn ended(
@@ -216,34 +205,30 @@ async fn ended(
     key: Sent,
     may_expire: bool,
 ) -> Result<(), String> {
-    let shared = &deployment.scenario().shared;
-    let workload = &deployment.scenario().workloads[key.workload];
-    let policy = policy_of(&shared.routes, &workload.route);
-    let hold = policy.map_or(Duration::ZERO, |policy| policy.hold + policy.settle_time);
+    let workload = &key.workload;
+    let hold = workload.policy.hold + workload.policy.settle_time;
     // A route with `park` lists a doubt at once. A route with `rerun` lists it once its attempts
     // are used up. A route with `probe` never lists it.
     let begun = Instant::now();
-    let listed_after = match policy.map(|policy| policy.recovery) {
-        Some(Recovery::Park) => Some(Duration::ZERO),
-        Some(Recovery::Rerun { .. }) => Some(hold * 3),
-        Some(Recovery::Probe) | None => None,
+    let listed_after = match workload.policy.recovery {
+        Recovery::Park => Some(Duration::ZERO),
+        Recovery::Rerun { .. } => Some(hold * 3),
+        Recovery::Probe => None,
     };
-    let end = Instant::now() + ends_within(&deployment, &key);
+    let end = Instant::now() + ends_within(&key);
     let at = deployment.regions()[0].clone();
     // Gateways say which request was first. After more rows have arrived, it may be the other one.
     let [mut body, mut other] = clients::BODIES;
     loop {
         let reply = clients::ask(&deployment, &log, &key, body, &at, workload.retry.timeout).await;
-        if let Reply::Answered { status, code, .. } = &reply {
-            if code == clients::KEY_REUSED {
-                std::mem::swap(&mut body, &mut other);
-            }
-            let answered = status.is_success() && status.as_u16() != 202;
-            let may_be_listed = listed_after.is_some_and(|after| begun.elapsed() >= after);
-            let listed = code == "dead-letter" || code == "outcome-unknown" && may_be_listed;
-            if answered || listed || may_expire && code == clients::KEY_EXPIRED {
-                return Ok(());
-            }
+        let code = reply.code();
+        if code == clients::KEY_REUSED {
+            std::mem::swap(&mut body, &mut other);
+        }
+        let may_be_listed = listed_after.is_some_and(|after| begun.elapsed() >= after);
+        let listed = code == "dead-letter" || code == "outcome-unknown" && may_be_listed;
+        if reply.is_answer() || listed || may_expire && code == clients::KEY_EXPIRED {
+            return Ok(());
         }
         if Instant::now() >= end {
             return Err(format!(

@@ -60,7 +60,7 @@ impl Operator {
         let calls = self.calls().await;
         self.since.retain(|call, _| calls.contains_key(call));
         let now = Instant::now();
-        let waits = self.deployment.scenario().operator;
+        let waits = self.deployment.scenario.operator;
         for (call, who) in calls {
             let wait = match call {
                 Call::Risk(_) => waits.accepts_risk_after,
@@ -111,18 +111,16 @@ impl Operator {
     async fn accept_risk(&self, by: &RegionName, region: &RegionName) {
         let node = self.deployment.node(by);
         let asked = node.gateway.takeover(region, true, ACTOR, "nobody can say what it had");
-        match timeout(ANSWER_WITHIN, node.process.while_alive(asked)).await {
+        let why = match timeout(ANSWER_WITHIN, node.process.while_alive(asked)).await {
             Ok(Some(Ok(done))) => {
                 let waived = done.waived.join(", ");
-                self.log.acted(format!("accepts the risk of the loss of {region}: {waived} open without it"));
+                let text = format!("accepts the risk of the loss of {region}: {waived} open without it");
+                return self.log.acted(text);
             }
-            Ok(Some(Err(error))) => {
-                self.log.not_possible(format!("the risk of {region} was not accepted: {error}"))
-            }
-            Ok(None) | Err(_) => {
-                self.log.not_possible(format!("the risk of {region} was not accepted: {by} does not answer"))
-            }
-        }
+            Ok(Some(Err(error))) => error.to_string(),
+            Ok(None) | Err(_) => format!("{by} does not answer"),
+        };
+        self.log.not_possible(format!("the risk of {region} was not accepted: {why}"));
     }
 
     /// `onceway break-glass`, at one gateway after the other. The operator attests that dead

@@ -58,8 +58,8 @@ impl Starters {
                 let all: BTreeSet<RegionName> =
                     holders.iter().map(|(region, _)| (*region).clone()).filter(|at| starts(at, id)).collect();
                 if all.len() > 1 {
-                    let names = all.iter().map(RegionName::as_str).collect::<Vec<_>>().join(" and ");
-                    let text = format!("{names} may all start {} now", words::key(id));
+                    let text =
+                        format!("{} may all start {} now", words::joined(&all, " and "), words::key(id));
                     wrong.push((Invariant::OneSender, all, text));
                 }
             }

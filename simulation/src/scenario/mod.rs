@@ -46,8 +46,6 @@ pub struct Scenario {
     pub length: Duration,
     /// The distances between regions.
     pub network: Network,
-    /// The errors of clocks.
-    pub clocks: Clocks,
     /// The duration of a statement at a region's own store, there and back.
     pub statement: Duration,
     /// The behaviour of the protected services while no fault affects them.
@@ -55,7 +53,7 @@ pub struct Scenario {
     /// The time for which an operator looks on.
     pub operator: Operator,
     /// The clients' workloads.
-    pub workloads: Vec<Workload>,
+    pub workloads: Vec<Arc<Workload>>,
     /// The timeline of faults.
     pub faults: Vec<Fault>,
     /// Random faults, from the seed.
@@ -105,15 +103,6 @@ impl Network {
         };
         self.links.iter().find(is).map_or(self.round_trip, |(_, _, round_trip)| *round_trip) / 2
     }
-}
-
-/// The errors of clocks, drawn anew for each seed.
-#[derive(Clone, Copy, Debug)]
-pub struct Clocks {
-    /// The greatest initial error of wall clocks, either way, for databases and gateways.
-    pub skew: Duration,
-    /// The greatest rate error of boot clocks, either way, in parts per million.
-    pub drift_ppm: u32,
 }
 
 /// The behaviour of a protected service.
@@ -230,12 +219,10 @@ fn read(top: &Section<'_>, path: &Path, shared: Option<Shared>) -> Option<Scenar
     let known = Known { regions: shared.as_ref().map(|_| regions.as_slice()), shared: shared.as_ref() };
     let length = span(top, "length", 1_000, 86_400, 60_000);
     let network = network(top, &known);
-    let clocks = in_table(top, "clocks", |section| Clocks {
-        skew: span_in(section, "skew", 3_600, 200),
-        // At most 500,000, as read.
-        drift_ppm: section
-            .and_then(|section| section.optional("drift_ppm", |value| reader::number(value, 0, 500_000)))
-            .map_or(50, |ppm| ppm as u32),
+    // Read, and so checked, but nothing goes by it.
+    in_table(top, "clocks", |section| {
+        span_in(section, "skew", 3_600, 200);
+        section.and_then(|section| section.optional("drift_ppm", |value| reader::number(value, 0, 500_000)));
     });
     let statement = in_table(top, "store", |section| span_in(section, "statement", 10, 2));
     let upstream = in_table(top, "upstream", |section| Upstream {
@@ -262,7 +249,6 @@ fn read(top: &Section<'_>, path: &Path, shared: Option<Shared>) -> Option<Scenar
         shared,
         length,
         network,
-        clocks,
         statement,
         upstream,
         operator,

@@ -2,13 +2,15 @@
 //!
 //! [`crate::play::clients`] acts by it. Rates are of keys, not of requests: retries come on top.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use onceway::config::reader::{self, Section};
+use onceway::gateway::policy::route::{Matched, Policy, Route};
 use onceway::protocol::key::Tenant;
 use onceway::protocol::region::RegionName;
 
-use super::known::{Known, policy_of, span};
+use super::known::{Known, span};
 
 /// A kind of client.
 #[derive(Clone, Debug)]
@@ -18,6 +20,8 @@ pub struct Workload {
     /// The path that it posts to; a route takes it.
     pub path: String,
     pub route: String,
+    /// The policy of its route.
+    pub policy: Arc<Policy>,
     /// New keys per hundred seconds, all regions together.
     pub rate: u32,
     pub tenants: u32,
@@ -53,12 +57,12 @@ pub struct Retry {
     pub dns: Duration,
 }
 
-pub(super) fn read(top: &Section<'_>, known: &Known<'_>) -> Vec<Workload> {
+pub(super) fn read(top: &Section<'_>, known: &Known<'_>) -> Vec<Arc<Workload>> {
     let sections = top.tables("workload");
     if sections.is_empty() {
         top.fail("nobody asks for anything: write a [[workload]] with name and path");
     }
-    sections.into_iter().filter_map(|section| workload(section, known)).collect()
+    sections.into_iter().filter_map(|section| workload(section, known).map(Arc::new)).collect()
 }
 
 fn workload(mut section: Section<'_>, known: &Known<'_>) -> Option<Workload> {
@@ -104,33 +108,39 @@ fn workload(mut section: Section<'_>, known: &Known<'_>) -> Option<Workload> {
         );
     }
     section.finish();
-    let (name, path, route) = (name?, path?, route?);
-    Some(Workload { name, path, route, rate, tenants, near, retry, again, again_within, at_two, other_body })
+    let (name, path, (route, policy)) = (name?, path?, route?);
+    Some(Workload {
+        name,
+        path,
+        route,
+        policy,
+        rate,
+        tenants,
+        near,
+        retry,
+        again,
+        again_within,
+        at_two,
+        other_body,
+    })
 }
 
-/// The route that takes the path, if it handles keys.
-fn route(section: &Section<'_>, known: &Known<'_>, path: &str) -> Option<String> {
+/// The route that takes the path, if it handles keys, and its policy.
+fn route(section: &Section<'_>, known: &Known<'_>, path: &str) -> Option<(String, Arc<Policy>)> {
     let routes = &known.shared?.routes;
-    let handles = |name: &str| policy_of(routes, name).is_some();
-    match routes.find(&http::Method::POST, path, &http::HeaderMap::new()) {
-        onceway::gateway::policy::route::Matched::Route(route) if handles(&route.name) => {
-            Some(route.name.to_string())
-        }
-        _ => {
-            let paths: Vec<&str> = routes
-                .0
-                .iter()
-                .filter(|route| handles(&route.name))
-                .map(|route| route.path.as_str())
-                .collect();
-            let text = format!(
-                "no route of the routes file takes a POST with a key to {path:?}: there are {}",
-                paths.join(", ")
-            );
-            section.fail_at("path", text);
-            None
-        }
+    if let Matched::Route(route) = routes.find(&http::Method::POST, path, &http::HeaderMap::new())
+        && let Some(policy) = route.policy()
+    {
+        return Some((route.name.to_string(), policy.clone()));
     }
+    let handles = |route: &&Route| route.policy().is_some();
+    let paths: Vec<&str> = routes.0.iter().filter(handles).map(|route| route.path.as_str()).collect();
+    let text = format!(
+        "no route of the routes file takes a POST with a key to {path:?}: there are {}",
+        paths.join(", ")
+    );
+    section.fail_at("path", text);
+    None
 }
 
 /// The name of a tenant, by its number.

@@ -13,6 +13,7 @@ use onceway::protocol::plant::{Check, is_disabled};
 use onceway::protocol::register::{Accepted, Acceptor, Ballot};
 use onceway::protocol::view::View;
 
+use super::stored::span;
 use super::{Gated, Granted, Held, Table};
 
 impl Table {
@@ -64,15 +65,9 @@ impl Table {
         self.keep_views(std::slice::from_ref(&state.view));
         self.epoch = state.view.epoch();
         self.version.0 += 1;
-        let at = self.clock.elapsed();
+        let (at, applied, lodged) = (self.clock.elapsed(), self.applied(), self.lodged());
         let lags = self.history.lags_at(at);
-        self.history.gates.push(Gated {
-            at,
-            state: state.clone(),
-            applied: self.applied(),
-            lodged: self.lodged(),
-            lags,
-        });
+        self.history.gates.push(Gated { at, state: state.clone(), applied, lodged, lags });
         self.state = Some(state);
         self.flushed();
     }
@@ -92,17 +87,18 @@ impl Table {
 
     pub(crate) fn views(&self) -> Vec<(Arc<View>, Duration)> {
         let now = self.now();
-        let ago = |at: i64| Duration::from_micros(u64::try_from(now.saturating_sub(at)).unwrap_or(0));
-        self.views.values().map(|(view, at)| (view.clone(), ago(*at))).collect()
+        self.views.values().map(|(view, at)| (view.clone(), span(now.saturating_sub(*at)))).collect()
     }
 
     /// Founds the register: every region's state after the founding.
     pub(crate) fn found(&mut self, ballot: &Ballot, view: &Arc<View>) {
-        let accepted = Accepted { ballot: ballot.clone(), view: view.clone() };
-        let promised = Some(ballot.clone());
-        let founded =
-            Acceptor { admitted: true, promised, accepted: Some(accepted), ..self.acceptor.1.clone() };
-        self.write_acceptor(founded);
+        self.write_acceptor(founded(&self.acceptor.1, ballot, view));
         self.write_gate(GateState::founded(view.clone()));
     }
+}
+
+/// The acceptor after the founding, which it accepted.
+pub(crate) fn founded(acceptor: &Acceptor, ballot: &Ballot, view: &Arc<View>) -> Acceptor {
+    let accepted = Some(Accepted { ballot: ballot.clone(), view: view.clone() });
+    Acceptor { admitted: true, promised: Some(ballot.clone()), accepted, ..acceptor.clone() }
 }

@@ -15,7 +15,7 @@ use onceway::protocol::record::Token;
 use onceway::protocol::region::Origin;
 
 use super::Table;
-use super::parts::{Applied, Before, Change, Commit, Sent, Unflushed};
+use super::parts::{Applied, Before, Change, Commit, Sent, Unflushed, taken};
 
 /// The time after which the WAL writer has flushed every commit: three times its delay of 200 ms.
 const WAL_WRITER: Duration = Duration::from_millis(600);
@@ -25,12 +25,12 @@ impl Table {
     pub(crate) fn apply(&mut self, from: &Origin, store: u64, commit: &Commit) {
         let before = match commit.change.clone() {
             Change::Row(id, row) => {
-                self.arrives(from, &id, row.token);
+                self.arrives(from, &id, row.row.token);
                 let before = self.rows.entry(id.clone()).or_default().insert(from.clone(), *row);
                 Before::Row(id, before.map(Box::new))
             }
             Change::Gone(id) => {
-                let before = self.remove(&id, from);
+                let before = taken(&mut self.rows, &id, from);
                 Before::Row(id, before.map(Box::new))
             }
             Change::Beat(beat) => {
@@ -72,7 +72,7 @@ impl Table {
                     self.rows.entry(id).or_default().insert(from, *row);
                 }
                 Before::Row(id, None) => {
-                    self.remove(&id, &from);
+                    taken(&mut self.rows, &id, &from);
                 }
                 Before::Beat(Some(beat)) => {
                     self.beats.insert(from, beat);

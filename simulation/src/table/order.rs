@@ -35,7 +35,7 @@ impl Orders {
         if let Some(is) = is {
             self.due.entry(is.due).or_default().insert(id.clone());
             self.held.entry(is.held).or_default().insert(id.clone());
-            if !is.risk.is_empty() {
+            if !is.row.risk.is_empty() {
                 self.risky.insert(id.clone());
             }
         }

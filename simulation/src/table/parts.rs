@@ -3,7 +3,7 @@
 //!
 //! [`super::Table`] holds them, and the files beside this one have the statements on them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,22 @@ use onceway::protocol::region::Origin;
 use onceway::protocol::time::Date;
 
 use super::stored::Stored;
+
+/// What a table has of each key, by origin.
+pub(super) type Keyed<T> = BTreeMap<KeyId, BTreeMap<Origin, T>>;
+
+pub(super) fn at<'a, T>(all: &'a Keyed<T>, id: &KeyId, origin: &Origin) -> Option<&'a T> {
+    all.get(id)?.get(origin)
+}
+
+pub(super) fn taken<T>(all: &mut Keyed<T>, id: &KeyId, origin: &Origin) -> Option<T> {
+    let of_key = all.get_mut(id)?;
+    let was = of_key.remove(origin);
+    if of_key.is_empty() {
+        all.remove(id);
+    }
+    was
+}
 
 /// A heartbeat: its number, its writer's epoch, the time of its commit there, its writer's counter,
 /// and the most that the next one adds to that.

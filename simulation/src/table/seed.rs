@@ -5,10 +5,11 @@
 
 use onceway::ports::store::PeerMemory;
 use onceway::protocol::key::KeyId;
+use onceway::protocol::record::State;
 use onceway::protocol::region::Origin;
 
-use super::parts::{Change, Commit};
-use super::{Phase, Stored, Table, micros};
+use super::parts::{Change, Commit, at, taken};
+use super::{Stored, Table, micros};
 
 impl Table {
     /// The own rows at this moment.
@@ -24,11 +25,10 @@ impl Table {
         let ids: Vec<KeyId> =
             self.rows.iter().filter(|(_, rows)| rows.contains_key(from)).map(|(id, _)| id.clone()).collect();
         for id in ids {
-            let Some(row) = self.rows.get(&id).and_then(|rows| rows.get(from)) else { continue };
-            let ends = self.ends(&id, from, row);
-            let Some(mut row) = self.remove(&id, from) else { continue };
+            let ends = at(&self.rows, &id, from).map(|row| self.ends(&id, row));
+            let Some((ends, mut row)) = ends.zip(taken(&mut self.rows, &id, from)) else { continue };
             // The end of an imported row includes its tombstone.
-            let is_tombstone = matches!(row.phase, Phase::Tombstone);
+            let is_tombstone = matches!(row.row.state, State::Tombstone);
             row.due = ends.saturating_add(if is_tombstone { 0 } else { micros(row.tombstone) });
             let held = self.imports.entry(id).or_default();
             if held.get(from).is_none_or(|known| row.is_newer_than(known)) {
@@ -71,19 +71,14 @@ impl Table {
 
     /// Completes the first copy of this origin: its rows of the beginning, and their changes since.
     pub(crate) fn copied(&mut self, from: &Origin, snapshot: Vec<(KeyId, Stored)>, since: &[Commit]) {
-        for (id, row) in snapshot {
-            self.arrives(from, &id, row.token);
-            self.rows.entry(id).or_default().insert(from.clone(), row);
-        }
-        for commit in since {
-            match commit.change.clone() {
+        let snapshot = snapshot.into_iter().map(|(id, row)| Change::Row(id, Box::new(row)));
+        for change in snapshot.chain(since.iter().map(|commit| commit.change.clone())) {
+            match change {
                 Change::Row(id, row) => {
-                    self.arrives(from, &id, row.token);
+                    self.arrives(from, &id, row.row.token);
                     self.rows.entry(id).or_default().insert(from.clone(), *row);
                 }
-                Change::Gone(id) => {
-                    self.remove(&id, from);
-                }
+                Change::Gone(id) => drop(taken(&mut self.rows, &id, from)),
                 Change::Beat(_) => {}
             }
         }
