@@ -1,14 +1,12 @@
 //! The invariants of the protocol, judged by the truth that no gateway sees
 //! (docs/protocol.md#invariants).
 //!
-//! The checker judges each entry of the histories once, against the entries before it. So a look
-//! costs only the new entries. More or fewer looks change only when a breach is reported. Not
-//! judged here: the answers to clients, which only a client sees (`play::answers`).
+//! The checker judges each entry of the histories once, against the entries before it. More or fewer
+//! looks change only when a breach is reported. `play::answers` judges what only a client sees.
 
 mod doubles;
 mod invariant;
 mod leases;
-mod marks;
 mod news;
 mod records;
 mod sends;
@@ -28,9 +26,9 @@ use crate::world::World;
 pub(crate) use doubles::journalled_doubles;
 use invariant::Found;
 pub use invariant::{Breach, Invariant};
-pub use marks::Marks;
 use news::Cursors;
 pub use news::{News, StoreNews, Voter};
+pub use views::Marks;
 pub(crate) use views::is_agreed;
 
 /// Judges one world, step by step.

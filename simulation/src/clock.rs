@@ -1,8 +1,6 @@
-//! Simulated clocks: tokio's paused time, seen through one process's boot clock and one region's
-//! wall clock.
+//! Simulated clocks: tokio's paused time, through a process's boot clock and a region's wall clock.
 //!
-//! Every other file takes its time from here. It must not advance time: tokio does, when all tasks
-//! wait.
+//! Every other file takes its time from here. Tokio advances it, when all tasks wait.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -38,14 +36,9 @@ struct Boot {
 
 impl Boot {
     fn shows(self, elapsed: Duration) -> Duration {
-        let passed = elapsed.saturating_sub(self.at);
-        self.showed + if self.ppm == 0 { passed } else { self.counts(passed) }
-    }
-
-    fn counts(self, passed: Duration) -> Duration {
-        let passed = i128::try_from(passed.as_nanos()).unwrap_or(i128::MAX);
+        let passed = i128::try_from(elapsed.saturating_sub(self.at).as_nanos()).unwrap_or(i128::MAX);
         let counted = passed + passed * i128::from(self.ppm) / 1_000_000;
-        Duration::from_nanos(u64::try_from(counted).unwrap_or(0))
+        self.showed + Duration::from_nanos(u64::try_from(counted).unwrap_or(0))
     }
 
     /// The least time of the world until this clock has counted `span`.

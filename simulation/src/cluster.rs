@@ -1,8 +1,7 @@
 //! All regions' stores and the replication between them: per pair, asynchronous, in commit order.
 //!
 //! A link ships lazily: each read of a store first lets everything arrive that is due by then. So
-//! no task is needed, and nothing depends on when one runs. It must not lose or reorder commits of
-//! a link: native replication does not either.
+//! no task is needed, and nothing depends on when one runs.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -91,8 +90,7 @@ enum Slot {
     Kept,
     /// The slot is lost and no row arrives. The subscription reports only that it does not stream.
     Lost,
-    /// The slot was made anew, and the first copy of the records runs. Heartbeats are copied
-    /// already, and arrive as they are written.
+    /// The first copy of the records runs. Heartbeats already arrive as they are written.
     Copying(Box<Copy>),
 }
 
@@ -235,8 +233,7 @@ impl Cluster {
         inner.tell_copies(region);
     }
 
-    /// Destroys a region's store with all commits that have not reached the others by now. It
-    /// refuses connections until it is rebuilt.
+    /// Destroys a region's store with all that has not reached the others, until it is rebuilt.
     pub fn destroy(&self, region: &RegionName) {
         let mut inner = locked(&self.0);
         inner.others(region).iter().for_each(|other| inner.catch_up(other));
@@ -252,8 +249,7 @@ impl Cluster {
         self.rebuild_within(region, generation, Duration::ZERO);
     }
 
-    /// Like [`Self::rebuild`], and the first copy of each other store's records takes so long. The
-    /// others' heartbeats arrive at once.
+    /// The same, and the first copies of others' records take so long; heartbeats arrive at once.
     pub fn rebuild_within(&self, region: &RegionName, generation: u32, takes: Duration) {
         let mut inner = locked(&self.0);
         let lost = inner.region(region);
@@ -297,7 +293,6 @@ impl Cluster {
     }
 
     /// The end of an attempt's hold and settle time, since the world began, as its claim says.
-    /// `None` if the region's store has no such claim.
     pub(crate) fn over_by(&self, region: &RegionName, id: &KeyId, token: Token) -> Option<Duration> {
         locked(&self.0).region(region).table.over_by(id, token)
     }

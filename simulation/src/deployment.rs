@@ -113,10 +113,7 @@ pub struct Deployment {
 }
 
 impl Deployment {
-    /// Founds the deployment and waits until all its regions serve.
-    ///
-    /// # Errors
-    /// The regions' own reasons why they do not serve.
+    /// Founds the deployment and waits until all its regions serve, or says why they do not.
     pub async fn start(scenario: &Arc<Scenario>, seed: u64) -> Result<Arc<Self>, String> {
         let shared = &scenario.shared;
         let regions: Vec<RegionName> =
@@ -229,8 +226,7 @@ impl Deployment {
         joined(self.regions.iter().map(of), "; ")
     }
 
-    /// Sends a request to a region's gateway, which breaks with its process. Gives up after
-    /// `within`, as a client does.
+    /// Sends a request to a region's gateway, which breaks with its process, or gives up.
     pub async fn send(&self, to: &RegionName, request: Request<Body>, within: Duration) -> Reply {
         let node = self.node(to);
         if node.process.is_dead() {
@@ -268,8 +264,7 @@ impl Deployment {
         losses.iter().any(|(lost, at)| lost == region && written <= *at && *at < written + way)
     }
 
-    /// The travel time of a row from one region to another. After that time the row waits there,
-    /// and outlives the loss of its region.
+    /// The travel time of a row. After it the row waits there, and outlives the loss of its region.
     pub fn on_its_way(&self, from: &RegionName, to: &RegionName) -> Duration {
         let network = &self.scenario.network;
         network.one_way(from, to) + network.replication

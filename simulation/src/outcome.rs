@@ -1,8 +1,7 @@
-//! The outcome of one seed of a scenario: counts, faults and answers to clients; the raw material
-//! of every report.
+//! The outcome of one seed of a scenario: the raw material of every report.
 //!
-//! All times are simulated milliseconds since clients began to ask. It must not hold anything that
-//! differs between two plays of one seed.
+//! All times are simulated milliseconds since clients began to ask. Two plays of one seed have the
+//! same outcome.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;

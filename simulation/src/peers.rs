@@ -1,7 +1,7 @@
 //! Calls between regions, made directly, over links that can be made to fail.
 //!
-//! A test or a gateway registers here as a [`Region`]. A caller that gives up takes its call with
-//! it, as a closed stream does. A handler must detach work that has to outlive its caller.
+//! A caller that gives up takes its call with it, as a closed stream does. A handler must detach
+//! work that has to outlive its caller.
 
 use std::collections::BTreeMap;
 use std::future::{Future, pending};
@@ -66,8 +66,7 @@ struct Plugged {
 }
 
 impl Plugged {
-    /// Answers as a listener of that process would: not at all while it is paused, with a broken
-    /// connection once it is dead.
+    /// Answers as that process's listener would: not while it is paused, broken once it is dead.
     async fn serve<'a, T>(
         self,
         handle: impl FnOnce(Arc<dyn Region>) -> Answering<'a, T>,

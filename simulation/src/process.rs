@@ -74,10 +74,7 @@ impl Process {
         *locked(&self.panics_at) = points.to_vec();
     }
 
-    /// Notes that a statement of this kind took effect.
-    ///
-    /// # Panics
-    /// If a task is to panic there.
+    /// Notes that a statement of this kind took effect. Panics if a task is to panic there.
     pub(crate) fn passed(&self, point: Point) {
         let panics = locked(&self.panics_at).contains(&point);
         assert!(!panics, "a task panics at {}, as it was told", point.name());

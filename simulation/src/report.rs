@@ -1,8 +1,7 @@
 //! A report: a study, and one of its seeds in detail, as data and as one page. The page needs no
 //! network, no script and no other file.
 //!
-//! [`crate::study`] has the first table's cells. It must not hold the time, the machine or a path:
-//! the same command gives the same bytes.
+//! The same command gives the same bytes: no time, machine or path stands in it.
 
 use serde::Serialize;
 

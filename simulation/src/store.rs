@@ -1,5 +1,4 @@
-//! The port to one region's store: the fate of a statement on its way, and the caller's knowledge
-//! afterwards.
+//! The port to one region's store: a statement's fate on its way, and its caller's knowledge.
 //!
 //! [`crate::table`] executes the statements, [`crate::cluster`] holds the switches.
 

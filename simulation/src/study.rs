@@ -1,8 +1,6 @@
-//! A study: the outcomes of the same seeds of one scenario at several points, and its table for
-//! terminals and pages.
+//! A study: the outcomes of the same seeds of one scenario at several points, and its table.
 //!
-//! Commands make it, [`crate::report`] draws it. It must not play
-//! anything, nor hold data that differs between two plays of the same seeds.
+//! Two plays of the same seeds give the same study.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,8 +1,6 @@
-//! One region's Postgres in memory: its gate, its tables, its log of commits, and the statements on
-//! them.
+//! One region's Postgres in memory: its gate, its tables, its log of commits, and the statements.
 //!
-//! Each statement is one transaction, judged by this region's own wall clock. [`crate::cluster`]
-//! ships the log to other regions.
+//! Each statement is one transaction. [`crate::cluster`] ships the log to other regions.
 
 mod audit;
 mod authority;
@@ -10,9 +8,7 @@ mod disk;
 mod escrow;
 mod history;
 mod jobs;
-mod order;
 mod parts;
-mod seed;
 mod stored;
 mod truth;
 mod upkeep;
@@ -45,7 +41,7 @@ pub(crate) use stored::Stored;
 
 use crate::clock::SimClock;
 use parts::{Beaten, Commit, Keyed, at, taken};
-use stored::{CLAIMED, in_doubt, micros, names, settled};
+use stored::{CLAIMED, Orders, in_doubt, micros, names, settled};
 
 /// One region's Postgres.
 #[derive(Clone, Debug)]
@@ -70,7 +66,7 @@ pub(crate) struct Table {
     history: History,
     rows: Keyed<Stored>,
     /// The own rows, in the orders of their look-ups.
-    orders: order::Orders,
+    orders: Orders,
     beats: BTreeMap<Origin, Beaten>,
     /// Keys whose rows of each origin were applied or imported after its newest heartbeat.
     latest: BTreeMap<Origin, BTreeSet<KeyId>>,
@@ -109,7 +105,7 @@ impl Table {
             forgotten: Token { epoch: 0, attempt: 0 },
             history: History::default(),
             rows: BTreeMap::new(),
-            orders: order::Orders::default(),
+            orders: Orders::default(),
             beats: BTreeMap::new(),
             latest: BTreeMap::new(),
             copying: BTreeSet::new(),
@@ -133,8 +129,7 @@ impl Table {
         self.restart();
     }
 
-    /// The server of a standby with these data that was promoted. Its own number tells the checker
-    /// that it knows nothing of what the one before wrote since.
+    /// The server of a promoted standby with these data. By its own number the checker knows it.
     pub(crate) fn promoted(mut self, number: u64, before: &Table) -> Self {
         let gates = self.history.gates.last().cloned().into_iter().collect();
         self.history = History::default();
@@ -464,12 +459,12 @@ impl Table {
         if !self.is_open() {
             return None;
         }
-        let was = self.beats.get(&self.origin).map(|was| (was.observed, was.step)).unwrap_or_default();
+        let (was, step) = self.counted();
         let (observed, counted) = match &passed {
-            Some(passed) => observed::next(was.0, passed, was.1),
-            None => (was.0, false),
+            Some(passed) => observed::next(was, passed, step),
+            None => (was, false),
         };
-        let step = passed.map_or(was.1, |passed| passed.step);
+        let step = passed.map_or(step, |passed| passed.step);
         let seq = self.write_beat(observed, step);
         Some(Beat { seq, date: self.date(), observed, counted })
     }
@@ -486,9 +481,13 @@ impl Table {
 
     /// Writes a heartbeat that counts nothing.
     fn beat_on(&mut self) {
-        let was = self.beats.get(&self.origin);
-        let (observed, step) = was.map(|was| (was.observed, was.step)).unwrap_or_default();
+        let (observed, step) = self.counted();
         self.write_beat(observed, step);
+    }
+
+    /// The own counter, and the most that the next heartbeat adds to it.
+    fn counted(&self) -> (Observed, Duration) {
+        self.beats.get(&self.origin).map(|last| (last.observed, last.step)).unwrap_or_default()
     }
 
     fn write_beat(&mut self, observed: Observed, step: Duration) -> u64 {

@@ -1,7 +1,7 @@
 //! The protected services: one per region, or one shared by all, with a ledger of all effects.
 //!
-//! The ledger is the truth that no gateway sees: it counts effects by key. An effect that was begun
-//! happens at its time, even if the caller no longer waits.
+//! The ledger is the truth that no gateway sees. An effect that was begun happens at its time, even
+//! if the caller no longer waits.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -228,8 +228,7 @@ impl Upstreams {
         locked(&self.inner).service(region).mode = mode;
     }
 
-    /// Lets a region's upstream fail its health checks, or pass them. It answers requests as
-    /// before.
+    /// Lets an upstream fail its health checks, or pass them. It answers requests as before.
     pub fn set_sick(&self, region: &RegionName, sick: bool) {
         locked(&self.inner).service(region).sick = sick;
     }
@@ -255,11 +254,6 @@ impl Upstreams {
     pub fn ledger(&self) -> BTreeMap<KeyId, Vec<Happening>> {
         let ids: Vec<KeyId> = locked(&self.inner).ledger.keys().cloned().collect();
         ids.into_iter().map(|id| (id.clone(), self.effects(&id))).collect()
-    }
-
-    /// Every request that arrived anywhere, with its upstream's region, in the order of arrival.
-    pub fn all_arrivals(&self) -> Vec<(RegionName, Arrival)> {
-        locked(&self.inner).arrivals.clone()
     }
 
     /// All requests that arrived at a region's upstream.

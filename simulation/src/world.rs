@@ -1,7 +1,6 @@
 //! A whole simulated deployment: stores, network and upstreams of all regions, from one seed.
 //!
-//! Each part has its own switches. It must be made on a paused tokio runtime, and must not start
-//! anything: the player of a scenario does.
+//! Each part has its own switches. It must be made on a paused tokio runtime, and starts nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,9 +1,7 @@
-//! Invariants that only the end of a scenario can judge. No journal has a double, a store shows a
-//! double that its own journal lacks, or an unexplained double is none.
+//! Invariants about journals, which only the end of a scenario can judge: a gateway journals what it
+//! finds in its store a while later.
 //!
-//! Each gateway searches the records of its store and journals its findings, which takes a while.
-//! The check must not run before that. It must not judge by `protocol::double`: a fault there would
-//! hide itself.
+//! They do not judge by `protocol::double`: a fault there would hide itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

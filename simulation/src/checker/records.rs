@@ -1,5 +1,4 @@
-//! The invariants about records: the arrows, tokens, and the gate and the boot that a claim passes
-//! under.
+//! The invariants about records: arrows, tokens, and the gate and boot that a claim passes under.
 //!
 //! A key whose record was deleted may begin again, under greater tokens.
 
@@ -14,9 +13,8 @@ use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::view::View;
 
 use super::invariant::{Found, Invariant};
-use super::marks::Marks;
 use super::news::StoreNews;
-use super::views::Views;
+use super::views::{Marks, Views};
 use crate::table::{Gated, Lodgment, Record, Standing, Write};
 use crate::upstream::Attempted;
 use crate::words::key;
@@ -32,8 +30,7 @@ pub(super) struct Claim {
     pub(super) record: Record,
 }
 
-/// The least time for which something is remembered that was promised for so long: clocks that run
-/// fast within the allowance break no promise.
+/// The least of a promised life: clocks that run fast within the allowance break no promise.
 fn least(life: Duration) -> Duration {
     life.saturating_sub(life / 100).saturating_sub(LIFE_MARGIN)
 }
@@ -226,7 +223,6 @@ impl Records {
         is_first
     }
 
-    /// The claim that a send stands on.
     pub(super) fn claim(&self, sent: &Attempted) -> Option<&Claim> {
         let claims = self.claims.get(&attempt(sent))?;
         claims.iter().find(|claim| claim.at <= sent.at)
@@ -333,8 +329,7 @@ fn claimed_while_open(id: &KeyId, claim: &Claim, views: &Views, found: &mut Foun
     }
 }
 
-/// A claim is lodged while the store goes by the claim's view and knows its origin. Otherwise
-/// its absence proves nothing.
+/// Otherwise a claim's absence at a store proves nothing.
 fn lodged_under_its_view(
     at_store: &Origin,
     number: u64,
@@ -361,7 +356,6 @@ fn final_stays(written: &Written, last: Option<&Record>, beside_open: bool, foun
     }
 }
 
-/// A record moves along the arrows only.
 fn arrows_are_followed(written: &Written, was: &Record, is: &Record, found: &mut Found) {
     use Standing::{Claimed, InDoubt, Released, Settled, Tombstone};
     let grows = is.token > was.token;
@@ -384,7 +378,6 @@ fn arrows_are_followed(written: &Written, was: &Record, is: &Record, found: &mut
     }
 }
 
-/// Each claim of a key has a greater token than the one before.
 fn tokens_grow(written: &Written, was: &Record, is: &Record, found: &mut Found) {
     if is.standing == Standing::Claimed && is.token <= was.token {
         let rest = format!(" under {} after {}", is.token, was.token);
@@ -410,8 +403,7 @@ fn never_comes_again(written: &Written, record: &Record, greatest: Token, found:
     }
 }
 
-/// A claim that nobody sends under must be complete at once. If its writer died before it
-/// completed the record, the claim would read as an attempt.
+/// If its writer died before it completed the record, the claim would read as an attempt.
 fn whole_at_once(written: &Written, record: &Record, found: &mut Found) {
     // Without that check, rows are as an older version left them.
     if record.hold.is_zero() && !is_disabled(Check::NamedAnswered) {
@@ -428,7 +420,6 @@ fn kept_for_its_life(written: &Written, born: Duration, life: Duration, what: &s
     }
 }
 
-/// No claim passes while the running server is not the approved one.
 fn boot_is_approved(written: &Written, record: &Record, approved: bool, found: &mut Found) {
     if !approved {
         let rest = format!(" under {} while its boot was not approved", record.token);

@@ -1,4 +1,5 @@
-//! The invariants about views: promises, chosen and adopted views, and opening.
+//! The invariants about views: promises, chosen and adopted views, and opening. And the marks at
+//! risk that the views do not ask for.
 //!
 //! [`super::sends`] asks here for the gate of a claim and for the time of a loss. It must not take
 //! a store's view for chosen: it counts the votes.
@@ -17,8 +18,8 @@ use onceway::protocol::view::{AcceptorId, Standing, View};
 use onceway::protocol::window::{Window, WindowRule};
 
 use super::invariant::{Found, Invariant};
-use super::news::{StoreNews, Voter};
-use crate::table::{Gated, HeardOf, Held};
+use super::news::{Heard, StoreNews, Voter};
+use crate::table::{Gated, HeardOf, Held, Record};
 
 #[derive(Default)]
 pub(super) struct Views {
@@ -323,5 +324,38 @@ fn promises_are_kept(before: &Held, after: &Held, now: Duration, found: &mut Fou
     if after.accepted != before.accepted && ballot < before.promised {
         let text = format!("{:?} accepted {ballot:?} below {:?}", after.id, before.promised);
         found.push(Invariant::PromisesKept, now, text);
+    }
+}
+
+/// Runs at risk, counted, and those that need not have been marked. A mark too many costs no effect,
+/// but explains a double that nobody would look at then. Their number is reported and breaks nothing:
+/// a gateway that lacks a view from before a loss marks all its keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// The runs that were marked.
+    pub marked: u64,
+    /// Those of them at risk of a region that cannot have run the key.
+    pub over: u64,
+    heard: Heard,
+}
+
+impl Marks {
+    /// Takes in what stores had heard at the last look. A region that was heard of since then may
+    /// still be a risk. So the count depends a little on the number of looks.
+    pub(super) fn heard(&mut self, heard: Heard) {
+        self.heard = heard;
+    }
+
+    pub(super) fn claimed(&mut self, id: &KeyId, (store, record): (u64, &Record), views: &Views) {
+        if record.risk.is_empty() {
+            return;
+        }
+        self.marked += 1;
+        let nothing = BTreeMap::new();
+        let heard = self.heard.get(&store).unwrap_or(&nothing);
+        let may_have_run = |lost| views.may_have_run(lost, id, (store, record.token.epoch), heard);
+        if !record.risk.iter().all(may_have_run) {
+            self.over += 1;
+        }
     }
 }

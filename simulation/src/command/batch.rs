@@ -1,7 +1,6 @@
 //! Many seeds of one scenario, on all cores, added up.
 //!
-//! The library plays one seed on one thread. A seed that panics counts as broken. It must not let
-//! the number of cores change a result.
+//! A seed is played on one thread, so that the number of cores changes no result.
 
 #![allow(clippy::disallowed_methods, reason = "it measures real time, for people")]
 

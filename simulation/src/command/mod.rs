@@ -5,7 +5,6 @@
 
 mod batch;
 mod kept;
-mod out;
 mod plants;
 mod points;
 mod show;
@@ -26,7 +25,7 @@ use crate::scenario::vary::Setting;
 use crate::scenario::{self, Scenario, find};
 use crate::study::Point;
 use batch::Batch;
-use out::say;
+use show::say;
 
 const HELD: u8 = 0;
 const BROKE: u8 = 1;

@@ -1,8 +1,6 @@
-//! The use of each safety check: each one is removed in turn, and the seeds that notice are
-//! counted.
+//! The use of each safety check: each one is removed in turn, and the seeds that notice are counted.
 //!
-//! `protocol::plant` names the checks. `scenario::directed` names the scenario that shows the
-//! absence of each. Seeds that break with all checks in place do not count.
+//! Seeds that break with all checks in place do not count.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +9,7 @@ use std::sync::Arc;
 use onceway::protocol::plant::Check;
 
 use super::batch::Batch;
-use super::out::say;
+use super::show::say;
 use crate::scenario::directed::directed;
 use crate::scenario::{self, Scenario};
 use crate::words::joined;

@@ -1,15 +1,14 @@
 //! The same seeds at several points: makes the points of a sweep and of a comparison, plays them,
 //! shows the table, and writes the page of a report.
 //!
-//! `scenario::vary` changes the values. It must not let a point have other seeds than the other
-//! points.
+//! All points have the same seeds.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::batch;
-use super::out::say;
+use super::show::say;
 use crate::report::{Report, html};
 use crate::scenario::vary::Setting;
 use crate::scenario::{self, Scenario, find};
@@ -19,13 +18,9 @@ use crate::words::joined;
 
 /// The limit for points: more are surely a typing mistake.
 const MOST_POINTS: usize = 500;
-/// The multiples in a comparison.
 const MULTIPLES: [&str; 4] = ["0", "1", "2", "3"];
 
-/// Every combination of the values.
-///
-/// # Errors
-/// All faults of all values, a line each.
+/// Every combination of the values, or all faults of all values, a line each.
 pub fn grid(path: &Path, base: &[Setting], vary: &[String]) -> Result<Vec<Point>, String> {
     let mut errors = Vec::new();
     let mut axes: Vec<Vec<Setting>> = Vec::new();
@@ -66,10 +61,7 @@ pub fn grid(path: &Path, base: &[Setting], vary: &[String]) -> Result<Vec<Point>
     points.collect::<Result<_, _>>().map_err(|errors| errors.join("\n"))
 }
 
-/// The points of a comparison: several multiples, and escrow on all routes.
-///
-/// # Errors
-/// All faults of the scenario at any of them, a line each.
+/// The points of a comparison: several multiples, and escrow on all routes. Or all their faults.
 pub fn compared(path: &Path, base: &[Setting]) -> Result<Vec<Point>, String> {
     let multiples = MULTIPLES.iter().map(|multiple| format!("failover.multiple={multiple}"));
     let escrows = ["claim", "claim+answer"].iter().map(|escrow| format!("route.escrow={escrow}"));

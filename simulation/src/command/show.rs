@@ -1,15 +1,38 @@
-//! Results for a terminal.
+//! Results for a terminal: lines on standard output.
 //!
-//! Commands print the counts of the library and of `batch` with it.
+//! Every command of this folder prints with [`say!`]. It does not end the process if its reader has
+//! left, such as `| head`. That is no failure, and the exit code still reports the result.
 
+use std::fmt::Arguments;
+use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 
 use super::batch::{Batch, Broke};
-use super::out::say;
 use crate::outcome::{FaultSpan, Keys, Outage, Outcome, Requests};
 use crate::scenario::{Scenario, find};
 use crate::sums;
 use crate::words::joined;
+
+/// Prints one line, like `println!`, and goes on if the reader has left.
+macro_rules! say {
+    () => {
+        $crate::command::show::line(format_args!(""))
+    };
+    ($($text:tt)*) => {
+        $crate::command::show::line(format_args!($($text)*))
+    };
+}
+pub(super) use say;
+
+/// Writes one line. Panics if that fails for another reason than a reader that has left: a full disk
+/// must not pass for a result.
+pub fn line(text: Arguments<'_>) {
+    match writeln!(std::io::stdout().lock(), "{text}") {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+        Err(error) => panic!("cannot write to standard output: {error}"),
+    }
+}
 
 /// Shows one seed.
 pub fn one(scenario: &Scenario, outcome: &Outcome) {

@@ -1,5 +1,4 @@
-//! Clients: they send keys, retry, move to another region when theirs is gone, and send some keys
-//! twice.
+//! Clients: they send keys, retry, move to another region, and send some keys twice.
 //!
 //! `scenario::workload` has their settings.
 
@@ -12,16 +11,16 @@ use onceway::protocol::region::RegionName;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::log::{Asked, Log};
-use crate::deployment::{Deployment, Reply, request};
+use super::log::Asked;
+use super::organs::Stage;
+use crate::deployment::{Reply, request};
 use crate::dice::Chance;
 use crate::scenario::workload::{Workload, tenant};
 
 /// The longest wait of a client before it uses a key for another request.
 const WRONG_WITHIN: Duration = Duration::from_secs(20);
 
-/// The body of a key's own client, and the body of a client that uses the key by mistake. Gateways
-/// refuse the mistake.
+/// The body of a key's own client, and of one that uses the key by mistake, which is refused.
 pub const BODIES: [&str; 2] = ["{}", r#"{"mistaken":true}"#];
 
 /// The problem code for the second of two different requests under one key.
@@ -38,15 +37,8 @@ pub struct Sent {
     pub workload: Arc<Workload>,
 }
 
-/// Sends new keys of one workload until `end`, each by a client of its own. Returns the keys once
-/// all clients are done.
-pub async fn run(
-    deployment: Arc<Deployment>,
-    log: Arc<Log>,
-    chance: Chance,
-    workload: Arc<Workload>,
-    end: Instant,
-) -> Vec<Sent> {
+/// Sends new keys of a workload until `end`, each by its own client. Returns them once all are done.
+pub async fn run(stage: Stage, chance: Chance, workload: Arc<Workload>, end: Instant) -> Vec<Sent> {
     let (mut clients, mut sent) = (JoinSet::new(), Vec::new());
     // The mean time between two keys. At a rate of 0 no key is sent, and the task ends at once.
     let Some(mean) = Duration::from_secs(100).checked_div(workload.rate) else { return sent };
@@ -60,13 +52,7 @@ pub async fn run(
         let id = KeyId::new(tenant(tenant_number), key);
         let key = Sent { id, tenant: tenant_number, workload: workload.clone() };
         let at_two = chance.percent(workload.at_two);
-        let client = |body| Client {
-            deployment: deployment.clone(),
-            log: log.clone(),
-            chance: chance.split(),
-            key: key.clone(),
-            body,
-        };
+        let client = |body| Client { stage: stage.clone(), chance: chance.split(), key: key.clone(), body };
         for _ in 0..=u32::from(at_two) {
             clients.spawn(client(BODIES[0]).go());
         }
@@ -90,8 +76,7 @@ enum End {
 }
 
 struct Client {
-    deployment: Arc<Deployment>,
-    log: Arc<Log>,
+    stage: Stage,
     chance: Chance,
     key: Sent,
     body: &'static str,
@@ -103,7 +88,7 @@ impl Client {
         if self.chance.percent(50) {
             sleep(self.chance.within(WRONG_WITHIN)).await;
         }
-        self.insist(self.one_of(self.deployment.regions())).await;
+        self.insist(self.one_of(self.stage.deployment.regions())).await;
     }
 
     fn one_of(&self, regions: &[RegionName]) -> RegionName {
@@ -112,12 +97,12 @@ impl Client {
 
     async fn go(self) {
         let workload = &self.key.workload;
-        let near = if workload.near.is_empty() { self.deployment.regions() } else { &workload.near };
+        let near = if workload.near.is_empty() { self.stage.deployment.regions() } else { &workload.near };
         match self.insist(self.one_of(near)).await {
-            End::GivenUp => self.log.gave_up(&self.key.id),
+            End::GivenUp => self.stage.log.gave_up(&self.key.id),
             End::Answered if self.chance.percent(workload.again) => {
                 sleep(self.chance.within(workload.again_within)).await;
-                self.insist(self.one_of(self.deployment.regions())).await;
+                self.insist(self.one_of(self.stage.deployment.regions())).await;
             }
             End::Answered | End::AnothersKey => {}
         }
@@ -128,13 +113,13 @@ impl Client {
         let retry = self.key.workload.retry;
         let mut pause = retry.first;
         let mut silent: Option<Instant> = None;
-        let end = Instant::now() + self.deployment.by_client(&at, retry.gives_up);
+        let end = Instant::now() + self.stage.deployment.by_client(&at, retry.gives_up);
         for _ in 0..retry.attempts {
             if Instant::now() >= end {
                 return End::GivenUp;
             }
-            let patience = self.deployment.by_client(&at, retry.timeout);
-            let reply = ask(&self.deployment, &self.log, &self.key, self.body, &at, patience).await;
+            let patience = self.stage.deployment.by_client(&at, retry.timeout);
+            let reply = ask(&self.stage, &self.key, self.body, &at, patience).await;
             let mut wait = pause / 2 + self.chance.within(pause);
             match &reply {
                 Reply::Answered { status, code, retry_after, .. } => {
@@ -158,7 +143,7 @@ impl Client {
                     }
                 }
             }
-            let wait = self.deployment.by_client(&at, wait);
+            let wait = self.stage.deployment.by_client(&at, wait);
             sleep(wait.min(end.saturating_duration_since(Instant::now()))).await;
             pause = (pause * 2).min(retry.most);
         }
@@ -167,9 +152,9 @@ impl Client {
 
     /// The region that the gateway's name resolves to once a region does not answer any more.
     fn nearest_but(&self, at: &RegionName) -> RegionName {
-        let network = &self.deployment.scenario.network;
-        let others = self.deployment.regions().iter().filter(|other| *other != at);
-        let alive = others.filter(|other| !self.deployment.node(other).process.is_dead());
+        let network = &self.stage.deployment.scenario.network;
+        let others = self.stage.deployment.regions().iter().filter(|other| *other != at);
+        let alive = others.filter(|other| !self.stage.deployment.node(other).process.is_dead());
         alive.min_by_key(|other| network.one_way(at, other)).unwrap_or(at).clone()
     }
 }
@@ -185,18 +170,11 @@ fn is_final(status: StatusCode, code: &str) -> bool {
 }
 
 /// Sends one request, and logs the reply.
-pub async fn ask(
-    deployment: &Deployment,
-    log: &Log,
-    key: &Sent,
-    body: &'static str,
-    at: &RegionName,
-    within: Duration,
-) -> Reply {
+pub async fn ask(stage: &Stage, key: &Sent, body: &'static str, at: &RegionName, within: Duration) -> Reply {
     let begun = Instant::now();
     let request = request(&key.workload.path, key.tenant, key.id.key().as_str(), body);
-    let reply = deployment.send(at, request, within).await;
+    let reply = stage.deployment.send(at, request, within).await;
     let (ended, id) = (Instant::now(), key.id.clone());
-    log.asked(Asked { begun, ended, id, body, at: at.clone(), reply: reply.clone() });
+    stage.log.asked(Asked { begun, ended, id, body, at: at.clone(), reply: reply.clone() });
     reply
 }

@@ -1,7 +1,6 @@
 //! Breaks and mends things, by the timeline and by the swarm.
 //!
-//! Each fault takes hold of the parts that it breaks, so that no two of them mend one another. It
-//! must leave nothing broken once all have ended.
+//! Each fault takes hold of the parts that it breaks, so that no two of them mend one another.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -13,8 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::acts;
-use super::log::Log;
-use super::organs::{self, Organs};
+use super::organs::{self, Stage};
 use crate::cluster::StoreMode;
 use crate::deployment::{Deployment, Files};
 use crate::dice::Chance;
@@ -57,10 +55,8 @@ const FAILED_OVER: Duration = Duration::from_millis(500);
 const STEP: Duration = Duration::from_secs(5);
 
 pub struct Faults {
-    deployment: Arc<Deployment>,
-    log: Arc<Log>,
+    on: Stage,
     chance: Chance,
-    organs: Arc<Organs>,
     /// The stores that have forgotten their rows. One store keeps its rows, or there would be
     /// nothing to come home to.
     forgot: Mutex<BTreeSet<String>>,
@@ -150,14 +146,14 @@ fn fails_first(how: &How) -> UpstreamMode {
 
 impl Faults {
     /// Nothing is broken.
-    pub fn new(deployment: Arc<Deployment>, log: Arc<Log>, chance: Chance, organs: Arc<Organs>) -> Arc<Self> {
-        Arc::new(Self { deployment, log, chance, organs, forgot: Mutex::default() })
+    pub fn new(on: Stage, chance: Chance) -> Arc<Self> {
+        Arc::new(Self { on, chance, forgot: Mutex::default() })
     }
 
     /// Lets all faults of the scenario happen, and ends with the last of them. That is at `end` at
     /// the latest, plus the time for mending.
     pub async fn run(self: Arc<Self>, begun: Instant, end: Instant) {
-        let scenario = self.deployment.scenario.clone();
+        let scenario = self.on.deployment.scenario.clone();
         let mut all = JoinSet::new();
         for fault in scenario.faults.clone() {
             all.spawn(self.clone().on_time(fault, begun, end));
@@ -219,7 +215,7 @@ impl Faults {
             OfRegion::StoreLate => about(GHOST_MS),
             OfRegion::UpstreamEffectThenFail => return self.failure(Duration::ZERO),
             OfRegion::UpstreamFailThenEffect => {
-                let policies = self.deployment.scenario.shared.routes.policies();
+                let policies = self.on.deployment.scenario.shared.routes.policies();
                 let longest = policies.map(|policy| policy.hold + policy.settle_time).max();
                 return self.failure(longest.unwrap_or_default());
             }
@@ -233,7 +229,7 @@ impl Faults {
 
     /// A shorter retention than that of any route, by a third where they are short.
     fn less(&self) -> Duration {
-        let policies = self.deployment.scenario.shared.routes.policies();
+        let policies = self.on.deployment.scenario.shared.routes.policies();
         let spans = policies.filter_map(|policy| match policy.retention {
             Retention::For(span) => Some(span * 2 / 3),
             Retention::Never => None,
@@ -247,28 +243,31 @@ impl Faults {
         How { status, says_when: self.chance.percent(30), by: self.chance.within(latest), ..How::default() }
     }
 
-    /// Lets a region's process die after the first of these statements, and starts another one,
-    /// again and again.
+    /// Lets a region's process die after these statements and starts another, again and again.
     async fn dies_after(&self, region: &RegionName, points: &[Point], until: Instant) {
         while Instant::now() < until {
-            let process = self.deployment.node(region).process;
+            let process = self.on.deployment.node(region).process;
             process.dies_at(points);
             let died = timeout_at(until, process.died()).await.is_ok();
             process.dies_at(&[]);
             if died {
-                sleep_until((Instant::now() + SUPERVISED).min(until)).await;
-                let _begins = self.organs.may_begin().await;
-                self.deployment.begin_process(region);
+                let at = (Instant::now() + SUPERVISED).min(until);
+                self.begins(at, || self.on.deployment.begin_process(region)).await;
             }
         }
     }
 
     /// Kills a region's process, and starts another one in the end.
     async fn killed(&self, region: &RegionName, until: Instant) {
-        self.deployment.node(region).process.kill();
-        sleep_until(until).await;
-        let _begins = self.organs.may_begin().await;
-        self.deployment.begin_process(region);
+        self.on.deployment.node(region).process.kill();
+        self.begins(until, || self.on.deployment.begin_process(region)).await;
+    }
+
+    /// Lets gateways begin at that time, once nobody attests that one is stopped.
+    async fn begins(&self, at: Instant, begin: impl FnOnce()) {
+        sleep_until(at).await;
+        let _begins = self.on.organs.may_begin().await;
+        begin();
     }
 
     /// Lets a region remember keys for only this long.
@@ -291,14 +290,14 @@ impl Faults {
 
     /// All regions, this one first.
     fn from(&self, first: &RegionName) -> impl Iterator<Item = &RegionName> {
-        let regions = self.deployment.regions();
+        let regions = self.on.deployment.regions();
         let begins = regions.iter().position(|region| region == first).unwrap_or(0);
         regions.iter().cycle().skip(begins).take(regions.len())
     }
 
     /// Changes the files of a region, has its gateway read them, and takes that back in the end.
     async fn read_other(&self, region: &RegionName, change: impl Fn(&mut Files), until: Instant) {
-        let deployment = &self.deployment;
+        let deployment = &self.on.deployment;
         let before = deployment.files(region);
         deployment.write_files(region, change);
         deployment.read_again(region).await;
@@ -315,7 +314,7 @@ impl Faults {
         change: impl Fn(&mut Files) + Copy + Send + 'static,
         until: Instant,
     ) {
-        let (now, count) = (Instant::now(), self.deployment.regions().len() as u32);
+        let (now, count) = (Instant::now(), self.on.deployment.regions().len() as u32);
         let half = until.duration_since(now) / 2;
         let mut all = JoinSet::new();
         for (turn, region) in (0..).zip(self.from(first)) {
@@ -329,10 +328,9 @@ impl Faults {
         while all.join_next().await.is_some() {}
     }
 
-    /// Promotes a standby that follows the region's Postgres up to its next heartbeat, once this
-    /// time has passed from there on.
+    /// Promotes a standby that follows the store up to its next heartbeat, so long after that.
     async fn promoted(&self, region: &RegionName, until: Instant) {
-        let cluster = &self.deployment.world.cluster;
+        let cluster = &self.on.deployment.world.cluster;
         let (lasts, before) = (until - Instant::now(), cluster.copy(region).heartbeat());
         let mut standby = cluster.copy(region);
         while standby.heartbeat() == before && Instant::now() < until + PROMOTED_WITHIN {
@@ -344,12 +342,12 @@ impl Faults {
         cluster.kill(region);
         sleep(FAILED_OVER).await;
         cluster.promote_to(region, standby);
-        self.deployment.normal_store(region);
+        self.on.deployment.normal_store(region);
     }
 
     /// Copies the files of the witnesses, and puts them back in the end.
     async fn witnesses_put_back(&self, until: Instant) {
-        let copied = self.deployment.world.witnesses().into_iter();
+        let copied = self.on.deployment.world.witnesses().into_iter();
         let copied: Vec<_> = copied.map(|witness| (witness.acceptor(), witness)).collect();
         sleep_until(until).await;
         copied.iter().for_each(|(then, witness)| witness.put_back(then));
@@ -357,22 +355,18 @@ impl Faults {
 
     /// Restarts the gateway of a region with other files.
     async fn restarts_with(&self, region: &RegionName, change: impl Fn(&mut Files)) {
-        self.deployment.write_files(region, change);
-        let before = self.deployment.node(region).process;
-        let begins = self.organs.may_begin().await;
-        self.deployment.begin_process(region);
+        self.on.deployment.write_files(region, change);
+        let before = self.on.deployment.node(region).process;
+        let begins = self.on.organs.may_begin().await;
+        self.on.deployment.begin_process(region);
         drop(begins);
         // The old process ends its running attempts, as in an upgrade.
         sleep(HANDED_OVER).await;
         before.kill();
     }
 
-    fn hands(&self) -> acts::Hands<'_> {
-        acts::Hands { deployment: &self.deployment, log: &self.log, organs: &self.organs }
-    }
-
     fn somewhere(&self, kind: Kind) -> Happens {
-        let regions = self.deployment.regions();
+        let regions = self.on.deployment.regions();
         let count = regions.len() as u64;
         let one = self.chance.below(count);
         let name = |number: u64| regions[(number % count) as usize].clone();
@@ -392,14 +386,18 @@ impl Faults {
             Happens::Link(kind, from, to) => (Kind::Link(*kind), format!("{from}>{to}")),
             Happens::Anywhere(_) => return,
         };
-        let Some(_taken) = self.organs.take(organs::of(&what, &how, self.deployment.regions())) else {
-            self.log.not_possible(format!("{} at {place}: something there is broken already", kind.name()));
+        let Some(_taken) = self.on.organs.take(organs::of(&what, &how, self.on.deployment.regions())) else {
+            self.on
+                .log
+                .not_possible(format!("{} at {place}: something there is broken already", kind.name()));
             return;
         };
         let _forgotten = match kind {
             Kind::Region(OfRegion::DiskLost | OfRegion::StoreRestored) => {
                 if !self.another_is_whole(&place) {
-                    self.log.not_possible(format!("{} at {place}: it is the last whole store", kind.name()));
+                    self.on
+                        .log
+                        .not_possible(format!("{} at {place}: it is the last whole store", kind.name()));
                     return;
                 }
                 locked(&self.forgot).insert(place.clone());
@@ -407,13 +405,13 @@ impl Faults {
             }
             Kind::Region(_) | Kind::Link(_) => None,
         };
-        let number = self.log.breaks(kind.name(), place);
+        let number = self.on.log.breaks(kind.name(), place);
         match &what {
             Happens::Region(kind, region) => self.clone().region(*kind, region, &how, until).await,
             Happens::Link(kind, from, to) => self.link(*kind, from, to, &how, until).await,
             Happens::Anywhere(_) => {}
         }
-        self.log.mended(number);
+        self.on.log.mended(number);
     }
 
     /// True if another region's store has all its rows and follows a view. A store that was
@@ -421,14 +419,14 @@ impl Faults {
     fn another_is_whole(&self, region: &str) -> bool {
         let forgot = locked(&self.forgot);
         let is_whole = |other: &RegionName| {
-            let follows = || self.deployment.world.cluster.gate(other).is_some();
+            let follows = || self.on.deployment.world.cluster.gate(other).is_some();
             !forgot.contains(other.as_str()) && follows()
         };
-        self.deployment.regions().iter().any(|other| other.as_str() != region && is_whole(other))
+        self.on.deployment.regions().iter().any(|other| other.as_str() != region && is_whole(other))
     }
 
     async fn region(self: Arc<Self>, kind: OfRegion, region: &RegionName, how: &How, until: Instant) {
-        let deployment = &self.deployment;
+        let deployment = &self.on.deployment;
         let (cluster, upstreams) = (&deployment.world.cluster, &deployment.world.upstreams);
         let slower = deployment.scenario.upstream.answers_after + UPSTREAM_SLOWER;
         // A fault of one switch is broken by it and mended by it. All others end in the first turn.
@@ -440,13 +438,13 @@ impl Faults {
             match kind {
                 OfRegion::RegionLoss => return self.lost(region, until).await,
                 OfRegion::MachineRestarts => return self.machine_restarts(region, until).await,
-                OfRegion::DiskLost => return acts::disk_lost(&self.hands(), region, until, how.copied).await,
+                OfRegion::DiskLost => return acts::disk_lost(&self.on, region, until, how.copied).await,
                 OfRegion::StoreRestored => {
-                    return acts::store_restored(&self.hands(), region, until, how.copied).await;
+                    return acts::store_restored(&self.on, region, until, how.copied).await;
                 }
                 OfRegion::StorePromoted => return self.promoted(region, until).await,
-                OfRegion::Drain => return acts::drain(deployment, &self.log, region, until).await,
-                OfRegion::RingChange => return acts::ring_change(deployment, &self.log, region, until).await,
+                OfRegion::Drain => return acts::drain(&self.on, region, until).await,
+                OfRegion::RingChange => return acts::ring_change(&self.on, region, until).await,
                 OfRegion::GatewayKilled => return self.killed(region, until).await,
                 OfRegion::GatewayDiesAfter => return self.dies_after(region, &how.points, until).await,
                 OfRegion::RoutesRenamed => return self.read_other(region, RENAMED, until).await,
@@ -497,25 +495,25 @@ impl Faults {
     }
 
     async fn lost(&self, region: &RegionName, until: Instant) {
-        self.deployment.lose(region);
-        sleep_until(until).await;
-        let _begins = self.organs.may_begin().await;
-        self.deployment.bring_back(region);
+        self.on.deployment.lose(region);
+        self.begins(until, || self.on.deployment.bring_back(region)).await;
     }
 
     /// Kills gateway and Postgres of a region, and starts both in the end.
     async fn machine_restarts(&self, region: &RegionName, until: Instant) {
-        self.deployment.node(region).process.kill();
-        self.deployment.world.cluster.kill(region);
-        sleep_until(until).await;
-        let _begins = self.organs.may_begin().await;
-        self.deployment.normal_store(region);
-        self.deployment.world.cluster.restart(region);
-        self.deployment.begin_process(region);
+        let deployment = &self.on.deployment;
+        deployment.node(region).process.kill();
+        deployment.world.cluster.kill(region);
+        let begin = || {
+            deployment.normal_store(region);
+            deployment.world.cluster.restart(region);
+            deployment.begin_process(region);
+        };
+        self.begins(until, begin).await;
     }
 
     async fn paused(&self, region: &RegionName, until: Instant) {
-        let process = self.deployment.node(region).process;
+        let process = self.on.deployment.node(region).process;
         process.pause();
         sleep_until(until).await;
         process.resume();
@@ -523,27 +521,27 @@ impl Faults {
 
     /// Begins another process beside a region's gateway, and kills the first one in the end.
     async fn upgraded(&self, region: &RegionName, until: Instant) {
-        let before = self.deployment.node(region).process;
-        self.deployment.begin_process(region);
+        let before = self.on.deployment.node(region).process;
+        self.on.deployment.begin_process(region);
         sleep_until(until).await;
         before.kill();
     }
 
     /// Lets a region's rows wait at all others, or releases them.
     fn stall(&self, region: &RegionName, stalled: bool) {
-        for other in self.deployment.regions().iter().filter(|other| *other != region) {
-            self.deployment.world.cluster.stall(region, other, stalled);
+        for other in self.on.deployment.regions().iter().filter(|other| *other != region) {
+            self.on.deployment.world.cluster.stall(region, other, stalled);
         }
     }
 
     /// The allowed drift is between any two clocks: each may be off by half of it.
     fn drift(&self, region: &RegionName, direction: i64) {
-        let most = i64::from(self.deployment.scenario.shared.drift.ppm / 2);
-        self.deployment.node(region).clock.drift(direction * most);
+        let most = i64::from(self.on.deployment.scenario.shared.drift.ppm / 2);
+        self.on.deployment.node(region).clock.drift(direction * most);
     }
 
     async fn link(&self, kind: OfLink, from: &RegionName, to: &RegionName, how: &How, until: Instant) {
-        let deployment = &self.deployment;
+        let deployment = &self.on.deployment;
         let world = &deployment.world;
         let one_way = deployment.scenario.network.one_way(from, to);
         let mode = |mode| world.network.set_link(from, to, mode, one_way);
@@ -574,7 +572,7 @@ impl Faults {
                     sleep(FLAP).await;
                 }
             }
-            OfLink::SlotLost => return acts::slot_lost(deployment, from, to, until, how.copied).await,
+            OfLink::SlotLost => return acts::slot_lost(&self.on, [from, to], until, how.copied).await,
             OfLink::ReplicationStalls => world.cluster.hold(from, to, true),
             OfLink::ReplicationSlow => {
                 let delay = one_way + deployment.scenario.network.replication;

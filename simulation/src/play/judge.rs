@@ -1,7 +1,6 @@
 //! Looks on while a scenario is played, and reports the outcome in the end.
 //!
-//! [`crate::checker`] has the invariants, [`super::log`] the answers to clients, the world the
-//! truth.
+//! The checker has the invariants, the log the answers to clients, the world the truth.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,6 +25,7 @@ use crate::outcome::{
     Breach, FaultSpan, HAPPENINGS, Keys, Outage, Outcome, Requests, Second, ServingSpan, ViewSpan,
 };
 use crate::table::{Record, Standing, Truth};
+use crate::upstream::Attempted;
 
 /// The limit for breaches: more show nothing new.
 const MOST_BREACHES: usize = 20;
@@ -70,8 +70,7 @@ impl Judge {
         }
     }
 
-    /// The time at which clients began to ask.
-    pub fn begun(&self) -> Instant {
+    pub(crate) fn begun(&self) -> Instant {
         self.begun
     }
 
@@ -175,8 +174,7 @@ impl Judge {
         outcome
     }
 
-    /// The number of retries that got the answer of a region that was lost by then. The answer was
-    /// settled before the takeover.
+    /// The retries that got an answer of a region lost by then: it was settled before the takeover.
     fn replayed_after_takeovers(&self, asked: &[Asked], views: &[ViewSpan]) -> u64 {
         let is_after = |asked: &&Asked| {
             let Reply::Answered { replayed: true, by, .. } = &asked.reply else { return false };
@@ -227,10 +225,8 @@ impl Judge {
     /// written just before the send, never left the region.
     fn gone(&self) -> BTreeSet<KeyId> {
         let mut first = BTreeMap::new();
-        for (region, arrival) in self.deployment.world.upstreams.all_arrivals() {
-            if let Some((id, ..)) = arrival.attempt {
-                first.entry(id).or_insert((region, arrival.at));
-            }
+        for Attempted { at, by, id, .. } in self.deployment.world.upstreams.arrived_since(&mut 0) {
+            first.entry(id).or_insert((by, at));
         }
         let gone = first.into_iter().filter(|(_, (region, at))| self.deployment.never_left(region, *at));
         gone.map(|(id, _)| id).collect()

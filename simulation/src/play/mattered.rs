@@ -1,8 +1,6 @@
-//! Judges if a fault mattered: something was seen, while it lasted or soon after, of a region that
-//! it happened to.
+//! Judges if a fault mattered: something was seen, meanwhile or soon after, of a region it befell.
 //!
-//! An event elsewhere at the same time belongs to another fault. Two faults in one region both
-//! count.
+//! An event elsewhere belongs to another fault. Two faults in one region both count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,16 +1,26 @@
-//! The parts that a fault or an operator takes hold of. No two of them break or mend the same part
-//! at the same time.
+//! The stage of a play, and its parts that a fault or an operator takes hold of. No two of them
+//! break or mend the same part at the same time.
 //!
 //! An operator who attests that a gateway is stopped keeps everybody from starting it meanwhile.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use onceway::protocol::region::RegionName;
 
+use super::log::Log;
+use crate::deployment::Deployment;
 use crate::letters::Letter;
 use crate::process::locked;
 use crate::scenario::fault::{Happens, How, OfLink, OfRegion};
+
+/// Everything that clients, faults and operators of a play act on.
+#[derive(Clone)]
+pub struct Stage {
+    pub deployment: Arc<Deployment>,
+    pub log: Arc<Log>,
+    pub organs: Arc<Organs>,
+}
 
 /// The taken parts.
 #[derive(Debug, Default)]

@@ -1,9 +1,7 @@
 //! The regions that could start keys at this moment, even if no key comes. No two may start the
 //! same key, and each needs grants of a majority.
 //!
-//! Effects show faults of leases late or never, because a window stands behind them. Gateways
-//! report their leases, [`crate::checker`] has the acceptors' grants. It must not judge sends: the
-//! checker does.
+//! Effects show faults of leases late or never, because a window stands behind them.
 
 use std::collections::BTreeSet;
 

@@ -1,9 +1,8 @@
 //! The story of one play, in the order of simulated time: requests, attempts, views, leases, waits
 //! and faults.
 //!
-//! It is made from [`super::log`] and the world's histories; `onceway-sim replay` prints it. The
-//! same seed makes the same story, to the byte. It must not judge: it only repeats the outcome's
-//! breaches.
+//! `onceway-sim replay` prints it. The same seed makes the same story, to the byte. It does not
+//! judge: it repeats the outcome's breaches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +17,7 @@ use super::log::{Log, Noted};
 use crate::deployment::{Deployment, Reply};
 use crate::outcome::{Breach, Outcome};
 use crate::table::{Record, Standing, Truth};
-use crate::upstream::Happening;
+use crate::upstream::{Attempted, Happening};
 use crate::words::{joined, key, moment};
 
 /// A line and its moment, since the world began.
@@ -167,10 +166,8 @@ fn recorded(record: &Record) -> String {
 
 fn upstreams(deployment: &Deployment) -> Vec<Line> {
     let mut lines = Vec::new();
-    for (region, arrival) in deployment.world.upstreams.all_arrivals() {
-        if let Some((id, token, _)) = &arrival.attempt {
-            lines.push((arrival.at, format!("UPSTREAM   {region}: {} arrives under {token}", key(id))));
-        }
+    for Attempted { at, by, id, token, .. } in deployment.world.upstreams.arrived_since(&mut 0) {
+        lines.push((at, format!("UPSTREAM   {by}: {} arrives under {token}", key(&id))));
     }
     for (id, effects) in deployment.world.upstreams.ledger() {
         for (number, effect) in effects.iter().enumerate() {

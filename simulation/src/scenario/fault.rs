@@ -1,8 +1,6 @@
-//! `[[fault]]` and `[swarm]`: the kind, place, time and length of faults, by a timeline or drawn
-//! from the seed.
+//! `[[fault]]` and `[swarm]`: faults by a timeline, or drawn from the seed.
 //!
-//! [`crate::play::faults`] breaks and mends. Each kind has one name everywhere: in scenario files,
-//! in the story and in results.
+//! Each kind has one name everywhere: in scenario files, in the story and in results.
 
 use std::time::Duration;
 

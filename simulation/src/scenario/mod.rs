@@ -2,8 +2,6 @@
 //! problems are reported at once.
 //!
 //! Placement, failover and routes come from the very files that gateways read (`onceway::config`).
-//! `vary` changes values before anything is read, `workload` and `fault` read their tables by what
-//! `known` has.
 
 pub(crate) mod directed;
 pub(crate) mod fault;
@@ -132,20 +130,14 @@ pub struct Expects {
     pub of: u64,
 }
 
-/// The scenario of this name, unchanged. Blocks as [`load`] does.
-///
-/// # Errors
-/// No scenario has this name, or the problems of its files.
+/// The scenario of this name, unchanged, or why there is none. Blocks as [`load`] does.
 pub fn as_it_is(name: &str) -> Result<Arc<Scenario>, String> {
     let path = find::find(name)?;
     load(&path, &[]).map(Arc::new).map_err(|errors| errors.to_string())
 }
 
-/// Reads a scenario and the two files that it names, with these settings changed. Blocks: reads
-/// three files, and takes some milliseconds for the ring.
-///
-/// # Errors
-/// All problems of all three files.
+/// Reads a scenario and the two files that it names, with these settings changed, or all problems of
+/// all three. Blocks: reads three files, and takes some milliseconds for the ring.
 pub fn load(path: &Path, settings: &[Setting]) -> Result<Scenario, Errors> {
     let problems = Problems::default();
     match find::read(path, &At::file(path), &problems) {
@@ -155,9 +147,6 @@ pub fn load(path: &Path, settings: &[Setting]) -> Result<Scenario, Errors> {
 }
 
 /// Like [`load`], for a text at this path.
-///
-/// # Errors
-/// All problems of all three files.
 pub fn of(
     mut source: Source,
     path: &Path,

@@ -1,7 +1,7 @@
 //! One region's Postgres in memory: the acceptor's row, the gate's state and the chosen views.
 //!
-//! [`crate::store`] is the port. The heartbeat of a new epoch is in the same commit as the gate
-//! that adopts it. So it ships behind every claim of the older epoch.
+//! The heartbeat of a new epoch is in the same commit as the gate that adopts it. So it ships behind
+//! every claim of the older epoch.
 
 use std::collections::btree_map::Entry;
 use std::sync::Arc;

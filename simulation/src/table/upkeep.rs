@@ -1,5 +1,4 @@
-//! One region's Postgres in memory: the statements beside requests, as `onceway::ports::upkeep`
-//! promises them.
+//! One region's Postgres in memory: the statements that `onceway::ports::upkeep` promises.
 //!
 //! Each statement is one transaction here too.
 
