@@ -12,7 +12,7 @@ mod records;
 mod sends;
 mod views;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use onceway::protocol::region::RegionName;
 use onceway::protocol::window::WindowRule;
 
 use crate::table::Truth;
-use crate::upstream::Happening;
+use crate::upstream::Ledger;
 use crate::world::World;
 pub(crate) use doubles::journalled_doubles;
 use invariant::Found;
@@ -103,12 +103,7 @@ impl Checker {
     }
 
     /// Judges what only the end shows: these effects, and these stores as they are at `now`.
-    pub fn judge_end(
-        &self,
-        ledger: &BTreeMap<KeyId, Vec<Happening>>,
-        mut stores: Vec<Truth>,
-        now: Duration,
-    ) -> Vec<Breach> {
+    pub fn judge_end(&self, ledger: &Ledger, mut stores: Vec<Truth>, now: Duration) -> Vec<Breach> {
         let mut found = Found { zero: self.zero, ..Found::default() };
         let rows = stores.iter_mut().flat_map(|store| &mut store.rows);
         rows.for_each(|(id, rows)| self.records.of_last_life(id, rows));

@@ -60,7 +60,6 @@ impl SimClock {
         Self { begin, boot, skew_micros: Arc::new(AtomicI64::new(skew_micros)), process: Process::default() }
     }
 
-    /// The same clocks, seen by this process.
     pub(crate) fn of(self, process: &Process) -> Self {
         Self { process: process.clone(), ..self }
     }

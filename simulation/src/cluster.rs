@@ -54,7 +54,6 @@ impl Copied {
     }
 }
 
-/// One direction of replication between two regions.
 #[derive(Clone, Debug, Default)]
 struct Link {
     shipped: usize,
@@ -70,7 +69,6 @@ struct Link {
 }
 
 impl Link {
-    /// Lets all due commits arrive.
     fn advance(&mut self, now: Duration) {
         let due = now.saturating_sub(self.delay);
         let arrives = match (self.stalled, self.held, self.left) {
@@ -98,7 +96,6 @@ enum Slot {
 struct Copy {
     /// The copy is complete once all commits up to this time have arrived.
     due: Duration,
-    /// The records as they were when it began.
     records: Vec<(KeyId, Stored)>,
     /// The length of the publisher's log at the start of the copy.
     begun: usize,
@@ -123,7 +120,6 @@ struct Inner {
     regions: BTreeMap<RegionName, Region>,
     /// Links by subscriber, then by publisher.
     links: BTreeMap<RegionName, BTreeMap<RegionName, Link>>,
-    /// The number of stores ever made.
     made: u64,
     /// Stores that were destroyed, in their last state, for checkers.
     buried: Vec<Table>,
@@ -272,7 +268,6 @@ impl Cluster {
         ids.collect()
     }
 
-    /// Brings every store to its state after the founding of the register.
     pub(crate) fn found(&self, ballot: &Ballot, view: &Arc<View>) {
         for region in locked(&self.0).regions.values_mut() {
             region.table.found(ballot, view);
@@ -346,7 +341,6 @@ impl Cluster {
         (region.mode, region.latency)
     }
 
-    /// True if the next statement that writes is late.
     pub(crate) fn is_late(&self, region: &RegionName) -> bool {
         let mut inner = locked(&self.0);
         let lates = &mut inner.region(region).lates;
@@ -369,7 +363,6 @@ impl Cluster {
         statement(&mut inner.region(region).table)
     }
 
-    /// The number of statements executed so far, and of commits applied from other regions.
     pub(crate) fn events(&self) -> u64 {
         locked(&self.0).events
     }
@@ -422,7 +415,6 @@ impl Cluster {
 }
 
 impl Inner {
-    /// The regions but this one.
     fn others(&self, region: &RegionName) -> Vec<RegionName> {
         self.regions.keys().filter(|other| *other != region).cloned().collect()
     }

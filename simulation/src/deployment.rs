@@ -45,7 +45,6 @@ pub struct Node {
     pub clock: SimClock,
 }
 
-/// The largest answer that a client takes.
 const ANSWER_LIMIT: usize = 1 << 20;
 /// The time limit for the start of a deployment: until then all regions must serve. After that it
 /// runs for another span without requests, until a lag was measured.
@@ -82,7 +81,6 @@ impl Reply {
         matches!(self, Self::Answered { status, .. } if status.is_success() && *status != StatusCode::ACCEPTED)
     }
 
-    /// The code of a problem; empty without one.
     pub(crate) fn code(&self) -> &str {
         match self {
             Self::Answered { code, .. } => code,
@@ -205,16 +203,14 @@ impl Deployment {
 
     /// True if every owner serves in all regions' views, has opened everything and holds its lease.
     pub fn is_home(&self) -> bool {
-        let owners = || self.regions.iter().filter(|region| self.is_owner(region));
+        let ring = &self.scenario.shared.ring;
+        let is_owner = |region: &&RegionName| ring.weight(region).is_some_and(|weight| weight > 0);
+        let owners = || self.regions.iter().filter(is_owner);
         let gate = |region: &RegionName| self.world.cluster.gate(region);
         let seen =
             |by: &RegionName| gate(by).is_some_and(|gate| owners().all(|region| gate.view.serves(region)));
         let open = |region: &RegionName| gate(region).is_some_and(|gate| gate.is_open());
         self.regions.iter().all(seen) && owners().all(|region| self.serves(region) && open(region))
-    }
-
-    fn is_owner(&self, region: &RegionName) -> bool {
-        self.scenario.shared.ring.weight(region).is_some_and(|weight| weight > 0)
     }
 
     /// The regions' reports of themselves.
@@ -420,7 +416,6 @@ fn renamed(routes: &Routes) -> Routes {
     renamed
 }
 
-/// The same route under another policy, if it has one.
 fn with_policy(route: &Route, change: impl Fn(Policy) -> Policy) -> Route {
     let changed = |policy: &Arc<Policy>| Arc::new(change(Policy::clone(policy)));
     let protection = match &route.protection {

@@ -21,6 +21,8 @@ use crate::process::{Process, locked};
 /// A future of a [`Region`].
 pub type Answering<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+type Called<T> = Result<T, PeerError>;
+
 /// The answer, or the reason why the region refused the message.
 type Heard<T> = Result<T, String>;
 
@@ -67,10 +69,7 @@ struct Plugged {
 
 impl Plugged {
     /// Answers as that process's listener would: not while it is paused, broken once it is dead.
-    async fn serve<'a, T>(
-        self,
-        handle: impl FnOnce(Arc<dyn Region>) -> Answering<'a, T>,
-    ) -> Result<T, PeerError> {
+    async fn serve<F: Future>(self, handle: impl FnOnce(Arc<dyn Region>) -> F) -> Called<F::Output> {
         let Self { region, process } = self;
         if process.is_dead() {
             return Err(PeerError::NotSent("connection refused".to_owned()));
@@ -96,9 +95,7 @@ struct Inner {
     links: BTreeMap<(RegionName, RegionName), (LinkMode, Duration)>,
     /// The fates of single kinds of letters from the one to the other. All others are carried.
     letters: BTreeMap<(RegionName, RegionName, Letter), Post>,
-    /// The number of calls.
     events: u64,
-    /// The number of calls for a key.
     hops: u64,
 }
 
@@ -175,19 +172,18 @@ pub struct SimPeers {
 }
 
 impl SimPeers {
-    /// The same peers, as this process reaches them.
     pub(crate) fn of(self, process: &Process) -> Self {
         Self { process: process.clone(), ..self }
     }
 
     /// Calls a peer, and gives up after `within`, if that is said.
-    async fn call<'a, T>(
+    async fn call<T, F: Future<Output = Heard<T>>>(
         &self,
         to: &RegionName,
         within: Option<Duration>,
         post: Option<Post>,
-        handle: impl FnOnce(Arc<dyn Region>) -> Answering<'a, Heard<T>>,
-    ) -> Result<T, PeerError> {
+        handle: impl FnOnce(Arc<dyn Region>) -> F,
+    ) -> Called<T> {
         self.process.runs().await;
         let carried = async {
             match post {
@@ -208,11 +204,11 @@ impl SimPeers {
         })
     }
 
-    async fn carry<'a, T>(
+    async fn carry<F: Future>(
         &self,
         to: &RegionName,
-        handle: impl FnOnce(Arc<dyn Region>) -> Answering<'a, T>,
-    ) -> Result<T, PeerError> {
+        handle: impl FnOnce(Arc<dyn Region>) -> F,
+    ) -> Called<F::Output> {
         let Some((plugged, mode, one_way)) = self.network.way(&self.from, to) else {
             return Err(PeerError::NotSent(format!("{to} is not in the peers' list")));
         };
@@ -243,45 +239,34 @@ impl SimPeers {
 }
 
 impl Peers for SimPeers {
-    async fn forward(&self, to: &RegionName, forward: Forward) -> Result<ForwardReply, PeerError> {
+    async fn forward(&self, to: &RegionName, forward: Forward) -> Called<ForwardReply> {
         let from = self.from.clone();
         locked(&self.network.0).hops += 1;
-        let handle = |region: Arc<dyn Region>| -> Answering<'_, Heard<ForwardReply>> {
-            Box::pin(async move {
-                region.hears(&from, &PeerMessage::Forward)?;
-                Ok(region.forward(from, forward).await)
-            })
+        let handle = |region: Arc<dyn Region>| async move {
+            region.hears(&from, &PeerMessage::Forward)?;
+            Ok(region.forward(from, forward).await)
         };
         self.call(to, None, None, handle).await
     }
 
-    async fn ping(&self, to: &RegionName, within: Duration) -> Result<Pong, PeerError> {
+    async fn ping(&self, to: &RegionName, within: Duration) -> Called<Pong> {
         let from = self.from.clone();
-        let handle = |region: Arc<dyn Region>| -> Answering<'_, Heard<Pong>> {
-            Box::pin(async move {
-                region.hears(&from, &PeerMessage::Ping)?;
-                Ok(region.pong().await)
-            })
+        let handle = |region: Arc<dyn Region>| async move {
+            region.hears(&from, &PeerMessage::Ping)?;
+            Ok(region.pong().await)
         };
         self.call(to, Some(within), None, handle).await
     }
 
-    async fn ask(
-        &self,
-        to: &RegionName,
-        question: Question,
-        within: Duration,
-    ) -> Result<PeerReply, PeerError> {
+    async fn ask(&self, to: &RegionName, question: Question, within: Duration) -> Called<PeerReply> {
         let from = self.from.clone();
         let for_a_key =
             matches!(question, Question::Lodge(_) | Question::LodgeAnswer { .. } | Question::Void { .. });
         locked(&self.network.0).hops += u64::from(for_a_key);
         let post = self.network.post(&self.from, to, Letter::of(&question));
-        let handle = |region: Arc<dyn Region>| -> Answering<'_, Heard<PeerReply>> {
-            Box::pin(async move {
-                region.hears(&from, &PeerMessage::Question(&question))?;
-                Ok(region.ask(from, question).await)
-            })
+        let handle = |region: Arc<dyn Region>| async move {
+            region.hears(&from, &PeerMessage::Question(&question))?;
+            Ok(region.ask(from, question).await)
         };
         self.call(to, Some(within), post, handle).await
     }

@@ -40,6 +40,8 @@ pub struct SimStore {
     process: Process,
 }
 
+type Replied<T> = Result<T, StoreError>;
+
 /// A statement whose effect comes after its sender gave up.
 type Ghost = Box<dyn FnOnce(&mut Table) + Send>;
 
@@ -65,10 +67,10 @@ macro_rules! statements {
         $(reads $read:ident($($asked:ident: $kind:ty),*) -> $reply:ty;)*
         $(writes($point:expr, [$($given:ident),*]) $write:ident($($received:ident: $sort:ty),*) -> $result:ty;)*
     ) => {
-        $(async fn $read(&self, $($asked: $kind),*) -> Result<$reply, StoreError> {
+        $(async fn $read(&self, $($asked: $kind),*) -> Replied<$reply> {
             self.read(|table| table.$read($($asked),*)).await
         })*
-        $(async fn $write(&self, $($received: $sort),*) -> Result<$result, StoreError> {
+        $(async fn $write(&self, $($received: $sort),*) -> Replied<$result> {
             writes!(self, $point, [$($given),*], |table| table.$write($($received),*)).await
         })*
     };
@@ -82,13 +84,12 @@ impl Cluster {
 }
 
 impl SimStore {
-    /// The same store, as this process reaches it.
     pub(crate) fn of(self, process: &Process) -> Self {
         Self { process: process.clone(), ..self }
     }
 
     /// A statement that reads. It is never executed later than its sender waits.
-    async fn read<T>(&self, statement: impl FnOnce(&mut Table) -> T) -> Result<T, StoreError> {
+    async fn read<T>(&self, statement: impl FnOnce(&mut Table) -> T) -> Replied<T> {
         self.call(None, statement, None::<fn() -> Ghost>).await
     }
 
@@ -98,7 +99,7 @@ impl SimStore {
         point: Option<Point>,
         statement: impl FnOnce(&mut Table) -> T,
         late: Option<impl FnOnce() -> Ghost>,
-    ) -> Result<T, StoreError> {
+    ) -> Replied<T> {
         self.process.runs().await;
         let replied = self.send(point, statement, late).await;
         self.process.runs().await;
@@ -112,7 +113,7 @@ impl SimStore {
         point: Option<Point>,
         statement: impl FnOnce(&mut Table) -> T,
         late: Option<impl FnOnce() -> Ghost>,
-    ) -> Result<T, StoreError> {
+    ) -> Replied<T> {
         let (_, latency) = self.cluster.manners(&self.region);
         pause(latency / 2).await;
         let (mode, _) = self.cluster.manners(&self.region);
@@ -154,7 +155,7 @@ impl SimStore {
 }
 
 impl KeyStore for SimStore {
-    async fn claim(&self, ask: &ClaimAsk) -> Result<ClaimReply, StoreError> {
+    async fn claim(&self, ask: &ClaimAsk) -> Replied<ClaimReply> {
         let later = self.cluster.confirms(&self.region);
         // No attempt is sent under a hold of zero: it stands in for another region's attempt.
         let point = ask.hold.is_zero().then_some(Point::StandIn);
@@ -164,13 +165,13 @@ impl KeyStore for SimStore {
         replied
     }
 
-    async fn doubt(&self, attempt: &Attempt, answer: Option<Unclear>) -> Result<Written, StoreError> {
+    async fn doubt(&self, attempt: &Attempt, answer: Option<Unclear>) -> Replied<Written> {
         let answer = &answer;
         writes!(self, Some(Point::Doubt), [attempt, answer], |table| table.doubt(attempt, answer.clone()))
             .await
     }
 
-    async fn look_up(&self, ids: &[KeyId]) -> Result<Vec<Vec<Row>>, StoreError> {
+    async fn look_up(&self, ids: &[KeyId]) -> Replied<Vec<Vec<Row>>> {
         self.read(|table| ids.iter().map(|id| table.read(id)).collect()).await
     }
 
@@ -184,7 +185,7 @@ impl KeyStore for SimStore {
 }
 
 impl Replica for SimStore {
-    async fn subscriptions(&self) -> Result<Vec<Subscription>, StoreError> {
+    async fn subscriptions(&self) -> Replied<Vec<Subscription>> {
         self.read(|_| ()).await?;
         Ok(self.cluster.subscriptions(&self.region))
     }
@@ -204,7 +205,7 @@ impl Jobs for SimStore {
         most: usize,
         away: Duration,
         turns: Option<&Turns>,
-    ) -> Result<Vec<Job>, StoreError> {
+    ) -> Replied<Vec<Job>> {
         let turns = &turns.cloned();
         writes!(self, Some(Point::Take), [turns], |table| table.take(nonce, most, away, turns.as_ref())).await
     }
@@ -226,12 +227,7 @@ impl Jobs for SimStore {
 }
 
 impl Upkeep for SimStore {
-    async fn change_rule(
-        &self,
-        attempts: &[Attempt],
-        rule: Recovery,
-        by: Who<'_>,
-    ) -> Result<u64, StoreError> {
+    async fn change_rule(&self, attempts: &[Attempt], rule: Recovery, by: Who<'_>) -> Replied<u64> {
         let Who { actor, reason } = by;
         writes!(self, Some(Point::Rule), [attempts, actor, reason], |table| {
             table.change_rule(attempts, rule, Who { actor, reason })
@@ -239,12 +235,7 @@ impl Upkeep for SimStore {
         .await
     }
 
-    async fn stand_in(
-        &self,
-        ask: &ClaimAsk,
-        ruling: &Ruling,
-        by: Option<Who<'_>>,
-    ) -> Result<Written, StoreError> {
+    async fn stand_in(&self, ask: &ClaimAsk, ruling: &Ruling, by: Option<Who<'_>>) -> Replied<Written> {
         let by = &by.map(|who| (who.actor.to_owned(), who.reason.to_owned()));
         writes!(self, Some(Point::StandIn), [ask, ruling, by], |table| {
             table.stand_in(ask, ruling, by.as_ref().map(|(actor, reason)| Who { actor, reason }))
@@ -285,7 +276,7 @@ impl Authority for SimStore {
 }
 
 impl Escrows for SimStore {
-    async fn convert(&self, origin: &Origin, most: u32) -> Result<u64, StoreError> {
+    async fn convert(&self, origin: &Origin, most: u32) -> Replied<u64> {
         let converted =
             writes!(self, Some(Point::Convert), [origin], |table| table.convert(origin, most)).await?;
         converted.ok_or_else(unapproved)
@@ -303,7 +294,7 @@ impl Escrows for SimStore {
 }
 
 impl Imports for SimStore {
-    async fn import(&self, origin: &Origin, rows: &[CopiedRow]) -> Result<(), StoreError> {
+    async fn import(&self, origin: &Origin, rows: &[CopiedRow]) -> Replied<()> {
         if *origin == self.read(|table| table.origin().clone()).await? {
             return Err(StoreError::Definite("the own rows are written by claims only".to_owned()));
         }
@@ -312,7 +303,7 @@ impl Imports for SimStore {
         imported.ok_or_else(unapproved)
     }
 
-    async fn restore(&self, rows: &[CopiedRow]) -> Result<Written, StoreError> {
+    async fn restore(&self, rows: &[CopiedRow]) -> Replied<Written> {
         let origin = self.read(|table| table.origin().clone()).await?;
         if rows.iter().any(|copied| copied.row.origin != origin) {
             return Err(StoreError::Definite("a row is of another origin".to_owned()));
@@ -332,7 +323,7 @@ fn unapproved() -> StoreError {
 }
 
 impl Audit for SimStore {
-    async fn traces(&self, ids: &[KeyId]) -> Result<Vec<Vec<Trace>>, StoreError> {
+    async fn traces(&self, ids: &[KeyId]) -> Replied<Vec<Vec<Trace>>> {
         self.read(|table| ids.iter().map(|id| table.traces(id)).collect()).await
     }
 

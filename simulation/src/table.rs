@@ -40,7 +40,7 @@ pub(crate) use parts::Change;
 pub(crate) use stored::Stored;
 
 use crate::clock::SimClock;
-use parts::{Beaten, Commit, Keyed, at, taken};
+use parts::{Beaten, Commit, Keyed, Over, at, taken};
 use stored::{CLAIMED, Orders, in_doubt, micros, names, settled};
 
 /// One region's Postgres.
@@ -272,7 +272,7 @@ impl Table {
 
     /// The rows that a claim supersedes, and the greatest attempt that it knows of; `None` if a row
     /// does not let it begin.
-    fn yielded(&self, ask: &ClaimAsk, own: Option<&Stored>, now: i64) -> Option<(Vec<(Origin, Token)>, u32)> {
+    fn yielded(&self, ask: &ClaimAsk, own: Option<&Stored>, now: i64) -> Option<(Over, u32)> {
         match &ask.basis {
             Basis::Absent => Some((Vec::new(), 0)),
             Basis::Known { own: seen, over, attempt } => {
@@ -283,14 +283,7 @@ impl Table {
     }
 
     /// The own row, as this statement writes it.
-    fn row(
-        &self,
-        ask: &ClaimAsk,
-        state: State,
-        over: Vec<(Origin, Token)>,
-        attempt: u32,
-        accepted: bool,
-    ) -> Stored {
+    fn row(&self, ask: &ClaimAsk, state: State, over: Over, attempt: u32, accepted: bool) -> Stored {
         let (expires, due) = self.life(&ask.lifetime);
         let row = Row {
             origin: self.origin.clone(),
@@ -477,12 +470,6 @@ impl Table {
     /// The own last heartbeat; 0 before the first.
     pub(crate) fn last_beat(&self) -> u64 {
         self.beats.get(&self.origin).map_or(0, |last| last.seq)
-    }
-
-    /// Writes a heartbeat that counts nothing.
-    fn beat_on(&mut self) {
-        let (observed, step) = self.counted();
-        self.write_beat(observed, step);
     }
 
     /// The own counter, and the most that the next heartbeat adds to it.

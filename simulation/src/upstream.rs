@@ -130,6 +130,9 @@ pub struct Happening {
     pub over_by: Option<Duration>,
 }
 
+/// The effects on each key.
+pub type Ledger = BTreeMap<KeyId, Vec<Happening>>;
+
 impl Happening {
     /// The time of the truth about it, at a status address that lags by so much.
     fn known_from(&self, lag: Duration) -> Duration {
@@ -186,10 +189,9 @@ struct Inner {
     services: BTreeMap<RegionName, Service>,
     /// Every request that arrived, with its upstream's region, in the order of arrival.
     arrivals: Vec<(RegionName, Arrival)>,
-    ledger: BTreeMap<KeyId, Vec<Happening>>,
+    ledger: Ledger,
     /// Every effect that was begun, in that order.
     begun: Vec<Attempted>,
-    /// The number of requests, questions and checks.
     events: u64,
 }
 
@@ -251,7 +253,7 @@ impl Upstreams {
     }
 
     /// The effects on every key that have happened by now.
-    pub fn ledger(&self) -> BTreeMap<KeyId, Vec<Happening>> {
+    pub fn ledger(&self) -> Ledger {
         let ids: Vec<KeyId> = locked(&self.inner).ledger.keys().cloned().collect();
         ids.into_iter().map(|id| (id.clone(), self.effects(&id))).collect()
     }
@@ -310,7 +312,6 @@ pub struct SimUpstream {
 }
 
 impl SimUpstream {
-    /// The same upstream, as this process reaches it.
     pub(crate) fn of(self, process: &Process) -> Self {
         Self { process: process.clone(), ..self }
     }
@@ -357,13 +358,8 @@ impl SimUpstream {
             let latest = over_by.filter(|_| queued).map_or(now + after, |over| over.max(now));
             let at = (now + after).min(latest);
             let region = self.region.clone();
-            inner.begun.push(Attempted {
-                at,
-                by: region.clone(),
-                id: id.clone(),
-                token,
-                body: asked.clone(),
-            });
+            let begun = Attempted { at, by: region.clone(), id: id.clone(), token, body: asked.clone() };
+            inner.begun.push(begun);
             let happening = Happening { at, region, token, request_id, status, body, asked, queued, over_by };
             inner.ledger.entry(id).or_default().push(happening);
         }

@@ -3,7 +3,7 @@
 //!
 //! They do not judge by `protocol::double`: a fault there would hide itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use onceway::protocol::double::Why;
@@ -12,15 +12,11 @@ use onceway::protocol::record::{Row, State};
 
 use super::invariant::{Found, Invariant};
 use crate::table::Truth;
-use crate::upstream::Happening;
+use crate::upstream::Ledger;
 use crate::words::{joined, key};
 
 /// If a key ran twice and some store shows both answers, a journal says so.
-pub(super) fn doubles_are_journalled(
-    ledger: &BTreeMap<KeyId, Vec<Happening>>,
-    stores: &[Truth],
-    found: &mut Found,
-) {
+pub(super) fn doubles_are_journalled(ledger: &Ledger, stores: &[Truth], found: &mut Found) {
     let noted: BTreeSet<&KeyId> = journalled_doubles(stores).collect();
     for (id, effects) in ledger.iter().filter(|(id, effects)| effects.len() > 1 && !noted.contains(id)) {
         if let Some(rows) = stores.iter().find_map(|store| answered_twice(store, id)) {
@@ -41,12 +37,9 @@ pub(super) fn doubles_are_found(stores: &[Truth], now: Duration, found: &mut Fou
                 for other in settled[at + 1..].iter().filter(|other| other.nonce != one.nonce) {
                     let why = explained(one, other);
                     if !said(store, id).any(|said| said == Some(why)) {
-                        let (key, at) = (key(id), &store.origin);
-                        let (one, other) = (describe_row(one), describe_row(other));
-                        let text = format!(
-                            "{key}: {at} shows {one} and {other}, {}, and its journal does not say so",
-                            why.name()
-                        );
+                        let (key, at, why) = (key(id), &store.origin, why.name());
+                        let shows = format!("{} and {}, {why}", describe_row(one), describe_row(other));
+                        let text = format!("{key}: {at} shows {shows}, and its journal does not say so");
                         found.push(Invariant::DoublesFound, now, text);
                     }
                 }
@@ -56,12 +49,7 @@ pub(super) fn doubles_are_found(stores: &[Truth], now: Duration, found: &mut Fou
 }
 
 /// A double that a journal does not explain raises an alert, so the key took effect twice.
-pub(super) fn alarms_are_true(
-    ledger: &BTreeMap<KeyId, Vec<Happening>>,
-    stores: &[Truth],
-    now: Duration,
-    found: &mut Found,
-) {
+pub(super) fn alarms_are_true(ledger: &Ledger, stores: &[Truth], now: Duration, found: &mut Found) {
     for store in stores {
         let doubles = store.journal.iter().filter(|(_, entry)| entry.explained == Some(Why::Unexplained));
         let once = |id: &KeyId| ledger.get(id).is_none_or(|effects| effects.len() < 2);

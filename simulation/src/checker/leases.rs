@@ -43,13 +43,27 @@ impl Leases {
 
     pub(super) fn granted(&mut self, all: Vec<Granted>, found: &mut Found) {
         for granted in all {
-            if let Some(since) = self.new_voters.get(&granted.id) {
-                silent_at_first(&granted, *since, found);
+            let (at, view) = (granted.at, &granted.view);
+            // Who became a voter after the founding knows nothing of the leases granted before.
+            if let Some(since) =
+                self.new_voters.get(&granted.id).filter(|since| at < **since + view.longest_lease())
+            {
+                let why = format!(": it became a voter at {}", found.moment(*since));
+                breaks(Invariant::SilentAtFirst, &granted, "", &why, found);
             }
             let of_region = self.granted.entry(granted.region.clone()).or_default();
             let before = of_region.entry(granted.id).or_default();
-            grants_stay(before.last(), &granted, found);
-            grants_are_agreed(&granted, found);
+            // Else keys that the region gained since could be taken from it while it relies on this.
+            let (was, is) = (before.last().map_or(0, |before| before.view.epoch()), view.epoch());
+            if was > is {
+                let (of, why) = (format!(" of epoch {is}"), format!(", after one of epoch {was}"));
+                breaks(Invariant::GrantsStay, &granted, &of, &why, found);
+            }
+            let (length, longest) = (granted.until.saturating_sub(at), view.longest_lease());
+            if length > longest {
+                let (of, why) = (format!(" of {length:?}"), format!(": {longest:?} were agreed on"));
+                breaks(Invariant::GrantsAgreed, &granted, &of, &why, found);
+            }
             before.push(granted);
         }
     }
@@ -87,35 +101,8 @@ impl Leases {
     }
 }
 
-/// Reports what a grant broke.
 fn breaks(invariant: Invariant, granted: &Granted, of: &str, why: &str, found: &mut Found) {
     let Granted { at, id, region, .. } = granted;
     let when = found.moment(*at);
     found.push(invariant, *at, format!("{id:?} granted {region} a lease{of} at {when}{why}"));
-}
-
-/// Otherwise keys that the region gained since could be taken from it while it relies on the grant.
-fn grants_stay(before: Option<&Granted>, granted: &Granted, found: &mut Found) {
-    let is = granted.view.epoch();
-    if let Some(was) = before.map(|before| before.view.epoch()).filter(|was| *was > is) {
-        let (of, why) = (format!(" of epoch {is}"), format!(", after one of epoch {was}"));
-        breaks(Invariant::GrantsStay, granted, &of, &why, found);
-    }
-}
-
-/// A new voter is silent for no longer than that.
-fn grants_are_agreed(granted: &Granted, found: &mut Found) {
-    let (length, longest) = (granted.until.saturating_sub(granted.at), granted.view.longest_lease());
-    if length > longest {
-        let (of, why) = (format!(" of {length:?}"), format!(": {longest:?} were agreed on"));
-        breaks(Invariant::GrantsAgreed, granted, &of, &why, found);
-    }
-}
-
-/// An acceptor that became a voter after the founding knows nothing of the leases granted before.
-fn silent_at_first(granted: &Granted, since: Duration, found: &mut Found) {
-    if granted.at < since + granted.view.longest_lease() {
-        let why = format!(": it became a voter at {}", found.moment(since));
-        breaks(Invariant::SilentAtFirst, granted, "", &why, found);
-    }
 }

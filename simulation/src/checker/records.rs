@@ -19,7 +19,6 @@ use crate::table::{Gated, Lodgment, Record, Standing, Write};
 use crate::upstream::Attempted;
 use crate::words::key;
 
-/// The allowance for clocks over a short life.
 const LIFE_MARGIN: Duration = Duration::from_secs(2);
 
 #[derive(Clone)]
@@ -111,7 +110,6 @@ impl Records {
         })
     }
 
-    /// Rows came to another region's store.
     pub(super) fn came(&mut self, arrived: Vec<(Origin, Attempt)>) {
         for (at, attempt) in arrived {
             self.arrived.entry(attempt).or_default().insert(at);

@@ -46,10 +46,16 @@ impl Sends {
             return breaks(Invariant::ClaimedBeforeSent, &sent, "was sent without a claim", found);
         };
         sent_is_lodged(&sent, claim, known, found);
-        sent_before_the_loss(&sent, known.views, found);
+        if let Some(since) = known.views.ended(&sent.by, sent.token.epoch).filter(|since| *since < sent.at) {
+            let what = format!("was sent though the region was lost at {}", found.moment(since));
+            breaks(Invariant::OneSender, &sent, &what, found);
+        }
         sent_while_owned(&sent, claim, known, found);
         let earlier = self.before.entry(sent.id.clone()).or_default();
-        earlier.iter().for_each(|other| sent_in_order(&sent, other, found));
+        for Attempted { at, by, token, .. } in earlier.iter().filter(|other| other.token >= sent.token) {
+            let what = format!("was sent after {token} by {by} at {}", found.moment(*at));
+            breaks(Invariant::OneSender, &sent, &what, found);
+        }
         let of_this_life = remembered(earlier, claim, known);
         of_this_life.iter().for_each(|other| other_was_known(&sent, claim, other, known.records, found));
         asks_the_same(&sent, claim, &of_this_life, known.records, found);
@@ -70,7 +76,7 @@ impl Sends {
             return;
         }
         self.doubled.insert(effect.id.clone());
-        self.second_effect_is_accounted_for(effect, &others, known, found);
+        self.second_effect(effect, &others, known, found);
         if let Some(claim) = claim.filter(|claim| !self.reruns.contains(&claim.record.route)) {
             let earlier = self.before.get(&effect.id).map(Vec::as_slice).unwrap_or_default();
             lodged_claims_are_asked_for(effect, claim, &remembered(earlier, claim, known), known, found);
@@ -79,13 +85,7 @@ impl Sends {
 
     /// A second effect needs a rule of the key's route that allows it, or a record that says it ran
     /// at risk. If the claim had to be lodged, it is the one about escrow that breaks.
-    fn second_effect_is_accounted_for(
-        &self,
-        effect: &Attempted,
-        others: &[Attempted],
-        known: Known,
-        found: &mut Found,
-    ) {
+    fn second_effect(&self, effect: &Attempted, others: &[Attempted], known: Known, found: &mut Found) {
         // What the claim itself names is no risk: no client learned that it had not happened.
         let names = |claim: &Claim, other: &Attempted| {
             let over = &claim.record.over;
@@ -130,14 +130,6 @@ fn sent_is_lodged(sent: &Attempted, claim: &Claim, known: Known, found: &mut Fou
     }
 }
 
-/// A region sends nothing once another region goes by its loss.
-fn sent_before_the_loss(sent: &Attempted, views: &Views, found: &mut Found) {
-    if let Some(since) = views.ended(&sent.by, sent.token.epoch).filter(|since| *since < sent.at) {
-        let what = format!("was sent though the region was lost at {}", found.moment(since));
-        breaks(Invariant::OneSender, sent, &what, found);
-    }
-}
-
 /// The region owned the key all the time since its claim. A region that slept while another one
 /// owned the key must not send it (docs/protocol.md#rule-9).
 fn sent_while_owned(sent: &Attempted, claim: &Claim, known: Known, found: &mut Found) {
@@ -147,14 +139,6 @@ fn sent_while_owned(sent: &Attempted, claim: &Claim, known: Known, found: &mut F
     if let Some(gate) = lost {
         let since = found.moment(gate.at);
         let what = format!("was sent though the key was another's at {since}, after its claim");
-        breaks(Invariant::OneSender, sent, &what, found);
-    }
-}
-
-fn sent_in_order(sent: &Attempted, other: &Attempted, found: &mut Found) {
-    let Attempted { at, by, token, .. } = other;
-    if *token >= sent.token {
-        let what = format!("was sent after {token} by {by} at {}", found.moment(*at));
         breaks(Invariant::OneSender, sent, &what, found);
     }
 }

@@ -39,8 +39,17 @@ impl Views {
     pub(super) fn agreed(&mut self, votes: Vec<(Voter, Vec<Held>)>, now: Duration, found: &mut Found) {
         for (voter, history) in votes {
             for held in history {
-                if let Some(before) = self.held.get(&voter) {
-                    promises_are_kept(before, &held, now, found);
+                if let Some(before) = self.held.get(&voter).filter(|before| before.id == held.id) {
+                    let Held { id, promised, accepted, .. } = &held;
+                    if *promised < before.promised {
+                        let text = format!("{id:?} promised {promised:?} after {:?}", before.promised);
+                        found.push(Invariant::PromisesKept, now, text);
+                    }
+                    let ballot = accepted.as_ref().map(|accepted| accepted.ballot.clone());
+                    if *accepted != before.accepted && ballot < before.promised {
+                        let text = format!("{id:?} accepted {ballot:?} below {:?}", before.promised);
+                        found.push(Invariant::PromisesKept, now, text);
+                    }
                 }
                 self.one_view_is_chosen(&held, now, found);
                 self.held.insert(voter.clone(), held);
@@ -308,22 +317,6 @@ fn marks_stay(before: &View, after: &View, now: Duration, found: &mut Found) {
             let text = format!("the mark of {name} fell from {was} to {is} in epoch {epoch}");
             found.push(Invariant::MarksStay, now, text);
         }
-    }
-}
-
-/// A promise never falls, and nothing is accepted below it.
-fn promises_are_kept(before: &Held, after: &Held, now: Duration, found: &mut Found) {
-    if before.id != after.id {
-        return;
-    }
-    if after.promised < before.promised {
-        let text = format!("{:?} promised {:?} after {:?}", after.id, after.promised, before.promised);
-        found.push(Invariant::PromisesKept, now, text);
-    }
-    let ballot = after.accepted.as_ref().map(|accepted| accepted.ballot.clone());
-    if after.accepted != before.accepted && ballot < before.promised {
-        let text = format!("{:?} accepted {ballot:?} below {:?}", after.id, before.promised);
-        found.push(Invariant::PromisesKept, now, text);
     }
 }
 

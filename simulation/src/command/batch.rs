@@ -27,7 +27,6 @@ pub fn planted<T>(check: Option<Check>, act: impl FnOnce() -> T) -> T {
     }
 }
 
-/// The number of seeds that are played at the same time.
 fn threads() -> u64 {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64
 }
@@ -66,7 +65,6 @@ pub fn play(scenario: &Arc<Scenario>, seed: u64, check: Option<Check>) -> Outcom
     })
 }
 
-/// Counts of one kind of fault.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Injected {
     pub injected: u64,
@@ -74,21 +72,16 @@ pub struct Injected {
     pub mattered: u64,
 }
 
-/// A seed that broke.
 #[derive(Clone, Debug, Serialize)]
 pub struct Broke {
     pub seed: u64,
-    /// Its first breach.
     pub breach: Breach,
 }
 
-/// Many seeds, added up.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Batch {
     pub scenario: String,
-    /// The first seed.
     pub from: u64,
-    /// The number of seeds.
     pub count: u64,
     /// The safety check that was removed.
     pub plant: Option<String>,
@@ -106,7 +99,6 @@ pub struct Batch {
     pub faults: BTreeMap<String, Injected>,
     /// Counts of happenings that a batch must have seen.
     pub happened: BTreeMap<String, u64>,
-    /// The seeds that broke, in order.
     pub broke: Vec<Broke>,
     /// The directed scenario of the safety check that was removed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -114,7 +106,6 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Plays seeds `from .. from + count` on all cores.
     pub fn play(scenario: &Arc<Scenario>, from: u64, count: u64, check: Option<Check>) -> Self {
         let begun = Instant::now();
         let mut batch = Self {

@@ -29,7 +29,6 @@ use show::say;
 
 const HELD: u8 = 0;
 const BROKE: u8 = 1;
-/// The request cannot be played.
 const BAD_INPUT: u8 = 2;
 
 /// Play failovers of a whole deployment in simulated time, from a seed.

@@ -80,7 +80,6 @@ fn point(path: &Path, base: &[Setting], settings: Vec<Setting>) -> Result<Point,
     }
 }
 
-/// Adds the points that are not there yet.
 pub fn join(points: &mut Vec<Point>, more: Vec<Point>) {
     let new = |point: &Point| points.iter().all(|other| other.settings != point.settings);
     let fresh: Vec<Point> = more.into_iter().filter(new).collect();
@@ -110,7 +109,6 @@ pub fn play(scenario: &Scenario, points: &[Point], from: u64, count: u64) -> Stu
     }
 }
 
-/// Shows a study on a terminal.
 pub fn show(path: &Path, study: &Study) {
     say!("{}: {}", study.scenario, study.title);
     let last = study.from + study.count.saturating_sub(1);

@@ -34,7 +34,6 @@ pub fn line(text: Arguments<'_>) {
     }
 }
 
-/// Shows one seed.
 pub fn one(scenario: &Scenario, outcome: &Outcome) {
     say!("{}: {}", scenario.name, scenario.title);
     say!("seed {}, {} s simulated", outcome.seed, outcome.simulated_ms / 1_000);
@@ -59,7 +58,6 @@ pub fn one(scenario: &Scenario, outcome: &Outcome) {
     say!("{}", if outcome.held() { "Every invariant held." } else { "An invariant broke." });
 }
 
-/// Shows many seeds.
 pub fn many(path: &Path, scenario: &Scenario, batch: &Batch) {
     say!("{}: {}", scenario.name, scenario.title);
     let last = batch.from + batch.count.saturating_sub(1);

@@ -2,19 +2,17 @@
 //!
 //! Each command goes to a healthy gateway and is repeated while it answers "not yet".
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use onceway::config::shared::Shared;
 use onceway::gateway::authority::act_error::ActError;
-use onceway::gateway::instance::Gateway;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::Ring;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::organs::Stage;
-use crate::deployment::Deployment;
-use crate::ports::SimPorts;
+use crate::deployment::{Deployment, Node};
 
 /// The time for which an operator repeats a command, and the pause between two tries. Nobody gives
 /// up a region that needs a new store.
@@ -23,7 +21,6 @@ const PATIENCE_FOR_A_STORE: Duration = Duration::from_secs(600);
 /// The time for which an operator waits until others have heard of a later heartbeat than a copy's.
 const PATIENCE_FOR_A_COPY: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_millis(500);
-/// The time limit for the answer to a command.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 pub(super) const ACTOR: &str = "operator";
 
@@ -38,10 +35,11 @@ enum Act {
 impl Act {
     async fn perform(
         &self,
-        gateway: &Arc<Gateway<SimPorts>>,
+        at: &Node,
         region: &RegionName,
-        escrow: BTreeSet<Arc<str>>,
+        shared: &Shared,
     ) -> Result<Option<u32>, ActError> {
+        let gateway = &at.gateway;
         match self {
             Self::Rebuild => {
                 // If the region's lease is not over yet, both errors name the missing condition.
@@ -57,7 +55,7 @@ impl Act {
             Self::Resume => gateway.resume(region, ACTOR).await.map(|_| None),
             Self::Apply(ring) => {
                 let epoch = gateway.pong().await.epoch;
-                gateway.apply(ring.clone(), escrow, epoch, ACTOR).await.map(|_| None)
+                gateway.apply(ring.clone(), shared.escrow(), epoch, ACTOR).await.map(|_| None)
             }
         }
     }
@@ -139,7 +137,6 @@ async fn replace(stage: &Stage, region: &RegionName, copied: Duration) {
     deployment.begin_process(region);
 }
 
-/// Drains a region, and resumes it.
 pub async fn drain(stage: &Stage, region: &RegionName, until: Instant) {
     repeated(stage, region, &Act::Drain).await;
     sleep_until(until).await;
@@ -183,8 +180,7 @@ async fn repeated(stage: &Stage, about: &RegionName, act: &Act) -> Option<Option
         let asked = others.get(turn % others.len().max(1)).copied().unwrap_or(about);
         turn += 1;
         let node = deployment.node(asked);
-        let escrow = deployment.scenario.shared.escrow();
-        let answer = node.process.while_alive(act.perform(&node.gateway, about, escrow));
+        let answer = node.process.while_alive(act.perform(&node, about, &deployment.scenario.shared));
         let why = match timeout(ANSWER_WITHIN, answer).await {
             Ok(Some(Ok(done))) => return Some(done),
             Ok(Some(Err(error))) => error.to_string(),

@@ -29,7 +29,6 @@ pub const KEY_REUSED: &str = "key-reused";
 /// The problem code for a key whose life is over, while that is still remembered.
 pub const KEY_EXPIRED: &str = "key-expired";
 
-/// One key of a workload.
 #[derive(Clone, Debug)]
 pub struct Sent {
     pub id: KeyId,
@@ -66,7 +65,6 @@ pub async fn run(stage: Stage, chance: Chance, workload: Arc<Workload>, end: Ins
     sent
 }
 
-/// The end of a client's requests for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Answered,
@@ -169,7 +167,6 @@ fn is_final(status: StatusCode, code: &str) -> bool {
     }
 }
 
-/// Sends one request, and logs the reply.
 pub async fn ask(stage: &Stage, key: &Sent, body: &'static str, at: &RegionName, within: Duration) -> Reply {
     let begun = Instant::now();
     let request = request(&key.workload.path, key.tenant, key.id.key().as_str(), body);

@@ -51,7 +51,6 @@ const HANDED_OVER: Duration = Duration::from_secs(5);
 const PROMOTED_WITHIN: Duration = Duration::from_secs(5);
 /// The time from the end of a Postgres to the promotion of its standby.
 const FAILED_OVER: Duration = Duration::from_millis(500);
-/// The size of a step of a database's clock.
 const STEP: Duration = Duration::from_secs(5);
 
 pub struct Faults {
@@ -145,7 +144,6 @@ fn fails_first(how: &How) -> UpstreamMode {
 }
 
 impl Faults {
-    /// Nothing is broken.
     pub fn new(on: Stage, chance: Chance) -> Arc<Self> {
         Arc::new(Self { on, chance, forgot: Mutex::default() })
     }
@@ -257,7 +255,6 @@ impl Faults {
         }
     }
 
-    /// Kills a region's process, and starts another one in the end.
     async fn killed(&self, region: &RegionName, until: Instant) {
         self.on.deployment.node(region).process.kill();
         self.begins(until, || self.on.deployment.begin_process(region)).await;
@@ -288,7 +285,6 @@ impl Faults {
         }
     }
 
-    /// All regions, this one first.
     fn from(&self, first: &RegionName) -> impl Iterator<Item = &RegionName> {
         let regions = self.on.deployment.regions();
         let begins = regions.iter().position(|region| region == first).unwrap_or(0);

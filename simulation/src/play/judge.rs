@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::agreed;
 use super::answers;
 use super::clients::{KEY_EXPIRED, KEY_REUSED, Sent};
-use super::log::{Asked, Log};
+use super::log::{Asked, Broken, Log, Served};
 use super::mattered::{self, Seen};
 use super::starters::Starters;
 use crate::checker::{self, Checker, journalled_doubles};
@@ -30,11 +30,14 @@ use crate::upstream::Attempted;
 /// The limit for breaches: more show nothing new.
 const MOST_BREACHES: usize = 20;
 
+/// The views that some region kept, by epoch.
+type Views = BTreeMap<u64, Arc<View>>;
+
 /// The judge of one play.
 pub struct Judge {
     deployment: Arc<Deployment>,
     log: Arc<Log>,
-    begun: Instant,
+    pub(crate) begun: Instant,
     checker: Checker,
     starters: Starters,
     /// True if the story is wanted: then the judge also looks at the reasons why gateways wait.
@@ -68,10 +71,6 @@ impl Judge {
             dead: BTreeSet::new(),
             mended: (begun, 0),
         }
-    }
-
-    pub(crate) fn begun(&self) -> Instant {
-        self.begun
     }
 
     /// The breaches so far.
@@ -148,6 +147,10 @@ impl Judge {
         let routes = self.keys(&asked, sent, &truths);
         let mut keys = Keys::default();
         routes.values().for_each(|of_route| keys += of_route);
+        let served = |Served { region, from, to }| {
+            let (from_ms, to_ms) = (self.since(from), self.since(to));
+            ServingSpan { region: region.to_string(), from_ms, to_ms }
+        };
         let mut outcome = Outcome {
             seed,
             simulated_ms: millis(simulated),
@@ -159,7 +162,7 @@ impl Judge {
             latency_ms: latencies(&asked),
             outages: self.outages(&asked, sent),
             views: self.view_spans(&truths, &views),
-            serving: self.serving_spans(),
+            serving: self.log.all_served().into_iter().map(served).collect(),
             leases: agreed::lease_spans(world, &truths, world.elapsed().saturating_sub(self.begun.elapsed())),
             seconds: self.seconds(&asked),
             ..Outcome::default()
@@ -263,7 +266,7 @@ impl Judge {
         all
     }
 
-    fn view_spans(&self, truths: &[Truth], views: &BTreeMap<u64, Arc<View>>) -> Vec<ViewSpan> {
+    fn view_spans(&self, truths: &[Truth], views: &Views) -> Vec<ViewSpan> {
         let begun = millis(self.deployment.world.elapsed()).saturating_sub(millis(self.begun.elapsed()));
         let first = |epoch: u64| {
             let gates = truths.iter().flat_map(|store| &store.history.gates);
@@ -277,15 +280,6 @@ impl Judge {
             standings: view.members().iter().map(stood).collect(),
         };
         views.values().map(span).collect()
-    }
-
-    fn serving_spans(&self) -> Vec<ServingSpan> {
-        let span = |served: super::log::Served| ServingSpan {
-            region: served.region.to_string(),
-            from_ms: self.since(served.from),
-            to_ms: self.since(served.to),
-        };
-        self.log.all_served().into_iter().map(span).collect()
     }
 
     fn seconds(&self, asked: &[Asked]) -> Vec<Second> {
@@ -304,12 +298,7 @@ impl Judge {
         seconds
     }
 
-    fn fault_spans(
-        &self,
-        asked: &[Asked],
-        spans: &[ViewSpan],
-        views: &BTreeMap<u64, Arc<View>>,
-    ) -> Vec<FaultSpan> {
+    fn fault_spans(&self, asked: &[Asked], spans: &[ViewSpan], views: &Views) -> Vec<FaultSpan> {
         let end = Instant::now();
         let ring = &self.deployment.scenario.shared.ring;
         let seen = |asked: &Asked| Seen {
@@ -320,7 +309,7 @@ impl Judge {
         let odd = |asked: &&Asked| !asked.reply.is_answer() && asked.reply.code() != KEY_REUSED;
         let odd = asked.iter().filter(odd).map(seen);
         let all: Vec<Seen> = odd.chain(mattered::changes(spans, views)).collect();
-        let span = |broken: super::log::Broken| {
+        let span = |broken: Broken| {
             let (from_ms, to_ms) = (self.since(broken.from), self.since(broken.to.unwrap_or(end)));
             let mattered = mattered::mattered(&broken.place, from_ms, to_ms, &all);
             FaultSpan { kind: broken.kind.to_owned(), place: broken.place, from_ms, to_ms, mattered }
@@ -341,8 +330,7 @@ fn standing(standing: InView) -> &'static str {
     }
 }
 
-/// Every view that some region kept.
-fn views(truths: &[Truth]) -> BTreeMap<u64, Arc<View>> {
+fn views(truths: &[Truth]) -> Views {
     let kept = truths.iter().flat_map(|store| &store.history.views);
     let adopted = truths.iter().flat_map(|store| &store.history.gates).map(|gate| &gate.state.view);
     kept.chain(adopted).map(|view| (view.epoch(), view.clone())).collect()
@@ -388,12 +376,7 @@ fn latencies(asked: &[Asked]) -> Vec<u64> {
 }
 
 /// Counts the happenings that a batch of seeds must have seen: without them it shows nothing.
-fn happened(
-    asked: &[Asked],
-    truths: &[Truth],
-    views: &BTreeMap<u64, Arc<View>>,
-    outcome: &Outcome,
-) -> BTreeMap<String, u64> {
+fn happened(asked: &[Asked], truths: &[Truth], views: &Views, outcome: &Outcome) -> BTreeMap<String, u64> {
     let mut all: BTreeMap<String, u64> = HAPPENINGS.iter().map(|what| ((*what).to_owned(), 0)).collect();
     let mut add = |what: &str, count: usize| *all.entry(what.to_owned()).or_default() += count as u64;
     for (before, after) in views.values().zip(views.values().skip(1)) {

@@ -84,7 +84,7 @@ async fn played(scenario: &Arc<Scenario>, seed: u64, with_story: bool) -> Played
     judge.finish();
     let mut outcome = judge.outcome(seed, founded.elapsed(), &sent);
     outcome.breaches.extend(refused_too_long(scenario, &outcome));
-    let story = if with_story { story::tell(deployment, log, judge.begun(), &outcome) } else { Vec::new() };
+    let story = if with_story { story::tell(deployment, log, judge.begun, &outcome) } else { Vec::new() };
     deployment.world.network.unplug_all();
     Played { outcome, story }
 }
@@ -160,7 +160,7 @@ fn life(deployment: &Deployment, key: &Sent) -> Option<Duration> {
 /// that may be past its life by then may also be expired, or run anew.
 async fn all_end(stage: &Stage, judge: &mut Judge, sent: &[Sent]) {
     let mut asking = JoinSet::new();
-    let passed = judge.begun().elapsed();
+    let passed = judge.begun.elapsed();
     let remembered =
         |key: &Sent| life(&stage.deployment, key).is_none_or(|life| life > passed + ends_within(key));
     for key in sent {

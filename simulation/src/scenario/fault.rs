@@ -354,10 +354,8 @@ fn swarm(section: Section<'_>) -> Swarm {
         .optional("kinds", |value| reader::list(value, kind))
         .unwrap_or_else(|| Kind::all().into_iter().filter(|kind| kind.is_drawn()).collect());
     if kinds.is_empty() {
-        section.fail_at(
-            "kinds",
-            "no kind is named: leave kinds out for all of them, or the whole table for none",
-        );
+        let text = "no kind is named: leave kinds out for all of them, or the whole table for none";
+        section.fail_at("kinds", text);
     }
     let off =
         section.optional("off", |value| reader::number(value, 0, 99)).map_or(50, |percent| percent as u32);

@@ -12,18 +12,16 @@ use toml::de::DeValue;
 use crate::words::joined;
 
 /// The shared files, as far as they could be read, which the rest of a scenario refers to.
-pub(super) struct Known<'a> {
-    pub(super) regions: Option<&'a [RegionName]>,
-    pub(super) shared: Option<&'a Shared>,
-}
+pub(super) struct Known<'a>(pub(super) Option<&'a Shared>);
 
 impl Known<'_> {
     /// Reads the name of a region that the ring file has.
     pub(super) fn region(&self, value: &DeValue<'_>) -> Result<RegionName, String> {
         let text = reader::text(value)?;
         let name = RegionName::parse(&text).map_err(|error| error.to_string())?;
-        match self.regions {
-            Some(regions) if !regions.contains(&name) => {
+        let regions = self.0.map(|shared| shared.ring.regions().iter().map(|region| &region.name));
+        match regions {
+            Some(regions) if regions.clone().all(|known| *known != name) => {
                 let known = joined(regions, ", ");
                 Err(format!("there is no region {text:?} in the ring file: it has {known}"))
             }

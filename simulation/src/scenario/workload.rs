@@ -12,7 +12,6 @@ use onceway::protocol::region::RegionName;
 
 use super::known::{Known, span};
 
-/// A kind of client.
 #[derive(Clone, Debug)]
 pub struct Workload {
     /// The name in results.
@@ -27,7 +26,6 @@ pub struct Workload {
     pub tenants: u32,
     /// The clients' regions; anywhere if none is named.
     pub near: Vec<RegionName>,
-    /// The retries of a client.
     pub retry: Retry,
     /// The percentage of keys that are sent again a while after they were answered: the client's
     /// own crash, or a message delivered twice.
@@ -40,14 +38,12 @@ pub struct Workload {
     pub other_body: u32,
 }
 
-/// The retries of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Retry {
     pub timeout: Duration,
     /// The pause before the first retry. Each later one is twice as long, and every pause is
     /// jittered by half.
     pub first: Duration,
-    /// The longest pause.
     pub most: Duration,
     /// The greatest number of requests for a key.
     pub attempts: u32,
@@ -66,28 +62,22 @@ pub(super) fn read(top: &Section<'_>, known: &Known<'_>) -> Vec<Arc<Workload>> {
 }
 
 fn workload(mut section: Section<'_>, known: &Known<'_>) -> Option<Workload> {
-    let name = section.required(
-        "name",
-        "name it, such as name = \"payouts\"; it stands in the results",
-        reader::text,
-    );
+    let advice = "name it, such as name = \"payouts\"; it stands in the results";
+    let name = section.required("name", advice, reader::text);
     if let Some(name) = &name {
         section.rename(format!("workload {name:?}"));
     }
-    let path = section.required(
-        "path",
-        "write the path that it posts to, such as path = \"/v1/payouts\"",
-        reader::text,
-    );
+    let advice = "write the path that it posts to, such as path = \"/v1/payouts\"";
+    let path = section.required("path", advice, reader::text);
     let route = path.as_deref().and_then(|path| route(&section, known, path));
     let rate = section.optional("rate", |value| reader::hundredths(value, 1_000)).unwrap_or(200);
     let count = |key, most, default: u32| {
         // At most what was read.
         section.optional(key, |value| reader::number(value, 0, most)).map_or(default, |number| number as u32)
     };
-    let (tenants, again, at_two) =
-        (count("tenants", 1_000, 3).max(1), count("again", 100, 10), count("at_two", 100, 2));
-    let other_body = count("other_body", 100, 0);
+    let tenants = count("tenants", 1_000, 3).max(1);
+    let (again, at_two, other_body) =
+        (count("again", 100, 10), count("at_two", 100, 2), count("other_body", 100, 0));
     let again_within = span(&section, "again_within", 1, 86_400, 20_000);
     let near = section
         .optional("near", |value| reader::list(value, |value| known.region(value)))
@@ -102,10 +92,8 @@ fn workload(mut section: Section<'_>, known: &Known<'_>) -> Option<Workload> {
         dns: span(&section, "dns", 0, 3_600, 5_000),
     };
     if retry.first > retry.most {
-        section.fail_at(
-            "retry_first",
-            "retry_first is longer than retry_most: shorten it, or lengthen retry_most",
-        );
+        let text = "retry_first is longer than retry_most: shorten it, or lengthen retry_most";
+        section.fail_at("retry_first", text);
     }
     section.finish();
     let (name, path, (route, policy)) = (name?, path?, route?);
@@ -127,7 +115,7 @@ fn workload(mut section: Section<'_>, known: &Known<'_>) -> Option<Workload> {
 
 /// The route that takes the path, if it handles keys, and its policy.
 fn route(section: &Section<'_>, known: &Known<'_>, path: &str) -> Option<(String, Arc<Policy>)> {
-    let routes = &known.shared?.routes;
+    let routes = &known.0?.routes;
     if let Matched::Route(route) = routes.find(&http::Method::POST, path, &http::HeaderMap::new())
         && let Some(policy) = route.policy()
     {

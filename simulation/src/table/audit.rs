@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use onceway::ports::audit::{Begin, Counted, Double, Finding, History, HistoryRow, Of, RunAtRisk, Stretch};
 use onceway::ports::store::{Attempt, Written};
-use onceway::ports::upkeep::{Entry, Place};
+use onceway::ports::upkeep::{Entry, Place, Who};
 use onceway::protocol::double::{Trace, Why};
 use onceway::protocol::key::KeyId;
 use onceway::protocol::plant::{Check, is_disabled};
@@ -67,7 +67,7 @@ impl Table {
         let is_new =
             self.doubles.insert((id.clone(), ran.0, other.0, other.1)) && !is_disabled(Check::Journal);
         if is_new {
-            self.enter(Some(id), "double", Some(ran.1), Some(("", reason)));
+            self.enter(Some(id), "double", Some(ran.1), Who { actor: "", reason });
             self.amend(|entry| (entry.status, entry.explained) = (status, Some(why)));
         }
         is_new
@@ -79,7 +79,7 @@ impl Table {
             return false;
         }
         let reason = format!("answered {}, too late", answer.status);
-        self.enter(Some(&attempt.id), "late", Some(attempt.token), Some(("", &reason)));
+        self.enter(Some(&attempt.id), "late", Some(attempt.token), Who { actor: "", reason: &reason });
         self.amend(|entry| (entry.status, entry.request_id) = (Some(answer.status), request_id));
         true
     }
@@ -115,8 +115,13 @@ impl Table {
             Begin::At(tenant) => id.tenant() >= tenant,
             Begin::After(after) => *id > after,
         };
-        let page = ids.into_iter().filter(follows).take(most as usize);
-        page.map(|id| self.history_of(id)).collect()
+        let entries = |id: &KeyId| {
+            let about = self.journal.iter().filter(|(about, _)| about.as_ref() == Some(id));
+            about.map(|(_, entry)| entry.clone()).collect()
+        };
+        let history =
+            |id: &KeyId| History { id: id.clone(), rows: self.rows_of_key(id), journal: entries(id) };
+        ids.into_iter().filter(follows).take(most as usize).map(history).collect()
     }
 
     pub(crate) fn rows_of_key(&self, id: &KeyId) -> Vec<HistoryRow> {
@@ -132,12 +137,6 @@ impl Table {
             }
         };
         self.all(id).into_values().map(reply).collect()
-    }
-
-    fn history_of(&self, id: &KeyId) -> History {
-        let about = self.journal.iter().filter(|(about, _)| about.as_ref() == Some(id));
-        let journal = about.map(|(_, entry)| entry.clone()).collect();
-        History { id: id.clone(), rows: self.rows_of_key(id), journal }
     }
 
     /// The time of a row's claim, by its origin's clock; not known of an imported one.

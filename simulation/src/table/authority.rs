@@ -57,7 +57,9 @@ impl Table {
             return Written::Lost;
         }
         self.write_gate(state.clone());
-        self.beat_on();
+        // A heartbeat of the new epoch, which counts nothing.
+        let (observed, step) = self.counted();
+        self.write_beat(observed, step);
         Written::Done
     }
 
@@ -90,7 +92,6 @@ impl Table {
         self.views.values().map(|(view, at)| (view.clone(), span(now.saturating_sub(*at)))).collect()
     }
 
-    /// Founds the register: every region's state after the founding.
     pub(crate) fn found(&mut self, ballot: &Ballot, view: &Arc<View>) {
         self.write_acceptor(founded(&self.acceptor.1, ballot, view));
         self.write_gate(GateState::founded(view.clone()));

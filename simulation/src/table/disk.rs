@@ -87,7 +87,6 @@ impl Table {
         forgotten
     }
 
-    /// The own rows at this moment.
     pub(crate) fn snapshot(&self) -> Vec<(KeyId, Stored)> {
         let own =
             self.rows.iter().filter_map(|(id, rows)| Some((id.clone(), rows.get(&self.origin)?.clone())));

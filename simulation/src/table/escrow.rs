@@ -15,7 +15,7 @@ use onceway::protocol::record::{Answer, Nonce, Row, State, Token};
 use onceway::protocol::region::Origin;
 use onceway::protocol::time::Date;
 
-use super::parts::{Escrowed, at, taken};
+use super::parts::{Escrowed, Over, at, taken};
 use super::stored::span;
 use super::upkeep::LATER;
 use super::{CLAIMED, Lodgment, Stored, Table, in_doubt, micros, settled};
@@ -117,7 +117,7 @@ impl Table {
     }
 
     /// The claim that was lodged, as a record of this origin.
-    fn converted(&self, origin: &Origin, escrowed: Escrowed, over: Vec<(Origin, Token)>) -> Stored {
+    fn converted(&self, origin: &Origin, escrowed: Escrowed, over: Over) -> Stored {
         let Escrowed { lodging, answer, date, stored, expires, due } = escrowed;
         let at = answer.is_some().then(|| self.clock.micros());
         let row = Row {
@@ -226,7 +226,6 @@ impl Table {
         ids.filter_map(|id| self.handed_over(id, origin)).take(most as usize).collect()
     }
 
-    /// The row of a key as it is handed over.
     fn handed_over(&self, id: &KeyId, origin: &Origin) -> Option<CopiedRow> {
         let row = *self.all(id).get(origin)?;
         // The end of an imported row includes its tombstone.

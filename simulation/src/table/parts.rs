@@ -10,11 +10,14 @@ use onceway::ports::jobs::StoredRequest;
 use onceway::protocol::job::JobState;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::observed::Observed;
-use onceway::protocol::record::{Answer, Nonce, RequestId};
+use onceway::protocol::record::{Answer, Nonce, RequestId, Token};
 use onceway::protocol::region::Origin;
 use onceway::protocol::time::Date;
 
 use super::stored::Stored;
+
+/// The rows of other origins that a claim supersedes.
+pub(super) type Over = Vec<(Origin, Token)>;
 
 /// What a table has of each key, by origin.
 pub(super) type Keyed<T> = BTreeMap<KeyId, BTreeMap<Origin, T>>;
@@ -51,7 +54,6 @@ pub(crate) enum Change {
     Beat(Beaten),
 }
 
-/// One commit in the log that replication ships.
 #[derive(Clone, Debug)]
 pub(crate) struct Commit {
     /// The time of the commit, since the world began.
@@ -65,14 +67,12 @@ pub(crate) struct Commit {
     pub(crate) change: Change,
 }
 
-/// The previous content at the place of an applied commit.
 #[derive(Clone, Debug)]
 pub(super) enum Before {
     Row(KeyId, Option<Box<Stored>>),
     Beat(Option<Beaten>),
 }
 
-/// A commit of another region that was applied.
 #[derive(Clone, Debug)]
 pub(super) struct Applied {
     pub(super) at: Duration,

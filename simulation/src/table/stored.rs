@@ -43,7 +43,6 @@ pub(super) fn settled(answer: impl Into<Arc<Answer>>) -> State {
 }
 
 impl Stored {
-    /// True if this attempt wrote the row last.
     pub(super) fn is_of(&self, token: Token, nonce: Nonce) -> bool {
         (self.row.token, self.row.nonce) == (token, nonce)
     }
@@ -71,7 +70,6 @@ impl Stored {
         self.hold.saturating_sub(span(now.saturating_sub(self.held)))
     }
 
-    /// The time since the end of the hold at `now`.
     pub(super) fn past(&self, now: i64) -> Duration {
         span(now.saturating_sub(self.held)).saturating_sub(self.hold)
     }
@@ -122,28 +120,23 @@ pub(super) fn micros(span: Duration) -> i64 {
     i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// The span of so many microseconds, none below zero.
 pub(super) fn span(micros: i64) -> Duration {
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))
 }
 
-/// Keys by a moment of their rows.
 type Dated = BTreeMap<i64, BTreeSet<KeyId>>;
 
 /// The own rows in the orders of their look-ups, as the indexes of Postgres keep them: without them
 /// every look of the reaper, the sweep and the audit would go through every living key.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Orders {
-    /// By the time at which they are due.
     due: Dated,
     /// By the time of their last claim.
     held: Dated,
-    /// The keys that ran at risk.
     risky: BTreeSet<KeyId>,
 }
 
 impl Orders {
-    /// Notes the change of an own row.
     pub(super) fn turn(&mut self, id: &KeyId, was: Option<&Stored>, is: Option<&Stored>) {
         if let Some(was) = was {
             forget(&mut self.due, was.due, id);

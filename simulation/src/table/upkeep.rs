@@ -208,8 +208,8 @@ impl Table {
         };
         if written == Written::Done {
             self.doubts.remove(&attempt.id);
-            let said = Some((act.actor.as_str(), act.reason.as_str()));
-            self.enter(Some(&attempt.id), kind, Some(attempt.token), said);
+            let by = Who { actor: &act.actor, reason: &act.reason };
+            self.enter(Some(&attempt.id), kind, Some(attempt.token), by);
         }
         written
     }
@@ -225,8 +225,7 @@ impl Table {
             if own.is_open() && !own.is_claimed() && own.row.recovery != rule {
                 own.row.recovery = rule;
                 self.write(&attempt.id, own);
-                let said = Some((by.actor, by.reason));
-                self.enter(Some(&attempt.id), "rule-by-hand", Some(attempt.token), said);
+                self.enter(Some(&attempt.id), "rule-by-hand", Some(attempt.token), by);
                 changed += 1;
             }
         }
@@ -268,13 +267,13 @@ impl Table {
         self.write(&ask.id, Stored { settled: at, ..row });
         self.doubts.remove(&ask.id);
         if let Some(by) = by {
-            self.enter(Some(&ask.id), kind, Some(token), Some((by.actor, by.reason)));
+            self.enter(Some(&ask.id), kind, Some(token), by);
         }
         Written::Done
     }
 
     pub(crate) fn note(&mut self, kind: &str, reason: &str) {
-        self.enter(None, kind, None, Some(("", reason)));
+        self.enter(None, kind, None, Who { actor: "", reason });
     }
 
     pub(crate) fn journal(&self, id: &KeyId) -> Vec<Entry> {
@@ -287,19 +286,10 @@ impl Table {
         self.journal.iter().filter(|(about, _)| about.is_none()).map(|(_, entry)| entry.clone()).collect()
     }
 
-    pub(super) fn enter(
-        &mut self,
-        id: Option<&KeyId>,
-        kind: &str,
-        token: Option<Token>,
-        said: Option<(&str, &str)>,
-    ) {
+    pub(super) fn enter(&mut self, id: Option<&KeyId>, kind: &str, token: Option<Token>, by: Who<'_>) {
         let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        let (actor, reason) = said.unwrap_or_default();
-        let (at, kind) = (self.date(), kind.to_owned());
-        let (actor, reason) = (text(actor), text(reason));
-        let (request_id, status, explained) = (None, None, None);
-        let entry = Entry { at, kind, token, request_id, status, actor, reason, explained };
+        let (at, kind, actor, reason) = (self.date(), kind.to_owned(), text(by.actor), text(by.reason));
+        let entry = Entry { at, kind, token, request_id: None, status: None, actor, reason, explained: None };
         self.journal.push((id.cloned(), entry));
         self.flushed();
     }
