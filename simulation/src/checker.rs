@@ -1,8 +1,8 @@
 //! The invariants of the protocol, judged by the truth that no gateway sees
 //! (docs/protocol.md#invariants).
 //!
-//! The checker judges each entry of the histories once, against the entries before it. More or fewer
-//! looks change only when a breach is reported. `play::answers` judges what only a client sees.
+//! The checker judges each entry of the histories once, against the entries before it. More looks
+//! change only when a breach is reported. `play::answers` judges what only a client sees.
 
 mod doubles;
 mod invariant;
@@ -94,8 +94,7 @@ impl Checker {
         self.leases.is_granted(region, at)
     }
 
-    /// Like [`Self::step`], and judges doubles that no journal has, which only the end of a
-    /// scenario shows. Call it when no work is under way any more.
+    /// Like [`Self::step`], and judges what only the end shows, when no work is under way any more.
     pub fn finish(&mut self, world: &World) -> Vec<Breach> {
         let mut breaches = self.step(world);
         breaches.extend(self.judge_end(&world.upstreams.ledger(), world.cluster.truths(), world.elapsed()));

@@ -127,8 +127,7 @@ struct Inner {
     events: u64,
 }
 
-/// The stores of all regions. Cheap to clone; all clones are the same cluster. Panics if a region
-/// was never added: a scenario's mistake.
+/// The stores of all regions; clones are the same cluster. Panics if a region was never added.
 #[derive(Clone, Debug, Default)]
 pub struct Cluster(Arc<Mutex<Inner>>);
 
@@ -328,8 +327,7 @@ impl Cluster {
         self.change_link(from, to, |link, now| (link.held, link.left) = (true, left(now)));
     }
 
-    /// Lets all commits of `from` wait at `to`, as behind a large transaction, or releases them:
-    /// then all arrive at once.
+    /// Lets all commits of `from` wait at `to`, as behind a large transaction, or come all at once.
     pub fn stall(&self, from: &RegionName, to: &RegionName, stalled: bool) {
         self.change_link(from, to, |link, _| link.stalled = stalled);
     }
@@ -367,8 +365,7 @@ impl Cluster {
         locked(&self.0).events
     }
 
-    /// Loses the slot of `to` at `from`, with all commits that had not arrived. The slot held back
-    /// more than the publisher keeps, or the publisher failed over to a standby.
+    /// Loses the slot of `to` at `from`, with all commits that had not arrived.
     pub fn lose_slot(&self, from: &RegionName, to: &RegionName) {
         self.change_link(from, to, |link, _| link.slot = Slot::Lost);
     }

@@ -46,8 +46,7 @@ pub struct Node {
 }
 
 const ANSWER_LIMIT: usize = 1 << 20;
-/// The time limit for the start of a deployment: until then all regions must serve. After that it
-/// runs for another span without requests, until a lag was measured.
+/// The time limit until all regions serve, and the time after that in which a lag is measured.
 const START_WITHIN: Duration = Duration::from_secs(60);
 const MEASURED: Duration = Duration::from_secs(2);
 
@@ -385,8 +384,7 @@ impl Files {
     }
 }
 
-/// The places of the first route under escrow and of the first one without, if there are both, each
-/// with the other.
+/// The places of the first route under escrow and the first without, each with the other.
 fn exchanged(routes: &Routes) -> Vec<(usize, usize)> {
     let at = |lodged: bool| routes.0.iter().position(|route| (escrow(route) != Escrow::Off) == lodged);
     at(true).zip(at(false)).map_or(Vec::new(), |(one, other)| vec![(one, other), (other, one)])

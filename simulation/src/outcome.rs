@@ -82,8 +82,7 @@ pub struct Breach {
     pub invariant: String,
     /// The time at which the checker noticed.
     pub at_ms: u64,
-    /// The time of the breach in the story, in microseconds. For a missing entry it is the time at
-    /// which the checker noticed.
+    /// Its time in the story, in microseconds: for a missing entry, when the checker noticed.
     pub broke_us: u64,
     /// A description.
     pub text: String,
@@ -200,8 +199,7 @@ pub struct ServingSpan {
     pub to_ms: u64,
 }
 
-/// A time in which a majority of acceptors had granted a region its lease, all under one view. A
-/// gateway stops before its end, because it assumes that its own clock is slow.
+/// A time in which a majority of acceptors had granted a region its lease, all under one view.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LeaseSpan {
     /// The region's name.

@@ -109,8 +109,7 @@ impl Network {
         self.plug_process(name, region, Process::default());
     }
 
-    /// Plugs in a region as part of this process: calls to it wait while the process is paused, and
-    /// break when it dies.
+    /// The same, of this process: calls wait while it is paused, and break when it dies.
     pub fn plug_process(&self, name: RegionName, region: Arc<dyn Region>, process: Process) {
         locked(&self.0).regions.insert(name, Plugged { region, process });
     }

@@ -1,5 +1,5 @@
-//! The simulated ports that one process runs over, and the real gateway over them as a region of the
-//! simulated network: messages reach it as the peer listener would hand them in.
+//! The simulated ports that one process runs over, and the real gateway over them as a region.
+//! Messages reach it as the peer listener would hand them in.
 //!
 //! What outlives a process belongs to the world.
 

@@ -106,8 +106,8 @@ impl SimStore {
         replied
     }
 
-    /// Sends a statement. It is executed even if its sender dies meanwhile. Only after a write can a
-    /// lost reply leave anything unknown.
+    /// Sends a statement, which is executed even if its sender dies meanwhile. Only after a write
+    /// can a lost reply leave anything unknown.
     async fn send<T>(
         &self,
         point: Option<Point>,
@@ -140,8 +140,7 @@ impl SimStore {
         Err(unheard(format!("no reply for {bound:?}")))
     }
 
-    /// A statement that the server comes to after this time, whether or not anybody waits for it
-    /// still. A server that ended meanwhile never does.
+    /// A statement that the server comes to after this time, unless it ended meanwhile.
     fn haunt(&self, ghost: Ghost, after: Duration) {
         let (cluster, region) = (self.cluster.clone(), self.region.clone());
         let server = cluster.server(&region);

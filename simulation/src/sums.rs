@@ -166,8 +166,7 @@ fn rounded(value: f64, steps: f64) -> f64 {
     (value * steps).round() / steps
 }
 
-/// The bounds of the mean of a count, with a confidence of 95 %: exact for none (the rule of
-/// three), else Byar's approximation.
+/// The bounds of a count's mean, at 95 %: exact for none (rule of three), else by Byar.
 fn poisson(count: u64) -> (f64, f64) {
     if count == 0 {
         return (0.0, 3.0);

@@ -33,9 +33,8 @@ use onceway::protocol::register::Acceptor;
 use onceway::protocol::time::Date;
 use onceway::protocol::view::{AcceptorId, View};
 
-pub(crate) use authority::founded;
-pub(crate) use history::fresh;
 pub use history::{Gated, Granted, HeardOf, Held, History, Lodgment, Record, Standing, Truth, Write};
+pub(crate) use history::{founded, fresh};
 pub(crate) use parts::Change;
 pub(crate) use stored::Stored;
 
@@ -83,8 +82,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// An empty store at epoch 1, started now, with an acceptor that holds nothing. Its boot is not
-    /// approved yet.
+    /// An empty store at epoch 1, started now, whose boot is not approved yet.
     pub(crate) fn new(origin: Origin, system: u64, clock: SimClock) -> Self {
         let running = Boot { system, timeline: 1, started: clock.micros() };
         Self {
@@ -209,7 +207,7 @@ impl Table {
     }
 
     /// The end of a stored life in this store's observed time. Of a replicated row it is not before
-    /// the end in its origin's observed time, of which its last heartbeat tells.
+    /// the end in its origin's, of which its last heartbeat tells.
     fn ends(&self, id: &KeyId, row: &Stored) -> i64 {
         let is_ours = row.row.origin == self.origin || !self.is_replicated(id, row);
         if is_ours || is_disabled(Check::ObservedTime) {
@@ -270,8 +268,7 @@ impl Table {
         next_attempt(known, self.epoch, self.forgotten)
     }
 
-    /// The rows that a claim supersedes, and the greatest attempt that it knows of; `None` if a row
-    /// does not let it begin.
+    /// What a claim supersedes, and the last attempt that it knows; `None`: a row is in the way.
     fn yielded(&self, ask: &ClaimAsk, own: Option<&Stored>, now: i64) -> Option<(Over, u32)> {
         match &ask.basis {
             Basis::Absent => Some((Vec::new(), 0)),

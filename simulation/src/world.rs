@@ -44,8 +44,7 @@ pub struct World {
 }
 
 impl World {
-    /// A world of these regions, each with an empty store of generation 1 and an upstream; `shared`
-    /// upstreams know of one another.
+    /// These regions, each with an empty store and an upstream; `shared` ones know of one another.
     pub fn new(seed: u64, regions: &[RegionName], shared: bool) -> Self {
         let begin = Instant::now();
         // Stream 0 is the world's own; processes get the others.

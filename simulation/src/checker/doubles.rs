@@ -1,5 +1,5 @@
-//! Invariants about journals, which only the end of a scenario can judge: a gateway journals what it
-//! finds in its store a while later.
+//! Invariants about journals, which only the end of a scenario can judge: a gateway journals what
+//! it finds in its store a while later.
 //!
 //! They do not judge by `protocol::double`: a fault there would hide itself.
 

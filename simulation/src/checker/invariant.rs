@@ -57,8 +57,7 @@ impl fmt::Display for Invariant {
 /// An invariant that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Breach {
-    /// The time since the world began: a history entry's own time. For a missing entry, the time at
-    /// which the checker noticed.
+    /// Its time since the world began: of a missing entry, when the checker noticed.
     pub at: Duration,
     /// The invariant.
     pub invariant: Invariant,

@@ -53,7 +53,7 @@ impl Leases {
             }
             let of_region = self.granted.entry(granted.region.clone()).or_default();
             let before = of_region.entry(granted.id).or_default();
-            // Else keys that the region gained since could be taken from it while it relies on this.
+            // Else keys that the region gained since could be taken while it relies on this.
             let (was, is) = (before.last().map_or(0, |before| before.view.epoch()), view.epoch());
             if was > is {
                 let (of, why) = (format!(" of epoch {is}"), format!(", after one of epoch {was}"));

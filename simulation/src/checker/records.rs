@@ -271,8 +271,7 @@ impl Records {
         settled.peek().is_some() && settled.all(|settled| settled.until <= at) && claims.all(over)
     }
 
-    /// Leaves out rows of earlier lives, which a store may show for longer than they were promised:
-    /// a later row's claim came when they might have been forgotten.
+    /// Leaves out rows of earlier lives, which a store may show for longer than they were promised.
     pub(super) fn of_last_life(&self, id: &KeyId, rows: &mut Vec<Row>) {
         let claimed = |row: &Row| {
             let claims = self.claims.get(&(row.origin.region.clone(), id.clone(), row.token))?;
@@ -383,8 +382,7 @@ fn tokens_grow(written: &Written, was: &Record, is: &Record, found: &mut Found) 
     }
 }
 
-/// True if a store made this record itself: a claim, or a stand-in that is complete at once. The
-/// hold is zero, too, once an answer has ended an attempt.
+/// True if a store made this record itself: a claim, or a stand-in that is complete at once.
 fn is_made_here(record: &Record, is_first: bool) -> bool {
     match record.standing {
         Standing::Claimed => true,

@@ -70,7 +70,10 @@ impl Sends {
             return;
         }
         let claim = known.records.claim(effect);
-        let others = claim.map_or(others.clone(), |claim| remembered(&others, claim, known));
+        let others = match claim {
+            Some(claim) => remembered(&others, claim, known),
+            None => others,
+        };
         if others.is_empty() {
             self.anew += 1;
             return;

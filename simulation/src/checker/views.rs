@@ -160,8 +160,7 @@ impl Views {
         })
     }
 
-    /// The first adoption of a view that declared the region lost after this epoch. From then on
-    /// the region's lease must be over, even if the window hides it.
+    /// The first adoption of a loss after this epoch: then the region's lease must be over.
     pub(super) fn ended(&self, region: &RegionName, epoch: u64) -> Option<Duration> {
         let from = (region.clone(), epoch + 1);
         let later = self.lost.range(from..).take_while(|((name, _), _)| name == region);
@@ -320,9 +319,9 @@ fn marks_stay(before: &View, after: &View, now: Duration, found: &mut Found) {
     }
 }
 
-/// Runs at risk, counted, and those that need not have been marked. A mark too many costs no effect,
-/// but explains a double that nobody would look at then. Their number is reported and breaks nothing:
-/// a gateway that lacks a view from before a loss marks all its keys.
+/// Runs at risk, and those that need not have been marked. A mark too many costs no effect, but
+/// explains a double that nobody would look at then. Their number breaks nothing: a gateway that
+/// lacks a view from before a loss marks all its keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
     /// The runs that were marked.

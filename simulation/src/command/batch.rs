@@ -31,8 +31,7 @@ fn threads() -> u64 {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64
 }
 
-/// Does each number's work on all cores, with a bar that shows the rate and the time left. Calls
-/// `take` with each result and its number, in any order.
+/// Does each number's work on all cores, and calls `take` with each result, in any order.
 pub fn on_all_cores<T>(count: u64, work: impl Fn(u64) -> T + Sync, take: impl FnMut(u64, T) + Send) {
     let (next, bar, take) = (AtomicU64::new(0), bar(count), Mutex::new(take));
     std::thread::scope(|scope| {

@@ -39,8 +39,7 @@ pub fn replay() -> Result<bool, String> {
     Ok(held)
 }
 
-/// Adds the seeds that broke to the file in the source tree of this build, unless they are there
-/// already. Blocks: reads and writes one file.
+/// Adds new seeds to the file in this build's source tree. Blocks: reads and writes one file.
 pub fn add(scenario: &Path, broke: &[Broke]) -> Result<(), String> {
     let file = kept::in_the_tree();
     let known = kept::read(&file).map_err(|errors| errors.to_string())?;

@@ -311,8 +311,7 @@ fn perform(command: Command) -> Result<bool, String> {
     }
 }
 
-/// Plays these seeds, and those of the removed check's directed scenario, and shows them. Returns
-/// true if every invariant held and all expected happenings occurred.
+/// Plays these seeds, and those of the removed check's directed scenario, and shows them.
 fn seeds(what: &What, seeds: &Many, json: bool, keep: bool) -> Result<bool, String> {
     let (path, scenario, plant) = what.load()?;
     // There are no seeds beyond the last number.

@@ -1,4 +1,4 @@
-//! The use of each safety check: each one is removed in turn, and the seeds that notice are counted.
+//! The use of each safety check: one is removed in turn, and the seeds that notice are counted.
 //!
 //! Seeds that break with all checks in place do not count.
 
@@ -28,8 +28,7 @@ impl Seeds {
         Self { scenario, from, count, broken }
     }
 
-    /// The seeds that break without the check and hold with it, each with the invariant that broke
-    /// first.
+    /// The seeds that break without the check only, each with the invariant that broke first.
     fn noticing(&self, check: Check) -> BTreeMap<u64, String> {
         let mut found = broken(&self.scenario, self.from, self.count, Some(check));
         found.retain(|seed, _| !self.broken.contains(seed));
@@ -37,8 +36,7 @@ impl Seeds {
     }
 }
 
-/// Prints a row for each of these checks. Returns true if every removal was noticed, by one of the
-/// scenarios or by the directed one.
+/// Prints a row for each of these checks. Returns true if every removal was noticed.
 pub fn table(scenarios: Vec<Arc<Scenario>>, count: u64, checks: &[Check]) -> Result<bool, String> {
     let asked: Vec<Seeds> = scenarios.into_iter().map(|scenario| Seeds::of(scenario, 0, count)).collect();
     let mut own = Own::default();
@@ -65,8 +63,7 @@ pub fn table(scenarios: Vec<Arc<Scenario>>, count: u64, checks: &[Check]) -> Res
 struct Own(BTreeMap<(&'static str, u64, u64), Seeds>);
 
 impl Own {
-    /// The row of this check, if its own scenario notices. A scenario of chance takes many seeds.
-    /// They are played a few at a time, until one notices.
+    /// The row of this check, if its own scenario notices: a few seeds at a time, until one does.
     fn noticing(&mut self, check: Check) -> Result<Option<String>, String> {
         const AT_A_TIME: u64 = 2;
         let own = directed(check);

@@ -1,5 +1,4 @@
-//! The same seeds at several points: makes the points of a sweep and of a comparison, plays them,
-//! shows the table, and writes the page of a report.
+//! The same seeds at several points: makes, plays and shows them, and writes the page of a report.
 //!
 //! All points have the same seeds.
 

@@ -24,8 +24,8 @@ macro_rules! say {
 }
 pub(super) use say;
 
-/// Writes one line. Panics if that fails for another reason than a reader that has left: a full disk
-/// must not pass for a result.
+/// Writes one line. Panics if that fails, unless its reader has left: a full disk must not pass for
+/// a result.
 pub fn line(text: Arguments<'_>) {
     match writeln!(std::io::stdout().lock(), "{text}") {
         Ok(()) => {}

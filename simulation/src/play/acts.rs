@@ -61,8 +61,7 @@ impl Act {
     }
 }
 
-/// Destroys the region's disk, with all commits that had not left it. An empty store replaces it
-/// once the region's loss was accepted.
+/// Destroys the region's disk. An empty store replaces it once the region's loss was accepted.
 pub async fn disk_lost(stage: &Stage, region: &RegionName, until: Instant, copied: Duration) {
     let deployment = &stage.deployment;
     deployment.lose(region);

@@ -36,7 +36,7 @@ pub struct Sent {
     pub workload: Arc<Workload>,
 }
 
-/// Sends new keys of a workload until `end`, each by its own client. Returns them once all are done.
+/// Sends new keys of a workload until `end`, each by its own client. Returns them in the end.
 pub async fn run(stage: Stage, chance: Chance, workload: Arc<Workload>, end: Instant) -> Vec<Sent> {
     let (mut clients, mut sent) = (JoinSet::new(), Vec::new());
     // The mean time between two keys. At a rate of 0 no key is sent, and the task ends at once.
@@ -157,8 +157,7 @@ impl Client {
     }
 }
 
-/// True for problems that no retry changes: the client's own mistakes, a key that is over, and a
-/// dead letter, which only an operator can help.
+/// True for problems that no retry changes: mistakes, a key that is over, and a dead letter.
 fn is_final(status: StatusCode, code: &str) -> bool {
     match status {
         StatusCode::CONFLICT => code == "dead-letter",

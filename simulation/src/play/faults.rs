@@ -56,8 +56,7 @@ const STEP: Duration = Duration::from_secs(5);
 pub struct Faults {
     on: Stage,
     chance: Chance,
-    /// The stores that have forgotten their rows. One store keeps its rows, or there would be
-    /// nothing to come home to.
+    /// The stores that have forgotten their rows: one keeps them, to come home to.
     forgot: Mutex<BTreeSet<String>>,
 }
 
@@ -148,8 +147,7 @@ impl Faults {
         Arc::new(Self { on, chance, forgot: Mutex::default() })
     }
 
-    /// Lets all faults of the scenario happen, and ends with the last of them. That is at `end` at
-    /// the latest, plus the time for mending.
+    /// Lets all faults of the scenario happen until `end`, and ends with the mending of the last.
     pub async fn run(self: Arc<Self>, begun: Instant, end: Instant) {
         let scenario = self.on.deployment.scenario.clone();
         let mut all = JoinSet::new();

@@ -224,8 +224,7 @@ impl Judge {
         routes
     }
 
-    /// Keys whose first attempt was sent just before their region was lost. The claim, which is
-    /// written just before the send, never left the region.
+    /// Keys first sent just before their region was lost: their claims never left the region.
     fn gone(&self) -> BTreeSet<KeyId> {
         let mut first = BTreeMap::new();
         for Attempted { at, by, id, .. } in self.deployment.world.upstreams.arrived_since(&mut 0) {

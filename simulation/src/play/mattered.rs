@@ -15,8 +15,7 @@ use crate::outcome::ViewSpan;
 /// The time after its mending in which a fault may still matter.
 const AFTERWARDS_MS: u64 = 1_000;
 
-/// An unusual event: a request that was not answered at once, or a view that changed something.
-/// Times are since clients began to ask.
+/// A request that was not answered at once, or a view that changed something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// The beginning.

@@ -144,8 +144,7 @@ impl Operator {
         stopped.iter().for_each(|(region, _)| self.stage.deployment.begin_process(region));
     }
 
-    /// Stops the gateways of all named regions, if no fault holds one of them and the asking region
-    /// is none of them.
+    /// Stops the gateways of all named regions, but not the asking one's, nor what a fault holds.
     fn stop_named<'a>(
         &'a self,
         by: &RegionName,

@@ -38,8 +38,7 @@ fn text(path: &Path) -> Option<&'static str> {
     FILES.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
-/// Reads a file of the file system, or one from here. `wanted_by` is the place that names it.
-/// Blocks: reads one file at most.
+/// Reads a file from here or of the file system, which blocks. `wanted_by` names it.
 pub(super) fn read(path: &Path, wanted_by: &At, problems: &Problems) -> Option<Source> {
     match text(path) {
         Some(text) => Some(Source::of(path, text.to_owned())),

@@ -37,8 +37,7 @@ pub struct Scenario {
     pub(crate) title: String,
     /// The gateways' shared settings: the ring file and the routes file together.
     pub(crate) shared: Shared,
-    /// The time for which clients ask and faults happen. Then everything is mended, and all keys
-    /// must end.
+    /// For so long clients ask and faults happen. Then all is mended, and all keys must end.
     pub(crate) length: Duration,
     pub(crate) network: Network,
     /// The duration of a statement at a region's own store, there and back.
@@ -128,8 +127,8 @@ pub fn as_it_is(name: &str) -> Result<Arc<Scenario>, String> {
     load(&path, &[]).map(Arc::new).map_err(|errors| errors.to_string())
 }
 
-/// Reads a scenario and the two files that it names, with these settings changed, or all problems of
-/// all three. Blocks: reads three files, and takes some milliseconds for the ring.
+/// Reads a scenario and the two files that it names, with these settings changed, or all problems.
+/// Blocks: reads three files, and takes some milliseconds for the ring.
 pub fn load(path: &Path, settings: &[Setting]) -> Result<Scenario, Errors> {
     let problems = Problems::default();
     match find::read(path, &At::file(path), &problems) {

@@ -27,8 +27,7 @@ pub struct Workload {
     /// The clients' regions; anywhere if none is named.
     pub near: Vec<RegionName>,
     pub retry: Retry,
-    /// The percentage of keys that are sent again a while after they were answered: the client's
-    /// own crash, or a message delivered twice.
+    /// The percentage of answered keys that are sent again, as after a client's own crash.
     pub again: u32,
     /// The longest wait of a client before it sends an answered key again.
     pub again_within: Duration,

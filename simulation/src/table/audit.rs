@@ -22,8 +22,7 @@ use onceway::protocol::time::Date;
 use super::{Stored, Table, micros, settled};
 
 impl Table {
-    /// The settled row of another origin with the highest token, and what explains that both ran, if
-    /// this attempt's own row is open.
+    /// Another origin's newest settled row, and what explains both, if this attempt's row is open.
     pub(super) fn settled_elsewhere(&self, attempt: &Attempt) -> Option<(Row, Why)> {
         let own =
             self.own(&attempt.id).filter(|own| own.is_open() && own.is_of(attempt.token, attempt.nonce))?;

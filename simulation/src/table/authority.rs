@@ -1,7 +1,7 @@
 //! One region's Postgres in memory: the acceptor's row, the gate's state and the chosen views.
 //!
-//! The heartbeat of a new epoch is in the same commit as the gate that adopts it. So it ships behind
-//! every claim of the older epoch.
+//! The heartbeat of a new epoch is in the same commit as the gate that adopts it. So it ships
+//! behind every claim of the older epoch.
 
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
@@ -10,19 +10,18 @@ use std::time::Duration;
 use onceway::ports::store::{GateVersion, Written};
 use onceway::protocol::authority::GateState;
 use onceway::protocol::plant::{Check, is_disabled};
-use onceway::protocol::register::{Accepted, Acceptor, Ballot};
+use onceway::protocol::register::{Acceptor, Ballot};
 use onceway::protocol::view::View;
 
 use super::stored::span;
-use super::{Gated, Granted, Held, Table};
+use super::{Gated, Granted, Held, Table, founded};
 
 impl Table {
     pub(crate) fn acceptor(&self) -> (u64, Acceptor) {
         self.acceptor.clone()
     }
 
-    /// Writes the acceptor. An acceptor that holds nothing has nothing to forget: its founding
-    /// needs no approved boot.
+    /// An acceptor that holds nothing has nothing to forget: its founding needs no approved boot.
     pub(crate) fn set_acceptor(&mut self, version: u64, acceptor: &Acceptor) -> Written {
         let (current, held) = &self.acceptor;
         if held.accepted.is_some() && !self.is_open() && !is_disabled(Check::RestoredVotes) {
@@ -96,10 +95,4 @@ impl Table {
         self.write_acceptor(founded(&self.acceptor.1, ballot, view));
         self.write_gate(GateState::founded(view.clone()));
     }
-}
-
-/// The acceptor after the founding, which it accepted.
-pub(crate) fn founded(acceptor: &Acceptor, ballot: &Ballot, view: &Arc<View>) -> Acceptor {
-    let accepted = Some(Accepted { ballot: ballot.clone(), view: view.clone() });
-    Acceptor { admitted: true, promised: Some(ballot.clone()), accepted, ..acceptor.clone() }
 }

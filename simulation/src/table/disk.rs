@@ -1,5 +1,5 @@
-//! Applied commits of other origins: which of them one region's Postgres would forget if it crashed
-//! now, and the effect of `onceway store reseed`, which follows an origin anew.
+//! Applied commits of other origins: those that a Postgres would forget if it crashed now, and the
+//! effect of `onceway store reseed`, which follows an origin anew.
 //!
 //! A subscription commits without waiting for the disk (`synchronous_commit = off`). Each commit of
 //! the store's own does wait, and flushes all commits applied before it. The WAL writer flushes the

@@ -1,5 +1,4 @@
-//! One region's Postgres in memory: claims that other regions lodged here, and rows imported from
-//! survivors.
+//! One region's Postgres in memory: lodged claims of other regions, and rows of survivors.
 //!
 //! Both tables are local: nothing of them ships.
 

@@ -212,3 +212,9 @@ pub(crate) fn fresh<'a, T>(history: &'a [T], cursor: &mut usize) -> &'a [T] {
     *cursor = history.len();
     new
 }
+
+/// The acceptor after the founding, which it accepted.
+pub(crate) fn founded(acceptor: &Acceptor, ballot: &Ballot, view: &Arc<View>) -> Acceptor {
+    let accepted = Some(Accepted { ballot: ballot.clone(), view: view.clone() });
+    Acceptor { admitted: true, promised: Some(ballot.clone()), accepted, ..acceptor.clone() }
+}

@@ -18,8 +18,7 @@ use super::stored::span;
 use super::{Table, micros};
 
 impl Table {
-    /// Executes one acceptance: the nonce first, then the gate and the rows in the way, then record
-    /// and job.
+    /// An acceptance: the nonce first, then the gate and the rows in the way, then record and job.
     pub(crate) fn accept(&mut self, ask: &ClaimAsk, request: &StoredRequest, keep: Duration) -> ClaimReply {
         let now = self.now();
         let own = self.own(&ask.id);
@@ -125,7 +124,12 @@ impl Table {
         let now = self.now();
         let over =
             |job: &&mut Kept| job.state == JobState::Dead && job.forget <= now && job.request.is_some();
-        self.jobs.values_mut().filter(over).map(|job| job.request = None).count() as u64
+        let mut erased = 0;
+        for job in self.jobs.values_mut().filter(over) {
+            job.request = None;
+            erased += 1;
+        }
+        erased
     }
 
     pub(crate) fn job(&self, id: &KeyId) -> Option<JobRow> {
@@ -183,7 +187,7 @@ impl Table {
             }
             own.row.accepted = false;
             if matches!(own.row.state, State::Released) {
-                // Any nonce that no claim drew: a worker that read the row before cannot claim on it.
+                // No claim drew this nonce: a worker that read the row before cannot claim on it.
                 own.row.nonce = Nonce(!own.row.nonce.0);
             }
             self.write(id, own);

@@ -1,5 +1,5 @@
-//! The parts of a store beside its rows, which [`super::Table`] holds: its log and what a crash would
-//! take of it, claims that others lodged, and jobs.
+//! The parts of a store beside its rows: its log and what a crash would take of it, claims that
+//! others lodged, and jobs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -126,8 +126,8 @@ pub(super) fn span(micros: i64) -> Duration {
 
 type Dated = BTreeMap<i64, BTreeSet<KeyId>>;
 
-/// The own rows in the orders of their look-ups, as the indexes of Postgres keep them: without them
-/// every look of the reaper, the sweep and the audit would go through every living key.
+/// The own rows in the orders of their look-ups, as the indexes of Postgres keep them. Else every
+/// look of the reaper, the sweep and the audit would go through every living key.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Orders {
     due: Dated,

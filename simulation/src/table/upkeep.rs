@@ -232,8 +232,7 @@ impl Table {
         changed
     }
 
-    /// Writes a record in the place of other origins' attempts: like a claim on known rows, but
-    /// final or released at once.
+    /// A record in the place of others' attempts: like a claim, but final or released at once.
     pub(crate) fn stand_in(&mut self, ask: &ClaimAsk, ruling: &Ruling, by: Option<Who<'_>>) -> Written {
         let now = self.now();
         let own = self.own(&ask.id);
