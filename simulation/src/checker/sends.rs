@@ -12,6 +12,7 @@ use onceway::protocol::view::{Standing, View};
 use super::invariant::{Found, Invariant};
 use super::records::{Claim, Records};
 use super::views::Views;
+use crate::table::Gated;
 use crate::upstream::Attempted;
 use crate::words::key;
 
@@ -137,7 +138,7 @@ fn sent_is_lodged(sent: &Attempted, claim: &Claim, known: Known, found: &mut Fou
 /// owned the key must not send it (docs/protocol.md#rule-9).
 fn sent_while_owned(sent: &Attempted, claim: &Claim, known: Known, found: &mut Found) {
     let Some(at) = known.records.claimed(sent, claim.store) else { return };
-    let gates = known.views.gates_between(claim.store, at, sent.at);
+    let gates = known.views.stretch(claim.store, |gate| gate.at <= at, |gate| gate.at < sent.at);
     let lost = gates.iter().find(|gate| gate.state.view.owner(&sent.id) != Some(&sent.by));
     if let Some(gate) = lost {
         let since = found.moment(gate.at);
@@ -196,7 +197,8 @@ fn lodged_claims_are_asked_for(
         earlier && other.by != effect.by && !records.names(record, other)
     };
     for other in earlier.iter().filter(unknown) {
-        let since = views.gates_since(claim.store, other.token.epoch, claim.at);
+        let before = |gate: &Gated| gate.state.view.epoch() <= other.token.epoch;
+        let since = views.stretch(claim.store, before, |gate| gate.at <= claim.at);
         let waived = since.iter().any(|gate| gate.state.waived.iter().any(|(lost, _)| *lost == other.by));
         let present = |holder: &Origin, view: &View| {
             let lost = matches!(view.standing(&holder.region), Some(Standing::Lost { .. }) | None);

@@ -94,18 +94,8 @@ impl Views {
         gates.get(first..end).unwrap_or_default()
     }
 
-    /// The states of a store's gate that began after the one moment and before the other.
-    pub(super) fn gates_between(&self, store: u64, after: Duration, before: Duration) -> &[Gated] {
-        self.stretch(store, |gate| gate.at <= after, |gate| gate.at < before)
-    }
-
-    /// The states of a store's gate from the first view after an epoch on, until a moment.
-    pub(super) fn gates_since(&self, store: u64, epoch: u64, until: Duration) -> &[Gated] {
-        self.stretch(store, |gate| gate.state.view.epoch() <= epoch, |gate| gate.at <= until)
-    }
-
     /// The states of a store's gate that follow those before it, up to the last within it.
-    fn stretch(
+    pub(super) fn stretch(
         &self,
         store: u64,
         before: impl Fn(&Gated) -> bool,
@@ -195,14 +185,6 @@ impl Views {
     /// No epoch is left out, except those that an operator skips by breaking the glass. The
     /// survivors cannot know the others' last agreements before they stopped.
     fn no_epoch_is_left_out(&mut self, now: Duration, found: &mut Found) {
-        let (Some((first, _)), Some((last, _))) =
-            (self.chosen.first_key_value(), self.chosen.last_key_value())
-        else {
-            return;
-        };
-        if last - first + 1 == self.chosen.len() as u64 {
-            return;
-        }
         for (before, after) in self.chosen.values().zip(self.chosen.values().skip(1)) {
             let epoch = before.epoch() + 1;
             if epoch < after.epoch() && !is_forced(before, after) && self.left_out.insert(epoch) {

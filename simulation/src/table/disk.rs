@@ -70,18 +70,10 @@ impl Table {
         {
             forgotten.push(sent);
             match before {
-                Before::Row(id, Some(row)) => {
-                    self.rows.entry(id).or_default().insert(from, *row);
-                }
-                Before::Row(id, None) => {
-                    taken(&mut self.rows, &id, &from);
-                }
-                Before::Beat(Some(beat)) => {
-                    self.beats.insert(from, beat);
-                }
-                Before::Beat(None) => {
-                    self.beats.remove(&from);
-                }
+                Before::Row(id, Some(row)) => _ = self.rows.entry(id).or_default().insert(from, *row),
+                Before::Row(id, None) => _ = taken(&mut self.rows, &id, &from),
+                Before::Beat(Some(beat)) => _ = self.beats.insert(from, beat),
+                Before::Beat(None) => _ = self.beats.remove(&from),
             }
         }
         forgotten

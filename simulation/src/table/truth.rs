@@ -40,12 +40,12 @@ impl Table {
     }
 
     pub(crate) fn heard(&self) -> BTreeMap<Origin, HeardOf> {
-        let epoch = |origin: &Origin| {
-            let beat = self.beats.get(origin).filter(|_| !self.copying.contains(origin));
-            beat.map_or(0, |beat| beat.epoch)
+        let heard = |(origin, rows): (Origin, u64)| {
+            let beat = self.beats.get(&origin).filter(|_| !self.copying.contains(&origin));
+            let epoch = beat.map_or(0, |beat| beat.epoch);
+            (origin, HeardOf { epoch, rows })
         };
-        let rows = self.applied().into_iter();
-        rows.map(|(origin, rows)| (origin.clone(), HeardOf { epoch: epoch(&origin), rows })).collect()
+        self.applied().into_iter().map(heard).collect()
     }
 
     /// The heartbeat of each origin up to which its rows are here.
