@@ -98,10 +98,9 @@ impl Revoke {
     fn run(&self) -> Result<(), Failure> {
         let Self { name, out, certificates, dry_run, json } = self;
         let revoked = match dry_run {
-            true => issue::revocation(out, name, certificates).map(|(all, _)| all),
-            false => issue::revoke(out, name, certificates),
+            true => issue::revocation(out, name, certificates)?.0,
+            false => issue::revoke(out, name, certificates)?,
         };
-        let revoked = revoked.map_err(Failure::failed)?;
         let file = out.join("ca.pem");
         let said = json!({ "file": file, "revoked": revoked, "dry_run": dry_run });
         let file = file.display();
@@ -148,10 +147,10 @@ impl Certs {
             .create(out)
             .map_err(|error| Failure::Failed(format!("cannot make {}: {error}", out.display())))?;
         if !is_there {
-            issue::generate(&[]).and_then(|made| made.write(out)).map_err(Failure::failed)?;
+            issue::generate(&[])?.write(out)?;
         }
-        issue::add(out, &regions, Purpose::Region).map_err(Failure::failed)?;
-        issue::add(out, &witnesses, Purpose::Witness).map_err(Failure::failed)?;
+        issue::add(out, &regions, Purpose::Region)?;
+        issue::add(out, &witnesses, Purpose::Witness)?;
         self.tell(out, &names, is_there)
     }
 

@@ -24,11 +24,6 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Any other error, with its causes.
-    pub fn failed(error: impl Into<anyhow::Error>) -> Self {
-        Self::Failed(format!("{:#}", error.into()))
-    }
-
     /// The exit code, the word for it in JSON, and the reason.
     fn parts(&self) -> (u8, &'static str, &str) {
         match self {
@@ -50,6 +45,13 @@ impl Failure {
             true => json!({ "error": word, "exit_code": code, "message": why }).to_string(),
             false => format!("onceway: {why}"),
         }
+    }
+}
+
+/// Any other error, with its causes.
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Failed(format!("{:#}", error.into()))
     }
 }
 

@@ -173,8 +173,7 @@ impl Target {
     /// The JSON of `GET path`, within ten seconds. Any other answer is [`Failure::Failed`]: a
     /// missing list is not a list with entries, which is [`Failure::Incomplete`].
     pub fn get(&self, path: &str) -> Result<Value, Failure> {
-        let sent = send(&self.base, Ask::get(path), &self.access);
-        self.parsed(&block_on(async { sent.await.map_err(Failure::failed) })?)
+        self.parsed(&block_on(get(&self.base, path, &self.access))?)
     }
 
     /// The JSON of `GET path` about one thing, within ten seconds; fails as an act on it does.
@@ -191,8 +190,7 @@ impl Target {
     /// The JSON of an answer, or its failure: the table of exit codes gives it for the status and
     /// code.
     fn judged(&self, ask: Ask, within: Duration) -> Result<Value, Failure> {
-        let answer =
-            block_on(async { ask_at(&self.base, ask, &self.access, within).await.map_err(Failure::failed) })?;
+        let answer = block_on(ask_at(&self.base, ask, &self.access, within))?;
         if answer.status == StatusCode::OK {
             return self.parsed(&answer.body);
         }
@@ -235,11 +233,7 @@ impl By {
 /// # Errors
 /// A wrong address, no connection, any status but 200, or an answer that is too late.
 pub async fn get(base: &str, path: &str, access: &Access) -> Result<Bytes> {
-    send(base, Ask::get(path), access).await
-}
-
-async fn send(base: &str, ask: Ask, access: &Access) -> Result<Bytes> {
-    let answer = ask_at(base, ask, access, WITHIN).await?;
+    let answer = ask_at(base, Ask::get(path), access, WITHIN).await?;
     match answer.status {
         StatusCode::OK => Ok(answer.body),
         _ => bail!(refusal(base, &answer)),

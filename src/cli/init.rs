@@ -14,8 +14,12 @@ use super::failure::Failure;
 use super::http::{Local, Target};
 use super::process::block_on;
 use super::rehearsal::Dry;
+use super::ring_change::escrow;
 use super::words::{word, words};
 use crate::config::{Config, span};
+
+/// Time between two tries.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Found the deployment: from now on its regions run keys. Once, when all of them are up.
 ///
@@ -58,17 +62,12 @@ impl Init {
     pub fn run(&self) -> Result<(), Failure> {
         let (config, target) = self.gateway.load()?;
         same_files(&config, &target)?;
-        let escrow: Vec<String> = config.shared.escrow().iter().map(ToString::to_string).collect();
+        let escrow = escrow(&config);
         let act = self.dry.mark(json!({ "escrow": escrow, "epoch_above": self.epoch_above }));
         let report = self.found(&target, &act)?;
         self.dry.tell(self.json, &report, &picture(&report, &escrow))
     }
-}
 
-/// Time between two tries.
-const AGAIN: Duration = Duration::from_secs(1);
-
-impl Init {
     /// Asks the gateway, and asks again while it is too early and time is left.
     fn found(&self, target: &Target, act: &Value) -> Result<Value, Failure> {
         let until = Instant::now() + self.wait;
@@ -79,7 +78,7 @@ impl Init {
             }
             block_on(async {
                 tokio::time::sleep_until(until.min(Instant::now() + AGAIN)).await;
-                Ok(())
+                Ok::<_, Failure>(())
             })?;
         }
     }

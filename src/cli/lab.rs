@@ -29,6 +29,6 @@ pub struct Janitor {
 
 impl Janitor {
     pub fn run(&self) -> Result<(), Failure> {
-        run_janitor(&self.dir, self.delete).map_err(Failure::failed)
+        Ok(run_janitor(&self.dir, self.delete)?)
     }
 }

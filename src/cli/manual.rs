@@ -55,7 +55,7 @@ impl Completion {
         };
         let mut script = Vec::new();
         clap_complete::generate(shell, &mut cli, "onceway", &mut script);
-        print(&String::from_utf8(script).map_err(Failure::failed)?)
+        print(&String::from_utf8(script)?)
     }
 }
 
@@ -93,6 +93,6 @@ fn each(command: &Command, what: &mut impl FnMut(&Command) -> Result<(), Failure
 
 fn page(command: &Command) -> Result<String, Failure> {
     let mut roff = Vec::new();
-    clap_mangen::Man::new(command.clone()).render(&mut roff).map_err(Failure::failed)?;
-    String::from_utf8(roff).map_err(Failure::failed)
+    clap_mangen::Man::new(command.clone()).render(&mut roff)?;
+    Ok(String::from_utf8(roff)?)
 }

@@ -34,8 +34,7 @@ pub fn print_on(text: &str) -> Result<bool, Failure> {
 }
 
 /// Runs a future to its end on a runtime of its own.
-pub fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::failed)?;
-    runtime.block_on(future)
+pub fn block_on<T, E: Into<Failure>>(future: impl Future<Output = Result<T, E>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(future).map_err(Into::into)
 }

@@ -297,7 +297,7 @@ fn confirmed(region: &RegionName, given: Option<&str>) -> Result<(), Failure> {
             // To stderr: stdout is for results.
             let asked = write!(std::io::stderr(), "This breaks a safety rule. Type {region} to go on: ");
             let mut line = String::new();
-            asked.and_then(|()| std::io::stdin().read_line(&mut line)).map_err(Failure::failed)?;
+            asked.and_then(|()| std::io::stdin().read_line(&mut line))?;
             line
         }
         None => {

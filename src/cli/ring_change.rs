@@ -16,7 +16,7 @@ use super::rehearsal::{Dry, moves};
 use super::table::pairs;
 use super::words::{list, word, words};
 use crate::config::Config;
-use crate::protocol::ring_spec::{Pin, PlaceBy, RegionSpec, RingSpec};
+use crate::protocol::ring_spec::PlaceBy;
 
 /// Show the changes that ring.toml and routes.toml would make to the state in force: arcs that
 /// move, pins, regions, escrow. Changes nothing.
@@ -129,23 +129,12 @@ pub fn place_by(place_by: PlaceBy) -> &'static str {
 
 /// The ring and the escrow of the files, in the admin listener's form.
 fn proposal(config: &Config) -> Value {
-    let RingSpec { seed, place_by, regions, pins } = config.shared.ring.spec();
-    let place_by = self::place_by(place_by);
-    let regions: Vec<Value> = regions
-        .iter()
-        .map(|RegionSpec { name, weight }| json!({ "name": name.as_str(), "weight": weight }))
-        .collect();
-    let pins: Vec<Value> = pins
-        .iter()
-        .map(|Pin { tenant, regions }| {
-            let regions: Vec<&str> = regions.iter().map(|name| name.as_str()).collect();
-            json!({ "tenant": tenant.as_str(), "regions": regions })
-        })
-        .collect();
-    let escrow: Vec<String> = config.shared.escrow().iter().map(ToString::to_string).collect();
-    json!({
-        "ring": { "seed": seed, "place_by": place_by, "regions": regions, "pins": pins }, "escrow": escrow,
-    })
+    json!({ "ring": config.shared.ring.spec(), "escrow": escrow(config) })
+}
+
+/// The routes that the files put under escrow.
+pub fn escrow(config: &Config) -> Vec<String> {
+    config.shared.escrow().iter().map(ToString::to_string).collect()
 }
 
 /// The lists of a plan, each with its name for people.

@@ -84,7 +84,7 @@ impl Serve {
             }
             ended.map_err(|error| match error.downcast::<LoopDied>() {
                 Ok(died) => Failure::Died(died.to_string()),
-                Err(error) => Failure::failed(error),
+                Err(error) => error.into(),
             })
         })
     }

@@ -135,8 +135,7 @@ impl Init {
         }
         let plan = Wanted::read(&self.config)?.plan()?;
         if self.dry_run {
-            let found = block_on(async { provision::check(&plan).await.map_err(Failure::failed) })?;
-            return tell(&plan, &found, self.json, true);
+            return tell(&plan, &block_on(provision::check(&plan))?, self.json, true);
         }
         tell(&plan, &block_on(complete(&plan, self.wait))?, self.json, false)
     }
@@ -146,7 +145,7 @@ impl Init {
 async fn complete(plan: &Plan, wait: Duration) -> Result<Report, Failure> {
     let until = tokio::time::Instant::now() + wait;
     loop {
-        let report = provision::init(plan).await.map_err(Failure::failed)?;
+        let report = provision::init(plan).await?;
         let now = tokio::time::Instant::now();
         if report.is_complete() || report.is_broken() || now >= until {
             return Ok(report);
@@ -159,13 +158,11 @@ impl Reseed {
     pub fn run(&self) -> Result<(), Failure> {
         let plan = Wanted::read(&self.config)?.plan()?;
         if self.dry_run {
-            let found = block_on(async {
-                provision::rehearse_reseed(&plan, &self.from).await.map_err(Failure::failed)
-            })?;
+            let found = block_on(provision::rehearse_reseed(&plan, &self.from))?;
             return tell(&plan, &found, self.json, true);
         }
         let report = block_on(async {
-            let report = provision::reseed(&plan, &self.from).await.map_err(Failure::failed)?;
+            let report = provision::reseed(&plan, &self.from).await?;
             if self.wait.is_zero() { Ok(report) } else { complete(&plan, self.wait).await }
         })?;
         tell(&plan, &report, self.json, false)
@@ -175,8 +172,7 @@ impl Reseed {
 impl Check {
     pub fn run(&self) -> Result<(), Failure> {
         let plan = Wanted::read(&self.config)?.plan()?;
-        let found = block_on(async { provision::check(&plan).await.map_err(Failure::failed) })?;
-        tell(&plan, &found, self.json, false)
+        tell(&plan, &block_on(provision::check(&plan))?, self.json, false)
     }
 }
 
@@ -236,7 +232,7 @@ pub(super) async fn make(file: &Path, config: &Config) -> Result<(), Failure> {
         Some(provision) => Wanted { file, config: config.clone(), provision: provision.clone() }.plan()?,
         None => of_one(file, config)?,
     };
-    let report = provision::init(&plan).await.map_err(Failure::failed)?;
+    let report = provision::init(&plan).await?;
     if report.is_broken() {
         return Err(Failure::Failed(format!(
             "{report}the store needs a person: see the lines marked broken"

@@ -90,7 +90,7 @@ impl Top {
     }
 
     async fn live(&self, access: &Access) -> Result<(), Failure> {
-        let mut screen = Screen::take().map_err(Failure::failed)?;
+        let mut screen = Screen::take()?;
         let mut before: Option<Sample> = None;
         loop {
             let due = Instant::now() + self.interval;

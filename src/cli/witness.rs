@@ -88,8 +88,7 @@ impl Witness {
         let anew = AcceptorId(SystemDice.nonce().0);
         let opened = AcceptorFile::open(&config.file, &config.name, anew).map_err(bad)?;
         let files = Files { file: self.config.clone(), watched };
-        let speaks = self.speech.versions();
-        block_on(async { witness::run(config, opened, files, levels, speaks).await.map_err(Failure::failed) })
+        block_on(witness::run(config, opened, files, levels, self.speech.versions()))
     }
 
     fn rehearse(&self, config: &WitnessConfig) -> Result<(), Failure> {

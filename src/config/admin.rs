@@ -45,7 +45,7 @@ impl Admin {
 /// Reads `[admin]` and the file that it names. `acts` is false for a witness, which knows none.
 pub(super) fn read(top: &Section<'_>, address: Option<SocketAddr>, acts: bool) -> Option<Admin> {
     let Some(section) = top.table("admin") else { return open(top, address, None) };
-    let tls = section.if_there("tls", |tls| listen::tls(tls, "[admin.tls]"));
+    let tls = section.if_there("tls", listen::tls);
     let source = SecretSource::read_if_there(&section, &TOKEN);
     let has_token = section.has(TOKEN.variable) || section.has(TOKEN.file);
     let token = source.and_then(|source| source.needed(&section, &TOKEN, token));

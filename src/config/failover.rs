@@ -119,10 +119,8 @@ fn settings(section: &Section<'_>, failover: &mut Failover) {
         section.fail_at("drain_limit", why);
     }
     failover.stable_for = section.span("stable_for", 0, 86_400, failover.stable_for);
-    let most = MAX_REGIONS as u64;
-    let count = section.optional("min_serving", |value| reader::number(value, 1, most));
-    // At most 64, as read.
-    failover.min_serving = count.map_or(failover.min_serving, |count| count as usize);
+    let count = section.optional("min_serving", |value| reader::number(value, 1, MAX_REGIONS as u64));
+    failover.min_serving = count.unwrap_or(failover.min_serving);
 }
 
 /// Reads the witnesses, in order of name.

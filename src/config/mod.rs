@@ -50,9 +50,9 @@ use crate::gateway::settings::Settings;
 use crate::protocol::region::RegionName;
 
 use diff::Places;
-pub use problems::Errors;
-use problems::{Environment, Found, Need, Surroundings, judged};
-use reader::{At, Problem, Problems, Source};
+pub use problems::{Checked, Errors};
+use problems::{Environment, Need, Surroundings, checked, judged};
+use reader::{At, Problems, Source};
 use region::Process;
 use ring::RingFile;
 use routes::RouteAt;
@@ -73,29 +73,23 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads a region file and the files that it names, and checks everything.
+    /// Like [`Config::load_watched`], for commands that ask a running gateway or make its store.
     ///
-    /// Secrets that the file names by variables come from the environment. Blocks: some files. The
-    /// errors are all problems of all files.
-    pub fn load(region_file: &Path) -> Result<Self, Errors> {
-        Self::load_with(region_file, &|name| std::env::var(name).ok())
-    }
-
-    /// Like [`Config::load`], for commands that ask a running gateway or make its store.
-    ///
-    /// The store's address and the key that seals requests are not looked up, and are empty. The
-    /// errors are all problems of all files.
+    /// The store's address and the key that seals requests are not looked up, and are empty.
     pub fn load_for_command(region_file: &Path) -> Result<Self, Errors> {
         Self::watched(region_file, &|name| std::env::var(name).ok(), Need::Command).0
     }
 
-    /// Like [`Config::load`], with the files that were looked at and their state, even after
-    /// errors.
+    /// Reads a region file and the files that it names, and checks everything. Also returns the
+    /// files that were looked at and their state, even after errors.
+    ///
+    /// Secrets that the file names by variables come from the environment. Blocks: some files. The
+    /// errors are all problems of all files.
     pub fn load_watched(region_file: &Path) -> (Result<Self, Errors>, Watched) {
         Self::watched(region_file, &|name| std::env::var(name).ok(), Need::Serve)
     }
 
-    /// Like [`Config::load`], with another environment. The errors are all problems of all files.
+    /// Like [`Config::load_watched`], with another environment.
     pub fn load_with(region_file: &Path, environment: Environment<'_>) -> Result<Self, Errors> {
         Self::watched(region_file, environment, Need::Serve).0
     }
@@ -154,19 +148,6 @@ fn credentials_alone(source: &Source, problems: &Problems) -> Option<Credentials
     credentials::read(source, false, problems)
 }
 
-/// Result of a check of a file.
-#[derive(Debug)]
-pub struct Checked<T> {
-    /// Value of the file, if it has no errors.
-    pub value: Option<T>,
-    /// Errors of the file.
-    pub wrong: Vec<Problem>,
-    /// Secrets and files that are not on this machine, and values that everybody knows.
-    pub missing: Vec<Problem>,
-    /// Valid settings with an effect that their author may not expect.
-    pub advice: Vec<Problem>,
-}
-
 /// The region of a file, and the settings that it shares with other regions.
 #[derive(Debug)]
 pub struct Regional {
@@ -218,13 +199,6 @@ pub fn check_witness(file: &Path, environment: Environment<'_>) -> Checked<Regio
         witness::read(source, surroundings, problems).map(|witness| witness.name)
     };
     checked(|problems| Source::read_named(file, problems, name))
-}
-
-fn checked<T>(read: impl FnOnce(&Problems) -> Option<T>) -> Checked<T> {
-    let problems = Problems::default();
-    let value = read(&problems);
-    let Found { wrong, missing, advice } = problems.into_found();
-    Checked { value: value.filter(|_| wrong.is_empty()), wrong, missing, advice }
 }
 
 fn read(region_file: &Path, surroundings: Surroundings<'_>, problems: &Problems) -> Option<(Config, Places)> {

@@ -103,8 +103,7 @@ fn recovery(section: &Section<'_>) -> Option<(Recovery, Option<Uri>)> {
         );
     }
     match (rule, attempts) {
-        // At most 1,000, as read.
-        (Recovery::Rerun { .. }, Some(most)) => Some((Recovery::Rerun { max_attempts: most as u32 }, None)),
+        (Recovery::Rerun { .. }, Some(max_attempts)) => Some((Recovery::Rerun { max_attempts }, None)),
         (Recovery::Probe, _) => Some((rule, Some(probe?))),
         (Recovery::Rerun { .. } | Recovery::Park, _) => Some((rule, None)),
     }
@@ -235,7 +234,7 @@ fn key_headers(route: &Section<'_>, policy: &mut Policy) {
 }
 
 fn mismatch(route: &Section<'_>) -> Mismatch {
-    let read = |value: &DeValue<'_>| match reader::number(value, 400, 499) {
+    let read = |value: &DeValue<'_>| match reader::number::<u64>(value, 400, 499) {
         Ok(422) => Ok(Mismatch::Unprocessable),
         Ok(409) => Ok(Mismatch::Conflict),
         Ok(_) | Err(_) => Err("must be 422 or 409".to_owned()),
@@ -339,7 +338,7 @@ const TOLD_WHEN: &str = "+Retry-After";
 /// Reads one item of a list: `404`, `"404"`, `"4xx"` or `"400-407"`.
 fn range(value: &DeValue<'_>) -> Result<Vec<u16>, String> {
     if value.is_integer() {
-        return reader::number(value, 200, 599).map(|status| vec![status as u16]);
+        return reader::number(value, 200, 599).map(|status| vec![status]);
     }
     spelled(&reader::text(value)?)
 }

@@ -10,7 +10,7 @@ use toml::de::DeValue;
 use super::certificates;
 use super::reader::{self, Section};
 use super::secret::{Names, Need, Secret, SecretSource, database_url, no_password_in_conninfo};
-use super::values::{ByRegion, PUBLISHERS, by_region};
+use super::values::{ByRegion, by_region};
 use crate::adapters::postgres::address::Address;
 use crate::protocol::region::RegionName;
 
@@ -74,9 +74,8 @@ pub(super) fn read(mut section: Section<'_>) -> (Option<Provision>, ByRegion<Sec
             source.later(&section, &section.at_key(source.key(&names)), |_| Ok(()));
         }
     }
-    let publishers = by_region(&section, "publishers", PUBLISHERS, |value| {
-        publisher(value, &section, publishers_ca.as_deref())
-    });
+    let publishers =
+        by_region(&section, "publishers", |value| publisher(value, &section, publishers_ca.as_deref()));
     for located in publishers.entries.values() {
         located.value.later(&section, &located.at, |text| conninfo(text, publishers_ca.as_deref()));
     }

@@ -19,8 +19,7 @@ use crate::protocol::time::Drift;
 #[derive(Clone, Debug)]
 pub struct RingFile {
     pub deployment: String,
-    /// Part of a key by which it is placed.
-    pub place_by: PlaceBy,
+    /// In the order of the file.
     pub pins: Vec<Pin>,
     pub ring: Arc<Ring>,
     /// Bounds on the error of clocks.
@@ -80,7 +79,7 @@ pub fn read(source: &Source, problems: &Problems) -> Option<RingFile> {
     match Ring::build(&spec) {
         Ok(ring) => {
             let (deployment, ring) = (deployment.unwrap_or_default(), Arc::new(ring));
-            Some(RingFile { deployment, place_by, pins: spec.pins, ring, drift, skew, heartbeat, failover })
+            Some(RingFile { deployment, pins: spec.pins, ring, drift, skew, heartbeat, failover })
         }
         Err(error) => {
             for problem in error.problems {
@@ -125,16 +124,14 @@ fn clock(top: &Section<'_>) -> (Drift, Duration) {
     let margin = clock.span("margin", 1, 10, DRIFT.margin);
     let skew = clock.span("skew", 0, 3_600, SKEW);
     clock.finish();
-    // At most 100,000, as read.
-    (Drift { ppm: ppm.map_or(DRIFT.ppm, |ppm| ppm as u32), margin }, skew)
+    (Drift { ppm: ppm.unwrap_or(DRIFT.ppm), margin }, skew)
 }
 
 fn region(section: Section<'_>) -> Option<Located<RegionSpec>> {
     let at = section.at().clone();
     let name = section.required("name", "name the region, such as name = \"us-east\"", region_name);
-    let weight = section.required("weight", "write 1, or 0 for an edge that owns no keys", |value| {
-        reader::number(value, 0, MOST_WEIGHT).map(|weight| weight as u32)
-    });
+    let advice = "write 1, or 0 for an edge that owns no keys";
+    let weight = section.required("weight", advice, |value| reader::number(value, 0, MOST_WEIGHT));
     section.finish();
     Some(Located { at, value: RegionSpec { name: name?, weight: weight? } })
 }

@@ -54,7 +54,7 @@ pub struct Shared {
 impl Shared {
     /// Makes it from the two files.
     pub(super) fn of(file: RingFile, routes: Vec<RouteAt>) -> Self {
-        let RingFile { deployment, place_by: _, pins: _, ring, drift, skew, heartbeat, failover } = file;
+        let RingFile { deployment, pins: _, ring, drift, skew, heartbeat, failover } = file;
         let routes = Routes(routes.into_iter().map(|route| route.value).collect());
         let digest = Digest32::new([0; 32]);
         Self { deployment, ring, drift, skew, heartbeat, failover, routes, digest }.digested()

@@ -87,12 +87,10 @@ fn bits(address: IpAddr) -> u128 {
 /// Reads ranges of addresses, at least one.
 pub(super) fn networks(value: &DeValue<'_>) -> Result<Vec<Network>, String> {
     let read = |one: &DeValue<'_>| reader::text(one).and_then(|text| Network::parse(&text));
-    let list = reader::list(value, read)?;
-    if list.is_empty() { Err("must name at least one range of addresses".to_owned()) } else { Ok(list) }
+    reader::some(value, "name at least one range of addresses", read)
 }
 
-pub(super) fn read(mut section: Section<'_>) -> Option<Trusted> {
-    section.rename("[listen.trusted]".to_owned());
+pub(super) fn read(section: Section<'_>) -> Option<Trusted> {
     let advice = "say where the front connects, such as address = \"127.0.0.1:7405\"";
     let address = section.required("address", advice, socket);
     let advice = "name the header in which the front names the tenant, such as tenant_header = \"X-Tenant\"";

@@ -89,7 +89,6 @@ pub(super) fn address(value: &DeValue<'_>) -> Result<String, String> {
     }
 }
 
-/// Reads a named service. The caller finishes the section.
 fn named(section: &Section<'_>) -> Option<Named> {
     let advice = "say where the service is, such as addresses = [\"https://api.example.com\"]";
     let addresses = section
@@ -112,13 +111,13 @@ pub(super) fn service(
     let max_age = section.span("max_age", 1_000, 86_400, defaults.max_age);
     let most = u64::try_from(defaults.connections).unwrap_or(u64::MAX);
     let connections = section.optional("connections", |value| reader::number(value, 1, most));
-    let connections = connections.and_then(|most| usize::try_from(most).ok()).unwrap_or(defaults.connections);
+    let connections = connections.unwrap_or(defaults.connections);
     let resolve_every = section.span("resolve_every", 100, MOST_IDLE, Duration::from_secs(5));
     let bounds = Bounds { keep_idle, write_idle, max_age, connections };
     let bases: Vec<Base> = addresses.iter().flatten().filter_map(|text| Base::parse(text).ok()).collect();
     let is_encrypted =
         bases.iter().any(Base::is_encrypted) || others.iter().any(|other| other.starts_with("https://"));
-    let (tls, server_name) = match below(section, "tls") {
+    let (tls, server_name) = match section.table("tls") {
         Some(one) => tls(one, addresses.is_none() || is_encrypted)?,
         None => (TlsFiles::default(), None),
     };
@@ -129,18 +128,11 @@ pub(super) fn service(
             "{bare} is a bare address, and a certificate names a host: write the name that it must have as server_name in its tls table"
         ));
     }
-    let credential = match below(section, "credentials") {
+    let credential = match section.table("credentials") {
         Some(one) => Some(credential(one)?),
         None => None,
     };
     Some(Service { addresses: addresses?, host, bounds, resolve_every, tls, server_name, credential })
-}
-
-/// A table below this one, with the names of both.
-fn below<'a>(section: &Section<'a>, key: &'static str) -> Option<Section<'a>> {
-    let mut below = section.table(key)?;
-    below.rename(format!("{}.{key}]", section.name().trim_end_matches(']')));
-    Some(below)
 }
 
 fn host(value: &DeValue<'_>) -> Result<Host, String> {
@@ -220,8 +212,7 @@ fn credential(section: Section<'_>) -> Option<Credential> {
 pub(super) fn all(top: &Section<'_>) -> Vec<(String, At, Option<Named>)> {
     let Some(section) = top.table("upstreams") else { return Vec::new() };
     let mut all = Vec::new();
-    for (key, mut one) in section.named_tables() {
-        one.rename(format!("[upstreams.{key}]"));
+    for (key, one) in section.named_tables() {
         if let Err(why) = is_name(&key) {
             one.fail(format!("{key:?} {why}"));
         }
@@ -234,8 +225,7 @@ pub(super) fn all(top: &Section<'_>) -> Vec<(String, At, Option<Named>)> {
 }
 
 /// Reads `[upstream.health]`: the health check, and the sickness that asks for a drain.
-pub(super) fn health(mut section: Section<'_>) -> Option<UpstreamHealth> {
-    section.rename("[upstream.health]".to_owned());
+pub(super) fn health(section: Section<'_>) -> Option<UpstreamHealth> {
     let advice =
         "name a path of the upstream that answers 200 to 399 while it is well, such as path = \"/healthz\"";
     let path = section

@@ -44,25 +44,21 @@ pub(super) fn socket(value: &DeValue<'_>) -> Result<SocketAddr, String> {
 
 pub(super) fn host_and_port(value: &DeValue<'_>) -> Result<String, String> {
     let text = reader::text(value)?;
-    match is_host_and_port(&text) {
-        true => Ok(text),
-        false => Err(format!("{text:?} must be host:port, such as \"eu-west.example.com:7403\"")),
-    }
+    let wrong = format!("{text:?} must be host:port, such as \"eu-west.example.com:7403\"");
+    is_host_and_port(&text).then_some(text).ok_or(wrong)
 }
 
 pub(super) fn is_host_and_port(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     let host_is_right = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
         Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok(),
-        None => {
-            !host.is_empty()
-                && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
-        }
+        None => !host.is_empty() && host.bytes().all(allowed),
     };
     host_is_right && port.parse::<u16>().is_ok_and(|port| port > 0)
 }
 
-/// Names of the tables by region in messages.
+/// Names of the tables by region.
 pub(super) const ADDRESSES: &str = "[peer.addresses]";
 pub(super) const ELSEWHERE: &str = "[upstream.elsewhere]";
 pub(super) const PUBLISHERS: &str = "[provision.publishers]";
@@ -94,16 +90,14 @@ impl<T> ByRegion<T> {
     }
 }
 
-/// Reads the table `key` of `parent`, by its name in messages.
+/// Reads the table `key` of `parent`.
 pub(super) fn by_region<T>(
     parent: &Section<'_>,
     key: &'static str,
-    name: &str,
     read: impl Fn(&DeValue<'_>) -> Result<T, String>,
 ) -> ByRegion<T> {
     let mut table = ByRegion::none(parent.at());
-    let Some(mut section) = parent.table(key) else { return table };
-    section.rename(name.to_owned());
+    let Some(section) = parent.table(key) else { return table };
     table.at = section.at().clone();
     let one = |key: &str, value: &DeValue<'_>| {
         let region = RegionName::parse(key).map_err(|error| error.to_string())?;

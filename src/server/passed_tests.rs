@@ -42,7 +42,7 @@ fn config(folder: &Path, upstream: u16) -> Config {
     let ports = RegionPorts { public: 1, admin: 2, peer: 3, upstream, postgres: 5 };
     let file =
         RegionFile { name: &name, ports, peers: Vec::new(), publishers: Vec::new(), endpoints: Vec::new() };
-    Config::load(&files::write_region(folder, &file).unwrap()).unwrap()
+    Config::load_watched(&files::write_region(folder, &file).unwrap()).0.unwrap()
 }
 
 /// Reads up to these last bytes. `false` at the end of the stream.

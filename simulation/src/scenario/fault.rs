@@ -301,8 +301,7 @@ fn read_how(section: &Section<'_>, kind: Option<Kind>) -> How {
         how.by = span(section, "by", 1, most, usual);
     }
     if fails {
-        let status = |value: &DeValue<'_>| reader::number(value, 400, 599);
-        let status = section.optional("status", status).and_then(|status| u16::try_from(status).ok());
+        let status = section.optional("status", |value| reader::number(value, 400, 599));
         let late = kind == Some(Kind::Region(OfRegion::UpstreamFailThenEffect));
         how.status = status.or(Some(if late { 504 } else { 500 }));
     }
@@ -360,10 +359,8 @@ fn swarm(section: Section<'_>) -> Swarm {
             "no kind is named: leave kinds out for all of them, or the whole table for none",
         );
     }
-    let off =
-        section.optional("off", |value| reader::number(value, 0, 99)).map_or(50, |percent| percent as u32);
-    let at_once =
-        section.optional("at_once", |value| reader::number(value, 1, 100)).map_or(3, |count| count as usize);
+    let off = section.optional("off", |value| reader::number(value, 0, 99)).unwrap_or(50);
+    let at_once = section.optional("at_once", |value| reader::number(value, 1, 100)).unwrap_or(3);
     let swarm = Swarm {
         every: span(&section, "every", 100, 3_600, 4_000),
         lasts: span(&section, "lasts", 10, 3_600, 6_000),

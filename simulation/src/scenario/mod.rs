@@ -232,10 +232,9 @@ fn read(top: &Section<'_>, path: &Path, shared: Option<Shared>) -> Option<Scenar
     let network = network(top, &known);
     let clocks = in_table(top, "clocks", |section| Clocks {
         skew: span_in(section, "skew", 3_600, 200),
-        // At most 500,000, as read.
         drift_ppm: section
             .and_then(|section| section.optional("drift_ppm", |value| reader::number(value, 0, 500_000)))
-            .map_or(50, |ppm| ppm as u32),
+            .unwrap_or(50),
     });
     let statement = in_table(top, "store", |section| span_in(section, "statement", 10, 2));
     let upstream = in_table(top, "upstream", |section| Upstream {

@@ -126,10 +126,10 @@ fn cell(field: &str, value: &Value) -> String {
 fn csv(rows: impl IntoIterator<Item = Vec<String>>) -> Result<String, Failure> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     for row in rows {
-        writer.write_record(&row).map_err(Failure::failed)?;
+        writer.write_record(&row)?;
     }
     let bytes = writer.into_inner().map_err(|error| Failure::Failed(error.to_string()))?;
-    String::from_utf8(bytes).map_err(Failure::failed)
+    Ok(String::from_utf8(bytes)?)
 }
 
 #[cfg(test)]

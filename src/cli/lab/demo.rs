@@ -62,10 +62,10 @@ impl Demo {
     pub fn run(&self) -> Result<(), Failure> {
         let Self { exit, no_tour, json, rtt, offline, port_base, data } = self.clone();
         if offline {
-            Binaries::find().map_err(Failure::failed)?;
+            Binaries::find()?;
         }
         let demo = fleet_demo::Demo { exit, tour: !no_tour, json, rtt, port_base, data };
-        match block_on(async { fleet_demo::run(demo).await.map_err(Failure::failed) })? {
+        match block_on(fleet_demo::run(demo))? {
             Ended::Well => Ok(()),
             Ended::Badly => Err(Failure::Failed("the demo did not end well: see above".to_owned())),
         }

@@ -39,7 +39,7 @@ impl SampleUpstream {
         let ready = |address| {
             said(&format!("listens on {address}; every effect is a line of {}\n", self.ledger.display()))
         };
-        block_on(async { sample::run(self.listen, &self.ledger, ready).await.map_err(Failure::failed) })
+        block_on(sample::run(self.listen, &self.ledger, ready))
     }
 }
 
@@ -66,7 +66,7 @@ pub struct SamplePostgres {
 impl SamplePostgres {
     pub fn run(&self) -> Result<(), Failure> {
         let ready = |url: &str| said(&format!("listens: {url}\n"));
-        block_on(async { sample::postgres(&self.data, self.port, ready).await.map_err(Failure::failed) })
+        block_on(sample::postgres(&self.data, self.port, ready))
     }
 }
 
