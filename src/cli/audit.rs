@@ -1,9 +1,7 @@
-//! `onceway audit`: keys that ran at risk, keys that ran twice, late answers, and the life of one
-//! key.
+//! `onceway audit`: keys that ran at risk, keys that ran twice, late answers, the life of one key.
 //!
-//! `gateway::operator::audit` is the contract of the JSON. [`export`] prints everything, and
-//! [`compare`] compares it with a ledger. The output shows keys: a person who may ask an admin
-//! listener may see them. The gateway says which runs are doubles.
+//! `gateway::operator::audit` is the contract of the JSON: the gateway says which runs are doubles.
+//! The output shows keys: a person who may ask an admin listener may see them.
 
 mod compare;
 mod export;
@@ -15,11 +13,9 @@ use std::collections::BTreeSet;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::failure::Failure;
 use super::http::{Admin, segment};
-use super::process::tell;
-use super::table::{Side, columns, table};
-use super::words::{date, list, printable, word};
+use super::process::{Failure, tell};
+use super::table::{Side, columns, date, list, printable, table, word};
 use crate::gateway::operator::instant::stamp;
 
 /// List the keys that a region ran although a lost one may have run them too, and the keys that ran

@@ -1,7 +1,5 @@
 //! `onceway certs`: an authority and a certificate per region, for deployments without their own.
-//!
-//! `adapters::issue` makes and writes them, and the list of revoked ones. It must not overwrite a
-//! key or a certificate.
+//! `adapters::issue` makes, writes and revokes them.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -10,8 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::failure::Failure;
-use super::process::tell;
+use super::process::{Failure, tell};
 use crate::adapters::issue::{self, Purpose};
 use crate::protocol::region::RegionName;
 

@@ -1,7 +1,6 @@
 //! `onceway init`: founds a deployment's register, once.
 //!
-//! `http` asks the gateway of the region file, `gateway::authority::acts::admin_ops` founds. It
-//! must not found with files other than the gateway's own: they would not describe the running
+//! The gateway's own files must be those of the region file: others would not describe the running
 //! deployment.
 
 use std::time::Duration;
@@ -10,12 +9,11 @@ use clap::Args;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::failure::Failure;
 use super::http::{Local, Target};
-use super::process::block_on;
+use super::process::{Failure, block_on};
 use super::rehearsal::Dry;
 use super::ring_change::escrow;
-use super::words::{word, words};
+use super::table::{word, words};
 use crate::config::{Config, span};
 
 /// Time between two tries.

@@ -1,8 +1,4 @@
-//! `onceway completion` and `onceway man`: completions and manual pages, made from the commands'
-//! own definitions.
-//!
-//! `super::commands` lists the commands; `clap_complete` and `clap_mangen` write the texts. It must
-//! not say anything that `--help` does not.
+//! `onceway completion` and `onceway man`: made from the commands' own definitions.
 
 use std::path::PathBuf;
 
@@ -10,8 +6,7 @@ use clap::{Args, Command};
 use clap_complete::Shell;
 use serde_json::json;
 
-use super::failure::Failure;
-use super::process::{print, tell};
+use super::process::{Failure, print, tell};
 
 /// Print a shell's completions of all commands and options.
 #[derive(Args)]

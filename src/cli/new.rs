@@ -1,7 +1,6 @@
-//! `onceway new`: writes the files of a deployment.
+//! `onceway new`: writes the files of a deployment, and overwrites none.
 //!
-//! `config/single` is what it writes for one region, but for what is drawn or given. Must not
-//! overwrite a file, ask anything, or connect to anything.
+//! `config/single` is what it writes for one region, but for what is drawn or given.
 
 use std::fs;
 use std::io::Write;
@@ -11,8 +10,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use super::failure::Failure;
-use super::process::tell;
+use super::process::{Failure, tell};
 use crate::adapters::issue;
 use crate::adapters::upstream::Base;
 use crate::config::secret::{database_url, no_password_in_url};

@@ -1,8 +1,6 @@
-//! `onceway region drain | resume | status | rebuild`, and `onceway takeover`: acts on one region,
-//! and its standing.
+//! `onceway region drain | resume | status | rebuild`, and `onceway takeover`.
 //!
-//! `http` asks any gateway of the deployment, `gateway::authority::acts::admin_ops` performs. It
-//! must not force anything that the operator did not name twice.
+//! `gateway::authority::acts::admin_ops` performs. Nothing is forced that was not named twice.
 
 use std::io::{IsTerminal, Write};
 
@@ -10,12 +8,11 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::authority;
-use super::failure::Failure;
 use super::http::{Admin, Approval};
 use super::key::{Who, Why};
-use super::process::tell;
+use super::process::{Failure, tell};
 use super::rehearsal::Dry;
-use super::words::{list, word, words};
+use super::table::{list, word, words};
 use crate::protocol::region::RegionName;
 
 /// Take a region out of service: its keys move to their next regions, without a gap in the record.

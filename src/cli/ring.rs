@@ -1,16 +1,14 @@
 //! `onceway ring show | explain`: shares of the regions, and the reason for a key's place.
 //!
-//! `config::ring` reads the file, `protocol::ring` places, `ring_change` has `plan` and `apply`.
-//! The picture is of the file: `onceway status` shows the ring in force. It must not print a key's
-//! text, only its digest, so that pasting it into a ticket reveals nothing.
+//! The picture is of the file: `onceway status` shows the ring in force. Of a key only the digest
+//! is printed, so that pasting it into a ticket reveals nothing.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
 
-use super::failure::Failure;
-use super::process::print;
+use super::process::{Failure, print};
 use super::ring_change::place_by;
 use super::table::{bar, pairs, table, thousands};
 use crate::config::load_ring;

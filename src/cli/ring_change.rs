@@ -1,20 +1,16 @@
-//! `onceway ring plan | apply`: changes that the ring file would make in the register's ring, and
-//! putting them in force.
+//! `onceway ring plan | apply`: changes that the ring file would make in the register's ring.
 //!
-//! `config` reads the files, `http` asks the gateway of the region file,
 //! `gateway::authority::acts::admin_ops` compares and performs. The file is a proposal: nothing
-//! moves until it is applied with --yes. It must not print the seed.
+//! moves until it is applied with --yes.
 
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::failure::Failure;
 use super::http::Local;
 use super::key::Who;
-use super::process::{print, tell};
+use super::process::{Failure, print, tell};
 use super::rehearsal::{Dry, moves};
-use super::table::pairs;
-use super::words::{list, word, words};
+use super::table::{list, pairs, word, words};
 use crate::config::Config;
 use crate::protocol::ring_spec::PlaceBy;
 
@@ -119,7 +115,6 @@ impl Apply {
     }
 }
 
-/// The word in the ring file.
 pub fn place_by(place_by: PlaceBy) -> &'static str {
     match place_by {
         PlaceBy::Tenant => "tenant",
@@ -132,7 +127,6 @@ fn proposal(config: &Config) -> Value {
     json!({ "ring": config.shared.ring.spec(), "escrow": escrow(config) })
 }
 
-/// The routes that the files put under escrow.
 pub fn escrow(config: &Config) -> Vec<String> {
     config.shared.escrow().iter().map(ToString::to_string).collect()
 }

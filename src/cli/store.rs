@@ -1,8 +1,5 @@
 //! `onceway store init | check | reseed`: makes a region's store or prints its SQL, lists its
-//! missing parts, follows a peer anew.
-//!
-//! `config` names roles and publishers, `adapters::postgres::provision` does it. It must not print
-//! a connection string.
+//! missing parts, follows a peer anew. `adapters::postgres::provision` does it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,9 +7,8 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::failure::Failure;
 use super::logging;
-use super::process::{block_on, print};
+use super::process::{Failure, block_on, print};
 use crate::adapters::postgres::address::{Address, BadAddress};
 use crate::adapters::postgres::provision::{
     self, Hint, Line, Plan, Promotion, Report, Role, Script, Status, Whence,

@@ -1,16 +1,12 @@
-//! `onceway witness`: a voter without a store.
-//!
-//! `config::witness` checks the file, `adapters::witness` keeps the promises, `server::witness`
-//! serves. It must not make a new file unless it was asked to.
+//! `onceway witness`: a voter without a store. `server::witness` serves.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
 
-use super::failure::Failure;
 use super::logging;
-use super::process::{block_on, tell};
+use super::process::{Failure, block_on, tell};
 use super::protocol::Speech;
 use crate::adapters::system::SystemDice;
 use crate::adapters::witness::AcceptorFile;

@@ -39,7 +39,6 @@ const REFERENCE: [&str; 2] =
 const KNOWN: &str =
     "this token is one of the reference file's, which everybody knows: list digests of your own tokens only";
 
-/// Most that an issuer's clock may be off, in seconds.
 const MOST_LEEWAY: u64 = 300;
 
 /// Reads the file. With `named`, every token must name the principal that a route binds to.
@@ -155,7 +154,6 @@ fn token_digest(value: &DeValue<'_>) -> Result<TokenDigest, String> {
     })
 }
 
-/// Most bytes of a file of keys.
 const LIMIT: usize = 256 * 1024;
 const RSA: [Algorithm; 6] = [
     Algorithm::RS256,

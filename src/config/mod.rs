@@ -2,7 +2,7 @@
 //!
 //! | file | who shares it | read by |
 //! |---|---|---|
-//! | `ring.toml` | all regions | [`ring`], `failover` |
+//! | `ring.toml` | all regions | [`ring`] |
 //! | `routes.toml` | all regions | [`routes`] |
 //! | region file, such as `us-east.toml` | one process | [`region`] |
 //! | `witness.toml` | one witness | [`witness`] |
@@ -13,12 +13,10 @@
 //! `Ring`). This room opens no port and no connection, and shows no secret.
 
 mod across;
-pub mod admin;
+pub(crate) mod admin;
 mod certificates;
 mod credentials;
 pub(crate) mod diff;
-mod failover;
-pub(crate) mod levels;
 pub mod listen;
 mod plain;
 mod policy;
@@ -36,8 +34,8 @@ pub mod shared;
 pub(crate) mod span;
 mod stamp;
 pub mod trusted;
-pub mod upstreams;
-mod values;
+pub(crate) mod upstreams;
+pub(crate) mod values;
 pub mod witness;
 
 use std::path::Path;
@@ -135,7 +133,7 @@ pub fn load_routes(path: &Path) -> Result<Routes, Errors> {
 
 fn routes_alone(source: &Source, problems: &Problems) -> Option<Routes> {
     let routes = routes::read(source, problems)?;
-    across::routes_fit(&routes, ring::DRIFT, &failover::timings(failover::HEARTBEAT), problems);
+    across::routes_fit(&routes, ring::DRIFT, &ring::timings(ring::HEARTBEAT), problems);
     Some(Routes(routes.into_iter().map(|route| route.value).collect()))
 }
 
@@ -235,7 +233,7 @@ fn read(region_file: &Path, surroundings: Surroundings<'_>, problems: &Problems)
 /// Checks the two files that all regions share against each other.
 fn together(ring: Option<RingFile>, routes: Option<Vec<RouteAt>>, problems: &Problems) -> Option<Shared> {
     let (ring, routes) = (ring?, routes?);
-    across::routes_fit(&routes, ring.drift, &failover::timings(ring.heartbeat), problems);
+    across::routes_fit(&routes, ring.drift, &ring::timings(ring.heartbeat), problems);
     across::lives_fit(&routes, ring.failover.max_life, problems);
     across::outlives_an_outage(&routes, &ring.ring, &ring.failover, problems);
     across::escrow_has_a_holder(&routes, &ring.ring, problems);

@@ -64,7 +64,6 @@ fn below<'a>(route: &Section<'a>, key: &'static str, policy: &mut Policy) -> Opt
     Some(section)
 }
 
-/// Reads a list of headers. `wrong` says what is wrong with a name.
 fn headers(
     value: &DeValue<'_>,
     wrong: impl Fn(&HeaderName) -> Option<&'static str>,

@@ -19,8 +19,8 @@ use super::provision::{self, Provision};
 use super::reader::{self, At, Located, Problems, Section, Source};
 use super::secret::{Names, Secret, SecretSource, database_url};
 use super::upstreams::{Named, Service};
-use super::values::{ByRegion, by_region, host_and_port, is_host_and_port, region_name};
-use super::{certificates, levels, upstreams};
+use super::values::{ByRegion, by_region, host_and_port, is_host_and_port, log_filter, region_name};
+use super::{certificates, upstreams};
 use crate::adapters::identity::IdentityFiles;
 use crate::gateway::authority::failover::UpstreamHealth;
 use crate::gateway::limits::quota::{Pace, Quota};
@@ -34,7 +34,6 @@ pub(super) struct RegionFile {
     pub routes: Option<Located<PathBuf>>,
     pub credentials: Option<Located<PathBuf>>,
     pub others: Others,
-    /// The other settings.
     pub process: Option<Process>,
 }
 
@@ -216,7 +215,7 @@ pub(super) fn log(top: &Section<'_>) -> Log {
         log.format = section.optional("format", |value| reader::word(value, &words)).unwrap_or(log.format);
         let level = section.optional("level", |value| {
             let text = reader::text(value)?;
-            levels::filter(&text).map(|_| text)
+            log_filter(&text).map(|_| text)
         });
         log.level = level.unwrap_or(log.level);
         section.finish();

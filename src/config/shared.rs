@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::failover::timings;
-use super::ring::RingFile;
+use super::ring::{RingFile, timings};
 use super::routes::RouteAt;
 use super::settings::{lasting, written};
 use super::span::show;

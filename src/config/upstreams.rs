@@ -24,11 +24,9 @@ pub struct Service {
     pub addresses: Vec<String>,
     /// The `Host` header that it gets.
     pub host: Host,
-    /// Bounds of its connections.
     pub bounds: Bounds,
     /// Period after which names are asked for their addresses anew.
     pub resolve_every: Duration,
-    /// The files of its TLS.
     pub tls: TlsFiles,
     /// The name that its certificates must have, if not its address's.
     pub server_name: Option<String>,
@@ -58,25 +56,20 @@ impl Service {
 /// Credential that takes the place of the client's `Authorization`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credential {
-    /// The header.
     pub header: HeaderName,
-    /// The header's whole value.
     pub value: Secret,
 }
 
 /// A service that routes name.
 #[derive(Clone, Debug)]
 pub struct Named {
-    /// The service.
     pub service: Service,
     /// True if any region's service of this name can answer a probe about any effect.
     pub shared: bool,
 }
 
-/// Longest wait for something unused, in seconds.
 const MOST_IDLE: u64 = 600;
 
-/// Reads an address of a service.
 pub(super) fn address(value: &DeValue<'_>) -> Result<String, String> {
     let text = reader::text(value)?;
     let rest = text.split_once("://").map_or("", |(_, rest)| rest.strip_suffix('/').unwrap_or(rest));

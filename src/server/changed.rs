@@ -45,7 +45,6 @@ pub(super) async fn next<T: Send + 'static>(
     }
 }
 
-/// The problems of the files, a line each.
 pub(super) fn lines(errors: Errors) -> Vec<String> {
     errors.0.iter().map(ToString::to_string).collect()
 }

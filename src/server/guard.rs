@@ -59,11 +59,9 @@ enum At {
     /// In a body, with this many bytes to come.
     Length(u64),
     Chunked(Chunks),
-    /// Behind a refusal.
     Refused,
 }
 
-/// A client's stream under guard.
 pub struct Guard<S> {
     stream: S,
     at: At,

@@ -10,7 +10,6 @@ use http::{HeaderName, Method, Uri, Version};
 use super::problem::malformed;
 use crate::gateway::request::problems::{Kind, Problem};
 
-/// Most headers of a request.
 pub const MOST_HEADERS: usize = 100;
 /// Largest head of a request, in bytes.
 pub const HEAD_LIMIT: usize = 64 * 1024;

@@ -45,7 +45,6 @@ impl Cut {
     }
 }
 
-/// The requests of one connection.
 pub struct Watch {
     idle_time: Duration,
     write_stall: Duration,
@@ -83,7 +82,6 @@ impl Watch {
         Arc::new(Self { idle_time, write_stall, state: Mutex::new(state), given_up: Notify::new() })
     }
 
-    /// Notes that a request began.
     pub fn open(self: &Arc<Self>) -> Open {
         let mut state = self.state();
         state.next += 1;

@@ -36,14 +36,6 @@ use crate::protocol::versions::Versions;
 
 /// Longest time for connections to finish at a stop.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
-/// Bounds of its peer listener: it takes no forwards, and no answers to lodge.
-const LIMITS: PeerLimits = PeerLimits {
-    connections: 1_000,
-    handshake_time: Duration::from_secs(5),
-    body_limit: 0,
-    question_limit: peer::QUESTION_LIMIT,
-    body_time: Duration::from_secs(10),
-};
 
 struct Served<A, C> {
     witness: Witness<A, C>,
@@ -54,7 +46,6 @@ struct Served<A, C> {
     key: Key,
 }
 
-/// The state of the process, for operators.
 #[derive(Serialize)]
 struct Shown {
     #[serde(flatten)]
@@ -163,7 +154,9 @@ pub async fn run(
              anew. It may have forgotten promises, so it is a new voter: silent until the regions have taken it in"
         );
     }
-    descriptors::make_room(descriptors::of_witness(LIMITS.connections), "");
+    // It takes no forwards.
+    let limits = PeerLimits { body_limit: 0, ..PeerLimits::default() };
+    descriptors::make_room(descriptors::of_witness(limits.connections), "");
     let loaded = ConfigStatus {
         loaded_ms: Some(SystemClock.date().as_millis()),
         current: true,
@@ -181,7 +174,7 @@ pub async fn run(
     });
     let (peer, admin) = (bind(config.peer, "peer").await?, bind(config.admin, "admin").await?);
     let mut listeners = Listeners::new(CLOSE_WITHIN);
-    peer::listen(&mut listeners, peer, &identity, served.clone(), LIMITS);
+    peer::listen(&mut listeners, peer, &identity, served.clone(), limits);
     let admin_tls = admin_door::tls(&config.operators)?.map(Replaceable::from);
     admin_door::listen(&mut listeners, admin, admin_tls.clone(), served);
     tracing::info!(
@@ -212,7 +205,6 @@ struct Replaced {
     says: Replaceable<ConfigStatus>,
 }
 
-/// The witness's certificate, and the authorities of the regions' certificates.
 fn identity(config: &WitnessConfig) -> anyhow::Result<PeerIdentity> {
     Ok(PeerIdentity::load(config.name.clone(), &config.identity)?)
 }

@@ -9,8 +9,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::cli::failure::Failure;
-use crate::cli::process::{block_on, print, tell};
+use crate::cli::process::{Failure, block_on, print, tell};
 use crate::cli::table::pairs;
 use crate::config::span;
 use onceway_lab::binaries::Binaries;

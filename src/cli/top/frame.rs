@@ -1,14 +1,11 @@
 //! One frame of `onceway top`: the gateways' reports, as JSON, or as lines that fit a terminal.
 //!
-//! [`super::sample`] asks the gateways, `cli::table` lines columns up, `cli::authority` has the
-//! words. In a narrow terminal the least useful columns go; in a low one lines at the end go, and
-//! their number is shown.
+//! In a narrow terminal the least useful columns go; in a low one lines at the end go.
 
 use serde_json::{Value, json};
 
 use super::super::authority;
-use super::super::table::{Side, columns};
-use super::super::words::{list, word};
+use super::super::table::{Side, columns, list, word};
 use super::sample::{GatewayState, Heard, Sample};
 
 /// Verdicts that have a rate, each with its column.
@@ -20,7 +17,6 @@ const RATES: [(&str, &str); 5] = [
     ("accepted", "accepted/s"),
 ];
 
-/// Contents of the frame.
 pub struct Frame {
     said: Value,
 }
@@ -48,17 +44,14 @@ impl Frame {
         Self { said }
     }
 
-    /// The same for programs.
     pub fn as_json(&self) -> &Value {
         &self.said
     }
 
-    /// True if no gateway answers.
     pub fn is_silent(&self) -> bool {
         list(&self.said["gateways"]).iter().all(|gateway| !gateway["trouble"].is_null())
     }
 
-    /// Reasons of the silence, in one line.
     pub fn silence(&self) -> String {
         let all = list(&self.said["gateways"]).iter().map(|gateway| word(&gateway["trouble"]));
         all.collect::<Vec<_>>().join("; ")

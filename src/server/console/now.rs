@@ -1,9 +1,5 @@
 //! The console's page, and its part that changes by the second: ring, regions, leases, windows,
-//! lag.
-//!
-//! The figures are those of `gateway::telemetry::status` and `gateway::telemetry::lag_history`; the
-//! words are those of `onceway status`. [`super::lists`] has the lists from the store,
-//! [`super::attention`] the first lines.
+//! lag. The words are those of `onceway status`.
 
 use std::time::Duration;
 
@@ -38,7 +34,6 @@ pub(super) async fn whole<P: Ports>(visit: &Visit<'_, P>) -> Answer {
     visit.page(StatusCode::OK, "console", &main)
 }
 
-/// Makes the part that changes by the second.
 pub(super) async fn part<P: Ports>(visit: &Visit<'_, P>) -> Markup {
     let gateway = visit.gateway;
     let (status, doubts, accepted, findings) =

@@ -40,7 +40,6 @@ impl Default for Rates {
 }
 
 impl Rates {
-    /// Keeps this page of metrics as a sample.
     pub(in crate::server) fn keep(&self, page: &str) {
         let mut samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if samples.len() >= KEPT {

@@ -69,10 +69,8 @@ fn name(region: &str) -> String {
 }
 
 /// Checks that a page of this listener sent the form. Today's browsers all name the origin of a
-/// POST. A request that does not is from no browser, and can use the admin API.
-///
-/// # Errors
-/// What to do about it.
+/// POST. A request that does not is from no browser, and can use the admin API. The error says what
+/// to do.
 pub(super) fn is_own(headers: &HeaderMap) -> Result<(), &'static str> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let (Some(host), Some(origin)) = (text(HOST.as_str()), text(ORIGIN.as_str())) else {
