@@ -185,10 +185,8 @@ impl Certs {
     fn rehearse(&self, out: &Path, regions: &[RegionName], is_there: bool) -> Result<(), Failure> {
         let files = Self::files(regions, is_there);
         if let Some(taken) = files.iter().map(|file| out.join(file)).find(|file| file.exists()) {
-            return Err(Failure::Failed(format!(
-                "{} is there already: files are never overwritten",
-                taken.display()
-            )));
+            let taken = taken.display();
+            return Err(Failure::Failed(format!("{taken} is there already: files are never overwritten")));
         }
         let text = format!("would make in {}: {}\nNothing was changed.\n", out.display(), files.join(", "));
         tell(self.json, &self.as_json(out, regions, is_there), &text)

@@ -204,13 +204,13 @@ impl Status {
         let peer = &status["peers"][region.as_str()];
         let whole = json!({ "epoch": authority["epoch"], "region": found, "opening": opening, "peer": peer });
         tell(*json, &whole, &authority::one(authority, found))?;
+        let [standing, state] = ["standing", "state"].map(|field| word(&found[field]));
         match found["standing"].as_str() {
             Some("serving") if found["state"].as_str().is_none_or(|state| state == "runs keys") => Ok(()),
-            Some("serving") => Err(Failure::Incomplete(format!(
-                "{region} should serve, and does not: {}",
-                word(&found["state"])
-            ))),
-            Some(_) | None => Err(Failure::Incomplete(format!("{region} is {}", word(&found["standing"])))),
+            Some("serving") => {
+                Err(Failure::Incomplete(format!("{region} should serve, and does not: {state}")))
+            }
+            Some(_) | None => Err(Failure::Incomplete(format!("{region} is {standing}"))),
         }
     }
 }

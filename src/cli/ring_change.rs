@@ -186,10 +186,6 @@ mod tests {
             assert!(text.lines().any(|one| one == line), "{line:?} in\n{text}");
         }
         assert!(!text.contains("regions that leave"));
-    }
-
-    #[test]
-    fn a_plan_without_changes_says_so() {
         let text = picture(&json!({ "epoch": 7, "moves": [] }));
         assert_eq!(text, "nothing would change: the files say what is in force at epoch 7\n");
     }

@@ -47,12 +47,9 @@ fn picture(status: &Value) -> String {
         (None, _) => "-",
     };
     let store = &status["store"];
+    let [gate, heartbeat] = ["gate_version", "heartbeat"].map(|field| word(&store[field]));
     let open = match store["open"].as_bool() {
-        Some(true) => format!(
-            "open, gate version {}, heartbeat {}",
-            word(&store["gate_version"]),
-            word(&store["heartbeat"])
-        ),
+        Some(true) => format!("open, gate version {gate}, heartbeat {heartbeat}"),
         Some(false) => format!("CLOSED: {}", word(&store["reason"])),
         None => "-".to_owned(),
     };

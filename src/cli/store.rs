@@ -15,7 +15,7 @@ use crate::adapters::postgres::provision::{
 };
 use crate::config::provision::{Provision, conninfo};
 use crate::config::region::{LogFormat, Process};
-use crate::config::secret::{Secret, SecretSource};
+use crate::config::secret::SecretSource;
 use crate::config::{Config, span};
 use crate::protocol::region::{Origin, RegionName};
 
@@ -297,10 +297,8 @@ impl<'a> Wanted<'a> {
     fn plan(&self) -> Result<Plan, Failure> {
         let Self { file, config, provision } = self;
         let environment = |name: &str| std::env::var(name).ok();
-        let secret = |source: &SecretSource| self.secret(source);
-        let role = |name: &str, password: Option<&SecretSource>| -> Result<Role, Failure> {
-            let password = password.map(secret).transpose()?.map(|secret| secret.reveal().to_owned());
-            Ok(Role { name: name.to_owned(), password })
+        let role = |name: &str, password: &Option<SecretSource>| -> Result<Role, Failure> {
+            Ok(Role { name: name.to_owned(), password: self.password(password)? })
         };
         let authorities = provision.publishers_ca.as_deref();
         let subscribe = provision.publishers.iter().map(|(name, source)| {
@@ -308,16 +306,13 @@ impl<'a> Wanted<'a> {
             let found = found.map_err(|why| bad(file, &format!("[provision.publishers]: {name}: {why}")))?;
             Ok((self.origin(name)?, found.reveal().to_owned()))
         });
-        let admin = secret(&provision.admin_url)?.reveal().parse();
+        let admin = self.secret(&provision.admin_url)?.parse();
         Ok(Plan {
             me: self.me(),
             all: self.all()?,
             deployment: config.shared.deployment.clone(),
-            gateway_role: role(&provision.gateway_role, provision.gateway_password.as_ref())?,
-            replication_role: Some(role(
-                &provision.replication_role,
-                provision.replication_password.as_ref(),
-            )?),
+            gateway_role: role(&provision.gateway_role, &provision.gateway_password)?,
+            replication_role: Some(role(&provision.replication_role, &provision.replication_password)?),
             admin: admin
                 .map_err(|why: BadAddress| bad(file, &format!("[provision]: the admin URL: {why}")))?,
             subscribe: subscribe.collect::<Result<_, Failure>>()?,
@@ -328,17 +323,18 @@ impl<'a> Wanted<'a> {
 
     fn verifiers(&self) -> Result<String, Failure> {
         let Provision { gateway_password, replication_password, .. } = &self.provision;
-        let text = |source: &Option<SecretSource>| -> Result<Option<String>, Failure> {
-            let secret = source.as_ref().map(|source| self.secret(source)).transpose()?;
-            Ok(secret.map(|secret| secret.reveal().to_owned()))
-        };
-        let (gateway, replication) = (text(gateway_password)?, text(replication_password)?);
+        let (gateway, replication) = (self.password(gateway_password)?, self.password(replication_password)?);
         Ok(provision::verifiers(gateway.as_deref(), replication.as_deref()))
     }
 
-    fn secret(&self, source: &SecretSource) -> Result<Secret, Failure> {
+    fn secret(&self, source: &SecretSource) -> Result<String, Failure> {
         let found = source.resolve(&|name: &str| std::env::var(name).ok(), |_| Ok(()));
-        found.map_err(|why| bad(self.file, &format!("[provision]: {why}")))
+        let found = found.map_err(|why| bad(self.file, &format!("[provision]: {why}")))?;
+        Ok(found.reveal().to_owned())
+    }
+
+    fn password(&self, source: &Option<SecretSource>) -> Result<Option<String>, Failure> {
+        source.as_ref().map(|source| self.secret(source)).transpose()
     }
 
     fn script(&self) -> Result<Script, Failure> {

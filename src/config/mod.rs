@@ -71,18 +71,14 @@ pub struct Config {
 }
 
 impl Config {
-    /// Like [`Config::load_watched`], for commands that ask a running gateway or make its store.
-    ///
-    /// The store's address and the key that seals requests are not looked up, and are empty.
+    /// Like [`Config::load_watched`], for commands that ask a running gateway or make its store: the
+    /// store's address and the key that seals requests are empty.
     pub fn load_for_command(region_file: &Path) -> Result<Self, Errors> {
         Self::watched(region_file, &|name| std::env::var(name).ok(), Need::Command).0
     }
 
     /// Reads a region file and the files that it names, and checks everything. Also returns the
-    /// files that were looked at and their state, even after errors.
-    ///
-    /// Secrets that the file names by variables come from the environment. Blocks: some files. The
-    /// errors are all problems of all files.
+    /// files that were looked at and their state, even after errors. Blocks: some files.
     pub fn load_watched(region_file: &Path) -> (Result<Self, Errors>, Watched) {
         Self::watched(region_file, &|name| std::env::var(name).ok(), Need::Serve)
     }

@@ -8,7 +8,7 @@ use toml::de::DeValue;
 
 use super::reader::{self, Section};
 use super::settings;
-use super::values::upstream_path;
+use super::values::{header, upstream_path};
 use crate::adapters::headers::{FORWARDED_PREFIX, RESERVED_PREFIX, is_hop_by_hop, is_under};
 use crate::gateway::policy::route::{
     Alone, Dialect, Escrow, Mismatch, Mode, NEVER_REPLAYED, Policy, REPLAY_HEADERS,
@@ -69,11 +69,6 @@ fn headers(
     wrong: impl Fn(&HeaderName) -> Option<&'static str>,
 ) -> Result<Vec<HeaderName>, String> {
     reader::list(value, |item| header(&reader::text(item)?, &wrong))
-}
-
-fn header(text: &str, wrong: impl Fn(&HeaderName) -> Option<&'static str>) -> Result<HeaderName, String> {
-    let name = HeaderName::from_bytes(text.as_bytes()).map_err(|_| format!("{text:?} is no header name"))?;
-    wrong(&name).map_or(Ok(name), |why| Err(format!("{text:?} {why}")))
 }
 
 /// True if a connection or the listener gives the header its meaning.

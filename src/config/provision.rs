@@ -103,11 +103,7 @@ fn role(value: &DeValue<'_>) -> Result<String, String> {
 }
 
 /// Reads the connection string of another region's Postgres, or its source.
-fn publisher(
-    value: &DeValue<'_>,
-    section: &Section<'_>,
-    authorities: Option<&Path>,
-) -> Result<SecretSource, String> {
+fn publisher(value: &DeValue<'_>, section: &Section<'_>, ca: Option<&Path>) -> Result<SecretSource, String> {
     const ADVICE: &str = "write { env = \"NAME\" } with the name of an environment variable, or { file = \"PATH\" }, that holds the whole string";
     if let DeValue::Table(table) = value {
         let mut entries = table.iter().map(|(key, value)| (key.get_ref().as_ref(), value.get_ref()));
@@ -119,7 +115,7 @@ fn publisher(
     }
     let text = reader::text(value)?;
     no_password_in_conninfo(&text).map_err(|why| format!("{why}: {ADVICE}"))?;
-    conninfo(&text, authorities).map(|()| SecretSource::Written(Secret::new(&text)))
+    conninfo(&text, ca).map(|()| SecretSource::Written(Secret::new(&text)))
 }
 
 /// Checks a libpq connection string. It may hold a password, so no message repeats it.

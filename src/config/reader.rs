@@ -83,11 +83,8 @@ impl Source {
 
     fn at(&self, offset: usize) -> At {
         let before = &self.text.as_bytes()[..offset.min(self.text.len())];
-        At {
-            file: self.path.clone(),
-            line: 1 + before.iter().filter(|byte| **byte == b'\n').count(),
-            key: None,
-        }
+        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        At { file: self.path.clone(), line, key: None }
     }
 }
 

@@ -46,8 +46,8 @@ pub(super) struct Others {
     pub elsewhere: ByRegion<String>,
     /// True if the upstreams are shared; `None` if the file does not say.
     pub shared: Option<bool>,
-    /// `[upstreams]`: the place of each, and whether it is shared; true if it could not be read.
-    pub named: BTreeMap<String, Located<bool>>,
+    /// `[upstreams]`; `None` for one that could not be read.
+    pub named: BTreeMap<Arc<str>, Located<Option<Named>>>,
     /// Place of the file, for what it lacks.
     pub file: At,
     /// True if `[listen]` has a `peer`, and its place; `None` if that table has problems.
@@ -144,13 +144,9 @@ pub enum LogFormat {
 }
 
 /// Reads the file. Errors are added to `problems`.
-pub(super) fn read(
-    source: &Source,
-    surroundings: Surroundings<'_>,
-    problems: &Problems,
-) -> Option<RegionFile> {
+pub(super) fn read(source: &Source, within: Surroundings<'_>, problems: &Problems) -> Option<RegionFile> {
     let document = source.parse(problems)?;
-    let top = Section::top(source, &document, problems).within(surroundings);
+    let top = Section::top(source, &document, problems).within(within);
     let advice = "say which region of ring.toml this is, such as region = \"us-east\"";
     let region = top.required_located("region", advice, region_name);
     let beside = |key, advice: &str| top.required_located(key, advice, |value| top.path(value));
@@ -167,7 +163,7 @@ pub(super) fn read(
     let accept_key = top.if_there("accept", accept_key);
     let store = store(&top);
     let (upstream, elsewhere, shared) = upstream(&top);
-    let upstreams = upstreams::all(&top);
+    let named = upstreams::all(&top);
     let has_peer = top.has("peer");
     let knows = Located { at: top.at().clone(), value: has_peer };
     let (peer, addresses) = peer(&top, region.as_ref().map(|region| &region.value));
@@ -180,8 +176,8 @@ pub(super) fn read(
         // A [provision] that exists must be right. Its absence is right, too.
         let provision = provision.map_or(Some(None), |written| written.map(Some))?;
         let peer = if has_peer { Some(peer?) } else { None };
-        let named = upstreams.iter().map(|(name, _, named)| Some((Arc::from(name.as_str()), named.clone()?)));
-        let upstreams = named.collect::<Option<_>>()?;
+        let upstreams = named.iter().map(|(name, named)| Some((name.clone(), named.value.clone()?)));
+        let upstreams = upstreams.collect::<Option<_>>()?;
         Some(Process {
             shadow,
             quota: quota?,
@@ -199,10 +195,7 @@ pub(super) fn read(
         })
     };
     let process = whole();
-    let named = upstreams
-        .into_iter()
-        .map(|(name, at, named)| (name, Located { at, value: named.is_none_or(|named| named.shared) }));
-    let (named, file) = (named.collect(), At::file(source.path()));
+    let file = At::file(source.path());
     let others = Others { addresses, elsewhere, shared, named, file, hears, knows, publishers };
     Some(RegionFile { region, ring, routes, credentials, others, process })
 }
@@ -330,19 +323,15 @@ fn peer(top: &Section<'_>, me: Option<&RegionName>) -> (Option<Peer>, ByRegion<S
 }
 
 /// Reads the certificate by which others know this process, with its key and authority.
-pub(super) fn identity(
-    section: &Section<'_>,
-    me: Option<&RegionName>,
-    advice: &str,
-) -> Option<IdentityFiles> {
-    let certificate = section.required_later("certificate", advice);
+pub(super) fn identity(peer: &Section<'_>, me: Option<&RegionName>, advice: &str) -> Option<IdentityFiles> {
+    let certificate = peer.required_later("certificate", advice);
     let advice = "name the private key of the certificate; `onceway certs` makes one";
-    let key = section.required_later("key", advice);
+    let key = peer.required_later("key", advice);
     let advice = "name the certificate of the deployment's authority; `onceway certs` makes one";
-    let ca = section.required_later("ca", advice);
+    let ca = peer.required_later("ca", advice);
     let files = IdentityFiles { certificate: certificate?, key: key?, authorities: ca? };
     if let Some(me) = me {
-        certificates::of_peer(section, me, &files);
+        certificates::of_peer(peer, me, &files);
     }
     Some(files)
 }

@@ -165,15 +165,12 @@ fn name(value: &DeValue<'_>) -> Result<String, String> {
 /// takeover. The window is twice the observed lag (docs/protocol.md#rule-31). Its floor covers the
 /// lag that two heartbeats cannot show.
 fn usual_failover() -> Failover {
+    let (floor, beyond) = (Duration::from_secs(1), Duration::from_secs(60));
     Failover {
         mode: Mode::Automatic,
         lease: Duration::from_secs(10),
         max_life: None,
-        window: WindowRule {
-            percent: LEAST_PERCENT,
-            floor: Duration::from_secs(1),
-            beyond: Duration::from_secs(60),
-        },
+        window: WindowRule { percent: LEAST_PERCENT, floor, beyond },
         drain_limit: Duration::from_millis(300),
         kill_after: Duration::from_secs(5),
         stable_for: Duration::from_secs(60),
@@ -187,14 +184,11 @@ const LEAST_PERCENT: u32 = 200;
 /// A hundred times the observed lag: more is taken for a slip.
 const MOST_MULTIPLE: u32 = 100;
 
-/// Reads the settings. An error is reported, and the default stays. `regions` are those of the
-/// file, if all of them could be read.
-fn failover(
-    top: &Section<'_>,
-    heartbeat: Duration,
-    drift: Drift,
-    regions: Option<&[Located<RegionSpec>]>,
-) -> Failover {
+/// The regions of the file, if all of them could be read.
+type Regions<'a> = Option<&'a [Located<RegionSpec>]>;
+
+/// Reads the settings. An error is reported, and the default stays.
+fn failover(top: &Section<'_>, heartbeat: Duration, drift: Drift, regions: Regions<'_>) -> Failover {
     let mut failover = usual_failover();
     let mut section = None;
     if top.is_text("failover") {
@@ -264,7 +258,7 @@ fn settings(section: &Section<'_>, failover: &mut Failover) {
 }
 
 /// Reads the witnesses, in order of name.
-fn witnesses(top: &Section<'_>, regions: Option<&[Located<RegionSpec>]>) -> Vec<RegionName> {
+fn witnesses(top: &Section<'_>, regions: Regions<'_>) -> Vec<RegionName> {
     let mut names: Vec<RegionName> = Vec::new();
     for section in top.tables("witness") {
         let advice =

@@ -185,11 +185,9 @@ fn upstream(now: &Upstream, read: &Upstream, differs: &mut impl FnMut(&str, bool
     differs("[upstream.health]", shown(health) != shown(&now.health));
 }
 
-fn named(
-    now: &BTreeMap<Arc<str>, Named>,
-    read: &BTreeMap<Arc<str>, Named>,
-    differs: &mut impl FnMut(&str, bool),
-) {
+type All = BTreeMap<Arc<str>, Named>;
+
+fn named(now: &All, read: &All, differs: &mut impl FnMut(&str, bool)) {
     differs("[upstreams]", read.keys().ne(now.keys()));
     for (name, now) in now {
         let Some(read) = read.get(name) else { continue };

@@ -1,6 +1,8 @@
 //! `[upstream]` and `[upstreams.NAME]` of the region file: where a protected service is, how it is
 //! reached, and when it counts as sick.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE};
@@ -10,7 +12,7 @@ use rustls::pki_types::ServerName;
 use toml::de::DeValue;
 
 use super::certificates;
-use super::reader::{self, At, Section};
+use super::reader::{self, Located, Section};
 use super::secret::{Names, Secret, SecretSource};
 use super::span::show;
 use super::values::{is_host_and_port, is_name, upstream_path};
@@ -202,17 +204,17 @@ fn credential(section: Section<'_>) -> Option<Credential> {
 }
 
 /// Reads `[upstreams]`: all services by name.
-pub(super) fn all(top: &Section<'_>) -> Vec<(String, At, Option<Named>)> {
-    let Some(section) = top.table("upstreams") else { return Vec::new() };
-    let mut all = Vec::new();
+pub(super) fn all(top: &Section<'_>) -> BTreeMap<Arc<str>, Located<Option<Named>>> {
+    let mut all = BTreeMap::new();
+    let Some(section) = top.table("upstreams") else { return all };
     for (key, one) in section.named_tables() {
         if let Err(why) = is_name(&key) {
             one.fail(format!("{key:?} {why}"));
         }
         let at = one.at().clone();
-        let read = named(&one);
+        let value = named(&one);
         one.finish();
-        all.push((key, at, read));
+        all.insert(key.into(), Located { at, value });
     }
     all
 }

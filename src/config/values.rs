@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use http::Uri;
+use http::{HeaderName, Uri};
 use toml::de::DeValue;
 use tracing_subscriber::EnvFilter;
 
@@ -38,6 +38,15 @@ pub(super) fn upstream_path(value: &DeValue<'_>, must: &str) -> Result<Uri, Stri
     let text = reader::text(value)?;
     let uri = text.parse::<Uri>().ok().filter(|uri| text.starts_with('/') && uri.authority().is_none());
     uri.ok_or_else(|| format!("{text:?} must be a path {must}"))
+}
+
+/// Reads the name of a header. `wrong` says what is wrong with it.
+pub(super) fn header(
+    text: &str,
+    wrong: impl Fn(&HeaderName) -> Option<&'static str>,
+) -> Result<HeaderName, String> {
+    let name = HeaderName::from_bytes(text.as_bytes()).map_err(|_| format!("{text:?} is no header name"))?;
+    wrong(&name).map_or(Ok(name), |why| Err(format!("{text:?} {why}")))
 }
 
 pub(super) fn socket(value: &DeValue<'_>) -> Result<SocketAddr, String> {

@@ -56,9 +56,8 @@ impl<P: Ports> Admin<P> {
         Self { gateway, metrics, process, rates, key: Key::new(operators), tries }
     }
 
-    /// Answers an act that an operator asked another region for.
-    ///
-    /// The operator has to be known here, by a token: the region that asks proves nothing.
+    /// Answers an act that an operator asked another region for. The operator has to be known here,
+    /// by a token: the region that asks proves nothing.
     pub async fn act_for(&self, path: &str, body: String, proof: Proof) -> PeerReply {
         let mut headers = HeaderMap::new();
         let Proof { authorization, approval } = proof;

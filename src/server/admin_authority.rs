@@ -270,8 +270,6 @@ fn seconded<P: Ports>(
 }
 
 /// One page of the doubles and late answers in the region's journal.
-///
-/// The query has `limit`, `after` (the last page's `next`) and `days` back.
 pub(super) async fn findings<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answer {
     let (mut most, mut after, mut days) = (100, None, 30);
     for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {

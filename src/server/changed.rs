@@ -49,9 +49,7 @@ pub(super) fn lines(errors: Errors) -> Vec<String> {
     errors.0.iter().map(ToString::to_string).collect()
 }
 
-/// Reads the files if they changed, or if `asked` is set.
-///
-/// Returns their state, and what was read. `None` if reading panicked.
+/// Reads the files if they changed, or if `asked` is set. `None` if reading panicked.
 async fn look<T: Send + 'static>(
     watched: Watched,
     asked: bool,

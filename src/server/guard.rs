@@ -70,8 +70,6 @@ pub struct Guard<S> {
     /// Bytes judged and not given to hyper yet.
     ready: BytesMut,
     refusal: Refusal,
-    /// The part of the budget that this connection's heads hold.
-    ///
     /// It counts the bytes of an unfinished head. After a large head it keeps counting as much,
     /// since buffers stay as large as they were.
     held: Held,

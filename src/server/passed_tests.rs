@@ -98,16 +98,8 @@ fn a_passed_request_allocates_little_and_makes_no_connection() {
         let metrics = PrometheusBuilder::new().build_recorder().handle();
         let operators = Admin::new(gateway.clone(), metrics, Operators::default().into());
         let (service, heads) = (Arc::new(Service(gateway, Arc::new(operators))), Arc::default());
-        let limits = PublicLimits::default();
-        public::listen(
-            &mut listeners,
-            listener,
-            None,
-            service,
-            limits,
-            Door::Public(None, Arc::default()),
-            &heads,
-        );
+        let (limits, door) = (PublicLimits::default(), Door::Public(None, Arc::default()));
+        public::listen(&mut listeners, listener, None, service, limits, door, &heads);
         (listeners, address)
     });
     let client = ask(&runtime, TcpStream::connect(address).unwrap(), FIRST);

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result};
 use http::HeaderValue;
@@ -15,7 +15,7 @@ use tokio::signal::unix::Signal;
 
 use super::certificates::Expiries;
 use super::peer::{PeerLimits, QUESTION_LIMIT};
-use super::{Replaceable, admin_door, certificates, changed, descriptors};
+use super::{Replaceable, admin_door, certificates, changed, descriptors, locked};
 use crate::adapters::identity::PeerIdentity;
 use crate::adapters::postgres::login::Login;
 use crate::adapters::upstream::{self, Base, Renewable, ServiceSettings, Tls, UpstreamSettings};
@@ -177,7 +177,7 @@ pub(super) async fn watch<P: Ports>(
         match read {
             Ok((config, read)) => {
                 gateway.agree_on_lives(&config.shared.routes).await;
-                let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut running = locked(&running);
                 let ring = config.shared.ring.digest();
                 if ring != running.config().shared.ring.digest() {
                     tracing::info!(

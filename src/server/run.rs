@@ -4,7 +4,7 @@
 //! requests, running ones finish, then the listeners close. On SIGHUP, and after a change, the
 //! files are read again (`reload`).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -23,7 +23,8 @@ use super::listener_kind::Door;
 use super::peer;
 use super::reload::{self, Files, Levels, Replaced, clients_tls, identity, upstreams};
 use super::{
-    Listeners, PeerService, PublicService, Replaceable, admin_door, certificates, descriptors, public, spans,
+    Listeners, PeerService, PublicService, Replaceable, admin_door, certificates, descriptors, locked,
+    public, spans,
 };
 use crate::adapters::bundle::RealPorts;
 use crate::adapters::identity::PeerIdentity;
@@ -132,29 +133,16 @@ pub async fn run(config: Config, files: Files, levels: Levels, founds: bool, spe
     };
     gateway.start(spans::JOB);
     let mut listeners = Listeners::new(CLOSE_WITHIN);
-    let replaced = Replaced::new(
-        &config,
-        [tls.clone(), admin_tls.clone()],
-        identity.clone(),
-        upstreams.renewable(),
-        login,
-        levels,
-    );
+    let (both, renewable) = ([tls.clone(), admin_tls.clone()], upstreams.renewable());
+    let replaced = Replaced::new(&config, both, identity.clone(), renewable, login, levels);
     let operators = Arc::new(Admin::new(gateway.clone(), metrics, replaced.operators.clone()));
     let service = Arc::new(Service(gateway.clone(), operators.clone()));
-    public::listen(
-        &mut listeners,
-        public,
-        tls,
-        service.clone(),
-        replaced.public.clone(),
-        Door::Public(front, Arc::new(listen.edge.clone())),
-        &heads,
-    );
+    let (door, bounds) = (Door::Public(front, Arc::new(listen.edge.clone())), &replaced.public);
+    public::listen(&mut listeners, public, tls, service.clone(), bounds.clone(), door, &heads);
     if let Some((listener, front)) = trusted {
         tracing::info!(address = %front.address, "listening for a trusted front");
-        let bounds = replaced.public.clone();
-        public::listen(&mut listeners, listener, None, service.clone(), bounds, Door::Trusted(front), &heads);
+        let door = Door::Trusted(front);
+        public::listen(&mut listeners, listener, None, service.clone(), bounds.clone(), door, &heads);
     }
     if let Some((peer, identity)) = peer {
         peer::listen(&mut listeners, peer, identity, service, replaced.peers.clone());
@@ -167,9 +155,13 @@ pub async fn run(config: Config, files: Files, levels: Levels, founds: bool, spe
     gateway.loaded(Vec::new());
     let running = Arc::new(Mutex::new(Running::start(config)));
     let watching = tokio::spawn(reload::watch(gateway.clone(), running.clone(), files, replaced, hangup));
-    let died = ended(&gateway, &mut terminate, &mut interrupt).await;
+    let died = tokio::select! {
+        biased;
+        () = signalled(&mut terminate, &mut interrupt) => None,
+        name = gateway.loop_died() => Some(name),
+    };
     watching.abort();
-    let drain = running.lock().unwrap_or_else(PoisonError::into_inner).config().process.drain;
+    let drain = locked(&running).config().process.drain;
     leave(&gateway, listeners, died, drain).await
 }
 
@@ -234,19 +226,6 @@ fn found_alone(gateway: &Arc<Gateway<RealPorts>>, config: &Config) {
             tokio::time::sleep(FOUND_EVERY).await;
         }
     });
-}
-
-/// Waits for a signal to stop, or for the death of a loop, and names that.
-async fn ended(
-    gateway: &Gateway<RealPorts>,
-    terminate: &mut Signal,
-    interrupt: &mut Signal,
-) -> Option<&'static str> {
-    tokio::select! {
-        biased;
-        () = signalled(terminate, interrupt) => None,
-        name = gateway.loop_died() => Some(name),
-    }
 }
 
 pub(super) async fn signalled(terminate: &mut Signal, interrupt: &mut Signal) {

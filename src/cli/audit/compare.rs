@@ -144,13 +144,8 @@ impl Comparison<'_> {
             let verdict = known.verdict(found.lines.len(), found.dated, self.rule);
             self.count(verdict);
             if let Some(kind) = shown(verdict) {
-                self.say(
-                    kind,
-                    (&known.tenant, &known.key, ""),
-                    &found.lines,
-                    &known.describe(),
-                    &known.entries,
-                )?;
+                let named = (&*known.tenant, &*known.key, "");
+                self.say(kind, named, &found.lines, &known.describe(), &known.entries)?;
             }
         }
         Ok(())
@@ -197,12 +192,8 @@ impl Comparison<'_> {
                 format!("{} effects, lines {}{more}", lines.len(), first.join(", "))
             }
         };
-        print(&format!(
-            "{kind:<9}  {}  {}  {there}: {}\n",
-            printable(tenant),
-            printable(named),
-            printable(described)
-        ))
+        let [tenant, named, described] = [tenant, named, described].map(printable);
+        print(&format!("{kind:<9}  {tenant}  {named}  {there}: {described}\n"))
     }
 
     /// Prints the summary, and returns the exit code.

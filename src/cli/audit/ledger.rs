@@ -235,14 +235,14 @@ fn shortened(domain: &'static str, parts: &[&[u8]]) -> Name {
 
 impl Columns {
     fn find(header: &[String], layout: &Layout) -> Result<Columns, Failure> {
+        let all = header.join(", ");
         let place = |name: &str| header.iter().position(|cell| plain(cell) == plain(name));
         let column = |flag: &str, named: &Option<String>, usual: &[&str]| match named {
             Some(name) => match place(name) {
                 Some(at) => Ok(Some(at)),
-                None => Err(Failure::Bad(format!(
-                    "{flag} {name}: the ledger has no such column; it has {}",
-                    header.join(", ")
-                ))),
+                None => {
+                    Err(Failure::Bad(format!("{flag} {name}: the ledger has no such column; it has {all}")))
+                }
             },
             None => Ok(usual.iter().find_map(|name| place(name))),
         };
@@ -255,10 +255,8 @@ impl Columns {
             time: column("--time-column", &layout.time_column, &TIMES)?.filter(|_| layout.timed),
         };
         let missing = |what: &str, flag: &str| {
-            Err(Failure::Bad(format!(
-                "no column is {what}: name it with {flag}; the ledger has {}",
-                header.join(", ")
-            )))
+            let why = format!("no column is {what}: name it with {flag}; the ledger has {all}");
+            Err(Failure::Bad(why))
         };
         match columns {
             Columns { key: None, request: None, .. } => {

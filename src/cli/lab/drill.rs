@@ -165,10 +165,7 @@ impl Drill {
 
     /// Prints a report as JSON, or in these words.
     fn print(&self, report: &impl Serialize, words: impl FnOnce() -> String) -> Result<(), Failure> {
-        match self.json {
-            true => print(&format!("{}\n", serde_json::to_string(report)?)),
-            false => print(&words()),
-        }
+        if self.json { print(&format!("{}\n", serde_json::to_string(report)?)) } else { print(&words()) }
     }
 }
 

@@ -60,22 +60,16 @@ impl Frame {
     /// At most `height` lines of at most `width` characters, each with its end.
     pub fn lines(&self, width: usize, height: usize) -> Vec<String> {
         let mut text = format!("{}\n\n", self.title());
-        text.push_str(&fitting(
-            &REGIONS,
-            list(&self.said["regions"]).iter().map(region_row).collect(),
-            width,
-        ));
+        let regions = list(&self.said["regions"]).iter().map(region_row).collect();
+        text.push_str(&fitting(&REGIONS, regions, width));
         let opening: Vec<String> = list(&self.said["opening"]).iter().map(authority::hindrance).collect();
         if !opening.is_empty() {
             text.push_str(&format!("\nkeys that {} has gained wait for\n", word(&self.said["region"])));
             text.extend(opening.iter().map(|line| format!("{line}\n")));
         }
         text.push('\n');
-        text.push_str(&fitting(
-            &GATEWAYS,
-            list(&self.said["gateways"]).iter().map(gateway_row).collect(),
-            width,
-        ));
+        let gateways = list(&self.said["gateways"]).iter().map(gateway_row).collect();
+        text.push_str(&fitting(&GATEWAYS, gateways, width));
         for gateway in list(&self.said["gateways"]) {
             let of = word(&gateway["admin"]);
             let reasons = list(&gateway["reasons"])
@@ -321,6 +315,8 @@ mod tests {
         assert!(!frame().is_silent());
         assert_eq!(frame().as_json()["gateways"][0]["per_second"]["settled"], 15.0);
         assert_eq!(frame().as_json()["regions"][0]["window_left_ms"], 1_250);
+        let first = Frame::of(&sample(Instant::now(), 5.0), None);
+        assert!(first.as_json()["gateways"][0]["answers_per_second"].is_null(), "a first frame has no rates");
     }
 
     #[test]
@@ -337,11 +333,5 @@ mod tests {
         }
         assert!(frame().lines(80, 6).concat().contains("more lines"));
         assert!(frame().lines(45, 24).concat().contains("LOST"), "the standing stays");
-    }
-
-    #[test]
-    fn the_first_frame_has_no_rates() {
-        let first = Frame::of(&sample(Instant::now(), 5.0), None);
-        assert!(first.as_json()["gateways"][0]["answers_per_second"].is_null());
     }
 }

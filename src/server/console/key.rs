@@ -241,11 +241,8 @@ mod tests {
 
     fn life(name: &str, status: &Value) -> KeyLife {
         let regions = [("a", status), (name, status)].map(|(name, status)| (name.to_owned(), status.clone()));
-        KeyLife {
-            regions: regions.into(),
-            silent: [("c".to_owned(), "late".to_owned())].into(),
-            life: Vec::new(),
-        }
+        let silent = [("c".to_owned(), "late".to_owned())].into();
+        KeyLife { regions: regions.into(), silent, life: Vec::new() }
     }
 
     /// A region knows the operators of another one by nothing but their tokens.

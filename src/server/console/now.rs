@@ -247,11 +247,8 @@ fn leases(status: &Status) -> Markup {
     let authority = &status.authority;
     let row = |region: &RegionStatus| {
         let votes = if authority.voters.contains(&region.name) { "yes" } else { "no" };
-        vec![
-            ("Region", html! { (region.name) }),
-            ("Lease", lease(status, region)),
-            ("Votes", html! { (votes) }),
-        ]
+        let (name, lease) = (html! { (region.name) }, lease(status, region));
+        vec![("Region", name), ("Lease", lease), ("Votes", html! { (votes) })]
     };
     let in_ring = authority.regions.iter().filter(|region| region.in_ring);
     let is_region = |voter: &str| authority.regions.iter().any(|region| region.name == voter);
@@ -267,10 +264,7 @@ fn leases(status: &Status) -> Markup {
     }
 }
 
-/// Writes a region's lease as it is known here.
-///
-/// A region's own gateways know its lease. For other regions, the view and the replies to pings
-/// show it.
+/// Writes a region's lease: of others only the view and the replies to pings are known.
 fn lease(status: &Status, region: &RegionStatus) -> Markup {
     let own = &status.authority.lease;
     let peer = status.peers.get(&region.name).filter(|peer| peer.up);
