@@ -114,17 +114,11 @@ impl Shared {
 
     /// Settings of a region's gateway whose region file says nothing more.
     pub fn settings(&self, me: RegionName, generation: u32, credentials: Arc<Credentials>) -> Settings {
+        let (routes, shared, most_at_once) = (self.routes.clone(), self.digest, MostAtOnce::default());
         Settings {
             me,
             generation,
-            live: Reload {
-                routes: self.routes.clone(),
-                credentials,
-                quota: None,
-                most_at_once: MostAtOnce::default(),
-                shared: self.digest,
-                restart: Vec::new(),
-            },
+            live: Reload { routes, credentials, quota: None, most_at_once, shared, restart: Vec::new() },
             drift: self.drift,
             skew: self.skew,
             seals_requests: false,

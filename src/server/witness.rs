@@ -40,7 +40,7 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 struct Served<A, C> {
     witness: Witness<A, C>,
     /// True if the process began as a new voter: its file may not be the last one that it wrote.
-    began_anew: bool,
+    is_anew: bool,
     config: Replaceable<ConfigStatus>,
     expiries: Replaceable<Expiries>,
     key: Key,
@@ -83,7 +83,7 @@ impl<A: Acceptors, C: Clock> Served<A, C> {
         let accepted = acceptor.and_then(|acceptor| acceptor.accepted.as_ref());
         let epoch = accepted.map_or(0, |accepted| accepted.view.epoch());
         let admitted = u64::from(acceptor.is_some_and(|acceptor| acceptor.admitted));
-        let (anew, current) = (u64::from(self.began_anew), u64::from(self.config.now().current));
+        let (anew, current) = (u64::from(self.is_anew), u64::from(self.config.now().current));
         let anew_help = "1 if it started as a new voter: its file was put back, or its machine started anew";
         let page: String = [
             ("onceway_witness_epoch", "gauge", "Epoch of the view it accepted last, 0 if none", epoch),
@@ -165,13 +165,8 @@ pub async fn run(
     let (says, expiries) =
         (Replaceable::from(loaded), Replaceable::from(certificates::look_of_witness(&config)));
     let operators = Replaceable::from(config.operators.operators());
-    let served = Arc::new(Served {
-        witness,
-        began_anew: is_anew,
-        config: says.clone(),
-        expiries: expiries.clone(),
-        key: Key::new(operators.clone()),
-    });
+    let (status, key) = (says.clone(), Key::new(operators.clone()));
+    let served = Arc::new(Served { witness, is_anew, config: status, expiries: expiries.clone(), key });
     let (peer, admin) = (bind(config.peer, "peer").await?, bind(config.admin, "admin").await?);
     let mut listeners = Listeners::new(CLOSE_WITHIN);
     peer::listen(&mut listeners, peer, &identity, served.clone(), limits);

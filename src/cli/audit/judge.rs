@@ -160,12 +160,8 @@ impl Known {
             let status = word(&entry["status"]);
             let state = if entry["kind"] == "record" { word(&entry["state"]) } else { word(&entry["kind"]) };
             let at = entry["at_ms"].as_i64().map(crate::gateway::operator::instant::stamp);
-            let said = [
-                state,
-                status,
-                format!("by {} {token}", word(&entry["origin"])),
-                at.map(|at| format!("at {at}")).unwrap_or_default(),
-            ];
+            let by = format!("by {} {token}", word(&entry["origin"]));
+            let said = [state, status, by, at.map(|at| format!("at {at}")).unwrap_or_default()];
             parts.push(said.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" "));
         }
         parts.join("; ")

@@ -175,16 +175,8 @@ fn region_row(region: &Value) -> Vec<String> {
     let share = region["share"].as_f64().map_or("-".to_owned(), |share| format!("{:.1} %", share * 100.0));
     let ms = |name: &str| region[name].as_f64().map_or("-".to_owned(), |ms| format!("{ms:.0} ms"));
     let window = authority::seconds(&region["window_left_ms"]);
-    vec![
-        word(&region["name"]),
-        format!("{standing}{upstream}"),
-        share,
-        up,
-        ms("lag_ms"),
-        window,
-        ms("lag_max_ms"),
-        ms("rtt_ms"),
-    ]
+    let [lag, lag_max, rtt] = ["lag_ms", "lag_max_ms", "rtt_ms"].map(ms);
+    vec![word(&region["name"]), format!("{standing}{upstream}"), share, up, lag, window, lag_max, rtt]
 }
 
 const GATEWAYS: [Column; 12] = [

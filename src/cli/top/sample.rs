@@ -63,11 +63,8 @@ async fn ask(admin: &str, access: &Access) -> Result<GatewayState, String> {
     let status = serde_json::from_slice(&status).map_err(|_| "it answered no JSON".to_owned())?;
     let page = http::get(admin, "/metrics", access).await.map_err(why)?;
     let page = String::from_utf8_lossy(&page);
-    Ok(GatewayState {
-        status,
-        answers: by(&page, observe::ANSWERS, "verdict"),
-        doubts: series(&page, observe::DOUBTS).map(|(_, value)| value).reduce(|a, b| a + b),
-    })
+    let doubts = series(&page, observe::DOUBTS).map(|(_, value)| value).reduce(|a, b| a + b);
+    Ok(GatewayState { status, answers: by(&page, observe::ANSWERS, "verdict"), doubts })
 }
 
 /// The sums of a metric's series by one of its labels.

@@ -182,14 +182,8 @@ impl<'a> Said<'a> {
         };
         let [tenant, key] = [self.id.tenant().as_str(), self.id.key().as_str()].map(percent::encode);
         let path = format!("v1/{list}/{tenant}/{key}/{}", self.name);
-        let posted = Posted {
-            key: visit.key,
-            by: visit.visitor.clone(),
-            path: &path,
-            headers,
-            body: Full::new(Bytes::from(body.to_string())),
-            passed_on: false,
-        };
+        let (by, body) = (visit.visitor.clone(), Full::new(Bytes::from(body.to_string())));
+        let posted = Posted { key: visit.key, by, path: &path, headers, body, passed_on: false };
         let acted = match self.what {
             What::Key(verb) => admin_acts::rule(visit.gateway, verb, self.id.clone(), posted).await,
             What::Job(what) => admin_jobs::act(visit.gateway, what, self.id.clone(), posted).await,

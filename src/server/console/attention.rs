@@ -46,13 +46,10 @@ impl Counted {
                 Some((label.to_owned(), value.parse::<f64>().ok()?))
             })
         };
+        let dead = series(observe::JOBS_DEAD).map(|(_, dead)| dead as usize).sum();
         let lost = series(observe::SLOT_LOST).filter(|(_, lost)| *lost > 0.0);
         let ends = series(observe::CERTIFICATE_EXPIRES).map(|(of, at)| (of, (at * 1_000.0) as i64));
-        Self {
-            dead: series(observe::JOBS_DEAD).map(|(_, dead)| dead as usize).sum(),
-            slots: lost.map(|(slot, _)| slot).collect(),
-            certificates: ends.collect(),
-        }
+        Self { dead, slots: lost.map(|(slot, _)| slot).collect(), certificates: ends.collect() }
     }
 }
 

@@ -293,12 +293,9 @@ fn windows(authority: &AuthorityStatus) -> Markup {
             (None, true) => mark("bad", "needs an operator"),
             (None, false) => mark("warn", "comes by itself"),
         };
-        vec![
-            ("Region", html! { (missing.region) }),
-            ("What", html! { (missing.what) }),
-            ("Left", left),
-            ("Meaning", html! { (missing.text) }),
-        ]
+        let [region, what, text] =
+            [&*missing.region, missing.what, &*missing.text].map(|text| html! { (text) });
+        vec![("Region", region), ("What", what), ("Left", left), ("Meaning", text)]
     };
     table("What keeps keys that this region gained from starting", authority.opening.iter().map(row))
 }
