@@ -310,8 +310,7 @@ fn read_how(section: &Section<'_>, kind: Option<Kind>) -> How {
 }
 
 fn status(section: &Section<'_>, usual: u16) -> u16 {
-    let status = section.optional("status", |value| reader::number(value, 400, 599));
-    status.and_then(|status| u16::try_from(status).ok()).unwrap_or(usual)
+    section.optional("status", |value| reader::number(value, 400, 599)).unwrap_or(usual)
 }
 
 /// Reads a list of kinds by their names.
@@ -357,10 +356,8 @@ fn swarm(section: Section<'_>) -> Swarm {
         let text = "no kind is named: leave kinds out for all of them, or the whole table for none";
         section.fail_at("kinds", text);
     }
-    let off =
-        section.optional("off", |value| reader::number(value, 0, 99)).map_or(50, |percent| percent as u32);
-    let at_once =
-        section.optional("at_once", |value| reader::number(value, 1, 100)).map_or(3, |count| count as usize);
+    let off = section.optional("off", |value| reader::number(value, 0, 99)).unwrap_or(50);
+    let at_once = section.optional("at_once", |value| reader::number(value, 1, 100)).unwrap_or(3);
     let swarm = Swarm {
         every: span(&section, "every", 100, 3_600, 4_000),
         lasts: span(&section, "lasts", 10, 3_600, 6_000),

@@ -71,8 +71,7 @@ fn workload(mut section: Section<'_>, known: &Known<'_>) -> Option<Workload> {
     let route = path.as_deref().and_then(|path| route(&section, known, path));
     let rate = section.optional("rate", |value| reader::hundredths(value, 1_000)).unwrap_or(200);
     let count = |key, most, default: u32| {
-        // At most what was read.
-        section.optional(key, |value| reader::number(value, 0, most)).map_or(default, |number| number as u32)
+        section.optional(key, |value| reader::number(value, 0, most)).unwrap_or(default)
     };
     let tenants = count("tenants", 1_000, 3).max(1);
     let (again, at_two, other_body) =
