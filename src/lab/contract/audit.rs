@@ -3,22 +3,10 @@
 
 pub mod looks;
 
-use std::time::Duration;
-
-use super::bench::{
-    AuditBench, Foreign, LONG, SHORT, StoreBench, answer, asks, asks_on, claimed, doubles, doubt, id,
-    journal, journalled, known, over_theirs, released_key, row, rows, runs_at_risk, settle, settled_key,
-    wins,
-};
+use super::bench::*;
 use super::imports::{answered, copied, import};
 use onceway_ports::audit::{Begin, Finding};
-use onceway_ports::store::{Attempt, ClaimAsk, Written};
-use onceway_ports::upkeep::Place;
-use onceway_ports::{Audit, Upkeep};
-use onceway_protocol::decide::Basis;
 use onceway_protocol::double::Why;
-use onceway_protocol::key::KeyId;
-use onceway_protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
 
 pub async fn suite(bench: &impl AuditBench) {
     the_first_answer_stays_and_both_are_journalled(bench).await;

@@ -2,19 +2,9 @@
 //! register is founded once.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::time::Duration;
 
-use super::bench::{
-    SHORT, StoreBench, asks as asked, claim, gate, id, open, restart_and_approve, rows, wins,
-};
-use super::together;
-use onceway_ports::store::{ClaimReply, Gate, GateVersion, Written};
-use onceway_ports::{Acceptors, Authority, Replica};
-use onceway_protocol::authority::{GateState, Pending};
-use onceway_protocol::digest::{Digest32, digest};
-use onceway_protocol::key::Tenant;
-use onceway_protocol::region::Origin;
+use super::bench::*;
+use onceway_protocol::authority::Pending;
 use onceway_protocol::register::{Accepted, Acceptor, Ballot, Grant, Relies};
 use onceway_protocol::ring::Ring;
 use onceway_protocol::ring_spec::{Pin, PlaceBy, RegionSpec, RingSpec};
@@ -214,7 +204,7 @@ async fn no_state_passes_an_unapproved_boot(bench: &impl AuthorityBench) {
 /// A claim compares the version under which its owner was computed. An older one never wins; the
 /// new one wins under the new epoch.
 async fn no_claim_of_an_older_state_passes(bench: &impl AuthorityBench) {
-    let mut ask = asked(bench, &id(bench, "authority-older"), 1).await;
+    let mut ask = asks(bench, &id(bench, "authority-older"), 1).await;
     let now = adopts(bench).await;
     assert_eq!(claim(bench, &ask).await, ClaimReply::GateMoved, "gate: a claim of an older state passed");
     ask.gate = now.version;
@@ -226,21 +216,21 @@ async fn no_claim_of_an_older_state_passes(bench: &impl AuthorityBench) {
 async fn a_concurrent_claim_wins_before_the_state_or_never(bench: &impl AuthorityBench) {
     let before = &open(bench).await;
     let state = next(bench, before);
-    let mut asks = Vec::new();
+    let mut all = Vec::new();
     for nonce in 1..=16 {
-        asks.push(asked(bench, &id(bench, &format!("authority-beside-{nonce}")), nonce).await);
+        all.push(asks(bench, &id(bench, &format!("authority-beside-{nonce}")), nonce).await);
     }
-    let (asks, state) = (&asks, &state);
+    let (all, state) = (&all, &state);
     // The gate's write is one of them.
-    let calls = (0..=asks.len()).map(|at| async move {
-        let Some(ask) = asks.get(at) else {
+    let calls = (0..=all.len()).map(|at| async move {
+        let Some(ask) = all.get(at) else {
             assert_eq!(set_gate(bench, before.version, state).await, Written::Done);
             return None;
         };
         Some(claim(bench, ask).await)
     });
     let both = together(calls.collect()).await;
-    for (ask, reply) in asks.iter().zip(both) {
+    for (ask, reply) in all.iter().zip(both) {
         let stands = !rows(bench, &ask.id).await.is_empty();
         match reply {
             Some(ClaimReply::Won { token, .. }) => {

@@ -1,20 +1,31 @@
 //! The bench of the store's clauses, and the calls that they share. A clause learns everything
 //! through the port.
 
-use std::future::Future;
-use std::time::Duration;
+pub(super) use std::sync::Arc;
+pub(super) use std::time::Duration;
+
+pub(super) use super::together;
+pub(super) use onceway_ports::authority::CopiedRow;
+pub(super) use onceway_ports::store::{
+    Attempt, ClaimAsk, ClaimReply, Gate, GateVersion, Heartbeat, StoreError, Unclear, Written,
+};
+pub(super) use onceway_ports::upkeep::{Entry, Place, Ruling, Who};
+pub(super) use onceway_ports::{
+    Acceptors, Audit, Authority, Escrows, Imports, Jobs, KeyStore, Replica, Upkeep,
+};
+pub(super) use onceway_protocol::authority::GateState;
+pub(super) use onceway_protocol::decide::Basis;
+pub(super) use onceway_protocol::digest::{Digest32, digest};
+pub(super) use onceway_protocol::fingerprint::{self, Fingerprint};
+pub(super) use onceway_protocol::key::{Key, KeyId, Tenant};
+pub(super) use onceway_protocol::lifetime::{Lifetime, Retention};
+pub(super) use onceway_protocol::record::{
+    Answer, AnswerBody, Nonce, Recovery, RequestId, Row, State, Token,
+};
+pub(super) use onceway_protocol::region::Origin;
+pub(super) use onceway_protocol::time::Date;
 
 use onceway_ports::audit::Counted;
-use onceway_ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, GateVersion, Unclear, Written};
-use onceway_ports::upkeep::Entry;
-use onceway_ports::{Audit, Imports, Jobs, KeyStore, Replica, Upkeep};
-use onceway_protocol::decide::Basis;
-use onceway_protocol::fingerprint::{self, Fingerprint};
-use onceway_protocol::key::{Key, KeyId, Tenant};
-use onceway_protocol::lifetime::{Lifetime, Retention};
-use onceway_protocol::record::{Answer, AnswerBody, Nonce, Recovery, RequestId, Row, State, Token};
-use onceway_protocol::region::Origin;
-use onceway_protocol::time::Date;
 
 /// A hold that no clause outlives.
 pub const LONG: Duration = Duration::from_secs(600);

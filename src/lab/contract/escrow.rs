@@ -1,24 +1,10 @@
 //! The promises of [`Escrows`]. Each run of the suite needs a new bench, whose gate
 //! [`super::authority`] moves.
 
-use std::time::Duration;
-
 use super::authority::{AuthorityBench, adopts};
-use super::bench::{
-    Foreign, LONG, SHORT, StoreBench, answer, claimed, id, is_settled, open, released_key,
-    restart_and_approve, row, rows, settle, settled_key,
-};
+use super::bench::*;
 use super::imports::latest;
-use super::together;
-use onceway_ports::authority::{CopiedRow, Lodged, Lodging};
-use onceway_ports::store::{Attempt, GateVersion, StoreError, Written};
-use onceway_ports::{Escrows, Imports, Upkeep};
-use onceway_protocol::digest::digest;
-use onceway_protocol::fingerprint::{self, Fingerprint};
-use onceway_protocol::key::KeyId;
-use onceway_protocol::lifetime::{Lifetime, Retention};
-use onceway_protocol::record::{Nonce, Recovery, RequestId, State, Token};
-use onceway_protocol::region::Origin;
+use onceway_ports::authority::{Lodged, Lodging};
 use onceway_protocol::written::LONGEST;
 
 pub trait EscrowBench: AuthorityBench<Store: Escrows + Imports> {}

@@ -5,13 +5,7 @@
 //! Lines hold nothing that differs from run to run: no dates, no gate versions. The recorded line
 //! says what a reply should have been.
 
-use onceway_ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion};
-use onceway_protocol::decide::Basis;
-use onceway_protocol::key::KeyId;
-use onceway_protocol::record::{Nonce, Row, State};
-use onceway_protocol::region::Origin;
-
-use super::bench::{Foreign, StoreBench, answer, asks, asks_on, claim, doubt, id, release, rows, settle};
+use super::bench::*;
 
 /// Number of keys of one history: few, so that calls meet.
 const KEYS: u64 = 4;

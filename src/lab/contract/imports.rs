@@ -1,22 +1,6 @@
 //! The promises of [`Imports`]. Each run of the suite needs a new bench.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use super::bench::{
-    Foreign, ImportBench, LONG, SHORT, StoreBench, answer, asks, asks_on, claim, claimed as claimed_key,
-    finds, id, is_settled, open, own, release, restart_and_approve, row, rows, settle, settled_key, wins,
-};
-use onceway_ports::authority::CopiedRow;
-use onceway_ports::store::{Attempt, ClaimReply, Written};
-use onceway_ports::{Imports, KeyStore};
-use onceway_protocol::decide::Basis;
-use onceway_protocol::digest::digest;
-use onceway_protocol::fingerprint::{self, Fingerprint};
-use onceway_protocol::key::KeyId;
-use onceway_protocol::record::{Answer, AnswerBody, Nonce, Recovery, RequestId, Row, State, Token};
-use onceway_protocol::region::Origin;
-use onceway_protocol::time::Date;
+use super::bench::*;
 
 pub async fn suite(bench: &impl ImportBench) {
     rows_are_handed_over_whole(bench).await;
@@ -38,7 +22,7 @@ async fn rows_are_handed_over_whole(bench: &impl ImportBench) {
     let origin = bench.peers()[1].clone();
     let past = Duration::ZERO;
     let states = [
-        claimed(),
+        running(),
         State::InDoubt { status: Some(502), left: LONG, past },
         State::InDoubt { status: None, left: LONG, past },
         State::Released,
@@ -99,7 +83,7 @@ async fn rows_come_in_pages_in_the_order_of_keys(bench: &impl ImportBench) {
 async fn the_later_of_two_rows_of_one_origin_counts(bench: &impl ImportBench) {
     open(bench).await;
     let origin = bench.peers()[0].clone();
-    let key = copied(bench, &origin, "import-behind", 1, claimed());
+    let key = copied(bench, &origin, "import-behind", 1, running());
     bench.arrives(&key.id, Foreign::Settled).await;
     import(bench, &origin, std::slice::from_ref(&key)).await;
     assert!(is_settled(bench, &key.id).await, "import: an earlier state of the attempt hides its answer");
@@ -108,12 +92,12 @@ async fn the_later_of_two_rows_of_one_origin_counts(bench: &impl ImportBench) {
     bench.arrives(&key.id, Foreign::Claimed).await;
     import(bench, &origin, std::slice::from_ref(&key)).await;
     assert!(is_settled(bench, &key.id).await, "import: the answer that a survivor has must be shown");
-    let earlier = CopiedRow { row: Row { state: claimed(), ..key.row.clone() }, ..key.clone() };
+    let earlier = CopiedRow { row: Row { state: running(), ..key.row.clone() }, ..key.clone() };
     import(bench, &origin, &[earlier]).await;
     assert!(is_settled(bench, &key.id).await, "import: an earlier state replaced a later one");
 
     for (attempt, state, shown, why) in [
-        (2, claimed(), 2, "the higher token must be shown"),
+        (2, running(), 2, "the higher token must be shown"),
         (1, answered(), 2, "a lower token replaced a higher"),
         (3, answered(), 3, "a higher token must replace a lower"),
     ] {
@@ -164,9 +148,9 @@ async fn the_later_of_two_rows_is_handed_on(bench: &impl ImportBench) {
     let origin = bench.peers()[0].clone();
     for (name, replicated, epochs, attempt, state, is_settled) in [
         ("ahead", Foreign::Claimed, 0, 1, answered(), true),
-        ("behind", Foreign::Settled, 0, 1, claimed(), true),
-        ("attempt", Foreign::Settled, 0, 2, claimed(), false),
-        ("epoch", Foreign::Settled, 1, 1, claimed(), false),
+        ("behind", Foreign::Settled, 0, 1, running(), true),
+        ("attempt", Foreign::Settled, 0, 2, running(), false),
+        ("epoch", Foreign::Settled, 1, 1, running(), false),
     ] {
         let mut imported = copied(bench, &origin, &format!("import-later-{name}"), attempt, state);
         let arrived = bench.arrives(&imported.id, replicated).await;
@@ -191,7 +175,7 @@ async fn the_answer_with_the_highest_token_stays(bench: &impl ImportBench) {
     for (at, (lower, higher)) in pairs.into_iter().enumerate() {
         for turned in [false, true] {
             let name = format!("import-answers-{at}-{turned}");
-            let attempt = claimed_key(bench, &name, 1).await;
+            let attempt = claimed(bench, &name, 1).await;
             let tokens = if turned { [higher, lower] } else { [lower, higher] };
             for (origin, token) in bench.peers().iter().zip(tokens) {
                 let theirs = Answer { status: if token == higher { 210 } else { 220 }, ..answer() };
@@ -266,19 +250,19 @@ async fn rows_after_the_newest_heartbeat_are_found(bench: &impl ImportBench) {
 /// unless the other is later.
 async fn own_rows_are_restored_before_the_boot_is_approved(bench: &impl ImportBench) {
     let settled = settled_key(bench, "restored-settled", 1).await;
-    let running = claimed_key(bench, "restored-running", 2).await;
+    let run = claimed(bench, "restored-running", 2).await;
     let own = |name: &str, attempt, state| copied(bench, &bench.origin(), name, attempt, state);
     let of = |attempt: &Attempt, state| {
         let mut row = own("restored-none", 1, state);
         (row.id, row.row.token, row.row.nonce) = (attempt.id.clone(), attempt.token, attempt.nonce);
         row
     };
-    let (lacked, late) = (own("restored-lacked", 2, claimed()), own("restored-late", 1, claimed()));
-    let (twice, once) = (own("restored-twice", 1, answered()), own("restored-twice", 1, claimed()));
-    let theirs = copied(bench, &bench.peers()[0], "restored-theirs", 1, claimed());
+    let (lacked, late) = (own("restored-lacked", 2, running()), own("restored-late", 1, running()));
+    let (twice, once) = (own("restored-twice", 1, answered()), own("restored-twice", 1, running()));
+    let theirs = copied(bench, &bench.peers()[0], "restored-theirs", 1, running());
     let version = open(bench).await.version;
     bench.restart().await;
-    let all = [lacked.clone(), of(&settled, claimed()), of(&running, answered()), once.clone(), twice, once];
+    let all = [lacked.clone(), of(&settled, running()), of(&run, answered()), once.clone(), twice, once];
     let restore = async |rows: &[CopiedRow]| bench.store().restore(rows).await;
     assert_eq!(restore(&all).await, Ok(Written::Done));
     assert!(restore(&[theirs]).await.is_err(), "restore: the row is of another origin");
@@ -287,7 +271,7 @@ async fn own_rows_are_restored_before_the_boot_is_approved(bench: &impl ImportBe
     open(bench).await;
     assert_eq!(restore(std::slice::from_ref(&late)).await, Ok(Written::GateMoved));
     assert_eq!(rows(bench, &late.id).await, [], "restore: the boot is approved");
-    for id in [&settled.id, &running.id, &all[3].id] {
+    for id in [&settled.id, &run.id, &all[3].id] {
         let later = is_settled(bench, id).await;
         assert!(later, "restore: of two states of one attempt the later one stays");
     }
@@ -406,7 +390,7 @@ pub(super) fn copied(
     CopiedRow { id: id(bench, name), row, hold: LONG, lives: LONG, tombstone: LONG * 2, route, path }
 }
 
-fn claimed() -> State {
+fn running() -> State {
     State::Claimed { left: LONG, past: Duration::ZERO }
 }
 

@@ -8,15 +8,8 @@
 
 use std::future::Future;
 
-use onceway_ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, Heartbeat, StoreError, Written};
-use onceway_ports::{Authority, KeyStore, Replica};
-use onceway_protocol::authority::GateState;
-use onceway_protocol::key::{Key, KeyId, Tenant};
-use onceway_protocol::record::{Row, State};
-use onceway_protocol::region::Origin;
-
 use super::authority::view_with;
-use super::bench::{answer, asked};
+use super::bench::*;
 use super::history::{Draw, standing_on, told};
 
 pub const REGIONS: usize = 3;

@@ -2,23 +2,11 @@
 //! look goes, what is settled. Pairs are judged by `protocol::double`, as a gateway does.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
 
-use super::super::bench::{
-    AuditBench, Foreign, LONG, SHORT, StoreBench, answer, asks_on, claimed, claimed_as, doubles, doubt, id,
-    journal, journalled, lived, over_theirs, release, runs_at_risk, settle, settled_for, settled_key, wins,
-};
+use super::super::bench::*;
 use super::super::imports::{answered, copied, import};
 use onceway_ports::audit::{Double, Of, Stretch};
-use onceway_ports::authority::CopiedRow;
-use onceway_ports::store::Written;
-use onceway_ports::{Audit, Upkeep};
 use onceway_protocol::double::{Held, Trace, Twice, Why, compare};
-use onceway_protocol::key::KeyId;
-use onceway_protocol::lifetime::Lifetime;
-use onceway_protocol::record::{Answer, Nonce, State, Token};
-use onceway_protocol::region::Origin;
 
 pub async fn suite(bench: &impl AuditBench) {
     a_double_is_found_though_no_claim_says_a_risk(bench).await;

@@ -1,19 +1,7 @@
 //! Clauses of the store about claims: which of them wins, on which basis, and the rows found
 //! instead. Rows of other origins are superseded knowingly, or not at all.
 
-use std::time::Duration;
-
-use super::super::bench::{
-    Foreign, LONG, SHORT, StoreBench, answer, asks, asks_again, asks_on, claim, claimed, claimed_as, doubt,
-    doubted_key, finds, id, is_claimed, known, lived, only, open, own, release, released_key, row, rows,
-    settle, settled_key, wins,
-};
-use super::super::together;
-use onceway_ports::KeyStore;
-use onceway_ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, Written};
-use onceway_protocol::decide::Basis;
-use onceway_protocol::key::{Key, KeyId};
-use onceway_protocol::record::{Nonce, State, Token};
+use super::super::bench::*;
 
 pub async fn suite(bench: &impl StoreBench) {
     an_absent_key_is_won_with_attempt_one(bench).await;

@@ -1,12 +1,8 @@
 //! Clauses of the store about its gate: a restarted server serves nothing until its boot is
 //! approved.
 
-use super::super::bench::{
-    StoreBench, answer, asks, asks_again, claim, claimed, doubt, gate, id, is_claimed, open, release, row,
-    rows, settle, wins,
-};
-use onceway_ports::store::{Attempt, Boot, ClaimReply, GateVersion, Written};
-use onceway_ports::{KeyStore, Replica};
+use super::super::bench::*;
+use onceway_ports::store::Boot;
 
 pub async fn suite(bench: &impl StoreBench) {
     a_restart_closes_the_gate(bench).await;

@@ -1,22 +1,12 @@
 //! Clauses of the store about jobs: accepted with their record, taken by one worker, given back,
 //! buried, revived by an operator. A store has one table of jobs: each clause leaves none behind.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 
-use super::super::bench::{
-    Foreign, LONG, SHORT, StoreBench, answer, asks, asks_again, asks_on, claimed, doubt, finds, gate, id,
-    open, release, row, rows, settle, wins,
-};
-use super::super::together;
-use onceway_ports::jobs::{Act, Acted, Content, Job, JobRow, Jobs, StoredRequest, Taken, Turns};
-use onceway_ports::store::{ClaimAsk, ClaimReply, GateVersion, Written};
-use onceway_protocol::decide::Basis;
+use super::super::bench::*;
+use onceway_ports::jobs::{Act, Acted, Content, Job, JobRow, StoredRequest, Taken, Turns};
 use onceway_protocol::job::JobState;
-use onceway_protocol::key::{Key, KeyId, Tenant};
-use onceway_protocol::record::{Nonce, State};
 
 pub async fn suite(bench: &impl StoreBench) {
     an_acceptance_stores_record_and_job(bench).await;

@@ -1,15 +1,6 @@
 //! Clauses of the store about an attempt's outcome: settle, release, doubt.
 
-use std::time::Duration;
-
-use super::super::bench::{
-    LONG, SHORT, StoreBench, answer, asks, asks_again, claimed, claimed_as, doubt, doubted_key, finds, id,
-    is_claimed, release, row, rows, settle,
-};
-use onceway_ports::store::{Attempt, Written};
-use onceway_protocol::fingerprint::Fingerprint;
-use onceway_protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
-use onceway_protocol::time::Date;
+use super::super::bench::*;
 
 pub async fn suite(bench: &impl StoreBench) {
     a_claim_or_doubt_settles_and_stays_so(bench).await;

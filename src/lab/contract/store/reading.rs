@@ -1,17 +1,7 @@
 //! Clauses of the store about reading: look-ups, fingerprints, retention.
 
-use std::time::Duration;
-
-use super::super::bench::{
-    LONG, SHORT, StoreBench, asks, asks_again, asks_on, claimed, finds, fingerprint_of, id, known, lived,
-    release, row, settled_for, wins,
-};
-use onceway_ports::KeyStore;
-use onceway_ports::store::Written;
-use onceway_protocol::digest::digest;
-use onceway_protocol::fingerprint::{self, Fingerprint};
-use onceway_protocol::lifetime::{Lifetime, NEVER, Retention};
-use onceway_protocol::record::{Row, State};
+use super::super::bench::*;
+use onceway_protocol::lifetime::NEVER;
 
 pub async fn suite(bench: &impl StoreBench) {
     look_ups_keep_the_order(bench).await;

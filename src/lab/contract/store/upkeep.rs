@@ -1,21 +1,9 @@
 //! Clauses of the store about work beside requests: reaping, the sweep's and the operator's lists,
 //! rulings. Other clauses leave rows behind, so a clause asserts about its own keys only.
 
-use std::time::Duration;
-
-use super::super::bench::{
-    Foreign, LONG, SHORT, StoreBench, answer, asks, asks_again, asks_on, claimed, claimed_as, doubt,
-    doubted_key, finds, id, is_claimed, is_settled, known, lived, open, over_theirs, own, release, row, rows,
-    settle, settled_for, wins,
-};
-use onceway_ports::store::{Attempt, ClaimAsk, Unclear, Written};
-use onceway_ports::upkeep::{Act, ListedDoubt, OpenAttempt, Ruling, Who};
-use onceway_ports::{KeyStore, Upkeep};
+use super::super::bench::*;
+use onceway_ports::upkeep::{Act, ListedDoubt, OpenAttempt};
 use onceway_protocol::decide::{over_in, settles_in};
-use onceway_protocol::key::{Key, KeyId, Tenant};
-use onceway_protocol::lifetime::{Lifetime, Retention};
-use onceway_protocol::record::{Nonce, Recovery, State, Token};
-use onceway_protocol::time::Date;
 
 pub async fn suite(bench: &impl StoreBench) {
     a_final_row_past_its_life_is_reaped_to_a_tombstone(bench).await;
@@ -417,7 +405,7 @@ async fn reap_all(bench: &impl StoreBench) {
     while bench.store().reap(3, None).await.expect("store: reap failed").seen() > 0 {}
 }
 
-async fn place_after(bench: &impl StoreBench, attempt: &Attempt) -> onceway_ports::upkeep::Place {
+async fn place_after(bench: &impl StoreBench, attempt: &Attempt) -> Place {
     let page = bench.store().claims(None, Duration::ZERO, 100_000).await.expect("store: claims failed");
     let last = page.claims.last().expect("store: a claim was just made");
     assert_eq!(last.id, attempt.id, "store: the newest claim must be the last");
