@@ -34,7 +34,7 @@ struct Data(PathBuf);
 
 impl Drop for Data {
     fn drop(&mut self) {
-        let _ = kill_all_in(&self.0);
+        let _ = kill_in(&self.0);
         let _ = fs::rename(self.0.join("postgresql.base.conf"), self.0.join("postgresql.conf"));
     }
 }
@@ -123,7 +123,7 @@ impl Pair {
     /// Sends SIGKILL to the primary and its Patroni, as if their machine had died.
     pub async fn kill_primary(&self) -> Result<()> {
         self.primary.patroni.kill().await?;
-        tokio::task::block_in_place(|| kill_all_in(&self.primary.data.0))
+        tokio::task::block_in_place(|| kill_in(&self.primary.data.0))
     }
 
     /// Reads from the standby, past the primary's address. Waits until it has replayed what it has.
@@ -148,7 +148,7 @@ impl Pair {
         for Node { patroni, data, .. } in [&standby, &primary] {
             // Patroni stops its server in order, unless both are dead.
             patroni.stop(Signal::TERM, READY_WITHIN).await?;
-            tokio::task::block_in_place(|| kill_all_in(&data.0))?;
+            tokio::task::block_in_place(|| kill_in(&data.0))?;
         }
         if is_promoted {
             fs::remove_dir_all(cluster.data())?;
@@ -177,7 +177,7 @@ impl Node {
     }
 }
 
-fn kill_all_in(data: &Path) -> Result<()> {
+fn kill_in(data: &Path) -> Result<()> {
     proctable::kill_all_under(data, &proctable::is_postgres, DIES_WITHIN)
 }
 

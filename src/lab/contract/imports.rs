@@ -127,7 +127,6 @@ async fn imported_rows_stand_in_the_way_of_claims(bench: &impl ImportBench) {
     assert_eq!(wins(bench, &ask).await.0.token.attempt, 3, "import: what was seen is superseded");
 }
 
-/// A row that another one of its origin has overtaken no longer counts.
 async fn a_claim_supersedes_only_the_row_that_counts(bench: &impl ImportBench) {
     let origin = bench.peers()[0].clone();
     let mut ask = asks(bench, &id(bench, "import-overtaken"), 1).await;
@@ -184,7 +183,7 @@ async fn the_answer_with_the_highest_token_stays(bench: &impl ImportBench) {
                 there.row.token = token;
                 import(bench, origin, &[there]).await;
             }
-            assert_eq!(settle(bench, &attempt, &answer()).await, Written::Lost, "import: theirs was first");
+            assert_eq!(settle(bench, &attempt, &answer()).await, Lost, "import: theirs was first");
             let State::Settled { answer, .. } = own(bench, &attempt.id).await.state else {
                 panic!("import: it must be settled")
             };
@@ -264,12 +263,12 @@ async fn own_rows_are_restored_before_the_boot_is_approved(bench: &impl ImportBe
     bench.restart().await;
     let all = [lacked.clone(), of(&settled, running()), of(&run, answered()), once.clone(), twice, once];
     let restore = async |rows: &[CopiedRow]| bench.store().restore(rows).await;
-    assert_eq!(restore(&all).await, Ok(Written::Done));
+    assert_eq!(restore(&all).await, Ok(Done));
     assert!(restore(&[theirs]).await.is_err(), "restore: the row is of another origin");
     let gate = bench.store().gate().await.expect("restore: gate failed");
     assert!(gate.version == version && !gate.is_open(), "restore: nothing was approved");
     open(bench).await;
-    assert_eq!(restore(std::slice::from_ref(&late)).await, Ok(Written::GateMoved));
+    assert_eq!(restore(std::slice::from_ref(&late)).await, Ok(GateMoved));
     assert_eq!(rows(bench, &late.id).await, [], "restore: the boot is approved");
     for id in [&settled.id, &run.id, &all[3].id] {
         let later = is_settled(bench, id).await;
@@ -280,14 +279,10 @@ async fn own_rows_are_restored_before_the_boot_is_approved(bench: &impl ImportBe
     let State::Claimed { left, .. } = restored.state else { panic!("restore: {restored:?}") };
     assert!(left > LONG / 2 && left <= LONG, "restore: its hold begins anew: {left:?}");
     let attempt = Attempt { id: lacked.id, token: lacked.row.token, nonce: lacked.row.nonce };
-    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "restore: it ends like any other");
+    assert_eq!(settle(bench, &attempt, &answer()).await, Done, "restore: it ends like any other");
 }
 /// All rows that a store of this origin may lack, read in pages.
-pub(super) async fn latest(
-    bench: &impl StoreBench<Store: Imports>,
-    origin: &Origin,
-    most: u32,
-) -> Vec<CopiedRow> {
+pub(super) async fn latest(bench: &impl ImportBench, origin: &Origin, most: u32) -> Vec<CopiedRow> {
     let (mut found, mut from) = (Vec::new(), Some(0));
     while let Some(place) = from {
         let page = bench.store().latest_of(origin, place, most).await.expect("latest: it failed");
@@ -334,7 +329,7 @@ async fn an_imported_row_goes_once_it_is_not_needed(bench: &impl ImportBench) {
         wins(bench, &asks_on(bench, &copied.id, nonce, basis).await).await.0
     };
     let named = over(&gone[4], 1).await;
-    assert_eq!(release(bench, &named).await, Written::Done);
+    assert_eq!(release(bench, &named).await, Done);
     // A running row says nothing yet. An open attempt elsewhere needs the final row, or the
     // released one.
     over(&stays[4], 2).await;
@@ -408,7 +403,6 @@ fn big_answer() -> Answer {
     Answer { body: AnswerBody::Kept(b"{\"status\":\"made\"}".repeat(100)), ..answer() }
 }
 
-/// The row without its reader's clock.
 fn untimed(row: &Row) -> Row {
     let mut row = row.clone();
     if let State::Settled { age, .. } = &mut row.state {

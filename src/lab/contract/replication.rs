@@ -1,16 +1,14 @@
 //! Three stores that follow one another: random histories of them, and the promises of [`Replica`]
-//! while a first copy runs.
+//! while a first copy runs. The drill `histories` records them from three real stores.
 //!
-//! Histories have each reply, each arrival, and the state after a crash, line by line. The drill
-//! `histories` records them from three real stores; they are replayed elsewhere. Every link is cut,
-//! except while a history waits for one region's commits to arrive at another, so that lines are
-//! equal in every run. The recorded line says what a reply should have been.
+//! Every link is cut, except while a history waits for one region's commits to arrive at another,
+//! so that lines are equal in every run. The recorded line says what a reply should have been.
 
 use std::future::Future;
 
 use super::authority::view_with;
 use super::bench::*;
-use super::history::{Draw, standing_on, told};
+use super::history::{Draw, said, standing_on, told};
 
 pub const REGIONS: usize = 3;
 pub const HISTORIES: u64 = 8;
@@ -103,7 +101,6 @@ pub async fn all(bench: &impl ReplicationBench, say: &(dyn Fn(&str) + Sync)) -> 
 /// The store that writes, and the one that copies, in [`copying`].
 const FROM: usize = 0;
 const TO: usize = 1;
-/// Looks at a copy that may end now.
 const LOOKS: u32 = 10_000;
 /// The keys of [`copying`], which are no history's.
 const COPIED: u64 = u32::MAX as u64;
@@ -224,7 +221,6 @@ impl<'a, B: ReplicationBench> History<'a, B> {
         Ok(text)
     }
 
-    /// A claim under the gate as it is now.
     async fn ask(&mut self, region: usize, key: usize, over: bool) -> Result<ClaimAsk, String> {
         let store = self.bench.store(region);
         self.nonce += 1;
@@ -237,14 +233,12 @@ impl<'a, B: ReplicationBench> History<'a, B> {
     }
 
     async fn claim(&mut self, region: usize, key: usize, ask: &ClaimAsk) -> Result<String, String> {
-        Ok(match self.bench.store(region).claim(ask).await.map_err(words)? {
-            ClaimReply::Won { token, .. } => {
-                self.won[region][key] = Some(Attempt { id: ask.id.clone(), token, nonce: ask.nonce });
-                format!("won {token}")
-            }
-            ClaimReply::Found(rows) => format!("found {}", self.shown(&rows)),
-            ClaimReply::GateMoved => "the gate moved".to_owned(),
-        })
+        let reply = self.bench.store(region).claim(ask).await.map_err(words)?;
+        let (won, told) = said(ask, reply, |rows| self.shown(rows));
+        if won.is_some() {
+            self.won[region][key] = won;
+        }
+        Ok(told)
     }
 
     async fn claims(&mut self, region: usize, key: usize, over: bool) -> Result<String, String> {
@@ -386,7 +380,6 @@ impl<'a, B: ReplicationBench> History<'a, B> {
         }
     }
 
-    /// Claims a new key, and settles it.
     async fn settles(&mut self, region: usize, key: usize) -> Result<(), String> {
         self.claims(region, key, false).await?;
         let attempt = self.won[region][key].as_ref().ok_or("bench: a new key was not won")?;

@@ -11,7 +11,6 @@ pub async fn suite(bench: &impl StoreBench) {
     a_key_may_be_kept_for_ever(bench).await;
 }
 
-/// A look-up answers in the order of its ids, repeats included, with nothing for absent keys.
 async fn look_ups_keep_the_order(bench: &impl StoreBench) {
     let first = claimed(bench, "look-1", 1).await;
     let second = claimed(bench, "look-2", 2).await;
@@ -37,7 +36,7 @@ async fn fingerprints_and_principals_read_back(bench: &impl StoreBench) {
         let read = row(bench, &ask.id).await;
         assert_eq!(read.fingerprint, ask.fingerprint, "store: a fingerprint must read back identical");
         assert_eq!(read.principal, principal, "store: a principal must read back");
-        assert_eq!(release(bench, &attempt).await, Written::Done);
+        assert_eq!(release(bench, &attempt).await, Done);
         let mut ask = asks_again(bench, &ask.id, 2).await;
         ask.fingerprint = fingerprint_of("re-serialised");
         wins(bench, &ask).await;
@@ -73,7 +72,6 @@ async fn stored_life_is_longer_than_promised(bench: &impl StoreBench) {
     assert_eq!(row.expires, expires, "store: the skew must not be promised");
 }
 
-/// A key that is kept for ever has a date that never comes.
 async fn a_key_may_be_kept_for_ever(bench: &impl StoreBench) {
     let mut ask = asks(bench, &id(bench, "never"), 1).await;
     ask.lifetime = Lifetime { retention: Retention::Never, ..lived(SHORT, Duration::ZERO) };

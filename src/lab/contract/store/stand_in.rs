@@ -1,7 +1,7 @@
 //! Clauses of the store about stand-ins for other origins' attempts.
 
 use super::super::bench::*;
-use super::upkeep::{act, journalled, listed};
+use super::upkeep::{act, journalled};
 
 pub async fn suite(bench: &impl StoreBench) {
     a_stand_in_record_is_complete_at_once(bench).await;
@@ -29,7 +29,7 @@ async fn a_stand_in_record_is_complete_at_once(bench: &impl StoreBench) {
     {
         let (ask, theirs) = stands_over(bench, name, 71).await;
         for _ in 0..2 {
-            assert_eq!(stand_in(bench, &ask, &ruling).await, Written::Done, "store: {name}");
+            assert_eq!(stand_in(bench, &ask, &ruling).await, Done, "store: {name}");
         }
         let own = own(bench, &ask.id).await;
         match (&own.state, &ruling) {
@@ -43,10 +43,10 @@ async fn a_stand_in_record_is_complete_at_once(bench: &impl StoreBench) {
     // An own attempt that is over gives way as to a claim, and the rows that it named stay named.
     let (ask, theirs) = stands_over(bench, "stand-own", 72).await;
     let (attempt, _) = wins(bench, &ask).await;
-    assert_eq!(doubt(bench, &attempt, None).await, Written::Done);
+    assert_eq!(doubt(bench, &attempt, None).await, Done);
     let basis = known(&own(bench, &ask.id).await);
     let ask = ClaimAsk { basis, nonce: Nonce(73), ..ask };
-    assert_eq!(stand_in(bench, &ask, &Ruling::Released).await, Written::Done);
+    assert_eq!(stand_in(bench, &ask, &Ruling::Released).await, Done);
     let own = own(bench, &ask.id).await;
     assert!(own.over == [(bench.peers()[0].clone(), theirs)] && own.token > attempt.token, "store: {own:?}");
 }
@@ -56,25 +56,24 @@ async fn a_stand_in_record_is_based_on_seen_rows(bench: &impl StoreBench) {
     let released = Ruling::Released;
     let (ask, _) = stands_over(bench, "stand-unseen", 81).await;
     let unseen = ClaimAsk { basis: Basis::Known { own: None, over: Vec::new(), attempt: 0 }, ..ask.clone() };
-    assert_eq!(stand_in(bench, &unseen, &released).await, Written::Lost, "store: it hides what it never saw");
+    assert_eq!(stand_in(bench, &unseen, &released).await, Lost, "store: it hides what it never saw");
     let (running, _) = wins(bench, &ClaimAsk { hold: LONG, ..ask.clone() }).await;
     let again = ClaimAsk { nonce: Nonce(82), ..ask.clone() };
-    assert_eq!(stand_in(bench, &again, &released).await, Written::Lost, "store: an own row came meanwhile");
+    assert_eq!(stand_in(bench, &again, &released).await, Lost, "store: an own row came meanwhile");
     let basis = Basis::Known { own: Some((running.token, running.nonce)), over: Vec::new(), attempt: 9 };
     let again = ClaimAsk { basis, ..again };
-    assert_eq!(stand_in(bench, &again, &released).await, Written::Lost, "store: an attempt runs");
+    assert_eq!(stand_in(bench, &again, &released).await, Lost, "store: an attempt runs");
     let key = id(bench, "stand-answered");
     bench.arrives(&key, Foreign::Settled).await;
     let answered = ClaimAsk { id: key.clone(), ..ask };
     let stood = stand_in(bench, &answered, &Ruling::Settled(answer())).await;
-    assert_eq!(stood, Written::Lost, "store: it has its answer");
+    assert_eq!(stood, Lost, "store: it has its answer");
     assert_eq!(rows(bench, &key).await.len(), 1, "store: nothing was written");
     let (ask, _) = stands_over(bench, "stand-moved", 83).await;
     bench.restart().await;
-    assert_eq!(stand_in(bench, &ask, &released).await, Written::GateMoved, "store: the boot is not approved");
+    assert_eq!(stand_in(bench, &ask, &released).await, GateMoved, "store: the boot is not approved");
     open(bench).await;
-    let stood = stand_in(bench, &ask, &released).await;
-    assert_eq!(stood, Written::GateMoved, "store: the gate is at another version");
+    assert_eq!(stand_in(bench, &ask, &released).await, GateMoved, "store: the gate is at another version");
     assert_eq!(rows(bench, &ask.id).await.len(), 1, "store: nothing was written");
 }
 
@@ -89,8 +88,7 @@ async fn an_operators_word_in_anothers_place_is_journalled(bench: &impl StoreBen
         let act = act(ruling);
         let by = Who { actor: &act.actor, reason: &act.reason };
         for _ in 0..2 {
-            let written = bench.store().stand_in(&ask, &act.ruling, Some(by)).await;
-            assert_eq!(written, Ok(Written::Done), "store: {name}");
+            assert_eq!(bench.store().stand_in(&ask, &act.ruling, Some(by)).await, Ok(Done), "store: {name}");
         }
         let token = own(bench, &ask.id).await.token;
         journalled(bench, &Attempt { id: ask.id.clone(), token, nonce: ask.nonce }, kind).await;
