@@ -1,10 +1,8 @@
 //! One private Postgres, the key store of one region of a fleet: made, started, killed, paused,
-//! deleted.
+//! deleted. It listens on loopback TCP only and trusts every client: for one machine and test data.
 //!
-//! The server is a child of this process (never daemonised by `pg_ctl`), so that a killed server is
-//! reaped at once and can start again. It listens on loopback TCP only and trusts every client: for
-//! one machine and test data. The Postgres adapter owns the store's schema. No setting here lets a
-//! key into the log.
+//! The server is a child of this process, so that a killed one is reaped at once and can start
+//! again. No setting here lets a key into the log.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -118,7 +116,6 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Copies the user's template, or makes a data folder and keeps it as that.
     async fn copy_or_make(&self) -> Result<()> {
         let Some(place) = template::place(&self.binaries, self.account.as_ref()) else {
             return self.initdb().await;
@@ -152,7 +149,8 @@ impl Cluster {
 
     async fn initdb(&self) -> Result<()> {
         let fresh = self.unfinished()?;
-        let mut command = Command::new(self.binaries.initdb());
+        let program = self.binaries.program("initdb");
+        let mut command = Command::new(&program);
         let options = "-A trust --no-sync --no-instructions -E UTF8 --locale=C";
         command.args(options.split(' ')).args(["-U", SUPERUSER, "-D"]).arg(&fresh);
         command.current_dir(&self.dir).kill_on_drop(true);
@@ -160,7 +158,7 @@ impl Cluster {
             command.uid(account.uid).gid(account.gid);
         }
         let output = command.output().await;
-        let output = output.with_context(|| format!("cannot run {}", self.binaries.initdb().display()))?;
+        let output = output.with_context(|| format!("cannot run {}", program.display()))?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "initdb failed in {}: {}", self.dir.display(), said.trim());
         let main_file = fresh.join("postgresql.conf");
@@ -346,7 +344,8 @@ fn remove(folder: &Path) -> Result<()> {
     fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))
 }
 
-fn kill_all_in(data: &Path) -> Result<()> {
+/// Kills every Postgres that works in this folder. Blocks.
+pub(super) fn kill_all_in(data: &Path) -> Result<()> {
     proctable::kill_all_under(data, &proctable::is_postgres, STRAY_BOUND)
 }
 

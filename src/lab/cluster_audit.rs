@@ -22,12 +22,6 @@ pub struct Noted {
 }
 
 impl Noted {
-    pub fn merge(&mut self, other: Noted) {
-        self.at_risk |= other.at_risk;
-        self.again |= other.again;
-        self.journal.extend(other.journal);
-    }
-
     /// True if the store lists the key for people: an attempt at risk, a double, or a late answer.
     pub fn is_listed(&self) -> bool {
         self.at_risk || self.journal.contains("double") || self.journal.contains("late")
@@ -41,14 +35,25 @@ pub struct Ends {
     pub open: BTreeSet<String>,
 }
 
-/// Findings of all these regions' stores together.
+/// Findings of all these regions' stores together, about the keys that begin with `mark`.
 pub async fn noted(regions: &[Region], mark: &str) -> Result<BTreeMap<String, Noted>> {
     let mut all: BTreeMap<String, Noted> = BTreeMap::new();
     for region in regions {
-        for (key, entries) in region.cluster.noted(mark).await? {
-            all.entry(key).or_default().merge(entries);
+        let client = region.cluster.connect(DATABASE).await?;
+        let rows = "select convert_from(key, 'UTF8'), bool_or(cardinality(risk) > 0), bool_or(over <> '[]' or attempt > 1) \
+                    from onceway.records where starts_with(convert_from(key, 'UTF8'), $1) group by key";
+        for row in client.query(rows, &[&mark]).await? {
+            let noted = all.entry(row.try_get(0)?).or_default();
+            noted.at_risk |= row.try_get::<_, bool>(1)?;
+            noted.again |= row.try_get::<_, bool>(2)?;
+        }
+        let journal = "select convert_from(key, 'UTF8'), kind from onceway.journal \
+                       where key is not null and starts_with(convert_from(key, 'UTF8'), $1)";
+        for row in client.query(journal, &[&mark]).await? {
+            all.entry(row.try_get(0)?).or_default().journal.insert(row.try_get(1)?);
         }
     }
+    all.retain(|_, noted| *noted != Noted::default());
     Ok(all)
 }
 
@@ -67,26 +72,6 @@ impl Cluster {
             }
         }
         Ok(ends)
-    }
-
-    /// Findings of this store about the keys that begin with `mark`.
-    pub async fn noted(&self, mark: &str) -> Result<BTreeMap<String, Noted>> {
-        let client = self.connect(DATABASE).await?;
-        let mut all: BTreeMap<String, Noted> = BTreeMap::new();
-        let rows = "select convert_from(key, 'UTF8'), bool_or(cardinality(risk) > 0), bool_or(over <> '[]' or attempt > 1) \
-                    from onceway.records where starts_with(convert_from(key, 'UTF8'), $1) group by key";
-        for row in client.query(rows, &[&mark]).await? {
-            let noted = all.entry(row.try_get(0)?).or_default();
-            noted.at_risk = row.try_get(1)?;
-            noted.again = row.try_get(2)?;
-        }
-        let journal = "select convert_from(key, 'UTF8'), kind from onceway.journal \
-                       where key is not null and starts_with(convert_from(key, 'UTF8'), $1)";
-        for row in client.query(journal, &[&mark]).await? {
-            all.entry(row.try_get(0)?).or_default().journal.insert(row.try_get(1)?);
-        }
-        all.retain(|_, noted| *noted != Noted::default());
-        Ok(all)
     }
 
     /// Keys that begin with `mark` and of which this store holds a row written by `region`.

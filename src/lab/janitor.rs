@@ -1,10 +1,8 @@
-//! The janitor: a helper process that cleans up after a killed supervisor, because SIGKILL leaves
-//! the supervisor no time.
+//! The janitor: a helper process that cleans up after a killed supervisor. It reads a pipe, whose
+//! other end only the supervisor holds; an end without the line `bye` means its death.
 //!
-//! It reads a pipe; only the supervisor holds the other end. The line `bye` means that the
-//! supervisor has cleaned up. The end of the pipe without that line means that the supervisor is
-//! dead. The janitor must not touch a process outside of the deployment's folder, or one that is
-//! neither this program nor a Postgres nor what runs one. It must outlive Ctrl-C.
+//! It must not touch a process outside of the deployment's folder, or one that is neither this
+//! program nor a Postgres nor what runs one. It must outlive Ctrl-C.
 
 use std::io::BufRead;
 use std::path::Path;

@@ -81,27 +81,37 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Carries each connection that comes. Dropping the set closes the listener and all of them.
-fn accept<F>(listener: TcpListener, mut carry: impl FnMut(TcpStream) -> F + Send + 'static) -> JoinSet<()>
+fn accept<F>(listener: TcpListener, carry: impl FnMut(TcpStream) -> F + Send + 'static) -> JoinSet<()>
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let mut accepting = JoinSet::new();
-    accepting.spawn(async move {
-        let mut connections = JoinSet::new();
-        loop {
-            tokio::select! {
-                // Ended connections first: each connection ends once, so this cannot starve the
-                // listener. In the other order, frequent callers could starve this branch, and
-                // ended connections would pile up.
-                biased;
-                Some(_done) = connections.join_next() => {}
-                accepted = listener.accept() => {
-                    // An error is the connection's (a reset before this accept).
-                    let Ok((client, _)) = accepted else { continue };
-                    connections.spawn(carry(client));
-                }
+    [accept_until(listener, std::future::pending(), carry)].into_iter().collect()
+}
+
+/// Does the same until `stop`. Then closes the listener, and waits for the connections to end.
+async fn accept_until<F>(
+    listener: TcpListener,
+    stop: impl Future<Output = ()>,
+    mut carry: impl FnMut(TcpStream) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let (mut stop, mut connections) = (std::pin::pin!(stop), JoinSet::new());
+    loop {
+        tokio::select! {
+            // The stop and ended connections first: each comes once, so they cannot starve the
+            // listener. In the other order, frequent callers could starve them, and ended
+            // connections would pile up.
+            biased;
+            () = &mut stop => break,
+            Some(_done) = connections.join_next() => {}
+            accepted = listener.accept() => {
+                // An error is the connection's (a reset before this accept).
+                let Ok((client, _)) = accepted else { continue };
+                connections.spawn(carry(client));
             }
         }
-    });
-    accepting
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
 }

@@ -1,9 +1,6 @@
-//! One child process of the supervisor: a gateway, or the postmaster of a
-//! [`crate::cluster::Cluster`].
-//!
-//! Each child has a process group of its own: Ctrl-C on the terminal reaches only the supervisor,
-//! which then stops the children in order. A child is reaped as soon as it exits. Signals go to the
-//! whole tree below the child. [`crate::janitor`] covers the death of the supervisor itself.
+//! One child process of the supervisor, such as a gateway or a postmaster, in a process group of
+//! its own: Ctrl-C reaches only the supervisor. It is reaped as soon as it exits. Signals go to the
+//! whole tree below it. [`crate::janitor`] covers the death of the supervisor itself.
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};

@@ -1,9 +1,6 @@
-//! The table of processes as `/proc` shows it: parents and children, stopped processes, processes
-//! that work in a folder.
-//!
-//! All functions block for a walk over `/proc` (about a millisecond). A process that vanishes
-//! during a walk is absent, never an error. Only processes are signalled that a caller named, or
-//! that work in its folder.
+//! The table of processes as `/proc` shows it. All functions block for a walk (about a
+//! millisecond). A process that vanishes meanwhile is absent, never an error. Only processes are
+//! signalled that a caller named, or that work in its folder.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

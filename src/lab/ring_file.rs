@@ -1,8 +1,5 @@
 //! The ring file of a deployment, as far as drills go by it: the ring, and the settings in the
-//! bounds of a takeover.
-//!
-//! [`super::files`] wrote it, so everything here stands in it: no default is known twice. The
-//! gateway checks it.
+//! bounds of a takeover. [`super::files`] wrote all of it: no default is known twice.
 
 use std::fs;
 use std::path::Path;

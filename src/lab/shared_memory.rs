@@ -1,7 +1,5 @@
-//! Finds and removes the one System V shared memory segment that a killed Postgres leaves behind.
-//!
-//! Postgres itself recycles the segment when it starts again on the same folder; only a deployment
-//! that is thrown away must clean up. No segment goes that has an attached process, or that no
+//! Finds and removes the one System V shared memory segment that a killed Postgres leaves behind,
+//! for a deployment that is thrown away. No segment goes that has an attached process, or that no
 //! `postmaster.pid` of this deployment names. Blocks for small files and one short command.
 
 use std::fs;

@@ -1,10 +1,5 @@
-//! The sample payments service: one server per region for the shared [`crate::ledger`]. It
-//! does not deduplicate.
-//!
-//! - `POST /v1/charges | payouts | emails | notes` has one effect per call.
-//! - `POST /v1/blobs` counts and digests a stream.
-//! - `GET` of any other path describes the request.
-//! - `GET /onceway/effects` is the probe that the gateway's upstream adapter asks.
+//! The sample payments service: one server per region for the shared [`crate::ledger`]. Each POST
+//! to one of `KINDS` has one effect: nothing is deduplicated. `POST /v1/blobs` digests a stream.
 //!
 //! [`crate::behave`] says how to treat a call. The service plays another company's machine, and
 //! knows of no gateways. A caller that hangs up cancels no effect that it ordered.
@@ -35,7 +30,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::behave::{Behave, Then};
 use super::ledger::{Answer, Ledger, Order, Outcome};
-use super::{hex, lock, wait};
+use super::{accept_until, hex, lock, wait};
 
 /// Path of a gateway's health check; 503 while the service is set to be sick.
 const HEALTH_PATH: &str = "/healthz";
@@ -67,7 +62,6 @@ const KINDS: [(&str, &str, &str); 4] = [
 #[derive(Debug)]
 pub struct Upstream {
     address: SocketAddr,
-    stopping: watch::Sender<bool>,
     door: Arc<Door>,
     accepting: JoinSet<()>,
 }
@@ -77,10 +71,10 @@ impl Upstream {
     pub async fn start(region: &str, address: SocketAddr, ledger: Arc<Ledger>) -> std::io::Result<Upstream> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        let (stopping, stopped) = watch::channel(false);
-        let door = Arc::new(Door { region: region.to_owned(), ledger, sick: AtomicBool::new(false) });
-        let accepting = [accept(listener, None, door.clone(), stopped)].into_iter().collect();
-        Ok(Upstream { address, stopping, door, accepting })
+        let (sick, stopping) = (AtomicBool::default(), watch::Sender::new(false));
+        let door = Arc::new(Door { region: region.to_owned(), ledger, sick, stopping });
+        let accepting = [accept(listener, None, door.clone())].into_iter().collect();
+        Ok(Upstream { address, door, accepting })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -89,8 +83,7 @@ impl Upstream {
 
     /// One more address of the service, behind TLS. It is not open yet.
     pub fn endpoint(&self, address: SocketAddr, acceptor: TlsAcceptor) -> Endpoint {
-        let (stopped, door) = (self.stopping.subscribe(), self.door.clone());
-        Endpoint { address, acceptor, door, stopped, accepting: Mutex::default() }
+        Endpoint { address, acceptor, door: self.door.clone(), accepting: Mutex::default() }
     }
 
     /// Makes the service fail its health checks (`sick`) or pass them. Other calls work as before.
@@ -100,7 +93,7 @@ impl Upstream {
 
     /// Stops listening, lets running calls end within `bound`, then closes the connections.
     pub async fn stop(mut self, bound: Duration) {
-        self.stopping.send_replace(true);
+        self.door.stopping.send_replace(true);
         let _ = timeout(bound, self.accepting.join_next()).await;
     }
 }
@@ -110,7 +103,6 @@ pub struct Endpoint {
     address: SocketAddr,
     acceptor: TlsAcceptor,
     door: Arc<Door>,
-    stopped: watch::Receiver<bool>,
     accepting: Mutex<JoinSet<()>>,
 }
 
@@ -125,7 +117,7 @@ impl Endpoint {
         }
         let listener = TcpListener::bind(self.address).await?;
         let (door, acceptor) = (self.door.clone(), self.acceptor.clone());
-        lock(&self.accepting).spawn(accept(listener, Some(acceptor), door, self.stopped.clone()));
+        lock(&self.accepting).spawn(accept(listener, Some(acceptor), door));
         Ok(())
     }
 
@@ -136,50 +128,22 @@ impl Endpoint {
     }
 }
 
-async fn accept(
-    listener: TcpListener,
-    acceptor: Option<TlsAcceptor>,
-    door: Arc<Door>,
-    stopped: watch::Receiver<bool>,
-) {
-    let mut connections = JoinSet::new();
-    let mut stop = stopped.clone();
-    loop {
-        tokio::select! {
-            // Busy callers must starve neither the stop nor the cleanup. Each connection ends once,
-            // so both leave room.
-            biased;
-            _ = stop.wait_for(|stopping| *stopping) => break,
-            Some(_done) = connections.join_next() => {}
-            accepted = listener.accept() => {
-                if let Ok((stream, _)) = accepted {
-                    connections.spawn(greet(stream, acceptor.clone(), door.clone(), stopped.clone()));
-                }
-            }
-        }
-    }
-    drop(listener);
-    while connections.join_next().await.is_some() {}
+async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>, door: Arc<Door>) {
+    let mut stopped = door.stopping.subscribe();
+    let stop = async move { drop(stopped.wait_for(|stopping| *stopping).await) };
+    accept_until(listener, stop, |stream| greet(stream, acceptor.clone(), door.clone())).await;
 }
 
-async fn greet(
-    stream: TcpStream,
-    acceptor: Option<TlsAcceptor>,
-    door: Arc<Door>,
-    stopped: watch::Receiver<bool>,
-) {
+async fn greet(stream: TcpStream, acceptor: Option<TlsAcceptor>, door: Arc<Door>) {
     let _ = stream.set_nodelay(true);
-    let Some(acceptor) = acceptor else { return converse(stream, door, stopped).await };
+    let Some(acceptor) = acceptor else { return converse(stream, door).await };
     if let Ok(stream) = acceptor.accept(stream).await {
-        converse(stream, door, stopped).await;
+        converse(stream, door).await;
     }
 }
 
-async fn converse(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
-    door: Arc<Door>,
-    mut stopped: watch::Receiver<bool>,
-) {
+async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, door: Arc<Door>) {
+    let mut stopped = door.stopping.subscribe();
     let service = service_fn(move |request| door.clone().serve(request));
     // No time limit on idle connections: a caller's pool must not meet a connection that closes
     // just as the caller sends.
@@ -197,7 +161,6 @@ async fn converse(
     let _ = connection.await;
 }
 
-/// The call gets no answer; its connection is closed.
 #[derive(Debug, thiserror::Error)]
 #[error("the sample upstream closes the connection without an answer")]
 struct NoAnswer;
@@ -209,6 +172,7 @@ struct Door {
     region: String,
     ledger: Arc<Ledger>,
     sick: AtomicBool,
+    stopping: watch::Sender<bool>,
 }
 
 impl Door {
@@ -280,8 +244,7 @@ impl Door {
         };
         if !behave.then.has_effect() {
             wait::pause(behave.slow.unwrap_or_default()).await;
-            return answer(behave.then, StatusCode::CREATED, Answer { body: Bytes::new(), padded_to: 0 })
-                .await;
+            return answer(behave.then, StatusCode::CREATED, Answer::default()).await;
         }
         let (region, amount) = (self.region.clone(), wanted.amount);
         let write_answer = move |effect: u64| {
@@ -381,7 +344,6 @@ fn padding(then: Then) -> usize {
     }
 }
 
-/// The end of a call: its answer, another one, or none.
 async fn answer(then: Then, usual: StatusCode, answer: Answer) -> Reply {
     match then {
         Then::Answer | Then::Big(_) => Ok(respond(usual, answer)),
@@ -422,7 +384,7 @@ fn text(headers: &HeaderMap, name: &str) -> String {
 }
 
 fn plain(body: &Value) -> Answer {
-    Answer { body: Bytes::from(body.to_string()), padded_to: 0 }
+    Answer { body: Bytes::from(body.to_string()), ..Answer::default() }
 }
 
 fn respond(status: StatusCode, answer: Answer) -> Response<Padded> {
@@ -438,8 +400,7 @@ fn problem(status: StatusCode, detail: &str) -> Response<Padded> {
         [StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT, StatusCode::NOT_MODIFIED].contains(&status);
     let title = status.canonical_reason().unwrap_or("Unnamed status");
     let answer = plain(&json!({"title": title, "status": status.as_u16(), "detail": detail}));
-    let mut response =
-        respond(status, if bodiless { Answer { body: Bytes::new(), padded_to: 0 } } else { answer });
+    let mut response = respond(status, if bodiless { Answer::default() } else { answer });
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     response
 }

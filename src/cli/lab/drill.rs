@@ -111,8 +111,7 @@ impl Drill {
         let base = self.port_base.map_or_else(|| ports::free_run(60), Ok).map_err(Failure::failed)?;
         let program = std::env::current_exe().context("where is the onceway binary?");
         let program = program.map_err(Failure::failed)?;
-        let options =
-            Options { program, port_base: base, data: None, rtt: self.rtt, routes: None, failover: None };
+        let options = Options { program, port_base: base, rtt: self.rtt, ..Options::default() };
         let settings = Settings {
             runs: self.runs,
             span: self.seconds.map(Duration::from_secs),

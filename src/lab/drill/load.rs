@@ -1,8 +1,6 @@
-//! The clients of a drill. Clients in each region start keys at a steady rate and retry each key
-//! through other regions until it ends.
-//!
-//! A client obeys `Retry-After` and the problem's documentation, and can do no more than any client
-//! of an API. `verdict` judges the histories that this file keeps, key by key.
+//! The clients of a drill: they start keys at a steady rate in each region, and retry each key
+//! through other regions until it ends. A client obeys `Retry-After` and the problem's
+//! documentation, and can do no more than any client of an API.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -86,7 +84,6 @@ pub struct KeyLife {
 }
 
 impl KeyLife {
-    /// A key whose end is to come.
     pub fn begun(key: String, class: usize, home: usize, exchanges: Vec<Exchange>) -> KeyLife {
         KeyLife { key, class, home, exchanges, end: End::Without("nothing".to_owned()) }
     }
@@ -284,7 +281,6 @@ fn may_retry(got: &Received) -> bool {
     got.answer().is_none_or(|answer| answer.status >= 500 || answer.status == 409 || answer.status == 429)
 }
 
-/// Waits until one more key may be asked for.
 async fn has_room(running: &mut JoinSet<()>, field: &Arc<Field>) -> Arc<Field> {
     if running.len() >= AT_ONCE {
         running.join_next().await;

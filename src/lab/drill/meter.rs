@@ -1,14 +1,5 @@
-//! Samples the gateways' memory and descriptors during a soak, and compares their quarters.
-//!
-//! Memory is the resident set. Descriptors are counted in `/proc/PID/fd`, in three kinds:
-//!
-//! - Connections to the store: a pool opens them at need and keeps them, up to its bound.
-//! - Kept connections to upstreams and from peers: they stay open for some time after their last
-//!   use. A shorter quarter cannot distinguish them from a leak.
-//! - All others.
-//!
-//! Only the first gateway of each region is judged, because it lives from beginning to end. The
-//! others are restarted all the time, so none of their lives has comparable quarters.
+//! Samples the gateways' memory (resident set) and descriptors during a soak, and compares their
+//! quarters. Only the first gateway of each region is judged: it lives from beginning to end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,7 +24,6 @@ pub struct Sample {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptors {
-    /// Connections to its region's store.
     pub store: u64,
     /// Connections to upstreams (two descriptors each), kept for half a minute, and connections
     /// from peers. When another gateway of the region ends, its peers' connections come to the

@@ -66,27 +66,21 @@ pub async fn run(
                 Some(ready) => ready,
                 None if drill == Drill::Soak => {
                     let failover = options.failover.clone().or(Some(soak::FAILOVER.to_owned()));
-                    let options = Options { failover, ..options.clone() };
-                    Deployment::start_shared(&options, &soak::GATEWAYS, say).await?
+                    let gateways = soak::GATEWAYS.to_vec();
+                    Deployment::start(&Options { failover, gateways, ..options.clone() }, say).await?
                 }
                 None => Deployment::start(options, say).await?,
             };
             say(&format!("{}: run {number} of {}", drill.name(), settings.runs));
             let ran = schedule::once(&ready, drill, number, settings, say).await;
-            let report = match ran.with_context(|| format!("{}, run {number}", drill.name())) {
-                Ok(report) => report,
-                Err(error) => {
-                    ready.shut_down().await?;
-                    return Err(error);
-                }
-            };
             // A run's permanent damage, or its lag, must not count against the next run.
-            if report.held && !of_its_own && !matches!(drill, Drill::DiskLost | Drill::Reseed) {
+            let is_whole = !of_its_own && !matches!(drill, Drill::DiskLost | Drill::Reseed);
+            if is_whole && ran.as_ref().is_ok_and(|report| report.held) {
                 deployment = Some(ready);
             } else {
                 ready.shut_down().await?;
             }
-            of_drill.push(report);
+            of_drill.push(ran.with_context(|| format!("{}, run {number}", drill.name()))?);
             if settings.timed {
                 hold_first_runs(&mut of_drill);
             }

@@ -21,7 +21,7 @@ pub const HOME_WITHIN: Duration = Duration::from_secs(60);
 
 /// `lease·(1 + 2·drift) + margin + window + 6 round trips + 250 ms`: the longest time from the
 /// death of a home to the first run of one of its keys elsewhere. All in milliseconds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Takeover {
     pub lease: f64,
     pub drift: f64,
@@ -109,7 +109,6 @@ pub struct Report {
     pub broken: Vec<String>,
     pub keys: u64,
     pub classes: BTreeMap<&'static str, ClassReport>,
-    /// Ends of keys' histories, counted.
     pub ends: BTreeMap<String, u64>,
     /// All replies to clients, by status and code.
     pub replies: BTreeMap<String, u64>,
@@ -120,7 +119,6 @@ pub struct Report {
     pub answers_without_effect: u64,
     /// Keys that some store lists as run at risk, or as double.
     pub listed: u64,
-    /// The first run elsewhere, after a loss.
     pub first_run: Option<FirstRun>,
     /// The longest time in which no key of a bucket ran, per home and next region, in milliseconds.
     pub pauses: BTreeMap<String, f64>,

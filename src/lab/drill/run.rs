@@ -27,7 +27,6 @@ pub struct Run<'a> {
     pub settings: &'a Settings,
     /// The region that is broken first, by number; another one in each run.
     pub victim: usize,
-    /// Replies that clients may get.
     pub allowed: Allowed,
     pub probes: Vec<Probe>,
     /// Receives the progress of a long run, in words.
@@ -55,7 +54,6 @@ impl Run<'_> {
         (0..self.deployment.regions.len()).collect()
     }
 
-    /// The numbers of all regions but one.
     pub fn others(&self, of: usize) -> Vec<usize> {
         (0..self.deployment.regions.len()).filter(|number| *number != of).collect()
     }
@@ -103,13 +101,8 @@ impl Run<'_> {
         }
     }
 
-    /// Starts a prober for keys of these homes.
-    pub fn prober(&self, word: &'static str, homes: Vec<usize>, via: Vec<usize>, class: usize) -> Prober {
-        self.dense_prober(1.0, word, homes, via, class)
-    }
-
-    /// Starts a prober like [`Run::prober`], with `times` as many probes.
-    pub fn dense_prober(
+    /// Starts a prober for keys of these homes, with `times` as many probes as usual.
+    pub fn prober(
         &self,
         times: f64,
         word: &'static str,

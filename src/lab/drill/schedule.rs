@@ -1,9 +1,6 @@
 //! One run of a drill, from a healthy deployment to a verdict: load, faults and repairs, the ends
-//! of all keys, the count.
-//!
-//! `losses`, `moves` and `promotes` have the middle part, and act through [`Run`]; `verdict`
-//! judges. The run mends every fault before it brings keys to their ends, and counts also if the
-//! middle failed.
+//! of all keys, the count. The run mends every fault before it brings keys to their ends, and
+//! counts also if the middle failed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,10 +29,8 @@ const BEFORE: Duration = Duration::from_secs(3);
 const AFTER: Duration = Duration::from_secs(2);
 /// Time limit for keys to end when everything is well: the longest hold, a probe, and room.
 const ENDS_WITHIN: Duration = Duration::from_secs(45);
-/// Number of keys asked for once more when everything is over.
 const ASKED_AGAIN: usize = 400;
 
-/// Time limit of one page of an audit.
 const ASKED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Runs a drill once. Errors are the fleet's own; faults of gateways stand in the report.

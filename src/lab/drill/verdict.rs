@@ -14,7 +14,6 @@ use super::report::Report;
 use crate::cluster_audit::Noted;
 use crate::ledger::Totals;
 
-/// Most replies named in a report.
 const MOST_NAMED: usize = 12;
 
 /// Replies that a drill allows, beside the upstream's answers.
@@ -53,7 +52,6 @@ impl Allowed {
     }
 }
 
-/// Everything that a run left behind.
 pub struct Remains<'a> {
     /// The histories, those of probes included.
     pub lives: &'a [KeyLife],
@@ -198,25 +196,17 @@ mod tests {
     use super::*;
 
     fn answer(status: u16, code: &str) -> Received {
-        let answer = Answered {
-            status,
-            code: code.into(),
-            by: "eu".into(),
-            replayed: false,
-            retry_after: "1".into(),
-            body: u64::from(status),
-        };
-        Received::Answer(answer)
+        let (code, retry_after, body) = (code.into(), "1".into(), u64::from(status));
+        Received::Answer(Answered { status, code, retry_after, body, ..Answered::default() })
     }
 
-    fn exchange(got: Received) -> Exchange {
+    fn exchange(received: Received) -> Exchange {
         let now = Instant::now();
-        Exchange { via: 0, sent: now, done: now, received: got }
+        Exchange { via: 0, sent: now, done: now, received }
     }
 
     fn life(class: usize, got: Vec<Received>, end: End) -> KeyLife {
-        let exchanges = got.into_iter().map(exchange).collect();
-        KeyLife { key: "m-k".into(), class, home: 0, exchanges, end }
+        KeyLife { end, ..KeyLife::begun("m-k".into(), class, 0, got.into_iter().map(exchange).collect()) }
     }
 
     fn judged(allowed: &Allowed, life: KeyLife, effects: u64, noted: Option<Noted>) -> Report {
@@ -236,14 +226,8 @@ mod tests {
         let totals: Vec<Totals> = (effects > 0).then_some(totals).into_iter().collect();
         let noted = noted.map(|noted| ("m-k".to_owned(), noted)).into_iter().collect();
         let audited = audited.map(|audited| ("m-k".to_owned(), audited)).into_iter().collect();
-        let remains = Remains {
-            lives: &[life],
-            totals: &totals,
-            noted: &noted,
-            audited: &audited,
-            mark: "m-",
-            start: Instant::now(),
-        };
+        let (lives, totals, start) = (&[life][..], &totals[..], Instant::now());
+        let remains = Remains { lives, totals, noted: &noted, audited: &audited, mark: "m-", start };
         judge(&mut report, allowed, &remains);
         report
     }
