@@ -24,8 +24,7 @@ use std::time::Duration;
 use http::Response;
 use onceway_ports::{Body, BodyError, Clock, body};
 
-/// The time by which a real port may be later than its bound: for scheduling on a busy machine, not
-/// for waiting.
+/// The time by which a real port may be late on a busy machine: not for waiting.
 const SLACK: Duration = Duration::from_secs(5);
 
 /// Runs all futures at the same time, on this task, and gives their results in order.

@@ -133,8 +133,7 @@ async fn a_late_answer_is_journalled_once(bench: &impl AuditBench) {
     assert_eq!(journalled(bench, &other.id).await, [other.token]);
 }
 
-/// Findings are doubles and late answers, in the order of the journal, after one; the count is of
-/// all doubles.
+/// Doubles and late answers, in the journal's order, after one; the count is of all doubles.
 async fn findings_are_listed_in_order(bench: &impl AuditBench) {
     let before = doubles(bench).await;
     let seen = findings(bench, None, LONG).await.last().map(|finding| finding.place);

@@ -95,8 +95,7 @@ async fn another_acceptor_is_not_written_over(bench: &impl AuthorityBench) {
     open(bench).await;
     let (version, stands) = acceptor(bench).await;
     let of_before = Acceptor { id: AcceptorId(stands.id.0 ^ 1), ..holding(bench, &stands, 30) };
-    let written = set(bench, version, &of_before).await;
-    assert_eq!(written, Lost, "acceptor: another one was written in its place");
+    assert_eq!(set(bench, version, &of_before).await, Lost, "acceptor: another one was written in its place");
     assert_eq!(acceptor(bench).await, (version, stands), "acceptor: a lost write changed something");
 }
 
@@ -200,8 +199,7 @@ async fn no_state_passes_an_unapproved_boot(bench: &impl AuthorityBench) {
     assert_eq!(set_gate(bench, version, &state).await, Done, "gate: the boot is approved");
 }
 
-/// A claim compares the version under which its owner was computed. An older one never wins; the
-/// new one wins under the new epoch.
+/// An older version never wins; the new one wins under the new epoch.
 async fn no_claim_of_an_older_state_passes(bench: &impl AuthorityBench) {
     let mut ask = asks(bench, &id(bench, "authority-older"), 1).await;
     let now = adopts(bench).await;
@@ -210,8 +208,7 @@ async fn no_claim_of_an_older_state_passes(bench: &impl AuthorityBench) {
     assert_eq!(wins(bench, &ask).await.0.token.epoch, now.epoch, "gate: a claim is of the gate's epoch");
 }
 
-/// Claims run while the gate moves. Those that win are of the old epoch, and all of them are stored
-/// once the gate has moved.
+/// Claims that win are of the old epoch, and are stored once the gate has moved.
 async fn a_concurrent_claim_wins_before_the_state_or_never(bench: &impl AuthorityBench) {
     let before = &open(bench).await;
     let state = next(bench, before);

@@ -165,8 +165,7 @@ async fn a_converted_answer_is_an_own_settlement(bench: &impl EscrowBench) {
     assert!(listed(bench, &lodging.id).await.is_none(), "escrow: nothing is in doubt about it");
 }
 
-/// An escrow is not converted if the origin's record or the own one has a token as high, or if any
-/// final row is here.
+/// Its origin's record or the own one has a token as high, or any final row is here.
 async fn an_already_known_attempt_is_not_converted(bench: &impl EscrowBench) {
     let known = lodging(bench, "escrow-known", 1, 1).await;
     lodge(bench, &known).await;
@@ -187,8 +186,7 @@ async fn an_already_known_attempt_is_not_converted(bench: &impl EscrowBench) {
     assert!(is_settled(bench, &last.id).await, "escrow: what is final was opened");
 }
 
-/// A lodged claim is handed back as a running attempt, and with its answer as a settled one: its
-/// store may have neither.
+/// A running attempt, and with its answer a settled one: its store may have neither.
 async fn a_lodged_claim_is_handed_back_to_its_home(bench: &impl EscrowBench) {
     let running = lodging(bench, "escrow-back", 3, 1).await;
     let answered = lodging(bench, "escrow-back-answered", 1, 2).await;

@@ -140,8 +140,7 @@ async fn a_claim_supersedes_only_the_row_that_counts(bench: &impl ImportBench) {
     }
 }
 
-/// Of a replicated and an imported row of one key one is handed on: that of the higher epoch, then
-/// of the higher attempt, then of the later state.
+/// The later is that of the higher epoch, then of the higher attempt, then of the later state.
 async fn the_later_of_two_rows_is_handed_on(bench: &impl ImportBench) {
     open(bench).await;
     let origin = bench.peers()[0].clone();
@@ -192,8 +191,7 @@ async fn the_answer_with_the_highest_token_stays(bench: &impl ImportBench) {
     }
 }
 
-/// A store that restarted may have lost rows: before its boot is approved none is added, and none
-/// is forgotten.
+/// A store that restarted may have lost rows: none is added, and none is forgotten.
 async fn no_import_passes_an_unapproved_boot(bench: &impl ImportBench) {
     open(bench).await;
     let origin = bench.peers()[1].clone();
@@ -271,8 +269,7 @@ async fn own_rows_are_restored_before_the_boot_is_approved(bench: &impl ImportBe
     assert_eq!(restore(std::slice::from_ref(&late)).await, Ok(GateMoved));
     assert_eq!(rows(bench, &late.id).await, [], "restore: the boot is approved");
     for id in [&settled.id, &run.id, &all[3].id] {
-        let later = is_settled(bench, id).await;
-        assert!(later, "restore: of two states of one attempt the later one stays");
+        assert!(is_settled(bench, id).await, "restore: of two states of one attempt the later one stays");
     }
     let restored = row(bench, &lacked.id).await;
     assert_eq!(untimed(&Row { state: lacked.row.state.clone(), ..restored.clone() }), untimed(&lacked.row));

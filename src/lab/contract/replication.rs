@@ -75,11 +75,8 @@ struct History<'a, B> {
     nonce: u128,
 }
 
-/// All recorded histories as one text. Both sides compare it, and the real side also records it.
-/// `say` gets the name of each history as it is played.
-///
-/// # Errors
-/// The bench or one of its stores failed, in words.
+/// All recorded histories as one text, for both sides. `say` gets the name of each. Errors are of
+/// the bench or one of its stores, in words.
 pub async fn all(bench: &impl ReplicationBench, say: &(dyn Fn(&str) + Sync)) -> Result<String, String> {
     for (from, to) in links() {
         bench.cut(from, to).await?;
@@ -108,9 +105,6 @@ const COPIED: u64 = u32::MAX as u64;
 /// The promises of [`Replica`] while the first copy of a peer's records runs: its heartbeats come
 /// already, and are not whole (docs/protocol.md#rule-29). For stores that have just begun to follow
 /// one another. The error names in words the clause that broke.
-///
-/// # Errors
-/// A clause does not hold, or the bench or one of its stores failed.
 pub async fn copying(bench: &impl ReplicationBench) -> Result<(), String> {
     let (mut stores, [before, missed, late]) = (History::new(bench, COPIED), [0, 1, 2]);
     stores.opened(TO).await?;

@@ -22,8 +22,7 @@ pub async fn suite(bench: &impl StoreBench) {
     rows_that_nobody_saw_are_found(bench).await;
 }
 
-/// Claims and settlements that a store may make together, of every kind. Each ends as if it were
-/// alone.
+/// All that a store may make together, of every kind. Each ends as if it were alone.
 async fn many_claims_and_settlements_at_once_are_as_if_alone(bench: &impl StoreBench) {
     const EACH: u128 = 12;
     let gate = open(bench).await.version;
@@ -98,8 +97,7 @@ async fn an_absent_key_is_won_with_attempt_one(bench: &impl StoreBench) {
     assert!(left > Duration::ZERO && left <= LONG, "store: {left:?} cannot be left of a hold of {LONG:?}");
 }
 
-/// Neither a claim that saw nothing nor one on the row's basis supersedes a running hold. Both find
-/// the row, claimed, with hold left, and change nothing.
+/// With and without the row's basis, claims find it, claimed, with hold left.
 async fn a_second_claim_finds_the_first(bench: &impl StoreBench) {
     let first = claimed(bench, "second", 1).await;
     for ask in [asks(bench, &first.id, 2).await, asks_again(bench, &first.id, 3).await] {

@@ -153,8 +153,7 @@ async fn an_acceptance_replaces_a_released_row_only(bench: &impl StoreBench) {
     finish(bench, &takes(bench, 7).await.taken).await;
 }
 
-/// By turns, a take gives each tenant's longest due job, after the tenant that had its turn last.
-/// Named tenants are left out.
+/// A take gives each tenant's longest due job, after the tenant that had its turn last.
 async fn jobs_are_taken_by_turns(bench: &impl StoreBench) {
     let (busy, own) = (bench.tenant("busy"), id(bench, "turns").tenant().clone());
     let of = |tenant: &Tenant, name: &str| KeyId::new(tenant.clone(), Key::parse(name).expect("a key"));

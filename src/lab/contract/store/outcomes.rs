@@ -28,11 +28,9 @@ async fn a_claim_or_doubt_settles_and_stays_so(bench: &impl StoreBench) {
         assert_eq!(settle(bench, &attempt, &answer()).await, Done, "store: a claim must settle");
         let other = Answer { status: 500, headers: Vec::new(), body: AnswerBody::NotKept };
         assert_eq!(settle(bench, &attempt, &answer()).await, Done, "store: settling twice is done");
-        let replaced = settle(bench, &attempt, &other).await;
-        assert_eq!(replaced, Lost, "store: a settled answer was replaced");
+        assert_eq!(settle(bench, &attempt, &other).await, Lost, "store: a settled answer was replaced");
         assert_eq!(release(bench, &attempt).await, Lost, "store: a settled attempt was released");
-        let doubted = doubt(bench, &attempt, Some(500)).await;
-        assert_eq!(doubted, Lost, "store: a settled attempt was doubted");
+        assert_eq!(doubt(bench, &attempt, Some(500)).await, Lost, "store: a settled attempt was doubted");
         let again = asks_again(bench, &attempt.id, 2).await;
         finds(bench, &again, "a settled key must not be won on its own row's basis").await;
         let row = row(bench, &attempt.id).await;
@@ -81,8 +79,7 @@ async fn answers_read_back_identical(bench: &impl StoreBench) {
     }
 }
 
-/// A claim is released, and a repetition is done already. The attempt, the request and its expiry
-/// stay in the row, and nothing else becomes of it.
+/// A repetition is done already. The attempt, the request and its expiry stay in the row.
 async fn a_claim_or_doubt_is_released(bench: &impl StoreBench) {
     for status in [None, Some(500)] {
         let attempt = open(bench, "release", status).await;
@@ -92,8 +89,7 @@ async fn a_claim_or_doubt_is_released(bench: &impl StoreBench) {
         let after = row(bench, &attempt.id).await;
         assert_eq!(after.state, State::Released, "store: it must read as released");
         assert_eq!(named(&after), named(&before), "store: a release changes the state and nothing else");
-        let settled = settle(bench, &attempt, &answer()).await;
-        assert_eq!(settled, Lost, "store: a released attempt settled");
+        assert_eq!(settle(bench, &attempt, &answer()).await, Lost, "store: a released attempt settled");
         assert_eq!(doubt(bench, &attempt, None).await, Lost, "store: a released attempt was doubted");
         assert_eq!(row(bench, &attempt.id).await, after, "store: released must stay released");
     }
@@ -130,8 +126,7 @@ async fn another_name_has_lost(bench: &impl StoreBench) {
     assert!(is_claimed(&row(bench, &right.id).await), "store: a lost write changed the row");
     assert!(rows(bench, &wrong[3].id).await.is_empty(), "store: a lost write made a row");
     assert_eq!(settle(bench, &right, &answer()).await, Done);
-    let again = settle(bench, &wrong[0], &answer()).await;
-    assert_eq!(again, Lost, "store: another nonce settled again");
+    assert_eq!(settle(bench, &wrong[0], &answer()).await, Lost, "store: another nonce settled again");
 }
 
 /// The parts of a row that no outcome changes.

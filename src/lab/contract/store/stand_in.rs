@@ -22,8 +22,7 @@ async fn stand_in(bench: &impl StoreBench, ask: &ClaimAsk, ruling: &Ruling) -> W
     bench.store().stand_in(ask, ruling, None).await.expect("store: stand_in failed")
 }
 
-/// A stand-in is final or released at once, above the rows that it names, with all fields of a
-/// claim. A repetition is done already.
+/// It stands above the rows that it names, with all fields of a claim.
 async fn a_stand_in_record_is_complete_at_once(bench: &impl StoreBench) {
     for (name, ruling) in [("stand-settled", Ruling::Settled(answer())), ("stand-released", Ruling::Released)]
     {

@@ -35,8 +35,7 @@ async fn a_final_row_past_its_life_is_reaped_to_a_tombstone(bench: &impl StoreBe
     for (attempt, expires) in [settled, released].into_iter().zip(expires) {
         let reaped = row(bench, &attempt.id).await;
         assert_eq!((&reaped.state, reaped.expires), (&State::Tombstone, expires), "store: {reaped:?}");
-        let settled = settle(bench, &attempt, &answer()).await;
-        assert_eq!(settled, Lost, "store: a tombstone was settled");
+        assert_eq!(settle(bench, &attempt, &answer()).await, Lost, "store: a tombstone was settled");
         finds(bench, &asks(bench, &attempt.id, 2).await, "a tombstone must not be won").await;
     }
 }
@@ -249,8 +248,7 @@ async fn foreign_doubts_are_listed_until_they_are_answered(bench: &impl StoreBen
 }
 
 /// The operator's answer becomes the answer; what he says did not happen is free again. The act is
-/// journalled, and is of the named attempt only. A store that may be an old copy, as its gate is
-/// closed, says nothing of keys in doubt.
+/// of the named attempt only. A store that may be an old copy refuses it.
 async fn a_doubt_is_ruled_by_hand(bench: &impl StoreBench) {
     for (name, ruling, kind) in [
         ("rule-settle", Ruling::Settled(answer()), "settled-by-hand"),
@@ -262,8 +260,7 @@ async fn a_doubt_is_ruled_by_hand(bench: &impl StoreBench) {
             assert_eq!(rule(bench, &other, &act).await, Lost, "store: another attempt");
         }
         bench.restart().await;
-        let ruled = rule(bench, &attempt, &act).await;
-        assert_eq!(ruled, GateMoved, "store: a closed gate let an act pass");
+        assert_eq!(rule(bench, &attempt, &act).await, GateMoved, "store: a closed gate let an act pass");
         nothing_is_journalled(bench, &attempt).await;
         open(bench).await;
         assert_eq!(rule(bench, &attempt, &act).await, Done, "store: a doubt must be ruled by hand");
@@ -282,8 +279,7 @@ async fn a_doubt_is_ruled_by_hand(bench: &impl StoreBench) {
     }
 }
 
-/// Attempts that may still run, and keys that are not in doubt, are not ruled, and nothing is
-/// journalled.
+/// Nor are keys that are not in doubt; nothing is journalled.
 async fn an_attempt_that_may_still_run_is_not_ruled(bench: &impl StoreBench) {
     let running = claimed(bench, "rule-running", 1).await;
     let unknown = doubted_key(bench, "rule-unknown", None).await;
@@ -303,8 +299,7 @@ async fn an_attempt_that_may_still_run_is_not_ruled(bench: &impl StoreBench) {
     ] {
         let answered = claimed(bench, &format!("rule-answered-{nonce}"), nonce).await;
         let unclear = Some(Unclear { status: 500, ends_attempt, excerpt: None });
-        let doubted = bench.store().doubt(&answered, unclear).await;
-        assert_eq!(doubted, Ok(Done), "store: a claim must be doubted");
+        assert_eq!(bench.store().doubt(&answered, unclear).await, Ok(Done), "store: a claim must be doubted");
         assert_eq!(rule(bench, &answered, &act(ruling)).await, done, "store: {ends_attempt}");
     }
 }
