@@ -1,6 +1,6 @@
-//! One TCP address in front of several gateways of a region, like a load balancer: each connection
-//! goes to the next that is ready and accepts. If none is ready, it goes to any that accepts; else
-//! it is reset. The servers of a `patroni` are balanced strictly: only the primary is ready.
+//! One TCP address in front of several gateways of a region. Each connection goes to the next that
+//! is ready and accepts; if none is ready, to any that accepts; else it is reset. The servers of a
+//! `patroni` are balanced strictly: only the primary is ready.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

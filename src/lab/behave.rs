@@ -21,8 +21,7 @@ pub struct Behave {
 pub enum Then {
     /// The effect, and the usual answer.
     Answer,
-    /// The effect, and an answer of exactly this many bytes. If that is too few for the usual
-    /// answer, the body is a little longer.
+    /// The effect, and an answer of this many bytes, or a little more for the usual answer.
     Big(usize),
     /// The effect; the connection is closed without an answer.
     DropAnswer,
@@ -42,8 +41,7 @@ impl Then {
 }
 
 impl Behave {
-    /// Parses the values of all `Demo-Behave` lines of a request. No line means an ordinary answer.
-    /// The error names the word that the parser does not understand.
+    /// Parses all `Demo-Behave` lines; none means an ordinary answer. The error names the word.
     pub fn parse<'a>(lines: impl Iterator<Item = &'a str>) -> Result<Behave, String> {
         let (mut slow, mut then) = (None, None);
         for word in lines.flat_map(|line| line.split(',')).map(str::trim).filter(|word| !word.is_empty()) {

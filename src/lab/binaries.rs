@@ -40,9 +40,7 @@ impl Binaries {
         find()?.with_context(advise_install)
     }
 
-    /// Finds Postgres. If it is missing, says so and gets it: as root on a Debian-like system with
-    /// `apt-get`, as another user from a package registry. Errors name the command to type, in one
-    /// line.
+    /// Finds Postgres, or says that it is missing and gets it. Errors name the command to type.
     pub fn find_or_install() -> Result<Binaries> {
         if let Some(found) = find()? {
             return Ok(found);

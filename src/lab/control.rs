@@ -34,8 +34,7 @@ use super::region::{Part, Region};
 type Refusal = (StatusCode, String);
 type Answered = Result<Value, Refusal>;
 
-/// Listens on the deployment's control port until the set is dropped. `events` receives one event
-/// per action. A running call goes on to its end.
+/// Listens until the set is dropped; a running call goes on. `events` gets one per action.
 pub async fn listen(deployment: &Arc<Deployment>, events: UnboundedSender<Value>) -> Result<JoinSet<()>> {
     let address = ("127.0.0.1", deployment.ports.control);
     let listener = TcpListener::bind(address).await.context("cannot bind the control port")?;
@@ -123,7 +122,7 @@ async fn endpoint(deployment: &Deployment, (name, number): (&str, &str), action:
     };
     match action {
         "kill" => endpoint.kill().await,
-        "start" => endpoint.open().await.map_err(broken)?,
+        "start" => endpoint.open().await.map(drop).map_err(broken)?,
         other => return Err(not_found(format!("no action {other:?}: kill or start"))),
     }
     let address = format!("https://{}", endpoint.address());

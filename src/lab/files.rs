@@ -72,8 +72,7 @@ path = "/v1/blobs"
 key = "off"
 "#;
 
-/// Failover that people can watch. A lost region's keys run elsewhere within seconds, and return
-/// soon after the region does.
+/// Failover that people can watch: a lost region's keys move within seconds.
 pub const FAILOVER: &str = r#"
 [clock]
 drift_ppm = 500
@@ -135,8 +134,7 @@ pub fn write_shared(dir: &Path, regions: &[RegionName]) -> Result<()> {
     write(dir, "credentials.toml", &known)
 }
 
-/// Has the program make certificates for these regions in `dir/folder`, unless some are there. A
-/// region that is to come may be among them.
+/// Has the program make certificates for these regions in `dir/folder`, unless some are there.
 pub fn certify(program: &Path, dir: &Path, folder: &str, regions: &[RegionName]) -> Result<()> {
     let folder = dir.join(folder);
     if folder.join("ca.pem").exists() { Ok(()) } else { issue(program, &folder, regions) }

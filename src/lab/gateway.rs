@@ -67,9 +67,8 @@ impl Gateway {
         lock(&self.process).clone().filter(|process| process.lives())
     }
 
-    /// Performs the action. A start is idempotent and returns when all listeners accept
-    /// connections. To kill or stop a gateway that does not run is no error; to pause it is an
-    /// error.
+    /// Performs the action; a start returns when all listeners accept connections. If the gateway
+    /// does not run, only a pause is an error.
     pub async fn act(&self, action: Action) -> Result<()> {
         match (action, self.process()) {
             (Action::Start, process) => self.start(process).await,

@@ -62,13 +62,9 @@ impl Janitor {
     }
 }
 
-/// Waits on stdin for `bye` or the end. After an end without `bye`:
-///
-/// - kills every process of this program, of Postgres or of its Patroni that works in `dir`,
-/// - releases their shared memory,
-/// - deletes `dir` if `delete` (only a folder made by [`scratch::create`]).
-///
-/// Blocks until then. Errors when something survives.
+/// Waits on stdin for `bye`. After an end without it, kills every process of this program, of
+/// Postgres or of its Patroni that works in `dir`. Releases their shared memory, and deletes `dir`
+/// if `delete` (only one of [`scratch::create`]). Errors when something survives.
 pub fn run_janitor(dir: &Path, delete: bool) -> Result<()> {
     let dir = dir.canonicalize().with_context(|| format!("no folder {}", dir.display()))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;

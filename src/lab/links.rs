@@ -1,6 +1,6 @@
 //! The network between the regions of a fleet: two [`Relay`]s for every ordered pair, one for peer
-//! calls and one for replication. A relay of (a, b) carries the connections that a opens towards b:
-//! bytes from a to b travel forward on the relays of (a, b) and backward on those of (b, a).
+//! calls and one for replication. A relay of (a, b) carries the connections that a opens towards b.
+//! Bytes from a to b travel forward on it, and backward on that of (b, a).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -55,40 +55,35 @@ impl Links {
         link.with_context(|| format!("there is no link from region {from} to region {to}"))
     }
 
-    /// Resets connections, and new ones as they come. One way: resets only the connections that `a`
-    /// opens towards `b` (peer calls of a, and a's subscription to b). Connections that b opens
-    /// towards a live on.
+    /// Resets connections, and new ones as they come. One way: only those that `a` opens towards
+    /// `b` (peer calls of a, and a's subscription to b).
     pub fn cut(&self, a: usize, b: usize, oneway: bool) -> Result<()> {
         self.opened(a, b, oneway)?.for_each(Relay::cut);
         Ok(())
     }
 
-    /// A black hole: connections stay, and no byte arrives. One way: holds back only bytes from `a`
-    /// to `b`, on every connection between the two, whichever region opened it. Bytes from b to a
-    /// still arrive.
+    /// A black hole: connections stay, and no byte arrives. One way: holds back bytes from `a` to
+    /// `b` only, whichever region opened the connection.
     pub fn freeze(&self, a: usize, b: usize, oneway: bool) -> Result<()> {
         self.travelling(a, b, oneway)?.for_each(|(relay, direction)| relay.freeze(direction));
         Ok(())
     }
 
-    /// Ends cut and freeze; the bytes held back arrive. One way: ends the effects of a one-way cut
-    /// and a one-way freeze from `a` to `b`, and leaves the opposite direction as it is.
+    /// Ends cut and freeze; the bytes held back arrive. One way: from `a` to `b` only.
     pub fn heal(&self, a: usize, b: usize, oneway: bool) -> Result<()> {
         self.opened(a, b, oneway)?.for_each(Relay::mend);
         self.travelling(a, b, oneway)?.for_each(|(relay, direction)| relay.thaw(direction));
         Ok(())
     }
 
-    /// Sets the delay of bytes to `rtt` / 2 in each direction from now on. One way: delays only
-    /// bytes from `a` to `b`, whichever region opened the connection. The delay from b to a stays
-    /// as it was, so an asymmetric link takes two calls.
+    /// Sets the delay of bytes to `rtt` / 2 in each direction from now on. One way: from `a` to `b`
+    /// only, so an asymmetric link takes two calls.
     pub fn set_rtt(&self, a: usize, b: usize, rtt: Duration, oneway: bool) -> Result<()> {
         self.travelling(a, b, oneway)?.for_each(|(relay, direction)| relay.set_delay(direction, rtt / 2));
         Ok(())
     }
 
-    /// Holds back all bytes of replication between `a`'s subscription and `b`, until
-    /// [`Links::heal`]. Peer calls go on.
+    /// Holds back `a`'s replication from `b`, until [`Links::heal`]. Peer calls go on.
     pub fn freeze_rows(&self, a: usize, b: usize) -> Result<()> {
         let replication = &self.link(a, b)?[LinkKind::Replication as usize];
         replication.freeze(Direction::Forward);

@@ -53,8 +53,7 @@ pub struct RegionPorts {
 pub struct FleetPorts {
     pub control: u16,
     pub regions: Vec<RegionPorts>,
-    /// The region's ports with each gateway's own listeners, by region number; empty for a region
-    /// of one gateway.
+    /// Its ports with each gateway's own listeners, by region; none for a region of one gateway.
     pub gateways: Vec<Vec<RegionPorts>>,
 }
 
@@ -64,8 +63,7 @@ impl FleetPorts {
         FleetPorts::lay_out_shared(base, regions, &[])
     }
 
-    /// Does the same with several gateways per region. `gateways` has their number by region;
-    /// regions beyond the list have one.
+    /// Does the same with several gateways, by region; regions beyond the list have one.
     pub fn lay_out_shared(base: u16, regions: usize, gateways: &[usize]) -> Result<FleetPorts> {
         ensure!(base != 0, "port base 0 is no port: choose one with --port-base, such as 7400");
         let region = |number: usize| -> Option<RegionPorts> {
@@ -92,8 +90,7 @@ impl FleetPorts {
         Ok(FleetPorts { control: base, regions: laid_out, gateways: all })
     }
 
-    /// Checks that every port can be bound on 127.0.0.1 now. `names` are the regions' names, for
-    /// the message. The error names every taken port and its purpose.
+    /// Checks that every port can be bound now. The error names each taken one and its purpose.
     pub fn check_free(&self, names: &[String]) -> Result<()> {
         let mut wanted = vec![(self.control, "control".to_owned())];
         for (ports, name) in self.regions.iter().zip(names) {

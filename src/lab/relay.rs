@@ -1,7 +1,6 @@
-//! One TCP relay: the wire for one region's connections towards another, with faults on demand.
-//!
-//! It reads bytes at once, stamps them with the moment they are due, and delivers them in order: a
-//! long wire carries as much as a short one. The TCP handshake itself is not delayed.
+//! One TCP relay: the wire for one region's connections towards another, with faults on demand. It
+//! stamps bytes with the moment they are due, and delivers them in order: a long wire carries as
+//! much as a short one. The TCP handshake itself is not delayed.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -51,8 +50,7 @@ impl Conditions {
     }
 }
 
-/// A running relay. Dropping it closes its listener and all its connections. The controls act at
-/// once, never block, and do not change one another's effect.
+/// A running relay. Dropping it closes everything. The controls act at once, and never block.
 #[derive(Debug)]
 pub struct Relay {
     local_addr: SocketAddr,

@@ -32,8 +32,7 @@ pub fn place(binaries: &Binaries, account: Option<&Account>) -> Option<PathBuf> 
     Some(fetched::cache()?.join(name))
 }
 
-/// Copies the template to a data folder with another system identifier. Returns true if all of it
-/// was done. Blocks for a quarter of a second.
+/// Copies the template, with another system identifier; true if all was done. Blocks.
 pub fn make(template: &Path, data: &Path, binaries: &Binaries, account: Option<&Account>) -> bool {
     copy(template, data) && identify(data).is_some() && rewrite_wal(data, binaries, account)
 }

@@ -266,8 +266,7 @@ impl Tour<'_> {
         self.audited(&[us, eu]).await
     }
 
-    /// Waits until a lost region's key runs elsewhere, and prints the answers that clients get
-    /// meanwhile. Returns the region that ran it.
+    /// Waits until a lost region's key runs elsewhere, and prints the answers. Returns where.
     async fn taken_over(&self, at: &Region, key: &str) -> Result<String> {
         let line = Mutex::new((String::new(), 0_u32));
         let served = async || {
@@ -326,8 +325,7 @@ impl Tour<'_> {
         let told = "the same keys, clients, retries and machines for both; ap-south is killed while payouts are on their way";
         self.narrator.say(told);
         let mark = format!("payout-{}", self.run);
-        let compared = compare::run(self.deployment, &workload, &mark).await?;
-        let Compared { naive, onceway } = compared;
+        let Compared { naive, onceway } = compare::run(self.deployment, &workload, &mark).await?;
         self.narrator.say("           keys  payouts made  made twice  in doubt, for an operator  unanswered");
         for (name, counts) in [("naive", naive), ("onceway", onceway)] {
             let Counts { keys, effects, doubles, in_doubt, unanswered } = counts;

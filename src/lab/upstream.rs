@@ -58,23 +58,23 @@ const KINDS: [(&str, &str, &str); 4] = [
     ("/v1/notes", "nt", "note"),
 ];
 
-/// A server of one region. Dropping it closes its connections; ordered effects still happen.
-#[derive(Debug)]
+/// One address of a region's service, perhaps behind TLS. Dropping it closes its connections;
+/// ordered effects still happen.
 pub struct Upstream {
     address: SocketAddr,
+    acceptor: Option<TlsAcceptor>,
     door: Arc<Door>,
-    accepting: JoinSet<()>,
+    accepting: Mutex<JoinSet<()>>,
 }
 
 impl Upstream {
     /// Listens on `address`. The ledger books the effects under `region`.
     pub async fn start(region: &str, address: SocketAddr, ledger: Arc<Ledger>) -> std::io::Result<Upstream> {
-        let listener = TcpListener::bind(address).await?;
-        let address = listener.local_addr()?;
         let (sick, stopping) = (AtomicBool::default(), watch::Sender::new(false));
         let door = Arc::new(Door { region: region.to_owned(), ledger, sick, stopping });
-        let accepting = [accept(listener, None, door.clone())].into_iter().collect();
-        Ok(Upstream { address, door, accepting })
+        let mut upstream = Upstream { address, acceptor: None, door, accepting: Mutex::default() };
+        upstream.address = upstream.open().await?;
+        Ok(upstream)
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -82,8 +82,9 @@ impl Upstream {
     }
 
     /// One more address of the service, behind TLS. It is not open yet.
-    pub fn endpoint(&self, address: SocketAddr, acceptor: TlsAcceptor) -> Endpoint {
-        Endpoint { address, acceptor, door: self.door.clone(), accepting: Mutex::default() }
+    pub fn endpoint(&self, address: SocketAddr, acceptor: TlsAcceptor) -> Upstream {
+        let (acceptor, door) = (Some(acceptor), self.door.clone());
+        Upstream { address, acceptor, door, accepting: Mutex::default() }
     }
 
     /// Makes the service fail its health checks (`sick`) or pass them. Other calls work as before.
@@ -92,33 +93,21 @@ impl Upstream {
     }
 
     /// Stops listening, lets running calls end within `bound`, then closes the connections.
-    pub async fn stop(mut self, bound: Duration) {
+    pub async fn stop(self, bound: Duration) {
         self.door.stopping.send_replace(true);
-        let _ = timeout(bound, self.accepting.join_next()).await;
-    }
-}
-
-/// An address of the service behind TLS, which can be killed alone.
-pub struct Endpoint {
-    address: SocketAddr,
-    acceptor: TlsAcceptor,
-    door: Arc<Door>,
-    accepting: Mutex<JoinSet<()>>,
-}
-
-impl Endpoint {
-    pub fn address(&self) -> SocketAddr {
-        self.address
+        let mut accepting = std::mem::take(&mut *lock(&self.accepting));
+        let _ = timeout(bound, accepting.join_next()).await;
     }
 
-    pub async fn open(&self) -> std::io::Result<()> {
+    /// Listens, unless it does. Returns the address: with a port, if it had none.
+    pub async fn open(&self) -> std::io::Result<SocketAddr> {
         if !lock(&self.accepting).is_empty() {
-            return Ok(());
+            return Ok(self.address);
         }
         let listener = TcpListener::bind(self.address).await?;
-        let (door, acceptor) = (self.door.clone(), self.acceptor.clone());
-        lock(&self.accepting).spawn(accept(listener, Some(acceptor), door));
-        Ok(())
+        let address = listener.local_addr()?;
+        lock(&self.accepting).spawn(accept(listener, self.acceptor.clone(), self.door.clone()));
+        Ok(address)
     }
 
     /// Closes listener and connections at once, as a dying process would; effects still happen.

@@ -8,12 +8,12 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::ask::Exchange;
-use super::load::{LODGED, PLAIN};
+use super::load::{LODGED, PATIENCE, PLAIN};
 use super::moves::until_done;
 use super::prober::{Probe, Prober, first_run_elsewhere, longest_pause};
 use super::report::{FirstRun, HOME_WITHIN, Takeover, millis};
 use super::run::Run;
-use crate::cluster_slots::HeldUp;
+use crate::cluster_sql::HeldUp;
 use crate::gateway::Action;
 use crate::region::Part;
 use crate::{files, wait};
@@ -34,7 +34,6 @@ const UNSEEN: Duration = Duration::from_secs(8);
 const WITHIN: Duration = Duration::from_secs(60);
 /// Time that the region gets to be counted as heard of, which must not happen.
 const SEALS: Duration = Duration::from_secs(5);
-const PATIENCE: Duration = Duration::from_secs(8);
 
 /// A measured loss: probes for keys of one home through the other regions.
 struct Loss {

@@ -10,9 +10,8 @@ use tokio::time::Instant;
 
 use super::load::PLAIN;
 use super::prober::{Probe, pauses};
-use super::report::{PAUSE, millis};
+use super::report::{PAUSE, RingFile, millis};
 use super::run::Run;
-use crate::ring_file::RingFile;
 use crate::{files, wait};
 use onceway_protocol::region::RegionName;
 use onceway_protocol::ring::Ring;

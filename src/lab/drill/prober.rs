@@ -13,11 +13,9 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use super::ask::Exchange;
-use super::load::{Field, KeyLife};
+use super::load::{Field, KeyLife, PATIENCE};
 use crate::{lock, wait};
 
-/// The same as other clients have: a request that takes so long was not refused in time.
-const PATIENCE: Duration = Duration::from_secs(8);
 const MOST: usize = 24;
 
 #[derive(Clone, Debug)]

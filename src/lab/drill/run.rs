@@ -10,13 +10,12 @@ use tokio::time::Instant;
 use super::load::Field;
 use super::plan::Settings;
 use super::prober::{Aim, Probe, Prober};
-use super::report::Report;
+use super::report::{Report, RingFile};
 use super::verdict::Allowed;
 use super::watching::Watching;
 use crate::deployment::Deployment;
 use crate::gateway::Action;
 use crate::region::{Part, Region};
-use crate::ring_file::RingFile;
 use crate::wait;
 
 pub struct Run<'a> {
@@ -90,8 +89,7 @@ impl Run<'_> {
         }
     }
 
-    /// True if a command succeeded, false if it is to be asked again: with exit code 3, which says
-    /// that it is not possible yet, or as `again` says.
+    /// None if the command is to be asked again: on exit code 3 (not possible yet), or if `again`.
     pub fn tried(&self, words: &[&str], output: &std::process::Output, again: bool) -> Result<Option<()>> {
         let again = again || output.status.code() == Some(3);
         match self.said(words, output) {
@@ -135,9 +133,8 @@ impl Run<'_> {
     /// The standing of a region as another one reports it.
     pub fn standing(&self, by: usize, about: &str) -> Option<String> {
         let status = self.watching.last(&self.name(by));
-        let regions = status["authority"]["regions"].as_array()?;
-        let found = regions.iter().find(|one| one["name"] == about)?;
-        found["standing"].as_str().map(str::to_owned)
+        let mut regions = status["authority"]["regions"].as_array()?.iter();
+        regions.find(|one| one["name"] == about)?["standing"].as_str().map(str::to_owned)
     }
 
     /// Waits until `told_by` says `serving`, `lost`, `sealed` or `drained` of another region.

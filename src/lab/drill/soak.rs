@@ -1,7 +1,5 @@
-//! The soak: a deployment with two gateways per region under steady load, and all work that
-//! operators do, over and over: reloads, new certificates, restarts (in order or by SIGKILL),
-//! drains.
-//!
+//! The soak: a deployment with two gateways per region under steady load, and all work of operators
+//! over and over. It reloads, replaces certificates, restarts (in order or by SIGKILL) and drains.
 //! [`super::meter`] samples, and [`super::soaked`] judges the additional bounds. The first gateway
 //! of a region is never restarted: its memory is judged.
 
@@ -62,8 +60,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// A restart each minute and a drain every five, if the soak lasts for ten minutes or more;
-    /// else each action at least once.
+    /// A restart each minute and a drain every five; in a short soak, each at least once.
     fn of(length: Duration) -> Pace {
         let every = |seconds: u64, part: u32| match length >= Duration::from_secs(600) {
             true => Duration::from_secs(seconds),
@@ -185,8 +182,7 @@ impl Soak<'_, '_> {
         wait::for_some("every gateway to have read the routes", DONE_WITHIN, read).await
     }
 
-    /// Makes new certificates for all regions under the same authority. Returns when every steady
-    /// gateway shows its peers the new one.
+    /// Makes new certificates for all regions, until every steady gateway shows the new one.
     async fn rotate(&self, dir: &Path) -> Result<()> {
         self.run.note("certificates replaced, SIGHUP");
         let names: Vec<RegionName> =

@@ -50,8 +50,7 @@ pub struct Soaked {
     pub ended: Instant,
 }
 
-/// Holds the bounds of a soak, and reports its numbers. `audited` are the keys that some audit
-/// lists; the value is true if the key is not clean.
+/// Holds a soak's bounds. `audited` are the keys of some audit; true if one is not clean.
 pub async fn hold(
     soaked: &Soaked,
     run: &Run<'_>,
@@ -148,8 +147,7 @@ fn hold_resources(soaked: &Soaked, run: &Run<'_>, report: &mut Report) {
     report.numbers.insert("descriptors", descriptors);
 }
 
-/// Checks that every answer that a client got is settled in every region's store. Checks that no
-/// key is open unless its client was told so.
+/// Every answer is settled in every store, and no key is open unless its client was told so.
 async fn hold_stores(run: &Run<'_>, lives: &[KeyLife], report: &mut Report) -> Result<()> {
     let in_doubt = |life: &&KeyLife| life.end == End::InDoubt;
     let is_probed = |life: &&KeyLife| CLASSES[life.class].recovery == Recovery::Probe;

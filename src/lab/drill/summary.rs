@@ -6,8 +6,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::report::Takeover;
-use super::report::{ClassReport, Report};
+use super::report::{ClassReport, Report, Takeover, counted};
 
 /// Distribution of one span over all runs, in milliseconds. With fewer than twenty values the 95th
 /// percentile is the largest.
@@ -123,8 +122,8 @@ impl Summary {
             self.listed
         );
         text.push_str(&ClassReport::table(&self.classes));
-        let _ = writeln!(text, "  ends     {}", super::report::counted(&self.ends));
-        let _ = writeln!(text, "  replies  {}", super::report::counted(&self.replies));
+        let _ = writeln!(text, "  ends     {}", counted(&self.ends));
+        let _ = writeln!(text, "  replies  {}", counted(&self.replies));
         let mut spans: Vec<(String, &Spread)> = Vec::new();
         let mut lines = String::new();
         if let Some(first) = &self.first_run {

@@ -1,6 +1,6 @@
 //! Judges a run by the histories of keys, the ledger and the stores together.
 //!
-//! `load` and `prober` bring the histories, `cluster_audit` the stores' lists, `schedule` the
+//! `load` and `prober` bring the histories, `cluster_sql` the stores' lists, `schedule` the
 //! audits' lists; this file fills the `report`. No double, answer or reply is excused beyond the
 //! exceptions written here.
 
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::ask::{Exchange, Received};
 use super::load::{CLASSES, End, KeyLife, Recovery};
 use super::report::Report;
-use crate::cluster_audit::Noted;
+use crate::cluster_sql::Noted;
 use crate::ledger::Totals;
 
 const MOST_NAMED: usize = 12;
@@ -109,7 +109,7 @@ pub fn judge(report: &mut Report, allowed: &Allowed, remains: &Remains<'_>) {
 /// have run it twice, which is allowed: a listed key is enough there.
 fn is_told(class: Recovery, noted: Option<&Noted>, audited: Option<bool>) -> bool {
     let shown = match class {
-        Recovery::Rerun => audited.is_some(),
+        Recovery::Rerun { .. } => audited.is_some(),
         Recovery::Probe | Recovery::Park => audited == Some(true),
     };
     shown && noted.is_some_and(Noted::is_listed)
@@ -132,7 +132,8 @@ fn count_effects(
     }
     counts.doubles += 1;
     let listed = is_told(class.recovery, noted, audited);
-    let by_rerun = class.recovery == Recovery::Rerun && noted.is_some_and(|noted| noted.again);
+    let reruns = matches!(class.recovery, Recovery::Rerun { .. });
+    let by_rerun = reruns && noted.is_some_and(|noted| noted.again);
     counts.doubles_listed += u64::from(listed);
     counts.doubles_by_rerun += u64::from(by_rerun && !listed);
     let regions = total.map(|total| total.regions.join(" and ")).unwrap_or_default();
