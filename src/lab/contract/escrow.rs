@@ -31,8 +31,7 @@ pub async fn suite(bench: &impl EscrowBench) {
 
 /// A repeated lodging is done already; of one origin's claims of a key the highest token stays.
 async fn only_a_higher_token_replaces_a_lodged_claim(bench: &impl EscrowBench) {
-    let first = lodging(bench, "escrow-again", 3, 1).await;
-    assert_eq!(lodge(bench, &first).await, Lodged::Done, "escrow: it must be lodged");
+    let first = lodges(bench, "escrow-again", 3, 1).await;
     assert_eq!(lodge(bench, &first).await, Lodged::Done, "escrow: lodged again, it stands already");
     let lower = with(&first, 2, 2);
     assert_eq!(lodge(bench, &lower).await, Lodged::Superseded, "escrow: a lower token replaced a higher");
@@ -87,8 +86,7 @@ async fn claims_lodged_before_a_gate_change_are_found(bench: &impl EscrowBench) 
 }
 
 async fn a_voided_escrow_is_gone(bench: &impl EscrowBench) {
-    let lodging = lodging(bench, "escrow-void", 2, 1).await;
-    lodge(bench, &lodging).await;
+    let lodging = lodges(bench, "escrow-void", 2, 1).await;
     let Lodging { id, origin, token, nonce, .. } = &lodging;
     let (lower, other) = (with(&lodging, 1, 1).token, &bench.peers()[1]);
     for (origin, token, nonce) in [(origin, token, &Nonce(2)), (origin, &lower, nonce), (other, token, nonce)]
@@ -123,8 +121,7 @@ async fn an_answer_is_lodged_with_its_claim_at_any_epoch(bench: &impl EscrowBenc
 
 /// It has all facts of the lodging, is listed for the operator, and ends like any own attempt.
 async fn a_converted_claim_is_an_own_doubt(bench: &impl EscrowBench) {
-    let lodging = lodging(bench, "escrow-doubt", 7, 1).await;
-    lodge(bench, &lodging).await;
+    let lodging = lodges(bench, "escrow-doubt", 7, 1).await;
     assert_eq!(rows(bench, &lodging.id).await, [], "escrow: it must not be shown as a record");
     restart_and_approve(bench).await;
     assert_eq!(convert(bench, &lodging.origin).await, 1, "escrow: it must be converted");
@@ -152,8 +149,7 @@ async fn the_longest_spans_are_read_again(bench: &impl EscrowBench) {
 }
 
 async fn a_converted_answer_is_an_own_settlement(bench: &impl EscrowBench) {
-    let lodging = lodging(bench, "escrow-settled", 1, 1).await;
-    lodge(bench, &lodging).await;
+    let lodging = lodges(bench, "escrow-settled", 1, 1).await;
     lodge_answer(bench, &lodging).await;
     assert_eq!(convert(bench, &lodging.origin).await, 1);
     let own = row(bench, &lodging.id).await;
@@ -167,18 +163,14 @@ async fn a_converted_answer_is_an_own_settlement(bench: &impl EscrowBench) {
 
 /// Its origin's record or the own one has a token as high, or any final row is here.
 async fn an_already_known_attempt_is_not_converted(bench: &impl EscrowBench) {
-    let known = lodging(bench, "escrow-known", 1, 1).await;
-    lodge(bench, &known).await;
+    let known = lodges(bench, "escrow-known", 1, 1).await;
     assert_eq!(bench.arrives(&known.id, Foreign::Released).await, known.token, "bench: the same attempt");
-    let newer = lodging(bench, "escrow-newer", 2, 1).await;
-    lodge(bench, &newer).await;
+    let newer = lodges(bench, "escrow-newer", 2, 1).await;
     bench.arrives(&newer.id, Foreign::Released).await;
     let own = claimed(bench, "escrow-own", 1).await;
-    let equal = lodging(bench, "escrow-own", 1, 9).await;
-    lodge(bench, &equal).await;
+    lodges(bench, "escrow-own", 1, 9).await;
     let last = settled_key(bench, "escrow-final", 1).await;
-    let late = lodging(bench, "escrow-final", 5, 9).await;
-    lodge(bench, &late).await;
+    lodges(bench, "escrow-final", 5, 9).await;
     assert_eq!(convert(bench, &known.origin).await, 4, "escrow: all of them must be taken off");
     assert_eq!(rows(bench, &known.id).await.len(), 1, "escrow: converted beside its own record");
     assert_eq!(rows(bench, &newer.id).await.len(), 2, "escrow: the record there is of an older attempt");
@@ -188,11 +180,8 @@ async fn an_already_known_attempt_is_not_converted(bench: &impl EscrowBench) {
 
 /// A running attempt, and with its answer a settled one: its store may have neither.
 async fn a_lodged_claim_is_handed_back_to_its_home(bench: &impl EscrowBench) {
-    let running = lodging(bench, "escrow-back", 3, 1).await;
-    let answered = lodging(bench, "escrow-back-answered", 1, 2).await;
-    for lodging in [&running, &answered] {
-        lodge(bench, lodging).await;
-    }
+    let running = lodges(bench, "escrow-back", 3, 1).await;
+    let answered = lodges(bench, "escrow-back-answered", 1, 2).await;
     lodge_answer(bench, &answered).await;
     bench.beats().await;
     let back = latest(bench, &running.origin, 1).await;
@@ -214,8 +203,7 @@ async fn a_lodged_claim_is_handed_back_to_its_home(bench: &impl EscrowBench) {
 
 async fn an_own_open_row_of_a_lower_token_gives_way(bench: &impl EscrowBench) {
     released_key(bench, "escrow-lower", 1).await;
-    let higher = lodging(bench, "escrow-lower", 2, 9).await;
-    lodge(bench, &higher).await;
+    let higher = lodges(bench, "escrow-lower", 2, 9).await;
     assert_eq!(convert(bench, &higher.origin).await, 1);
     let own = row(bench, &higher.id).await;
     assert_eq!((own.token, own.nonce), (higher.token, higher.nonce));
@@ -249,10 +237,8 @@ async fn a_conversion_goes_on_until_nothing_is_left(bench: &impl EscrowBench) {
 /// A store that restarted may have lost rows: before its boot is approved none is forgotten, and a
 /// conversion is an error, since 0 would say that none is left.
 async fn no_escrow_goes_before_the_boot_is_approved(bench: &impl EscrowBench) {
-    let closed = lodging(bench, "escrow-closed", 1, 1).await;
-    lodge(bench, &closed).await;
-    let kept = lodging(bench, "escrow-kept", 1, 1).await;
-    lodge(bench, &kept).await;
+    let closed = lodges(bench, "escrow-closed", 1, 1).await;
+    let kept = lodges(bench, "escrow-kept", 1, 1).await;
     bench.arrives(&kept.id, Foreign::Claimed).await;
     bench.restart().await;
     bench.pass(SHORT).await;
@@ -265,11 +251,8 @@ async fn no_escrow_goes_before_the_boot_is_approved(bench: &impl EscrowBench) {
 }
 
 async fn an_escrow_goes_once_its_record_is_here(bench: &impl EscrowBench) {
-    let first = lodging(bench, "escrow-reaped", 1, 1).await;
-    let second = lodging(bench, "escrow-stays", 2, 1).await;
-    for lodging in [&first, &second] {
-        lodge(bench, lodging).await;
-    }
+    let first = lodges(bench, "escrow-reaped", 1, 1).await;
+    let second = lodges(bench, "escrow-stays", 2, 1).await;
     assert_eq!(reap(bench).await, 0, "escrow: no record of theirs is here");
     bench.arrives(&first.id, Foreign::Claimed).await;
     bench.arrives(&second.id, Foreign::Claimed).await;
@@ -335,6 +318,13 @@ pub fn lodging_of(id: KeyId, origin: Origin, token: Token, nonce: Nonce) -> Lodg
 fn with(lodging: &Lodging, attempt: u32, nonce: u128) -> Lodging {
     let token = Token { attempt, ..lodging.token };
     Lodging { token, nonce: Nonce(nonce), ..lodging.clone() }
+}
+
+/// A fresh lodging, which is lodged.
+async fn lodges(bench: &impl EscrowBench, name: &str, attempt: u32, nonce: u128) -> Lodging {
+    let lodging = lodging(bench, name, attempt, nonce).await;
+    assert_eq!(lodge(bench, &lodging).await, Lodged::Done, "escrow: it must be lodged");
+    lodging
 }
 
 async fn lodge(bench: &impl EscrowBench, lodging: &Lodging) -> Lodged {

@@ -236,8 +236,7 @@ async fn a_question_arrives_whole_and_once(bench: &impl PeersBench) {
         bench.behave(answers(200, "")).await;
         let reply = ask(bench, &peer(), question.clone(), LONG).await;
         assert_eq!(reply, Ok(PeerReply::Done), "peers: {question:?}");
-        let asked = bench.asked().await;
-        assert!(asked == [question], "peers: one question must arrive once, as it was asked: {asked:?}");
+        assert_eq!(bench.asked().await, [question], "peers: one question must arrive once, as it was asked");
     }
 }
 
@@ -256,8 +255,7 @@ async fn a_question_without_an_answer_is_unknown(bench: &impl PeersBench) {
     bench.behave(PeerBehaviour::BreakAfterReading).await;
     let broken = ask(bench, &peer(), views(1), LONG).await;
     assert!(matches!(broken, Err(PeerError::Unknown(_))), "peers: it was read: {broken:?}");
-    let asked = bench.asked().await;
-    assert!(asked == [views(1)], "peers: one question must arrive once: {asked:?}");
+    assert_eq!(bench.asked().await, [views(1)], "peers: one question must arrive once");
     standing(bench).await;
     bench.behave(PeerBehaviour::Hang).await;
     let silent = ask(bench, &peer(), views(0), TIGHT).await;
