@@ -8,6 +8,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use rand::TryRng;
+use rand::rngs::SysRng;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -63,12 +65,6 @@ impl Narrator {
         }
     }
 
-    fn still_no_more(&self) {
-        if !self.json && stdout().is_terminal() {
-            println!();
-        }
-    }
-
     fn shown(&self, number: u32, fact: &str, detail: Value) {
         let event = json!({ "event": "tour", "step": number, "ok": true, "fact": fact, "detail": detail });
         self.tell(&event, format_args!("   ✓ {fact}"));
@@ -90,7 +86,9 @@ impl Narrator {
 pub async fn show(deployment: &Deployment, narrator: &Narrator) -> Result<()> {
     let regions: Vec<&Region> = deployment.regions.iter().collect();
     let regions = regions.try_into().ok().context("a deployment has three regions")?;
-    let tour = Tour { deployment, narrator, regions, run: run_mark()? };
+    let mut mark = [0_u8; 4];
+    SysRng.try_fill_bytes(&mut mark).context("the system gives no random bytes")?;
+    let tour = Tour { deployment, narrator, regions, run: hex(&mark) };
     tour.payment_and_retry().await?;
     tour.copies_at_once().await?;
     tour.other_amount().await?;
@@ -282,7 +280,9 @@ impl Tour<'_> {
             Ok(None)
         };
         let successor = wait::for_some("the key to run on a successor", PATIENCE, served).await?;
-        self.narrator.still_no_more();
+        if !self.narrator.json && stdout().is_terminal() {
+            println!();
+        }
         self.narrator.say(format_args!("201, Onceway-Region: {successor}"));
         ensure!(successor != "ap-south", "a region that was killed answered");
         Ok(successor)
@@ -436,11 +436,4 @@ fn ask(region: &Region, key: &str, body: &'static str, behave: Option<&str>) -> 
 
 async fn charge(region: &Region, key: &str, body: &'static str, behave: Option<&str>) -> Result<Answer> {
     ask(region, key, body, behave).send(PATIENCE).await
-}
-
-fn run_mark() -> Result<String> {
-    let mut bytes = [0_u8; 4];
-    rand::TryRng::try_fill_bytes(&mut rand::rngs::SysRng, &mut bytes)
-        .context("the system gives no random bytes")?;
-    Ok(hex(&bytes))
 }

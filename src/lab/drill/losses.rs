@@ -130,13 +130,10 @@ pub async fn isolate(run: &mut Run<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Kills a region and its Postgres' disk. Replaces the old store by an empty one, with the commands
+/// of docs/operate/replace-a-store.md.
 pub async fn disk_lost(run: &mut Run<'_>) -> Result<()> {
     lose(run).await?;
-    replaced(run).await
-}
-
-/// Replaces the old store by an empty one, with the commands of docs/operate/replace-a-store.md.
-async fn replaced(run: &mut Run<'_>) -> Result<()> {
     let victim = run.victim;
     let (name, other) = (run.name(victim), run.others(victim)[0]);
     run.until_standing(other, victim, "lost", LOST_WITHIN).await?;
