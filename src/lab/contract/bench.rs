@@ -15,13 +15,12 @@ pub(super) use onceway_ports::{
     Acceptors, Audit, Authority, Escrows, Imports, Jobs, KeyStore, Replica, Upkeep,
 };
 pub(super) use onceway_protocol::authority::GateState;
-pub(super) use onceway_protocol::decide::Basis;
 pub(super) use onceway_protocol::digest::{Digest32, digest};
 pub(super) use onceway_protocol::fingerprint::{self, Fingerprint};
 pub(super) use onceway_protocol::key::{Key, KeyId, Tenant};
 pub(super) use onceway_protocol::lifetime::{Lifetime, Retention};
 pub(super) use onceway_protocol::record::{
-    Answer, AnswerBody, Nonce, Recovery, RequestId, Row, State, Token,
+    Answer, AnswerBody, Basis, Nonce, Recovery, RequestId, Row, State, Token,
 };
 pub(super) use onceway_protocol::region::Origin;
 pub(super) use onceway_protocol::time::Date;
