@@ -177,7 +177,7 @@ impl Stand {
                 if form != Form::Usual {
                     launch.env.push(("TOKIO_WORKER_THREADS".into(), "1".into()));
                 }
-                let gateway = Gateway::new(self.region.ports.listeners(), launch);
+                let gateway = Gateway::new(self.region.ports, launch);
                 gateway.act(Action::Start).await?;
                 &self.gateway.insert((form, gateway)).1
             }

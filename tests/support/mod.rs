@@ -130,7 +130,8 @@ pub async fn deployment(rtt: Duration) -> Deployment {
 /// The same, with routes of the test's choosing, and other waits: the text of its `[failover]`.
 pub async fn deployment_with(rtt: Duration, routes: Option<String>, failover: &str) -> Deployment {
     let failover = Some(failover.to_owned());
-    let options = Options { program: program(), port_base: port_base(), data: None, rtt, routes, failover };
+    let (program, port_base) = (program(), port_base());
+    let options = Options { program, port_base, rtt, routes, failover, ..Options::default() };
     let _room = room(3).await;
     Deployment::start(&options, &|_| {}).await.expect("three regions start")
 }

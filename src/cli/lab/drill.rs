@@ -109,7 +109,7 @@ impl Drill {
         }
         let port_base = self.port_base.map_or_else(|| ports::free_run(60), Ok)?;
         let program = std::env::current_exe().context("where is the onceway binary?")?;
-        let options = Options { program, port_base, data: None, rtt: self.rtt, routes: None, failover: None };
+        let options = Options { program, port_base, rtt: self.rtt, ..Options::default() };
         let settings = Settings {
             runs: self.runs,
             span: self.seconds.map(Duration::from_secs),

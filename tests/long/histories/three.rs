@@ -11,7 +11,7 @@ use onceway::adapters::postgres::{PgStore, StoreConfig};
 use onceway::ports::store::{ClaimAsk, ClaimReply, GateVersion, StoreError};
 use onceway::protocol::record::Basis;
 use onceway_lab::cluster::Cluster;
-use onceway_lab::cluster_slots::HeldUp;
+use onceway_lab::cluster_sql::HeldUp;
 use onceway_lab::contract::replication::{self, REGIONS, ReplicationBench};
 use onceway_lab::janitor::Janitor;
 use onceway_lab::ports::{FleetPorts, free_run};

@@ -196,14 +196,6 @@ impl PeersBench for Link {
         &SystemClock
     }
 
-    fn peer(&self) -> RegionName {
-        region("us")
-    }
-
-    fn unlisted(&self) -> RegionName {
-        region("nowhere")
-    }
-
     async fn behave(&self, behaviour: PeerBehaviour) {
         let before = self.peer.behaviour.lock().unwrap().clone();
         if matches!(before, PeerBehaviour::BreakAfterReading) {
