@@ -26,6 +26,5 @@ mod reboots;
 mod rebuilds;
 mod rehearsals;
 mod risk;
-mod settings;
 mod trio;
 mod witness;

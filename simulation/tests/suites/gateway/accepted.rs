@@ -4,28 +4,13 @@
 //! A worker's death is played by a store that is away when its outcome comes. The worker leaves a
 //! claim whose hold runs out.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use bytes::Bytes;
-use onceway::gateway::instance::Gateway;
 use onceway::gateway::operator::dead_letters::JobAct;
 use onceway::ports::body::{self, Collected};
 use onceway::ports::jobs::{Act, Acted};
 use onceway::protocol::job::JobState;
-use onceway::protocol::region::RegionName;
-use simulation::cluster::StoreMode;
-use simulation::ports::SimPorts;
-use simulation::upstream::{ProbeMode, UpstreamMode};
-use tokio::time::sleep;
 
-use super::bench::{
-    ACCEPT, Bench, HOLD, LATE, SETTLE_TIME, ask, ask_as, id, key_of, key_of_tenant, ms, question, region,
-    request, request_with, served, until,
-};
+use super::bench::*;
 use super::stored::{Left, leave};
-
-type Gate = Arc<Gateway<SimPorts>>;
 
 pub(super) async fn asked(gateway: &Gate, key: &str) -> (u16, serde_json::Value) {
     let (head, rest) = gateway.handle(question(key, "sk")).await.into_parts();

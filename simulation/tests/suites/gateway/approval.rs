@@ -3,16 +3,9 @@
 //!
 //! Peers decide by the heartbeats that they have applied or heard of.
 
-use std::time::Duration;
+use simulation::cluster::Copied;
 
-use onceway::protocol::region::RegionName;
-use simulation::cluster::{Copied, StoreMode};
-use simulation::letters::{Letter, Post};
-use simulation::peers::LinkMode;
-use simulation::upstream::UpstreamMode;
-use tokio::time::sleep;
-
-use super::bench::{Bench, key_of, ms, play, region, served, until};
+use super::bench::*;
 
 const REFUSED: (u16, &str) = (503, "store-unavailable");
 
@@ -113,7 +106,7 @@ async fn lacks_a_key(bench: &Bench, path: &str, key: &str) {
     bench.world.cluster.kill(&eu);
     sleep(ms(200)).await;
     bench.world.cluster.promote_to(&eu, standby);
-    bench.world.cluster.set_mode(&eu, StoreMode::Up);
+    bench.store(&eu, StoreMode::Up);
 }
 
 /// A copy of a store as it is right after a heartbeat.
@@ -138,7 +131,7 @@ pub fn a_promoted_standby_fetches_its_rows_before_it_serves() {
 /// The claim is lodged at one peer, and its row is nowhere else.
 #[test]
 fn a_promoted_standby_recovers_its_lodged_claims() {
-    served(Bench::under_escrow(9, &["park"]), async |bench, [eu, ..]| {
+    served(Bench::under_escrow(9), async |bench, [eu, ..]| {
         let key = key_of(&eu, "lodged");
         bench.hold_rows(&eu);
         // So that it is done before the next heartbeat.
@@ -205,7 +198,7 @@ fn a_copy_that_no_peer_recognizes_runs_keys_again() {
 /// refused there: its target knows another attempt under that token.
 #[test]
 fn a_copy_whose_claim_is_refused_as_another_one_is_refused() {
-    served(Bench::under_escrow(8, &["park"]), async |bench, [eu, ..]| {
+    served(Bench::under_escrow(8), async |bench, [eu, ..]| {
         let key = key_of(&eu, "forgotten");
         bench.hold_rows(&eu);
         // Right after a heartbeat: the copy lacks none.

@@ -2,10 +2,7 @@
 //!
 //! A duplicate waits in its own process, or for the poller of its store.
 
-use simulation::upstream::UpstreamMode;
-use tokio::time::{Instant, sleep};
-
-use super::bench::{Bench, ClientAnswer, ask, key_of, ms, regions, served, until};
+use super::bench::*;
 
 #[test]
 fn fifty_duplicates_over_three_regions_have_one_effect() {
@@ -33,7 +30,7 @@ fn fifty_duplicates_over_three_regions_have_one_effect() {
 fn duplicates_in_another_process_of_the_region_are_woken() {
     served(Bench::start(2), async |bench, [eu, ..]| {
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(700) });
-        let second = bench.process(&eu);
+        let second = bench.process(settings(&eu));
         until("the second process serves", ms(2_000), async || second.readiness().serves).await;
         let key = key_of(&eu, "two-processes");
         let begun = Instant::now();

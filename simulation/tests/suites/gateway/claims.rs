@@ -3,11 +3,7 @@
 //! `outcomes.rs` goes on after the send. `gateway::request` must not send on anything less: then
 //! these tests fail.
 
-use onceway::protocol::region::RegionName;
-use simulation::cluster::StoreMode;
-use tokio::time::sleep;
-
-use super::bench::{Bench, ask, key_of, ms, served, until};
+use super::bench::*;
 
 const REFUSED: (u16, &str) = (503, "store-unavailable");
 

@@ -3,14 +3,9 @@
 //! `onceway::gateway::telemetry::metrics` counts. A recorder of its own per test holds the counts
 //! of all three regions together.
 
-use std::collections::BTreeMap;
-
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use simulation::cluster::StoreMode;
-use simulation::upstream::UpstreamMode;
-use tokio::time::sleep;
 
-use super::bench::{Bench, UPSTREAM, ask, ask_as, key_of, ms, play, region};
+use super::bench::*;
 use super::outcomes::take_over;
 
 /// Plays a test whose metrics are its own.

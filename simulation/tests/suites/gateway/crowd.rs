@@ -5,43 +5,25 @@
 //! rate of requests: `quota.rs` is.
 
 use std::io;
-use std::sync::{Arc, Mutex};
 
-use http::Response;
-use onceway::gateway::instance::Gateway;
 use onceway::gateway::limits::concurrency::MostAtOnce;
-use onceway::gateway::reloadable::Reload;
-use onceway::gateway::settings::Settings;
-use onceway::ports::Body;
-use onceway::ports::peers::{Forward, ForwardReply};
-use onceway::protocol::region::RegionName;
 use serde_json::Value;
-use simulation::peers::Region;
-use simulation::ports::SimPorts;
-use simulation::upstream::UpstreamMode;
-use tokio::time::Instant;
 
 use super::accepted::asked;
-use super::bench::{
-    Bench, ask, ask_as, forward, key_of, ms, read_answer, region, reload, request, served, settings, until,
-};
+use super::bench::*;
 
 const OVERLOADED: (u16, &str) = (503, "overloaded");
 /// The limit for a body on the bench's routes, in bytes.
 const BODY_LIMIT: usize = 1 << 16;
 
 /// A gateway in place of the bench's, with these limits.
-async fn taking(bench: &Bench, name: &RegionName, requests: usize, bodies: usize) -> Arc<Gateway<SimPorts>> {
+async fn taking(bench: &Bench, name: &RegionName, requests: usize, bodies: usize) -> Gate {
     let most_at_once = MostAtOnce { requests, bodies };
-    let gateway =
-        bench.process_with(name, Settings { live: Reload { most_at_once, ..reload() }, ..settings(name) });
-    bench.world.network.plug(name.clone(), Arc::new(gateway.clone()));
-    until("the gateway to be ready", ms(20_000), async || gateway.readiness().serves).await;
-    gateway
+    bench.plugged(Settings { live: Reload { most_at_once, ..reload() }, ..settings(name) }).await
 }
 
 /// The owner's answer to a peer's forward.
-async fn forwarded(gateway: &Arc<Gateway<SimPorts>>, forward: Forward) -> Response<Body> {
+async fn forwarded(gateway: &Gate, forward: Forward) -> Response<Body> {
     let ForwardReply::Answer(answer) = Region::forward(gateway, region("us"), forward).await else {
         panic!("the owner was asked")
     };

@@ -5,19 +5,10 @@
 //! written behind the gateways here, because no gateway of this build writes such rows. It must not
 //! judge what a double is: `protocol::double` does.
 
-use std::time::Duration;
-
 use onceway::ports::audit::Counted;
-use onceway::ports::store::{Attempt, ClaimAsk, Written};
-use onceway::ports::{Audit, KeyStore, Upkeep};
-use onceway::protocol::decide::Basis;
 use onceway::protocol::double::Why;
-use onceway::protocol::region::RegionName;
-use simulation::cluster::StoreMode;
-use simulation::store::SimStore;
-use tokio::time::sleep;
 
-use super::bench::{Bench, RETENTION, TOMBSTONE, id, ms, region, regions, served, until};
+use super::bench::*;
 use super::upkeep::{answer, claim, won};
 
 /// A life that no test outlasts.

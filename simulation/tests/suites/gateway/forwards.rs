@@ -2,16 +2,8 @@
 //!
 //! [`Counting`] counts the forwards at the owner.
 
-use std::sync::{Arc, Mutex};
-
-use onceway::ports::peers::{Forward, ForwardReply, PeerReply, Pong, Question};
-use onceway::protocol::region::RegionName;
-use simulation::peers::{Answering, LinkMode, Region};
-use simulation::upstream::UpstreamMode;
-use tokio::time::{Instant, sleep};
-
 use super::accepted::asked;
-use super::bench::{Bench, ONE_WAY, forward, key_of, ms, region, served, until};
+use super::bench::*;
 
 /// A region that counts its forwards, and passes them on or, with none behind it, refuses them.
 struct Counting {

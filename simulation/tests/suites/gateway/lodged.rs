@@ -3,13 +3,8 @@
 //! `claims.rs` has the window to send. After each refusal here nothing was sent, and the same key
 //! runs once.
 
-use onceway::protocol::region::RegionName;
-use simulation::cluster::StoreMode;
-use simulation::peers::LinkMode;
-use tokio::time::sleep;
-
 use super::accepted::asked;
-use super::bench::{Bench, ONE_WAY, id, key_of, ms, regions, served, view};
+use super::bench::*;
 
 /// The region where the key's claims are lodged.
 fn target(key: &str) -> RegionName {
@@ -19,7 +14,7 @@ fn target(key: &str) -> RegionName {
 #[test]
 fn a_claim_that_cannot_be_lodged_is_not_sent() {
     for mode in [LinkMode::Refuse, LinkMode::LoseRequest, LinkMode::LoseReply, LinkMode::Silent] {
-        served(Bench::under_escrow(1, &["park"]), async |bench, [eu, ..]| {
+        served(Bench::under_escrow(1), async |bench, [eu, ..]| {
             let key = key_of(&eu, "lodged");
             bench.world.network.set_link(&eu, &target(&key), mode, ONE_WAY);
             assert_eq!(bench.send(&eu, "/park", &key).await.said(), (503, "escrow-unavailable"), "{mode:?}");
@@ -34,7 +29,7 @@ fn a_claim_that_cannot_be_lodged_is_not_sent() {
 
 #[test]
 fn a_target_whose_store_fails_takes_nothing() {
-    served(Bench::under_escrow(2, &["park"]), async |bench, [eu, ..]| {
+    served(Bench::under_escrow(2), async |bench, [eu, ..]| {
         let key = key_of(&eu, "refused");
         bench.store(&target(&key), StoreMode::Refuse);
         assert_eq!(bench.send(&eu, "/park", &key).await.said(), (503, "escrow-unavailable"));

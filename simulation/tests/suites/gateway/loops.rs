@@ -2,23 +2,13 @@
 //!
 //! A simulated statement panics in the loop that sent it.
 
-use std::sync::Arc;
-
-use onceway::gateway::instance::Gateway;
-use simulation::peers::LinkMode;
-use simulation::points::Point;
-use tokio::time::sleep;
-
-use super::bench::{Bench, SWEEP, ask, key_of, ms, served, settings, unfounded, until};
+use super::bench::*;
 
 #[test]
 fn a_loop_that_dies_takes_its_gateway_along() {
     served(Bench::start(1), async |bench, [eu, ..]| {
         for (point, name) in [(Point::Reap, "reaper"), (Point::Remember, "poll"), (Point::Take, "jobs")] {
-            let ports = bench.world.ports(&eu);
-            let process = ports.process().clone();
-            let gateway = Gateway::new(ports, settings(&eu), unfounded()).unwrap();
-            gateway.start(None);
+            let Node { gateway, process, .. } = bench.launch(settings(&eu), view().ring());
             until("it serves", ms(20_000), async || gateway.readiness().serves).await;
             assert_eq!(gateway.dead_loop(), None);
 
@@ -52,7 +42,7 @@ fn a_dropped_gateway_ends_its_loops() {
     served(Bench::start(1), async |bench, [eu, ..]| {
         for links in [LinkMode::Up, LinkMode::Refuse] {
             bench.links(&eu, links);
-            let second = bench.process(&eu);
+            let second = bench.process(settings(&eu));
             sleep(ms(3_000)).await;
             let weak = Arc::downgrade(&second);
             drop(second);

@@ -4,12 +4,9 @@
 //! Operators act through the gateway's own functions, as the commands do.
 
 use onceway::gateway::operator::Refusal;
-use onceway::ports::KeyStore;
 use onceway::ports::upkeep::{Act, Ruling};
-use simulation::upstream::{ProbeMode, UpstreamMode};
-use tokio::time::sleep;
 
-use super::bench::{Bench, HOLD, LATE, SETTLE_TIME, id, key_of, ms, served};
+use super::bench::*;
 use super::upkeep::{UNCLEAR, abandon, answer};
 
 fn act(ruling: Ruling) -> Act {

@@ -3,20 +3,9 @@
 //!
 //! `claims.rs` has the time before the send.
 
-use onceway::ports::store::{Attempt, ClaimAsk, Written};
-use onceway::ports::{KeyStore, Ports, Upkeep};
-use onceway::protocol::decide::Basis;
 use onceway::protocol::digest::digest;
-use onceway::protocol::fingerprint::Fingerprint;
-use onceway::protocol::record::{Answer, AnswerBody};
-use simulation::cluster::StoreMode;
-use simulation::upstream::UpstreamMode;
-use tokio::time::{Instant, sleep};
 
-use super::bench::{
-    Bench, HOLD, SETTLE_WITHIN, UNKEYED, UPSTREAM, id, key_of, ms, read_answer, region, request_with, served,
-    until,
-};
+use super::bench::*;
 use super::upkeep::{claim, won};
 
 const UNKNOWN: (u16, &str) = (504, "outcome-unknown");

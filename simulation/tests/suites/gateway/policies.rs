@@ -5,10 +5,7 @@
 //! JSON sets for a fingerprint. A route with a business signature must not store a body that it
 //! cannot sign.
 
-use onceway::ports::peers::ForwardReply;
-use simulation::peers::Region;
-
-use super::bench::{Bench, ask, forward, key_of, ms, read_answer, region, request, served, until};
+use super::bench::*;
 
 /// With two types, each reader takes the one it likes, so not all readers see JSON. The body is
 /// compared byte by byte, and never signed.

@@ -4,11 +4,7 @@
 //! The bench has the route `bound`, and four tokens: two of ann's, one of bob's, one without a
 //! name.
 
-use onceway::protocol::region::RegionName;
-use simulation::peers::LinkMode;
-use simulation::upstream::UpstreamMode;
-
-use super::bench::{Bench, ClientAnswer, key_of, ms, read_answer, request_with, served, until};
+use super::bench::*;
 
 async fn send(bench: &Bench, to: &RegionName, token: &str, key: &str, text: &str) -> ClientAnswer {
     let request = request_with("/bound", key, text, ("authorization", &format!("Bearer {token}")));

@@ -2,11 +2,7 @@
 //!
 //! `sweeps.rs` has doubts without a client.
 
-use onceway::protocol::region::RegionName;
-use simulation::upstream::{ProbeMode, UpstreamMode};
-use tokio::time::{Instant, sleep};
-
-use super::bench::{Bench, ClientAnswer, HOLD, LATE, SETTLE_TIME, key_of, ms, region, served};
+use super::bench::*;
 
 const STAYS: (u16, &str) = (409, "outcome-unknown");
 

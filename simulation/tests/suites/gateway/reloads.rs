@@ -2,25 +2,11 @@
 //!
 //! A whole process reads files in `tests/suites/reload.rs`: this file must not read any.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use http::Method;
 use onceway::gateway::operator::Refusal;
 use onceway::gateway::policy::route::{Policy, Protection, Route, Routes};
-use onceway::gateway::reloadable::Reload;
 use onceway::ports::upkeep::{Act, Ruling, Who};
-use onceway::ports::{KeyStore, Upkeep};
-use onceway::protocol::lifetime::Retention;
-use onceway::protocol::record::Recovery;
-use onceway::protocol::record::State;
-use simulation::peers::LinkMode;
-use simulation::upstream::UpstreamMode;
-use tokio::time::{Instant, sleep};
 
-use super::bench::{
-    Bench, DAY, HOLD, SETTLE_TIME, SWEEP, id, key_of, ms, region, reload, served, settings, until,
-};
+use super::bench::*;
 use super::upkeep::{UNCLEAR, abandon, abandon_for, answer};
 
 /// The settle time of the route `slow`.

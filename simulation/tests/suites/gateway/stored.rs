@@ -4,27 +4,15 @@
 //! `accepted.rs` has the clients' view. [`leave`] writes the record and the job of a gateway that
 //! died between accepting and running.
 
-use std::time::Duration;
-
-use bytes::Bytes;
-use http::{Method, Uri};
+use http::Uri;
 use onceway::gateway::credentials::caller::{Caller, Voucher};
 use onceway::gateway::operator::dead_letters::{JobAct, JobStatus};
 use onceway::ports::jobs::{Acted, StoredRequest};
-use onceway::ports::store::{ClaimAsk, ClaimReply};
-use onceway::ports::{Jobs, KeyStore};
 use onceway::protocol::digest::Digest32;
-use onceway::protocol::fingerprint::{Fingerprint, canonical, raw};
-use onceway::protocol::key::Tenant;
-use onceway::protocol::region::RegionName;
-use simulation::peers::LinkMode;
-use simulation::upstream::UpstreamMode;
-use tokio::time::sleep;
+use onceway::protocol::fingerprint::canonical;
 
 use super::accepted::{act, becomes, state};
-use super::bench::{
-    ACCEPT, Bench, HOLD, TOKENS, id, key_of, ms, play, question, region, request, served, until,
-};
+use super::bench::*;
 use super::upkeep::claim;
 
 const HOUR_MICROS: i64 = 3_600_000_000;

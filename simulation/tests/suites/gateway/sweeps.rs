@@ -2,16 +2,7 @@
 //!
 //! `recovery.rs` has doubts whose clients come back.
 
-use std::time::Duration;
-
-use onceway::ports::store::{Attempt, Written};
-use onceway::ports::{KeyStore, Upkeep};
-use onceway::protocol::region::RegionName;
-use simulation::peers::LinkMode;
-use simulation::upstream::{ProbeMode, UpstreamMode};
-use tokio::time::{Instant, sleep};
-
-use super::bench::{Bench, HOLD, LATE, SETTLE_TIME, SWEEP, id, key_of, ms, region, served, until};
+use super::bench::*;
 use super::upkeep::{UNCLEAR, abandon};
 
 /// A claim that nobody will ever end, as a killed process leaves it, unknown to its gateway.

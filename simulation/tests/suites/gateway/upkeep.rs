@@ -3,20 +3,10 @@
 //!
 //! Tests write rows through the store's port, as gateways do.
 
-use std::time::Duration;
-
-use onceway::ports::KeyStore;
-use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, Unclear, Written};
-use onceway::protocol::decide::Basis;
-use onceway::protocol::fingerprint::{Fingerprint, raw};
-use onceway::protocol::lifetime::{Lifetime, Retention};
-use onceway::protocol::record::{Answer, AnswerBody, Recovery, State};
+use onceway::ports::store::{GateVersion, Unclear};
 use onceway_lab::contract::store::asked;
-use simulation::store::SimStore;
-use simulation::upstream::UpstreamMode;
-use tokio::time::sleep;
 
-use super::bench::{Bench, HOLD, RETENTION, SETTLE_TIME, TOMBSTONE, id, key_of, ms, served, until};
+use super::bench::*;
 
 const HOUR_MICROS: i64 = 3_600_000_000;
 const GONE: (u16, &str) = (410, "key-expired");
@@ -154,7 +144,7 @@ fn a_clock_that_stepped_ends_no_hold_after_a_restart() {
         sleep(ms(100)).await;
         bench.world.cluster.step_clock(&eu, HOUR_MICROS);
         sleep(ms(250)).await;
-        let next = bench.process(&eu);
+        let next = bench.process(settings(&eu));
         until("the next process serves", ms(2_000), async || next.readiness().serves).await;
         let reply = super::bench::ask(&next, "/rerun", &key, "{}").await;
         assert!(reply.replayed || reply.said() == (409, "in-progress"), "{reply:?}");

@@ -3,15 +3,9 @@
 //!
 //! `play::operator` does the same in any scenario, when gateways call for it.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use onceway::protocol::change::STRIDE;
 
-use onceway::ports::Acceptors;
-use onceway::protocol::change::{Change, STRIDE};
-use onceway::protocol::region::RegionName;
-use tokio::time::sleep;
-
-use super::trio::{LEASE, ONE_WAY, STABLE, TAKEOVER, Trio, a, b, c, checked, key_of, ms};
+use super::trio::*;
 
 fn disks_are_lost(trio: &Trio, regions: &BTreeSet<RegionName>) {
     for region in regions {
@@ -25,7 +19,7 @@ fn the_last_region_goes_on_when_an_operator_attests() {
     checked(Trio::start(1), async |trio| {
         let (own, gained) = (key_of(&c(), &a(), "own"), key_of(&a(), &b(), "gained"));
         let stopped = BTreeSet::from([a(), b()]);
-        let gateway = trio.node(&c()).gateway;
+        let gateway = trio.gateway(&c());
         let refused = gateway.break_glass(&stopped, "ann", "both are off").await.unwrap_err();
         assert_eq!(refused.code, "refused", "a majority answers: {refused}");
         trio.lose(&a());
@@ -65,7 +59,7 @@ fn the_last_region_takes_voters_in_that_were_made_anew() {
         let stopped = BTreeSet::from([a(), b()]);
         disks_are_lost(&trio, &stopped);
         sleep(LEASE).await;
-        let gateway = trio.node(&c()).gateway;
+        let gateway = trio.gateway(&c());
         gateway.break_glass(&stopped, "ann", "their disks are gone").await.unwrap();
         for region in &stopped {
             let rebuilt = async || {
@@ -94,7 +88,7 @@ fn an_unapproved_region_counts_in_no_majority() {
     checked(Trio::start(9), async |trio| {
         disks_are_lost(&trio, &BTreeSet::from([b()]));
         trio.until_lost(&b(), &a()).await;
-        let gateway = trio.node(&a()).gateway;
+        let gateway = trio.gateway(&a());
         let rebuilt =
             async || gateway.rebuild(&b(), true, "ann", "").await.is_ok_and(|done| done.generation == 2);
         trio.until("the store may be replaced", ms(30_000), rebuilt).await;
@@ -129,7 +123,7 @@ fn a_pending_change_does_not_prevent_break_glass() {
     checked(Trio::start(3), async |trio| {
         trio.lose(&a());
         trio.lose(&b());
-        let gateway = trio.node(&c()).gateway;
+        let gateway = trio.gateway(&c());
         let view = Arc::new(trio.gate(&c()).view.next(&Change::Kill).unwrap());
         trio.begin_change(&c(), b(), view.clone()).await;
         sleep(LEASE).await;
@@ -152,7 +146,7 @@ fn the_last_region_whose_store_restarted_goes_on_too() {
         disks_are_lost(&trio, &stopped);
         trio.world.cluster.restart(&c());
         sleep(LEASE * 2).await;
-        let gateway = trio.node(&c()).gateway;
+        let gateway = trio.gateway(&c());
         gateway.break_glass(&stopped, "ann", "their disks are gone").await.unwrap();
         let key = key_of(&c(), &a(), "alone");
         assert_eq!(trio.insist(&c(), "/park", &key, ms(20_000)).await.by, c().as_str());
@@ -171,7 +165,7 @@ fn the_last_region_whose_store_went_back_does_not_go_on() {
         disks_are_lost(&trio, &stopped);
         trio.world.cluster.restore(&c(), copied);
         sleep(LEASE * 2).await;
-        let gateway = trio.node(&c()).gateway;
+        let gateway = trio.gateway(&c());
         let refused = gateway.break_glass(&stopped, "ann", "their disks are gone").await.unwrap_err();
         assert_eq!(refused.code, "refused", "{refused}");
         sleep(LEASE).await;
@@ -191,7 +185,7 @@ fn a_gateway_that_started_anew_goes_on_by_what_its_store_keeps() {
         disks_are_lost(&trio, &stopped);
         trio.bring_back(&c());
         sleep(LEASE * 2).await;
-        let gateway = trio.node(&c()).gateway;
+        let gateway = trio.gateway(&c());
         assert_eq!(gateway.authority_status().epoch, 0, "the store is not approved");
         gateway.break_glass(&stopped, "ann", "their disks are gone").await.unwrap();
         let key = key_of(&c(), &a(), "anew");
@@ -211,7 +205,7 @@ fn the_last_region_whose_standby_was_promoted_does_not_go_on() {
         trio.world.cluster.promote(&c());
         trio.bring_back(&c());
         sleep(LEASE * 2).await;
-        let gateway = trio.node(&c()).gateway;
+        let gateway = trio.gateway(&c());
         let refused = gateway.break_glass(&stopped, "ann", "their disks are gone").await.unwrap_err();
         assert_eq!(refused.code, "refused", "{refused}");
         let noted = trio.world.cluster.notes(&c());
@@ -222,7 +216,7 @@ fn the_last_region_whose_standby_was_promoted_does_not_go_on() {
 
 /// Accepts the risk that a gateway calls for if it never measured a lag.
 async fn until_accepted(trio: &Trio, at: &RegionName, lost: &[RegionName]) {
-    let gateway = trio.node(at).gateway;
+    let gateway = trio.gateway(at);
     let open = async || {
         for region in lost {
             // Not yet, while the region does not serve.
@@ -244,7 +238,7 @@ fn a_region_whose_acceptor_was_made_anew_goes_on_alone() {
         trio.lose(&a());
         trio.world.cluster.destroy(&a());
         trio.until_lost(&a(), &b()).await;
-        trio.node(&b()).gateway.rebuild(&a(), true, "ann", "its disk is gone").await.unwrap();
+        trio.gateway(&b()).rebuild(&a(), true, "ann", "its disk is gone").await.unwrap();
         trio.world.cluster.rebuild(&a(), 2);
         trio.cut_off(&a(), false);
         trio.begin_process(&a());
@@ -255,7 +249,7 @@ fn a_region_whose_acceptor_was_made_anew_goes_on_alone() {
         disks_are_lost(&trio, &stopped);
         let own = trio.world.cluster.acceptors()[&a()];
         assert!(!trio.gate(&a()).view.voters().values().any(|id| *id == own), "too late for this test");
-        let gateway = trio.node(&a()).gateway;
+        let gateway = trio.gateway(&a());
         let wrong = gateway.break_glass(&BTreeSet::from([b()]), "ann", "one is gone").await.unwrap_err();
         assert_eq!(wrong.code, "not-yet", "c remembers what was promised: {wrong}");
         gateway.break_glass(&stopped, "ann", "their disks are gone").await.unwrap();
@@ -284,7 +278,7 @@ fn a_forced_view_never_reuses_a_stopped_regions_epoch() {
         let stopped = BTreeSet::from([a(), b()]);
         stopped.iter().for_each(|region| trio.lose(region));
         sleep(LEASE).await;
-        let gateway = trio.node(&c()).gateway;
+        let gateway = trio.gateway(&c());
         assert!(gateway.authority_status().epoch < theirs, "c never heard of it");
         let epoch = gateway.break_glass(&stopped, "ann", "both are off").await.unwrap();
         assert!(epoch > theirs + STRIDE / 2, "{epoch}");
@@ -310,7 +304,7 @@ fn no_gate_waits_for_rows_of_stopped_regions() {
         let stopped = BTreeSet::from([a(), b()]);
         disks_are_lost(&trio, &stopped);
         sleep(LEASE).await;
-        let gateway = trio.node(&c()).gateway;
+        let gateway = trio.gateway(&c());
         gateway.break_glass(&stopped, "ann", "their disks are gone").await.unwrap();
         assert_eq!(trio.insist(&c(), "/park", &key, ms(20_000)).await.by, c().as_str());
         assert!(trio.risk(&key).contains(&a()));
@@ -331,7 +325,7 @@ fn an_unfinished_change_ends_without_any_lease() {
         trio.lose(&a());
         trio.begin_change(&c(), a(), Arc::new(known.next(&Change::Kill).unwrap())).await;
         sleep(LEASE * 2).await;
-        let b_says = trio.node(&b()).gateway;
+        let b_says = trio.gateway(&b());
         let lost = async || b_says.takeover(&a(), false, "ann", "its disk is gone").await.is_ok();
         trio.until("a is declared lost", ms(30_000), lost).await;
         trio.until("b is resumed", ms(30_000), async || b_says.resume(&b(), "ann").await.is_ok()).await;
@@ -346,7 +340,7 @@ fn a_sealed_survivor_says_that_no_majority_is_left() {
     checked(Trio::start(11), async |trio| {
         trio.drain(&a(), &c(), true).await.unwrap();
         let says = || {
-            let reasons = trio.node(&c()).gateway.readiness().reasons;
+            let reasons = trio.gateway(&c()).readiness().reasons;
             reasons.iter().any(|reason| reason.contains("no majority of the voters answers"))
         };
         trio.lose(&a());

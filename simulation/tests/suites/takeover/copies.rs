@@ -5,14 +5,7 @@
 //! time, as after a long absence of a region, and an operator has everything copied anew (`onceway
 //! store reseed`).
 
-use std::time::Duration;
-
-use onceway::protocol::region::RegionName;
-use onceway::protocol::view::{Standing, View};
-use simulation::letters::{Letter, Post};
-use tokio::time::sleep;
-
-use super::trio::{TAKEOVER, Trio, a, b, c, checked, first_ring, id, key_of, ms, on, ring};
+use super::trio::*;
 
 /// Longer than any scenario here: the copy does not end by itself.
 const MINUTES: Duration = Duration::from_secs(600);
@@ -68,8 +61,8 @@ pub fn a_region_that_is_being_copied_is_not_heard_of() {
 pub fn a_new_target_that_is_copying_proves_no_absence() {
     on(Trio::start(2), async |trio| {
         let lighter = ring(&[(a(), 100), (b(), 10), (c(), 300)]);
-        let after = View::founding(1, lighter.clone(), Default::default(), Default::default());
-        let before = View::founding(1, first_ring(), Default::default(), Default::default());
+        let after = founding(lighter.clone());
+        let before = founding(first_ring());
         let moves = |key: &String| {
             let stands = |view: &View, target: &RegionName| {
                 (view.owner(&id(key)), view.target(&id(key))) == (Some(&a()), Some(target))
@@ -81,7 +74,7 @@ pub fn a_new_target_that_is_copying_proves_no_absence() {
         assert_eq!(trio.send(&a(), "/strict", &key).await.status, 201);
         let epoch = trio.gate(&b()).view.epoch();
         let escrow = trio.gate(&b()).view.escrow().keys().cloned().collect();
-        trio.node(&b()).gateway.apply(lighter, escrow, epoch, "ann").await.unwrap();
+        trio.gateway(&b()).apply(lighter, escrow, epoch, "ann").await.unwrap();
         reseed(&trio, &[c()], MINUTES);
         // A heartbeat of the new epoch is at c, and none of the rows.
         sleep(ms(1_500)).await;
@@ -108,7 +101,7 @@ pub fn a_target_that_is_back_and_copying_proves_no_absence() {
         trio.until("a's gate follows", ms(1_000), alone).await;
         assert_eq!(trio.send(&a(), "/strict-alone", &key).await.status, 201);
         trio.until("b knows of it", ms(2_000), async || trio.standing(&c(), &b()) == "drained").await;
-        trio.node(&b()).gateway.resume(&c(), "ann").await.unwrap();
+        trio.gateway(&b()).resume(&c(), "ann").await.unwrap();
         reseed(&trio, &[c()], MINUTES);
         trio.until("c serves", ms(20_000), async || trio.gate(&a()).view.serves(&c())).await;
         sleep(ms(1_500)).await;

@@ -3,9 +3,7 @@
 //!
 //! `losses.rs` has regions that die.
 
-use super::trio::{LEASE, STABLE, TAKEOVER, Trio, a, b, c, checked, key_of, ms};
-use simulation::cluster::StoreMode;
-use tokio::time::sleep;
+use super::trio::*;
 
 #[test]
 fn an_isolated_region_stops_before_its_successor_starts() {
@@ -29,7 +27,7 @@ fn an_isolated_region_stops_before_its_successor_starts() {
 fn a_region_whose_store_stalls_is_taken_over() {
     checked(Trio::start(3), async |trio| {
         let key = key_of(&a(), &b(), "stalled");
-        trio.world.cluster.set_mode(&a(), StoreMode::Stall(ms(500)));
+        trio.store(&a(), StoreMode::Stall(ms(500)));
         // Its pings go on, and the age of its last heartbeat counts as lag: the window is longer
         // than after a death.
         assert_eq!(trio.insist(&c(), "/park", &key, TAKEOVER + ms(6_000)).await.by, b().as_str());

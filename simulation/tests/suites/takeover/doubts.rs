@@ -4,13 +4,8 @@
 //! `risk.rs` has keys that ran again.
 
 use onceway::ports::upkeep::{Act, Ruling};
-use onceway::ports::{Audit, Upkeep};
-use onceway::protocol::region::RegionName;
-use simulation::points::Point;
-use simulation::upstream::{ProbeMode, UpstreamMode};
-use tokio::time::sleep;
 
-use super::trio::{STABLE, TAKEOVER, Trio, a, b, c, checked, id, key_of, ms, regions};
+use super::trio::*;
 
 /// The wait for a lost region's claim, with everything that may come before.
 const LONG: std::time::Duration = ms(60_000);
@@ -18,7 +13,7 @@ const LONG: std::time::Duration = ms(60_000);
 /// A key that a claims and sends. a never stores the answer, because it is gone by then.
 async fn left_behind(trio: &std::sync::Arc<Trio>, path: &str, mode: UpstreamMode) -> String {
     let key = key_of(&a(), &b(), "left");
-    trio.world.upstreams.set_mode(&a(), mode);
+    trio.upstream(&a(), mode);
     let begun = trio.begin(&a(), path, &key);
     // Long enough for the claim to arrive at the others, not for the answer.
     sleep(ms(300)).await;
@@ -27,13 +22,9 @@ async fn left_behind(trio: &std::sync::Arc<Trio>, path: &str, mode: UpstreamMode
     key
 }
 
-async fn state(trio: &Trio, at: &RegionName, key: &str) -> &'static str {
-    trio.node(at).gateway.key_status(&id(key)).await.unwrap().state
-}
-
 /// The region that made the attempt, if this region's list has the key.
 async fn listed(trio: &Trio, at: &RegionName, key: &str) -> Option<String> {
-    let page = trio.node(at).gateway.doubts(None, 100).await.unwrap();
+    let page = trio.gateway(at).doubts(None, 100).await.unwrap();
     page.doubts.into_iter().find(|doubt| doubt.key == key).map(|doubt| doubt.origin)
 }
 
@@ -52,7 +43,7 @@ fn a_probe_asks_the_upstream_that_got_the_request() {
     checked(Trio::start(8), async |trio| {
         trio.hold(&a(), &[b(), c()], true);
         let key = left_behind(&trio, "/strict-probe", UpstreamMode::Receipt { after: ms(2_500) }).await;
-        let settled = async || state(&trio, &b(), &key).await == "settled";
+        let settled = async || trio.state(&b(), &key).await == "settled";
         trio.until("b settles it", TAKEOVER + ms(3_000), settled).await;
         let replay = trio.send(&c(), "/strict-probe", &key).await;
         assert_eq!((replay.status, replay.replayed), (201, true));
@@ -64,7 +55,7 @@ fn a_probe_asks_the_upstream_that_got_the_request() {
 fn the_new_owner_settles_a_key_without_its_client() {
     checked(Trio::start(1), async |trio| {
         let key = left_behind(&trio, "/probe", UpstreamMode::Receipt { after: ms(2_500) }).await;
-        let holds = async || state(&trio, &b(), &key).await == "settled";
+        let holds = async || trio.state(&b(), &key).await == "settled";
         trio.until("b settles it", TAKEOVER + ms(3_000), holds).await;
         assert_eq!((trio.effects(&key).len(), trio.arrived(&b(), &key)), (1, 0), "asked, not run");
         assert_eq!(trio.risk(&key), [a()], "the record in a's place says what b cannot know of a");
@@ -85,12 +76,12 @@ fn the_new_owner_settles_a_key_without_its_client() {
 fn an_answer_that_comes_home_after_all_is_no_double() {
     checked(Trio::start(2), async |trio| {
         let key = key_of(&a(), &b(), "cut");
-        trio.world.upstreams.set_mode(&a(), UpstreamMode::Receipt { after: ms(2_500) });
+        trio.upstream(&a(), UpstreamMode::Receipt { after: ms(2_500) });
         let begun = trio.begin(&a(), "/probe", &key);
         sleep(ms(300)).await;
         trio.cut_off(&a(), true);
         assert_eq!(begun.await.unwrap().status, 201, "what was sent is settled");
-        let holds = async || state(&trio, &b(), &key).await == "settled";
+        let holds = async || trio.state(&b(), &key).await == "settled";
         trio.until("b settles it", TAKEOVER + ms(3_000), holds).await;
         trio.cut_off(&a(), false);
         trio.comes_home(&a(), STABLE + ms(20_000)).await;
@@ -105,13 +96,9 @@ fn a_key_without_effect_is_released_after_its_attempt() {
         let key = left_behind(&trio, "/probe", UpstreamMode::Hang).await;
         trio.until("a is lost", TAKEOVER, async || trio.standing(&a(), &b()) == "lost").await;
         sleep(ms(10_000)).await;
-        assert_eq!(
-            state(&trio, &b(), &key).await,
-            "in-doubt",
-            "its request may be inside the upstream still"
-        );
+        assert_eq!(trio.state(&b(), &key).await, "in-doubt", "its request may be inside the upstream still");
         assert_eq!(listed(&trio, &b(), &key).await.as_deref(), Some("a-west#1"));
-        trio.until("b releases it", LONG, async || state(&trio, &b(), &key).await == "released").await;
+        trio.until("b releases it", LONG, async || trio.state(&b(), &key).await == "released").await;
         assert_eq!(
             (trio.effects(&key).len(), trio.arrived(&b(), &key)),
             (0, 0),
@@ -132,14 +119,14 @@ fn only_the_owner_lists_a_doubt_without_a_probe() {
         assert_eq!(listed(&trio, &c(), &key).await, None, "it is not c's");
         assert_eq!(listed(&trio, &b(), &others).await, None);
         trio.until("its time is over", LONG, async || {
-            let page = trio.node(&b()).gateway.doubts(None, 100).await.unwrap();
+            let page = trio.gateway(&b()).doubts(None, 100).await.unwrap();
             page.doubts.iter().any(|doubt| doubt.key == key && doubt.over_in_ms == 0)
         })
         .await;
         sleep(ms(5_000)).await;
         let act =
             Act { ruling: Ruling::Released, actor: "ada".to_owned(), reason: "no such payout".to_owned() };
-        assert_eq!(trio.node(&b()).gateway.rule(&id(&key), &act).await.unwrap().state, "released");
+        assert_eq!(trio.gateway(&b()).rule(&id(&key), &act).await.unwrap().state, "released");
         assert_eq!(listed(&trio, &b(), &key).await, None);
         assert_eq!(trio.world.cluster.store(&b()).unlist().await, Ok(0), "nothing is left on the list");
     });
@@ -152,11 +139,11 @@ fn one_region_lists_the_doubts_of_all() {
     checked(Trio::start(6), async |trio| {
         let (left, own) = (key_of(&a(), &b(), "left"), key_of(&c(), &b(), "own"));
         for (name, key) in [(a(), &left), (c(), &own)] {
-            trio.world.upstreams.set_mode(&name, UpstreamMode::DropBeforeEffect);
+            trio.upstream(&name, UpstreamMode::DropBeforeEffect);
             assert_eq!(trio.send(&name, "/park", key).await.status, 504);
         }
         let listed_by = async |at: &RegionName, most| {
-            let page = trio.node(at).gateway.all_doubts(None, most).await.unwrap();
+            let page = trio.gateway(at).all_doubts(None, most).await.unwrap();
             let doubts = page.doubts.iter().map(|doubt| (doubt.key.clone(), doubt.owner.clone().unwrap()));
             (doubts.collect::<Vec<_>>(), page.silent.into_keys().collect::<Vec<_>>(), page.more)
         };
@@ -196,7 +183,7 @@ fn a_key_that_goes_home_in_doubt_is_listed_there() {
         for at in regions() {
             trio.world.upstreams.set_probes(&at, ProbeMode::Ledger);
         }
-        trio.until("a settles it", ms(400_000), async || state(&trio, &a(), &key).await == "settled").await;
+        trio.until("a settles it", ms(400_000), async || trio.state(&a(), &key).await == "settled").await;
         assert_eq!((trio.effects(&key).len(), doubles(&trio).await), (1, 0));
     });
 }

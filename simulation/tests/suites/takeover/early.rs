@@ -3,13 +3,7 @@
 //!
 //! `protocol::escrow` has each reason that denies the proof.
 
-use onceway::gateway::authority::failover::{Failover, Mode};
-use simulation::letters::{Letter, Post};
-use simulation::upstream::UpstreamMode;
-use tokio::time::{Instant, sleep};
-
-use super::settings::HOLD;
-use super::trio::{TAKEOVER, Trio, a, b, c, checked, key_of, ms, on};
+use super::trio::*;
 
 /// Makes the window after a loss of a long: a key that runs before its end runs by proof.
 pub async fn long_window(trio: &Trio) {
@@ -67,7 +61,7 @@ fn the_successor_runs_an_unlodged_claim_at_once() {
 /// claims lodged here are records (docs/protocol.md#rule-38).
 #[test]
 fn a_judgement_under_an_older_view_proves_nothing() {
-    checked(Trio::start_as(6, |failover| Failover { mode: Mode::Manual, ..failover }), async |trio| {
+    checked(Trio::manual(6), async |trio| {
         let key = key_of(&a(), &c(), "judged");
         trio.hold(&a(), &[b(), c()], true);
         assert_eq!(trio.send(&a(), "/strict", &key).await.status, 201);
@@ -77,10 +71,10 @@ fn a_judgement_under_an_older_view_proves_nothing() {
         trio.world.network.set_letters(&b(), &c(), Letter::Adopt, Some(Post::Late(ms(300))));
         // A region that gets this question first looks at the claims that it holds.
         trio.world.network.set_letters(&b(), &c(), Letter::Frontier, Some(Post::Lost));
-        let by = trio.node(&b()).gateway;
+        let by = trio.gateway(&b());
         let taken = tokio::spawn(async move { by.takeover(&a(), false, "ann", "a test").await });
         trio.until_lost(&a(), &c()).await;
-        let gateway = trio.node(&c()).gateway;
+        let gateway = trio.gateway(&c());
         let mut asked = 0;
         while gateway.authority_status().opening.is_empty() {
             assert!(!trio.gate(&c()).is_open(), "c has looked, and nothing was missing");
@@ -132,7 +126,7 @@ fn proven_absence_does_not_override_a_doubt() {
         sleep(ms(52_000)).await;
         trio.world.cluster.set_delay(&a(), &c(), ms(40));
         sleep(ms(500)).await;
-        trio.world.upstreams.set_mode(&a(), UpstreamMode::EffectThenFail { status: 500 });
+        trio.upstream(&a(), UpstreamMode::EffectThenFail { status: 500 });
         trio.send(&a(), "/strict-rerun", &key).await;
         sleep(ms(200)).await;
         trio.lose(&a());

@@ -3,8 +3,7 @@
 //!
 //! `early.rs` has the reasons that deny a proof.
 
-use super::trio::{TAKEOVER, Trio, a, b, c, checked, key_of, ms};
-use tokio::time::{Instant, sleep};
+use super::trio::*;
 
 fn hold(trio: &Trio) {
     for other in [b(), c()] {

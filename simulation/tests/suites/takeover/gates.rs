@@ -4,11 +4,7 @@
 //! The statement itself compares the gate. A gateway that looked before and wrote later would write
 //! under another gate. `plants.rs` takes the comparison out.
 
-use onceway::gateway::authority::failover::{Failover, Mode};
-use simulation::peers::LinkMode;
-use tokio::time::sleep;
-
-use super::trio::{ONE_WAY, Trio, a, b, c, checked, key_of, ms};
+use super::trio::*;
 
 /// A claim waits in a's pool while a gives the key up and seals, and b starts the key. Then the
 /// claim is executed. a, which has not heard that the change was agreed on, still holds its lease
@@ -21,7 +17,7 @@ pub fn a_claim_that_comes_after_the_seal_is_refused() {
         let begun = trio.begin(&a(), "/park", &key);
         sleep(ms(1)).await;
         trio.world.cluster.set_latency(&a(), ms(2));
-        let by = trio.node(&b()).gateway;
+        let by = trio.gateway(&b());
         let drained = tokio::spawn(async move { by.drain(&a(), true, "ann", "a test").await });
         let sealed = async || trio.gate(&a()).pending.is_some_and(|pending| pending.seal.is_some());
         while !sealed().await {
@@ -45,13 +41,13 @@ pub fn a_claim_that_comes_after_the_seal_is_refused() {
 /// only the refusal keeps it from sending (docs/protocol.md#rule-37).
 #[test]
 pub fn a_lodging_that_comes_after_the_loss_is_refused() {
-    checked(Trio::start_as(2, |failover| Failover { mode: Mode::Manual, ..failover }), async |trio| {
+    checked(Trio::manual(2), async |trio| {
         let key = key_of(&a(), &b(), "slow");
         trio.cut_off(&a(), true);
         trio.node(&a()).clock.drift(-950_000);
         sleep(ms(4_000)).await;
         // It first asks a, too, and waits a second for its answer.
-        let by = trio.node(&c()).gateway;
+        let by = trio.gateway(&c());
         let taken = tokio::spawn(async move { by.takeover(&a(), false, "ann", "a test").await });
         sleep(ms(950)).await;
         trio.world.network.set_link(&a(), &b(), LinkMode::Up, ONE_WAY);

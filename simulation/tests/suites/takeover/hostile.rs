@@ -5,31 +5,19 @@
 //! forbidden one is refused before it is handled.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
-use std::sync::{Arc, Once};
-use std::time::Duration;
+use std::sync::Once;
 
-use onceway::gateway::authority::failover::Failover;
 use onceway::ports::authority::{Lodged, Lodging};
-use onceway::ports::peers::{PeerError, PeerReply, Question};
-use onceway::ports::{Acceptors, Dice, KeyStore, Peers};
+use onceway::ports::peers::PeerError;
+use onceway::ports::{Dice, Peers};
 use onceway::protocol::bounds::{AHEAD, LEAP};
 use onceway::protocol::digest::digest;
-use onceway::protocol::key::KeyId;
-use onceway::protocol::lifetime::{Lifetime, Retention};
-use onceway::protocol::record::{Answer, AnswerBody, Nonce, Row, State, Token};
-use onceway::protocol::region::{Origin, RegionName};
-use onceway::protocol::register::{Acceptor, Ballot, Message};
 use onceway::protocol::speakers::Kind;
-use onceway::protocol::view::{AcceptorId, Content, Standing, View};
+use onceway::protocol::view::Content;
 use onceway_lab::contract::escrow::lodging_of;
 use simulation::dice::SimDice;
-use simulation::letters::{Letter, Post};
-use simulation::store::SimStore;
-use simulation::upstream::UpstreamMode;
-use tokio::time::sleep;
 
-use super::trio::{LEASE, TAKEOVER, Trio, a, b, c, checked, id, key_of, ms, on, regions, witness};
+use super::trio::*;
 
 const WITHIN: Duration = ms(3_000);
 /// The number of messages of each hostile sender in one run.
@@ -222,7 +210,7 @@ fn messages_of_strangers_and_witnesses_do_not_affect_takeover() {
                 assert!(matches!(ping, Err(PeerError::NotSent(_))), "{name}: {ping:?}");
             }
             assert_eq!([a(), b()].map(|name| trio.gate(&name)), before);
-            let key = super::trio::key_under(&before[0].view, &a(), Some(&b()), "after");
+            let key = key_under(&before[0].view, &a(), Some(&b()), "after");
             trio.lose(&a());
             assert_eq!(trio.insist(&b(), "/park", &key, TAKEOVER).await.by, b().as_str());
         });
@@ -239,7 +227,7 @@ fn messages_of_a_removed_region_change_nothing() {
             let before = [a(), b()].map(|name| trio.gate(&name));
             speaks(&trio, &c(), &[a(), b()], seed, false).await;
             assert_eq!([a(), b()].map(|name| trio.gate(&name)), before);
-            let of_a = super::trio::key_under(&before[0].view, &a(), Some(&b()), "goes-on");
+            let of_a = key_under(&before[0].view, &a(), Some(&b()), "goes-on");
             assert_eq!(trio.insist(&b(), "/park", &of_a, TAKEOVER).await.by, a().as_str());
         });
     }
@@ -250,15 +238,14 @@ fn messages_of_a_removed_region_change_nothing() {
 #[test]
 fn no_message_of_a_member_panics_a_gateway_or_a_witness() {
     for seed in 0..6 {
-        let with_witness = |plain| Failover { witnesses: vec![witness()], ..plain };
-        on(Trio::start_as(seed, with_witness), async |trio| {
+        on(Trio::witnessed(seed, vec![witness()]), async |trio| {
             trio.node(&c()).process.kill();
             let panics = Panics::watch();
             speaks(&trio, &c(), &[a(), b(), witness()], seed, true).await;
             let beats = async || {
                 let mut all = Vec::new();
                 for name in [a(), b()] {
-                    let gateway = trio.node(&name).gateway;
+                    let gateway = trio.gateway(&name);
                     assert_eq!(gateway.dead_loop(), None, "a loop of {name} died");
                     all.push(gateway.pong().await.beat.map_or(0, |beat| beat.seq));
                 }
@@ -306,7 +293,7 @@ fn a_claim_naming_another_store_is_not_lodged() {
 fn no_region_can_end_another_regions_attempt() {
     on(Trio::start(13), async |trio| {
         let key = key_of(&b(), &c(), "spied");
-        trio.world.upstreams.set_mode(&b(), UpstreamMode::EffectThenDrop);
+        trio.upstream(&b(), UpstreamMode::EffectThenDrop);
         assert_eq!(trio.send(&b(), "/park", &key).await.status, 504);
         trio.drain(&c(), &b(), true).await.unwrap();
         let store = trio.world.cluster.store(&b());
@@ -389,7 +376,7 @@ fn a_region_without_letters_learns_views_by_reading() {
         let behind = trio.gate(&c()).view.epoch();
         let holds = async || matches!(trio.gate(&a()).view.standing(&c()), Some(Standing::Lost { .. }));
         trio.until("c is lost", TAKEOVER, holds).await;
-        let gateway = trio.node(&a()).gateway;
+        let gateway = trio.gateway(&a());
         trio.ask(async || gateway.resume(&b(), "test").await).await.unwrap();
         trio.cut_off(&c(), false);
         let caught_up = async || trio.gate(&c()).view.epoch() >= behind + 2;
@@ -423,7 +410,7 @@ fn a_poisoned_register_is_left_by_breaking_the_glass() {
         sleep(LEASE * 4).await;
         let key = key_of(&a(), &b(), "poisoned");
         assert_eq!(trio.send(&a(), "/park", &key).await.status, 503, "nobody serves");
-        let gateway = trio.node(&a()).gateway;
+        let gateway = trio.gateway(&a());
         let wrong = gateway.leave_poison(77, &BTreeSet::new(), "ann", "").await.unwrap_err();
         assert!(wrong.code == "refused" && wrong.detail.contains("no view of epoch 77"), "{wrong}");
         let epoch = gateway.leave_poison(view.epoch(), &BTreeSet::new(), "ann", "OPS-14").await.unwrap();
@@ -451,7 +438,7 @@ fn a_poisoned_register_tells_the_proposer_so() {
         for name in regions() {
             promises_too_much(&trio, &name).await;
         }
-        let gateway = trio.node(&a()).gateway;
+        let gateway = trio.gateway(&a());
         let why = gateway.drain(&b(), false, "ann", "").await.unwrap_err();
         assert!(why.code == "not-yet" && why.detail.contains("out of bounds"), "{why}");
         assert!(trio.serves(&b()));
@@ -466,7 +453,7 @@ fn an_agreed_view_is_no_poison() {
     on(Trio::start(10), async |trio| {
         let first = trio.gate(&a()).view.epoch();
         trio.drain(&a(), &b(), false).await.unwrap();
-        let why = trio.node(&a()).gateway.leave_poison(first, &BTreeSet::new(), "ann", "").await.unwrap_err();
+        let why = trio.gateway(&a()).leave_poison(first, &BTreeSet::new(), "ann", "").await.unwrap_err();
         assert!(why.code == "refused" && why.detail.contains("follows"), "{why}");
     });
 }

@@ -3,12 +3,7 @@
 //!
 //! `copies.rs` has rows that are being copied.
 
-use onceway::protocol::view::Standing;
-use simulation::cluster::StoreMode;
-use simulation::peers::LinkMode;
-use tokio::time::sleep;
-
-use super::trio::{ONE_WAY, TAKEOVER, Trio, a, b, c, checked, key_of, ms};
+use super::trio::*;
 
 /// c has the row, b takes over (docs/protocol.md#rule-33).
 #[test]
@@ -55,7 +50,7 @@ pub fn a_losers_rows_raise_a_frontier() {
         assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
         // Gone, but its commits are still under way to c.
         trio.node(&a()).process.kill();
-        trio.world.cluster.set_mode(&a(), StoreMode::Refuse);
+        trio.store(&a(), StoreMode::Refuse);
         for other in [b(), c()] {
             trio.link(&a(), &other, LinkMode::Silent);
         }

@@ -4,25 +4,15 @@
 //! `hostile.rs` has what it *says*. The liar answers in the place of a genuine region, and all else
 //! is real.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
-
-use onceway::gateway::authority::failover::Failover;
 use onceway::ports::authority::CopiedRow;
-use onceway::ports::peers::{Beat, Forward, ForwardReply, PeerMessage, PeerReply, Pong, Question};
+use onceway::ports::peers::{Beat, PeerMessage};
 use onceway::protocol::change::STRIDE;
-use onceway::protocol::fingerprint::{Fingerprint, raw};
-use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::opening;
-use onceway::protocol::record::{Nonce, Recovery, RequestId, Row, State, Token};
-use onceway::protocol::region::{Origin, RegionName};
-use onceway::protocol::register::{Accepted, Ballot, Message, Reply};
+use onceway::protocol::record::RequestId;
+use onceway::protocol::register::Reply;
 use onceway::protocol::time::Date;
-use onceway::protocol::view::{AcceptorId, View};
-use simulation::peers::{Answering, LinkMode, Region};
-use tokio::time::sleep;
 
-use super::trio::{ONE_WAY, TAKEOVER, Trio, a, b, c, d, key_under, ms, on, play, ring, witness};
+use super::trio::*;
 
 /// A number that no region has counted to, and that is within bounds.
 const FAR: u64 = 1 << 62;
@@ -157,7 +147,7 @@ fn forged(view: &View) -> Arc<View> {
 /// Three regions and a witness. c has left the ring; the files still name it. `before` is done
 /// while it is in the ring.
 async fn left(seed: u64, before: impl AsyncFnOnce(&Trio)) -> Arc<Trio> {
-    let trio = Trio::start_as(seed, |plain| Failover { witnesses: vec![witness()], ..plain }).await;
+    let trio = Trio::witnessed(seed, vec![witness()]).await;
     before(&trio).await;
     trio.leave(&a(), &c()).await;
     trio
@@ -211,7 +201,7 @@ fn a_removed_region_cannot_approve_an_old_copy() {
         fleet.link(&a(), &b(), LinkMode::Up);
         fleet.cut_off(&d(), true);
         fleet.begin_process(&a());
-        let reasons = || fleet.node(&a()).gateway.readiness().reasons.join("; ");
+        let reasons = || fleet.gateway(&a()).readiness().reasons.join("; ");
         sleep(ms(1_000)).await;
         for _ in 0..80 {
             sleep(ms(100)).await;
@@ -241,7 +231,7 @@ async fn left_ring(trio: &Trio) -> Vec<String> {
     trio.until_lost(&a(), &b()).await;
     sleep(TAKEOVER * 3).await;
     assert!(!trio.gate(&b()).is_open(), "a region that left opened what is not proven");
-    let opening = trio.node(&b()).gateway.authority_status().opening;
+    let opening = trio.gateway(&b()).authority_status().opening;
     let missed = opening.into_iter().filter(|missing| missing.what == "left-ring");
     missed.filter(|missing| missing.needs_operator).map(|missing| missing.text).collect()
 }
@@ -257,7 +247,7 @@ fn a_removed_regions_word_about_rows_opens_nothing() {
         assert!(missed.len() == 1 && missed[0].contains("put it back into the ring"), "{missed:?}");
         assert_eq!(trio.send(&b(), "/park", &key).await.status, 503);
         assert_eq!(trio.effects(&key).len(), 1, "a's");
-        trio.node(&b()).gateway.takeover(&a(), true, "ann", "c is a liar").await.unwrap();
+        trio.gateway(&b()).takeover(&a(), true, "ann", "c is a liar").await.unwrap();
         assert_eq!(trio.insist(&b(), "/park", &key, TAKEOVER).await.by, b().as_str());
         let risk: BTreeSet<RegionName> = trio.risk(&key).into_iter().collect();
         assert_eq!(risk, [a()].into(), "an operator accepted a second effect, and it is told");
@@ -284,8 +274,7 @@ fn a_region_that_rejoins_hands_over_its_unique_rows() {
 fn endless_pages_end_when_their_sender_leaves_the_ring() {
     for (seed, lie) in (34..).zip([Lie::Endless, Lie::Again]) {
         play(async {
-            let plain = |plain| Failover { witnesses: vec![witness()], ..plain };
-            let trio = Trio::start_as(seed, plain).await;
+            let trio = Trio::witnessed(seed, vec![witness()]).await;
             let pages = lies(&trio, lie);
             trio.lose(&a());
             trio.until_lost(&a(), &b()).await;

@@ -3,16 +3,7 @@
 //!
 //! `cuts.rs` has regions that live and are cut off.
 
-use onceway::gateway::authority::failover::{Failover, Mode};
-use onceway::protocol::region::RegionName;
-use simulation::cluster::StoreMode;
-use simulation::peers::LinkMode;
-use simulation::upstream::UpstreamMode;
-
-use super::trio::{
-    FLOOR, LEASE, ONE_WAY, STABLE, TAKEOVER, Trio, a, b, c, checked, key_of, ms, on, regions, witness,
-};
-use tokio::time::{Instant, sleep};
+use super::trio::*;
 
 #[test]
 pub fn a_successor_runs_lost_keys_after_lease_and_window() {
@@ -57,7 +48,7 @@ fn a_key_running_at_the_loss_becomes_a_doubt() {
     checked(Trio::start(2), async |trio| {
         let key = key_of(&a(), &b(), "running");
         let upstream = simulation::upstream::UpstreamMode::Receipt { after: ms(2_500) };
-        trio.world.upstreams.set_mode(&a(), upstream);
+        trio.upstream(&a(), upstream);
         let begun = trio.begin(&a(), "/park", &key);
         // Long enough for the claim to arrive at the others, not for the answer.
         sleep(ms(300)).await;
@@ -104,7 +95,7 @@ fn nothing_runs_without_a_majority_after_one_lease() {
 
 /// Brings store, process and links back, but its writes do not reach the last region.
 fn is_back_but_for_its_rows(trio: &Trio, lost: &RegionName) {
-    trio.world.cluster.set_mode(lost, StoreMode::Up);
+    trio.store(lost, StoreMode::Up);
     trio.world.cluster.restart(lost);
     for other in regions().into_iter().filter(|other| other != lost) {
         for (from, to) in [(lost, &other), (&other, lost)] {
@@ -148,7 +139,7 @@ fn lost_regions_take_over_from_the_last_serving_one() {
 }
 
 async fn a_is_taken_over_and_ready_all_along(trio: &Trio) {
-    let (gateway, begun) = (trio.node(&a()).gateway, Instant::now());
+    let (gateway, begun) = (trio.gateway(&a()), Instant::now());
     while begun.elapsed() < TAKEOVER + LEASE * 2 {
         let readiness = gateway.readiness();
         assert!(readiness.ready, "{:?} after {:?}", readiness.reasons, begun.elapsed());
@@ -161,16 +152,16 @@ async fn a_is_taken_over_and_ready_all_along(trio: &Trio) {
 #[test]
 fn a_region_without_its_store_forwards_until_takeover() {
     on(Trio::start(40), async |trio| {
-        trio.world.cluster.set_mode(&a(), StoreMode::Refuse);
+        trio.store(&a(), StoreMode::Refuse);
         a_is_taken_over_and_ready_all_along(&trio).await;
     });
 }
 
 #[test]
 fn without_takeover_a_region_without_store_refuses_clients() {
-    checked(Trio::start_as(41, |failover| Failover { mode: Mode::Manual, ..failover }), async |trio| {
-        trio.world.cluster.set_mode(&a(), StoreMode::Refuse);
-        let gateway = trio.node(&a()).gateway;
+    checked(Trio::manual(41), async |trio| {
+        trio.store(&a(), StoreMode::Refuse);
+        let gateway = trio.gateway(&a());
         sleep(LEASE * 2 - ms(500)).await;
         assert!(gateway.readiness().ready, "{:?}", gateway.readiness().reasons);
         trio.until("its clients to be sent away", ms(2_000), async || !gateway.readiness().ready).await;
@@ -178,9 +169,9 @@ fn without_takeover_a_region_without_store_refuses_clients() {
         // Another process in its place, which has never seen the store.
         trio.node(&a()).process.kill();
         trio.begin_process(&a());
-        let gateway = trio.node(&a()).gateway;
+        let gateway = trio.gateway(&a());
         trio.until("its clients to be sent away again", LEASE * 4, async || !gateway.readiness().ready).await;
-        trio.world.cluster.set_mode(&a(), StoreMode::Up);
+        trio.store(&a(), StoreMode::Up);
         trio.until("its clients to be let come", LEASE * 2, async || gateway.readiness().ready).await;
     });
 }
@@ -189,12 +180,11 @@ fn without_takeover_a_region_without_store_refuses_clients() {
 /// over, because no majority shows it that view: one region's word is not enough.
 #[test]
 fn a_region_without_a_majority_sends_its_clients_away() {
-    let with_witness = |plain| Failover { witnesses: vec![witness()], ..plain };
-    checked(Trio::start_as(42, with_witness), async |trio| {
+    checked(Trio::witnessed(42, vec![witness()]), async |trio| {
         for other in [c(), witness()] {
             trio.link(&a(), &other, LinkMode::Silent);
         }
-        let gateway = trio.node(&a()).gateway;
+        let gateway = trio.gateway(&a());
         trio.until_lost(&a(), &b()).await;
         trio.until("its clients to be sent away", LEASE * 4, async || !gateway.readiness().ready).await;
         assert_eq!(trio.standing(&a(), &a()), "serving", "as far as it knows");
@@ -207,7 +197,7 @@ fn a_region_without_a_majority_sends_its_clients_away() {
 #[test]
 fn a_long_drained_region_stays_ready_while_returning() {
     checked(Trio::start(44), async |trio| {
-        let gateway = trio.node(&a()).gateway;
+        let gateway = trio.gateway(&a());
         trio.drain(&b(), &a(), false).await.unwrap();
         sleep(LEASE * 4).await;
         assert!(gateway.readiness().ready, "it forwards");
@@ -229,7 +219,7 @@ fn a_lost_regions_claim_runs_on_until_everything_gained_may_start() {
     checked(Trio::start(9), async |trio| {
         let key = key_of(&a(), &c(), "running");
         super::early::long_window(&trio).await;
-        trio.world.upstreams.set_mode(&a(), UpstreamMode::Hang);
+        trio.upstream(&a(), UpstreamMode::Hang);
         drop(trio.begin(&a(), "/park", &key));
         sleep(ms(500)).await;
         trio.lose(&a());

@@ -2,17 +2,11 @@
 //!
 //! `moves.rs` has changes among members.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-
-use super::settings::{LIFE, failover};
-use super::trio::{Trio, a, b, c, ms, on, regions, ring};
 use onceway::gateway::authority::act_error::ActError;
-use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::Ring;
 use onceway::protocol::ring_spec::{PlaceBy, RegionSpec, RingSpec};
-use onceway::protocol::versions::{NEWEST, NEXT, Versions};
-use tokio::time::sleep;
+
+use super::trio::*;
 
 async fn apply(trio: &Trio, weights: &[(RegionName, u32)]) -> Result<u64, ActError> {
     trio.apply(&a(), ring(weights)).await
@@ -33,18 +27,18 @@ fn a_region_leaves_once_it_owns_nothing() {
         trio.drain(&a(), &c(), false).await.unwrap();
         apply(&trio, &without).await.unwrap();
         let votes =
-            |name: &RegionName| trio.node(&a()).gateway.authority_status().voters.contains(&name.to_string());
+            |name: &RegionName| trio.gateway(&a()).authority_status().voters.contains(&name.to_string());
         trio.until("c votes no more", ms(10_000), async || !votes(&c())).await;
-        let listed = trio.node(&a()).gateway.authority_status().regions;
+        let listed = trio.gateway(&a()).authority_status().regions;
         assert!(listed.iter().any(|region| region.name == c().as_str() && !region.in_ring), "{listed:?}");
-        let resumed = trio.node(&a()).gateway.resume(&c(), "test").await;
+        let resumed = trio.gateway(&a()).resume(&c(), "test").await;
         refused(resumed, "refused", "left the ring");
         // No region waits for it: it is gone. Another one's keys find their successor, with only
         // the two remaining votes.
         trio.lose(&c());
         trio.drain(&a(), &b(), false).await.unwrap();
         trio.until("a owns all", ms(5_000), async || {
-            let regions = trio.node(&a()).gateway.authority_status();
+            let regions = trio.gateway(&a()).authority_status();
             regions.opening.is_empty()
                 && regions.regions.iter().any(|one| one.name == a().as_str() && one.share > 0.999)
         })
@@ -78,7 +72,7 @@ fn a_region_of_an_older_version_cannot_join() {
         for name in regions() {
             again(&name, upgraded).await;
         }
-        let raised = trio.ask(async || Ok(trio.node(&a()).gateway.raise_protocol("test").await?.epoch)).await;
+        let raised = trio.ask(async || Ok(trio.gateway(&a()).raise_protocol("test").await?.epoch)).await;
         raised.unwrap();
         again(&c(), Versions::OURS).await;
         let answer = apply(&trio, &all).await;
@@ -116,7 +110,7 @@ fn the_last_region_that_owns_keys_stays() {
 #[test]
 fn a_route_that_the_gateway_does_not_have_comes_under_no_escrow() {
     on(Trio::start(46), async |trio| {
-        let gateway = trio.node(&a()).gateway;
+        let gateway = trio.gateway(&a());
         let before = trio.gate(&a()).view;
         let unknown: BTreeSet<Arc<str>> = ["strict", "nowhere"].map(Arc::from).into();
         let answer =
@@ -139,7 +133,7 @@ fn a_founding_that_nobody_was_told_of_is_found() {
             names.iter().for_each(|name| trio.begin_process(name));
             let unserved = async || trio.send(&a(), "/probe", "early").await.said() == (503, "not-founded");
             trio.until("a request to be told that nothing is founded", ms(5_000), unserved).await;
-            let founder = trio.node(&a()).gateway;
+            let founder = trio.gateway(&a());
             let found = async || founder.found(BTreeSet::new(), None).await.map(|report| report.epoch);
             assert_eq!(trio.ask(found).await, Ok(1));
             names.iter().for_each(|name| trio.node(name).process.kill());

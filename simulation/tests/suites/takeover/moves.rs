@@ -3,13 +3,7 @@
 //!
 //! `losses.rs` has unplanned moves.
 
-use onceway::gateway::authority::failover::{Failover, Mode};
-use onceway::protocol::view::View;
-use tokio::time::{Instant, sleep};
-
-use super::trio::{
-    ClientAnswer, LEASE, ONE_WAY, TAKEOVER, Trio, a, b, c, checked, first_ring, key_of, ms, on, regions,
-};
+use super::trio::*;
 
 /// New keys of every home and retries of older ones, sent during a move.
 struct Load {
@@ -68,7 +62,7 @@ fn a_region_is_drained_and_resumed_under_load() {
         trio.drain(&b(), &a(), true).await.unwrap();
         assert_eq!(trio.standing(&a(), &b()), "drained");
         load.run(&trio, LEASE * 3).await;
-        trio.node(&c()).gateway.resume(&a(), "ann").await.unwrap();
+        trio.gateway(&c()).resume(&a(), "ann").await.unwrap();
         load.run(&trio, LEASE * 2).await;
         assert!(trio.is_home(&a()));
         assert_eq!(trio.gate(&a()).view.epoch(), 3);
@@ -80,7 +74,7 @@ fn a_region_is_drained_and_resumed_under_load() {
 /// The proposer dies when the loser has sealed. The loser ends the change, and runs its keys again.
 #[test]
 fn a_change_whose_proposer_died_is_ended_by_its_loser() {
-    checked(Trio::start_as(3, |failover| Failover { mode: Mode::Manual, ..failover }), async |trio| {
+    checked(Trio::manual(3), async |trio| {
         let key = key_of(&a(), &b(), "reopened");
         let by = trio.node(&b());
         let gateway = by.gateway.clone();
@@ -160,7 +154,7 @@ fn a_sealed_region_that_is_gone_is_declared_lost_by_hand() {
         trio.lose(&a());
         // Not covered for ever.
         trio.refuses(&b(), "/park", &key, &[503], 60).await;
-        trio.node(&b()).gateway.takeover(&a(), true, "ann", "a test").await.unwrap();
+        trio.gateway(&b()).takeover(&a(), true, "ann", "a test").await.unwrap();
         assert_eq!(trio.insist(&b(), "/park", &key, TAKEOVER).await.by, b().as_str());
         assert!(trio.risk(&key).contains(&a()));
         trio.bring_back(&a());

@@ -4,19 +4,14 @@
 //! `pauses.rs` has the same gap under takeovers, where a refusal is the only way. Here a claim is
 //! on its way to a distant target.
 
-use std::sync::Arc;
-
-use simulation::peers::LinkMode;
-
-use super::trio::{ClientAnswer, Trio, a, b, c, checked, key_of, ms};
-use tokio::time::sleep;
+use super::trio::*;
 
 /// Begins a key of `a` under escrow at `b`, and lets `c` drain `drained` meanwhile. Returns the
 /// client's answer.
 async fn overtaken(trio: &Arc<Trio>, key: &str, returns: bool) -> ClientAnswer {
     if returns {
         // Its keys come home: `a` and `b` lose those that they ran for `c`, and nothing else.
-        trio.node(&b()).gateway.drain(&c(), false, "test", "test").await.unwrap();
+        trio.gateway(&b()).drain(&c(), false, "test", "test").await.unwrap();
         sleep(ms(1_000)).await;
     }
     trio.world.network.set_link(&a(), &b(), LinkMode::Up, ms(300));
@@ -28,8 +23,8 @@ async fn overtaken(trio: &Arc<Trio>, key: &str, returns: bool) -> ClientAnswer {
     sleep(if returns { ms(250) } else { ms(20) }).await;
     assert_eq!(trio.arrived(&a(), key), 0, "it waits for its target");
     let moved = match returns {
-        true => trio.node(&c()).gateway.resume(&c(), "test").await,
-        false => trio.node(&c()).gateway.drain(&a(), false, "test", "test").await,
+        true => trio.gateway(&c()).resume(&c(), "test").await,
+        false => trio.gateway(&c()).drain(&a(), false, "test", "test").await,
     };
     moved.unwrap();
     assert!(!begun.is_finished(), "the move must overtake it");
@@ -76,12 +71,12 @@ fn begin_later(trio: &Arc<Trio>, key: String) -> tokio::task::JoinHandle<ClientA
 #[test]
 fn a_staying_key_runs_despite_gate_changes() {
     checked(Trio::start(3), async |trio| {
-        trio.node(&b()).gateway.drain(&c(), false, "test", "test").await.unwrap();
+        trio.gateway(&b()).drain(&c(), false, "test", "test").await.unwrap();
         sleep(ms(2_000)).await;
         trio.world.cluster.set_latency(&a(), ms(250));
         let keys = (0..80).map(|number| key_of(&a(), &b(), &format!("stays-{number}")));
         let asking: Vec<_> = keys.map(|key| begin_later(&trio, key)).collect();
-        let gateway = trio.node(&b()).gateway;
+        let gateway = trio.gateway(&b());
         trio.ask(async || gateway.resume(&c(), "test").await).await.unwrap();
         for answer in asking {
             let answer = answer.await.unwrap();

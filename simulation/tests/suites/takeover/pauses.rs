@@ -3,8 +3,7 @@
 //!
 //! `overtaken.rs` has clean moves in the same gap.
 
-use super::trio::{LEASE, STABLE, TAKEOVER, Trio, a, b, c, checked, key_of, ms, regions};
-use tokio::time::sleep;
+use super::trio::*;
 
 /// A claims, sleeps before it sends, and wakes when b has run the key: it must not send
 /// (docs/protocol.md#rule-9).

@@ -3,14 +3,11 @@
 //!
 //! The whole simulation plays them, with its clients.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use simulation::Outcome;
 use simulation::play;
 use simulation::scenario::{self, Scenario, find};
 
-use super::settings::ms;
+use crate::shared::{Arc, Duration, ms};
 
 /// The scenario with these settings.
 fn reboots(ring: &str, lease: &str, round_trip: &str) -> Scenario {

@@ -3,13 +3,7 @@
 //!
 //! `losses` has regions that come back with their old store.
 
-use onceway::ports::Replica;
-use onceway::protocol::region::RegionName;
-use simulation::peers::LinkMode;
-
-use super::settings::HOLD;
-use super::trio::{TAKEOVER, Trio, a, b, c, checked, key_of, ms, on, play};
-use tokio::time::sleep;
+use super::trio::*;
 
 /// Destroys the region's disk, and waits until the region is lost.
 async fn disk_is_lost(trio: &Trio) {
@@ -21,7 +15,7 @@ async fn disk_is_lost(trio: &Trio) {
 /// Lets an operator drain the region, stop its gateway and retire its store, once the others have
 /// all of its rows.
 async fn drained_and_retired(trio: &Trio) {
-    let b_says = trio.node(&b()).gateway;
+    let b_says = trio.gateway(&b());
     b_says.drain(&a(), false, "test", "").await.unwrap();
     let still_runs = b_says.rebuild(&a(), false, "test", "").await.unwrap_err();
     assert_eq!(still_runs.code, "not-yet", "{still_runs}");
@@ -37,12 +31,12 @@ async fn drained_and_retired(trio: &Trio) {
 #[test]
 fn a_store_with_the_only_rows_is_not_retired() {
     on(Trio::start(12), async |trio| {
-        let b_says = trio.node(&b()).gateway;
+        let b_says = trio.gateway(&b());
         b_says.drain(&a(), false, "test", "").await.unwrap();
         sleep(ms(2_000)).await;
         let origin = trio.world.cluster.origin(&a());
-        let pong_tells = async || trio.node(&c()).gateway.pong().await.applied[&origin];
-        let heard = async || trio.node(&c()).gateway.pong().await.heard[&origin];
+        let pong_tells = async || trio.gateway(&c()).pong().await.applied[&origin];
+        let heard = async || trio.gateway(&c()).pong().await.heard[&origin];
         let stored = async |at: RegionName| {
             let beats = trio.world.cluster.store(&at).heartbeats().await.unwrap();
             beats.iter().find(|beat| beat.origin == origin).map_or(0, |beat| beat.seq)
@@ -92,7 +86,7 @@ fn a_replaced_store_recovers_old_rows_before_it_serves() {
         sleep(ms(1_000)).await;
         disk_is_lost(&trio).await;
         assert_eq!(trio.insist(&b(), "/park", &during, TAKEOVER).await.by, b().as_str());
-        let b_says = trio.node(&b()).gateway;
+        let b_says = trio.gateway(&b());
         let refused = b_says.rebuild(&a(), false, "test", "").await.unwrap_err();
         assert_eq!(refused.code, "refused", "{refused}");
         let done = b_says.rebuild(&a(), true, "test", "").await.unwrap();
@@ -129,11 +123,11 @@ fn a_second_store_proves_nothing_about_the_first() {
         trio.hold(&a(), &[b(), c()], true);
         assert_eq!(trio.send(&a(), "/park", &ran).await.status, 201);
         disk_is_lost(&trio).await;
-        trio.node(&b()).gateway.rebuild(&a(), true, "test", "").await.unwrap();
+        trio.gateway(&b()).rebuild(&a(), true, "test", "").await.unwrap();
         begin_anew(&trio);
         trio.hold(&a(), &[b(), c()], false);
         trio.until("a is home", ms(40_000), async || trio.serves(&a())).await;
-        let gateway = trio.node(&b()).gateway;
+        let gateway = trio.gateway(&b());
         let agreed = async || {
             let view = trio.gate(&b()).view;
             gateway.apply(view.ring().clone(), ["park".into()].into(), view.epoch(), "test").await
@@ -159,7 +153,7 @@ fn a_replaced_store_is_a_risk_until_keys_expire() {
         let trio = Trio::start_remembering(6, life).await;
         let [new, newer, as_new] = ["new", "newer", "as-new"].map(|word| key_of(&a(), &b(), word));
         disk_is_lost(&trio).await;
-        trio.node(&b()).gateway.rebuild(&a(), true, "test", "").await.unwrap();
+        trio.gateway(&b()).rebuild(&a(), true, "test", "").await.unwrap();
         begin_anew(&trio);
         trio.until("a is home", ms(40_000), async || trio.serves(&a())).await;
         assert_eq!(trio.insist(&a(), "/park", &new, TAKEOVER).await.by, a().as_str());
@@ -182,7 +176,7 @@ fn a_replacement_that_served_unheard_is_not_made_twice() {
     checked(Trio::start(9), async |trio| {
         let key = key_of(&a(), &b(), "unheard");
         disk_is_lost(&trio).await;
-        let b_says = trio.node(&b()).gateway;
+        let b_says = trio.gateway(&b());
         assert_eq!(b_says.rebuild(&a(), true, "test", "").await.unwrap().generation, 2);
         assert!(b_says.rebuild(&a(), true, "test", "").await.unwrap().again, "it is not there yet");
         begin_anew(&trio);
@@ -219,7 +213,7 @@ fn a_replacement_heard_of_anywhere_is_not_made_twice() {
 async fn is_not_made_twice(seed: u64, who: RegionName, by: By) {
     let trio = Trio::start(seed).await;
     disk_is_lost(&trio).await;
-    let b_says = trio.node(&b()).gateway;
+    let b_says = trio.gateway(&b());
     assert_eq!(b_says.rebuild(&a(), true, "test", "").await.unwrap().generation, 2);
     trio.world.cluster.rebuild(&a(), 2);
     trio.cut_off(&a(), false);
@@ -232,7 +226,7 @@ async fn is_not_made_twice(seed: u64, who: RegionName, by: By) {
     }
     trio.begin_process(&a());
     let heard = async || {
-        let pong = trio.node(&who).gateway.pong().await;
+        let pong = trio.gateway(&who).pong().await;
         let known = match by {
             By::Rows => pong.applied,
             By::Pings => pong.heard,
@@ -258,7 +252,7 @@ fn a_clock_that_steps_ahead_ends_no_risk() {
         let trio = Trio::start_remembering(7, life).await;
         let key = key_of(&a(), &b(), "stepped");
         disk_is_lost(&trio).await;
-        trio.node(&b()).gateway.rebuild(&a(), true, "test", "").await.unwrap();
+        trio.gateway(&b()).rebuild(&a(), true, "test", "").await.unwrap();
         begin_anew(&trio);
         trio.until("a is home", ms(40_000), async || trio.serves(&a())).await;
         trio.world.cluster.step_clock(&a(), 3_600_000_000);
@@ -280,7 +274,7 @@ fn a_replaced_store_takes_no_arcs_before_the_rows_of_all_flow() {
     checked(Trio::start(4), async |trio| {
         let key = key_of(&a(), &b(), "flows");
         disk_is_lost(&trio).await;
-        trio.node(&b()).gateway.rebuild(&a(), true, "test", "").await.unwrap();
+        trio.gateway(&b()).rebuild(&a(), true, "test", "").await.unwrap();
         begin_anew(&trio);
         trio.world.cluster.hold(&c(), &a(), true);
         trio.until("a knows its view", TAKEOVER, async || trio.standing(&a(), &a()) == "sealed").await;
@@ -300,7 +294,7 @@ fn a_replaced_store_takes_no_arcs_before_the_rows_of_all_flow() {
 fn a_replaced_store_that_was_let_serve_beforehand_catches_up_first() {
     checked(Trio::start(5), async |trio| {
         let key = key_of(&a(), &b(), "beforehand");
-        let b_says = trio.node(&b()).gateway;
+        let b_says = trio.gateway(&b());
         assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
         drained_and_retired(&trio).await;
         trio.until("it is resumed", TAKEOVER, async || b_says.resume(&a(), "test").await.is_ok()).await;
@@ -328,7 +322,7 @@ fn an_old_store_that_was_replaced_runs_nothing() {
         let key = key_of(&a(), &b(), "replaced");
         trio.cut_off(&a(), true);
         trio.until("a is lost", TAKEOVER, async || trio.standing(&a(), &b()) == "lost").await;
-        trio.node(&b()).gateway.rebuild(&a(), true, "test", "").await.unwrap();
+        trio.gateway(&b()).rebuild(&a(), true, "test", "").await.unwrap();
         trio.cut_off(&a(), false);
         trio.until("a knows", TAKEOVER, async || trio.standing(&a(), &a()) == "sealed").await;
         sleep(ms(10_000)).await;

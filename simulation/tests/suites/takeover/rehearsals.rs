@@ -4,16 +4,10 @@
 //! `moves`, `rebuilds`, `losses` and `break_glass` test the acts themselves;
 //! `tests/suites/gateway/operators.rs` those on keys.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-
 use onceway::gateway::authority::act_error::ActError;
 use onceway::gateway::authority::acts::dry_run::{Act, Rehearsal};
-use onceway::protocol::change::Change;
-use onceway::protocol::region::RegionName;
 
-use super::trio::{LEASE, TAKEOVER, Trio, a, b, c, ms, play, ring};
-use tokio::time::sleep;
+use super::trio::*;
 
 /// The traces of an act in any store: gates, promises, views, writes of records and the journal, as
 /// numbers of entries.
@@ -43,7 +37,7 @@ async fn quiet(trio: &Trio) {
 
 /// Rehearses at a region, and checks that nothing changed.
 async fn rehearse(trio: &Trio, at: &RegionName, act: Act<'_>) -> Result<Rehearsal, ActError> {
-    let gateway = trio.node(at).gateway;
+    let gateway = trio.gateway(at);
     quiet(trio).await;
     let before = left_behind(trio);
     let answer = gateway.rehearse(act).await;
@@ -56,7 +50,7 @@ async fn rehearse(trio: &Trio, at: &RegionName, act: Act<'_>) -> Result<Rehearsa
 fn rehearsals_predict_a_drain_and_a_return() {
     play(async {
         let (trio, a, b) = (Trio::start(1).await, a(), b());
-        let gateway = trio.node(&b).gateway;
+        let gateway = trio.gateway(&b);
         let answer = rehearse(&trio, &b, Act::Drain { region: &a, force: false }).await.unwrap();
         let owned: u32 = answer.moves.iter().map(|moved| moved.arcs).sum();
         assert!(answer.changes && answer.moves.iter().all(|moved| moved.from == a.as_str()), "{answer:?}");
@@ -97,7 +91,7 @@ fn a_ring_is_rehearsed_against_the_epoch_that_it_was_planned_on() {
 fn a_rehearsal_fails_for_the_reasons_of_its_act() {
     play(async {
         let (trio, a, b, c) = (Trio::start(3).await, a(), b(), c());
-        let gateway = trio.node(&b).gateway;
+        let gateway = trio.gateway(&b);
         let serving = rehearse(&trio, &b, Act::Rebuild { region: &a, accept_risk: true }).await.unwrap_err();
         assert_eq!(serving, gateway.rebuild(&a, true, "test", "").await.unwrap_err());
         let runs = rehearse(&trio, &b, Act::Takeover { region: &a, accept_risk: false }).await.unwrap_err();
@@ -133,7 +127,7 @@ fn a_rehearsal_fails_for_the_reasons_of_its_act() {
 fn a_takeover_a_new_store_and_a_broken_glass_are_rehearsed() {
     play(async {
         let (trio, a, b, c) = (Trio::start(4).await, a(), b(), c());
-        let gateway = trio.node(&b).gateway;
+        let gateway = trio.gateway(&b);
         trio.lose(&a);
         trio.until("a is lost", TAKEOVER, async || trio.standing(&a, &b) == "lost").await;
         // Both have adopted the view by then.
@@ -173,7 +167,7 @@ fn a_takeover_a_new_store_and_a_broken_glass_are_rehearsed() {
 fn an_unfinished_change_prevents_another_ones_dry_run() {
     play(async {
         let (trio, a, b, c) = (Trio::start(8).await, a(), b(), c());
-        let gateway = trio.node(&b).gateway;
+        let gateway = trio.gateway(&b);
         let view = trio.gate(&b).view;
         let next = Arc::new(view.next(&Change::Lose { region: a.clone(), frontier: 1 }).unwrap());
         // Only the acceptor of c takes it, and c's process does not learn that it should end it.

@@ -3,16 +3,7 @@
 //!
 //! `doubts.rs` has keys that did not run again.
 
-use std::collections::BTreeSet;
-
-use bytes::Bytes;
-use onceway::gateway::authority::failover::Failover;
-use onceway::protocol::region::RegionName;
-use simulation::upstream::UpstreamMode;
-use tokio::time::sleep;
-
-use super::settings::HOLD;
-use super::trio::{TAKEOVER, Trio, a, b, c, checked, id, key_of, ms, play, witness};
+use super::trio::*;
 
 /// The lost region ran it, and no survivor could know: both answers are in the journal once both
 /// rows are in one place.
@@ -48,19 +39,19 @@ pub fn a_release_at_risk_does_not_hide_the_lost_regions_doubt() {
     checked(Trio::start(2), async |trio| {
         let key = key_of(&a(), &b(), "hidden");
         trio.hold(&a(), &[b(), c()], true);
-        trio.world.upstreams.set_mode(&a(), UpstreamMode::Receipt { after: ms(2_500) });
+        trio.upstream(&a(), UpstreamMode::Receipt { after: ms(2_500) });
         let begun = trio.begin(&a(), "/park", &key);
         sleep(ms(300)).await;
         trio.lose(&a());
         assert_eq!(begun.await.unwrap().status, 0, "its client was told nothing");
         let busy = UpstreamMode::Answer { after: ms(30), status: 429, body: Bytes::new(), effect: false };
-        trio.world.upstreams.set_mode(&b(), busy);
+        trio.upstream(&b(), busy);
         let released = async || {
             trio.send(&b(), "/park", &key).await;
             trio.arrived(&b(), &key) > 0
         };
         trio.until("b ran it, and nothing happened", TAKEOVER, released).await;
-        trio.world.upstreams.set_mode(&a(), UpstreamMode::Receipt { after: ms(50) });
+        trio.upstream(&a(), UpstreamMode::Receipt { after: ms(50) });
         trio.bring_back(&a());
         trio.all_home(ms(20_000)).await;
         sleep(HOLD).await;
@@ -76,8 +67,7 @@ pub fn a_release_at_risk_does_not_hide_the_lost_regions_doubt() {
 #[test]
 fn an_accepted_risk_names_the_keys_earlier_owner() {
     play(async {
-        let witnesses = vec![witness(), RegionName::parse("w-far").unwrap()];
-        let fleet = Trio::start_as(40, |plain| Failover { witnesses, ..plain }).await;
+        let fleet = Trio::witnessed(40, vec![witness(), region("w-far")]).await;
         let key = key_of(&a(), &c(), "moved");
         fleet.hold(&a(), &[b()], true);
         assert_eq!(fleet.insist(&a(), "/park", &key, ms(5_000)).await.by, a().as_str());
@@ -85,7 +75,7 @@ fn an_accepted_risk_names_the_keys_earlier_owner() {
         let owns = async || fleet.gate(&c()).view.owner(&id(&key)) == Some(&c());
         fleet.until("c owns the key", ms(20_000), owns).await;
         assert_eq!(fleet.insist(&c(), "/park", &key, ms(10_000)).await.by, a().as_str(), "c has the row");
-        let gateway = fleet.node(&b()).gateway;
+        let gateway = fleet.gateway(&b());
         for region in [a(), c()] {
             fleet.lose(&region);
             let accept = async || gateway.takeover(&region, true, "ann", "both are gone").await;

@@ -2,12 +2,7 @@
 //!
 //! The root's suite `witness` has the process of a witness.
 
-use onceway::protocol::versions::{NEXT, Versions};
-use simulation::letters::{Letter, Post};
-use simulation::peers::LinkMode;
-use tokio::time::{Instant, sleep};
-
-use super::trio::{LEASE, ONE_WAY, TAKEOVER, Trio, a, b, checked, key_under, ms, witness};
+use super::trio::*;
 
 fn keys(trio: &Trio, word: &str) -> (String, String) {
     let view = trio.gate(&a()).view;
@@ -51,7 +46,7 @@ fn an_operator_lets_a_drained_region_take_over() {
         trio.world.network.set_link(&b(), &witness(), LinkMode::Silent, ONE_WAY);
         // It stays out by itself.
         trio.refuses(&a(), "/park", &of_b, &[503], 100).await;
-        let gateway = trio.node(&a()).gateway;
+        let gateway = trio.gateway(&a());
         gateway.takeover(&b(), false, "test", "it is gone").await.unwrap();
         assert_eq!(trio.send(&a(), "/park", &of_b).await.said(), (503, "home-unavailable"));
         trio.ask(async || gateway.resume(&a(), "test").await).await.unwrap();
