@@ -42,7 +42,6 @@ mod start;
 mod state;
 mod steps;
 mod story;
-mod text;
 mod truth;
 mod wishes;
 mod world;

@@ -1,8 +1,7 @@
 //! What both suites of gateways are made of: settings, a fleet of gateways over one simulated world,
 //! and a client's request and its answer.
 //!
-//! `gateway/bench.rs` and `takeover/trio.rs` have the deployments, with what differs, and pass these
-//! names on to their tests. Everything here is short, so that a test takes seconds of simulated time.
+//! Everything here is short, so that a test takes seconds of simulated time.
 
 pub use std::collections::{BTreeMap, BTreeSet};
 pub use std::sync::{Arc, Mutex};

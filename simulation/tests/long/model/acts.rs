@@ -1,9 +1,7 @@
 //! The possible next acts in a state.
 //!
-//! `steps` performs an act, or finds that it changes nothing. Nothing is urgent: an offered act may
-//! also never happen. So a process may pause, and a message may be late or lost, anywhere and any
-//! number of times. A process that crashes for good has no more acts. It must not leave out an act
-//! that a world allows.
+//! Nothing is urgent: an offered act may also never happen. It must not leave out one that a world
+//! allows.
 
 use crate::model::state::{Handler, Mail, Site, State, ViewId, What};
 use crate::model::world::{Plan, World};

@@ -1,6 +1,6 @@
 //! The protocol's own values and answers behind the numbers of a state.
 //!
-//! `pool` keeps them, `text` says when two are the same, `steps` asks. Every answer comes from
+//! `pool` keeps them and says when two are the same, `steps` asks. Every answer comes from
 //! `onceway::protocol`, once for each question, without the world's plant. It must not decide
 //! anything itself.
 
@@ -23,9 +23,8 @@ use onceway::protocol::time::{Drift, Moment};
 use onceway::protocol::versions::Versions;
 use onceway::protocol::view::{AcceptorId, Content, View};
 
-use crate::model::pool::{Memo, Pool};
+use crate::model::pool::{self, Memo, Pool};
 use crate::model::state::{Ballot, Mail, Site, ViewId, What};
-use crate::model::text;
 use crate::model::wishes::Wish;
 
 /// The number of ticks for which a lease runs.
@@ -185,8 +184,8 @@ impl Parts {
     }
 
     /// The present, for texts, and the time after which a moment is just past.
-    pub fn past(&self, now: Moment) -> text::Past {
-        text::Past { now, ticks: self.drift().judge(TTL).as_nanos() as i64 }
+    pub fn past(&self, now: Moment) -> pool::Past {
+        pool::Past { now, ticks: self.drift().judge(TTL).as_nanos() as i64 }
     }
 
     pub fn name(&self, site: Site) -> &RegionName {
@@ -199,7 +198,7 @@ impl Parts {
     }
 
     pub fn view(&self, view: &View) -> ViewId {
-        self.views.id(&text::view(view), || view.clone())
+        self.views.id(&pool::view(view), || view.clone())
     }
 
     pub fn named(&self, view: &str) -> u32 {
@@ -241,12 +240,12 @@ impl Parts {
     }
 
     fn round(&self, opened: Opened) -> u32 {
-        self.rounds.id(&text::round(&opened.round, &|view| self.named(view)), || opened)
+        self.rounds.id(&pool::round(&opened.round, &|view| self.named(view)), || opened)
     }
 
     fn desk(&self, desk: Desk) -> u32 {
         let Desk { acceptor, promised: _, watch, admission, now } = &desk;
-        let key = text::desk(acceptor, watch, admission, self.past(*now), &|view| self.named(view));
+        let key = pool::desk(acceptor, watch, admission, self.past(*now), &|view| self.named(view));
         let promised = desk.acceptor.promised.as_ref().map(|promised| self.short(promised));
         self.desks.id(&key, || Desk { promised, ..desk })
     }

@@ -28,20 +28,8 @@ pub fn founded(parts: &Parts, first: ViewId) -> State {
         desks: std::array::from_fn(|site| desk(site as Site)),
         leases: std::array::from_fn(|site| at(site, parts.new_holder())),
         gates: std::array::from_fn(|site| at(site, gate)),
-        rounds: [0; 3],
-        counters: [0; 3],
-        lives: [0; 3],
-        seq: [0; 3],
-        applied: [[0; 3]; 3],
-        left: Left::default(),
-        ticks: false,
-        broken: None,
         chosen: vec![first],
-        mistaken: Vec::new(),
-        accepts: Vec::new(),
-        runs: Vec::new(),
-        given: Vec::new(),
-        mail: Vec::new(),
+        ..State::default()
     }
 }
 

@@ -101,7 +101,7 @@ pub enum Broken {
     OtherOwner,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct State {
     pub desks: [u32; 3],
     pub leases: [u32; 3],
@@ -140,16 +140,17 @@ impl State {
 
     /// Ends the tenure of a region: handlers that claimed under it send no more.
     pub fn refuse(&mut self, at: Site) {
-        for run in self.runs.iter_mut().filter(|run| run.at == at && run.handler == Handler::Waits) {
-            run.handler = Handler::Refused;
-        }
+        self.end(at, Handler::Refused);
+    }
+
+    fn end(&mut self, at: Site, handler: Handler) {
+        let waits = |run: &&mut Run| run.at == at && run.handler == Handler::Waits;
+        self.runs.iter_mut().filter(waits).for_each(|run| run.handler = handler);
     }
 
     /// Lets a process die with everything that it had not stored.
     pub fn forget(&mut self, at: Site) {
-        for run in self.runs.iter_mut().filter(|run| run.at == at && run.handler == Handler::Waits) {
-            run.handler = Handler::Gone;
-        }
+        self.end(at, Handler::Gone);
         self.rounds[usize::from(at)] = 0;
         self.stale(at);
     }

@@ -1,9 +1,6 @@
 //! Forged histories of runs at risk: which marks are earned.
-//!
-//! [`super`] forges everything else. This file must not need a gateway.
 
 use onceway::protocol::view;
-use simulation::checker::Marks;
 use simulation::table::HeardOf;
 
 use super::*;
@@ -12,43 +9,31 @@ fn numbered(number: u32) -> KeyId {
     KeyId::new(Tenant::parse("t").unwrap(), Key::parse(&format!("m-{number}")).unwrap())
 }
 
-/// Keys that this region owns while all serve, and b once a is lost.
-fn keys_of(owner: &str) -> impl Iterator<Item = KeyId> {
-    let (view, after) = (first(), lost(&first(), "a"));
-    let is = move |id: &KeyId| view.owner(id) == Some(&name(owner)) && after.owner(id) == Some(&name("b"));
-    (0..).map(numbered).filter(is)
-}
-
-/// a is lost, and perhaps returns in epoch 3. Then b runs so many keys of this owner at risk. At
-/// the last look its store had rows of a up to the epoch `heard`.
-fn marked(owner: &str, risk: &str, returns: bool, heard: u64, runs: usize) -> (Marks, Vec<Invariant>) {
-    let mut checker = Checker::new(BTreeSet::new(), RULE);
+/// a is lost, and perhaps returns in epoch 3. Then b runs a key of this owner at risk. At the last
+/// look its store had rows of a up to the epoch `heard`.
+fn over(owner: &str, risk: &str, returns: bool, heard: u64) -> u64 {
+    let mut checker = checker();
     let without = lost(&first(), "a");
-    let mut content: Content = without.content();
-    content.epoch = 3;
-    content.members.entry(name("a")).and_modify(|member| member.standing = view::Standing::Serving);
-    let again = Arc::new(View::from_content(content));
+    let again = with_member(&without, 3, "a", |member| member.standing = view::Standing::Serving);
     let epoch = if returns { 3 } else { 2 };
-    let claims = keys_of(owner).take(runs).map(|id| {
-        recorded(claim(100, &id, token(epoch, 1)), |record| {
-            record.risk = vec![name(risk)];
-        })
-    });
+    let after = |id: &KeyId| without.owner(id) == Some(&name("b"));
+    let is = |id: &KeyId| first().owner(id) == Some(&name(owner)) && after(id);
+    let id = (0..).map(numbered).find(is).unwrap();
+    let claim = recorded(claim(100, &id, token(epoch, 1)), |record| record.risk = vec![name(risk)]);
     let claims = News {
         heard: [(2, [(origin("a"), HeardOf { epoch: heard, rows: 0 })].into())].into(),
-        ..writes(2, "b", claims.collect::<Vec<_>>())
+        ..writes(2, "b", [claim])
     };
     let views =
         [majority_accepts(2, &without)].into_iter().chain(returns.then(|| majority_accepts(3, &again)));
     for news in founded().into_iter().chain(views).chain([claims]) {
         checker.judge(news);
     }
-    (checker.marks().clone(), ended(&checker, &BTreeMap::new(), Vec::new()))
+    checker.marks().over
 }
 
 #[test]
 fn a_risk_mark_names_a_lost_unheard_former_owner() {
-    let over = |owner, risk, returns, heard| marked(owner, risk, returns, heard, 1).0.over;
     assert_eq!(over("a", "a", false, 1), 0, "a owned it, and is lost");
     assert_eq!(over("a", "a", false, 2), 0, "whoever is lost is a risk, whatever came of it");
     assert_eq!(over("a", "a", true, 1), 0, "it is back, and b has not all of its rows");
@@ -61,24 +46,18 @@ fn a_risk_mark_names_a_lost_unheard_former_owner() {
 /// that, or it returns. b has so many rows of it, and runs a key that c owned at first.
 fn after_a_seal(waived: bool, returns: bool, rows: u64) -> u64 {
     let id = (0..).map(numbered).find(|id| first().owner(id) == Some(&name("c"))).unwrap();
-    let with = |view: &View, standing, mark| {
-        let mut content: Content = view.content();
-        content.epoch += 1;
-        let member = |member: &mut view::Member| (member.standing, member.mark) = (standing, mark);
-        content.members.entry(name("c")).and_modify(member);
-        Arc::new(View::from_content(content))
+    let with = |view: &View, epoch, standing| {
+        with_member(view, epoch, "c", |member| (member.standing, member.mark) = (standing, 50))
     };
-    let drained = with(&first(), view::Standing::Sealed { drained: true }, 50);
-    let gone = with(&drained, view::Standing::Lost { at: 3, gap: false }, 50);
-    let again = with(&gone, view::Standing::Serving, 50);
+    let drained = with(&first(), 2, view::Standing::Sealed { drained: true });
+    let gone = with(&drained, 3, view::Standing::Lost { at: 3, gap: false });
+    let again = with(&gone, 4, view::Standing::Serving);
     let views = [drained, gone.clone(), again];
     let epoch = if returns { 4 } else { 3 };
     let state = GateState::founded(gone);
     let state = GateState { waived: waived.then(|| (name("c"), 3)).into_iter().collect(), ..state };
-    let claim = recorded(claim(100, &id, token(epoch, 1)), |record| {
-        record.risk = vec![name("c")];
-    });
-    let mut checker = Checker::new(BTreeSet::new(), RULE);
+    let claim = recorded(claim(100, &id, token(epoch, 1)), |record| record.risk = vec![name("c")]);
+    let mut checker = checker();
     let chosen = (2..=epoch).zip(&views).map(|(counter, view)| majority_accepts(counter, view));
     let news = News {
         heard: [(2, [(origin("c"), HeardOf { epoch: 1, rows })].into())].into(),
@@ -93,10 +72,9 @@ fn after_a_seal(waived: bool, returns: bool, rows: u64) -> u64 {
 
 #[test]
 fn accepted_and_past_losses_cover_risks_before_the_seal() {
-    let (accepted, over) = ((true, false), (false, true));
-    assert_eq!(after_a_seal(accepted.0, accepted.1, 49), 0, "the gate opened without its last rows");
-    assert_eq!(after_a_seal(over.0, over.1, 49), 0, "a waiver of before is gone with the loss");
-    assert_eq!(after_a_seal(accepted.0, accepted.1, 50), 1, "all rows up to the seal are here");
-    assert_eq!(after_a_seal(over.0, over.1, 50), 1);
+    assert_eq!(after_a_seal(true, false, 49), 0, "the gate opened without its last rows");
+    assert_eq!(after_a_seal(false, true, 49), 0, "a waiver of before is gone with the loss");
+    assert_eq!(after_a_seal(true, false, 50), 1, "all rows up to the seal are here");
+    assert_eq!(after_a_seal(false, true, 50), 1);
     assert_eq!(after_a_seal(false, false, 49), 1, "no gate opens without them");
 }

@@ -1,7 +1,5 @@
 //! Forged histories of keys that are sent more than once: what each attempt asks, in which life it
 //! takes effect, and which lodged claims could have been asked for.
-//!
-//! [`super`] forges the rest.
 
 use super::*;
 
@@ -51,7 +49,7 @@ fn twice(settled: bool, second: u64) -> (Vec<Invariant>, u64, bool) {
         gone.insert(2, Write { record: None, ..write(again - 1, &id, token(1, 1), Standing::Tombstone) });
     }
     let effects = [sent(11, "a", &id, token(1, 1)), sent(again + 1, "a", &id, token(1, 2))];
-    let mut checker = Checker::new([Arc::from("rerun")].into(), RULE);
+    let mut checker = checker();
     let all = founded().into_iter().chain([writes(1, "a", gone), happens(effects)]);
     let broken: Vec<Breach> = all.flat_map(|news| checker.judge(news)).collect();
     let second = broken.iter().map(|breach| breach.invariant);
@@ -142,8 +140,6 @@ fn no_key_runs_past_a_reachable_lodged_claim() {
     let without_both = lost(&without_a(), "b");
     let history = vec![adopted(&without_a(), |_| {}), adopted(&without_both, |_| {})];
     assert_eq!(again("strict", "b", history, false), [], "whoever holds it was lost, too");
-    let mut content: Content = without_a().content();
-    content.members.entry(name("b")).and_modify(|member| member.generation = 2);
-    let replaced = Arc::new(View::from_content(content));
+    let replaced = with_member(&without_a(), 2, "b", |member| member.generation = 2);
     assert_eq!(again("strict", "b", vec![adopted(&replaced, |_| {})], false), [], "its store was replaced");
 }

@@ -4,7 +4,7 @@
 //! A worker's death is played by a store that is away when its outcome comes. The worker leaves a
 //! claim whose hold runs out.
 
-use onceway::gateway::operator::dead_letters::JobAct;
+use onceway::gateway::operator::dead_letters::{JobAct, JobStatus};
 use onceway::ports::body::{self, Collected};
 use onceway::ports::jobs::{Act, Acted};
 use onceway::protocol::job::JobState;
@@ -26,8 +26,8 @@ pub(super) async fn becomes(bench: &Bench, at: &RegionName, key: &str, wanted: &
     until(wanted, ms(60_000), async || state(bench, at, key).await == wanted).await;
 }
 
-async fn dead(bench: &Bench, at: &RegionName) -> usize {
-    bench.gateway(at).jobs(Some(JobState::Dead)).await.unwrap().len()
+async fn letters(bench: &Bench, at: &RegionName) -> Vec<JobStatus> {
+    bench.gateway(at).jobs(Some(JobState::Dead)).await.unwrap()
 }
 
 pub(super) fn act() -> Act {
@@ -119,43 +119,30 @@ fn an_acceptance_with_a_lost_reply_runs_once() {
     });
 }
 
-/// Takes the worker's store away after the effect, before the record, until the hold is over.
-async fn dies_after_the_effect(bench: &Bench, path: &str, key: &str) {
-    let eu = region("eu");
-    assert_eq!(bench.send(&eu, path, key).await.status, 202);
-    until("the attempt to arrive", ms(5_000), async || bench.arrived(&eu) == 1).await;
-    bench.store(&eu, StoreMode::Refuse);
-    sleep(HOLD + ms(5_000)).await;
-    bench.store(&eu, StoreMode::Up);
-    bench.all_serve().await;
-}
-
+/// The worker's store is away after the effect, before the record, until the hold is over.
 #[test]
-fn a_probe_recovers_a_worker_killed_after_the_effect() {
-    served(Bench::start(6), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "probed");
-        dies_after_the_effect(&bench, "/later", &key).await;
-        becomes(&bench, &eu, &key, "settled").await;
-        let answer = bench.send(&eu, "/later", &key).await;
-        assert_eq!((answer.status, &answer.body), (201, &bench.effects(&key)[0].body));
-        assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 1));
-    });
-}
-
-#[test]
-fn a_rerun_recovers_a_worker_killed_after_the_effect() {
-    served(Bench::start(7), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "honoured");
-        bench.upstream(&eu, UpstreamMode::Once { after: ms(50) });
-        dies_after_the_effect(&bench, "/later-rerun", &key).await;
-        becomes(&bench, &eu, &key, "settled").await;
-        let answer = bench.send(&eu, "/later-rerun", &key).await;
-        assert_eq!((answer.status, &answer.body), (201, &bench.effects(&key)[0].body));
-        assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 2));
-        let arrivals = bench.world.upstreams.arrivals(&eu).into_iter();
-        let tokens: Vec<_> = arrivals.filter_map(|arrival| Some(arrival.attempt?.1)).collect();
-        assert!(tokens[0] < tokens[1], "{tokens:?}");
-    });
+fn a_worker_killed_after_the_effect_is_recovered() {
+    let usual = UpstreamMode::Receipt { after: ms(50) };
+    let rows = [("/later", usual, 1), ("/later-rerun", UpstreamMode::Once { after: ms(50) }, 2)];
+    for (path, mode, attempts) in rows {
+        served(Bench::start(6), async |bench, [eu, ..]| {
+            let key = key_of(&eu, "recovered");
+            bench.upstream(&eu, mode.clone());
+            assert_eq!(bench.send(&eu, path, &key).await.status, 202, "{path}");
+            until("the attempt to arrive", ms(5_000), async || bench.arrived(&eu) == 1).await;
+            bench.store(&eu, StoreMode::Refuse);
+            sleep(HOLD + ms(5_000)).await;
+            bench.store(&eu, StoreMode::Up);
+            bench.all_serve().await;
+            becomes(&bench, &eu, &key, "settled").await;
+            let answer = bench.send(&eu, path, &key).await;
+            assert_eq!((answer.status, &answer.body), (201, &bench.effects(&key)[0].body), "{path}");
+            assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, attempts), "{path}");
+            let arrivals = bench.world.upstreams.arrivals(&eu).into_iter();
+            let tokens: Vec<_> = arrivals.filter_map(|arrival| Some(arrival.attempt?.1)).collect();
+            assert!(tokens.is_sorted_by(|one, next| one < next), "{path}: {tokens:?}");
+        });
+    }
 }
 
 #[test]
@@ -213,12 +200,9 @@ fn a_poison_job_ends_in_the_dead_letters_within_its_bounds() {
             assert!(gap >= span / 2 && gap <= span + ms(300), "run {run}: {gap:?} of {span:?}");
         }
         assert_eq!(bench.send(&eu, "/later", &key).await.said(), (409, "dead-letter"));
-        let letters = bench.gateway(&eu).jobs(Some(JobState::Dead)).await.unwrap();
-        assert_eq!((letters.len(), letters[0].runs), (1, ACCEPT.max_runs));
-        assert_eq!(
-            letters[0].trouble.as_deref(),
-            Some("the upstream answered 429: nothing happened; run 5 times")
-        );
+        let [letter] = &letters(&bench, &eu).await[..] else { panic!("one letter") };
+        let trouble = "the upstream answered 429: nothing happened; run 5 times";
+        assert_eq!((letter.runs, letter.trouble.as_deref()), (ACCEPT.max_runs, Some(trouble)));
         sleep(ms(30_000)).await;
         assert_eq!(bench.arrived(&eu), ACCEPT.max_runs as usize, "a dead letter must not run");
 
@@ -250,29 +234,26 @@ fn a_dropped_letter_frees_its_key() {
 }
 
 #[test]
-fn a_doubt_that_the_route_parks_is_a_dead_letter() {
-    served(Bench::start(12), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "parked");
-        bench.upstream(&eu, UpstreamMode::EffectThenDrop);
-        assert_eq!(bench.send(&eu, "/later-park", &key).await.status, 202);
-        becomes(&bench, &eu, &key, "dead").await;
-        assert_eq!((bench.effects(&key).len(), bench.state(&eu, &key).await), (1, "in-doubt"));
-        assert_eq!(bench.send(&eu, "/later-park", &key).await.said(), (409, "dead-letter"));
-    });
-}
-
-#[test]
-fn a_doubt_that_stays_unclear_becomes_a_dead_letter() {
-    served(Bench::start(13), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "unclear");
-        bench.upstream(&eu, UpstreamMode::EffectThenDrop);
-        bench.world.upstreams.set_probes(&eu, ProbeMode::CannotSay);
-        assert_eq!(bench.send(&eu, "/later", &key).await.status, 202);
-        until("the doubt", ms(5_000), async || state(&bench, &eu, &key).await == "in_doubt").await;
-        assert_eq!(bench.send(&eu, "/later", &key).await.status, 202, "its job goes on asking");
-        becomes(&bench, &eu, &key, "dead").await;
-        assert_eq!((bench.effects(&key).len(), bench.arrived(&eu), dead(&bench, &eu).await), (1, 1, 1));
-    });
+fn a_doubt_that_nobody_can_end_is_a_dead_letter() {
+    for path in ["/later-park", "/later"] {
+        served(Bench::start(13), async |bench, [eu, ..]| {
+            let key = key_of(&eu, "unclear");
+            bench.upstream(&eu, UpstreamMode::EffectThenDrop);
+            bench.world.upstreams.set_probes(&eu, ProbeMode::CannotSay);
+            assert_eq!(bench.send(&eu, path, &key).await.status, 202);
+            if path == "/later" {
+                until("the doubt", ms(5_000), async || state(&bench, &eu, &key).await == "in_doubt").await;
+                assert_eq!(bench.send(&eu, path, &key).await.status, 202, "its job goes on asking");
+            }
+            becomes(&bench, &eu, &key, "dead").await;
+            let found = (bench.effects(&key).len(), bench.arrived(&eu), letters(&bench, &eu).await.len());
+            assert_eq!(found, (1, 1, 1), "{path}");
+            if path == "/later-park" {
+                assert_eq!(bench.state(&eu, &key).await, "in-doubt");
+                assert_eq!(bench.send(&eu, path, &key).await.said(), (409, "dead-letter"));
+            }
+        });
+    }
 }
 
 #[test]
@@ -288,9 +269,8 @@ fn a_request_past_its_retention_is_erased_unrun() {
         bench.store(&eu, StoreMode::Up);
         bench.all_serve().await;
         becomes(&bench, &eu, &key, "dead").await;
-        let letters = bench.gateway(&eu).jobs(Some(JobState::Dead)).await.unwrap();
-        assert_eq!((letters.len(), bench.arrived(&eu)), (1, 0));
-        let holds = async || !bench.gateway(&eu).jobs(Some(JobState::Dead)).await.unwrap()[0].kept;
+        assert_eq!((letters(&bench, &eu).await.len(), bench.arrived(&eu)), (1, 0));
+        let holds = async || !letters(&bench, &eu).await[0].kept;
         until("its request to be erased", ms(10_000), holds).await;
         let again = bench.gateway(&eu).act_on_job(&id(&key), JobAct::Retry, &act()).await;
         assert_eq!(again, Ok(Acted::Erased));

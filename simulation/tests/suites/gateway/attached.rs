@@ -1,6 +1,4 @@
 //! Duplicates of a running attempt: all regions, all processes, one effect, one first answer.
-//!
-//! A duplicate waits in its own process, or for the poller of its store.
 
 use super::bench::*;
 

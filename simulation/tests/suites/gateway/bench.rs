@@ -1,7 +1,6 @@
 //! Three regions of real gateways in one simulated world, and clients that ask them.
 //!
-//! Every part of the suite uses it. It must not look into a gateway: it asks as a client or as an
-//! operator does.
+//! It must not look into a gateway: it asks as a client or as an operator does.
 
 use std::ops::Deref;
 use std::sync::LazyLock;

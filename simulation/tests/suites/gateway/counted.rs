@@ -1,7 +1,6 @@
 //! Counts by route, tenant and verdict, and never one tenant's requests under another's name.
 //!
-//! `onceway::gateway::telemetry::metrics` counts. A recorder of its own per test holds the counts
-//! of all three regions together.
+//! A recorder of its own per test holds the counts of all three regions together.
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 

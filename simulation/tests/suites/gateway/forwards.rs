@@ -1,6 +1,4 @@
 //! Keys owned elsewhere: one hop, never resent, never held over an outage.
-//!
-//! [`Counting`] counts the forwards at the owner.
 
 use super::accepted::asked;
 use super::bench::*;

@@ -1,7 +1,5 @@
 //! Acts by hand: the region and the time for a ruling about a key in doubt, and the client's answer
 //! after it.
-//!
-//! Operators act through the gateway's own functions, as the commands do.
 
 use onceway::gateway::operator::Refusal;
 use onceway::ports::upkeep::{Act, Ruling};

@@ -1,7 +1,5 @@
 //! After the send: no answer is given before it is stored, unknown is not failed, and a lost claim
 //! is never answered for.
-//!
-//! `claims.rs` has the time before the send.
 
 use onceway::protocol::digest::digest;
 
@@ -126,12 +124,11 @@ async fn take_over_as(bench: &Bench, key: &str, change: impl FnOnce(&mut ClaimAs
     let (own, attempt) = (Some((row.token, row.nonce)), row.token.attempt);
     let mut ask = ClaimAsk {
         fingerprint: row.fingerprint,
-        gate: store.gate().await.unwrap().version,
         basis: Basis::Known { own, over: Vec::new(), attempt },
         ..claim(key, 1, HOLD * 100)
     };
     change(&mut ask);
-    won(store, &ask).await
+    won(store, ask).await
 }
 
 #[test]

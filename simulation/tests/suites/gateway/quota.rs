@@ -1,8 +1,7 @@
 //! Quotas: a tenant that starts keys too fast is refused before anything is read, stored or sent;
 //! retries and other tenants are not.
 //!
-//! `onceway::gateway::limits::quota` has the rules. Time is the bench's: a refused request must not
-//! pass before the clock says so.
+//! Time is the bench's: a refused request must not pass before the clock says so.
 
 use std::num::NonZeroU32;
 use std::pin::Pin;
@@ -104,16 +103,10 @@ fn retries_cost_nothing_and_trying_keys_out_does() {
             assert!(ask(&gateway, "/park", &key, "{}").await.replayed);
         }
         assert_eq!(ask(&gateway, "/park", &key, "[]").await.said(), (422, "key-reused"));
-        assert_eq!(
-            ask(&gateway, "/park", &next, "{}").await.said(),
-            EXCEEDED,
-            "a refusal of another request counts"
-        );
-        assert_eq!(
-            ask(&gateway, "/park", &key, "{}").await.said(),
-            EXCEEDED,
-            "even a retry, while nothing is left"
-        );
+        // A refusal of another request counts, and nothing is left, even for a retry.
+        for key in [next, key] {
+            assert_eq!(ask(&gateway, "/park", &key, "{}").await.said(), EXCEEDED, "{key}");
+        }
     });
 }
 
@@ -152,8 +145,8 @@ fn shadow_mode_counts_what_quotas_would_refuse() {
 }
 
 /// Asks the status address. Returns its status and code.
-async fn state(gateway: &Gate, key: &str, token: &str) -> (u16, String) {
-    let response = gateway.handle(question(key, token)).await;
+async fn state(gateway: &Gate, key: &str) -> (u16, String) {
+    let response = gateway.handle(question(key, "sk")).await;
     if response.status() == 429 {
         let after = retry_after(&response);
         assert!((1..=4).contains(&after), "what is left of a second, and up to three more: {after}");
@@ -172,11 +165,11 @@ fn the_look_up_quota_does_not_limit_new_keys() {
             assert_eq!(ask(&gateway, "/park", &key(word), "{}").await.status, 201, "given back: {word}");
         }
         assert!(ask(&gateway, "/park", &key("one"), "{}").await.replayed);
-        assert_eq!(state(&gateway, &key("one"), "sk").await.0, 200);
-        assert_eq!(state(&gateway, &key("none"), "sk").await, (404, "key-unknown".to_owned()));
+        assert_eq!(state(&gateway, &key("one")).await.0, 200);
+        assert_eq!(state(&gateway, &key("none")).await, (404, "key-unknown".to_owned()));
         bench.store(&eu, StoreMode::Stall(ms(300)));
         let begun = Instant::now();
-        assert_eq!(state(&gateway, &key("one"), "sk").await, (429, "quota-exceeded".to_owned()));
+        assert_eq!(state(&gateway, &key("one")).await, (429, "quota-exceeded".to_owned()));
         assert_eq!(ask(&gateway, "/park", &key("one"), "{}").await.said(), EXCEEDED);
         assert_eq!(begun.elapsed(), ms(0), "the store was not waited for");
         bench.store(&eu, StoreMode::Up);
@@ -194,15 +187,15 @@ fn look_ups_of_absent_keys_have_their_own_quota() {
         let (here, there) = (key_of(&us, "here"), key_of(&eu, "there"));
         assert_eq!(ask(&near, "/park", &here, "{}").await.status, 201);
         for _ in 0..10 {
-            assert_eq!(state(&near, &here, "sk").await.0, 200, "what is there is no miss");
+            assert_eq!(state(&near, &here).await.0, 200, "what is there is no miss");
         }
-        assert_eq!(state(&near, &key_of(&us, "none"), "sk").await.0, 404);
-        assert_eq!(state(&near, &there, "sk").await.0, 404, "nor is there one at its home");
-        assert_eq!(state(&near, &key_of(&us, "more"), "sk").await, (429, "quota-exceeded".to_owned()));
-        assert_eq!(state(&near, &here, "sk").await.0, 429, "nobody knows before the store is asked");
+        assert_eq!(state(&near, &key_of(&us, "none")).await.0, 404);
+        assert_eq!(state(&near, &there).await.0, 404, "nor is there one at its home");
+        assert_eq!(state(&near, &key_of(&us, "more")).await, (429, "quota-exceeded".to_owned()));
+        assert_eq!(state(&near, &here).await.0, 429, "nobody knows before the store is asked");
         assert_eq!(ask(&near, "/park", &there, "{}").await.status, 201, "a new key is no miss");
         sleep_until(Instant::now() + ms(1_000)).await;
-        assert_eq!(state(&near, &here, "sk").await.0, 200);
+        assert_eq!(state(&near, &here).await.0, 200);
     });
 }
 
@@ -242,19 +235,13 @@ fn a_full_tenant_uses_only_its_existing_keys() {
         assert_eq!(read_answer(refused).await.said(), EXCEEDED);
         assert!(ask(&gateway, "/park", &key("all-1"), "{}").await.replayed, "what it has is served");
         assert_eq!(ask(&gateway, "/park", &key("all-1"), "[]").await.said(), (422, "key-reused"));
-        assert_eq!(state(&gateway, &key("four"), "sk").await, (404, "key-unknown".to_owned()));
+        assert_eq!(state(&gateway, &key("four")).await, (404, "key-unknown".to_owned()));
         assert_eq!(bench.effects(&key("four")).len(), 0);
-        assert_eq!(
-            ask_as("globex", &gateway, "/park", "other", "{}").await.status,
-            201,
-            "another tenant has its own"
-        );
+        let other = ask_as("globex", &gateway, "/park", "other", "{}").await;
+        assert_eq!(other.status, 201, "another tenant has its own");
         bench.store(&eu, StoreMode::Refuse);
-        assert_eq!(
-            ask(&gateway, "/park", &key("all-1"), "{}").await.status,
-            503,
-            "what stands there is not known"
-        );
+        let unknown = ask(&gateway, "/park", &key("all-1"), "{}").await;
+        assert_eq!(unknown.status, 503, "what stands there is not known");
     });
 }
 

@@ -1,6 +1,4 @@
 //! Routes that are read again while attempts of before are open: names, holds and settle times.
-//!
-//! A whole process reads files in `tests/suites/reload.rs`: this file must not read any.
 
 use onceway::gateway::operator::Refusal;
 use onceway::gateway::policy::route::{Policy, Protection, Route, Routes};

@@ -1,8 +1,7 @@
 //! Shadow mode: every request passes unchanged, no matter what store and peers do, and its would-be
 //! verdict is counted.
 //!
-//! The rules are those of `onceway::gateway::shadow`. A gateway in shadow mode must not decide,
-//! delay or change anything: then these tests fail.
+//! A gateway in shadow mode must not decide, delay or change anything.
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use onceway::gateway::shadow::Counts;

@@ -1,8 +1,7 @@
 //! Stored requests against loss, damage and repetition: other owners, clocks that step, damage at
 //! rest, drops, and stops in mid-run.
 //!
-//! `accepted.rs` has the clients' view. [`leave`] writes the record and the job of a gateway that
-//! died between accepting and running.
+//! [`leave`] writes the record and the job of a gateway that died between accepting and running.
 
 use http::Uri;
 use onceway::gateway::credentials::caller::{Caller, Voucher};

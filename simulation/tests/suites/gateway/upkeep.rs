@@ -1,7 +1,5 @@
-//! Work beside requests: keys are forgotten in time and in order, and a database's clock that steps
-//! is not believed.
-//!
-//! Tests write rows through the store's port, as gateways do.
+//! Work beside requests: keys are forgotten in time and in order, a database's clock that steps is not
+//! believed, and a loop that dies takes its gateway along.
 
 use onceway::ports::store::{GateVersion, Unclear};
 use onceway_lab::contract::store::asked;
@@ -16,10 +14,8 @@ const GONE: (u16, &str) = (410, "key-expired");
 fn a_backlog_is_reaped_in_batches() {
     served(Bench::start(3), async |bench, [eu, ..]| {
         let store = bench.world.cluster.store(&eu);
-        let gate = store.gate().await.unwrap().version;
         for number in 0..1_200 {
-            let ask = ClaimAsk { gate, ..claim(&format!("backlog-{number}"), number + 1, RETENTION) };
-            let attempt = won(&store, &ask).await;
+            let attempt = won(&store, claim(&format!("backlog-{number}"), number + 1, RETENTION)).await;
             assert_eq!(store.settle(&attempt, &answer()).await, Ok(Written::Done));
         }
         sleep(RETENTION + TOMBSTONE).await;
@@ -39,15 +35,13 @@ pub fn a_row_that_masks_a_doubt_stays_until_that_is_gone() {
         let key = key_of(&us, "masked");
         // eu made an attempt and was lost. Its gateway is gone, its store keeps the doubt.
         let (theirs, eu_store) = (bench.world.cluster.origin(&eu), bench.world.cluster.store(&eu));
-        let gate = eu_store.gate().await.unwrap().version;
-        let lost = won(&eu_store, &ClaimAsk { gate, ..claim(&key, 1, RETENTION * 2) }).await;
+        let lost = won(&eu_store, claim(&key, 1, RETENTION * 2)).await;
         assert_eq!(eu_store.doubt(&lost, None).await, Ok(Written::Done));
         sleep(ms(200)).await;
         // us ran it, knowing of that.
         let us_store = bench.world.cluster.store(&us);
-        let gate = us_store.gate().await.unwrap().version;
         let basis = Basis::Known { own: None, over: vec![(theirs.clone(), lost.token)], attempt: 1 };
-        let ours = won(&us_store, &ClaimAsk { gate, basis, ..claim(&key, 2, RETENTION) }).await;
+        let ours = won(&us_store, ClaimAsk { basis, ..claim(&key, 2, RETENTION) }).await;
         assert_eq!(us_store.settle(&ours, &answer()).await, Ok(Written::Done));
         // Cut off, so that eu does not learn of it and does not clear its own row away.
         bench.world.cluster.hold(&us, &eu, true);
@@ -206,12 +200,10 @@ pub async fn abandon(store: &SimStore, route: &str, key: &str) -> Attempt {
 
 /// Like [`abandon`], with a hold of its own.
 pub async fn abandon_for(store: &SimStore, route: &str, key: &str, hold: Duration) -> Attempt {
-    let gate = store.gate().await.unwrap().version;
     let path = format!("/{route}");
     let fingerprint = Fingerprint { raw: raw("POST", &path, b"{}"), canonical: None };
-    let recovery = rule_of(route);
-    let ask = claim(key, 77, RETENTION);
-    won(store, &ClaimAsk { gate, fingerprint, route: route.into(), path, hold, recovery, ..ask }).await
+    let (ask, recovery) = (claim(key, 77, RETENTION), rule_of(route));
+    won(store, ClaimAsk { fingerprint, route: route.into(), path, hold, recovery, ..ask }).await
 }
 
 /// The rule of the bench's route of this name.
@@ -225,21 +217,69 @@ fn rule_of(route: &str) -> Recovery {
 
 /// The next attempt on a released key.
 pub async fn again(store: &SimStore, route: &str, last: &Attempt) -> Attempt {
-    let gate = store.gate().await.unwrap().version;
     let basis =
         Basis::Known { own: Some((last.token, last.nonce)), over: Vec::new(), attempt: last.token.attempt };
     let ask = claim(last.id.key().as_str(), last.nonce.0 + 1, RETENTION);
     let (recovery, path) = (rule_of(route), format!("/{route}"));
-    won(store, &ClaimAsk { gate, basis, route: route.into(), path, recovery, ..ask }).await
+    won(store, ClaimAsk { basis, route: route.into(), path, recovery, ..ask }).await
 }
 
-pub async fn won(store: &SimStore, ask: &ClaimAsk) -> Attempt {
-    match store.claim(ask).await.unwrap() {
-        ClaimReply::Won { token, .. } => Attempt { id: ask.id.clone(), token, nonce: ask.nonce },
+/// The attempt of a claim that is won, under the store's own gate.
+pub async fn won(store: &SimStore, ask: ClaimAsk) -> Attempt {
+    let gate = store.gate().await.unwrap().version;
+    match store.claim(&ClaimAsk { gate, ..ask.clone() }).await.unwrap() {
+        ClaimReply::Won { token, .. } => Attempt { id: ask.id, token, nonce: ask.nonce },
         other => panic!("not won: {other:?}"),
     }
 }
 
 pub fn answer() -> Answer {
     Answer { status: 201, headers: Vec::new(), body: AnswerBody::Kept(b"made".to_vec()) }
+}
+
+#[test]
+fn a_loop_that_dies_takes_its_gateway_along() {
+    served(Bench::start(1), async |bench, [eu, ..]| {
+        for (point, name) in [(Point::Reap, "reaper"), (Point::Remember, "poll"), (Point::Take, "jobs")] {
+            let Node { gateway, process, .. } = bench.launch(settings(&eu), view().ring());
+            until("it serves", ms(20_000), async || gateway.readiness().serves).await;
+            assert_eq!(gateway.dead_loop(), None);
+
+            process.panics_at(&[point]);
+            until("its death", ms(60_000), async || gateway.dead_loop() == Some(name)).await;
+            assert_eq!(gateway.loop_died().await, name);
+            assert!(!gateway.readiness().serves);
+            assert!(!gateway.authority_status().lease.held, "its lease is given up");
+            let refused = ask(&gateway, "/probe", &key_of(&eu, name), "{}").await;
+            assert_eq!((refused.status, bench.arrived(&eu)), (503, 0), "{refused:?}");
+            process.kill();
+        }
+    });
+}
+
+/// Loops end with the gateway that stops: that is no death.
+#[test]
+fn a_loop_that_ends_as_its_gateway_stops_did_not_die() {
+    served(Bench::start(2), async |bench, [eu, ..]| {
+        let gateway = bench.gateway(&eu);
+        assert_eq!(gateway.stop(ms(100)).await, 0);
+        sleep(SWEEP * 5).await;
+        assert_eq!((gateway.dead_loop(), Arc::strong_count(&gateway) > 0), (None, true));
+    });
+}
+
+/// A dropped gateway ends: no background task keeps it alive. A world of many processes relies on
+/// this, as a replaced process must not beat on.
+#[test]
+fn a_dropped_gateway_ends_its_loops() {
+    served(Bench::start(1), async |bench, [eu, ..]| {
+        for links in [LinkMode::Up, LinkMode::Refuse] {
+            bench.links(&eu, links);
+            let second = bench.process(settings(&eu));
+            sleep(ms(3_000)).await;
+            let weak = Arc::downgrade(&second);
+            drop(second);
+            until("the loops end", ms(1_000), async || weak.strong_count() == 0).await;
+        }
+    });
 }

@@ -1,7 +1,5 @@
 //! The page of a report: well formed whatever its texts hold, and whole without any other file. The
 //! answer of a study: which point to take.
-//!
-//! The study and the outcome are forged.
 
 use simulation::Outcome;
 use simulation::outcome::{FaultSpan, LeaseSpan, Second, ServingSpan, ViewSpan};

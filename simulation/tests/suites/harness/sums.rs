@@ -1,6 +1,4 @@
 //! The figures of many seeds, the streams of chance, and moments as stories write them.
-//!
-//! Outcomes are forged. It must not play a seed.
 
 use std::time::Duration;
 

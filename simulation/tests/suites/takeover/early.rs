@@ -1,5 +1,5 @@
-//! A proof by escrow (docs/protocol.md#rule-38): if absence shows that a lost region never sent a
-//! key, the key runs before the window ends.
+//! Escrow: a destroyed store loses nothing, and absence may prove (docs/protocol.md#rule-38) that a
+//! lost region never sent a key, which then runs before the window ends.
 //!
 //! `protocol::escrow` has each reason that denies the proof.
 
@@ -7,14 +7,10 @@ use super::trio::*;
 
 /// Makes the window after a loss of a long: a key that runs before its end runs by proof.
 pub async fn long_window(trio: &Trio) {
-    for other in [b(), c()] {
-        trio.world.cluster.set_delay(&a(), &other, ms(6_000));
+    for (delay, lasts) in [(6_000, 14_000), (40, 500)] {
+        [b(), c()].iter().for_each(|other| trio.world.cluster.set_delay(&a(), other, ms(delay)));
+        sleep(ms(lasts)).await;
     }
-    sleep(ms(14_000)).await;
-    for other in [b(), c()] {
-        trio.world.cluster.set_delay(&a(), &other, ms(40));
-    }
-    sleep(ms(500)).await;
 }
 
 /// (iii) b was the target, and left. c is it now, and no heartbeat of a has arrived from that time.
@@ -30,11 +26,8 @@ pub fn no_heartbeat_of_the_new_targets_time_denies_the_proof() {
         sleep(ms(1_000)).await;
         // b makes a record of it, which takes its time to c: longer than the window.
         trio.world.cluster.set_delay(&b(), &c(), ms(10_000));
-        trio.lose(&a());
-        trio.until_lost(&a(), &c()).await;
-        trio.refuses(&c(), "/strict-alone", &key, &[409, 503], 150).await;
-        assert_eq!(trio.send(&c(), "/strict-alone", &key).await.said(), (409, "outcome-unknown"));
-        assert_eq!(trio.effects(&key).len(), 1);
+        trio.lose_before(&a(), &c()).await;
+        trio.never_reruns(&c(), "/strict-alone", &key, 150).await;
     });
 }
 
@@ -103,14 +96,11 @@ pub fn a_region_hands_on_lodged_claims_before_its_frontier() {
         sleep(ms(1_000)).await;
         trio.world.network.set_letters(&b(), &c(), Letter::Views, Some(Post::Lost));
         trio.world.network.set_letters(&c(), &b(), Letter::Adopt, Some(Post::Late(ms(300))));
-        trio.lose(&a());
-        trio.until_lost(&a(), &b()).await;
+        trio.lose_before(&a(), &b()).await;
         // c has asked, and b's writes before its answer have arrived. b itself looks later.
         sleep(ms(200)).await;
         trio.hold(&b(), &[c()], true);
-        trio.refuses(&c(), "/strict-alone", &key, &[409, 503], 150).await;
-        assert_eq!(trio.send(&c(), "/strict-alone", &key).await.said(), (409, "outcome-unknown"));
-        assert_eq!(trio.effects(&key).len(), 1);
+        trio.never_reruns(&c(), "/strict-alone", &key, 150).await;
     });
 }
 
@@ -129,8 +119,7 @@ fn proven_absence_does_not_override_a_doubt() {
         trio.upstream(&a(), UpstreamMode::EffectThenFail { status: 500 });
         trio.send(&a(), "/strict-rerun", &key).await;
         sleep(ms(200)).await;
-        trio.lose(&a());
-        trio.until_lost(&a(), &c()).await;
+        trio.lose_before(&a(), &c()).await;
         let lost = Instant::now();
         let mut refused_after_its_hold = 0;
         while trio.gate(&c()).view.epoch() > 0 && !trio.gate(&c()).is_open() {
@@ -144,5 +133,36 @@ fn proven_absence_does_not_override_a_doubt() {
             sleep(ms(250)).await;
         }
         assert!(refused_after_its_hold > 0, "the window ended with the hold: nothing was tried");
+    });
+}
+
+#[test]
+fn an_escrowed_claim_of_a_destroyed_store_never_reruns() {
+    checked(Trio::start(1), async |trio| {
+        let key = key_of(&a(), &b(), "destroyed");
+        trio.hold(&a(), &[b(), c()], true);
+        assert_eq!(trio.send(&a(), "/strict", &key).await.status, 201);
+        trio.lose_disk(&a());
+        trio.until("a is lost", TAKEOVER, async || trio.standing(&a(), &b()) == "lost").await;
+        trio.refuses(&b(), "/strict", &key, &[409, 503], 100).await;
+        assert_eq!(trio.send(&c(), "/strict", &key).await.status, 409);
+        assert_eq!(trio.effects(&key).len(), 1);
+    });
+}
+
+/// If absence proves that nothing was sent, the key does not wait for the window.
+#[test]
+fn a_key_whose_absence_is_proven_runs_before_the_window_ends() {
+    checked(Trio::start(2), async |trio| {
+        // A lag that makes the window long.
+        [b(), c()].iter().for_each(|other| trio.world.cluster.set_delay(&a(), other, ms(4_000)));
+        sleep(ms(10_000)).await;
+        let (proven, unknown) = (key_of(&a(), &b(), "proven"), key_of(&a(), &b(), "unknown"));
+        trio.lose(&a());
+        let lost = Instant::now();
+        assert_eq!(trio.insist(&b(), "/strict", &proven, TAKEOVER).await.by, b().as_str());
+        assert_eq!(trio.send(&b(), "/park", &unknown).await.said(), (503, "home-unavailable"));
+        assert!(lost.elapsed() < ms(8_000));
+        assert_eq!(trio.insist(&b(), "/park", &unknown, ms(20_000)).await.by, b().as_str());
     });
 }

@@ -2,7 +2,7 @@
 //! moved on.
 //!
 //! The statement itself compares the gate. A gateway that looked before and wrote later would write
-//! under another gate. `plants.rs` takes the comparison out.
+//! under another gate. `takeover.rs` takes the comparison out.
 
 use super::trio::*;
 
@@ -31,8 +31,7 @@ pub fn a_claim_that_comes_after_the_seal_is_refused() {
         assert!(!begun.is_finished(), "the claim was not executed yet");
         let answer = begun.await.unwrap();
         assert_eq!(answer.status, 503, "{answer:?}");
-        assert_eq!(trio.arrived(&a(), &key), 0);
-        assert_eq!(trio.effects(&key).len(), 1);
+        assert_eq!((trio.arrived(&a(), &key), trio.effects(&key).len()), (0, 1));
     });
 }
 
@@ -65,8 +64,7 @@ pub fn a_lodging_that_comes_after_the_loss_is_refused() {
         assert!(lodged.into_iter().all(|lodged| lodged.origin.region != a()), "not executed yet");
         let answer = begun.await.unwrap();
         assert_eq!(answer.status, 503, "{answer:?}");
-        assert_eq!(trio.arrived(&a(), &key), 0);
-        assert_eq!(trio.effects(&key).len(), 1);
+        assert_eq!((trio.arrived(&a(), &key), trio.effects(&key).len()), (0, 1));
     });
 }
 

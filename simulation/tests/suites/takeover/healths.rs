@@ -1,7 +1,5 @@
 //! A sick upstream drains its region and lets it come home; no region drains if no other one would
 //! do better.
-//!
-//! The suite `health` of the root plays it on real processes.
 
 use super::trio::*;
 

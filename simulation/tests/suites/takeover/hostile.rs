@@ -9,7 +9,7 @@ use std::sync::Once;
 
 use onceway::ports::authority::{Lodged, Lodging};
 use onceway::ports::peers::PeerError;
-use onceway::ports::{Dice, Peers};
+use onceway::ports::{Authority, Dice, Peers};
 use onceway::protocol::bounds::{AHEAD, LEAP};
 use onceway::protocol::digest::digest;
 use onceway::protocol::speakers::Kind;
@@ -24,7 +24,13 @@ const WITHIN: Duration = ms(3_000);
 const MESSAGES: usize = 400;
 
 fn mallory() -> RegionName {
-    RegionName::parse("mallory").unwrap()
+    region("mallory")
+}
+
+/// A ballot of a region, for any acceptor.
+fn prepare(region: RegionName, counter: u64) -> Question {
+    let ballot = Ballot { counter, region, proposer: 1 };
+    Question::Acceptor { to: None, message: Message::Prepare { ballot } }
 }
 
 /// That view with every region sealed, in that epoch.
@@ -103,14 +109,8 @@ impl Hostile {
             2 => Message::Accept { ballot, view },
             3 => {
                 let region = self.pick(&[self.name.clone(), self.region()]);
-                Message::Renew {
-                    region,
-                    boot: digest("hostile", &[]),
-                    holder: 1,
-                    starts: 1,
-                    view,
-                    ttl: self.span(),
-                }
+                let (boot, ttl) = (digest("hostile", &[]), self.span());
+                Message::Renew { region, boot, holder: 1, starts: 1, view, ttl }
             }
             4 => Message::Force { ballot, view },
             _ => Message::Found { ballot, view },
@@ -144,12 +144,10 @@ impl Hostile {
                 Question::LodgeAnswer { id: key, token, nonce, answer: Arc::new(answer) }
             }
             10 => Question::Void { id: key, token, nonce },
-            _ => Question::AcceptRisk {
-                region: self.region(),
-                at: self.number(1),
-                actor: "mallory".to_owned(),
-                reason: "none".to_owned(),
-            },
+            _ => {
+                let (actor, reason) = ("mallory".to_owned(), "none".to_owned());
+                Question::AcceptRisk { region: self.region(), at: self.number(1), actor, reason }
+            }
         }
     }
 }
@@ -323,12 +321,8 @@ fn a_region_ignores_lone_letters_and_unbounded_ballots() {
             }
         }
         for to in [b(), c()] {
-            let promised = |counter| Question::Acceptor {
-                to: None,
-                message: Message::Prepare { ballot: Ballot { counter, region: a(), proposer: 1 } },
-            };
             for counter in [AHEAD + 1_000, 1 << 62, u64::MAX] {
-                let reply = peers.ask(&to, promised(counter), WITHIN).await;
+                let reply = peers.ask(&to, prepare(a(), counter), WITHIN).await;
                 assert!(
                     matches!(&reply, Ok(PeerReply::Refused(why)) if why.contains("out") || why.contains("ahead")),
                     "{reply:?}"
@@ -336,11 +330,7 @@ fn a_region_ignores_lone_letters_and_unbounded_ballots() {
             }
             let views = peers.ask(&to, Question::Views { after: u64::MAX }, WITHIN).await;
             assert_eq!(views, Ok(PeerReply::Views(Vec::new())));
-            let mine = Question::Acceptor {
-                to: None,
-                message: Message::Prepare { ballot: Ballot { counter: 9, region: c(), proposer: 1 } },
-            };
-            let forged = peers.ask(&to, mine, WITHIN).await;
+            let forged = peers.ask(&to, prepare(c(), 9), WITHIN).await;
             assert!(
                 matches!(&forged, Err(PeerError::NotSent(why)) if why.contains("in the name of")),
                 "{forged:?}"
@@ -360,22 +350,20 @@ fn a_region_ignores_lone_letters_and_unbounded_ballots() {
 #[test]
 fn a_region_without_letters_learns_views_by_reading() {
     checked(Trio::start(8), async |trio| {
-        for from in [a(), b()] {
-            trio.world.network.set_letters(&from, &c(), Letter::Adopt, Some(Post::Lost));
+        let network = &trio.world.network;
+        for other in [a(), b()] {
+            network.set_letters(&other, &c(), Letter::Adopt, Some(Post::Lost));
+            network.set_letters(&c(), &other, Letter::Views, Some(Post::Lost));
         }
-        trio.world.network.set_letters(&c(), &a(), Letter::Views, Some(Post::Lost));
-        trio.world.network.set_letters(&c(), &b(), Letter::Views, Some(Post::Lost));
         let first = trio.gate(&c()).view.epoch();
         trio.drain(&a(), &b(), false).await.unwrap();
         let follows =
             async || trio.gate(&c()).view == trio.gate(&a()).view && trio.gate(&c()).view.epoch() > first;
         trio.until("c reads what was chosen", ms(10_000), follows).await;
-        trio.world.network.set_letters(&c(), &a(), Letter::Views, None);
-        trio.world.network.set_letters(&c(), &b(), Letter::Views, None);
+        [a(), b()].iter().for_each(|other| network.set_letters(&c(), other, Letter::Views, None));
         trio.cut_off(&c(), true);
         let behind = trio.gate(&c()).view.epoch();
-        let holds = async || matches!(trio.gate(&a()).view.standing(&c()), Some(Standing::Lost { .. }));
-        trio.until("c is lost", TAKEOVER, holds).await;
+        trio.until_lost(&c(), &a()).await;
         let gateway = trio.gateway(&a());
         trio.ask(async || gateway.resume(&b(), "test").await).await.unwrap();
         trio.cut_off(&c(), false);
@@ -403,16 +391,19 @@ fn a_poisoned_register_is_left_by_breaking_the_glass() {
         let bad = poison(&view, 9_000_000_000_000_000_000);
         for name in regions() {
             let store = promises_too_much(&trio, &name).await;
-            let gate = onceway::ports::KeyStore::gate(&store).await.unwrap();
+            let gate = store.gate().await.unwrap();
             let state = gate.state.unwrap().adopt(bad.clone());
-            onceway::ports::Authority::set_gate(&store, gate.version, &state).await.unwrap();
+            store.set_gate(gate.version, &state).await.unwrap();
         }
         sleep(LEASE * 4).await;
         let key = key_of(&a(), &b(), "poisoned");
         assert_eq!(trio.send(&a(), "/park", &key).await.status, 503, "nobody serves");
         let gateway = trio.gateway(&a());
-        let wrong = gateway.leave_poison(77, &BTreeSet::new(), "ann", "").await.unwrap_err();
-        assert!(wrong.code == "refused" && wrong.detail.contains("no view of epoch 77"), "{wrong}");
+        refused(
+            gateway.leave_poison(77, &BTreeSet::new(), "ann", "").await,
+            "refused",
+            "no view of epoch 77",
+        );
         let epoch = gateway.leave_poison(view.epoch(), &BTreeSet::new(), "ann", "OPS-14").await.unwrap();
         assert!(epoch > bad.epoch());
         assert_eq!(trio.insist(&c(), "/park", &key, ms(30_000)).await.by, a().as_str());
@@ -439,8 +430,7 @@ fn a_poisoned_register_tells_the_proposer_so() {
             promises_too_much(&trio, &name).await;
         }
         let gateway = trio.gateway(&a());
-        let why = gateway.drain(&b(), false, "ann", "").await.unwrap_err();
-        assert!(why.code == "not-yet" && why.detail.contains("out of bounds"), "{why}");
+        refused(gateway.drain(&b(), false, "ann", "").await, "not-yet", "out of bounds");
         assert!(trio.serves(&b()));
         gateway.leave_poison(epoch, &BTreeSet::new(), "ann", "OPS-14").await.unwrap();
         trio.drain(&a(), &b(), false).await.unwrap();
@@ -453,7 +443,10 @@ fn an_agreed_view_is_no_poison() {
     on(Trio::start(10), async |trio| {
         let first = trio.gate(&a()).view.epoch();
         trio.drain(&a(), &b(), false).await.unwrap();
-        let why = trio.gateway(&a()).leave_poison(first, &BTreeSet::new(), "ann", "").await.unwrap_err();
-        assert!(why.code == "refused" && why.detail.contains("follows"), "{why}");
+        refused(
+            trio.gateway(&a()).leave_poison(first, &BTreeSet::new(), "ann", "").await,
+            "refused",
+            "follows",
+        );
     });
 }

@@ -1,7 +1,5 @@
 //! Accepted requests while their regions are lost and return: each takes effect once, and each has
 //! its end without its client.
-//!
-//! The suite `gateway` has accepted requests without losses (`accepted.rs`).
 
 use onceway::protocol::job::JobState;
 
@@ -117,8 +115,7 @@ fn an_acceptance_that_another_superseded_runs_no_more() {
         assert_eq!(trio.send(&a(), "/later", &key).await.status, 202);
         // b knows of its first run, and there is no other one.
         sleep(ms(100)).await;
-        trio.lose(&a());
-        trio.until_lost(&a(), &b()).await;
+        trio.lose_before(&a(), &b()).await;
         let accepted = async || trio.send(&b(), "/later", &key).await.status == 202;
         trio.until("b accepts it", TAKEOVER, accepted).await;
         let state = async |at: &RegionName| {

@@ -1,7 +1,5 @@
-//! A region is gone: its keys are refused until nothing of it can run any more, then its successors
-//! run them; and it comes home.
-//!
-//! `cuts.rs` has regions that live and are cut off.
+//! A region is gone, or cut off: its keys are refused until nothing of it can run any more, then its
+//! successors run them; and it comes home.
 
 use super::trio::*;
 
@@ -127,8 +125,7 @@ fn lost_regions_take_over_from_the_last_serving_one() {
         let before = trio.send(&c(), "/park", &key_of(&c(), &a(), "before")).await;
         assert_eq!((before.status, before.by.as_str()), (201, c().as_str()));
         sleep(ms(1_000)).await;
-        trio.lose(&c());
-        trio.world.cluster.destroy(&c());
+        trio.lose_disk(&c());
         let taken = async || trio.standing(&c(), &a()) == "lost" && (trio.serves(&a()) || trio.serves(&b()));
         // They seal once the last one's lease is over, and declare it lost once no lease of that
         // view can run.
@@ -222,8 +219,7 @@ fn a_lost_regions_claim_runs_on_until_everything_gained_may_start() {
         trio.upstream(&a(), UpstreamMode::Hang);
         drop(trio.begin(&a(), "/park", &key));
         sleep(ms(500)).await;
-        trio.lose(&a());
-        trio.until_lost(&a(), &c()).await;
+        trio.lose_before(&a(), &c()).await;
         assert!(!trio.gate(&c()).is_open(), "its window is long");
         assert_eq!(trio.send(&c(), "/park", &key).await.said(), (409, "in-progress"));
         trio.until("everything gained may start", ms(30_000), async || trio.gate(&c()).is_open()).await;
@@ -256,5 +252,35 @@ fn a_region_that_dies_while_returning_returns_again() {
             assert!(trio.send(&a(), "/park", key).await.replayed, "{key}");
         }
         trio.finish();
+    });
+}
+
+#[test]
+fn an_isolated_region_stops_before_its_successor_starts() {
+    checked(Trio::start(1), async |trio| {
+        let (early, fresh) = (key_of(&a(), &b(), "early"), key_of(&a(), &b(), "fresh"));
+        trio.cut_off(&a(), true);
+        assert_eq!(trio.send(&a(), "/park", &early).await.status, 201, "its lease still runs");
+        sleep(LEASE).await;
+        assert_eq!(trio.send(&a(), "/park", &fresh).await.said(), (503, "not-authoritative"));
+        assert_eq!(trio.insist(&b(), "/park", &fresh, TAKEOVER).await.by, b().as_str());
+        assert_eq!(trio.arrived(&a(), &fresh), 0);
+        trio.cut_off(&a(), false);
+        trio.comes_home(&a(), STABLE + ms(15_000)).await;
+        let replay = trio.send(&c(), "/park", &early).await;
+        assert_eq!((replay.status, replay.replayed), (201, true), "what it ran alone is known everywhere");
+    });
+}
+
+/// The lease is the failure detector: a region that cannot write its own store does not renew.
+#[test]
+fn a_region_whose_store_stalls_is_taken_over() {
+    checked(Trio::start(3), async |trio| {
+        let key = key_of(&a(), &b(), "stalled");
+        trio.store(&a(), StoreMode::Stall(ms(500)));
+        // Its pings go on, and the age of its last heartbeat counts as lag: the window is longer
+        // than after a death.
+        assert_eq!(trio.insist(&c(), "/park", &key, TAKEOVER + ms(6_000)).await.by, b().as_str());
+        assert_eq!(trio.effects(&key).len(), 1);
     });
 }

@@ -1,7 +1,5 @@
 //! A process sleeps in the middle of a step, and wakes when its region was taken over; or its clock
 //! runs wrong within the allowance.
-//!
-//! `overtaken.rs` has clean moves in the same gap.
 
 use super::trio::*;
 

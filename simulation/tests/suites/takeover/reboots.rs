@@ -1,7 +1,5 @@
 //! A Postgres, a gateway or a machine starts again: its region's keys are refused for a lease and
 //! two seconds at most, whatever the lease and the round trip.
-//!
-//! The whole simulation plays them, with its clients.
 
 use simulation::Outcome;
 use simulation::play;

@@ -1,29 +1,26 @@
 //! A region's store is replaced by an empty one: it gets the others' rows of the old one before it
 //! serves, and an outdated store serves nothing.
-//!
-//! `losses` has regions that come back with their old store.
 
 use super::trio::*;
 
 /// Destroys the region's disk, and waits until the region is lost.
 async fn disk_is_lost(trio: &Trio) {
-    trio.lose(&a());
-    trio.world.cluster.destroy(&a());
+    trio.lose_disk(&a());
     trio.until("a is lost", TAKEOVER, async || trio.standing(&a(), &b()) == "lost").await;
 }
 
-/// Lets an operator drain the region, stop its gateway and retire its store, once the others have
-/// all of its rows.
-async fn drained_and_retired(trio: &Trio) {
-    let b_says = trio.gateway(&b());
-    b_says.drain(&a(), false, "test", "").await.unwrap();
-    let still_runs = b_says.rebuild(&a(), false, "test", "").await.unwrap_err();
-    assert_eq!(still_runs.code, "not-yet", "{still_runs}");
-    trio.node(&a()).process.kill();
-    let holds = async || b_says.rebuild(&a(), false, "test", "").await.is_ok_and(|done| done.generation == 2);
-    trio.until("it has arrived", TAKEOVER, holds).await;
-    trio.lose(&a());
-    trio.world.cluster.destroy(&a());
+/// Loses the disk, replaces the store, and waits until the region is home.
+async fn replaced(trio: &Trio) {
+    disk_is_lost(trio).await;
+    trio.gateway(&b()).rebuild(&a(), true, "test", "").await.unwrap();
+    trio.begin_anew(&a());
+    trio.until("a is home", ms(40_000), async || trio.serves(&a())).await;
+}
+
+/// True if b lets the store be retired, because the others have all of its rows.
+async fn retires(trio: &Trio) -> bool {
+    let done = trio.gateway(&b()).rebuild(&a(), false, "test", "").await;
+    done.is_ok_and(|done| done.generation == 2)
 }
 
 /// A survivor's gateway saw the last rows before its Postgres crashed and forgot them: the drained
@@ -58,24 +55,10 @@ fn a_store_with_the_only_rows_is_not_retired() {
         sleep(ms(3_000)).await;
         assert_eq!(heard().await, stored(a()).await, "its process remembers that it was written");
         assert_eq!(pong_tells().await, stored(c()).await, "it tells what is there");
-        let refused = b_says.rebuild(&a(), false, "test", "").await.unwrap_err();
-        assert!(
-            refused.code == "not-yet" && refused.detail.contains("region c-east has a-west#1 up to"),
-            "{refused}"
-        );
+        refused(b_says.rebuild(&a(), false, "test", "").await, "not-yet", "region c-east has a-west#1 up to");
         trio.hold(&a(), &[c()], false);
-        trio.until("it has arrived again", TAKEOVER, async || {
-            b_says.rebuild(&a(), false, "test", "").await.is_ok_and(|done| done.generation == 2)
-        })
-        .await;
+        trio.until("it has arrived again", TAKEOVER, async || retires(&trio).await).await;
     });
-}
-
-/// Replaces the old store by an empty one, with a gateway that knows its generation.
-fn begin_anew(trio: &Trio) {
-    trio.world.cluster.rebuild(&a(), 2);
-    trio.cut_off(&a(), false);
-    trio.begin_process(&a());
 }
 
 #[test]
@@ -87,8 +70,7 @@ fn a_replaced_store_recovers_old_rows_before_it_serves() {
         disk_is_lost(&trio).await;
         assert_eq!(trio.insist(&b(), "/park", &during, TAKEOVER).await.by, b().as_str());
         let b_says = trio.gateway(&b());
-        let refused = b_says.rebuild(&a(), false, "test", "").await.unwrap_err();
-        assert_eq!(refused.code, "refused", "{refused}");
+        refused(b_says.rebuild(&a(), false, "test", "").await, "refused", "");
         let done = b_says.rebuild(&a(), true, "test", "").await.unwrap();
         assert_eq!((done.generation, done.again), (2, false));
         sleep(ms(1_000)).await;
@@ -97,7 +79,7 @@ fn a_replaced_store_recovers_old_rows_before_it_serves() {
         let accepted = b_says.takeover(&a(), true, "test", "").await.unwrap();
         assert_eq!((accepted.epoch, accepted.waived.len()), (2, 2), "the loss of the old store");
         assert_eq!(trio.standing(&a(), &b()), "sealed", "and nothing is done to the new one");
-        begin_anew(&trio);
+        trio.begin_anew(&a());
         trio.until("a is home", ms(40_000), async || trio.serves(&a())).await;
         assert_eq!(trio.insist(&a(), "/park", &later, TAKEOVER).await.by, a().as_str());
         for (key, by) in [(&before, a()), (&during, b()), (&later, a())] {
@@ -124,7 +106,7 @@ fn a_second_store_proves_nothing_about_the_first() {
         assert_eq!(trio.send(&a(), "/park", &ran).await.status, 201);
         disk_is_lost(&trio).await;
         trio.gateway(&b()).rebuild(&a(), true, "test", "").await.unwrap();
-        begin_anew(&trio);
+        trio.begin_anew(&a());
         trio.hold(&a(), &[b(), c()], false);
         trio.until("a is home", ms(40_000), async || trio.serves(&a())).await;
         let gateway = trio.gateway(&b());
@@ -148,14 +130,10 @@ fn a_second_store_proves_nothing_about_the_first() {
 /// until no key of that time is remembered.
 #[test]
 fn a_replaced_store_is_a_risk_until_keys_expire() {
-    play(async {
-        let life = ms(60_000);
-        let trio = Trio::start_remembering(6, life).await;
+    let life = ms(60_000);
+    checked(Trio::start_remembering(6, life), async |trio| {
         let [new, newer, as_new] = ["new", "newer", "as-new"].map(|word| key_of(&a(), &b(), word));
-        disk_is_lost(&trio).await;
-        trio.gateway(&b()).rebuild(&a(), true, "test", "").await.unwrap();
-        begin_anew(&trio);
-        trio.until("a is home", ms(40_000), async || trio.serves(&a())).await;
+        replaced(&trio).await;
         assert_eq!(trio.insist(&a(), "/park", &new, TAKEOVER).await.by, a().as_str());
         assert!(trio.risk(&new).contains(&a()));
         sleep(life + life).await;
@@ -165,7 +143,6 @@ fn a_replaced_store_is_a_risk_until_keys_expire() {
         sleep(HOLD + ms(70_000)).await;
         assert_eq!(trio.insist(&a(), "/park", &as_new, TAKEOVER).await.by, a().as_str());
         assert!(trio.risk(&as_new).is_empty());
-        trio.check();
     });
 }
 
@@ -179,7 +156,7 @@ fn a_replacement_that_served_unheard_is_not_made_twice() {
         let b_says = trio.gateway(&b());
         assert_eq!(b_says.rebuild(&a(), true, "test", "").await.unwrap().generation, 2);
         assert!(b_says.rebuild(&a(), true, "test", "").await.unwrap().again, "it is not there yet");
-        begin_anew(&trio);
+        trio.begin_anew(&a());
         trio.hold(&a(), &[b(), c()], true);
         trio.until("a is home", ms(40_000), async || trio.serves(&a())).await;
         assert_eq!(trio.insist(&a(), "/park", &key, TAKEOVER).await.by, a().as_str());
@@ -206,13 +183,12 @@ fn a_replacement_heard_of_anywhere_is_not_made_twice() {
     for (seed, who, by) in
         [(10, b(), By::Rows), (11, c(), By::Rows), (12, b(), By::Pings), (13, c(), By::Pings)]
     {
-        play(is_not_made_twice(seed, who, by));
+        checked(Trio::start(seed), async |trio| is_not_made_twice(&trio, who, by).await);
     }
 }
 
-async fn is_not_made_twice(seed: u64, who: RegionName, by: By) {
-    let trio = Trio::start(seed).await;
-    disk_is_lost(&trio).await;
+async fn is_not_made_twice(trio: &Trio, who: RegionName, by: By) {
+    disk_is_lost(trio).await;
     let b_says = trio.gateway(&b());
     assert_eq!(b_says.rebuild(&a(), true, "test", "").await.unwrap().generation, 2);
     trio.world.cluster.rebuild(&a(), 2);
@@ -236,25 +212,18 @@ async fn is_not_made_twice(seed: u64, who: RegionName, by: By) {
     trio.until("somebody hears of it", TAKEOVER, heard).await;
     sleep(ms(500)).await;
     assert!(!trio.serves(&a()), "it was never let serve");
-    trio.lose(&a());
-    trio.world.cluster.destroy(&a());
+    trio.lose_disk(&a());
     let answer = b_says.rebuild(&a(), true, "test", "").await;
     assert!(!answer.as_ref().is_ok_and(|done| done.again), "{who} by {by:?}: {answer:?}");
-    trio.check();
 }
 
 /// The age of a loss is by observed time: no clock that steps ends a risk
 /// (docs/protocol.md#rule-11).
 #[test]
 fn a_clock_that_steps_ahead_ends_no_risk() {
-    play(async {
-        let life = ms(60_000);
-        let trio = Trio::start_remembering(7, life).await;
+    checked(Trio::start_remembering(7, ms(60_000)), async |trio| {
         let key = key_of(&a(), &b(), "stepped");
-        disk_is_lost(&trio).await;
-        trio.gateway(&b()).rebuild(&a(), true, "test", "").await.unwrap();
-        begin_anew(&trio);
-        trio.until("a is home", ms(40_000), async || trio.serves(&a())).await;
+        replaced(&trio).await;
         trio.world.cluster.step_clock(&a(), 3_600_000_000);
         sleep(ms(1_000)).await;
         // It reads the views anew.
@@ -263,7 +232,6 @@ fn a_clock_that_steps_ahead_ends_no_risk() {
         trio.until("a serves again", TAKEOVER, async || trio.serves(&a())).await;
         assert_eq!(trio.insist(&a(), "/park", &key, TAKEOVER).await.by, a().as_str());
         assert!(trio.risk(&key).contains(&a()));
-        trio.check();
     });
 }
 
@@ -275,7 +243,7 @@ fn a_replaced_store_takes_no_arcs_before_the_rows_of_all_flow() {
         let key = key_of(&a(), &b(), "flows");
         disk_is_lost(&trio).await;
         trio.gateway(&b()).rebuild(&a(), true, "test", "").await.unwrap();
-        begin_anew(&trio);
+        trio.begin_anew(&a());
         trio.world.cluster.hold(&c(), &a(), true);
         trio.until("a knows its view", TAKEOVER, async || trio.standing(&a(), &a()) == "sealed").await;
         for _ in 0..100 {
@@ -296,9 +264,13 @@ fn a_replaced_store_that_was_let_serve_beforehand_catches_up_first() {
         let key = key_of(&a(), &b(), "beforehand");
         let b_says = trio.gateway(&b());
         assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
-        drained_and_retired(&trio).await;
+        b_says.drain(&a(), false, "test", "").await.unwrap();
+        refused(b_says.rebuild(&a(), false, "test", "").await, "not-yet", "");
+        trio.node(&a()).process.kill();
+        trio.until("the others have its rows", TAKEOVER, async || retires(&trio).await).await;
+        trio.lose_disk(&a());
         trio.until("it is resumed", TAKEOVER, async || b_says.resume(&a(), "test").await.is_ok()).await;
-        begin_anew(&trio);
+        trio.begin_anew(&a());
         // Earlier rows would come only after everything else.
         trio.world.cluster.hold(&b(), &a(), true);
         for _ in 0..30 {

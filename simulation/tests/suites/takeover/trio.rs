@@ -1,8 +1,7 @@
 //! Three regions a, b and c that take over from one another by themselves, and clients that ask
 //! them.
 //!
-//! Every part of the suite uses it. It asks as a client or as an operator does, and the histories
-//! of stores and upstreams decide about the invariants.
+//! The histories of stores and upstreams decide about the invariants.
 
 use std::ops::Deref;
 use std::sync::LazyLock;
@@ -142,6 +141,12 @@ pub fn checked(start: impl Future<Output = Arc<Trio>>, test: impl AsyncFnOnce(Ar
         test(trio.clone()).await;
         trio.check();
     });
+}
+
+/// Checks that an operator's act was refused with this code, and for a reason with these words.
+pub fn refused<T>(answer: Result<T, ActError>, code: &str, words: &str) {
+    let error = answer.err().expect("it was not refused");
+    assert!(error.code == code && error.detail.contains(words), "{error:?}");
 }
 
 impl Trio {
@@ -318,6 +323,25 @@ impl Trio {
         self.cut_off(name, true);
     }
 
+    /// Loses a whole region, and waits until that other one knows.
+    pub async fn lose_before(&self, name: &RegionName, by: &RegionName) {
+        self.lose(name);
+        self.until_lost(name, by).await;
+    }
+
+    /// Loses a whole region and its disk.
+    pub fn lose_disk(&self, name: &RegionName) {
+        self.lose(name);
+        self.world.cluster.destroy(name);
+    }
+
+    /// Starts a region anew on an empty store, with a gateway that knows its second generation.
+    pub fn begin_anew(&self, name: &RegionName) {
+        self.world.cluster.rebuild(name, 2);
+        self.cut_off(name, false);
+        self.begin_process(name);
+    }
+
     /// Brings a region back, with its store as it was: Postgres starts anew, and so does a gateway.
     pub fn bring_back(&self, name: &RegionName) {
         self.store(name, StoreMode::Up);
@@ -348,6 +372,13 @@ impl Trio {
             self.check();
             sleep(ms(100)).await;
         }
+    }
+
+    /// Checks that a region only refuses a key that ran elsewhere once, and calls it a doubt at last.
+    pub async fn never_reruns(&self, at: &RegionName, path: &str, key: &str, times: u32) {
+        self.refuses(at, path, key, &[409, 503], times).await;
+        assert_eq!(self.send(at, path, key).await.said(), (409, "outcome-unknown"));
+        assert_eq!(self.effects(key).len(), 1);
     }
 
     /// Sends a request again and again until it is answered, at most `within`.

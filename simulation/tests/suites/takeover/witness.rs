@@ -1,6 +1,4 @@
 //! Two regions and a witness: each of the three may be lost, and the other two go on.
-//!
-//! The root's suite `witness` has the process of a witness.
 
 use super::trio::*;
 
