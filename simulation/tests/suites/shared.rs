@@ -350,9 +350,23 @@ impl Fleet {
         node.process.while_alive(asking).await.unwrap_or_default()
     }
 
+    /// Sends a request beside the test.
     pub fn begin(self: &Arc<Self>, to: &RegionName, path: &str, key: &str) -> JoinHandle<ClientAnswer> {
         let (fleet, to, path, key) = (self.clone(), to.clone(), path.to_owned(), key.to_owned());
         tokio::spawn(async move { fleet.send(&to, &path, &key).await })
+    }
+
+    /// The same, so long after it was sent.
+    pub async fn begun(
+        self: &Arc<Self>,
+        to: &RegionName,
+        path: &str,
+        key: &str,
+        after: Duration,
+    ) -> JoinHandle<ClientAnswer> {
+        let begun = self.begin(to, path, key);
+        sleep(after).await;
+        begun
     }
 
     /// The state of a key in a region's store, as an operator sees it.

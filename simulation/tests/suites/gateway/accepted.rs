@@ -36,8 +36,7 @@ pub(super) fn act() -> Act {
 
 #[test]
 fn an_accepted_request_runs_once_and_replays_everywhere() {
-    served(Bench::start(1), async |bench, [eu, us, _]| {
-        let key = key_of(&eu, "accepted");
+    keyed(Bench::start(1), async |bench, [eu, us, _], key| {
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(500) });
         // Through another region, as DNS would have it.
         let response = bench.gateway(&us).handle(request("/later", &key, "{}")).await;
@@ -93,8 +92,7 @@ fn a_client_chooses_where_the_route_lets_it() {
 /// A gateway that dies between accepting and running leaves record and job, and no process.
 #[test]
 fn a_crash_between_accepting_and_running_leaves_a_job_that_runs() {
-    served(Bench::start(3), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "orphan");
+    keyed(Bench::start(3), async |bench, [eu, ..], key| {
         leave(&bench, &eu, &key, Left::default()).await;
         becomes(&bench, &eu, &key, "settled").await;
         let answer = bench.send(&eu, "/later", &key).await;
@@ -105,8 +103,7 @@ fn a_crash_between_accepting_and_running_leaves_a_job_that_runs() {
 /// Its client must not learn that nothing happened: the job may exist, and run.
 #[test]
 fn an_acceptance_with_a_lost_reply_runs_once() {
-    served(Bench::start(4), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "unconfirmed");
+    keyed(Bench::start(4), async |bench, [eu, ..], key| {
         bench.store(&eu, StoreMode::LoseReplies(ms(500)));
         assert_eq!(bench.send(&eu, "/later", &key).await.said(), (504, "outcome-unknown"));
         assert_eq!(bench.arrived(&eu), 0);
@@ -125,8 +122,7 @@ fn a_worker_killed_after_the_effect_is_recovered() {
     let usual = UpstreamMode::Receipt { after: ms(50) };
     let rows = [("/later", usual, 1), ("/later-rerun", UpstreamMode::Once { after: ms(50) }, 2)];
     for (path, mode, attempts) in rows {
-        served(Bench::start(6), async |bench, [eu, ..]| {
-            let key = key_of(&eu, "recovered");
+        keyed(Bench::start(6), async |bench, [eu, ..], key| {
             bench.upstream(&eu, mode.clone());
             assert_eq!(bench.send(&eu, path, &key).await.status, 202, "{path}");
             until("the attempt to arrive", ms(5_000), async || bench.arrived(&eu) == 1).await;
@@ -147,8 +143,7 @@ fn a_worker_killed_after_the_effect_is_recovered() {
 
 #[test]
 fn a_duplicate_never_runs_a_waiting_job() {
-    served(Bench::start(8), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "duplicate");
+    keyed(Bench::start(8), async |bench, [eu, ..], key| {
         bench.upstream(&eu, UpstreamMode::Refuse);
         let first = bench.send(&eu, "/prefer", &key_of(&eu, "other")).await;
         assert_eq!(first.said(), (502, "upstream-unavailable"), "an ordinary request is not stored");
@@ -174,8 +169,7 @@ fn a_duplicate_never_runs_a_waiting_job() {
 
 #[test]
 fn a_waiting_client_never_runs_an_accepted_job() {
-    served(Bench::start(9), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "chosen");
+    keyed(Bench::start(9), async |bench, [eu, ..], key| {
         bench.upstream(&eu, UpstreamMode::Refuse);
         let preferring = request_with("/prefer", &key, "{}", ("prefer", "respond-async"));
         assert_eq!(bench.gateway(&eu).handle(preferring).await.status(), 202);
@@ -186,8 +180,7 @@ fn a_waiting_client_never_runs_an_accepted_job() {
 
 #[test]
 fn a_poison_job_ends_in_the_dead_letters_within_its_bounds() {
-    served(Bench::start(10), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "poison");
+    keyed(Bench::start(10), async |bench, [eu, ..], key| {
         // As if nothing had happened; the ledger notes the time of each attempt.
         bench.upstream(&eu, UpstreamMode::EffectThenFail { status: 429 });
         assert_eq!(bench.send(&eu, "/later", &key).await.status, 202);
@@ -216,8 +209,7 @@ fn a_poison_job_ends_in_the_dead_letters_within_its_bounds() {
 
 #[test]
 fn a_dropped_letter_frees_its_key() {
-    served(Bench::start(11), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "dropped");
+    keyed(Bench::start(11), async |bench, [eu, ..], key| {
         bench.upstream(&eu, UpstreamMode::Refuse);
         assert_eq!(bench.send(&eu, "/later", &key).await.status, 202);
         becomes(&bench, &eu, &key, "dead").await;
@@ -236,8 +228,7 @@ fn a_dropped_letter_frees_its_key() {
 #[test]
 fn a_doubt_that_nobody_can_end_is_a_dead_letter() {
     for path in ["/later-park", "/later"] {
-        served(Bench::start(13), async |bench, [eu, ..]| {
-            let key = key_of(&eu, "unclear");
+        keyed(Bench::start(13), async |bench, [eu, ..], key| {
             bench.upstream(&eu, UpstreamMode::EffectThenDrop);
             bench.world.upstreams.set_probes(&eu, ProbeMode::CannotSay);
             assert_eq!(bench.send(&eu, path, &key).await.status, 202);
@@ -258,8 +249,7 @@ fn a_doubt_that_nobody_can_end_is_a_dead_letter() {
 
 #[test]
 fn a_request_past_its_retention_is_erased_unrun() {
-    served(Bench::start(15), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "late");
+    keyed(Bench::start(15), async |bench, [eu, ..], key| {
         bench.upstream(&eu, UpstreamMode::Refuse);
         assert_eq!(bench.send(&eu, "/later", &key).await.status, 202);
         bench.store(&eu, StoreMode::Refuse);

@@ -28,8 +28,7 @@ async fn stays_closed(bench: &Bench, at: &RegionName, span: Duration, why: &str)
 
 #[test]
 pub fn nothing_is_sent_after_a_restart_until_the_boot_is_approved() {
-    served(Bench::start(1), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "restarted");
+    keyed(Bench::start(1), async |bench, [eu, ..], key| {
         bench.world.cluster.restart(&eu);
         assert!(bench.serves(&eu), "the gateway cannot know yet");
         assert_eq!(bench.send(&eu, "/probe", &key).await.said(), REFUSED);
@@ -121,8 +120,7 @@ async fn is_replayed_once_approved(bench: &Bench, key: &str) {
 /// us alone has the row of a key that the new primary of eu lacks.
 #[test]
 pub fn a_promoted_standby_fetches_its_rows_before_it_serves() {
-    served(Bench::start(9), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "lacked");
+    keyed(Bench::start(9), async |bench, _, key| {
         lacks_a_key(&bench, "/probe", &key).await;
         is_replayed_once_approved(&bench, &key).await;
     });
@@ -131,8 +129,7 @@ pub fn a_promoted_standby_fetches_its_rows_before_it_serves() {
 /// The claim is lodged at one peer, and its row is nowhere else.
 #[test]
 fn a_promoted_standby_recovers_its_lodged_claims() {
-    served(Bench::under_escrow(9), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "lodged");
+    keyed(Bench::under_escrow(9), async |bench, [eu, ..], key| {
         bench.hold_rows(&eu);
         // So that it is done before the next heartbeat.
         for other in ["us", "ap"] {
@@ -148,8 +145,7 @@ fn a_promoted_standby_recovers_its_lodged_claims() {
 /// The peer that has the row is not heard. Once it is, the key is replayed.
 #[test]
 fn a_promoted_standby_waits_for_a_peer_that_cannot_be_asked() {
-    served(Bench::start(10), async |bench, [eu, us, _]| {
-        let key = key_of(&eu, "waits");
+    keyed(Bench::start(10), async |bench, [eu, us, _], key| {
         bench.world.network.set_letters(&eu, &us, Letter::Rows, Some(Post::Lost));
         lacks_a_key(&bench, "/probe", &key).await;
         sleep(ms(6_000)).await;
@@ -168,8 +164,7 @@ fn a_promoted_standby_waits_for_a_peer_that_cannot_be_asked() {
 /// docs/not-promised.md says this of so young a copy.
 #[test]
 fn a_copy_that_no_peer_recognizes_runs_keys_again() {
-    served(Bench::start(8), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "forgotten");
+    keyed(Bench::start(8), async |bench, [eu, ..], key| {
         bench.hold_rows(&eu);
         bench.links(&eu, LinkMode::Refuse);
         let copy = bench.world.cluster.copy(&eu);
@@ -187,8 +182,7 @@ fn a_copy_that_no_peer_recognizes_runs_keys_again() {
 /// refused there: its target knows another attempt under that token.
 #[test]
 fn a_copy_whose_claim_is_refused_as_another_one_is_refused() {
-    served(Bench::under_escrow(8), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "forgotten");
+    keyed(Bench::under_escrow(8), async |bench, [eu, ..], key| {
         bench.hold_rows(&eu);
         // The copy lacks no heartbeat.
         let copy = after_a_beat(&bench, &eu).await;

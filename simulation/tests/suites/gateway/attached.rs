@@ -32,8 +32,7 @@ fn duplicates_in_another_process_of_the_region_are_woken() {
         until("the second process serves", ms(2_000), async || second.readiness().serves).await;
         let key = key_of(&eu, "two-processes");
         let begun = Instant::now();
-        let first = bench.begin(&eu, "/park", &key);
-        sleep(ms(100)).await;
+        let first = bench.begun(&eu, "/park", &key, ms(100)).await;
         let copies: Vec<_> = (0..5)
             .map(|_| {
                 let (second, key) = (second.clone(), key.clone());
@@ -58,8 +57,7 @@ fn a_duplicate_waits_no_longer_than_its_route_allows() {
     served(Bench::start(3), async |bench, [eu, ..]| {
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(2_800) });
         let key = key_of(&eu, "long");
-        let first = bench.begin(&eu, "/park", &key);
-        sleep(ms(100)).await;
+        let first = bench.begun(&eu, "/park", &key, ms(100)).await;
         let begun = Instant::now();
         assert_eq!(bench.send(&eu, "/park", &key).await.said(), (409, "in-progress"));
         assert!(begun.elapsed() >= ms(2_000) && begun.elapsed() < ms(2_100), "{:?}", begun.elapsed());
@@ -76,8 +74,7 @@ fn waiting_duplicates_run_a_released_attempt_once() {
             UpstreamMode::Answer { after: ms(300), status: 429, body: Default::default(), effect: false };
         bench.upstream(&eu, busy);
         let key = key_of(&eu, "freed");
-        let first = bench.begin(&eu, "/park", &key);
-        sleep(ms(100)).await;
+        let first = bench.begun(&eu, "/park", &key, ms(100)).await;
         let copies: Vec<_> = (0..10).map(|_| bench.begin(&eu, "/park", &key)).collect();
         sleep(ms(100)).await;
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(300) });

@@ -62,6 +62,17 @@ pub fn served(start: impl Future<Output = Arc<Bench>>, test: impl AsyncFnOnce(Ar
     play(async { test(start.await, regions()).await });
 }
 
+/// The same with a key of eu's.
+pub fn keyed(
+    start: impl Future<Output = Arc<Bench>>,
+    test: impl AsyncFnOnce(Arc<Bench>, [RegionName; 3], String),
+) {
+    served(start, async |bench, names| {
+        let key = key_of(&names[0], "key");
+        test(bench, names, key).await
+    });
+}
+
 impl Bench {
     /// Starts three regions and waits until all serve and see one another.
     pub async fn start(seed: u64) -> Arc<Self> {

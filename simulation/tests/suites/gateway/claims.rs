@@ -9,8 +9,7 @@ const REFUSED: (u16, &str) = (503, "store-unavailable");
 #[test]
 fn nothing_is_sent_while_the_store_fails() {
     for mode in [StoreMode::Refuse, StoreMode::Stall(ms(300))] {
-        served(Bench::start(1), async |bench, [eu, ..]| {
-            let key = key_of(&eu, "refused");
+        keyed(Bench::start(1), async |bench, [eu, ..], key| {
             bench.store(&eu, mode);
             assert_eq!(bench.send(&eu, "/probe", &key).await.said(), REFUSED, "{mode:?}");
             assert_eq!(bench.arrived(&eu), 0, "{mode:?}");
@@ -30,11 +29,9 @@ fn nothing_is_sent_while_the_store_fails() {
 
 #[test]
 fn a_nonce_finds_a_claim_with_a_lost_reply() {
-    served(Bench::start(3), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "lost-reply");
+    keyed(Bench::start(3), async |bench, [eu, ..], key| {
         bench.store(&eu, StoreMode::LoseReplies(ms(300)));
-        let sent = bench.begin(&eu, "/park", &key);
-        sleep(ms(100)).await;
+        let sent = bench.begun(&eu, "/park", &key, ms(100)).await;
         assert_eq!(bench.arrived(&eu), 0);
         bench.store(&eu, StoreMode::Up);
         let answer = sent.await.unwrap();
@@ -52,8 +49,7 @@ fn an_unconfirmed_claim_is_released_and_never_sent() {
         {
             let key = key_of(&eu, word);
             bench.store(&eu, StoreMode::LoseReplies(ms(300)));
-            let sent = bench.begin(&eu, "/park", &key);
-            sleep(ms(100)).await;
+            let sent = bench.begun(&eu, "/park", &key, ms(100)).await;
             bench.store(&eu, second);
             assert_eq!(sent.await.unwrap().said(), REFUSED, "{word}");
             bench.store(&eu, StoreMode::Up);
@@ -76,12 +72,10 @@ fn an_unconfirmed_claim_is_released_and_never_sent() {
 #[test]
 fn a_handler_that_slept_past_its_window_does_not_send() {
     for (slept, connect) in [(8_000, 0), (4_000, 2_900)] {
-        served(Bench::start(5), async |bench, [eu, ..]| {
-            let key = key_of(&eu, "slept");
+        keyed(Bench::start(5), async |bench, [eu, ..], key| {
             bench.world.upstreams.set_connect(&eu, ms(connect));
             bench.world.cluster.set_latency(&eu, ms(slept));
-            let sent = bench.begin(&eu, "/park", &key);
-            sleep(ms(slept - 10)).await;
+            let sent = bench.begun(&eu, "/park", &key, ms(slept - 10)).await;
             bench.world.cluster.set_latency(&eu, ms(2));
             assert_eq!(sent.await.unwrap().said(), (503, "not-authoritative"), "{slept}");
             assert_eq!((bench.arrived(&eu), bench.state(&eu, &key).await), (0, "released"), "{slept}");
@@ -95,8 +89,7 @@ fn a_handler_that_slept_past_its_window_does_not_send() {
 
 #[test]
 fn another_request_under_the_key_is_never_sent() {
-    served(Bench::start(7), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "reused");
+    keyed(Bench::start(7), async |bench, [eu, ..], key| {
         assert_eq!(bench.send(&eu, "/park", &key).await.status, 201);
         let other = ask(&bench.gateway(&eu), "/park", &key, "{\"other\":1}").await;
         assert_eq!(other.said(), (422, "key-reused"));
@@ -112,8 +105,7 @@ fn target(key: &str) -> RegionName {
 #[test]
 fn a_claim_that_cannot_be_lodged_is_not_sent() {
     for mode in [LinkMode::Refuse, LinkMode::LoseRequest, LinkMode::LoseReply, LinkMode::Silent] {
-        served(Bench::under_escrow(1), async |bench, [eu, ..]| {
-            let key = key_of(&eu, "lodged");
+        keyed(Bench::under_escrow(1), async |bench, [eu, ..], key| {
             bench.world.network.set_link(&eu, &target(&key), mode, ONE_WAY);
             assert_eq!(bench.send(&eu, "/park", &key).await.said(), (503, "escrow-unavailable"), "{mode:?}");
             assert_eq!((bench.arrived(&eu), bench.state(&eu, &key).await), (0, "released"), "{mode:?}");
@@ -127,8 +119,7 @@ fn a_claim_that_cannot_be_lodged_is_not_sent() {
 
 #[test]
 fn a_target_whose_store_fails_takes_nothing() {
-    served(Bench::under_escrow(2), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "refused");
+    keyed(Bench::under_escrow(2), async |bench, [eu, ..], key| {
         bench.store(&target(&key), StoreMode::Refuse);
         assert_eq!(bench.send(&eu, "/park", &key).await.said(), (503, "escrow-unavailable"));
         assert_eq!((bench.arrived(&eu), bench.state(&eu, &key).await), (0, "released"));

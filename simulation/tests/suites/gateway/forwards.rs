@@ -118,8 +118,7 @@ fn a_gateway_waits_for_slow_peers_that_answer_pings() {
 /// An unsettled copy decides nothing: the owner knows better.
 #[test]
 fn an_unsettled_copy_decides_nothing() {
-    served(Bench::start(8), async |bench, [eu, us, _]| {
-        let key = key_of(&eu, "stale");
+    keyed(Bench::start(8), async |bench, [eu, us, _], key| {
         bench.upstream(&eu, UpstreamMode::Refuse);
         assert_eq!(bench.send(&eu, "/park", &key).await.status, 502);
         until("the copy arrives", ms(1_000), async || bench.state(&us, &key).await == "released").await;

@@ -13,8 +13,7 @@ fn act(ruling: Ruling) -> Act {
 
 #[test]
 fn only_the_owner_rules_on_finished_attempts() {
-    served(Bench::start(1), async |bench, [eu, us, _]| {
-        let key = key_of(&eu, "ruled");
+    keyed(Bench::start(1), async |bench, [eu, us, _], key| {
         let gateway = bench.gateway(&eu);
         let absent = gateway.rule(&id(&key), &act(Ruling::Released)).await;
         assert_eq!(absent.unwrap_err(), Refusal::NotInDoubt { state: "absent" });
@@ -73,8 +72,7 @@ fn a_probe_journals_the_effect_of_a_released_attempt() {
     for (broken, late) in
         [(UpstreamMode::EffectThenDrop, Some("1.1")), (UpstreamMode::DropBeforeEffect, None)]
     {
-        served(Bench::start(5), async |bench, [eu, ..]| {
-            let key = key_of(&eu, "wrong");
+        keyed(Bench::start(5), async |bench, [eu, ..], key| {
             bench.upstream(&eu, broken.clone());
             bench.world.upstreams.set_probes(&eu, ProbeMode::CannotSay);
             assert_eq!(bench.send(&eu, "/probe", &key).await.status, 504);
@@ -96,8 +94,7 @@ fn a_probe_journals_the_effect_of_a_released_attempt() {
 #[test]
 fn the_owner_rules_about_another_regions_attempt() {
     for ruling in [Ruling::Settled(answer()), Ruling::Released] {
-        served(Bench::start(2), async |bench, [eu, us, _]| {
-            let key = key_of(&eu, "foreign");
+        keyed(Bench::start(2), async |bench, [eu, us, _], key| {
             let store = bench.world.cluster.store(&us);
             let attempt = abandon(&store, "park", &key).await;
             store.doubt(&attempt, UNCLEAR).await.unwrap();

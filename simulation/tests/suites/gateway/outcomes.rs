@@ -12,12 +12,10 @@ const UNKNOWN: (u16, &str) = (504, "outcome-unknown");
 #[test]
 fn an_answer_is_stored_before_its_client_gets_it() {
     for mode in [StoreMode::Refuse, StoreMode::Stall(ms(300)), StoreMode::LoseReplies(ms(300))] {
-        served(Bench::start(1), async |bench, [eu, ..]| {
-            let key = key_of(&eu, "unsettled");
+        keyed(Bench::start(1), async |bench, [eu, ..], key| {
             bench.upstream(&eu, UpstreamMode::Receipt { after: ms(1_000) });
             let begun = Instant::now();
-            let sent = bench.begin(&eu, "/park", &key);
-            sleep(ms(500)).await;
+            let sent = bench.begun(&eu, "/park", &key, ms(500)).await;
             bench.store(&eu, mode);
             assert_eq!(sent.await.unwrap().said(), UNKNOWN, "{mode:?}");
             let took = begun.elapsed();
@@ -38,11 +36,9 @@ fn an_answer_is_stored_before_its_client_gets_it() {
 /// The gate closes under a running attempt: its settlement waits for the approval, and lands.
 #[test]
 fn a_settlement_outlives_a_restart_of_the_store() {
-    served(Bench::start(3), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "restarted");
+    keyed(Bench::start(3), async |bench, [eu, ..], key| {
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(300) });
-        let sent = bench.begin(&eu, "/park", &key);
-        sleep(ms(290)).await;
+        let sent = bench.begun(&eu, "/park", &key, ms(290)).await;
         bench.world.cluster.restart(&eu);
         assert_eq!(sent.await.unwrap().status, 201);
         assert_eq!((bench.state(&eu, &key).await, bench.effects(&key).len()), ("settled", 1));
@@ -53,11 +49,9 @@ fn a_settlement_outlives_a_restart_of_the_store() {
 #[test]
 fn an_attempt_without_its_claim_withholds_its_answer() {
     for settled in [true, false] {
-        served(Bench::start(4), async |bench, [eu, ..]| {
-            let key = key_of(&eu, "lost");
+        keyed(Bench::start(4), async |bench, [eu, ..], key| {
             bench.upstream(&eu, UpstreamMode::Receipt { after: ms(1_000) });
-            let sent = bench.begin(&eu, "/park", &key);
-            sleep(ms(500)).await;
+            let sent = bench.begun(&eu, "/park", &key, ms(500)).await;
             let theirs = take_over(&bench, &key).await;
             if settled {
                 let answer =
@@ -93,8 +87,7 @@ fn a_lost_claim_never_gets_another_requests_answer() {
         ),
         ("/bound", |ask| ask.principal = Some(digest("onceway/test/2", &[]))),
     ] {
-        served(Bench::start(4), async |bench, [eu, ..]| {
-            let key = key_of(&eu, "elses");
+        keyed(Bench::start(4), async |bench, [eu, ..], key| {
             bench.upstream(&eu, UpstreamMode::Receipt { after: ms(1_000) });
             let mine = request_with(path, &key, "{}", ("authorization", "Bearer sk_ann"));
             let gateway = bench.gateway(&eu);
@@ -148,8 +141,7 @@ fn unknown_is_never_taken_for_failed() {
         (status(503), 503, 1),
     ];
     for (mode, expected, effects) in unknown {
-        served(Bench::start(5), async |bench, [eu, ..]| {
-            let key = key_of(&eu, "unknown");
+        keyed(Bench::start(5), async |bench, [eu, ..], key| {
             bench.upstream(&eu, mode.clone());
             assert_eq!(
                 bench.send(&eu, "/park", &key).await.said(),
@@ -173,8 +165,7 @@ fn a_request_without_effect_is_released_and_reruns() {
     let told_when = UpstreamMode::Busy { retry_after: 1 };
     let refused = (502, "upstream-unavailable");
     for (mode, expected) in [(UpstreamMode::Refuse, refused), (busy, (429, "")), (told_when, (503, ""))] {
-        served(Bench::start(6), async |bench, [eu, ..]| {
-            let key = key_of(&eu, "released");
+        keyed(Bench::start(6), async |bench, [eu, ..], key| {
             bench.upstream(&eu, mode.clone());
             assert_eq!(bench.send(&eu, "/park", &key).await.said(), expected);
             assert_eq!(bench.state(&eu, &key).await, "released");
@@ -214,8 +205,7 @@ fn a_stop_finishes_begun_requests_and_refuses_new_ones() {
         let (key, other) = (key_of(&eu, "begun"), key_of(&eu, "late"));
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(1_000) });
         let begun = Instant::now();
-        let sent = bench.begin(&eu, "/park", &key);
-        sleep(ms(500)).await;
+        let sent = bench.begun(&eu, "/park", &key, ms(500)).await;
         bench.store(&eu, StoreMode::Refuse);
         let gateway = bench.gateway(&eu);
         let stop = tokio::spawn(async move { gateway.stop(ms(20_000)).await });

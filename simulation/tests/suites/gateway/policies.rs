@@ -128,8 +128,7 @@ async fn send(bench: &Bench, to: &RegionName, token: &str, key: &str, text: &str
 
 #[test]
 fn only_the_principal_gets_the_answer() {
-    served(Bench::start(1), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "mine");
+    keyed(Bench::start(1), async |bench, [eu, ..], key| {
         let first = send(&bench, &eu, "sk_ann", &key, "{}").await;
         assert!(first.status == 201 && !first.replayed, "{first:?}");
         for token in ["sk_ann", "sk_ann_next"] {
@@ -147,8 +146,7 @@ fn only_the_principal_gets_the_answer() {
 
 #[test]
 fn a_copy_is_bound_like_the_record() {
-    served(Bench::start(2), async |bench, [eu, us, _]| {
-        let key = key_of(&eu, "copied");
+    keyed(Bench::start(2), async |bench, [eu, us, _], key| {
         let first = send(&bench, &eu, "sk_ann", &key, "{}").await;
         until("the copy", ms(5_000), async || bench.state(&us, &key).await == "settled").await;
         bench.links(&us, LinkMode::Refuse);
@@ -162,8 +160,7 @@ fn a_copy_is_bound_like_the_record() {
 
 #[test]
 fn the_owner_learns_from_a_forward_who_asks() {
-    served(Bench::start(3), async |bench, [eu, us, _]| {
-        let key = key_of(&eu, "forwarded");
+    keyed(Bench::start(3), async |bench, [eu, us, _], key| {
         let first = send(&bench, &us, "sk_ann", &key, "{}").await;
         assert_eq!((first.status, first.by.as_str()), (201, "eu"));
         assert_eq!(send(&bench, &eu, "sk_bob", &key, "{}").await.said(), (422, "key-reused"));
@@ -176,8 +173,7 @@ fn the_owner_learns_from_a_forward_who_asks() {
 
 #[test]
 fn a_bound_route_refuses_requests_without_a_principal() {
-    served(Bench::start(5), async |bench, [eu, us, _]| {
-        let key = key_of(&eu, "nobody");
+    keyed(Bench::start(5), async |bench, [eu, us, _], key| {
         for at in [&eu, &us] {
             assert_eq!(send(&bench, at, "sk", &key, "{}").await.said(), (401, "credential-invalid"));
         }

@@ -44,12 +44,10 @@ fn did_not_happen_counts_only_after_the_attempt_ended() {
 /// The process dies with its request: the claim runs out, and then it is in doubt like any other.
 #[test]
 fn an_abandoned_claim_is_recovered_after_its_hold() {
-    served(Bench::start(2), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "abandoned");
+    keyed(Bench::start(2), async |bench, [eu, ..], key| {
         bench.upstream(&eu, UpstreamMode::Hang);
         let begun = Instant::now();
-        let lost = bench.begin(&eu, "/probe", &key);
-        sleep(ms(100)).await;
+        let lost = bench.begun(&eu, "/probe", &key, ms(100)).await;
         bench.store(&eu, simulation::cluster::StoreMode::Refuse);
         assert_eq!(lost.await.unwrap().status, 504);
         // The doubt is never stored: the store is away for as long as the write is retried.
@@ -87,8 +85,7 @@ fn cannot_say_changes_nothing() {
 /// count before hold and settle time are over.
 #[test]
 fn an_unclear_status_does_not_end_its_attempt() {
-    served(Bench::start(5), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "answered");
+    keyed(Bench::start(5), async |bench, [eu, ..], key| {
         bench.upstream(&eu, UpstreamMode::FailThenEffect { status: 504, says_when: false, after: ms(1_000) });
         assert_eq!(bench.send(&eu, "/probe", &key).await.said(), (504, "outcome-unknown"));
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
@@ -105,8 +102,7 @@ fn an_unclear_status_does_not_end_its_attempt() {
 
 #[test]
 fn an_attempt_without_effect_uses_up_no_rerun() {
-    served(Bench::start(6), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "refused");
+    keyed(Bench::start(6), async |bench, [eu, ..], key| {
         for refused in 1..=4 {
             bench.upstream(&eu, UpstreamMode::Busy { retry_after: 1 });
             assert_eq!(bench.send(&eu, "/rerun", &key).await.status, 503);
@@ -201,8 +197,7 @@ fn routes_that_do_not_probe_are_listed_and_nothing_runs() {
 /// A request that stored its doubt itself: its client gives up after the first answer.
 #[test]
 fn a_doubt_that_a_request_stored_is_recovered_too() {
-    served(Bench::start(5), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "given-up");
+    keyed(Bench::start(5), async |bench, [eu, ..], key| {
         bench.upstream(&eu, UpstreamMode::EffectThenDrop);
         assert_eq!(bench.send(&eu, "/probe", &key).await.status, 504);
         until("it to be settled", SWEEP + ms(500), async || bench.state(&eu, &key).await == "settled").await;
@@ -247,8 +242,7 @@ fn a_claim_after_a_step_back_is_found() {
 /// and its own hold has only begun.
 #[test]
 fn an_attempt_that_took_over_is_not_put_in_doubt() {
-    served(Bench::start(9), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "taken-over");
+    keyed(Bench::start(9), async |bench, [eu, ..], key| {
         // Its hold is longer than that of other routes, so the sweep knows of it before it is over.
         let longer = HOLD + SWEEP * 3;
         super::upkeep::abandon_for(&bench.world.cluster.store(&eu), "rerun", &key, longer).await;

@@ -134,8 +134,7 @@ fn a_pause_without_end_is_not_heeded() {
 
 #[test]
 fn a_request_that_was_damaged_at_rest_is_a_dead_letter() {
-    served(Bench::start(4), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "damaged");
+    keyed(Bench::start(4), async |bench, [eu, ..], key| {
         leave(&bench, &eu, &key, Left { body: b"{", ..Left::default() }).await;
         becomes(&bench, &eu, &key, "dead").await;
         let letter = job(&bench, &eu, &key).await.unwrap();
@@ -150,8 +149,7 @@ fn a_request_that_was_damaged_at_rest_is_a_dead_letter() {
 /// Routes may be changed while jobs wait: the principal was promised before.
 #[test]
 fn a_job_keeps_its_key_bound() {
-    served(Bench::start(5), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "bound-job");
+    keyed(Bench::start(5), async |bench, [eu, ..], key| {
         let ann = Caller::new(Tenant::parse("acme").unwrap(), Voucher::File, Some("ann"));
         leave(&bench, &eu, &key, Left { principal: ann.principal, ..Left::default() }).await;
         until("the effect", ms(5_000), async || bench.effects(&key).len() == 1).await;
@@ -167,8 +165,7 @@ fn a_job_keeps_its_key_bound() {
 #[test]
 fn a_dropped_job_does_not_run() {
     for offset in (0..3_000).step_by(75) {
-        served(Bench::start(6), async |bench, [eu, ..]| {
-            let key = key_of(&eu, "dropped-in-a-run");
+        keyed(Bench::start(6), async |bench, [eu, ..], key| {
             let failed =
                 UpstreamMode::Answer { after: ms(5), status: 500, body: Bytes::new(), effect: false };
             bench.upstream(&eu, failed);
@@ -194,8 +191,7 @@ fn a_dropped_job_does_not_run() {
 fn a_stop_waits_for_the_worker_that_is_about_to_run() {
     let mut met = 0;
     for offset in (0..2_000).step_by(100) {
-        served(Bench::start(7), async |bench, [eu, ..]| {
-            let key = key_of(&eu, "stopped");
+        keyed(Bench::start(7), async |bench, [eu, ..], key| {
             bench.world.cluster.set_latency(&eu, ms(150));
             // Another place in the worker's period each time.
             sleep(ms(offset * 3 % 500)).await;

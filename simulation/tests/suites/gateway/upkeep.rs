@@ -64,22 +64,21 @@ pub fn a_row_that_masks_a_doubt_stays_until_that_is_gone() {
 
 /// The schedule of docs/protocol.md#rule-11: the upstream is slow, the database's clock steps an
 /// hour ahead, a duplicate arrives. By that clock the hold is over. On a `rerun` route the attempt
-/// would run beside the first one.
+/// would run beside the first one. A process that starts then knows of no step.
 #[test]
 fn a_clock_that_steps_ahead_ends_no_hold() {
-    for wait in [0, 30, 250] {
-        served(Bench::start(5), async |bench, [eu, ..]| {
-            let key = key_of(&eu, "stepped");
-            bench.upstream(&eu, UpstreamMode::Receipt { after: ms(2_500) });
-            let first = bench.begin(&eu, "/rerun", &key);
-            sleep(ms(300)).await;
+    // At once, before the next heartbeat, or after it; at last at a new process.
+    for (wait, restarted) in [(0, false), (30, false), (250, false), (250, true)] {
+        keyed(Bench::start(5), async |bench, [eu, ..], key| {
+            bench.upstream(&eu, UpstreamMode::Receipt { after: ms(2_800) });
+            let first = bench.begun(&eu, "/rerun", &key, ms(100)).await;
             bench.world.cluster.step_clock(&eu, HOUR_MICROS);
-            // At once, before the next heartbeat, or after it.
             sleep(ms(wait)).await;
-            let second = bench.begin(&eu, "/rerun", &key);
-            assert_eq!(first.await.unwrap().status, 201);
-            let second = second.await.unwrap();
+            let asked = if restarted { bench.process(settings(&eu)) } else { bench.gateway(&eu) };
+            until("the asked process serves", ms(2_000), async || asked.readiness().serves).await;
+            let second = ask(&asked, "/rerun", &key, "{}").await;
             assert!(second.replayed || second.said() == (409, "in-progress"), "{second:?}");
+            assert_eq!(first.await.unwrap().status, 201);
             assert_eq!((bench.arrived(&eu), bench.effects(&key).len()), (1, 1), "run beside the first");
         });
     }
@@ -88,8 +87,7 @@ fn a_clock_that_steps_ahead_ends_no_hold() {
 /// An attempt broke. By the stepped clock it is surely over, so "did not happen" would count.
 #[test]
 fn a_probe_does_not_count_by_a_clock_that_stepped() {
-    served(Bench::start(6), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "probed");
+    keyed(Bench::start(6), async |bench, [eu, ..], key| {
         bench.upstream(&eu, UpstreamMode::DropBeforeEffect);
         assert_eq!(bench.send(&eu, "/probe", &key).await.status, 504);
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(10) });
@@ -115,8 +113,7 @@ fn a_probe_does_not_count_by_a_clock_that_stepped() {
 #[test]
 fn a_clock_that_steps_ahead_expires_no_answer() {
     for wait in [0, 30, 250] {
-        served(Bench::start(10), async |bench, [eu, ..]| {
-            let key = key_of(&eu, "replayed");
+        keyed(Bench::start(10), async |bench, [eu, ..], key| {
             assert_eq!(bench.send(&eu, "/park", &key).await.status, 201);
             sleep(ms(200)).await;
             bench.world.cluster.step_clock(&eu, HOUR_MICROS);
@@ -125,26 +122,6 @@ fn a_clock_that_steps_ahead_expires_no_answer() {
             assert!(again.replayed, "{again:?}");
         });
     }
-}
-
-/// Schedule of docs/protocol.md#rule-11 with a rolling restart in it: an attempt runs, the clock
-/// steps, and a process that starts then knows of no step.
-#[test]
-fn a_clock_that_stepped_ends_no_hold_after_a_restart() {
-    served(Bench::start(11), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "restarted");
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(2_800) });
-        let first = bench.begin(&eu, "/rerun", &key);
-        sleep(ms(100)).await;
-        bench.world.cluster.step_clock(&eu, HOUR_MICROS);
-        sleep(ms(250)).await;
-        let next = bench.process(settings(&eu));
-        until("the next process serves", ms(2_000), async || next.readiness().serves).await;
-        let reply = super::bench::ask(&next, "/rerun", &key, "{}").await;
-        assert!(reply.replayed || reply.said() == (409, "in-progress"), "{reply:?}");
-        assert_eq!(first.await.unwrap().status, 201);
-        assert_eq!((bench.arrived(&eu), bench.effects(&key).len()), (1, 1), "run beside the first");
-    });
 }
 
 /// Years behind, and set right: by that clock every life is over, by the time that passed none.

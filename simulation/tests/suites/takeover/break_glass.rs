@@ -218,8 +218,7 @@ async fn until_accepted(trio: &Trio, at: &RegionName, lost: &[RegionName]) {
 /// meanwhile (swarm, seed 293).
 #[test]
 fn a_region_whose_acceptor_was_made_anew_goes_on_alone() {
-    checked(Trio::start(7), async |trio| {
-        let key = key_of(&a(), &b(), "left");
+    keyed(Trio::start(7), async |trio, key| {
         assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
         sleep(ms(1_000)).await;
         disks_are_lost(&trio, &[a()]);

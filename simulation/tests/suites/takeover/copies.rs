@@ -123,10 +123,8 @@ async fn is_never_run_by_c(trio: &Trio, path: &str, key: &str) {
 /// b, which lacks one, gets it from c.
 #[test]
 pub fn complete_rows_count_while_they_are_copied_anew() {
-    checked(Trio::start(5), async |trio| {
-        let key = key_of(&a(), &b(), "kept");
-        trio.hold(&a(), &[b()], true);
-        assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
+    keyed(Trio::start(5), async |trio, key| {
+        trio.runs_unheard(&[b()], "/park", &key).await;
         sleep(ms(1_000)).await;
         lose_slots(&trio, &[c()]);
         reseed(&trio, &[c()], MINUTES);
@@ -184,10 +182,8 @@ pub fn a_heartbeat_ahead_of_its_rows_makes_no_frontier() {
 /// c has the row, b takes over (docs/protocol.md#rule-33).
 #[test]
 pub fn the_gainer_fetches_rows_from_another_survivor() {
-    checked(Trio::start(1), async |trio| {
-        let key = key_of(&a(), &b(), "fetched");
-        trio.hold(&a(), &[b()], true);
-        assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
+    keyed(Trio::start(1), async |trio, key| {
+        trio.runs_unheard(&[b()], "/park", &key).await;
         sleep(ms(500)).await;
         trio.lose(&a());
         let answer = trio.insist(&b(), "/park", &key, TAKEOVER).await;
@@ -199,10 +195,8 @@ pub fn the_gainer_fetches_rows_from_another_survivor() {
 /// The other survivor cannot be asked: no gained key opens until it answers, even after the window.
 #[test]
 fn nothing_opens_while_a_survivor_is_silent() {
-    checked(Trio::start(2), async |trio| {
-        let key = key_of(&a(), &b(), "silent");
-        trio.hold(&a(), &[b()], true);
-        assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
+    keyed(Trio::start(2), async |trio, key| {
+        trio.runs_unheard(&[b()], "/park", &key).await;
         sleep(ms(500)).await;
         trio.lose_before(&a(), &b()).await;
         trio.world.cut(&b(), &c(), true, ONE_WAY);
@@ -217,8 +211,7 @@ fn nothing_opens_while_a_survivor_is_silent() {
 /// heartbeat of them becomes the frontier, and b fetches the rows.
 #[test]
 pub fn a_losers_rows_raise_a_frontier() {
-    checked(Trio::start(3), async |trio| {
-        let key = key_of(&a(), &b(), "raised");
+    keyed(Trio::start(3), async |trio, key| {
         trio.hold(&a(), &[b()], true);
         trio.world.cluster.set_delay(&a(), &c(), ms(4_600));
         sleep(ms(5_500)).await;

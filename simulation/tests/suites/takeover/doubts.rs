@@ -12,9 +12,8 @@ const LONG: std::time::Duration = ms(60_000);
 async fn left_behind(trio: &std::sync::Arc<Trio>, path: &str, mode: UpstreamMode) -> String {
     let key = key_of(&a(), &b(), "left");
     trio.upstream(&a(), mode);
-    let begun = trio.begin(&a(), path, &key);
     // Long enough for the claim to arrive at the others, not for the answer.
-    sleep(ms(300)).await;
+    let begun = trio.begun(&a(), path, &key, ms(300)).await;
     trio.lose(&a());
     assert_eq!(begun.await.unwrap().status, 0);
     key
@@ -72,11 +71,9 @@ fn the_new_owner_settles_a_key_without_its_client() {
 /// meanwhile: one attempt, one effect, no double.
 #[test]
 fn an_answer_that_comes_home_after_all_is_no_double() {
-    checked(Trio::start(2), async |trio| {
-        let key = key_of(&a(), &b(), "cut");
+    keyed(Trio::start(2), async |trio, key| {
         trio.upstream(&a(), UpstreamMode::Receipt { after: ms(2_500) });
-        let begun = trio.begin(&a(), "/probe", &key);
-        sleep(ms(300)).await;
+        let begun = trio.begun(&a(), "/probe", &key, ms(300)).await;
         trio.cut_off(&a(), true);
         assert_eq!(begun.await.unwrap().status, 201, "what was sent is settled");
         let holds = async || trio.state(&b(), &key).await == "settled";
@@ -215,10 +212,8 @@ fn a_dying_stand_in_writes_everything_or_nothing() {
 /// rows are in one place.
 #[test]
 fn the_lost_regions_row_reveals_a_double() {
-    checked(Trio::start(1), async |trio| {
-        let key = key_of(&a(), &b(), "twice");
-        trio.hold(&a(), &[b(), c()], true);
-        assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
+    keyed(Trio::start(1), async |trio, key| {
+        trio.runs_unheard(&[b(), c()], "/park", &key).await;
         trio.lose(&a());
         let second = trio.insist(&b(), "/park", &key, TAKEOVER).await;
         assert_eq!((second.by.as_str(), second.replayed), (b().as_str(), false));
@@ -242,12 +237,10 @@ fn the_lost_regions_row_reveals_a_double() {
 /// which hides nothing (docs/protocol.md#rule-4).
 #[test]
 pub fn a_release_at_risk_does_not_hide_the_lost_regions_doubt() {
-    checked(Trio::start(2), async |trio| {
-        let key = key_of(&a(), &b(), "hidden");
+    keyed(Trio::start(2), async |trio, key| {
         trio.hold(&a(), &[b(), c()], true);
         trio.upstream(&a(), UpstreamMode::Receipt { after: ms(2_500) });
-        let begun = trio.begin(&a(), "/park", &key);
-        sleep(ms(300)).await;
+        let begun = trio.begun(&a(), "/park", &key, ms(300)).await;
         trio.lose(&a());
         assert_eq!(begun.await.unwrap().status, 0, "its client was told nothing");
         let busy = UpstreamMode::Answer { after: ms(30), status: 429, body: Bytes::new(), effect: false };

@@ -20,8 +20,7 @@ pub async fn long_window(trio: &Trio) {
 pub fn no_heartbeat_of_the_new_targets_time_denies_the_proof() {
     on(Trio::start(2), async |trio| {
         let key = key_of(&a(), &b(), "lodged");
-        trio.hold(&a(), &[b(), c()], true);
-        assert_eq!(trio.send(&a(), "/strict-alone", &key).await.status, 201);
+        trio.runs_unheard(&[b(), c()], "/strict-alone", &key).await;
         trio.drain(&c(), &b(), true).await.unwrap();
         sleep(ms(1_000)).await;
         // b makes a record of it, which takes its time to c: longer than the window.
@@ -56,8 +55,7 @@ fn the_successor_runs_an_unlodged_claim_at_once() {
 fn a_judgement_under_an_older_view_proves_nothing() {
     checked(Trio::manual(6), async |trio| {
         let key = key_of(&a(), &c(), "judged");
-        trio.hold(&a(), &[b(), c()], true);
-        assert_eq!(trio.send(&a(), "/strict", &key).await.status, 201);
+        trio.runs_unheard(&[b(), c()], "/strict", &key).await;
         trio.lose(&a());
         sleep(ms(4_000)).await;
         trio.world.network.set_letters(&c(), &b(), Letter::Views, Some(Post::Lost));
@@ -88,10 +86,8 @@ fn a_judgement_under_an_older_view_proves_nothing() {
 /// (docs/protocol.md#rule-39).
 #[test]
 pub fn a_region_hands_on_lodged_claims_before_its_frontier() {
-    checked(Trio::start(8), async |trio| {
-        let key = key_of(&a(), &b(), "told");
-        trio.hold(&a(), &[b(), c()], true);
-        assert_eq!(trio.send(&a(), "/strict-alone", &key).await.status, 201);
+    keyed(Trio::start(8), async |trio, key| {
+        trio.runs_unheard(&[b(), c()], "/strict-alone", &key).await;
         trio.drain(&c(), &b(), true).await.unwrap();
         sleep(ms(1_000)).await;
         trio.world.network.set_letters(&b(), &c(), Letter::Views, Some(Post::Lost));
@@ -138,10 +134,8 @@ fn proven_absence_does_not_override_a_doubt() {
 
 #[test]
 fn an_escrowed_claim_of_a_destroyed_store_never_reruns() {
-    checked(Trio::start(1), async |trio| {
-        let key = key_of(&a(), &b(), "destroyed");
-        trio.hold(&a(), &[b(), c()], true);
-        assert_eq!(trio.send(&a(), "/strict", &key).await.status, 201);
+    keyed(Trio::start(1), async |trio, key| {
+        trio.runs_unheard(&[b(), c()], "/strict", &key).await;
         trio.lose_disk(&a());
         trio.until("a is lost", TAKEOVER, async || trio.standing(&a(), &b()) == "lost").await;
         trio.refuses(&b(), "/strict", &key, &[409, 503], 100).await;

@@ -11,11 +11,9 @@ use super::trio::*;
 /// (docs/protocol.md#rule-7).
 #[test]
 pub fn a_claim_that_comes_after_the_seal_is_refused() {
-    checked(Trio::start(1), async |trio| {
-        let key = key_of(&a(), &b(), "late");
+    keyed(Trio::start(1), async |trio, key| {
         trio.world.cluster.set_latency(&a(), ms(1_900));
-        let begun = trio.begin(&a(), "/park", &key);
-        sleep(ms(1)).await;
+        let begun = trio.begun(&a(), "/park", &key, ms(1)).await;
         trio.world.cluster.set_latency(&a(), ms(2));
         let by = trio.gateway(&b());
         let drained = tokio::spawn(async move { by.drain(&a(), true, "ann", "a test").await });
@@ -40,8 +38,7 @@ pub fn a_claim_that_comes_after_the_seal_is_refused() {
 /// only the refusal keeps it from sending (docs/protocol.md#rule-37).
 #[test]
 pub fn a_lodging_that_comes_after_the_loss_is_refused() {
-    checked(Trio::manual(2), async |trio| {
-        let key = key_of(&a(), &b(), "slow");
+    keyed(Trio::manual(2), async |trio, key| {
         trio.cut_off(&a(), true);
         trio.node(&a()).clock.drift(-950_000);
         sleep(ms(4_000)).await;
@@ -50,8 +47,7 @@ pub fn a_lodging_that_comes_after_the_loss_is_refused() {
         let taken = tokio::spawn(async move { by.takeover(&a(), false, "ann", "a test").await });
         sleep(ms(950)).await;
         trio.world.network.set_link(&a(), &b(), LinkMode::Up, ONE_WAY);
-        let begun = trio.begin(&a(), "/strict", &key);
-        sleep(ms(15)).await;
+        let begun = trio.begun(&a(), "/strict", &key, ms(15)).await;
         trio.world.cluster.set_latency(&b(), ms(940));
         sleep(ms(9)).await;
         trio.world.cluster.set_latency(&b(), ms(2));

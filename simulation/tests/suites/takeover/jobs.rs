@@ -32,8 +32,7 @@ async fn jobs(trio: &Trio) -> usize {
 /// runs it. a is back, and finds it ended.
 #[test]
 fn a_returning_region_never_reruns_its_successors_jobs() {
-    checked(Trio::start(1), async |trio| {
-        let key = key_of(&a(), &b(), "cut");
+    keyed(Trio::start(1), async |trio, key| {
         trio.upstream(&a(), UpstreamMode::Refuse);
         assert_eq!(trio.send(&a(), "/later", &key).await.status, 202);
         sleep(ms(200)).await;
@@ -92,8 +91,7 @@ fn every_accepted_request_ends_without_its_client() {
 /// A job that waits when its arc is drained away is run by the key's new owner.
 #[test]
 fn a_job_follows_its_key_through_a_drain() {
-    checked(Trio::start(3), async |trio| {
-        let key = key_of(&a(), &b(), "drained");
+    keyed(Trio::start(3), async |trio, key| {
         trio.upstream(&a(), UpstreamMode::Refuse);
         assert_eq!(trio.send(&a(), "/later", &key).await.status, 202);
         trio.drain(&c(), &a(), true).await.unwrap();
@@ -107,8 +105,7 @@ fn a_job_follows_its_key_through_a_drain() {
 /// runs are used up, and an operator decides about that: a runs nothing by its earlier acceptance.
 #[test]
 fn an_acceptance_that_another_superseded_runs_no_more() {
-    checked(Trio::start(4), async |trio| {
-        let key = key_of(&a(), &b(), "superseded");
+    keyed(Trio::start(4), async |trio, key| {
         for at in [a(), b()] {
             trio.upstream(&at, UpstreamMode::Refuse);
         }

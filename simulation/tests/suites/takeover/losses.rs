@@ -43,13 +43,11 @@ pub fn a_successor_runs_lost_keys_after_lease_and_window() {
 
 #[test]
 fn a_key_running_at_the_loss_becomes_a_doubt() {
-    checked(Trio::start(2), async |trio| {
-        let key = key_of(&a(), &b(), "running");
+    keyed(Trio::start(2), async |trio, key| {
         let upstream = simulation::upstream::UpstreamMode::Receipt { after: ms(2_500) };
         trio.upstream(&a(), upstream);
-        let begun = trio.begin(&a(), "/park", &key);
         // Long enough for the claim to arrive at the others, not for the answer.
-        sleep(ms(300)).await;
+        let begun = trio.begun(&a(), "/park", &key, ms(300)).await;
         trio.lose(&a());
         assert_eq!(begun.await.unwrap().status, 0);
         trio.refuses(&b(), "/park", &key, &[409, 503, 504], 150).await;
@@ -135,22 +133,17 @@ fn lost_regions_take_over_from_the_last_serving_one() {
     });
 }
 
-async fn a_is_taken_over_and_ready_all_along(trio: &Trio) {
-    let (gateway, begun) = (trio.gateway(&a()), Instant::now());
-    while begun.elapsed() < TAKEOVER + LEASE * 2 {
-        let readiness = gateway.readiness();
-        assert!(readiness.ready, "{:?} after {:?}", readiness.reasons, begun.elapsed());
-        sleep(ms(100)).await;
-    }
-    assert_eq!((trio.standing(&a(), &b()), trio.standing(&a(), &a())), ("lost", "lost"));
-    trio.check();
-}
-
 #[test]
 fn a_region_without_its_store_forwards_until_takeover() {
-    on(Trio::start(40), async |trio| {
+    checked(Trio::start(40), async |trio| {
         trio.store(&a(), StoreMode::Refuse);
-        a_is_taken_over_and_ready_all_along(&trio).await;
+        let (gateway, begun) = (trio.gateway(&a()), Instant::now());
+        while begun.elapsed() < TAKEOVER + LEASE * 2 {
+            let readiness = gateway.readiness();
+            assert!(readiness.ready, "{:?} after {:?}", readiness.reasons, begun.elapsed());
+            sleep(ms(100)).await;
+        }
+        assert_eq!((trio.standing(&a(), &b()), trio.standing(&a(), &a())), ("lost", "lost"));
     });
 }
 
@@ -275,8 +268,7 @@ fn an_isolated_region_stops_before_its_successor_starts() {
 /// The lease is the failure detector: a region that cannot write its own store does not renew.
 #[test]
 fn a_region_whose_store_stalls_is_taken_over() {
-    checked(Trio::start(3), async |trio| {
-        let key = key_of(&a(), &b(), "stalled");
+    keyed(Trio::start(3), async |trio, key| {
         trio.store(&a(), StoreMode::Stall(ms(500)));
         // Its pings go on, and the age of its last heartbeat counts as lag: the window is longer
         // than after a death.

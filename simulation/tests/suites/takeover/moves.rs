@@ -72,8 +72,7 @@ fn a_region_is_drained_and_resumed_under_load() {
 /// The proposer dies when the loser has sealed. The loser ends the change, and runs its keys again.
 #[test]
 fn a_change_whose_proposer_died_is_ended_by_its_loser() {
-    checked(Trio::manual(3), async |trio| {
-        let key = key_of(&a(), &b(), "reopened");
+    keyed(Trio::manual(3), async |trio, key| {
         let by = trio.node(&b());
         let gateway = by.gateway.clone();
         drop(tokio::spawn(async move { gateway.drain(&a(), false, "ann", "a test").await }));
@@ -101,8 +100,7 @@ fn a_change_whose_proposer_died_is_ended_by_its_loser() {
 /// (docs/protocol.md#rule-28).
 #[test]
 pub fn marks_accumulate_over_two_moves() {
-    checked(Trio::start(4), async |trio| {
-        let key = key_of(&a(), &b(), "forgotten");
+    keyed(Trio::start(4), async |trio, key| {
         trio.hold(&a(), &[c()], true);
         assert_eq!(trio.send(&a(), "/park", &key).await.by, a().as_str());
         trio.drain(&b(), &a(), true).await.unwrap();
@@ -128,10 +126,8 @@ pub fn marks_accumulate_over_two_moves() {
 /// region opens (docs/protocol.md#rule-39).
 #[test]
 pub fn lodged_claims_move_with_their_arcs() {
-    checked(Trio::start(5), async |trio| {
-        let key = key_of(&a(), &b(), "lodged");
-        trio.hold(&a(), &[b(), c()], true);
-        assert_eq!(trio.send(&a(), "/strict-alone", &key).await.status, 201);
+    keyed(Trio::start(5), async |trio, key| {
+        trio.runs_unheard(&[b(), c()], "/strict-alone", &key).await;
         trio.lose_before(&a(), &b()).await;
         trio.drain(&c(), &b(), true).await.unwrap();
         trio.never_reruns(&c(), "/strict-alone", &key, 80).await;
@@ -142,8 +138,7 @@ pub fn lodged_claims_move_with_their_arcs() {
 /// it lost and the window decides.
 #[test]
 fn a_sealed_region_that_is_gone_is_declared_lost_by_hand() {
-    checked(Trio::start(6), async |trio| {
-        let key = key_of(&a(), &b(), "sealed");
+    keyed(Trio::start(6), async |trio, key| {
         trio.hold(&a(), &[b(), c()], true);
         trio.drain(&b(), &a(), true).await.unwrap();
         trio.lose(&a());
@@ -170,11 +165,10 @@ async fn overtaken(trio: &Arc<Trio>, key: &str, returns: bool) -> ClientAnswer {
     }
     trio.world.network.set_link(&a(), &b(), LinkMode::Up, ms(300));
     trio.world.network.set_link(&b(), &a(), LinkMode::Up, ms(300));
-    let begun = trio.begin(&a(), "/strict", key);
     // The target is asked before it adopts the move, and its reply is on the way back when all
     // others have adopted it. A loser waits a moment for moving keys, and not for this key if it
     // stays.
-    sleep(if returns { ms(250) } else { ms(20) }).await;
+    let begun = trio.begun(&a(), "/strict", key, if returns { ms(250) } else { ms(20) }).await;
     assert_eq!(trio.arrived(&a(), key), 0, "it waits for its target");
     let moved = match returns {
         true => trio.gateway(&c()).resume(&c(), "test").await,
@@ -188,8 +182,7 @@ async fn overtaken(trio: &Arc<Trio>, key: &str, returns: bool) -> ClientAnswer {
 /// The key itself moves: its new owner answers, or the answer says that it moves.
 #[test]
 fn the_new_owner_answers_a_key_moved_before_sending() {
-    checked(Trio::start(1), async |trio| {
-        let key = key_of(&a(), &b(), "moves");
+    keyed(Trio::start(1), async |trio, key| {
         let answer = overtaken(&trio, &key, false).await;
         assert!(
             answer.status == 201 || [(503, "moving"), (409, "in-progress")].contains(&answer.said()),
@@ -202,8 +195,7 @@ fn the_new_owner_answers_a_key_moved_before_sending() {
 
 #[test]
 fn a_key_that_stays_while_others_move_runs() {
-    checked(Trio::start(2), async |trio| {
-        let key = key_of(&a(), &b(), "stays");
+    keyed(Trio::start(2), async |trio, key| {
         let answer = overtaken(&trio, &key, true).await;
         assert_eq!((answer.status, answer.by.as_str()), (201, a().as_str()), "{answer:?}");
         assert_eq!((trio.arrived(&a(), &key), trio.effects(&key).len()), (1, 1));

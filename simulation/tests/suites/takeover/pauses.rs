@@ -7,12 +7,10 @@ use super::trio::*;
 /// (docs/protocol.md#rule-9).
 #[test]
 pub fn a_region_that_wakes_after_its_takeover_sends_nothing() {
-    checked(Trio::start(1), async |trio| {
-        let key = key_of(&a(), &b(), "asleep");
+    keyed(Trio::start(1), async |trio, key| {
         trio.world.cluster.set_latency(&a(), ms(200));
-        let begun = trio.begin(&a(), "/probe", &key);
         // The claim is durable by now, and its confirmation on its way.
-        sleep(ms(150)).await;
+        let begun = trio.begun(&a(), "/probe", &key, ms(150)).await;
         assert_eq!(trio.arrived(&a(), &key), 0, "not sent yet");
         let node = trio.node(&a());
         node.process.pause();
@@ -39,8 +37,7 @@ pub fn a_handler_that_slept_through_takeover_and_return_sends_nothing() {
         let key = key_of(&a(), &b(), "slept");
         let slow = ms(24_000);
         trio.world.cluster.set_latency(&a(), slow);
-        let begun = trio.begin(&a(), "/park", &key);
-        sleep(ms(1)).await;
+        let begun = trio.begun(&a(), "/park", &key, ms(1)).await;
         trio.world.cluster.set_latency(&a(), ms(2));
         // The claim is durable in a moment, and b must know nothing of it.
         sleep(slow / 2 - ms(100)).await;

@@ -150,8 +150,7 @@ fn a_replaced_store_is_a_risk_until_keys_expire() {
 /// row of it ever arrived anywhere.
 #[test]
 fn a_replacement_that_served_unheard_is_not_made_twice() {
-    checked(Trio::start(9), async |trio| {
-        let key = key_of(&a(), &b(), "unheard");
+    keyed(Trio::start(9), async |trio, key| {
         disk_is_lost(&trio).await;
         let b_says = trio.gateway(&b());
         assert_eq!(b_says.rebuild(&a(), true, "test", "").await.unwrap().generation, 2);
@@ -221,8 +220,7 @@ async fn is_not_made_twice(trio: &Trio, who: RegionName, by: By) {
 /// (docs/protocol.md#rule-11).
 #[test]
 fn a_clock_that_steps_ahead_ends_no_risk() {
-    checked(Trio::start_remembering(7, ms(60_000)), async |trio| {
-        let key = key_of(&a(), &b(), "stepped");
+    keyed(Trio::start_remembering(7, ms(60_000)), async |trio, key| {
         replaced(&trio).await;
         trio.world.cluster.step_clock(&a(), 3_600_000_000);
         sleep(ms(1_000)).await;
@@ -239,8 +237,7 @@ fn a_clock_that_steps_ahead_ends_no_risk() {
 /// would be open nowhere.
 #[test]
 fn a_replaced_store_takes_no_arcs_before_the_rows_of_all_flow() {
-    checked(Trio::start(4), async |trio| {
-        let key = key_of(&a(), &b(), "flows");
+    keyed(Trio::start(4), async |trio, key| {
         disk_is_lost(&trio).await;
         trio.gateway(&b()).rebuild(&a(), true, "test", "").await.unwrap();
         trio.begin_anew(&a());
@@ -260,8 +257,7 @@ fn a_replaced_store_takes_no_arcs_before_the_rows_of_all_flow() {
 /// adopts already gives it keys.
 #[test]
 fn a_replaced_store_that_was_let_serve_beforehand_catches_up_first() {
-    checked(Trio::start(5), async |trio| {
-        let key = key_of(&a(), &b(), "beforehand");
+    keyed(Trio::start(5), async |trio, key| {
         let b_says = trio.gateway(&b());
         assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
         b_says.drain(&a(), false, "test", "").await.unwrap();
@@ -290,8 +286,7 @@ fn a_replaced_store_that_was_let_serve_beforehand_catches_up_first() {
 /// The old store is alive when it is replaced, with a gateway that never stopped.
 #[test]
 fn an_old_store_that_was_replaced_runs_nothing() {
-    checked(Trio::start(3), async |trio| {
-        let key = key_of(&a(), &b(), "replaced");
+    keyed(Trio::start(3), async |trio, key| {
         trio.cut_off(&a(), true);
         trio.until("a is lost", TAKEOVER, async || trio.standing(&a(), &b()) == "lost").await;
         trio.gateway(&b()).rebuild(&a(), true, "test", "").await.unwrap();

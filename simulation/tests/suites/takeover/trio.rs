@@ -143,6 +143,11 @@ pub fn checked(start: impl Future<Output = Arc<Trio>>, test: impl AsyncFnOnce(Ar
     });
 }
 
+/// The same with a key of a's that b takes over.
+pub fn keyed(start: impl Future<Output = Arc<Trio>>, test: impl AsyncFnOnce(Arc<Trio>, String)) {
+    checked(start, async |trio| test(trio, key_of(&a(), &b(), "key")).await);
+}
+
 /// Checks that an operator's act was refused with this code, and for a reason with these words.
 pub fn refused<T>(answer: Result<T, ActError>, code: &str, words: &str) {
     let error = answer.err().expect("it was not refused");
@@ -352,6 +357,12 @@ impl Trio {
 
     pub fn hold(&self, from: &RegionName, to: &[RegionName], held: bool) {
         to.iter().for_each(|to| self.world.cluster.hold(from, to, held));
+    }
+
+    /// Lets a run a key, and nothing that a writes reaches these any more.
+    pub async fn runs_unheard(&self, by: &[RegionName], path: &str, key: &str) {
+        self.hold(&a(), by, true);
+        assert_eq!(self.send(&a(), path, key).await.status, 201);
     }
 
     pub async fn until_lost(&self, name: &RegionName, by: &RegionName) {
