@@ -20,7 +20,6 @@ fn err(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// The same, with the exit code that it must end with.
 fn exits(args: &[&str], code: i32) -> Output {
     let ended = onceway_sim(args);
     assert_eq!(ended.status.code(), Some(code), "{args:?}: {}{}", out(&ended), err(&ended));

@@ -5,7 +5,6 @@
 
 mod accepted;
 pub mod approval;
-mod attached;
 mod bench;
 mod claims;
 mod counted;

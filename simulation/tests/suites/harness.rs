@@ -6,4 +6,3 @@ mod plays;
 mod reference;
 mod replication;
 mod report;
-mod sums;

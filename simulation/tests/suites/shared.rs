@@ -108,7 +108,7 @@ pub fn world(seed: u64, names: &[RegionName]) -> Arc<World> {
     let world = World::new(seed, names, false);
     for from in names {
         world.cluster.set_latency(from, ms(2));
-        world.upstreams.set_mode(from, UpstreamMode::Receipt { after: ms(50) });
+        world.upstreams.set_mode(from, receipt(50));
         for to in names.iter().filter(|to| *to != from) {
             world.network.set_link(from, to, LinkMode::Up, ONE_WAY);
             world.cluster.set_delay(from, to, LAG);
@@ -216,6 +216,16 @@ pub fn policy(recovery: Recovery, hold: Duration, life: Duration) -> Policy {
     }
 }
 
+/// An upstream that performs a request and answers 201 so many milliseconds later.
+pub const fn receipt(after: u64) -> UpstreamMode {
+    UpstreamMode::Receipt { after: ms(after) }
+}
+
+/// An upstream that answers this status so many milliseconds later.
+pub fn says(after: u64, status: u16, effect: bool) -> UpstreamMode {
+    UpstreamMode::Answer { after: ms(after), status, body: Bytes::new(), effect }
+}
+
 pub fn request(path: &str, key: &str, text: &str) -> Request<Body> {
     Request::post(path)
         .header("authorization", "Bearer sk")
@@ -248,7 +258,6 @@ pub fn forward(path: &str, key: &str) -> Forward {
     }
 }
 
-/// A question to the status address about a key.
 pub fn question(key: &str, token: &str) -> Request<Body> {
     let question = Request::get(format!("/.well-known/onceway/requests/{key}"));
     question.header("authorization", format!("Bearer {token}")).body(body::empty()).unwrap()
@@ -269,13 +278,11 @@ pub struct ClientAnswer {
 }
 
 impl ClientAnswer {
-    /// The status and the problem's code.
     pub fn said(&self) -> (u16, &str) {
         (self.status, &self.code)
     }
 }
 
-/// Reads an answer as a client would.
 pub async fn read_answer(response: Response<Body>) -> ClientAnswer {
     let (head, rest) = response.into_parts();
     let Collected::Whole(bytes) = body::collect(rest, 1 << 20).await.unwrap() else {
@@ -294,7 +301,6 @@ pub async fn read_answer(response: Response<Body>) -> ClientAnswer {
     }
 }
 
-/// A gateway over simulated ports.
 pub type Gate = Arc<Gateway<SimPorts>>;
 
 /// The gateways of one simulated world, and clients that ask them.
@@ -308,7 +314,6 @@ impl Fleet {
         Arc::new(Self { world, nodes: Mutex::default() })
     }
 
-    /// Starts one more gateway process of a region over its store.
     pub fn launch(&self, settings: Settings, ring: &Arc<Ring>) -> Node {
         let ports = self.world.ports(&settings.me);
         let (process, clock) = (ports.process().clone(), ports.clock().clone());
@@ -378,12 +383,10 @@ impl Fleet {
         self.world.upstreams.effects(&id(key))
     }
 
-    /// Sets the behaviour of a region's store for statements.
     pub fn store(&self, at: &RegionName, mode: StoreMode) {
         self.world.cluster.set_mode(at, mode);
     }
 
-    /// Sets the behaviour of a region's upstream.
     pub fn upstream(&self, at: &RegionName, mode: UpstreamMode) {
         self.world.upstreams.set_mode(at, mode);
     }

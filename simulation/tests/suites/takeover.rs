@@ -16,12 +16,10 @@ mod liars;
 mod losses;
 mod members;
 mod moves;
-mod pauses;
 mod reboots;
 mod rebuilds;
 mod rehearsals;
 mod trio;
-mod witness;
 
 use std::panic::catch_unwind;
 
@@ -34,7 +32,7 @@ use crate::gateway::{approval, doubles, upkeep};
 #[test]
 fn each_rules_scenario_fails_without_its_check() {
     let rules: &[(Check, fn())] = &[
-        (Check::Tenure, pauses::a_handler_that_slept_through_takeover_and_return_sends_nothing),
+        (Check::Tenure, gates::a_handler_that_slept_through_takeover_and_return_sends_nothing),
         (Check::GateInClaim, gates::a_claim_that_comes_after_the_seal_is_refused),
         (Check::MarksAccumulate, moves::marks_accumulate_over_two_moves),
         (Check::Import, copies::the_gainer_fetches_rows_from_another_survivor),
@@ -44,8 +42,8 @@ fn each_rules_scenario_fails_without_its_check() {
         (Check::SealedAsked, early::no_heartbeat_of_the_new_targets_time_denies_the_proof),
         (Check::SealedAsked, copies::a_losers_rows_raise_a_frontier),
         (Check::Over, doubts::a_release_at_risk_does_not_hide_the_lost_regions_doubt),
-        (Check::BootClock, pauses::a_region_that_wakes_after_its_takeover_sends_nothing),
-        (Check::LeaseAtSend, pauses::a_handler_that_slept_through_takeover_and_return_sends_nothing),
+        (Check::BootClock, gates::a_region_that_wakes_after_its_takeover_sends_nothing),
+        (Check::LeaseAtSend, gates::a_handler_that_slept_through_takeover_and_return_sends_nothing),
         (Check::WholeRows, copies::gained_keys_open_when_the_copy_is_complete),
         (Check::WholeEpoch, copies::a_region_that_is_being_copied_is_not_heard_of),
         (Check::WholeEpoch, copies::a_new_target_that_is_copying_proves_no_absence),

@@ -43,7 +43,6 @@ impl Parts {
         (self.holder(next), ended)
     }
 
-    /// Asks for a renewal, if that is allowed now.
     pub fn ask(&self, holder: u32, under: ViewId, view: &Arc<View>) -> (Held, bool) {
         self.asked.get((holder, under), || {
             let mut may = false;

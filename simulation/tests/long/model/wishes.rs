@@ -14,7 +14,6 @@ use onceway::protocol::window;
 use crate::model::parts::{Opening, Parts, register_id};
 use crate::model::state::{Given, Site, ViewId};
 
-/// A change of a view, with all its inputs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Wish {
     Lose { of: Site, frontier: u8 },

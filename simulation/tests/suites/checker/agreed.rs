@@ -1,13 +1,11 @@
 //! Forged votes, grants, replies and effects: the chosen views and held leases, and the answers to
 //! clients against the effects at upstreams (`same-answer`, `asks-the-same`).
 
-use bytes::Bytes;
 use http::StatusCode;
 use simulation::Reply;
 use simulation::play::agreed::{chosen_by, leased_by};
 use simulation::play::answers::{SAME_ANSWER, wrong};
 use simulation::play::log::Asked;
-use tokio::time::Instant;
 
 use super::*;
 

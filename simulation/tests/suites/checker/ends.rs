@@ -3,8 +3,6 @@
 
 use onceway::ports::upkeep::Entry;
 use onceway::protocol::double::Why;
-use onceway::protocol::fingerprint::Fingerprint;
-use onceway::protocol::record::{Answer, AnswerBody, Nonce, Recovery, Row, State};
 use onceway::protocol::time::Date;
 use simulation::table::History;
 
@@ -48,7 +46,6 @@ fn shows(id: &KeyId, rows: Vec<Row>, kind: &str, explained: Option<Why>) -> Trut
     }
 }
 
-/// An effect of a key.
 pub(super) fn effect() -> Happening {
     Happening {
         at: ms(1),

@@ -35,21 +35,15 @@ fn panic_message(run: impl FnOnce()) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }
 
-/// The promises that a store breaks here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bend {
-    /// A claim is written whatever the gate's version.
     ClaimsPassTheGate,
-    /// A repeated claim is another one.
     ClaimsAreNotRecognized,
-    /// A claim that finds rows gets the reply that it won.
     WhoFindsWins,
-    /// A lost settlement is reported as done.
     LostIsDone,
     DoubtsForget,
     ForeignRowsAreHidden,
     AnyVersionIsApproved,
-    /// Each heartbeat is reported as the one before it.
     BeatsAreOldOnes,
     NothingIsRecalled,
     AnyGateIsSet,
@@ -207,15 +201,11 @@ impl Jobs for Bent<SimStore, Bend> {
     }
 }
 
-/// Promises of calls to peers and to the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
-    /// A call that is not known to have arrived is made again.
     MadeAgain,
-    /// A call that may have arrived is reported as not sent.
     UnknownIsNotSent,
     HeadersAreLost,
-    /// No bound is kept.
     Endless,
     /// The check if a request may still be sent is left out.
     NotAsked,
@@ -310,7 +300,6 @@ impl Upstream for Bent<SimUpstream, Call> {
     }
 }
 
-/// The difference of stores that follow one another here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     CrashesForget,

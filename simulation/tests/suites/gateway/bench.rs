@@ -14,7 +14,6 @@ use onceway::protocol::key_policy::KeyPolicy;
 use crate::shared;
 pub use crate::shared::*;
 
-/// The longest time of a claim without an outcome.
 pub const HOLD: Duration = Duration::from_secs(10);
 /// The upstream's time limit on the route `unkeyed`, which looks at no key.
 pub const UNKEYED: Duration = Duration::from_secs(1);
@@ -62,7 +61,6 @@ pub fn served(start: impl Future<Output = Arc<Bench>>, test: impl AsyncFnOnce(Ar
     play(async { test(start.await, regions()).await });
 }
 
-/// The same with a key of eu's.
 pub fn keyed(
     start: impl Future<Output = Arc<Bench>>,
     test: impl AsyncFnOnce(Arc<Bench>, [RegionName; 3], String),
@@ -102,7 +100,6 @@ impl Bench {
         bench
     }
 
-    /// Starts one more gateway process of a region over its store.
     pub fn process(&self, settings: Settings) -> Gate {
         self.launch(settings, view().ring()).gateway
     }
@@ -125,13 +122,16 @@ impl Bench {
         self.replace_with(name, settings(name));
     }
 
-    /// Waits until all regions serve and see one another.
     pub async fn all_serve(&self) {
         let whole = |name: &RegionName| {
             let ready = self.gateway(name).readiness();
             ready.serves && ready.forwards_to.len() == 2
         };
         until("all regions serve", ms(20_000), async || regions().iter().all(whole)).await;
+    }
+
+    pub async fn until_state(&self, at: &RegionName, key: &str, wanted: &str, within: Duration) {
+        until(wanted, within, async || self.state(at, key).await == wanted).await;
     }
 
     pub fn links(&self, name: &RegionName, mode: LinkMode) {
@@ -167,12 +167,10 @@ pub fn key_of_tenant(tenant: &str, owner: &RegionName, word: &str) -> (String, K
     keys.find(|(_, id)| view.owner(id) == Some(owner)).unwrap()
 }
 
-/// A key of this word that this region owns.
 pub fn key_of(owner: &RegionName, word: &str) -> String {
     key_of_tenant("acme", owner, word).0
 }
 
-/// Waits until the condition holds, in virtual time.
 pub async fn until(what: &str, within: Duration, mut condition: impl AsyncFnMut() -> bool) {
     let end = Instant::now() + within;
     while !condition().await {

@@ -54,8 +54,7 @@ fn an_unconfirmed_claim_is_released_and_never_sent() {
             assert_eq!(sent.await.unwrap().said(), REFUSED, "{word}");
             bench.store(&eu, StoreMode::Up);
             assert_eq!(bench.state(&eu, &key).await, "in-progress", "{word}: the ghost must be there");
-            until("the ghost is released", ms(2_000), async || bench.state(&eu, &key).await == "released")
-                .await;
+            bench.until_state(&eu, &key, "released", ms(2_000)).await;
             assert!(bench.effects(&key).is_empty(), "{word}");
             bench.all_serve().await;
             assert_eq!(bench.send(&eu, "/park", &key).await.status, 201, "{word}");
@@ -97,7 +96,6 @@ fn another_request_under_the_key_is_never_sent() {
     });
 }
 
-/// The region where the key's claims are lodged.
 fn target(key: &str) -> RegionName {
     view().target(&id(key)).unwrap().clone()
 }

@@ -72,7 +72,7 @@ fn a_conflict_a_doubt_and_a_copy_answered_elsewhere_are_duplicates() {
         bench.upstream(&eu, UpstreamMode::EffectThenDrop);
         assert_eq!(bench.send(&eu, "/park", &parked).await.said(), (504, "outcome-unknown"));
         assert_eq!(bench.send(&eu, "/park", &parked).await.said(), (409, "outcome-unknown"));
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
+        bench.upstream(&eu, receipt(50));
         assert_eq!(bench.send(&eu, "/rerun", &copied).await.status, 201);
         sleep(ms(1_000)).await;
         assert!(bench.send(&region("us"), "/rerun", &copied).await.replayed);
@@ -112,7 +112,7 @@ fn store_failures_and_call_times_carry_their_labels() {
 fn a_lost_claim_is_counted_for_its_route_and_tenant() {
     counted(4, async |handle, bench, eu| {
         let key = key_of(&eu, "lost");
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(1_000) });
+        bench.upstream(&eu, receipt(1_000));
         let sent = bench.begun(&eu, "/park", &key, ms(500)).await;
         take_over(&bench, &key).await;
         sent.await.unwrap();

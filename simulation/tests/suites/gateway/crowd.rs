@@ -21,7 +21,6 @@ async fn taking(bench: &Bench, name: &RegionName, requests: usize, bodies: usize
     bench.plugged(Settings { live: Reload { most_at_once, ..reload() }, ..settings(name) }).await
 }
 
-/// The owner's answer to a peer's forward.
 async fn forwarded(gateway: &Gate, forward: Forward) -> Response<Body> {
     let ForwardReply::Answer(answer) = Region::forward(gateway, region("us"), forward).await else {
         panic!("the owner was asked")
@@ -33,7 +32,7 @@ async fn forwarded(gateway: &Gate, forward: Forward) -> Response<Body> {
 fn a_full_gateway_refuses_further_requests_at_once() {
     served(Bench::start(1), async |bench, [eu, ..]| {
         let gateway = taking(&bench, &eu, 2, BODY_LIMIT * 10).await;
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(800) });
+        bench.upstream(&eu, receipt(800));
         let begin = |word: &str| {
             let (gateway, key) = (gateway.clone(), key_of(&eu, word));
             tokio::spawn(async move { ask(&gateway, "/park", &key, "{}").await })
@@ -82,7 +81,7 @@ fn an_answer_keeps_its_place_until_it_was_sent() {
 fn clients_hear_that_a_full_peer_refused_them() {
     served(Bench::start(3), async |bench, [eu, us, _]| {
         let gateway = taking(&bench, &eu, 1, BODY_LIMIT).await;
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(800) });
+        bench.upstream(&eu, receipt(800));
         let (first, second) = (key_of(&eu, "first"), key_of(&eu, "second"));
         let running = bench.begin(&us, "/park", &first);
         until("the first to be sent", ms(500), async || bench.arrived(&eu) == 1).await;
@@ -124,7 +123,7 @@ fn both_gateways_log_a_refused_forward_under_one_trace() {
     tracing::subscriber::with_default(lines, || {
         served(Bench::start(6), async |bench, [eu, us, _]| {
             let _gateway = taking(&bench, &eu, 1, BODY_LIMIT).await;
-            bench.upstream(&eu, UpstreamMode::Receipt { after: ms(800) });
+            bench.upstream(&eu, receipt(800));
             let running = bench.begin(&us, "/park", &key_of(&eu, "first"));
             until("the first to be sent", ms(500), async || bench.arrived(&eu) == 1).await;
             assert_eq!(bench.send(&us, "/park", &key_of(&eu, "second")).await.said(), OVERLOADED);
@@ -145,7 +144,7 @@ fn both_gateways_log_a_refused_forward_under_one_trace() {
 fn bodies_have_room_as_announced_or_as_large_as_they_may_be() {
     served(Bench::start(4), async |bench, [eu, ..]| {
         let gateway = taking(&bench, &eu, 10, BODY_LIMIT + 100).await;
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(800) });
+        bench.upstream(&eu, receipt(800));
         let sized = |word: &str, length: usize| {
             let text = format!("\"{}\"", "a".repeat(length - 2));
             let mut request = request("/park", &key_of(&eu, word), &text);
@@ -180,7 +179,7 @@ fn bodies_have_room_as_announced_or_as_large_as_they_may_be() {
 fn a_tenant_that_fills_a_gateway_leaves_places_to_the_others() {
     served(Bench::start(6), async |bench, [eu, us, _]| {
         let gateway = taking(&bench, &eu, 16, BODY_LIMIT * 100).await;
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(800) });
+        bench.upstream(&eu, receipt(800));
         let mut sent = Vec::new();
         for number in 0..20 {
             let (gateway, key) = (gateway.clone(), key_of(&eu, &format!("acme-{number}")));

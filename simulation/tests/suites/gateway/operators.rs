@@ -37,7 +37,7 @@ fn only_the_owner_rules_on_finished_attempts() {
         assert!(matches!(gateway.rehearse_rule(&id(&key), &mute).await, Err(Refusal::Malformed(_))));
         let shown = gateway.rule(&id(&key), &act(Ruling::Released)).await.unwrap();
         assert_eq!((shown.state, shown.journal.len()), ("released", 1));
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
+        bench.upstream(&eu, receipt(5));
         let reply = bench.send(&us, "/park", &key).await;
         assert_eq!((reply.status, reply.replayed, bench.effects(&key).len()), (201, false, 1));
     });
@@ -80,7 +80,7 @@ fn a_probe_journals_the_effect_of_a_released_attempt() {
             let reply = bench.gateway(&eu).rule(&id(&key), &act(Ruling::Released)).await.unwrap();
             assert_eq!(reply.state, "released");
             bench.world.upstreams.set_probes(&eu, ProbeMode::Ledger);
-            bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
+            bench.upstream(&eu, receipt(5));
             assert_eq!(bench.send(&eu, "/probe", &key).await.status, 201);
             sleep(ms(500)).await;
             let shown = bench.gateway(&eu).key_status(&id(&key)).await.unwrap();

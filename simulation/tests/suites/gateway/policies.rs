@@ -62,7 +62,7 @@ fn requests_are_compared_by_their_signature_fields() {
             assert_eq!(run.status, 201);
             // The second region judges by its own copy.
             let us = region("us");
-            until("the copy arrives", ms(2_000), async || bench.state(&us, &key).await == "settled").await;
+            bench.until_state(&us, &key, "settled", ms(2_000)).await;
             for region in [&region("eu"), &region("us")] {
                 let answer = ask(&bench.gateway(region), path, &key, other).await;
                 let refused = if *path == "/include" { 409 } else { 422 };
@@ -148,7 +148,7 @@ fn only_the_principal_gets_the_answer() {
 fn a_copy_is_bound_like_the_record() {
     keyed(Bench::start(2), async |bench, [eu, us, _], key| {
         let first = send(&bench, &eu, "sk_ann", &key, "{}").await;
-        until("the copy", ms(5_000), async || bench.state(&us, &key).await == "settled").await;
+        bench.until_state(&us, &key, "settled", ms(5_000)).await;
         bench.links(&us, LinkMode::Refuse);
         let copy = send(&bench, &us, "sk_ann_next", &key, "{}").await;
         assert!(copy.replayed && copy.body == first.body, "{copy:?}");

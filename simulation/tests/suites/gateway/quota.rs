@@ -27,7 +27,6 @@ async fn limited(bench: &Bench, name: &RegionName) -> Gate {
     limited_to(bench, name, Quota { new_keys: Some(pace(2)), ..NONE }).await
 }
 
-/// A rate of one per second, and so many at once.
 fn pace(burst: u32) -> Pace {
     Pace { per_second: NonZeroU32::new(1).unwrap(), burst: NonZeroU32::new(burst).unwrap() }
 }
@@ -258,7 +257,7 @@ fn a_full_tenant_still_finishes_its_begun_keys() {
         // Its runs are refused, too, until it is given up: seconds from now.
         assert_eq!(ask(&gateway, "/later", &accepted, "{}").await.status, 202);
         start_all(&gateway, &eu, 502).await;
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(10) });
+        bench.upstream(&eu, receipt(10));
         assert_eq!(ask(&gateway, "/park", &released, "{}").await.status, 201, "it is no new key");
         until("the accepted request to be run", ms(60_000), async || bench.effects(&accepted).len() == 1)
             .await;

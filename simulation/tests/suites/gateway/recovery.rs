@@ -14,7 +14,7 @@ async fn in_doubt(bench: &Bench, path: &str, mode: UpstreamMode) -> (RegionName,
     let begun = Instant::now();
     assert_eq!(bench.send(&eu, path, &key).await.said(), (504, "outcome-unknown"));
     assert_eq!(bench.state(&eu, &key).await, "in-doubt");
-    bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
+    bench.upstream(&eu, receipt(50));
     (eu, key, begun)
 }
 
@@ -56,7 +56,7 @@ fn an_abandoned_claim_is_recovered_after_its_hold() {
         bench.all_serve().await;
         assert_eq!(bench.state(&eu, &key).await, "in-progress", "nobody saw that time pass");
         sleep(HOLD + SETTLE_TIME + LATE).await;
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
+        bench.upstream(&eu, receipt(50));
         let answer = bench.send(&eu, "/probe", &key).await;
         assert_eq!((answer.status, bench.effects(&key).len(), bench.arrived(&eu)), (201, 1, 2), "{answer:?}");
     });
@@ -88,7 +88,7 @@ fn an_unclear_status_does_not_end_its_attempt() {
     keyed(Bench::start(5), async |bench, [eu, ..], key| {
         bench.upstream(&eu, UpstreamMode::FailThenEffect { status: 504, says_when: false, after: ms(1_000) });
         assert_eq!(bench.send(&eu, "/probe", &key).await.said(), (504, "outcome-unknown"));
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
+        bench.upstream(&eu, receipt(5));
         for _ in 0..3 {
             assert_eq!(bench.send(&eu, "/probe", &key).await.said(), STAYS);
             sleep(ms(200)).await;
@@ -100,8 +100,9 @@ fn an_unclear_status_does_not_end_its_attempt() {
     });
 }
 
+/// An attempt without effect uses up no rerun.
 #[test]
-fn an_attempt_without_effect_uses_up_no_rerun() {
+fn rerun_runs_up_to_its_limit_and_then_parks() {
     keyed(Bench::start(6), async |bench, [eu, ..], key| {
         for refused in 1..=4 {
             bench.upstream(&eu, UpstreamMode::Busy { retry_after: 1 });
@@ -109,29 +110,15 @@ fn an_attempt_without_effect_uses_up_no_rerun() {
             assert_eq!((bench.arrived(&eu), bench.state(&eu, &key).await), (refused, "released"));
         }
         bench.upstream(&eu, UpstreamMode::DropBeforeEffect);
-        for _ in 0..2 {
-            assert_eq!(bench.send(&eu, "/rerun", &key).await.said(), (504, "outcome-unknown"));
-        }
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
-        assert_eq!(bench.send(&eu, "/rerun", &key).await.status, 201);
-        assert_eq!((bench.arrived(&eu), bench.effects(&key).len()), (7, 1));
-    });
-}
-
-#[test]
-fn rerun_runs_up_to_its_limit_and_then_parks() {
-    served(Bench::start(6), async |bench, _| {
-        let (eu, key, _) = in_doubt(&bench, "/rerun", UpstreamMode::DropBeforeEffect).await;
-        bench.upstream(&eu, UpstreamMode::DropBeforeEffect);
-        for attempt in [2, 3] {
+        for attempt in 5..=7 {
             assert_eq!(bench.send(&eu, "/rerun", &key).await.said(), (504, "outcome-unknown"));
             assert_eq!(bench.arrived(&eu), attempt);
         }
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
+        bench.upstream(&eu, receipt(5));
         for _ in 0..3 {
             assert_eq!(bench.send(&eu, "/rerun", &key).await.said(), STAYS);
         }
-        assert_eq!(bench.arrived(&eu), 3);
+        assert_eq!(bench.arrived(&eu), 7);
     });
 }
 
@@ -152,7 +139,7 @@ fn a_sweep_settles_an_abandoned_claim_that_happened() {
         bench.world.upstreams.set_probes(&eu, happened);
         sleep(HOLD - ms(100)).await;
         assert_eq!(bench.state(&eu, &key).await, "in-progress", "not before its hold is over");
-        until("it to be settled", ms(20_000), async || bench.state(&eu, &key).await == "settled").await;
+        bench.until_state(&eu, &key, "settled", ms(20_000)).await;
         assert!(begun.elapsed() < HOLD + SWEEP + ms(200), "{:?}", begun.elapsed());
         for at in ["eu", "us"] {
             sleep(ms(100)).await;
@@ -173,8 +160,7 @@ fn unclear_probes_are_repeated_ever_more_rarely() {
         let asked = bench.world.upstreams.questions(&eu);
         assert!((3..=8).contains(&asked), "asked {asked} times in {:?}", HOLD * 5);
         bench.world.upstreams.set_probes(&eu, ProbeMode::Happened { status: 200, body: Default::default() });
-        let holds = async || bench.state(&eu, &key).await == "settled";
-        until("it to be settled in the end", Duration::from_secs(300), holds).await;
+        bench.until_state(&eu, &key, "settled", Duration::from_secs(300)).await;
     });
 }
 
@@ -200,7 +186,7 @@ fn a_doubt_that_a_request_stored_is_recovered_too() {
     keyed(Bench::start(5), async |bench, [eu, ..], key| {
         bench.upstream(&eu, UpstreamMode::EffectThenDrop);
         assert_eq!(bench.send(&eu, "/probe", &key).await.status, 504);
-        until("it to be settled", SWEEP + ms(500), async || bench.state(&eu, &key).await == "settled").await;
+        bench.until_state(&eu, &key, "settled", SWEEP + ms(500)).await;
         assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 1));
     });
 }
@@ -246,7 +232,7 @@ fn an_attempt_that_took_over_is_not_put_in_doubt() {
         // Its hold is longer than that of other routes, so the sweep knows of it before it is over.
         let longer = HOLD + SWEEP * 3;
         super::upkeep::abandon_for(&bench.world.cluster.store(&eu), "rerun", &key, longer).await;
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(2_800) });
+        bench.upstream(&eu, receipt(2_800));
         sleep(longer + LATE).await;
         let second = bench.begin(&eu, "/rerun", &key);
         let begun = Instant::now();
@@ -311,7 +297,7 @@ fn nothing_is_swept_by_a_region_that_holds_no_lease() {
         sleep((HOLD + SETTLE_TIME) * 2).await;
         assert_eq!((bench.state(&eu, &key).await, bench.world.upstreams.questions(&eu)), ("in-doubt", 0));
         bench.links(&eu, LinkMode::Up);
-        until("it to be released", ms(60_000), async || bench.state(&eu, &key).await == "released").await;
+        bench.until_state(&eu, &key, "released", ms(60_000)).await;
     });
 }
 
@@ -331,11 +317,9 @@ fn a_clock_that_steps_ahead_abandons_no_claim() {
                 assert!(matches!(row, onceway::protocol::record::State::Claimed { .. }), "{wait}: {row:?}");
                 sleep(ms(100)).await;
             }
-            until("it to be in doubt in the end", ms(20_000), async || {
-                !store.doubts(None, 10).await.unwrap().is_empty()
-                    && bench.state(&eu, &key).await == "in-doubt"
-            })
-            .await;
+            let is_listed = async || !store.doubts(None, 10).await.unwrap().is_empty();
+            until("it to be listed in the end", ms(20_000), is_listed).await;
+            bench.until_state(&eu, &key, "in-doubt", SWEEP).await;
         });
     }
 }

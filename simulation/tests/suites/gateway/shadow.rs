@@ -93,10 +93,10 @@ fn copies_of_a_running_request_are_judged_when_it_ends() {
             let gateway = gateway.clone();
             tokio::spawn(async move { ask(&gateway, "/park", "k", "{}").await })
         };
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(3_000) });
+        bench.upstream(&eu, receipt(3_000));
         let first = begin();
         sleep(ms(500)).await;
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(10) });
+        bench.upstream(&eu, receipt(10));
         assert_eq!(begin().await.unwrap().status, 201, "copies do not wait");
         assert_eq!(counts(&gateway, "park").run, 1);
         sleep(ms(1_000)).await;

@@ -70,7 +70,7 @@ fn a_clock_that_steps_ahead_ends_no_hold() {
     // At once, before the next heartbeat, or after it; at last at a new process.
     for (wait, restarted) in [(0, false), (30, false), (250, false), (250, true)] {
         keyed(Bench::start(5), async |bench, [eu, ..], key| {
-            bench.upstream(&eu, UpstreamMode::Receipt { after: ms(2_800) });
+            bench.upstream(&eu, receipt(2_800));
             let first = bench.begun(&eu, "/rerun", &key, ms(100)).await;
             bench.world.cluster.step_clock(&eu, HOUR_MICROS);
             sleep(ms(wait)).await;
@@ -90,16 +90,12 @@ fn a_probe_does_not_count_by_a_clock_that_stepped() {
     keyed(Bench::start(6), async |bench, [eu, ..], key| {
         bench.upstream(&eu, UpstreamMode::DropBeforeEffect);
         assert_eq!(bench.send(&eu, "/probe", &key).await.status, 504);
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(10) });
+        bench.upstream(&eu, receipt(10));
         bench.world.cluster.step_clock(&eu, HOUR_MICROS);
         let stepped = tokio::time::Instant::now();
         while stepped.elapsed() < HOLD + SETTLE_TIME - ms(200) {
-            assert_eq!(
-                bench.send(&eu, "/probe", &key).await.said(),
-                (409, "outcome-unknown"),
-                "at {:?}",
-                stepped.elapsed()
-            );
+            let answer = bench.send(&eu, "/probe", &key).await;
+            assert_eq!(answer.said(), (409, "outcome-unknown"), "at {:?}", stepped.elapsed());
             assert_eq!(bench.state(&eu, &key).await, "in-doubt", "at {:?}", stepped.elapsed());
             sleep(ms(150)).await;
         }
@@ -146,8 +142,7 @@ fn setting_a_slow_clock_right_deletes_no_keys() {
             let row = store.look_up(&[id(&key)]).await.unwrap().remove(0).remove(0);
             assert_ne!(row.state, State::Tombstone, "{restarted}: reaped");
             // In its own time it ends all the same.
-            let holds = async || bench.state(&eu, &key).await == "absent";
-            until("the key is forgotten", (RETENTION + TOMBSTONE) * 3, holds).await;
+            bench.until_state(&eu, &key, "absent", (RETENTION + TOMBSTONE) * 3).await;
             assert_eq!(bench.effects(&key).len(), 1);
         });
     }
@@ -175,7 +170,6 @@ pub async fn abandon(store: &SimStore, route: &str, key: &str) -> Attempt {
     abandon_for(store, route, key, HOLD).await
 }
 
-/// Like [`abandon`], with a hold of its own.
 pub async fn abandon_for(store: &SimStore, route: &str, key: &str, hold: Duration) -> Attempt {
     let path = format!("/{route}");
     let fingerprint = Fingerprint { raw: raw("POST", &path, b"{}"), canonical: None };
@@ -183,7 +177,6 @@ pub async fn abandon_for(store: &SimStore, route: &str, key: &str, hold: Duratio
     won(store, ClaimAsk { fingerprint, route: route.into(), path, hold, recovery, ..ask }).await
 }
 
-/// The rule of the bench's route of this name.
 fn rule_of(route: &str) -> Recovery {
     match route {
         "probe" => Recovery::Probe,

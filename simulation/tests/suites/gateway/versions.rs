@@ -10,7 +10,6 @@ async fn serves(old: &Gateway<SimPorts>) {
     until("the older process to serve", ms(5_000), async || old.readiness().serves).await;
 }
 
-/// Says if a gateway gives as a reason that the regions go by a newer version.
 fn is_outgrown(old: &Gateway<SimPorts>) -> bool {
     old.readiness().reasons.iter().any(|reason| reason.starts_with(OUTGROWN))
 }
@@ -128,7 +127,6 @@ fn an_older_process_hears_in_pings_that_it_was_outgrown() {
     });
 }
 
-/// A region that answers pings and nothing else.
 struct Newer(Pong);
 
 impl Region for Newer {

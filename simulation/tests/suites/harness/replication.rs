@@ -52,7 +52,6 @@ impl Two {
         beat.seq
     }
 
-    /// The first region's heartbeat, as the second one has it.
     async fn seen(&self) -> u64 {
         let [eu, us] = &self.names;
         let beats = self.store(us).heartbeats().await.expect("a store");
@@ -64,7 +63,6 @@ impl Two {
     }
 }
 
-/// Plays a test on two regions, and tells it their names.
 fn two_regions<T>(test: impl AsyncFnOnce(&Two, &[RegionName; 2]) -> T) -> T {
     play(async {
         let two = Two::new().await;

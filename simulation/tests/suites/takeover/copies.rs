@@ -46,9 +46,7 @@ pub fn a_region_that_is_being_copied_is_not_heard_of() {
         assert!(trio.risk(&early).contains(&a()), "what ran while the rows of a are copied says so");
         trio.check();
         trio.all_home(ms(60_000)).await;
-        let answer = trio.insist(&c(), "/park", &later, ms(5_000)).await;
-        assert!(answer.replayed, "{answer:?}");
-        assert_eq!(trio.effects(&later).len(), 1);
+        trio.replays_once(&c(), "/park", &later, ms(5_000)).await;
         let noted = async || trio.journalled("double").contains(&id(&early));
         trio.until("the double is noted", ms(5_000), noted).await;
     });
@@ -130,9 +128,7 @@ pub fn complete_rows_count_while_they_are_copied_anew() {
         reseed(&trio, &[c()], MINUTES);
         sleep(ms(500)).await;
         trio.lose(&a());
-        let answer = trio.insist(&b(), "/park", &key, TAKEOVER + ms(10_000)).await;
-        assert!(answer.replayed, "{answer:?}");
-        assert_eq!(trio.effects(&key).len(), 1);
+        trio.replays_once(&b(), "/park", &key, TAKEOVER + ms(10_000)).await;
     });
 }
 
@@ -153,8 +149,7 @@ pub fn gained_keys_open_when_the_copy_is_complete() {
             trio.check();
             sleep(ms(100)).await;
         }
-        assert!(trio.insist(&c(), "/park", &key, ms(10_000)).await.replayed);
-        assert_eq!(trio.effects(&key).len(), 1);
+        trio.replays_once(&c(), "/park", &key, ms(10_000)).await;
     });
 }
 
@@ -186,9 +181,7 @@ pub fn the_gainer_fetches_rows_from_another_survivor() {
         trio.runs_unheard(&[b()], "/park", &key).await;
         sleep(ms(500)).await;
         trio.lose(&a());
-        let answer = trio.insist(&b(), "/park", &key, TAKEOVER).await;
-        assert!(answer.replayed, "{answer:?}");
-        assert_eq!(trio.effects(&key).len(), 1);
+        trio.replays_once(&b(), "/park", &key, TAKEOVER).await;
     });
 }
 
@@ -202,8 +195,7 @@ fn nothing_opens_while_a_survivor_is_silent() {
         trio.world.cut(&b(), &c(), true, ONE_WAY);
         trio.refuses(&b(), "/park", &key, &[503], 40).await;
         trio.world.cut(&b(), &c(), false, ONE_WAY);
-        assert!(trio.insist(&b(), "/park", &key, ms(20_000)).await.replayed);
-        assert_eq!(trio.effects(&key).len(), 1);
+        trio.replays_once(&b(), "/park", &key, ms(20_000)).await;
     });
 }
 
@@ -230,8 +222,6 @@ pub fn a_losers_rows_raise_a_frontier() {
         let member = trio.gate(&b()).view.members()[&a()];
         assert!(matches!(member.standing, Standing::Lost { .. }));
         assert!(member.mark > frontier, "{} after {frontier}", member.mark);
-        let answer = trio.insist(&b(), "/park", &key, TAKEOVER + ms(10_000)).await;
-        assert!(answer.replayed, "{answer:?}");
-        assert_eq!(trio.effects(&key).len(), 1);
+        trio.replays_once(&b(), "/park", &key, TAKEOVER + ms(10_000)).await;
     });
 }

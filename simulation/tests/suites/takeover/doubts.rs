@@ -25,6 +25,10 @@ async fn listed(trio: &Trio, at: &RegionName, key: &str) -> Option<String> {
     page.doubts.into_iter().find(|doubt| doubt.key == key).map(|doubt| doubt.origin)
 }
 
+fn all_probes(trio: &Trio, mode: ProbeMode) {
+    regions().iter().for_each(|at| trio.world.upstreams.set_probes(at, mode.clone()));
+}
+
 async fn doubles(trio: &Trio) -> u64 {
     let mut all = 0;
     for name in regions() {
@@ -39,9 +43,8 @@ async fn doubles(trio: &Trio) -> u64 {
 fn a_probe_asks_the_upstream_that_got_the_request() {
     checked(Trio::start(8), async |trio| {
         trio.hold(&a(), &[b(), c()], true);
-        let key = left_behind(&trio, "/strict-probe", UpstreamMode::Receipt { after: ms(2_500) }).await;
-        let settled = async || trio.state(&b(), &key).await == "settled";
-        trio.until("b settles it", TAKEOVER + ms(3_000), settled).await;
+        let key = left_behind(&trio, "/strict-probe", receipt(2_500)).await;
+        trio.until_state(&b(), &key, "settled", TAKEOVER + ms(3_000)).await;
         let replay = trio.send(&c(), "/strict-probe", &key).await;
         assert_eq!((replay.status, replay.replayed), (201, true));
         assert_eq!((trio.effects(&key).len(), trio.arrived(&b(), &key)), (1, 0), "asked, not run");
@@ -51,9 +54,8 @@ fn a_probe_asks_the_upstream_that_got_the_request() {
 #[test]
 fn the_new_owner_settles_a_key_without_its_client() {
     checked(Trio::start(1), async |trio| {
-        let key = left_behind(&trio, "/probe", UpstreamMode::Receipt { after: ms(2_500) }).await;
-        let holds = async || trio.state(&b(), &key).await == "settled";
-        trio.until("b settles it", TAKEOVER + ms(3_000), holds).await;
+        let key = left_behind(&trio, "/probe", receipt(2_500)).await;
+        trio.until_state(&b(), &key, "settled", TAKEOVER + ms(3_000)).await;
         assert_eq!((trio.effects(&key).len(), trio.arrived(&b(), &key)), (1, 0), "asked, not run");
         assert_eq!(trio.risk(&key), [a()], "the record in a's place says what b cannot know of a");
         let replay = trio.send(&c(), "/probe", &key).await;
@@ -72,12 +74,11 @@ fn the_new_owner_settles_a_key_without_its_client() {
 #[test]
 fn an_answer_that_comes_home_after_all_is_no_double() {
     keyed(Trio::start(2), async |trio, key| {
-        trio.upstream(&a(), UpstreamMode::Receipt { after: ms(2_500) });
+        trio.upstream(&a(), receipt(2_500));
         let begun = trio.begun(&a(), "/probe", &key, ms(300)).await;
         trio.cut_off(&a(), true);
         assert_eq!(begun.await.unwrap().status, 201, "what was sent is settled");
-        let holds = async || trio.state(&b(), &key).await == "settled";
-        trio.until("b settles it", TAKEOVER + ms(3_000), holds).await;
+        trio.until_state(&b(), &key, "settled", TAKEOVER + ms(3_000)).await;
         trio.cut_off(&a(), false);
         trio.comes_home(&a(), STABLE + ms(20_000)).await;
         sleep(ms(5_000)).await;
@@ -93,12 +94,9 @@ fn a_key_without_effect_is_released_after_its_attempt() {
         sleep(ms(10_000)).await;
         assert_eq!(trio.state(&b(), &key).await, "in-doubt", "its request may be inside the upstream still");
         assert_eq!(listed(&trio, &b(), &key).await.as_deref(), Some("a-west#1"));
-        trio.until("b releases it", LONG, async || trio.state(&b(), &key).await == "released").await;
-        assert_eq!(
-            (trio.effects(&key).len(), trio.arrived(&b(), &key)),
-            (0, 0),
-            "nothing runs without a client"
-        );
+        trio.until_state(&b(), &key, "released", LONG).await;
+        // Nothing runs without a client.
+        assert_eq!((trio.effects(&key).len(), trio.arrived(&b(), &key)), (0, 0));
         assert_eq!(trio.insist(&c(), "/probe", &key, ms(5_000)).await.by, b().as_str());
         assert_eq!(trio.effects(&key).len(), 1);
     });
@@ -107,7 +105,7 @@ fn a_key_without_effect_is_released_after_its_attempt() {
 #[test]
 fn only_the_owner_lists_a_doubt_without_a_probe() {
     checked(Trio::start(4), async |trio| {
-        let key = left_behind(&trio, "/park", UpstreamMode::Receipt { after: ms(2_500) }).await;
+        let key = left_behind(&trio, "/park", receipt(2_500)).await;
         let others = key_of(&a(), &c(), "others");
         let holds = async || listed(&trio, &b(), &key).await.as_deref() == Some("a-west#1");
         trio.until("b lists it", TAKEOVER + ms(3_000), holds).await;
@@ -162,10 +160,8 @@ fn one_region_lists_the_doubts_of_all() {
 #[test]
 fn a_key_that_goes_home_in_doubt_is_listed_there() {
     checked(Trio::start(5), async |trio| {
-        let key = left_behind(&trio, "/probe", UpstreamMode::Receipt { after: ms(2_500) }).await;
-        for at in regions() {
-            trio.world.upstreams.set_probes(&at, ProbeMode::CannotSay);
-        }
+        let key = left_behind(&trio, "/probe", receipt(2_500)).await;
+        all_probes(&trio, ProbeMode::CannotSay);
         trio.until("b lists it", TAKEOVER + ms(3_000), async || listed(&trio, &b(), &key).await.is_some())
             .await;
         trio.bring_back(&a());
@@ -175,10 +171,8 @@ fn a_key_that_goes_home_in_doubt_is_listed_there() {
                 && trio.world.cluster.store(&b()).unlist().await == Ok(0)
         })
         .await;
-        for at in regions() {
-            trio.world.upstreams.set_probes(&at, ProbeMode::Ledger);
-        }
-        trio.until("a settles it", ms(400_000), async || trio.state(&a(), &key).await == "settled").await;
+        all_probes(&trio, ProbeMode::Ledger);
+        trio.until_state(&a(), &key, "settled", ms(400_000)).await;
         assert_eq!((trio.effects(&key).len(), doubles(&trio).await), (1, 0));
     });
 }
@@ -188,14 +182,12 @@ fn a_key_that_goes_home_in_doubt_is_listed_there() {
 /// With two statements, the first one was left, b's upstream answered "none", and the key was free.
 #[test]
 fn a_dying_stand_in_writes_everything_or_nothing() {
-    for mode in [UpstreamMode::Receipt { after: ms(2_500) }, UpstreamMode::Hang] {
+    for mode in [receipt(2_500), UpstreamMode::Hang] {
         checked(Trio::start(9), async |trio| {
             let key = left_behind(&trio, "/probe", mode.clone()).await;
             trio.node(&b()).process.dies_at(&[Point::StandIn]);
             trio.until("b dies", LONG, async || trio.node(&b()).process.is_dead()).await;
-            for at in regions() {
-                trio.world.upstreams.set_probes(&at, ProbeMode::CannotSay);
-            }
+            all_probes(&trio, ProbeMode::CannotSay);
             trio.world.upstreams.set_probes(&b(), ProbeMode::DidNotHappen);
             trio.begin_process(&b());
             trio.until("b serves again", TAKEOVER, async || trio.serves(&b())).await;
@@ -239,18 +231,17 @@ fn the_lost_regions_row_reveals_a_double() {
 pub fn a_release_at_risk_does_not_hide_the_lost_regions_doubt() {
     keyed(Trio::start(2), async |trio, key| {
         trio.hold(&a(), &[b(), c()], true);
-        trio.upstream(&a(), UpstreamMode::Receipt { after: ms(2_500) });
+        trio.upstream(&a(), receipt(2_500));
         let begun = trio.begun(&a(), "/park", &key, ms(300)).await;
         trio.lose(&a());
         assert_eq!(begun.await.unwrap().status, 0, "its client was told nothing");
-        let busy = UpstreamMode::Answer { after: ms(30), status: 429, body: Bytes::new(), effect: false };
-        trio.upstream(&b(), busy);
+        trio.upstream(&b(), says(30, 429, false));
         let released = async || {
             trio.send(&b(), "/park", &key).await;
             trio.arrived(&b(), &key) > 0
         };
         trio.until("b ran it, and nothing happened", TAKEOVER, released).await;
-        trio.upstream(&a(), UpstreamMode::Receipt { after: ms(50) });
+        trio.upstream(&a(), receipt(50));
         trio.bring_back(&a());
         trio.all_home(ms(20_000)).await;
         sleep(HOLD).await;

@@ -20,14 +20,12 @@ use simulation::dice::SimDice;
 use super::trio::*;
 
 const WITHIN: Duration = ms(3_000);
-/// The number of messages of each hostile sender in one run.
 const MESSAGES: usize = 400;
 
 fn mallory() -> RegionName {
     region("mallory")
 }
 
-/// A ballot of a region, for any acceptor.
 fn prepare(region: RegionName, counter: u64) -> Question {
     let ballot = Ballot { counter, region, proposer: 1 };
     Question::Acceptor { to: None, message: Message::Prepare { ballot } }
@@ -40,7 +38,6 @@ fn poison(view: &View, epoch: u64) -> Arc<View> {
     Arc::new(View::from_content(content))
 }
 
-/// A claim on the route `strict`.
 fn lodging(id: KeyId, origin: Origin, token: Token, nonce: Nonce) -> Lodging {
     Lodging {
         hold: LEASE,
@@ -51,7 +48,6 @@ fn lodging(id: KeyId, origin: Origin, token: Token, nonce: Nonce) -> Lodging {
     }
 }
 
-/// Draws well-formed messages.
 struct Hostile {
     dice: SimDice,
     name: RegionName,

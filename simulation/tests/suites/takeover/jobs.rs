@@ -41,7 +41,7 @@ fn a_returning_region_never_reruns_its_successors_jobs() {
         let accepted = async || trio.send(&b(), "/later", &key).await.status == 202;
         trio.until("b accepts it", TAKEOVER, accepted).await;
         trio.until("b runs it", ms(5_000), async || is_settled(&trio, &key).await).await;
-        trio.upstream(&a(), UpstreamMode::Receipt { after: ms(50) });
+        trio.upstream(&a(), receipt(50));
         trio.cut_off(&a(), false);
         trio.all_home(ms(20_000)).await;
         trio.until("no job is left", ms(90_000), async || jobs(&trio).await == 0).await;
@@ -58,8 +58,7 @@ fn every_accepted_request_ends_without_its_client() {
             let keys = (0..8).map(|number| key_of(&a(), &b(), &format!("ends-{number}")));
             let keys: Vec<String> = keys.collect();
             for (number, key) in keys.iter().enumerate() {
-                let mode =
-                    if number < 4 { UpstreamMode::Receipt { after: ms(50) } } else { UpstreamMode::Refuse };
+                let mode = if number < 4 { receipt(50) } else { UpstreamMode::Refuse };
                 trio.upstream(&a(), mode);
                 assert_eq!(trio.send(&a(), "/later", key).await.status, 202);
                 sleep(ms(60)).await;
@@ -71,7 +70,7 @@ fn every_accepted_request_ends_without_its_client() {
                 _ => trio.node(&a()).process.kill(),
             }
             trio.until_lost(&a(), &b()).await;
-            trio.upstream(&a(), UpstreamMode::Receipt { after: ms(50) });
+            trio.upstream(&a(), receipt(50));
             match breaks {
                 0 => trio.bring_back(&a()),
                 1 => trio.cut_off(&a(), false),
@@ -120,7 +119,7 @@ fn an_acceptance_that_another_superseded_runs_no_more() {
             job.map(|job| job.state)
         };
         trio.until("b gives it up", ms(40_000), async || state(&b()).await == Some(JobState::Dead)).await;
-        trio.upstream(&a(), UpstreamMode::Receipt { after: ms(50) });
+        trio.upstream(&a(), receipt(50));
         trio.bring_back(&a());
         trio.all_home(ms(20_000)).await;
         trio.until("a's own job ends", ms(40_000), async || state(&a()).await.is_none()).await;

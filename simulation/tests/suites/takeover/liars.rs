@@ -38,7 +38,6 @@ enum Lie {
     Again,
 }
 
-/// A region's gateway that lies.
 struct Liar {
     honest: Arc<dyn Region>,
     lie: Lie,

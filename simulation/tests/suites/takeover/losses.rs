@@ -44,8 +44,7 @@ pub fn a_successor_runs_lost_keys_after_lease_and_window() {
 #[test]
 fn a_key_running_at_the_loss_becomes_a_doubt() {
     keyed(Trio::start(2), async |trio, key| {
-        let upstream = simulation::upstream::UpstreamMode::Receipt { after: ms(2_500) };
-        trio.upstream(&a(), upstream);
+        trio.upstream(&a(), receipt(2_500));
         // Long enough for the claim to arrive at the others, not for the answer.
         let begun = trio.begun(&a(), "/park", &key, ms(300)).await;
         trio.lose(&a());

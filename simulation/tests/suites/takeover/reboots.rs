@@ -7,7 +7,6 @@ use simulation::scenario::{self, Scenario, find};
 
 use crate::shared::{Arc, Duration, ms};
 
-/// The scenario with these settings.
 fn reboots(ring: &str, lease: &str, round_trip: &str) -> Scenario {
     let settings = [format!("ring=rings/{ring}.toml"), format!("failover.lease={lease}")];
     let settings = settings.into_iter().chain([format!("network.round_trip={round_trip}")]);

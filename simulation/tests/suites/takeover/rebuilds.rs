@@ -9,7 +9,6 @@ async fn disk_is_lost(trio: &Trio) {
     trio.until("a is lost", TAKEOVER, async || trio.standing(&a(), &b()) == "lost").await;
 }
 
-/// Loses the disk, replaces the store, and waits until the region is home.
 async fn replaced(trio: &Trio) {
     disk_is_lost(trio).await;
     trio.gateway(&b()).rebuild(&a(), true, "test", "").await.unwrap();
@@ -165,7 +164,6 @@ fn a_replacement_that_served_unheard_is_not_made_twice() {
     });
 }
 
-/// The way in which a region may know of a heartbeat.
 #[derive(Clone, Copy, Debug)]
 enum By {
     /// The heartbeat arrived with the rows.

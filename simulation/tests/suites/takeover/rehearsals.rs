@@ -1,7 +1,6 @@
 //! Dry runs of operators' acts: they change nothing anywhere, report the act's result, and are
 //! refused for the act's own reasons.
 
-use onceway::gateway::authority::act_error::ActError;
 use onceway::gateway::authority::acts::dry_run::{Act, Rehearsal};
 
 use super::trio::*;

@@ -20,7 +20,6 @@ pub use crate::shared::*;
 
 /// The time for which a region that came back must have been well.
 pub const STABLE: Duration = ms(2_000);
-/// The longest time of a claim without an outcome.
 pub const HOLD: Duration = ms(30_000);
 
 /// The retention of a key, and its tombstone's time: longer than scenarios about other things.
@@ -130,7 +129,6 @@ fn duty(witness: &RegionName, ring: Arc<Ring>) -> Duty {
     Duty { me: witness.clone(), ring, drift: DRIFT, speaks: Versions::OURS }
 }
 
-/// Plays a test on a deployment.
 pub fn on(start: impl Future<Output = Arc<Trio>>, test: impl AsyncFnOnce(Arc<Trio>)) {
     play(async { test(start.await).await });
 }
@@ -170,7 +168,6 @@ impl Trio {
         Self::begin_with(seed, &regions(), Failover { witnesses, ..failover() }, LIFE).await
     }
 
-    /// Two regions and a witness.
     pub async fn duo(seed: u64) -> Arc<Self> {
         let failover = Failover { witnesses: vec![witness()], ..failover() };
         Self::begin_with(seed, &[a(), b()], failover, LIFE).await
@@ -225,7 +222,6 @@ impl Trio {
         self.begin_speaking(name, Versions::OURS);
     }
 
-    /// Like [`Self::begin_process`], with these protocol versions.
     pub fn begin_speaking(&self, name: &RegionName, speaks: Versions) {
         let generation = self.world.cluster.origin(name).generation;
         let settings = settings(name, self.failover.clone(), self.life);
@@ -254,7 +250,6 @@ impl Trio {
         self.until("it is home", within, async || serving() && self.serves(name)).await;
     }
 
-    /// The standing of a region, by another one's view.
     pub fn standing(&self, of: &RegionName, seen_by: &RegionName) -> &'static str {
         let status = self.gateway(seen_by).authority_status();
         let found = status.regions.into_iter().find(|region| region.name == of.as_str());
@@ -334,7 +329,6 @@ impl Trio {
         self.until_lost(name, by).await;
     }
 
-    /// Loses a whole region and its disk.
     pub fn lose_disk(&self, name: &RegionName) {
         self.lose(name);
         self.world.cluster.destroy(name);
@@ -370,11 +364,6 @@ impl Trio {
         self.until("it is lost", TAKEOVER, lost).await;
     }
 
-    /// The answer of a region's status address about a key.
-    pub async fn asked(&self, at: &RegionName, key: &str) -> ClientAnswer {
-        read_answer(self.gateway(at).handle(question(key, "sk")).await).await
-    }
-
     /// Sends a request so many times, 100 ms apart. Each answer has one of these statuses.
     pub async fn refuses(&self, at: &RegionName, path: &str, key: &str, statuses: &[u16], times: u32) {
         for _ in 0..times {
@@ -405,6 +394,13 @@ impl Trio {
         }
     }
 
+    /// A region replays a key, which took effect once.
+    pub async fn replays_once(&self, at: &RegionName, path: &str, key: &str, within: Duration) {
+        let answer = self.insist(at, path, key, within).await;
+        assert!(answer.replayed, "{key} at {at}: {answer:?}");
+        assert_eq!(self.effects(key).len(), 1, "{key}");
+    }
+
     /// Waits until the condition holds, in virtual time, and checks the invariants meanwhile.
     pub async fn until(&self, what: &str, within: Duration, mut condition: impl AsyncFnMut() -> bool) {
         let end = Instant::now() + within;
@@ -415,7 +411,10 @@ impl Trio {
         self.check();
     }
 
-    /// Checks that the invariants hold so far.
+    pub async fn until_state(&self, at: &RegionName, key: &str, wanted: &str, within: Duration) {
+        self.until(wanted, within, async || self.state(at, key).await == wanted).await;
+    }
+
     pub fn check(&self) {
         let breaches = self.checker.lock().unwrap().step(&self.world);
         assert!(breaches.is_empty(), "{breaches:#?}");
