@@ -1,4 +1,4 @@
-//! What both suites of gateways are made of: settings, a fleet of gateways over one simulated world,
+//! The parts of both suites of gateways: settings, a fleet of gateways over one simulated world,
 //! and a client's request and its answer.
 //!
 //! Everything here is short, so that a test takes seconds of simulated time.

@@ -1,5 +1,5 @@
-//! Values by number, with the texts that tell them apart, and answers of the protocol's pure functions
-//! by question.
+//! Values by number, with the texts that tell them apart, and answers of the protocol's pure
+//! functions by question.
 //!
 //! A state of the model is a few numbers, each of a value of the protocol that was seen before.
 //! Numbers differ from run to run, because threads meet values in another order. In each run two

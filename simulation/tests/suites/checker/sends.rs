@@ -1,5 +1,4 @@
-//! Forged histories of keys that are sent more than once: what each attempt asks, in which life it
-//! takes effect, which lodged claims could have been asked for, and which marks of a risk are earned.
+//! Forged histories of keys that are sent more than once, and which marks of a risk are earned.
 
 use onceway::protocol::view;
 use simulation::table::HeardOf;

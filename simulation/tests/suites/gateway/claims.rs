@@ -1,5 +1,5 @@
-//! The preconditions of a send: a durable claim, lodged if its route is under escrow, and the right to
-//! send under it. After each refusal nothing was sent, and the same key runs once.
+//! The preconditions of a send: a durable claim, lodged if its route is under escrow, and the right
+//! to send under it. After each refusal nothing was sent, and the same key runs once.
 
 use super::accepted::asked;
 use super::bench::*;

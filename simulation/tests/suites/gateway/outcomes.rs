@@ -1,5 +1,5 @@
-//! After the send: no answer is given before it is stored, unknown is not failed, a lost claim is never
-//! answered for, and duplicates of a running attempt get its answer.
+//! After the send: no answer is given before it is stored, unknown is not failed, and a lost claim
+//! is never answered for. Duplicates of a running attempt get its answer.
 
 use onceway::protocol::digest::digest;
 

@@ -1,5 +1,5 @@
 //! The routes' rules for keys and bodies: key policies, business signatures, which requests are the
-//! same one, and keys that are bound to the principal who claimed them.
+//! same one, and keys that are bound to a principal.
 //!
 //! The tests of `onceway::gateway::policy::canonical` have the traps that JSON sets.
 

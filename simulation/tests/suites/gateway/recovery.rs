@@ -1,5 +1,5 @@
-//! Keys in doubt: the permitted effects of a probe and the number of repeated attempts, with clients
-//! that come back and without.
+//! Keys in doubt: the permitted effects of a probe and the number of repeated attempts, with
+//! clients that come back and without.
 
 use super::bench::*;
 use super::upkeep::{UNCLEAR, abandon};

@@ -1,5 +1,5 @@
-//! Work beside requests: keys are forgotten in time and in order, a database's clock that steps is not
-//! believed, and a loop that dies takes its gateway along.
+//! Work beside requests: keys are forgotten in time and in order, and a database's clock that steps
+//! is not believed. A loop that dies takes its gateway along.
 
 use onceway::ports::store::{GateVersion, Unclear};
 use onceway_lab::contract::store::asked;

@@ -33,8 +33,8 @@ fn a_fault_matters_only_at_its_place_and_time() {
     assert!(!mattered("ap-south", 5_500, 9_000, &all), "elsewhere");
 }
 
-/// Plays three regions with one workload and these faults, each of a kind in a region, with its time
-/// and how long it lasts. Returns their kinds, each with true if it mattered.
+/// Plays three regions with one workload and these faults: each has a kind, a region, its time and
+/// how long it lasts. Returns the kinds, each with true if it mattered.
 fn faults(length: &str, workload: &str, faults: &[[&str; 4]]) -> BTreeMap<String, bool> {
     let mut text = format!(
         "title = \"some faults\"\nring = \"rings/three.toml\"\nroutes = \"rings/routes.toml\"\n\

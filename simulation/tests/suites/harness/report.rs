@@ -1,5 +1,5 @@
-//! The figures of many seeds, the page of a report and the answer of a study: they are forged, and no
-//! seed is played.
+//! The figures of many seeds, the page of a report and the answer of a study: they are forged, and
+//! no seed is played.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Keys that a lost region left open: their new owner lists them, ends those whose upstream can
-//! answer, and journals those that ran by the window alone.
+//! Keys that a lost region left open: their new owner lists them, and ends those whose upstream can
+//! answer. Those that ran by the window alone are in the journal.
 
 use onceway::ports::upkeep::{Act, Ruling};
 

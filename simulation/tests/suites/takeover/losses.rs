@@ -1,5 +1,5 @@
-//! A region is gone, or cut off: its keys are refused until nothing of it can run any more, then its
-//! successors run them; and it comes home.
+//! A region is gone, or cut off: its keys are refused until nothing of it can run any more. Then its
+//! successors run them, and it comes home.
 
 use super::trio::*;
 

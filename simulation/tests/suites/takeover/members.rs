@@ -1,5 +1,5 @@
-//! Joining the ring and leaving it, with the reasons that an operator gets; and two regions with a
-//! witness: each of the three may be lost, and the other two go on.
+//! Joining the ring and leaving it, with the reasons that an operator gets. Of two regions with a
+//! witness each of the three may be lost, and the other two go on.
 
 use super::trio::*;
 

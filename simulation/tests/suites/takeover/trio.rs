@@ -374,7 +374,7 @@ impl Trio {
         }
     }
 
-    /// Checks that a region only refuses a key that ran elsewhere once, and calls it a doubt at last.
+    /// Checks that a region refuses a key that ran elsewhere once, and calls it a doubt at last.
     pub async fn never_reruns(&self, at: &RegionName, path: &str, key: &str, times: u32) {
         self.refuses(at, path, key, &[409, 503], times).await;
         assert_eq!(self.send(at, path, key).await.said(), (409, "outcome-unknown"));
