@@ -25,14 +25,15 @@ pub use onceway::ports::peers::{Forward, ForwardReply, PeerReply, Pong, Question
 pub use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, Written};
 pub use onceway::ports::{Acceptors, Audit, Body, Jobs, KeyStore, Ports, Replica, Upkeep};
 pub use onceway::protocol::change::Change;
-pub use onceway::protocol::decide::Basis;
 pub use onceway::protocol::fingerprint::{Fingerprint, raw};
 use onceway::protocol::job::Backoff;
 pub use onceway::protocol::key::{Key, KeyId, Syntax, Tenant};
 use onceway::protocol::key_policy::KeyPolicy;
 pub use onceway::protocol::lifetime::{Lifetime, Retention};
 use onceway::protocol::outcome::OutcomeSets;
-pub use onceway::protocol::record::{Answer, AnswerBody, Nonce, Recovery, RequestId, Row, State, Token};
+pub use onceway::protocol::record::{
+    Answer, AnswerBody, Basis, Nonce, Recovery, RequestId, Row, State, Token,
+};
 pub use onceway::protocol::region::{Origin, RegionName};
 pub use onceway::protocol::register::{Accepted, Acceptor, Ballot, Message};
 pub use onceway::protocol::ring::Ring;

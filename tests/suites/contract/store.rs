@@ -7,8 +7,7 @@ use crate::store::support::{Region, ask, id, open, won};
 use crate::support::*;
 use onceway::adapters::postgres::{PgStore, provision};
 use onceway::ports::store::{ClaimAsk, ClaimReply};
-use onceway::protocol::decide::Basis;
-use onceway::protocol::record::{Reader, Reading, Row, State, resolve};
+use onceway::protocol::record::{Basis, Reader, Reading, Row, State, resolve};
 use onceway_lab::contract::store::{Foreign, LONG, StoreBench};
 
 const ME: &str = "eu#1";
