@@ -1,7 +1,7 @@
 //! The store's bench: a private Postgres, restarted for real, and rows of another region that a
 //! superuser inserts.
 //!
-//! `store/support.rs` makes the server and its store. It must not assert what a store does.
+//! `store/support.rs` makes the server and its store.
 
 use crate::store::support::{Region, ask, id, open, won};
 use crate::support::*;
