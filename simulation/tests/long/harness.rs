@@ -20,7 +20,6 @@ fn err(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// The same, with the exit code that it must end with.
 fn exits(args: &[&str], code: i32) -> Output {
     let ended = onceway_sim(args);
     assert_eq!(ended.status.code(), Some(code), "{args:?}: {}{}", out(&ended), err(&ended));
@@ -279,22 +278,16 @@ fn every_scenario_error_is_reported_with_its_line() {
 #[test]
 fn unplayable_scenarios_are_refused_with_one_line() {
     for (args, what) in [
-        (
-            &["run", "nowhere"][..],
-            "there is no scenario \"nowhere\": give the path of a file, or one of alone, asked-first",
-        ),
-        (
-            &["run", "swarm", "--plant", "nothing"],
-            "there is no safety check \"nothing\" to remove: there are grant-on-accept",
-        ),
-        (&["run", "swarm", "--set", "failover.lease=1h"], "lease"),
-        (&["run", "swarm", "--set", "failover"], "write KEY=VALUE"),
-        (&["seeds", "swarm", "--count", "many"], "--count"),
-        (&["seeds", "swarm", "--count", "0"], "0 is not in 1..=10000000"),
-        (&["plants", "nowhere"], "there is no scenario"),
-        (&["play"], "play"),
+        ("run nowhere", "no scenario \"nowhere\": give the path of a file, or one of alone, asked-first"),
+        ("run swarm --plant nothing", "no safety check \"nothing\" to remove: there are grant-on-accept"),
+        ("run swarm --set failover.lease=1h", "lease"),
+        ("run swarm --set failover", "write KEY=VALUE"),
+        ("seeds swarm --count many", "--count"),
+        ("seeds swarm --count 0", "0 is not in 1..=10000000"),
+        ("plants nowhere", "there is no scenario"),
+        ("play", "play"),
     ] {
-        let refused = onceway_sim(args);
+        let refused = onceway_sim(&args.split(' ').collect::<Vec<_>>());
         assert_eq!((refused.status.code(), out(&refused).as_str()), (Some(2), ""), "{args:?}");
         assert!(err(&refused).contains(what), "{args:?}: {}", err(&refused));
     }

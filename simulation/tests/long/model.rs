@@ -38,11 +38,8 @@ mod acts;
 mod holders;
 mod parts;
 mod pool;
-mod start;
 mod state;
 mod steps;
-mod story;
-mod text;
 mod truth;
 mod wishes;
 mod world;
@@ -52,7 +49,7 @@ use std::time::Instant;
 
 use stateright::{Checker, CheckerBuilder, HasDiscoveries, Model};
 
-use story::story;
+use acts::story;
 use world::World;
 use worlds::Form;
 

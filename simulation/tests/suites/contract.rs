@@ -27,18 +27,12 @@ fn the_store_keeps_its_contract() {
 }
 
 #[test]
-fn the_authority_keeps_its_contract() {
-    play(async { contract::authority::suite(&Stores::new(|store| store)).await });
-}
-
-#[test]
-fn escrow_keeps_its_contract() {
-    play(async { contract::escrow::suite(&Stores::new(|store| store)).await });
-}
-
-#[test]
-fn imports_keep_their_contract() {
-    play(async { contract::imports::suite(&Stores::new(|store| store)).await });
+fn authority_escrow_imports_and_replica_keep_their_contract() {
+    let stores = || Stores::new(|store| store);
+    play(async { contract::authority::suite(&stores()).await });
+    play(async { contract::escrow::suite(&stores()).await });
+    play(async { contract::imports::suite(&stores()).await });
+    play(async { contract::replica::suite(&stores()).await });
 }
 
 #[test]
@@ -47,22 +41,9 @@ fn the_audit_keeps_its_contract() {
 }
 
 #[test]
-fn the_replica_keeps_its_contract() {
-    play(async { contract::replica::suite(&Stores::new(|store| store)).await });
-}
-
-#[test]
-fn the_peers_keep_their_contract() {
+fn calls_keep_their_contract() {
     play(async { contract::peers::suite(&Link::new(|peers| peers)).await });
-}
-
-#[test]
-fn asking_keeps_its_contract() {
     play(async { contract::peers::asking(&Link::new(|peers| peers)).await });
-}
-
-#[test]
-fn the_upstream_keeps_its_contract() {
     play(async { contract::upstream::suite(&Service::new(|upstream| upstream)).await });
 }
 

@@ -5,24 +5,19 @@
 
 mod accepted;
 pub mod approval;
-mod attached;
 mod bench;
 mod claims;
 mod counted;
 mod crowd;
 pub mod doubles;
 mod forwards;
-mod lodged;
-mod loops;
 mod operators;
 mod outcomes;
 mod policies;
-mod principals;
 mod quota;
 mod recovery;
 mod reloads;
 mod shadow;
 mod stored;
-mod sweeps;
 pub mod upkeep;
 mod versions;

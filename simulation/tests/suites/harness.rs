@@ -2,10 +2,7 @@
 //!
 //! [`super::checker`] has the invariants. `tests/long/harness.rs` plays what takes minutes.
 
-mod forged;
 mod plays;
 mod reference;
 mod replication;
 mod report;
-mod shipped;
-mod sums;

@@ -1,44 +1,59 @@
-//! Settings of the gateways of both suites, and a client's request and its answer.
+//! The parts of both suites of gateways: settings, a fleet of gateways over one simulated world,
+//! and a client's request and its answer.
 //!
-//! `gateway/bench.rs` and `takeover/trio.rs` have the deployments, with what differs. Everything
-//! here is short, so that a test takes seconds of simulated time.
+//! Everything here is short, so that a test takes seconds of simulated time.
 
-use std::future::Future;
-use std::sync::Arc;
-use std::time::Duration;
+pub use std::collections::{BTreeMap, BTreeSet};
+pub use std::sync::{Arc, Mutex};
+pub use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Method, Request, Response, Uri};
-use onceway::gateway::authority::failover::{Failover, Mode as Failing};
+pub use bytes::Bytes;
+pub use http::{Method, Request, Response, Uri};
+pub use onceway::gateway::authority::failover::{Failover, Mode as Failing};
 use onceway::gateway::credentials::Credentials;
+pub use onceway::gateway::instance::Gateway;
 use onceway::gateway::limits::concurrency::MostAtOnce;
 use onceway::gateway::policy::route::{
     Accept, Binding, Dialect, Escrow, KeyHeaders, Mismatch, Mode, PathPattern, Policy, Protection, Route,
     Routes,
 };
 use onceway::gateway::policy::signature::FingerprintRule;
-use onceway::gateway::reloadable::Reload;
-use onceway::gateway::settings::{Settings, Timings};
-use onceway::ports::Body;
+pub use onceway::gateway::reloadable::Reload;
+pub use onceway::gateway::settings::{Settings, Timings};
 use onceway::ports::body::{self, Collected};
-use onceway::ports::peers::Forward;
+pub use onceway::ports::peers::{Forward, ForwardReply, PeerReply, Pong, Question};
+pub use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, Written};
+pub use onceway::ports::{Acceptors, Audit, Body, Jobs, KeyStore, Ports, Replica, Upkeep};
+pub use onceway::protocol::change::Change;
+pub use onceway::protocol::fingerprint::{Fingerprint, raw};
 use onceway::protocol::job::Backoff;
-use onceway::protocol::key::{Key, KeyId, Syntax, Tenant};
+pub use onceway::protocol::key::{Key, KeyId, Syntax, Tenant};
 use onceway::protocol::key_policy::KeyPolicy;
-use onceway::protocol::lifetime::Retention;
+pub use onceway::protocol::lifetime::{Lifetime, Retention};
 use onceway::protocol::outcome::OutcomeSets;
-use onceway::protocol::record::Recovery;
-use onceway::protocol::record::RequestId;
-use onceway::protocol::region::RegionName;
-use onceway::protocol::ring::Ring;
-use onceway::protocol::ring_spec::{PlaceBy, RegionSpec, RingSpec};
+pub use onceway::protocol::record::{
+    Answer, AnswerBody, Basis, Nonce, Recovery, RequestId, Row, State, Token,
+};
+pub use onceway::protocol::region::{Origin, RegionName};
+pub use onceway::protocol::register::{Accepted, Acceptor, Ballot, Message};
+pub use onceway::protocol::ring::Ring;
+pub use onceway::protocol::ring_spec::{PlaceBy, RegionSpec, RingSpec};
 use onceway::protocol::time::Drift;
-use onceway::protocol::versions::Versions;
+pub use onceway::protocol::versions::{NEWEST, NEXT, Versions};
+pub use onceway::protocol::view::{AcceptorId, Standing, View};
 use onceway::protocol::window::WindowRule;
-use simulation::peers::LinkMode;
-use simulation::upstream::UpstreamMode;
-use simulation::world::World;
+pub use simulation::Node;
+pub use simulation::cluster::StoreMode;
+pub use simulation::letters::{Letter, Post};
+pub use simulation::peers::{Answering, LinkMode, Region};
+pub use simulation::points::Point;
+pub use simulation::ports::SimPorts;
+pub use simulation::store::SimStore;
+pub use simulation::upstream::{Happening, ProbeMode, UpstreamMode};
+pub use simulation::world::World;
 use tokio::runtime::Builder;
+pub use tokio::task::JoinHandle;
+pub use tokio::time::{Instant, sleep};
 
 pub const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -50,7 +65,7 @@ pub const DRIFT: Drift = Drift { ppm: 1_000, margin: ms(50) };
 pub const UPSTREAM: Duration = ms(3_000);
 /// The most by which observed time ends something later than the boot clock: a heartbeat, and what
 /// it may add.
-pub const LATE: Duration = Duration::from_millis(300);
+pub const LATE: Duration = ms(300);
 /// The time for which a request may still be inside the upstream after its hold.
 pub const SETTLE_TIME: Duration = ms(2_000);
 /// The time for which an answer waits to be stored, before its client gets "unknown".
@@ -84,12 +99,17 @@ pub fn ring(weights: &[(RegionName, u32)]) -> Arc<Ring> {
     Arc::new(Ring::build(&spec).unwrap())
 }
 
+/// The first view of this ring, without its voters, for the owners of keys.
+pub fn founding(ring: Arc<Ring>) -> View {
+    View::founding(1, ring, BTreeMap::new(), BTreeMap::new())
+}
+
 /// Everything below the gateways of these regions, with nothing broken.
 pub fn world(seed: u64, names: &[RegionName]) -> Arc<World> {
     let world = World::new(seed, names, false);
     for from in names {
         world.cluster.set_latency(from, ms(2));
-        world.upstreams.set_mode(from, UpstreamMode::Receipt { after: ms(50) });
+        world.upstreams.set_mode(from, receipt(50));
         for to in names.iter().filter(|to| *to != from) {
             world.network.set_link(from, to, LinkMode::Up, ONE_WAY);
             world.cluster.set_delay(from, to, LAG);
@@ -197,6 +217,16 @@ pub fn policy(recovery: Recovery, hold: Duration, life: Duration) -> Policy {
     }
 }
 
+/// An upstream that performs a request and answers 201 so many milliseconds later.
+pub const fn receipt(after: u64) -> UpstreamMode {
+    UpstreamMode::Receipt { after: ms(after) }
+}
+
+/// An upstream that answers this status so many milliseconds later.
+pub fn says(after: u64, status: u16, effect: bool) -> UpstreamMode {
+    UpstreamMode::Answer { after: ms(after), status, body: Bytes::new(), effect }
+}
+
 pub fn request(path: &str, key: &str, text: &str) -> Request<Body> {
     Request::post(path)
         .header("authorization", "Bearer sk")
@@ -229,7 +259,6 @@ pub fn forward(path: &str, key: &str) -> Forward {
     }
 }
 
-/// A question to the status address about a key.
 pub fn question(key: &str, token: &str) -> Request<Body> {
     let question = Request::get(format!("/.well-known/onceway/requests/{key}"));
     question.header("authorization", format!("Bearer {token}")).body(body::empty()).unwrap()
@@ -250,13 +279,11 @@ pub struct ClientAnswer {
 }
 
 impl ClientAnswer {
-    /// The status and the problem's code.
     pub fn said(&self) -> (u16, &str) {
         (self.status, &self.code)
     }
 }
 
-/// Reads an answer as a client would.
 pub async fn read_answer(response: Response<Body>) -> ClientAnswer {
     let (head, rest) = response.into_parts();
     let Collected::Whole(bytes) = body::collect(rest, 1 << 20).await.unwrap() else {
@@ -273,4 +300,99 @@ pub async fn read_answer(response: Response<Body>) -> ClientAnswer {
         retry_after: header("retry-after").parse().ok(),
         body: bytes,
     }
+}
+
+pub type Gate = Arc<Gateway<SimPorts>>;
+
+/// The gateways of one simulated world, and clients that ask them.
+pub struct Fleet {
+    pub world: Arc<World>,
+    nodes: Mutex<BTreeMap<RegionName, Node>>,
+}
+
+impl Fleet {
+    pub fn new(world: Arc<World>) -> Arc<Self> {
+        Arc::new(Self { world, nodes: Mutex::default() })
+    }
+
+    pub fn launch(&self, settings: Settings, ring: &Arc<Ring>) -> Node {
+        let ports = self.world.ports(&settings.me);
+        let (process, clock) = (ports.process().clone(), ports.clock().clone());
+        let gateway = Gateway::new(ports, settings, View::unfounded(ring.clone())).unwrap();
+        gateway.start(None);
+        Node { gateway, process, clock }
+    }
+
+    /// Puts a process in its region's place. The one before lives on, if somebody has it.
+    pub fn put(&self, name: &RegionName, node: Node) {
+        self.world.network.plug_process(name.clone(), Arc::new(node.gateway.clone()), node.process.clone());
+        self.nodes.lock().unwrap().insert(name.clone(), node);
+    }
+
+    pub fn node(&self, name: &RegionName) -> Node {
+        self.nodes.lock().unwrap()[name].clone()
+    }
+
+    pub fn gateway(&self, name: &RegionName) -> Gate {
+        self.node(name).gateway
+    }
+
+    pub fn serves(&self, name: &RegionName) -> bool {
+        self.gateway(name).readiness().serves
+    }
+
+    /// Sends a request to a region's gateway; its connection breaks with the process.
+    pub async fn send(&self, to: &RegionName, path: &str, key: &str) -> ClientAnswer {
+        let node = self.node(to);
+        if node.process.is_dead() {
+            return ClientAnswer::default();
+        }
+        let asking = async {
+            node.process.runs().await;
+            let answer = ask(&node.gateway, path, key, "{}").await;
+            node.process.runs().await;
+            answer
+        };
+        node.process.while_alive(asking).await.unwrap_or_default()
+    }
+
+    /// Sends a request beside the test.
+    pub fn begin(self: &Arc<Self>, to: &RegionName, path: &str, key: &str) -> JoinHandle<ClientAnswer> {
+        let (fleet, to, path, key) = (self.clone(), to.clone(), path.to_owned(), key.to_owned());
+        tokio::spawn(async move { fleet.send(&to, &path, &key).await })
+    }
+
+    /// The same, so long after it was sent.
+    pub async fn begun(
+        self: &Arc<Self>,
+        to: &RegionName,
+        path: &str,
+        key: &str,
+        after: Duration,
+    ) -> JoinHandle<ClientAnswer> {
+        let begun = self.begin(to, path, key);
+        sleep(after).await;
+        begun
+    }
+
+    /// The state of a key in a region's store, as an operator sees it.
+    pub async fn state(&self, at: &RegionName, key: &str) -> &'static str {
+        self.gateway(at).key_status(&id(key)).await.unwrap().state
+    }
+
+    pub fn effects(&self, key: &str) -> Vec<Happening> {
+        self.world.upstreams.effects(&id(key))
+    }
+
+    pub fn store(&self, at: &RegionName, mode: StoreMode) {
+        self.world.cluster.set_mode(at, mode);
+    }
+
+    pub fn upstream(&self, at: &RegionName, mode: UpstreamMode) {
+        self.world.upstreams.set_mode(at, mode);
+    }
+}
+
+pub async fn ask(gateway: &Gate, path: &str, key: &str, text: &str) -> ClientAnswer {
+    read_answer(gateway.handle(request(path, key, text)).await).await
 }

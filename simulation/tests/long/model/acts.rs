@@ -1,11 +1,13 @@
 //! The possible next acts in a state.
 //!
-//! `steps` performs an act, or finds that it changes nothing. Nothing is urgent: an offered act may
-//! also never happen. So a process may pause, and a message may be late or lost, anywhere and any
-//! number of times. A process that crashes for good has no more acts. It must not leave out an act
-//! that a world allows.
+//! Nothing is urgent: an offered act may also never happen. It must not leave out one that a world
+//! allows.
 
-use crate::model::state::{Handler, Mail, Site, State, ViewId, What};
+use std::fmt::Write;
+
+use stateright::Path;
+
+use crate::model::state::{Ballot, Handler, Mail, Site, State, ViewId, What};
 use crate::model::world::{Plan, World};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,9 +24,7 @@ pub enum Act {
     GiveUp(Site, ViewId),
     /// All rows that the second wrote arrive at the first.
     Arrive(Site, Site),
-    /// A handler claims the key.
     Claim(Site),
-    /// The handler of that run sends.
     Send(u8),
     Restart(Site),
     /// An acceptor's disk is replaced by an empty one.
@@ -49,15 +49,7 @@ impl World {
             Act::Deliver(mail) => {
                 !only.cut.contains(&(mail.from, mail.to)) && !only.cut.contains(&(mail.to, mail.from))
             }
-            Act::Tick
-            | Act::Propose(..)
-            | Act::Adopt(..)
-            | Act::Open(_)
-            | Act::GiveUp(..)
-            | Act::Send(_)
-            | Act::Restart(_)
-            | Act::Remake(_)
-            | Act::Admit(_) => true,
+            _ => true,
         }
     }
 
@@ -133,5 +125,83 @@ impl World {
             What::Renew(..) | What::Granted => false,
         };
         dead.then_some(promised.counter)
+    }
+}
+
+pub fn story(world: &World, path: Path<State, Act>) -> String {
+    let mut text = String::new();
+    for (number, (state, act)) in path.into_vec().into_iter().enumerate() {
+        if let Some(act) = act {
+            let _ = writeln!(text, "  {:>3}. {}", number + 1, world.describe(&state, act));
+        }
+    }
+    text
+}
+
+impl World {
+    fn name_of(&self, site: Site) -> &str {
+        self.parts.name(site).as_str()
+    }
+
+    fn ballot(&self, ballot: Ballot) -> String {
+        let Ballot { counter, by, life } = ballot;
+        let again = if life > 0 { " (after a restart)" } else { "" };
+        format!("ballot {counter} of {}{again}", self.name_of(by))
+    }
+
+    fn shown(&self, view: ViewId) -> String {
+        let view = self.parts.views.get(view);
+        let serving: Vec<&str> = view.serving().map(|name| name.as_str()).collect();
+        format!("view {} (serving: {})", view.epoch(), serving.join(" "))
+    }
+
+    fn plan(&self, plan: Plan) -> String {
+        match plan {
+            Plan::Lose(of) => format!("{} is lost", self.name_of(of)),
+            Plan::Back => "it is back".to_owned(),
+            Plan::Turn(of) => format!("the arcs of {} move, on or back", self.name_of(of)),
+            Plan::Kill => "what is pending is dropped".to_owned(),
+            Plan::Finish => "what was begun is finished".to_owned(),
+            Plan::Swap(of) => format!("the new acceptor of {} votes", self.name_of(of)),
+        }
+    }
+
+    fn mail(&self, mail: Mail) -> String {
+        let (from, to) = (self.name_of(mail.from), self.name_of(mail.to));
+        match mail.what {
+            What::Prepare(ballot) => format!("{to} promises {} to {from}", self.ballot(ballot)),
+            What::Accept(ballot, view) => {
+                format!("{to} accepts {} under {}", self.shown(view), self.ballot(ballot))
+            }
+            What::Renew(view, last) => {
+                let late = if last { "" } else { ", long on its way" };
+                format!("{to} is asked by {from} for a lease under {}{late}", self.shown(view))
+            }
+            What::Granted => format!("{to} hears that {from} granted its lease"),
+        }
+    }
+
+    fn describe(&self, state: &State, act: Act) -> String {
+        match act {
+            Act::Tick => "half a lease's time passes".to_owned(),
+            Act::Deliver(mail) => self.mail(mail),
+            Act::Renew(at) => format!("{} asks for its lease", self.name_of(at)),
+            Act::Propose(at, plan) => format!("{} proposes: {}", self.name_of(at), self.plan(plan)),
+            Act::Adopt(at, view) => format!("{} adopts {}", self.name_of(at), self.shown(view)),
+            Act::Open(at) => {
+                format!("{} fetches what it lacks and looks whether it may open", self.name_of(at))
+            }
+            Act::GiveUp(at, view) => {
+                format!("{} gives up what {} takes, and seals", self.name_of(at), self.shown(view))
+            }
+            Act::Arrive(at, of) => format!("what {} wrote arrives at {}", self.name_of(of), self.name_of(at)),
+            Act::Claim(at) => format!("{} claims the key", self.name_of(at)),
+            Act::Send(run) => {
+                format!("{} sends what it claimed", self.name_of(state.runs[usize::from(run)].at))
+            }
+            Act::Restart(at) => format!("the process of {} dies, another starts", self.name_of(at)),
+            Act::Remake(at) => format!("the acceptor of {} is made anew", self.name_of(at)),
+            Act::Admit(at) => format!("the new acceptor of {} looks whether it may answer", self.name_of(at)),
+        }
     }
 }

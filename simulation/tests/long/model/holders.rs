@@ -10,12 +10,12 @@ use onceway::protocol::register::Reply;
 use onceway::protocol::view::View;
 
 use crate::model::parts::{BEGIN, Held, Holder, Parts, TICK, TTL};
+use crate::model::pool;
 use crate::model::state::{Site, ViewId};
-use crate::model::text;
 
 impl Parts {
     fn holder(&self, holder: Holder) -> u32 {
-        let key = text::lease(&holder.lease, self.past(holder.now), &|view| self.named(view));
+        let key = pool::lease(&holder.lease, self.past(holder.now), &|view| self.named(view));
         self.holders.id(&key, || holder)
     }
 
@@ -43,7 +43,6 @@ impl Parts {
         (self.holder(next), ended)
     }
 
-    /// Asks for a renewal, if that is allowed now.
     pub fn ask(&self, holder: u32, under: ViewId, view: &Arc<View>) -> (Held, bool) {
         self.asked.get((holder, under), || {
             let mut may = false;

@@ -1,6 +1,6 @@
 //! The protocol's own values and answers behind the numbers of a state.
 //!
-//! `pool` keeps them, `text` says when two are the same, `steps` asks. Every answer comes from
+//! `pool` keeps them and says when two are the same, `steps` asks. Every answer comes from
 //! `onceway::protocol`, once for each question, without the world's plant. It must not decide
 //! anything itself.
 
@@ -23,12 +23,10 @@ use onceway::protocol::time::{Drift, Moment};
 use onceway::protocol::versions::Versions;
 use onceway::protocol::view::{AcceptorId, Content, View};
 
-use crate::model::pool::{Memo, Pool};
+use crate::model::pool::{self, Memo, Pool};
 use crate::model::state::{Ballot, Mail, Site, ViewId, What};
-use crate::model::text;
 use crate::model::wishes::Wish;
 
-/// The number of ticks for which a lease runs.
 pub const TTL_TICKS: u64 = 2;
 pub const TTL: Duration = Duration::from_nanos(TTL_TICKS);
 /// The drift in ppm if all clocks run at one speed.
@@ -50,7 +48,6 @@ pub struct Desk {
     now: Moment,
 }
 
-/// A region's gate, and the number of the view it has adopted.
 pub struct Gate {
     pub state: GateState,
     pub view: ViewId,
@@ -63,14 +60,12 @@ pub enum Turn {
     GiveUp { target: ViewId, seal: u8 },
 }
 
-/// A round and its ballot.
 #[derive(Clone)]
 pub struct Opened {
     round: Round,
     pub ballot: Ballot,
 }
 
-/// A lease, and the time of the last request for it.
 #[derive(Clone)]
 pub struct Holder {
     pub lease: Lease,
@@ -97,7 +92,6 @@ pub enum Next {
     Chosen(ViewId),
 }
 
-/// The result of a message at an acceptor.
 #[derive(Clone, Copy)]
 pub struct Answer {
     pub desk: u32,
@@ -185,8 +179,8 @@ impl Parts {
     }
 
     /// The present, for texts, and the time after which a moment is just past.
-    pub fn past(&self, now: Moment) -> text::Past {
-        text::Past { now, ticks: self.drift().judge(TTL).as_nanos() as i64 }
+    pub fn past(&self, now: Moment) -> pool::Past {
+        pool::Past { now, ticks: self.drift().judge(TTL).as_nanos() as i64 }
     }
 
     pub fn name(&self, site: Site) -> &RegionName {
@@ -199,7 +193,7 @@ impl Parts {
     }
 
     pub fn view(&self, view: &View) -> ViewId {
-        self.views.id(&text::view(view), || view.clone())
+        self.views.id(&pool::view(view), || view.clone())
     }
 
     pub fn named(&self, view: &str) -> u32 {
@@ -225,7 +219,6 @@ impl Parts {
         self.gates.id(&key, || Gate { view, state: gate })
     }
 
-    /// The gate after that turn.
     pub fn turn(&self, gate: u32, turn: Turn) -> u32 {
         self.gates_after.get((gate, turn), || {
             let gate = self.gates.get(gate);
@@ -241,12 +234,12 @@ impl Parts {
     }
 
     fn round(&self, opened: Opened) -> u32 {
-        self.rounds.id(&text::round(&opened.round, &|view| self.named(view)), || opened)
+        self.rounds.id(&pool::round(&opened.round, &|view| self.named(view)), || opened)
     }
 
     fn desk(&self, desk: Desk) -> u32 {
         let Desk { acceptor, promised: _, watch, admission, now } = &desk;
-        let key = text::desk(acceptor, watch, admission, self.past(*now), &|view| self.named(view));
+        let key = pool::desk(acceptor, watch, admission, self.past(*now), &|view| self.named(view));
         let promised = desk.acceptor.promised.as_ref().map(|promised| self.short(promised));
         self.desks.id(&key, || Desk { promised, ..desk })
     }
@@ -314,9 +307,7 @@ impl Parts {
             let what = match &message {
                 Message::Prepare { .. } => What::Prepare(ballot),
                 Message::Accept { view, .. } => What::Accept(ballot, self.view(view)),
-                Message::Read | Message::Renew { .. } | Message::Force { .. } | Message::Found { .. } => {
-                    panic!("no round sends {message:?}")
-                }
+                other => panic!("no round sends {other:?}"),
             };
             Mail { from, to: self.site(&name), id: short_id(id), what }
         };
@@ -332,7 +323,6 @@ impl Parts {
         })
     }
 
-    /// An acceptor's reply to a message of a round.
     pub fn round_heard(&self, round: u32, from: Site, id: u8, said: PeerMessage) -> (u32, Next) {
         self.heard.get((round, from, id, said), || {
             let mut opened = (*self.rounds.get(round)).clone();
@@ -343,9 +333,7 @@ impl Parts {
                     view: self.views.get(view),
                 }),
                 PeerMessage::Accepted => Reply::Accepted,
-                PeerMessage::Outbid(_) | PeerMessage::Granted | PeerMessage::Newer | PeerMessage::No => {
-                    panic!("no round hears {said:?}")
-                }
+                said => panic!("no round hears {said:?}"),
             };
             let next = match opened.round.heard(self.name(from), register_id(id), &reply) {
                 Step::Wait | Step::Blocked(_) | Step::Outbid(_) => Next::Wait,
@@ -375,7 +363,6 @@ impl Parts {
         })
     }
 
-    /// One tick later.
     pub fn tick_desk(&self, desk: u32) -> u32 {
         self.ticked_desks.get(desk, || {
             let desk = (*self.desks.get(desk)).clone();

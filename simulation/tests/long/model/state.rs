@@ -37,17 +37,14 @@ pub struct Mail {
     pub what: What,
 }
 
-/// The state of a claim's handler.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Handler {
-    /// The handler may still send.
     Waits,
     /// The tenure is over: the handler is refused whenever it wakes.
     Refused,
     Gone,
 }
 
-/// A claim that was committed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Run {
     pub at: Site,
@@ -59,7 +56,6 @@ pub struct Run {
     pub handler: Handler,
 }
 
-/// A report of a region that gave keys up.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Given {
     pub by: Site,
@@ -76,7 +72,6 @@ pub struct Accepts {
     pub by: u8,
 }
 
-/// The acts that may still be done.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Left {
     pub rounds: u8,
@@ -86,7 +81,6 @@ pub struct Left {
     pub remakes: u8,
 }
 
-/// An invariant that broke.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Broken {
     TwoChosen,
@@ -101,7 +95,7 @@ pub enum Broken {
     OtherOwner,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct State {
     pub desks: [u32; 3],
     pub leases: [u32; 3],
@@ -109,7 +103,6 @@ pub struct State {
     pub rounds: [u32; 3],
     pub counters: [u8; 3],
     pub lives: [u8; 3],
-    /// Each region's newest heartbeat.
     pub seq: [u8; 3],
     /// `applied[at][of]`.
     pub applied: [[u8; 3]; 3],
@@ -140,16 +133,17 @@ impl State {
 
     /// Ends the tenure of a region: handlers that claimed under it send no more.
     pub fn refuse(&mut self, at: Site) {
-        for run in self.runs.iter_mut().filter(|run| run.at == at && run.handler == Handler::Waits) {
-            run.handler = Handler::Refused;
-        }
+        self.end(at, Handler::Refused);
+    }
+
+    fn end(&mut self, at: Site, handler: Handler) {
+        let waits = |run: &&mut Run| run.at == at && run.handler == Handler::Waits;
+        self.runs.iter_mut().filter(waits).for_each(|run| run.handler = handler);
     }
 
     /// Lets a process die with everything that it had not stored.
     pub fn forget(&mut self, at: Site) {
-        for run in self.runs.iter_mut().filter(|run| run.at == at && run.handler == Handler::Waits) {
-            run.handler = Handler::Gone;
-        }
+        self.end(at, Handler::Gone);
         self.rounds[usize::from(at)] = 0;
         self.stale(at);
     }

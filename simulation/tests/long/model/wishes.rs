@@ -1,8 +1,7 @@
 //! The wishes of the model's processes, as values of the protocol: drafts, next views, and the
 //! hindrances of a gate.
 //!
-//! `world` lists the wishes, `steps` asks for them. A wish may be unwise: the protocol has to bear
-//! any legal wish at any time. It must not judge what is legal: `View::next` and `View::draft` do.
+//! A wish may be unwise, and the protocol judges if it is legal: it has to bear any at any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +14,6 @@ use onceway::protocol::window;
 use crate::model::parts::{Opening, Parts, register_id};
 use crate::model::state::{Given, Site, ViewId};
 
-/// A change of a view, with all its inputs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Wish {
     Lose { of: Site, frontier: u8 },

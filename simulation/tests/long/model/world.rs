@@ -54,7 +54,6 @@ pub enum Mutant {
 #[derive(Clone)]
 pub struct Bounds {
     pub regions: Site,
-    /// View changes after the start.
     pub changes: usize,
     pub claims: usize,
     pub left: Left,
@@ -106,9 +105,9 @@ impl World {
         let trusts = bounds.slow.is_none() || mutant == Some(Mutant::Undone(Fault::TrustsClocks));
         let ppm = if trusts { EVEN } else { UNEVEN };
         let (parts, first) = Parts::new(bounds.regions, ppm, bounds.slow.is_some());
-        let start = crate::model::start::founded(&parts, first);
+        let start = crate::model::worlds::founded(&parts, first);
         let mut world = Self { bounds, mutant, parts, start, begun: false };
-        let start = world.with_plant(|| crate::model::start::begin(&world));
+        let start = world.with_plant(|| crate::model::worlds::begin(&world));
         (world.start, world.begun) = (start, true);
         world
     }
@@ -125,7 +124,6 @@ impl World {
         }
     }
 
-    /// Views chosen after the start.
     pub fn changes(&self, state: &State) -> usize {
         state.chosen.len() - self.start.chosen.len()
     }

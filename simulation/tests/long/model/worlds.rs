@@ -3,11 +3,14 @@
 //! `world` defines bounds, `model.rs` explores. A mutant's world is as small as possible: its
 //! bounds are no claim.
 
+use onceway::protocol::authority::GateState;
 use onceway::protocol::plant::Check;
+use onceway::protocol::register::{Acceptor, Ballot, Message};
 
 use crate::model::acts::Act;
-use crate::model::state::{Left, Site};
-use crate::model::world::{Before, Bounds, Fault, Mutant, Only, Plan};
+use crate::model::parts::{Parts, register_id};
+use crate::model::state::{Left, Mail, Site, State, ViewId};
+use crate::model::world::{Before, Bounds, Fault, Mutant, Only, Plan, World};
 
 const ALL: [bool; 3] = [true; 3];
 const TICK: Before = Before::Act(Act::Tick);
@@ -41,7 +44,6 @@ fn small(left: Left, plans: &[(Site, Plan)], only: Only, before: &[Before]) -> B
     }
 }
 
-/// The size of an exploration.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Form {
     /// For an unoptimized build: it takes seconds.
@@ -55,7 +57,6 @@ pub enum Form {
 /// A world that must hold, and the acts that must have been seen in it.
 pub struct Whole {
     pub name: &'static str,
-    /// The least form that explores it.
     pub form: Form,
     pub bounds: Bounds,
     pub seen: &'static [&'static str],
@@ -117,7 +118,6 @@ const RENEWED: &str = "two and a witness, a renewal and a restart";
 const RELEASED: &str = "three regions, a release and a restart";
 const RESTARTED: &str = "three regions, a renewal and a restart";
 
-/// Each mutant with the world that shows it.
 pub fn mutants() -> Vec<(Mutant, Bounds)> {
     let plants = plants().into_iter().map(|(check, bounds)| (Mutant::Removed(check), bounds));
     let faults = faults().into_iter().map(|(fault, bounds)| (Mutant::Undone(fault), bounds));
@@ -198,4 +198,90 @@ fn faults() -> Vec<(Fault, Bounds)> {
         (Fault::StartsKnowing, small(restarted, &[(2, Plan::Lose(0))], by_c, &held)),
         (Fault::AdmitsAtOnce, small(left(2, 1, 0), &lose_a, without_a, &swapped)),
     ]
+}
+
+/// The state right after the founding: every site holds the first view, and no region a lease.
+pub fn founded(parts: &Parts, first: ViewId) -> State {
+    let view = parts.views.get(first);
+    let found = Message::Found {
+        ballot: Ballot { counter: 0, region: parts.name(0).clone(), proposer: 0 },
+        view: view.clone(),
+    };
+    let desk = |site: Site| {
+        let (founded, _) = Acceptor::made(register_id(site)).answer(None, &found, &|_, _| false);
+        parts.new_desk(founded.unwrap_or_else(|| panic!("an empty acceptor takes the founding")))
+    };
+    let gate = parts.gate(GateState::founded(view));
+    let at = |site: usize, value: u32| if site < usize::from(parts.regions) { value } else { 0 };
+    State {
+        desks: std::array::from_fn(|site| desk(site as Site)),
+        leases: std::array::from_fn(|site| at(site, parts.new_holder())),
+        gates: std::array::from_fn(|site| at(site, gate)),
+        chosen: vec![first],
+        ..State::default()
+    }
+}
+
+/// The state after all of this world's earlier steps.
+pub fn begin(world: &World) -> State {
+    let mut state = world.start.clone();
+    let before = world.bounds.before.clone();
+    let go = |state: State, act: Act| -> State {
+        let next = world.step(&state, act);
+        next.unwrap_or_else(|| panic!("{act:?} changes nothing in {state:?}"))
+    };
+    for step in before {
+        state.left = Left { rounds: 9, renewals: 9, releases: 9, restarts: 0, remakes: 1 };
+        match step {
+            Before::Act(act) => state = go(state, act),
+            Before::Replicate => {
+                for (at, of) in (0..3).flat_map(|at| (0..3).map(move |of| (at, of))) {
+                    if at != of && at < world.parts.regions && of < world.parts.regions {
+                        state.applied[usize::from(at)][usize::from(of)] = state.seq[usize::from(of)];
+                    }
+                }
+            }
+            Before::Renew(at, by) => {
+                state = go(state, Act::Renew(at));
+                let lost = |mail: &Mail| mail.from == at && !by[usize::from(mail.to)];
+                state.mail.retain(|mail| !lost(mail));
+                state = settled(world, state);
+            }
+            Before::GiveUp(at, of) => {
+                let base = world.parts.gates.get(state.gates[usize::from(at)]).view;
+                state = go(state, Act::GiveUp(at, world.parts.draft(base, of)));
+            }
+            Before::Open(at) => state = go(state, Act::Open(at)),
+            Before::Change(by, plan, learns) => {
+                if let Plan::Turn(of) = plan {
+                    let base = world.parts.gates.get(state.gates[usize::from(by)]).view;
+                    let target = world.parts.draft(base, of);
+                    for at in (0..world.parts.regions).filter(|at| world.parts.loses(base, target, *at)) {
+                        state = go(state, Act::GiveUp(at, target));
+                    }
+                }
+                let known = state.chosen.len();
+                // Again, if another process had the higher ballot.
+                while state.chosen.len() == known {
+                    state = settled(world, go(state, Act::Propose(by, plan)));
+                }
+                let newest = *state.chosen.last().unwrap_or(&0);
+                for at in (0..world.parts.regions).filter(|at| learns[usize::from(*at)]) {
+                    state = go(state, Act::Adopt(at, newest));
+                }
+            }
+        }
+    }
+    state.left = world.bounds.left;
+    // All processes have heard of the highest ballot since.
+    state.counters = [state.counters.into_iter().max().unwrap_or(0); 3];
+    state
+}
+
+fn settled(world: &World, mut state: State) -> State {
+    // A message that is not heeded now stays under way.
+    while let Some(next) = state.mail.iter().find_map(|mail| world.step(&state, Act::Deliver(*mail))) {
+        state = next;
+    }
+    state
 }

@@ -1,12 +1,8 @@
 //! Doubles, which only the end shows: each that a store shows is in its own journal, with the
 //! explanation. A double that nothing explains took effect twice.
-//!
-//! [`super`] forges the histories.
 
 use onceway::ports::upkeep::Entry;
 use onceway::protocol::double::Why;
-use onceway::protocol::fingerprint::Fingerprint;
-use onceway::protocol::record::{Answer, AnswerBody, Nonce, Recovery, Row, State};
 use onceway::protocol::time::Date;
 use simulation::table::History;
 
@@ -50,9 +46,8 @@ fn shows(id: &KeyId, rows: Vec<Row>, kind: &str, explained: Option<Why>) -> Trut
     }
 }
 
-/// So many effects of a key.
-fn effects(id: &KeyId, count: usize) -> BTreeMap<KeyId, Vec<Happening>> {
-    let effect = Happening {
+pub(super) fn effect() -> Happening {
+    Happening {
         at: ms(1),
         region: name("a"),
         token: token(1, 1),
@@ -62,17 +57,13 @@ fn effects(id: &KeyId, count: usize) -> BTreeMap<KeyId, Vec<Happening>> {
         asked: Default::default(),
         queued: false,
         over_by: None,
-    };
-    BTreeMap::from([(id.clone(), vec![effect; count])])
+    }
 }
 
 #[test]
 fn a_double_that_some_store_shows_is_in_a_journal() {
-    let id = key(&first());
-    let breaks = |count: usize, rows: &[&str], kind: &str| -> Vec<Invariant> {
-        let rows = rows.iter().map(|region| row(region, 1, settled())).collect();
-        let store = shows(&id, rows, kind, None);
-        ended(&Checker::new(BTreeSet::new(), RULE), &effects(&id, count), vec![store])
+    let breaks = |count: usize, rows: &[&str], kind: &str| {
+        broken_of(count, rows.iter().map(|region| row(region, 1, settled())).collect(), kind, None)
     };
     assert_eq!(breaks(2, &["a", "b"], "double"), []);
     assert_eq!(breaks(1, &["a", "b"], "late"), [], "an upstream that honours keys");
@@ -85,7 +76,7 @@ fn a_double_that_some_store_shows_is_in_a_journal() {
 fn broken_of(count: usize, rows: Vec<Row>, kind: &str, explained: Option<Why>) -> Vec<Invariant> {
     let id = key(&first());
     let store = shows(&id, rows, kind, explained);
-    ended(&Checker::new(BTreeSet::new(), RULE), &effects(&id, count), vec![store])
+    ended(&checker(), &[(id, vec![effect(); count])].into(), vec![store])
 }
 
 /// The same of a key that took effect twice if its journal has a double, else once.

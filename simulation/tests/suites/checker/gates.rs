@@ -1,47 +1,29 @@
 //! Forged gates, under which claims, lodgments and openings pass or fail.
-//!
-//! [`super`] forges everything else.
 
 use super::*;
 
 #[test]
-fn a_gate_opens_when_every_mark_is_applied_or_waived() {
+fn a_gate_opens_when_nothing_is_missing() {
     let one = first();
     let two = lost(&one, "c");
     let closed = GateState::founded(one).adopt(two.clone());
-    let opens = |applied: u64, waived: bool| {
-        let waived = waived.then(|| (name("c"), 2)).into_iter().collect();
-        let open = GateState { waived, ..closed.open() };
-        let history = [gated(1, closed.clone(), &[]), gated(2, open, &[("c", applied)])];
-        after_founding([majority_accepts(2, &two), gates(1, "a", history)])
-    };
-    assert_eq!(opens(5, false), []);
-    assert_eq!(opens(4, true), []);
-    assert_eq!(opens(4, false), [Invariant::OpenWhenCovered]);
-}
-
-#[test]
-fn a_gate_opens_after_the_window_and_escrow_conversion() {
-    let one = first();
-    let two = lost(&one, "c");
-    let closed = GateState::founded(one).adopt(two.clone());
-    let opens = |at: u64, waived: bool, lodged: &[&str]| {
+    let opens = |at: u64, applied: u64, waived: bool, lodged: &[&str]| {
         let waived = waived.then(|| (name("c"), 2)).into_iter().collect();
         let open = GateState { waived, ..closed.open() };
         let lodged = lodged.iter().map(|region| origin(region)).collect();
-        let opened = Gated { lodged, ..gated(at, open, &[("c", 5)]) };
+        let opened = Gated { lodged, ..gated(at, open, &[("c", applied)]) };
         let history = [gated(3, closed.clone(), &[]), opened];
         after_founding([majority_accepts(2, &two), gates(1, "a", history)])
     };
-    assert_eq!(opens(4, false, &["b"]), []);
-    assert_eq!(opens(3, true, &[]), []);
-    assert_eq!(opens(3, false, &[]), [Invariant::OpenWhenCovered], "no window");
-    assert_eq!(opens(4, false, &["c"]), [Invariant::OpenWhenCovered], "lodged by the lost one");
-    assert_eq!(
-        opens(4, true, &["c"]),
-        [Invariant::OpenWhenCovered],
-        "an accepted risk is about what is not here"
-    );
+    assert_eq!(opens(4, 5, false, &[]), []);
+    assert_eq!(opens(4, 4, true, &[]), []);
+    assert_eq!(opens(4, 5, false, &["b"]), []);
+    assert_eq!(opens(3, 5, true, &[]), []);
+    let broken = [Invariant::OpenWhenCovered];
+    assert_eq!(opens(4, 4, false, &[]), broken, "a mark is not applied");
+    assert_eq!(opens(3, 5, false, &[]), broken, "no window");
+    assert_eq!(opens(4, 5, false, &["c"]), broken, "lodged by the lost one");
+    assert_eq!(opens(4, 5, true, &["c"]), broken, "an accepted risk is about what is not here");
 }
 
 #[test]

@@ -1,22 +1,18 @@
 //! Forged leases: each sender has a running lease that a majority granted.
-//!
-//! The sends in histories of [`super`] have leases of a day.
 
 use std::ops::Range;
 
 use super::*;
-use simulation::table::Granted;
 
-/// These acceptors grant the region a lease for this range, in milliseconds.
+/// This acceptor grants the region a lease for this range, in milliseconds.
+pub(super) fn grant(region: &str, runs: Range<u64>, by: u128, view: &Arc<View>) -> Granted {
+    let (at, until) = (ms(runs.start), ms(runs.end));
+    Granted { at, id: AcceptorId(by), region: name(region), until, view: view.clone() }
+}
+
 pub(super) fn granted(region: &str, runs: Range<u64>, by: &[u128], view: &Arc<View>) -> News {
-    let grant = |id: &u128| Granted {
-        at: ms(runs.start),
-        id: AcceptorId(*id),
-        region: name(region),
-        until: ms(runs.end),
-        view: view.clone(),
-    };
-    News { granted: by.iter().map(grant).collect(), ..News::default() }
+    let granted = by.iter().map(|id| grant(region, runs.clone(), *id, view)).collect();
+    News { granted, ..News::default() }
 }
 
 /// A founded deployment without leases other than these grants, and a's claim that is sent at 100
@@ -24,10 +20,9 @@ pub(super) fn granted(region: &str, runs: Range<u64>, by: &[u128], view: &Arc<Vi
 fn sends_under(grants: impl IntoIterator<Item = News>) -> Vec<Invariant> {
     let mut founded = founded();
     founded.iter_mut().for_each(|news| news.granted.clear());
-    let (view, mut claimed) = (first(), Vec::new());
-    let id = key(&view);
-    claimed.push(writes(1, "a", [claim(50, &id, token(1, 1))]));
-    claimed.push(arrives([sent(100, "a", &id, token(1, 1))]));
+    let id = key(&first());
+    let claimed = writes(1, "a", [claim(50, &id, token(1, 1))]);
+    let claimed = [claimed, arrives([sent(100, "a", &id, token(1, 1))])];
     judged(founded.into_iter().chain(grants).chain(claimed))
 }
 
@@ -36,30 +31,25 @@ fn a_send_needs_the_grants_of_a_majority() {
     let view = first();
     let broken = [Invariant::GrantedWhenSent];
     assert_eq!(sends_under([granted("a", 10..101, &[1, 3], &view)]), []);
-    assert_eq!(
-        sends_under([granted("a", 10..90, &[1, 3], &view), granted("a", 80..200, &[2, 3], &view)]),
-        []
-    );
+    let early = || granted("a", 10..90, &[1, 3], &view);
+    assert_eq!(sends_under([early(), granted("a", 80..200, &[2, 3], &view)]), []);
     assert_eq!(sends_under([]), broken);
     assert_eq!(sends_under([granted("b", 10..200, &[1, 2, 3], &view)]), broken, "another region's");
     assert_eq!(sends_under([granted("a", 10..200, &[1], &view)]), broken, "one of three");
     assert_eq!(sends_under([granted("a", 10..100, &[1, 3], &view)]), broken, "over");
     assert_eq!(sends_under([granted("a", 101..200, &[1, 3], &view)]), broken, "not yet");
-    assert_eq!(
-        sends_under([granted("a", 10..90, &[1, 3], &view), granted("a", 80..200, &[2], &view)]),
-        broken,
-        "the one is over, and the other by one"
-    );
+    let by_one = granted("a", 80..200, &[2], &view);
+    assert_eq!(sends_under([early(), by_one]), broken, "the one is over, and the other by one");
     assert_eq!(sends_under([granted("a", 10..200, &[1, 7], &view)]), broken, "who votes no more");
 }
 
 #[test]
 fn voters_are_those_of_the_view_that_was_granted_under() {
     let one = first();
-    let mut content = one.content();
-    content.epoch = 2;
-    content.voters.insert(name("c"), AcceptorId(7));
-    let two = Arc::new(View::from_content(content));
+    let two = changed(&one, |content| {
+        content.epoch = 2;
+        content.voters.insert(name("c"), AcceptorId(7));
+    });
     assert_eq!(sends_under([granted("a", 10..200, &[1, 7], &two)]), []);
     assert_eq!(sends_under([granted("a", 10..200, &[1, 3], &two)]), [Invariant::GrantedWhenSent]);
 }
@@ -68,18 +58,9 @@ fn voters_are_those_of_the_view_that_was_granted_under() {
 fn a_sleeper_never_sends_a_key_that_moved_meanwhile() {
     let one = first();
     let id = key(&one);
-    let with_a = |epoch: u64, serves: bool| {
-        let mut content = one.content();
-        content.epoch = epoch;
-        let sealed = onceway::protocol::view::Standing::Sealed { drained: true };
-        content.members.entry(name("a")).and_modify(|member| {
-            if !serves {
-                member.standing = sealed;
-            }
-        });
-        Arc::new(View::from_content(content))
-    };
-    let (away, back) = (with_a(2, false), with_a(3, true));
+    let sealed = onceway::protocol::view::Standing::Sealed { drained: true };
+    let away = with_member(&one, 2, "a", |member| member.standing = sealed);
+    let back = with_member(&one, 3, "a", |_| {});
     let history = |claimed: u64| {
         let adopts =
             |at, view: &Arc<View>| gated(at, GateState::founded(view.clone()), &[("b", 9), ("c", 9)]);
@@ -142,7 +123,7 @@ fn no_grant_is_longer_than_its_view_allows() {
 
 /// The view, with no lease longer than this agreed on.
 fn lasting(view: &View, longest_lease: Duration) -> Arc<View> {
-    Arc::new(View::from_content(Content { longest_lease, ..view.content() }))
+    changed(view, |content| content.longest_lease = longest_lease)
 }
 
 #[test]

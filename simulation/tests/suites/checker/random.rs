@@ -104,7 +104,7 @@ fn findings_do_not_depend_on_how_often_we_look() {
         let begin = || founded().into_iter().chain([majority_accepts(2, &two)]);
         let history: Vec<News> = (10..130).map(|at| random_entry(at, &views, &ids, &dice)).collect();
         let find = |looks: Vec<News>| {
-            let mut checker = Checker::new([Arc::from("rerun")].into(), RULE);
+            let mut checker = checker();
             let answer = begin().chain(looks).flat_map(|news| checker.judge(news));
             answer.map(|breach| (breach.invariant, breach.text)).collect::<BTreeSet<_>>()
         };

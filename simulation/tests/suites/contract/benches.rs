@@ -1,35 +1,25 @@
 //! The simulated sides of the contract's benches.
 //!
-//! `contract.rs` and its `breaches` run the suites on them. They must add no behaviour of their
-//! own: each request of a bench is one of the simulation's switches.
-
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+//! Each request of a bench is one of the simulation's switches, and adds no behaviour.
 
 use http::{HeaderValue, Response, StatusCode};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use onceway::ports::body;
-use onceway::ports::peers::{Forward, ForwardReply, PeerReply, Pong, Question};
-use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError, Written};
-use onceway::ports::{Authority, Jobs, KeyStore, Peers, Ports, Replica, Upkeep, Upstream};
-use onceway::protocol::key::{KeyId, Tenant};
-use onceway::protocol::record::{Answer, AnswerBody, Token};
-use onceway::protocol::region::{Origin, RegionName};
+use onceway::ports::store::StoreError;
+use onceway::ports::{Authority, Peers, Upstream};
 use onceway_lab::contract::peers::{PeerBehaviour, PeersBench, pong};
 use onceway_lab::contract::replication::{REGIONS, ReplicationBench};
 use onceway_lab::contract::store::{Foreign, StoreBench, asked};
 use onceway_lab::contract::upstream::{Arrived, ProbeBehaviour, UpstreamBehaviour, UpstreamBench};
 use simulation::clock::SimClock;
-use simulation::cluster::StoreMode;
-use simulation::peers::{Answering, LinkMode, Region, SimPeers};
-use simulation::ports::SimPorts;
-use simulation::store::SimStore;
-use simulation::upstream::{ProbeMode, SimUpstream, UpstreamMode};
-use simulation::world::World;
+use simulation::peers::SimPeers;
+use simulation::upstream::SimUpstream;
 
-use crate::shared::region;
+use crate::shared::*;
 
 /// Three regions, and the ports of a process in the first one.
-fn world() -> (World, SimPorts) {
+fn three() -> (World, SimPorts) {
     let names = [region("eu"), region("us"), region("ap")];
     let world = World::new(1, &names, false);
     let ports = world.ports(&names[0]);
@@ -44,8 +34,8 @@ pub struct Stores<S> {
 
 impl<S> Stores<S> {
     pub fn new(wrap: impl FnOnce(SimStore) -> S) -> Self {
-        let (world, ports) = world();
-        world.cluster.set_latency(&region("eu"), Duration::from_millis(2));
+        let (world, ports) = three();
+        world.cluster.set_latency(&region("eu"), ms(2));
         // The row of `us` must be its first attempt, so it must not see the tested store's rows.
         world.cluster.hold(&region("eu"), &region("us"), true);
         Self { store: wrap(ports.store().clone()), world }
@@ -100,16 +90,11 @@ impl<S: KeyStore + Replica + Upkeep + Jobs> StoreBench for Stores<S> {
         let us = self.world.cluster.store(&region("us"));
         us.approve(us.gate().await.unwrap().version, &us.gate().await.unwrap().running).await.unwrap();
         let beat = us.beat(None).await.unwrap().unwrap();
-        let shown = async || {
+        let shown = || async {
             let all = self.world.cluster.store(&region("eu")).heartbeats().await.unwrap();
             all.iter().any(|shown| shown.origin == self.peers()[0] && shown.seq == beat.seq)
         };
-        let arrives = async {
-            while !shown().await {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(10), arrives).await.expect("the heartbeat arrives");
+        eventually("the heartbeat to arrive", shown).await.unwrap();
     }
 
     async fn restart(&self) {
@@ -118,12 +103,12 @@ impl<S: KeyStore + Replica + Upkeep + Jobs> StoreBench for Stores<S> {
 
     async fn pass(&self, span: Duration) {
         self.world.cluster.observes(&region("eu"), span);
-        tokio::time::sleep(span).await;
+        sleep(span).await;
     }
 }
 
 /// Longer than anything that a suite does while a copy runs.
-const COPIED: Duration = Duration::from_secs(60);
+const COPIED: Duration = ms(60_000);
 
 /// Three regions' stores that follow one another.
 pub struct Three {
@@ -138,7 +123,7 @@ impl Three {
         let world = World::new(1, &names, false);
         for name in &names {
             // A commit after a cut must not be in the same moment.
-            world.cluster.set_latency(name, Duration::from_millis(2));
+            world.cluster.set_latency(name, ms(2));
         }
         let stores = names.iter().map(|name| world.cluster.store(name)).collect();
         Self { world, names, stores }
@@ -204,18 +189,18 @@ impl ReplicationBench for Three {
 
     async fn sent(&self, _from: usize, _to: usize) -> Result<(), String> {
         // A link has no delay here: a committed row is there, or stalled.
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        sleep(ms(10)).await;
         Ok(())
     }
 
     async fn reseed(&self, from: usize, to: usize) -> Result<(), String> {
-        let takes = Duration::from_millis(20);
+        let takes = ms(20);
         self.world.cluster.reseed(&self.names[from], &self.names[to], takes);
         self.is_copied(from, to).await
     }
 
     async fn copied(&self, from: usize, to: usize) -> Result<(), String> {
-        tokio::time::sleep(COPIED).await;
+        sleep(COPIED).await;
         self.is_copied(from, to).await
     }
 
@@ -225,23 +210,20 @@ impl ReplicationBench for Three {
         ask: &ClaimAsk,
     ) -> Result<Result<ClaimReply, StoreError>, String> {
         let cluster = &self.world.cluster;
-        cluster.set_mode(&self.names[region], StoreMode::LoseReplies(Duration::from_millis(10)));
+        cluster.set_mode(&self.names[region], StoreMode::LoseReplies(ms(10)));
         let heard = self.stores[region].claim(ask).await;
         cluster.set_mode(&self.names[region], StoreMode::Up);
         Ok(heard)
     }
 }
 
-async fn eventually<F: Future<Output = bool>>(
-    what: &str,
-    mut holds: impl FnMut() -> F,
-) -> Result<(), String> {
+async fn eventually<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) -> Result<(), String> {
     let waited = async {
         while !holds().await {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            sleep(ms(1)).await;
         }
     };
-    let waited = tokio::time::timeout(Duration::from_secs(10), waited).await;
+    let waited = tokio::time::timeout(ms(10_000), waited).await;
     waited.map_err(|_| format!("waited in vain for {what}"))
 }
 
@@ -268,7 +250,7 @@ impl Region for Played {
         Box::pin(async move {
             match behaviour {
                 PeerBehaviour::Answer { after, status, body } => {
-                    tokio::time::sleep(after).await;
+                    sleep(after).await;
                     let mut response = Response::new(body::full(body));
                     *response.status_mut() = StatusCode::from_u16(status).unwrap();
                     ForwardReply::Answer(response)
@@ -299,7 +281,7 @@ impl Region for Played {
 
 impl<P> Link<P> {
     pub fn new(wrap: impl FnOnce(SimPeers) -> P) -> Self {
-        let (world, ports) = world();
+        let (world, ports) = three();
         let peer = Arc::new(Played {
             behaviour: Mutex::new(PeerBehaviour::Hang),
             pong: Mutex::new(pong()),
@@ -332,7 +314,7 @@ impl<P: Peers> PeersBench for Link<P> {
                 LinkMode::Up
             }
         };
-        self.world.network.set_link(&region("eu"), &region("us"), mode, Duration::from_millis(3));
+        self.world.network.set_link(&region("eu"), &region("us"), mode, ms(3));
         self.peer.arrived.lock().unwrap().clear();
         self.peer.asked.lock().unwrap().clear();
         *self.peer.behaviour.lock().unwrap() = behaviour;
@@ -365,7 +347,7 @@ pub struct Service<U> {
 
 impl<U> Service<U> {
     pub fn new(wrap: impl FnOnce(SimUpstream) -> U) -> Self {
-        let (world, ports) = world();
+        let (world, ports) = three();
         Self { upstream: wrap(ports.upstream().clone()), world, ports, forgotten: Mutex::new(0) }
     }
 }

@@ -1,41 +1,30 @@
 //! The contract's suites and the recorded histories can fail: they notice a port that breaks one
 //! promise, and stores that replicate differently from Postgres.
 //!
-//! `benches` plays the environment. A breach is one wrapped call or one wrong switch. The message
-//! must name the clause that promises the broken behaviour.
+//! The message must name the clause that promises the broken behaviour.
 
-use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::time::Duration;
 
-use http::{HeaderMap, Request, Response, Uri};
-use onceway::ports::Body;
+use http::HeaderMap;
 use onceway::ports::jobs::{self, Acted, Job, JobLoad, JobRow, StoredRequest, Taken, Turns};
-use onceway::ports::peers::{Forward, ForwardReply, PeerError, PeerReply, Pong, Question};
-use onceway::ports::store::*;
+use onceway::ports::peers::PeerError;
+use onceway::ports::store::{Gate, *};
 use onceway::ports::upkeep::{
     self, ClaimPage, Entry, ForeignPage, KeyStretch, ListedDoubt, Place, Reaped, Ruling, Who,
 };
 use onceway::ports::upstream::{Probe, ProbeReply, Send as Sent, SendError};
-use onceway::ports::{Acceptors, Authority, Jobs, KeyStore, Peers, Replica, Upkeep, Upstream};
+use onceway::ports::{Authority, Peers, Upstream};
 use onceway::protocol::authority::GateState;
 use onceway::protocol::job::JobState;
-use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::observed::Passed;
-use onceway::protocol::record::{Answer, Nonce, Recovery, Row};
-use onceway::protocol::region::{Origin, RegionName};
-use onceway::protocol::register::Acceptor;
 use onceway::protocol::time::Date;
-use onceway::protocol::view::View;
 use onceway_lab::contract;
 use onceway_lab::contract::replication::ReplicationBench;
 use simulation::peers::SimPeers;
-use simulation::store::SimStore;
 use simulation::upstream::SimUpstream;
 
 use crate::contract::benches::{Link, Service, Stores, Three};
-use crate::shared::play;
+use crate::shared::*;
 
 /// The result of a run that found no broken promise: questions have no headers that could be lost.
 const NOTHING: &str = "nothing was noticed";
@@ -46,21 +35,15 @@ fn panic_message(run: impl FnOnce()) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }
 
-/// The promises that a store breaks here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bend {
-    /// A claim is written whatever the gate's version.
     ClaimsPassTheGate,
-    /// A repeated claim is another one.
     ClaimsAreNotRecognized,
-    /// A claim that finds rows gets the reply that it won.
     WhoFindsWins,
-    /// A lost settlement is reported as done.
     LostIsDone,
     DoubtsForget,
     ForeignRowsAreHidden,
     AnyVersionIsApproved,
-    /// Each heartbeat is reported as the one before it.
     BeatsAreOldOnes,
     NothingIsRecalled,
     AnyGateIsSet,
@@ -68,10 +51,10 @@ enum Bend {
     ViewsAreReversed,
 }
 
-/// A store that breaks one promise.
-struct Bent {
-    inner: SimStore,
-    bend: Bend,
+/// A side of the contract that breaks one promise.
+struct Bent<T, B> {
+    inner: T,
+    bend: B,
 }
 
 /// Calls that are passed on unchanged.
@@ -83,7 +66,7 @@ macro_rules! handed_on {
     };
 }
 
-impl KeyStore for Bent {
+impl KeyStore for Bent<SimStore, Bend> {
     async fn claim(&self, ask: &ClaimAsk) -> Result<ClaimReply, StoreError> {
         let mut ask = ask.clone();
         match self.bend {
@@ -133,7 +116,7 @@ impl KeyStore for Bent {
     }
 }
 
-impl Replica for Bent {
+impl Replica for Bent<SimStore, Bend> {
     async fn beat(&self, passed: Option<Passed>) -> Result<Option<Beat>, StoreError> {
         let beat = self.inner.beat(passed).await?;
         Ok(beat.map(|beat| match self.bend {
@@ -154,7 +137,7 @@ impl Replica for Bent {
     }
 }
 
-impl Acceptors for Bent {
+impl Acceptors for Bent<SimStore, Bend> {
     async fn set_acceptor(&self, version: u64, acceptor: &Acceptor) -> Result<Written, StoreError> {
         let now = self.inner.acceptor().await?.0;
         self.inner
@@ -165,7 +148,7 @@ impl Acceptors for Bent {
     handed_on! { acceptor() -> Result<(u64, Acceptor), StoreError>; }
 }
 
-impl Authority for Bent {
+impl Authority for Bent<SimStore, Bend> {
     async fn set_gate(&self, version: GateVersion, state: &GateState) -> Result<Written, StoreError> {
         let now = self.inner.gate().await?.version;
         self.inner.set_gate(if self.bend == Bend::AnyGateIsSet { now } else { version }, state).await
@@ -182,7 +165,7 @@ impl Authority for Bent {
     handed_on! { keep_views(views: &[Arc<View>]) -> Result<(), StoreError>; }
 }
 
-impl Upkeep for Bent {
+impl Upkeep for Bent<SimStore, Bend> {
     handed_on! {
         reap(most: u32, away: Option<u64>) -> Result<Reaped, StoreError>;
         claims(after: Option<Place>, older: Duration, most: u32) -> Result<ClaimPage, StoreError>;
@@ -201,7 +184,7 @@ impl Upkeep for Bent {
     }
 }
 
-impl Jobs for Bent {
+impl Jobs for Bent<SimStore, Bend> {
     handed_on! {
         accept(ask: &ClaimAsk, request: &StoredRequest, keep: Duration) -> Result<ClaimReply, StoreError>;
         take(nonce: Nonce, most: usize, away: Duration, turns: Option<&Turns>)
@@ -218,15 +201,11 @@ impl Jobs for Bent {
     }
 }
 
-/// Promises of calls to peers and to the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
-    /// A call that is not known to have arrived is made again.
     MadeAgain,
-    /// A call that may have arrived is reported as not sent.
     UnknownIsNotSent,
     HeadersAreLost,
-    /// No bound is kept.
     Endless,
     /// The check if a request may still be sent is left out.
     NotAsked,
@@ -234,7 +213,7 @@ enum Call {
 
 impl Call {
     fn within(self, within: Duration) -> Duration {
-        if self == Self::Endless { within + Duration::from_secs(3600) } else { within }
+        if self == Self::Endless { within + ms(3_600_000) } else { within }
     }
 
     fn lose_one(self, headers: &mut HeaderMap) {
@@ -245,28 +224,30 @@ impl Call {
     }
 }
 
-struct BentPeers(SimPeers, Call);
-
-impl BentPeers {
+impl Bent<SimPeers, Call> {
     fn bent<T>(&self, reply: Result<T, PeerError>) -> Result<T, PeerError> {
         match reply {
-            Err(PeerError::Unknown(why)) if self.1 == Call::UnknownIsNotSent => Err(PeerError::NotSent(why)),
+            Err(PeerError::Unknown(why)) if self.bend == Call::UnknownIsNotSent => {
+                Err(PeerError::NotSent(why))
+            }
             reply => reply,
         }
     }
 }
 
-impl Peers for BentPeers {
+impl Peers for Bent<SimPeers, Call> {
     async fn forward(&self, to: &RegionName, mut forward: Forward) -> Result<ForwardReply, PeerError> {
-        self.1.lose_one(&mut forward.headers);
-        match self.0.forward(to, forward.clone()).await {
-            Err(PeerError::Unknown(_)) if self.1 == Call::MadeAgain => self.0.forward(to, forward).await,
+        self.bend.lose_one(&mut forward.headers);
+        match self.inner.forward(to, forward.clone()).await {
+            Err(PeerError::Unknown(_)) if self.bend == Call::MadeAgain => {
+                self.inner.forward(to, forward).await
+            }
             reply => self.bent(reply),
         }
     }
 
     async fn ping(&self, to: &RegionName, within: Duration) -> Result<Pong, PeerError> {
-        self.0.ping(to, self.1.within(within)).await
+        self.inner.ping(to, self.bend.within(within)).await
     }
 
     async fn ask(
@@ -275,32 +256,29 @@ impl Peers for BentPeers {
         question: Question,
         within: Duration,
     ) -> Result<PeerReply, PeerError> {
-        match self.0.ask(to, question.clone(), self.1.within(within)).await {
-            Err(PeerError::Unknown(_)) if self.1 == Call::MadeAgain => self.0.ask(to, question, within).await,
+        match self.inner.ask(to, question.clone(), self.bend.within(within)).await {
+            Err(PeerError::Unknown(_)) if self.bend == Call::MadeAgain => {
+                self.inner.ask(to, question, within).await
+            }
             reply => self.bent(reply),
         }
     }
 }
 
-struct BentUpstream {
-    inner: SimUpstream,
-    call: Call,
-}
-
-impl Upstream for BentUpstream {
+impl Upstream for Bent<SimUpstream, Call> {
     async fn send(
         &self,
         mut send: Sent,
         within: Duration,
         may_send: impl Fn() -> bool + Send + Sync,
     ) -> Result<Response<Body>, SendError> {
-        self.call.lose_one(&mut send.headers);
-        let may_send = || self.call == Call::NotAsked || may_send();
-        match self.inner.send(send.clone(), self.call.within(within), may_send).await {
-            Err(SendError::Unknown(_)) if self.call == Call::MadeAgain => {
+        self.bend.lose_one(&mut send.headers);
+        let may_send = || self.bend == Call::NotAsked || may_send();
+        match self.inner.send(send.clone(), self.bend.within(within), may_send).await {
+            Err(SendError::Unknown(_)) if self.bend == Call::MadeAgain => {
                 self.inner.send(send, within, may_send).await
             }
-            Err(SendError::Unknown(why)) if self.call == Call::UnknownIsNotSent => {
+            Err(SendError::Unknown(why)) if self.bend == Call::UnknownIsNotSent => {
                 Err(SendError::NotSent(why))
             }
             reply => reply,
@@ -313,7 +291,7 @@ impl Upstream for BentUpstream {
         request: Request<Body>,
         within: Duration,
     ) -> Result<Response<Body>, SendError> {
-        self.inner.pass(upstream, request, self.call.within(within)).await
+        self.inner.pass(upstream, request, self.bend.within(within)).await
     }
 
     handed_on! {
@@ -322,7 +300,6 @@ impl Upstream for BentUpstream {
     }
 }
 
-/// The difference of stores that follow one another here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     CrashesForget,
@@ -334,21 +311,16 @@ enum Turn {
     CutsLeak,
 }
 
-struct Turned {
-    inner: Three,
-    turn: Turn,
-}
-
 /// Acts on a link that are left out in a turn.
 macro_rules! left_out {
     ($($turn:ident: $($act:ident),*;)*) => {
         $($(async fn $act(&self, from: usize, to: usize) -> Result<(), String> {
-            if self.turn == Turn::$turn { Ok(()) } else { self.inner.$act(from, to).await }
+            if self.bend == Turn::$turn { Ok(()) } else { self.inner.$act(from, to).await }
         })*)*
     };
 }
 
-impl ReplicationBench for Turned {
+impl ReplicationBench for Bent<Three, Turn> {
     type Store = SimStore;
 
     fn store(&self, region: usize) -> &SimStore {
@@ -374,7 +346,7 @@ impl ReplicationBench for Turned {
     }
 
     async fn crash(&self, region: usize) -> Result<(), String> {
-        if self.turn == Turn::CrashesForget {
+        if self.bend == Turn::CrashesForget {
             self.inner.forget(region);
         }
         self.inner.crash(region).await
@@ -385,7 +357,7 @@ impl ReplicationBench for Turned {
         region: usize,
         ask: &ClaimAsk,
     ) -> Result<Result<ClaimReply, StoreError>, String> {
-        match self.turn {
+        match self.bend {
             Turn::UnheardIsUnwritten => Ok(Err(StoreError::Unknown("not written".to_owned()))),
             Turn::UnheardHasFailed => {
                 self.inner.claim_unheard(region, ask).await.map(|_| Err(StoreError::Definite(String::new())))
@@ -413,19 +385,16 @@ fn each_broken_store_promise_fails_its_own_clause() {
     ];
     for (bend, clause) in caught {
         let bent = || Stores::new(|inner| Bent { inner, bend });
-        let received = panic_message(|| {
-            play(async {
-                match bend {
-                    Bend::BeatsAreOldOnes | Bend::NothingIsRecalled => {
-                        contract::replica::suite(&bent()).await
-                    }
-                    Bend::AnyGateIsSet | Bend::AnyAcceptorIsSet | Bend::ViewsAreReversed => {
-                        contract::authority::suite(&bent()).await;
-                    }
-                    _ => contract::store::suite(&bent()).await,
+        let suite = async {
+            match bend {
+                Bend::BeatsAreOldOnes | Bend::NothingIsRecalled => contract::replica::suite(&bent()).await,
+                Bend::AnyGateIsSet | Bend::AnyAcceptorIsSet | Bend::ViewsAreReversed => {
+                    contract::authority::suite(&bent()).await;
                 }
-            });
-        });
+                _ => contract::store::suite(&bent()).await,
+            }
+        };
+        let received = panic_message(|| play(suite));
         assert!(received.contains(clause), "{bend:?}: {received}");
     }
 }
@@ -440,8 +409,8 @@ fn each_broken_call_promise_fails_its_own_clause() {
         (Call::NotAsked, NOTHING, NOTHING, "may not be sent any more"),
     ];
     for (call, forwards, questions, requests) in caught {
-        let peers = || Link::new(|peers| BentPeers(peers, call));
-        let upstream = || Service::new(|upstream| BentUpstream { inner: upstream, call });
+        let peers = || Link::new(|inner| Bent { inner, bend: call });
+        let upstream = || Service::new(|inner| Bent { inner, bend: call });
         let by_peers = panic_message(|| play(async { contract::peers::suite(&peers()).await }));
         let by_asking = panic_message(|| play(async { contract::peers::asking(&peers()).await }));
         let by_upstream = panic_message(|| play(async { contract::upstream::suite(&upstream()).await }));
@@ -463,7 +432,7 @@ fn stores_that_follow_one_another_otherwise_do_not_go_as_recorded() {
     ];
     let recorded = include_str!("../../../histories/replication.txt");
     for (turn, step) in turns {
-        let three = Turned { inner: Three::new(), turn };
+        let three = Bent { inner: Three::new(), bend: turn };
         let played = play(async { contract::replication::all(&three, &|_| {}).await }).unwrap();
         let mut lines = played.lines().zip(recorded.lines());
         let (played, recorded) =

@@ -3,16 +3,9 @@
 //!
 //! Peers decide by the heartbeats that they have applied or heard of.
 
-use std::time::Duration;
+use simulation::cluster::Copied;
 
-use onceway::protocol::region::RegionName;
-use simulation::cluster::{Copied, StoreMode};
-use simulation::letters::{Letter, Post};
-use simulation::peers::LinkMode;
-use simulation::upstream::UpstreamMode;
-use tokio::time::sleep;
-
-use super::bench::{Bench, key_of, ms, play, region, served, until};
+use super::bench::*;
 
 const REFUSED: (u16, &str) = (503, "store-unavailable");
 
@@ -33,21 +26,9 @@ async fn stays_closed(bench: &Bench, at: &RegionName, span: Duration, why: &str)
     assert_eq!(bench.arrived(at), 0);
 }
 
-/// A store is restored from a copy two seconds old, below this or a new process, and refused.
-async fn goes_back(bench: &Bench, at: &RegionName, new_process: bool) {
-    let copy = bench.world.cluster.copy(at);
-    sleep(ms(2_000)).await;
-    if new_process {
-        bench.replace(at);
-    }
-    bench.world.cluster.restore(at, copy);
-    stays_closed(bench, at, ms(8_000), "went back").await;
-}
-
 #[test]
 pub fn nothing_is_sent_after_a_restart_until_the_boot_is_approved() {
-    served(Bench::start(1), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "restarted");
+    keyed(Bench::start(1), async |bench, [eu, ..], key| {
         bench.world.cluster.restart(&eu);
         assert!(bench.serves(&eu), "the gateway cannot know yet");
         assert_eq!(bench.send(&eu, "/probe", &key).await.said(), REFUSED);
@@ -87,20 +68,25 @@ fn no_key_runs_before_every_peer_was_asked_once() {
     });
 }
 
-/// The peers of eu have seen its later writes. The memory of its old process is gone.
+/// The peers of eu have seen its later writes, and the memory of its old process is gone. Or none
+/// of its writes since the copy has arrived anywhere: the process itself remembers, or pings
+/// reported that it wrote.
 #[test]
-fn peers_recognize_a_rolled_back_store_by_its_rows() {
-    play(async {
-        goes_back(&*Bench::start(3).await, &region("eu"), true).await;
-    });
-}
-
-#[test]
-fn the_process_itself_recognizes_a_rolled_back_store() {
-    served(Bench::start(4), async |bench, [eu, ..]| {
-        bench.hold_rows(&eu);
-        goes_back(&bench, &eu, false).await;
-    });
+fn a_rolled_back_store_is_recognized() {
+    for (seed, held, new_process) in [(3, false, true), (4, true, false), (6, true, true)] {
+        served(Bench::start(seed), async |bench, [eu, ..]| {
+            if held {
+                bench.hold_rows(&eu);
+            }
+            let copy = bench.world.cluster.copy(&eu);
+            sleep(ms(2_000)).await;
+            if new_process {
+                bench.replace(&eu);
+            }
+            bench.world.cluster.restore(&eu, copy);
+            stays_closed(&bench, &eu, ms(8_000), "went back").await;
+        });
+    }
 }
 
 /// Plays a key at eu whose row us has and ap has not. A standby of just before is promoted.
@@ -113,7 +99,7 @@ async fn lacks_a_key(bench: &Bench, path: &str, key: &str) {
     bench.world.cluster.kill(&eu);
     sleep(ms(200)).await;
     bench.world.cluster.promote_to(&eu, standby);
-    bench.world.cluster.set_mode(&eu, StoreMode::Up);
+    bench.store(&eu, StoreMode::Up);
 }
 
 /// A copy of a store as it is right after a heartbeat.
@@ -123,23 +109,27 @@ async fn after_a_beat(bench: &Bench, at: &RegionName) -> Copied {
     bench.world.cluster.copy(at)
 }
 
+/// eu is approved, and replays the key that it lacked.
+async fn is_replayed_once_approved(bench: &Bench, key: &str) {
+    let eu = region("eu");
+    until("the approval", ms(10_000), async || bench.serves(&eu)).await;
+    let again = bench.send(&eu, "/probe", key).await;
+    assert_eq!((again.status, again.replayed, bench.arrived(&eu)), (201, true, 1));
+}
+
 /// us alone has the row of a key that the new primary of eu lacks.
 #[test]
 pub fn a_promoted_standby_fetches_its_rows_before_it_serves() {
-    served(Bench::start(9), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "lacked");
+    keyed(Bench::start(9), async |bench, _, key| {
         lacks_a_key(&bench, "/probe", &key).await;
-        until("the approval", ms(10_000), async || bench.serves(&eu)).await;
-        let again = bench.send(&eu, "/probe", &key).await;
-        assert_eq!((again.status, again.replayed, bench.arrived(&eu)), (201, true, 1));
+        is_replayed_once_approved(&bench, &key).await;
     });
 }
 
 /// The claim is lodged at one peer, and its row is nowhere else.
 #[test]
 fn a_promoted_standby_recovers_its_lodged_claims() {
-    served(Bench::under_escrow(9, &["park"]), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "lodged");
+    keyed(Bench::under_escrow(9), async |bench, [eu, ..], key| {
         bench.hold_rows(&eu);
         // So that it is done before the next heartbeat.
         for other in ["us", "ap"] {
@@ -155,8 +145,7 @@ fn a_promoted_standby_recovers_its_lodged_claims() {
 /// The peer that has the row is not heard. Once it is, the key is replayed.
 #[test]
 fn a_promoted_standby_waits_for_a_peer_that_cannot_be_asked() {
-    served(Bench::start(10), async |bench, [eu, us, _]| {
-        let key = key_of(&eu, "waits");
+    keyed(Bench::start(10), async |bench, [eu, us, _], key| {
         bench.world.network.set_letters(&eu, &us, Letter::Rows, Some(Post::Lost));
         lacks_a_key(&bench, "/probe", &key).await;
         sleep(ms(6_000)).await;
@@ -167,18 +156,7 @@ fn a_promoted_standby_waits_for_a_peer_that_cannot_be_asked() {
             sleep(ms(100)).await;
         }
         bench.world.network.set_letters(&eu, &us, Letter::Rows, None);
-        until("the approval", ms(10_000), async || bench.serves(&eu)).await;
-        let again = bench.send(&eu, "/probe", &key).await;
-        assert_eq!((again.status, again.replayed, bench.arrived(&eu)), (201, true, 1));
-    });
-}
-
-/// None of its writes since the copy has arrived anywhere. Pings reported that it wrote.
-#[test]
-fn peers_recognize_a_rolled_back_store_by_its_pings() {
-    served(Bench::start(6), async |bench, [eu, ..]| {
-        bench.hold_rows(&eu);
-        goes_back(&bench, &eu, true).await;
+        is_replayed_once_approved(&bench, &key).await;
     });
 }
 
@@ -186,8 +164,7 @@ fn peers_recognize_a_rolled_back_store_by_its_pings() {
 /// docs/not-promised.md says this of so young a copy.
 #[test]
 fn a_copy_that_no_peer_recognizes_runs_keys_again() {
-    served(Bench::start(8), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "forgotten");
+    keyed(Bench::start(8), async |bench, [eu, ..], key| {
         bench.hold_rows(&eu);
         bench.links(&eu, LinkMode::Refuse);
         let copy = bench.world.cluster.copy(&eu);
@@ -205,14 +182,10 @@ fn a_copy_that_no_peer_recognizes_runs_keys_again() {
 /// refused there: its target knows another attempt under that token.
 #[test]
 fn a_copy_whose_claim_is_refused_as_another_one_is_refused() {
-    served(Bench::under_escrow(8, &["park"]), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "forgotten");
+    keyed(Bench::under_escrow(8), async |bench, [eu, ..], key| {
         bench.hold_rows(&eu);
-        // Right after a heartbeat: the copy lacks none.
-        let beat = async || bench.gateway(&eu).pong().await.beat.map(|beat| beat.seq);
-        let before = beat().await;
-        until("a heartbeat", ms(5_000), async || beat().await != before).await;
-        let copy = bench.world.cluster.copy(&eu);
+        // The copy lacks no heartbeat.
+        let copy = after_a_beat(&bench, &eu).await;
         bench.upstream(&eu, UpstreamMode::EffectThenDrop);
         assert_eq!(bench.send(&eu, "/park", &key).await.said(), (504, "outcome-unknown"));
         bench.links(&eu, LinkMode::Refuse);

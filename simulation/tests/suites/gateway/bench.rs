@@ -1,41 +1,19 @@
 //! Three regions of real gateways in one simulated world, and clients that ask them.
 //!
-//! Every part of the suite uses it. It must not look into a gateway: it asks as a client or as an
-//! operator does.
+//! It must not look into a gateway: it asks as a client or as an operator does.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock, Mutex};
-use std::time::Duration;
+use std::ops::Deref;
+use std::sync::LazyLock;
 
-use onceway::gateway::authority::failover::{Failover, Mode as Failing};
 use onceway::gateway::credentials::caller::{Caller, Voucher};
 use onceway::gateway::credentials::{Credentials, digest};
-use onceway::gateway::instance::Gateway;
 use onceway::gateway::policy::route::{Binding, Mismatch, Mode, Policy, Protection, Route};
 use onceway::gateway::policy::signature::{FingerprintRule, Pointer, Selection};
-use onceway::gateway::reloadable::Reload;
-use onceway::gateway::settings::Settings;
-use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::key_policy::KeyPolicy;
-use onceway::protocol::record::Recovery;
-use onceway::protocol::region::RegionName;
-use onceway::protocol::versions::{NEWEST, NEXT, Versions};
-use onceway::protocol::view::View;
-use simulation::cluster::StoreMode;
-use simulation::peers::LinkMode;
-use simulation::ports::SimPorts;
-use simulation::upstream::{Happening, UpstreamMode};
-use simulation::world::World;
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
 
-use crate::shared::{self, ring, route, world};
-pub use crate::shared::{
-    ACCEPT, ClientAnswer, LATE, ONE_WAY, SETTLE_TIME, SETTLE_WITHIN, SWEEP, UPSTREAM, forward, id, ms, play,
-    question, read_answer, region, request, request_with,
-};
+use crate::shared;
+pub use crate::shared::*;
 
-/// The longest time of a claim without an outcome.
 pub const HOLD: Duration = Duration::from_secs(10);
 /// The upstream's time limit on the route `unkeyed`, which looks at no key.
 pub const UNKEYED: Duration = Duration::from_secs(1);
@@ -54,16 +32,8 @@ pub fn regions() -> [RegionName; 3] {
 
 /// The first view of every bench, without its voters, for the owners of keys.
 pub fn view() -> View {
-    static VIEW: LazyLock<View> = LazyLock::new(|| {
-        let ring = ring(&regions().map(|name| (name, 100)));
-        View::founding(1, ring, BTreeMap::new(), BTreeMap::new())
-    });
+    static VIEW: LazyLock<View> = LazyLock::new(|| founding(ring(&regions().map(|name| (name, 100)))));
     VIEW.clone()
-}
-
-/// The view that a gateway starts with: it finds the founded register in its store.
-pub fn unfounded() -> View {
-    View::unfounded(view().ring().clone())
 }
 
 /// The versions of a process that speaks the next one, too.
@@ -71,14 +41,34 @@ pub fn upgraded() -> Versions {
     Versions::new(NEWEST, NEXT).unwrap()
 }
 
-pub struct Bench {
-    pub world: Arc<World>,
-    gateways: Mutex<BTreeMap<RegionName, Arc<Gateway<SimPorts>>>>,
+/// The bench's settings, for a process that speaks these versions.
+pub fn speaking(me: &RegionName, speaks: Versions) -> Settings {
+    Settings { speaks, ..settings(me) }
+}
+
+pub struct Bench(Arc<Fleet>);
+
+impl Deref for Bench {
+    type Target = Arc<Fleet>;
+
+    fn deref(&self) -> &Arc<Fleet> {
+        &self.0
+    }
 }
 
 /// Plays a test on three regions, and tells it their names: eu, us and ap.
 pub fn served(start: impl Future<Output = Arc<Bench>>, test: impl AsyncFnOnce(Arc<Bench>, [RegionName; 3])) {
     play(async { test(start.await, regions()).await });
+}
+
+pub fn keyed(
+    start: impl Future<Output = Arc<Bench>>,
+    test: impl AsyncFnOnce(Arc<Bench>, [RegionName; 3], String),
+) {
+    served(start, async |bench, names| {
+        let key = key_of(&names[0], "key");
+        test(bench, names, key).await
+    });
 }
 
 impl Bench {
@@ -87,9 +77,9 @@ impl Bench {
         Self::started(seed, &[], Versions::OURS).await
     }
 
-    /// Starts three regions whose claims on these routes are lodged with another one.
-    pub async fn under_escrow(seed: u64, routes: &[&str]) -> Arc<Self> {
-        Self::started(seed, routes, Versions::OURS).await
+    /// Starts three regions whose claims on the route `park` are lodged with another one.
+    pub async fn under_escrow(seed: u64) -> Arc<Self> {
+        Self::started(seed, &["park"], Versions::OURS).await
     }
 
     /// Starts three regions that speak the next protocol version, too, under a view of this one.
@@ -102,61 +92,46 @@ impl Bench {
         let escrow = lodging.iter().map(|route| Arc::from(*route)).collect();
         let Settings { live: Reload { routes, .. }, skew, .. } = settings(&regions()[0]);
         world.found(view().ring().clone(), escrow, &routes, failover().lease, skew);
-        let bench = Arc::new(Self { world, gateways: Mutex::default() });
+        let bench = Arc::new(Self(Fleet::new(world)));
         for name in regions() {
-            bench.replace_speaking(&name, speaks);
+            bench.replace_with(&name, speaking(&name, speaks));
         }
         bench.all_serve().await;
         bench
     }
 
-    /// Starts one more gateway process of a region over its store.
-    pub fn process(&self, name: &RegionName) -> Arc<Gateway<SimPorts>> {
-        self.process_with(name, settings(name))
+    pub fn process(&self, settings: Settings) -> Gate {
+        self.launch(settings, view().ring()).gateway
     }
 
-    /// Like [`Self::process`], with these settings.
-    pub fn process_with(&self, name: &RegionName, settings: Settings) -> Arc<Gateway<SimPorts>> {
-        let gateway = Gateway::new(self.world.ports(name), settings, unfounded()).unwrap();
-        gateway.start(None);
+    /// Like [`Self::process`]; until another one is plugged in, peers ask this one.
+    pub async fn plugged(&self, settings: Settings) -> Gate {
+        let (name, shadow) = (settings.me.clone(), settings.shadow);
+        let gateway = self.process(settings);
+        self.world.network.plug(name, Arc::new(gateway.clone()));
+        until("the gateway to be ready", ms(20_000), async || shadow || gateway.readiness().serves).await;
         gateway
     }
 
-    /// Starts one more gateway process of a region over its store, which speaks these versions.
-    pub fn process_speaking(&self, name: &RegionName, speaks: Versions) -> Arc<Gateway<SimPorts>> {
-        self.process_with(name, Settings { speaks, ..settings(name) })
-    }
-
-    /// Starts a new gateway process in a region's place, which speaks these versions.
-    pub fn replace_speaking(&self, name: &RegionName, speaks: Versions) {
-        self.put(name, self.process_speaking(name, speaks));
-    }
-
     /// Starts a new gateway process in a region's place; the old one ends with its last request.
+    pub fn replace_with(&self, name: &RegionName, settings: Settings) {
+        self.put(name, self.launch(settings, view().ring()));
+    }
+
     pub fn replace(&self, name: &RegionName) {
-        self.put(name, self.process(name));
+        self.replace_with(name, settings(name));
     }
 
-    fn put(&self, name: &RegionName, gateway: Arc<Gateway<SimPorts>>) {
-        self.world.network.plug(name.clone(), Arc::new(gateway.clone()));
-        self.gateways.lock().unwrap().insert(name.clone(), gateway);
-    }
-
-    pub fn gateway(&self, name: &RegionName) -> Arc<Gateway<SimPorts>> {
-        self.gateways.lock().unwrap()[name].clone()
-    }
-
-    pub fn serves(&self, name: &RegionName) -> bool {
-        self.gateway(name).readiness().serves
-    }
-
-    /// Waits until all regions serve and see one another.
     pub async fn all_serve(&self) {
         let whole = |name: &RegionName| {
             let ready = self.gateway(name).readiness();
             ready.serves && ready.forwards_to.len() == 2
         };
         until("all regions serve", ms(20_000), async || regions().iter().all(whole)).await;
+    }
+
+    pub async fn until_state(&self, at: &RegionName, key: &str, wanted: &str, within: Duration) {
+        until(wanted, within, async || self.state(at, key).await == wanted).await;
     }
 
     pub fn links(&self, name: &RegionName, mode: LinkMode) {
@@ -172,51 +147,13 @@ impl Bench {
         }
     }
 
-    pub async fn send(&self, to: &RegionName, path: &str, key: &str) -> ClientAnswer {
-        ask(&self.gateway(to), path, key, "{}").await
-    }
-
-    pub fn begin(self: &Arc<Self>, to: &RegionName, path: &str, key: &str) -> JoinHandle<ClientAnswer> {
-        let (bench, to, path, key) = (self.clone(), to.clone(), path.to_owned(), key.to_owned());
-        tokio::spawn(async move { bench.send(&to, &path, &key).await })
-    }
-
-    /// The state of a key in a region's store, as an operator sees it.
-    pub async fn state(&self, at: &RegionName, key: &str) -> &'static str {
-        self.gateway(at).key_status(&id(key)).await.unwrap().state
-    }
-
-    pub fn effects(&self, key: &str) -> Vec<Happening> {
-        self.world.upstreams.effects(&id(key))
-    }
-
     pub fn arrived(&self, at: &RegionName) -> usize {
         self.world.upstreams.arrivals(at).len()
     }
-
-    /// Sets the behaviour of a region's store for statements.
-    pub fn store(&self, at: &RegionName, mode: StoreMode) {
-        self.world.cluster.set_mode(at, mode);
-    }
-
-    /// Sets the behaviour of a region's upstream.
-    pub fn upstream(&self, at: &RegionName, mode: UpstreamMode) {
-        self.world.upstreams.set_mode(at, mode);
-    }
-}
-
-pub async fn ask(gateway: &Arc<Gateway<SimPorts>>, path: &str, key: &str, text: &str) -> ClientAnswer {
-    read_answer(gateway.handle(request(path, key, text)).await).await
 }
 
 /// Asks one gateway as another tenant: globex or initech.
-pub async fn ask_as(
-    tenant: &str,
-    gateway: &Arc<Gateway<SimPorts>>,
-    path: &str,
-    key: &str,
-    text: &str,
-) -> ClientAnswer {
+pub async fn ask_as(tenant: &str, gateway: &Gate, path: &str, key: &str, text: &str) -> ClientAnswer {
     let request = request_with(path, key, text, ("authorization", &format!("Bearer sk-{tenant}")));
     read_answer(gateway.handle(request).await).await
 }
@@ -230,14 +167,10 @@ pub fn key_of_tenant(tenant: &str, owner: &RegionName, word: &str) -> (String, K
     keys.find(|(_, id)| view.owner(id) == Some(owner)).unwrap()
 }
 
-/// A key that this region owns, the `count`th of its word.
 pub fn key_of(owner: &RegionName, word: &str) -> String {
-    let view = view();
-    let mut keys = (0_u32..).map(|number| format!("{word}-{number}"));
-    keys.find(|key| view.owner(&id(key)) == Some(owner)).unwrap()
+    key_of_tenant("acme", owner, word).0
 }
 
-/// Waits until the condition holds, in virtual time.
 pub async fn until(what: &str, within: Duration, mut condition: impl AsyncFnMut() -> bool) {
     let end = Instant::now() + within;
     while !condition().await {

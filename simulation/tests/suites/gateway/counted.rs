@@ -1,23 +1,19 @@
 //! Counts by route, tenant and verdict, and never one tenant's requests under another's name.
 //!
-//! `onceway::gateway::telemetry::metrics` counts. A recorder of its own per test holds the counts
-//! of all three regions together.
-
-use std::collections::BTreeMap;
+//! A recorder of its own per test holds the counts of all three regions together.
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use simulation::cluster::StoreMode;
-use simulation::upstream::UpstreamMode;
-use tokio::time::sleep;
 
-use super::bench::{Bench, UPSTREAM, ask, ask_as, key_of, ms, play, region};
+use super::bench::*;
 use super::outcomes::take_over;
 
 /// Plays a test whose metrics are its own.
-fn counted<T>(test: impl AsyncFnOnce(PrometheusHandle) -> T) -> T {
+fn counted(seed: u64, test: impl AsyncFnOnce(PrometheusHandle, Arc<Bench>, RegionName)) {
     let recorder = PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();
-    metrics::with_local_recorder(&recorder, || play(test(handle)))
+    metrics::with_local_recorder(&recorder, || {
+        play(async { test(handle, Bench::start(seed).await, region("eu")).await });
+    });
 }
 
 /// All series of a metric that are not zero, by their labels as Prometheus prints them.
@@ -42,8 +38,7 @@ fn check(handle: &PrometheusHandle, metric: &str, expected: &[&str]) {
 
 #[test]
 fn answers_and_duplicates_are_counted_for_their_own_tenant() {
-    counted(async |handle| {
-        let (bench, eu) = (Bench::start(1).await, region("eu"));
+    counted(1, async |handle, bench, eu| {
         let (gateway, key) = (bench.gateway(&eu), key_of(&eu, "counted"));
         for (status, body) in [(201, "{}"), (201, "{}"), (422, "[]")] {
             assert_eq!(ask(&gateway, "/probe", &key, body).await.status, status);
@@ -68,18 +63,16 @@ fn answers_and_duplicates_are_counted_for_their_own_tenant() {
 
 #[test]
 fn a_conflict_a_doubt_and_a_copy_answered_elsewhere_are_duplicates() {
-    counted(async |handle| {
-        let (bench, eu) = (Bench::start(2).await, region("eu"));
+    counted(2, async |handle, bench, eu| {
         let (slow, parked, copied) = (key_of(&eu, "slow"), key_of(&eu, "parked"), key_of(&eu, "copied"));
         bench.upstream(&eu, UpstreamMode::Receipt { after: UPSTREAM - ms(100) });
-        let first = bench.begin(&eu, "/park", &slow);
-        sleep(ms(100)).await;
+        let first = bench.begun(&eu, "/park", &slow, ms(100)).await;
         assert_eq!(bench.send(&eu, "/park", &slow).await.said(), (409, "in-progress"));
         assert_eq!(first.await.unwrap().status, 201);
         bench.upstream(&eu, UpstreamMode::EffectThenDrop);
         assert_eq!(bench.send(&eu, "/park", &parked).await.said(), (504, "outcome-unknown"));
         assert_eq!(bench.send(&eu, "/park", &parked).await.said(), (409, "outcome-unknown"));
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
+        bench.upstream(&eu, receipt(50));
         assert_eq!(bench.send(&eu, "/rerun", &copied).await.status, 201);
         sleep(ms(1_000)).await;
         assert!(bench.send(&region("us"), "/rerun", &copied).await.replayed);
@@ -100,8 +93,7 @@ fn a_conflict_a_doubt_and_a_copy_answered_elsewhere_are_duplicates() {
 
 #[test]
 fn store_failures_and_call_times_carry_their_labels() {
-    counted(async |handle| {
-        let (bench, eu) = (Bench::start(3).await, region("eu"));
+    counted(3, async |handle, bench, eu| {
         let key = key_of(&eu, "failed");
         assert_eq!(bench.send(&eu, "/park", &key).await.status, 201);
         bench.store(&eu, StoreMode::Refuse);
@@ -118,12 +110,10 @@ fn store_failures_and_call_times_carry_their_labels() {
 
 #[test]
 fn a_lost_claim_is_counted_for_its_route_and_tenant() {
-    counted(async |handle| {
-        let (bench, eu) = (Bench::start(4).await, region("eu"));
+    counted(4, async |handle, bench, eu| {
         let key = key_of(&eu, "lost");
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(1_000) });
-        let sent = bench.begin(&eu, "/park", &key);
-        sleep(ms(500)).await;
+        bench.upstream(&eu, receipt(1_000));
+        let sent = bench.begun(&eu, "/park", &key, ms(500)).await;
         take_over(&bench, &key).await;
         sent.await.unwrap();
         check(&handle, "onceway_claims_lost_total", &[r#"route="park",tenant="acme" 1"#]);
@@ -139,13 +129,11 @@ fn seconds(handle: &PrometheusHandle, metric: &str, labels: &str) -> f64 {
 
 #[test]
 fn the_entry_gateway_times_requests_and_their_own_overhead() {
-    counted(async |handle| {
-        let (bench, eu) = (Bench::start(2).await, region("eu"));
+    counted(2, async |handle, bench, eu| {
         let took_upstream = ms(400);
         let (slow, forwarded, other) = (key_of(&eu, "slow"), key_of(&eu, "sent-on"), key_of(&eu, "refused"));
         bench.upstream(&eu, UpstreamMode::Receipt { after: took_upstream });
-        let first = bench.begin(&eu, "/probe", &slow);
-        sleep(ms(100)).await;
+        let first = bench.begun(&eu, "/probe", &slow, ms(100)).await;
         let copy = bench.begin(&eu, "/probe", &slow);
         assert_eq!(first.await.unwrap().status, 201);
         assert!(copy.await.unwrap().replayed, "it waited for the first one");

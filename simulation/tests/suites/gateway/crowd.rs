@@ -1,47 +1,27 @@
 //! The limit of requests at once: further ones are refused before they are read, and a hang-up
 //! frees nothing that still runs.
 //!
-//! The own tests of `onceway::gateway::limits::concurrency` count places. It must not be about the
-//! rate of requests: `quota.rs` is.
+//! The own tests of `onceway::gateway::limits::concurrency` count places.
 
 use std::io;
-use std::sync::{Arc, Mutex};
 
-use http::Response;
-use onceway::gateway::instance::Gateway;
 use onceway::gateway::limits::concurrency::MostAtOnce;
-use onceway::gateway::reloadable::Reload;
-use onceway::gateway::settings::Settings;
-use onceway::ports::Body;
-use onceway::ports::peers::{Forward, ForwardReply};
-use onceway::protocol::region::RegionName;
 use serde_json::Value;
-use simulation::peers::Region;
-use simulation::ports::SimPorts;
-use simulation::upstream::UpstreamMode;
-use tokio::time::Instant;
 
 use super::accepted::asked;
-use super::bench::{
-    Bench, ask, ask_as, forward, key_of, ms, read_answer, region, reload, request, served, settings, until,
-};
+use super::bench::*;
 
 const OVERLOADED: (u16, &str) = (503, "overloaded");
 /// The limit for a body on the bench's routes, in bytes.
 const BODY_LIMIT: usize = 1 << 16;
 
 /// A gateway in place of the bench's, with these limits.
-async fn taking(bench: &Bench, name: &RegionName, requests: usize, bodies: usize) -> Arc<Gateway<SimPorts>> {
+async fn taking(bench: &Bench, name: &RegionName, requests: usize, bodies: usize) -> Gate {
     let most_at_once = MostAtOnce { requests, bodies };
-    let gateway =
-        bench.process_with(name, Settings { live: Reload { most_at_once, ..reload() }, ..settings(name) });
-    bench.world.network.plug(name.clone(), Arc::new(gateway.clone()));
-    until("the gateway to be ready", ms(20_000), async || gateway.readiness().serves).await;
-    gateway
+    bench.plugged(Settings { live: Reload { most_at_once, ..reload() }, ..settings(name) }).await
 }
 
-/// The owner's answer to a peer's forward.
-async fn forwarded(gateway: &Arc<Gateway<SimPorts>>, forward: Forward) -> Response<Body> {
+async fn forwarded(gateway: &Gate, forward: Forward) -> Response<Body> {
     let ForwardReply::Answer(answer) = Region::forward(gateway, region("us"), forward).await else {
         panic!("the owner was asked")
     };
@@ -52,7 +32,7 @@ async fn forwarded(gateway: &Arc<Gateway<SimPorts>>, forward: Forward) -> Respon
 fn a_full_gateway_refuses_further_requests_at_once() {
     served(Bench::start(1), async |bench, [eu, ..]| {
         let gateway = taking(&bench, &eu, 2, BODY_LIMIT * 10).await;
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(800) });
+        bench.upstream(&eu, receipt(800));
         let begin = |word: &str| {
             let (gateway, key) = (gateway.clone(), key_of(&eu, word));
             tokio::spawn(async move { ask(&gateway, "/park", &key, "{}").await })
@@ -101,24 +81,18 @@ fn an_answer_keeps_its_place_until_it_was_sent() {
 fn clients_hear_that_a_full_peer_refused_them() {
     served(Bench::start(3), async |bench, [eu, us, _]| {
         let gateway = taking(&bench, &eu, 1, BODY_LIMIT).await;
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(800) });
+        bench.upstream(&eu, receipt(800));
         let (first, second) = (key_of(&eu, "first"), key_of(&eu, "second"));
         let running = bench.begin(&us, "/park", &first);
         until("the first to be sent", ms(500), async || bench.arrived(&eu) == 1).await;
         assert_eq!(bench.send(&us, "/park", &second).await.said(), OVERLOADED);
         let (status, reply) = asked(&bench.gateway(&us), &second).await;
-        assert_eq!(
-            status, 503,
-            "the home is there and cannot say, which does not mean that there is nothing"
-        );
-        assert_eq!(reply["code"], "overloaded");
+        // The home is there and cannot say, which does not mean that there is nothing.
+        assert_eq!((status, &reply["code"]), (503, &"overloaded".into()));
         let holds = async || asked(&bench.gateway(&us), &first).await.0 == 200;
         until("what the copy knows to be told", ms(300), holds).await;
-        assert_eq!(
-            ask(&gateway, "/park", &second, "{}").await.status,
-            201,
-            "clients have places of their own"
-        );
+        let own = ask(&gateway, "/park", &second, "{}").await;
+        assert_eq!(own.status, 201, "clients have places of their own");
         assert_eq!(running.await.unwrap().status, 201);
         assert!(bench.send(&us, "/park", &second).await.replayed);
     });
@@ -149,7 +123,7 @@ fn both_gateways_log_a_refused_forward_under_one_trace() {
     tracing::subscriber::with_default(lines, || {
         served(Bench::start(6), async |bench, [eu, us, _]| {
             let _gateway = taking(&bench, &eu, 1, BODY_LIMIT).await;
-            bench.upstream(&eu, UpstreamMode::Receipt { after: ms(800) });
+            bench.upstream(&eu, receipt(800));
             let running = bench.begin(&us, "/park", &key_of(&eu, "first"));
             until("the first to be sent", ms(500), async || bench.arrived(&eu) == 1).await;
             assert_eq!(bench.send(&us, "/park", &key_of(&eu, "second")).await.said(), OVERLOADED);
@@ -170,7 +144,7 @@ fn both_gateways_log_a_refused_forward_under_one_trace() {
 fn bodies_have_room_as_announced_or_as_large_as_they_may_be() {
     served(Bench::start(4), async |bench, [eu, ..]| {
         let gateway = taking(&bench, &eu, 10, BODY_LIMIT + 100).await;
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(800) });
+        bench.upstream(&eu, receipt(800));
         let sized = |word: &str, length: usize| {
             let text = format!("\"{}\"", "a".repeat(length - 2));
             let mut request = request("/park", &key_of(&eu, word), &text);
@@ -184,18 +158,17 @@ fn bodies_have_room_as_announced_or_as_large_as_they_may_be() {
         until("the first to be sent", ms(500), async || bench.arrived(&eu) == 1).await;
         let streamed = |text| onceway::ports::body::chain(text, onceway::ports::body::empty());
         let unsized_one = request("/park", &key_of(&eu, "unsized"), "").map(|_| streamed("{}".into()));
-        assert_eq!(
-            read_answer(gateway.handle(unsized_one).await).await.said(),
-            OVERLOADED,
-            "it may be of any length"
-        );
-        assert_eq!(
-            read_answer(gateway.handle(sized("large", BODY_LIMIT - 10)).await).await.said(),
-            OVERLOADED
-        );
-        assert_eq!(read_answer(gateway.handle(sized("small", 200)).await).await.status, 201);
         let bare = request("/park", &key_of(&eu, "bare"), "");
-        assert_eq!(read_answer(gateway.handle(bare).await).await.status, 201, "no body takes no room");
+        for (name, request, status) in [
+            ("of any length", unsized_one, 503),
+            ("large", sized("large", BODY_LIMIT - 10), 503),
+            ("small", sized("small", 200), 201),
+            ("no body takes no room", bare, 201),
+        ] {
+            let answer = read_answer(gateway.handle(request).await).await;
+            let code = if status == 503 { OVERLOADED.1 } else { "" };
+            assert_eq!(answer.said(), (status, code), "{name}");
+        }
         assert_eq!(first.await.unwrap().status, 201);
         assert_eq!(read_answer(gateway.handle(sized("large", BODY_LIMIT - 10)).await).await.status, 201);
     });
@@ -206,7 +179,7 @@ fn bodies_have_room_as_announced_or_as_large_as_they_may_be() {
 fn a_tenant_that_fills_a_gateway_leaves_places_to_the_others() {
     served(Bench::start(6), async |bench, [eu, us, _]| {
         let gateway = taking(&bench, &eu, 16, BODY_LIMIT * 100).await;
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(800) });
+        bench.upstream(&eu, receipt(800));
         let mut sent = Vec::new();
         for number in 0..20 {
             let (gateway, key) = (gateway.clone(), key_of(&eu, &format!("acme-{number}")));

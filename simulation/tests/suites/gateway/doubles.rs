@@ -1,23 +1,12 @@
 //! Keys that two regions ran are found by their rows, at little cost, no matter what their claims
 //! say or how many records exist.
 //!
-//! [`super::upkeep`] has keys that ran at risk, the suite `takeover` those after a loss. Rows are
-//! written behind the gateways here, because no gateway of this build writes such rows. It must not
-//! judge what a double is: `protocol::double` does.
-
-use std::time::Duration;
+//! Rows are written behind the gateways here, because no gateway of this build writes such rows.
 
 use onceway::ports::audit::Counted;
-use onceway::ports::store::{Attempt, ClaimAsk, Written};
-use onceway::ports::{Audit, KeyStore, Upkeep};
 use onceway::protocol::double::Why;
-use onceway::protocol::record::Basis;
-use onceway::protocol::region::RegionName;
-use simulation::cluster::StoreMode;
-use simulation::store::SimStore;
-use tokio::time::sleep;
 
-use super::bench::{Bench, RETENTION, TOMBSTONE, id, ms, region, regions, served, until};
+use super::bench::*;
 use super::upkeep::{answer, claim, won};
 
 /// A life that no test outlasts.
@@ -27,7 +16,7 @@ const LONG: Duration = Duration::from_secs(RETENTION.as_secs() * 40);
 async fn forged(bench: &Bench, key: &str) -> [Attempt; 2] {
     let [eu, us] = [region("eu"), region("us")];
     hold(bench, true);
-    let attempts = [settled(bench, &eu, key, 7_001, LONG).await, settled(bench, &us, key, 7_002, LONG).await];
+    let attempts = [settled(bench, &eu, key, 7_001).await, settled(bench, &us, key, 7_002).await];
     hold(bench, false);
     attempts
 }
@@ -39,21 +28,11 @@ fn hold(bench: &Bench, held: bool) {
     bench.world.cluster.hold(&us, &eu, held);
 }
 
-async fn claimed(bench: &Bench, at: &RegionName, ask: ClaimAsk) -> Attempt {
+async fn settled(bench: &Bench, at: &RegionName, key: &str, nonce: u128) -> Attempt {
     let store = bench.world.cluster.store(at);
-    let gate = store.gate().await.unwrap().version;
-    won(&store, &ClaimAsk { gate, ..ask }).await
-}
-
-async fn settled(bench: &Bench, at: &RegionName, key: &str, nonce: u128, life: Duration) -> Attempt {
-    let attempt = claimed(bench, at, claim(key, nonce, life)).await;
-    ends(bench, at, &attempt).await;
+    let attempt = won(&store, claim(key, nonce, LONG)).await;
+    assert_eq!(store.settle(&attempt, &answer()).await, Ok(Written::Done));
     attempt
-}
-
-async fn ends(bench: &Bench, at: &RegionName, attempt: &Attempt) {
-    let store = bench.world.cluster.store(at);
-    assert_eq!(store.settle(attempt, &answer()).await, Ok(Written::Done));
 }
 
 async fn holds(store: &SimStore, doubles: u64, unexplained: u64) -> bool {
@@ -83,24 +62,6 @@ pub fn an_unmarked_double_is_found_wherever_its_rows_meet() {
     });
 }
 
-/// eu's attempt has no answer. The later one of us, which knows that there was one, names none.
-#[test]
-pub fn the_settling_region_finds_an_overlooked_earlier_attempt() {
-    served(Bench::start(26), async |bench, [eu, us, ap]| {
-        hold(&bench, true);
-        claimed(&bench, &eu, claim("unseen", 7_001, LONG)).await;
-        let basis = Basis::Known { own: None, over: Vec::new(), attempt: 1 };
-        let later = claimed(&bench, &us, ClaimAsk { basis, ..claim("unseen", 7_002, LONG) }).await;
-        ends(&bench, &us, &later).await;
-        hold(&bench, false);
-        let store = |at| bench.world.cluster.store(at);
-        until("the double to be found", ms(5_000), async || holds(&store(&us), 1, 1).await).await;
-        sleep(ms(20_000)).await;
-        assert!(holds(&store(&us), 1, 1).await, "found once");
-        assert!(holds(&store(&eu), 0, 0).await && holds(&store(&ap), 0, 0).await, "us speaks for itself");
-    });
-}
-
 /// The clock of eu is years behind while it settles the key, and is right again when the other
 /// row comes to eu. By the dates of eu the key's life was over before the other claim.
 #[test]
@@ -109,8 +70,8 @@ fn a_corrected_clock_hides_no_double() {
     served(Bench::start(24), async |bench, [eu, us, _]| {
         bench.world.cluster.step_clock(&eu, -YEARS_MICROS);
         hold(&bench, true);
-        settled(&bench, &eu, "behind", 7_001, LONG).await;
-        settled(&bench, &us, "behind", 7_002, LONG).await;
+        settled(&bench, &eu, "behind", 7_001).await;
+        settled(&bench, &us, "behind", 7_002).await;
         sleep(ms(5_000)).await;
         bench.world.cluster.step_clock(&eu, YEARS_MICROS);
         sleep(ms(5_000)).await;
@@ -123,44 +84,13 @@ fn a_corrected_clock_hides_no_double() {
     });
 }
 
-/// eu forgets a key, us runs it anew, and ap does not know: it has both rows.
-#[test]
-fn a_forgotten_key_that_ran_again_is_no_double() {
-    served(Bench::start(25), async |bench, [eu, us, ap]| {
-        settled(&bench, &eu, "anew", 7_001, RETENTION).await;
-        sleep(ms(1_000)).await;
-        bench.world.cluster.hold(&eu, &ap, true);
-        let done = async || bench.state(&us, "anew").await == "absent";
-        until("us to forget the key", (RETENTION + TOMBSTONE) * 2, done).await;
-        settled(&bench, &us, "anew", 7_002, LONG).await;
-        let there = bench.world.cluster.store(&ap);
-        until("both rows to stand at ap", ms(5_000), async || {
-            there.traces(&[id("anew")]).await.unwrap()[0].iter().filter(|trace| trace.settled).count() == 2
-        })
-        .await;
-        let passes = async || bench.gateway(&ap).status().await.audit.passes;
-        let begun = passes().await;
-        until("two whole passes", ms(30_000), async || passes().await >= begun + 3).await;
-        assert!(holds(&there, 0, 0).await, "the key ran anew");
-        bench.world.cluster.hold(&eu, &ap, false);
-        let done = async || there.traces(&[id("anew")]).await.unwrap()[0].len() == 1;
-        until("ap to forget it too", ms(10_000), done).await;
-        for at in regions() {
-            assert!(holds(&bench.world.cluster.store(&at), 0, 0).await, "{at}");
-        }
-    });
-}
-
 /// More records than one look takes: the next one goes on behind them, and at last begins anew.
 #[test]
 fn a_double_is_found_behind_many_records() {
     served(Bench::start(22), async |bench, [eu, ..]| {
         let store = bench.world.cluster.store(&eu);
-        let gate = store.gate().await.unwrap().version;
         for number in 0..2_100 {
-            let ask = claim(&format!("many-{number:04}"), number + 1, RETENTION * 40);
-            let attempt = won(&store, &ClaimAsk { gate, ..ask }).await;
-            assert_eq!(store.settle(&attempt, &answer()).await, Ok(Written::Done));
+            settled(&bench, &eu, &format!("many-{number:04}"), number + 1).await;
         }
         for (found, key) in ["none-behind-it", "a-first", "many-2099a"].into_iter().enumerate() {
             forged(&bench, key).await;

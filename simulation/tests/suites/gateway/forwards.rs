@@ -1,17 +1,7 @@
 //! Keys owned elsewhere: one hop, never resent, never held over an outage.
-//!
-//! [`Counting`] counts the forwards at the owner.
-
-use std::sync::{Arc, Mutex};
-
-use onceway::ports::peers::{Forward, ForwardReply, PeerReply, Pong, Question};
-use onceway::protocol::region::RegionName;
-use simulation::peers::{Answering, LinkMode, Region};
-use simulation::upstream::UpstreamMode;
-use tokio::time::{Instant, sleep};
 
 use super::accepted::asked;
-use super::bench::{Bench, ONE_WAY, forward, key_of, ms, region, served, until};
+use super::bench::*;
 
 /// A region that counts its forwards, and passes them on or, with none behind it, refuses them.
 struct Counting {
@@ -78,11 +68,8 @@ fn a_forward_broken_after_sending_is_not_resent() {
             bench.world.network.set_link(&us, &eu, mode, ONE_WAY);
             assert_eq!(bench.send(&us, "/park", &key).await.said(), (504, "outcome-unknown"), "{mode:?}");
             sleep(ms(2_000)).await;
-            assert_eq!(
-                (*counting.forwards.lock().unwrap(), bench.arrived(&eu)),
-                (effects, effects),
-                "{mode:?}"
-            );
+            let counted = [*counting.forwards.lock().unwrap(), bench.arrived(&eu)];
+            assert_eq!(counted, [effects; 2], "{mode:?}");
             bench.world.network.set_link(&us, &eu, LinkMode::Up, ONE_WAY);
             bench.all_serve().await;
             let answer = bench.send(&us, "/park", &key).await;
@@ -120,7 +107,7 @@ fn a_silent_peer_is_given_up_within_about_a_second() {
 #[test]
 fn a_gateway_waits_for_slow_peers_that_answer_pings() {
     served(Bench::start(6), async |bench, [eu, us, _]| {
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(2_500) });
+        bench.upstream(&eu, receipt(2_500));
         assert_eq!(bench.send(&us, "/park", &key_of(&eu, "slow")).await.status, 201);
     });
 }
@@ -128,13 +115,12 @@ fn a_gateway_waits_for_slow_peers_that_answer_pings() {
 /// An unsettled copy decides nothing: the owner knows better.
 #[test]
 fn an_unsettled_copy_decides_nothing() {
-    served(Bench::start(8), async |bench, [eu, us, _]| {
-        let key = key_of(&eu, "stale");
+    keyed(Bench::start(8), async |bench, [eu, us, _], key| {
         bench.upstream(&eu, UpstreamMode::Refuse);
         assert_eq!(bench.send(&eu, "/park", &key).await.status, 502);
-        until("the copy arrives", ms(1_000), async || bench.state(&us, &key).await == "released").await;
+        bench.until_state(&us, &key, "released", ms(1_000)).await;
         bench.world.cluster.hold(&eu, &us, true);
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
+        bench.upstream(&eu, receipt(5));
         assert_eq!(bench.send(&eu, "/park", &key).await.status, 201);
         assert_eq!(bench.state(&us, &key).await, "released");
         let answer = bench.send(&us, "/park", &key).await;

@@ -1,15 +1,10 @@
 //! Acts by hand: the region and the time for a ruling about a key in doubt, and the client's answer
 //! after it.
-//!
-//! Operators act through the gateway's own functions, as the commands do.
 
 use onceway::gateway::operator::Refusal;
-use onceway::ports::KeyStore;
 use onceway::ports::upkeep::{Act, Ruling};
-use simulation::upstream::{ProbeMode, UpstreamMode};
-use tokio::time::sleep;
 
-use super::bench::{Bench, HOLD, LATE, SETTLE_TIME, id, key_of, ms, served};
+use super::bench::*;
 use super::upkeep::{UNCLEAR, abandon, answer};
 
 fn act(ruling: Ruling) -> Act {
@@ -18,8 +13,7 @@ fn act(ruling: Ruling) -> Act {
 
 #[test]
 fn only_the_owner_rules_on_finished_attempts() {
-    served(Bench::start(1), async |bench, [eu, us, _]| {
-        let key = key_of(&eu, "ruled");
+    keyed(Bench::start(1), async |bench, [eu, us, _], key| {
         let gateway = bench.gateway(&eu);
         let absent = gateway.rule(&id(&key), &act(Ruling::Released)).await;
         assert_eq!(absent.unwrap_err(), Refusal::NotInDoubt { state: "absent" });
@@ -43,7 +37,7 @@ fn only_the_owner_rules_on_finished_attempts() {
         assert!(matches!(gateway.rehearse_rule(&id(&key), &mute).await, Err(Refusal::Malformed(_))));
         let shown = gateway.rule(&id(&key), &act(Ruling::Released)).await.unwrap();
         assert_eq!((shown.state, shown.journal.len()), ("released", 1));
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
+        bench.upstream(&eu, receipt(5));
         let reply = bench.send(&us, "/park", &key).await;
         assert_eq!((reply.status, reply.replayed, bench.effects(&key).len()), (201, false, 1));
     });
@@ -78,8 +72,7 @@ fn a_probe_journals_the_effect_of_a_released_attempt() {
     for (broken, late) in
         [(UpstreamMode::EffectThenDrop, Some("1.1")), (UpstreamMode::DropBeforeEffect, None)]
     {
-        served(Bench::start(5), async |bench, [eu, ..]| {
-            let key = key_of(&eu, "wrong");
+        keyed(Bench::start(5), async |bench, [eu, ..], key| {
             bench.upstream(&eu, broken.clone());
             bench.world.upstreams.set_probes(&eu, ProbeMode::CannotSay);
             assert_eq!(bench.send(&eu, "/probe", &key).await.status, 504);
@@ -87,7 +80,7 @@ fn a_probe_journals_the_effect_of_a_released_attempt() {
             let reply = bench.gateway(&eu).rule(&id(&key), &act(Ruling::Released)).await.unwrap();
             assert_eq!(reply.state, "released");
             bench.world.upstreams.set_probes(&eu, ProbeMode::Ledger);
-            bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
+            bench.upstream(&eu, receipt(5));
             assert_eq!(bench.send(&eu, "/probe", &key).await.status, 201);
             sleep(ms(500)).await;
             let shown = bench.gateway(&eu).key_status(&id(&key)).await.unwrap();
@@ -101,8 +94,7 @@ fn a_probe_journals_the_effect_of_a_released_attempt() {
 #[test]
 fn the_owner_rules_about_another_regions_attempt() {
     for ruling in [Ruling::Settled(answer()), Ruling::Released] {
-        served(Bench::start(2), async |bench, [eu, us, _]| {
-            let key = key_of(&eu, "foreign");
+        keyed(Bench::start(2), async |bench, [eu, us, _], key| {
             let store = bench.world.cluster.store(&us);
             let attempt = abandon(&store, "park", &key).await;
             store.doubt(&attempt, UNCLEAR).await.unwrap();

@@ -1,63 +1,44 @@
 //! Quotas: a tenant that starts keys too fast is refused before anything is read, stored or sent;
 //! retries and other tenants are not.
 //!
-//! `onceway::gateway::limits::quota` has the rules. Time is the bench's: a refused request must not
-//! pass before the clock says so.
+//! Time is the bench's: a refused request must not pass before the clock says so.
 
-use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::{Request, Response};
 use http_body_util::BodyExt;
-use onceway::gateway::instance::Gateway;
 use onceway::gateway::limits::quota::{Pace, Quota};
-use onceway::gateway::reloadable::Reload;
-use onceway::gateway::settings::Settings;
-use onceway::ports::{Body, BodyError};
-use onceway::protocol::region::RegionName;
-use simulation::cluster::StoreMode;
-use simulation::ports::SimPorts;
-use simulation::upstream::UpstreamMode;
-use tokio::time::{Instant, sleep_until};
+use onceway::ports::BodyError;
+use tokio::time::sleep_until;
 
-use super::bench::{
-    Bench, RETENTION, TOMBSTONE, ask, ask_as, key_of, ms, question, read_answer, region, reload, request,
-    served, settings, until,
-};
+use super::bench::*;
 
 const EXCEEDED: (u16, &str) = (429, "quota-exceeded");
 const NONE: Quota = Quota { new_keys: None, look_ups: None, misses: None, live_keys: None };
 
-/// A gateway in place of the bench's, where each tenant may start one key per second, two at once.
-async fn limited(bench: &Bench, name: &RegionName, shadow: bool) -> Arc<Gateway<SimPorts>> {
-    let quota = Quota { new_keys: Some(pace(2)), ..NONE };
-    limited_to(bench, name, shadow, quota).await
+/// A gateway in place of the bench's, with this quota.
+async fn limited_to(bench: &Bench, name: &RegionName, quota: Quota) -> Gate {
+    bench.plugged(Settings { live: Reload { quota: Some(quota), ..reload() }, ..settings(name) }).await
+}
+
+/// The same, where each tenant may start one key per second, two at once.
+async fn limited(bench: &Bench, name: &RegionName) -> Gate {
+    limited_to(bench, name, Quota { new_keys: Some(pace(2)), ..NONE }).await
+}
+
+fn pace(burst: u32) -> Pace {
+    Pace { per_second: NonZeroU32::new(1).unwrap(), burst: NonZeroU32::new(burst).unwrap() }
 }
 
 fn retry_after(refused: &Response<Body>) -> u64 {
     refused.headers()["retry-after"].to_str().unwrap().parse().unwrap()
 }
 
-/// A rate of one per second, and so many at once.
-fn pace(burst: u32) -> Pace {
-    Pace { per_second: NonZeroU32::new(1).unwrap(), burst: NonZeroU32::new(burst).unwrap() }
-}
-
-async fn limited_to(bench: &Bench, name: &RegionName, shadow: bool, quota: Quota) -> Arc<Gateway<SimPorts>> {
-    let live = Reload { quota: Some(quota), ..reload() };
-    let gateway = bench.process_with(name, Settings { live, shadow, ..settings(name) });
-    bench.world.network.plug(name.clone(), Arc::new(gateway.clone()));
-    until("the gateway to be ready", ms(20_000), async || shadow || gateway.readiness().serves).await;
-    gateway
-}
-
 #[test]
 fn a_quota_refuses_its_tenant_before_the_store() {
     served(Bench::start(1), async |bench, [eu, ..]| {
-        let gateway = limited(&bench, &eu, false).await;
+        let gateway = limited(&bench, &eu).await;
         for (gateway, says) in [(&gateway, true), (&bench.gateway(&region("us")), false)] {
             let asked = Request::get("/.well-known/idempotency").body(onceway::ports::body::empty()).unwrap();
             let contract = read_answer(gateway.handle(asked).await).await.body;
@@ -114,30 +95,24 @@ impl http_body::Body for Never {
 #[test]
 fn retries_cost_nothing_and_trying_keys_out_does() {
     served(Bench::start(2), async |bench, [eu, ..]| {
-        let gateway = limited(&bench, &eu, false).await;
+        let gateway = limited(&bench, &eu).await;
         let (key, next) = (key_of(&eu, "again"), key_of(&eu, "next"));
         assert_eq!(ask(&gateway, "/park", &key, "{}").await.status, 201);
         for _ in 0..10 {
             assert!(ask(&gateway, "/park", &key, "{}").await.replayed);
         }
         assert_eq!(ask(&gateway, "/park", &key, "[]").await.said(), (422, "key-reused"));
-        assert_eq!(
-            ask(&gateway, "/park", &next, "{}").await.said(),
-            EXCEEDED,
-            "a refusal of another request counts"
-        );
-        assert_eq!(
-            ask(&gateway, "/park", &key, "{}").await.said(),
-            EXCEEDED,
-            "even a retry, while nothing is left"
-        );
+        // A refusal of another request counts, and nothing is left, even for a retry.
+        for key in [next, key] {
+            assert_eq!(ask(&gateway, "/park", &key, "{}").await.said(), EXCEEDED, "{key}");
+        }
     });
 }
 
 #[test]
 fn a_forward_is_charged_once_and_its_replay_is_given_back() {
     served(Bench::start(3), async |bench, [eu, us, _]| {
-        let (home, near) = (limited(&bench, &eu, false).await, limited(&bench, &us, false).await);
+        let (home, near) = (limited(&bench, &eu).await, limited(&bench, &us).await);
         let keys = ["a", "b", "c", "d"].map(|word| key_of(&eu, word));
         // The home replays a copy that has not arrived yet.
         bench.world.cluster.set_delay(&eu, &us, ms(60_000));
@@ -156,7 +131,9 @@ fn a_forward_is_charged_once_and_its_replay_is_given_back() {
 #[test]
 fn shadow_mode_counts_what_quotas_would_refuse() {
     served(Bench::start(4), async |bench, [eu, ..]| {
-        let gateway = limited(&bench, &eu, true).await;
+        let quota = Some(Quota { new_keys: Some(pace(2)), ..NONE });
+        let live = Reload { quota, ..reload() };
+        let gateway = bench.plugged(Settings { live, shadow: true, ..settings(&eu) }).await;
         for key in ["a", "a", "a", "b", "c"] {
             assert_eq!(ask(&gateway, "/park", key, "{}").await.status, 201);
         }
@@ -167,8 +144,8 @@ fn shadow_mode_counts_what_quotas_would_refuse() {
 }
 
 /// Asks the status address. Returns its status and code.
-async fn state(gateway: &Arc<Gateway<SimPorts>>, key: &str, token: &str) -> (u16, String) {
-    let response = gateway.handle(question(key, token)).await;
+async fn state(gateway: &Gate, key: &str) -> (u16, String) {
+    let response = gateway.handle(question(key, "sk")).await;
     if response.status() == 429 {
         let after = retry_after(&response);
         assert!((1..=4).contains(&after), "what is left of a second, and up to three more: {after}");
@@ -181,17 +158,17 @@ async fn state(gateway: &Arc<Gateway<SimPorts>>, key: &str, token: &str) -> (u16
 fn the_look_up_quota_does_not_limit_new_keys() {
     served(Bench::start(5), async |bench, [eu, ..]| {
         let quota = Quota { look_ups: Some(pace(3)), ..NONE };
-        let gateway = limited_to(&bench, &eu, false, quota).await;
+        let gateway = limited_to(&bench, &eu, quota).await;
         let key = |word: &str| key_of(&eu, word);
         for word in ["one", "two", "three", "four", "five"] {
             assert_eq!(ask(&gateway, "/park", &key(word), "{}").await.status, 201, "given back: {word}");
         }
         assert!(ask(&gateway, "/park", &key("one"), "{}").await.replayed);
-        assert_eq!(state(&gateway, &key("one"), "sk").await.0, 200);
-        assert_eq!(state(&gateway, &key("none"), "sk").await, (404, "key-unknown".to_owned()));
+        assert_eq!(state(&gateway, &key("one")).await.0, 200);
+        assert_eq!(state(&gateway, &key("none")).await, (404, "key-unknown".to_owned()));
         bench.store(&eu, StoreMode::Stall(ms(300)));
         let begun = Instant::now();
-        assert_eq!(state(&gateway, &key("one"), "sk").await, (429, "quota-exceeded".to_owned()));
+        assert_eq!(state(&gateway, &key("one")).await, (429, "quota-exceeded".to_owned()));
         assert_eq!(ask(&gateway, "/park", &key("one"), "{}").await.said(), EXCEEDED);
         assert_eq!(begun.elapsed(), ms(0), "the store was not waited for");
         bench.store(&eu, StoreMode::Up);
@@ -205,31 +182,31 @@ fn the_look_up_quota_does_not_limit_new_keys() {
 fn look_ups_of_absent_keys_have_their_own_quota() {
     served(Bench::start(6), async |bench, [eu, us, _]| {
         let quota = Quota { misses: Some(pace(2)), ..NONE };
-        let near = limited_to(&bench, &us, false, quota).await;
+        let near = limited_to(&bench, &us, quota).await;
         let (here, there) = (key_of(&us, "here"), key_of(&eu, "there"));
         assert_eq!(ask(&near, "/park", &here, "{}").await.status, 201);
         for _ in 0..10 {
-            assert_eq!(state(&near, &here, "sk").await.0, 200, "what is there is no miss");
+            assert_eq!(state(&near, &here).await.0, 200, "what is there is no miss");
         }
-        assert_eq!(state(&near, &key_of(&us, "none"), "sk").await.0, 404);
-        assert_eq!(state(&near, &there, "sk").await.0, 404, "nor is there one at its home");
-        assert_eq!(state(&near, &key_of(&us, "more"), "sk").await, (429, "quota-exceeded".to_owned()));
-        assert_eq!(state(&near, &here, "sk").await.0, 429, "nobody knows before the store is asked");
+        assert_eq!(state(&near, &key_of(&us, "none")).await.0, 404);
+        assert_eq!(state(&near, &there).await.0, 404, "nor is there one at its home");
+        assert_eq!(state(&near, &key_of(&us, "more")).await, (429, "quota-exceeded".to_owned()));
+        assert_eq!(state(&near, &here).await.0, 429, "nobody knows before the store is asked");
         assert_eq!(ask(&near, "/park", &there, "{}").await.status, 201, "a new key is no miss");
         sleep_until(Instant::now() + ms(1_000)).await;
-        assert_eq!(state(&near, &here, "sk").await.0, 200);
+        assert_eq!(state(&near, &here).await.0, 200);
     });
 }
 
 /// Starts a key, and gives the background time to count.
-async fn start_one(gateway: &Arc<Gateway<SimPorts>>, key: &str) -> (u16, String) {
+async fn start_one(gateway: &Gate, key: &str) -> (u16, String) {
     let answer = ask(gateway, "/park", key, "{}").await;
     sleep_until(Instant::now() + ms(1_500)).await;
     (answer.status, answer.said().1.to_owned())
 }
 
 /// Starts keys, which are answered so, until one is refused. Returns the number of started keys.
-async fn start_all(gateway: &Arc<Gateway<SimPorts>>, at: &RegionName, answered: u16) -> usize {
+async fn start_all(gateway: &Gate, at: &RegionName, answered: u16) -> usize {
     for number in 0..10 {
         match start_one(gateway, &key_of(at, &format!("all-{number}"))).await.0 {
             429 => return number,
@@ -246,7 +223,7 @@ fn live(most: u32) -> Quota {
 #[test]
 fn a_full_tenant_uses_only_its_existing_keys() {
     served(Bench::start(7), async |bench, [eu, ..]| {
-        let gateway = limited_to(&bench, &eu, false, live(3)).await;
+        let gateway = limited_to(&bench, &eu, live(3)).await;
         let key = |word: &str| key_of(&eu, word);
         // The count beside a request may or may not see its key.
         let started = start_all(&gateway, &eu, 201).await;
@@ -257,26 +234,20 @@ fn a_full_tenant_uses_only_its_existing_keys() {
         assert_eq!(read_answer(refused).await.said(), EXCEEDED);
         assert!(ask(&gateway, "/park", &key("all-1"), "{}").await.replayed, "what it has is served");
         assert_eq!(ask(&gateway, "/park", &key("all-1"), "[]").await.said(), (422, "key-reused"));
-        assert_eq!(state(&gateway, &key("four"), "sk").await, (404, "key-unknown".to_owned()));
+        assert_eq!(state(&gateway, &key("four")).await, (404, "key-unknown".to_owned()));
         assert_eq!(bench.effects(&key("four")).len(), 0);
-        assert_eq!(
-            ask_as("globex", &gateway, "/park", "other", "{}").await.status,
-            201,
-            "another tenant has its own"
-        );
+        let other = ask_as("globex", &gateway, "/park", "other", "{}").await;
+        assert_eq!(other.status, 201, "another tenant has its own");
         bench.store(&eu, StoreMode::Refuse);
-        assert_eq!(
-            ask(&gateway, "/park", &key("all-1"), "{}").await.status,
-            503,
-            "what stands there is not known"
-        );
+        let unknown = ask(&gateway, "/park", &key("all-1"), "{}").await;
+        assert_eq!(unknown.status, 503, "what stands there is not known");
     });
 }
 
 #[test]
 fn a_full_tenant_still_finishes_its_begun_keys() {
     served(Bench::start(9), async |bench, [eu, ..]| {
-        let gateway = limited_to(&bench, &eu, false, live(4)).await;
+        let gateway = limited_to(&bench, &eu, live(4)).await;
         let (released, accepted) = (key_of(&eu, "released"), key_of(&eu, "accepted"));
         bench.upstream(&eu, UpstreamMode::Refuse);
         assert_eq!(ask(&gateway, "/park", &released, "{}").await.said(), (502, "upstream-unavailable"));
@@ -286,7 +257,7 @@ fn a_full_tenant_still_finishes_its_begun_keys() {
         // Its runs are refused, too, until it is given up: seconds from now.
         assert_eq!(ask(&gateway, "/later", &accepted, "{}").await.status, 202);
         start_all(&gateway, &eu, 502).await;
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(10) });
+        bench.upstream(&eu, receipt(10));
         assert_eq!(ask(&gateway, "/park", &released, "{}").await.status, 201, "it is no new key");
         until("the accepted request to be run", ms(60_000), async || bench.effects(&accepted).len() == 1)
             .await;
@@ -305,7 +276,7 @@ fn keys_that_another_gateway_started_count_and_forgotten_ones_do_not() {
             let key = key_of(&eu, &format!("k{number}"));
             assert_eq!(ask(&other, "/park", &key, "{}").await.status, 201, "{key}");
         }
-        let gateway = limited_to(&bench, &eu, false, live(most)).await;
+        let gateway = limited_to(&bench, &eu, live(most)).await;
         let key = |word: &str| key_of(&eu, word);
         assert_eq!(start_one(&gateway, &key("four")).await.0, 201, "nothing was counted yet");
         assert_eq!(start_one(&gateway, &key("five")).await, (429, "quota-exceeded".to_owned()));
@@ -325,7 +296,7 @@ fn keys_that_another_gateway_started_count_and_forgotten_ones_do_not() {
 #[test]
 fn a_reload_that_leaves_the_number_leaves_the_count() {
     served(Bench::start(10), async |bench, [eu, ..]| {
-        let gateway = limited_to(&bench, &eu, false, live(1)).await;
+        let gateway = limited_to(&bench, &eu, live(1)).await;
         start_all(&gateway, &eu, 201).await;
         let more = key_of(&eu, "more");
         let with = |quota: Quota| Reload { quota: Some(quota), ..reload() };

@@ -1,29 +1,12 @@
 //! Routes that are read again while attempts of before are open: names, holds and settle times.
-//!
-//! A whole process reads files in `tests/suites/reload.rs`: this file must not read any.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use http::Method;
 use onceway::gateway::operator::Refusal;
 use onceway::gateway::policy::route::{Policy, Protection, Route, Routes};
-use onceway::gateway::reloadable::Reload;
 use onceway::ports::upkeep::{Act, Ruling, Who};
-use onceway::ports::{KeyStore, Upkeep};
-use onceway::protocol::lifetime::Retention;
-use onceway::protocol::record::Recovery;
-use onceway::protocol::record::State;
-use simulation::peers::LinkMode;
-use simulation::upstream::UpstreamMode;
-use tokio::time::{Instant, sleep};
 
-use super::bench::{
-    Bench, DAY, HOLD, SETTLE_TIME, SWEEP, id, key_of, ms, region, reload, served, settings, until,
-};
+use super::bench::*;
 use super::upkeep::{UNCLEAR, abandon, abandon_for, answer};
 
-/// The settle time of the route `slow`.
 const SLOW: Duration = Duration::from_secs(30);
 
 /// The bench's route of this name under another policy.
@@ -41,11 +24,14 @@ fn slow_and_probe() -> [Route; 2] {
     [Route { name: "slow".into(), path, ..slow }, route("probe", |policy| policy)]
 }
 
-/// Has a region's gateway read these routes.
 async fn read(bench: &Bench, routes: &[Route]) {
     let (gateway, routes) = (bench.gateway(&region("eu")), Routes(routes.to_vec()));
     gateway.agree_on_lives(&routes).await;
     gateway.reload(Reload { routes, ..reload() });
+}
+
+async fn read_one(bench: &Bench, name: &str, change: impl Fn(Policy) -> Policy) {
+    read(bench, &[route(name, change)]).await;
 }
 
 /// A proxy answers 504 and the service goes on for 25 s, for which its route allows. Meanwhile the
@@ -61,7 +47,7 @@ fn names_that_change_places_say_nothing_of_attempts_of_before() {
             .upstream(&eu, UpstreamMode::FailThenEffect { status: 504, says_when: false, after: ms(25_000) });
         let begun = Instant::now();
         assert_eq!(bench.send(&eu, "/slow", &key).await.status, 504);
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
+        bench.upstream(&eu, receipt(50));
         let [one, other] = [Route { name: probe.name, ..slow }, Route { name: "slow".into(), ..probe }];
         read(&bench, &[one, other]).await;
         while begun.elapsed() < ms(24_000) {
@@ -72,7 +58,7 @@ fn names_that_change_places_say_nothing_of_attempts_of_before() {
             assert!(listed.iter().all(|doubt| doubt.over_in_ms > 10_000), "{listed:?}");
             sleep(ms(500)).await;
         }
-        until("it to be settled", HOLD + SLOW, async || bench.state(&eu, &key).await == "settled").await;
+        bench.until_state(&eu, &key, "settled", HOLD + SLOW).await;
         assert!(bench.send(&eu, "/slow", &key).await.replayed);
         assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 1));
     });
@@ -83,34 +69,32 @@ fn names_that_change_places_say_nothing_of_attempts_of_before() {
 #[test]
 fn a_settle_time_is_the_one_of_the_claim() {
     served(Bench::start(5), async |bench, [eu, ..]| {
-        read(&bench, &[route("probe", |policy| Policy { settle_time: SLOW, ..policy })]).await;
+        read_one(&bench, "probe", |policy| Policy { settle_time: SLOW, ..policy }).await;
         let key = key_of(&eu, "settling");
         let late = |after| UpstreamMode::FailThenEffect { status: 504, says_when: false, after: ms(after) };
         bench.upstream(&eu, late(25_000));
         let begun = Instant::now();
         assert_eq!(bench.send(&eu, "/probe", &key).await.status, 504);
-        read(
-            &bench,
-            &[route("probe", |policy| Policy { settle_time: ms(0), status_ends_attempt: true, ..policy })],
-        )
+        read_one(&bench, "probe", |policy| Policy {
+            settle_time: ms(0),
+            status_ends_attempt: true,
+            ..policy
+        })
         .await;
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
+        bench.upstream(&eu, receipt(50));
         while begun.elapsed() < ms(24_000) {
             let reply = bench.send(&eu, "/probe", &key).await;
             assert_eq!(reply.said(), (409, "outcome-unknown"), "at {:?}", begun.elapsed());
             sleep(ms(500)).await;
         }
-        until("it to be settled", HOLD + SLOW, async || bench.state(&eu, &key).await == "settled").await;
+        bench.until_state(&eu, &key, "settled", HOLD + SLOW).await;
         assert_eq!(bench.effects(&key).len(), 1);
         // An attempt of now is over with its answer, whatever the files say later.
         let key = key_of(&eu, "ended");
-        bench.upstream(
-            &eu,
-            UpstreamMode::Answer { after: ms(5), status: 500, body: Default::default(), effect: false },
-        );
+        bench.upstream(&eu, says(5, 500, false));
         assert_eq!(bench.send(&eu, "/probe", &key).await.status, 500);
-        read(&bench, &[route("probe", |policy| Policy { settle_time: SLOW, ..policy })]).await;
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
+        read_one(&bench, "probe", |policy| Policy { settle_time: SLOW, ..policy }).await;
+        bench.upstream(&eu, receipt(50));
         sleep(ms(100)).await;
         assert_eq!(bench.send(&eu, "/probe", &key).await.status, 201);
         assert_eq!(bench.effects(&key).len(), 1);
@@ -126,8 +110,8 @@ fn a_key_in_doubt_keeps_the_rule_of_its_claim() {
         let key = key_of(&eu, "parked");
         bench.upstream(&eu, UpstreamMode::EffectThenDrop);
         assert_eq!(bench.send(&eu, "/park", &key).await.status, 504);
-        read(&bench, &[route("park", |policy| Policy { recovery: rerun, ..policy })]).await;
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
+        read_one(&bench, "park", |policy| Policy { recovery: rerun, ..policy }).await;
+        bench.upstream(&eu, receipt(5));
         for _ in 0..3 {
             assert_eq!(bench.send(&eu, "/park", &key).await.said(), (409, "outcome-unknown"));
             sleep(HOLD).await;
@@ -137,8 +121,8 @@ fn a_key_in_doubt_keeps_the_rule_of_its_claim() {
         let other = key_of(&eu, "rerun");
         bench.upstream(&eu, UpstreamMode::DropBeforeEffect);
         assert_eq!(bench.send(&eu, "/park", &other).await.status, 504);
-        read(&bench, &[route("park", |policy| policy)]).await;
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
+        read_one(&bench, "park", |policy| policy).await;
+        bench.upstream(&eu, receipt(5));
         assert_eq!(bench.send(&eu, "/park", &other).await.status, 201);
     });
 }
@@ -168,7 +152,7 @@ fn an_operator_applies_the_current_rule_to_older_doubts() {
         read(&bench, &now).await;
         let dry = change("park", "rerun", true).await.unwrap();
         assert_eq!((dry.changed, dry.same, dry.elsewhere, dry.recovery.as_str()), (1, 0, 0, "rerun 3"));
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
+        bench.upstream(&eu, receipt(5));
         assert_eq!(bench.send(&eu, "/park", &key).await.said(), (409, "outcome-unknown"), "a dry run");
         assert_eq!(change("park", "rerun", false).await.unwrap().changed, 1);
         assert_eq!(change("park", "rerun", false).await.unwrap().same, 1);
@@ -224,8 +208,7 @@ fn a_path_with_two_rules_is_left_to_its_clients() {
         read(&bench, &[alike, probe]).await;
         let key = key_of(&eu, "one-rule");
         abandon(&bench.world.cluster.store(&eu), "probe", &key).await;
-        let holds = async || bench.state(&eu, &key).await == "released";
-        until("it to be released", (HOLD + SETTLE_TIME) * 2, holds).await;
+        bench.until_state(&eu, &key, "released", (HOLD + SETTLE_TIME) * 2).await;
     });
 }
 
@@ -241,7 +224,7 @@ fn reloads_and_clock_steps_never_change_a_claims_hold() {
         let store = bench.world.cluster.store(&eu);
         abandon_for(&store, "park", &key, hold).await;
         // Shorter again: the claim of before has its hold.
-        read(&bench, &[route("park", |policy| policy)]).await;
+        read_one(&bench, "park", |policy| policy).await;
         bench.world.cluster.step_clock(&eu, 3_600_000_000);
         let stepped = Instant::now();
         while stepped.elapsed() < hold - ms(100) {
@@ -249,10 +232,9 @@ fn reloads_and_clock_steps_never_change_a_claims_hold() {
             assert!(matches!(row, State::Claimed { .. }), "{:?}: {row:?}", stepped.elapsed());
             sleep(ms(100)).await;
         }
-        until("it to be in doubt in the end", hold, async || {
-            !store.doubts(None, 10).await.unwrap().is_empty() && bench.state(&eu, &key).await == "in-doubt"
-        })
-        .await;
+        let is_listed = async || !store.doubts(None, 10).await.unwrap().is_empty();
+        until("it to be listed in the end", hold, is_listed).await;
+        bench.until_state(&eu, &key, "in-doubt", SWEEP).await;
         assert!(stepped.elapsed() < hold + SETTLE_TIME + SWEEP * 2, "{:?}", stepped.elapsed());
     });
 }

@@ -1,31 +1,17 @@
 //! Shadow mode: every request passes unchanged, no matter what store and peers do, and its would-be
 //! verdict is counted.
 //!
-//! The rules are those of `onceway::gateway::shadow`. A gateway in shadow mode must not decide,
-//! delay or change anything: then these tests fail.
+//! A gateway in shadow mode must not decide, delay or change anything.
 
-use std::sync::Arc;
-
-use http::Request;
 use metrics_exporter_prometheus::PrometheusBuilder;
-use onceway::gateway::instance::Gateway;
-use onceway::gateway::settings::Settings;
 use onceway::gateway::shadow::Counts;
-use onceway::ports::{Body, body};
-use onceway::protocol::region::RegionName;
-use simulation::cluster::StoreMode;
-use simulation::peers::LinkMode;
-use simulation::ports::SimPorts;
-use simulation::upstream::UpstreamMode;
-use tokio::time::{Instant, sleep};
+use onceway::ports::body;
 
-use super::bench::{
-    Bench, ask, key_of, ms, read_answer, region, request, served, settings, unfounded, until,
-};
+use super::bench::*;
 
 /// A gateway in shadow mode beside those of the bench.
-fn shadow(bench: &Bench, name: &RegionName) -> Arc<Gateway<SimPorts>> {
-    bench.process_with(name, Settings { shadow: true, ..settings(name) })
+fn shadow(bench: &Bench, name: &RegionName) -> Gate {
+    bench.process(Settings { shadow: true, ..settings(name) })
 }
 
 fn counts(gateway: &Gateway<SimPorts>, route: &str) -> Counts {
@@ -87,7 +73,8 @@ fn neither_store_nor_peers_are_said_to_be_away() {
             let recorder = PrometheusBuilder::new().build_recorder();
             let settings = Settings { shadow, ..settings(&eu) };
             metrics::with_local_recorder(&recorder, || {
-                Gateway::new(bench.world.ports(&eu), settings, unfounded()).unwrap();
+                Gateway::new(bench.world.ports(&eu), settings, View::unfounded(view().ring().clone()))
+                    .unwrap();
             });
             let page = recorder.handle().render();
             ["onceway_epoch", "onceway_store_up", "onceway_peer_up"]
@@ -106,10 +93,10 @@ fn copies_of_a_running_request_are_judged_when_it_ends() {
             let gateway = gateway.clone();
             tokio::spawn(async move { ask(&gateway, "/park", "k", "{}").await })
         };
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(3_000) });
+        bench.upstream(&eu, receipt(3_000));
         let first = begin();
         sleep(ms(500)).await;
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(10) });
+        bench.upstream(&eu, receipt(10));
         assert_eq!(begin().await.unwrap().status, 201, "copies do not wait");
         assert_eq!(counts(&gateway, "park").run, 1);
         sleep(ms(1_000)).await;

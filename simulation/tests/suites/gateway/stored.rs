@@ -1,50 +1,24 @@
 //! Stored requests against loss, damage and repetition: other owners, clocks that step, damage at
 //! rest, drops, and stops in mid-run.
 //!
-//! `accepted.rs` has the clients' view. [`leave`] writes the record and the job of a gateway that
-//! died between accepting and running.
+//! [`leave`] writes the record and the job of a gateway that died between accepting and running.
 
-use std::time::Duration;
-
-use bytes::Bytes;
-use http::{Method, Uri};
+use http::Uri;
 use onceway::gateway::credentials::caller::{Caller, Voucher};
 use onceway::gateway::operator::dead_letters::{JobAct, JobStatus};
 use onceway::ports::jobs::{Acted, StoredRequest};
-use onceway::ports::store::{ClaimAsk, ClaimReply};
-use onceway::ports::{Jobs, KeyStore};
 use onceway::protocol::digest::Digest32;
-use onceway::protocol::fingerprint::{Fingerprint, canonical, raw};
-use onceway::protocol::key::Tenant;
-use onceway::protocol::region::RegionName;
-use simulation::peers::LinkMode;
-use simulation::upstream::UpstreamMode;
-use tokio::time::sleep;
+use onceway::protocol::fingerprint::canonical;
 
 use super::accepted::{act, becomes, state};
-use super::bench::{
-    ACCEPT, Bench, HOLD, TOKENS, id, key_of, ms, play, question, region, request, served, until,
-};
+use super::bench::*;
 use super::upkeep::claim;
 
 const HOUR_MICROS: i64 = 3_600_000_000;
 
-/// The remains of an accepted request.
-pub struct Left {
-    /// The stored body; `{}` is the accepted one.
-    pub body: &'static [u8],
-    /// The principal to whom the key was bound.
-    pub principal: Option<Digest32>,
-}
-
-impl Default for Left {
-    fn default() -> Self {
-        Self { body: b"{}", principal: None }
-    }
-}
-
-/// Leaves the record and the job of a gateway that died between accepting and running.
-pub async fn leave(bench: &Bench, at: &RegionName, key: &str, left: Left) {
+/// Leaves the record and the job of a gateway that died between accepting and running; its request
+/// was `{}`, and is stored with this body.
+pub async fn leave(bench: &Bench, at: &RegionName, key: &str, body: &'static [u8], by: Option<Digest32>) {
     let (head, _) = request("/later", key, "{}").into_parts();
     let store = bench.world.cluster.store(at);
     let claim = ClaimAsk {
@@ -55,14 +29,14 @@ pub async fn leave(bench: &Bench, at: &RegionName, key: &str, left: Left) {
         gate: store.gate().await.unwrap().version,
         route: "later".into(),
         path: "/later".to_owned(),
-        principal: left.principal,
+        principal: by,
         ..claim(key, 7, HOLD * 100)
     };
     let stored = StoredRequest {
         method: Method::POST,
         target: Uri::from_static("/later"),
         headers: head.headers,
-        body: Bytes::from_static(left.body),
+        body: Bytes::from_static(body),
     };
     let reply = store.accept(&claim, &stored, ACCEPT.request_retention).await;
     assert!(matches!(reply, Ok(ClaimReply::Won { .. })), "{reply:?}");
@@ -80,7 +54,7 @@ fn a_worker_leaves_keys_alone_that_another_region_owns() {
         let key = key_of(&us, "elsewhere");
         // It cannot be handed on either.
         bench.links(&us, LinkMode::Refuse);
-        leave(&bench, &eu, &key, Left::default()).await;
+        leave(&bench, &eu, &key, b"{}", None).await;
         sleep(ACCEPT.request_retention - ms(2_000)).await;
         let waiting = job(&bench, &eu, &key).await.unwrap();
         assert_eq!((&*waiting.state, waiting.runs), ("waiting", 0));
@@ -116,7 +90,7 @@ fn a_clock_that_steps_ahead_erases_no_stored_request() {
             let kept = job(&bench, &eu, &waiting).await.unwrap();
             assert!(kept.trouble.is_none_or(|why| !why.contains("retention")), "seed {seed}");
             bench.world.cluster.step_clock(&eu, -HOUR_MICROS);
-            bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
+            bench.upstream(&eu, receipt(50));
             let gateway = bench.gateway(&eu);
             if kept.state == "dead" {
                 let retried = gateway.act_on_job(&id(&waiting), JobAct::Retry, &act()).await;
@@ -139,7 +113,7 @@ fn a_pause_without_end_is_not_heeded() {
             until("the first run", ms(5_000), async || bench.arrived(&eu) == 1).await;
             sleep(ms(5_000)).await;
             assert_eq!(bench.arrived(&eu), 1, "a pause is heeded as far as there is time");
-            bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
+            bench.upstream(&eu, receipt(50));
             becomes(&bench, &eu, &key, "settled").await;
         }
     });
@@ -147,9 +121,8 @@ fn a_pause_without_end_is_not_heeded() {
 
 #[test]
 fn a_request_that_was_damaged_at_rest_is_a_dead_letter() {
-    served(Bench::start(4), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "damaged");
-        leave(&bench, &eu, &key, Left { body: b"{", ..Left::default() }).await;
+    keyed(Bench::start(4), async |bench, [eu, ..], key| {
+        leave(&bench, &eu, &key, b"{", None).await;
         becomes(&bench, &eu, &key, "dead").await;
         let letter = job(&bench, &eu, &key).await.unwrap();
         assert_eq!(
@@ -163,10 +136,9 @@ fn a_request_that_was_damaged_at_rest_is_a_dead_letter() {
 /// Routes may be changed while jobs wait: the principal was promised before.
 #[test]
 fn a_job_keeps_its_key_bound() {
-    served(Bench::start(5), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "bound-job");
+    keyed(Bench::start(5), async |bench, [eu, ..], key| {
         let ann = Caller::new(Tenant::parse("acme").unwrap(), Voucher::File, Some("ann"));
-        leave(&bench, &eu, &key, Left { principal: ann.principal, ..Left::default() }).await;
+        leave(&bench, &eu, &key, b"{}", ann.principal).await;
         until("the effect", ms(5_000), async || bench.effects(&key).len() == 1).await;
         sleep(ms(1_000)).await;
         for (token, status) in [(TOKENS[1].0, 200), (TOKENS[3].0, 404), (TOKENS[0].0, 404)] {
@@ -180,15 +152,12 @@ fn a_job_keeps_its_key_bound() {
 #[test]
 fn a_dropped_job_does_not_run() {
     for offset in (0..3_000).step_by(75) {
-        served(Bench::start(6), async |bench, [eu, ..]| {
-            let key = key_of(&eu, "dropped-in-a-run");
-            let failed =
-                UpstreamMode::Answer { after: ms(5), status: 500, body: Bytes::new(), effect: false };
-            bench.upstream(&eu, failed);
+        keyed(Bench::start(6), async |bench, [eu, ..], key| {
+            bench.upstream(&eu, says(5, 500, false));
             assert_eq!(bench.send(&eu, "/later-rerun", &key).await.status, 202);
             until("a doubt", ms(5_000), async || state(&bench, &eu, &key).await == "in_doubt").await;
             bench.world.cluster.set_latency(&eu, ms(200));
-            bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
+            bench.upstream(&eu, receipt(50));
             sleep(ms(offset)).await;
             let dropped = bench.gateway(&eu).act_on_job(&id(&key), JobAct::Drop, &act()).await.unwrap();
             let (before, arrived) = (bench.effects(&key).len(), bench.arrived(&eu));
@@ -207,12 +176,11 @@ fn a_dropped_job_does_not_run() {
 fn a_stop_waits_for_the_worker_that_is_about_to_run() {
     let mut met = 0;
     for offset in (0..2_000).step_by(100) {
-        served(Bench::start(7), async |bench, [eu, ..]| {
-            let key = key_of(&eu, "stopped");
+        keyed(Bench::start(7), async |bench, [eu, ..], key| {
             bench.world.cluster.set_latency(&eu, ms(150));
             // Another place in the worker's period each time.
             sleep(ms(offset * 3 % 500)).await;
-            leave(&bench, &eu, &key, Left::default()).await;
+            leave(&bench, &eu, &key, b"{}", None).await;
             sleep(ms(offset / 10)).await;
             assert_eq!(bench.gateway(&eu).stop(Duration::from_secs(60)).await, 0);
             let arrived = bench.arrived(&eu);

@@ -1,21 +1,10 @@
 //! Work beside requests: keys are forgotten in time and in order, and a database's clock that steps
-//! is not believed.
-//!
-//! Tests write rows through the store's port, as gateways do.
+//! is not believed. A loop that dies takes its gateway along.
 
-use std::time::Duration;
-
-use onceway::ports::KeyStore;
-use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, Unclear, Written};
-use onceway::protocol::fingerprint::{Fingerprint, raw};
-use onceway::protocol::lifetime::{Lifetime, Retention};
-use onceway::protocol::record::{Answer, AnswerBody, Basis, Recovery, State};
+use onceway::ports::store::{GateVersion, Unclear};
 use onceway_lab::contract::store::asked;
-use simulation::store::SimStore;
-use simulation::upstream::UpstreamMode;
-use tokio::time::sleep;
 
-use super::bench::{Bench, HOLD, RETENTION, SETTLE_TIME, TOMBSTONE, id, key_of, ms, served, until};
+use super::bench::*;
 
 const HOUR_MICROS: i64 = 3_600_000_000;
 const GONE: (u16, &str) = (410, "key-expired");
@@ -25,10 +14,8 @@ const GONE: (u16, &str) = (410, "key-expired");
 fn a_backlog_is_reaped_in_batches() {
     served(Bench::start(3), async |bench, [eu, ..]| {
         let store = bench.world.cluster.store(&eu);
-        let gate = store.gate().await.unwrap().version;
         for number in 0..1_200 {
-            let ask = ClaimAsk { gate, ..claim(&format!("backlog-{number}"), number + 1, RETENTION) };
-            let attempt = won(&store, &ask).await;
+            let attempt = won(&store, claim(&format!("backlog-{number}"), number + 1, RETENTION)).await;
             assert_eq!(store.settle(&attempt, &answer()).await, Ok(Written::Done));
         }
         sleep(RETENTION + TOMBSTONE).await;
@@ -48,15 +35,13 @@ pub fn a_row_that_masks_a_doubt_stays_until_that_is_gone() {
         let key = key_of(&us, "masked");
         // eu made an attempt and was lost. Its gateway is gone, its store keeps the doubt.
         let (theirs, eu_store) = (bench.world.cluster.origin(&eu), bench.world.cluster.store(&eu));
-        let gate = eu_store.gate().await.unwrap().version;
-        let lost = won(&eu_store, &ClaimAsk { gate, ..claim(&key, 1, RETENTION * 2) }).await;
+        let lost = won(&eu_store, claim(&key, 1, RETENTION * 2)).await;
         assert_eq!(eu_store.doubt(&lost, None).await, Ok(Written::Done));
         sleep(ms(200)).await;
         // us ran it, knowing of that.
         let us_store = bench.world.cluster.store(&us);
-        let gate = us_store.gate().await.unwrap().version;
         let basis = Basis::Known { own: None, over: vec![(theirs.clone(), lost.token)], attempt: 1 };
-        let ours = won(&us_store, &ClaimAsk { gate, basis, ..claim(&key, 2, RETENTION) }).await;
+        let ours = won(&us_store, ClaimAsk { basis, ..claim(&key, 2, RETENTION) }).await;
         assert_eq!(us_store.settle(&ours, &answer()).await, Ok(Written::Done));
         // Cut off, so that eu does not learn of it and does not clear its own row away.
         bench.world.cluster.hold(&us, &eu, true);
@@ -79,22 +64,21 @@ pub fn a_row_that_masks_a_doubt_stays_until_that_is_gone() {
 
 /// The schedule of docs/protocol.md#rule-11: the upstream is slow, the database's clock steps an
 /// hour ahead, a duplicate arrives. By that clock the hold is over. On a `rerun` route the attempt
-/// would run beside the first one.
+/// would run beside the first one. A process that starts then knows of no step.
 #[test]
 fn a_clock_that_steps_ahead_ends_no_hold() {
-    for wait in [0, 30, 250] {
-        served(Bench::start(5), async |bench, [eu, ..]| {
-            let key = key_of(&eu, "stepped");
-            bench.upstream(&eu, UpstreamMode::Receipt { after: ms(2_500) });
-            let first = bench.begin(&eu, "/rerun", &key);
-            sleep(ms(300)).await;
+    // At once, before the next heartbeat, or after it; at last at a new process.
+    for (wait, restarted) in [(0, false), (30, false), (250, false), (250, true)] {
+        keyed(Bench::start(5), async |bench, [eu, ..], key| {
+            bench.upstream(&eu, receipt(2_800));
+            let first = bench.begun(&eu, "/rerun", &key, ms(100)).await;
             bench.world.cluster.step_clock(&eu, HOUR_MICROS);
-            // At once, before the next heartbeat, or after it.
             sleep(ms(wait)).await;
-            let second = bench.begin(&eu, "/rerun", &key);
-            assert_eq!(first.await.unwrap().status, 201);
-            let second = second.await.unwrap();
+            let asked = if restarted { bench.process(settings(&eu)) } else { bench.gateway(&eu) };
+            until("the asked process serves", ms(2_000), async || asked.readiness().serves).await;
+            let second = ask(&asked, "/rerun", &key, "{}").await;
             assert!(second.replayed || second.said() == (409, "in-progress"), "{second:?}");
+            assert_eq!(first.await.unwrap().status, 201);
             assert_eq!((bench.arrived(&eu), bench.effects(&key).len()), (1, 1), "run beside the first");
         });
     }
@@ -103,20 +87,15 @@ fn a_clock_that_steps_ahead_ends_no_hold() {
 /// An attempt broke. By the stepped clock it is surely over, so "did not happen" would count.
 #[test]
 fn a_probe_does_not_count_by_a_clock_that_stepped() {
-    served(Bench::start(6), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "probed");
+    keyed(Bench::start(6), async |bench, [eu, ..], key| {
         bench.upstream(&eu, UpstreamMode::DropBeforeEffect);
         assert_eq!(bench.send(&eu, "/probe", &key).await.status, 504);
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(10) });
+        bench.upstream(&eu, receipt(10));
         bench.world.cluster.step_clock(&eu, HOUR_MICROS);
         let stepped = tokio::time::Instant::now();
         while stepped.elapsed() < HOLD + SETTLE_TIME - ms(200) {
-            assert_eq!(
-                bench.send(&eu, "/probe", &key).await.said(),
-                (409, "outcome-unknown"),
-                "at {:?}",
-                stepped.elapsed()
-            );
+            let answer = bench.send(&eu, "/probe", &key).await;
+            assert_eq!(answer.said(), (409, "outcome-unknown"), "at {:?}", stepped.elapsed());
             assert_eq!(bench.state(&eu, &key).await, "in-doubt", "at {:?}", stepped.elapsed());
             sleep(ms(150)).await;
         }
@@ -130,8 +109,7 @@ fn a_probe_does_not_count_by_a_clock_that_stepped() {
 #[test]
 fn a_clock_that_steps_ahead_expires_no_answer() {
     for wait in [0, 30, 250] {
-        served(Bench::start(10), async |bench, [eu, ..]| {
-            let key = key_of(&eu, "replayed");
+        keyed(Bench::start(10), async |bench, [eu, ..], key| {
             assert_eq!(bench.send(&eu, "/park", &key).await.status, 201);
             sleep(ms(200)).await;
             bench.world.cluster.step_clock(&eu, HOUR_MICROS);
@@ -140,26 +118,6 @@ fn a_clock_that_steps_ahead_expires_no_answer() {
             assert!(again.replayed, "{again:?}");
         });
     }
-}
-
-/// Schedule of docs/protocol.md#rule-11 with a rolling restart in it: an attempt runs, the clock
-/// steps, and a process that starts then knows of no step.
-#[test]
-fn a_clock_that_stepped_ends_no_hold_after_a_restart() {
-    served(Bench::start(11), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "restarted");
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(2_800) });
-        let first = bench.begin(&eu, "/rerun", &key);
-        sleep(ms(100)).await;
-        bench.world.cluster.step_clock(&eu, HOUR_MICROS);
-        sleep(ms(250)).await;
-        let next = bench.process(&eu);
-        until("the next process serves", ms(2_000), async || next.readiness().serves).await;
-        let reply = super::bench::ask(&next, "/rerun", &key, "{}").await;
-        assert!(reply.replayed || reply.said() == (409, "in-progress"), "{reply:?}");
-        assert_eq!(first.await.unwrap().status, 201);
-        assert_eq!((bench.arrived(&eu), bench.effects(&key).len()), (1, 1), "run beside the first");
-    });
 }
 
 /// Years behind, and set right: by that clock every life is over, by the time that passed none.
@@ -184,8 +142,7 @@ fn setting_a_slow_clock_right_deletes_no_keys() {
             let row = store.look_up(&[id(&key)]).await.unwrap().remove(0).remove(0);
             assert_ne!(row.state, State::Tombstone, "{restarted}: reaped");
             // In its own time it ends all the same.
-            let holds = async || bench.state(&eu, &key).await == "absent";
-            until("the key is forgotten", (RETENTION + TOMBSTONE) * 3, holds).await;
+            bench.until_state(&eu, &key, "absent", (RETENTION + TOMBSTONE) * 3).await;
             assert_eq!(bench.effects(&key).len(), 1);
         });
     }
@@ -213,17 +170,13 @@ pub async fn abandon(store: &SimStore, route: &str, key: &str) -> Attempt {
     abandon_for(store, route, key, HOLD).await
 }
 
-/// Like [`abandon`], with a hold of its own.
 pub async fn abandon_for(store: &SimStore, route: &str, key: &str, hold: Duration) -> Attempt {
-    let gate = store.gate().await.unwrap().version;
     let path = format!("/{route}");
     let fingerprint = Fingerprint { raw: raw("POST", &path, b"{}"), canonical: None };
-    let recovery = rule_of(route);
-    let ask = claim(key, 77, RETENTION);
-    won(store, &ClaimAsk { gate, fingerprint, route: route.into(), path, hold, recovery, ..ask }).await
+    let (ask, recovery) = (claim(key, 77, RETENTION), rule_of(route));
+    won(store, ClaimAsk { fingerprint, route: route.into(), path, hold, recovery, ..ask }).await
 }
 
-/// The rule of the bench's route of this name.
 fn rule_of(route: &str) -> Recovery {
     match route {
         "probe" => Recovery::Probe,
@@ -234,21 +187,69 @@ fn rule_of(route: &str) -> Recovery {
 
 /// The next attempt on a released key.
 pub async fn again(store: &SimStore, route: &str, last: &Attempt) -> Attempt {
-    let gate = store.gate().await.unwrap().version;
     let basis =
         Basis::Known { own: Some((last.token, last.nonce)), over: Vec::new(), attempt: last.token.attempt };
     let ask = claim(last.id.key().as_str(), last.nonce.0 + 1, RETENTION);
     let (recovery, path) = (rule_of(route), format!("/{route}"));
-    won(store, &ClaimAsk { gate, basis, route: route.into(), path, recovery, ..ask }).await
+    won(store, ClaimAsk { basis, route: route.into(), path, recovery, ..ask }).await
 }
 
-pub async fn won(store: &SimStore, ask: &ClaimAsk) -> Attempt {
-    match store.claim(ask).await.unwrap() {
-        ClaimReply::Won { token, .. } => Attempt { id: ask.id.clone(), token, nonce: ask.nonce },
+/// The attempt of a claim that is won, under the store's own gate.
+pub async fn won(store: &SimStore, ask: ClaimAsk) -> Attempt {
+    let gate = store.gate().await.unwrap().version;
+    match store.claim(&ClaimAsk { gate, ..ask.clone() }).await.unwrap() {
+        ClaimReply::Won { token, .. } => Attempt { id: ask.id, token, nonce: ask.nonce },
         other => panic!("not won: {other:?}"),
     }
 }
 
 pub fn answer() -> Answer {
     Answer { status: 201, headers: Vec::new(), body: AnswerBody::Kept(b"made".to_vec()) }
+}
+
+#[test]
+fn a_loop_that_dies_takes_its_gateway_along() {
+    served(Bench::start(1), async |bench, [eu, ..]| {
+        for (point, name) in [(Point::Reap, "reaper"), (Point::Remember, "poll"), (Point::Take, "jobs")] {
+            let Node { gateway, process, .. } = bench.launch(settings(&eu), view().ring());
+            until("it serves", ms(20_000), async || gateway.readiness().serves).await;
+            assert_eq!(gateway.dead_loop(), None);
+
+            process.panics_at(&[point]);
+            until("its death", ms(60_000), async || gateway.dead_loop() == Some(name)).await;
+            assert_eq!(gateway.loop_died().await, name);
+            assert!(!gateway.readiness().serves);
+            assert!(!gateway.authority_status().lease.held, "its lease is given up");
+            let refused = ask(&gateway, "/probe", &key_of(&eu, name), "{}").await;
+            assert_eq!((refused.status, bench.arrived(&eu)), (503, 0), "{refused:?}");
+            process.kill();
+        }
+    });
+}
+
+/// Loops end with the gateway that stops: that is no death.
+#[test]
+fn a_loop_that_ends_as_its_gateway_stops_did_not_die() {
+    served(Bench::start(2), async |bench, [eu, ..]| {
+        let gateway = bench.gateway(&eu);
+        assert_eq!(gateway.stop(ms(100)).await, 0);
+        sleep(SWEEP * 5).await;
+        assert_eq!((gateway.dead_loop(), Arc::strong_count(&gateway) > 0), (None, true));
+    });
+}
+
+/// A dropped gateway ends: no background task keeps it alive. A world of many processes relies on
+/// this, as a replaced process must not beat on.
+#[test]
+fn a_dropped_gateway_ends_its_loops() {
+    served(Bench::start(1), async |bench, [eu, ..]| {
+        for links in [LinkMode::Up, LinkMode::Refuse] {
+            bench.links(&eu, links);
+            let second = bench.process(settings(&eu));
+            sleep(ms(3_000)).await;
+            let weak = Arc::downgrade(&second);
+            drop(second);
+            until("the loops end", ms(1_000), async || weak.strong_count() == 0).await;
+        }
+    });
 }

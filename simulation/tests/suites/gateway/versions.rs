@@ -1,19 +1,7 @@
 //! Two protocol versions side by side, over one store and between regions: this program's own, and
 //! the next, which is made up.
 
-use std::sync::Arc;
-
-use onceway::gateway::instance::Gateway;
-use onceway::ports::peers::{Forward, ForwardReply, PeerReply, Pong, Question};
-use onceway::protocol::change::Change;
-use onceway::protocol::region::RegionName;
-use onceway::protocol::register::{Ballot, Message};
-use onceway::protocol::versions::{NEXT, Versions};
-use simulation::peers::{Answering, Region};
-use simulation::ports::SimPorts;
-use tokio::time::sleep;
-
-use super::bench::{Bench, ask, key_of, ms, region, served, until, upgraded};
+use super::bench::*;
 
 const BEFORE: Versions = Versions::OURS;
 const OUTGROWN: &str = "the regions go by protocol version 2 and this process speaks 1-1";
@@ -22,7 +10,6 @@ async fn serves(old: &Gateway<SimPorts>) {
     until("the older process to serve", ms(5_000), async || old.readiness().serves).await;
 }
 
-/// Says if a gateway gives as a reason that the regions go by a newer version.
 fn is_outgrown(old: &Gateway<SimPorts>) -> bool {
     old.readiness().reasons.iter().any(|reason| reason.starts_with(OUTGROWN))
 }
@@ -32,7 +19,7 @@ fn is_outgrown(old: &Gateway<SimPorts>) -> bool {
 #[test]
 fn two_versions_share_a_store_until_the_view_upgrades() {
     served(Bench::upgraded(61), async |bench, [eu, us, _]| {
-        let old = bench.process_speaking(&eu, BEFORE);
+        let old = bench.process(speaking(&eu, BEFORE));
         serves(&old).await;
         let key = key_of(&eu, "older");
         assert_eq!(ask(&old, "/probe", &key, "{}").await.status, 201);
@@ -67,12 +54,12 @@ fn two_versions_share_a_store_until_the_view_upgrades() {
 #[test]
 fn the_version_rises_only_when_every_process_speaks_it() {
     served(Bench::upgraded(62), async |bench, [_, us, ap]| {
-        bench.replace_speaking(&ap, BEFORE);
+        bench.replace_with(&ap, speaking(&ap, BEFORE));
         bench.all_serve().await;
         let same = bench.gateway(&us).raise_protocol("test").await.unwrap();
         assert_eq!((same.protocol, same.common, same.epoch), (1, 1, 1));
         assert_eq!(same.speaks["ap"], "1-1");
-        bench.replace_speaking(&ap, upgraded());
+        bench.replace_with(&ap, speaking(&ap, upgraded()));
         bench.all_serve().await;
         bench.gateway(&ap).stop(ms(100)).await;
         bench.links(&ap, simulation::peers::LinkMode::Refuse);
@@ -86,7 +73,7 @@ fn the_version_rises_only_when_every_process_speaks_it() {
 #[test]
 fn a_chosen_newer_version_ends_an_older_process() {
     served(Bench::upgraded(66), async |bench, [_, us, ap]| {
-        bench.replace_speaking(&ap, BEFORE);
+        bench.replace_with(&ap, speaking(&ap, BEFORE));
         let old = bench.gateway(&ap);
         serves(&old).await;
         let base = bench.world.cluster.gate(&ap).unwrap().view;
@@ -124,7 +111,7 @@ fn a_chosen_newer_version_ends_an_older_process() {
 #[test]
 fn an_older_process_hears_in_pings_that_it_was_outgrown() {
     served(Bench::start(67), async |bench, [eu, us, ap]| {
-        bench.replace_speaking(&ap, BEFORE);
+        bench.replace_with(&ap, speaking(&ap, BEFORE));
         let old = bench.gateway(&ap);
         serves(&old).await;
         let goes_by_two = async |name: &RegionName| {
@@ -140,7 +127,6 @@ fn an_older_process_hears_in_pings_that_it_was_outgrown() {
     });
 }
 
-/// A region that answers pings and nothing else.
 struct Newer(Pong);
 
 impl Region for Newer {
@@ -163,7 +149,7 @@ impl Region for Newer {
 fn a_peer_of_a_foreign_version_is_not_heard() {
     served(Bench::start(65), async |bench, [_, us, ap]| {
         let foreign = Versions::new(NEXT, NEXT).unwrap();
-        bench.replace_speaking(&ap, foreign);
+        bench.replace_with(&ap, speaking(&ap, foreign));
         let why = format!("it speaks protocol versions {foreign}, this process {}", Versions::OURS);
         until("it to be refused", ms(10_000), async || {
             bench.gateway(&us).readiness().reasons.iter().any(|reason| reason.contains(&why))

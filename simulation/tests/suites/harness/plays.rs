@@ -1,7 +1,5 @@
 //! Findings of one play: a fault matters by what was seen of its own region and at its own time; a
 //! dead loop and regions that may both start a key are seen; a breach is found in its own story.
-//!
-//! `tests/long/harness.rs` plays what takes minutes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,70 +33,43 @@ fn a_fault_matters_only_at_its_place_and_time() {
     assert!(!mattered("ap-south", 5_500, 9_000, &all), "elsewhere");
 }
 
-/// Plays a scenario. Returns its kinds of faults, each with true if it mattered.
-fn faults(text: &str) -> BTreeMap<String, bool> {
-    let played = play(&Arc::new(scenario(text).unwrap()), 1, false).outcome;
+/// Plays three regions with one workload and these faults: each has a kind, a region, its time and
+/// how long it lasts. Returns the kinds, each with true if it mattered.
+fn faults(length: &str, workload: &str, faults: &[[&str; 4]]) -> BTreeMap<String, bool> {
+    let mut text = format!(
+        "title = \"some faults\"\nring = \"rings/three.toml\"\nroutes = \"rings/routes.toml\"\n\
+         length = \"{length}\"\n[[workload]]\n{workload}\n"
+    );
+    for [kind, region, at, lasts] in faults {
+        text += &format!("[[fault]]\nkind = \"{kind}\"\nregion = \"{region}\"\n");
+        text += &format!("at = \"{at}\"\nlasts = \"{lasts}\"\n");
+    }
+    let played = play(&Arc::new(scenario(&text).unwrap()), 1, false).outcome;
     assert_eq!(played.breaches, []);
     played.faults.into_iter().map(|fault| (fault.kind, fault.mattered)).collect()
 }
 
+/// An upstream refuses, and far away nobody is asked about attempts.
 #[test]
 fn an_unnoticed_fault_gets_no_credit_for_another() {
-    let text = r#"
-        title = "an upstream refuses, and far away nobody is asked about attempts"
-        ring = "rings/three.toml"
-        routes = "rings/routes.toml"
-        length = "12s"
-        [[workload]]
-        name = "charges"
-        path = "/v1/charges"
-        rate = 10
-        near = ["us-east"]
-        again = 0
-        at_two = 0
-        [[fault]]
-        kind = "probes-silent"
-        region = "ap-south"
-        at = "2s"
-        lasts = "8s"
-        [[fault]]
-        kind = "upstream-refuses"
-        region = "us-east"
-        at = "3s"
-        lasts = "5s"
-    "#;
-    assert_eq!(faults(text), [("probes-silent".into(), false), ("upstream-refuses".into(), true)].into());
+    let charges = "name = \"charges\"\npath = \"/v1/charges\"\nrate = 10\nnear = [\"us-east\"]\n\
+                   again = 0\nat_two = 0";
+    let both = [["probes-silent", "ap-south", "2s", "8s"], ["upstream-refuses", "us-east", "3s", "5s"]];
+    let mattered = [("probes-silent".into(), false), ("upstream-refuses".into(), true)];
+    assert_eq!(faults("12s", charges, &both), mattered.into());
 }
 
+/// One region is drained, and one has other weights.
 #[test]
 fn a_view_counts_for_the_regions_that_it_changes() {
-    let text = r#"
-        title = "one region is drained, and one has other weights"
-        ring = "rings/three.toml"
-        routes = "rings/routes.toml"
-        length = "40s"
-        [[workload]]
-        name = "notes"
-        path = "/v1/notes"
-        rate = 0
-        [[fault]]
-        kind = "drain"
-        region = "us-east"
-        at = "2s"
-        lasts = "3s"
-        [[fault]]
-        kind = "ring-change"
-        region = "eu-west"
-        at = "25s"
-        lasts = "3s"
-        [[fault]]
-        kind = "clock-slow"
-        region = "ap-south"
-        at = "1s"
-        lasts = "35s"
-    "#;
+    let notes = "name = \"notes\"\npath = \"/v1/notes\"\nrate = 0";
+    let all = [
+        ["drain", "us-east", "2s", "3s"],
+        ["ring-change", "eu-west", "25s", "3s"],
+        ["clock-slow", "ap-south", "1s", "35s"],
+    ];
     let mattered = [("drain".into(), true), ("ring-change".into(), true), ("clock-slow".into(), false)];
-    assert_eq!(faults(text), mattered.into());
+    assert_eq!(faults("40s", notes, &all), mattered.into());
 }
 
 #[test]

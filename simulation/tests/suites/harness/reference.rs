@@ -1,15 +1,16 @@
 //! Tests that `scenarios/swarm.toml` is a complete reference: every setting with its default,
 //! commented-out ones included.
 //!
-//! The root's `tests/suites/reference.rs` does the same for the files of gateways. Every question
-//! goes to the reader that plays use. No key is listed here, so each added setting must be entered
-//! there.
+//! No key is listed here: every question goes to the reader that plays use.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use onceway::config::Errors;
 use onceway::config::reader::{Problems, Source};
-use simulation::scenario::{Scenario, find, of};
+use simulation::scenario::find::{self, has, path};
+use simulation::scenario::kept::{entry, file, read};
+use simulation::scenario::{Scenario, of};
 
 /// A key that no reader knows, and that resembles none.
 const STRANGE: &str = "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz = 1";
@@ -186,4 +187,35 @@ fn every_block_of_every_scenario_says_why_it_is_there() {
         lacking.extend(blocks.map(|(line, _)| format!("{name}.toml:{line}")));
     }
     assert_eq!(lacking, Vec::<String>::new());
+}
+
+#[test]
+fn a_path_may_climb_but_not_out() {
+    assert!(has(&path("kept/../scenarios/swarm.toml")));
+    for none in
+        ["../swarm.toml", "scenarios", "scenarios/nothing.toml", "scenarios/../../scenarios/swarm.toml"]
+    {
+        assert!(!has(&path(none)), "{none}");
+    }
+    assert!(!has(Path::new("scenarios/swarm.toml")));
+}
+
+#[test]
+fn an_added_seed_is_read_again() {
+    let text = [("swarm", 7, "5: \"twice\""), ("region-loss", 8, "progress: a\nb")]
+        .map(|(name, seed, broke)| entry(&find::find(name).unwrap(), seed, broke));
+    let file = std::env::temp_dir().join(format!("onceway-kept-{}.toml", std::process::id()));
+    std::fs::write(&file, text.concat()).unwrap();
+    let all = read(&file);
+    std::fs::remove_file(&file).unwrap();
+    let all = all.unwrap();
+    assert_eq!(all.len(), 2);
+    assert_eq!((all[0].seed, all[0].broke.as_str()), (7, "5: \"twice\""));
+    assert_eq!(all[0].scenario, find::find("swarm").unwrap());
+    assert_eq!((all[1].seed, all[1].broke.as_str()), (8, "progress: a\nb"));
+}
+
+#[test]
+fn the_seeds_of_the_tree_can_be_read() {
+    assert!(!read(&file()).unwrap().is_empty());
 }

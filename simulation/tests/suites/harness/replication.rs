@@ -2,17 +2,9 @@
 //!
 //! Heartbeats show which commits arrived.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use onceway::ports::store::{KeyStore, Replica};
-use onceway::protocol::region::RegionName;
 use simulation::cluster::Cluster;
-use simulation::store::SimStore;
-use simulation::world::World;
-use tokio::time::sleep;
 
-use crate::shared::{ms, play, region};
+use crate::shared::*;
 
 const WAY: Duration = ms(10);
 /// The time after which the WAL writer has flushed every commit.
@@ -60,7 +52,6 @@ impl Two {
         beat.seq
     }
 
-    /// The first region's heartbeat, as the second one has it.
     async fn seen(&self) -> u64 {
         let [eu, us] = &self.names;
         let beats = self.store(us).heartbeats().await.expect("a store");
@@ -72,11 +63,16 @@ impl Two {
     }
 }
 
-#[test]
-fn a_present_sender_resends_rows_forgotten_in_a_crash() {
+fn two_regions<T>(test: impl AsyncFnOnce(&Two, &[RegionName; 2]) -> T) -> T {
     play(async {
         let two = Two::new().await;
-        let [eu, us] = &two.names;
+        test(&two, &two.names).await
+    })
+}
+
+#[test]
+fn a_present_sender_resends_rows_forgotten_in_a_crash() {
+    two_regions(async |two, [eu, us]| {
         let beat = two.beat().await;
         two.world.cluster.hold(eu, us, true);
         two.crash();
@@ -88,9 +84,7 @@ fn a_present_sender_resends_rows_forgotten_in_a_crash() {
 
 #[test]
 fn a_crash_loses_unflushed_rows_of_a_lost_region() {
-    play(async {
-        let two = Two::new().await;
-        let [eu, us] = &two.names;
+    two_regions(async |two, [eu, us]| {
         let beat = two.beat().await;
         two.store(eu).beat(None).await.expect("a store");
         two.world.cluster.sever(eu, us, Duration::ZERO);
@@ -102,9 +96,7 @@ fn a_crash_loses_unflushed_rows_of_a_lost_region() {
 
 #[test]
 fn commits_and_the_wal_writer_flush_applied_rows() {
-    play(async {
-        let two = Two::new().await;
-        let [eu, us] = &two.names;
+    two_regions(async |two, [eu, us]| {
         let beat = two.beat().await;
         two.store(us).beat(None).await.expect("a store");
         two.world.cluster.hold(eu, us, true);
@@ -122,9 +114,7 @@ fn commits_and_the_wal_writer_flush_applied_rows() {
 
 #[test]
 fn a_statement_that_writes_nothing_flushes_nothing() {
-    play(async {
-        let two = Two::new().await;
-        let [eu, us] = &two.names;
+    two_regions(async |two, [eu, us]| {
         // Its own heartbeat is refused until its new boot is approved.
         two.world.cluster.restart(us);
         let beat = two.beat().await;
@@ -141,9 +131,7 @@ type Act = (u64, fn(&Cluster, &RegionName, &RegionName));
 /// The commits that the second region has, at each of these times: all up to that time. The first
 /// one beats each 20 ms. Commits arrive at once for 100 ms, and then they take 40 ms.
 fn reached<const N: usize>(acts: &[Act], looks: [u64; N]) -> [u64; N] {
-    play(async {
-        let two = Two::new().await;
-        let [eu, us] = &two.names;
+    two_regions(async |two, [eu, us]| {
         two.delay(Duration::ZERO);
         let begun = two.world.elapsed();
         let (mut beats, mut reached) = (BTreeMap::new(), BTreeMap::new());

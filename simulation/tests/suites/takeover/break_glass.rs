@@ -1,23 +1,23 @@
 //! Two of three regions are gone: no region runs anything until an operator says that they are
 //! stopped.
-//!
-//! `play::operator` does the same in any scenario, when gateways call for it.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use onceway::protocol::change::STRIDE;
 
-use onceway::ports::Acceptors;
-use onceway::protocol::change::{Change, STRIDE};
-use onceway::protocol::region::RegionName;
-use tokio::time::sleep;
+use super::trio::*;
 
-use super::trio::{LEASE, ONE_WAY, STABLE, TAKEOVER, Trio, a, b, c, checked, key_of, ms};
+fn disks_are_lost(trio: &Trio, regions: &[RegionName]) -> BTreeSet<RegionName> {
+    regions.iter().for_each(|region| trio.lose_disk(region));
+    regions.iter().cloned().collect()
+}
 
-fn disks_are_lost(trio: &Trio, regions: &BTreeSet<RegionName>) {
-    for region in regions {
-        trio.lose(region);
-        trio.world.cluster.destroy(region);
-    }
+/// An operator says at a region that these are stopped.
+async fn breaks_glass(trio: &Trio, at: &RegionName, stopped: &BTreeSet<RegionName>) -> Result<u64, ActError> {
+    trio.gateway(at).break_glass(stopped, "ann", "they are off").await
+}
+
+async fn come_back(trio: &Trio, regions: [RegionName; 2]) {
+    regions.iter().for_each(|region| trio.bring_back(region));
+    trio.all_home(STABLE * 4 + ms(60_000)).await;
 }
 
 #[test]
@@ -25,9 +25,7 @@ fn the_last_region_goes_on_when_an_operator_attests() {
     checked(Trio::start(1), async |trio| {
         let (own, gained) = (key_of(&c(), &a(), "own"), key_of(&a(), &b(), "gained"));
         let stopped = BTreeSet::from([a(), b()]);
-        let gateway = trio.node(&c()).gateway;
-        let refused = gateway.break_glass(&stopped, "ann", "both are off").await.unwrap_err();
-        assert_eq!(refused.code, "refused", "a majority answers: {refused}");
+        refused(breaks_glass(&trio, &c(), &stopped).await, "refused", ""); // a majority answers
         trio.lose(&a());
         trio.lose(&b());
         sleep(LEASE).await;
@@ -36,9 +34,8 @@ fn the_last_region_goes_on_when_an_operator_attests() {
             assert_eq!(trio.send(&c(), "/park", &gained).await.status, 503);
             sleep(ms(100)).await;
         }
-        let wrong = gateway.break_glass(&BTreeSet::from([a()]), "ann", "one is off").await.unwrap_err();
-        assert_eq!(wrong.code, "not-yet", "{wrong}");
-        gateway.break_glass(&stopped, "ann", "both are off").await.unwrap();
+        refused(breaks_glass(&trio, &c(), &BTreeSet::from([a()])).await, "not-yet", "");
+        breaks_glass(&trio, &c(), &stopped).await.unwrap();
         // It cannot know the last view of the others: even its own keys wait for the window.
         assert_eq!(trio.insist(&c(), "/park", &own, ms(10_000)).await.by, c().as_str());
         assert!(trio.risk(&own).contains(&a()), "it may have been taken over before");
@@ -46,12 +43,9 @@ fn the_last_region_goes_on_when_an_operator_attests() {
         assert!(trio.risk(&gained).contains(&a()), "by the window alone");
         let noted = trio.world.cluster.notes(&c());
         assert!(noted.iter().any(|entry| entry.kind == "glass-broken"), "{noted:?}");
-        trio.bring_back(&a());
-        trio.bring_back(&b());
-        trio.all_home(STABLE + ms(60_000)).await;
+        come_back(&trio, [a(), b()]).await;
         for key in [&own, &gained] {
-            assert!(trio.insist(&b(), "/park", key, ms(5_000)).await.replayed, "{key}");
-            assert_eq!(trio.effects(key).len(), 1, "{key}");
+            trio.replays_once(&b(), "/park", key, ms(5_000)).await;
         }
     });
 }
@@ -62,21 +56,18 @@ fn the_last_region_goes_on_when_an_operator_attests() {
 #[test]
 fn the_last_region_takes_voters_in_that_were_made_anew() {
     checked(Trio::start(2), async |trio| {
-        let stopped = BTreeSet::from([a(), b()]);
-        disks_are_lost(&trio, &stopped);
+        let stopped = disks_are_lost(&trio, &[a(), b()]);
         sleep(LEASE).await;
-        let gateway = trio.node(&c()).gateway;
-        gateway.break_glass(&stopped, "ann", "their disks are gone").await.unwrap();
+        let gateway = trio.gateway(&c());
+        breaks_glass(&trio, &c(), &stopped).await.unwrap();
         for region in &stopped {
             let rebuilt = async || {
                 gateway.rebuild(region, true, "ann", "").await.is_ok_and(|done| done.generation == 2)
             };
             trio.until("the store may be replaced", ms(30_000), rebuilt).await;
-            trio.world.cluster.rebuild(region, 2);
-            trio.cut_off(region, false);
-            trio.begin_process(region);
+            trio.begin_anew(region);
         }
-        let all_serve = async || [a(), b(), c()].iter().all(|name| trio.serves(name));
+        let all_serve = async || regions().iter().all(|name| trio.serves(name));
         trio.until("all serve", STABLE * 4 + ms(60_000), all_serve).await;
         let all_vote = async || gateway.authority_status().voters.len() == 3;
         trio.until("all vote again", ms(30_000), all_vote).await;
@@ -92,9 +83,9 @@ fn the_last_region_takes_voters_in_that_were_made_anew() {
 #[test]
 fn an_unapproved_region_counts_in_no_majority() {
     checked(Trio::start(9), async |trio| {
-        disks_are_lost(&trio, &BTreeSet::from([b()]));
+        disks_are_lost(&trio, &[b()]);
         trio.until_lost(&b(), &a()).await;
-        let gateway = trio.node(&a()).gateway;
+        let gateway = trio.gateway(&a());
         let rebuilt =
             async || gateway.rebuild(&b(), true, "ann", "").await.is_ok_and(|done| done.generation == 2);
         trio.until("the store may be replaced", ms(30_000), rebuilt).await;
@@ -110,11 +101,11 @@ fn an_unapproved_region_counts_in_no_majority() {
         sleep(LEASE * 2).await;
         let own = key_of(&a(), &b(), "own");
         assert_eq!(trio.send(&a(), "/park", &own).await.status, 503);
-        let why = gateway.break_glass(&BTreeSet::from([c()]), "ann", "it is off").await.unwrap_err();
+        let why = breaks_glass(&trio, &a(), &BTreeSet::from([c()])).await.unwrap_err();
         assert!(why.code == "not-yet" && why.detail.contains(b().as_str()), "{why}");
         assert!(why.detail.contains("cannot vote before their stores are approved"), "{why}");
         trio.lose(&b());
-        gateway.break_glass(&BTreeSet::from([c(), b()]), "ann", "both are off").await.unwrap();
+        breaks_glass(&trio, &a(), &BTreeSet::from([c(), b()])).await.unwrap();
         for lost in [b(), c()] {
             gateway.takeover(&lost, true, "ann", "nobody can say what it had").await.unwrap();
         }
@@ -129,17 +120,14 @@ fn a_pending_change_does_not_prevent_break_glass() {
     checked(Trio::start(3), async |trio| {
         trio.lose(&a());
         trio.lose(&b());
-        let gateway = trio.node(&c()).gateway;
         let view = Arc::new(trio.gate(&c()).view.next(&Change::Kill).unwrap());
         trio.begin_change(&c(), b(), view.clone()).await;
         sleep(LEASE).await;
-        let epoch = gateway.break_glass(&BTreeSet::from([a(), b()]), "ann", "both are off").await.unwrap();
+        let epoch = breaks_glass(&trio, &c(), &BTreeSet::from([a(), b()])).await.unwrap();
         assert!(epoch > view.epoch());
         let key = key_of(&c(), &a(), "own");
         assert_eq!(trio.insist(&c(), "/park", &key, ms(20_000)).await.by, c().as_str());
-        trio.bring_back(&a());
-        trio.bring_back(&b());
-        trio.all_home(STABLE * 4 + ms(60_000)).await;
+        come_back(&trio, [a(), b()]).await;
     });
 }
 
@@ -148,12 +136,10 @@ fn a_pending_change_does_not_prevent_break_glass() {
 #[test]
 fn the_last_region_whose_store_restarted_goes_on_too() {
     checked(Trio::start(4), async |trio| {
-        let stopped = BTreeSet::from([a(), b()]);
-        disks_are_lost(&trio, &stopped);
+        let stopped = disks_are_lost(&trio, &[a(), b()]);
         trio.world.cluster.restart(&c());
         sleep(LEASE * 2).await;
-        let gateway = trio.node(&c()).gateway;
-        gateway.break_glass(&stopped, "ann", "their disks are gone").await.unwrap();
+        breaks_glass(&trio, &c(), &stopped).await.unwrap();
         let key = key_of(&c(), &a(), "alone");
         assert_eq!(trio.insist(&c(), "/park", &key, ms(20_000)).await.by, c().as_str());
     });
@@ -167,13 +153,10 @@ fn the_last_region_whose_store_went_back_does_not_go_on() {
         let copied = trio.world.cluster.copy(&c());
         assert_eq!(trio.send(&c(), "/park", &key).await.status, 201);
         sleep(ms(1_000)).await;
-        let stopped = BTreeSet::from([a(), b()]);
-        disks_are_lost(&trio, &stopped);
+        let stopped = disks_are_lost(&trio, &[a(), b()]);
         trio.world.cluster.restore(&c(), copied);
         sleep(LEASE * 2).await;
-        let gateway = trio.node(&c()).gateway;
-        let refused = gateway.break_glass(&stopped, "ann", "their disks are gone").await.unwrap_err();
-        assert_eq!(refused.code, "refused", "{refused}");
+        refused(breaks_glass(&trio, &c(), &stopped).await, "refused", "");
         sleep(LEASE).await;
         assert_eq!(trio.send(&c(), "/park", &key).await.status, 503);
         assert_eq!(trio.effects(&key).len(), 1);
@@ -186,14 +169,12 @@ fn the_last_region_whose_store_went_back_does_not_go_on() {
 #[test]
 fn a_gateway_that_started_anew_goes_on_by_what_its_store_keeps() {
     checked(Trio::start(6), async |trio| {
-        let stopped = BTreeSet::from([a(), b()]);
         trio.lose(&c());
-        disks_are_lost(&trio, &stopped);
+        let stopped = disks_are_lost(&trio, &[a(), b()]);
         trio.bring_back(&c());
         sleep(LEASE * 2).await;
-        let gateway = trio.node(&c()).gateway;
-        assert_eq!(gateway.authority_status().epoch, 0, "the store is not approved");
-        gateway.break_glass(&stopped, "ann", "their disks are gone").await.unwrap();
+        assert_eq!(trio.gateway(&c()).authority_status().epoch, 0, "the store is not approved");
+        breaks_glass(&trio, &c(), &stopped).await.unwrap();
         let key = key_of(&c(), &a(), "anew");
         until_accepted(&trio, &c(), &[a(), b()]).await;
         assert_eq!(trio.insist(&c(), "/park", &key, ms(20_000)).await.by, c().as_str());
@@ -205,15 +186,12 @@ fn a_gateway_that_started_anew_goes_on_by_what_its_store_keeps() {
 #[test]
 fn the_last_region_whose_standby_was_promoted_does_not_go_on() {
     checked(Trio::start(12), async |trio| {
-        let stopped = BTreeSet::from([a(), b()]);
-        disks_are_lost(&trio, &stopped);
+        let stopped = disks_are_lost(&trio, &[a(), b()]);
         trio.lose(&c());
         trio.world.cluster.promote(&c());
         trio.bring_back(&c());
         sleep(LEASE * 2).await;
-        let gateway = trio.node(&c()).gateway;
-        let refused = gateway.break_glass(&stopped, "ann", "their disks are gone").await.unwrap_err();
-        assert_eq!(refused.code, "refused", "{refused}");
+        refused(breaks_glass(&trio, &c(), &stopped).await, "refused", "");
         let noted = trio.world.cluster.notes(&c());
         assert!(noted.iter().all(|entry| entry.kind != "glass-broken"), "nothing was broken: {noted:?}");
         assert_eq!(trio.send(&c(), "/park", &key_of(&c(), &a(), "promoted")).await.status, 503);
@@ -222,7 +200,7 @@ fn the_last_region_whose_standby_was_promoted_does_not_go_on() {
 
 /// Accepts the risk that a gateway calls for if it never measured a lag.
 async fn until_accepted(trio: &Trio, at: &RegionName, lost: &[RegionName]) {
-    let gateway = trio.node(at).gateway;
+    let gateway = trio.gateway(at);
     let open = async || {
         for region in lost {
             // Not yet, while the region does not serve.
@@ -237,28 +215,21 @@ async fn until_accepted(trio: &Trio, at: &RegionName, lost: &[RegionName]) {
 /// meanwhile (swarm, seed 293).
 #[test]
 fn a_region_whose_acceptor_was_made_anew_goes_on_alone() {
-    checked(Trio::start(7), async |trio| {
-        let key = key_of(&a(), &b(), "left");
+    keyed(Trio::start(7), async |trio, key| {
         assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
         sleep(ms(1_000)).await;
-        trio.lose(&a());
-        trio.world.cluster.destroy(&a());
+        disks_are_lost(&trio, &[a()]);
         trio.until_lost(&a(), &b()).await;
-        trio.node(&b()).gateway.rebuild(&a(), true, "ann", "its disk is gone").await.unwrap();
-        trio.world.cluster.rebuild(&a(), 2);
-        trio.cut_off(&a(), false);
-        trio.begin_process(&a());
+        trio.gateway(&b()).rebuild(&a(), true, "ann", "its disk is gone").await.unwrap();
+        trio.begin_anew(&a());
         while trio.world.cluster.gate(&a()).is_none() {
             sleep(ms(5)).await;
         }
-        let stopped = BTreeSet::from([b(), c()]);
-        disks_are_lost(&trio, &stopped);
+        let stopped = disks_are_lost(&trio, &[b(), c()]);
         let own = trio.world.cluster.acceptors()[&a()];
         assert!(!trio.gate(&a()).view.voters().values().any(|id| *id == own), "too late for this test");
-        let gateway = trio.node(&a()).gateway;
-        let wrong = gateway.break_glass(&BTreeSet::from([b()]), "ann", "one is gone").await.unwrap_err();
-        assert_eq!(wrong.code, "not-yet", "c remembers what was promised: {wrong}");
-        gateway.break_glass(&stopped, "ann", "their disks are gone").await.unwrap();
+        refused(breaks_glass(&trio, &a(), &BTreeSet::from([b()])).await, "not-yet", ""); // c remembers promises
+        breaks_glass(&trio, &a(), &stopped).await.unwrap();
         sleep(LEASE / 2).await;
         assert!(
             !trio.world.cluster.store(&a()).acceptor().await.unwrap().1.admitted,
@@ -284,16 +255,13 @@ fn a_forced_view_never_reuses_a_stopped_regions_epoch() {
         let stopped = BTreeSet::from([a(), b()]);
         stopped.iter().for_each(|region| trio.lose(region));
         sleep(LEASE).await;
-        let gateway = trio.node(&c()).gateway;
-        assert!(gateway.authority_status().epoch < theirs, "c never heard of it");
-        let epoch = gateway.break_glass(&stopped, "ann", "both are off").await.unwrap();
+        assert!(trio.gateway(&c()).authority_status().epoch < theirs, "c never heard of it");
+        let epoch = breaks_glass(&trio, &c(), &stopped).await.unwrap();
         assert!(epoch > theirs + STRIDE / 2, "{epoch}");
         assert_eq!(trio.send(&c(), "/rerun", &key).await.status, 503, "it may have run elsewhere");
         trio.insist(&c(), "/rerun", &key, ms(20_000)).await;
         assert!(trio.risk(&key).contains(&a()), "never in silence");
-        trio.bring_back(&a());
-        trio.bring_back(&b());
-        trio.all_home(STABLE * 4 + ms(60_000)).await;
+        come_back(&trio, [a(), b()]).await;
         assert!(trio.gate(&a()).view.epoch() > epoch);
     });
 }
@@ -307,11 +275,9 @@ fn no_gate_waits_for_rows_of_stopped_regions() {
         let key = key_of(&a(), &c(), "seen");
         assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
         sleep(ms(2_000)).await;
-        let stopped = BTreeSet::from([a(), b()]);
-        disks_are_lost(&trio, &stopped);
+        let stopped = disks_are_lost(&trio, &[a(), b()]);
         sleep(LEASE).await;
-        let gateway = trio.node(&c()).gateway;
-        gateway.break_glass(&stopped, "ann", "their disks are gone").await.unwrap();
+        breaks_glass(&trio, &c(), &stopped).await.unwrap();
         assert_eq!(trio.insist(&c(), "/park", &key, ms(20_000)).await.by, c().as_str());
         assert!(trio.risk(&key).contains(&a()));
     });
@@ -326,12 +292,12 @@ fn an_unfinished_change_ends_without_any_lease() {
             trio.drain(&a(), &region, true).await.unwrap();
         }
         let sealed = |at: &RegionName| [b(), c()].iter().all(|name| !trio.gate(at).view.serves(name));
-        trio.until("all know", ms(5_000), async || [a(), b(), c()].iter().all(sealed)).await;
+        trio.until("all know", ms(5_000), async || regions().iter().all(sealed)).await;
         let known = trio.gate(&a()).view;
         trio.lose(&a());
         trio.begin_change(&c(), a(), Arc::new(known.next(&Change::Kill).unwrap())).await;
         sleep(LEASE * 2).await;
-        let b_says = trio.node(&b()).gateway;
+        let b_says = trio.gateway(&b());
         let lost = async || b_says.takeover(&a(), false, "ann", "its disk is gone").await.is_ok();
         trio.until("a is declared lost", ms(30_000), lost).await;
         trio.until("b is resumed", ms(30_000), async || b_says.resume(&b(), "ann").await.is_ok()).await;
@@ -346,7 +312,7 @@ fn a_sealed_survivor_says_that_no_majority_is_left() {
     checked(Trio::start(11), async |trio| {
         trio.drain(&a(), &c(), true).await.unwrap();
         let says = || {
-            let reasons = trio.node(&c()).gateway.readiness().reasons;
+            let reasons = trio.gateway(&c()).readiness().reasons;
             reasons.iter().any(|reason| reason.contains("no majority of the voters answers"))
         };
         trio.lose(&a());

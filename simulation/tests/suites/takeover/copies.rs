@@ -1,18 +1,11 @@
-//! A store copies another one's records for minutes, while that one's heartbeats already arrive
-//! (docs/protocol.md#rule-29). They say nothing of the rows before them.
+//! Survivors' copies of a lost region differ: no region opens before it has the rows of all of them
+//! (docs/protocol.md#rule-33).
 //!
-//! `imports` has rows that one survivor lacks, `early` the proof by escrow. A slot was lost each
-//! time, as after a long absence of a region, and an operator has everything copied anew (`onceway
-//! store reseed`).
+//! Or a store copies another one's records for minutes, while that one's heartbeats already arrive
+//! (docs/protocol.md#rule-29). A slot was lost each time, as after a long absence of a region, and
+//! an operator has everything copied anew (`onceway store reseed`).
 
-use std::time::Duration;
-
-use onceway::protocol::region::RegionName;
-use onceway::protocol::view::{Standing, View};
-use simulation::letters::{Letter, Post};
-use tokio::time::sleep;
-
-use super::trio::{TAKEOVER, Trio, a, b, c, checked, first_ring, id, key_of, ms, on, ring};
+use super::trio::*;
 
 /// Longer than any scenario here: the copy does not end by itself.
 const MINUTES: Duration = Duration::from_secs(600);
@@ -37,8 +30,7 @@ pub fn a_region_that_is_being_copied_is_not_heard_of() {
         for key in [&early, &later] {
             assert_eq!(trio.send(&a(), "/park", key).await.status, 201);
         }
-        trio.lose(&a());
-        trio.until_lost(&a(), &b()).await;
+        trio.lose_before(&a(), &b()).await;
         let open = async || trio.gate(&b()).is_open() && trio.gate(&c()).is_open();
         trio.until("its successors are open", ms(20_000), open).await;
         trio.bring_back(&a());
@@ -54,9 +46,7 @@ pub fn a_region_that_is_being_copied_is_not_heard_of() {
         assert!(trio.risk(&early).contains(&a()), "what ran while the rows of a are copied says so");
         trio.check();
         trio.all_home(ms(60_000)).await;
-        let answer = trio.insist(&c(), "/park", &later, ms(5_000)).await;
-        assert!(answer.replayed, "{answer:?}");
-        assert_eq!(trio.effects(&later).len(), 1);
+        trio.replays_once(&c(), "/park", &later, ms(5_000)).await;
         let noted = async || trio.journalled("double").contains(&id(&early));
         trio.until("the double is noted", ms(5_000), noted).await;
     });
@@ -68,8 +58,8 @@ pub fn a_region_that_is_being_copied_is_not_heard_of() {
 pub fn a_new_target_that_is_copying_proves_no_absence() {
     on(Trio::start(2), async |trio| {
         let lighter = ring(&[(a(), 100), (b(), 10), (c(), 300)]);
-        let after = View::founding(1, lighter.clone(), Default::default(), Default::default());
-        let before = View::founding(1, first_ring(), Default::default(), Default::default());
+        let after = founding(lighter.clone());
+        let before = founding(first_ring());
         let moves = |key: &String| {
             let stands = |view: &View, target: &RegionName| {
                 (view.owner(&id(key)), view.target(&id(key))) == (Some(&a()), Some(target))
@@ -81,15 +71,14 @@ pub fn a_new_target_that_is_copying_proves_no_absence() {
         assert_eq!(trio.send(&a(), "/strict", &key).await.status, 201);
         let epoch = trio.gate(&b()).view.epoch();
         let escrow = trio.gate(&b()).view.escrow().keys().cloned().collect();
-        trio.node(&b()).gateway.apply(lighter, escrow, epoch, "ann").await.unwrap();
+        trio.gateway(&b()).apply(lighter, escrow, epoch, "ann").await.unwrap();
         reseed(&trio, &[c()], MINUTES);
         // A heartbeat of the new epoch is at c, and none of the rows.
         sleep(ms(1_500)).await;
         // c gets neither b's record of the claim that it holds, nor b's report that it has any.
         trio.hold(&b(), &[c()], true);
         trio.world.network.set_letters(&c(), &b(), Letter::Frontier, Some(Post::Lost));
-        trio.lose(&a());
-        trio.until_lost(&a(), &c()).await;
+        trio.lose_before(&a(), &c()).await;
         is_never_run_by_c(&trio, "/strict", &key).await;
     });
 }
@@ -108,12 +97,11 @@ pub fn a_target_that_is_back_and_copying_proves_no_absence() {
         trio.until("a's gate follows", ms(1_000), alone).await;
         assert_eq!(trio.send(&a(), "/strict-alone", &key).await.status, 201);
         trio.until("b knows of it", ms(2_000), async || trio.standing(&c(), &b()) == "drained").await;
-        trio.node(&b()).gateway.resume(&c(), "ann").await.unwrap();
+        trio.gateway(&b()).resume(&c(), "ann").await.unwrap();
         reseed(&trio, &[c()], MINUTES);
         trio.until("c serves", ms(20_000), async || trio.gate(&a()).view.serves(&c())).await;
         sleep(ms(1_500)).await;
-        trio.lose(&a());
-        trio.until_lost(&a(), &c()).await;
+        trio.lose_before(&a(), &c()).await;
         is_never_run_by_c(&trio, "/strict-alone", &key).await;
     });
 }
@@ -133,18 +121,14 @@ async fn is_never_run_by_c(trio: &Trio, path: &str, key: &str) {
 /// b, which lacks one, gets it from c.
 #[test]
 pub fn complete_rows_count_while_they_are_copied_anew() {
-    checked(Trio::start(5), async |trio| {
-        let key = key_of(&a(), &b(), "kept");
-        trio.hold(&a(), &[b()], true);
-        assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
+    keyed(Trio::start(5), async |trio, key| {
+        trio.runs_unheard(&[b()], "/park", &key).await;
         sleep(ms(1_000)).await;
         lose_slots(&trio, &[c()]);
         reseed(&trio, &[c()], MINUTES);
         sleep(ms(500)).await;
         trio.lose(&a());
-        let answer = trio.insist(&b(), "/park", &key, TAKEOVER + ms(10_000)).await;
-        assert!(answer.replayed, "{answer:?}");
-        assert_eq!(trio.effects(&key).len(), 1);
+        trio.replays_once(&b(), "/park", &key, TAKEOVER + ms(10_000)).await;
     });
 }
 
@@ -165,8 +149,7 @@ pub fn gained_keys_open_when_the_copy_is_complete() {
             trio.check();
             sleep(ms(100)).await;
         }
-        assert!(trio.insist(&c(), "/park", &key, ms(10_000)).await.replayed);
-        assert_eq!(trio.effects(&key).len(), 1);
+        trio.replays_once(&c(), "/park", &key, ms(10_000)).await;
     });
 }
 
@@ -182,12 +165,63 @@ pub fn a_heartbeat_ahead_of_its_rows_makes_no_frontier() {
         sleep(ms(1_000)).await;
         reseed(&trio, &[c()], MINUTES);
         sleep(ms(1_500)).await;
-        trio.lose(&a());
-        trio.world.cluster.destroy(&a());
+        trio.lose_disk(&a());
         trio.until_lost(&a(), &b()).await;
         let open = async || trio.gate(&b()).is_open() && trio.gate(&c()).is_open();
         trio.until("what was gained opens", ms(40_000), open).await;
         assert!(trio.insist(&b(), "/park", &known, ms(5_000)).await.replayed);
         assert_eq!(trio.insist(&b(), "/park", &new, ms(5_000)).await.by, b().as_str());
+    });
+}
+
+/// c has the row, b takes over (docs/protocol.md#rule-33).
+#[test]
+pub fn the_gainer_fetches_rows_from_another_survivor() {
+    keyed(Trio::start(1), async |trio, key| {
+        trio.runs_unheard(&[b()], "/park", &key).await;
+        sleep(ms(500)).await;
+        trio.lose(&a());
+        trio.replays_once(&b(), "/park", &key, TAKEOVER).await;
+    });
+}
+
+/// The other survivor cannot be asked: no gained key opens until it answers, even after the window.
+#[test]
+fn nothing_opens_while_a_survivor_is_silent() {
+    keyed(Trio::start(2), async |trio, key| {
+        trio.runs_unheard(&[b()], "/park", &key).await;
+        sleep(ms(500)).await;
+        trio.lose_before(&a(), &b()).await;
+        trio.world.cut(&b(), &c(), true, ONE_WAY);
+        trio.refuses(&b(), "/park", &key, &[503], 40).await;
+        trio.world.cut(&b(), &c(), false, ONE_WAY);
+        trio.replays_once(&b(), "/park", &key, ms(20_000)).await;
+    });
+}
+
+/// Rows of the lost region arrive at c after its loss was agreed on, and c is drained. c's
+/// heartbeat of them becomes the frontier, and b fetches the rows.
+#[test]
+pub fn a_losers_rows_raise_a_frontier() {
+    keyed(Trio::start(3), async |trio, key| {
+        trio.hold(&a(), &[b()], true);
+        trio.world.cluster.set_delay(&a(), &c(), ms(4_600));
+        sleep(ms(5_500)).await;
+        assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
+        // Gone, but its commits are still under way to c.
+        trio.node(&a()).process.kill();
+        trio.store(&a(), StoreMode::Refuse);
+        for other in [b(), c()] {
+            trio.link(&a(), &other, LinkMode::Silent);
+        }
+        trio.until_lost(&a(), &b()).await;
+        let frontier = trio.gate(&b()).view.members()[&a()].mark;
+        sleep(ms(2_500)).await;
+        trio.drain(&b(), &c(), true).await.unwrap();
+        trio.until("c has gone", ms(2_000), async || !trio.gate(&b()).view.serves(&c())).await;
+        let member = trio.gate(&b()).view.members()[&a()];
+        assert!(matches!(member.standing, Standing::Lost { .. }));
+        assert!(member.mark > frontier, "{} after {frontier}", member.mark);
+        trio.replays_once(&b(), "/park", &key, TAKEOVER + ms(10_000)).await;
     });
 }

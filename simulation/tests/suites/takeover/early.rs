@@ -1,26 +1,16 @@
-//! A proof by escrow (docs/protocol.md#rule-38): if absence shows that a lost region never sent a
-//! key, the key runs before the window ends.
+//! Escrow: a destroyed store loses nothing, and absence may prove (docs/protocol.md#rule-38) that a
+//! lost region never sent a key, which then runs before the window ends.
 //!
 //! `protocol::escrow` has each reason that denies the proof.
 
-use onceway::gateway::authority::failover::{Failover, Mode};
-use simulation::letters::{Letter, Post};
-use simulation::upstream::UpstreamMode;
-use tokio::time::{Instant, sleep};
-
-use super::settings::HOLD;
-use super::trio::{TAKEOVER, Trio, a, b, c, checked, key_of, ms, on};
+use super::trio::*;
 
 /// Makes the window after a loss of a long: a key that runs before its end runs by proof.
 pub async fn long_window(trio: &Trio) {
-    for other in [b(), c()] {
-        trio.world.cluster.set_delay(&a(), &other, ms(6_000));
+    for (delay, lasts) in [(6_000, 14_000), (40, 500)] {
+        [b(), c()].iter().for_each(|other| trio.world.cluster.set_delay(&a(), other, ms(delay)));
+        sleep(ms(lasts)).await;
     }
-    sleep(ms(14_000)).await;
-    for other in [b(), c()] {
-        trio.world.cluster.set_delay(&a(), &other, ms(40));
-    }
-    sleep(ms(500)).await;
 }
 
 /// (iii) b was the target, and left. c is it now, and no heartbeat of a has arrived from that time.
@@ -30,17 +20,13 @@ pub async fn long_window(trio: &Trio) {
 pub fn no_heartbeat_of_the_new_targets_time_denies_the_proof() {
     on(Trio::start(2), async |trio| {
         let key = key_of(&a(), &b(), "lodged");
-        trio.hold(&a(), &[b(), c()], true);
-        assert_eq!(trio.send(&a(), "/strict-alone", &key).await.status, 201);
+        trio.runs_unheard(&[b(), c()], "/strict-alone", &key).await;
         trio.drain(&c(), &b(), true).await.unwrap();
         sleep(ms(1_000)).await;
         // b makes a record of it, which takes its time to c: longer than the window.
         trio.world.cluster.set_delay(&b(), &c(), ms(10_000));
-        trio.lose(&a());
-        trio.until_lost(&a(), &c()).await;
-        trio.refuses(&c(), "/strict-alone", &key, &[409, 503], 150).await;
-        assert_eq!(trio.send(&c(), "/strict-alone", &key).await.said(), (409, "outcome-unknown"));
-        assert_eq!(trio.effects(&key).len(), 1);
+        trio.lose_before(&a(), &c()).await;
+        trio.never_reruns(&c(), "/strict-alone", &key, 150).await;
     });
 }
 
@@ -67,20 +53,19 @@ fn the_successor_runs_an_unlodged_claim_at_once() {
 /// claims lodged here are records (docs/protocol.md#rule-38).
 #[test]
 fn a_judgement_under_an_older_view_proves_nothing() {
-    checked(Trio::start_as(6, |failover| Failover { mode: Mode::Manual, ..failover }), async |trio| {
+    checked(Trio::manual(6), async |trio| {
         let key = key_of(&a(), &c(), "judged");
-        trio.hold(&a(), &[b(), c()], true);
-        assert_eq!(trio.send(&a(), "/strict", &key).await.status, 201);
+        trio.runs_unheard(&[b(), c()], "/strict", &key).await;
         trio.lose(&a());
         sleep(ms(4_000)).await;
         trio.world.network.set_letters(&c(), &b(), Letter::Views, Some(Post::Lost));
         trio.world.network.set_letters(&b(), &c(), Letter::Adopt, Some(Post::Late(ms(300))));
         // A region that gets this question first looks at the claims that it holds.
         trio.world.network.set_letters(&b(), &c(), Letter::Frontier, Some(Post::Lost));
-        let by = trio.node(&b()).gateway;
+        let by = trio.gateway(&b());
         let taken = tokio::spawn(async move { by.takeover(&a(), false, "ann", "a test").await });
         trio.until_lost(&a(), &c()).await;
-        let gateway = trio.node(&c()).gateway;
+        let gateway = trio.gateway(&c());
         let mut asked = 0;
         while gateway.authority_status().opening.is_empty() {
             assert!(!trio.gate(&c()).is_open(), "c has looked, and nothing was missing");
@@ -101,22 +86,17 @@ fn a_judgement_under_an_older_view_proves_nothing() {
 /// (docs/protocol.md#rule-39).
 #[test]
 pub fn a_region_hands_on_lodged_claims_before_its_frontier() {
-    checked(Trio::start(8), async |trio| {
-        let key = key_of(&a(), &b(), "told");
-        trio.hold(&a(), &[b(), c()], true);
-        assert_eq!(trio.send(&a(), "/strict-alone", &key).await.status, 201);
+    keyed(Trio::start(8), async |trio, key| {
+        trio.runs_unheard(&[b(), c()], "/strict-alone", &key).await;
         trio.drain(&c(), &b(), true).await.unwrap();
         sleep(ms(1_000)).await;
         trio.world.network.set_letters(&b(), &c(), Letter::Views, Some(Post::Lost));
         trio.world.network.set_letters(&c(), &b(), Letter::Adopt, Some(Post::Late(ms(300))));
-        trio.lose(&a());
-        trio.until_lost(&a(), &b()).await;
+        trio.lose_before(&a(), &b()).await;
         // c has asked, and b's writes before its answer have arrived. b itself looks later.
         sleep(ms(200)).await;
         trio.hold(&b(), &[c()], true);
-        trio.refuses(&c(), "/strict-alone", &key, &[409, 503], 150).await;
-        assert_eq!(trio.send(&c(), "/strict-alone", &key).await.said(), (409, "outcome-unknown"));
-        assert_eq!(trio.effects(&key).len(), 1);
+        trio.never_reruns(&c(), "/strict-alone", &key, 150).await;
     });
 }
 
@@ -132,11 +112,10 @@ fn proven_absence_does_not_override_a_doubt() {
         sleep(ms(52_000)).await;
         trio.world.cluster.set_delay(&a(), &c(), ms(40));
         sleep(ms(500)).await;
-        trio.world.upstreams.set_mode(&a(), UpstreamMode::EffectThenFail { status: 500 });
+        trio.upstream(&a(), UpstreamMode::EffectThenFail { status: 500 });
         trio.send(&a(), "/strict-rerun", &key).await;
         sleep(ms(200)).await;
-        trio.lose(&a());
-        trio.until_lost(&a(), &c()).await;
+        trio.lose_before(&a(), &c()).await;
         let lost = Instant::now();
         let mut refused_after_its_hold = 0;
         while trio.gate(&c()).view.epoch() > 0 && !trio.gate(&c()).is_open() {
@@ -150,5 +129,34 @@ fn proven_absence_does_not_override_a_doubt() {
             sleep(ms(250)).await;
         }
         assert!(refused_after_its_hold > 0, "the window ended with the hold: nothing was tried");
+    });
+}
+
+#[test]
+fn an_escrowed_claim_of_a_destroyed_store_never_reruns() {
+    keyed(Trio::start(1), async |trio, key| {
+        trio.runs_unheard(&[b(), c()], "/strict", &key).await;
+        trio.lose_disk(&a());
+        trio.until("a is lost", TAKEOVER, async || trio.standing(&a(), &b()) == "lost").await;
+        trio.refuses(&b(), "/strict", &key, &[409, 503], 100).await;
+        assert_eq!(trio.send(&c(), "/strict", &key).await.status, 409);
+        assert_eq!(trio.effects(&key).len(), 1);
+    });
+}
+
+/// If absence proves that nothing was sent, the key does not wait for the window.
+#[test]
+fn a_key_whose_absence_is_proven_runs_before_the_window_ends() {
+    checked(Trio::start(2), async |trio| {
+        // A lag that makes the window long.
+        [b(), c()].iter().for_each(|other| trio.world.cluster.set_delay(&a(), other, ms(4_000)));
+        sleep(ms(10_000)).await;
+        let (proven, unknown) = (key_of(&a(), &b(), "proven"), key_of(&a(), &b(), "unknown"));
+        trio.lose(&a());
+        let lost = Instant::now();
+        assert_eq!(trio.insist(&b(), "/strict", &proven, TAKEOVER).await.by, b().as_str());
+        assert_eq!(trio.send(&b(), "/park", &unknown).await.said(), (503, "home-unavailable"));
+        assert!(lost.elapsed() < ms(8_000));
+        assert_eq!(trio.insist(&b(), "/park", &unknown, ms(20_000)).await.by, b().as_str());
     });
 }

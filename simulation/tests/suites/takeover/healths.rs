@@ -1,11 +1,7 @@
 //! A sick upstream drains its region and lets it come home; no region drains if no other one would
 //! do better.
-//!
-//! The suite `health` of the root plays it on real processes.
 
-use super::trio::{STABLE, Trio, a, b, c, checked, key_of, ms, on, regions};
-use onceway::protocol::region::RegionName;
-use tokio::time::sleep;
+use super::trio::*;
 
 /// Longer than checks must fail, and the move that follows.
 const DRAINED: std::time::Duration = ms(4_000);
@@ -26,9 +22,9 @@ fn a_sick_upstream_drains_its_region_and_lets_it_come_home() {
         assert_eq!(trio.insist(&c(), "/park", &before, ms(1_000)).await.by, a().as_str());
         trio.world.upstreams.set_sick(&a(), true);
         trio.until("a is out", DRAINED, async || sealed(&trio, &a())).await;
-        let status = trio.node(&a()).gateway.upstream_status().unwrap();
+        let status = trio.gateway(&a()).upstream_status().unwrap();
         assert!(status.sick && status.keeps_out, "{status:?}");
-        let seen = trio.node(&b()).gateway.authority_status().regions;
+        let seen = trio.gateway(&b()).authority_status().regions;
         assert!(
             seen.iter().all(|region| region.upstream_failing == (region.name == a().as_str())),
             "{seen:?}"

@@ -5,38 +5,30 @@
 //! forbidden one is refused before it is handled.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
-use std::sync::{Arc, Once};
-use std::time::Duration;
+use std::sync::Once;
 
-use onceway::gateway::authority::failover::Failover;
 use onceway::ports::authority::{Lodged, Lodging};
-use onceway::ports::peers::{PeerError, PeerReply, Question};
-use onceway::ports::{Acceptors, Dice, KeyStore, Peers};
+use onceway::ports::peers::PeerError;
+use onceway::ports::{Authority, Dice, Peers};
 use onceway::protocol::bounds::{AHEAD, LEAP};
 use onceway::protocol::digest::digest;
-use onceway::protocol::key::KeyId;
-use onceway::protocol::lifetime::{Lifetime, Retention};
-use onceway::protocol::record::{Answer, AnswerBody, Nonce, Row, State, Token};
-use onceway::protocol::region::{Origin, RegionName};
-use onceway::protocol::register::{Acceptor, Ballot, Message};
 use onceway::protocol::speakers::Kind;
-use onceway::protocol::view::{AcceptorId, Content, Standing, View};
+use onceway::protocol::view::Content;
 use onceway_lab::contract::escrow::lodging_of;
 use simulation::dice::SimDice;
-use simulation::letters::{Letter, Post};
-use simulation::store::SimStore;
-use simulation::upstream::UpstreamMode;
-use tokio::time::sleep;
 
-use super::trio::{LEASE, TAKEOVER, Trio, a, b, c, checked, id, key_of, ms, on, regions, witness};
+use super::trio::*;
 
 const WITHIN: Duration = ms(3_000);
-/// The number of messages of each hostile sender in one run.
 const MESSAGES: usize = 400;
 
 fn mallory() -> RegionName {
-    RegionName::parse("mallory").unwrap()
+    region("mallory")
+}
+
+fn prepare(region: RegionName, counter: u64) -> Question {
+    let ballot = Ballot { counter, region, proposer: 1 };
+    Question::Acceptor { to: None, message: Message::Prepare { ballot } }
 }
 
 /// That view with every region sealed, in that epoch.
@@ -46,7 +38,6 @@ fn poison(view: &View, epoch: u64) -> Arc<View> {
     Arc::new(View::from_content(content))
 }
 
-/// A claim on the route `strict`.
 fn lodging(id: KeyId, origin: Origin, token: Token, nonce: Nonce) -> Lodging {
     Lodging {
         hold: LEASE,
@@ -57,7 +48,6 @@ fn lodging(id: KeyId, origin: Origin, token: Token, nonce: Nonce) -> Lodging {
     }
 }
 
-/// Draws well-formed messages.
 struct Hostile {
     dice: SimDice,
     name: RegionName,
@@ -115,14 +105,8 @@ impl Hostile {
             2 => Message::Accept { ballot, view },
             3 => {
                 let region = self.pick(&[self.name.clone(), self.region()]);
-                Message::Renew {
-                    region,
-                    boot: digest("hostile", &[]),
-                    holder: 1,
-                    starts: 1,
-                    view,
-                    ttl: self.span(),
-                }
+                let (boot, ttl) = (digest("hostile", &[]), self.span());
+                Message::Renew { region, boot, holder: 1, starts: 1, view, ttl }
             }
             4 => Message::Force { ballot, view },
             _ => Message::Found { ballot, view },
@@ -156,12 +140,10 @@ impl Hostile {
                 Question::LodgeAnswer { id: key, token, nonce, answer: Arc::new(answer) }
             }
             10 => Question::Void { id: key, token, nonce },
-            _ => Question::AcceptRisk {
-                region: self.region(),
-                at: self.number(1),
-                actor: "mallory".to_owned(),
-                reason: "none".to_owned(),
-            },
+            _ => {
+                let (actor, reason) = ("mallory".to_owned(), "none".to_owned());
+                Question::AcceptRisk { region: self.region(), at: self.number(1), actor, reason }
+            }
         }
     }
 }
@@ -222,7 +204,7 @@ fn messages_of_strangers_and_witnesses_do_not_affect_takeover() {
                 assert!(matches!(ping, Err(PeerError::NotSent(_))), "{name}: {ping:?}");
             }
             assert_eq!([a(), b()].map(|name| trio.gate(&name)), before);
-            let key = super::trio::key_under(&before[0].view, &a(), Some(&b()), "after");
+            let key = key_under(&before[0].view, &a(), Some(&b()), "after");
             trio.lose(&a());
             assert_eq!(trio.insist(&b(), "/park", &key, TAKEOVER).await.by, b().as_str());
         });
@@ -239,7 +221,7 @@ fn messages_of_a_removed_region_change_nothing() {
             let before = [a(), b()].map(|name| trio.gate(&name));
             speaks(&trio, &c(), &[a(), b()], seed, false).await;
             assert_eq!([a(), b()].map(|name| trio.gate(&name)), before);
-            let of_a = super::trio::key_under(&before[0].view, &a(), Some(&b()), "goes-on");
+            let of_a = key_under(&before[0].view, &a(), Some(&b()), "goes-on");
             assert_eq!(trio.insist(&b(), "/park", &of_a, TAKEOVER).await.by, a().as_str());
         });
     }
@@ -250,15 +232,14 @@ fn messages_of_a_removed_region_change_nothing() {
 #[test]
 fn no_message_of_a_member_panics_a_gateway_or_a_witness() {
     for seed in 0..6 {
-        let with_witness = |plain| Failover { witnesses: vec![witness()], ..plain };
-        on(Trio::start_as(seed, with_witness), async |trio| {
+        on(Trio::witnessed(seed, vec![witness()]), async |trio| {
             trio.node(&c()).process.kill();
             let panics = Panics::watch();
             speaks(&trio, &c(), &[a(), b(), witness()], seed, true).await;
             let beats = async || {
                 let mut all = Vec::new();
                 for name in [a(), b()] {
-                    let gateway = trio.node(&name).gateway;
+                    let gateway = trio.gateway(&name);
                     assert_eq!(gateway.dead_loop(), None, "a loop of {name} died");
                     all.push(gateway.pong().await.beat.map_or(0, |beat| beat.seq));
                 }
@@ -306,7 +287,7 @@ fn a_claim_naming_another_store_is_not_lodged() {
 fn no_region_can_end_another_regions_attempt() {
     on(Trio::start(13), async |trio| {
         let key = key_of(&b(), &c(), "spied");
-        trio.world.upstreams.set_mode(&b(), UpstreamMode::EffectThenDrop);
+        trio.upstream(&b(), UpstreamMode::EffectThenDrop);
         assert_eq!(trio.send(&b(), "/park", &key).await.status, 504);
         trio.drain(&c(), &b(), true).await.unwrap();
         let store = trio.world.cluster.store(&b());
@@ -336,12 +317,8 @@ fn a_region_ignores_lone_letters_and_unbounded_ballots() {
             }
         }
         for to in [b(), c()] {
-            let promised = |counter| Question::Acceptor {
-                to: None,
-                message: Message::Prepare { ballot: Ballot { counter, region: a(), proposer: 1 } },
-            };
             for counter in [AHEAD + 1_000, 1 << 62, u64::MAX] {
-                let reply = peers.ask(&to, promised(counter), WITHIN).await;
+                let reply = peers.ask(&to, prepare(a(), counter), WITHIN).await;
                 assert!(
                     matches!(&reply, Ok(PeerReply::Refused(why)) if why.contains("out") || why.contains("ahead")),
                     "{reply:?}"
@@ -349,11 +326,7 @@ fn a_region_ignores_lone_letters_and_unbounded_ballots() {
             }
             let views = peers.ask(&to, Question::Views { after: u64::MAX }, WITHIN).await;
             assert_eq!(views, Ok(PeerReply::Views(Vec::new())));
-            let mine = Question::Acceptor {
-                to: None,
-                message: Message::Prepare { ballot: Ballot { counter: 9, region: c(), proposer: 1 } },
-            };
-            let forged = peers.ask(&to, mine, WITHIN).await;
+            let forged = peers.ask(&to, prepare(c(), 9), WITHIN).await;
             assert!(
                 matches!(&forged, Err(PeerError::NotSent(why)) if why.contains("in the name of")),
                 "{forged:?}"
@@ -373,23 +346,21 @@ fn a_region_ignores_lone_letters_and_unbounded_ballots() {
 #[test]
 fn a_region_without_letters_learns_views_by_reading() {
     checked(Trio::start(8), async |trio| {
-        for from in [a(), b()] {
-            trio.world.network.set_letters(&from, &c(), Letter::Adopt, Some(Post::Lost));
+        let network = &trio.world.network;
+        for other in [a(), b()] {
+            network.set_letters(&other, &c(), Letter::Adopt, Some(Post::Lost));
+            network.set_letters(&c(), &other, Letter::Views, Some(Post::Lost));
         }
-        trio.world.network.set_letters(&c(), &a(), Letter::Views, Some(Post::Lost));
-        trio.world.network.set_letters(&c(), &b(), Letter::Views, Some(Post::Lost));
         let first = trio.gate(&c()).view.epoch();
         trio.drain(&a(), &b(), false).await.unwrap();
         let follows =
             async || trio.gate(&c()).view == trio.gate(&a()).view && trio.gate(&c()).view.epoch() > first;
         trio.until("c reads what was chosen", ms(10_000), follows).await;
-        trio.world.network.set_letters(&c(), &a(), Letter::Views, None);
-        trio.world.network.set_letters(&c(), &b(), Letter::Views, None);
+        [a(), b()].iter().for_each(|other| network.set_letters(&c(), other, Letter::Views, None));
         trio.cut_off(&c(), true);
         let behind = trio.gate(&c()).view.epoch();
-        let holds = async || matches!(trio.gate(&a()).view.standing(&c()), Some(Standing::Lost { .. }));
-        trio.until("c is lost", TAKEOVER, holds).await;
-        let gateway = trio.node(&a()).gateway;
+        trio.until_lost(&c(), &a()).await;
+        let gateway = trio.gateway(&a());
         trio.ask(async || gateway.resume(&b(), "test").await).await.unwrap();
         trio.cut_off(&c(), false);
         let caught_up = async || trio.gate(&c()).view.epoch() >= behind + 2;
@@ -416,16 +387,19 @@ fn a_poisoned_register_is_left_by_breaking_the_glass() {
         let bad = poison(&view, 9_000_000_000_000_000_000);
         for name in regions() {
             let store = promises_too_much(&trio, &name).await;
-            let gate = onceway::ports::KeyStore::gate(&store).await.unwrap();
+            let gate = store.gate().await.unwrap();
             let state = gate.state.unwrap().adopt(bad.clone());
-            onceway::ports::Authority::set_gate(&store, gate.version, &state).await.unwrap();
+            store.set_gate(gate.version, &state).await.unwrap();
         }
         sleep(LEASE * 4).await;
         let key = key_of(&a(), &b(), "poisoned");
         assert_eq!(trio.send(&a(), "/park", &key).await.status, 503, "nobody serves");
-        let gateway = trio.node(&a()).gateway;
-        let wrong = gateway.leave_poison(77, &BTreeSet::new(), "ann", "").await.unwrap_err();
-        assert!(wrong.code == "refused" && wrong.detail.contains("no view of epoch 77"), "{wrong}");
+        let gateway = trio.gateway(&a());
+        refused(
+            gateway.leave_poison(77, &BTreeSet::new(), "ann", "").await,
+            "refused",
+            "no view of epoch 77",
+        );
         let epoch = gateway.leave_poison(view.epoch(), &BTreeSet::new(), "ann", "OPS-14").await.unwrap();
         assert!(epoch > bad.epoch());
         assert_eq!(trio.insist(&c(), "/park", &key, ms(30_000)).await.by, a().as_str());
@@ -451,9 +425,8 @@ fn a_poisoned_register_tells_the_proposer_so() {
         for name in regions() {
             promises_too_much(&trio, &name).await;
         }
-        let gateway = trio.node(&a()).gateway;
-        let why = gateway.drain(&b(), false, "ann", "").await.unwrap_err();
-        assert!(why.code == "not-yet" && why.detail.contains("out of bounds"), "{why}");
+        let gateway = trio.gateway(&a());
+        refused(gateway.drain(&b(), false, "ann", "").await, "not-yet", "out of bounds");
         assert!(trio.serves(&b()));
         gateway.leave_poison(epoch, &BTreeSet::new(), "ann", "OPS-14").await.unwrap();
         trio.drain(&a(), &b(), false).await.unwrap();
@@ -466,7 +439,10 @@ fn an_agreed_view_is_no_poison() {
     on(Trio::start(10), async |trio| {
         let first = trio.gate(&a()).view.epoch();
         trio.drain(&a(), &b(), false).await.unwrap();
-        let why = trio.node(&a()).gateway.leave_poison(first, &BTreeSet::new(), "ann", "").await.unwrap_err();
-        assert!(why.code == "refused" && why.detail.contains("follows"), "{why}");
+        refused(
+            trio.gateway(&a()).leave_poison(first, &BTreeSet::new(), "ann", "").await,
+            "refused",
+            "follows",
+        );
     });
 }

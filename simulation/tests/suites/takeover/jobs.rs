@@ -1,19 +1,12 @@
 //! Accepted requests while their regions are lost and return: each takes effect once, and each has
 //! its end without its client.
-//!
-//! The suite `gateway` has accepted requests without losses (`accepted.rs`).
 
-use onceway::ports::Jobs;
 use onceway::protocol::job::JobState;
-use onceway::protocol::region::RegionName;
-use simulation::upstream::UpstreamMode;
-use tokio::time::sleep;
 
-use super::settings::HOLD;
-use super::trio::{TAKEOVER, Trio, a, b, c, checked, id, key_of, ms, regions};
+use super::trio::*;
 
 async fn is_settled(trio: &Trio, key: &str) -> bool {
-    trio.node(&c()).gateway.key_status(&id(key)).await.unwrap().state == "settled"
+    trio.gateway(&c()).key_status(&id(key)).await.unwrap().state == "settled"
 }
 
 async fn is_dead(trio: &Trio, key: &str) -> bool {
@@ -28,7 +21,7 @@ async fn is_dead(trio: &Trio, key: &str) -> bool {
 async fn jobs(trio: &Trio) -> usize {
     let mut count = 0;
     for name in regions() {
-        let gateway = trio.node(&name).gateway;
+        let gateway = trio.gateway(&name);
         count += gateway.jobs(Some(JobState::Waiting)).await.unwrap().len();
         count += gateway.jobs(Some(JobState::Dead)).await.unwrap().len();
     }
@@ -39,9 +32,8 @@ async fn jobs(trio: &Trio) -> usize {
 /// runs it. a is back, and finds it ended.
 #[test]
 fn a_returning_region_never_reruns_its_successors_jobs() {
-    checked(Trio::start(1), async |trio| {
-        let key = key_of(&a(), &b(), "cut");
-        trio.world.upstreams.set_mode(&a(), UpstreamMode::Refuse);
+    keyed(Trio::start(1), async |trio, key| {
+        trio.upstream(&a(), UpstreamMode::Refuse);
         assert_eq!(trio.send(&a(), "/later", &key).await.status, 202);
         sleep(ms(200)).await;
         trio.cut_off(&a(), true);
@@ -49,7 +41,7 @@ fn a_returning_region_never_reruns_its_successors_jobs() {
         let accepted = async || trio.send(&b(), "/later", &key).await.status == 202;
         trio.until("b accepts it", TAKEOVER, accepted).await;
         trio.until("b runs it", ms(5_000), async || is_settled(&trio, &key).await).await;
-        trio.world.upstreams.set_mode(&a(), UpstreamMode::Receipt { after: ms(50) });
+        trio.upstream(&a(), receipt(50));
         trio.cut_off(&a(), false);
         trio.all_home(ms(20_000)).await;
         trio.until("no job is left", ms(90_000), async || jobs(&trio).await == 0).await;
@@ -66,9 +58,8 @@ fn every_accepted_request_ends_without_its_client() {
             let keys = (0..8).map(|number| key_of(&a(), &b(), &format!("ends-{number}")));
             let keys: Vec<String> = keys.collect();
             for (number, key) in keys.iter().enumerate() {
-                let mode =
-                    if number < 4 { UpstreamMode::Receipt { after: ms(50) } } else { UpstreamMode::Refuse };
-                trio.world.upstreams.set_mode(&a(), mode);
+                let mode = if number < 4 { receipt(50) } else { UpstreamMode::Refuse };
+                trio.upstream(&a(), mode);
                 assert_eq!(trio.send(&a(), "/later", key).await.status, 202);
                 sleep(ms(60)).await;
             }
@@ -79,7 +70,7 @@ fn every_accepted_request_ends_without_its_client() {
                 _ => trio.node(&a()).process.kill(),
             }
             trio.until_lost(&a(), &b()).await;
-            trio.world.upstreams.set_mode(&a(), UpstreamMode::Receipt { after: ms(50) });
+            trio.upstream(&a(), receipt(50));
             match breaks {
                 0 => trio.bring_back(&a()),
                 1 => trio.cut_off(&a(), false),
@@ -99,9 +90,8 @@ fn every_accepted_request_ends_without_its_client() {
 /// A job that waits when its arc is drained away is run by the key's new owner.
 #[test]
 fn a_job_follows_its_key_through_a_drain() {
-    checked(Trio::start(3), async |trio| {
-        let key = key_of(&a(), &b(), "drained");
-        trio.world.upstreams.set_mode(&a(), UpstreamMode::Refuse);
+    keyed(Trio::start(3), async |trio, key| {
+        trio.upstream(&a(), UpstreamMode::Refuse);
         assert_eq!(trio.send(&a(), "/later", &key).await.status, 202);
         trio.drain(&c(), &a(), true).await.unwrap();
         trio.until("b runs it", ms(40_000), async || is_settled(&trio, &key).await).await;
@@ -114,16 +104,14 @@ fn a_job_follows_its_key_through_a_drain() {
 /// runs are used up, and an operator decides about that: a runs nothing by its earlier acceptance.
 #[test]
 fn an_acceptance_that_another_superseded_runs_no_more() {
-    checked(Trio::start(4), async |trio| {
-        let key = key_of(&a(), &b(), "superseded");
+    keyed(Trio::start(4), async |trio, key| {
         for at in [a(), b()] {
-            trio.world.upstreams.set_mode(&at, UpstreamMode::Refuse);
+            trio.upstream(&at, UpstreamMode::Refuse);
         }
         assert_eq!(trio.send(&a(), "/later", &key).await.status, 202);
         // b knows of its first run, and there is no other one.
         sleep(ms(100)).await;
-        trio.lose(&a());
-        trio.until_lost(&a(), &b()).await;
+        trio.lose_before(&a(), &b()).await;
         let accepted = async || trio.send(&b(), "/later", &key).await.status == 202;
         trio.until("b accepts it", TAKEOVER, accepted).await;
         let state = async |at: &RegionName| {
@@ -131,7 +119,7 @@ fn an_acceptance_that_another_superseded_runs_no_more() {
             job.map(|job| job.state)
         };
         trio.until("b gives it up", ms(40_000), async || state(&b()).await == Some(JobState::Dead)).await;
-        trio.world.upstreams.set_mode(&a(), UpstreamMode::Receipt { after: ms(50) });
+        trio.upstream(&a(), receipt(50));
         trio.bring_back(&a());
         trio.all_home(ms(20_000)).await;
         trio.until("a's own job ends", ms(40_000), async || state(&a()).await.is_none()).await;

@@ -1,28 +1,17 @@
 //! Lies in the *answers* of a region that left the ring, or is about to: forged views, heartbeats
 //! that nobody wrote, and rows that it does not have.
 //!
-//! `hostile.rs` has what it *says*. The liar answers in the place of a genuine region, and all else
-//! is real.
+//! The liar answers in the place of a genuine region, and all else is real.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
-
-use onceway::gateway::authority::failover::Failover;
 use onceway::ports::authority::CopiedRow;
-use onceway::ports::peers::{Beat, Forward, ForwardReply, PeerMessage, PeerReply, Pong, Question};
+use onceway::ports::peers::{Beat, PeerMessage};
 use onceway::protocol::change::STRIDE;
-use onceway::protocol::fingerprint::{Fingerprint, raw};
-use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::opening;
-use onceway::protocol::record::{Nonce, Recovery, RequestId, Row, State, Token};
-use onceway::protocol::region::{Origin, RegionName};
-use onceway::protocol::register::{Accepted, Ballot, Message, Reply};
+use onceway::protocol::record::RequestId;
+use onceway::protocol::register::Reply;
 use onceway::protocol::time::Date;
-use onceway::protocol::view::{AcceptorId, View};
-use simulation::peers::{Answering, LinkMode, Region};
-use tokio::time::sleep;
 
-use super::trio::{ONE_WAY, TAKEOVER, Trio, a, b, c, d, key_under, ms, on, play, ring, witness};
+use super::trio::*;
 
 /// A number that no region has counted to, and that is within bounds.
 const FAR: u64 = 1 << 62;
@@ -49,7 +38,6 @@ enum Lie {
     Again,
 }
 
-/// A region's gateway that lies.
 struct Liar {
     honest: Arc<dyn Region>,
     lie: Lie,
@@ -73,9 +61,7 @@ impl Region for Liar {
     fn pong(&self) -> Answering<'_, Pong> {
         Box::pin(async move {
             let pong = self.honest.pong().await;
-            let all = |number: u64| -> BTreeMap<Origin, u64> {
-                self.origins.iter().map(|origin| (origin.clone(), number)).collect()
-            };
+            let all = |number: u64| self.origins.iter().map(|origin| (origin.clone(), number)).collect();
             let beat = |seq| Some(Beat { seq, age: ms(0) });
             match self.lie {
                 Lie::Heartbeats => Pong { beat: beat(FAR), applied: all(FAR), heard: all(FAR), ..pong },
@@ -98,13 +84,8 @@ impl Region for Liar {
             (Lie::Glass, Question::Acceptor { message: Message::Read, .. }) => Box::pin(async {
                 let ballot = Ballot { counter: 9, region: c(), proposer: 9 };
                 let accepted = Accepted { ballot: ballot.clone(), view: self.forged.clone() };
-                let promised = Some(ballot);
-                PeerReply::Acceptor(Reply::Holds {
-                    id: ACCEPTOR,
-                    promised,
-                    accepted,
-                    running: BTreeSet::new(),
-                })
+                let (id, promised, running) = (ACCEPTOR, Some(ballot), BTreeSet::new());
+                PeerReply::Acceptor(Reply::Holds { id, promised, accepted, running })
             }),
             (Lie::Rows | Lie::Endless | Lie::Again, Question::Frontier { .. }) => {
                 Box::pin(async { PeerReply::Frontier(opening::Frontier { applied: FAR, seal: 0 }) })
@@ -124,7 +105,6 @@ impl Region for Liar {
 
 /// A row that nobody wrote.
 fn unwritten(origin: &Origin, key: &str) -> CopiedRow {
-    let id = KeyId::new(Tenant::parse("acme").unwrap(), Key::parse(key).unwrap());
     let row = Row {
         origin: origin.clone(),
         token: Token { epoch: 1, attempt: 1 },
@@ -142,7 +122,7 @@ fn unwritten(origin: &Origin, key: &str) -> CopiedRow {
         recovery: Recovery::Park,
     };
     let (hold, lives, tombstone) = (ms(1), TAKEOVER, TAKEOVER);
-    CopiedRow { id, row, hold, lives, tombstone, route: "park".into(), path: "/park".to_owned() }
+    CopiedRow { id: id(key), row, hold, lives, tombstone, route: "park".into(), path: "/park".to_owned() }
 }
 
 /// The view of a broken glass whose only voter is c.
@@ -157,7 +137,7 @@ fn forged(view: &View) -> Arc<View> {
 /// Three regions and a witness. c has left the ring; the files still name it. `before` is done
 /// while it is in the ring.
 async fn left(seed: u64, before: impl AsyncFnOnce(&Trio)) -> Arc<Trio> {
-    let trio = Trio::start_as(seed, |plain| Failover { witnesses: vec![witness()], ..plain }).await;
+    let trio = Trio::witnessed(seed, vec![witness()]).await;
     before(&trio).await;
     trio.leave(&a(), &c()).await;
     trio
@@ -178,8 +158,7 @@ fn lies(trio: &Trio, lie: Lie) -> Pages {
 #[test]
 fn answers_of_a_removed_region_do_not_affect_takeover() {
     for (seed, lie) in (20..).zip([Lie::Heartbeats, Lie::BeyondBounds, Lie::Glass, Lie::Rows]) {
-        play(async {
-            let trio = left(seed, async |_| {}).await;
+        checked(left(seed, async |_| {}), async |trio| {
             lies(&trio, lie);
             let before = [a(), b()].map(|name| trio.gate(&name).view);
             sleep(ms(4_000)).await;
@@ -188,7 +167,6 @@ fn answers_of_a_removed_region_do_not_affect_takeover() {
             let key = key_under(&before[0], &a(), Some(&b()), "after");
             trio.lose(&a());
             assert_eq!(trio.insist(&b(), "/park", &key, TAKEOVER).await.by, b().as_str(), "{lie:?}");
-            trio.check();
         });
     }
 }
@@ -211,7 +189,7 @@ fn a_removed_region_cannot_approve_an_old_copy() {
         fleet.link(&a(), &b(), LinkMode::Up);
         fleet.cut_off(&d(), true);
         fleet.begin_process(&a());
-        let reasons = || fleet.node(&a()).gateway.readiness().reasons.join("; ");
+        let reasons = || fleet.gateway(&a()).readiness().reasons.join("; ");
         sleep(ms(1_000)).await;
         for _ in 0..80 {
             sleep(ms(100)).await;
@@ -237,11 +215,10 @@ async fn only_c_has_rows(seed: u64) -> (Arc<Trio>, String) {
 
 /// The hindrances of b that name c as a region that left, once a is lost.
 async fn left_ring(trio: &Trio) -> Vec<String> {
-    trio.lose(&a());
-    trio.until_lost(&a(), &b()).await;
+    trio.lose_before(&a(), &b()).await;
     sleep(TAKEOVER * 3).await;
     assert!(!trio.gate(&b()).is_open(), "a region that left opened what is not proven");
-    let opening = trio.node(&b()).gateway.authority_status().opening;
+    let opening = trio.gateway(&b()).authority_status().opening;
     let missed = opening.into_iter().filter(|missing| missing.what == "left-ring");
     missed.filter(|missing| missing.needs_operator).map(|missing| missing.text).collect()
 }
@@ -257,7 +234,7 @@ fn a_removed_regions_word_about_rows_opens_nothing() {
         assert!(missed.len() == 1 && missed[0].contains("put it back into the ring"), "{missed:?}");
         assert_eq!(trio.send(&b(), "/park", &key).await.status, 503);
         assert_eq!(trio.effects(&key).len(), 1, "a's");
-        trio.node(&b()).gateway.takeover(&a(), true, "ann", "c is a liar").await.unwrap();
+        trio.gateway(&b()).takeover(&a(), true, "ann", "c is a liar").await.unwrap();
         assert_eq!(trio.insist(&b(), "/park", &key, TAKEOVER).await.by, b().as_str());
         let risk: BTreeSet<RegionName> = trio.risk(&key).into_iter().collect();
         assert_eq!(risk, [a()].into(), "an operator accepted a second effect, and it is told");
@@ -283,12 +260,9 @@ fn a_region_that_rejoins_hands_over_its_unique_rows() {
 #[test]
 fn endless_pages_end_when_their_sender_leaves_the_ring() {
     for (seed, lie) in (34..).zip([Lie::Endless, Lie::Again]) {
-        play(async {
-            let plain = |plain| Failover { witnesses: vec![witness()], ..plain };
-            let trio = Trio::start_as(seed, plain).await;
+        on(Trio::witnessed(seed, vec![witness()]), async |trio| {
             let pages = lies(&trio, lie);
-            trio.lose(&a());
-            trio.until_lost(&a(), &b()).await;
+            trio.lose_before(&a(), &b()).await;
             let count = || pages.lock().unwrap().len();
             let asked = async || count() > 100;
             trio.until("b has asked for many pages", TAKEOVER, asked).await;

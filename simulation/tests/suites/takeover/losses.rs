@@ -1,18 +1,7 @@
-//! A region is gone: its keys are refused until nothing of it can run any more, then its successors
-//! run them; and it comes home.
-//!
-//! `cuts.rs` has regions that live and are cut off.
+//! A region is gone, or cut off: its keys are refused until nothing of it can run any more. Then its
+//! successors run them, and it comes home.
 
-use onceway::gateway::authority::failover::{Failover, Mode};
-use onceway::protocol::region::RegionName;
-use simulation::cluster::StoreMode;
-use simulation::peers::LinkMode;
-use simulation::upstream::UpstreamMode;
-
-use super::trio::{
-    FLOOR, LEASE, ONE_WAY, STABLE, TAKEOVER, Trio, a, b, c, checked, key_of, ms, on, regions, witness,
-};
-use tokio::time::{Instant, sleep};
+use super::trio::*;
 
 #[test]
 pub fn a_successor_runs_lost_keys_after_lease_and_window() {
@@ -54,13 +43,10 @@ pub fn a_successor_runs_lost_keys_after_lease_and_window() {
 
 #[test]
 fn a_key_running_at_the_loss_becomes_a_doubt() {
-    checked(Trio::start(2), async |trio| {
-        let key = key_of(&a(), &b(), "running");
-        let upstream = simulation::upstream::UpstreamMode::Receipt { after: ms(2_500) };
-        trio.world.upstreams.set_mode(&a(), upstream);
-        let begun = trio.begin(&a(), "/park", &key);
+    keyed(Trio::start(2), async |trio, key| {
+        trio.upstream(&a(), receipt(2_500));
         // Long enough for the claim to arrive at the others, not for the answer.
-        sleep(ms(300)).await;
+        let begun = trio.begun(&a(), "/park", &key, ms(300)).await;
         trio.lose(&a());
         assert_eq!(begun.await.unwrap().status, 0);
         trio.refuses(&b(), "/park", &key, &[409, 503, 504], 150).await;
@@ -104,7 +90,7 @@ fn nothing_runs_without_a_majority_after_one_lease() {
 
 /// Brings store, process and links back, but its writes do not reach the last region.
 fn is_back_but_for_its_rows(trio: &Trio, lost: &RegionName) {
-    trio.world.cluster.set_mode(lost, StoreMode::Up);
+    trio.store(lost, StoreMode::Up);
     trio.world.cluster.restart(lost);
     for other in regions().into_iter().filter(|other| other != lost) {
         for (from, to) in [(lost, &other), (&other, lost)] {
@@ -136,8 +122,7 @@ fn lost_regions_take_over_from_the_last_serving_one() {
         let before = trio.send(&c(), "/park", &key_of(&c(), &a(), "before")).await;
         assert_eq!((before.status, before.by.as_str()), (201, c().as_str()));
         sleep(ms(1_000)).await;
-        trio.lose(&c());
-        trio.world.cluster.destroy(&c());
+        trio.lose_disk(&c());
         let taken = async || trio.standing(&c(), &a()) == "lost" && (trio.serves(&a()) || trio.serves(&b()));
         // They seal once the last one's lease is over, and declare it lost once no lease of that
         // view can run.
@@ -147,30 +132,25 @@ fn lost_regions_take_over_from_the_last_serving_one() {
     });
 }
 
-async fn a_is_taken_over_and_ready_all_along(trio: &Trio) {
-    let (gateway, begun) = (trio.node(&a()).gateway, Instant::now());
-    while begun.elapsed() < TAKEOVER + LEASE * 2 {
-        let readiness = gateway.readiness();
-        assert!(readiness.ready, "{:?} after {:?}", readiness.reasons, begun.elapsed());
-        sleep(ms(100)).await;
-    }
-    assert_eq!((trio.standing(&a(), &b()), trio.standing(&a(), &a())), ("lost", "lost"));
-    trio.check();
-}
-
 #[test]
 fn a_region_without_its_store_forwards_until_takeover() {
-    on(Trio::start(40), async |trio| {
-        trio.world.cluster.set_mode(&a(), StoreMode::Refuse);
-        a_is_taken_over_and_ready_all_along(&trio).await;
+    checked(Trio::start(40), async |trio| {
+        trio.store(&a(), StoreMode::Refuse);
+        let (gateway, begun) = (trio.gateway(&a()), Instant::now());
+        while begun.elapsed() < TAKEOVER + LEASE * 2 {
+            let readiness = gateway.readiness();
+            assert!(readiness.ready, "{:?} after {:?}", readiness.reasons, begun.elapsed());
+            sleep(ms(100)).await;
+        }
+        assert_eq!((trio.standing(&a(), &b()), trio.standing(&a(), &a())), ("lost", "lost"));
     });
 }
 
 #[test]
 fn without_takeover_a_region_without_store_refuses_clients() {
-    checked(Trio::start_as(41, |failover| Failover { mode: Mode::Manual, ..failover }), async |trio| {
-        trio.world.cluster.set_mode(&a(), StoreMode::Refuse);
-        let gateway = trio.node(&a()).gateway;
+    checked(Trio::manual(41), async |trio| {
+        trio.store(&a(), StoreMode::Refuse);
+        let gateway = trio.gateway(&a());
         sleep(LEASE * 2 - ms(500)).await;
         assert!(gateway.readiness().ready, "{:?}", gateway.readiness().reasons);
         trio.until("its clients to be sent away", ms(2_000), async || !gateway.readiness().ready).await;
@@ -178,9 +158,9 @@ fn without_takeover_a_region_without_store_refuses_clients() {
         // Another process in its place, which has never seen the store.
         trio.node(&a()).process.kill();
         trio.begin_process(&a());
-        let gateway = trio.node(&a()).gateway;
+        let gateway = trio.gateway(&a());
         trio.until("its clients to be sent away again", LEASE * 4, async || !gateway.readiness().ready).await;
-        trio.world.cluster.set_mode(&a(), StoreMode::Up);
+        trio.store(&a(), StoreMode::Up);
         trio.until("its clients to be let come", LEASE * 2, async || gateway.readiness().ready).await;
     });
 }
@@ -189,12 +169,11 @@ fn without_takeover_a_region_without_store_refuses_clients() {
 /// over, because no majority shows it that view: one region's word is not enough.
 #[test]
 fn a_region_without_a_majority_sends_its_clients_away() {
-    let with_witness = |plain| Failover { witnesses: vec![witness()], ..plain };
-    checked(Trio::start_as(42, with_witness), async |trio| {
+    checked(Trio::witnessed(42, vec![witness()]), async |trio| {
         for other in [c(), witness()] {
             trio.link(&a(), &other, LinkMode::Silent);
         }
-        let gateway = trio.node(&a()).gateway;
+        let gateway = trio.gateway(&a());
         trio.until_lost(&a(), &b()).await;
         trio.until("its clients to be sent away", LEASE * 4, async || !gateway.readiness().ready).await;
         assert_eq!(trio.standing(&a(), &a()), "serving", "as far as it knows");
@@ -207,7 +186,7 @@ fn a_region_without_a_majority_sends_its_clients_away() {
 #[test]
 fn a_long_drained_region_stays_ready_while_returning() {
     checked(Trio::start(44), async |trio| {
-        let gateway = trio.node(&a()).gateway;
+        let gateway = trio.gateway(&a());
         trio.drain(&b(), &a(), false).await.unwrap();
         sleep(LEASE * 4).await;
         assert!(gateway.readiness().ready, "it forwards");
@@ -229,11 +208,10 @@ fn a_lost_regions_claim_runs_on_until_everything_gained_may_start() {
     checked(Trio::start(9), async |trio| {
         let key = key_of(&a(), &c(), "running");
         super::early::long_window(&trio).await;
-        trio.world.upstreams.set_mode(&a(), UpstreamMode::Hang);
+        trio.upstream(&a(), UpstreamMode::Hang);
         drop(trio.begin(&a(), "/park", &key));
         sleep(ms(500)).await;
-        trio.lose(&a());
-        trio.until_lost(&a(), &c()).await;
+        trio.lose_before(&a(), &c()).await;
         assert!(!trio.gate(&c()).is_open(), "its window is long");
         assert_eq!(trio.send(&c(), "/park", &key).await.said(), (409, "in-progress"));
         trio.until("everything gained may start", ms(30_000), async || trio.gate(&c()).is_open()).await;
@@ -266,5 +244,34 @@ fn a_region_that_dies_while_returning_returns_again() {
             assert!(trio.send(&a(), "/park", key).await.replayed, "{key}");
         }
         trio.finish();
+    });
+}
+
+#[test]
+fn an_isolated_region_stops_before_its_successor_starts() {
+    checked(Trio::start(1), async |trio| {
+        let (early, fresh) = (key_of(&a(), &b(), "early"), key_of(&a(), &b(), "fresh"));
+        trio.cut_off(&a(), true);
+        assert_eq!(trio.send(&a(), "/park", &early).await.status, 201, "its lease still runs");
+        sleep(LEASE).await;
+        assert_eq!(trio.send(&a(), "/park", &fresh).await.said(), (503, "not-authoritative"));
+        assert_eq!(trio.insist(&b(), "/park", &fresh, TAKEOVER).await.by, b().as_str());
+        assert_eq!(trio.arrived(&a(), &fresh), 0);
+        trio.cut_off(&a(), false);
+        trio.comes_home(&a(), STABLE + ms(15_000)).await;
+        let replay = trio.send(&c(), "/park", &early).await;
+        assert_eq!((replay.status, replay.replayed), (201, true), "what it ran alone is known everywhere");
+    });
+}
+
+/// The lease is the failure detector: a region that cannot write its own store does not renew.
+#[test]
+fn a_region_whose_store_stalls_is_taken_over() {
+    keyed(Trio::start(3), async |trio, key| {
+        trio.store(&a(), StoreMode::Stall(ms(500)));
+        // Its pings go on, and the age of its last heartbeat counts as lag: the window is longer
+        // than after a death.
+        assert_eq!(trio.insist(&c(), "/park", &key, TAKEOVER + ms(6_000)).await.by, b().as_str());
+        assert_eq!(trio.effects(&key).len(), 1);
     });
 }

@@ -1,15 +1,7 @@
-//! Clean moves: drains and returns, changes that nobody agrees on. Nothing is lost, and no region
-//! is declared lost.
-//!
-//! `losses.rs` has unplanned moves.
+//! Clean moves: drains and returns, changes that nobody agrees on, and moves that overtake a key
+//! between its claim and its send. Nothing is lost, and no region is declared lost.
 
-use onceway::gateway::authority::failover::{Failover, Mode};
-use onceway::protocol::view::View;
-use tokio::time::{Instant, sleep};
-
-use super::trio::{
-    ClientAnswer, LEASE, ONE_WAY, TAKEOVER, Trio, a, b, c, checked, first_ring, key_of, ms, on, regions,
-};
+use super::trio::*;
 
 /// New keys of every home and retries of older ones, sent during a move.
 struct Load {
@@ -68,7 +60,7 @@ fn a_region_is_drained_and_resumed_under_load() {
         trio.drain(&b(), &a(), true).await.unwrap();
         assert_eq!(trio.standing(&a(), &b()), "drained");
         load.run(&trio, LEASE * 3).await;
-        trio.node(&c()).gateway.resume(&a(), "ann").await.unwrap();
+        trio.gateway(&c()).resume(&a(), "ann").await.unwrap();
         load.run(&trio, LEASE * 2).await;
         assert!(trio.is_home(&a()));
         assert_eq!(trio.gate(&a()).view.epoch(), 3);
@@ -80,8 +72,7 @@ fn a_region_is_drained_and_resumed_under_load() {
 /// The proposer dies when the loser has sealed. The loser ends the change, and runs its keys again.
 #[test]
 fn a_change_whose_proposer_died_is_ended_by_its_loser() {
-    checked(Trio::start_as(3, |failover| Failover { mode: Mode::Manual, ..failover }), async |trio| {
-        let key = key_of(&a(), &b(), "reopened");
+    keyed(Trio::manual(3), async |trio, key| {
         let by = trio.node(&b());
         let gateway = by.gateway.clone();
         drop(tokio::spawn(async move { gateway.drain(&a(), false, "ann", "a test").await }));
@@ -99,9 +90,7 @@ fn a_change_whose_proposer_died_is_ended_by_its_loser() {
         trio.drain(&b(), &a(), true).await.unwrap();
         let sealed = async || trio.gate(&b()).view.members()[&a()].mark > seal;
         trio.until("a sealed anew", ms(2_000), sealed).await;
-        let replay = trio.insist(&b(), "/park", &key, ms(3_000)).await;
-        assert!(replay.replayed);
-        assert_eq!(trio.effects(&key).len(), 1);
+        trio.replays_once(&b(), "/park", &key, ms(3_000)).await;
     });
 }
 
@@ -109,26 +98,22 @@ fn a_change_whose_proposer_died_is_ended_by_its_loser() {
 /// (docs/protocol.md#rule-28).
 #[test]
 pub fn marks_accumulate_over_two_moves() {
-    checked(Trio::start(4), async |trio| {
-        let key = key_of(&a(), &b(), "forgotten");
+    keyed(Trio::start(4), async |trio, key| {
         trio.hold(&a(), &[c()], true);
         assert_eq!(trio.send(&a(), "/park", &key).await.by, a().as_str());
         trio.drain(&b(), &a(), true).await.unwrap();
         sleep(ms(500)).await;
         trio.drain(&b(), &b(), true).await.unwrap();
         for _ in 0..40 {
+            // It may be among what has not arrived.
             assert_eq!(trio.send(&c(), "/park", &key).await.said(), (503, "moving"));
-            assert_eq!(
-                trio.asked(&c(), &key).await.said(),
-                (503, "moving"),
-                "it may be among what has not arrived"
-            );
+            let asked = trio.gateway(&c()).handle(question(&key, "sk")).await;
+            assert_eq!(read_answer(asked).await.said(), (503, "moving"));
             trio.check();
             sleep(ms(100)).await;
         }
         trio.hold(&a(), &[c()], false);
-        assert!(trio.insist(&c(), "/park", &key, ms(2_000)).await.replayed);
-        assert_eq!(trio.effects(&key).len(), 1);
+        trio.replays_once(&c(), "/park", &key, ms(2_000)).await;
     });
 }
 
@@ -136,12 +121,9 @@ pub fn marks_accumulate_over_two_moves() {
 /// region opens (docs/protocol.md#rule-39).
 #[test]
 pub fn lodged_claims_move_with_their_arcs() {
-    checked(Trio::start(5), async |trio| {
-        let key = key_of(&a(), &b(), "lodged");
-        trio.hold(&a(), &[b(), c()], true);
-        assert_eq!(trio.send(&a(), "/strict-alone", &key).await.status, 201);
-        trio.lose(&a());
-        trio.until_lost(&a(), &b()).await;
+    keyed(Trio::start(5), async |trio, key| {
+        trio.runs_unheard(&[b(), c()], "/strict-alone", &key).await;
+        trio.lose_before(&a(), &b()).await;
         trio.drain(&c(), &b(), true).await.unwrap();
         trio.refuses(&c(), "/strict-alone", &key, &[409, 503], 80).await;
         assert_eq!(trio.send(&c(), "/strict-alone", &key).await.status, 409);
@@ -153,14 +135,13 @@ pub fn lodged_claims_move_with_their_arcs() {
 /// it lost and the window decides.
 #[test]
 fn a_sealed_region_that_is_gone_is_declared_lost_by_hand() {
-    checked(Trio::start(6), async |trio| {
-        let key = key_of(&a(), &b(), "sealed");
+    keyed(Trio::start(6), async |trio, key| {
         trio.hold(&a(), &[b(), c()], true);
         trio.drain(&b(), &a(), true).await.unwrap();
         trio.lose(&a());
         // Not covered for ever.
         trio.refuses(&b(), "/park", &key, &[503], 60).await;
-        trio.node(&b()).gateway.takeover(&a(), true, "ann", "a test").await.unwrap();
+        trio.gateway(&b()).takeover(&a(), true, "ann", "a test").await.unwrap();
         assert_eq!(trio.insist(&b(), "/park", &key, TAKEOVER).await.by, b().as_str());
         assert!(trio.risk(&key).contains(&a()));
         trio.bring_back(&a());
@@ -168,5 +149,81 @@ fn a_sealed_region_that_is_gone_is_declared_lost_by_hand() {
         let sealed = async || !matches!(trio.standing(&a(), &b()), "lost");
         trio.until("a has sealed again", ms(20_000), sealed).await;
         assert_eq!(trio.effects(&key).len(), 1);
+    });
+}
+
+/// Begins a key of `a` under escrow at `b`, and lets `c` drain `drained` meanwhile. Returns the
+/// client's answer.
+async fn overtaken(trio: &Arc<Trio>, key: &str, returns: bool) -> ClientAnswer {
+    if returns {
+        // Its keys come home: `a` and `b` lose those that they ran for `c`, and nothing else.
+        trio.gateway(&b()).drain(&c(), false, "test", "test").await.unwrap();
+        sleep(ms(1_000)).await;
+    }
+    trio.world.network.set_link(&a(), &b(), LinkMode::Up, ms(300));
+    trio.world.network.set_link(&b(), &a(), LinkMode::Up, ms(300));
+    // The target is asked before it adopts the move, and its reply is on the way back when all
+    // others have adopted it. A loser waits a moment for moving keys, and not for this key if it
+    // stays.
+    let begun = trio.begun(&a(), "/strict", key, if returns { ms(250) } else { ms(20) }).await;
+    assert_eq!(trio.arrived(&a(), key), 0, "it waits for its target");
+    let moved = match returns {
+        true => trio.gateway(&c()).resume(&c(), "test").await,
+        false => trio.gateway(&c()).drain(&a(), false, "test", "test").await,
+    };
+    moved.unwrap();
+    assert!(!begun.is_finished(), "the move must overtake it");
+    begun.await.unwrap()
+}
+
+/// The key itself moves: its new owner answers, or the answer says that it moves.
+#[test]
+fn the_new_owner_answers_a_key_moved_before_sending() {
+    keyed(Trio::start(1), async |trio, key| {
+        let answer = overtaken(&trio, &key, false).await;
+        assert!(
+            answer.status == 201 || [(503, "moving"), (409, "in-progress")].contains(&answer.said()),
+            "{answer:?}"
+        );
+        assert_eq!(trio.insist(&c(), "/strict", &key, ms(40_000)).await.by, b().as_str());
+        assert_eq!((trio.arrived(&a(), &key), trio.effects(&key).len()), (0, 1));
+    });
+}
+
+#[test]
+fn a_key_that_stays_while_others_move_runs() {
+    keyed(Trio::start(2), async |trio, key| {
+        let answer = overtaken(&trio, &key, true).await;
+        assert_eq!((answer.status, answer.by.as_str()), (201, a().as_str()), "{answer:?}");
+        assert_eq!((trio.arrived(&a(), &key), trio.effects(&key).len()), (1, 1));
+    });
+}
+
+/// Asks `a` for a key, each a twentieth of a second after the one before.
+fn begin_later(trio: &Arc<Trio>, key: String) -> tokio::task::JoinHandle<ClientAnswer> {
+    let number: u64 = key.split('-').nth(1).unwrap().parse().unwrap();
+    let trio = trio.clone();
+    tokio::spawn(async move {
+        sleep(ms(50 * number)).await;
+        trio.send(&a(), "/park", &key).await
+    })
+}
+
+/// Other keys move, and every statement is slow. A claim meets the old gate, and so may the next
+/// ones, because one move changes the gate several times.
+#[test]
+fn a_staying_key_runs_despite_gate_changes() {
+    checked(Trio::start(3), async |trio| {
+        trio.gateway(&b()).drain(&c(), false, "test", "test").await.unwrap();
+        sleep(ms(2_000)).await;
+        trio.world.cluster.set_latency(&a(), ms(250));
+        let keys = (0..80).map(|number| key_of(&a(), &b(), &format!("stays-{number}")));
+        let asking: Vec<_> = keys.map(|key| begin_later(&trio, key)).collect();
+        let gateway = trio.gateway(&b());
+        trio.ask(async || gateway.resume(&c(), "test").await).await.unwrap();
+        for answer in asking {
+            let answer = answer.await.unwrap();
+            assert_eq!((answer.status, answer.by.as_str()), (201, a().as_str()), "{answer:?}");
+        }
     });
 }

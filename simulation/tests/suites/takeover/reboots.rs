@@ -1,18 +1,12 @@
 //! A Postgres, a gateway or a machine starts again: its region's keys are refused for a lease and
 //! two seconds at most, whatever the lease and the round trip.
-//!
-//! The whole simulation plays them, with its clients.
-
-use std::sync::Arc;
-use std::time::Duration;
 
 use simulation::Outcome;
 use simulation::play;
 use simulation::scenario::{self, Scenario, find};
 
-use super::settings::ms;
+use crate::shared::{Arc, Duration, ms};
 
-/// The scenario with these settings.
 fn reboots(ring: &str, lease: &str, round_trip: &str) -> Scenario {
     let settings = [format!("ring=rings/{ring}.toml"), format!("failover.lease={lease}")];
     let settings = settings.into_iter().chain([format!("network.round_trip={round_trip}")]);

@@ -1,35 +1,25 @@
 //! A region's store is replaced by an empty one: it gets the others' rows of the old one before it
 //! serves, and an outdated store serves nothing.
-//!
-//! `losses` has regions that come back with their old store.
 
-use onceway::ports::Replica;
-use onceway::protocol::region::RegionName;
-use simulation::peers::LinkMode;
-
-use super::settings::HOLD;
-use super::trio::{TAKEOVER, Trio, a, b, c, checked, key_of, ms, on, play};
-use tokio::time::sleep;
+use super::trio::*;
 
 /// Destroys the region's disk, and waits until the region is lost.
 async fn disk_is_lost(trio: &Trio) {
-    trio.lose(&a());
-    trio.world.cluster.destroy(&a());
+    trio.lose_disk(&a());
     trio.until("a is lost", TAKEOVER, async || trio.standing(&a(), &b()) == "lost").await;
 }
 
-/// Lets an operator drain the region, stop its gateway and retire its store, once the others have
-/// all of its rows.
-async fn drained_and_retired(trio: &Trio) {
-    let b_says = trio.node(&b()).gateway;
-    b_says.drain(&a(), false, "test", "").await.unwrap();
-    let still_runs = b_says.rebuild(&a(), false, "test", "").await.unwrap_err();
-    assert_eq!(still_runs.code, "not-yet", "{still_runs}");
-    trio.node(&a()).process.kill();
-    let holds = async || b_says.rebuild(&a(), false, "test", "").await.is_ok_and(|done| done.generation == 2);
-    trio.until("it has arrived", TAKEOVER, holds).await;
-    trio.lose(&a());
-    trio.world.cluster.destroy(&a());
+async fn replaced(trio: &Trio) {
+    disk_is_lost(trio).await;
+    trio.gateway(&b()).rebuild(&a(), true, "test", "").await.unwrap();
+    trio.begin_anew(&a());
+    trio.until("a is home", ms(40_000), async || trio.serves(&a())).await;
+}
+
+/// True if b lets the store be retired, because the others have all of its rows.
+async fn retires(trio: &Trio) -> bool {
+    let done = trio.gateway(&b()).rebuild(&a(), false, "test", "").await;
+    done.is_ok_and(|done| done.generation == 2)
 }
 
 /// A survivor's gateway saw the last rows before its Postgres crashed and forgot them: the drained
@@ -37,12 +27,12 @@ async fn drained_and_retired(trio: &Trio) {
 #[test]
 fn a_store_with_the_only_rows_is_not_retired() {
     on(Trio::start(12), async |trio| {
-        let b_says = trio.node(&b()).gateway;
+        let b_says = trio.gateway(&b());
         b_says.drain(&a(), false, "test", "").await.unwrap();
         sleep(ms(2_000)).await;
         let origin = trio.world.cluster.origin(&a());
-        let pong_tells = async || trio.node(&c()).gateway.pong().await.applied[&origin];
-        let heard = async || trio.node(&c()).gateway.pong().await.heard[&origin];
+        let pong_tells = async || trio.gateway(&c()).pong().await.applied[&origin];
+        let heard = async || trio.gateway(&c()).pong().await.heard[&origin];
         let stored = async |at: RegionName| {
             let beats = trio.world.cluster.store(&at).heartbeats().await.unwrap();
             beats.iter().find(|beat| beat.origin == origin).map_or(0, |beat| beat.seq)
@@ -64,24 +54,10 @@ fn a_store_with_the_only_rows_is_not_retired() {
         sleep(ms(3_000)).await;
         assert_eq!(heard().await, stored(a()).await, "its process remembers that it was written");
         assert_eq!(pong_tells().await, stored(c()).await, "it tells what is there");
-        let refused = b_says.rebuild(&a(), false, "test", "").await.unwrap_err();
-        assert!(
-            refused.code == "not-yet" && refused.detail.contains("region c-east has a-west#1 up to"),
-            "{refused}"
-        );
+        refused(b_says.rebuild(&a(), false, "test", "").await, "not-yet", "region c-east has a-west#1 up to");
         trio.hold(&a(), &[c()], false);
-        trio.until("it has arrived again", TAKEOVER, async || {
-            b_says.rebuild(&a(), false, "test", "").await.is_ok_and(|done| done.generation == 2)
-        })
-        .await;
+        trio.until("it has arrived again", TAKEOVER, async || retires(&trio).await).await;
     });
-}
-
-/// Replaces the old store by an empty one, with a gateway that knows its generation.
-fn begin_anew(trio: &Trio) {
-    trio.world.cluster.rebuild(&a(), 2);
-    trio.cut_off(&a(), false);
-    trio.begin_process(&a());
 }
 
 #[test]
@@ -92,9 +68,8 @@ fn a_replaced_store_recovers_old_rows_before_it_serves() {
         sleep(ms(1_000)).await;
         disk_is_lost(&trio).await;
         assert_eq!(trio.insist(&b(), "/park", &during, TAKEOVER).await.by, b().as_str());
-        let b_says = trio.node(&b()).gateway;
-        let refused = b_says.rebuild(&a(), false, "test", "").await.unwrap_err();
-        assert_eq!(refused.code, "refused", "{refused}");
+        let b_says = trio.gateway(&b());
+        refused(b_says.rebuild(&a(), false, "test", "").await, "refused", "");
         let done = b_says.rebuild(&a(), true, "test", "").await.unwrap();
         assert_eq!((done.generation, done.again), (2, false));
         sleep(ms(1_000)).await;
@@ -103,7 +78,7 @@ fn a_replaced_store_recovers_old_rows_before_it_serves() {
         let accepted = b_says.takeover(&a(), true, "test", "").await.unwrap();
         assert_eq!((accepted.epoch, accepted.waived.len()), (2, 2), "the loss of the old store");
         assert_eq!(trio.standing(&a(), &b()), "sealed", "and nothing is done to the new one");
-        begin_anew(&trio);
+        trio.begin_anew(&a());
         trio.until("a is home", ms(40_000), async || trio.serves(&a())).await;
         assert_eq!(trio.insist(&a(), "/park", &later, TAKEOVER).await.by, a().as_str());
         for (key, by) in [(&before, a()), (&during, b()), (&later, a())] {
@@ -129,11 +104,11 @@ fn a_second_store_proves_nothing_about_the_first() {
         trio.hold(&a(), &[b(), c()], true);
         assert_eq!(trio.send(&a(), "/park", &ran).await.status, 201);
         disk_is_lost(&trio).await;
-        trio.node(&b()).gateway.rebuild(&a(), true, "test", "").await.unwrap();
-        begin_anew(&trio);
+        trio.gateway(&b()).rebuild(&a(), true, "test", "").await.unwrap();
+        trio.begin_anew(&a());
         trio.hold(&a(), &[b(), c()], false);
         trio.until("a is home", ms(40_000), async || trio.serves(&a())).await;
-        let gateway = trio.node(&b()).gateway;
+        let gateway = trio.gateway(&b());
         let agreed = async || {
             let view = trio.gate(&b()).view;
             gateway.apply(view.ring().clone(), ["park".into()].into(), view.epoch(), "test").await
@@ -154,14 +129,10 @@ fn a_second_store_proves_nothing_about_the_first() {
 /// until no key of that time is remembered.
 #[test]
 fn a_replaced_store_is_a_risk_until_keys_expire() {
-    play(async {
-        let life = ms(60_000);
-        let trio = Trio::start_remembering(6, life).await;
+    let life = ms(60_000);
+    checked(Trio::start_remembering(6, life), async |trio| {
         let [new, newer, as_new] = ["new", "newer", "as-new"].map(|word| key_of(&a(), &b(), word));
-        disk_is_lost(&trio).await;
-        trio.node(&b()).gateway.rebuild(&a(), true, "test", "").await.unwrap();
-        begin_anew(&trio);
-        trio.until("a is home", ms(40_000), async || trio.serves(&a())).await;
+        replaced(&trio).await;
         assert_eq!(trio.insist(&a(), "/park", &new, TAKEOVER).await.by, a().as_str());
         assert!(trio.risk(&new).contains(&a()));
         sleep(life + life).await;
@@ -171,7 +142,6 @@ fn a_replaced_store_is_a_risk_until_keys_expire() {
         sleep(HOLD + ms(70_000)).await;
         assert_eq!(trio.insist(&a(), "/park", &as_new, TAKEOVER).await.by, a().as_str());
         assert!(trio.risk(&as_new).is_empty());
-        trio.check();
     });
 }
 
@@ -179,13 +149,12 @@ fn a_replaced_store_is_a_risk_until_keys_expire() {
 /// row of it ever arrived anywhere.
 #[test]
 fn a_replacement_that_served_unheard_is_not_made_twice() {
-    checked(Trio::start(9), async |trio| {
-        let key = key_of(&a(), &b(), "unheard");
+    keyed(Trio::start(9), async |trio, key| {
         disk_is_lost(&trio).await;
-        let b_says = trio.node(&b()).gateway;
+        let b_says = trio.gateway(&b());
         assert_eq!(b_says.rebuild(&a(), true, "test", "").await.unwrap().generation, 2);
         assert!(b_says.rebuild(&a(), true, "test", "").await.unwrap().again, "it is not there yet");
-        begin_anew(&trio);
+        trio.begin_anew(&a());
         trio.hold(&a(), &[b(), c()], true);
         trio.until("a is home", ms(40_000), async || trio.serves(&a())).await;
         assert_eq!(trio.insist(&a(), "/park", &key, TAKEOVER).await.by, a().as_str());
@@ -195,7 +164,6 @@ fn a_replacement_that_served_unheard_is_not_made_twice() {
     });
 }
 
-/// The way in which a region may know of a heartbeat.
 #[derive(Clone, Copy, Debug)]
 enum By {
     /// The heartbeat arrived with the rows.
@@ -212,14 +180,13 @@ fn a_replacement_heard_of_anywhere_is_not_made_twice() {
     for (seed, who, by) in
         [(10, b(), By::Rows), (11, c(), By::Rows), (12, b(), By::Pings), (13, c(), By::Pings)]
     {
-        play(is_not_made_twice(seed, who, by));
+        checked(Trio::start(seed), async |trio| is_not_made_twice(&trio, who, by).await);
     }
 }
 
-async fn is_not_made_twice(seed: u64, who: RegionName, by: By) {
-    let trio = Trio::start(seed).await;
-    disk_is_lost(&trio).await;
-    let b_says = trio.node(&b()).gateway;
+async fn is_not_made_twice(trio: &Trio, who: RegionName, by: By) {
+    disk_is_lost(trio).await;
+    let b_says = trio.gateway(&b());
     assert_eq!(b_says.rebuild(&a(), true, "test", "").await.unwrap().generation, 2);
     trio.world.cluster.rebuild(&a(), 2);
     trio.cut_off(&a(), false);
@@ -232,7 +199,7 @@ async fn is_not_made_twice(seed: u64, who: RegionName, by: By) {
     }
     trio.begin_process(&a());
     let heard = async || {
-        let pong = trio.node(&who).gateway.pong().await;
+        let pong = trio.gateway(&who).pong().await;
         let known = match by {
             By::Rows => pong.applied,
             By::Pings => pong.heard,
@@ -242,25 +209,17 @@ async fn is_not_made_twice(seed: u64, who: RegionName, by: By) {
     trio.until("somebody hears of it", TAKEOVER, heard).await;
     sleep(ms(500)).await;
     assert!(!trio.serves(&a()), "it was never let serve");
-    trio.lose(&a());
-    trio.world.cluster.destroy(&a());
+    trio.lose_disk(&a());
     let answer = b_says.rebuild(&a(), true, "test", "").await;
     assert!(!answer.as_ref().is_ok_and(|done| done.again), "{who} by {by:?}: {answer:?}");
-    trio.check();
 }
 
 /// The age of a loss is by observed time: no clock that steps ends a risk
 /// (docs/protocol.md#rule-11).
 #[test]
 fn a_clock_that_steps_ahead_ends_no_risk() {
-    play(async {
-        let life = ms(60_000);
-        let trio = Trio::start_remembering(7, life).await;
-        let key = key_of(&a(), &b(), "stepped");
-        disk_is_lost(&trio).await;
-        trio.node(&b()).gateway.rebuild(&a(), true, "test", "").await.unwrap();
-        begin_anew(&trio);
-        trio.until("a is home", ms(40_000), async || trio.serves(&a())).await;
+    keyed(Trio::start_remembering(7, ms(60_000)), async |trio, key| {
+        replaced(&trio).await;
         trio.world.cluster.step_clock(&a(), 3_600_000_000);
         sleep(ms(1_000)).await;
         // It reads the views anew.
@@ -269,7 +228,6 @@ fn a_clock_that_steps_ahead_ends_no_risk() {
         trio.until("a serves again", TAKEOVER, async || trio.serves(&a())).await;
         assert_eq!(trio.insist(&a(), "/park", &key, TAKEOVER).await.by, a().as_str());
         assert!(trio.risk(&key).contains(&a()));
-        trio.check();
     });
 }
 
@@ -277,11 +235,10 @@ fn a_clock_that_steps_ahead_ends_no_risk() {
 /// would be open nowhere.
 #[test]
 fn a_replaced_store_takes_no_arcs_before_the_rows_of_all_flow() {
-    checked(Trio::start(4), async |trio| {
-        let key = key_of(&a(), &b(), "flows");
+    keyed(Trio::start(4), async |trio, key| {
         disk_is_lost(&trio).await;
-        trio.node(&b()).gateway.rebuild(&a(), true, "test", "").await.unwrap();
-        begin_anew(&trio);
+        trio.gateway(&b()).rebuild(&a(), true, "test", "").await.unwrap();
+        trio.begin_anew(&a());
         trio.world.cluster.hold(&c(), &a(), true);
         trio.until("a knows its view", TAKEOVER, async || trio.standing(&a(), &a()) == "sealed").await;
         for _ in 0..100 {
@@ -298,13 +255,16 @@ fn a_replaced_store_takes_no_arcs_before_the_rows_of_all_flow() {
 /// adopts already gives it keys.
 #[test]
 fn a_replaced_store_that_was_let_serve_beforehand_catches_up_first() {
-    checked(Trio::start(5), async |trio| {
-        let key = key_of(&a(), &b(), "beforehand");
-        let b_says = trio.node(&b()).gateway;
+    keyed(Trio::start(5), async |trio, key| {
+        let b_says = trio.gateway(&b());
         assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
-        drained_and_retired(&trio).await;
+        b_says.drain(&a(), false, "test", "").await.unwrap();
+        refused(b_says.rebuild(&a(), false, "test", "").await, "not-yet", "");
+        trio.node(&a()).process.kill();
+        trio.until("the others have its rows", TAKEOVER, async || retires(&trio).await).await;
+        trio.lose_disk(&a());
         trio.until("it is resumed", TAKEOVER, async || b_says.resume(&a(), "test").await.is_ok()).await;
-        begin_anew(&trio);
+        trio.begin_anew(&a());
         // Earlier rows would come only after everything else.
         trio.world.cluster.hold(&b(), &a(), true);
         for _ in 0..30 {
@@ -324,11 +284,10 @@ fn a_replaced_store_that_was_let_serve_beforehand_catches_up_first() {
 /// The old store is alive when it is replaced, with a gateway that never stopped.
 #[test]
 fn an_old_store_that_was_replaced_runs_nothing() {
-    checked(Trio::start(3), async |trio| {
-        let key = key_of(&a(), &b(), "replaced");
+    keyed(Trio::start(3), async |trio, key| {
         trio.cut_off(&a(), true);
         trio.until("a is lost", TAKEOVER, async || trio.standing(&a(), &b()) == "lost").await;
-        trio.node(&b()).gateway.rebuild(&a(), true, "test", "").await.unwrap();
+        trio.gateway(&b()).rebuild(&a(), true, "test", "").await.unwrap();
         trio.cut_off(&a(), false);
         trio.until("a knows", TAKEOVER, async || trio.standing(&a(), &a()) == "sealed").await;
         sleep(ms(10_000)).await;

@@ -1,42 +1,67 @@
 //! Three regions a, b and c that take over from one another by themselves, and clients that ask
 //! them.
 //!
-//! Every part of the suite uses it. It asks as a client or as an operator does, and the histories
-//! of stores and upstreams decide about the invariants.
+//! The histories of stores and upstreams decide about the invariants.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, LazyLock, Mutex};
-use std::time::Duration;
+use std::ops::Deref;
+use std::sync::LazyLock;
 
-use onceway::gateway::authority::act_error::ActError;
-use onceway::gateway::authority::failover::Failover;
+pub use onceway::gateway::authority::act_error::ActError;
+use onceway::gateway::authority::failover::UpstreamHealth;
 use onceway::gateway::authority::register::witness::Duty;
-use onceway::gateway::instance::Gateway;
-use onceway::gateway::reloadable::Reload;
-use onceway::gateway::settings::Settings;
-use onceway::ports::Acceptors;
-use onceway::ports::store::Written;
+use onceway::gateway::credentials::caller::{Caller, Voucher};
+use onceway::gateway::credentials::{Credentials, digest};
+use onceway::gateway::policy::route::{Alone, Escrow, Mode, Policy, Route};
 use onceway::protocol::authority::GateState;
-use onceway::protocol::key::KeyId;
-use onceway::protocol::region::RegionName;
-use onceway::protocol::register::{Accepted, Acceptor, Ballot};
-use onceway::protocol::ring::Ring;
-use onceway::protocol::versions::Versions;
-use onceway::protocol::view::{Standing, View};
-use simulation::Node;
 use simulation::checker::Checker;
-use simulation::cluster::StoreMode;
-use simulation::peers::LinkMode;
-use simulation::upstream::Happening;
 use simulation::witness::Witness;
-use simulation::world::World;
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
 
-pub use super::settings::STABLE;
-use super::settings::{LIFE, ROUTES, failover, settings};
-pub use crate::shared::{ClientAnswer, FLOOR, LEASE, ONE_WAY, id, ms, play, ring};
-use crate::shared::{DRIFT, question, read_answer, region, request, world};
+pub use crate::shared::*;
+
+/// The time for which a region that came back must have been well.
+pub const STABLE: Duration = ms(2_000);
+pub const HOLD: Duration = ms(30_000);
+
+/// The retention of a key, and its tombstone's time: longer than scenarios about other things.
+pub const LIFE: Duration = Duration::from_secs(86_400);
+/// Routes, each with its recovery. Those that begin with `strict` lodge their claims with the next
+/// region; `strict-alone` runs them if there is none. Those that begin with `later` accept.
+pub const ROUTES: [(&str, Recovery); 9] = [
+    ("park", Recovery::Park),
+    ("probe", Recovery::Probe),
+    ("rerun", Recovery::Rerun { max_attempts: 3 }),
+    ("strict", Recovery::Park),
+    ("strict-probe", Recovery::Probe),
+    ("strict-alone", Recovery::Park),
+    ("strict-rerun", Recovery::Rerun { max_attempts: 3 }),
+    ("later", Recovery::Probe),
+    ("later-park", Recovery::Park),
+];
+
+pub fn failover() -> Failover {
+    crate::shared::failover(Failing::Automatic, STABLE)
+}
+
+pub fn settings(me: &RegionName, failover: Failover, life: Duration) -> Settings {
+    let mut credentials = Credentials::default();
+    credentials.insert(digest(b"sk"), Caller::new(Tenant::parse("acme").unwrap(), Voucher::File, None));
+    let routes = ROUTES.map(|(name, recovery)| route(name, recovery, life)).to_vec();
+    let upstream_health = Some(UpstreamHealth {
+        path: Uri::from_static("/healthz"),
+        every: ms(500),
+        within: ms(200),
+        sick_after: ms(2_000),
+        cool_down: ms(20_000),
+    });
+    Settings { upstream_health, ..crate::shared::settings(me, failover, routes, credentials) }
+}
+
+fn route(name: &str, recovery: Recovery, life: Duration) -> Route {
+    let alone = if name == "strict-alone" { Alone::Run } else { Alone::Refuse };
+    let escrow = if name.starts_with("strict") { Escrow::Claim(alone) } else { Escrow::Off };
+    let mode = if name.starts_with("later") { Mode::Accept } else { Mode::Sync };
+    crate::shared::route(name, Policy { escrow, mode, ..policy(recovery, HOLD, life) })
+}
 
 /// The whole time of a takeover: the lease with its drift and margin, the window, and the messages.
 pub const TAKEOVER: Duration = ms(5_500);
@@ -72,8 +97,7 @@ pub fn first_ring() -> Arc<Ring> {
 
 /// A key of this word whose home and first successor are these.
 pub fn key_of(home: &RegionName, next: &RegionName, word: &str) -> String {
-    static FIRST: LazyLock<View> =
-        LazyLock::new(|| View::founding(1, first_ring(), BTreeMap::new(), BTreeMap::new()));
+    static FIRST: LazyLock<View> = LazyLock::new(|| founding(first_ring()));
     key_under(&FIRST, home, Some(next), word)
 }
 
@@ -84,13 +108,20 @@ pub fn key_under(view: &View, owner: &RegionName, target: Option<&RegionName>, w
 }
 
 pub struct Trio {
-    pub world: Arc<World>,
+    fleet: Arc<Fleet>,
     pub names: Vec<RegionName>,
     ring: Arc<Ring>,
     failover: Failover,
     life: Duration,
-    nodes: Mutex<BTreeMap<RegionName, Node>>,
     checker: Mutex<Checker>,
+}
+
+impl Deref for Trio {
+    type Target = Arc<Fleet>;
+
+    fn deref(&self) -> &Arc<Fleet> {
+        &self.fleet
+    }
 }
 
 /// The part of a witness's files that its answers depend on.
@@ -98,7 +129,6 @@ fn duty(witness: &RegionName, ring: Arc<Ring>) -> Duty {
     Duty { me: witness.clone(), ring, drift: DRIFT, speaks: Versions::OURS }
 }
 
-/// Plays a test on a deployment.
 pub fn on(start: impl Future<Output = Arc<Trio>>, test: impl AsyncFnOnce(Arc<Trio>)) {
     play(async { test(start.await).await });
 }
@@ -111,15 +141,31 @@ pub fn checked(start: impl Future<Output = Arc<Trio>>, test: impl AsyncFnOnce(Ar
     });
 }
 
+/// The same with a key of a's that b takes over.
+pub fn keyed(start: impl Future<Output = Arc<Trio>>, test: impl AsyncFnOnce(Arc<Trio>, String)) {
+    checked(start, async |trio| test(trio, key_of(&a(), &b(), "key")).await);
+}
+
+/// Checks that an operator's act was refused with this code, and for a reason with these words.
+pub fn refused<T>(answer: Result<T, ActError>, code: &str, words: &str) {
+    let error = answer.err().expect("it was not refused");
+    assert!(error.code == code && error.detail.contains(words), "{error:?}");
+}
+
 impl Trio {
     /// Three founded regions that serve and see one another.
     pub async fn start(seed: u64) -> Arc<Self> {
         Self::begin_with(seed, &regions(), failover(), LIFE).await
     }
 
-    /// Like [`Trio::start`], with this change of the settings for takeovers.
-    pub async fn start_as(seed: u64, change: impl FnOnce(Failover) -> Failover) -> Arc<Self> {
-        Self::begin_with(seed, &regions(), change(failover()), LIFE).await
+    /// Like [`Trio::start`], and no region takes over by itself.
+    pub async fn manual(seed: u64) -> Arc<Self> {
+        Self::begin_with(seed, &regions(), Failover { mode: Failing::Manual, ..failover() }, LIFE).await
+    }
+
+    /// Like [`Trio::start`], with these witnesses.
+    pub async fn witnessed(seed: u64, witnesses: Vec<RegionName>) -> Arc<Self> {
+        Self::begin_with(seed, &regions(), Failover { witnesses, ..failover() }, LIFE).await
     }
 
     pub async fn duo(seed: u64) -> Arc<Self> {
@@ -161,10 +207,9 @@ impl Trio {
         for witness in &failover.witnesses {
             world.add_witness(duty(witness, ring.clone()));
         }
-        let names = names.to_vec();
         let reruns = [Arc::from("rerun"), Arc::from("strict-rerun")].into();
         let checker = Mutex::new(Checker::new(reruns, failover.window));
-        Arc::new(Self { world, names, ring, failover, life, nodes: Mutex::default(), checker })
+        Arc::new(Self { fleet: Fleet::new(world), names: names.to_vec(), ring, failover, life, checker })
     }
 
     /// A witness of that name that was made anew, and that speaks these protocol versions.
@@ -177,16 +222,10 @@ impl Trio {
         self.begin_speaking(name, Versions::OURS);
     }
 
-    /// Like [`Self::begin_process`], with these protocol versions.
     pub fn begin_speaking(&self, name: &RegionName, speaks: Versions) {
-        let ports = self.world.ports(name);
-        let (process, clock) = (ports.process().clone(), onceway::ports::Ports::clock(&ports).clone());
         let generation = self.world.cluster.origin(name).generation;
-        let answer = Settings { generation, speaks, ..settings(name, self.failover.clone(), self.life) };
-        let gateway = Gateway::new(ports, answer, View::unfounded(self.ring.clone())).unwrap();
-        gateway.start(None);
-        self.world.network.plug_process(name.clone(), Arc::new(gateway.clone()), process.clone());
-        self.nodes.lock().unwrap().insert(name.clone(), Node { gateway, process, clock });
+        let settings = settings(name, self.failover.clone(), self.life);
+        self.put(name, self.launch(Settings { generation, speaks, ..settings }, &self.ring));
     }
 
     pub fn gate(&self, of: &RegionName) -> GateState {
@@ -211,17 +250,8 @@ impl Trio {
         self.until("it is home", within, async || serving() && self.serves(name)).await;
     }
 
-    pub fn node(&self, name: &RegionName) -> Node {
-        self.nodes.lock().unwrap()[name].clone()
-    }
-
-    pub fn serves(&self, name: &RegionName) -> bool {
-        self.node(name).gateway.readiness().serves
-    }
-
-    /// The standing of a region, by another one's view.
     pub fn standing(&self, of: &RegionName, seen_by: &RegionName) -> &'static str {
-        let status = self.node(seen_by).gateway.authority_status();
+        let status = self.gateway(seen_by).authority_status();
         let found = status.regions.into_iter().find(|region| region.name == of.as_str());
         found.unwrap_or_else(|| panic!("{seen_by} knows no region {of}")).standing
     }
@@ -238,7 +268,7 @@ impl Trio {
     }
 
     pub async fn drain(&self, at: &RegionName, region: &RegionName, force: bool) -> Result<u64, ActError> {
-        let gateway = self.node(at).gateway;
+        let gateway = self.gateway(at);
         self.ask(async || gateway.drain(region, force, "test", "test").await).await
     }
 
@@ -255,7 +285,7 @@ impl Trio {
 
     /// Applies a ring, as an operator does at `at`. Repeats the act while it is not possible yet.
     pub async fn apply(&self, at: &RegionName, ring: Arc<Ring>) -> Result<u64, ActError> {
-        let gateway = self.node(at).gateway;
+        let gateway = self.gateway(at);
         let escrow: BTreeSet<Arc<str>> = ["strict", "strict-probe"].map(Arc::from).into();
         self.ask(async || {
             let epoch = gateway.authority_status().epoch;
@@ -293,9 +323,27 @@ impl Trio {
         self.cut_off(name, true);
     }
 
+    /// Loses a whole region, and waits until that other one knows.
+    pub async fn lose_before(&self, name: &RegionName, by: &RegionName) {
+        self.lose(name);
+        self.until_lost(name, by).await;
+    }
+
+    pub fn lose_disk(&self, name: &RegionName) {
+        self.lose(name);
+        self.world.cluster.destroy(name);
+    }
+
+    /// Starts a region anew on an empty store, with a gateway that knows its second generation.
+    pub fn begin_anew(&self, name: &RegionName) {
+        self.world.cluster.rebuild(name, 2);
+        self.cut_off(name, false);
+        self.begin_process(name);
+    }
+
     /// Brings a region back, with its store as it was: Postgres starts anew, and so does a gateway.
     pub fn bring_back(&self, name: &RegionName) {
-        self.world.cluster.set_mode(name, StoreMode::Up);
+        self.store(name, StoreMode::Up);
         self.world.cluster.restart(name);
         self.cut_off(name, false);
         self.begin_process(name);
@@ -305,34 +353,15 @@ impl Trio {
         to.iter().for_each(|to| self.world.cluster.hold(from, to, held));
     }
 
+    /// Lets a run a key, and nothing that a writes reaches these any more.
+    pub async fn runs_unheard(&self, by: &[RegionName], path: &str, key: &str) {
+        self.hold(&a(), by, true);
+        assert_eq!(self.send(&a(), path, key).await.status, 201);
+    }
+
     pub async fn until_lost(&self, name: &RegionName, by: &RegionName) {
         let lost = async || matches!(self.gate(by).view.standing(name), Some(Standing::Lost { .. }));
         self.until("it is lost", TAKEOVER, lost).await;
-    }
-
-    /// Sends a request to a region's gateway; its connection breaks with the process.
-    pub async fn send(&self, to: &RegionName, path: &str, key: &str) -> ClientAnswer {
-        let node = self.node(to);
-        if node.process.is_dead() {
-            return ClientAnswer::default();
-        }
-        let asking = async {
-            node.process.runs().await;
-            let answer = read_answer(node.gateway.handle(request(path, key, "{}")).await).await;
-            node.process.runs().await;
-            answer
-        };
-        node.process.while_alive(asking).await.unwrap_or_default()
-    }
-
-    /// The answer of a region's status address about a key.
-    pub async fn asked(&self, at: &RegionName, key: &str) -> ClientAnswer {
-        read_answer(self.node(at).gateway.handle(question(key, "sk")).await).await
-    }
-
-    pub fn begin(self: &Arc<Self>, to: &RegionName, path: &str, key: &str) -> JoinHandle<ClientAnswer> {
-        let (trio, to, path, key) = (self.clone(), to.clone(), path.to_owned(), key.to_owned());
-        tokio::spawn(async move { trio.send(&to, &path, &key).await })
     }
 
     /// Sends a request so many times, 100 ms apart. Each answer has one of these statuses.
@@ -343,6 +372,13 @@ impl Trio {
             self.check();
             sleep(ms(100)).await;
         }
+    }
+
+    /// Checks that a region refuses a key that ran elsewhere once, and calls it a doubt at last.
+    pub async fn never_reruns(&self, at: &RegionName, path: &str, key: &str, times: u32) {
+        self.refuses(at, path, key, &[409, 503], times).await;
+        assert_eq!(self.send(at, path, key).await.said(), (409, "outcome-unknown"));
+        assert_eq!(self.effects(key).len(), 1);
     }
 
     /// Sends a request again and again until it is answered, at most `within`.
@@ -358,6 +394,13 @@ impl Trio {
         }
     }
 
+    /// A region replays a key, which took effect once.
+    pub async fn replays_once(&self, at: &RegionName, path: &str, key: &str, within: Duration) {
+        let answer = self.insist(at, path, key, within).await;
+        assert!(answer.replayed, "{key} at {at}: {answer:?}");
+        assert_eq!(self.effects(key).len(), 1, "{key}");
+    }
+
     /// Waits until the condition holds, in virtual time, and checks the invariants meanwhile.
     pub async fn until(&self, what: &str, within: Duration, mut condition: impl AsyncFnMut() -> bool) {
         let end = Instant::now() + within;
@@ -368,7 +411,10 @@ impl Trio {
         self.check();
     }
 
-    /// Checks that the invariants hold so far.
+    pub async fn until_state(&self, at: &RegionName, key: &str, wanted: &str, within: Duration) {
+        self.until(wanted, within, async || self.state(at, key).await == wanted).await;
+    }
+
     pub fn check(&self) {
         let breaches = self.checker.lock().unwrap().step(&self.world);
         assert!(breaches.is_empty(), "{breaches:#?}");
@@ -378,10 +424,6 @@ impl Trio {
     pub fn finish(&self) {
         let breaches = self.checker.lock().unwrap().finish(&self.world);
         assert!(breaches.is_empty(), "{breaches:#?}");
-    }
-
-    pub fn effects(&self, key: &str) -> Vec<Happening> {
-        self.world.upstreams.effects(&id(key))
     }
 
     /// The lost regions at whose risk claims of a key were made.
@@ -408,7 +450,7 @@ impl Trio {
 
     fn shown(&self) -> String {
         let of = |name: &RegionName| {
-            let gateway = self.node(name).gateway;
+            let gateway = self.gateway(name);
             format!("{name}: {:?} {:?}", gateway.readiness().reasons, gateway.authority_status())
         };
         self.names.iter().map(of).collect::<Vec<_>>().join("\n")

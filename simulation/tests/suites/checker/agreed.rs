@@ -1,41 +1,18 @@
 //! Forged votes, grants, replies and effects: the chosen views and held leases, and the answers to
 //! clients against the effects at upstreams (`same-answer`, `asks-the-same`).
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
-
-use bytes::Bytes;
 use http::StatusCode;
-use onceway::protocol::record::{RequestId, Token};
-use onceway::protocol::register::{Accepted, Ballot};
-use onceway::protocol::view::{AcceptorId, View};
 use simulation::Reply;
 use simulation::play::agreed::{chosen_by, leased_by};
 use simulation::play::answers::{SAME_ANSWER, wrong};
 use simulation::play::log::Asked;
-use simulation::table::{Granted, Held};
-use simulation::upstream::Happening;
-use tokio::time::Instant;
 
-use crate::shared::{id, ms, region, ring};
-
-fn view() -> Arc<View> {
-    let names = ["a", "b", "c"];
-    let voters = (1..).zip(names).map(|(id, text)| (region(text), AcceptorId(id))).collect();
-    Arc::new(View::founding(1, ring(&names.map(|text| (region(text), 1))), BTreeMap::new(), voters))
-}
+use super::*;
 
 #[test]
 fn a_lease_runs_while_a_majority_has_granted_it() {
-    let view = view();
-    let grant = |at, id, until| Granted {
-        at: ms(at),
-        id: AcceptorId(id),
-        region: region("a"),
-        until: ms(until),
-        view: view.clone(),
-    };
+    let view = first();
+    let grant = |at, id, until| leases::grant("a", at..until, id, &view);
     let of = |all: &[Granted]| -> Vec<(Duration, Duration)> {
         leased_by(all.to_vec(), ms(900)).into_iter().map(|lease| (lease.from, lease.to)).collect()
     };
@@ -50,18 +27,12 @@ fn a_lease_runs_while_a_majority_has_granted_it() {
 
 #[test]
 fn a_view_is_chosen_by_its_last_vote() {
-    let view = view();
-    let ballot = Ballot { counter: 1, region: region("a"), proposer: 0 };
-    let vote = |at, id| Held {
-        at: ms(at),
-        id: AcceptorId(id),
-        promised: None,
-        accepted: Some(Accepted { ballot: ballot.clone(), view: view.clone() }),
-    };
+    let view = first();
+    let vote = |at, id| Held { at: ms(at), ..held(id, 1, Some((1, &view))) };
     assert!(chosen_by(vec![vote(5, 1), vote(6, 1)]).is_empty(), "the same one twice");
     let chosen = chosen_by(vec![vote(9, 2), vote(5, 1), vote(12, 3)]);
     assert_eq!(chosen.len(), 1);
-    assert_eq!((chosen[0].at, &chosen[0].by), (ms(9), &vec![region("a"), region("b")]));
+    assert_eq!((chosen[0].at, &chosen[0].by), (ms(9), &vec![name("a"), name("b")]));
 }
 
 /// The breaches of these replies under one key, if upstreams performed those effects.
@@ -69,7 +40,7 @@ fn broken(
     received: &[(&'static str, &'static str)],
     performed: &[(&'static str, &'static str)],
 ) -> Vec<String> {
-    let (id, at) = (id("k"), region("a"));
+    let (id, at) = (key(&first()), name("a"));
     let asked = |(body, answer): &(&'static str, &'static str)| {
         let reply = Reply::Answered {
             status: StatusCode::CREATED,
@@ -83,15 +54,9 @@ fn broken(
         Asked { begun: now, ended: now, id: id.clone(), body, at: at.clone(), reply }
     };
     let happened = |(request, answer): &(&'static str, &'static str)| Happening {
-        at: Duration::ZERO,
-        region: at.clone(),
-        token: Token { epoch: 1, attempt: 1 },
-        request_id: RequestId(1),
-        status: 201,
         body: Bytes::from(*answer),
         asked: Bytes::from(*request),
-        queued: false,
-        over_by: None,
+        ..ends::effect()
     };
     let ledger = [(id.clone(), performed.iter().map(happened).collect())].into();
     let all: Vec<Asked> = received.iter().map(asked).collect();
