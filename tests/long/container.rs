@@ -62,18 +62,8 @@ fn missing(target: &str) -> Option<String> {
 fn build(target: &str) -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
     // Without debug information: this build is only run.
-    cargo.args([
-        "build",
-        "--locked",
-        "-p",
-        "onceway",
-        "--features",
-        "jemalloc",
-        "--config",
-        "profile.dev.debug=false",
-        "--target",
-        target,
-    ]);
+    cargo.args(["build", "--locked", "-p", "onceway", "--features", "jemalloc"]);
+    cargo.args(["--config", "profile.dev.debug=false", "--target", target]);
     cargo.arg("--message-format=json-render-diagnostics").current_dir(env!("CARGO_MANIFEST_DIR"));
     cargo.env(format!("CC_{}", target.replace('-', "_")), "musl-gcc");
     let output = cargo.output().unwrap();

@@ -10,6 +10,7 @@ mod alerts;
 mod clients;
 mod console;
 mod container;
+mod detour;
 mod drill;
 mod gateways;
 mod goodput;

@@ -58,15 +58,10 @@ impl Received {
             (status, _) => panic!("{what}: nobody should be told {status}: {}", answer.text()),
         }
     }
-}
 
-impl Received {
     /// True if it says how the key stands, not only that the gateway cannot say now.
     fn is_plain(&self) -> bool {
-        match self {
-            Received::Final { .. } | Received::Parked => true,
-            Received::Unknown | Received::Later | Received::Cut => false,
-        }
+        matches!(self, Received::Final { .. } | Received::Parked)
     }
 }
 
@@ -84,10 +79,8 @@ impl Tried {
 
     /// True if only an operator can still change it.
     fn is_over(&self) -> bool {
-        self.received.iter().any(|received| match received {
-            Received::Final { .. } => true,
-            Received::Unknown | Received::Later | Received::Cut | Received::Parked => false,
-        }) || (!self.probes() && self.received.last() == Some(&Received::Parked))
+        self.received.iter().any(|received| matches!(received, Received::Final { .. }))
+            || (!self.probes() && self.received.last() == Some(&Received::Parked))
     }
 }
 
@@ -236,23 +229,18 @@ impl Storm {
 fn judge(one: &Tried, effects: u64) -> Option<u16> {
     let Tried { key, received, .. } = one;
     assert!(effects <= 1, "{key} had {effects} effects: {received:?}");
-    let finals: Vec<_> = received
-        .iter()
-        .filter_map(|received| match received {
-            Received::Final { status, body, .. } => Some((*status, body)),
-            Received::Unknown | Received::Parked | Received::Later | Received::Cut => None,
-        })
-        .collect();
+    let finals = received.iter().filter_map(|received| match received {
+        Received::Final { status, body, replayed } => Some(((*status, body), *replayed)),
+        Received::Unknown | Received::Parked | Received::Later | Received::Cut => None,
+    });
+    let (finals, replays): (Vec<_>, Vec<_>) = finals.unzip();
     let Some(first) = finals.first() else {
         assert!(!one.probes(), "{key} is on a route that probes and was never answered: {received:?}");
         return None;
     };
     assert!(finals.iter().all(|other| other == first), "{key} had several answers: {received:?}");
     assert_eq!(effects, u64::from(first.0 == 201), "{key} was told {}: {received:?}", first.0);
-    let firsts = received
-        .iter()
-        .filter(|received| matches!(received, Received::Final { replayed: false, .. }))
-        .count();
+    let firsts = replays.into_iter().filter(|replayed| !replayed).count();
     assert!(firsts <= 1, "{key} was run {firsts} times for an answer: {received:?}");
     let last = received.last().expect("an attempt");
     assert!(matches!(last, Received::Final { replayed: true, .. }), "{key} was settled, then told {last:?}");

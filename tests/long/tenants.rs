@@ -108,12 +108,10 @@ impl Load {
     /// Compares an answer with this tenant's request and with all its earlier answers. Returns true
     /// if it is a replay.
     fn answered(&self, id: Id, answer: &Answer, what: &str) -> bool {
-        let (known_answer, asked) = (answer.json(), serde_json::from_str::<Value>(&body(id)).unwrap());
-        assert_eq!(
-            (&known_answer["amount"], &known_answer["currency"]),
-            (&asked["amount"], &asked["currency"]),
-            "{what}"
-        );
+        let (got, asked) = (answer.json(), serde_json::from_str::<Value>(&body(id)).unwrap());
+        for field in ["amount", "currency"] {
+            assert_eq!(got[field], asked[field], "{what}");
+        }
         let replayed = answer.header("idempotent-replayed") == "true";
         let original = answer.header(if replayed { "original-request-id" } else { "onceway-request-id" });
         assert!(!original.is_empty(), "{what}");
@@ -157,10 +155,8 @@ async fn ask_everywhere(load: &Load) {
         for (tenant, _) in TENANTS {
             let url = format!("{}/v1/keys/{tenant}/{}", region.admin(), key(id.1));
             for row in ask(Ask::get(url)).await.json()["rows"].as_array().expect("rows") {
-                assert!(
-                    seen.insert(row["fingerprint"].to_string()),
-                    "two tenants share a fingerprint: {known:?}"
-                );
+                let is_new = seen.insert(row["fingerprint"].to_string());
+                assert!(is_new, "two tenants share a fingerprint: {known:?}");
             }
         }
     }
@@ -178,9 +174,8 @@ fn judge(load: &Load) {
     let mut effects = BTreeSet::new();
     for ((tenant, number), known) in known.iter() {
         assert!(booked.contains_key(&(TENANTS[*tenant].0.to_owned(), key(*number))), "{tenant} {number}");
-        let known_answer: Value = serde_json::from_slice(&known.body).expect("JSON");
-        let effect =
-            known_answer["id"].as_str().and_then(|id| id.split('_').nth(1)).expect("an effect").to_owned();
+        let answer: Value = serde_json::from_slice(&known.body).expect("JSON");
+        let effect = answer["id"].as_str().and_then(|id| id.split('_').nth(1)).expect("an effect").to_owned();
         assert!(effects.insert(effect), "one effect answers two records: {known:?}");
     }
     let used_by_both =

@@ -129,10 +129,14 @@ pub async fn deployment(rtt: Duration) -> Deployment {
 
 /// The same, with routes of the test's choosing, and other waits: the text of its `[failover]`.
 pub async fn deployment_with(rtt: Duration, routes: Option<String>, failover: &str) -> Deployment {
-    let failover = Some(failover.to_owned());
-    let options = Options { program: program(), port_base: port_base(), data: None, rtt, routes, failover };
     let _room = room(3).await;
-    Deployment::start(&options, &|_| {}).await.expect("three regions start")
+    Deployment::start(&options(rtt, routes, failover), &|_| {}).await.expect("three regions start")
+}
+
+/// The options of such a deployment.
+pub fn options(rtt: Duration, routes: Option<String>, failover: &str) -> Options {
+    let failover = Some(failover.to_owned());
+    Options { program: program(), port_base: port_base(), data: None, rtt, routes, failover }
 }
 
 /// A route of this name, with these lines more.
@@ -306,6 +310,17 @@ pub async fn onceway(region: &Region, args: &[&str]) -> Output {
     let mut command = tokio::process::Command::new(program());
     command.args(args).arg("--admin").arg(region.admin()).env("USER", "ada");
     command.env_remove("ONCEWAY_ADMIN_TOKEN_FILE").output().await.unwrap()
+}
+
+/// Runs a command of an operator at a region until it succeeds.
+pub async fn operated(region: &Region, words: &[&str]) {
+    until(&words.join(" "), async || region.operate(words).await.unwrap().status.success()).await;
+}
+
+/// Changes a setting of a server, such as `set jit = on`, and lets it read its settings again.
+pub async fn alter_system(admin: &Client, sql: &str) {
+    admin.batch_execute(&format!("alter system {sql}")).await.unwrap();
+    admin.batch_execute("select pg_reload_conf()").await.unwrap();
 }
 
 pub fn out(output: &Output) -> String {

@@ -7,7 +7,7 @@
 use crate::alerts::stage::Stage;
 use crate::support::*;
 
-const US: (&str, &str) = ("region", "us-east");
+pub const US: (&str, &str) = ("region", "us-east");
 
 /// Runs two clients until their effect was seen. One reuses its keys, the other one has less
 /// patience than its upstream takes. Their answers do not matter. Also makes keys in doubt, and
@@ -27,9 +27,13 @@ async fn ask_on(stage: &Stage, seen: &AtomicBool) -> Vec<String> {
         }
         left.extend(doubts(stage, 1).await);
         asked.join_all().await;
-        wait::pause(Duration::from_secs(1).saturating_sub(began.elapsed())).await;
+        second_after(began).await;
     }
     left
+}
+
+async fn second_after(began: Instant) {
+    wait::pause(Duration::from_secs(1).saturating_sub(began.elapsed())).await;
 }
 
 /// Makes keys in doubt: their upstream answers 500 on a route that parks.
@@ -68,9 +72,8 @@ pub async fn play(stage: &Stage) {
     let (dead, keys) = tokio::join!(seen, ask_on(stage, &over));
     ruled(stage, &keys).await;
     stage.operate(0, &["jobs", "drop", "acme", &dead, "--reason", "no such address"]).await;
-    for name in ["OncewayDeadLetters", "OncewayDoubtsGrow", "OncewayKeysReused", "OncewayInProgress"] {
-        stage.quiet(name, &[US]).await;
-    }
+    let all = ["OncewayDeadLetters", "OncewayDoubtsGrow", "OncewayKeysReused", "OncewayInProgress"];
+    stage.all_quiet(&all, &[US]).await;
 }
 
 /// eu-west takes one request at a time while it is watched: its file says so, which its gateway
@@ -89,7 +92,7 @@ pub async fn too_many(stage: &Stage) {
                 asked.spawn(ask(slow));
             }
             asked.join_all().await;
-            wait::pause(Duration::from_secs(1).saturating_sub(began.elapsed())).await;
+            second_after(began).await;
         }
     };
     let seen = async {

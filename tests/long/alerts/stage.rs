@@ -61,14 +61,7 @@ pub struct Stage {
 
 impl Stage {
     pub async fn set_up(server: &Path) -> Self {
-        let options = Options {
-            program: program(),
-            port_base: ports::free_run(40).expect("forty free ports in a row"),
-            data: None,
-            rtt: Duration::from_millis(5),
-            routes: Some(routes()),
-            failover: Some(FAILOVER.to_owned()),
-        };
+        let options = options(Duration::from_millis(5), Some(routes()), FAILOVER);
         let fleet = Deployment::start_shared(&options, &[2], &|_| {}).await.expect("three regions start");
         let eu = &fleet.regions[1];
         let file = fleet.dir().join("eu-west.toml");
@@ -124,6 +117,13 @@ impl Stage {
         while self.of(name).await.iter().any(|alert| alert.fires() && alert.has(labels)) {
             assert!(began.elapsed() < SHOWS_WITHIN, "{name} goes on to fire");
             wait::pause(LOOK).await;
+        }
+    }
+
+    /// The same for each of these names.
+    pub async fn all_quiet(&self, names: &[&str], labels: &[(&str, &str)]) {
+        for name in names {
+            self.quiet(name, labels).await;
         }
     }
 

@@ -24,17 +24,17 @@ const WITHIN: Duration = Duration::from_secs(30);
 /// minute.
 pub async fn play() -> Result<String> {
     let three = Three::start().await?;
-    let played = replication::all(&three, &|_| {}).await.map_err(|why| anyhow!(why));
-    let ended = three.shut_down().await;
-    played.and_then(|played| ended.map(|()| played))
+    let played = replication::all(&three, &|_| {}).await;
+    three.shut_down().await?;
+    played.map_err(|why| anyhow!(why))
 }
 
 /// Plays the contract of first copies on three new servers.
 pub async fn copies() -> Result<()> {
     let three = Three::start().await?;
-    let kept = replication::copying(&three).await.map_err(|why| anyhow!(why));
-    let ended = three.shut_down().await;
-    kept.and(ended)
+    let kept = replication::copying(&three).await;
+    three.shut_down().await?;
+    kept.map_err(|why| anyhow!(why))
 }
 
 /// One of the servers, and the store in it.
@@ -132,60 +132,9 @@ impl Three {
         self.regions[to].cluster.subscription_from(publisher).await
     }
 
-    async fn stalled(&self, from: usize, to: usize) -> Result<()> {
-        let name = self.subscription(from, to).await?;
-        let held = self.regions[to].cluster.hold_up(&name).await?;
-        lock(&self.held_up).insert((from, to), held);
-        Ok(())
-    }
-
     async fn flows(&self, from: usize, to: usize) -> Result<()> {
         let held = lock(&self.held_up).remove(&(from, to));
         held.context("nothing is held up there")?.end().await
-    }
-
-    async fn killed(&self, region: usize) -> Result<()> {
-        let Region { cluster, store, .. } = &self.regions[region];
-        cluster.kill().await?;
-        cluster.start().await?;
-        // A separate task notices each lost connection, so the first call may still use one.
-        let id = key("any")?;
-        let answers = async || {
-            let (keys, control) = (store.look_up(std::slice::from_ref(&id)).await, store.heartbeats().await);
-            Ok((keys.is_ok() && control.is_ok()).then_some(()))
-        };
-        wait::for_some("the store to answer again", WITHIN, answers).await
-    }
-
-    async fn shown(&self, to: usize, from: usize, beat: u64) -> Result<()> {
-        let origin = &self.regions[from].origin;
-        let arrived = async || {
-            let beats = self.regions[to].store.heartbeats().await.unwrap_or_default();
-            Ok(beats.into_iter().find(|one| one.origin == *origin && one.seq >= beat).map(drop))
-        };
-        wait::for_some("a heartbeat to arrive", WITHIN, arrived).await
-    }
-
-    async fn reseeded(&self, from: usize, to: usize) -> Result<()> {
-        let publisher = &self.regions[from].origin.region;
-        let report = provision::reseed(&self.plan(to)?, publisher).await?;
-        ensure!(!report.is_broken(), "{report}");
-        self.follows(from, to).await.with_context(|| report.to_string())
-    }
-
-    async fn begins_reseed(&self, from: usize, to: usize) -> Result<()> {
-        // Releases a copy that is held up: without its slot it does not end either.
-        let held = lock(&self.held_up).remove(&(from, to));
-        if let Some(held) = held {
-            held.end().await?;
-        }
-        let name = self.subscription(from, to).await?;
-        let (plan, publisher) = (self.plan(to)?, &self.regions[from].origin.region);
-        let reseed = async { Ok(provision::reseed(&plan, publisher).await?) };
-        let (report, held) = self.regions[to].cluster.hold_copy(&name, reseed).await?;
-        ensure!(!report.is_broken(), "{report}");
-        lock(&self.held_up).insert((from, to), held);
-        Ok(())
     }
 
     async fn follows(&self, from: usize, to: usize) -> Result<()> {
@@ -246,59 +195,106 @@ impl ReplicationBench for Three {
     }
 
     async fn cut(&self, from: usize, to: usize) -> Result<(), String> {
-        self.relay(from, to).map(Relay::cut).map_err(words)
+        in_words(async { self.relay(from, to).map(Relay::cut) }).await
     }
 
     async fn mend(&self, from: usize, to: usize) -> Result<(), String> {
-        self.relay(from, to).map(Relay::mend).map_err(words)
+        in_words(async { self.relay(from, to).map(Relay::mend) }).await
     }
 
     async fn shows(&self, to: usize, from: usize, beat: u64) -> Result<(), String> {
-        self.shown(to, from, beat).await.map_err(words)
+        in_words(async {
+            let origin = &self.regions[from].origin;
+            let arrived = async || {
+                let beats = self.regions[to].store.heartbeats().await.unwrap_or_default();
+                Ok(beats.into_iter().find(|one| one.origin == *origin && one.seq >= beat).map(drop))
+            };
+            wait::for_some("a heartbeat to arrive", WITHIN, arrived).await
+        })
+        .await
     }
 
     async fn crash(&self, region: usize) -> Result<(), String> {
-        self.killed(region).await.map_err(words)
+        in_words(async {
+            let Region { cluster, store, .. } = &self.regions[region];
+            cluster.kill().await?;
+            cluster.start().await?;
+            // A separate task notices each lost connection, so the first call may still use one.
+            let id = key("any")?;
+            let answers = async || {
+                let (keys, control) =
+                    (store.look_up(std::slice::from_ref(&id)).await, store.heartbeats().await);
+                Ok((keys.is_ok() && control.is_ok()).then_some(()))
+            };
+            wait::for_some("the store to answer again", WITHIN, answers).await
+        })
+        .await
     }
 
     async fn stall(&self, from: usize, to: usize) -> Result<(), String> {
-        self.stalled(from, to).await.map_err(words)
+        in_words(async {
+            let name = self.subscription(from, to).await?;
+            let held = self.regions[to].cluster.hold_up(&name).await?;
+            lock(&self.held_up).insert((from, to), held);
+            Ok(())
+        })
+        .await
     }
 
     async fn sent(&self, from: usize, to: usize) -> Result<(), String> {
-        let sent = async {
+        in_words(async {
             let name = self.subscription(from, to).await?;
             self.regions[from].cluster.sent_to(&name, WITHIN).await
-        };
-        sent.await.map_err(words)
+        })
+        .await
     }
 
     async fn flow(&self, from: usize, to: usize) -> Result<(), String> {
-        self.flows(from, to).await.map_err(words)
+        in_words(self.flows(from, to)).await
     }
 
     async fn lose_slot(&self, from: usize, to: usize) -> Result<(), String> {
-        let lost = async {
+        in_words(async {
             let name = self.subscription(from, to).await?;
             self.regions[from].cluster.drop_slot(&name, WITHIN).await
-        };
-        lost.await.map_err(words)
+        })
+        .await
     }
 
     async fn reseed(&self, from: usize, to: usize) -> Result<(), String> {
-        self.reseeded(from, to).await.map_err(words)
+        in_words(async {
+            let publisher = &self.regions[from].origin.region;
+            let report = provision::reseed(&self.plan(to)?, publisher).await?;
+            ensure!(!report.is_broken(), "{report}");
+            self.follows(from, to).await.with_context(|| report.to_string())
+        })
+        .await
     }
 
     async fn begin_reseed(&self, from: usize, to: usize) -> Result<(), String> {
-        self.begins_reseed(from, to).await.map_err(words)
+        in_words(async {
+            // Releases a copy that is held up: without its slot it does not end either.
+            let held = lock(&self.held_up).remove(&(from, to));
+            if let Some(held) = held {
+                held.end().await?;
+            }
+            let name = self.subscription(from, to).await?;
+            let (plan, publisher) = (self.plan(to)?, &self.regions[from].origin.region);
+            let reseed = async { Ok(provision::reseed(&plan, publisher).await?) };
+            let (report, held) = self.regions[to].cluster.hold_copy(&name, reseed).await?;
+            ensure!(!report.is_broken(), "{report}");
+            lock(&self.held_up).insert((from, to), held);
+            Ok(())
+        })
+        .await
     }
 
     async fn copied(&self, from: usize, to: usize) -> Result<(), String> {
-        let copied = async {
+        in_words(async {
             self.flows(from, to).await?;
             self.follows(from, to).await
-        };
-        copied.await.map_err(words)
+        })
+        .await
     }
 
     async fn claim_unheard(
@@ -306,7 +302,7 @@ impl ReplicationBench for Three {
         region: usize,
         ask: &ClaimAsk,
     ) -> Result<Result<ClaimReply, StoreError>, String> {
-        self.claimed_unheard(region, ask).await.map_err(words)
+        in_words(self.claimed_unheard(region, ask)).await
     }
 }
 
@@ -324,6 +320,6 @@ fn key(name: &str) -> Result<KeyId> {
     Ok(KeyId::new(tenant, Key::parse(name).context("a key")?))
 }
 
-fn words(error: anyhow::Error) -> String {
-    format!("{error:#}")
+async fn in_words<T>(done: impl Future<Output = Result<T>>) -> Result<T, String> {
+    done.await.map_err(|error| format!("{error:#}"))
 }

@@ -125,7 +125,7 @@ impl Desk {
         lines.put("/etc/onceway/environment", "./environment");
         lines.put("/etc/onceway/provision", "./provision");
         lines.put("/etc/onceway/region.toml", "$FILE");
-        lines.run("(set -a; . ").await.ends(&[0]);
+        lines.well("(set -a; . ", &[]).await;
 
         let service = lines.next("export PGSERVICE=onceway ");
         lines.shell(&format!("{service}\npsql --command 'select 41 + 1'")).await.ends(&[0]).shows("42");
@@ -160,7 +160,11 @@ pub struct CommandOutput {
     pub text: String,
 }
 
-impl Section<'_> {
+impl<'a> Section<'a> {
+    pub fn desk(&self) -> &'a Desk {
+        self.desk
+    }
+
     /// Sends commands to this gateway from now on, unless the line names one.
     pub fn ask(&mut self, region: &Region) {
         self.at = region.admin();
@@ -203,6 +207,13 @@ impl Section<'_> {
             "{line}: its dry run ended with {rehearsed:?}: {}",
             said.text
         );
+        said
+    }
+
+    /// Runs the next line, which ends with 0 and shows these parts.
+    pub async fn well(&mut self, begins: &str, parts: &[&str]) -> CommandOutput {
+        let said = self.run(begins).await;
+        parts.iter().fold(said.ends(&[0]), |said, part| said.shows(part));
         said
     }
 

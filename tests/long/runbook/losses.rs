@@ -25,8 +25,7 @@ const POISON: &str = r#"
 async fn epochs(fleet: &Deployment) -> Vec<u64> {
     let mut all = Vec::new();
     for region in &fleet.regions {
-        let status = status(region).await;
-        all.push(status["epoch"].as_u64().unwrap());
+        all.push(status(region).await["epoch"].as_u64().unwrap());
     }
     all
 }
@@ -48,7 +47,7 @@ pub async fn poisoned(mut section: Section<'_>, fleet: &Deployment) {
     assert_eq!(refused.status, 503, "{}", refused.text());
     section.there(eu);
     section.put("--poisoned-above 7 --confirm 7", format!("--poisoned-above {genuine} --confirm {genuine}"));
-    section.run("psql --command").await.ends(&[0]).shows(&format!(" {genuine} |"));
+    section.well("psql --command", &[&format!(" {genuine} |")]).await;
     section.ask(us);
     section.run_again("onceway break-glass").await.shows("go on from the view of epoch");
     let same = async || {
@@ -56,7 +55,7 @@ pub async fn poisoned(mut section: Section<'_>, fleet: &Deployment) {
         all[0] > 9_000_000_000_000_000_000 && all.iter().all(|epoch| *epoch == all[0])
     };
     until("all regions to follow", same).await;
-    section.run("onceway status ").await.ends(&[0]);
+    section.well("onceway status ", &[]).await;
     for region in &fleet.regions {
         region.serves().await.unwrap();
     }
@@ -73,15 +72,13 @@ pub async fn dies(mut section: Section<'_>, fleet: &Deployment) {
     eu.act(Action::Kill, Part::Both).await.unwrap();
     metric(us, "onceway_peer_up{peer=\"eu-west\"}", "0").await;
     metric(us, "onceway_region_serving{member=\"eu-west\"}", "0").await;
-    section.run("onceway status ").await.ends(&[0]).shows("LOST: its keys run elsewhere");
+    section.well("onceway status ", &["LOST: its keys run elsewhere"]).await;
     section.run("onceway region status eu-west").await.ends(&[3]).shows("LOST");
-    section.run("onceway takeover eu-west --reason").await.ends(&[0]).shows("eu-west is lost since epoch");
+    section.well("onceway takeover eu-west --reason", &["eu-west is lost since epoch"]).await;
     section.run("onceway doubts").await.ends(&[0, 3]);
     section.run("onceway audit ").await.ends(&[0, 3]);
-    section
-        .run_again("onceway takeover eu-west --accept-risk")
-        .await
-        .shows("without waiting its keys open in");
+    let taken = section.run_again("onceway takeover eu-west --accept-risk").await;
+    taken.shows("without waiting its keys open in");
     metric(us, "onceway_hindrances", "0").await;
     ap.act(Action::Kill, Part::Both).await.unwrap();
     section.run_again("onceway break-glass").await.shows("are lost and vote no more");
@@ -94,10 +91,7 @@ pub async fn dies(mut section: Section<'_>, fleet: &Deployment) {
     section.end();
     // The next sections begin with ap-south back.
     ap.act(Action::Start, Part::Both).await.unwrap();
-    until("ap-south to be back", async || {
-        us.operate(&["region", "status", "ap-south"]).await.unwrap().status.success()
-    })
-    .await;
+    operated(us, &["region", "status", "ap-south"]).await;
 }
 
 pub async fn returns(mut section: Section<'_>, fleet: &Deployment) {
@@ -105,7 +99,7 @@ pub async fn returns(mut section: Section<'_>, fleet: &Deployment) {
     eu.act(Action::Start, Part::Both).await.unwrap();
     section.ask(eu);
     section.run_until("onceway status ", "store      open").await.hides("the store went back");
-    section.run("until onceway region status eu-west").await.ends(&[0]).shows("serving");
+    section.well("until onceway region status eu-west", &["serving"]).await;
     metric(us, "onceway_peer_up{peer=\"eu-west\"}", "1").await;
     section.run_again("onceway store check --config config/eu-west.toml").await;
     section.run("onceway audit ").await.ends(&[0, 3]);
@@ -117,6 +111,6 @@ pub async fn returns(mut section: Section<'_>, fleet: &Deployment) {
     let printed = section.run_again("onceway region rebuild eu-west --accept-risk").await;
     new_store(&mut section, fleet, &printed.text).await;
     eu.act(Action::Start, Part::Gateway).await.unwrap();
-    section.run("until onceway region status eu-west").await.ends(&[0]).shows("serving");
+    section.well("until onceway region status eu-west", &["serving"]).await;
     section.end();
 }

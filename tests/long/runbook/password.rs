@@ -4,7 +4,7 @@
 //! are put back at the end. It must not change another region.
 
 use crate::runbook::book::Section;
-use crate::runbook::planned::{round_is_over, taken_over};
+use crate::runbook::planned::round;
 use crate::support::*;
 
 pub async fn rotated(mut section: Section<'_>, fleet: &Deployment) {
@@ -22,13 +22,11 @@ pub async fn rotated(mut section: Section<'_>, fleet: &Deployment) {
     let url = format!("postgres://{GATEWAY_ROLE}:first@127.0.0.1:{port}/{DATABASE}");
     fs::write(secrets.join("store-url"), url).unwrap();
     fs::write(secrets.join("gateway-password"), "first").unwrap();
-    let before = taken_over(one).await;
     let plain = format!("url = \"postgres://{GATEWAY_ROLE}@127.0.0.1:{port}/{DATABASE}\"");
     assert!(own.contains(&plain), "{own}");
     let named = "\n[provision]\ngateway_password_file = \"desk/secrets/gateway-password\"";
     let filed = own.replace(&plain, "url_file = \"desk/secrets/store-url\"");
-    fs::write(&file, filed.replace("\n[provision]", named)).unwrap();
-    round_is_over(one, &before).await;
+    round(one, async || fs::write(&file, filed.replace("\n[provision]", named)).unwrap()).await;
     uses_its_login(eu, 1).await;
 
     section.there(eu);
@@ -43,10 +41,10 @@ pub async fn rotated(mut section: Section<'_>, fleet: &Deployment) {
         section.run("(umask 077; openssl rand").await.ends(&[0]);
         section.run("(umask 077; sed").await.ends(&[0]);
         section.run("(umask 077; onceway store init").await.ends(&[0]);
-        section.run("psql --file secrets/verifiers").await.ends(&[0]).shows("ALTER ROLE");
+        section.well("psql --file secrets/verifiers", &["ALTER ROLE"]).await;
         section.run_until("psql --command", "   0\n").await;
         uses_its_login(eu, 2).await;
-        section.run("onceway status").await.ends(&[0]).hides("\nconfig ");
+        section.well("onceway status", &[]).await.hides("\nconfig ");
         more().await;
         over.store(true, Ordering::SeqCst);
     };
@@ -56,11 +54,9 @@ pub async fn rotated(mut section: Section<'_>, fleet: &Deployment) {
     }
     section.end();
 
-    let before = taken_over(one).await;
     fs::write(&hba, &open).unwrap();
     admin.batch_execute("select pg_reload_conf()").await.unwrap();
-    fs::write(&file, &own).unwrap();
-    round_is_over(one, &before).await;
+    round(one, async || fs::write(&file, &own).unwrap()).await;
 }
 
 /// Waits until the gateway has taken a new login over so many times.

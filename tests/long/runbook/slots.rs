@@ -27,11 +27,12 @@ pub async fn lost(mut section: Section<'_>, fleet: &Deployment) {
         .shows("broken")
         .shows("eu-west");
     section
-        .run("onceway store reseed --config config/us-east.toml --from eu-west --dry-run")
-        .await
-        .ends(&[0])
-        .shows("all rows copied again");
-    section.run("onceway store reseed --config config/us-east.toml --from eu-west --wait").await.ends(&[0]);
+        .well(
+            "onceway store reseed --config config/us-east.toml --from eu-west --dry-run",
+            &["all rows copied again"],
+        )
+        .await;
+    section.well("onceway store reseed --config config/us-east.toml --from eu-west --wait", &[]).await;
     is_whole(fleet, 0).await;
     fleet.regions[0].serves().await.unwrap();
     section.end();
@@ -55,14 +56,13 @@ pub async fn filling(mut section: Section<'_>, fleet: &Deployment) {
     eu.act(Action::Kill, Part::Both).await.unwrap();
     let kept = "onceway_slot_retained_bytes{slot=\"sub_eu_west_from_us_east\"}";
     assert!(metrics(us).await.contains(kept), "how one notices");
-    section.run("psql --command \"select slot_name").await.ends(&[0]).shows("eu_west").shows("reserved");
+    section.well("psql --command \"select slot_name", &["eu_west", "reserved"]).await;
     let bound = section.run("psql --command \"alter system").await;
     bound.ends(&[0]).shows("ALTER SYSTEM").shows("CHECKPOINT");
     // 4 GB of WAL would take too long to write. Some segments exceed this bound, and healthy
     // subscribers stay within it.
     let client = us.cluster.connect(DATABASE).await.unwrap();
-    client.batch_execute("alter system set max_slot_wal_keep_size = '64MB'").await.unwrap();
-    client.batch_execute("select pg_reload_conf()").await.unwrap();
+    alter_system(&client, "set max_slot_wal_keep_size = '64MB'").await;
     until("the slot to be lost", async || {
         client
             .batch_execute("select pg_logical_emit_message(false, 'test', 'x'), pg_switch_wal()")
@@ -78,8 +78,7 @@ pub async fn filling(mut section: Section<'_>, fleet: &Deployment) {
         !client.query(sql, &[]).await.unwrap().is_empty()
     })
     .await;
-    client.batch_execute("alter system reset max_slot_wal_keep_size").await.unwrap();
-    client.batch_execute("select pg_reload_conf()").await.unwrap();
+    alter_system(&client, "reset max_slot_wal_keep_size").await;
     // The lost slot still exists: the repair replaces it.
     eu.act(Action::Start, Part::Both).await.unwrap();
     let repaired = eu.run(&["store", "reseed", "--from", "us-east", "--wait", "60s"]).await.unwrap();
@@ -91,12 +90,12 @@ pub async fn filling(mut section: Section<'_>, fleet: &Deployment) {
         !client.query(idle, &[]).await.unwrap().is_empty()
     })
     .await;
-    section.run("psql --command \"select pg_drop_replication_slot").await.ends(&[0]);
+    section.well("psql --command \"select pg_drop_replication_slot", &[]).await;
     let left = "select from pg_replication_slots where slot_name like '%eu_west%'";
     assert!(client.query(left, &[]).await.unwrap().is_empty(), "the slot is still there");
     eu.act(Action::Start, Part::Both).await.unwrap();
     section.run("onceway store check --config config/eu-west.toml").await.ends(&[1]).shows("us-east");
-    section.run("onceway store reseed --config config/eu-west.toml --from us-east").await.ends(&[0]);
+    section.well("onceway store reseed --config config/eu-west.toml --from us-east", &[]).await;
     for number in 0..3 {
         is_whole(fleet, number).await;
     }
