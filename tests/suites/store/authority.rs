@@ -141,10 +141,7 @@ async fn an_imported_row_expires_like_its_original() {
     assert_eq!(store.look_up(&[id("a")]).await.unwrap()[0].len(), 1);
     let sql = "select bool_and(due_ms = 25 * 3600000) \
                from onceway.records_imported";
-    assert!(
-        admin.query_one(sql, &[]).await.unwrap().get::<_, bool>(0),
-        "they live as long as they would there"
-    );
+    assert!(value::<bool>(&admin, sql).await, "they live as long as they would there");
     // Rows that are handed on do not live longer for it.
     let again = store.rows_of(&origin, None, 10).await.unwrap();
     assert!(again.iter().zip(&rows).all(|(again, first)| again.lives <= first.lives), "{again:?}");

@@ -9,7 +9,6 @@
 use crate::store::authority::{lodging, other, state, waits};
 use crate::store::jobs::request;
 use crate::store::support::*;
-use onceway::adapters::postgres::provision;
 use onceway::ports::jobs;
 use onceway::ports::store::Attempt;
 use onceway::ports::upkeep::{Act, Ruling};
@@ -66,24 +65,23 @@ impl Bench {
         let attempt = match statement {
             Statement::ReclaimOfOwn => {
                 let attempt = won(&self.store, &asked).await;
-                assert_eq!(self.store.release(&attempt).await, Ok(Written::Done));
+                done(self.store.release(&attempt).await);
                 Some(attempt)
             }
             Statement::Settle | Statement::Doubt | Statement::Release => Some(won(&self.store, &asked).await),
             Statement::SettleByHand | Statement::ReleaseByHand => {
                 let attempt = won(&self.store, &asked).await;
-                assert_eq!(
+                done(
                     self.store
                         .doubt(&attempt, Some(Unclear { status: 500, ends_attempt: true, excerpt: None }))
                         .await,
-                    Ok(Written::Done)
                 );
                 Some(attempt)
             }
             Statement::Reap => {
                 let over = lifetime(Duration::ZERO, RETENTION);
                 let attempt = won(&self.store, &ClaimAsk { lifetime: over, ..asked }).await;
-                assert_eq!(self.store.settle(&attempt, &answer()).await, Ok(Written::Done));
+                done(self.store.settle(&attempt, &answer()).await);
                 Some(attempt)
             }
             Statement::ReclaimBesideOthers | Statement::StandIn | Statement::Import => {
@@ -348,7 +346,7 @@ async fn an_init_that_changes_nothing_waits_for_no_claim() {
     let mut slow = bench.region.gateway_client().await;
     let held = slow.transaction().await.unwrap();
     held.execute("select onceway.hold_gate(null)", &[]).await.unwrap();
-    let report = provision::init(&bench.region.plan(&[], &["other#1"])).await.unwrap();
+    let report = init(&bench.region.plan(&[], &["other#1"])).await;
     assert!(report.is_complete() && report.changes() == 0, "{report}");
     held.commit().await.unwrap();
 }
@@ -365,5 +363,5 @@ async fn a_promoted_server_is_on_another_timeline_at_once() {
     assert!(promoted);
     let found = found("the gate", || async { store.gate().await.ok() }).await;
     assert_eq!(found.running.timeline, gate.running.timeline + 1);
-    assert_eq!(store.approve(found.version, &found.running).await, Ok(Written::Done));
+    done(store.approve(found.version, &found.running).await);
 }

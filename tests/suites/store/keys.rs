@@ -20,7 +20,7 @@ async fn claims_and_lookups_use_indexes_on_empty_leaves() {
     let scans = "select coalesce(sum(seq_scan), 0)::bigint, coalesce(sum(idx_scan), 0)::bigint \
                  from pg_stat_user_tables where relname like 'records%'";
     let answer = Answer { status: 201, headers: Vec::new(), body: AnswerBody::NotKept };
-    let before: i64 = admin.query_one(scans, &[]).await.unwrap().get(0);
+    let before: i64 = value(&admin, scans).await;
     for nonce in 1..=20 {
         let key = format!("k{nonce}");
         let a = won(&store, &ask(&key, nonce, gate.version)).await;

@@ -140,10 +140,10 @@ async fn init_finds_nothing_to_do_after_the_script() {
         psql(&us, &us_script, None, &too).unwrap();
     }
     for plan in [&eu_plan, &us_plan] {
-        let report = provision::init(plan).await.unwrap();
+        let report = init(plan).await;
         assert!(report.changes() == 0 && !report.is_broken(), "{report}");
         init_until_complete(plan).await;
-        assert!(provision::check(plan).await.unwrap().is_complete());
+        whole(&check(plan).await);
     }
     a_password_is_changed_and_no_row_is_lost(&eu, &us, us_plan).await;
 }
@@ -151,7 +151,7 @@ async fn init_finds_nothing_to_do_after_the_script() {
 /// In the order of deploy/postgres/README.md, "Passwords", with a link that breaks in between.
 async fn a_password_is_changed_and_no_row_is_lost(eu: &Region, us: &Region, mut plan: Plan) {
     let line = async |plan: &Plan| {
-        let report = provision::check(plan).await.unwrap();
+        let report = check(plan).await;
         report.lines.into_iter().find(|line| line.what == "subscription from eu-west#1").unwrap().status
     };
     let (there, here) = (eu.admin().await, us.admin().await);
@@ -161,11 +161,11 @@ async fn a_password_is_changed_and_no_row_is_lost(eu: &Region, us: &Region, mut 
     there.batch_execute("update onceway.heartbeats_eu_west_g1 set seq = 77").await.unwrap();
     assert!(matches!(line(&plan).await, Status::Pending(why) if why.contains("28P01")));
     with_password(&mut plan, "new");
-    assert!(provision::init(&plan).await.unwrap().changes() == 1);
+    assert!(init(&plan).await.changes() == 1);
     init_until_complete(&plan).await;
     until("what was written meanwhile", async || {
         let sql = "select seq from onceway.heartbeats where origin = 'eu-west#1'";
-        here.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) == 77
+        value::<i64>(&here, sql).await == 77
     })
     .await;
 }

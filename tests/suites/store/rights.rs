@@ -82,13 +82,13 @@ async fn missing_rights_are_reported_and_restored() {
     let (plan, admin) = (region.plan(&[], &["other#1"]), region.admin().await);
     let complaint = async |role: &str, wrong: &str| {
         admin.batch_execute(wrong).await.unwrap();
-        let report = provision::check(&plan).await.unwrap();
+        let report = check(&plan).await;
         match line(&report, &format!("role {role}")) {
             Status::Pending(why) => why.clone(),
             Status::Fine | Status::Changed | Status::Broken(_) => panic!("{wrong}: {report}"),
         }
     };
-    assert!(provision::init(&plan).await.unwrap().is_complete());
+    whole(&init(&plan).await);
     for role in ["gw", "repl"] {
         assert!(
             complaint(role, &format!("alter role {role} rename to gone")).await.starts_with("it is missing")
@@ -122,13 +122,13 @@ async fn missing_rights_are_reported_and_restored() {
         let back = format!("alter role gw in database shop set {name} = '{value}'");
         admin.batch_execute(&back).await.unwrap();
     }
-    assert!(provision::check(&plan).await.unwrap().is_complete());
+    whole(&check(&plan).await);
 
     for [role, _, privilege, whole] in &all {
         admin.batch_execute(&format!("revoke {privilege} on {whole} from {role}")).await.unwrap();
     }
     admin.batch_execute("alter role gw in database shop reset all").await.unwrap();
-    assert!(provision::init(&plan).await.unwrap().is_complete());
+    whole(&init(&plan).await);
     assert_eq!((granted(&admin).await, settings(&admin).await), (all, SETTINGS.map(str::to_owned).to_vec()));
 }
 
@@ -172,7 +172,7 @@ async fn excess_rights_are_reported_and_left_alone() {
 
     for (role, wrong, back, why) in &cases {
         admin.batch_execute(wrong).await.unwrap();
-        for report in [provision::check(&plan).await.unwrap(), provision::init(&plan).await.unwrap()] {
+        for report in [check(&plan).await, init(&plan).await] {
             let status = line(&report, &format!("role {role}"));
             assert!(
                 matches!(status, Status::Broken(complaint) if complaint.starts_with(why)),
@@ -180,6 +180,6 @@ async fn excess_rights_are_reported_and_left_alone() {
             );
         }
         admin.batch_execute(back).await.unwrap();
-        assert!(provision::check(&plan).await.unwrap().is_complete(), "{back}");
+        whole(&check(&plan).await);
     }
 }

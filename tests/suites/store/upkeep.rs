@@ -19,12 +19,12 @@ fn short(ask: ClaimAsk) -> ClaimAsk {
 async fn an_origin_turns_its_masked_open_rows_into_tombstones() {
     let (region, store, gate) = Region::ready("eu#1").await;
     let masked = won(&store, &short(ask("masked", 1, gate.version))).await;
-    assert_eq!(store.doubt(&masked, None).await, Ok(Written::Done));
+    done(store.doubt(&masked, None).await);
     let abandoned = won(&store, &short(ask("abandoned", 2, gate.version))).await;
     let long = ClaimAsk { hold: Duration::from_secs(600), ..short(ask("running", 3, gate.version)) };
     let running = won(&store, &long).await;
     let above = won(&store, &short(ask("above", 4, gate.version))).await;
-    assert_eq!(store.release(&above).await, Ok(Written::Done));
+    done(store.release(&above).await);
     for key in ["masked", "abandoned", "running"] {
         region.arrives(key, 4, 2).await;
     }
@@ -44,7 +44,7 @@ async fn an_origin_turns_its_masked_open_rows_into_tombstones() {
     assert_eq!(store.reap(100, None).await.unwrap().forgotten, 0);
     let sql =
         "select count(*) from onceway.records where origin = 'eu#1' and state = 5 and due_ms > 86400000";
-    let kept: i64 = region.admin().await.query_one(sql, &[]).await.unwrap().get(0);
+    let kept: i64 = value(&region.admin().await, sql).await;
     assert_eq!(kept, 2, "they stay as long as the final row's own tombstone");
 }
 
@@ -59,7 +59,7 @@ async fn a_masking_tombstone_outlives_the_masked_row() {
             headers: Vec::new(),
             body: onceway::protocol::record::AnswerBody::Kept(b"made".to_vec()),
         };
-        assert_eq!(store.settle(&attempt, &answer).await, Ok(Written::Done));
+        done(store.settle(&attempt, &answer).await);
         region.arrives(key, state, 1).await;
     }
     assert_eq!(store.reap(100, None).await, Ok(Reaped { expired: 3, forgotten: 0, kept: 0 }));
@@ -86,8 +86,8 @@ async fn clearing_the_list_loses_no_doubt() {
     let mut last = Vec::new();
     for (nonce, key) in [(1, "first"), (2, "second")] {
         let attempt = won(&store, &ask(key, nonce, gate.version)).await;
-        assert_eq!(store.doubt(&attempt, None).await, Ok(Written::Done));
-        assert_eq!(store.release(&attempt).await, Ok(Written::Done));
+        done(store.doubt(&attempt, None).await);
+        done(store.release(&attempt).await);
         last.push(attempt);
     }
     let (mut holder, admin) = (region.admin().await, region.admin().await);
@@ -98,10 +98,7 @@ async fn clearing_the_list_loses_no_doubt() {
         let own = Some((last[1].token, last[1].nonce));
         let basis = onceway::protocol::decide::Basis::Known { own, over: Vec::new(), attempt: 1 };
         let again = won(&store, &ClaimAsk { basis, ..ask("second", 3, gate.version) }).await;
-        assert_eq!(
-            store.doubt(&again, Some(Unclear { status: 500, ends_attempt: false, excerpt: None })).await,
-            Ok(Written::Done)
-        );
+        done(store.doubt(&again, Some(Unclear { status: 500, ends_attempt: false, excerpt: None })).await);
         held.commit().await.unwrap();
         again
     };
@@ -118,7 +115,7 @@ async fn reaping_waits_for_no_locked_row() {
     let (region, store, gate) = Region::ready("eu#1").await;
     for (nonce, key) in [(1, "free"), (2, "taken")] {
         let attempt = won(&store, &short(ask(key, nonce, gate.version))).await;
-        assert_eq!(store.release(&attempt).await, Ok(Written::Done));
+        done(store.release(&attempt).await);
     }
     let mut holder = region.admin().await;
     let held = holder.transaction().await.unwrap();
@@ -146,7 +143,7 @@ async fn two_released_rows_do_not_keep_one_another() {
     let (region, store, gate) = Region::ready("eu#1").await;
     for (key, state) in [("both", 3), ("covers", 2)] {
         let attempt = won(&store, &short(ask(key, state as u128, gate.version))).await;
-        assert_eq!(store.release(&attempt).await, Ok(Written::Done));
+        done(store.release(&attempt).await);
         region.arrives(key, state, 1).await;
     }
     assert_eq!(store.reap(100, None).await, Ok(Reaped { expired: 1, forgotten: 0, kept: 1 }));
@@ -160,7 +157,7 @@ async fn two_released_rows_do_not_keep_one_another() {
 async fn a_released_key_with_a_waiting_job_stays() {
     let (region, store, gate) = Region::ready("eu#1").await;
     let attempt = won(&store, &short(ask("waits", 1, gate.version))).await;
-    assert_eq!(store.release(&attempt).await, Ok(Written::Done));
+    done(store.release(&attempt).await);
     let sql = "insert into onceway.jobs (tenant, key, request_id, next_ms, forget_ms, sealed, request) \
                values ('acme', convert_to('waits', 'UTF8'), gen_random_uuid(), 0, 0, false, '')";
     let admin = region.admin().await;
