@@ -1,8 +1,8 @@
 //! HTTP/1 framing against raw bytes: an ambiguous request is refused with a problem and ends the
 //! connection, a clear one passes.
 //!
-//! `server::head`, `server::chunks` and `server::guard` have tables and properties of their own;
-//! here hyper stands above them. It must not use a client library, which would tidy up the very
+//! `server::head`, `server::chunks`, `server::guard` and `server::admission` have tables of all
+//! flaws; here hyper stands above them, and a flaw of each kind is enough. It must not use a client library, which would tidy up the very
 //! bytes in question.
 
 use crate::net::harness::{read_until, rest, run, talk};
@@ -22,42 +22,18 @@ async fn ambiguous_framing_is_refused_and_ends_the_connection() {
     let table: Vec<(String, u16, &str)> = [
         "GET / HTTP/1.1\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
-        "GET / HTTP/1.1\r\nHost: a, b\r\n\r\n",
-        "GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n",
-        "GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET a HTTP/1.1\r\nHost: a\r\n\r\n",
         "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET / HTTP/1.1\nHost: a\n\n",
-        "GET / HTTP/1.1\r\nHost: a\n\r\n",
-        "GET / HTTP/1.1\r\nHost: a\rX: b\r\n\r\n",
-        "GET / HTTP/1.1\r\nHost: a\r\nx: 1\r\n folded\r\n\r\n",
-        "GET / HTTP/1.1\r\nHost: a\r\nx : 1\r\n\r\n",
-        "GET / HTTP/1.1\r\nHost: a\r\nx: \0\r\n\r\n",
-        "GET / HTTP/1.1\r\nHost: a\r\nnothing\r\n\r\n",
-        "GET / HTTP/3.0\r\nHost: a\r\n\r\n",
-        "GET /\r\n\r\n",
-        "POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         &(with("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n") + "0\r\n\r\n"),
-        &(with("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n") + "0\r\n\r\n"),
-        &(with("Content-Length: 1\r\nContent-Length: 1\r\n") + "x"),
-        &(with("Content-Length: 1\r\nContent-Length: 2\r\n") + "x"),
-        &(with("Content-Length: 1, 1\r\n") + "x"),
-        &(with("Content-Length: +1\r\n") + "x"),
-        &(with("Content-Length: 0x1\r\n") + "x"),
-        &(with("Content-Length:\r\n") + "x"),
-        &(with("Transfer-Encoding: gzip, chunked\r\n") + "0\r\n\r\n"),
-        &(with("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n") + "0\r\n\r\n"),
         &with("Transfer-Encoding: identity\r\n"),
         &with("Connection: Idempotency-Key\r\n"),
-        &with("Connection: close, authorization\r\n"),
-        &with("Connection: onceway-token\r\n"),
         &with("Connection: upgrade\r\nUpgrade: h2c\r\n"),
     ]
     .map(|bytes| (bytes.to_owned(), 400, "bad-request"))
     .into_iter()
     .chain([
         ("CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n".to_owned(), 501, "method-not-supported"),
-        ("TRACE / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), 501, "method-not-supported"),
         (with("Expect: everything\r\n"), 417, "expectation-failed"),
         (format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(8192)), 414, "target-too-long"),
         (with(&many), 431, "head-too-large"),
@@ -81,27 +57,14 @@ async fn ambiguous_framing_is_refused_and_ends_the_connection() {
 #[tokio::test]
 async fn nothing_behind_broken_chunks_is_read() {
     let running = run(PublicLimits::default()).await;
-    let table = [
-        "3\nabc\r\n0\r\n\r\n",
-        "3;a=b\r\nabc\r\n0\r\n\r\n",
-        "3;a=b\nabc\r\n0\r\n\r\n",
-        "3 \r\nabc\r\n0\r\n\r\n",
-        "0x3\r\nabc\r\n0\r\n\r\n",
-        "000000003\r\nabc\r\n0\r\n\r\n",
-        "10000000000000003\r\nabc\r\n0\r\n\r\n",
-        "2\r\nabc\r\n0\r\n\r\n",
-        "3\r\nabc\n0\r\n\r\n",
-        "3\r\nabc\r\n0\r\nx: 1\n\r\n",
-        "3\r\nabc\r\n0\r\n folded\r\n\r\n",
-        "3\r\nabc\r\nx\r\n\r\n",
-    ];
+    let table = ["3;a=b\r\nabc\r\n0\r\n\r\n", "2\r\nabc\r\n0\r\n\r\n", "3\r\nabc\r\n0\r\nx: 1\n\r\n"];
     for chunks in table {
         let bytes = with("Transfer-Encoding: chunked\r\n") + chunks + NEXT;
         let answer = talk(&running.address, &bytes).await;
         assert!(answer.ends_with("\r\n\r\nbroken"), "{chunks:?} got {answer:?}");
         assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{chunks:?} got {answer:?}");
     }
-    assert_eq!(running.service.seen(), ["POST /"; 12]);
+    assert_eq!(running.service.seen(), ["POST /"; 3]);
 }
 
 #[tokio::test]

@@ -135,7 +135,7 @@ pub enum Then {
 pub struct RawServer {
     pub address: String,
     pub requests: Arc<Mutex<Vec<String>>>,
-    pub connections: Arc<Mutex<usize>>,
+    connections: Arc<Mutex<usize>>,
     /// Gets a message each time a connection is over, whichever side ended it.
     pub closed: mpsc::UnboundedReceiver<()>,
 }
@@ -164,8 +164,16 @@ impl RawServer {
         Self { address, requests, connections, closed }
     }
 
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
     pub fn seen(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
+    }
+
+    pub fn connections(&self) -> usize {
+        *self.connections.lock().unwrap()
     }
 
     /// The headers of each request, with names in small letters.

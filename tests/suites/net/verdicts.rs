@@ -4,7 +4,7 @@
 //! Each server here is scripted. A test must not take "unknown" for "not sent", nor the reverse.
 
 use crate::net::support::*;
-use crate::net::upstream::{OK, of as settings, send};
+use crate::net::upstream::{LONG, NONE, OK, always, of as settings, probe, send};
 use onceway::adapters::upstream::{Credential, Host, Tls, TlsFiles};
 use onceway::ports::upstream::{CredentialRefused, Send};
 use onceway_lab::ports::free_run;
@@ -15,7 +15,6 @@ use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-const AMPLE: Duration = Duration::from_secs(20);
 const BOTH: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13, &rustls::version::TLS12];
 
 fn over(own: ServiceSettings) -> HttpUpstream {
@@ -42,7 +41,7 @@ fn secured(address: &str, authority: &Pki, own: Option<(&Pki, &str)>) -> Service
 
 /// The knowledge after one send.
 async fn after(upstream: &HttpUpstream) -> Result<u16, SendError> {
-    sent(upstream, AMPLE, || true).await
+    sent(upstream, LONG, always).await
 }
 
 async fn sent(
@@ -163,14 +162,14 @@ async fn nothing_was_sent_to_a_server_with_another_certificate() {
 #[tokio::test]
 async fn nothing_was_sent_without_a_slot_or_a_right() {
     let server = RawServer::start(Then::AnswerAndHang("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")).await;
-    let mut settings = at(&[format!("http://{}", server.address)]);
+    let mut settings = at(&[server.url()]);
     settings.bounds.connections = 1;
     let upstream = over(settings);
-    not_sent(sent(&upstream, AMPLE, || false).await, "the right to send ended");
-    let first = soon(upstream.send(send(&[]), AMPLE, || true)).await.unwrap();
+    not_sent(sent(&upstream, LONG, || false).await, "the right to send ended");
+    let first = soon(upstream.send(send(&[]), LONG, always)).await.unwrap();
     not_sent(after(&upstream).await, "all 1 connections are in use");
     drop(first);
-    let again = soon(upstream.send(send(&[]), AMPLE, || true)).await;
+    let again = soon(upstream.send(send(&[]), LONG, always)).await;
     assert_eq!(again.unwrap().status(), 200, "its slot is free again");
     assert_eq!(server.seen().len(), 2);
 }
@@ -182,7 +181,7 @@ async fn one_tls_connection_of_either_version_serves_many() {
         // Tickets for later handshakes come behind TLS 1.3's: they break no idle connection.
         let served = Secure::start(server(&pki, versions, None), answers).await;
         let mut settings = secured(&served.address, &pki, None);
-        (settings.bounds.write_idle, settings.bounds.keep_idle) = (AMPLE, AMPLE);
+        (settings.bounds.write_idle, settings.bounds.keep_idle) = (LONG, LONG);
         let upstream = over(settings);
         for _ in 0..20 {
             assert_eq!(after(&upstream).await, Ok(200));
@@ -253,8 +252,7 @@ async fn a_break_after_the_handshake_is_unknown() {
         unknown(after(&over(secured(&served.address, &pki, None))).await);
     }
     let silent = RawServer::start(Then::AnswerAndHang("")).await;
-    let outcome =
-        sent(&over(at(&[format!("http://{}", silent.address)])), Duration::from_millis(300), || true).await;
+    let outcome = sent(&over(at(&[silent.url()])), Duration::from_millis(300), always).await;
     assert!(matches!(outcome, Err(SendError::Late(_))), "{outcome:?}");
 }
 
@@ -280,7 +278,7 @@ async fn a_dead_or_silent_endpoint_takes_nothing_down() {
     let pki = Pki::new(&["us"]);
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent = format!("https://{}", silent.local_addr().unwrap());
-    let addresses = [dead, silent, format!("http://{}", one.address), format!("http://{}", two.address)];
+    let addresses = [dead, silent, one.url(), two.url()];
     let settings = ServiceSettings { addresses: at(&addresses).addresses, ..secured("a", &pki, None) };
     let upstream = over(settings);
     for _ in 0..40 {
@@ -304,7 +302,7 @@ async fn a_dead_or_silent_endpoint_takes_nothing_down() {
 async fn an_endpoint_that_fails_fast_draws_no_traffic() {
     let failing = RawServer::start(Then::Answer("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n")).await;
     let well = RawServer::start(Then::Answer(OK)).await;
-    let upstream = over(at(&[&failing, &well].map(|server| format!("http://{}", server.address))));
+    let upstream = over(at(&[&failing, &well].map(|server| server.url())));
     for _ in 0..50 {
         after(&upstream).await.unwrap();
     }
@@ -323,9 +321,9 @@ async fn the_host_header_follows_the_configured_choice() {
         (Host::Keep, None, own.as_str()),
         (named, Some("public.example"), "internal.example"),
     ] {
-        let upstream = over(ServiceSettings { host, ..at(&[format!("http://{}", server.address)]) });
+        let upstream = over(ServiceSettings { host, ..at(&[server.url()]) });
         let headers: Vec<(&'static str, &str)> = sent.map(|host| ("host", host)).into_iter().collect();
-        soon(upstream.send(send(&headers), AMPLE, || true)).await.unwrap();
+        soon(upstream.send(send(&headers), LONG, always)).await.unwrap();
         assert_eq!(server.headers().pop().unwrap()["host"], expected);
     }
 }
@@ -340,33 +338,33 @@ async fn our_credential_replaces_the_clients_and_refusals_are_marked() {
     let refusing = RawServer::start(Then::Answer("HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n")).await;
     let own = |server: &RawServer| ServiceSettings {
         credential: Some(credential("Bearer sk_live")),
-        ..at(&[format!("http://{}", server.address)])
+        ..at(&[server.url()])
     };
     assert!(!format!("{:?}", own(&server)).contains("sk_live"));
     let before = settings(own(&server));
     let upstream = HttpUpstream::new(&before);
     let client = [("authorization", "Bearer client"), ("cookie", "session=1"), ("x-other", "stays")];
-    soon(upstream.send(send(&client), AMPLE, || true)).await.unwrap();
+    soon(upstream.send(send(&client), LONG, always)).await.unwrap();
     let mut newer = own(&server);
     newer.credential = Some(credential("Bearer newer"));
     before.renewable().renew(&settings(newer).renewable());
     let mut passed = Request::get("/p").body(empty()).unwrap();
     passed.headers_mut().insert("authorization", HeaderValue::from_static("Bearer client"));
-    soon(upstream.pass(None, passed, AMPLE)).await.unwrap();
+    soon(upstream.pass(None, passed, LONG)).await.unwrap();
     let seen = server.headers();
     assert_eq!((seen[0]["authorization"].as_str(), seen[0]["x-other"].as_str()), ("Bearer sk_live", "stays"));
     assert_eq!((seen[0].get("cookie"), seen[1]["authorization"].as_str()), (None, "Bearer newer"));
 
     let is_marked = async |upstream: &HttpUpstream| {
-        let answer = soon(upstream.send(send(&[]), AMPLE, || true)).await.unwrap();
+        let answer = soon(upstream.send(send(&[]), LONG, always)).await.unwrap();
         (answer.status().as_u16(), answer.extensions().get::<CredentialRefused>().is_some())
     };
     let upstream = over(own(&refusing));
     assert_eq!(is_marked(&upstream).await, (403, true));
-    let passed = soon(upstream.pass(None, Request::get("/p").body(empty()).unwrap(), AMPLE)).await.unwrap();
+    let passed = soon(upstream.pass(None, Request::get("/p").body(empty()).unwrap(), LONG)).await.unwrap();
     assert!(passed.extensions().get::<CredentialRefused>().is_some());
     // Without one of ours it is the client's that was refused.
-    assert_eq!(is_marked(&over(at(&[format!("http://{}", refusing.address)]))).await, (403, false));
+    assert_eq!(is_marked(&over(at(&[refusing.url()]))).await, (403, false));
     assert_eq!(is_marked(&over(own(&server))).await, (200, false));
 }
 
@@ -397,9 +395,9 @@ async fn a_credential_never_goes_to_another_address() {
 async fn each_endpoint_asks_for_the_right_to_send() {
     let server = RawServer::start(Then::Answer(OK)).await;
     let dead = format!("http://127.0.0.1:{}", free_run(1).unwrap());
-    let upstream = over(at(&[dead, format!("http://{}", server.address)]));
+    let upstream = over(at(&[dead, server.url()]));
     for _ in 0..10 {
-        not_sent(sent(&upstream, AMPLE, || false).await, "the right to send ended");
+        not_sent(sent(&upstream, LONG, || false).await, "the right to send ended");
     }
     assert_eq!(server.seen().len(), 0);
 }
@@ -407,9 +405,9 @@ async fn each_endpoint_asks_for_the_right_to_send() {
 #[tokio::test]
 async fn idle_connections_count_towards_the_bound() {
     let server = RawServer::start(Then::Answer(OK)).await;
-    let mut settings = at(&[format!("http://{}", server.address)]);
+    let mut settings = at(&[server.url()]);
     settings.bounds.connections = 2;
-    (settings.bounds.write_idle, settings.bounds.keep_idle) = (Duration::ZERO, AMPLE);
+    (settings.bounds.write_idle, settings.bounds.keep_idle) = (Duration::ZERO, LONG);
     let upstream = over(settings);
     let mut server = server;
     for number in 1..=5_usize {
@@ -419,35 +417,28 @@ async fn idle_connections_count_towards_the_bound() {
             soon(server.closed.recv()).await.unwrap();
         }
     }
-    assert_eq!(*server.connections.lock().unwrap(), 5);
+    assert_eq!(server.connections(), 5);
 }
 
 #[tokio::test]
 async fn a_probe_asks_the_service_of_the_doubt() {
-    let none = Then::Answer("HTTP/1.1 404 Not Found\r\nOnceway-Effect: none\r\nContent-Length: 0\r\n\r\n");
-    let (default, named) = (RawServer::start(none).await, RawServer::start(none).await);
-    let mut settings = settings(at(&[format!("http://{}", default.address)]));
-    let of = |server: &RawServer| at(&[format!("http://{}", server.address)]);
+    let [default, named] =
+        [RawServer::start(Then::Answer(NONE)).await, RawServer::start(Then::Answer(NONE)).await];
+    let mut settings = settings(at(&[default.url()]));
+    let of = |server: &RawServer| at(&[server.url()]);
     settings.named.insert("pay".into(), (of(&named), false));
     settings.named.insert("shared".into(), (of(&named), true));
     settings.shared = true;
     let upstream = HttpUpstream::new(&settings);
     let probe = async |name: &str, region: &str| {
-        let probe = Probe {
-            upstream: Some(name.into()),
-            id: key_id("acme", "k"),
-            token: Token { epoch: 1, attempt: 1 },
-            region: Some(crate::net::support::region(region)),
-            address: "/status".parse().unwrap(),
-            path: "/v1".to_owned(),
-        };
-        matches!(soon(upstream.probe(probe, AMPLE, 9)).await, ProbeReply::DidNotHappen)
+        let probe = Probe { upstream: Some(name.into()), ..probe(region) };
+        matches!(soon(upstream.probe(probe, LONG, 9)).await, ProbeReply::DidNotHappen)
     };
     assert!(probe("pay", "eu").await && probe("shared", "us").await);
     assert!(!probe("pay", "us").await, "another region's service of that name may know more");
     assert!(!probe("gone", "eu").await);
     assert_eq!((default.seen().len(), named.seen().len()), (0, 2));
     let send = Send { upstream: Some("gone".into()), ..send(&[]) };
-    let outcome = soon(upstream.send(send, AMPLE, || true)).await.map(|answer| answer.status().as_u16());
+    let outcome = soon(upstream.send(send, LONG, always)).await.map(|answer| answer.status().as_u16());
     not_sent(outcome, "no [upstreams.gone]");
 }
