@@ -1,10 +1,8 @@
 //! Every alert of deploy/prometheus/alerts.yml fires: a real Prometheus looks at three real regions
-//! in which each alert's cause is produced.
+//! in which each alert's cause is produced. The rules are those of the file, times divided.
 //!
-//! Groups share a cause. The short form plays those of [`SHORT`]; `ONCEWAY_ALERTS=all cargo test
-//! --test long alerts::` plays all of them. The rules are those of the file, times divided
-//! (`alerts/rules.rs`). It must not change an expression or a bound: `promtool` plays
-//! the rules over made-up series, on both sides of their bounds (`alerts_test.yml`).
+//! The short form plays the groups of [`SHORT`]; `ONCEWAY_ALERTS=all cargo test --test long
+//! alerts::` plays all of them.
 
 mod dashboard;
 mod losses;

@@ -1,9 +1,7 @@
 //! Clients that people already use, through real gateways: a lost answer, a running key, a killed
-//! region, and each kind of refusal.
+//! region, and each kind of refusal. The results are compared with the table of `docs/clients.md`.
 //!
-//! The result for a client's caller is compared with the table of `docs/clients.md`. No client may
-//! make a second effect, and the SDKs of a payment API must throw on every refusal: one that
-//! resolves is taken for a payment.
+//! The SDKs of a payment API must throw on every refusal: one that resolves is taken for a payment.
 
 use crate::support::clients::{Case, Clients, said};
 use crate::support::documents::text;

@@ -1,9 +1,8 @@
 //! The console in a browser: signing in, the queue, a key settled, a region lost, on a desktop, on
-//! a phone and in the dark.
+//! a phone and in the dark. The tests look at the page as rendered: texts, colours and widths.
 //!
-//! The tests look at the page as rendered: texts, colours and widths. If Chromium is not installed,
-//! they say so on stderr; with ONCEWAY_TOOLS=all, as CI sets it, they fail. Screenshots:
-//! docs/testing.md. It must not poke at the page's state.
+//! Without Chromium they say so on stderr; with ONCEWAY_TOOLS=all they fail. Screenshots:
+//! docs/testing.md.
 
 mod browser;
 

@@ -1,11 +1,8 @@
 //! The container's entry point, run from a bare folder with the static binary and mounted files
 //! only; not as root, and without a writable place.
 //!
-//! The binary is at the place that `deploy/Containerfile` copies it to. `deploy_files` tests that
-//! file's own lines. The image's compiler is not here: cargo builds the same target. The musl
-//! target, musl-gcc or root for chroot may be missing. Then a line on stderr says that nothing was
-//! checked, and with ONCEWAY_TOOLS=all it fails. It must not give the folder a library, a shell or
-//! a file of this machine.
+//! The image's compiler is not here: cargo builds the same target. Without the musl target,
+//! musl-gcc or root for chroot, a line on stderr says so, and with ONCEWAY_TOOLS=all it fails.
 
 use crate::support::documents::text;
 use crate::support::solo::routes;

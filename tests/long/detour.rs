@@ -1,6 +1,4 @@
-//! A gateway of a region whose way to their store is a relay: it alone can be cut off from the store.
-//!
-//! It must not change the other gateways of the region.
+//! A gateway whose way to its region's store is a relay: it alone can be cut off from the store.
 
 use crate::support::*;
 

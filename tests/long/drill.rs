@@ -1,8 +1,8 @@
 //! The short form of the drills, on real processes: a region killed, cut off and drained under
 //! load; a standby promoted; and forty seconds of soak.
 //!
-//! The long form is `onceway drill`, run by hand, which also checks spans against their bounds. A
-//! failed run prints its schedule. It must not check a span: a busy machine has its own.
+//! The long form is `onceway drill`, which also checks spans against their bounds: a busy machine
+//! has its own. A failed run prints its schedule.
 
 use crate::support::*;
 use onceway_lab::compare::{self, Compared, Workload};

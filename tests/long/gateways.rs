@@ -1,8 +1,5 @@
 //! Three gateways of one region share its store behind one address, under load, while one of them
-//! is killed or cut off from the store.
-//!
-//! Requests go to the region's address, as clients send them. The simulation has copies that meet
-//! in the store, the soak has drains of such regions. It must not know which gateway holds a key.
+//! is killed or cut off from the store. Requests go to the region's address, as clients send them.
 
 use crate::detour::Detour;
 use crate::support::*;

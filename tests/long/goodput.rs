@@ -1,11 +1,10 @@
 //! Retry storms and the ten seconds after each: goodput returns to its former rate, and no key
 //! takes effect twice.
 //!
-//! Steady clients start fresh keys at a fixed rate, whatever the result of earlier ones. Then many
-//! others, who ignore `Retry-After`, repeat keys whose upstream is slow or refuses, at once after
-//! each refusal, until the gateway is full. The first storm is of another tenant, which may not
-//! take the steady ones' places. The second is of their own.
-//! Unlike `storm.rs`, no gateway dies here. It must not look into the gateway.
+//! Steady clients start fresh keys at a fixed rate. Then many others, who ignore `Retry-After`,
+//! repeat keys whose upstream is slow or refuses, at once after each refusal, until the gateway is
+//! full. The first storm is of another tenant, which may not take the steady ones' places; the
+//! second of their own.
 
 use crate::support::solo::routes;
 use crate::support::*;

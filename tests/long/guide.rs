@@ -1,11 +1,9 @@
 //! `deploy/GUIDE.md`, typed line by line into four machines: a reader's own, and one for each of
 //! three regions with a Postgres of its own.
 //!
-//! The reference files are used as they are, with their ports and addresses. One time differs:
-//! before its keys come home, a region has to be well for five seconds instead of a minute, unless
-//! ONCEWAY_GUIDE is `exact`. Two programs are replaced at the desk (`guide/desk.sh`): cargo, whose
-//! line is a step of `.ci/nightly`, and scp. It must not type anything that the guide does not say,
-//! nor leave out a line of it.
+//! One time of the reference files differs: before its keys come home, a region has to be well for
+//! five seconds instead of a minute, unless ONCEWAY_GUIDE is `exact`. Two programs are replaced at
+//! the desk (`guide/desk.sh`): cargo, whose line is a step of `.ci/nightly`, and scp.
 
 mod book;
 mod machines;

@@ -1,13 +1,10 @@
 //! Real stores that follow one another reply as recorded: random histories of 60 steps on three of
-//! them.
-//!
-//! `tests/suites/contract.rs` has the histories of one store and the ports' contract; the
-//! simulation's `contract.rs` plays both. It must not assert a reply that no store promises.
+//! them. `tests/suites/contract.rs` has those of one store; the simulation plays both.
 
 mod three;
 
 use crate::support::beside;
-use crate::support::recorded::as_recorded;
+use crate::support::documents::as_recorded;
 
 /// Each test has three servers, on ports that are chosen before they are taken.
 static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());

@@ -1,10 +1,8 @@
 //! Every command of `deploy/RUNBOOK.md`, run as written, against three real regions in its
-//! section's situation.
+//! section's situation, which the other files produce.
 //!
-//! `runbook/book.rs` reads the sections and runs their lines; the other files produce the
-//! situations. The short form plays the marked ones of [`ALL`]; `ONCEWAY_RUNBOOK=all cargo test
-//! --test long runbook::` plays all of them. It must not run a command of its own if the runbook
-//! has one.
+//! The short form plays the marked sections of [`ALL`]; `ONCEWAY_RUNBOOK=all cargo test --test long
+//! runbook::` plays all of them.
 
 mod anew;
 mod book;

@@ -1,10 +1,8 @@
 //! Three real regions under load while their gateways, and the endpoints of their upstreams, are
 //! killed at random: no key ever has two effects, and no key two answers.
 //!
-//! 1,000 keys with five attempts each, from a seed that is printed. Half of the keys are on a route
-//! that probes, half on one that parks. The answers to clients are compared with the ledger of the
-//! sample upstream. `failures.rs` kills at one chosen moment; here the seed chooses. It must not
-//! look into a gateway: only answers and the ledger count.
+//! The choices come from a seed that is printed. Half of the 1,000 keys are on a route that probes,
+//! half on one that parks. Answers to clients are compared with the ledger of the sample upstream.
 
 use crate::support::dice::{Dice, seed};
 use crate::support::*;

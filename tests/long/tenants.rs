@@ -1,10 +1,8 @@
 //! Two tenants with equal keys, under load over three regions, for a minute: no tenant ever gets an
 //! answer of the other.
 //!
-//! Every answer of the sample upstream shows its request (amount, currency, number of the effect).
-//! So an answer, a replay or an attached duplicate that crossed over is seen at once.
-//! `ONCEWAY_TENANTS_SECONDS` sets another length. It must not let an answer pass that it cannot
-//! place.
+//! Every answer of the sample upstream shows its request (amount, currency, number of the effect),
+//! so an answer that crossed over is seen at once. `ONCEWAY_TENANTS_SECONDS` sets another length.
 
 use crate::support::dice::{Dice, seed};
 use crate::support::*;

@@ -1,10 +1,8 @@
 //! The claims of `deploy/` and of the documents, compared with the product: commands, ports, paths,
-//! settings and schemas.
+//! settings and schemas. Nothing is deployed, and only loopback is used.
 //!
-//! `commands` tests every command line in the documents, `manifests` with `schema` Kubernetes,
-//! `files` container, unit, DNS and Postgres. Nothing is deployed, and only loopback is used. If a
-//! tool is not installed, the test says on stderr what was not checked. With ONCEWAY_TOOLS=all, as
-//! `.ci/run` sets it, the test fails. It must not look for a tool and pass in silence.
+//! If a tool is not installed, the test says on stderr what was not checked; with
+//! ONCEWAY_TOOLS=all, as `.ci/run` sets it, it fails.
 
 mod certificates;
 mod commands;

@@ -1,17 +1,9 @@
 //! Clients that people already use, installed from PyPI and npm: each case goes through one of
-//! them, and what its caller got comes back.
-//!
-//! `tests/clients` has the programs. Must not retry a case by itself: that is what is observed.
-
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::process::{Command, Stdio};
-
-use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+//! them, and what its caller got comes back. `tests/clients` has the programs.
 
 use super::documents::text;
-use super::key;
+use super::*;
+use tokio::io::{AsyncBufReadExt, BufReader};
 
 /// The token of a tenant of the demo.
 const TOKEN: &str = "sk_demo_acme";
@@ -49,11 +41,8 @@ impl Clients {
                 let output = command.args(args).current_dir(dir.path()).stdin(Stdio::null()).output();
                 let output = output.map_err(|error| format!("{}: {error}", program.display()))?;
                 let said = String::from_utf8_lossy(&output.stderr).into_owned();
-                if output.status.success() {
-                    Ok(())
-                } else {
-                    Err(format!("{} {args:?}: {said}", program.display()))
-                }
+                let failed = || format!("{} {args:?}: {said}", program.display());
+                output.status.success().then_some(()).ok_or_else(failed)
             };
             (1..TRIES).fold(once(), |done, _| done.or_else(|_| once()))
         };
@@ -61,7 +50,7 @@ impl Clients {
         run(&dir.path().join("venv/bin/pip"), &[&["install", "--quiet"], PACKAGES[0]].concat())?;
         run(Path::new("npm"), &[&["install", "--silent", "--no-audit"], PACKAGES[1]].concat())?;
         for file in ["clients.py", "clients.mjs"] {
-            std::fs::write(dir.path().join(file), text(&format!("tests/clients/{file}"))).unwrap();
+            fs::write(dir.path().join(file), text(&format!("tests/clients/{file}"))).unwrap();
         }
         Ok(Self(dir))
     }
@@ -99,11 +88,10 @@ impl Clients {
         command.args(["--silent", "--write-out", "%{http_code}", "--output"]);
         command.arg(self.0.path().join("answer"));
         command.args(["--retry", &retries.to_string(), "--data", r#"{"amount":2000,"currency":"usd"}"#]);
-        command.args(["--header", "Content-Type: application/json"]);
-        command.args(["--header", &format!("Authorization: Bearer {token}")]);
-        command.args(["--header", &format!("Idempotency-Key: {key}")]);
-        if let Some(behave) = behave {
-            command.args(["--header", &format!("Demo-Behave: {behave}")]);
+        let behave = behave.map(|behave| format!("Demo-Behave: {behave}"));
+        let own = [format!("Authorization: Bearer {token}"), format!("Idempotency-Key: {key}")];
+        for header in own.into_iter().chain(behave).chain(["Content-Type: application/json".to_owned()]) {
+            command.args(["--header", &header]);
         }
         let output = command.arg(format!("{base}{path}")).output().await.unwrap();
         let status = String::from_utf8_lossy(&output.stdout).parse::<u16>();

@@ -1,14 +1,9 @@
-//! A region whose console asks for a token, shared by the suites that look at the console: over
-//! plain HTTP (`tests/suites/console.rs`) and in a browser (`tests/long/console.rs`).
-//!
-//! It must not reach behind the admin listener.
+//! A region whose console asks for a token, for the suites that look at the console over plain HTTP
+//! (`tests/suites/console.rs`) and in a browser (`tests/long/console.rs`).
 
-use std::fs;
-
-use super::solo::{Solo, add_lines, routes};
-use super::{BODY, ask, operator, post};
-use onceway_client::Answer;
-use tokio::sync::{Mutex, MutexGuard, OnceCell};
+use super::solo::{add_lines, routes};
+use super::*;
+use tokio::sync::{Mutex, MutexGuard};
 
 /// The token of [`solo`]'s admin listener.
 pub const TOKEN: &str = "letmein-letmein-letmein";

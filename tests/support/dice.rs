@@ -1,6 +1,4 @@
-//! The choices of a seeded run.
-//!
-//! The suites that put a deployment under load use it. It must not draw from anything but the seed.
+//! The choices of a seeded run, which draw from nothing but the seed.
 
 /// The choices of one run, all from its seed (splitmix64).
 pub struct Dice(u64);

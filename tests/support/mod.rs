@@ -1,10 +1,8 @@
 //! Shared parts of the suites: one runtime per test process, a region of its own ([`solo`]), a
 //! whole deployment, and requests.
 //!
-//! A suite takes it whole (`use crate::support::*`), with the names that most suites use.
-//! Everything runs as real processes through `onceway_lab`. Ports are free ones, data is in
-//! scratch folders. A janitor process removes both when the test process ends, however it ends. It
-//! must not reach behind a gateway's public interfaces.
+//! Everything runs as real processes through `onceway_lab`. Ports are free ones, data is in scratch
+//! folders. A janitor process removes both when the test process ends, however it ends.
 
 #![allow(dead_code, unused_imports, reason = "each suite uses its own part")]
 
@@ -13,7 +11,6 @@ pub mod console;
 pub mod dice;
 pub mod documents;
 pub mod promtool;
-pub mod recorded;
 pub mod said;
 pub mod solo;
 
@@ -91,14 +88,10 @@ impl Drop for Mortal {
 
 static MACHINE: RwLock<()> = RwLock::const_new(());
 
-/// The number of regions that may start at once. A start is a second of work for a core, and one
-/// without a core looks like a failure.
-const STARTS: u32 = 3;
-
-/// Room to start so many regions, at most three, for as long as the permit is kept. Suites run
-/// beside each other, and mostly wait after their start.
+/// Room to start so many regions, at most three, for as long as the permit is kept. A start is a
+/// second of work for a core, and one without a core looks like a failure.
 pub async fn room(regions: u32) -> SemaphorePermit<'static> {
-    static ROOM: Semaphore = Semaphore::const_new(STARTS as usize);
+    static ROOM: Semaphore = Semaphore::const_new(3);
     ROOM.acquire_many(regions).await.expect("nobody closes it")
 }
 
@@ -115,7 +108,7 @@ pub async fn alone() -> RwLockWriteGuard<'static, ()> {
 
 /// A first port above which a whole deployment fits, and the machines of one more region, free now.
 pub fn port_base() -> u16 {
-    onceway_lab::ports::free_run(40).expect("forty free ports in a row")
+    ports::free_run(40).expect("forty free ports in a row")
 }
 
 /// The demo's rules with a shorter wait before a return. Many tests of one deployment break it, and
@@ -160,14 +153,13 @@ pub fn post(public: &str, path: &str, key: &str, body: &str) -> Ask {
 /// Sends, and expects an answer. As clients do, the test repeats what a region without authority
 /// refused: a lease can end on a busy machine, and arcs move while another region is away.
 pub async fn ask(ask: Ask) -> Answer {
-    onceway_lab::wait::for_some("an answer of a region that has authority", BOUND, || async {
+    let answered = || async {
         let answer = ask.send(PATIENCE).await?;
-        let without = ["not-authoritative", "moving"].map(serde_json::Value::from);
+        let without = ["not-authoritative", "moving"].map(Value::from);
         let refused = answer.status == 503 && without.contains(&answer.json()["code"]);
         Ok((!refused).then_some(answer))
-    })
-    .await
-    .expect("an answer")
+    };
+    wait::for_some("an answer of a region that has authority", BOUND, answered).await.expect("an answer")
 }
 
 pub fn code(answer: &Answer) -> String {
@@ -232,7 +224,7 @@ pub async fn found<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl F
         let answer = Box::pin(ask());
         async move { Ok(answer.await) }
     };
-    onceway_lab::wait::for_some(what, BOUND, attempt).await.expect(what)
+    wait::for_some(what, BOUND, attempt).await.expect(what)
 }
 
 pub async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {

@@ -1,18 +1,10 @@
-//! Finds Prometheus' `promtool` and the server beside it, or fetches both if a package is
-//! available.
-//!
-//! Order: the file in `ONCEWAY_PROMTOOL`; else the search path; else Debian's package `prometheus`,
-//! downloaded and unpacked below the target folder. It is not installed: its installation would
-//! start a server. It must not fetch anything without saying so on stderr first.
+//! Finds Prometheus' `promtool` and the server beside it: the file in `ONCEWAY_PROMTOOL`; else the
+//! search path; else Debian's package `prometheus`, downloaded and unpacked below the target
+//! folder. It is not installed: its installation would start a server.
 
-#![allow(dead_code, reason = "each suite uses its own part")]
-
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use super::*;
+use std::env;
 use std::sync::LazyLock;
-use std::{env, fs};
-
-use super::{installed, not_checked};
 
 /// The environment variable that names the program.
 const ENV_FILE: &str = "ONCEWAY_PROMTOOL";
@@ -21,7 +13,7 @@ const HOW_TO_GET_IT: &str = "promtool is needed: install Debian's package `prome
 
 static PROMTOOL: LazyLock<Result<PathBuf, String>> = LazyLock::new(|| {
     let fetched = Path::new(env!("CARGO_TARGET_TMPDIR")).join("promtool");
-    found(&fetched).or_else(|| fetch(&fetched)).ok_or(HOW_TO_GET_IT.into())
+    existing(&fetched).or_else(|| fetch(&fetched)).ok_or(HOW_TO_GET_IT.into())
 });
 
 /// Runs it in `folder`. Returns true if it succeeded. If it is not available, a line on stderr says
@@ -45,17 +37,13 @@ pub fn promtool(folder: &Path, words: &[&str], said: &mut String) -> bool {
 /// the same way.
 pub fn server() -> Option<PathBuf> {
     let beside = PROMTOOL.as_ref().map(|program| program.with_file_name("prometheus"));
-    match beside {
-        Ok(server) if server.is_file() => Some(server),
-        Ok(server) => {
-            not_checked(&format!("there is no {}. {HOW_TO_GET_IT}", server.display()));
-            None
-        }
-        Err(why) => {
-            not_checked(why);
-            None
-        }
-    }
+    let why = match beside {
+        Ok(server) if server.is_file() => return Some(server),
+        Ok(server) => format!("there is no {}. {HOW_TO_GET_IT}", server.display()),
+        Err(why) => why.clone(),
+    };
+    not_checked(&why);
+    None
 }
 
 pub fn is_there() -> bool {
@@ -63,7 +51,7 @@ pub fn is_there() -> bool {
 }
 
 /// The existing program. A named one counts even if it does not work.
-fn found(fetched: &Path) -> Option<PathBuf> {
+fn existing(fetched: &Path) -> Option<PathBuf> {
     if let Some(named) = env::var_os(ENV_FILE) {
         return Some(named.into());
     }

@@ -1,7 +1,5 @@
 //! Causes by loss: rows that do not arrive, regions behind them, a dead subscriber, a lost
-//! majority.
-//!
-//! `stage` looks at the alerts. The last group destroys the deployment, so it must be the last.
+//! majority. The last group destroys the deployment, so it must be the last.
 
 use crate::alerts::requests::US;
 use crate::alerts::stage::Stage;

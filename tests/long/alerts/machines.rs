@@ -1,8 +1,6 @@
 //! Causes by machines and files: a dead gateway, lost rows, a sick upstream, a witness without a
-//! vote, settings that differ, certificates that expire.
-//!
-//! `stores` has faulty stores. Everything is mended before the next group. It must not take a
-//! majority away, nor make the witness a voter.
+//! vote, settings that differ, certificates that expire. Everything is mended before the next
+//! group.
 
 use crate::alerts::requests::{doubts, ruled};
 use crate::alerts::stage::{Stage, instance};

@@ -1,8 +1,5 @@
 //! A real Prometheus: Debian's server on a free port of this machine, with files and data of its
-//! own.
-//!
-//! It is queried over HTTP as Grafana and an operator do. A shell ends it as soon as this process
-//! is gone, however that ends. It must not read a gateway itself.
+//! own, queried over HTTP. A shell ends it as soon as this process is gone, however that ends.
 
 use crate::alerts::rules::{Rules, WITNESS_TARGETS, configuration};
 use crate::support::*;

@@ -1,8 +1,6 @@
 //! Causes by clients and their upstream: reused keys, early retries, dead letters, keys in doubt,
-//! and too many requests at once.
-//!
-//! All but the last run at us-east, whose two gateways count for themselves. It must not break a
-//! process.
+//! and too many requests at once. All but the last run at us-east, whose two gateways count for
+//! themselves.
 
 use crate::alerts::stage::Stage;
 use crate::support::*;

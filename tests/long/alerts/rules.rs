@@ -2,9 +2,8 @@
 //! by [`FACTOR`] and nothing else changed.
 //!
 //! A time is `for`, a range in brackets, or an `offset`: a minute of an operator is a second here.
-//! Bounds stay, those in seconds too (a lag, a certificate's days). In the scrape configuration
-//! only the targets and the two intervals differ. Witnesses are read from a file, because one
-//! appears for a while. It must not know a rule by name.
+//! Bounds stay, those in seconds too. Of the scrape configuration only the targets and the two
+//! intervals differ.
 
 use crate::support::documents::{place_of, text};
 use crate::support::*;

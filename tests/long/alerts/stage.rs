@@ -1,8 +1,5 @@
 //! The stage of the drill: three regions under a light load, a Prometheus that looks at them, and a
-//! record of the alerts seen.
-//!
-//! us-east has two gateways, eu-west checks its upstream. The groups' files produce causes and ask
-//! here if the alert fires. It must not break anything itself.
+//! record of the alerts seen. us-east has two gateways, eu-west checks its upstream.
 
 use crate::alerts::prometheus::{Alert, Prometheus};
 use crate::alerts::rules::Rules;

@@ -1,6 +1,5 @@
-//! Causes by the store of ap-south: it answers errors, is slow, or is silent.
-//!
-//! Its keys stay with it: no cause ends its lease. It must not leave a store broken.
+//! Causes by the store of ap-south: it answers errors, is slow, or is silent. Its keys stay with
+//! it: no cause ends its lease.
 
 use crate::alerts::stage::Stage;
 use crate::support::*;

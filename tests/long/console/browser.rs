@@ -1,9 +1,8 @@
 //! A headless Chromium, driven through ChromeDriver's plain WebDriver HTTP (W3C WebDriver;
 //! Chromium's own commands under `goog/`).
 //!
-//! The browser gets a new profile, connects only to loopback, and ends with this process, however
-//! that ends. A shell holds the other end of a pipe, and Chromium ends with its driver. It must not
-//! sleep: a wait watches a condition.
+//! It gets a new profile, connects only to loopback, and ends with this process, however that ends:
+//! a shell holds the other end of a pipe, and Chromium ends with its driver.
 
 use crate::support::*;
 use base64::Engine;

@@ -1,9 +1,8 @@
 //! The guide as text: its blocks of commands in order, each with the machines that it is typed at
-//! and the output after it.
+//! and the output after it, a block of text.
 //!
-//! The machines of a block are named before it, in bold letters at the begin of a paragraph: "**On
-//! us-east**", "**On every machine**", "**On your machine**". A block of text after one of commands
-//! is the output. It must not run anything, and takes no block that it does not understand.
+//! The machines are named before a block, in bold letters at the begin of a paragraph: "**On
+//! us-east**", "**On every machine**", "**On your machine**". Any other block is a panic.
 
 pub const REGIONS: [&str; 3] = ["us-east", "eu-west", "ap-south"];
 pub const DESK: &str = "desk";

@@ -1,11 +1,8 @@
 //! Four machines on this one: the desk and one per region, each a shell in namespaces of its own.
 //!
-//! A machine has its own network, processes, mounts and host name, and folders that only it writes
-//! to. Everything ends with the desk's first process: the kernel then ends all processes of its
-//! namespace. Mounts and network go with the last of them. A helper ends that process when the test
-//! ends, however it ends.
-//! So no name on this computer can collide with another run's, and nothing is left behind. It must
-//! not change this computer.
+//! A machine has its own network, processes, mounts, host name and folders. All end with the desk's
+//! first process, which a helper ends when the test ends, however it ends: no name on this computer
+//! can collide with another run's, and nothing is left behind.
 
 use crate::guide::book::{DESK, REGIONS};
 use crate::support::*;

@@ -1,8 +1,6 @@
-//! Three private Postgres servers that replicate from one another, without gateways.
-//!
-//! They are called as gateways would call them, while links are cut, servers killed, replies lost,
-//! rows delayed and slots dropped. `ports::contract` draws the calls and records their results. It
-//! must not judge a store's behaviour.
+//! Three private Postgres servers that replicate from one another, called as gateways would call
+//! them, while links are cut, servers killed, replies lost, rows delayed and slots dropped.
+//! `ports::contract` draws the calls and records their results.
 
 use crate::support::*;
 use anyhow::{Context, Result, anyhow, ensure};

@@ -1,7 +1,5 @@
-//! A store that is made anew, as in a major upgrade of Postgres, and a new region.
-//!
-//! The major upgrade gets an empty server of the same version, because no other is here. It must
-//! not write a generation that the product has not named.
+//! A store that is made anew, as in a major upgrade of Postgres, and a new region. The upgrade gets
+//! an empty server of the same version, because no other is here.
 
 use crate::runbook::book::Section;
 use crate::support::*;

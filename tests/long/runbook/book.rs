@@ -1,9 +1,7 @@
-//! The runbook as text: its sections and their commands; and a desk, where a shell runs them with
-//! the files that they name.
+//! The runbook as text: its sections and their commands; and a desk, where a shell runs each line
+//! with the files that it names: `config` and `certificates` are those of the fleet.
 //!
-//! A line is run as it is, by a shell, in a folder where `config` and `certificates` are those of
-//! the fleet. The player of a section names the replacements of addresses, names and numbers. It
-//! must not skip a line.
+//! The player of a section names the replacements of addresses, names and numbers.
 
 use crate::support::documents::text;
 use crate::support::*;

@@ -1,7 +1,5 @@
-//! Requests that fail or are slow, a stuck key, and a suspected double charge.
-//!
-//! The provider's ledger is a file of the test's own. They must not rule a key except by the
-//! runbook's lines.
+//! Requests that fail or are slow, a stuck key, and a suspected double charge, with a provider's
+//! ledger of the test's own.
 
 use crate::runbook::book::Section;
 use crate::support::*;

@@ -2,7 +2,7 @@
 //! register is lost: numbers stand in it that nothing can follow.
 //!
 //! A site without power is SIGKILL to everything in it. No message of a peer poisons a register, so
-//! SQL does. It must not stop the region whose gateway is asked in the sections of a lost region.
+//! SQL does.
 
 use crate::runbook::anew::new_store;
 use crate::runbook::book::{Section, metric};

@@ -1,7 +1,5 @@
-//! A new password of the gateways' role, under load: no request fails.
-//!
-//! Between the section's lines clients send keyed requests to the region. Its files and its server
-//! are put back at the end. It must not change another region.
+//! A new password of the gateways' role, under load: no request fails. The region's files and its
+//! server are put back at the end.
 
 use crate::runbook::book::Section;
 use crate::runbook::planned::round;

@@ -1,8 +1,7 @@
 //! Planned work: maintenance, a new onceway, a minor upgrade of Postgres, new certificates.
 //!
 //! The minor upgrade restarts the same Postgres, because no other minor version is here. The old
-//! onceway is this one, which speaks only the protocol version before. They must not lose a
-//! request, and leave all regions serving.
+//! onceway is this one, which speaks only the protocol version before.
 
 use crate::runbook::book::{Section, metric};
 use crate::support::*;

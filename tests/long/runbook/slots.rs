@@ -1,7 +1,5 @@
-//! A lost slot, and a disk that fills because a subscriber is dead.
-//!
-//! A slot is lost here in two ways. It is dropped, as a failover to a standby loses it, or WAL
-//! exceeds its bound. It must not touch a leaf or a subscription.
+//! A lost slot, and a disk that fills because a subscriber is dead. A slot is dropped, as a
+//! failover to a standby loses it, or WAL exceeds its bound.
 
 use crate::runbook::book::Section;
 use crate::support::*;

@@ -1,7 +1,5 @@
 //! The recipe for certificates between regions, and the steps that replace an authority, with the
-//! product's own TLS.
-//!
-//! `adapters::identity` is both ends of each handshake. It must not open a socket.
+//! product's own TLS at both ends of each handshake.
 
 use super::{text, tool, well};
 use crate::support::*;

@@ -1,8 +1,7 @@
 //! Every command line of onceway in the documents is one that the built program takes.
 //!
 //! A command is run with `--help` at its end: the program parses the words before it, refuses
-//! unknown ones, and does nothing. The usage line of that help names the required words. It must
-//! not run a command for real.
+//! unknown ones, and does nothing. The usage line of that help names the required words.
 
 use super::{files_below, onceway, text, top};
 use crate::support::documents::pages;

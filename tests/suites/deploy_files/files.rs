@@ -1,8 +1,5 @@
 //! The container file, the unit, DNS and Postgres: the things that they name exist, and their
-//! programs accept them.
-//!
-//! `deploy_files` finds tools; `pod` asks a running gateway for the paths that DNS checks. It must
-//! not build an image, start a server or fetch a provider.
+//! programs accept them. `pod` asks a running gateway for the paths that DNS checks.
 
 use super::{onceway, text, tool, top, well};
 use crate::support::documents::pages;

@@ -1,8 +1,5 @@
 //! The Kubernetes manifests: valid by Kubernetes' schema, true of the product, and consistent with
-//! each other.
-//!
-//! `schema` judges objects, `pod` assembles a pod's view. Each region is tested by its own files,
-//! and as kubectl renders it. It must not talk to a cluster.
+//! each other. Each region is tested by its own files, and as kubectl renders it.
 
 use super::pod::Pod;
 use super::schema::Schema;

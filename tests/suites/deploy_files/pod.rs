@@ -1,7 +1,5 @@
 //! A pod's view: the files of its volume, assembled as the manifests say, and its environment.
-//!
-//! `manifests` asks it for the configuration, and starts the built program on it. Secrets are made
-//! up. It must not take a file from anywhere but where the manifests take it.
+//! Secrets are made up, and every other file is one that the manifests take.
 
 use super::manifests::{container, items, of_kind, region};
 use super::{onceway, text};

@@ -1,7 +1,5 @@
-//! JSON Schema, as much of it as Kubernetes uses: the faults of a value, place by place.
-//!
-//! `kubernetes-1.31.json` is the schema and names its source. It must not know a keyword without
-//! checking a value by it: an unknown keyword is a panic.
+//! JSON Schema, as much of it as Kubernetes uses: the faults of a value, place by place. An unknown
+//! keyword is a panic. `kubernetes-1.31.json` is the schema and names its source.
 
 use serde_json::Value;
 

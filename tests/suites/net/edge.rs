@@ -1,8 +1,5 @@
 //! The public listener behind trusted proxies and the PROXY protocol, and asked by pages of other
-//! origins.
-//!
-//! `server::forwarded` has the table of forwarded addresses. A test must not trust loopback by
-//! default: only the edge that it writes does.
+//! origins. `server::forwarded` has the table of forwarded addresses.
 
 use crate::net::harness::{Running, read_until, rest, run_behind};
 use crate::net::support::*;

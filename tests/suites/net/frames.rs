@@ -1,9 +1,5 @@
 //! HTTP/2 written by hand: frames, header blocks without compression, and a raw connection that
-//! sends them.
-//!
-//! `http2` and the suite `listener` send requests with it that no client library sends. It reads
-//! frames, but no header blocks: a test reads its facts from a body. It must not keep any rule of
-//! the protocol for the caller.
+//! sends what no client library sends. It keeps no rule of the protocol for the caller.
 
 use crate::net::support::*;
 use std::collections::VecDeque;

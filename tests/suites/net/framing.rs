@@ -1,9 +1,8 @@
 //! HTTP/1 framing against raw bytes: an ambiguous request is refused with a problem and ends the
 //! connection, a clear one passes.
 //!
-//! `server::head`, `server::chunks`, `server::guard` and `server::admission` have tables of all
-//! flaws; here hyper stands above them, and a flaw of each kind is enough. It must not use a client library, which would tidy up the very
-//! bytes in question.
+//! `server::head`, `chunks`, `guard` and `admission` have tables of all flaws; here hyper is above
+//! them, and a flaw of each kind is enough.
 
 use crate::net::harness::{read_until, rest, run, talk};
 use crate::net::support::*;

@@ -1,7 +1,5 @@
-//! A public listener with a service that records its requests, and raw clients of it.
-//!
-//! `public`, `framing`, `slow`, `http2` and `tls` test through it; `frames` writes HTTP/2 by hand.
-//! It must not use a client library, which would tidy up the very bytes in question.
+//! A public listener with a service that records its requests, and raw clients of it. A client
+//! library would tidy up the very bytes in question.
 
 use crate::net::frames::Raw;
 use crate::net::support::*;

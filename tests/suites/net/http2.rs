@@ -1,9 +1,5 @@
-//! HTTP/2 from clients: good requests, over one connection one after the other and side by side,
-//! and malformed ones.
-//!
-//! `frames` writes bytes that no library writes, `http2_floods` has the attacks on resources. A
-//! malformed request ends as a problem, or as a reset where the protocol says so (RFC 9113 section
-//! 8.1.1). It must not pass anything of it on.
+//! HTTP/2 from clients: good requests, one after the other and side by side, and malformed ones,
+//! which end as a problem, or as a reset where the protocol says so (RFC 9113 section 8.1.1).
 
 use crate::net::frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Outcome, PING, RST_STREAM, Raw, block, frame,

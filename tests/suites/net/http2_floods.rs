@@ -1,8 +1,6 @@
 //! Attacks on resources over HTTP/2: resets, mistakes, header blocks without end, bombs, floods,
-//! shut windows.
-//!
-//! `http2` has merely malformed requests. After each attack the connection is over, or the request
-//! was refused, and a new client is answered. It must not count on how many bytes a socket buffers.
+//! shut windows. After each the connection is over, or the request was refused, and a new client is
+//! answered.
 
 use crate::net::frames::{
     ACK, CONTINUATION, END_HEADERS, END_STREAM, HEADERS, Outcome, PING, RST_STREAM, Raw, SETTINGS,

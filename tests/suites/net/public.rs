@@ -1,8 +1,5 @@
 //! The public listener against raw bytes: passed requests, hang-ups, limits on connections, and a
 //! stop.
-//!
-//! `framing` has its refusals, `slow` its deadlines for slow clients, `http2` and `tls` the other
-//! ways in. It must not use a client library, which would tidy up the very bytes in question.
 
 use crate::net::harness::{read_until, rest, run, run_within};
 use crate::net::support::*;

@@ -1,8 +1,5 @@
 //! Clients that are slow on purpose: to begin, in heads, in bodies, in reading; and clients that
-//! hold too many connections.
-//!
-//! Each bound is set low, and seen to cut. `framing` and `http2` have malformed requests. It must
-//! not sleep: a client that drips waits for an answer for a moment between its bytes.
+//! hold too many connections. Each bound is set low, and seen to cut.
 
 use crate::net::frames::{END_HEADERS, HEADERS, Outcome, Raw, frame, request};
 use crate::net::harness::{BIG, read_until, rest, run, still_answers};

@@ -1,7 +1,5 @@
 //! Shared parts of the network tests: certificates, bodies fed by hand, a raw HTTP/1.1 server that
 //! records its input, time bounds.
-//!
-//! The contract's benches use it, too. It must not assert anything itself beyond its own working.
 
 pub use crate::support::*;
 pub use http::{HeaderName, Response};

@@ -1,8 +1,5 @@
 //! TLS on the public listener: both protocols by ALPN, both versions, and clients without a
-//! handshake.
-//!
-//! `adapters::tls` has the tables of unusable files. It must not trust anything but the test's own
-//! authority.
+//! handshake. `adapters::tls` has the tables of unusable files.
 
 use crate::net::harness::{Running, rest, run_within};
 use crate::net::support::*;

@@ -1,8 +1,5 @@
 //! The upstream's adapter against a raw server: the written bytes, and the caller's knowledge after
-//! a failure.
-//!
-//! `support::RawServer` records the requests. It must count them: a resend is the one thing that
-//! must never happen.
+//! a failure. The server counts its requests: a resend is the one thing that must never happen.
 
 use crate::net::support::*;
 use onceway::ports::Body;

@@ -1,7 +1,5 @@
 //! The table of docs/upstream.md, row by row: what a failure at the upstream means for the request.
 //! Also TLS to upstreams, several endpoints, and our credential there.
-//!
-//! Each server here is scripted. A test must not take "unknown" for "not sent", nor the reverse.
 
 use crate::net::support::*;
 use crate::net::upstream::{LONG, NONE, OK, always, of as settings, probe, send};

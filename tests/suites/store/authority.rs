@@ -1,7 +1,4 @@
 //! Escrows and imports over a real Postgres: the waits, and the state after a crash.
-//!
-//! `ports::contract` has a store's promises without a look into it; here are the schedules that
-//! need one, `gate` has those about the gate. It must not repeat a clause of the contract.
 
 use crate::store::support::*;
 use onceway::ports::authority::Lodging;

@@ -1,7 +1,5 @@
 //! Batches of claims and settlements over a real Postgres: what they cost, and what happens to them
 //! while the server stands still.
-//!
-//! `ports::contract` has what each member hears. A test must not measure time.
 
 use crate::store::support::*;
 

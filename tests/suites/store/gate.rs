@@ -2,9 +2,7 @@
 //! refusals.
 //!
 //! A trigger of the test's own stops a statement after it has read the gate and before it writes.
-//! Or the statement meets a change that is not committed. `authority` has the effects of a new
-//! state; `ports::contract` has the refusals of a closed gate. It must not judge a statement's
-//! rows.
+//! Or the statement meets a change that is not committed.
 
 use crate::store::authority::{lodging, other, state, waits};
 use crate::store::jobs::request;

@@ -1,7 +1,5 @@
 //! Jobs over a real Postgres: the cost of a look while many wait for a later run, and drops that
 //! meet workers.
-//!
-//! The contract of the port has everything else about jobs. It must not run anything.
 
 use crate::store::support::*;
 use http::Uri;

@@ -1,7 +1,5 @@
 //! Costs and refusals of a store over a real Postgres: indexes, bounds of time, another region's
 //! address.
-//!
-//! `ports::contract` has claims, outcomes, recovery and the gate. A test must not share its server.
 
 use crate::store::support::*;
 

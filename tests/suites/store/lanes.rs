@@ -1,9 +1,7 @@
 //! Separate connections: clients whose statements are stuck delay neither fencing nor other regions
-//! nor people.
+//! nor people. After calls without an answer, only a probe goes to the store until it is answered.
 //!
-//! After calls without an answer, only a probe goes to the store until it is answered. A
-//! superuser's lock keeps statements from their answers. It must not depend on the machine's speed:
-//! the server shows which statements got through. `authority` has the claim that is lodged.
+//! A superuser's lock keeps statements from their answers.
 
 use crate::store::authority::{lodging, other};
 use crate::store::support::*;

@@ -1,8 +1,5 @@
 //! A region that left the ring: its ties to a store are removed once its rows are here, and a
-//! stored note keeps it covered.
-//!
-//! The order of an operator's steps is that of docs/operate/regions.md. It must not change that
-//! order.
+//! stored note keeps it covered. The order of the steps is that of docs/operate/regions.md.
 
 use crate::store::support::*;
 use onceway::protocol::view::{Content, Member, Standing};

@@ -1,9 +1,5 @@
 //! A role's password, and the role, change while calls run: none fails, and connections with the
-//! old login go.
-//!
-//! The server asks all roles for passwords here, except its superuser. `config/reloading.rs` says
-//! which changes of a URL are taken over, `reload.rs` changes the file of a running gateway. A test
-//! must not end a connection itself.
+//! old login go. The server asks all roles for passwords here, except its superuser.
 
 use crate::store::support::*;
 

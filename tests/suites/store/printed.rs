@@ -2,8 +2,7 @@
 //! afterwards `init` finds nothing to do.
 //!
 //! On 15 the owner becomes a superuser for the subscriptions, which only a superuser may create
-//! there. Then a replication password is changed while a link is down. `provisioning` does the same
-//! by connection. `cli.rs` tests that the command must not show a secret.
+//! there. Then a replication password is changed while a link is down.
 
 use crate::store::support::*;
 use onceway::adapters::postgres::provision::{Script, Whence, script, verifiers};

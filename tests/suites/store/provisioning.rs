@@ -1,7 +1,4 @@
 //! Provisioning two regions: in any order, repeated, with rows arriving, with a lost slot.
-//!
-//! `support` starts the servers; the other files test the use of a store. A test must not depend on
-//! another one's stores.
 
 use crate::store::support::*;
 use tokio_postgres::error::SqlState;

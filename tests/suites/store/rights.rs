@@ -1,8 +1,6 @@
 //! The rights that `store check` demands of the two roles and those it forbids: each one alone,
-//! revoked or granted by hand.
-//!
-//! `provisioning` makes stores and repairs them. The roles' rights are listed here once more, by
-//! hand: the list must not be read from the code that grants them.
+//! revoked or granted by hand. They are listed here once more, not read from the code that grants
+//! them.
 
 use crate::store::provisioning::line;
 use crate::store::support::*;

@@ -1,9 +1,8 @@
 //! deploy/postgres/roles.sql as it is, run by psql as a superuser: then `store init` works with its
 //! owner, and a gateway with its role.
 //!
-//! Only a superuser may create subscriptions on 15. There the owner becomes one for them, and the
-//! one grant that 15 does not know is left out. `printed` has an owner of its own, `rights` the
-//! forbidden rights. It must not make a role by itself.
+//! On 15 the owner becomes a superuser for the subscriptions, and the one grant that 15 does not
+//! know is left out.
 
 use crate::store::support::*;
 use crate::support::documents::text as document;

@@ -1,8 +1,5 @@
-//! Shared parts of the store's tests: a private Postgres, a plan, requests to claim, waiting with a
-//! deadline.
-//!
-//! `fleet` makes the server, which dies with the value, and waits. It must not know what a test
-//! asserts.
+//! Shared parts of the store's tests: a private Postgres, which dies with its value, a plan, and
+//! requests to claim.
 
 pub use crate::support::*;
 pub use onceway::adapters::postgres::address::Address;

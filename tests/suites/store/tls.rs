@@ -1,9 +1,5 @@
 //! TLS to Postgres, with real servers: trusted and refused certificates, the reasons, and
-//! certificates that change.
-//!
-//! `support` starts the servers without TLS; here they get certificates.
-//! `adapters::postgres::address` has the words that are refused before any connection. A test must
-//! not trust the system's authorities.
+//! certificates that change. `adapters::postgres::address` has the words that are refused before.
 
 use crate::store::provisioning::{line, pending};
 use crate::store::support::*;

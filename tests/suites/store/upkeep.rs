@@ -1,7 +1,5 @@
-//! Reaping beside rows of other origins, as a takeover leaves them.
-//!
-//! A superuser writes the rows that replication would bring. `ports::contract` has reaping of own
-//! rows. It must not wait for a row to become due: a test names a date of its own.
+//! Reaping beside rows of other origins, as a takeover leaves them. A superuser writes the rows
+//! that replication would bring; a test names the date of a row.
 
 use crate::store::authority::waits;
 use crate::store::support::*;
