@@ -19,7 +19,6 @@ use rules::Rules;
 use stage::Stage;
 use std::pin::Pin;
 
-/// Produces one cause.
 type Cause = for<'a> fn(&'a Stage) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 /// The causes, and the alerts that each must make fire. The last one leaves no deployment, so the
 /// order matters.
@@ -67,7 +66,6 @@ const GROUPS: [(&str, Cause, &[&str]); 17] = [
 /// Alerts that are not played. This one looks back a day and waits for six hours, which is half an
 /// hour when divided. `seeing` tests its rule on both sides of its bound; that has to do.
 const NOT_PLAYED: [&str; 1] = ["OncewayAuditBehind"];
-/// The causes of the short form.
 const SHORT: [&str; 4] = ["clients and upstream", "too many at once", "lost rows", "a gateway dies"];
 /// The time for which a healthy deployment is watched.
 const HEALTHY: Duration = Duration::from_secs(8);

@@ -13,7 +13,6 @@ const CLIENTS: [&str; 7] =
     ["stripe (Python)", "stripe (Node)", "requests", "httpx", "fetch", "axios-retry", "curl"];
 /// Takeovers that clients' retries meet: a lease and a window, and no shorter one.
 const FAILOVER: &str = "\n[failover]\nlease = \"4s\"\nfloor = \"1s\"\nstable_for = \"5s\"\n";
-/// Keys that a tenant may have.
 const LIVE_KEYS: usize = 300;
 
 struct Stage {
@@ -51,7 +50,6 @@ impl Stage {
         effects(&self.solo.ledger, &case.key)
     }
 
-    /// Sends a case that is refused with this status.
     async fn refused(&self, client: &str, case: &Case, status: u16) -> String {
         let outcome = self.send(client, case).await;
         assert_eq!(outcome["status"], status, "{client}: {outcome}");

@@ -47,7 +47,6 @@ fn a_person_signs_in_and_out() {
     });
 }
 
-/// Checks that nothing is wider than the screen.
 async fn fits(browser: &Browser, what: &str) {
     let wide = browser
         .run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")

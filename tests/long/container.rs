@@ -13,7 +13,6 @@ use std::env;
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
 
-/// The account that the image names.
 const USER: &str = "65532:65532";
 
 /// The shipped stage of the container file: the place of its binary, and its entry point.

@@ -10,7 +10,6 @@ use onceway_lab::drill::watching::Watching;
 const SHARED: usize = 0;
 const VICTIM: usize = 1;
 
-/// The deployment under load, and its watchers.
 struct Site {
     three: Deployment,
     field: Arc<Field>,

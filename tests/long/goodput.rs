@@ -24,7 +24,6 @@ const STORM_FOR: Duration = Duration::from_secs(3);
 const BACK_WITHIN: Duration = Duration::from_secs(10);
 const BACK_TO: f64 = 0.9;
 
-/// The results of the steady clients' requests.
 #[derive(Default)]
 struct Steady {
     answered: Mutex<Vec<Instant>>,
@@ -41,7 +40,6 @@ impl Steady {
     }
 }
 
-/// The results of a storm's requests.
 #[derive(Default)]
 struct Storm {
     tries: AtomicUsize,

@@ -16,7 +16,6 @@ use onceway_lab::scratch;
 
 const GUIDE: &str = include_str!("../../deploy/GUIDE.md");
 
-/// The differences between a block's expected and real result at a machine.
 fn wrong(block: &Block, machine: &str, said: &CommandOutput) -> Vec<String> {
     let differs = if block.shown.is_empty() { None } else { unlike(&block.shown, &said.text) };
     let all = said.failed.iter().cloned().chain(differs);

@@ -8,9 +8,7 @@ mod anew;
 mod book;
 mod keys;
 mod losses;
-mod password;
 mod planned;
-mod slots;
 
 use crate::support::*;
 use book::{Book, Desk, Section};
@@ -18,7 +16,6 @@ use std::pin::Pin;
 
 /// Played by itself, because its regions begin with the version before.
 const UPGRADE: &str = "onceway upgrade";
-/// Plays one section.
 type Play = for<'a> fn(Section<'a>, &'a Deployment) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 /// The order of the sections, each of which leaves three regions that serve; and true for those of
 /// the short form.
@@ -26,7 +23,7 @@ const ALL: [(&str, bool, Play); 19] = [
     (UPGRADE, false, |section, fleet| Box::pin(planned::program_upgrade(section, fleet))),
     ("Planned maintenance", true, |section, fleet| Box::pin(planned::maintenance(section, fleet))),
     ("Postgres minor upgrade", true, |section, fleet| Box::pin(planned::minor_upgrade(section, fleet))),
-    ("Rotate the database's password", true, |section, fleet| Box::pin(password::rotated(section, fleet))),
+    ("Rotate the database's password", true, |section, fleet| Box::pin(planned::rotated(section, fleet))),
     ("Requests fail", false, |section, fleet| Box::pin(keys::fail(section, fleet))),
     ("Requests are slow", false, |section, fleet| Box::pin(keys::slow(section, fleet))),
     ("Stuck key", true, |section, fleet| Box::pin(keys::stuck(section, fleet))),
@@ -35,8 +32,10 @@ const ALL: [(&str, bool, Play); 19] = [
     ("Replacing the authority", true, |section, fleet| Box::pin(planned::authority(section, fleet))),
     ("Refused peer", false, |section, fleet| Box::pin(planned::refused(section, fleet))),
     ("Poisoned register", true, |section, fleet| Box::pin(losses::poisoned(section, fleet))),
-    ("Lost slot", false, |section, fleet| Box::pin(slots::lost(section, fleet))),
-    ("Disk filling from a dead subscriber", false, |section, fleet| Box::pin(slots::filling(section, fleet))),
+    ("Lost slot", false, |section, fleet| Box::pin(losses::slot_lost(section, fleet))),
+    ("Disk filling from a dead subscriber", false, |section, fleet| {
+        Box::pin(losses::filling(section, fleet))
+    }),
     ("Region dies", false, |section, fleet| Box::pin(losses::dies(section, fleet))),
     ("Region returns", false, |section, fleet| Box::pin(losses::returns(section, fleet))),
     ("Postgres major upgrade", false, |section, fleet| Box::pin(anew::major_upgrade(section, fleet))),

@@ -12,7 +12,6 @@ use tokio::sync::{Mutex, Semaphore};
 
 const KEYS: u64 = 1_000;
 const ATTEMPTS: u64 = 5;
-/// The number of keys in progress at a time.
 const AT_ONCE: usize = 48;
 /// The approximate number of attempts that end between one kill and the next.
 const BETWEEN_KILLS: u32 = 60;
@@ -63,7 +62,6 @@ impl Received {
     }
 }
 
-/// One key of the storm and the results of its attempts.
 struct Tried {
     path: &'static str,
     key: String,

@@ -8,7 +8,6 @@ use crate::support::dice::{Dice, seed};
 use crate::support::*;
 use onceway_lab::files::TENANTS;
 
-/// Callers at work at a time.
 const CALLERS: u64 = 24;
 /// The number of fresh keys at a time, and the approximate number of answers after which a key is
 /// an old one.

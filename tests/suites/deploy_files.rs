@@ -42,14 +42,12 @@ fn after<'a>(text: &'a str, begins: &str) -> &'a str {
     found.unwrap_or_else(|| panic!("no line begins with {begins:?}"))
 }
 
-/// The text between two signs.
 #[track_caller]
 fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
     let (_, rest) = text.split_once(from).unwrap_or_else(|| panic!("there is no {from:?}"));
     rest.split(to).next().unwrap()
 }
 
-/// The blocks of commands in a text.
 fn blocks(text: &str) -> impl Iterator<Item = &str> {
     text.split("```sh\n").skip(1).map(|block| block.split("```").next().unwrap())
 }

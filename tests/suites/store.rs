@@ -2,7 +2,6 @@
 //! own. `ports::contract` has the promises that need no look into a store.
 
 mod authority;
-mod batches;
 mod gate;
 mod jobs;
 mod keys;
@@ -12,7 +11,6 @@ mod login;
 mod printed;
 mod provisioning;
 mod rights;
-mod roles;
 pub mod support;
 mod tls;
 mod upkeep;

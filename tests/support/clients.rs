@@ -5,13 +5,11 @@ use super::documents::text;
 use super::*;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-/// The token of a tenant of the demo.
 const TOKEN: &str = "sk_demo_acme";
 const PACKAGES: [&[&str]; 2] = [&["stripe", "requests", "httpx"], &["stripe", "axios", "axios-retry"]];
 /// Attempts to install: a registry may be away for a moment.
 const TRIES: u32 = 3;
 
-/// The request of one case.
 #[derive(Clone)]
 pub struct Case {
     pub path: &'static str,
@@ -22,13 +20,11 @@ pub struct Case {
 }
 
 impl Case {
-    /// A charge under a new key.
     pub fn new(retries: u32) -> Self {
         Self { path: "/v1/charges", key: key("client"), token: TOKEN, behave: None, retries }
     }
 }
 
-/// Folder of the installed packages.
 pub struct Clients(tempfile::TempDir);
 
 impl Clients {
@@ -99,7 +95,6 @@ impl Clients {
     }
 }
 
-/// The result for a caller, in a few words.
 pub fn said(result: &Value) -> String {
     let status = result["status"].as_u64().map_or_else(|| "nothing".to_owned(), |status| status.to_string());
     match result["threw"].as_str() {

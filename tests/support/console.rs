@@ -49,7 +49,6 @@ pub async fn doubt(public: &str, key: &str) -> Answer {
     answer
 }
 
-/// A client's retry.
 pub async fn retry(public: &str, key: &str) -> Answer {
     ask(post(public, "/v1/payouts", &format!("\"{key}\""), BODY)).await
 }

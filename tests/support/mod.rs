@@ -126,13 +126,11 @@ pub async fn deployment_with(rtt: Duration, routes: Option<String>, failover: &s
     Deployment::start(&options(rtt, routes, failover), &|_| {}).await.expect("three regions start")
 }
 
-/// The options of such a deployment.
 pub fn options(rtt: Duration, routes: Option<String>, failover: &str) -> Options {
     let failover = Some(failover.to_owned());
     Options { program: program(), port_base: port_base(), data: None, rtt, routes, failover }
 }
 
-/// A route of this name, with these lines more.
 pub fn route(name: &str, lines: &str) -> String {
     format!("[[route]]\nname = \"{name}\"\nmethods = [\"POST\"]\npath = \"/v1/{name}\"\n{lines}\n\n")
 }
@@ -203,7 +201,6 @@ pub fn operator(name: &str, role: &str, token: &str) -> String {
     format!("[[operator]]\nname = \"{name}\"\nrole = \"{role}\"\nsha256 = \"{}\"\n", sha256(token))
 }
 
-/// The path of a program that is installed here.
 pub fn installed(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
@@ -265,7 +262,6 @@ pub async fn status(region: &Region) -> serde_json::Value {
     ask(Ask::get(format!("{}/v1/status", region.admin()))).await.json()
 }
 
-/// Restarts a region's gateway.
 pub async fn restart(region: &Region) {
     for action in [Action::Stop, Action::Start] {
         region.act(action, Part::Gateway).await.unwrap();

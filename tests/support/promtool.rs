@@ -6,7 +6,6 @@ use super::*;
 use std::env;
 use std::sync::LazyLock;
 
-/// The environment variable that names the program.
 const ENV_FILE: &str = "ONCEWAY_PROMTOOL";
 const HOW_TO_GET_IT: &str = "promtool is needed: install Debian's package `prometheus` (`apt-get install --no-install-recommends prometheus`) or the \
                              release of https://prometheus.io/download, or name the program in ONCEWAY_PROMTOOL";

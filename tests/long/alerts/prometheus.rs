@@ -17,7 +17,6 @@ pub struct Prometheus {
     guard: Child,
 }
 
-/// An alert that is pending or firing.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Alert {
     pub labels: BTreeMap<String, String>,
@@ -39,7 +38,6 @@ impl Alert {
     }
 }
 
-/// One series of an answer: its labels and its newest value.
 #[derive(Clone, Debug)]
 pub struct Sample {
     pub labels: BTreeMap<String, String>,

@@ -108,7 +108,6 @@ impl Stage {
         all.filter(|alert| alert.name() == name).collect()
     }
 
-    /// Waits until no alert of this name with these labels fires.
     pub async fn quiet(&self, name: &str, labels: &[(&str, &str)]) {
         let began = Instant::now();
         while self.of(name).await.iter().any(|alert| alert.fires() && alert.has(labels)) {
@@ -117,7 +116,6 @@ impl Stage {
         }
     }
 
-    /// The same for each of these names.
     pub async fn all_quiet(&self, names: &[&str], labels: &[(&str, &str)]) {
         for name in names {
             self.quiet(name, labels).await;

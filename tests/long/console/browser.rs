@@ -12,7 +12,6 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// The time limit for one command.
 const WITHIN: Duration = Duration::from_secs(60);
 /// The name of an element in answers (WebDriver, section 11).
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -40,7 +39,6 @@ pub struct Browser {
 /// The number of starts of the driver: now and then it ends at once, on a busy machine.
 const STARTS: usize = 3;
 
-/// Starts ChromeDriver. Returns it and its port.
 async fn until_started(driver: &Path) -> (Child, u16) {
     for _ in 0..STARTS {
         // The driver ends with this process: then its standard input ends, and so does `read`. The
@@ -197,14 +195,12 @@ impl Browser {
     }
 }
 
-/// The answer to a command, or the reason of its failure.
 async fn ask(url: &str, body: &Value) -> Result<Value, Value> {
     let answer = Ask::post(url, body.to_string()).send(WITHIN).await.unwrap();
     let value = answer.json()["value"].clone();
     if answer.status == 200 { Ok(value) } else { Err(value) }
 }
 
-/// The answer to a command that must not fail.
 async fn command(url: &str, body: &Value) -> Value {
     ask(url, body)
         .await

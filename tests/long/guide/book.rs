@@ -17,7 +17,6 @@ pub struct Block {
     pub shown: Vec<String>,
 }
 
-/// The machines that words in bold letters name.
 fn machines(bold: &str) -> Option<Vec<&'static str>> {
     match bold {
         "On your machine" => Some(vec![DESK]),

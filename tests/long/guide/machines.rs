@@ -13,7 +13,6 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 
-/// The path to a new machine's programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Programs of this computer that machines are made of, and those that the guide assumes
 /// everywhere.
@@ -23,7 +22,6 @@ const PROGRAMS: [&str; 8] =
 const ADDRESSES: [&str; 3] = ["10.1.0.10/8", "10.2.0.10/8", "10.3.0.10/8"];
 /// The desk's address beside them.
 const DESK_ADDRESS: &str = "10.0.0.10/8";
-/// The time limit for a block.
 const WITHIN: Duration = Duration::from_secs(150);
 /// A mark that no line of the guide prints.
 const MARK: &str = "\u{1}guide\u{1}";
@@ -87,7 +85,6 @@ impl Machine {
         Self { name, shell, typed, said, folder: folder.to_owned(), blocks: 0 }
     }
 
-    /// Types a text, as one block.
     pub fn begin(&mut self, text: &str) {
         self.blocks += 1;
         let file = format!("{}-{}.sh", self.name, self.blocks);
@@ -103,7 +100,6 @@ impl Machine {
         self.typed.write_all(lines.as_bytes()).unwrap_or_else(|error| panic!("{}: {error}", self.name));
     }
 
-    /// Waits for the end of the begun block.
     pub fn end(&mut self) -> CommandOutput {
         let deadline = Instant::now() + WITHIN;
         let mut said = CommandOutput { text: String::new(), failed: Vec::new() };

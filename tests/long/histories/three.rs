@@ -35,7 +35,6 @@ pub async fn copies() -> Result<()> {
     kept.map_err(|why| anyhow!(why))
 }
 
-/// One of the servers, and the store in it.
 struct Region {
     origin: Origin,
     cluster: Cluster,
@@ -44,7 +43,6 @@ struct Region {
     unheard: Relay,
 }
 
-/// The three servers, and the network between them.
 struct Three {
     regions: Vec<Region>,
     /// Relays by publisher and subscriber.

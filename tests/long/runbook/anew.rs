@@ -136,7 +136,6 @@ async fn voters(region: &Region) -> Vec<String> {
     voters.iter().filter_map(|voter| voter.as_str().map(str::to_owned)).collect()
 }
 
-/// True if the spare region is part of the deployment.
 async fn is_in(fleet: &Deployment) -> bool {
     voters(&fleet.regions[0]).await.contains(&"sa-east".to_owned())
 }

@@ -377,7 +377,6 @@ impl CommandOutput {
     }
 }
 
-/// Waits until a metric of a region has this value.
 pub async fn metric(region: &Region, series: &str, value: &str) {
     let line = format!("{series} {value}");
     until(&format!("{line} at {}", region.name), async || {

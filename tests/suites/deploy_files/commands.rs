@@ -8,7 +8,6 @@ use crate::support::documents::pages;
 use crate::support::*;
 use onceway::protocol::speakers::{Kind, Sender};
 
-/// A command line, and its place.
 #[derive(Debug)]
 struct Line {
     place: String,
@@ -38,7 +37,6 @@ fn lines() -> Vec<Line> {
     found
 }
 
-/// The commands of a block, one or more on a line.
 fn in_block(file: &str, block: &str) -> Vec<Line> {
     let mut found = Vec::new();
     for line in block.lines().skip(1).collect::<Vec<_>>().join("\n").replace("\\\n", " ").lines() {
@@ -260,7 +258,6 @@ fn the_runbook_names_lines_that_the_product_shows() {
     }
 }
 
-/// The table as the document shows it.
 fn peer_table() -> String {
     let head = "| message | what it says | region | joining | former | witness | stranger | for itself only |\n|---|---|---|---|---|---|---|---|\n";
     let row = |message: &Kind| {

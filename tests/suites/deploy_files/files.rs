@@ -10,7 +10,6 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 /// The limit for the unit's exposure, in tenths (`systemd-analyze security`).
 const MOST_EXPOSED: &str = "20";
 
-/// The reference file of a region, as a gateway reads it.
 fn reference() -> Config {
     let environment = |_: &str| Some("postgres://onceway_gateway@127.0.0.1:5432/onceway".to_owned());
     Config::load_with(&top("config/us-east.toml"), &environment).unwrap()

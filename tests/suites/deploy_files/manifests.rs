@@ -13,7 +13,6 @@ const BASE: &str = "deploy/kubernetes/base";
 /// its listeners in two seconds).
 const CLOSING: Duration = Duration::from_secs(5);
 
-/// The blocks of commands in the guide's section.
 fn blocks() -> Vec<String> {
     let guide = text("deploy/README.md");
     super::blocks(between(&guide, "\n## Kubernetes\n", "\n## ")).map(str::to_owned).collect()
@@ -198,7 +197,6 @@ fn upstream(config: &Config) -> u16 {
     config.process.upstream.service.addresses[0].rsplit(':').next().unwrap().parse().unwrap()
 }
 
-/// The port of Postgres, as the reference file has it.
 fn postgres() -> u16 {
     let file = text("config/us-east.toml");
     let host = between(&file, "postgres://onceway_gateway@", "/");

@@ -8,7 +8,6 @@ use onceway::adapters::{identity, issue};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-/// The time limit for the program to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Pod {
@@ -39,7 +38,6 @@ impl Pod {
         all.iter().map(|file| file[folder.len() + 1..].to_owned()).collect()
     }
 
-    /// The secrets that the manifests name, each with its key.
     pub fn secrets(objects: &[Value]) -> Vec<(&str, &str)> {
         let env = items(&container(objects)["env"]).iter().map(|one| &one["valueFrom"]["secretKeyRef"]);
         let env = env.map(|one| (word(&one["name"]), word(&one["key"])));

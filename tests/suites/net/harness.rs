@@ -13,7 +13,6 @@ use tokio::io::AsyncRead;
 /// The size of the answer to `/big`, in bytes: more than any socket buffers.
 pub const BIG: usize = 64 << 20;
 
-/// A service that answers by path, and records its requests.
 pub struct Service {
     pub seen: Mutex<Vec<String>>,
     /// The events inside: a request that arrived, a body that broke, a request that was dropped.
@@ -127,7 +126,6 @@ pub async fn run(limits: PublicLimits) -> Running {
     run_within(limits, Duration::from_secs(20), None).await
 }
 
-/// Runs it behind what stands before it.
 pub async fn run_behind(limits: PublicLimits, edge: Edge) -> Running {
     run_through(limits, Duration::from_secs(20), None, edge).await
 }

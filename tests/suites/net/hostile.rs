@@ -36,7 +36,6 @@ fn get(from: &str, path: &'static str) -> Request<Bytes> {
     wire::encode_get(&region(from), Versions::OURS, &region("us"), path)
 }
 
-/// A forward to `us` in the name of this region.
 fn forwarding(from: &str) -> Request<Bytes> {
     wire::encode_forward(&region(from), &region("us"), forward("/")).unwrap()
 }

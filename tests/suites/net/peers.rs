@@ -15,7 +15,6 @@ use tokio::sync::OwnedSemaphorePermit;
 
 /// Room for a large forward and some small ones.
 pub const PLACES: usize = (3 << 20) + 1_000;
-/// The time limit for a question.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A region that answers by the target's path, and records its messages.
@@ -28,9 +27,7 @@ pub struct Region {
     pub places: Arc<Semaphore>,
     /// Gets a message when a forward to `/hang` was dropped.
     dropped: mpsc::UnboundedSender<()>,
-    /// True if it reports that it serves.
     serving: AtomicBool,
-    /// The class of senders that it takes its callers for.
     pub sender: Mutex<Sender>,
 }
 
@@ -118,18 +115,15 @@ impl Running {
         soon(dial(identity, "us", &self.address).forward(&region("us"), forward("/"))).await
     }
 
-    /// The number of forwards that arrived.
     pub fn seen(&self) -> usize {
         self.region.seen.lock().unwrap().len()
     }
 
-    /// Checks that no message arrived.
     #[track_caller]
     pub fn untouched(&self) {
         assert_eq!((self.seen(), self.region.asked.lock().unwrap().len()), (0, 0));
     }
 
-    /// Waits until a forward arrived.
     pub async fn was_reached(&self) {
         let reached = async {
             while self.seen() == 0 {

@@ -59,7 +59,6 @@ pub fn always() -> bool {
     true
 }
 
-/// The answer to a usual request.
 async fn answered(upstream: &HttpUpstream) -> Response<Body> {
     soon(upstream.send(send(&[]), LONG, always)).await.unwrap()
 }
@@ -72,7 +71,6 @@ async fn failed(upstream: &HttpUpstream) -> SendError {
     soon(upstream.send(send(&[]), LONG, always)).await.map(drop).unwrap_err()
 }
 
-/// A request without a key, passed on.
 async fn passed(upstream: &HttpUpstream, within: Duration) -> Result<Response<Body>, SendError> {
     soon(upstream.pass(None, Request::new(empty()), within)).await
 }

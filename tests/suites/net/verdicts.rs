@@ -37,7 +37,6 @@ fn secured(address: &str, authority: &Pki, own: Option<(&Pki, &str)>) -> Service
     }
 }
 
-/// The knowledge after one send.
 async fn after(upstream: &HttpUpstream) -> Result<u16, SendError> {
     sent(upstream, LONG, always).await
 }

@@ -18,7 +18,6 @@ const REPLACED: &str = "update onceway.gate set version = version + 1, boot_star
 
 macro_rules! statements {
     ($($name:ident)+) => {
-        /// The statements that write and rely on the gate.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         enum Statement {
             $($name),+

@@ -43,7 +43,6 @@ async fn login_error(region: &Region, password: &str) -> String {
     asked.err().map(|error| error.to_string()).unwrap_or_default()
 }
 
-/// Processes of the server that serve a role.
 async fn processes(region: &Region, role: &str) -> BTreeSet<i32> {
     let sql = "select pid from pg_stat_activity where usename = $1";
     let found = region.admin().await.query(sql, &[&role]).await.unwrap();

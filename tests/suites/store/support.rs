@@ -8,7 +8,7 @@ pub use onceway::adapters::postgres::provision::{self, Error, Plan, Report, Stat
 pub use onceway::adapters::postgres::{PgStore, StoreConfig};
 pub use onceway::ports::authority::Lodged;
 pub use onceway::ports::jobs::Acted;
-use onceway::ports::store::{Attempt, Gate};
+pub use onceway::ports::store::{Attempt, Gate};
 pub use onceway::ports::store::{ClaimAsk, ClaimReply, GateVersion, StoreError, Unclear, Written};
 pub use onceway::ports::{Authority, Escrows, Imports, Jobs, Upkeep};
 pub use onceway::protocol::authority::GateState;
@@ -77,7 +77,6 @@ impl Region {
         self.store_within(LONG)
     }
 
-    /// A store whose statements may take this long.
     pub fn store_within(&self, within: Duration) -> PgStore {
         self.store_of(8, within)
     }
@@ -146,7 +145,6 @@ pub async fn check(plan: &Plan) -> Report {
     provision::check(plan).await.unwrap()
 }
 
-/// Checks that nothing of a report is pending or broken.
 #[track_caller]
 pub fn whole(report: &Report) {
     assert!(report.is_complete(), "{report}");
