@@ -26,7 +26,7 @@ async fn concurrent_requests_pass_by_prior_knowledge() {
         async move { sender.send_request(request).await.unwrap() }
     };
     let waiting = tokio::spawn(ask("/wait", ""));
-    assert_eq!(soon(running.events.recv()).await, Some("arrived"));
+    running.comes("arrived").await;
     let answer = soon(ask("/echo?a=%2F", "hello")).await;
     assert_eq!((answer.status(), answer.version()), (StatusCode::OK, Version::HTTP_2));
     assert!(!answer.headers().contains_key("keep-alive"));
@@ -229,7 +229,7 @@ async fn large_header_lists_share_one_budget() {
     let mut running = run(limits).await;
     let mut raw = Raw::connect(&running.address, &[]).await;
     raw.ask(1, &large("/wait")).await;
-    assert_eq!(soon(running.events.recv()).await, Some("arrived"));
+    running.comes("arrived").await;
     // Over another connection, because all connections share the budget.
     let mut other = Raw::connect(&running.address, &[]).await;
     other.ask(1, &large("/echo")).await;

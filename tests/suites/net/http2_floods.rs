@@ -41,9 +41,9 @@ async fn requests_reset_while_they_run_end_the_connection() {
     let head = request("GET", "/wait", &[]);
     for stream in odd(101) {
         assert!(raw.ask(stream, &head).await, "{stream}");
-        assert_eq!(soon(running.events.recv()).await, Some("arrived"));
+        running.comes("arrived").await;
         raw.send(&frame(RST_STREAM, 0, stream, &CANCEL)).await;
-        assert_eq!(soon(running.events.recv()).await, Some("over"));
+        running.comes("over").await;
     }
     soon(raw.over()).await;
     still_answers(&running.address).await;
@@ -153,7 +153,7 @@ async fn one_connection_runs_at_most_a_hundred_requests() {
     }
     assert_eq!(soon(raw.outcome(201)).await, Outcome::Reset);
     for _ in 0..100 {
-        assert_eq!(soon(running.events.recv()).await, Some("arrived"));
+        running.comes("arrived").await;
     }
     assert_eq!(running.service.seen().len(), 100);
 }

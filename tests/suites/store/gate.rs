@@ -11,6 +11,7 @@ use onceway::ports::jobs;
 use onceway::ports::store::Attempt;
 use onceway::ports::upkeep::{Act, Ruling};
 use std::cell::Cell;
+use std::fmt::Debug;
 
 /// As a migration that closes older gateways replaces the gate: another version, and no approved
 /// boot.
@@ -68,11 +69,8 @@ impl Bench {
             Statement::Settle | Statement::Doubt | Statement::Release => Some(won(&self.store, &asked).await),
             Statement::SettleByHand | Statement::ReleaseByHand => {
                 let attempt = won(&self.store, &asked).await;
-                done(
-                    self.store
-                        .doubt(&attempt, Some(Unclear { status: 500, ends_attempt: true, excerpt: None }))
-                        .await,
-                );
+                let unclear = Unclear { status: 500, ends_attempt: true, excerpt: None };
+                done(self.store.doubt(&attempt, Some(unclear)).await);
                 Some(attempt)
             }
             Statement::Reap => {
@@ -87,9 +85,11 @@ impl Bench {
             }
             Statement::ReapEscrows => {
                 self.lodged(&key, turn, gate).await;
-                let due =
-                    "update onceway.escrows set due_ms = 0, tombstone_ms = 0, look_ms = 0 where key = $1";
-                assert_eq!(self.admin.execute(due, &[&key.as_bytes()]).await.unwrap(), 1);
+                self.due(
+                    "update onceway.escrows set due_ms = 0, tombstone_ms = 0, look_ms = 0 where key = $1",
+                    &key,
+                )
+                .await;
                 None
             }
             Statement::ReapImports => {
@@ -97,8 +97,7 @@ impl Bench {
                 let rows = self.store.rows_of(&other(), None, 100).await.unwrap();
                 let rows: Vec<_> = rows.into_iter().filter(|row| row.id == id(&key)).collect();
                 self.store.import(&other(), &rows).await.unwrap();
-                let due = "update onceway.records_imported set due_ms = 0 where key = $1";
-                assert_eq!(self.admin.execute(due, &[&key.as_bytes()]).await.unwrap(), 1);
+                self.due("update onceway.records_imported set due_ms = 0 where key = $1", &key).await;
                 None
             }
             Statement::Discard => {
@@ -113,6 +112,10 @@ impl Bench {
             Statement::Claim | Statement::Accept | Statement::Lodge | Statement::Beat => None,
         };
         Ready { gate, key, attempt }
+    }
+
+    async fn due(&self, sql: &str, key: &str) {
+        assert_eq!(self.admin.execute(sql, &[&key.as_bytes()]).await.unwrap(), 1);
     }
 
     async fn lodged(&self, key: &str, turn: u128, gate: GateVersion) {
@@ -131,13 +134,11 @@ impl Bench {
         match statement {
             Statement::Claim => claimed(store.claim(&asked).await),
             Statement::ReclaimOfOwn => {
-                let (own, over) = (Some((attempt().token, attempt().nonce)), Vec::new());
-                let basis = Basis::Known { own, over, attempt: 1 };
+                let basis = known(Some(attempt()));
                 claimed(store.claim(&ClaimAsk { basis, ..ask(&ready.key, turn + 1_000, gate) }).await)
             }
             Statement::ReclaimBesideOthers => {
-                let basis = Basis::Known { own: None, over: Vec::new(), attempt: 1 };
-                claimed(store.claim(&ClaimAsk { basis, ..asked }).await)
+                claimed(store.claim(&ClaimAsk { basis: known(None), ..asked }).await)
             }
             Statement::Accept => claimed(store.accept(&asked, &request(), RETENTION).await),
             Statement::Settle => written(store.settle(attempt(), &answer()).await),
@@ -147,17 +148,11 @@ impl Bench {
             Statement::ReleaseByHand => by_hand(Ruling::Released).await,
             Statement::Discard => {
                 let act = jobs::Act { actor: "somebody".to_owned(), reason: "because".to_owned() };
-                match store.discard(&id(&ready.key), &act).await {
-                    Ok(Acted::Done) => true,
-                    Ok(Acted::GateMoved) => false,
-                    other => panic!("{other:?}"),
-                }
+                one_of(store.discard(&id(&ready.key), &act).await, Acted::Done, Acted::GateMoved)
             }
-            Statement::Lodge => match store.lodge(&lodging(&ready.key, turn), gate).await {
-                Ok(Lodged::Done) => true,
-                Ok(Lodged::GateMoved) => false,
-                other => panic!("{other:?}"),
-            },
+            Statement::Lodge => {
+                one_of(store.lodge(&lodging(&ready.key, turn), gate).await, Lodged::Done, Lodged::GateMoved)
+            }
             Statement::Convert => approved(store.convert(&other(), 10).await),
             Statement::Import => {
                 let rows = store.rows_of(&other(), None, 100).await.unwrap();
@@ -165,8 +160,7 @@ impl Bench {
             }
             Statement::Beat => store.beat(None).await.unwrap().is_some(),
             Statement::StandIn => {
-                let basis = Basis::Known { own: None, over: Vec::new(), attempt: 1 };
-                let ask = ClaimAsk { basis, hold: Duration::ZERO, ..asked };
+                let ask = ClaimAsk { basis: known(None), hold: Duration::ZERO, ..asked };
                 written(store.stand_in(&ask, &Ruling::Released, None).await)
             }
             Statement::Reap => store.reap(100, None).await.unwrap().seen() > 0,
@@ -190,10 +184,6 @@ impl Bench {
     }
 }
 
-fn answer() -> Answer {
-    Answer { status: 201, headers: Vec::new(), body: AnswerBody::Kept(b"made".to_vec()) }
-}
-
 fn claimed(reply: Result<ClaimReply, StoreError>) -> bool {
     match reply.unwrap() {
         ClaimReply::Won { .. } => true,
@@ -203,11 +193,14 @@ fn claimed(reply: Result<ClaimReply, StoreError>) -> bool {
 }
 
 fn written(written: Result<Written, StoreError>) -> bool {
-    match written.unwrap() {
-        Written::Done => true,
-        Written::GateMoved => false,
-        Written::Lost => panic!("lost"),
-    }
+    one_of(written, Written::Done, Written::GateMoved)
+}
+
+/// True if it was done, and false if the gate had moved.
+fn one_of<T: PartialEq + Debug>(outcome: Result<T, StoreError>, done: T, moved: T) -> bool {
+    let outcome = outcome.unwrap();
+    assert!(outcome == done || outcome == moved, "{outcome:?}");
+    outcome == done
 }
 
 fn approved<T>(done: Result<T, StoreError>) -> bool {
@@ -353,11 +346,7 @@ async fn an_init_that_changes_nothing_waits_for_no_claim() {
 #[tokio::test]
 async fn a_promoted_server_is_on_another_timeline_at_once() {
     let (region, store, gate) = Region::ready("eu#1").await;
-    region.cluster.stop(Duration::from_secs(30)).await.unwrap();
-    fs::write(region.cluster.data().join("standby.signal"), "").unwrap();
-    region.cluster.start().await.unwrap();
-    let promoted: bool = region.admin().await.query_one("select pg_promote()", &[]).await.unwrap().get(0);
-    assert!(promoted);
+    region.promote().await;
     let found = found("the gate", || async { store.gate().await.ok() }).await;
     assert_eq!(found.running.timeline, gate.running.timeline + 1);
     done(store.approve(found.version, &found.running).await);

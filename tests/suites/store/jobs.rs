@@ -44,8 +44,7 @@ async fn workers_read_only_due_jobs() {
     let close = "select count(pg_terminate_backend(pid)) from pg_stat_activity where usename = 'gw'";
     admin.query_one(close, &[]).await.unwrap();
     let quiet = "select not exists (select from pg_stat_activity where usename = 'gw')";
-    let gone = async || value::<bool>(&admin, quiet).await;
-    until("the sessions to end", async || gone().await).await;
+    until("the sessions to end", async || value::<bool>(&admin, quiet).await).await;
     let before = read().await;
     let looker = region.store();
     assert_eq!(looker.take(Nonce(9), 16, LONG, None).await.unwrap().len(), 3);

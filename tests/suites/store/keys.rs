@@ -96,8 +96,8 @@ async fn claims_and_lookups_use_indexes_on_empty_leaves() {
         let key = format!("k{nonce}");
         let a = won(&store, &ask(&key, nonce, gate.version)).await;
         store.doubt(&a, None).await.unwrap();
-        let basis = Basis::Known { own: Some((a.token, a.nonce)), over: vec![], attempt: 1 };
-        let b = won(&store, &ClaimAsk { basis, ..ask(&key, 100 + nonce, gate.version) }).await;
+        let again = ClaimAsk { basis: known(Some(&a)), ..ask(&key, 100 + nonce, gate.version) };
+        let b = won(&store, &again).await;
         store.settle(&b, &answer).await.unwrap();
         store.look_up(&[id(&key)]).await.unwrap();
         store.look_up(&[id(&key), id("none")]).await.unwrap();

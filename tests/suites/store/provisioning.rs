@@ -19,6 +19,11 @@ fn broken(report: &Report, what: &str, words: &str) {
     assert!(matches!(line(report, what), Status::Broken(why) if why.contains(words)), "{report}");
 }
 
+#[track_caller]
+fn changed(report: &Report, what: &str) {
+    assert_eq!(line(report, what), &Status::Changed, "{report}");
+}
+
 async fn two_that_meet() -> [Region; 2] {
     let (eu, us) = tokio::join!(Region::start("eu#1"), Region::start("us#1"));
     let (eu_plan, us_plan) = (eu.plan(&[&us], &[]), us.plan(&[&eu], &[]));
@@ -30,8 +35,6 @@ async fn two_that_meet() -> [Region; 2] {
 
 #[tokio::test]
 async fn two_regions_meet_in_either_order_and_rows_arrive() {
-    use onceway::ports::KeyStore;
-
     let (eu, us) = tokio::join!(Region::start("eu-west#1"), Region::start("us#1"));
     let (eu_plan, us_plan) = (eu.plan(&[&us], &[]), us.plan(&[&eu], &[]));
     let empty = check(&eu_plan).await;
@@ -114,8 +117,7 @@ async fn slots_say_if_they_survive_a_promotion(eu: &Region, us: &Region, plan: &
         for (sql, survives) in
             [("set synchronized_standby_slots = standby", true), ("reset synchronized_standby_slots", false)]
         {
-            admin.batch_execute(&format!("alter system {sql}")).await.unwrap();
-            admin.batch_execute("select pg_reload_conf()").await.unwrap();
+            alter_system(&admin, sql).await;
             until("the setting", async || {
                 let report = check(plan).await;
                 report.promotion.iter().any(|one| one.survives) == survives
@@ -134,7 +136,7 @@ async fn a_moved_peer_is_followed(us: &Region, plan: &Plan) {
     }
     let shown = check(&moved).await;
     pending(&shown, "subscription from eu-west#1", "");
-    assert_eq!(line(&init(&moved).await, "subscription from eu-west#1"), &Status::Changed);
+    changed(&init(&moved).await, "subscription from eu-west#1");
     let admin = us.admin().await;
     let kept: String = value(&admin, "select subconninfo from pg_subscription").await;
     assert!(kept.contains("keepalives_idle=7"), "{kept}");
@@ -165,10 +167,8 @@ async fn a_lost_slot_is_reported_and_left_alone(eu: &Region, us: &Region, plan: 
     let report = init(plan).await;
     broken(&report, "subscription from eu-west#1", "earlier");
     // A leftover slot of an interrupted attempt: nobody reads from it.
-    eu_admin
-        .query("select pg_create_logical_replication_slot('sub_us_from_eu_west', 'pgoutput')", &[])
-        .await
-        .unwrap();
+    let leftover = "select pg_create_logical_replication_slot('sub_us_from_eu_west', 'pgoutput')";
+    eu_admin.query(leftover, &[]).await.unwrap();
     let from = RegionName::parse("eu-west").unwrap();
     provision::reseed(plan, &from).await.unwrap();
     init_until_complete(plan).await;
@@ -207,7 +207,7 @@ async fn a_column_is_published_once_the_subscribers_have_it() {
     pending(&check(&eu_plan).await, publication, "");
 
     us_admin.batch_execute(&add.replace("'x'", "'here'")).await.unwrap();
-    assert_eq!(line(&init(&eu_plan).await, publication), &Status::Changed);
+    changed(&init(&eu_plan).await, publication);
     assert_eq!(line(&init(&eu_plan).await, publication), &Status::Fine);
     won(&store, &ask("after", 2, gate.version)).await;
     until("a row of after", async || arrived("after").await).await;
@@ -218,14 +218,10 @@ async fn a_column_is_published_once_the_subscribers_have_it() {
 
     // A publication from before this rule publishes all columns. It gets its list, and nothing is
     // lost on the way.
-    eu_admin
-        .batch_execute(
-            "alter publication onceway_eu_g1 set table onceway.records_eu_g1, onceway.heartbeats_eu_g1",
-        )
-        .await
-        .unwrap();
+    let all = "alter publication onceway_eu_g1 set table onceway.records_eu_g1, onceway.heartbeats_eu_g1";
+    eu_admin.batch_execute(all).await.unwrap();
     pending(&check(&eu_plan).await, publication, "");
-    assert_eq!(line(&init(&eu_plan).await, publication), &Status::Changed);
+    changed(&init(&eu_plan).await, publication);
     won(&store, &ask("listed", 3, gate.version)).await;
     until("a row of listed", async || arrived("listed").await).await;
 }
@@ -248,7 +244,7 @@ async fn a_column_waits_for_every_store_without_it() {
     let anew = "drop publication if exists onceway_eu_g1; drop publication if exists onceway_eu_g2";
     init(&eu_plan).await;
     eu_admin.batch_execute(&format!("{add}; {anew}")).await.unwrap();
-    assert_eq!(line(&init(&eu_plan).await, publication), &Status::Changed);
+    changed(&init(&eu_plan).await, publication);
     assert!(published().await, "nobody has a store that could lack it");
 
     // Made before the version that has the column.
@@ -261,10 +257,8 @@ async fn a_column_waits_for_every_store_without_it() {
     // As a rebuilt store, which that one has no leaf for.
     let rebuilt =
         Plan { me: origin("eu#2"), all: vec![origin("eu#2"), us.origin.clone()], ..eu_plan.clone() };
-    eu_admin
-        .batch_execute(&format!("{anew}; truncate onceway.gate; delete from onceway.heartbeats"))
-        .await
-        .unwrap();
+    let emptied = format!("{anew}; truncate onceway.gate; delete from onceway.heartbeats");
+    eu_admin.batch_execute(&emptied).await.unwrap();
     let held = init(&rebuilt).await;
     for words in ["column later of onceway.records_eu_g2", "us#1 has not"] {
         pending(&held, "publication onceway_eu_g2", words);
@@ -278,7 +272,7 @@ async fn a_column_waits_for_every_store_without_it() {
     us.cluster.start().await.unwrap();
     let us_admin = us.admin().await;
     us_admin.batch_execute(add).await.unwrap();
-    assert_eq!(line(&init(&rebuilt).await, "publication onceway_eu_g2"), &Status::Changed);
+    changed(&init(&rebuilt).await, "publication onceway_eu_g2");
     assert!(published().await, "all have it");
 }
 
@@ -295,7 +289,7 @@ async fn an_older_store_is_migrated_and_keeps_its_keys() {
     let (region, store, gate) = Region::ready("eu#1").await;
     won(&store, &ask("kept", 1, gate.version)).await;
     let (before, plan) = (region.plan(&[], &["other#1"]), region.plan(&[], &["other#1", "third#1"]));
-    let after = provision::Plan { migrations: later, ..plan };
+    let after = Plan { migrations: later, ..plan };
     let line_is = |report: &Report, status: &Status| line(report, "schema version 2") == status;
     let seen = check(&after).await;
     pending(&seen, "schema version 2", "");
@@ -310,8 +304,7 @@ async fn an_older_store_is_migrated_and_keeps_its_keys() {
     let refused = provision::init(&before).await.unwrap_err().to_string();
     assert!(refused.contains("use a newer onceway"), "{refused}");
     let other: &'static [&'static str] = [&later[..1], &["select 1;"]].concat().leak();
-    let refused =
-        provision::init(&provision::Plan { migrations: other, ..after }).await.unwrap_err().to_string();
+    let refused = provision::init(&Plan { migrations: other, ..after }).await.unwrap_err().to_string();
     assert!(refused.contains("its migration 2 is not the one of this program"), "{refused}");
 }
 
@@ -322,10 +315,7 @@ async fn a_gateway_refuses_an_unsuitable_schema() {
     let (region, store, _) = Region::ready("eu#1").await;
     let admin = region.admin().await;
     let set = async |sql: &str| admin.batch_execute(&format!("update onceway.meta set {sql}")).await.unwrap();
-    let refused = async || {
-        use onceway::ports::KeyStore;
-        store.gate().await.err().map(|error| error.to_string()).unwrap_or_default()
-    };
+    let refused = async || store.gate().await.err().map(|error| error.to_string()).unwrap_or_default();
     set("schema_version = schema_version + 1").await;
     assert_eq!(refused().await, "", "a migration that only added");
     set("gateways_from = schema_version").await;
@@ -335,7 +325,6 @@ async fn a_gateway_refuses_an_unsuitable_schema() {
     // As a migration says it: a running gateway asks at its next claim, and one that fits opens the
     // gate again.
     let moved = async |needed: i32| {
-        use onceway::ports::{KeyStore, store::ClaimReply};
         let gate = open(&store).await;
         let sql = format!("select onceway.need_gateways({needed})");
         admin.batch_execute(&sql).await.unwrap();
@@ -348,7 +337,7 @@ async fn a_gateway_refuses_an_unsuitable_schema() {
     assert!(refused().await.contains("run the newer onceway here"), "{}", refused().await);
     set("gateways_from = 1").await;
     let before = moved(1).await;
-    let now = onceway::ports::KeyStore::gate(&store).await.unwrap();
+    let now = store.gate().await.unwrap();
     let same = |boot: onceway::ports::store::Boot| (boot.system, boot.timeline);
     assert_eq!(now.approved.map(same), before.approved.map(same), "as after a restart");
 
@@ -370,11 +359,10 @@ async fn a_gateway_refuses_an_unsuitable_schema() {
 async fn a_store_of_another_plan_is_left_alone() {
     let (region, _store, _gate) = Region::ready("eu#1").await;
     let plan = region.plan(&[], &["other#1"]);
-    let mut others = vec![plan.clone(), plan.clone(), plan.clone()];
-    others[0].deployment = "another".to_owned();
-    for (other, me) in others[1..].iter_mut().zip(["us#1", "eu#2"]) {
-        other.me = origin(me);
-        other.all.push(origin(me));
+    let mut others = vec![Plan { deployment: "another".to_owned(), ..plan.clone() }];
+    for me in ["us#1", "eu#2"].map(origin) {
+        let all = [&plan.all[..], std::slice::from_ref(&me)].concat();
+        others.push(Plan { me, all, ..plan.clone() });
     }
     for other in &others {
         assert!(matches!(provision::init(other).await, Err(Error::Foreign(_))));
@@ -410,13 +398,10 @@ async fn a_service_may_give_replication_by_membership() {
     assert_eq!((row.get(0), row.get(1)), (false, true));
     assert_eq!(check(&plan).await.changes(), 0);
 
+    let [revoked, given] = ["revoke rds_replication from repl", "grant rds_replication to repl"]
+        .map(|sql| format!("set role master; {sql}; reset role"));
     for (wrong, right, role, why) in [
-        (
-            "set role master; revoke rds_replication from repl; reset role",
-            "set role master; grant rds_replication to repl; reset role",
-            "role repl",
-            "`grant rds_replication to repl`",
-        ),
+        (&*revoked, &*given, "role repl", "`grant rds_replication to repl`"),
         ("grant rds_replication to gw", "revoke rds_replication from gw", "role gw", "read all WAL"),
         ("alter role gw createrole", "alter role gw nocreaterole", "role gw", "NOCREATEROLE"),
         (
@@ -438,7 +423,7 @@ async fn a_service_may_give_replication_by_membership() {
 async fn a_wrong_plan_is_refused_before_anything_is_asked() {
     let region = Region::start("eu#1").await;
     let good = region.plan(&[], &["us#1"]);
-    let mut bad = vec![good.clone(), good.clone(), good.clone(), good.clone(), good.clone()];
+    let mut bad = vec![good.clone(); 5];
     bad[0].all.clear();
     bad[1].gateway_role.name = "gw; drop".to_owned();
     bad[2].replication_role.as_mut().unwrap().name = "gw".to_owned();
@@ -534,10 +519,7 @@ async fn a_promoted_server_ignores_heartbeats_until_resubscribed() {
         .await;
     };
     is_whole(true).await;
-    us.cluster.stop(Duration::from_secs(30)).await.unwrap();
-    fs::write(us.cluster.data().join("standby.signal"), "").unwrap();
-    us.cluster.start().await.unwrap();
-    us.admin().await.batch_execute("select pg_promote()").await.unwrap();
+    us.promote().await;
     is_whole(false).await;
     let shown = check(&plan).await;
     broken(&shown, "subscription from eu#1", "this server was promoted since it was made");

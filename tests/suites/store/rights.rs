@@ -88,9 +88,8 @@ async fn missing_rights_are_reported_and_restored() {
     };
     whole(&init(&plan).await);
     for role in ["gw", "repl"] {
-        assert!(
-            complaint(role, &format!("alter role {role} rename to gone")).await.starts_with("it is missing")
-        );
+        let why = complaint(role, &format!("alter role {role} rename to gone")).await;
+        assert!(why.starts_with("it is missing"), "{why}");
         admin.batch_execute(&format!("alter role gone rename to {role}")).await.unwrap();
     }
 
@@ -136,10 +135,15 @@ async fn excess_rights_are_reported_and_left_alone() {
     let (plan, admin) = (region.plan(&[], &["other#1"]), region.admin().await);
     let mut cases = Vec::new();
     for role in ["gw", "repl"] {
+        let [replicates, not, why] = match role {
+            "gw" => ["replication", "noreplication", "it may replicate, and so read all WAL"],
+            _ => ["noreplication", "replication", "it may not replicate: `alter role repl replication`"],
+        };
         for (attribute, opposite, why) in [
             ("superuser", "nosuperuser", "it is a superuser"),
             ("createrole", "nocreaterole", "it may make roles"),
             ("nologin", "login", "it lacks LOGIN"),
+            (replicates, not, why),
         ] {
             let alter = |attribute: &str| format!("alter role {role} {attribute}");
             cases.push((role, alter(attribute), alter(opposite), why.to_owned()));
@@ -150,32 +154,19 @@ async fn excess_rights_are_reported_and_left_alone() {
             .flat_map(|origin| ["records", "heartbeats"].map(|table| format!("onceway.{table}_{origin}_g1")));
         for leaf in leaves.chain(["onceway.records", "onceway.heartbeats"].map(str::to_owned)) {
             for right in ["insert", "update", "delete", "truncate", "insert (origin)", "update (origin)"] {
-                let (wrong, back) = (
-                    format!("grant {right} on {leaf} to {role}"),
-                    format!("revoke {right} on {leaf} from {role}"),
-                );
+                let wrong = format!("grant {right} on {leaf} to {role}");
+                let back = format!("revoke {right} on {leaf} from {role}");
                 cases.push((role, wrong, back, format!("it may write {leaf},")));
             }
         }
     }
-    let [no, yes] = ["noreplication", "replication"];
-    let alter = |role: &str, attribute: &str| format!("alter role {role} {attribute}");
-    cases.push(("gw", alter("gw", yes), alter("gw", no), "it may replicate, and so read all WAL".to_owned()));
-    cases.push((
-        "repl",
-        alter("repl", no),
-        alter("repl", yes),
-        "it may not replicate: `alter role repl replication`".to_owned(),
-    ));
-
     for (role, wrong, back, why) in &cases {
         admin.batch_execute(wrong).await.unwrap();
         for report in [check(&plan).await, init(&plan).await] {
-            let status = line(&report, &format!("role {role}"));
-            assert!(
-                matches!(status, Status::Broken(complaint) if complaint.starts_with(why)),
-                "{wrong}: {report}"
-            );
+            let Status::Broken(complaint) = line(&report, &format!("role {role}")) else {
+                panic!("{wrong}: {report}")
+            };
+            assert!(complaint.starts_with(why), "{wrong}: {report}");
         }
         admin.batch_execute(back).await.unwrap();
         whole(&check(&plan).await);

@@ -107,6 +107,14 @@ impl Region {
         self.cluster.connect(DATABASE).await.unwrap()
     }
 
+    /// Restarts the server as a standby, and promotes it.
+    pub async fn promote(&self) {
+        self.cluster.stop(Duration::from_secs(30)).await.unwrap();
+        fs::write(self.cluster.data().join("standby.signal"), "").unwrap();
+        self.cluster.start().await.unwrap();
+        assert!(value::<bool>(&self.admin().await, "select pg_promote()").await);
+    }
+
     /// A row of the other origin for a key, as replication would bring it: its state, and the
     /// attempt's number. It is due in an hour, its tombstone takes a day.
     pub async fn arrives(&self, key: &str, state: i16, attempt: i32) {
@@ -201,6 +209,11 @@ pub fn ask(key: &str, nonce: u128, gate: GateVersion) -> ClaimAsk {
     }
 }
 
+/// A first attempt at most, own or of nobody here.
+pub fn known(own: Option<&Attempt>) -> Basis {
+    Basis::Known { own: own.map(|own| (own.token, own.nonce)), over: Vec::new(), attempt: 1 }
+}
+
 pub async fn won(store: &PgStore, ask: &ClaimAsk) -> Attempt {
     match store.claim(ask).await.unwrap() {
         ClaimReply::Won { token, .. } => attempt(&ask.id, token, ask.nonce),
@@ -210,6 +223,10 @@ pub async fn won(store: &PgStore, ask: &ClaimAsk) -> Attempt {
 
 pub fn attempt(id: &KeyId, token: Token, nonce: Nonce) -> Attempt {
     Attempt { id: id.clone(), token, nonce }
+}
+
+pub fn answer() -> Answer {
+    Answer { status: 201, headers: Vec::new(), body: AnswerBody::Kept(b"made".to_vec()) }
 }
 
 pub async fn only_row(store: &PgStore, key: &str) -> Row {

@@ -90,9 +90,8 @@ async fn encrypted(region: &Region, user: &str) -> Option<bool> {
 }
 
 async fn end_connections(region: &Region) {
-    let admin = region.admin().await;
     let sql = "select count(pg_terminate_backend(pid, 10000)) from pg_stat_activity where usename = 'gw'";
-    admin.query(sql, &[]).await.unwrap();
+    region.admin().await.query(sql, &[]).await.unwrap();
 }
 
 #[track_caller]
@@ -126,13 +125,9 @@ async fn a_gateway_trusts_only_the_right_server() {
     refused(asked(&region, &absent).await, "absent.pem: No such file");
     drop(other);
 
-    let admin = region.admin().await;
-    admin
-        .batch_execute(
-            "set password_encryption = 'scram-sha-256'; create role secret login password 'p' in role gw; create role shown login in role gw",
-        )
-        .await
-        .unwrap();
+    let roles = "set password_encryption = 'scram-sha-256'; create role secret login password 'p' in role gw; \
+                 create role shown login in role gw";
+    region.admin().await.batch_execute(roles).await.unwrap();
     // The password proves the channel, too: with `require` only that keeps a man in the middle out.
     let bound = "host=localhost user=secret password=p sslmode=require channel_binding=require";
     let by_password = store(&region, bound).unwrap();

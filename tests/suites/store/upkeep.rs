@@ -5,7 +5,6 @@ use crate::store::authority::waits;
 use crate::store::support::*;
 use onceway::ports::KeyStore;
 use onceway::ports::upkeep::Reaped;
-use std::time::Duration;
 
 fn short(ask: ClaimAsk) -> ClaimAsk {
     ClaimAsk { hold: Duration::ZERO, lifetime: lifetime(Duration::ZERO, Duration::ZERO), ..ask }
@@ -30,7 +29,7 @@ async fn an_origin_turns_its_masked_open_rows_into_tombstones() {
     // still replayed.
     region.arrives("above", 4, 1).await;
     assert_eq!(store.reap(100, None).await, Ok(Reaped { expired: 2, forgotten: 0, kept: 2 }));
-    let own = async |attempt: &onceway::ports::store::Attempt| {
+    let own = async |attempt: &Attempt| {
         let rows = store.look_up(std::slice::from_ref(&attempt.id)).await.unwrap().remove(0);
         rows.into_iter().find(|row| row.origin == region.origin).map(|row| row.state)
     };
@@ -52,12 +51,7 @@ async fn a_masking_tombstone_outlives_the_masked_row() {
     let (region, store, gate) = Region::ready("eu#1").await;
     for (key, state) in [("claimed", 1), ("doubt", 2), ("released", 3)] {
         let attempt = won(&store, &short(ask(key, state as u128, gate.version))).await;
-        let answer = onceway::protocol::record::Answer {
-            status: 201,
-            headers: Vec::new(),
-            body: onceway::protocol::record::AnswerBody::Kept(b"made".to_vec()),
-        };
-        done(store.settle(&attempt, &answer).await);
+        done(store.settle(&attempt, &answer()).await);
         region.arrives(key, state, 1).await;
     }
     assert_eq!(store.reap(100, None).await, Ok(Reaped { expired: 3, forgotten: 0, kept: 0 }));
@@ -67,12 +61,8 @@ async fn a_masking_tombstone_outlives_the_masked_row() {
         assert_eq!(store.look_up(&[id(key)]).await.unwrap().remove(0).len(), 2, "{key}");
     }
     let admin = region.admin().await;
-    admin
-        .batch_execute(
-            "delete from onceway.records where origin = 'other#1'; update onceway.records set due_ms = 0",
-        )
-        .await
-        .unwrap();
+    let sql = "delete from onceway.records where origin = 'other#1'; update onceway.records set due_ms = 0";
+    admin.batch_execute(sql).await.unwrap();
     assert_eq!(store.reap(100, None).await.unwrap().forgotten, 3);
 }
 
@@ -93,9 +83,8 @@ async fn clearing_the_list_loses_no_doubt() {
     held.execute("select from onceway.doubts where key = 'first' for update", &[]).await.unwrap();
     let meanwhile = async {
         waits(&admin, "delete from onceway.doubts").await;
-        let own = Some((last[1].token, last[1].nonce));
-        let basis = onceway::protocol::decide::Basis::Known { own, over: Vec::new(), attempt: 1 };
-        let again = won(&store, &ClaimAsk { basis, ..ask("second", 3, gate.version) }).await;
+        let again = ClaimAsk { basis: known(Some(&last[1])), ..ask("second", 3, gate.version) };
+        let again = won(&store, &again).await;
         done(store.doubt(&again, Some(Unclear { status: 500, ends_attempt: false, excerpt: None })).await);
         held.commit().await.unwrap();
         again
