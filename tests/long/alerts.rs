@@ -77,11 +77,8 @@ fn every_alert_rule_has_one_drill() {
     let rules: Vec<String> = Rules::read().alerts.into_keys().collect();
     let once: BTreeSet<&str> = drilled.iter().copied().collect();
     assert_eq!(once.len(), drilled.len(), "an alert is in two groups");
-    assert_eq!(
-        once.into_iter().collect::<Vec<_>>(),
-        rules,
-        "a new rule is entered above, with what brings it about"
-    );
+    let entered: Vec<&str> = once.into_iter().collect();
+    assert_eq!(entered, rules, "a new rule is entered above, with what brings it about");
     assert!(SHORT.iter().all(|short| GROUPS.iter().any(|(group, ..)| group == short)));
 }
 

@@ -16,8 +16,7 @@ fn options(settings: &Settings) -> Options {
     Options { program, port_base, data: None, rtt, routes: None, failover: None }
 }
 
-/// Runs these drills one after the other, with leases of three seconds and a load to keep up. Each
-/// must hold.
+/// Runs these drills, with leases of three seconds and a load to keep up. Each must hold.
 fn held(drills: &[Drill], settings: Settings) -> Vec<Report> {
     run(async {
         let _alone = alone().await;

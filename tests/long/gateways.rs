@@ -64,8 +64,7 @@ impl Site {
     }
 }
 
-/// One gateway dies with running requests. Their keys end through the others, and new ones never
-/// stop.
+/// One gateway dies with running requests. Their keys end through the others; new ones go on.
 async fn one_dies(site: &Site) {
     let region = &site.three.regions[SHARED];
     let keys: Vec<String> = (0..6).map(|_| site.key("killed")).collect();

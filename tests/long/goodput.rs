@@ -12,8 +12,7 @@ use onceway_lab::files::TENANTS;
 
 /// Fresh keys per second of the steady clients.
 const RATE: u32 = 10;
-/// The gateway's limit of requests at once. The last eighth, 20, is two seconds of the steady
-/// clients' requests.
+/// The gateway's limit of requests. Its last eighth is two seconds of the steady clients.
 const REQUESTS: &str = "[listen.limits]\nrequests = 160\n";
 /// The number of a storm's clients, each with one request at a time.
 const STORMING: usize = 240;

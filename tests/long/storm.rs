@@ -119,8 +119,7 @@ impl Storm {
         received
     }
 
-    /// All attempts of one key: at once, or one after the other, like the retries of a client
-    /// without an answer.
+    /// All attempts of one key: at once, or one after the other like a client's retries.
     async fn key(self: Arc<Self>, number: u64) -> Tried {
         let mut dice = Dice::of(self.seed, number);
         let path = ["/v1/charges", "/v1/payouts"][usize::from(!number.is_multiple_of(2))];
@@ -140,8 +139,7 @@ impl Storm {
         Tried { path, key, received }
     }
 
-    /// Kills gateways, one or two at a time, for as long as the load lasts. Mends everything at the
-    /// end.
+    /// Kills gateways, one or two at a time, for as long as the load lasts. Mends all at the end.
     async fn chaos(&self) {
         let mut dice = Dice::of(self.seed, u64::MAX);
         let all = u32::try_from(KEYS * ATTEMPTS).unwrap();
@@ -220,8 +218,7 @@ impl Storm {
     }
 }
 
-/// Compares the results of one key with the ledger. Returns its final status, or none if it is
-/// parked.
+/// Compares the results of one key with the ledger. Returns its final status; `None` if parked.
 fn judge(one: &Tried, effects: u64) -> Option<u16> {
     let Tried { key, received, .. } = one;
     assert!(effects <= 1, "{key} had {effects} effects: {received:?}");

@@ -9,8 +9,7 @@ use crate::support::*;
 use onceway_lab::files::TENANTS;
 
 const CALLERS: u64 = 24;
-/// The number of fresh keys at a time, and the approximate number of answers after which a key is
-/// an old one.
+/// The number of fresh keys, and the approximate number of answers after which one is old.
 const FRESH: u64 = 12;
 const PER_KEY: u64 = 25;
 
@@ -46,8 +45,7 @@ fn key(number: u64) -> String {
     format!("equal-{number}")
 }
 
-/// True if this tenant uses the key. Four of five keys are used by both tenants, every fifth by one
-/// of them only.
+/// True if this tenant uses the key. Four of five are used by both, every fifth by one of them.
 fn uses(tenant: usize, number: u64) -> bool {
     !number.is_multiple_of(5) || number / 5 % 2 == tenant as u64
 }
@@ -84,8 +82,7 @@ impl Load {
         }
     }
 
-    /// Sends this tenant's usual request under this key. The answer must be its own, or ask it to
-    /// come back.
+    /// Sends this tenant's request under this key. The answer is its own, or asks to come back.
     async fn charge(&self, id: Id, region: &Region, behave: &str) {
         let answer = self.send(request(region, id, body(id)).with("Demo-Behave", behave)).await;
         let tally = &self.tallies[id.0];
@@ -102,8 +99,7 @@ impl Load {
         }
     }
 
-    /// Compares an answer with this tenant's request and with all its earlier answers. Returns true
-    /// if it is a replay.
+    /// Compares an answer with this tenant's request and earlier ones. Returns true for a replay.
     fn answered(&self, id: Id, answer: &Answer, what: &str) -> bool {
         let (got, asked) = (answer.json(), serde_json::from_str::<Value>(&body(id)).unwrap());
         for field in ["amount", "currency"] {
@@ -159,8 +155,7 @@ async fn ask_everywhere(load: &Load) {
     }
 }
 
-/// Checks that each record has one effect, booked for its tenant, and that no effect answers two
-/// records.
+/// Each record has one effect, booked for its tenant, and no effect answers two records.
 fn judge(load: &Load) {
     let known = load.known.lock().unwrap();
     let mut booked = BTreeMap::new();
@@ -206,10 +201,8 @@ fn two_tenants_with_equal_keys_never_see_each_other() {
         let copied = sum(&load.three, "onceway_local_replays_total", "").await;
         ask_everywhere(&load).await;
         judge(&load);
-        assert!(
-            attached >= 10 && copied >= 20,
-            "{attached} duplicates attached, {copied} replayed from copies"
-        );
+        let seen = format!("{attached} duplicates attached, {copied} replayed from copies");
+        assert!(attached >= 10 && copied >= 20, "{seen}");
         for (tally, (tenant, _)) in load.tallies.iter().zip(TENANTS) {
             let count = |counter: &AtomicU64| counter.load(SeqCst);
             let [settled, replayed, trouble] = [&tally.settled, &tally.replayed, &tally.trouble].map(count);

@@ -33,15 +33,13 @@ pub async fn start() -> Solo {
     .await
 }
 
-/// The lock of tests that look at all keys of [`solo`] or stop its store, and of tests that such a
-/// test would disturb.
+/// The lock of tests that look at all keys of [`solo`] or stop its store, and of the disturbed.
 pub async fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::const_new(());
     ONE.lock().await
 }
 
-/// Makes a key in doubt whose attempt is over: its upstream answered with a status that says
-/// nothing.
+/// Makes a key in doubt whose attempt is over: its upstream's status said nothing.
 pub async fn doubt(public: &str, key: &str) -> Answer {
     let request = post(public, "/v1/payouts", &format!("\"{key}\""), BODY).with("Demo-Behave", "status=500");
     let answer = ask(request).await;

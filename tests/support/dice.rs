@@ -24,8 +24,7 @@ impl Dice {
     }
 }
 
-/// The seed of this run: `ONCEWAY_SEED`, or a fresh one. It is printed, so that a failed run can be
-/// repeated.
+/// The seed of this run: `ONCEWAY_SEED`, or a fresh one. It is printed.
 pub fn seed() -> u64 {
     let asked =
         std::env::var("ONCEWAY_SEED").ok().map(|text| text.parse().expect("ONCEWAY_SEED is a number"));

@@ -35,8 +35,7 @@ fn walk(below: &str, found: &mut Vec<String>) {
     }
 }
 
-/// The broken links of a page: to a file or a section that is not in this tree. Links to other
-/// sites are not followed.
+/// The links of a page to a file or a section that is not in this tree.
 pub fn broken_links(page: &str, markdown: &str) -> Vec<String> {
     let folder = Path::new(page).parent().expect("a page is in a folder");
     let targets = markdown.split("](").skip(1).filter_map(|rest| rest.split_once(')'));

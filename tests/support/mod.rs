@@ -65,8 +65,7 @@ pub const BOUND: Duration = Duration::from_secs(120);
 pub const BODY: &str = r#"{"amount":2000,"currency":"usd","source":"tok_visa"}"#;
 pub const OTHER_BODY: &str = r#"{"amount":9900,"currency":"usd","source":"tok_visa"}"#;
 
-/// Runs a test on the one runtime of this process, so that servers of one test live on for the
-/// next.
+/// Runs a test on the one runtime of this process, where servers live on for the next test.
 pub fn run<T>(test: impl Future<Output = T>) -> T {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| Runtime::new().expect("a runtime")).block_on(Box::pin(test))
@@ -100,8 +99,7 @@ pub async fn beside() -> RwLockReadGuard<'static, ()> {
     MACHINE.read().await
 }
 
-/// The machine for a test of the long tier that keeps up a load: a starved machine behaves like the
-/// failures under test.
+/// The machine for a test that keeps up a load: starved ones look like failures.
 pub async fn alone() -> RwLockWriteGuard<'static, ()> {
     MACHINE.write().await
 }
@@ -268,8 +266,7 @@ pub async fn restart(region: &Region) {
     }
 }
 
-/// Sends keyed charges one after the other until `over`, and counts them. Each is answered 201.
-/// Returns their keys.
+/// Sends charges one after the other until `over`; each is answered 201. Returns their keys.
 pub async fn charges(public: &str, over: &AtomicBool, done: &AtomicUsize, behave: &str) -> Vec<String> {
     let (connections, mut keys) = (Connections::default(), Vec::new());
     while !over.load(SeqCst) {

@@ -15,9 +15,8 @@ static PROMTOOL: LazyLock<Result<PathBuf, String>> = LazyLock::new(|| {
     existing(&fetched).or_else(|| fetch(&fetched)).ok_or(HOW_TO_GET_IT.into())
 });
 
-/// Runs it in `folder`. Returns true if it succeeded. If it is not available, a line on stderr says
-/// so that no harness swallows, and the result is true. With ONCEWAY_TOOLS=all, as `.ci/run` sets
-/// it, it is a failure.
+/// Runs it in `folder`. Returns true if it succeeded, or if it is not available, which is said
+/// ([`not_checked`]).
 pub fn promtool(folder: &Path, words: &[&str], said: &mut String) -> bool {
     let program = match &*PROMTOOL {
         Ok(program) => program,
@@ -32,8 +31,7 @@ pub fn promtool(folder: &Path, words: &[&str], said: &mut String) -> bool {
     output.status.success()
 }
 
-/// The server, which packages have beside `promtool`. `None` if it is not available, reported in
-/// the same way.
+/// The server beside `promtool`; `None` if it is not available, which is said.
 pub fn server() -> Option<PathBuf> {
     let beside = PROMTOOL.as_ref().map(|program| program.with_file_name("prometheus"));
     let why = match beside {

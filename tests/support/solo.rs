@@ -40,14 +40,12 @@ pub fn routes() -> String {
 }
 
 impl Solo {
-    /// Starts it and waits until it serves. The gateway's upstream is `upstream`, or the sample
-    /// one.
+    /// Starts it until it serves. The gateway's upstream is `upstream`, or the sample one.
     pub async fn start(routes: &str, upstream: Option<SocketAddr>) -> Solo {
         Self::start_with(routes, upstream, |_| {}).await
     }
 
-    /// Like [`Solo::start`]; `edit` may change the files, `solo.toml` and `credentials.toml` among
-    /// them, before anything reads them.
+    /// Like [`Solo::start`]; `edit` may change the files before anything reads them.
     pub async fn start_with(routes: &str, upstream: Option<SocketAddr>, edit: impl FnOnce(&Path)) -> Solo {
         let _room = room(1).await;
         let name = RegionName::parse("solo").expect("a name");

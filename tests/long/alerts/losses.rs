@@ -58,8 +58,7 @@ pub async fn beyond(stage: &Stage) {
     all_serve(stage).await;
 }
 
-/// The rows of two regions say that they settled a key, and no claim names a risk, as after a bug
-/// of onceway.
+/// Two regions' rows say that they settled a key, and no claim names a risk: a bug of onceway.
 pub async fn unexplained(stage: &Stage) {
     let us = &stage.fleet.regions[0];
     let client = us.cluster.connect(DATABASE).await.unwrap();

@@ -74,8 +74,7 @@ pub async fn play(stage: &Stage) {
     stage.all_quiet(&all, &[US]).await;
 }
 
-/// eu-west takes one request at a time while it is watched: its file says so, which its gateway
-/// reads at run time.
+/// eu-west takes one request at a time while it is watched: its gateway reads its file again.
 pub async fn too_many(stage: &Stage) {
     let (file, public) = (stage.fleet.dir().join("eu-west.toml"), stage.fleet.regions[1].public());
     let before = fs::read_to_string(&file).unwrap();

@@ -54,8 +54,7 @@ impl Rules {
         Self { alerts, file }
     }
 
-    /// Fails unless this alert, as Prometheus shows it, has everything that its rule promises an
-    /// operator.
+    /// Fails unless this alert has everything that its rule promises an operator.
     pub fn check(
         &self,
         name: &str,

@@ -71,8 +71,7 @@ async fn until_started(driver: &Path) -> (Child, u16) {
 }
 
 impl Browser {
-    /// Starts one. If none is installed, a line on stderr says so that no harness swallows. With
-    /// ONCEWAY_TOOLS=all it is a failure.
+    /// Starts one; `None` if none is installed, which is said.
     pub async fn start(what: &str) -> Option<Browser> {
         let (Some(chromium), Some(driver)) = (installed("chromium"), installed("chromedriver")) else {
             let how = "`apt-get install chromium chromium-driver`";
@@ -129,8 +128,7 @@ impl Browser {
         found[ELEMENT].as_str().unwrap_or_else(|| panic!("no {selector}: {found}")).to_owned()
     }
 
-    /// Clicks as a person would, and waits for the page that follows. Looks again for an element
-    /// that was replaced meanwhile.
+    /// Clicks, and waits for the page that follows. An element may be replaced meanwhile.
     pub async fn click(&self, selector: &str) {
         let clicked = async || {
             let element = self.element(selector).await;
@@ -178,8 +176,7 @@ impl Browser {
         self.devtools("Emulation.setEmulatedMedia", json!({ "features": features })).await;
     }
 
-    /// Writes a picture of the whole page into the folder that ONCEWAY_SCREENSHOTS names, if it
-    /// names one.
+    /// Writes a picture of the whole page into the folder of ONCEWAY_SCREENSHOTS, if it names one.
     pub async fn picture(&self, name: &str) {
         let Some(folder) = std::env::var_os("ONCEWAY_SCREENSHOTS") else { return };
         let folder = PathBuf::from(folder);

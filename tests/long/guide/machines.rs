@@ -4,7 +4,7 @@
 //! first process, which a helper ends when the test ends, however it ends: no name on this computer
 //! can collide with another run's, and nothing is left behind.
 
-use crate::guide::book::{DESK, REGIONS};
+use crate::guide::{DESK, REGIONS};
 use crate::support::*;
 use onceway_lab::proctable;
 use rustix::process::Pid;
@@ -14,8 +14,7 @@ use std::process::{Child, ChildStdin};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Programs of this computer that machines are made of, and those that the guide assumes
-/// everywhere.
+/// Programs of this computer that machines are made of, or that the guide assumes.
 const PROGRAMS: [&str; 8] =
     ["apt-get", "curl", "ip", "mount", "nsenter", "openssl", "pg_createcluster", "unshare"];
 /// The addresses that the guide gives its machines, in the order of [`REGIONS`].

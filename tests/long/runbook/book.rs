@@ -74,11 +74,8 @@ impl Book {
             ["onceway", "kubectl", "systemctl", "openssl", "psql", "curl", "terraform"];
         let spans = self.prose.split('`').skip(1).step_by(2);
         let spans = spans.map(|span| span.split_whitespace().collect::<Vec<_>>().join(" "));
-        spans
-            .filter(|span| {
-                span.contains(' ') && PROGRAMS.iter().any(|name| span.starts_with(&format!("{name} ")))
-            })
-            .collect()
+        let program = |span: &String| span.split_once(' ').is_some_and(|(name, _)| PROGRAMS.contains(&name));
+        spans.filter(program).collect()
     }
 }
 
@@ -132,14 +129,8 @@ impl Desk {
 
     pub fn open(&self, title: &str) -> Section<'_> {
         let lines = self.book.of(title).into_iter();
-        Section {
-            desk: self,
-            title: title.to_owned(),
-            lines,
-            at: self.admin.clone(),
-            env: BTreeMap::new(),
-            put: Vec::new(),
-        }
+        let (title, at) = (title.to_owned(), self.admin.clone());
+        Section { desk: self, title, lines, at, env: BTreeMap::new(), put: Vec::new() }
     }
 }
 
@@ -194,17 +185,13 @@ impl<'a> Section<'a> {
         self.put.iter().fold(line, |line, (from, to)| line.replace(from, to))
     }
 
-    /// Runs the next line, which begins so. An act is rehearsed first, and its end must equal that
-    /// of its dry run.
+    /// Runs the next line. An act is rehearsed first, and must end as its dry run.
     pub async fn run(&mut self, begins: &str) -> CommandOutput {
         let line = self.next(begins);
         let rehearsed = self.rehearse(&line).await;
         let said = self.shell(&line).await;
-        assert!(
-            rehearsed.is_none_or(|code| code == said.code),
-            "{line}: its dry run ended with {rehearsed:?}: {}",
-            said.text
-        );
+        let as_rehearsed = rehearsed.is_none_or(|code| code == said.code);
+        assert!(as_rehearsed, "{line}: its dry run ended with {rehearsed:?}: {}", said.text);
         said
     }
 
@@ -229,9 +216,7 @@ impl<'a> Section<'a> {
         for _ in 0..TRIES {
             let before = self.epoch().await;
             let said = self.shell(&rehearsal).await;
-            said.ends(&[0, 1, 3]);
-            let done = "is drained: epoch";
-            said.hides(done).hides("in force: epoch");
+            said.ends(&[0, 1, 3]).hides("is drained: epoch").hides("in force: epoch");
             if said.code != Some(0) || self.epoch().await == before {
                 return Some(said.code);
             }
@@ -334,11 +319,8 @@ impl<'a> Section<'a> {
     }
 
     async fn shell(&self, line: &str) -> CommandOutput {
-        let path = format!(
-            "{}:{}",
-            program().parent().unwrap().display(),
-            std::env::var("PATH").unwrap_or_default()
-        );
+        let programs = std::env::var("PATH").unwrap_or_default();
+        let path = format!("{}:{programs}", program().parent().unwrap().display());
         let mut command = Command::new("bash");
         command.args(["-c", line]).current_dir(&self.desk.dir).env("PATH", path).env("USER", "runbook");
         command.env("ONCEWAY_ADMIN", &self.at).env_remove("ONCEWAY_CONFIG").env_remove("ONCEWAY_RING");
@@ -356,13 +338,8 @@ impl<'a> Section<'a> {
 
 impl CommandOutput {
     pub fn ends(&self, codes: &[i32]) -> &Self {
-        assert!(
-            self.code.is_some_and(|code| codes.contains(&code)),
-            "{}: {:?}: {}",
-            self.line,
-            self.code,
-            self.text
-        );
+        let Self { line, code, text } = self;
+        assert!(code.is_some_and(|code| codes.contains(&code)), "{line}: {code:?}: {text}");
         self
     }
 
@@ -380,8 +357,7 @@ impl CommandOutput {
 pub async fn metric(region: &Region, series: &str, value: &str) {
     let line = format!("{series} {value}");
     until(&format!("{line} at {}", region.name), async || {
-        let page = onceway_client::Ask::get(format!("{}/metrics", region.admin()));
-        let page = page.send(Duration::from_secs(5)).await;
+        let page = Ask::get(format!("{}/metrics", region.admin())).send(Duration::from_secs(5)).await;
         page.is_ok_and(|page| page.text().lines().any(|one| one == line))
     })
     .await;

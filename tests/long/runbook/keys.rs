@@ -5,8 +5,7 @@ use crate::runbook::book::Section;
 use crate::support::*;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Makes a key in doubt at its owner: its attempt was answered 500 on a route that parks. Returns
-/// the owner.
+/// Makes a key in doubt at its owner, by a 500 on a route that parks. Returns the owner.
 async fn in_doubt<'a>(fleet: &'a Deployment, path: &str, key: &str, accepted: bool) -> &'a Region {
     let owner = key_status(&fleet.regions[0], key).await["owner"].as_str().unwrap().to_owned();
     let owner = fleet.region(&owner).unwrap();
@@ -48,10 +47,8 @@ pub async fn stuck(mut section: Section<'_>, fleet: &Deployment) {
     section.well("onceway jobs retry", &["a worker runs it again"]).await;
     // The same request is sent again, so it is a dead letter again in the end. A player of later
     // sections finds none.
-    until("the job to be dead again", async || {
-        owner.operate(&["jobs", "--dead"]).await.unwrap().status.code() == Some(3)
-    })
-    .await;
+    let is_dead = async || owner.operate(&["jobs", "--dead"]).await.unwrap().status.code() == Some(3);
+    until("the job to be dead again", is_dead).await;
     operated(owner, &release).await;
     let words = ["jobs", "drop", "acme", &dead, "--reason", "the test is over"];
     assert!(owner.operate(&words).await.unwrap().status.success());

@@ -154,8 +154,7 @@ async fn taken_over(regions: &[Region]) -> Vec<f64> {
     all
 }
 
-/// Changes files, and waits until these gateways have read the changes, nothing is left to be taken
-/// over, and all peers answer.
+/// Changes files, and waits until these gateways have taken the change over and all peers answer.
 pub async fn round(regions: &[Region], change: impl AsyncFnOnce()) {
     let before = taken_over(regions).await;
     change().await;

@@ -12,8 +12,7 @@ use onceway::protocol::speakers::{Kind, Sender};
 struct Line {
     place: String,
     words: Vec<String>,
-    /// True in a block of commands, which readers type as it is. Elsewhere a command may be only
-    /// named.
+    /// True in a block, which readers type as it is. Elsewhere a command may be only named.
     whole: bool,
 }
 
@@ -75,8 +74,7 @@ fn in_prose(file: &str, prose: &str) -> Vec<Line> {
     spans.filter_map(line).collect()
 }
 
-/// A line as a shell splits it, as far as the documents need: quotes, comments, and the ends of
-/// commands.
+/// A line as a shell splits it, as far as needed: quotes, comments, and the ends of commands.
 fn words(line: &str) -> Vec<String> {
     let (mut all, mut word, mut quote) = (Vec::new(), None::<String>, None);
     let mut letters = line.chars().peekable();

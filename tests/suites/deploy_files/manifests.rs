@@ -9,8 +9,7 @@ use serde::Deserialize;
 use std::sync::OnceLock;
 
 const BASE: &str = "deploy/kubernetes/base";
-/// The time that a gateway needs to end after the drain, with some reserve (`server::run` closes
-/// its listeners in two seconds).
+/// The time to end after the drain, with a reserve (`server::run` closes in two seconds).
 const CLOSING: Duration = Duration::from_secs(5);
 
 fn blocks() -> Vec<String> {
@@ -27,8 +26,7 @@ fn typing(lines: &str, folder: &Path) -> Command {
     bash
 }
 
-/// A copy of the tree after the section's first block, which makes the files that the manifests
-/// take.
+/// A copy of the tree after the section's first block, which makes the manifests' files.
 fn typed() -> &'static Path {
     static TYPED: OnceLock<PathBuf> = OnceLock::new();
     TYPED.get_or_init(|| {

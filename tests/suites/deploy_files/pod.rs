@@ -127,8 +127,7 @@ struct Running {
 }
 
 impl Running {
-    /// The status of `GET path`, as a kubelet or a front asks: without a token, by a name that the
-    /// gateway does not know.
+    /// The status of `GET path`, as a kubelet asks: without a token, by a name unknown here.
     fn status(&mut self, path: &str) -> u16 {
         let begun = Instant::now();
         let mut stream = loop {

@@ -131,8 +131,7 @@ pub async fn run(limits: PublicLimits) -> Running {
     run_through(limits, PATIENCE, None, Edge::default()).await
 }
 
-/// Runs it with another grace period, over TLS if a configuration is given, and behind what stands
-/// before it.
+/// Runs it with a grace period, over TLS or not, and behind what stands before it.
 pub async fn run_through(
     limits: PublicLimits,
     grace: Duration,

@@ -164,8 +164,7 @@ async fn the_client_refuses_a_server_of_another_region() {
     ap.untouched();
 }
 
-/// A peer without a common version learns so from the hello: no forward, question or ping reaches
-/// the service.
+/// A peer without a common version learns so from the hello: nothing else reaches the service.
 #[tokio::test]
 async fn both_ends_refuse_a_peer_of_another_version() {
     let pki = Pki::new(&["eu", "us"]);

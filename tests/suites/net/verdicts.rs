@@ -54,10 +54,8 @@ async fn sent(
 
 #[track_caller]
 fn not_sent(outcome: Result<u16, SendError>, why: &str) {
-    assert!(
-        matches!(&outcome, Err(SendError::NotSent(said)) if said.contains(why)),
-        "{outcome:?}, not {why:?}"
-    );
+    let says_so = matches!(&outcome, Err(SendError::NotSent(said)) if said.contains(why));
+    assert!(says_so, "{outcome:?}, not {why:?}");
 }
 
 #[track_caller]

@@ -13,8 +13,7 @@ use onceway::ports::upkeep::{Act, Ruling};
 use std::cell::Cell;
 use std::fmt::Debug;
 
-/// As a migration that closes older gateways replaces the gate: another version, and no approved
-/// boot.
+/// As a migration that closes older gateways: another version, and no approved boot.
 const REPLACED: &str = "update onceway.gate set version = version + 1, boot_started = 'epoch'";
 
 macro_rules! statements {

@@ -12,12 +12,16 @@ const VARIABLE: &str = "ONCEWAY_TEST_PUBLISHER";
 
 /// Runs a script as `owner`; the other region's connection string is in the environment.
 fn psql(region: &Region, script: &str, publisher: Option<&str>, more: &[&str]) -> Result<String, String> {
+    let mut command = region.psql("owner");
+    command.args(more).env_remove(VARIABLE).envs(publisher.map(|text| (VARIABLE, text)));
+    played(command, script)
+}
+
+/// Runs psql with a script. Returns what it said, as an error if it failed.
+fn played(mut psql: Command, script: &str) -> Result<String, String> {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), script).unwrap();
-    let mut command = region.psql("owner");
-    command.arg("--file").arg(file.path()).args(more);
-    command.env_remove(VARIABLE).envs(publisher.map(|text| (VARIABLE, text)));
-    let Output { status, stdout, stderr } = command.output().unwrap();
+    let Output { status, stdout, stderr } = psql.arg("--file").arg(file.path()).output().unwrap();
     let said = String::from_utf8([stdout, stderr].concat()).unwrap();
     if status.success() { Ok(said) } else { Err(said) }
 }
@@ -179,16 +183,12 @@ fn made(region: &Region) {
         assert_eq!(text.matches(NEWER).count(), 1, "the grant is there");
         text = text.replace(NEWER, "");
     }
-    let script = tempfile::NamedTempFile::new().unwrap();
-    fs::write(script.path(), text).unwrap();
     for _ in 0..2 {
         let mut psql = region.psql("postgres");
-        psql.arg("--file").arg(script.path());
         for name in ["OWNER", "GATEWAY", "REPLICATION"] {
             psql.env(format!("ONCEWAY_{name}_PASSWORD"), password(name));
         }
-        let said = psql.output().unwrap();
-        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        played(psql, &text).unwrap();
     }
 }
 
@@ -208,10 +208,8 @@ async fn by_roles_sql(origin: &str) -> Region {
 
 fn address(region: &Region, role: &str, of: &str) -> String {
     let password = password(of).replace('\'', "\\'");
-    format!(
-        "host=127.0.0.1 port={} user={role} dbname={DATABASE} password='{password}'",
-        region.cluster.port()
-    )
+    let port = region.cluster.port();
+    format!("host=127.0.0.1 port={port} user={role} dbname={DATABASE} password='{password}'")
 }
 
 fn plan_of_roles(region: &Region, peer: &Region) -> Plan {
@@ -245,11 +243,7 @@ async fn roles_sql_suffices_for_init_and_a_gateway() {
         whole(&check(plan).await);
     }
     let gateway = address(&eu, "onceway_gateway", "GATEWAY").parse().unwrap();
-    let store = PgStore::new(&StoreConfig {
-        statement_within: Duration::from_secs(20),
-        ..StoreConfig::new(eu.origin.clone(), gateway)
-    })
-    .unwrap();
+    let store = eu.store_at(gateway).unwrap();
     let gate = open(&store).await;
     won(&store, &ask("by-the-file", 1, gate.version)).await;
     assert_eq!(seq(&store).await, Some(1));

@@ -51,8 +51,7 @@ const SETTINGS: [&str; 7] = [
     "synchronous_commit=on",
 ];
 
-/// The grants of the two roles by the catalog: role, object, privilege, and the object as `grant`
-/// wants it.
+/// The grants of the two roles: role, object, privilege, and the object as `grant` wants it.
 async fn granted(admin: &Client) -> Vec<[String; 4]> {
     let sql = "select a.grantee::regrole::text, o.what || ' ' || o.name, lower(a.privilege_type), o.what || ' ' || o.whole
                  from (

@@ -40,8 +40,7 @@ fn folder() -> TempDir {
     folder
 }
 
-/// Lets the server show a certificate for `localhost` from now on; `first` goes before the other
-/// lines of its pg_hba.conf.
+/// Shows a certificate for `localhost` from now on; `first` heads its pg_hba.conf.
 async fn shows(region: &Region, authority: &Authority, first: &str) {
     let data = region.cluster.data();
     let owner = fs::metadata(&data).unwrap();
@@ -189,10 +188,8 @@ async fn subscriptions_and_owners_verify_the_server_too() {
     whole(&init(&eu_plan).await);
     eu_plan.admin = owner("127.0.0.1");
     let unknown = provision::check(&eu_plan).await.unwrap_err();
-    assert!(
-        matches!(&unknown, Error::Unreachable { why, .. } if why.contains("does not name the host")),
-        "{unknown}"
-    );
+    let Error::Unreachable { why, .. } = &unknown else { panic!("{unknown}") };
+    assert!(why.contains("does not name the host"), "{unknown}");
 
     let link = "subscription from eu#1";
     let address =

@@ -95,8 +95,7 @@ async fn clearing_the_list_loses_no_doubt() {
     assert_eq!(listed.iter().map(|listed| &listed.open.id).collect::<Vec<_>>(), [&again.id]);
 }
 
-/// A row that another writer holds, a late settlement or another gateway's batch, is left alone and
-/// delays nothing.
+/// A row that another writer holds is left alone and delays nothing.
 #[tokio::test]
 async fn reaping_waits_for_no_locked_row() {
     let (region, store, gate) = Region::ready("eu#1").await;
