@@ -274,12 +274,9 @@ fn killed_gateways_leave_one_effect_and_answer_per_key() {
 
         let booked: BTreeMap<_, _> =
             storm.three.ledger.totals(None).into_iter().map(|total| (total.key, total.effects)).collect();
-        let ends: Vec<_> = tried
-            .iter()
-            .map(|one| (one.probes(), judge(one, booked.get(&one.key).copied().unwrap_or_default())))
-            .collect();
-        let settled = ends.iter().filter(|(_, end)| end.is_some()).count();
-        let parked = ends.len() - settled;
+        let ends = tried.iter().map(|one| judge(one, booked.get(&one.key).copied().unwrap_or_default()));
+        let settled = ends.flatten().count();
+        let parked = tried.len() - settled;
         let kills = storm.kills.load(SeqCst);
         let replays = count(&tried, |received| matches!(received, Received::Final { replayed: true, .. }));
         let doubts = count(&tried, |received| matches!(received, Received::Unknown | Received::Parked));

@@ -250,14 +250,14 @@ async fn a_break_after_the_handshake_is_unknown() {
 async fn a_replaced_certificate_counts_for_the_next_connection() {
     let (pki, newer) = (Pki::new(&["us"]), Pki::new(&["us"]));
     let served = Secure::start(server(&newer, BOTH, None), answers).await;
-    let mut old = secured(&served.address, &pki, None);
-    old.credential = Some(credential("Bearer old"));
-    let old = settings(old);
+    let with = |pki: &Pki, value: &'static str| {
+        let secured = secured(&served.address, pki, None);
+        settings(ServiceSettings { credential: Some(credential(value)), ..secured })
+    };
+    let old = with(&pki, "Bearer old");
     let upstream = HttpUpstream::new(&old);
     not_sent(after(&upstream).await, "UnknownIssuer");
-    let mut new = secured(&served.address, &newer, None);
-    new.credential = Some(credential("Bearer new"));
-    old.renewable().renew(&settings(new).renewable());
+    old.renewable().renew(&with(&newer, "Bearer new").renewable());
     assert_eq!(after(&upstream).await, Ok(200));
 }
 
@@ -326,18 +326,17 @@ fn credential(value: &'static str) -> Arc<Credential> {
 async fn our_credential_replaces_the_clients_and_refusals_are_marked() {
     let server = RawServer::start(Then::Answer(OK)).await;
     let refusing = RawServer::start(Then::Answer("HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n")).await;
-    let own = |server: &RawServer| ServiceSettings {
-        credential: Some(credential("Bearer sk_live")),
+    let with = |server: &RawServer, value: &'static str| ServiceSettings {
+        credential: Some(credential(value)),
         ..at(&[server.url()])
     };
+    let own = |server: &RawServer| with(server, "Bearer sk_live");
     assert!(!format!("{:?}", own(&server)).contains("sk_live"));
     let before = settings(own(&server));
     let upstream = HttpUpstream::new(&before);
     let client = [("authorization", "Bearer client"), ("cookie", "session=1"), ("x-other", "stays")];
     soon(upstream.send(send(&client), LONG, always)).await.unwrap();
-    let mut newer = own(&server);
-    newer.credential = Some(credential("Bearer newer"));
-    before.renewable().renew(&settings(newer).renewable());
+    before.renewable().renew(&settings(with(&server, "Bearer newer")).renewable());
     let mut passed = Request::get("/p").body(empty()).unwrap();
     passed.headers_mut().insert("authorization", HeaderValue::from_static("Bearer client"));
     soon(upstream.pass(None, passed, LONG)).await.unwrap();
@@ -394,12 +393,11 @@ async fn each_endpoint_asks_for_the_right_to_send() {
 
 #[tokio::test]
 async fn idle_connections_count_towards_the_bound() {
-    let server = RawServer::start(Then::Answer(OK)).await;
+    let mut server = RawServer::start(Then::Answer(OK)).await;
     let mut settings = at(&[server.url()]);
     settings.bounds.connections = 2;
     (settings.bounds.write_idle, settings.bounds.keep_idle) = (Duration::ZERO, LONG);
     let upstream = over(settings);
-    let mut server = server;
     for number in 1..=5_usize {
         // None is fresh enough for a write, so each makes its own.
         assert_eq!(after(&upstream).await, Ok(200));

@@ -8,12 +8,7 @@ use onceway_lab::contract::escrow::lodging_of;
 const BOUND: Duration = Duration::from_secs(30);
 
 pub fn state(epoch: u64) -> GateState {
-    let name = RegionName::parse("eu").unwrap();
-    let regions = vec![RegionSpec { name: name.clone(), weight: 1 }];
-    let spec = RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() };
-    let voters = BTreeMap::from([(name, AcceptorId(1))]);
-    let ring = Arc::new(Ring::build(&spec).unwrap());
-    GateState::founded(Arc::new(View::founding(epoch, ring, BTreeMap::new(), voters)))
+    GateState::founded(Arc::new(view_of_one(&RegionName::parse("eu").unwrap(), epoch)))
 }
 
 pub fn other() -> Origin {

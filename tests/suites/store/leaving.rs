@@ -16,11 +16,7 @@ fn waits_for(report: &Report, words: &str) -> bool {
 
 /// A view of eu alone, that still lists us, drained, with its last seal.
 fn without_us(eu: &Region, us: &Region, votes: bool) -> View {
-    let regions = vec![RegionSpec { name: eu.origin.region.clone(), weight: 1 }];
-    let spec = RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() };
-    let ring = Arc::new(Ring::build(&spec).unwrap());
-    let voters = BTreeMap::from([(eu.origin.region.clone(), AcceptorId(1))]);
-    let mut content: Content = View::founding(2, ring, BTreeMap::new(), voters).content();
+    let mut content: Content = view_of_one(&eu.origin.region, 2).content();
     let standing = Standing::Sealed { drained: true };
     let member = Member { generation: 1, standing, mark: SEALED, release: None };
     content.members.insert(us.origin.region.clone(), member);

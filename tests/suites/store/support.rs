@@ -185,6 +185,14 @@ pub fn origin(name: &str) -> Origin {
     Origin::parse(name).unwrap()
 }
 
+/// A view in which this region is alone.
+pub fn view_of_one(name: &RegionName, epoch: u64) -> View {
+    let regions = vec![RegionSpec { name: name.clone(), weight: 1 }];
+    let spec = RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() };
+    let voters = BTreeMap::from([(name.clone(), AcceptorId(1))]);
+    View::founding(epoch, Arc::new(Ring::build(&spec).unwrap()), BTreeMap::new(), voters)
+}
+
 /// A life that ends with its retention, for a tombstone of this length.
 pub fn lifetime(retention: Duration, tombstone: Duration) -> Lifetime {
     Lifetime { retention: Retention::For(retention), skew: Duration::ZERO, tombstone }
