@@ -1,9 +1,7 @@
 //! Clients that people already use, through real gateways: a lost answer, a running key, a killed
-//! region, and each kind of refusal.
+//! region, and each kind of refusal. The results are compared with the table of `docs/clients.md`.
 //!
-//! The result for a client's caller is compared with the table of `docs/clients.md`. No client may
-//! make a second effect, and the SDKs of a payment API must throw on every refusal: one that
-//! resolves is taken for a payment.
+//! The SDKs of a payment API must throw on every refusal: one that resolves is taken for a payment.
 
 use crate::support::clients::{Case, Clients, said};
 use crate::support::documents::text;
@@ -15,7 +13,6 @@ const CLIENTS: [&str; 7] =
     ["stripe (Python)", "stripe (Node)", "requests", "httpx", "fetch", "axios-retry", "curl"];
 /// Takeovers that clients' retries meet: a lease and a window, and no shorter one.
 const FAILOVER: &str = "\n[failover]\nlease = \"4s\"\nfloor = \"1s\"\nstable_for = \"5s\"\n";
-/// Keys that a tenant may have.
 const LIVE_KEYS: usize = 300;
 
 struct Stage {
@@ -53,32 +50,30 @@ impl Stage {
         effects(&self.solo.ledger, &case.key)
     }
 
-    /// Sends a case that is refused with this status.
     async fn refused(&self, client: &str, case: &Case, status: u16) -> String {
         let outcome = self.send(client, case).await;
         assert_eq!(outcome["status"], status, "{client}: {outcome}");
-        let throws = client.starts_with("stripe");
-        assert!(
-            outcome["threw"].is_string() || !throws,
-            "{client} takes a {status} for an answer: {outcome}"
-        );
+        let throws = outcome["threw"].is_string() || !client.starts_with("stripe");
+        assert!(throws, "{client} takes a {status} for an answer: {outcome}");
         said(&outcome)
     }
 
     /// The tenant of [`full`] has as many keys as it may.
     async fn fill_globex(&self) {
+        let charge = |key: String| {
+            Ask::post(format!("{}/v1/charges", self.solo.public()), BODY)
+                .with("Authorization", format!("Bearer {}", full().token))
+                .with("Idempotency-Key", key)
+        };
         found("the quota of a tenant to be reached", async || {
             let mut filling = JoinSet::new();
             for number in 0..LIVE_KEYS {
-                let mut ask = post(&self.solo.public(), "/v1/charges", &format!("globex-{number}"), BODY);
-                ask.headers.retain(|(name, _)| name != "Authorization");
-                let ask = ask.with("Authorization", format!("Bearer {}", full().token));
-                filling.spawn(async move { ask.send(PATIENCE).await.unwrap().status.as_u16() });
+                filling.spawn(charge(format!("globex-{number}")).send_owned(PATIENCE));
             }
-            filling.join_all().await;
-            let new = Ask { headers: Vec::new(), ..post(&self.solo.public(), "/v1/charges", "", BODY) };
-            let new = new.with("Authorization", format!("Bearer {}", full().token));
-            let new = new.with("Idempotency-Key", key("globex")).send(PATIENCE).await.unwrap();
+            for filled in filling.join_all().await {
+                filled.unwrap();
+            }
+            let new = charge(key("globex")).send(PATIENCE).await.unwrap();
             (new.status == 429).then_some(())
         })
         .await;
@@ -90,8 +85,7 @@ fn full() -> Case {
     Case { token: "sk_demo_globex", ..Case::new(0) }
 }
 
-/// The result for a client's caller when an answer was lost, while the first request runs, and for
-/// each kind of refusal.
+/// A client's results: a lost answer, a first request that runs, and each kind of refusal.
 async fn row(stage: &Stage, client: &str) -> [String; 3] {
     let first = Case::new(0);
     assert_eq!(stage.send(client, &first).await, json!({ "status": 201 }), "{client}");
@@ -182,10 +176,8 @@ fn clients_fail_loudly_and_none_makes_a_second_effect() {
         }
         println!("{table}\n{refusals}");
         for table in [table, refusals] {
-            assert!(
-                text("docs/clients.md").contains(&table),
-                "docs/clients.md has another table than:\n{table}"
-            );
+            let is_there = text("docs/clients.md").contains(&table);
+            assert!(is_there, "docs/clients.md has another table than:\n{table}");
         }
     });
 }

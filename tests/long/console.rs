@@ -1,9 +1,8 @@
 //! The console in a browser: signing in, the queue, a key settled, a region lost, on a desktop, on
-//! a phone and in the dark.
+//! a phone and in the dark. The tests look at the page as rendered: texts, colours and widths.
 //!
-//! The tests look at the page as rendered: texts, colours and widths. If Chromium is not installed,
-//! they say so on stderr; with ONCEWAY_TOOLS=all, as CI sets it, they fail. Screenshots:
-//! docs/testing.md. It must not poke at the page's state.
+//! Without Chromium they say so on stderr; with ONCEWAY_TOOLS=all they fail. Screenshots:
+//! docs/testing.md.
 
 mod browser;
 
@@ -32,12 +31,8 @@ fn a_person_signs_in_and_out() {
         browser.click("form button").await;
         until_seen(&browser, "the console", "#summary", "runs keys").await;
         assert_eq!(browser.url().await, format!("{base}/console"), "nothing of the token in the address");
-        let cookies = browser.cookies().await;
-        assert_eq!(
-            (&cookies[0]["httpOnly"], &cookies[0]["sameSite"]),
-            (&true.into(), &"Strict".into()),
-            "{cookies}"
-        );
+        let cookie = &browser.cookies().await[0];
+        assert!(cookie["httpOnly"] == true && cookie["sameSite"] == "Strict", "{cookie}");
         let kept =
             browser.run("return localStorage.length + sessionStorage.length + document.cookie.length").await;
         assert_eq!(kept, 0);
@@ -52,12 +47,20 @@ fn a_person_signs_in_and_out() {
     });
 }
 
-/// Checks that nothing is wider than the screen.
 async fn fits(browser: &Browser, what: &str) {
     let wide = browser
         .run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
         .await;
     assert_eq!(wide, 0, "{what} is wider than the screen");
+}
+
+async fn shows(browser: &Browser, selector: &str, text: &str) {
+    let shown = browser.text(selector).await;
+    assert!(shown.contains(text), "no {text:?} in {selector}: {shown}");
+}
+
+async fn look_at(browser: &Browser, region: &Region) {
+    browser.open(&format!("{}/console", region.admin())).await;
 }
 
 async fn until_seen(browser: &Browser, what: &str, selector: &str, text: &str) {
@@ -93,27 +96,22 @@ fn the_console_shows_an_incident_and_settles_a_key() {
 /// Checks each section while all is well except for one key.
 async fn healthy(browser: &Browser, deployment: &Deployment, evil: &str) {
     let home = &deployment.regions[0];
-    assert!(
-        browser.text("#attention").await.contains("1 key is in doubt"),
-        "{}",
-        browser.text("#attention").await
-    );
+    shows(browser, "#attention", "1 key is in doubt").await;
     for region in &deployment.regions {
-        let name = region.name.as_str();
-        assert!(browser.text("#ring").await.contains(name) && browser.text("#regions").await.contains(name));
+        for place in ["#ring", "#regions"] {
+            shows(browser, place, region.name.as_str()).await;
+        }
     }
     let ring = browser.text("#ring").await;
     assert_eq!(ring.matches("as at home").count(), 3, "{ring}");
     until_seen(browser, "the lease to be held", "#leases", "held, ").await;
-    assert!(browser.text("#windows").await.contains("Nothing"), "{}", browser.text("#windows").await);
+    shows(browser, "#windows", "Nothing").await;
     assert_eq!(browser.run("return document.querySelectorAll('#lag svg.trail').length").await, 2);
     assert!(!browser.text("#lag").await.contains("when it last answered"));
-    assert!(browser.text("#doubts").await.contains(evil), "{}", browser.text("#doubts").await);
-    let audit = browser.text("#audit").await;
-    assert!(
-        audit.contains("No key ran at risk.") && audit.contains("No double and no late answer"),
-        "{audit}"
-    );
+    shows(browser, "#doubts", evil).await;
+    for words in ["No key ran at risk.", "No double and no late answer"] {
+        shows(browser, "#audit", words).await;
+    }
     assert_eq!(browser.run("return document.images.length + (document.title === '1')").await, 0);
     until_seen(browser, "the page to be live", "#fresh", "live").await;
     // Later changes appear without a reload, and so do removals.
@@ -121,13 +119,13 @@ async fn healthy(browser: &Browser, deployment: &Deployment, evil: &str) {
     let owner = key_status(home, &later).await["owner"].as_str().unwrap().to_owned();
     doubt(&home.public(), &later).await;
     let there = deployment.region(&owner).unwrap();
-    browser.open(&format!("{}/console", there.admin())).await;
+    look_at(browser, there).await;
     until_seen(browser, "the key in its owner's queue", "#doubts", &later).await;
     let words = ["key", "release", "acme", &later, "--reason", "the test says so", "--actor", "ann"];
     // Once the attempt is over: a status alone does not end it.
-    until("the key to be released", async || there.operate(&words).await.unwrap().status.success()).await;
+    operated(there, &words).await;
     until("the key to leave the queue", async || !browser.text("#doubts").await.contains(&later)).await;
-    browser.open(&format!("{}/console", home.admin())).await;
+    look_at(browser, home).await;
     late(browser, deployment).await;
     browser.picture("desktop").await;
 }
@@ -172,11 +170,11 @@ async fn settled(browser: &Browser, deployment: &Deployment, evil: &str) {
     until_seen(browser, "what was done", ".notice", "every retry is given this answer").await;
     let answer = retry(&home.public(), evil).await;
     assert_eq!((answer.status.as_u16(), answer.text()), (201, "{\"id\":\"po_17\"}".to_owned()));
-    browser.open(&format!("{}/console", home.admin())).await;
+    look_at(browser, home).await;
     assert!(!browser.text("#doubts").await.contains(evil), "{}", browser.text("#doubts").await);
     // Rows of the home reach the others by replication: the look-up shows when.
     until("the record in all three regions", async || {
-        browser.open(&format!("{}/console", home.admin())).await;
+        look_at(browser, home).await;
         browser.fill("#tenant", "acme").await;
         browser.fill("#key", evil).await;
         browser.click(".look-up button").await;
@@ -195,14 +193,10 @@ async fn lost(browser: &Browser, deployment: &Deployment) {
     let (home, gone) = (&deployment.regions[0], &deployment.regions[1]);
     let name = gone.name.as_str();
     browser.size(1280, 900).await;
-    browser.open(&format!("{}/console", home.admin())).await;
+    look_at(browser, home).await;
     gone.act(Action::Kill, Part::Both).await.unwrap();
     until_seen(browser, "a window to run", "#windows .count", " s").await;
-    assert!(
-        browser.text("#attention").await.contains(&format!("{name} is lost")),
-        "{}",
-        browser.text("#attention").await
-    );
+    shows(browser, "#attention", &format!("{name} is lost")).await;
     let ring = browser.text("#ring").await;
     assert!(ring.contains("lost") && ring.contains("+") && ring.contains("−"), "{ring}");
     let said = browser.text("#told").await;
@@ -243,7 +237,7 @@ async fn audited(browser: &Browser, deployment: &Deployment) {
     let double = "insert into onceway.journal (kind, tenant, key) values ('double', 'acme', 'charged-twice')";
     client.batch_execute(double).await.unwrap();
     browser.size(1280, 900).await;
-    browser.open(&format!("{}/console", home.admin())).await;
+    look_at(browser, home).await;
     let rows =
         browser.run("return [...document.querySelectorAll('#audit tr')].map((row) => row.innerText)").await;
     let row = |key: &str| {

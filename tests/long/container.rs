@@ -1,11 +1,8 @@
 //! The container's entry point, run from a bare folder with the static binary and mounted files
 //! only; not as root, and without a writable place.
 //!
-//! The binary is at the place that `deploy/Containerfile` copies it to. `deploy_files` tests that
-//! file's own lines. The image's compiler is not here: cargo builds the same target. The musl
-//! target, musl-gcc or root for chroot may be missing. Then a line on stderr says that nothing was
-//! checked, and with ONCEWAY_TOOLS=all it fails. It must not give the folder a library, a shell or
-//! a file of this machine.
+//! The image's compiler is not here: cargo builds the same target. Without the musl target,
+//! musl-gcc or root for chroot, a line on stderr says so, and with ONCEWAY_TOOLS=all it fails.
 
 use crate::support::documents::text;
 use crate::support::solo::routes;
@@ -16,7 +13,6 @@ use std::env;
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
 
-/// The account that the image names.
 const USER: &str = "65532:65532";
 
 /// The shipped stage of the container file: the place of its binary, and its entry point.
@@ -62,18 +58,8 @@ fn missing(target: &str) -> Option<String> {
 fn build(target: &str) -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
     // Without debug information: this build is only run.
-    cargo.args([
-        "build",
-        "--locked",
-        "-p",
-        "onceway",
-        "--features",
-        "jemalloc",
-        "--config",
-        "profile.dev.debug=false",
-        "--target",
-        target,
-    ]);
+    cargo.args(["build", "--locked", "-p", "onceway", "--features", "jemalloc"]);
+    cargo.args(["--config", "profile.dev.debug=false", "--target", target]);
     cargo.arg("--message-format=json-render-diagnostics").current_dir(env!("CARGO_MANIFEST_DIR"));
     cargo.env(format!("CC_{}", target.replace('-', "_")), "musl-gcc");
     let output = cargo.output().unwrap();

@@ -1,9 +1,7 @@
 //! Three gateways of one region share its store behind one address, under load, while one of them
-//! is killed or cut off from the store.
-//!
-//! Requests go to the region's address, as clients send them. The simulation has copies that meet
-//! in the store, the soak has drains of such regions. It must not know which gateway holds a key.
+//! is killed or cut off from the store. Requests go to the region's address, as clients send them.
 
+use crate::detour::Detour;
 use crate::support::*;
 use onceway_lab::drill::load::{CLASSES, End, Field, Load, Recovery};
 use onceway_lab::drill::watching::Watching;
@@ -12,7 +10,6 @@ use onceway_lab::drill::watching::Watching;
 const SHARED: usize = 0;
 const VICTIM: usize = 1;
 
-/// The deployment under load, and its watchers.
 struct Site {
     three: Deployment,
     field: Arc<Field>,
@@ -21,13 +18,10 @@ struct Site {
 
 impl Site {
     async fn start() -> Site {
-        let rtt = Duration::from_millis(10);
-        let port_base = ports::free_run(40).expect("forty free ports in a row");
         // As long as by default: a machine that does other work beside must not look like a dead
         // region.
-        let failover = Some("\n[failover]\nlease = \"10s\"\nstable_for = \"100ms\"\n".to_owned());
-        let (program, gateways) = (program(), vec![3]);
-        let options = Options { program, port_base, rtt, failover, gateways, ..Options::default() };
+        let failover = "\n[failover]\nlease = \"10s\"\nstable_for = \"100ms\"\n";
+        let options = Options { gateways: vec![3], ..options(Duration::from_millis(10), None, failover) };
         let _room = room(3).await;
         let three = Deployment::start(&options, &|_| {}).await.expect("three regions start");
         let ring = onceway::config::load_ring(&three.dir().join("ring.toml")).expect("a ring file").ring;
@@ -52,6 +46,17 @@ impl Site {
         wait::for_some("a key to be settled", BOUND, attempt).await.expect("an answer")
     }
 
+    /// Settles twelve keys at each of these addresses. Returns the number of those that were at once.
+    async fn at_once(&self, publics: &[&str]) -> usize {
+        let mut at_once = 0;
+        for public in publics.repeat(12) {
+            let request = post(public, "/v1/charges", &self.key("beside"), BODY);
+            at_once += usize::from(ask(request.clone()).await.status == 201);
+            self.settled(request).await;
+        }
+        at_once
+    }
+
     async fn status(&self, gateway: usize) -> Value {
         ask(Ask::get(format!("{}/v1/status", self.three.regions[SHARED].gateways[gateway].admin())))
             .await
@@ -59,8 +64,7 @@ impl Site {
     }
 }
 
-/// One gateway dies with running requests. Their keys end through the others, and new ones never
-/// stop.
+/// One gateway dies with running requests. Their keys end through the others; new ones go on.
 async fn one_dies(site: &Site) {
     let region = &site.three.regions[SHARED];
     let keys: Vec<String> = (0..6).map(|_| site.key("killed")).collect();
@@ -74,13 +78,7 @@ async fn one_dies(site: &Site) {
     .await;
     region.act_on(VICTIM, Action::Kill).await.unwrap();
     assert!(begun.join_all().await.iter().all(Result::is_err), "nobody answers for a dead gateway");
-    let mut at_once = 0;
-    for _ in 0..12 {
-        let key = site.key("beside");
-        let request = post(&region.public(), "/v1/charges", &key, BODY);
-        at_once += usize::from(ask(request.clone()).await.status == 201);
-        site.settled(request).await;
-    }
+    let at_once = site.at_once(&[&region.public()]).await;
     assert!(at_once >= 9, "{at_once} of 12 requests were run at once beside a dead gateway");
     let again = keys.iter().map(|key| site.settled(post(&region.public(), "/v1/charges", key, BODY)));
     for (key, again) in keys.iter().zip(again) {
@@ -95,20 +93,8 @@ async fn one_dies(site: &Site) {
 /// request, and forwards from other regions avoid it too.
 async fn one_is_cut_off(site: &Site) {
     let region = &site.three.regions[SHARED];
-    let way = Relay::start(SocketAddr::from((Ipv4Addr::LOCALHOST, region.cluster.port()))).await.unwrap();
-    let file = format!("us-east-{}.toml", VICTIM + 1);
-    let direct = fs::read_to_string(site.three.dir().join(&file)).unwrap();
-    let at = |port: u16| format!("\nurl = \"postgres://{}@127.0.0.1:{port}/", files::GATEWAY_ROLE);
-    let relayed = direct.replace(&at(region.cluster.port()), &at(way.local_addr().port()));
-    assert_ne!(relayed, direct, "the store's address is found");
-    let restart = async |text: &str| {
-        region.act_on(VICTIM, Action::Stop).await.unwrap();
-        files::replace(site.three.dir(), &file, text).unwrap();
-        region.act_on(VICTIM, Action::Start).await.unwrap();
-        region.serves().await.unwrap();
-    };
-    restart(&relayed).await;
-    way.freeze(Direction::Forward);
+    let detour = Detour::take(&site.three, SHARED, VICTIM).await;
+    detour.way.freeze(Direction::Forward);
     until("the gateway not to be ready", async || {
         let readiness = site.status(VICTIM).await["readiness"].clone();
         readiness["ready"] == false && readiness["forwards_to"].as_array().is_some_and(|to| to.len() == 2)
@@ -119,18 +105,11 @@ async fn one_is_cut_off(site: &Site) {
         ask(post(&elsewhere, "/v1/charges", &site.key("moved"), BODY)).await.status == 201
     })
     .await;
-    let mut at_once = 0;
-    for _ in 0..12 {
-        for public in [&region.public(), &elsewhere] {
-            let request = post(public, "/v1/charges", &site.key("beside"), BODY);
-            at_once += usize::from(ask(request.clone()).await.status == 201);
-            site.settled(request).await;
-        }
-    }
+    let at_once = site.at_once(&[&region.public(), &elsewhere]).await;
     // One of three would have had eight of them.
     assert!(at_once >= 20, "{at_once} of 24 requests were run at once beside a gateway without a store");
-    way.thaw(Direction::Forward);
-    restart(&direct).await;
+    detour.way.thaw(Direction::Forward);
+    detour.end().await;
 }
 
 #[test]

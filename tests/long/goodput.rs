@@ -1,11 +1,10 @@
 //! Retry storms and the ten seconds after each: goodput returns to its former rate, and no key
 //! takes effect twice.
 //!
-//! Steady clients start fresh keys at a fixed rate, whatever the result of earlier ones. Then many
-//! others, who ignore `Retry-After`, repeat keys whose upstream is slow or refuses, at once after
-//! each refusal, until the gateway is full. The first storm is of another tenant, which may not
-//! take the steady ones' places. The second is of their own.
-//! Unlike `storm.rs`, no gateway dies here. It must not look into the gateway.
+//! Steady clients start fresh keys at a fixed rate. Then many others, who ignore `Retry-After`,
+//! repeat keys whose upstream is slow or refuses, at once after each refusal, until the gateway is
+//! full. The first storm is of another tenant, which may not take the steady ones' places; the
+//! second of their own.
 
 use crate::support::solo::routes;
 use crate::support::*;
@@ -13,8 +12,7 @@ use onceway_lab::files::TENANTS;
 
 /// Fresh keys per second of the steady clients.
 const RATE: u32 = 10;
-/// The gateway's limit of requests at once. The last eighth, 20, is two seconds of the steady
-/// clients' requests.
+/// The gateway's limit of requests. Its last eighth is two seconds of the steady clients.
 const REQUESTS: &str = "[listen.limits]\nrequests = 160\n";
 /// The number of a storm's clients, each with one request at a time.
 const STORMING: usize = 240;
@@ -25,7 +23,6 @@ const STORM_FOR: Duration = Duration::from_secs(3);
 const BACK_WITHIN: Duration = Duration::from_secs(10);
 const BACK_TO: f64 = 0.9;
 
-/// The results of the steady clients' requests.
 #[derive(Default)]
 struct Steady {
     answered: Mutex<Vec<Instant>>,
@@ -42,7 +39,6 @@ impl Steady {
     }
 }
 
-/// The results of a storm's requests.
 #[derive(Default)]
 struct Storm {
     tries: AtomicUsize,
@@ -152,11 +148,8 @@ fn goodput_returns_within_ten_seconds_of_a_storm() {
         let solo = Solo::start_adding(&routes(), None, REQUESTS).await;
         let steady = Arc::new(Steady::default());
         let asking = tokio::spawn(ask_steadily(solo.public(), steady.clone()));
-        assert_eq!(
-            weather(&solo, &steady, 1).await,
-            0,
-            "another tenant's storm took places of the steady clients"
-        );
+        let refused = weather(&solo, &steady, 1).await;
+        assert_eq!(refused, 0, "another tenant's storm took places of the steady clients");
         assert!(weather(&solo, &steady, 0).await > 0, "their own tenant's storm did not bite");
         asking.abort();
         for total in solo.ledger.totals(None) {

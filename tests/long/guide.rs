@@ -1,24 +1,117 @@
 //! `deploy/GUIDE.md`, typed line by line into four machines: a reader's own, and one for each of
 //! three regions with a Postgres of its own.
 //!
-//! The reference files are used as they are, with their ports and addresses. One time differs:
-//! before its keys come home, a region has to be well for five seconds instead of a minute, unless
-//! ONCEWAY_GUIDE is `exact`. Two programs are replaced at the desk (`guide/desk.sh`): cargo, whose
-//! line is a step of `.ci/nightly`, and scp. It must not type anything that the guide does not say,
-//! nor leave out a line of it.
+//! The machines are named before a block of commands, in bold letters at the begin of a paragraph:
+//! "**On us-east**", "**On every machine**", "**On your machine**". A block of text after it is its
+//! output. One time of the reference files differs: before its keys come home, a region has to be
+//! well for five seconds instead of a minute, unless ONCEWAY_GUIDE is `exact`. Two programs are
+//! replaced at the desk (`guide/desk.sh`): cargo, whose line is a step of `.ci/nightly`, and scp.
 
-mod book;
 mod machines;
 
 use crate::support::*;
-use book::{Block, blocks, unlike};
 use machines::{CommandOutput, Machines};
 use onceway_lab::janitor::Janitor;
 use onceway_lab::scratch;
 
 const GUIDE: &str = include_str!("../../deploy/GUIDE.md");
 
-/// The differences between a block's expected and real result at a machine.
+const REGIONS: [&str; 3] = ["us-east", "eu-west", "ap-south"];
+const DESK: &str = "desk";
+
+#[derive(Debug)]
+struct Block {
+    /// The line of the guide that it begins on.
+    line: usize,
+    at: Vec<&'static str>,
+    commands: String,
+    /// The output at each of them; empty: any.
+    shown: Vec<String>,
+}
+
+fn machines(bold: &str) -> Option<Vec<&'static str>> {
+    match bold {
+        "On your machine" => Some(vec![DESK]),
+        "On every machine" => Some(REGIONS.to_vec()),
+        "On your machine and on every machine" => Some([&[DESK], &REGIONS[..]].concat()),
+        one => {
+            let name = one.strip_prefix("On ")?;
+            REGIONS.iter().find(|region| **region == name).map(|region| vec![*region])
+        }
+    }
+}
+
+/// The blocks of a text. Panics at any other block.
+fn blocks(text: &str) -> Vec<Block> {
+    let fences = text.lines().filter(|line| line.contains("```"));
+    assert!(
+        fences.clone().all(|line| line.starts_with("```")) && fences.count() % 2 == 0,
+        "blocks stand at the margin"
+    );
+    let (mut blocks, mut at, mut lines) = (Vec::<Block>::new(), None, text.lines().enumerate());
+    let mut follows = false;
+    while let Some((number, line)) = lines.next() {
+        let Some(kind) = line.strip_prefix("```") else {
+            if let Some((bold, _)) = line.strip_prefix("**").and_then(|rest| rest.split_once("**")) {
+                let found = machines(bold);
+                at = Some(found.unwrap_or_else(|| panic!("line {}: whose machine is {bold:?}?", number + 1)));
+            }
+            follows &= line.is_empty();
+            continue;
+        };
+        let body: Vec<&str> =
+            lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```").collect();
+        match kind {
+            "sh" => {
+                let at = at.clone().unwrap_or_else(|| panic!("line {}: typed where?", number + 1));
+                blocks.push(Block { line: number + 1, at, commands: body.join("\n"), shown: Vec::new() });
+                follows = true;
+            }
+            "text" => {
+                let block = blocks.last_mut().filter(|block| follows && block.shown.is_empty());
+                let block = block.unwrap_or_else(|| panic!("line {}: seen after what?", number + 1));
+                block.shown = body.iter().map(|line| (*line).to_owned()).collect();
+            }
+            other => panic!("line {}: a block of {other:?} is neither typed nor seen", number + 1),
+        }
+    }
+    blocks
+}
+
+/// True if a line is the shown one, in which `...` is anything and a run of blanks any other.
+fn alike(shown: &str, seen: &str) -> bool {
+    let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (shown, seen) = (plain(shown), plain(seen));
+    let Some((first, others)) = shown.split_once("...") else { return shown == seen };
+    let (between, last) = others.rsplit_once("...").unwrap_or(("", others));
+    let Some(mut rest) = seen.strip_prefix(first) else { return false };
+    for part in between.split("...") {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
+}
+
+/// The first line that was shown and not seen, or seen and not shown. All must appear in order. A
+/// line of dots stands for any number of lines.
+fn unlike(shown: &[String], seen: &str) -> Option<String> {
+    let mut seen = seen.lines().filter(|line| !line.trim().is_empty()).peekable();
+    let mut any = false;
+    for line in shown.iter().filter(|line| !line.trim().is_empty()) {
+        if line.trim() == "..." {
+            any = true;
+            continue;
+        }
+        let found =
+            if any { seen.find(|seen| alike(line, seen)) } else { seen.next_if(|seen| alike(line, seen)) };
+        if found.is_none() {
+            return Some(format!("no {line:?}"));
+        }
+        any = false;
+    }
+    seen.next().filter(|_| !any).map(|more| format!("{more:?}, which is not shown"))
+}
+
 fn wrong(block: &Block, machine: &str, said: &CommandOutput) -> Vec<String> {
     let differs = if block.shown.is_empty() { None } else { unlike(&block.shown, &said.text) };
     let all = said.failed.iter().cloned().chain(differs);

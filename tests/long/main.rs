@@ -1,8 +1,5 @@
 //! The suites that take minutes: whole deployments under load, killed and mended, and every command
-//! of the documents.
-//!
-//! `cargo test --test long` runs them all, `cargo test --test long storm::` one. `.ci/nightly` runs
-//! them, and `.ci/run` two of them. tests/README.md says which. It must not hold tests itself.
+//! of the documents. tests/README.md says which of them `.ci/run` and `.ci/nightly` run.
 
 #![allow(clippy::disallowed_methods, reason = "tests measure real time")]
 
@@ -10,6 +7,7 @@ mod alerts;
 mod clients;
 mod console;
 mod container;
+mod detour;
 mod drill;
 mod gateways;
 mod goodput;

@@ -1,59 +1,50 @@
 //! Every command of `deploy/RUNBOOK.md`, run as written, against three real regions in its
-//! section's situation.
+//! section's situation, which the other files produce.
 //!
-//! `runbook/book.rs` reads the sections and runs their lines; the other files produce the
-//! situations. The short form plays the sections of [`SHORT`]; `ONCEWAY_RUNBOOK=all cargo test
-//! --test long runbook::` plays all of them. It must not run a command of its own if the runbook
-//! has one.
+//! The short form plays the marked sections of [`ALL`]; `ONCEWAY_RUNBOOK=all cargo test --test long
+//! runbook::` plays all of them.
 
 mod anew;
 mod book;
 mod keys;
 mod losses;
-mod password;
 mod planned;
-mod slots;
 
 use crate::support::*;
-use book::{Book, Desk};
+use book::{Book, Desk, Section};
+use std::pin::Pin;
 
 /// Played by itself, because its regions begin with the version before.
 const UPGRADE: &str = "onceway upgrade";
-const PASSWORD: &str = "Rotate the database's password";
-/// The order of the sections: each leaves three regions that serve.
-const ALL: [&str; 19] = [
-    UPGRADE,
-    "Planned maintenance",
-    "Postgres minor upgrade",
-    PASSWORD,
-    "Requests fail",
-    "Requests are slow",
-    "Stuck key",
-    "Suspected double charge",
-    "Certificate rotation",
-    "Replacing the authority",
-    "Refused peer",
-    "Poisoned register",
-    "Lost slot",
-    "Disk filling from a dead subscriber",
-    "Region dies",
-    "Region returns",
-    "Postgres major upgrade",
-    "Add a region",
-    "Removing a region",
+type Play = for<'a> fn(Section<'a>, &'a Deployment) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
+/// The order of the sections, each of which leaves three regions that serve; and true for those of
+/// the short form.
+const ALL: [(&str, bool, Play); 19] = [
+    (UPGRADE, false, |section, fleet| Box::pin(planned::program_upgrade(section, fleet))),
+    ("Planned maintenance", true, |section, fleet| Box::pin(planned::maintenance(section, fleet))),
+    ("Postgres minor upgrade", true, |section, fleet| Box::pin(planned::minor_upgrade(section, fleet))),
+    ("Rotate the database's password", true, |section, fleet| Box::pin(planned::rotated(section, fleet))),
+    ("Requests fail", false, |section, fleet| Box::pin(keys::fail(section, fleet))),
+    ("Requests are slow", false, |section, fleet| Box::pin(keys::slow(section, fleet))),
+    ("Stuck key", true, |section, fleet| Box::pin(keys::stuck(section, fleet))),
+    ("Suspected double charge", true, |section, fleet| Box::pin(keys::double(section, fleet))),
+    ("Certificate rotation", true, |section, fleet| Box::pin(planned::certificates(section, fleet))),
+    ("Replacing the authority", true, |section, fleet| Box::pin(planned::authority(section, fleet))),
+    ("Refused peer", false, |section, fleet| Box::pin(planned::refused(section, fleet))),
+    ("Poisoned register", true, |section, fleet| Box::pin(losses::poisoned(section, fleet))),
+    ("Lost slot", false, |section, fleet| Box::pin(losses::slot_lost(section, fleet))),
+    ("Disk filling from a dead subscriber", false, |section, fleet| {
+        Box::pin(losses::filling(section, fleet))
+    }),
+    ("Region dies", false, |section, fleet| Box::pin(losses::dies(section, fleet))),
+    ("Region returns", false, |section, fleet| Box::pin(losses::returns(section, fleet))),
+    ("Postgres major upgrade", false, |section, fleet| Box::pin(anew::major_upgrade(section, fleet))),
+    (ADDED, false, |section, fleet| Box::pin(anew::added(section, fleet))),
+    (REMOVED, true, |section, fleet| Box::pin(anew::removed(section, fleet))),
 ];
-/// The sections of the short form.
-const SHORT: [&str; 9] = [
-    "Planned maintenance",
-    "Postgres minor upgrade",
-    PASSWORD,
-    "Stuck key",
-    "Suspected double charge",
-    "Certificate rotation",
-    "Replacing the authority",
-    "Poisoned register",
-    "Removing a region",
-];
+/// They need machines for one more region.
+const ADDED: &str = "Add a region";
+const REMOVED: &str = "Removing a region";
 
 /// Commands outside of the runbook's blocks that cannot be run here, or are only named.
 const NOT_RUN: [(&str, &str); 6] = [
@@ -65,43 +56,12 @@ const NOT_RUN: [(&str, &str); 6] = [
     ("onceway audit compare", "named, and run with its options in the blocks"),
 ];
 
-async fn play(title: &str, fleet: &Deployment, desk: &Desk) {
-    let section = desk.open(title);
-    match title {
-        UPGRADE => planned::program_upgrade(section, fleet).await,
-        "Planned maintenance" => planned::maintenance(section, fleet).await,
-        "Postgres minor upgrade" => planned::minor_upgrade(section, fleet).await,
-        PASSWORD => password::rotated(section, fleet).await,
-        "Certificate rotation" => planned::certificates(section, fleet).await,
-        "Replacing the authority" => planned::authority(section, fleet).await,
-        "Refused peer" => planned::refused(section, fleet).await,
-        "Poisoned register" => losses::poisoned(section, fleet).await,
-        "Requests fail" => keys::fail(section, fleet).await,
-        "Requests are slow" => keys::slow(section, fleet).await,
-        "Stuck key" => keys::stuck(section, fleet).await,
-        "Suspected double charge" => keys::double(section, fleet).await,
-        "Lost slot" => slots::lost(section, fleet).await,
-        "Disk filling from a dead subscriber" => slots::filling(section, fleet).await,
-        "Region dies" => losses::dies(section, fleet).await,
-        "Region returns" => losses::returns(section, fleet).await,
-        "Postgres major upgrade" => anew::major_upgrade(section, fleet).await,
-        "Add a region" => anew::added(section, fleet).await,
-        "Removing a region" => {
-            if !anew::is_in(fleet).await {
-                anew::added(desk.open("Add a region"), fleet).await;
-            }
-            anew::removed(section, fleet).await;
-        }
-        other => panic!("no test plays {other:?}"),
-    }
-}
-
 #[test]
 fn every_runbook_command_is_played_or_listed() {
     let book = Book::read();
     let mut titles = book.titles();
     titles.sort_unstable();
-    let mut all = ALL.to_vec();
+    let mut all = ALL.map(|(title, ..)| title);
     all.sort_unstable();
     assert_eq!(titles, all, "a new section is entered above, with its situation");
     // A command outside of blocks is one of a block's commands, or listed with a reason.
@@ -120,39 +80,37 @@ fn every_runbook_command_is_played_or_listed() {
 
 #[test]
 fn each_runbook_section_does_what_it_says() {
-    let titles = match std::env::var("ONCEWAY_RUNBOOK").as_deref() {
-        Ok("all") => ALL.to_vec(),
-        Ok(one) => ALL.into_iter().filter(|title| one.split(',').any(|name| name == *title)).collect(),
-        Err(_) => SHORT.to_vec(),
+    let asked = std::env::var("ONCEWAY_RUNBOOK").ok();
+    let wanted = |(title, short, _): &(&str, bool, Play)| match asked.as_deref() {
+        None => *short,
+        Some("all") => true,
+        Some(some) => some.split(',').any(|name| name == *title),
     };
-    assert!(!titles.is_empty(), "ONCEWAY_RUNBOOK is all, or names sections, separated by commas");
-    let (apart, titles): (Vec<&str>, Vec<&str>) = titles.into_iter().partition(|title| *title == UPGRADE);
+    let plays: Vec<_> = ALL.into_iter().filter(wanted).collect();
+    assert!(!plays.is_empty(), "ONCEWAY_RUNBOOK is all, or names sections, separated by commas");
+    let (apart, plays): (Vec<_>, Vec<_>) = plays.into_iter().partition(|(title, ..)| *title == UPGRADE);
     run(async {
         let _beside = beside().await;
-        let failover =
-            Some("\n[failover]\nlease = \"3s\"\nfloor = \"1s\"\nstable_for = \"100ms\"\n".to_owned());
-        let rtt = Duration::from_millis(5);
-        let (program, port_base) = (program(), port_base());
-        let mut options = Options { program, port_base, rtt, failover, ..Options::default() };
-        for title in apart {
+        let mut options = options(Duration::from_millis(5), None, FAILOVER);
+        if !apart.is_empty() {
             let fleet = Deployment::start(&options, &|_| {}).await.expect("three regions start");
-            at_the_desk(fleet, &[title]).await;
+            at_the_desk(fleet, &apart).await;
         }
-        if titles.is_empty() {
+        if plays.is_empty() {
             return;
         }
-        options.spare = titles.iter().any(|title| ["Add a region", "Removing a region"].contains(title));
+        options.spare = plays.iter().any(|(title, ..)| [ADDED, REMOVED].contains(title));
         let fleet = Deployment::start(&options, &|_| {}).await.expect("three regions start");
-        at_the_desk(fleet, &titles).await;
+        at_the_desk(fleet, &plays).await;
     });
 }
 
-async fn at_the_desk(fleet: Deployment, titles: &[&str]) {
+async fn at_the_desk(fleet: Deployment, plays: &[(&str, bool, Play)]) {
     let desk = Desk::set_up(&fleet);
     desk.preamble(&fleet.regions[0]).await;
-    for title in titles {
+    for (title, _, play) in plays {
         let began = Instant::now();
-        play(title, &fleet, &desk).await;
+        play(desk.open(title), &fleet).await;
         eprintln!("{title}: {:.1} s", began.elapsed().as_secs_f64());
     }
     fleet.shut_down().await.unwrap();

@@ -1,10 +1,8 @@
 //! Three real regions under load while their gateways, and the endpoints of their upstreams, are
 //! killed at random: no key ever has two effects, and no key two answers.
 //!
-//! 1,000 keys with five attempts each, from a seed that is printed. Half of the keys are on a route
-//! that probes, half on one that parks. The answers to clients are compared with the ledger of the
-//! sample upstream. `failures.rs` kills at one chosen moment; here the seed chooses. It must not
-//! look into a gateway: only answers and the ledger count.
+//! The choices come from a seed that is printed. Half of the 1,000 keys are on a route that probes,
+//! half on one that parks. Answers to clients are compared with the ledger of the sample upstream.
 
 use crate::support::dice::{Dice, seed};
 use crate::support::*;
@@ -14,7 +12,6 @@ use tokio::sync::{Mutex, Semaphore};
 
 const KEYS: u64 = 1_000;
 const ATTEMPTS: u64 = 5;
-/// The number of keys in progress at a time.
 const AT_ONCE: usize = 48;
 /// The approximate number of attempts that end between one kill and the next.
 const BETWEEN_KILLS: u32 = 60;
@@ -58,19 +55,13 @@ impl Received {
             (status, _) => panic!("{what}: nobody should be told {status}: {}", answer.text()),
         }
     }
-}
 
-impl Received {
     /// True if it says how the key stands, not only that the gateway cannot say now.
     fn is_plain(&self) -> bool {
-        match self {
-            Received::Final { .. } | Received::Parked => true,
-            Received::Unknown | Received::Later | Received::Cut => false,
-        }
+        matches!(self, Received::Final { .. } | Received::Parked)
     }
 }
 
-/// One key of the storm and the results of its attempts.
 struct Tried {
     path: &'static str,
     key: String,
@@ -84,10 +75,8 @@ impl Tried {
 
     /// True if only an operator can still change it.
     fn is_over(&self) -> bool {
-        self.received.iter().any(|received| match received {
-            Received::Final { .. } => true,
-            Received::Unknown | Received::Later | Received::Cut | Received::Parked => false,
-        }) || (!self.probes() && self.received.last() == Some(&Received::Parked))
+        self.received.iter().any(|received| matches!(received, Received::Final { .. }))
+            || (!self.probes() && self.received.last() == Some(&Received::Parked))
     }
 }
 
@@ -130,8 +119,7 @@ impl Storm {
         received
     }
 
-    /// All attempts of one key: at once, or one after the other, like the retries of a client
-    /// without an answer.
+    /// All attempts of one key: at once, or one after the other like a client's retries.
     async fn key(self: Arc<Self>, number: u64) -> Tried {
         let mut dice = Dice::of(self.seed, number);
         let path = ["/v1/charges", "/v1/payouts"][usize::from(!number.is_multiple_of(2))];
@@ -151,8 +139,7 @@ impl Storm {
         Tried { path, key, received }
     }
 
-    /// Kills gateways, one or two at a time, for as long as the load lasts. Mends everything at the
-    /// end.
+    /// Kills gateways, one or two at a time, for as long as the load lasts. Mends all at the end.
     async fn chaos(&self) {
         let mut dice = Dice::of(self.seed, u64::MAX);
         let all = u32::try_from(KEYS * ATTEMPTS).unwrap();
@@ -231,28 +218,22 @@ impl Storm {
     }
 }
 
-/// Compares the results of one key with the ledger. Returns its final status, or none if it is
-/// parked.
+/// Compares the results of one key with the ledger. Returns its final status; `None` if parked.
 fn judge(one: &Tried, effects: u64) -> Option<u16> {
     let Tried { key, received, .. } = one;
     assert!(effects <= 1, "{key} had {effects} effects: {received:?}");
-    let finals: Vec<_> = received
-        .iter()
-        .filter_map(|received| match received {
-            Received::Final { status, body, .. } => Some((*status, body)),
-            Received::Unknown | Received::Parked | Received::Later | Received::Cut => None,
-        })
-        .collect();
+    let finals = received.iter().filter_map(|received| match received {
+        Received::Final { status, body, replayed } => Some(((*status, body), *replayed)),
+        Received::Unknown | Received::Parked | Received::Later | Received::Cut => None,
+    });
+    let (finals, replays): (Vec<_>, Vec<_>) = finals.unzip();
     let Some(first) = finals.first() else {
         assert!(!one.probes(), "{key} is on a route that probes and was never answered: {received:?}");
         return None;
     };
     assert!(finals.iter().all(|other| other == first), "{key} had several answers: {received:?}");
     assert_eq!(effects, u64::from(first.0 == 201), "{key} was told {}: {received:?}", first.0);
-    let firsts = received
-        .iter()
-        .filter(|received| matches!(received, Received::Final { replayed: false, .. }))
-        .count();
+    let firsts = replays.into_iter().filter(|replayed| !replayed).count();
     assert!(firsts <= 1, "{key} was run {firsts} times for an answer: {received:?}");
     let last = received.last().expect("an attempt");
     assert!(matches!(last, Received::Final { replayed: true, .. }), "{key} was settled, then told {last:?}");
@@ -293,12 +274,9 @@ fn killed_gateways_leave_one_effect_and_answer_per_key() {
 
         let booked: BTreeMap<_, _> =
             storm.three.ledger.totals(None).into_iter().map(|total| (total.key, total.effects)).collect();
-        let ends: Vec<_> = tried
-            .iter()
-            .map(|one| (one.probes(), judge(one, booked.get(&one.key).copied().unwrap_or_default())))
-            .collect();
-        let settled = ends.iter().filter(|(_, end)| end.is_some()).count();
-        let parked = ends.len() - settled;
+        let ends = tried.iter().map(|one| judge(one, booked.get(&one.key).copied().unwrap_or_default()));
+        let settled = ends.flatten().count();
+        let parked = tried.len() - settled;
         let kills = storm.kills.load(SeqCst);
         let replays = count(&tried, |received| matches!(received, Received::Final { replayed: true, .. }));
         let doubts = count(&tried, |received| matches!(received, Received::Unknown | Received::Parked));

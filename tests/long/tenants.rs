@@ -1,19 +1,15 @@
 //! Two tenants with equal keys, under load over three regions, for a minute: no tenant ever gets an
 //! answer of the other.
 //!
-//! Every answer of the sample upstream shows its request (amount, currency, number of the effect).
-//! So an answer, a replay or an attached duplicate that crossed over is seen at once.
-//! `ONCEWAY_TENANTS_SECONDS` sets another length. It must not let an answer pass that it cannot
-//! place.
+//! Every answer of the sample upstream shows its request (amount, currency, number of the effect),
+//! so an answer that crossed over is seen at once. `ONCEWAY_TENANTS_SECONDS` sets another length.
 
 use crate::support::dice::{Dice, seed};
 use crate::support::*;
 use onceway_lab::files::TENANTS;
 
-/// Callers at work at a time.
 const CALLERS: u64 = 24;
-/// The number of fresh keys at a time, and the approximate number of answers after which a key is
-/// an old one.
+/// The number of fresh keys, and the approximate number of answers after which one is old.
 const FRESH: u64 = 12;
 const PER_KEY: u64 = 25;
 
@@ -49,8 +45,7 @@ fn key(number: u64) -> String {
     format!("equal-{number}")
 }
 
-/// True if this tenant uses the key. Four of five keys are used by both tenants, every fifth by one
-/// of them only.
+/// True if this tenant uses the key. Four of five are used by both, every fifth by one of them.
 fn uses(tenant: usize, number: u64) -> bool {
     !number.is_multiple_of(5) || number / 5 % 2 == tenant as u64
 }
@@ -87,8 +82,7 @@ impl Load {
         }
     }
 
-    /// Sends this tenant's usual request under this key. The answer must be its own, or ask it to
-    /// come back.
+    /// Sends this tenant's request under this key. The answer is its own, or asks to come back.
     async fn charge(&self, id: Id, region: &Region, behave: &str) {
         let answer = self.send(request(region, id, body(id)).with("Demo-Behave", behave)).await;
         let tally = &self.tallies[id.0];
@@ -105,15 +99,12 @@ impl Load {
         }
     }
 
-    /// Compares an answer with this tenant's request and with all its earlier answers. Returns true
-    /// if it is a replay.
+    /// Compares an answer with this tenant's request and earlier ones. Returns true for a replay.
     fn answered(&self, id: Id, answer: &Answer, what: &str) -> bool {
-        let (known_answer, asked) = (answer.json(), serde_json::from_str::<Value>(&body(id)).unwrap());
-        assert_eq!(
-            (&known_answer["amount"], &known_answer["currency"]),
-            (&asked["amount"], &asked["currency"]),
-            "{what}"
-        );
+        let (got, asked) = (answer.json(), serde_json::from_str::<Value>(&body(id)).unwrap());
+        for field in ["amount", "currency"] {
+            assert_eq!(got[field], asked[field], "{what}");
+        }
         let replayed = answer.header("idempotent-replayed") == "true";
         let original = answer.header(if replayed { "original-request-id" } else { "onceway-request-id" });
         assert!(!original.is_empty(), "{what}");
@@ -157,17 +148,14 @@ async fn ask_everywhere(load: &Load) {
         for (tenant, _) in TENANTS {
             let url = format!("{}/v1/keys/{tenant}/{}", region.admin(), key(id.1));
             for row in ask(Ask::get(url)).await.json()["rows"].as_array().expect("rows") {
-                assert!(
-                    seen.insert(row["fingerprint"].to_string()),
-                    "two tenants share a fingerprint: {known:?}"
-                );
+                let is_new = seen.insert(row["fingerprint"].to_string());
+                assert!(is_new, "two tenants share a fingerprint: {known:?}");
             }
         }
     }
 }
 
-/// Checks that each record has one effect, booked for its tenant, and that no effect answers two
-/// records.
+/// Each record has one effect, booked for its tenant, and no effect answers two records.
 fn judge(load: &Load) {
     let known = load.known.lock().unwrap();
     let mut booked = BTreeMap::new();
@@ -178,9 +166,8 @@ fn judge(load: &Load) {
     let mut effects = BTreeSet::new();
     for ((tenant, number), known) in known.iter() {
         assert!(booked.contains_key(&(TENANTS[*tenant].0.to_owned(), key(*number))), "{tenant} {number}");
-        let known_answer: Value = serde_json::from_slice(&known.body).expect("JSON");
-        let effect =
-            known_answer["id"].as_str().and_then(|id| id.split('_').nth(1)).expect("an effect").to_owned();
+        let answer: Value = serde_json::from_slice(&known.body).expect("JSON");
+        let effect = answer["id"].as_str().and_then(|id| id.split('_').nth(1)).expect("an effect").to_owned();
         assert!(effects.insert(effect), "one effect answers two records: {known:?}");
     }
     let used_by_both =
@@ -214,10 +201,8 @@ fn two_tenants_with_equal_keys_never_see_each_other() {
         let copied = sum(&load.three, "onceway_local_replays_total", "").await;
         ask_everywhere(&load).await;
         judge(&load);
-        assert!(
-            attached >= 10 && copied >= 20,
-            "{attached} duplicates attached, {copied} replayed from copies"
-        );
+        let seen = format!("{attached} duplicates attached, {copied} replayed from copies");
+        assert!(attached >= 10 && copied >= 20, "{seen}");
         for (tally, (tenant, _)) in load.tallies.iter().zip(TENANTS) {
             let count = |counter: &AtomicU64| counter.load(SeqCst);
             let [settled, replayed, trouble] = [&tally.settled, &tally.replayed, &tally.trouble].map(count);

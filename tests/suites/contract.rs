@@ -9,7 +9,7 @@ mod peers;
 mod store;
 mod upstream;
 
-use crate::support::recorded::as_recorded;
+use crate::support::documents::as_recorded;
 use onceway::adapters::system::SystemClock;
 use onceway_lab::contract;
 

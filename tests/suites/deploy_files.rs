@@ -1,10 +1,8 @@
 //! The claims of `deploy/` and of the documents, compared with the product: commands, ports, paths,
-//! settings and schemas.
+//! settings and schemas. Nothing is deployed, and only loopback is used.
 //!
-//! `commands` tests every command line in the documents, `manifests` with `schema` Kubernetes,
-//! `files` container, unit, DNS and Postgres. Nothing is deployed, and only loopback is used. If a
-//! tool is not installed, the test says on stderr what was not checked. With ONCEWAY_TOOLS=all, as
-//! `.ci/run` sets it, the test fails. It must not look for a tool and pass in silence.
+//! If a tool is not installed, the test says on stderr what was not checked; with
+//! ONCEWAY_TOOLS=all, as `.ci/run` sets it, it fails.
 
 mod certificates;
 mod commands;
@@ -20,14 +18,13 @@ use crate::support::*;
 const REGIONS: [&str; 3] = ["us-east", "eu-west", "ap-south"];
 
 fn top(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+    documents::top().join(path)
 }
 
 /// Every file below a folder, by its path in the tree.
 fn files_below(folder: &str) -> Vec<String> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(top(folder)).unwrap() {
-        let entry = entry.unwrap();
+    for entry in fs::read_dir(top(folder)).unwrap().map(Result::unwrap) {
         let path = format!("{folder}/{}", entry.file_name().to_str().unwrap());
         match entry.file_type().unwrap().is_dir() {
             true => found.extend(files_below(&path)),
@@ -38,6 +35,23 @@ fn files_below(folder: &str) -> Vec<String> {
     found
 }
 
+/// The rest of the first line that begins so.
+#[track_caller]
+fn after<'a>(text: &'a str, begins: &str) -> &'a str {
+    let found = text.lines().find_map(|line| line.strip_prefix(begins));
+    found.unwrap_or_else(|| panic!("no line begins with {begins:?}"))
+}
+
+#[track_caller]
+fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
+    let (_, rest) = text.split_once(from).unwrap_or_else(|| panic!("there is no {from:?}"));
+    rest.split(to).next().unwrap()
+}
+
+fn blocks(text: &str) -> impl Iterator<Item = &str> {
+    text.split("```sh\n").skip(1).map(|block| block.split("```").next().unwrap())
+}
+
 fn onceway() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
     for variable in ["ONCEWAY_RING", "ONCEWAY_CONFIG", "ONCEWAY_ADMIN", "ONCEWAY_ADMIN_TOKEN_FILE"] {
@@ -46,14 +60,13 @@ fn onceway() -> Command {
     command
 }
 
-/// A tool, if it is installed. If not: a line on stderr that no test harness swallows, or a failure
-/// if all are required.
+/// A tool, if it is installed. If not, what was not checked is said.
 fn tool(name: &str, what: &str) -> Option<Command> {
-    if installed(name).is_some() {
-        return Some(Command::new(name));
+    if installed(name).is_none() {
+        not_checked(&format!("{what}, because {name} is not installed"));
+        return None;
     }
-    not_checked(&format!("{what}, because {name} is not installed"));
-    None
+    Some(Command::new(name))
 }
 
 /// Runs a tool to its end. Returns its output, if it succeeded.

@@ -1,8 +1,5 @@
 //! The network rooms through their public functions, over real sockets on the loopback: peers,
 //! upstream, listeners.
-//!
-//! `net/support.rs` has the shared parts. It must not sleep for a fixed time, nor reach beyond
-//! loopback.
 
 mod edge;
 pub mod frames;

@@ -1,25 +1,15 @@
 //! Clients that people already use, installed from PyPI and npm: each case goes through one of
-//! them, and what its caller got comes back.
-//!
-//! `tests/clients` has the programs. Must not retry a case by itself: that is what is observed.
-
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::process::{Command, Stdio};
-
-use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+//! them, and what its caller got comes back. `tests/clients` has the programs.
 
 use super::documents::text;
-use super::key;
+use super::*;
+use tokio::io::{AsyncBufReadExt, BufReader};
 
-/// The token of a tenant of the demo.
 const TOKEN: &str = "sk_demo_acme";
 const PACKAGES: [&[&str]; 2] = [&["stripe", "requests", "httpx"], &["stripe", "axios", "axios-retry"]];
 /// Attempts to install: a registry may be away for a moment.
 const TRIES: u32 = 3;
 
-/// The request of one case.
 #[derive(Clone)]
 pub struct Case {
     pub path: &'static str,
@@ -30,13 +20,11 @@ pub struct Case {
 }
 
 impl Case {
-    /// A charge under a new key.
     pub fn new(retries: u32) -> Self {
         Self { path: "/v1/charges", key: key("client"), token: TOKEN, behave: None, retries }
     }
 }
 
-/// Folder of the installed packages.
 pub struct Clients(tempfile::TempDir);
 
 impl Clients {
@@ -49,11 +37,8 @@ impl Clients {
                 let output = command.args(args).current_dir(dir.path()).stdin(Stdio::null()).output();
                 let output = output.map_err(|error| format!("{}: {error}", program.display()))?;
                 let said = String::from_utf8_lossy(&output.stderr).into_owned();
-                if output.status.success() {
-                    Ok(())
-                } else {
-                    Err(format!("{} {args:?}: {said}", program.display()))
-                }
+                let failed = || format!("{} {args:?}: {said}", program.display());
+                output.status.success().then_some(()).ok_or_else(failed)
             };
             (1..TRIES).fold(once(), |done, _| done.or_else(|_| once()))
         };
@@ -61,7 +46,7 @@ impl Clients {
         run(&dir.path().join("venv/bin/pip"), &[&["install", "--quiet"], PACKAGES[0]].concat())?;
         run(Path::new("npm"), &[&["install", "--silent", "--no-audit"], PACKAGES[1]].concat())?;
         for file in ["clients.py", "clients.mjs"] {
-            std::fs::write(dir.path().join(file), text(&format!("tests/clients/{file}"))).unwrap();
+            fs::write(dir.path().join(file), text(&format!("tests/clients/{file}"))).unwrap();
         }
         Ok(Self(dir))
     }
@@ -99,11 +84,10 @@ impl Clients {
         command.args(["--silent", "--write-out", "%{http_code}", "--output"]);
         command.arg(self.0.path().join("answer"));
         command.args(["--retry", &retries.to_string(), "--data", r#"{"amount":2000,"currency":"usd"}"#]);
-        command.args(["--header", "Content-Type: application/json"]);
-        command.args(["--header", &format!("Authorization: Bearer {token}")]);
-        command.args(["--header", &format!("Idempotency-Key: {key}")]);
-        if let Some(behave) = behave {
-            command.args(["--header", &format!("Demo-Behave: {behave}")]);
+        let behave = behave.map(|behave| format!("Demo-Behave: {behave}"));
+        let own = [format!("Authorization: Bearer {token}"), format!("Idempotency-Key: {key}")];
+        for header in own.into_iter().chain(behave).chain(["Content-Type: application/json".to_owned()]) {
+            command.args(["--header", &header]);
         }
         let output = command.arg(format!("{base}{path}")).output().await.unwrap();
         let status = String::from_utf8_lossy(&output.stdout).parse::<u16>();
@@ -111,7 +95,6 @@ impl Clients {
     }
 }
 
-/// The result for a caller, in a few words.
 pub fn said(result: &Value) -> String {
     let status = result["status"].as_u64().map_or_else(|| "nothing".to_owned(), |status| status.to_string());
     match result["threw"].as_str() {

@@ -1,14 +1,9 @@
-//! A region whose console asks for a token, shared by the suites that look at the console: over
-//! plain HTTP (`tests/suites/console.rs`) and in a browser (`tests/long/console.rs`).
-//!
-//! It must not reach behind the admin listener.
+//! A region whose console asks for a token, for the suites that look at the console over plain HTTP
+//! (`tests/suites/console.rs`) and in a browser (`tests/long/console.rs`).
 
-use std::fs;
-
-use super::solo::{Solo, add_lines, routes};
-use super::{BODY, ask, operator, post};
-use onceway_client::Answer;
-use tokio::sync::{Mutex, MutexGuard, OnceCell};
+use super::solo::{add_lines, routes};
+use super::*;
+use tokio::sync::{Mutex, MutexGuard};
 
 /// The token of [`solo`]'s admin listener.
 pub const TOKEN: &str = "letmein-letmein-letmein";
@@ -38,15 +33,13 @@ pub async fn start() -> Solo {
     .await
 }
 
-/// The lock of tests that look at all keys of [`solo`] or stop its store, and of tests that such a
-/// test would disturb.
+/// The lock of tests that look at all keys of [`solo`] or stop its store, and of the disturbed.
 pub async fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::const_new(());
     ONE.lock().await
 }
 
-/// Makes a key in doubt whose attempt is over: its upstream answered with a status that says
-/// nothing.
+/// Makes a key in doubt whose attempt is over: its upstream's status said nothing.
 pub async fn doubt(public: &str, key: &str) -> Answer {
     let request = post(public, "/v1/payouts", &format!("\"{key}\""), BODY).with("Demo-Behave", "status=500");
     let answer = ask(request).await;
@@ -54,7 +47,6 @@ pub async fn doubt(public: &str, key: &str) -> Answer {
     answer
 }
 
-/// A client's retry.
 pub async fn retry(public: &str, key: &str) -> Answer {
     ask(post(public, "/v1/payouts", &format!("\"{key}\""), BODY)).await
 }

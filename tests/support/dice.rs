@@ -1,6 +1,4 @@
-//! The choices of a seeded run.
-//!
-//! The suites that put a deployment under load use it. It must not draw from anything but the seed.
+//! The choices of a seeded run, which draw from nothing but the seed.
 
 /// The choices of one run, all from its seed (splitmix64).
 pub struct Dice(u64);
@@ -26,8 +24,7 @@ impl Dice {
     }
 }
 
-/// The seed of this run: `ONCEWAY_SEED`, or a fresh one. It is printed, so that a failed run can be
-/// repeated.
+/// The seed of this run: `ONCEWAY_SEED`, or a fresh one. It is printed.
 pub fn seed() -> u64 {
     let asked =
         std::env::var("ONCEWAY_SEED").ok().map(|text| text.parse().expect("ONCEWAY_SEED is a number"));

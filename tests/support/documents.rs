@@ -1,13 +1,7 @@
-//! Documents of this tree, their links and sections, and the dashboard's own queries.
-//!
-//! `seeing.rs` compares names and links with the tree, `deploy_files.rs` the command lines. It must
-//! not judge a metric.
+//! Documents of this tree, their links and sections, the dashboard's own queries, and recorded
+//! histories.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
-
-use serde_json::Value;
+use super::*;
 
 /// The address of this tree's documents, for readers of an alert.
 const DOCUMENTS: &str = "https://github.com/onceway/onceway/blob/main/";
@@ -41,8 +35,7 @@ fn walk(below: &str, found: &mut Vec<String>) {
     }
 }
 
-/// The broken links of a page: to a file or a section that is not in this tree. Links to other
-/// sites are not followed.
+/// The links of a page to a file or a section that is not in this tree.
 pub fn broken_links(page: &str, markdown: &str) -> Vec<String> {
     let folder = Path::new(page).parent().expect("a page is in a folder");
     let targets = markdown.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
@@ -65,14 +58,11 @@ pub fn place_of(alert: &str, url: &str) {
 
 /// The anchors of a document's headings, as GitHub makes them.
 pub fn anchors(markdown: &str) -> BTreeSet<String> {
-    let headings =
-        markdown.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    let headings = markdown.lines().filter_map(|line| line.strip_prefix('#'));
     let anchor = |heading: &str| -> String {
-        let kept = heading.to_lowercase();
-        kept.chars()
-            .filter(|at| at.is_alphanumeric() || " -_".contains(*at))
-            .map(|at| if at == ' ' { '-' } else { at })
-            .collect()
+        let heading = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = heading.chars().filter(|at| at.is_alphanumeric() || " -_".contains(*at));
+        kept.map(|at| if at == ' ' { '-' } else { at }).collect()
     };
     headings.map(anchor).collect()
 }
@@ -89,4 +79,17 @@ pub fn queries() -> Vec<(String, String)> {
         targets.into_iter().map(move |target| (title.clone(), query(target))).collect::<Vec<_>>()
     };
     panels.iter().flat_map(of).collect()
+}
+
+/// Compares a played history of real stores with its file, which the simulation plays, too. With `ONCEWAY_RECORD=1` it is written there first.
+pub fn as_recorded(played: &str, file: &str) {
+    let file = format!("simulation/histories/{file}");
+    if std::env::var_os("ONCEWAY_RECORD").is_some() {
+        fs::write(top().join(&file), played).unwrap();
+    }
+    let recorded = text(&file);
+    for (number, (played, recorded)) in played.lines().zip(recorded.lines()).enumerate() {
+        assert_eq!(played, recorded, "line {}", number + 1);
+    }
+    assert_eq!(played.lines().count(), recorded.lines().count());
 }

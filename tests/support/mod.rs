@@ -1,10 +1,8 @@
 //! Shared parts of the suites: one runtime per test process, a region of its own ([`solo`]), a
 //! whole deployment, and requests.
 //!
-//! A suite takes it whole (`use crate::support::*`), with the names that most suites use.
-//! Everything runs as real processes through `onceway_lab`. Ports are free ones, data is in
-//! scratch folders. A janitor process removes both when the test process ends, however it ends. It
-//! must not reach behind a gateway's public interfaces.
+//! Everything runs as real processes through `onceway_lab`. Ports are free ones, data is in scratch
+//! folders. A janitor process removes both when the test process ends, however it ends.
 
 #![allow(dead_code, unused_imports, reason = "each suite uses its own part")]
 
@@ -13,7 +11,6 @@ pub mod console;
 pub mod dice;
 pub mod documents;
 pub mod promtool;
-pub mod recorded;
 pub mod said;
 pub mod solo;
 
@@ -68,8 +65,7 @@ pub const BOUND: Duration = Duration::from_secs(120);
 pub const BODY: &str = r#"{"amount":2000,"currency":"usd","source":"tok_visa"}"#;
 pub const OTHER_BODY: &str = r#"{"amount":9900,"currency":"usd","source":"tok_visa"}"#;
 
-/// Runs a test on the one runtime of this process, so that servers of one test live on for the
-/// next.
+/// Runs a test on the one runtime of this process, where servers live on for the next test.
 pub fn run<T>(test: impl Future<Output = T>) -> T {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| Runtime::new().expect("a runtime")).block_on(Box::pin(test))
@@ -91,14 +87,10 @@ impl Drop for Mortal {
 
 static MACHINE: RwLock<()> = RwLock::const_new(());
 
-/// The number of regions that may start at once. A start is a second of work for a core, and one
-/// without a core looks like a failure.
-const STARTS: u32 = 3;
-
-/// Room to start so many regions, at most three, for as long as the permit is kept. Suites run
-/// beside each other, and mostly wait after their start.
+/// Room to start so many regions, at most three, for as long as the permit is kept. A start is a
+/// second of work for a core, and one without a core looks like a failure.
 pub async fn room(regions: u32) -> SemaphorePermit<'static> {
-    static ROOM: Semaphore = Semaphore::const_new(STARTS as usize);
+    static ROOM: Semaphore = Semaphore::const_new(3);
     ROOM.acquire_many(regions).await.expect("nobody closes it")
 }
 
@@ -107,15 +99,14 @@ pub async fn beside() -> RwLockReadGuard<'static, ()> {
     MACHINE.read().await
 }
 
-/// The machine for a test of the long tier that keeps up a load: a starved machine behaves like the
-/// failures under test.
+/// The machine for a test that keeps up a load: starved ones look like failures.
 pub async fn alone() -> RwLockWriteGuard<'static, ()> {
     MACHINE.write().await
 }
 
 /// A first port above which a whole deployment fits, and the machines of one more region, free now.
 pub fn port_base() -> u16 {
-    onceway_lab::ports::free_run(40).expect("forty free ports in a row")
+    ports::free_run(40).expect("forty free ports in a row")
 }
 
 /// The demo's rules with a shorter wait before a return. Many tests of one deployment break it, and
@@ -129,14 +120,16 @@ pub async fn deployment(rtt: Duration) -> Deployment {
 
 /// The same, with routes of the test's choosing, and other waits: the text of its `[failover]`.
 pub async fn deployment_with(rtt: Duration, routes: Option<String>, failover: &str) -> Deployment {
-    let failover = Some(failover.to_owned());
-    let (program, port_base) = (program(), port_base());
-    let options = Options { program, port_base, rtt, routes, failover, ..Options::default() };
     let _room = room(3).await;
-    Deployment::start(&options, &|_| {}).await.expect("three regions start")
+    Deployment::start(&options(rtt, routes, failover), &|_| {}).await.expect("three regions start")
 }
 
-/// A route of this name, with these lines more.
+pub fn options(rtt: Duration, routes: Option<String>, failover: &str) -> Options {
+    let failover = Some(failover.to_owned());
+    let (program, port_base) = (program(), port_base());
+    Options { program, port_base, rtt, routes, failover, ..Options::default() }
+}
+
 pub fn route(name: &str, lines: &str) -> String {
     format!("[[route]]\nname = \"{name}\"\nmethods = [\"POST\"]\npath = \"/v1/{name}\"\n{lines}\n\n")
 }
@@ -157,14 +150,13 @@ pub fn post(public: &str, path: &str, key: &str, body: &str) -> Ask {
 /// Sends, and expects an answer. As clients do, the test repeats what a region without authority
 /// refused: a lease can end on a busy machine, and arcs move while another region is away.
 pub async fn ask(ask: Ask) -> Answer {
-    onceway_lab::wait::for_some("an answer of a region that has authority", BOUND, || async {
+    let answered = || async {
         let answer = ask.send(PATIENCE).await?;
-        let without = ["not-authoritative", "moving"].map(serde_json::Value::from);
+        let without = ["not-authoritative", "moving"].map(Value::from);
         let refused = answer.status == 503 && without.contains(&answer.json()["code"]);
         Ok((!refused).then_some(answer))
-    })
-    .await
-    .expect("an answer")
+    };
+    wait::for_some("an answer of a region that has authority", BOUND, answered).await.expect("an answer")
 }
 
 pub fn code(answer: &Answer) -> String {
@@ -208,7 +200,6 @@ pub fn operator(name: &str, role: &str, token: &str) -> String {
     format!("[[operator]]\nname = \"{name}\"\nrole = \"{role}\"\nsha256 = \"{}\"\n", sha256(token))
 }
 
-/// The path of a program that is installed here.
 pub fn installed(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
@@ -229,7 +220,7 @@ pub async fn found<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl F
         let answer = Box::pin(ask());
         async move { Ok(answer.await) }
     };
-    onceway_lab::wait::for_some(what, BOUND, attempt).await.expect(what)
+    wait::for_some(what, BOUND, attempt).await.expect(what)
 }
 
 pub async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
@@ -270,15 +261,13 @@ pub async fn status(region: &Region) -> serde_json::Value {
     ask(Ask::get(format!("{}/v1/status", region.admin()))).await.json()
 }
 
-/// Restarts a region's gateway.
 pub async fn restart(region: &Region) {
     for action in [Action::Stop, Action::Start] {
         region.act(action, Part::Gateway).await.unwrap();
     }
 }
 
-/// Sends keyed charges one after the other until `over`, and counts them. Each is answered 201.
-/// Returns their keys.
+/// Sends charges one after the other until `over`; each is answered 201. Returns their keys.
 pub async fn charges(public: &str, over: &AtomicBool, done: &AtomicUsize, behave: &str) -> Vec<String> {
     let (connections, mut keys) = (Connections::default(), Vec::new());
     while !over.load(SeqCst) {
@@ -307,6 +296,17 @@ pub async fn onceway(region: &Region, args: &[&str]) -> Output {
     let mut command = tokio::process::Command::new(program());
     command.args(args).arg("--admin").arg(region.admin()).env("USER", "ada");
     command.env_remove("ONCEWAY_ADMIN_TOKEN_FILE").output().await.unwrap()
+}
+
+/// Runs a command of an operator at a region until it succeeds.
+pub async fn operated(region: &Region, words: &[&str]) {
+    until(&words.join(" "), async || region.operate(words).await.unwrap().status.success()).await;
+}
+
+/// Changes a setting of a server, such as `set jit = on`, and lets it read its settings again.
+pub async fn alter_system(admin: &Client, sql: &str) {
+    admin.batch_execute(&format!("alter system {sql}")).await.unwrap();
+    admin.batch_execute("select pg_reload_conf()").await.unwrap();
 }
 
 pub fn out(output: &Output) -> String {

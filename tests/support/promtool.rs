@@ -1,32 +1,22 @@
-//! Finds Prometheus' `promtool` and the server beside it, or fetches both if a package is
-//! available.
-//!
-//! Order: the file in `ONCEWAY_PROMTOOL`; else the search path; else Debian's package `prometheus`,
-//! downloaded and unpacked below the target folder. It is not installed: its installation would
-//! start a server. It must not fetch anything without saying so on stderr first.
+//! Finds Prometheus' `promtool` and the server beside it: the file in `ONCEWAY_PROMTOOL`; else the
+//! search path; else Debian's package `prometheus`, downloaded and unpacked below the target
+//! folder. It is not installed: its installation would start a server.
 
-#![allow(dead_code, reason = "each suite uses its own part")]
-
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use super::*;
+use std::env;
 use std::sync::LazyLock;
-use std::{env, fs};
 
-use super::{installed, not_checked};
-
-/// The environment variable that names the program.
 const ENV_FILE: &str = "ONCEWAY_PROMTOOL";
 const HOW_TO_GET_IT: &str = "promtool is needed: install Debian's package `prometheus` (`apt-get install --no-install-recommends prometheus`) or the \
                              release of https://prometheus.io/download, or name the program in ONCEWAY_PROMTOOL";
 
 static PROMTOOL: LazyLock<Result<PathBuf, String>> = LazyLock::new(|| {
     let fetched = Path::new(env!("CARGO_TARGET_TMPDIR")).join("promtool");
-    found(&fetched).or_else(|| fetch(&fetched)).ok_or(HOW_TO_GET_IT.into())
+    existing(&fetched).or_else(|| fetch(&fetched)).ok_or(HOW_TO_GET_IT.into())
 });
 
-/// Runs it in `folder`. Returns true if it succeeded. If it is not available, a line on stderr says
-/// so that no harness swallows, and the result is true. With ONCEWAY_TOOLS=all, as `.ci/run` sets
-/// it, it is a failure.
+/// Runs it in `folder`. Returns true if it succeeded, or if it is not available, which is said
+/// ([`not_checked`]).
 pub fn promtool(folder: &Path, words: &[&str], said: &mut String) -> bool {
     let program = match &*PROMTOOL {
         Ok(program) => program,
@@ -41,21 +31,16 @@ pub fn promtool(folder: &Path, words: &[&str], said: &mut String) -> bool {
     output.status.success()
 }
 
-/// The server, which packages have beside `promtool`. `None` if it is not available, reported in
-/// the same way.
+/// The server beside `promtool`; `None` if it is not available, which is said.
 pub fn server() -> Option<PathBuf> {
     let beside = PROMTOOL.as_ref().map(|program| program.with_file_name("prometheus"));
-    match beside {
-        Ok(server) if server.is_file() => Some(server),
-        Ok(server) => {
-            not_checked(&format!("there is no {}. {HOW_TO_GET_IT}", server.display()));
-            None
-        }
-        Err(why) => {
-            not_checked(why);
-            None
-        }
-    }
+    let why = match beside {
+        Ok(server) if server.is_file() => return Some(server),
+        Ok(server) => format!("there is no {}. {HOW_TO_GET_IT}", server.display()),
+        Err(why) => why.clone(),
+    };
+    not_checked(&why);
+    None
 }
 
 pub fn is_there() -> bool {
@@ -63,7 +48,7 @@ pub fn is_there() -> bool {
 }
 
 /// The existing program. A named one counts even if it does not work.
-fn found(fetched: &Path) -> Option<PathBuf> {
+fn existing(fetched: &Path) -> Option<PathBuf> {
     if let Some(named) = env::var_os(ENV_FILE) {
         return Some(named.into());
     }

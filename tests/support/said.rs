@@ -1,30 +1,20 @@
-//! Every message of the peer plane, as requests of one sender, and a function that sends them to a
-//! real peer listener.
-//!
-//! `failures.rs` and the runbook send them with certificates that may not. Each is well-formed.
-//! It must not wait for an answer for longer than a slow machine needs.
+//! Every message of the peer plane, well-formed, as requests of one sender, and a function that
+//! sends them to a real peer listener. Suites send them with certificates that may not.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::time::Duration;
-
-use bytes::Bytes;
-use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
+use super::*;
+use http::Response;
+use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use onceway::adapters::identity::{PeerIdentity, files_in, server_name};
+use onceway::adapters::identity::server_name;
 use onceway::adapters::issue::{Purpose, add};
 use onceway::adapters::peers::HttpPeers;
 use onceway::adapters::wire;
 use onceway::adapters::wire::ask::encode_ask;
-use onceway::ports::Peers;
 use onceway::ports::peers::{Proof, Question};
 use onceway::protocol::digest::digest;
-use onceway::protocol::key::{Key, KeyId, Tenant};
-use onceway::protocol::record::{Answer, AnswerBody, Nonce, Token};
-use onceway::protocol::region::{Origin, RegionName};
+use onceway::protocol::record::{Answer, AnswerBody};
 use onceway::protocol::register::{Ballot, Message};
 use onceway::protocol::ring::Ring;
 use onceway::protocol::ring_spec::{PlaceBy, RegionSpec, RingSpec};
@@ -33,13 +23,8 @@ use onceway::protocol::versions::Versions;
 use onceway::protocol::view::View;
 use onceway_lab::contract::escrow::lodging_of;
 use onceway_lab::contract::peers::forward;
-use onceway_lab::deployment::Deployment;
-use onceway_lab::region::Region;
-use onceway_lab::wait;
-use tokio::net::TcpStream;
+use rustls::ClientConfig;
 use tokio_rustls::TlsConnector;
-
-use super::BOUND;
 
 /// The epoch of the view that is said. No deployment reaches it, nor does the one whose register
 /// the runbook poisons and leaves.
@@ -48,11 +33,10 @@ pub const POISONED: u64 = 9_200_000_000_000_000_000;
 /// All twenty, as requests of `from` to `to`. `named` is the region for which they speak.
 pub fn all(from: &RegionName, named: &RegionName, to: &RegionName) -> Vec<(Kind, Request<Bytes>)> {
     let get = |path| wire::encode_get(from, Versions::OURS, to, path);
-    let forward = forward("mallory");
     let mut said = vec![
         (Kind::Hello, get(wire::HELLO_PATH)),
         (Kind::Ping, get(wire::PING_PATH)),
-        (Kind::Forward, wire::encode_forward(from, to, forward).unwrap()),
+        (Kind::Forward, wire::encode_forward(from, to, forward("mallory")).unwrap()),
     ];
     let asked = questions(named, to).into_iter();
     said.extend(asked.map(|question| (question.kind(), encode_ask(from, Versions::OURS, to, &question))));
@@ -95,25 +79,16 @@ async fn refused(
 ) -> usize {
     let count = said.len();
     for (kind, request) in said {
-        let reply = answered(identity, to, at, request).await;
-        assert_eq!((reply.0.as_u16(), reply.1.as_str()), (403, "peer-forbidden"), "{}", kind.name());
+        // A busy machine may cut a connection before its answer.
+        let answered = async || say(identity, to, at, request.clone()).await.ok();
+        let (status, code) = found("an answer of the peer listener", answered).await;
+        assert_eq!((status.as_u16(), code.as_str()), (403, "peer-forbidden"), "{}", kind.name());
     }
     count
 }
 
-/// Says it until a whole answer comes. A busy machine may cut a connection before its answer.
-async fn answered(
-    identity: &PeerIdentity,
-    to: &RegionName,
-    at: &str,
-    request: Request<Bytes>,
-) -> (StatusCode, String) {
-    let attempt = || async { Ok(say(identity, to, at, request.clone()).await.ok()) };
-    wait::for_some("an answer of the peer listener", BOUND, attempt).await.unwrap()
-}
-
 pub fn listens(fleet: &Deployment, region: &Region) -> String {
-    let file = std::fs::read_to_string(fleet.dir().join(format!("{}.toml", region.name))).unwrap();
+    let file = fs::read_to_string(fleet.dir().join(format!("{}.toml", region.name))).unwrap();
     let peer = file.lines().find_map(|line| line.strip_prefix("peer = \"")?.strip_suffix('"'));
     peer.unwrap().to_owned()
 }
@@ -166,7 +141,6 @@ fn questions(from: &RegionName, to: &RegionName) -> Vec<Question> {
     let answer = Answer { status: 201, headers: Vec::new(), body: AnswerBody::Kept(Vec::new()) };
     let lodging = lodging_of(id(), origin(from), token, nonce);
     let text = || "mallory".to_owned();
-    let risk = Question::AcceptRisk { region: to.clone(), at: 1, actor: text(), reason: text() };
     let more = [
         Question::Views { after: 0 },
         Question::Adopt { view: view.clone() },
@@ -177,7 +151,7 @@ fn questions(from: &RegionName, to: &RegionName) -> Vec<Question> {
         Question::Lodge(Box::new(lodging)),
         Question::LodgeAnswer { id: id(), token, nonce, answer: Arc::new(answer) },
         Question::Void { id: id(), token, nonce },
-        risk,
+        Question::AcceptRisk { region: to.clone(), at: 1, actor: text(), reason: text() },
         Question::Key { id: id() },
         Question::Doubts { after: None, most: 100 },
         Question::Jobs { state: None },
@@ -194,7 +168,7 @@ fn questions(from: &RegionName, to: &RegionName) -> Vec<Question> {
 /// Sends a request on a new connection. Returns an error if the connection ends first.
 ///
 /// hyper 1.12 may leave a request without an error whose connection ends just then.
-pub async fn first_answer(
+async fn first_answer(
     (mut sender, driver): (SendRequest<Full<Bytes>>, impl Future),
     request: Request<Full<Bytes>>,
 ) -> Result<Response<Incoming>, String> {
@@ -205,24 +179,34 @@ pub async fn first_answer(
     }
 }
 
-/// Sends it to the peer listener at that address, over a connection of its own. Returns the status
-/// and the problem's code, or an error without a connection.
+/// Sends a request to the listener of `to` at that address, over a connection of its own.
+pub async fn raw(
+    config: Arc<ClientConfig>,
+    to: &RegionName,
+    address: &str,
+    request: Request<Bytes>,
+) -> Result<Response<Incoming>, String> {
+    let said = async {
+        let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+        let stream = TlsConnector::from(config).connect(server_name(to), stream).await;
+        let stream = TokioIo::new(stream.map_err(|error| error.to_string())?);
+        let made = handshake(TokioExecutor::new(), stream).await.map_err(|error| error.to_string())?;
+        first_answer(made, request.map(Full::new)).await
+    };
+    tokio::time::timeout(BOUND, said).await.expect("this took too long")
+}
+
+/// The same under an identity. Returns the status and the problem's code.
 pub async fn say(
     identity: &PeerIdentity,
     to: &RegionName,
     address: &str,
     request: Request<Bytes>,
 ) -> Result<(StatusCode, String), String> {
-    let said = async {
-        let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
-        let stream = TlsConnector::from(identity.client_config()).connect(server_name(to), stream).await;
-        let stream = TokioIo::new(stream.map_err(|error| error.to_string())?);
-        let made = handshake(TokioExecutor::new(), stream).await.map_err(|error| error.to_string())?;
-        let response = first_answer(made, request.map(Full::new)).await?;
-        let (head, body) = response.into_parts();
-        let json = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
-        let problem: serde_json::Value = serde_json::from_slice(&json).unwrap_or_default();
-        Ok((head.status, problem["code"].as_str().unwrap_or_default().to_owned()))
-    };
-    tokio::time::timeout(BOUND, said).await.expect("this took too long")
+    let response = raw(identity.client_config(), to, address, request).await?;
+    let status = response.status();
+    let body = tokio::time::timeout(BOUND, response.into_body().collect()).await.expect("this took too long");
+    let json = body.map_err(|error| error.to_string())?.to_bytes();
+    let problem: Value = serde_json::from_slice(&json).unwrap_or_default();
+    Ok((status, problem["code"].as_str().unwrap_or_default().to_owned()))
 }

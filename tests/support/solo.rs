@@ -1,29 +1,14 @@
 //! One region alone: a Postgres, a gateway process and a sample upstream, with routes of the test's
-//! choosing.
+//! choosing. It is made as a user would make it: files, `store init`, `serve`.
 //!
-//! A ring of one region has no peers, so everything happens at the owner. It is made as a user
-//! would make it: files, `store init`, `serve`. It must not start a second region.
+//! A ring of one region has no peers, so everything happens at the owner.
 
-use std::ffi::OsString;
-use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-use onceway::protocol::region::RegionName;
-use onceway_client::Ask;
-use onceway_lab::binaries::Binaries;
-use onceway_lab::cluster::Cluster;
-use onceway_lab::gateway::Action;
+use super::*;
 use onceway_lab::janitor::Janitor;
-use onceway_lab::ledger::Ledger;
 use onceway_lab::ports::{FleetPorts, RegionPorts};
 use onceway_lab::process::Launch;
-use onceway_lab::region::{Part, Region};
+use onceway_lab::scratch;
 use onceway_lab::upstream::Upstream;
-use onceway_lab::{files, scratch};
-
-use super::{PATIENCE, port_base, program, room, route, until};
 
 pub struct Solo {
     pub region: Region,
@@ -55,14 +40,12 @@ pub fn routes() -> String {
 }
 
 impl Solo {
-    /// Starts it and waits until it serves. The gateway's upstream is `upstream`, or the sample
-    /// one.
+    /// Starts it until it serves. The gateway's upstream is `upstream`, or the sample one.
     pub async fn start(routes: &str, upstream: Option<SocketAddr>) -> Solo {
         Self::start_with(routes, upstream, |_| {}).await
     }
 
-    /// Like [`Solo::start`]; `edit` may change the files, `solo.toml` and `credentials.toml` among
-    /// them, before anything reads them.
+    /// Like [`Solo::start`]; `edit` may change the files before anything reads them.
     pub async fn start_with(routes: &str, upstream: Option<SocketAddr>, edit: impl FnOnce(&Path)) -> Solo {
         let _room = room(1).await;
         let name = RegionName::parse("solo").expect("a name");
@@ -78,17 +61,9 @@ impl Solo {
         fs::write(dir.join("routes.toml"), routes).expect("routes");
         let upstream = upstream.map_or(ports.upstream, |address| address.port());
         let seen = RegionPorts { upstream, ..ports };
-        let file = files::write_region(
-            &dir,
-            &files::RegionFile {
-                name: &name,
-                ports: seen,
-                peers: Vec::new(),
-                publishers: Vec::new(),
-                endpoints: Vec::new(),
-            },
-        );
-        let file = file.expect("a region file");
+        let (peers, publishers, endpoints) = (Vec::new(), Vec::new(), Vec::new());
+        let file = files::RegionFile { name: &name, ports: seen, peers, publishers, endpoints };
+        let file = files::write_region(&dir, &file).expect("a region file");
         edit(&dir);
         let binaries =
             tokio::task::spawn_blocking(Binaries::find_or_install).await.expect("a task").expect("Postgres");
@@ -98,7 +73,7 @@ impl Solo {
         cluster.create_database(files::DATABASE).await.expect("a database");
         let launch = Launch {
             program: program(),
-            args: vec![OsString::from("serve"), OsString::from("--config"), file.into_os_string()],
+            args: vec!["serve".into(), "--config".into(), file.into_os_string()],
             env: Vec::new(),
             cwd: dir.clone(),
             log: dir.join("gateway.log"),

@@ -1,8 +1,5 @@
 //! The dashboard's queries, asked of a Prometheus that has scraped working gateways: each has a
 //! result, or is listed with a reason.
-//!
-//! `seeing.rs` compares the names in them with the code. It must not look at what a panel does with
-//! an answer.
 
 use crate::alerts::prometheus::Prometheus;
 use crate::support::documents::queries;

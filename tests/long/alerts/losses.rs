@@ -1,12 +1,17 @@
 //! Causes by loss: rows that do not arrive, regions behind them, a dead subscriber, a lost
-//! majority.
-//!
-//! `stage` looks at the alerts. The last group destroys the deployment, so it must be the last.
+//! majority. The last group destroys the deployment, so it must be the last.
 
+use crate::alerts::requests::US;
 use crate::alerts::stage::Stage;
 use crate::support::*;
 
-const US: (&str, &str) = ("region", "us-east");
+pub const WINDOW: [&str; 3] = ["OncewayReplicationLag", "OncewayWindowRunning", "OncewayPeerSilent"];
+
+async fn all_serve(stage: &Stage) {
+    for region in &stage.fleet.regions {
+        region.serves().await.unwrap();
+    }
+}
 
 pub async fn window(stage: &Stage) {
     let (fleet, eu) = (&stage.fleet, &stage.fleet.regions[1]);
@@ -21,12 +26,8 @@ pub async fn window(stage: &Stage) {
         fleet.links.heal(subscriber, 1, false).unwrap();
     }
     eu.act(Action::Start, Part::Both).await.unwrap();
-    for region in &fleet.regions {
-        region.serves().await.unwrap();
-    }
-    for name in ["OncewayReplicationLag", "OncewayWindowRunning", "OncewayPeerSilent"] {
-        stage.quiet(name, &[]).await;
-    }
+    all_serve(stage).await;
+    stage.all_quiet(&WINDOW, &[]).await;
 }
 
 /// Rows of ap-south arrive nowhere for half a minute, and it dies with a key that it had run. An
@@ -52,17 +53,12 @@ pub async fn beyond(stage: &Stage) {
     ap.act(Action::Start, Part::Both).await.unwrap();
     let doubles = stage.fires("OncewayDoubleRuns", &[US]).await;
     let said = &doubles.annotations["description"];
-    assert!(
-        said.starts_with("1 keys "),
-        "an increase is a guess between scrapes, what it counts is not: {said}"
-    );
-    for region in &fleet.regions {
-        region.serves().await.unwrap();
-    }
+    // An increase is a guess between scrapes, what it counts is not.
+    assert!(said.starts_with("1 keys "), "{said}");
+    all_serve(stage).await;
 }
 
-/// The rows of two regions say that they settled a key, and no claim names a risk, as after a bug
-/// of onceway.
+/// Two regions' rows say that they settled a key, and no claim names a risk: a bug of onceway.
 pub async fn unexplained(stage: &Stage) {
     let us = &stage.fleet.regions[0];
     let client = us.cluster.connect(DATABASE).await.unwrap();
@@ -83,20 +79,14 @@ pub async fn ruins(stage: &Stage) {
     eu.act(Action::Kill, Part::Both).await.unwrap();
     let client = us.cluster.connect(DATABASE).await.unwrap();
     // A gibibyte of WAL is 64 files of it, and nobody needs to fill them.
-    client.batch_execute("alter system set wal_init_zero = off").await.unwrap();
-    client.batch_execute("select pg_reload_conf()").await.unwrap();
-    let next = async || {
-        client
-            .batch_execute("select pg_logical_emit_message(false, 'drill', 'x'), pg_switch_wal()")
-            .await
-            .unwrap();
-    };
+    alter_system(&client, "set wal_init_zero = off").await;
+    let switch = "select pg_logical_emit_message(false, 'drill', 'x'), pg_switch_wal()";
+    let next = async || client.batch_execute(switch).await.unwrap();
     for _ in 0..66 {
         next().await;
     }
     stage.fires("OncewaySlotGrows", &[US, SLOT]).await;
-    client.batch_execute("alter system set max_slot_wal_keep_size = '1MB'").await.unwrap();
-    client.batch_execute("select pg_reload_conf()").await.unwrap();
+    alter_system(&client, "set max_slot_wal_keep_size = '1MB'").await;
     until("the slot to be lost", async || {
         next().await;
         client.batch_execute("checkpoint").await.unwrap();

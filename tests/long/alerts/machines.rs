@@ -1,21 +1,17 @@
-//! Causes by machines and files, such as a dead gateway, a faulty store, a sick upstream or a wrong
-//! file.
-//!
-//! Stores lose rows, are slow or silent, or answer errors; settings differ; certificates expire.
-//! `stage` looks at the alerts. Everything is mended before the next group. It must not take a
-//! majority away.
+//! Causes by machines and files: a dead gateway, lost rows, a sick upstream, a witness without a
+//! vote, settings that differ, certificates that expire. Everything is mended before the next
+//! group.
 
 use crate::alerts::requests::{doubts, ruled};
 use crate::alerts::stage::{Stage, instance};
+use crate::detour::Detour;
 use crate::support::*;
+use onceway_lab::process::{Launch, Process};
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
-/// Longer than the bound of OncewayStoreSlow.
-const STALL: Duration = Duration::from_millis(350);
-pub const DAY: Duration = Duration::from_secs(86_400);
+const DAY: Duration = Duration::from_secs(86_400);
 
-/// Deletes rows of us-east from its store while their attempts run, so that their answers find no
-/// row.
+/// Deletes rows of us-east while their attempts run, so that their answers find none.
 pub async fn rows_lost(stage: &Stage) {
     let us = &stage.fleet.regions[0];
     let (mut keys, mut asked) = (Vec::new(), JoinSet::new());
@@ -51,29 +47,16 @@ pub async fn gateway_dies(stage: &Stage) {
 /// One of us-east's two gateways does not reach their store any more; the other one does.
 pub async fn gateway_alone(stage: &Stage) {
     let us = &stage.fleet.regions[0];
-    let port = us.cluster.port();
-    let way = Relay::start(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await.unwrap();
-    let file = "us-east-2.toml";
-    let direct = fs::read_to_string(stage.fleet.dir().join(file)).unwrap();
-    let at = |port: u16| format!("\nurl = \"postgres://{}@127.0.0.1:{port}/", files::GATEWAY_ROLE);
-    let relayed = direct.replace(&at(port), &at(way.local_addr().port()));
-    assert_ne!(relayed, direct, "the store's address is found");
-    let restart = async |text: &str| {
-        us.act_on(1, Action::Stop).await.unwrap();
-        files::replace(stage.fleet.dir(), file, text).unwrap();
-        us.act_on(1, Action::Start).await.unwrap();
-        us.serves().await.unwrap();
-    };
-    restart(&relayed).await;
+    let detour = Detour::take(&stage.fleet, 0, 1).await;
     stage.quiet("OncewayGatewayRunsNothing", &[]).await;
-    way.freeze(Direction::Forward);
+    detour.way.freeze(Direction::Forward);
     let instance = instance(&us.gateways[1].admin());
     stage.fires("OncewayGatewayRunsNothing", &[("region", "us-east"), ("instance", &instance)]).await;
     let key = stage.key_of(0, None).await;
     stage.expect_status(post(&us.public(), "/v1/charges", &key, BODY), &[201]).await;
-    way.thaw(Direction::Forward);
+    detour.way.thaw(Direction::Forward);
     stage.quiet("OncewayGatewayRunsNothing", &[]).await;
-    restart(&direct).await;
+    detour.end().await;
 }
 
 /// eu-west gets different routes: its file names others, and its gateway is asked to read it again.
@@ -94,81 +77,12 @@ pub async fn settings_differ(stage: &Stage) {
     stage.quiet("OncewaySettingsDiffer", &[]).await;
 }
 
-/// Revokes the gateways' right to write ap-south's records: its store answers each claim with an
-/// error. Its heartbeats go on, so its lease and its keys stay with it, and no breaker opens.
-pub async fn store_of_errors(stage: &Stage) {
-    let ap = &stage.fleet.regions[2];
-    let client = ap.cluster.connect(files::DATABASE).await.unwrap();
-    let right = |verb: &str, to: &str| {
-        format!("{verb} insert on onceway.records_ap_south_g1 {to} {}", files::GATEWAY_ROLE)
-    };
-    client.batch_execute(&right("revoke", "from")).await.unwrap();
-    let key = stage.key_of(2, None).await;
-    let request = post(&ap.public(), "/v1/charges", &key, BODY);
-    let answer = ask(request.clone()).await;
-    assert!(answer.text().contains("store-unavailable"), "{} {}", answer.status, answer.text());
-    stage.fires("OncewayRequestsFail", &[("region", "ap-south")]).await;
-    stage.fires("OncewayAvailabilityBurns", &[("region", "ap-south")]).await;
-    ap.serves().await.unwrap();
-    let breaker = series(ap, "onceway_store_breaker_open{calls=\"writes\"}").await;
-    assert_eq!(breaker, Some(0.0), "no breaker opens for answers");
-    client.batch_execute(&right("grant", "to")).await.unwrap();
-    for name in ["OncewayRequestsFail", "OncewayAvailabilityBurns"] {
-        stage.quiet(name, &[]).await;
-    }
-    stage.expect_status(request, &[201]).await;
-}
-
 pub async fn upstream_sick(stage: &Stage) {
     stage.fleet.set_sick(1, true);
     stage.fires("OncewayUpstreamSick", &[("region", "eu-west")]).await;
     stage.fleet.set_sick(1, false);
     stage.quiet("OncewayUpstreamSick", &[]).await;
     stage.fleet.regions[1].serves().await.unwrap();
-}
-
-/// Stops and continues ap-south's Postgres, over and over, as a disk that stalls.
-pub async fn store_slow(stage: &Stage) {
-    let ap = &stage.fleet.regions[2];
-    let over = AtomicBool::new(false);
-    let stalls = async {
-        while !over.load(SeqCst) {
-            ap.act(Action::Pause, Part::Postgres).await.unwrap();
-            wait::pause(STALL).await;
-            ap.act(Action::Resume, Part::Postgres).await.unwrap();
-            wait::pause(STALL).await;
-        }
-    };
-    let seen = async {
-        let alert = stage.fires("OncewayStoreSlow", &[("region", "ap-south")]).await;
-        assert!(alert.labels.contains_key("op"), "{alert:?}");
-        stage.fires("OncewayOverheadBurns", &[("region", "ap-south")]).await;
-        over.store(true, SeqCst);
-    };
-    tokio::join!(stalls, seen);
-    for name in ["OncewayStoreSlow", "OncewayOverheadBurns"] {
-        stage.quiet(name, &[("region", "ap-south")]).await;
-    }
-    ap.serves().await.unwrap();
-}
-
-/// Locks ap-south's own records against writes, as while an index is built on them. Its heartbeats
-/// go on, so its keys stay with it. Rows of others arrive, so no lag grows.
-pub async fn store_silent(stage: &Stage) {
-    let ap = &stage.fleet.regions[2];
-    let client = ap.cluster.connect(files::DATABASE).await.unwrap();
-    client.batch_execute("begin; lock table onceway.records_ap_south_g1 in share mode").await.unwrap();
-    stage.fires("OncewayStoreSilent", &[("region", "ap-south"), ("calls", "writes")]).await;
-    let key = stage.key_of(2, None).await;
-    let request = post(&ap.public(), "/v1/charges", &key, BODY);
-    until("a key to be refused where it stays", async || {
-        ask(request.clone()).await.text().contains("store-unavailable")
-    })
-    .await;
-    client.batch_execute("rollback").await.unwrap();
-    stage.quiet("OncewayStoreSilent", &[]).await;
-    stage.expect_status(request, &[201]).await;
-    ap.serves().await.unwrap();
 }
 
 /// Sends a ping to us-east under a certificate that belongs to no region.
@@ -181,7 +95,7 @@ pub async fn stranger(stage: &Stage) {
 }
 
 /// Replaces a region's certificate and key by new ones under the fleet's authority.
-pub fn certified(stage: &Stage, region: &RegionName, life: Duration) {
+fn certified(stage: &Stage, region: &RegionName, life: Duration) {
     let folder = stage.fleet.dir().join("certificates");
     let named = |name: &str| {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
@@ -211,7 +125,7 @@ pub fn certified(stage: &Stage, region: &RegionName, life: Duration) {
 /// broken. Keys in doubt are left alone, as is an accepted request that its upstream refuses over
 /// and over.
 pub async fn left_alone(stage: &Stage) {
-    let [us, eu, ap] = [&stage.fleet.regions[0], &stage.fleet.regions[1], &stage.fleet.regions[2]];
+    let [us, eu, ap] = &stage.fleet.regions[..] else { panic!("three regions") };
     let keys = doubts(stage, 2).await;
     let waiting = stage.key_of(0, None).await;
     let refused = post(&us.public(), "/v1/notes", &waiting, BODY).with("Demo-Behave", "status=429");
@@ -239,9 +153,51 @@ pub async fn left_alone(stage: &Stage) {
     stage.operate(0, &["jobs", "drop", "acme", &waiting, "--reason", "nobody reads it"]).await;
     files::rotate(us.program(), stage.fleet.dir(), &[us.name.clone(), eu.name.clone(), ap.name.clone()])
         .unwrap();
-    for name in
-        ["OncewayDoubtsStay", "OncewayJobsWait", "OncewayCertificateExpires", "OncewayCertificateExpiresSoon"]
-    {
-        stage.quiet(name, &[]).await;
-    }
+    let all = [
+        "OncewayDoubtsStay",
+        "OncewayJobsWait",
+        "OncewayCertificateExpires",
+        "OncewayCertificateExpiresSoon",
+    ];
+    stage.all_quiet(&all, &[]).await;
+}
+
+/// A witness beside the regions, whose ring does not name it, answers and has no vote.
+pub async fn witness_without_vote(stage: &Stage) {
+    const NAME: &str = "witness-1";
+    let name = RegionName::parse(NAME).unwrap();
+    certified(stage, &name, 30 * DAY);
+    let dir = stage.fleet.dir().join(NAME);
+    fs::create_dir(&dir).unwrap();
+    let ring = fs::read_to_string(stage.fleet.dir().join("ring.toml")).unwrap();
+    fs::write(dir.join("ring.toml"), format!("{ring}\n[[witness]]\nname = {NAME:?}\n")).unwrap();
+    let certificates = stage.fleet.dir().join("certificates");
+    let own = files_in(&certificates, &name);
+    let base = ports::free_run(2).expect("two free ports");
+    let admin = format!("127.0.0.1:{}", base + 1);
+    let text = format!(
+        "name = {NAME:?}\nring = \"ring.toml\"\nfile = \"witness.state\"\n[listen]\npeer = \"127.0.0.1:{base}\"\nadmin = {admin:?}\n\
+         [peer]\ncertificate = {:?}\nkey = {:?}\nca = {:?}\n",
+        own.certificate,
+        own.key,
+        certificates.join("ca.pem"),
+    );
+    fs::write(dir.join("witness.toml"), text).unwrap();
+    let args = ["witness", "--config", "witness.toml"];
+    let made = Command::new(program()).args(args).arg("--init").current_dir(&dir).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let witness = Process::spawn(&Launch {
+        program: program(),
+        args: args.map(Into::into).into(),
+        env: Vec::new(),
+        cwd: dir.clone(),
+        log: dir.join("witness.log"),
+        account: None,
+    });
+    let witness = witness.unwrap();
+    stage.prometheus.look_at_witness(Some((NAME, &admin)));
+    stage.fires("OncewayWitnessHasNoVote", &[("region", NAME), ("instance", &admin)]).await;
+    stage.prometheus.look_at_witness(None);
+    stage.quiet("OncewayWitnessHasNoVote", &[]).await;
+    witness.kill().await.unwrap();
 }

@@ -1,8 +1,5 @@
 //! A real Prometheus: Debian's server on a free port of this machine, with files and data of its
-//! own.
-//!
-//! It is queried over HTTP as Grafana and an operator do. A shell ends it as soon as this process
-//! is gone, however that ends. It must not read a gateway itself.
+//! own, queried over HTTP. A shell ends it as soon as this process is gone, however that ends.
 
 use crate::alerts::rules::{Rules, WITNESS_TARGETS, configuration};
 use crate::support::*;
@@ -20,7 +17,6 @@ pub struct Prometheus {
     guard: Child,
 }
 
-/// An alert that is pending or firing.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Alert {
     pub labels: BTreeMap<String, String>,
@@ -42,7 +38,6 @@ impl Alert {
     }
 }
 
-/// One series of an answer: its labels and its newest value.
 #[derive(Clone, Debug)]
 pub struct Sample {
     pub labels: BTreeMap<String, String>,

@@ -1,13 +1,11 @@
 //! Causes by clients and their upstream: reused keys, early retries, dead letters, keys in doubt,
-//! and too many requests at once.
-//!
-//! All but the last run at us-east, whose two gateways count for themselves. It must not break a
-//! process.
+//! and too many requests at once. All but the last run at us-east, whose two gateways count for
+//! themselves.
 
 use crate::alerts::stage::Stage;
 use crate::support::*;
 
-const US: (&str, &str) = ("region", "us-east");
+pub const US: (&str, &str) = ("region", "us-east");
 
 /// Runs two clients until their effect was seen. One reuses its keys, the other one has less
 /// patience than its upstream takes. Their answers do not matter. Also makes keys in doubt, and
@@ -27,9 +25,13 @@ async fn ask_on(stage: &Stage, seen: &AtomicBool) -> Vec<String> {
         }
         left.extend(doubts(stage, 1).await);
         asked.join_all().await;
-        wait::pause(Duration::from_secs(1).saturating_sub(began.elapsed())).await;
+        second_after(began).await;
     }
     left
+}
+
+async fn second_after(began: Instant) {
+    wait::pause(Duration::from_secs(1).saturating_sub(began.elapsed())).await;
 }
 
 /// Makes keys in doubt: their upstream answers 500 on a route that parks.
@@ -68,13 +70,11 @@ pub async fn play(stage: &Stage) {
     let (dead, keys) = tokio::join!(seen, ask_on(stage, &over));
     ruled(stage, &keys).await;
     stage.operate(0, &["jobs", "drop", "acme", &dead, "--reason", "no such address"]).await;
-    for name in ["OncewayDeadLetters", "OncewayDoubtsGrow", "OncewayKeysReused", "OncewayInProgress"] {
-        stage.quiet(name, &[US]).await;
-    }
+    let all = ["OncewayDeadLetters", "OncewayDoubtsGrow", "OncewayKeysReused", "OncewayInProgress"];
+    stage.all_quiet(&all, &[US]).await;
 }
 
-/// eu-west takes one request at a time while it is watched: its file says so, which its gateway
-/// reads at run time.
+/// eu-west takes one request at a time while it is watched: its gateway reads its file again.
 pub async fn too_many(stage: &Stage) {
     let (file, public) = (stage.fleet.dir().join("eu-west.toml"), stage.fleet.regions[1].public());
     let before = fs::read_to_string(&file).unwrap();
@@ -89,7 +89,7 @@ pub async fn too_many(stage: &Stage) {
                 asked.spawn(ask(slow));
             }
             asked.join_all().await;
-            wait::pause(Duration::from_secs(1).saturating_sub(began.elapsed())).await;
+            second_after(began).await;
         }
     };
     let seen = async {

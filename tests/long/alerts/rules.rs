@@ -2,28 +2,24 @@
 //! by [`FACTOR`] and nothing else changed.
 //!
 //! A time is `for`, a range in brackets, or an `offset`: a minute of an operator is a second here.
-//! Bounds stay, those in seconds too (a lag, a certificate's days). In the scrape configuration
-//! only the targets and the two intervals differ. Witnesses are read from a file, because one
-//! appears for a while. It must not know a rule by name.
+//! Bounds stay, those in seconds too. Of the scrape configuration only the targets and the two
+//! intervals differ.
 
 use crate::support::documents::{place_of, text};
 use crate::support::*;
+use jiff::{Span, SpanRelativeTo, Unit};
 use serde_yaml_ng::Value;
 
-/// The divisor of every time of a rule.
-const FACTOR: u64 = 60;
+const FACTOR: f64 = 60.0;
 /// The time between two scrapes, and so the limit for one. Five fit into the shortest range; the
 /// configuration asks for at least four. A 60th of its own interval would be too short for a busy
 /// machine.
 const SCRAPE: &str = "1s";
 /// The time between two evaluations of the rules: the configuration's, divided.
 const LOOK: &str = "250ms";
-/// The job of witnesses.
 const WITNESSES: &str = "onceway-witness";
-/// The file that lists witnesses.
 pub const WITNESS_TARGETS: &str = "witnesses.json";
 
-/// One alert as the rules file has it.
 pub struct Rule {
     pub labels: BTreeSet<String>,
     /// Its expression, times divided.
@@ -58,8 +54,7 @@ impl Rules {
         Self { alerts, file }
     }
 
-    /// Fails unless this alert, as Prometheus shows it, has everything that its rule promises an
-    /// operator.
+    /// Fails unless this alert has everything that its rule promises an operator.
     pub fn check(
         &self,
         name: &str,
@@ -118,27 +113,11 @@ fn named(template: &str) -> impl Iterator<Item = String> + '_ {
 
 /// A span such as `1h30m`, divided.
 fn divided(span: &str) -> String {
-    let (mut all, mut number) = (0, String::new());
-    let mut letters = span.chars().peekable();
-    while let Some(letter) = letters.next() {
-        if letter.is_ascii_digit() {
-            number.push(letter);
-            continue;
-        }
-        let is_milli = letter == 'm' && letters.next_if_eq(&'s').is_some();
-        let unit = match letter {
-            'm' if is_milli => 1,
-            's' => 1_000,
-            'm' => 60_000,
-            'h' => 3_600_000,
-            'd' => 86_400_000,
-            other => panic!("{span}: {other} is no unit"),
-        };
-        all += unit * number.parse::<u64>().unwrap_or_else(|error| panic!("{span}: {error}"));
-        number.clear();
-    }
-    assert!(all > 0 && all % FACTOR == 0 && number.is_empty(), "{span} cannot be divided by {FACTOR}");
-    format!("{}ms", all / FACTOR)
+    let whole: Span = span.parse().unwrap_or_else(|error| panic!("{span}: {error}"));
+    let whole = whole.total((Unit::Millisecond, SpanRelativeTo::days_are_24_hours())).unwrap();
+    let short = whole / FACTOR;
+    assert!(short > 0.0 && short.fract() == 0.0, "{span} cannot be divided by {FACTOR}");
+    format!("{short}ms")
 }
 
 /// An expression with its ranges and offsets divided.

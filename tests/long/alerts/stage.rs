@@ -1,24 +1,19 @@
 //! The stage of the drill: three regions under a light load, a Prometheus that looks at them, and a
-//! record of the alerts seen.
-//!
-//! us-east has two gateways, eu-west checks its upstream. The groups' files produce causes and ask
-//! here if the alert fires. It must not break anything itself.
+//! record of the alerts seen. us-east has two gateways, eu-west checks its upstream.
 
 use crate::alerts::prometheus::{Alert, Prometheus};
 use crate::alerts::rules::Rules;
 use crate::support::*;
 use tokio::task::JoinHandle;
 
-/// The time limit for an alert to fire: an hour and a quarter of the rules, and the time of the
-/// cause itself.
+/// The time limit for an alert to fire: an hour and a quarter of the rules, and the cause's own.
 const SHOWS_WITHIN: Duration = Duration::from_secs(180);
 /// The time between two looks at Prometheus, which evaluates four times a second.
 const LOOK: Duration = Duration::from_millis(200);
 /// The time between two requests of the load at each region.
 const BETWEEN: Duration = Duration::from_millis(400);
 
-/// Short holds, so that open keys are in doubt soon. A dead letter comes after two runs, except for
-/// notes, which go on.
+/// Short holds, so that open keys are in doubt soon. Two runs make a dead letter, except of notes.
 fn routes() -> String {
     let short = "key = \"required\"\nwait = \"200ms\"\nupstream_timeout = \"3s\"\n";
     let probes = "hold = \"10s\"\nrecovery = \"probe\"\nprobe = \"/onceway/effects\"\nescrow = \"claim\"";
@@ -37,8 +32,7 @@ fn routes() -> String {
     .concat()
 }
 
-/// A lease as long as by default: a machine that does other work beside must not look like a dead
-/// region.
+/// As long as by default: a machine that is busy must not look like a dead region.
 const FAILOVER: &str = "\n[failover]\nlease = \"10s\"\nfloor = \"0s\"\nstable_for = \"100ms\"\n";
 
 const HEALTH: &str = r#"
@@ -62,13 +56,8 @@ pub struct Stage {
 impl Stage {
     pub async fn set_up(server: &Path) -> Self {
         let options = Options {
-            program: program(),
-            port_base: ports::free_run(40).expect("forty free ports in a row"),
-            rtt: Duration::from_millis(5),
-            routes: Some(routes()),
-            failover: Some(FAILOVER.to_owned()),
             gateways: vec![2],
-            ..Options::default()
+            ..options(Duration::from_millis(5), Some(routes()), FAILOVER)
         };
         let fleet = Deployment::start(&options, &|_| {}).await.expect("three regions start");
         let eu = &fleet.regions[1];
@@ -91,8 +80,7 @@ impl Stage {
         Self { fleet, prometheus, rules, answered, seen: Mutex::default(), load }
     }
 
-    /// Waits until an alert of this name with all of these labels fires, and checks it against its
-    /// rule.
+    /// Waits until an alert of this name and these labels fires, and checks it against its rule.
     pub async fn fires(&self, name: &str, labels: &[(&str, &str)]) -> Alert {
         let began = Instant::now();
         let alert = loop {
@@ -119,12 +107,17 @@ impl Stage {
         all.filter(|alert| alert.name() == name).collect()
     }
 
-    /// Waits until no alert of this name with these labels fires.
     pub async fn quiet(&self, name: &str, labels: &[(&str, &str)]) {
         let began = Instant::now();
         while self.of(name).await.iter().any(|alert| alert.fires() && alert.has(labels)) {
             assert!(began.elapsed() < SHOWS_WITHIN, "{name} goes on to fire");
             wait::pause(LOOK).await;
+        }
+    }
+
+    pub async fn all_quiet(&self, names: &[&str], labels: &[(&str, &str)]) {
+        for name in names {
+            self.quiet(name, labels).await;
         }
     }
 
@@ -154,8 +147,7 @@ impl Stage {
         }
     }
 
-    /// Asks until the answer has one of these statuses: on a busy machine a region may be away for
-    /// a moment.
+    /// Asks until the answer has one of these statuses: a busy region may be away for a moment.
     pub async fn expect_status(&self, request: Ask, statuses: &[u16]) {
         let last = Mutex::new(String::new());
         let answer = async || {
@@ -167,8 +159,7 @@ impl Stage {
         answer.unwrap_or_else(|error| panic!("{error}: {}", last.lock().unwrap()));
     }
 
-    /// Runs a command of an operator at this region until it succeeds: on a busy machine a region
-    /// may hold no lease for a moment.
+    /// Runs a command until it succeeds: a busy region may hold no lease for a moment.
     pub async fn operate(&self, at: usize, words: &[&str]) {
         let last = Mutex::new(None);
         let done = async || {

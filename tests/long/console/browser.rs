@@ -1,9 +1,8 @@
 //! A headless Chromium, driven through ChromeDriver's plain WebDriver HTTP (W3C WebDriver;
 //! Chromium's own commands under `goog/`).
 //!
-//! The browser gets a new profile, connects only to loopback, and ends with this process, however
-//! that ends. A shell holds the other end of a pipe, and Chromium ends with its driver. It must not
-//! sleep: a wait watches a condition.
+//! It gets a new profile, connects only to loopback, and ends with this process, however that ends:
+//! a shell holds the other end of a pipe, and Chromium ends with its driver.
 
 use crate::support::*;
 use base64::Engine;
@@ -13,7 +12,6 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// The time limit for one command.
 const WITHIN: Duration = Duration::from_secs(60);
 /// The name of an element in answers (WebDriver, section 11).
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -41,7 +39,6 @@ pub struct Browser {
 /// The number of starts of the driver: now and then it ends at once, on a busy machine.
 const STARTS: usize = 3;
 
-/// Starts ChromeDriver. Returns it and its port.
 async fn until_started(driver: &Path) -> (Child, u16) {
     for _ in 0..STARTS {
         // The driver ends with this process: then its standard input ends, and so does `read`. The
@@ -74,8 +71,7 @@ async fn until_started(driver: &Path) -> (Child, u16) {
 }
 
 impl Browser {
-    /// Starts one. If none is installed, a line on stderr says so that no harness swallows. With
-    /// ONCEWAY_TOOLS=all it is a failure.
+    /// Starts one; `None` if none is installed, which is said.
     pub async fn start(what: &str) -> Option<Browser> {
         let (Some(chromium), Some(driver)) = (installed("chromium"), installed("chromedriver")) else {
             let how = "`apt-get install chromium chromium-driver`";
@@ -132,8 +128,7 @@ impl Browser {
         found[ELEMENT].as_str().unwrap_or_else(|| panic!("no {selector}: {found}")).to_owned()
     }
 
-    /// Clicks as a person would, and waits for the page that follows. Looks again for an element
-    /// that was replaced meanwhile.
+    /// Clicks, and waits for the page that follows. An element may be replaced meanwhile.
     pub async fn click(&self, selector: &str) {
         let clicked = async || {
             let element = self.element(selector).await;
@@ -181,8 +176,7 @@ impl Browser {
         self.devtools("Emulation.setEmulatedMedia", json!({ "features": features })).await;
     }
 
-    /// Writes a picture of the whole page into the folder that ONCEWAY_SCREENSHOTS names, if it
-    /// names one.
+    /// Writes a picture of the whole page into the folder of ONCEWAY_SCREENSHOTS, if it names one.
     pub async fn picture(&self, name: &str) {
         let Some(folder) = std::env::var_os("ONCEWAY_SCREENSHOTS") else { return };
         let folder = PathBuf::from(folder);
@@ -198,14 +192,12 @@ impl Browser {
     }
 }
 
-/// The answer to a command, or the reason of its failure.
 async fn ask(url: &str, body: &Value) -> Result<Value, Value> {
     let answer = Ask::post(url, body.to_string()).send(WITHIN).await.unwrap();
     let value = answer.json()["value"].clone();
     if answer.status == 200 { Ok(value) } else { Err(value) }
 }
 
-/// The answer to a command that must not fail.
 async fn command(url: &str, body: &Value) -> Value {
     ask(url, body)
         .await

@@ -1,13 +1,10 @@
 //! Four machines on this one: the desk and one per region, each a shell in namespaces of its own.
 //!
-//! A machine has its own network, processes, mounts and host name, and folders that only it writes
-//! to. Everything ends with the desk's first process: the kernel then ends all processes of its
-//! namespace. Mounts and network go with the last of them. A helper ends that process when the test
-//! ends, however it ends.
-//! So no name on this computer can collide with another run's, and nothing is left behind. It must
-//! not change this computer.
+//! A machine has its own network, processes, mounts, host name and folders. All end with the desk's
+//! first process, which a helper ends when the test ends, however it ends: no name on this computer
+//! can collide with another run's, and nothing is left behind.
 
-use crate::guide::book::{DESK, REGIONS};
+use crate::guide::{DESK, REGIONS};
 use crate::support::*;
 use onceway_lab::proctable;
 use rustix::process::Pid;
@@ -16,17 +13,14 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 
-/// The path to a new machine's programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Programs of this computer that machines are made of, and those that the guide assumes
-/// everywhere.
+/// Programs of this computer that machines are made of, or that the guide assumes.
 const PROGRAMS: [&str; 8] =
     ["apt-get", "curl", "ip", "mount", "nsenter", "openssl", "pg_createcluster", "unshare"];
 /// The addresses that the guide gives its machines, in the order of [`REGIONS`].
 const ADDRESSES: [&str; 3] = ["10.1.0.10/8", "10.2.0.10/8", "10.3.0.10/8"];
 /// The desk's address beside them.
 const DESK_ADDRESS: &str = "10.0.0.10/8";
-/// The time limit for a block.
 const WITHIN: Duration = Duration::from_secs(150);
 /// A mark that no line of the guide prints.
 const MARK: &str = "\u{1}guide\u{1}";
@@ -90,7 +84,6 @@ impl Machine {
         Self { name, shell, typed, said, folder: folder.to_owned(), blocks: 0 }
     }
 
-    /// Types a text, as one block.
     pub fn begin(&mut self, text: &str) {
         self.blocks += 1;
         let file = format!("{}-{}.sh", self.name, self.blocks);
@@ -106,7 +99,6 @@ impl Machine {
         self.typed.write_all(lines.as_bytes()).unwrap_or_else(|error| panic!("{}: {error}", self.name));
     }
 
-    /// Waits for the end of the begun block.
     pub fn end(&mut self) -> CommandOutput {
         let deadline = Instant::now() + WITHIN;
         let mut said = CommandOutput { text: String::new(), failed: Vec::new() };

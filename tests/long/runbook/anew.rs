@@ -1,7 +1,5 @@
-//! A store that is made anew, as in a major upgrade of Postgres, and a new region.
-//!
-//! The major upgrade gets an empty server of the same version, because no other is here. It must
-//! not write a generation that the product has not named.
+//! A store that is made anew, as in a major upgrade of Postgres, and a new region. The upgrade gets
+//! an empty server of the same version, because no other is here.
 
 use crate::runbook::book::Section;
 use crate::support::*;
@@ -22,27 +20,23 @@ pub async fn new_store(section: &mut Section<'_>, fleet: &Deployment, printed: &
     let without: Vec<&str> = text.lines().filter(|line| !line.starts_with("generation = ")).collect();
     let text = without.join("\n").replacen("[store]\n", &format!("[store]\ngeneration = {digits}\n"), 1);
     fs::write(&file, text).unwrap();
-    section
-        .run_both(
-            "onceway store init --config config/eu-west.toml",
-            "onceway store init --config config/us-east.toml",
-            "ap-south",
-        )
-        .await;
+    let [own, others] =
+        ["eu-west", "us-east"].map(|name| format!("onceway store init --config config/{name}.toml"));
+    section.run_both(&own, &others, "ap-south").await;
 }
 
 pub async fn major_upgrade(mut section: Section<'_>, fleet: &Deployment) {
     let eu = &fleet.regions[1];
     section.there(eu);
     section.run_again("onceway region drain eu-west --reason").await;
-    section.run("onceway jobs --admin").await.ends(&[0]);
+    section.well("onceway jobs --admin", &[]).await;
     eu.act(Action::Stop, Part::Gateway).await.unwrap();
     let printed = section.run_again("onceway region rebuild eu-west --reason").await;
     new_store(&mut section, fleet, &printed.text).await;
     section.run_again("onceway store check --config config/eu-west.toml").await;
     eu.act(Action::Start, Part::Gateway).await.unwrap();
     section.run_again("onceway region resume eu-west").await;
-    section.run("until onceway region status eu-west").await.ends(&[0]).shows("serving");
+    section.well("until onceway region status eu-west", &["serving"]).await;
     section.end();
 }
 
@@ -60,30 +54,27 @@ pub async fn added(mut section: Section<'_>, fleet: &Deployment) {
     for name in ["sa-east.pem", "sa-east.key"] {
         fs::remove_file(fleet.dir().join("certificates").join(name)).unwrap();
     }
-    section.run("onceway certs --out certificates --region sa-east").await.ends(&[0]);
+    section.well("onceway certs --out certificates --region sa-east", &[]).await;
     write_files(fleet, 4);
     section
-        .run("onceway check config/us-east.toml config/eu-west.toml config/ap-south.toml config/sa-east.toml")
-        .await
-        .ends(&[0]);
-    spare.cluster.start().await.unwrap();
-    spare.cluster.create_database(DATABASE).await.unwrap();
-    section
-        .run_everywhere(
-            "onceway store init --config config/sa-east.toml",
-            "sa-east",
-            &["us-east", "eu-west", "ap-south"],
+        .well(
+            "onceway check config/us-east.toml config/eu-west.toml config/ap-south.toml config/sa-east.toml",
+            &[],
         )
         .await;
-    restart(fleet).await;
+    spare.cluster.start().await.unwrap();
+    spare.cluster.create_database(DATABASE).await.unwrap();
+    let others = ["us-east", "eu-west", "ap-south"];
+    section.run_everywhere("onceway store init --config config/sa-east.toml", "sa-east", &others).await;
+    restart_all(fleet).await;
     spare.act(Action::Start, Part::Gateway).await.unwrap();
     for region in &fleet.regions {
         until("the new region to be up everywhere", async || shows_up(region).await).await;
     }
-    section.run("onceway status ").await.ends(&[0]).shows("\nsa-east ");
+    section.well("onceway status ", &["\nsa-east "]).await;
     may_not_say(fleet, Sender::Joining).await;
     section.plan_and_apply("--expect-epoch 7").await.shows("regions that join");
-    section.run("until onceway region status sa-east").await.ends(&[0]).shows("serving");
+    section.well("until onceway region status sa-east", &["serving"]).await;
     let plan = us.run(&["ring", "plan"]).await.unwrap();
     assert!(String::from_utf8_lossy(&plan.stdout).contains("nothing would change"), "{plan:?}");
     section.end();
@@ -108,15 +99,10 @@ fn write_files(fleet: &Deployment, members: usize) {
 }
 
 /// Restarts one gateway after the other, except the spare one's.
-async fn restart(fleet: &Deployment) {
+async fn restart_all(fleet: &Deployment) {
     for region in &fleet.regions {
-        region.act(Action::Stop, Part::Gateway).await.unwrap();
-        region.act(Action::Start, Part::Gateway).await.unwrap();
-        until("the gateway to serve again", async || {
-            let words = ["region", "status", region.name.as_str()];
-            fleet.regions[0].operate(&words).await.unwrap().status.success()
-        })
-        .await;
+        restart(region).await;
+        operated(&fleet.regions[0], &["region", "status", region.name.as_str()]).await;
     }
 }
 
@@ -150,12 +136,14 @@ async fn voters(region: &Region) -> Vec<String> {
     voters.iter().filter_map(|voter| voter.as_str().map(str::to_owned)).collect()
 }
 
-/// True if the spare region is part of the deployment.
-pub async fn is_in(fleet: &Deployment) -> bool {
+async fn is_in(fleet: &Deployment) -> bool {
     voters(&fleet.regions[0]).await.contains(&"sa-east".to_owned())
 }
 
 pub async fn removed(mut section: Section<'_>, fleet: &Deployment) {
+    if !is_in(fleet).await {
+        added(section.desk().open(crate::runbook::ADDED), fleet).await;
+    }
     let spare = fleet.spare.as_ref().expect("machines for one more region");
     until("it to vote", async || is_in(fleet).await).await;
     let gone = identity(fleet, spare);
@@ -163,7 +151,7 @@ pub async fn removed(mut section: Section<'_>, fleet: &Deployment) {
     write_files(fleet, 3);
     section.plan_and_apply("--expect-epoch 9").await.shows("regions that leave");
     until("it to vote no more", async || !is_in(fleet).await).await;
-    restart(fleet).await;
+    restart_all(fleet).await;
     may_not_say(fleet, Sender::Former).await;
     section.run_until("onceway store init --config config/us-east.toml  ", "all its rows are here").await;
     for region in &fleet.regions[1..] {
@@ -174,11 +162,7 @@ pub async fn removed(mut section: Section<'_>, fleet: &Deployment) {
         .await;
     }
     spare.act(Action::Kill, Part::Both).await.unwrap();
-    section
-        .run("onceway certs revoke sa-east --out certificates")
-        .await
-        .ends(&[0])
-        .shows("sa-east is revoked");
+    section.well("onceway certs revoke sa-east --out certificates", &["sa-east is revoked"]).await;
     // The fleet shares one file.
     for region in &fleet.regions {
         until("its certificate to be refused", async || {

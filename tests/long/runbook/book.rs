@@ -1,9 +1,7 @@
-//! The runbook as text: its sections and their commands; and a desk, where a shell runs them with
-//! the files that they name.
+//! The runbook as text: its sections and their commands; and a desk, where a shell runs each line
+//! with the files that it names: `config` and `certificates` are those of the fleet.
 //!
-//! A line is run as it is, by a shell, in a folder where `config` and `certificates` are those of
-//! the fleet. The player of a section names the replacements of addresses, names and numbers. It
-//! must not skip a line.
+//! The player of a section names the replacements of addresses, names and numbers.
 
 use crate::support::documents::text;
 use crate::support::*;
@@ -76,11 +74,8 @@ impl Book {
             ["onceway", "kubectl", "systemctl", "openssl", "psql", "curl", "terraform"];
         let spans = self.prose.split('`').skip(1).step_by(2);
         let spans = spans.map(|span| span.split_whitespace().collect::<Vec<_>>().join(" "));
-        spans
-            .filter(|span| {
-                span.contains(' ') && PROGRAMS.iter().any(|name| span.starts_with(&format!("{name} ")))
-            })
-            .collect()
+        let program = |span: &String| span.split_once(' ').is_some_and(|(name, _)| PROGRAMS.contains(&name));
+        spans.filter(program).collect()
     }
 }
 
@@ -125,7 +120,7 @@ impl Desk {
         lines.put("/etc/onceway/environment", "./environment");
         lines.put("/etc/onceway/provision", "./provision");
         lines.put("/etc/onceway/region.toml", "$FILE");
-        lines.run("(set -a; . ").await.ends(&[0]);
+        lines.well("(set -a; . ", &[]).await;
 
         let service = lines.next("export PGSERVICE=onceway ");
         lines.shell(&format!("{service}\npsql --command 'select 41 + 1'")).await.ends(&[0]).shows("42");
@@ -134,14 +129,8 @@ impl Desk {
 
     pub fn open(&self, title: &str) -> Section<'_> {
         let lines = self.book.of(title).into_iter();
-        Section {
-            desk: self,
-            title: title.to_owned(),
-            lines,
-            at: self.admin.clone(),
-            env: BTreeMap::new(),
-            put: Vec::new(),
-        }
+        let (title, at) = (title.to_owned(), self.admin.clone());
+        Section { desk: self, title, lines, at, env: BTreeMap::new(), put: Vec::new() }
     }
 }
 
@@ -160,7 +149,11 @@ pub struct CommandOutput {
     pub text: String,
 }
 
-impl Section<'_> {
+impl<'a> Section<'a> {
+    pub fn desk(&self) -> &'a Desk {
+        self.desk
+    }
+
     /// Sends commands to this gateway from now on, unless the line names one.
     pub fn ask(&mut self, region: &Region) {
         self.at = region.admin();
@@ -192,17 +185,20 @@ impl Section<'_> {
         self.put.iter().fold(line, |line, (from, to)| line.replace(from, to))
     }
 
-    /// Runs the next line, which begins so. An act is rehearsed first, and its end must equal that
-    /// of its dry run.
+    /// Runs the next line. An act is rehearsed first, and must end as its dry run.
     pub async fn run(&mut self, begins: &str) -> CommandOutput {
         let line = self.next(begins);
         let rehearsed = self.rehearse(&line).await;
         let said = self.shell(&line).await;
-        assert!(
-            rehearsed.is_none_or(|code| code == said.code),
-            "{line}: its dry run ended with {rehearsed:?}: {}",
-            said.text
-        );
+        let as_rehearsed = rehearsed.is_none_or(|code| code == said.code);
+        assert!(as_rehearsed, "{line}: its dry run ended with {rehearsed:?}: {}", said.text);
+        said
+    }
+
+    /// Runs the next line, which ends with 0 and shows these parts.
+    pub async fn well(&mut self, begins: &str, parts: &[&str]) -> CommandOutput {
+        let said = self.run(begins).await;
+        parts.iter().fold(said.ends(&[0]), |said, part| said.shows(part));
         said
     }
 
@@ -220,9 +216,7 @@ impl Section<'_> {
         for _ in 0..TRIES {
             let before = self.epoch().await;
             let said = self.shell(&rehearsal).await;
-            said.ends(&[0, 1, 3]);
-            let done = "is drained: epoch";
-            said.hides(done).hides("in force: epoch");
+            said.ends(&[0, 1, 3]).hides("is drained: epoch").hides("in force: epoch");
             if said.code != Some(0) || self.epoch().await == before {
                 return Some(said.code);
             }
@@ -325,11 +319,8 @@ impl Section<'_> {
     }
 
     async fn shell(&self, line: &str) -> CommandOutput {
-        let path = format!(
-            "{}:{}",
-            program().parent().unwrap().display(),
-            std::env::var("PATH").unwrap_or_default()
-        );
+        let programs = std::env::var("PATH").unwrap_or_default();
+        let path = format!("{}:{programs}", program().parent().unwrap().display());
         let mut command = Command::new("bash");
         command.args(["-c", line]).current_dir(&self.desk.dir).env("PATH", path).env("USER", "runbook");
         command.env("ONCEWAY_ADMIN", &self.at).env_remove("ONCEWAY_CONFIG").env_remove("ONCEWAY_RING");
@@ -347,13 +338,8 @@ impl Section<'_> {
 
 impl CommandOutput {
     pub fn ends(&self, codes: &[i32]) -> &Self {
-        assert!(
-            self.code.is_some_and(|code| codes.contains(&code)),
-            "{}: {:?}: {}",
-            self.line,
-            self.code,
-            self.text
-        );
+        let Self { line, code, text } = self;
+        assert!(code.is_some_and(|code| codes.contains(&code)), "{line}: {code:?}: {text}");
         self
     }
 
@@ -368,12 +354,10 @@ impl CommandOutput {
     }
 }
 
-/// Waits until a metric of a region has this value.
 pub async fn metric(region: &Region, series: &str, value: &str) {
     let line = format!("{series} {value}");
     until(&format!("{line} at {}", region.name), async || {
-        let page = onceway_client::Ask::get(format!("{}/metrics", region.admin()));
-        let page = page.send(Duration::from_secs(5)).await;
+        let page = Ask::get(format!("{}/metrics", region.admin())).send(Duration::from_secs(5)).await;
         page.is_ok_and(|page| page.text().lines().any(|one| one == line))
     })
     .await;

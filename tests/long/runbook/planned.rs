@@ -1,8 +1,8 @@
-//! Planned work: maintenance, a new onceway, a minor upgrade of Postgres, new certificates.
+//! Planned work: maintenance, a new onceway, a minor upgrade of Postgres, new certificates, and a new
+//! password of the gateways' role under load. No request is lost.
 //!
 //! The minor upgrade restarts the same Postgres, because no other minor version is here. The old
-//! onceway is this one, which speaks only the protocol version before. They must not lose a
-//! request, and leave all regions serving.
+//! onceway is this one, which speaks only the protocol version before.
 
 use crate::runbook::book::{Section, metric};
 use crate::support::*;
@@ -12,15 +12,15 @@ const SERVING: &str = "onceway_region_serving{member=\"eu-west\"}";
 pub async fn maintenance(mut section: Section<'_>, fleet: &Deployment) {
     let eu = &fleet.regions[1];
     section.there(eu);
-    section.run("onceway region drain eu-west --dry-run").await.ends(&[0]).shows("Nothing was changed.");
+    section.well("onceway region drain eu-west --dry-run", &["Nothing was changed."]).await;
     metric(&fleet.regions[0], SERVING, "1").await;
     section.run_again("onceway region drain eu-west --reason").await.shows("eu-west is drained");
     section.run_until_all("onceway status --admin", &["drained: out until", "in flight  0"]).await;
-    section.run("onceway jobs --admin").await.ends(&[0]).shows("no accepted request waits");
+    section.well("onceway jobs --admin", &["no accepted request waits"]).await;
     eu.act(Action::Stop, Part::Both).await.unwrap();
     eu.act(Action::Start, Part::Both).await.unwrap();
     section.run_again("onceway region resume eu-west").await.shows("serves again");
-    section.run("until onceway region status eu-west").await.ends(&[0]).shows("serving");
+    section.well("until onceway region status eu-west", &["serving"]).await;
     for region in &fleet.regions {
         metric(region, SERVING, "1").await;
     }
@@ -29,24 +29,19 @@ pub async fn maintenance(mut section: Section<'_>, fleet: &Deployment) {
 
 pub async fn program_upgrade(mut section: Section<'_>, fleet: &Deployment) {
     let [us, eu, ap] = &fleet.regions[..] else { panic!("three regions") };
-    section
-        .run_everywhere(
-            "onceway store init --config config/us-east.toml",
-            "us-east",
-            &["eu-west", "ap-south"],
-        )
-        .await;
+    let others = ["eu-west", "ap-south"];
+    section.run_everywhere("onceway store init --config config/us-east.toml", "us-east", &others).await;
     section.run_again("onceway region drain eu-west --reason").await.shows("eu-west is drained");
     replace(eu).await;
     section.there(eu);
     section.run_until("onceway status --admin", "version 1, speaks 1-2").await;
     section.run_again("onceway region resume eu-west").await.shows("serves again");
-    section.run("until onceway region status eu-west").await.ends(&[0]);
+    section.well("until onceway region status eu-west", &[]).await;
     for region in [us, ap] {
         replace(region).await;
         region.serves().await.unwrap();
     }
-    section.run("onceway protocol raise  ").await.ends(&[0]).shows("Nothing was changed.");
+    section.well("onceway protocol raise  ", &["Nothing was changed."]).await;
     section.run_again("onceway protocol raise --yes").await.shows("protocol version 2 is in force");
     for region in &fleet.regions {
         metric(region, "onceway_protocol_version", "2").await;
@@ -68,70 +63,54 @@ pub async fn minor_upgrade(mut section: Section<'_>, fleet: &Deployment) {
     let eu = &fleet.regions[1];
     section.there(eu);
     section.run_again("onceway region drain eu-west --reason").await;
-    section.run("psql --command checkpoint").await.ends(&[0]).shows("CHECKPOINT");
+    section.well("psql --command checkpoint", &["CHECKPOINT"]).await;
     eu.act(Action::Stop, Part::Postgres).await.unwrap();
     eu.act(Action::Start, Part::Postgres).await.unwrap();
     section.run_until("onceway status --admin", "store      open").await;
     section.run_again("onceway store check --config config/eu-west.toml").await;
     section.run_again("onceway region resume eu-west").await;
-    section.run("until onceway region status eu-west").await.ends(&[0]);
+    section.well("until onceway region status eu-west", &[]).await;
     section.end();
 }
 
 pub async fn certificates(mut section: Section<'_>, fleet: &Deployment) {
     let (eu, dir) = (&fleet.regions[1], fleet.dir());
     section.ask(eu);
-    section.run("mkdir next && cp").await.ends(&[0]);
-    section
-        .run("onceway certs --out next --region eu-west")
-        .await
-        .ends(&[0])
-        .shows("the authority that was there");
-    section.run("openssl verify").await.ends(&[0]).shows("OK");
-    section.run("openssl x509 -in next/eu-west.pem").await.ends(&[0]).shows("notAfter").shows("DNS:");
+    section.well("mkdir next && cp", &[]).await;
+    section.well("onceway certs --out next --region eu-west", &["the authority that was there"]).await;
+    section.well("openssl verify", &["OK"]).await;
+    section.well("openssl x509 -in next/eu-west.pem", &["notAfter", "DNS:"]).await;
     let [desk, live] = [dir.join("desk"), dir.join("certificates")];
     let one = &fleet.regions[1..2];
-    let before = taken_over(one).await;
     let old = dir.join("eu-west-before.pem");
     fs::copy(live.join("eu-west.pem"), &old).unwrap();
-    in_place(&desk.join("next"), &live, &["eu-west.pem", "eu-west.key"]);
-    round_is_over(one, &before).await;
+    let new = async || in_place(&desk.join("next"), &live, &["eu-west.pem", "eu-west.key"]);
+    round(one, new).await;
     // The fleet's files have their addresses themselves.
     let environment = desk.join("environment");
     fs::write(&environment, "").unwrap();
     section.put("/etc/onceway/environment", environment.to_str().unwrap());
     let checked = section.run("(set -a; . /etc/onceway/environment; onceway check --strict --serve").await;
     checked.ends(&[0]).hides("No such file");
-    section.run("onceway status ").await.ends(&[0]).hides("\nconfig ");
+    section.well("onceway status ", &[]).await.hides("\nconfig ");
     fs::copy(&old, desk.join("old.pem")).unwrap();
-    let all = &fleet.regions;
-    let before = taken_over(all).await;
-    section
-        .run("onceway certs revoke eu-west")
-        .await
-        .ends(&[0])
-        .shows("eu-west is revoked (1 certificates are)");
-    round_is_over(all, &before).await;
+    let is_revoked = ["eu-west is revoked (1 certificates are)"];
+    round(&fleet.regions, async || drop(section.well("onceway certs revoke eu-west", &is_revoked).await))
+        .await;
     section.end();
 }
 
 pub async fn authority(mut section: Section<'_>, fleet: &Deployment) {
     let (eu, dir) = (&fleet.regions[1], fleet.dir());
     let [desk, live] = [dir.join("desk"), dir.join("certificates")];
-    section.run("onceway certs --out fresh --region us-east eu-west ap-south").await.ends(&[0]);
-    section.run("cat certificates/ca.pem fresh/ca.pem > both.pem").await.ends(&[0]);
+    section.well("onceway certs --out fresh --region us-east eu-west ap-south", &[]).await;
+    section.well("cat certificates/ca.pem fresh/ca.pem > both.pem", &[]).await;
     let all = &fleet.regions;
-    let before = taken_over(all).await;
-    fs::copy(desk.join("both.pem"), live.join("ca.pem")).unwrap();
-    round_is_over(all, &before).await;
-    let own = all.iter().flat_map(|region| [format!("{}.pem", region.name), format!("{}.key", region.name)]);
-    let own: Vec<String> = own.collect();
-    let before = taken_over(all).await;
-    in_place(&desk.join("fresh"), &live, &own.iter().map(String::as_str).collect::<Vec<_>>());
-    round_is_over(all, &before).await;
-    let before = taken_over(all).await;
-    fs::copy(desk.join("fresh/ca.pem"), live.join("ca.pem")).unwrap();
-    round_is_over(all, &before).await;
+    let trusts = |file: &str| _ = fs::copy(desk.join(file), live.join("ca.pem")).unwrap();
+    round(all, async || trusts("both.pem")).await;
+    let own = ["us-east", "eu-west", "ap-south"].map(|name| [format!("{name}.pem"), format!("{name}.key")]);
+    round(all, async || in_place(&desk.join("fresh"), &live, own.as_flattened())).await;
+    round(all, async || trusts("fresh/ca.pem")).await;
     // The signing key goes with the authority, for a later addition of a region.
     fs::copy(desk.join("fresh/ca.key"), live.join("ca.key")).unwrap();
     // New connections, with nothing but the new files.
@@ -139,7 +118,7 @@ pub async fn authority(mut section: Section<'_>, fleet: &Deployment) {
     for region in &fleet.regions {
         region.serves().await.unwrap();
     }
-    section.run("onceway status").await.ends(&[0]);
+    section.well("onceway status", &[]).await;
     section.end();
 }
 
@@ -155,20 +134,19 @@ pub async fn refused(mut section: Section<'_>, fleet: &Deployment) {
     let log = fs::read_to_string(us.gateway_log()).unwrap();
     assert!(log.lines().any(|line| line.contains("a peer may not say this") && line.contains("mallory")));
     section.ask(us);
-    section.run("onceway certs revoke mallory").await.ends(&[0]).shows("mallory is revoked");
+    section.well("onceway certs revoke mallory", &["mallory is revoked"]).await;
     until("its certificate to be refused", async || ask().await.contains("evoked")).await;
-    section.run("onceway status").await.ends(&[0]);
+    section.well("onceway status", &[]).await;
     section.end();
 }
 
-fn in_place(from: &Path, to: &Path, names: &[&str]) {
+fn in_place(from: &Path, to: &Path, names: &[impl AsRef<Path>]) {
     for name in names {
         fs::copy(from.join(name), to.join(name)).unwrap();
     }
 }
 
-/// The number of configurations that each gateway has taken over.
-pub async fn taken_over(regions: &[Region]) -> Vec<f64> {
+async fn taken_over(regions: &[Region]) -> Vec<f64> {
     let mut all = Vec::new();
     for region in regions {
         all.push(series(region, "onceway_config_reloads_total{result=\"ok\"}").await.unwrap_or(0.0));
@@ -176,16 +154,78 @@ pub async fn taken_over(regions: &[Region]) -> Vec<f64> {
     all
 }
 
-/// Waits until these gateways have read the changes, nothing is left to be taken over, and all
-/// peers answer.
-pub async fn round_is_over(regions: &[Region], before: &[f64]) {
+/// Changes files, and waits until these gateways have taken the change over and all peers answer.
+pub async fn round(regions: &[Region], change: impl AsyncFnOnce()) {
+    let before = taken_over(regions).await;
+    change().await;
     until("the new files to be read", async || {
         let now = taken_over(regions).await;
-        now.iter().zip(before).all(|(now, before)| now > before)
+        now.iter().zip(&before).all(|(now, before)| now > before)
     })
     .await;
     for region in regions {
         metric(region, "onceway_config_current", "1").await;
         region.serves().await.unwrap();
     }
+}
+
+pub async fn rotated(mut section: Section<'_>, fleet: &Deployment) {
+    let (eu, one) = (&fleet.regions[1], &fleet.regions[1..2]);
+    let file = fleet.dir().join(format!("{}.toml", eu.name));
+    let hba = eu.cluster.data().join("pg_hba.conf");
+    let own = fs::read_to_string(&file).unwrap();
+    let admin = eu.cluster.connect(DATABASE).await.unwrap();
+    let role =
+        format!("set password_encryption = 'scram-sha-256'; alter role {GATEWAY_ROLE} password 'first'");
+    admin.batch_execute(&role).await.unwrap();
+    let open = ask_for_password(&eu.cluster, &admin, GATEWAY_ROLE).await;
+    let secrets = fleet.dir().join("desk/secrets");
+    let port = eu.cluster.port();
+    let url = format!("postgres://{GATEWAY_ROLE}:first@127.0.0.1:{port}/{DATABASE}");
+    fs::write(secrets.join("store-url"), url).unwrap();
+    fs::write(secrets.join("gateway-password"), "first").unwrap();
+    let plain = format!("url = \"postgres://{GATEWAY_ROLE}@127.0.0.1:{port}/{DATABASE}\"");
+    assert!(own.contains(&plain), "{own}");
+    let named = "\n[provision]\ngateway_password_file = \"desk/secrets/gateway-password\"";
+    let filed = own.replace(&plain, "url_file = \"desk/secrets/store-url\"");
+    round(one, async || fs::write(&file, filed.replace("\n[provision]", named)).unwrap()).await;
+    uses_its_login(eu, 1).await;
+
+    section.there(eu);
+    let (over, done, public) = (AtomicBool::new(false), AtomicUsize::new(0), eu.public());
+    let client = || charges(&public, &over, &done, "");
+    let more = async || {
+        let before = done.load(Ordering::SeqCst);
+        until("more requests", async || done.load(Ordering::SeqCst) > before + 20).await;
+    };
+    let operator = async {
+        more().await;
+        section.run("(umask 077; openssl rand").await.ends(&[0]);
+        section.run("(umask 077; sed").await.ends(&[0]);
+        section.run("(umask 077; onceway store init").await.ends(&[0]);
+        section.well("psql --file secrets/verifiers", &["ALTER ROLE"]).await;
+        section.run_until("psql --command", "   0\n").await;
+        uses_its_login(eu, 2).await;
+        section.well("onceway status", &[]).await.hides("\nconfig ");
+        more().await;
+        over.store(true, Ordering::SeqCst);
+    };
+    let (a, b, c, d, ()) = tokio::join!(client(), client(), client(), client(), operator);
+    for key in [a, b, c, d].concat() {
+        assert_eq!(effects(&fleet.ledger, &key), 1, "{key}");
+    }
+    section.end();
+
+    fs::write(&hba, &open).unwrap();
+    admin.batch_execute("select pg_reload_conf()").await.unwrap();
+    round(one, async || fs::write(&file, &own).unwrap()).await;
+}
+
+/// Waits until the gateway has taken a new login over so many times.
+async fn uses_its_login(region: &Region, times: usize) {
+    until("the new login to be used", async || {
+        let log = fs::read_to_string(region.gateway_log()).unwrap();
+        log.matches("the store's new login is in use").count() >= times
+    })
+    .await;
 }

@@ -1,13 +1,12 @@
 //! The recipe for certificates between regions, and the steps that replace an authority, with the
-//! product's own TLS.
-//!
-//! `adapters::identity` is both ends of each handshake. It must not open a socket.
+//! product's own TLS at both ends of each handshake.
 
-use super::{text, tool, well};
+use super::{between, text, tool, well};
 use crate::support::*;
 use onceway::adapters::identity::{self, IdentityFiles};
 use onceway::adapters::issue;
-use rustls::{ClientConnection, ServerConnection};
+use rustls::{ClientConnection, ConnectionCommon, ServerConnection};
+use std::ops::DerefMut;
 
 fn name(region: &str) -> RegionName {
     RegionName::parse(region).unwrap()
@@ -26,33 +25,29 @@ fn know_each_other(one: &PeerIdentity, other: &PeerIdentity) -> bool {
     greet(one, other) && greet(other, one)
 }
 
+/// Carries a flight over. Returns false if the other end refuses it.
+fn flies<F, T>(
+    from: &mut impl DerefMut<Target = ConnectionCommon<F>>,
+    to: &mut impl DerefMut<Target = ConnectionCommon<T>>,
+) -> bool {
+    let mut wire = Vec::new();
+    while from.wants_write() {
+        from.write_tls(&mut wire).unwrap();
+    }
+    let mut arrived = &wire[..];
+    while !arrived.is_empty() {
+        to.read_tls(&mut arrived).unwrap();
+    }
+    to.process_new_packets().is_ok()
+}
+
 fn greet(client: &PeerIdentity, server: &PeerIdentity) -> bool {
     let mut dialling =
         ClientConnection::new(client.client_config(), identity::server_name(&server.me)).unwrap();
     let mut listening = ServerConnection::new(server.server_config()).unwrap();
-    let mut wire = Vec::new();
     // TLS 1.3 with client certificates needs three flights.
     for _ in 0..4 {
-        while dialling.wants_write() {
-            dialling.write_tls(&mut wire).unwrap();
-        }
-        let mut arrived = &wire[..];
-        while !arrived.is_empty() {
-            listening.read_tls(&mut arrived).unwrap();
-        }
-        wire.clear();
-        if listening.process_new_packets().is_err() {
-            return false;
-        }
-        while listening.wants_write() {
-            listening.write_tls(&mut wire).unwrap();
-        }
-        let mut arrived = &wire[..];
-        while !arrived.is_empty() {
-            dialling.read_tls(&mut arrived).unwrap();
-        }
-        wire.clear();
-        if dialling.process_new_packets().is_err() {
+        if !flies(&mut dialling, &mut listening) || !flies(&mut listening, &mut dialling) {
             return false;
         }
     }
@@ -66,20 +61,17 @@ fn greet(client: &PeerIdentity, server: &PeerIdentity) -> bool {
 
 #[test]
 fn certificates_by_the_openssl_recipe_are_taken() {
-    let Some(mut shell) =
-        tool("openssl", "the openssl recipe of deploy/README.md").map(|_| std::process::Command::new("sh"))
-    else {
+    if tool("openssl", "the openssl recipe of deploy/README.md").is_none() {
         return;
-    };
+    }
     let guide = text("deploy/README.md");
-    let (_, rest) = guide.split_once("```sh openssl\n").expect("deploy/README.md has the recipe");
-    let (recipe, _) = rest.split_once("```").unwrap();
+    let recipe = between(&guide, "```sh openssl\n", "```");
     let folder = tempfile::tempdir().unwrap();
     authority(folder.path());
     let us_east = load("us-east", &identity::files_in(folder.path(), &name("us-east")));
     fs::remove_file(folder.path().join("eu-west.pem")).unwrap();
     fs::remove_file(folder.path().join("eu-west.key")).unwrap();
-    well(shell.args(["-eu", "-c", recipe]).env("REGION", "eu-west").current_dir(folder.path()));
+    well(Command::new("sh").args(["-eu", "-c", recipe]).env("REGION", "eu-west").current_dir(folder.path()));
     let eu_west = load("eu-west", &identity::files_in(folder.path(), &name("eu-west")));
     assert!(know_each_other(&us_east, &eu_west));
 }

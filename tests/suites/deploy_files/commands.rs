@@ -1,20 +1,18 @@
 //! Every command line of onceway in the documents is one that the built program takes.
 //!
 //! A command is run with `--help` at its end: the program parses the words before it, refuses
-//! unknown ones, and does nothing. The usage line of that help names the required words. It must
-//! not run a command for real.
+//! unknown ones, and does nothing. The usage line of that help names the required words.
 
 use super::{files_below, onceway, text, top};
 use crate::support::documents::pages;
 use crate::support::*;
+use onceway::protocol::speakers::{Kind, Sender};
 
-/// A command line, and its place.
 #[derive(Debug)]
 struct Line {
     place: String,
     words: Vec<String>,
-    /// True in a block of commands, which readers type as it is. Elsewhere a command may be only
-    /// named.
+    /// True in a block, which readers type as it is. Elsewhere a command may be only named.
     whole: bool,
 }
 
@@ -38,7 +36,6 @@ fn lines() -> Vec<Line> {
     found
 }
 
-/// The commands of a block, one or more on a line.
 fn in_block(file: &str, block: &str) -> Vec<Line> {
     let mut found = Vec::new();
     for line in block.lines().skip(1).collect::<Vec<_>>().join("\n").replace("\\\n", " ").lines() {
@@ -59,11 +56,8 @@ fn in_block(file: &str, block: &str) -> Vec<Line> {
                 _ => {}
             }
             if command.first().is_some_and(|first| first == "onceway") {
-                found.push(Line {
-                    place: format!("{file}: {line}"),
-                    words: command.split_off(1),
-                    whole: true,
-                });
+                let (place, words) = (format!("{file}: {line}"), command.split_off(1));
+                found.push(Line { place, words, whole: true });
             }
         }
     }
@@ -73,14 +67,14 @@ fn in_block(file: &str, block: &str) -> Vec<Line> {
 fn in_prose(file: &str, prose: &str) -> Vec<Line> {
     let spans = prose.split('`').skip(1).step_by(2);
     let spans = spans.map(|span| span.split_whitespace().collect::<Vec<_>>().join(" "));
-    let spans = spans.filter_map(|span| span.strip_prefix("onceway ").map(str::to_owned));
-    spans
-        .map(|span| Line { place: format!("{file}: `onceway {span}`"), words: words(&span), whole: false })
-        .collect()
+    let line = |span: String| {
+        let words = words(span.strip_prefix("onceway ")?);
+        Some(Line { place: format!("{file}: `{span}`"), words, whole: false })
+    };
+    spans.filter_map(line).collect()
 }
 
-/// A line as a shell splits it, as far as the documents need: quotes, comments, and the ends of
-/// commands.
+/// A line as a shell splits it, as far as needed: quotes, comments, and the ends of commands.
 fn words(line: &str) -> Vec<String> {
     let (mut all, mut word, mut quote) = (Vec::new(), None::<String>, None);
     let mut letters = line.chars().peekable();
@@ -181,9 +175,8 @@ fn every_command_line_in_the_documents_exists() {
         match asked.entry(line.words.clone()).or_insert_with(|| help(&line)) {
             Err(said) => wrong.push(format!("{}\n    {said}", line.place)),
             Ok(help) if line.whole => {
-                wrong.extend(
-                    lacking(&line, help).iter().map(|what| format!("{}\n    lacks {what}", line.place)),
-                );
+                let lacking = lacking(&line, help).into_iter();
+                wrong.extend(lacking.map(|what| format!("{}\n    lacks {what}", line.place)));
             }
             Ok(_) => {}
         }
@@ -194,19 +187,19 @@ fn every_command_line_in_the_documents_exists() {
 
 #[test]
 fn a_command_that_does_not_exist_is_found() {
-    let block = |text: &str| in_block("x", &format!("sh\n{text}\n"));
+    let line = |text: &str| {
+        let [line] = <[Line; 1]>::try_from(in_block("x", &format!("sh\n{text}\n"))).expect("one command");
+        line
+    };
     for (text, what) in [
         ("onceway rergion drain eu-west", "unrecognized subcommand"),
-        (
-            "until onceway region status eu-west --forever; do sleep 1; done",
-            "unexpected argument '--forever'",
-        ),
+        ("until onceway region status us --forever; do sleep 1; done", "unexpected argument '--forever'"),
         ("x=1 onceway audit --days a", "invalid value 'a'"),
         ("cargo run -- demo --exitt", "unexpected argument '--exitt'"),
         ("runuser -u onceway -- onceway witness --innit", "unexpected argument '--innit'"),
     ] {
-        let [line] = &block(text)[..] else { panic!("{text}: not one command") };
-        assert!(help(line).unwrap_err().contains(what), "{text}: {:?}", help(line));
+        let said = help(&line(text)).unwrap_err();
+        assert!(said.contains(what), "{text}: {said}");
     }
     for (text, what) in [
         ("onceway store reseed --config a.toml # --from b", "--from"),
@@ -214,8 +207,8 @@ fn a_command_that_does_not_exist_is_found() {
         ("onceway key show acme", "3 of 4 words"),
         ("onceway check", "1 of 2 words"),
     ] {
-        let [line] = &block(text)[..] else { panic!("{text}: not one command") };
-        let lacking = lacking(line, &help(line).unwrap());
+        let line = line(text);
+        let lacking = lacking(&line, &help(&line).unwrap());
         assert!(lacking.iter().any(|one| one.contains(what)), "{text}: {lacking:?}");
     }
     let prose = in_prose("x", "as `onceway\n  sttore init` does");
@@ -243,38 +236,35 @@ fn each_runbook_section_has_all_its_parts() {
 
 #[test]
 fn the_runbook_names_lines_that_the_product_shows() {
-    let runbook = text("deploy/RUNBOOK.md");
-    for (line, source) in [
-        ("LOST: its keys run elsewhere", "src/cli/authority.rs"),
-        ("sealed: complete, comes back by itself", "src/cli/authority.rs"),
-        ("sealed: its upstream is sick", "src/cli/authority.rs"),
-        ("NEEDS AN OPERATOR", "src/cli/authority.rs"),
-        ("the store went back", "src/gateway/upkeep/heartbeat.rs"),
-        ("the store's new login is in use", "src/adapters/postgres/login.rs"),
-        ("it uses another address", "src/adapters/postgres/provision/mesh.rs"),
-        ("home-unavailable", "src/gateway/request/problems.rs"),
-        ("store-unavailable", "src/gateway/request/problems.rs"),
-        ("outcome-unknown", "src/gateway/request/problems.rs"),
-        ("in-progress", "src/gateway/request/problems.rs"),
-    ] {
-        let documented = format!("{runbook}{}", text("deploy/postgres/README.md"));
-        // A sentence goes on in the next line.
-        let documented = documented.split_whitespace().collect::<Vec<_>>().join(" ");
+    let documented = text("deploy/RUNBOOK.md") + &text("deploy/postgres/README.md");
+    // A sentence goes on in the next line.
+    let documented = documented.split_whitespace().collect::<Vec<_>>().join(" ");
+    let codes = ["home-unavailable", "store-unavailable", "outcome-unknown", "in-progress"];
+    let codes = codes.map(|code| (code, "gateway/request/problems.rs"));
+    let lines = [
+        ("LOST: its keys run elsewhere", "cli/authority.rs"),
+        ("sealed: complete, comes back by itself", "cli/authority.rs"),
+        ("sealed: its upstream is sick", "cli/authority.rs"),
+        ("NEEDS AN OPERATOR", "cli/authority.rs"),
+        ("the store went back", "gateway/upkeep/heartbeat.rs"),
+        ("the store's new login is in use", "adapters/postgres/login.rs"),
+        ("it uses another address", "adapters/postgres/provision/mesh.rs"),
+    ];
+    for (line, source) in lines.into_iter().chain(codes) {
         assert!(documented.contains(line), "the documents do not say {line:?} any more: take it out here");
-        assert!(text(source).contains(line), "{source} does not say {line:?}");
+        assert!(text(&format!("src/{source}")).contains(line), "{source} does not say {line:?}");
     }
 }
 
-/// The table as the document shows it.
 fn peer_table() -> String {
     let head = "| message | what it says | region | joining | former | witness | stranger | for itself only |\n|---|---|---|---|---|---|---|---|\n";
-    let row = |message: &onceway::protocol::speakers::Kind| {
-        let cells = onceway::protocol::speakers::Sender::ALL
-            .map(|sender| if message.list_senders().contains(&sender) { "yes" } else { "-" });
+    let row = |message: &Kind| {
+        let cells =
+            Sender::ALL.map(|sender| if message.list_senders().contains(&sender) { "yes" } else { "-" });
         let own = if message.is_of_its_sender() { "yes" } else { "-" };
         format!("| `{}` | {} | {} | {own} |\n", message.name(), message.about(), cells.join(" | "))
     };
-    head.to_owned() + &onceway::protocol::speakers::Kind::ALL.iter().map(row).collect::<String>()
+    head.to_owned() + &Kind::ALL.iter().map(row).collect::<String>()
 }
 
 #[test]

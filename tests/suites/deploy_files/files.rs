@@ -1,10 +1,7 @@
 //! The container file, the unit, DNS and Postgres: the things that they name exist, and their
-//! programs accept them.
-//!
-//! `deploy_files` finds tools; `pod` asks a running gateway for the paths that DNS checks. It must
-//! not build an image, start a server or fetch a provider.
+//! programs accept them. `pod` asks a running gateway for the paths that DNS checks.
 
-use super::{onceway, text, tool, top, well};
+use super::{after, between, blocks, onceway, text, tool, top, well};
 use crate::support::documents::pages;
 use crate::support::*;
 use onceway::server::descriptors;
@@ -13,7 +10,6 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 /// The limit for the unit's exposure, in tenths (`systemd-analyze security`).
 const MOST_EXPOSED: &str = "20";
 
-/// The reference file of a region, as a gateway reads it.
 fn reference() -> Config {
     let environment = |_: &str| Some("postgres://onceway_gateway@127.0.0.1:5432/onceway".to_owned());
     Config::load_with(&top("config/us-east.toml"), &environment).unwrap()
@@ -26,10 +22,8 @@ fn instructions<'a>(file: &'a str, name: &str) -> Vec<Vec<&'a str>> {
 
 /// True if the base image of a `FROM` cannot change: it is empty, or named by a digest.
 fn is_pinned(image: &str) -> bool {
-    let digest = image.split_once("@sha256:").map(|(_, digest)| digest);
-    image == "scratch"
-        || digest
-            .is_some_and(|digest| digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    let is_hex = |digest: &str| digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
+    image == "scratch" || image.split_once("@sha256:").is_some_and(|(_, digest)| is_hex(digest))
 }
 
 /// Every file that is built into the program from the sources in a folder, by its path in the tree.
@@ -37,9 +31,8 @@ fn built_in(folder: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for source in super::files_below(folder).iter().filter(|source| source.ends_with(".rs")) {
         let text = text(source);
-        let after =
-            |sign| text.split(sign).skip(1).filter_map(|rest| rest.split_once("\")")).map(|(path, _)| path);
-        for named in after("include_str!(\"").chain(after("include_bytes!(\"")) {
+        let named = |sign| text.split(sign).skip(1).filter_map(|rest| Some(rest.split_once("\")")?.0));
+        for named in named("include_str!(\"").chain(named("include_bytes!(\"")) {
             // By words, not by the file system: links would lead back into the tree.
             let mut path: Vec<&str> = source.split('/').collect();
             path.pop();
@@ -99,14 +92,11 @@ fn the_container_file_copies_everything_cargo_needs() {
     let listen = reference().process.listen;
     let ports = [listen.public, listen.admin, listen.peer.unwrap()].map(|address| address.port().to_string());
     assert_eq!(instructions(&file, "EXPOSE"), [ports.each_ref().map(String::as_str)]);
-    let entry = file.lines().find_map(|line| line.strip_prefix("ENTRYPOINT ")).unwrap();
-    assert_eq!(serde_json::from_str::<Vec<String>>(entry).unwrap(), [binary.unwrap()]);
-    let command = file.lines().find_map(|line| line.strip_prefix("CMD ")).unwrap();
-    let command: Vec<String> = serde_json::from_str(command).unwrap();
-    well(onceway().args(command).arg("--help"));
+    let words = |name: &str| serde_json::from_str::<Vec<String>>(after(&file, name)).unwrap();
+    assert_eq!(words("ENTRYPOINT "), [binary.unwrap()]);
+    well(onceway().args(words("CMD ")).arg("--help"));
     let manifest = text("Cargo.toml");
-    let rust =
-        manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap().trim_matches('"');
+    let rust = after(&manifest, "rust-version = ").trim_matches('"');
     assert!(file.contains(&format!("rust:{rust}-")), "built with another Rust than {rust}");
     let named = format!("{file}{}", text("deploy/README.md"));
     for (at, sign) in named.match_indices("--build-arg FEATURES=") {
@@ -131,10 +121,9 @@ fn base_images_are_pinned_by_digest() {
 #[test]
 fn the_unit_allows_a_full_stop_and_enough_files() {
     let unit = text("deploy/systemd/onceway.service");
-    let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).unwrap();
-    let stop: u64 = value("TimeoutStopSec").parse().unwrap();
+    let stop: u64 = after(&unit, "TimeoutStopSec=").parse().unwrap();
     assert!(stop >= reference().process.drain.as_secs() + 5, "a stop is cut short");
-    let files: u64 = value("LimitNOFILE").parse().unwrap();
+    let files: u64 = after(&unit, "LimitNOFILE=").parse().unwrap();
     assert!(files >= u64::try_from(descriptors::of_gateway(&reference())).unwrap());
 }
 
@@ -144,11 +133,7 @@ fn systemd_accepts_the_hardened_units() {
     for name in ["onceway.service", "onceway-witness.service"] {
         let unit = text(&format!("deploy/systemd/{name}"));
         assert!(unit.lines().any(|line| line == "LimitCORE=0"), "{name}: a core holds keys and tokens");
-        let user = unit.lines().find_map(|line| line.strip_prefix("User=")).unwrap();
-        assert!(
-            users.lines().any(|line| line.starts_with(&format!("u {user} "))),
-            "nobody makes the user {user}"
-        );
+        after(&users, &format!("u {} ", after(&unit, "User=")));
         let unit = unit.replace("/usr/local/bin/onceway", env!("CARGO_BIN_EXE_onceway"));
         systemd_takes(&[(name, unit)]);
     }
@@ -160,19 +145,17 @@ fn systemd_accepts_the_hardened_units() {
     systemd_takes(&[("onceway-zones.service", zones), ("onceway-zones.timer", timer)]);
 }
 
-/// Verifies related units with systemd, if it is installed: it must accept every line. The first
-/// unit must be hardened.
+/// Verifies related units with systemd: it accepts every line. The first one is hardened.
 fn systemd_takes(units: &[(&str, String)]) {
     let Some(mut verify) = tool("systemd-analyze", "the systemd units") else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     for (name, unit) in units {
-        std::fs::write(path(name), unit).unwrap();
+        fs::write(path(name), unit).unwrap();
     }
     let output = verify.args(["verify", "--man=no"]).args(units.iter().map(|(name, _)| path(name)));
     let output = output.output().unwrap();
-    let said =
-        String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    let said = String::from_utf8([output.stderr, output.stdout].concat()).unwrap();
     // It succeeds although it ignores a line, but then prints the unit's name.
     assert!(output.status.success() && !units.iter().any(|(name, _)| said.contains(name)), "{said}");
     let threshold = format!("--threshold={MOST_EXPOSED}");
@@ -183,19 +166,18 @@ fn systemd_takes(units: &[(&str, String)]) {
 #[test]
 fn coredns_reads_the_zones_where_they_are_written() {
     let unit = text("deploy/dns/coredns/onceway-zones.service");
-    let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).unwrap();
-    let folder = format!("/var/lib/{}", value("StateDirectory"));
-    assert!(value("ExecStart").ends_with(&format!(" {folder}")));
+    let folder = format!("/var/lib/{}", after(&unit, "StateDirectory="));
+    let [program, regions, to] = after(&unit, "ExecStart=").split(' ').collect::<Vec<_>>()[..] else {
+        panic!("{unit}")
+    };
+    assert_eq!(to, folder);
     let corefile = text("deploy/dns/coredns/Corefile");
     let mut zones = corefile.lines().filter_map(|line| line.trim().strip_prefix("file "));
     assert!(zones.all(|zone| zone.starts_with(&format!("{folder}/"))), "{corefile}");
     let timer = text("deploy/dns/coredns/onceway-zones.timer");
-    let every = timer.lines().find_map(|line| line.strip_prefix("OnUnitInactiveSec=")).unwrap();
+    let every = after(&timer, "OnUnitInactiveSec=");
     assert!(corefile.contains(&format!("reload {every}\n")), "every {every}");
     let readme = text("deploy/README.md");
-    let [program, regions, _] = value("ExecStart").split(' ').collect::<Vec<_>>()[..] else {
-        panic!("{unit}")
-    };
     for made in [format!("zones {program}\n"), format!("regions {regions}\n")] {
         assert!(readme.contains(&made), "deploy/README.md does not install {made}");
     }
@@ -204,13 +186,12 @@ fn coredns_reads_the_zones_where_they_are_written() {
 #[test]
 fn documented_checks_use_the_environment_of_the_service() {
     let unit = text("deploy/systemd/onceway.service");
-    let file = unit.lines().find_map(|line| line.strip_prefix("EnvironmentFile=")).unwrap();
+    let file = after(&unit, "EnvironmentFile=");
     let check = "onceway check --strict --serve ";
     assert!(unit.contains(&format!("\nExecReload=/usr/local/bin/{check}")));
     for document in ["docs/operate/configuration.md", "deploy/RUNBOOK.md"] {
         let text = text(document);
-        let typed =
-            text.split("```sh\n").skip(1).flat_map(|block| block.split("```").next().unwrap().lines());
+        let typed = blocks(&text).flat_map(str::lines);
         let strict: Vec<&str> = typed.filter(|line| line.contains("check --strict")).collect();
         assert_eq!(strict.len(), 1, "{document}: {strict:?}");
         assert!(strict[0].starts_with(&format!("(set -a; . {file}; {check}")), "{document}: {}", strict[0]);
@@ -220,9 +201,9 @@ fn documented_checks_use_the_environment_of_the_service() {
 #[test]
 fn no_password_is_typed_on_a_command_line() {
     for document in pages() {
-        for word in
-            ["\"$ONCEWAY_ADMIN_URL\"", "--from-literal", "PGPASSWORD=", "-H \"Authorization: Bearer $("]
-        {
+        let words =
+            ["\"$ONCEWAY_ADMIN_URL\"", "--from-literal", "PGPASSWORD=", "-H \"Authorization: Bearer $("];
+        for word in words {
             assert!(!text(&document).contains(word), "{document}: other users of the machine see {word}");
         }
     }
@@ -231,12 +212,12 @@ fn no_password_is_typed_on_a_command_line() {
 #[test]
 fn the_witness_has_its_folder_before_its_first_start() {
     let unit = text("deploy/systemd/onceway-witness.service");
-    let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).unwrap();
-    let [mode, user, group] = ["StateDirectoryMode", "User", "Group"].map(value);
-    let folder = format!("install -d -m {mode} -o {user} -g {group} /var/lib/{}\n", value("StateDirectory"));
+    let [mode, user, group, state] =
+        ["StateDirectoryMode=", "User=", "Group=", "StateDirectory="].map(|key| after(&unit, key));
+    let folder = format!("install -d -m {mode} -o {user} -g {group} /var/lib/{state}\n");
     let made = text("deploy/README.md");
-    let (_, after) = made.split_once(&folder).unwrap_or_else(|| panic!("deploy/README.md lacks {folder}"));
-    assert!(after.contains(&format!("runuser -u {user} -- onceway witness --config ")));
+    let (_, later) = made.split_once(&folder).unwrap_or_else(|| panic!("deploy/README.md lacks {folder}"));
+    assert!(later.contains(&format!("runuser -u {user} -- onceway witness --config ")));
 }
 
 #[test]
@@ -249,34 +230,28 @@ fn terraform_is_formatted() {
 fn each_front_has_its_own_route_53_check() {
     let file = text("deploy/dns/route53/main.tf");
     let record = |name: &str| {
-        let (_, rest) = file.split_once(&format!("resource \"aws_route53_record\" \"{name}\" {{")).unwrap();
-        rest.split("\n}").next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
+        let record = between(&file, &format!("resource \"aws_route53_record\" \"{name}\" {{"), "\n}");
+        record.split_whitespace().collect::<Vec<_>>().join(" ")
     };
-    let (front, region) = (record("front"), record("region"));
-    for says in
-        ["records = [each.value.address] ", "health_check_id = aws_route53_health_check.ready[each.key].id "]
-    {
-        assert!(front.contains(says), "{says:?} is not in {front}");
+    for (name, says) in [
+        ("front", "records = [each.value.address] "),
+        ("front", "health_check_id = aws_route53_health_check.ready[each.key].id "),
+        ("front", "name = \"${each.value.region}.${var.name}\""),
+        (
+            "region",
+            "alias { name = \"${each.key}.${var.name}\" zone_id = var.zone_id evaluate_target_health = true }",
+        ),
+    ] {
+        assert!(record(name).contains(says), "{says:?} is not in {}", record(name));
     }
-    let alias =
-        "alias { name = \"${each.key}.${var.name}\" zone_id = var.zone_id evaluate_target_health = true }";
-    assert!(
-        region.contains(alias) && front.contains("name = \"${each.value.region}.${var.name}\""),
-        "{region}"
-    );
 }
 
 /// A scripted program that asks a region's front: it succeeds for the given addresses.
 fn front(folder: &Path, well: &[&str]) {
-    let script = format!(
-        "#!/bin/sh\ncase \"$*\" in {}) exit 0;; *) exit 22;; esac\n",
-        match well {
-            [] => "nothing".to_owned(),
-            some => some.iter().map(|address| format!("*:{address}\\ *")).collect::<Vec<_>>().join("|"),
-        }
-    );
-    std::fs::write(folder.join("curl"), script).unwrap();
-    std::fs::set_permissions(folder.join("curl"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let well: String = well.iter().map(|address| format!("|*:{address}\\ *")).collect();
+    let script = format!("#!/bin/sh\ncase \"$*\" in nothing{well}) exit 0;; *) exit 22;; esac\n");
+    fs::write(folder.join("curl"), script).unwrap();
+    fs::set_permissions(folder.join("curl"), fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 #[test]
@@ -288,20 +263,22 @@ fn zones_for_coredns_name_regions_that_are_ready() {
         let mut zones = Command::new("sh");
         zones.arg(top("deploy/dns/coredns/zones")).arg(top("deploy/dns/coredns/regions")).arg(folder.path());
         well(zones.env("PATH", &path));
-        let zone = |region: &str| std::fs::read_to_string(folder.path().join(region)).unwrap();
-        ["us-east", "eu-west", "ap-south"].map(zone)
+        super::REGIONS.map(|region| fs::read_to_string(folder.path().join(region)).unwrap())
     };
-    let named = |zone: &str| -> BTreeSet<String> {
-        zone.lines().filter_map(|line| line.strip_prefix("api IN A ")).map(str::to_owned).collect()
+    let named = |zones: [String; 3]| {
+        zones.map(|zone| {
+            let mut all: Vec<_> = zone.lines().filter_map(|line| line.strip_prefix("api IN A ")).collect();
+            all.sort_unstable();
+            all.join(" ")
+        })
     };
-    let set = |all: &[&str]| -> BTreeSet<String> { all.iter().map(|one| (*one).to_owned()).collect() };
     let [us, eu, ap] = ["192.0.2.10", "198.51.100.10", "203.0.113.10"];
 
     let all_well = write(&[us, eu, ap]);
-    assert_eq!(all_well.each_ref().map(|zone| named(zone)), [set(&[us]), set(&[eu]), set(&[ap])]);
     assert_eq!(write(&[us, eu, ap]), all_well, "nothing changed, and a serial did");
-    assert_eq!(write(&[eu, ap]).each_ref().map(|zone| named(zone)), [set(&[eu, ap]), set(&[eu]), set(&[ap])]);
-    assert_eq!(write(&[]).each_ref().map(|zone| named(zone)), [set(&[us]), set(&[eu]), set(&[ap])]);
+    assert_eq!(named(all_well), [us, eu, ap]);
+    assert_eq!(named(write(&[eu, ap])), ["198.51.100.10 203.0.113.10", eu, ap]);
+    assert_eq!(named(write(&[])), [us, eu, ap]);
 
     let corefile = text("deploy/dns/coredns/Corefile");
     for region in super::REGIONS {
@@ -318,10 +295,8 @@ fn the_postgres_settings_equal_those_of_the_tests() {
         let (name, value) = line.split_once(" = ").unwrap_or_else(|| panic!("{line}"));
         // The limit for kept WAL depends on the disk, the other values on the machine.
         if name != "max_slot_wal_keep_size" && fleet.contains(&format!("(\"{name}\", ")) {
-            assert!(
-                fleet.contains(&format!("(\"{name}\", \"{value}\")")),
-                "{name} is not {value} in the tests"
-            );
+            let has = fleet.contains(&format!("(\"{name}\", \"{value}\")"));
+            assert!(has, "{name} is not {value} in the tests");
             compared += 1;
         }
     }
@@ -331,32 +306,25 @@ fn the_postgres_settings_equal_those_of_the_tests() {
 #[test]
 fn store_check_recommends_the_files_settings() {
     let source = text("src/adapters/postgres/provision/settings.rs");
-    let (_, rest) = source.split_once("const RECOMMENDED").unwrap();
-    let words: Vec<&str> = rest.split_once("];").unwrap().0.split('"').skip(1).step_by(2).collect();
+    let words = between(&source, "const RECOMMENDED", "];").split('"').skip(1).step_by(2);
     let file = text("deploy/postgres/onceway.conf");
-    let lines =
-        file.lines().filter_map(|line| line.split_once(" = ")).filter(|(name, _)| !name.starts_with('#'));
-    let lines = lines.filter(|(name, _)| *name != "wal_level");
-    assert_eq!(words, lines.flat_map(|(name, value)| [name, value]).collect::<Vec<_>>());
+    let lines = file.lines().filter_map(|line| line.split_once(" = "));
+    let lines = lines.filter(|(name, _)| !name.starts_with('#') && *name != "wal_level");
+    assert!(words.eq(lines.flat_map(|(name, value)| [name, value])), "{file}");
 }
 
 #[test]
 fn roles_sql_sets_roles_like_store_init() {
     let source = text("src/adapters/postgres/provision/roles.rs");
-    let (_, rest) = source.split_once("const SETTINGS").unwrap();
-    let (settings, _) = rest.split_once("];").unwrap();
-    let words: Vec<&str> = settings.split('"').skip(1).step_by(2).collect();
+    let words: Vec<_> = between(&source, "const SETTINGS", "];").split('"').skip(1).step_by(2).collect();
+    let (pairs, []) = words.as_chunks::<2>() else { panic!("{words:?}") };
     let roles = text("deploy/postgres/roles.sql");
-    assert_eq!(words.len() % 2, 0);
-    for pair in words.chunks(2) {
-        assert!(
-            roles.contains(&format!("('{}', '{}')", pair[0], pair[1])),
-            "roles.sql does not set {pair:?}"
-        );
+    for [name, value] in pairs {
+        assert!(roles.contains(&format!("('{name}', '{value}')")), "roles.sql does not set {name}");
     }
     for role in ["gateway_role", "replication_role"] {
         let file = text("config/us-east.toml");
-        let line = file.lines().find_map(|line| line.strip_prefix(&format!("{role} = \""))).unwrap();
-        assert!(roles.contains(&format!("create role {} ", line.split('"').next().unwrap())), "{role}");
+        let name = between(&file, &format!("\n{role} = \""), "\"");
+        assert!(roles.contains(&format!("create role {name} ")), "{role}");
     }
 }

@@ -1,27 +1,20 @@
 //! The Kubernetes manifests: valid by Kubernetes' schema, true of the product, and consistent with
-//! each other.
-//!
-//! `schema` judges objects, `pod` assembles a pod's view. Each region is tested by its own files,
-//! and as kubectl renders it. It must not talk to a cluster.
+//! each other. Each region is tested by its own files, and as kubectl renders it.
 
-use super::pod::Pod;
+use super::pod::{Pod, word};
 use super::schema::Schema;
-use super::{REGIONS, onceway, text, tool, top, well};
+use super::{REGIONS, after, between, onceway, text, tool, top, well};
 use crate::support::*;
 use serde::Deserialize;
 use std::sync::OnceLock;
 
 const BASE: &str = "deploy/kubernetes/base";
-/// The time that a gateway needs to end after the drain, with some reserve (`server::run` closes
-/// its listeners in two seconds).
+/// The time to end after the drain, with a reserve (`server::run` closes in two seconds).
 const CLOSING: Duration = Duration::from_secs(5);
 
-/// The blocks of commands in the guide's section.
 fn blocks() -> Vec<String> {
     let guide = text("deploy/README.md");
-    let (_, section) = guide.split_once("\n## Kubernetes\n").unwrap();
-    let section = section.split("\n## ").next().unwrap();
-    section.split("```sh\n").skip(1).map(|block| block.split("```").next().unwrap().to_owned()).collect()
+    super::blocks(between(&guide, "\n## Kubernetes\n", "\n## ")).map(str::to_owned).collect()
 }
 
 /// A shell that is typed these lines in a folder, and finds the built program.
@@ -33,8 +26,7 @@ fn typing(lines: &str, folder: &Path) -> Command {
     bash
 }
 
-/// A copy of the tree after the section's first block, which makes the files that the manifests
-/// take.
+/// A copy of the tree after the section's first block, which makes the manifests' files.
 fn typed() -> &'static Path {
     static TYPED: OnceLock<PathBuf> = OnceLock::new();
     TYPED.get_or_init(|| {
@@ -49,9 +41,8 @@ fn typed() -> &'static Path {
 
 pub fn documents(yaml: &str) -> Vec<Value> {
     let all = serde_yaml_ng::Deserializer::from_str(yaml).map(Value::deserialize);
-    all.map(|document| document.unwrap_or_else(|error| panic!("{error} in\n{yaml}")))
-        .filter(|one| !one.is_null())
-        .collect()
+    let all = all.map(|document| document.unwrap_or_else(|error| panic!("{error} in\n{yaml}")));
+    all.filter(|one| !one.is_null()).collect()
 }
 
 fn kustomization(folder: &str) -> Value {
@@ -79,7 +70,7 @@ pub fn region(name: &str) -> (Vec<Value>, BTreeMap<String, Vec<String>>) {
         for map in items(&kustomization["configMapGenerator"]) {
             let path = |file: &str| format!("{}/{folder}/{file}", typed().display());
             let files = strings(&map["files"]).map(path).collect();
-            maps.insert(map["name"].as_str().unwrap().to_owned(), files);
+            maps.insert(word(&map["name"]).to_owned(), files);
         }
     }
     (objects, maps)
@@ -89,11 +80,17 @@ pub fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
     objects.iter().filter(|object| object["kind"] == kind).collect()
 }
 
-pub fn container(objects: &[Value]) -> &Value {
+fn deployment(objects: &[Value]) -> &Value {
     let [deployment] = of_kind(objects, "Deployment")[..] else { panic!("one deployment") };
-    let [container] = items(&deployment["spec"]["template"]["spec"]["containers"]) else {
-        panic!("one container")
-    };
+    deployment
+}
+
+pub fn pod(objects: &[Value]) -> &Value {
+    &deployment(objects)["spec"]["template"]["spec"]
+}
+
+pub fn container(objects: &[Value]) -> &Value {
+    let [container] = items(&pod(objects)["containers"]) else { panic!("one container") };
     container
 }
 
@@ -123,19 +120,14 @@ fn rendered_manifests_fit_the_schema_and_are_complete() {
         let rendered = documents(&yaml);
         for object in &rendered {
             assert_eq!(schema.wrong(object), [""; 0], "{name}: {}", object["metadata"]["name"]);
-            assert!(
-                object["kind"] == "Namespace" || object["metadata"]["namespace"] == "onceway",
-                "{object}"
-            );
+            let is_ours = object["kind"] == "Namespace" || object["metadata"]["namespace"] == "onceway";
+            assert!(is_ours, "{object}");
         }
         let (objects, maps) = region(name);
         assert_eq!(rendered.len(), objects.len() + maps.len(), "{name}");
-        let maps: BTreeSet<&str> = of_kind(&rendered, "ConfigMap")
-            .iter()
-            .filter_map(|map| map["metadata"]["name"].as_str())
-            .collect();
-        let [deployment] = of_kind(&rendered, "Deployment")[..] else { panic!("one deployment") };
-        let sources = &deployment["spec"]["template"]["spec"]["volumes"][0]["projected"]["sources"];
+        let maps = of_kind(&rendered, "ConfigMap").into_iter().map(|map| word(&map["metadata"]["name"]));
+        let maps: BTreeSet<&str> = maps.collect();
+        let sources = &pod(&rendered)["volumes"][0]["projected"]["sources"];
         for used in items(sources).iter().filter_map(|source| source["configMap"]["name"].as_str()) {
             assert!(maps.contains(used), "{name}: no ConfigMap {used} among {maps:?}");
         }
@@ -174,38 +166,27 @@ fn manifests_name_the_ports_of_the_gateway() {
         }
         let services = of_kind(&objects, "Service");
         for port in services.iter().flat_map(|service| items(&service["spec"]["ports"])) {
-            let target = port["targetPort"].as_str().unwrap();
-            assert_eq!(
-                (&port["port"], port["name"].as_str()),
-                (&real[target].into(), Some(target)),
-                "{name}"
-            );
+            let target = word(&port["targetPort"]);
+            assert_eq!((&port["port"], word(&port["name"])), (&real[target].into(), target), "{name}");
         }
         for path in paths(&objects) {
             let service = &path["backend"]["service"];
             let of = services.iter().find(|one| one["metadata"]["name"] == service["name"]).unwrap();
-            assert!(
-                named(&of["spec"]["ports"], service["port"]["name"].as_str().unwrap()).is_some(),
-                "{path}"
-            );
+            assert!(named(&of["spec"]["ports"], word(&service["port"]["name"])).is_some(), "{path}");
         }
         let allowed = BTreeSet::from([real["public"], real["admin"], real["peer"]]);
         let abroad = BTreeSet::from([53, real["peer"], upstream(&config), postgres()]);
-        for (way, known, all) in [("ingress", &allowed, allowed.len()), ("egress", &abroad, abroad.len())] {
+        for (way, known) in [("ingress", &allowed), ("egress", &abroad)] {
             let policies = of_kind(&objects, "NetworkPolicy");
             let rules = policies.iter().flat_map(|policy| items(&policy["spec"][way]));
-            let ports =
-                rules.flat_map(|rule| items(&rule["ports"])).map(|port| port["port"].as_u64().unwrap());
-            let ports: BTreeSet<u16> = ports.map(|port| u16::try_from(port).unwrap()).collect();
-            assert!(
-                ports.is_subset(known) && ports.len() == all,
-                "{name} {way}: {ports:?}, known are {known:?}"
-            );
+            let ports = rules.flat_map(|rule| items(&rule["ports"])).map(|port| &port["port"]);
+            let ports: BTreeSet<u16> = ports.map(|port| port.as_u64().unwrap().try_into().unwrap()).collect();
+            assert_eq!(&ports, known, "{name} {way}");
         }
     }
 }
 
-fn paths(objects: &[Value]) -> Vec<&Value> {
+pub fn paths(objects: &[Value]) -> Vec<&Value> {
     let rules = of_kind(objects, "Ingress").into_iter().flat_map(|ingress| items(&ingress["spec"]["rules"]));
     rules.flat_map(|rule| items(&rule["http"]["paths"])).collect()
 }
@@ -214,31 +195,26 @@ fn upstream(config: &Config) -> u16 {
     config.process.upstream.service.addresses[0].rsplit(':').next().unwrap().parse().unwrap()
 }
 
-/// The port of Postgres, as the reference file has it.
 fn postgres() -> u16 {
     let file = text("config/us-east.toml");
-    let (_, host) = file.split_once("postgres://onceway_gateway@").unwrap();
-    host.split([':', '/']).nth(1).unwrap().parse().unwrap()
+    let host = between(&file, "postgres://onceway_gateway@", "/");
+    host.split(':').nth(1).unwrap().parse().unwrap()
 }
 
 #[test]
 fn a_stop_drains_fully_one_gateway_at_a_time() {
     for name in REGIONS {
         let (objects, _) = region(name);
-        let [deployment] = of_kind(&objects, "Deployment")[..] else { panic!("one deployment") };
-        let pod = &deployment["spec"]["template"]["spec"];
+        let (deployment, pod) = (deployment(&objects), pod(&objects));
         let seconds = |value: &Value| Duration::from_secs(value.as_u64().unwrap());
         let grace = seconds(&pod["terminationGracePeriodSeconds"]);
         let waits = seconds(&container(&objects)["lifecycle"]["preStop"]["sleep"]["seconds"]);
         let drain = Pod::of(name).config().process.drain;
         assert!(grace >= waits + drain + CLOSING, "{grace:?} for {waits:?}, {drain:?} and {CLOSING:?}");
         let readiness = &container(&objects)["readinessProbe"];
-        let unready =
-            readiness["periodSeconds"].as_u64().unwrap() * readiness["failureThreshold"].as_u64().unwrap();
-        assert!(
-            waits > Duration::from_secs(unready),
-            "the balancer learns of it later than the gateway refuses"
-        );
+        let tries = u32::try_from(readiness["failureThreshold"].as_u64().unwrap()).unwrap();
+        let unready = seconds(&readiness["periodSeconds"]) * tries;
+        assert!(waits > unready, "the balancer learns of it later than the gateway refuses");
 
         let [budget] = of_kind(&objects, "PodDisruptionBudget")[..] else { panic!("one budget") };
         let (least, all) = (&budget["spec"]["minAvailable"], &deployment["spec"]["replicas"]);
@@ -261,17 +237,14 @@ fn a_stop_drains_fully_one_gateway_at_a_time() {
 #[test]
 fn a_container_has_only_the_rights_it_needs() {
     let containerfile = text("deploy/Containerfile");
-    let user = containerfile.lines().find_map(|line| line.strip_prefix("USER ")).unwrap();
     let (objects, _) = region("us-east");
-    let [deployment] = of_kind(&objects, "Deployment")[..] else { panic!("one deployment") };
-    let pod = &deployment["spec"]["template"]["spec"];
+    let pod = pod(&objects);
     let context = &pod["securityContext"];
-    assert_eq!(format!("{}:{}", context["runAsUser"], context["runAsGroup"]), user);
+    let user = format!("{}:{}", context["runAsUser"], context["runAsGroup"]);
+    assert_eq!(user, after(&containerfile, "USER "));
     assert_eq!(context["fsGroup"], context["runAsGroup"], "mounted secrets are the group's to read");
-    assert_eq!(
-        (&context["runAsNonRoot"], &context["seccompProfile"]["type"]),
-        (&true.into(), &"RuntimeDefault".into())
-    );
+    assert_eq!(context["runAsNonRoot"], true);
+    assert_eq!(context["seccompProfile"]["type"], "RuntimeDefault");
     let context = &container(&objects)["securityContext"];
     assert_eq!(context["readOnlyRootFilesystem"], true);
     assert_eq!(context["allowPrivilegeEscalation"], false);
@@ -286,14 +259,12 @@ fn a_container_has_only_the_rights_it_needs() {
 fn the_guide_makes_every_named_secret() {
     let guide = text("deploy/README.md");
     let (objects, _) = region("us-east");
-    let mut named = 0;
-    for (secret, key) in Pod::secrets(&objects) {
-        let made = guide.lines().find(|line| line.contains(&format!("create secret generic {secret} ")));
-        let made = made.unwrap_or_else(|| panic!("deploy/README.md does not make the secret {secret}"));
+    let named = Pod::secrets(&objects);
+    assert_eq!(named.len(), 6);
+    for (secret, key) in named {
+        let made = between(&guide, &format!("create secret generic {secret} "), "\n");
         assert!(made.contains(&format!("={key}=")), "the secret {secret} is made without {key}: {made}");
-        named += 1;
     }
-    assert_eq!(named, 6);
     assert!(!guide.contains("--from-literal"), "a secret stands on a command line, where other users see it");
     assert!(of_kind(&objects, "Secret").is_empty(), "a secret stands in no file");
 }
@@ -308,12 +279,9 @@ fn looked_at(tree: &Path) -> (bool, String, BTreeSet<String>) {
     let mut bash = typing(lines, tree);
     let output = bash.env("TMPDIR", made.path()).env_remove("ONCEWAY_STORE_URL").output().unwrap();
     let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-    let files = super::files_below(made.path().to_str().unwrap());
-    let below = |file: &String| {
-        let (_, rest) = file[made.path().to_str().unwrap().len() + 1..].split_once('/').unwrap();
-        rest.to_owned()
-    };
-    (output.status.success(), said, files.iter().map(below).collect())
+    let made = made.path().to_str().unwrap();
+    let below = |file: &String| file[made.len() + 1..].split_once('/').unwrap().1.to_owned();
+    (output.status.success(), said, super::files_below(made).iter().map(below).collect())
 }
 
 #[test]
@@ -354,13 +322,12 @@ fn the_guide_checks_the_files_that_pods_mount() {
 #[test]
 fn prometheus_finds_the_pods_and_gives_them_their_region() {
     let file = text("deploy/prometheus/prometheus.yml");
-    let (_, job) = file.split_once("\n  # - job_name: ").unwrap();
-    let job = job.split("\n\n").next().unwrap().replace("\n  # ", "\n");
+    let job = between(&file, "\n  # - job_name: ", "\n\n").replace("\n  # ", "\n");
     let job = &documents(&format!("- job_name: {job}"))[0][0];
     let found = &job["kubernetes_sd_configs"][0];
     assert_eq!((&found["role"], &found["namespaces"]["names"][0]), (&"pod".into(), &"onceway".into()));
     let (objects, _) = region("us-east");
-    let port = job["relabel_configs"][0]["regex"].as_str().unwrap();
+    let port = word(&job["relabel_configs"][0]["regex"]);
     let port = named(&container(&objects)["ports"], port).expect("a port of the container");
     assert_eq!(port["containerPort"], Pod::of("us-east").config().process.listen.admin.port());
     let given = &job["relabel_configs"][1];
@@ -372,9 +339,9 @@ fn prometheus_finds_the_pods_and_gives_them_their_region() {
 fn rolled_out_files_hold_no_published_secret() {
     for name in REGIONS {
         let files: BTreeSet<String> = region(name).1.into_values().flatten().collect();
-        let shared =
-            files.iter().filter(|file| file.ends_with("/ring.toml") || file.ends_with("/credentials.toml"));
-        let shared: Vec<&String> = shared.collect();
+        let is_shared =
+            |file: &&String| ["/ring.toml", "/credentials.toml"].iter().any(|end| file.ends_with(end));
+        let shared: Vec<&String> = files.iter().filter(is_shared).collect();
         assert_eq!(shared.len(), 2);
         well(onceway().args(["check", "--strict"]).args(shared));
     }

@@ -1,16 +1,13 @@
 //! A pod's view: the files of its volume, assembled as the manifests say, and its environment.
-//!
-//! `manifests` asks it for the configuration, and starts the built program on it. Secrets are made
-//! up. It must not take a file from anywhere but where the manifests take it.
+//! Secrets are made up, and every other file is one that the manifests take.
 
-use super::manifests::{container, items, of_kind, region};
-use super::{onceway, text};
+use super::manifests::{container, items, paths, pod, region};
+use super::{between, onceway, text};
 use crate::support::*;
 use onceway::adapters::{identity, issue};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-/// The time limit for the program to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Pod {
@@ -24,21 +21,13 @@ impl Pod {
         let (objects, maps) = region(name);
         let folder = tempfile::tempdir().unwrap();
         let secrets = made_up(name);
-        let [deployment] = of_kind(&objects, "Deployment")[..] else { panic!("one deployment") };
-        let [volume] = items(&deployment["spec"]["template"]["spec"]["volumes"]) else {
-            panic!("one volume")
-        };
-        for source in items(&volume["projected"]["sources"]) {
-            for item in items(&source["configMap"]["items"]) {
-                let (map, key) =
-                    (source["configMap"]["name"].as_str().unwrap(), item["key"].as_str().unwrap());
-                let file = maps[map].iter().find(|file| Path::new(file).file_name().unwrap() == key);
-                put(folder.path(), item, &text(file.unwrap_or_else(|| panic!("{map} has no {key}"))));
-            }
-            for item in items(&source["secret"]["items"]) {
-                let named = (source["secret"]["name"].as_str().unwrap(), item["key"].as_str().unwrap());
-                put(folder.path(), item, &secrets[&named]);
-            }
+        for (map, item) in mounted(&objects, "configMap") {
+            let key = word(&item["key"]);
+            let file = maps[map].iter().find(|file| Path::new(file).file_name().unwrap() == key);
+            put(folder.path(), item, &text(file.unwrap_or_else(|| panic!("{map} has no {key}"))));
+        }
+        for (secret, item) in mounted(&objects, "secret") {
+            put(folder.path(), item, &secrets[&(secret, word(&item["key"]))]);
         }
         Self { objects, folder }
     }
@@ -49,20 +38,10 @@ impl Pod {
         all.iter().map(|file| file[folder.len() + 1..].to_owned()).collect()
     }
 
-    /// The secrets that the manifests name, each with its key.
-    pub fn secrets(objects: &[Value]) -> Vec<(String, String)> {
-        let [deployment] = of_kind(objects, "Deployment")[..] else { panic!("one deployment") };
-        let word = |value: &Value| value.as_str().unwrap().to_owned();
+    pub fn secrets(objects: &[Value]) -> Vec<(&str, &str)> {
         let env = items(&container(objects)["env"]).iter().map(|one| &one["valueFrom"]["secretKeyRef"]);
-        let mut all: Vec<_> = env.map(|one| (word(&one["name"]), word(&one["key"]))).collect();
-        let volumes = items(&deployment["spec"]["template"]["spec"]["volumes"]).iter();
-        for source in volumes.flat_map(|volume| items(&volume["projected"]["sources"])) {
-            let secret = &source["secret"];
-            all.extend(
-                items(&secret["items"]).iter().map(|item| (word(&secret["name"]), word(&item["key"]))),
-            );
-        }
-        all
+        let env = env.map(|one| (word(&one["name"]), word(&one["key"])));
+        env.chain(mounted(objects, "secret").map(|(name, item)| (name, word(&item["key"])))).collect()
     }
 
     fn environment(&self) -> BTreeMap<String, String> {
@@ -70,9 +49,9 @@ impl Pod {
         let env = items(&container(&self.objects)["env"]).iter();
         let value = |one: &Value| {
             let secret = &one["valueFrom"]["secretKeyRef"];
-            secrets[&(secret["name"].as_str().unwrap(), secret["key"].as_str().unwrap())].clone()
+            secrets[&(word(&secret["name"]), word(&secret["key"]))].clone()
         };
-        env.map(|one| (one["name"].as_str().unwrap().to_owned(), value(one))).collect()
+        env.map(|one| (word(&one["name"]).to_owned(), value(one))).collect()
     }
 
     pub fn config(&self) -> Config {
@@ -99,17 +78,28 @@ impl Pod {
         file = file.replace("\n[listen]\n", &format!("\nshadow = {shadow}\n\n[listen]\n"));
         fs::write(self.folder.path().join("region.toml"), file).unwrap();
         let mount = &container(&self.objects)["volumeMounts"][0]["mountPath"];
-        let args = items(&container(&self.objects)["args"]).iter().map(|arg| arg.as_str().unwrap());
         let here = self.folder.path().to_str().unwrap();
-        let args = args.map(|arg| arg.replace(mount.as_str().unwrap(), here));
+        let args = items(&container(&self.objects)["args"]).iter();
+        let args = args.map(|arg| word(arg).replace(word(mount), here));
         let mut command = onceway();
         command.args(args).env_clear().envs(self.environment()).stdout(Stdio::null()).stderr(Stdio::null());
         Running { process: Mortal(command.spawn().unwrap()), admin: free[1] }
     }
 }
 
+/// The items of the sources of this kind in the pod's volume, each with the source's name.
+fn mounted<'a>(objects: &'a [Value], kind: &'a str) -> impl Iterator<Item = (&'a str, &'a Value)> {
+    let [volume] = items(&pod(objects)["volumes"]) else { panic!("one volume") };
+    let sources = items(&volume["projected"]["sources"]).iter().map(move |source| &source[kind]);
+    sources.flat_map(|source| items(&source["items"]).iter().map(|item| (word(&source["name"]), item)))
+}
+
+pub fn word(value: &Value) -> &str {
+    value.as_str().unwrap_or_else(|| panic!("{value} is no text"))
+}
+
 fn put(folder: &Path, item: &Value, content: &str) {
-    let path = folder.join(item["path"].as_str().unwrap());
+    let path = folder.join(word(&item["path"]));
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, content).unwrap();
 }
@@ -137,8 +127,7 @@ struct Running {
 }
 
 impl Running {
-    /// The status of `GET path`, as a kubelet or a front asks: without a token, by a name that the
-    /// gateway does not know.
+    /// The status of `GET path`, as a kubelet asks: without a token, by a name unknown here.
     fn status(&mut self, path: &str) -> u16 {
         let begun = Instant::now();
         let mut stream = loop {
@@ -163,23 +152,16 @@ impl Running {
 /// Every path that an outside program asks for, by the file that says so.
 fn asked() -> Vec<(&'static str, String)> {
     let (objects, _) = region("us-east");
-    let probe = |name: &str| container(&objects)[name]["httpGet"]["path"].as_str().unwrap().to_owned();
-    let after = |file: &str, sign: &str, end: &[char]| {
-        let text = text(file);
-        let (_, rest) = text.split_once(sign).unwrap_or_else(|| panic!("{file} has no {sign}"));
-        rest.split(end).next().unwrap().to_owned()
-    };
-    let paths = of_kind(&objects, "Ingress").into_iter().flat_map(|ingress| items(&ingress["spec"]["rules"]));
-    let exact =
-        paths.flat_map(|rule| items(&rule["http"]["paths"])).filter(|path| path["pathType"] == "Exact");
-    let mut all: Vec<_> =
-        exact.map(|path| ("the ingress", path["path"].as_str().unwrap().to_owned())).collect();
+    let probe = |name: &str| word(&container(&objects)[name]["httpGet"]["path"]).to_owned();
+    let inside = |file: &str, sign: &str, end: &str| between(&text(file), sign, end).to_owned();
+    let exact = paths(&objects).into_iter().filter(|path| path["pathType"] == "Exact");
+    let mut all: Vec<_> = exact.map(|path| ("the ingress", word(&path["path"]).to_owned())).collect();
     all.extend([
         ("the liveness probe", probe("livenessProbe")),
         ("the readiness probe", probe("readinessProbe")),
-        ("Route 53", after("deploy/dns/route53/main.tf", "resource_path     = \"", &['"'])),
-        ("PowerDNS", after("deploy/dns/powerdns/example.com.zone", "https://ready.example.com", &['\''])),
-        ("CoreDNS", after("deploy/dns/coredns/zones", "\"https://$check", &['"'])),
+        ("Route 53", inside("deploy/dns/route53/main.tf", "resource_path     = \"", "\"")),
+        ("PowerDNS", inside("deploy/dns/powerdns/example.com.zone", "https://ready.example.com", "'")),
+        ("CoreDNS", inside("deploy/dns/coredns/zones", "\"https://$check", "\"")),
     ]);
     all
 }

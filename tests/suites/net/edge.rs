@@ -1,10 +1,7 @@
 //! The public listener behind trusted proxies and the PROXY protocol, and asked by pages of other
-//! origins.
-//!
-//! `server::forwarded` has the table of forwarded addresses. A test must not trust loopback by
-//! default: only the edge that it writes does.
+//! origins. `server::forwarded` has the table of forwarded addresses.
 
-use crate::net::harness::{Running, read_until, rest, run_behind};
+use crate::net::harness::{Running, read_until, rest, run_through, until_cut};
 use crate::net::support::*;
 use onceway::config::trusted::Network;
 
@@ -14,6 +11,10 @@ fn loopback() -> Vec<Network> {
 
 fn few() -> PublicLimits {
     PublicLimits { connections_per_ip: 2, head_time: Duration::from_millis(500), ..PublicLimits::default() }
+}
+
+async fn run_behind(limits: PublicLimits, edge: Edge) -> Running {
+    run_through(limits, PATIENCE, None, edge).await
 }
 
 async fn headers_after(running: &Running, begin: &[u8], lines: &str) -> String {
@@ -32,23 +33,20 @@ fn proxied(last: u8) -> Vec<u8> {
 async fn only_a_trusted_proxy_names_the_client() {
     let lines = "X-Forwarded-For: 6.6.6.6, 203.0.113.9\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: shop.example\r\n\
                  X-Real-IP: 6.6.6.6\r\nTrue_Client_IP: 6.6.6.6\r\nCF-Connecting-IP: 6.6.6.6\r\n";
-    let behind = run_behind(few(), Edge { trusted_proxies: loopback(), ..Edge::default() }).await;
-    let seen = headers_after(&behind, b"", lines).await;
-    for expected in [
-        "x-forwarded-for: 203.0.113.9\n",
-        "x-forwarded-proto: https\n",
-        "x-forwarded-host: shop.example\n",
-        "x-real-ip: 203.0.113.9\n",
-        "cf-connecting-ip: 203.0.113.9\n",
-        "host: a\n",
-    ] {
-        assert!(seen.contains(expected), "{expected} in {seen}");
-    }
-    let open = run_behind(few(), Edge::default()).await;
-    let seen = headers_after(&open, b"", lines).await;
-    for expected in ["x-forwarded-for: 127.0.0.1\n", "x-forwarded-proto: http\n", "x-real-ip: 127.0.0.1\n"] {
-        assert!(seen.contains(expected), "{expected} in {seen}");
-    }
+    let seen_by = async |edge: Edge, expected: &[&str]| {
+        let seen = headers_after(&run_behind(few(), edge).await, b"", lines).await;
+        for expected in expected {
+            assert!(seen.contains(&format!("{expected}\n")), "{expected} in {seen}");
+        }
+        seen
+    };
+    let forwarded =
+        ["x-forwarded-for: 203.0.113.9", "x-forwarded-proto: https", "x-forwarded-host: shop.example"];
+    let named = ["x-real-ip: 203.0.113.9", "cf-connecting-ip: 203.0.113.9", "host: a"];
+    let behind = Edge { trusted_proxies: loopback(), ..Edge::default() };
+    seen_by(behind, &[forwarded, named].concat()).await;
+    let open = ["x-forwarded-for: 127.0.0.1", "x-forwarded-proto: http", "x-real-ip: 127.0.0.1"];
+    let seen = seen_by(Edge::default(), &open).await;
     assert!(!seen.contains("6.6.6.6") && !seen.contains("shop.example") && !seen.contains("true"), "{seen}");
 }
 
@@ -79,21 +77,16 @@ async fn only_the_proxy_protocol_names_the_client() {
     let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
     assert!(headers_after(&running, local, "").await.contains("x-forwarded-for: 127.0.0.1\n"));
     for begin in [&b""[..], b"PROXY TCP4 203.0.113.9 10.0.0.1 4711 443\r\n"] {
-        let mut stream = TcpStream::connect(&running.address).await.unwrap();
-        stream.write_all(&[begin, b"GET /headers HTTP/1.1\r\nHost: a\r\n\r\n"].concat()).await.unwrap();
-        let mut answer = Vec::new();
-        let _reset = soon(stream.read_to_end(&mut answer)).await;
-        assert_eq!(answer, b"");
+        let mut stream = running.say([begin, b"GET /headers HTTP/1.1\r\nHost: a\r\n\r\n"].concat()).await;
+        assert_eq!(until_cut(&mut stream).await, b"");
     }
     // Silence is cut like any other.
-    let mut silent = running.say(&proxied(9)[..10]).await;
-    let _reset = soon(silent.read_to_end(&mut Vec::new())).await;
+    until_cut(&mut running.say(&proxied(9)[..10]).await).await;
     // Each client has its own bound.
     let mut held = Vec::new();
     for last in [1, 1, 2] {
-        let mut one = running
-            .say([&proxied(last)[..], b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi"].concat())
-            .await;
+        let asked = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
+        let mut one = running.say([&proxied(last)[..], asked].concat()).await;
         read_until(&mut one, "hi").await;
         held.push(one);
     }
@@ -127,16 +120,14 @@ async fn only_listed_origins_read_answers_and_refusals() {
         assert!(!ask(head, &format!("{listed}{other}")).await.contains("access-control-allow-origin"));
     }
     let wants = "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: idempotency-key\r\n";
-    let before = running.service.seen.lock().unwrap().len();
+    let before = running.service.seen().len();
     let preflight = ask("OPTIONS /v1/charges", &format!("{listed}{wants}")).await;
     assert!(preflight.starts_with("http/1.1 204 ") && preflight.contains(allowed), "{preflight}");
-    for line in
-        ["access-control-allow-methods: post\r\n", "access-control-allow-headers: idempotency-key\r\n"]
-    {
-        assert!(preflight.contains(line), "{preflight}");
+    for (name, value) in [("methods", "post"), ("headers", "idempotency-key")] {
+        assert!(preflight.contains(&format!("access-control-allow-{name}: {value}\r\n")), "{preflight}");
     }
-    assert_eq!(running.service.seen.lock().unwrap().len(), before, "it is answered at the door");
+    assert_eq!(running.service.seen().len(), before, "it is answered at the door");
     let passed = ask("OPTIONS /v1/charges", &format!("{other}{wants}")).await;
     assert!(!passed.contains("access-control-allow-origin"), "{passed}");
-    assert_eq!(running.service.seen.lock().unwrap().len(), before + 1);
+    assert_eq!(running.service.seen().len(), before + 1);
 }

@@ -1,9 +1,5 @@
 //! HTTP/2 written by hand: frames, header blocks without compression, and a raw connection that
-//! sends them.
-//!
-//! `http2` and the suite `listener` send requests with it that no client library sends. It reads
-//! frames, but no header blocks: a test reads its facts from a body. It must not keep any rule of
-//! the protocol for the caller.
+//! sends what no client library sends. It keeps no rule of the protocol for the caller.
 
 use crate::net::support::*;
 use std::collections::VecDeque;
@@ -82,6 +78,16 @@ pub enum Outcome {
     Closed,
 }
 
+impl Outcome {
+    /// True if the stream was refused, or its answer says so.
+    pub fn is_refusal(&self, says: &str) -> bool {
+        match self {
+            Outcome::Reset | Outcome::Closed => true,
+            Outcome::Answer(body) => body.contains(says),
+        }
+    }
+}
+
 pub struct Raw {
     stream: TcpStream,
     read: VecDeque<u8>,
@@ -101,6 +107,21 @@ impl Raw {
 
     pub async fn send(&mut self, bytes: &[u8]) -> bool {
         self.stream.write_all(bytes).await.is_ok()
+    }
+
+    /// Sends the same bytes over and over, until the connection takes no more.
+    pub async fn flood(&mut self, bytes: &[u8]) {
+        let mut sent = 0;
+        while self.send(bytes).await {
+            sent += bytes.len();
+            assert!(sent < 1 << 30, "it is still read");
+        }
+    }
+
+    /// Sends a request's head and its whole body.
+    pub async fn post(&mut self, stream: u32, block: &[u8], body: &[u8]) {
+        self.send(&frame(HEADERS, END_HEADERS, stream, block)).await;
+        self.send(&frame(DATA, END_STREAM, stream, body)).await;
     }
 
     /// Sends a whole request without a body.

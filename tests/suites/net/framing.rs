@@ -1,9 +1,8 @@
 //! HTTP/1 framing against raw bytes: an ambiguous request is refused with a problem and ends the
 //! connection, a clear one passes.
 //!
-//! `server::head`, `server::chunks` and `server::guard` have tables and properties of their own;
-//! here hyper stands above them. It must not use a client library, which would tidy up the very
-//! bytes in question.
+//! `server::head`, `chunks`, `guard` and `admission` have tables of all flaws; here hyper is above
+//! them, and a flaw of each kind is enough.
 
 use crate::net::harness::{read_until, rest, run, talk};
 use crate::net::support::*;
@@ -22,42 +21,18 @@ async fn ambiguous_framing_is_refused_and_ends_the_connection() {
     let table: Vec<(String, u16, &str)> = [
         "GET / HTTP/1.1\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
-        "GET / HTTP/1.1\r\nHost: a, b\r\n\r\n",
-        "GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n",
-        "GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET a HTTP/1.1\r\nHost: a\r\n\r\n",
         "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET / HTTP/1.1\nHost: a\n\n",
-        "GET / HTTP/1.1\r\nHost: a\n\r\n",
-        "GET / HTTP/1.1\r\nHost: a\rX: b\r\n\r\n",
-        "GET / HTTP/1.1\r\nHost: a\r\nx: 1\r\n folded\r\n\r\n",
-        "GET / HTTP/1.1\r\nHost: a\r\nx : 1\r\n\r\n",
-        "GET / HTTP/1.1\r\nHost: a\r\nx: \0\r\n\r\n",
-        "GET / HTTP/1.1\r\nHost: a\r\nnothing\r\n\r\n",
-        "GET / HTTP/3.0\r\nHost: a\r\n\r\n",
-        "GET /\r\n\r\n",
-        "POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         &(with("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n") + "0\r\n\r\n"),
-        &(with("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n") + "0\r\n\r\n"),
-        &(with("Content-Length: 1\r\nContent-Length: 1\r\n") + "x"),
-        &(with("Content-Length: 1\r\nContent-Length: 2\r\n") + "x"),
-        &(with("Content-Length: 1, 1\r\n") + "x"),
-        &(with("Content-Length: +1\r\n") + "x"),
-        &(with("Content-Length: 0x1\r\n") + "x"),
-        &(with("Content-Length:\r\n") + "x"),
-        &(with("Transfer-Encoding: gzip, chunked\r\n") + "0\r\n\r\n"),
-        &(with("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n") + "0\r\n\r\n"),
         &with("Transfer-Encoding: identity\r\n"),
         &with("Connection: Idempotency-Key\r\n"),
-        &with("Connection: close, authorization\r\n"),
-        &with("Connection: onceway-token\r\n"),
         &with("Connection: upgrade\r\nUpgrade: h2c\r\n"),
     ]
     .map(|bytes| (bytes.to_owned(), 400, "bad-request"))
     .into_iter()
     .chain([
         ("CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n".to_owned(), 501, "method-not-supported"),
-        ("TRACE / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), 501, "method-not-supported"),
         (with("Expect: everything\r\n"), 417, "expectation-failed"),
         (format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(8192)), 414, "target-too-long"),
         (with(&many), 431, "head-too-large"),
@@ -81,27 +56,14 @@ async fn ambiguous_framing_is_refused_and_ends_the_connection() {
 #[tokio::test]
 async fn nothing_behind_broken_chunks_is_read() {
     let running = run(PublicLimits::default()).await;
-    let table = [
-        "3\nabc\r\n0\r\n\r\n",
-        "3;a=b\r\nabc\r\n0\r\n\r\n",
-        "3;a=b\nabc\r\n0\r\n\r\n",
-        "3 \r\nabc\r\n0\r\n\r\n",
-        "0x3\r\nabc\r\n0\r\n\r\n",
-        "000000003\r\nabc\r\n0\r\n\r\n",
-        "10000000000000003\r\nabc\r\n0\r\n\r\n",
-        "2\r\nabc\r\n0\r\n\r\n",
-        "3\r\nabc\n0\r\n\r\n",
-        "3\r\nabc\r\n0\r\nx: 1\n\r\n",
-        "3\r\nabc\r\n0\r\n folded\r\n\r\n",
-        "3\r\nabc\r\nx\r\n\r\n",
-    ];
+    let table = ["3;a=b\r\nabc\r\n0\r\n\r\n", "2\r\nabc\r\n0\r\n\r\n", "3\r\nabc\r\n0\r\nx: 1\n\r\n"];
     for chunks in table {
         let bytes = with("Transfer-Encoding: chunked\r\n") + chunks + NEXT;
         let answer = talk(&running.address, &bytes).await;
         assert!(answer.ends_with("\r\n\r\nbroken"), "{chunks:?} got {answer:?}");
         assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{chunks:?} got {answer:?}");
     }
-    assert_eq!(running.service.seen(), ["POST /"; 12]);
+    assert_eq!(running.service.seen(), ["POST /"; 3]);
 }
 
 #[tokio::test]
@@ -140,17 +102,15 @@ async fn only_end_to_end_headers_pass_and_no_trailers() {
                  Forwarded: for=10.0.0.1\r\nTransfer-Encoding: chunked\r\nAccept: b\r\n\r\n1\r\na\r\n0\r\nIdempotency-Key: forged\r\n\r\n";
     let answer = talk(&running.address, asked).await;
     let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-    let expected =
-        "accept: b\nhost: a\nx-forwarded-for: 127.0.0.1\nx-forwarded-host: a\nx-forwarded-proto: http\n";
-    assert_eq!(body, expected);
+    let forwarded = "x-forwarded-for: 127.0.0.1\nx-forwarded-host: a\nx-forwarded-proto: http\n";
+    assert_eq!(body, format!("accept: b\nhost: a\n{forwarded}"));
 }
 
 #[tokio::test]
 async fn a_refusal_skips_100_continue_and_survives_a_reset() {
     let running = run(PublicLimits::default()).await;
-    let mut stream = TcpStream::connect(&running.address).await.unwrap();
     let waiting = "POST /refuse HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
-    stream.write_all(waiting.as_bytes()).await.unwrap();
+    let mut stream = running.say(waiting).await;
     let answer = read_until(&mut stream, "refused").await;
     assert!(answer.starts_with("HTTP/1.1 401 ") && !answer.contains("100 Continue"), "{answer}");
     // A client that sends its body anyway can read the refusal.

@@ -1,7 +1,5 @@
-//! A public listener with a service that records its requests, and raw clients of it.
-//!
-//! `public`, `framing`, `slow`, `http2` and `tls` test through it; `frames` writes HTTP/2 by hand.
-//! It must not use a client library, which would tidy up the very bytes in question.
+//! A public listener with a service that records its requests, and raw clients of it. A client
+//! library would tidy up the very bytes in question.
 
 use crate::net::frames::Raw;
 use crate::net::support::*;
@@ -15,7 +13,6 @@ use tokio::io::AsyncRead;
 /// The size of the answer to `/big`, in bytes: more than any socket buffers.
 pub const BIG: usize = 64 << 20;
 
-/// A service that answers by path, and records its requests.
 pub struct Service {
     pub seen: Mutex<Vec<String>>,
     /// The events inside: a request that arrived, a body that broke, a request that was dropped.
@@ -109,6 +106,11 @@ impl Running {
         stream.write_all(bytes.as_ref()).await.unwrap();
         stream
     }
+
+    /// Waits for the next event.
+    pub async fn comes(&mut self, event: &str) {
+        assert_eq!(soon(self.events.recv()).await, Some(event));
+    }
 }
 
 /// All that comes until the server closes.
@@ -126,20 +128,11 @@ pub async fn http2() -> (Running, Raw) {
 }
 
 pub async fn run(limits: PublicLimits) -> Running {
-    run_within(limits, Duration::from_secs(20), None).await
+    run_through(limits, PATIENCE, None, Edge::default()).await
 }
 
-/// Runs it behind what stands before it.
-pub async fn run_behind(limits: PublicLimits, edge: Edge) -> Running {
-    run_through(limits, Duration::from_secs(20), None, edge).await
-}
-
-/// Runs it with another grace period, and over TLS if a configuration is given.
-pub async fn run_within(limits: PublicLimits, grace: Duration, tls: Option<ServerConfig>) -> Running {
-    run_through(limits, grace, tls, Edge::default()).await
-}
-
-async fn run_through(
+/// Runs it with a grace period, over TLS or not, and behind what stands before it.
+pub async fn run_through(
     limits: PublicLimits,
     grace: Duration,
     tls: Option<ServerConfig>,
@@ -171,10 +164,14 @@ async fn run_through(
 pub async fn talk(address: &str, bytes: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(bytes.as_bytes()).await.unwrap();
+    String::from_utf8(until_cut(&mut stream).await).unwrap()
+}
+
+/// All that comes until the server closes. A reset is an end, too.
+pub async fn until_cut(stream: &mut TcpStream) -> Vec<u8> {
     let mut answer = Vec::new();
-    // A reset after the answer is an end, too.
     let _ = soon(stream.read_to_end(&mut answer)).await;
-    String::from_utf8(answer).unwrap()
+    answer
 }
 
 /// Sends a request over a new HTTP/1.1 connection, to see that the listener still answers.

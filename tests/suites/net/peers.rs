@@ -1,11 +1,9 @@
 //! Two regions over mutual TLS in one process: forwards, streamed answers, pings, and the caller's
-//! knowledge after a failure.
-//!
-//! `hostile` has the peers that must be refused. It must count the other region's messages: nothing
-//! is resent.
+//! knowledge after a failure. The other region counts its messages: nothing is resent.
 
 use crate::net::support::*;
 use onceway::adapters::peers::HttpPeers;
+use onceway::ports::Body;
 use onceway::ports::peers::{Beat, PeerMessage, PeerReply, Pong};
 use onceway::protocol::speakers::may;
 use onceway::server::PeerService;
@@ -17,7 +15,6 @@ use tokio::sync::OwnedSemaphorePermit;
 
 /// Room for a large forward and some small ones.
 pub const PLACES: usize = (3 << 20) + 1_000;
-/// The time limit for a question.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A region that answers by the target's path, and records its messages.
@@ -25,14 +22,12 @@ pub struct Region {
     pub seen: Mutex<Vec<(RegionName, Forward)>>,
     pub asked: Mutex<Vec<(RegionName, Question)>>,
     /// Pieces of the answer to `/stream`.
-    stream: Mutex<Option<onceway::ports::Body>>,
+    stream: Mutex<Option<Body>>,
     /// One permit for each present forward, and one for each byte of its body.
     pub places: Arc<Semaphore>,
     /// Gets a message when a forward to `/hang` was dropped.
     dropped: mpsc::UnboundedSender<()>,
-    /// True if it reports that it serves.
     serving: AtomicBool,
-    /// The class of senders that it takes its callers for.
     pub sender: Mutex<Sender>,
 }
 
@@ -114,6 +109,48 @@ pub struct Running {
     pub listeners: Listeners,
 }
 
+impl Running {
+    /// Forwards a request under this identity, over a new connection to it as region `us`.
+    pub async fn forwarded(&self, identity: &PeerIdentity) -> Result<ForwardReply, PeerError> {
+        soon(dial(identity, "us", &self.address).forward(&region("us"), forward("/"))).await
+    }
+
+    pub fn seen(&self) -> usize {
+        self.region.seen.lock().unwrap().len()
+    }
+
+    #[track_caller]
+    pub fn untouched(&self) {
+        assert_eq!((self.seen(), self.region.asked.lock().unwrap().len()), (0, 0));
+    }
+
+    pub async fn was_reached(&self) {
+        let reached = async {
+            while self.seen() == 0 {
+                tokio::task::yield_now().await
+            }
+        };
+        soon(reached).await;
+    }
+
+    /// Gives it an answer to `/stream`, and lets its pieces be fed.
+    fn streams(&self) -> mpsc::UnboundedSender<&'static str> {
+        let (feed, body) = fed();
+        *self.region.stream.lock().unwrap() = Some(body);
+        feed
+    }
+}
+
+/// The answer of a peer that owns the key.
+pub async fn answer(reply: impl Future<Output = Result<ForwardReply, PeerError>>) -> Response<Body> {
+    let ForwardReply::Answer(answer) = soon(reply).await.unwrap() else { panic!("an answer was given") };
+    answer
+}
+
+pub fn views() -> Question {
+    Question::Views { after: 7 }
+}
+
 pub async fn run(identity: &PeerIdentity, limits: PeerLimits) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -127,7 +164,7 @@ pub async fn run(identity: &PeerIdentity, limits: PeerLimits) -> Running {
         serving: AtomicBool::new(true),
         sender: Mutex::new(Sender::Region),
     });
-    let mut listeners = Listeners::new(Duration::from_secs(20));
+    let mut listeners = Listeners::new(PATIENCE);
     listen(&mut listeners, listener, identity, region.clone(), limits);
     Running { address, region, dropped, listeners }
 }
@@ -196,16 +233,13 @@ async fn in_turn(addresses: Vec<String>) -> (String, Arc<AtomicUsize>) {
 #[tokio::test]
 async fn a_gateway_that_stops_serving_hands_over_to_siblings() {
     let pki = Pki::new(&["eu", "us"]);
-    let one = run(&pki.identity("us"), PeerLimits::default()).await;
-    let useless = run(&pki.identity("us"), PeerLimits::default()).await;
-    let other = run(&pki.identity("us"), PeerLimits::default()).await;
+    let gateway = async || run(&pki.identity("us"), PeerLimits::default()).await;
+    let (one, useless, other) = (gateway().await, gateway().await, gateway().await);
     let all = [&one, &useless, &other].map(|region| region.address.clone());
     let (address, _) = in_turn(all.to_vec()).await;
     let (peers, to) = (dial(&pki.identity("eu"), "us", &address), region("us"));
-    let (feed, body) = fed();
-    *one.region.stream.lock().unwrap() = Some(body);
-    let begun = soon(peers.forward(&to, forward("/stream"))).await.unwrap();
-    let ForwardReply::Answer(begun) = begun else { panic!("an answer was given") };
+    let feed = one.streams();
+    let mut begun = answer(peers.forward(&to, forward("/stream"))).await.into_body();
     for region in [&one, &useless] {
         region.region.serving.store(false, SeqCst);
     }
@@ -216,9 +250,8 @@ async fn a_gateway_that_stops_serving_hands_over_to_siblings() {
     };
     wait::for_some("a gateway that serves", PATIENCE, moved).await.unwrap();
     soon(peers.forward(&to, forward("/v1/c"))).await.unwrap();
-    assert_eq!(useless.region.seen.lock().unwrap().len(), 0, "no better than who was there");
-    assert!(!other.region.seen.lock().unwrap().is_empty());
-    let mut begun = begun.into_body();
+    assert_eq!(useless.seen(), 0, "no better than who was there");
+    assert!(other.seen() > 0);
     feed.send("still there").unwrap();
     assert_eq!(piece(&mut begun).await.unwrap().unwrap(), "still there");
 }
@@ -228,21 +261,14 @@ async fn an_abandoned_forward_is_abandoned_at_the_peer() {
     let (pki, mut us) = us(PeerLimits::default()).await;
     let peers = dial(&pki.identity("eu"), "us", &us.address);
     let to = region("us");
-    let mut hanging = Box::pin(peers.forward(&to, forward("/hang")));
-    let arrived = async {
-        while us.region.seen.lock().unwrap().is_empty() {
-            tokio::select! {
-                biased;
-                _ = &mut hanging => panic!("this hangs"),
-                () = tokio::task::yield_now() => {}
-            }
-        }
-    };
-    soon(arrived).await;
-    drop(hanging);
+    tokio::select! {
+        biased;
+        _ = peers.forward(&to, forward("/hang")) => panic!("this hangs"),
+        () = us.was_reached() => {}
+    }
     soon(us.dropped.recv()).await.unwrap();
     // The connection lives on.
-    assert_eq!(soon(peers.ping(&to, Duration::from_secs(20))).await.unwrap().epoch, 5);
+    assert_eq!(soon(peers.ping(&to, PATIENCE)).await.unwrap().epoch, 5);
 }
 
 #[tokio::test]
@@ -260,18 +286,18 @@ async fn one_connection_serves_many_callers_and_is_replaced() {
         result.unwrap();
     }
     assert_eq!(connections.load(SeqCst), 1);
-    assert_eq!(us.region.seen.lock().unwrap().len(), 30);
+    assert_eq!(us.seen(), 30);
 
     relay.cut();
     // Until the cut is noticed a call may fail, but never silently and never twice.
     let cut_is_noticed = async {
-        while peers.ping(&region("us"), Duration::from_secs(20)).await.is_ok() {}
+        while peers.ping(&region("us"), PATIENCE).await.is_ok() {}
         relay.mend();
-        while peers.ping(&region("us"), Duration::from_secs(20)).await.is_err() {}
+        while peers.ping(&region("us"), PATIENCE).await.is_err() {}
     };
     soon(cut_is_noticed).await;
     soon(peers.forward(&region("us"), forward("/"))).await.map(drop).unwrap();
-    assert_eq!(us.region.seen.lock().unwrap().len(), 31);
+    assert_eq!(us.seen(), 31);
 }
 
 #[tokio::test]
@@ -280,7 +306,7 @@ async fn a_black_hole_is_noticed_by_the_keep_alive() {
     let relay = Relay::start(us.address.parse().unwrap()).await.unwrap();
     let peers = dial(&pki.identity("eu"), "us", &relay.local_addr().to_string());
     let to = region("us");
-    soon(peers.ping(&to, Duration::from_secs(20))).await.unwrap();
+    soon(peers.ping(&to, PATIENCE)).await.unwrap();
     for direction in [Direction::Forward, Direction::Backward] {
         relay.freeze(direction);
     }
@@ -288,16 +314,18 @@ async fn a_black_hole_is_noticed_by_the_keep_alive() {
     assert!(why.contains("timed out"), "{why}");
     // The next call does not use it: a connection through the frozen line cannot be made at all.
     not_sent(soon(peers.forward(&to, forward("/"))).await);
-    assert_eq!(us.region.seen.lock().unwrap().len(), 0);
+    us.untouched();
 }
 
 #[tokio::test]
-async fn a_body_over_the_limit_is_refused_unsent() {
-    let (pki, us) = us(PeerLimits { body_limit: 3, ..PeerLimits::default() }).await;
-    let peers = dial(&pki.identity("eu"), "us", &us.address);
-    let why = not_sent(soon(peers.forward(&region("us"), forward("/"))).await);
+async fn what_is_over_its_limit_is_refused_unsent() {
+    let (pki, us) = us(PeerLimits { body_limit: 3, question_limit: 3, ..PeerLimits::default() }).await;
+    let why = not_sent(us.forwarded(&pki.identity("eu")).await);
     assert!(why.contains("413"), "{why}");
-    assert_eq!(us.region.seen.lock().unwrap().len(), 0);
+    let peers = dial(&pki.identity("eu"), "us", &us.address);
+    let why = not_sent(soon(peers.ask(&region("us"), views(), PATIENCE)).await);
+    assert!(why.contains("413") && why.contains("at most 3 bytes"), "{why}");
+    us.untouched();
 }
 
 /// The name is that of the certificate's region, for a question as for a forward.
@@ -305,35 +333,21 @@ async fn a_body_over_the_limit_is_refused_unsent() {
 async fn messages_carry_the_name_of_their_sender() {
     let (pki, us) = us(PeerLimits::default()).await;
     let peers = dial(&pki.identity("eu"), "us", &us.address);
-    let reply = soon(peers.ask(&region("us"), Question::Views { after: 7 }, PATIENCE)).await;
-    assert_eq!(reply, Ok(PeerReply::Adopted(9)));
-    assert_eq!(*us.region.asked.lock().unwrap(), [(region("eu"), Question::Views { after: 7 })]);
-    soon(peers.forward(&region("us"), forward("/"))).await.map(drop).unwrap();
+    assert_eq!(soon(peers.ask(&region("us"), views(), PATIENCE)).await, Ok(PeerReply::Adopted(9)));
+    assert_eq!(*us.region.asked.lock().unwrap(), [(region("eu"), views())]);
+    us.forwarded(&pki.identity("eu")).await.map(drop).unwrap();
     assert_eq!(us.region.seen.lock().unwrap()[0].0, region("eu"));
-}
-
-#[tokio::test]
-async fn a_question_over_the_limit_is_refused_unsent() {
-    let (pki, us) = us(PeerLimits { question_limit: 3, ..PeerLimits::default() }).await;
-    let peers = dial(&pki.identity("eu"), "us", &us.address);
-    let why = not_sent(soon(peers.ask(&region("us"), Question::Views { after: 7 }, PATIENCE)).await);
-    assert!(why.contains("413") && why.contains("at most 3 bytes"), "{why}");
-    assert!(us.region.asked.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
 async fn stopping_lets_a_forward_finish() {
     let (pki, us) = us(PeerLimits::default()).await;
     let peers = dial(&pki.identity("eu"), "us", &us.address);
-    let (feed, body) = fed();
-    *us.region.stream.lock().unwrap() = Some(body);
-    let ForwardReply::Answer(answer) = soon(peers.forward(&region("us"), forward("/stream"))).await.unwrap()
-    else {
-        panic!("an answer was given")
-    };
+    let feed = us.streams();
+    let answer = answer(peers.forward(&region("us"), forward("/stream"))).await;
     let stopping = tokio::spawn(us.listeners.stop());
     // Once the stop has begun, no new connection gets in.
-    let refused = async { while peers.ping(&region("us"), Duration::from_secs(20)).await.is_ok() {} };
+    let refused = async { while peers.ping(&region("us"), PATIENCE).await.is_ok() {} };
     soon(refused).await;
     assert!(!stopping.is_finished());
     feed.send("last").unwrap();
@@ -359,13 +373,11 @@ async fn sockets_that_show_no_certificate_leave_places_to_peers() {
     for _ in 0..200 {
         strangers.push(silent(2, &us.address).await);
     }
-    let peers = dial(&pki.identity("eu"), "us", &us.address);
-    soon(peers.forward(&region("us"), forward("/v1/c"))).await.expect("one address has few places");
+    us.forwarded(&pki.identity("eu")).await.expect("one address has few places");
     for number in 0..200 {
         strangers.push(silent(3 + number, &us.address).await);
     }
     // Another gateway of that region, whose address is known by now.
-    let another = dial(&pki.identity("eu"), "us", &us.address);
-    soon(another.forward(&region("us"), forward("/v1/c"))).await.expect("strangers have half of them");
-    assert_eq!(us.region.seen.lock().unwrap().len(), 2);
+    us.forwarded(&pki.identity("eu")).await.expect("strangers have half of them");
+    assert_eq!(us.seen(), 2);
 }

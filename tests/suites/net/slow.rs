@@ -1,11 +1,8 @@
 //! Clients that are slow on purpose: to begin, in heads, in bodies, in reading; and clients that
-//! hold too many connections.
-//!
-//! Each bound is set low, and seen to cut. `framing` and `http2` have malformed requests. It must
-//! not sleep: a client that drips waits for an answer for a moment between its bytes.
+//! hold too many connections. Each bound is set low, and seen to cut.
 
 use crate::net::frames::{END_HEADERS, HEADERS, Outcome, Raw, frame, request};
-use crate::net::harness::{BIG, read_until, rest, run, still_answers};
+use crate::net::harness::{BIG, read_until, rest, run, still_answers, until_cut};
 use crate::net::support::*;
 use tokio::time::timeout;
 
@@ -76,8 +73,7 @@ async fn a_body_that_stalls_or_drips_breaks_off() {
     let running = run(PublicLimits { body_stall: MOMENT, ..patient() }).await;
     let length = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 900\r\n\r\nhi";
     let chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
-    let mut stalled = running.say(length).await;
-    let answer = rest(&mut stalled).await;
+    let answer = rest(&mut running.say(length).await).await;
     assert!(answer.ends_with("broken"), "{answer}");
     for (begin, more) in [(length, &b"x"[..]), (chunked, b"1\r\na\r\n")] {
         let answer = soon(drip(&running.address, begin, more)).await;
@@ -96,8 +92,7 @@ async fn an_answer_that_is_not_read_is_cut() {
     let mut deaf = running.say(b"GET /big HTTP/1.1\r\nHost: a\r\n\r\n").await;
     // The limit is one connection: this one is answered once the other was cut.
     still_answers(&running.address).await;
-    let mut got = Vec::new();
-    let _ = soon(deaf.read_to_end(&mut got)).await;
+    let got = until_cut(&mut deaf).await;
     assert!(got.len() < BIG, "{}", got.len());
 }
 
@@ -122,7 +117,7 @@ async fn an_answer_that_is_read_slowly_is_not_cut() {
 async fn idle_connections_are_closed_and_busy_ones_stay() {
     let mut running = run(PublicLimits { idle_time: MOMENT, head_time: MOMENT, ..patient() }).await;
     let mut busy = running.say(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n").await;
-    assert_eq!(soon(running.events.recv()).await, Some("arrived"));
+    running.comes("arrived").await;
     let mut idle = running.say(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi").await;
     let answer = rest(&mut idle).await;
     assert!(answer.ends_with("hi"), "{answer}");
@@ -135,12 +130,9 @@ async fn idle_connections_are_closed_and_busy_ones_stay() {
 #[tokio::test]
 async fn one_address_gets_its_share_of_connections() {
     let running = run(PublicLimits { connections_per_ip: 2, ..patient() }).await;
-    let mut kept = [
-        TcpStream::connect(&running.address).await.unwrap(),
-        TcpStream::connect(&running.address).await.unwrap(),
-    ];
+    let asked = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
+    let mut kept = [running.say(asked).await, running.say(asked).await];
     for stream in &mut kept {
-        stream.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi").await.unwrap();
         read_until(stream, "hi").await;
     }
     let mut third = TcpStream::connect(&running.address).await.unwrap();

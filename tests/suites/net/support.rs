@@ -1,7 +1,5 @@
 //! Shared parts of the network tests: certificates, bodies fed by hand, a raw HTTP/1.1 server that
 //! records its input, time bounds.
-//!
-//! The contract's benches use it, too. It must not assert anything itself beyond its own working.
 
 pub use crate::support::*;
 pub use http::{HeaderName, Response};
@@ -135,7 +133,7 @@ pub enum Then {
 pub struct RawServer {
     pub address: String,
     pub requests: Arc<Mutex<Vec<String>>>,
-    pub connections: Arc<Mutex<usize>>,
+    connections: Arc<Mutex<usize>>,
     /// Gets a message each time a connection is over, whichever side ended it.
     pub closed: mpsc::UnboundedReceiver<()>,
 }
@@ -164,8 +162,16 @@ impl RawServer {
         Self { address, requests, connections, closed }
     }
 
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
     pub fn seen(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
+    }
+
+    pub fn connections(&self) -> usize {
+        *self.connections.lock().unwrap()
     }
 
     /// The headers of each request, with names in small letters.

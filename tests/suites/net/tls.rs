@@ -1,10 +1,7 @@
 //! TLS on the public listener: both protocols by ALPN, both versions, and clients without a
-//! handshake.
-//!
-//! `adapters::tls` has the tables of unusable files. It must not trust anything but the test's own
-//! authority.
+//! handshake. `adapters::tls` has the tables of unusable files.
 
-use crate::net::harness::{Running, rest, run_within};
+use crate::net::harness::{Running, rest, run_through, until_cut};
 use crate::net::support::*;
 use onceway::adapters::tls::load;
 use rustls::ProtocolVersion;
@@ -12,7 +9,7 @@ use rustls::ProtocolVersion;
 async fn secure(pki: &Pki, limits: PublicLimits) -> Running {
     let files = files_in(pki.path(), &region("us"));
     let tls = load(&files.certificate, &files.key).unwrap();
-    run_within(limits, Duration::from_secs(20), Some(tls)).await
+    run_through(limits, PATIENCE, Some(tls), Edge::default()).await
 }
 
 async fn connect(
@@ -39,15 +36,12 @@ async fn http1_works_over_both_versions_with_or_without_alpn() {
     ] {
         let mut stream = connect(&pki, &running.address, version, alpn).await;
         assert_eq!(stream.get_ref().1.protocol_version(), Some(name));
-        let asked = b"GET /headers HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        let asked = b"GET /headers HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\nHost: a\n\n";
         stream.write_all(asked).await.unwrap();
         let answer = rest(&mut stream).await;
-        assert!(answer.contains("x-forwarded-proto: https\n"), "{answer}");
         // The framing guard stands above TLS.
-        let mut stream = connect(&pki, &running.address, version, alpn).await;
-        stream.write_all(b"GET / HTTP/1.1\nHost: a\n\n").await.unwrap();
-        let answer = rest(&mut stream).await;
-        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+        let (first, second) = answer.split_once("x-forwarded-proto: https\n").expect(&answer);
+        assert!(first.starts_with("HTTP/1.1 200 ") && second.starts_with("HTTP/1.1 400 "), "{answer}");
     }
 }
 
@@ -57,16 +51,13 @@ async fn http2_is_chosen_by_alpn() {
     let running = secure(&pki, PublicLimits::default()).await;
     let stream = connect(&pki, &running.address, &rustls::version::TLS13, &[b"h2", b"http/1.1"]).await;
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
-    let (mut sender, driver) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    let (mut sender, driver) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
     tokio::spawn(driver);
     let request = Request::get("https://a/headers").body(Full::new(Bytes::new())).unwrap();
     let answer = soon(sender.send_request(request)).await.unwrap();
+    let expected = "host: a\nx-forwarded-for: 127.0.0.1\nx-forwarded-host: a\nx-forwarded-proto: https\n";
     let body = answer.into_body().collect().await.unwrap().to_bytes();
-    assert!(
-        String::from_utf8_lossy(&body)
-            .contains("host: a\nx-forwarded-for: 127.0.0.1\nx-forwarded-host: a\nx-forwarded-proto: https\n")
-    );
+    assert!(String::from_utf8_lossy(&body).contains(expected), "{body:?}");
 }
 
 #[tokio::test]
@@ -76,10 +67,7 @@ async fn a_client_without_a_handshake_is_cut() {
     let running = secure(&pki, limits).await;
     let half = [0x16, 3, 1, 2, 0, 1];
     for begin in [&b""[..], &half, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"] {
-        let mut stream = TcpStream::connect(&running.address).await.unwrap();
-        stream.write_all(begin).await.unwrap();
-        let mut answer = Vec::new();
-        let _ = soon(stream.read_to_end(&mut answer)).await;
+        let answer = until_cut(&mut running.say(begin).await).await;
         assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
     }
     assert_eq!(running.service.seen(), [""; 0]);

@@ -1,7 +1,4 @@
 //! Escrows and imports over a real Postgres: the waits, and the state after a crash.
-//!
-//! `ports::contract` has a store's promises without a look into it; here are the schedules that
-//! need one, `gate` has those about the gate. It must not repeat a clause of the contract.
 
 use crate::store::support::*;
 use onceway::ports::authority::Lodging;
@@ -11,12 +8,7 @@ use onceway_lab::contract::escrow::lodging_of;
 const BOUND: Duration = Duration::from_secs(30);
 
 pub fn state(epoch: u64) -> GateState {
-    let name = RegionName::parse("eu").unwrap();
-    let regions = vec![RegionSpec { name: name.clone(), weight: 1 }];
-    let spec = RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() };
-    let voters = BTreeMap::from([(name, AcceptorId(1))]);
-    let ring = Arc::new(Ring::build(&spec).unwrap());
-    GateState::founded(Arc::new(View::founding(epoch, ring, BTreeMap::new(), voters)))
+    GateState::founded(Arc::new(view_of_one(&RegionName::parse("eu").unwrap(), epoch)))
 }
 
 pub fn other() -> Origin {
@@ -141,20 +133,15 @@ async fn an_imported_row_expires_like_its_original() {
     assert_eq!(store.look_up(&[id("a")]).await.unwrap()[0].len(), 1);
     let sql = "select bool_and(due_ms = 25 * 3600000) \
                from onceway.records_imported";
-    assert!(
-        admin.query_one(sql, &[]).await.unwrap().get::<_, bool>(0),
-        "they live as long as they would there"
-    );
+    assert!(value::<bool>(&admin, sql).await, "they live as long as they would there");
     // Rows that are handed on do not live longer for it.
     let again = store.rows_of(&origin, None, 10).await.unwrap();
     assert!(again.iter().zip(&rows).all(|(again, first)| again.lives <= first.lives), "{again:?}");
     assert_eq!(store.reap_imports(10).await, Ok(0));
     admin.execute("update onceway.records_imported set due_ms = 0 where key = 'a'", &[]).await.unwrap();
     assert_eq!(store.reap_imports(10).await, Ok(1));
-    assert_eq!(
-        store.look_up(&[id("a"), id("b")]).await.unwrap().iter().map(Vec::len).collect::<Vec<_>>(),
-        [0, 1]
-    );
+    let left = store.look_up(&[id("a"), id("b")]).await.unwrap();
+    assert_eq!((left[0].len(), left[1].len()), (0, 1));
 }
 
 /// The order in which gateways write does not matter.

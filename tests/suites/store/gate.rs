@@ -2,26 +2,22 @@
 //! refusals.
 //!
 //! A trigger of the test's own stops a statement after it has read the gate and before it writes.
-//! Or the statement meets a change that is not committed. `authority` has the effects of a new
-//! state; `ports::contract` has the refusals of a closed gate. It must not judge a statement's
-//! rows.
+//! Or the statement meets a change that is not committed.
 
 use crate::store::authority::{lodging, other, state, waits};
 use crate::store::jobs::request;
 use crate::store::support::*;
-use onceway::adapters::postgres::provision;
 use onceway::ports::jobs;
 use onceway::ports::store::Attempt;
 use onceway::ports::upkeep::{Act, Ruling};
 use std::cell::Cell;
+use std::fmt::Debug;
 
-/// As a migration that closes older gateways replaces the gate: another version, and no approved
-/// boot.
+/// As a migration that closes older gateways: another version, and no approved boot.
 const REPLACED: &str = "update onceway.gate set version = version + 1, boot_started = 'epoch'";
 
 macro_rules! statements {
     ($($name:ident)+) => {
-        /// The statements that write and rely on the gate.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         enum Statement {
             $($name),+
@@ -66,24 +62,20 @@ impl Bench {
         let attempt = match statement {
             Statement::ReclaimOfOwn => {
                 let attempt = won(&self.store, &asked).await;
-                assert_eq!(self.store.release(&attempt).await, Ok(Written::Done));
+                done(self.store.release(&attempt).await);
                 Some(attempt)
             }
             Statement::Settle | Statement::Doubt | Statement::Release => Some(won(&self.store, &asked).await),
             Statement::SettleByHand | Statement::ReleaseByHand => {
                 let attempt = won(&self.store, &asked).await;
-                assert_eq!(
-                    self.store
-                        .doubt(&attempt, Some(Unclear { status: 500, ends_attempt: true, excerpt: None }))
-                        .await,
-                    Ok(Written::Done)
-                );
+                let unclear = Unclear { status: 500, ends_attempt: true, excerpt: None };
+                done(self.store.doubt(&attempt, Some(unclear)).await);
                 Some(attempt)
             }
             Statement::Reap => {
                 let over = lifetime(Duration::ZERO, RETENTION);
                 let attempt = won(&self.store, &ClaimAsk { lifetime: over, ..asked }).await;
-                assert_eq!(self.store.settle(&attempt, &answer()).await, Ok(Written::Done));
+                done(self.store.settle(&attempt, &answer()).await);
                 Some(attempt)
             }
             Statement::ReclaimBesideOthers | Statement::StandIn | Statement::Import => {
@@ -92,9 +84,11 @@ impl Bench {
             }
             Statement::ReapEscrows => {
                 self.lodged(&key, turn, gate).await;
-                let due =
-                    "update onceway.escrows set due_ms = 0, tombstone_ms = 0, look_ms = 0 where key = $1";
-                assert_eq!(self.admin.execute(due, &[&key.as_bytes()]).await.unwrap(), 1);
+                self.due(
+                    "update onceway.escrows set due_ms = 0, tombstone_ms = 0, look_ms = 0 where key = $1",
+                    &key,
+                )
+                .await;
                 None
             }
             Statement::ReapImports => {
@@ -102,8 +96,7 @@ impl Bench {
                 let rows = self.store.rows_of(&other(), None, 100).await.unwrap();
                 let rows: Vec<_> = rows.into_iter().filter(|row| row.id == id(&key)).collect();
                 self.store.import(&other(), &rows).await.unwrap();
-                let due = "update onceway.records_imported set due_ms = 0 where key = $1";
-                assert_eq!(self.admin.execute(due, &[&key.as_bytes()]).await.unwrap(), 1);
+                self.due("update onceway.records_imported set due_ms = 0 where key = $1", &key).await;
                 None
             }
             Statement::Discard => {
@@ -118,6 +111,10 @@ impl Bench {
             Statement::Claim | Statement::Accept | Statement::Lodge | Statement::Beat => None,
         };
         Ready { gate, key, attempt }
+    }
+
+    async fn due(&self, sql: &str, key: &str) {
+        assert_eq!(self.admin.execute(sql, &[&key.as_bytes()]).await.unwrap(), 1);
     }
 
     async fn lodged(&self, key: &str, turn: u128, gate: GateVersion) {
@@ -136,13 +133,11 @@ impl Bench {
         match statement {
             Statement::Claim => claimed(store.claim(&asked).await),
             Statement::ReclaimOfOwn => {
-                let (own, over) = (Some((attempt().token, attempt().nonce)), Vec::new());
-                let basis = Basis::Known { own, over, attempt: 1 };
+                let basis = known(Some(attempt()));
                 claimed(store.claim(&ClaimAsk { basis, ..ask(&ready.key, turn + 1_000, gate) }).await)
             }
             Statement::ReclaimBesideOthers => {
-                let basis = Basis::Known { own: None, over: Vec::new(), attempt: 1 };
-                claimed(store.claim(&ClaimAsk { basis, ..asked }).await)
+                claimed(store.claim(&ClaimAsk { basis: known(None), ..asked }).await)
             }
             Statement::Accept => claimed(store.accept(&asked, &request(), RETENTION).await),
             Statement::Settle => written(store.settle(attempt(), &answer()).await),
@@ -152,17 +147,11 @@ impl Bench {
             Statement::ReleaseByHand => by_hand(Ruling::Released).await,
             Statement::Discard => {
                 let act = jobs::Act { actor: "somebody".to_owned(), reason: "because".to_owned() };
-                match store.discard(&id(&ready.key), &act).await {
-                    Ok(Acted::Done) => true,
-                    Ok(Acted::GateMoved) => false,
-                    other => panic!("{other:?}"),
-                }
+                one_of(store.discard(&id(&ready.key), &act).await, Acted::Done, Acted::GateMoved)
             }
-            Statement::Lodge => match store.lodge(&lodging(&ready.key, turn), gate).await {
-                Ok(Lodged::Done) => true,
-                Ok(Lodged::GateMoved) => false,
-                other => panic!("{other:?}"),
-            },
+            Statement::Lodge => {
+                one_of(store.lodge(&lodging(&ready.key, turn), gate).await, Lodged::Done, Lodged::GateMoved)
+            }
             Statement::Convert => approved(store.convert(&other(), 10).await),
             Statement::Import => {
                 let rows = store.rows_of(&other(), None, 100).await.unwrap();
@@ -170,8 +159,7 @@ impl Bench {
             }
             Statement::Beat => store.beat(None).await.unwrap().is_some(),
             Statement::StandIn => {
-                let basis = Basis::Known { own: None, over: Vec::new(), attempt: 1 };
-                let ask = ClaimAsk { basis, hold: Duration::ZERO, ..asked };
+                let ask = ClaimAsk { basis: known(None), hold: Duration::ZERO, ..asked };
                 written(store.stand_in(&ask, &Ruling::Released, None).await)
             }
             Statement::Reap => store.reap(100, None).await.unwrap().seen() > 0,
@@ -195,10 +183,6 @@ impl Bench {
     }
 }
 
-fn answer() -> Answer {
-    Answer { status: 201, headers: Vec::new(), body: AnswerBody::Kept(b"made".to_vec()) }
-}
-
 fn claimed(reply: Result<ClaimReply, StoreError>) -> bool {
     match reply.unwrap() {
         ClaimReply::Won { .. } => true,
@@ -208,11 +192,14 @@ fn claimed(reply: Result<ClaimReply, StoreError>) -> bool {
 }
 
 fn written(written: Result<Written, StoreError>) -> bool {
-    match written.unwrap() {
-        Written::Done => true,
-        Written::GateMoved => false,
-        Written::Lost => panic!("lost"),
-    }
+    one_of(written, Written::Done, Written::GateMoved)
+}
+
+/// True if it was done, and false if the gate had moved.
+fn one_of<T: PartialEq + Debug>(outcome: Result<T, StoreError>, done: T, moved: T) -> bool {
+    let outcome = outcome.unwrap();
+    assert!(outcome == done || outcome == moved, "{outcome:?}");
+    outcome == done
 }
 
 fn approved<T>(done: Result<T, StoreError>) -> bool {
@@ -348,7 +335,7 @@ async fn an_init_that_changes_nothing_waits_for_no_claim() {
     let mut slow = bench.region.gateway_client().await;
     let held = slow.transaction().await.unwrap();
     held.execute("select onceway.hold_gate(null)", &[]).await.unwrap();
-    let report = provision::init(&bench.region.plan(&[], &["other#1"])).await.unwrap();
+    let report = init(&bench.region.plan(&[], &["other#1"])).await;
     assert!(report.is_complete() && report.changes() == 0, "{report}");
     held.commit().await.unwrap();
 }
@@ -358,12 +345,8 @@ async fn an_init_that_changes_nothing_waits_for_no_claim() {
 #[tokio::test]
 async fn a_promoted_server_is_on_another_timeline_at_once() {
     let (region, store, gate) = Region::ready("eu#1").await;
-    region.cluster.stop(Duration::from_secs(30)).await.unwrap();
-    fs::write(region.cluster.data().join("standby.signal"), "").unwrap();
-    region.cluster.start().await.unwrap();
-    let promoted: bool = region.admin().await.query_one("select pg_promote()", &[]).await.unwrap().get(0);
-    assert!(promoted);
+    region.promote().await;
     let found = found("the gate", || async { store.gate().await.ok() }).await;
     assert_eq!(found.running.timeline, gate.running.timeline + 1);
-    assert_eq!(store.approve(found.version, &found.running).await, Ok(Written::Done));
+    done(store.approve(found.version, &found.running).await);
 }

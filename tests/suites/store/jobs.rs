@@ -1,7 +1,5 @@
 //! Jobs over a real Postgres: the cost of a look while many wait for a later run, and drops that
 //! meet workers.
-//!
-//! The contract of the port has everything else about jobs. It must not run anything.
 
 use crate::store::support::*;
 use http::Uri;
@@ -46,8 +44,7 @@ async fn workers_read_only_due_jobs() {
     let close = "select count(pg_terminate_backend(pid)) from pg_stat_activity where usename = 'gw'";
     admin.query_one(close, &[]).await.unwrap();
     let quiet = "select not exists (select from pg_stat_activity where usename = 'gw')";
-    let gone = async || admin.query_one(quiet, &[]).await.unwrap().get::<_, bool>(0);
-    until("the sessions to end", async || gone().await).await;
+    until("the sessions to end", async || value::<bool>(&admin, quiet).await).await;
     let before = read().await;
     let looker = region.store();
     assert_eq!(looker.take(Nonce(9), 16, LONG, None).await.unwrap().len(), 3);

@@ -1,46 +1,7 @@
-//! Costs and refusals of a store over a real Postgres: indexes, bounds of time, another region's
-//! address.
-//!
-//! `ports::contract` has claims, outcomes, recovery and the gate. A test must not share its server.
+//! Costs and refusals of a store over a real Postgres: indexes, batches, bounds of time, another
+//! region's address.
 
 use crate::store::support::*;
-
-#[tokio::test]
-async fn claims_and_lookups_use_indexes_on_empty_leaves() {
-    let (region, store, gate) = Region::ready("eu#1").await;
-    let admin = region.admin().await;
-    admin.batch_execute("analyze").await.unwrap();
-    // Building an index counts as a scan: wait until the connection that did it has reported and
-    // gone.
-    found("the end of init", || async {
-        let sql = "select true where not exists (select from pg_stat_activity where application_name = 'onceway' and usename = 'postgres')";
-        admin.query_opt(sql, &[]).await.unwrap()
-    })
-    .await;
-    let scans = "select coalesce(sum(seq_scan), 0)::bigint, coalesce(sum(idx_scan), 0)::bigint \
-                 from pg_stat_user_tables where relname like 'records%'";
-    let answer = Answer { status: 201, headers: Vec::new(), body: AnswerBody::NotKept };
-    let before: i64 = admin.query_one(scans, &[]).await.unwrap().get(0);
-    for nonce in 1..=20 {
-        let key = format!("k{nonce}");
-        let a = won(&store, &ask(&key, nonce, gate.version)).await;
-        store.doubt(&a, None).await.unwrap();
-        let basis = Basis::Known { own: Some((a.token, a.nonce)), over: vec![], attempt: 1 };
-        let b = won(&store, &ClaimAsk { basis, ..ask(&key, 100 + nonce, gate.version) }).await;
-        store.settle(&b, &answer).await.unwrap();
-        store.look_up(&[id(&key)]).await.unwrap();
-        store.look_up(&[id(&key), id("none")]).await.unwrap();
-    }
-    // A backend reports its counters when it ends, or long after it fell idle.
-    drop(store);
-    let counted = found("the counters of scans", || async {
-        let row = admin.query_one(scans, &[]).await.unwrap();
-        let (sequential, by_index): (i64, i64) = (row.get(0), row.get(1));
-        (by_index >= 160).then_some(sequential)
-    })
-    .await;
-    assert_eq!(counted - before, 0, "sequential scans");
-}
 
 #[tokio::test]
 async fn a_stalled_server_costs_one_time_limit() {
@@ -82,4 +43,117 @@ async fn a_store_of_another_region_shows_no_gate() {
     region.origin = origin("us#1");
     let failure = region.store().gate().await.unwrap_err();
     assert!(matches!(&failure, StoreError::Definite(text) if text.contains("belongs to eu#1")), "{failure}");
+}
+
+/// Keys that are handled at the same time, and how often.
+const AT_ONCE: u128 = 64;
+const ROUNDS: u128 = 10;
+
+/// Transactions that wrote, sequential scans of records, and rows found by index.
+async fn counted(admin: &Client) -> [i64; 3] {
+    let sql = "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint, coalesce(sum(seq_scan), 0)::bigint, \
+                      coalesce(sum(idx_tup_fetch), 0)::bigint from pg_stat_user_tables where relname like 'records%'";
+    let row = admin.query_one(sql, &[]).await.unwrap();
+    [row.get(0), row.get(1), row.get(2)]
+}
+
+/// A backend reports its counters when it ends.
+async fn all_gone(admin: &Client) {
+    let sql = "select true where not exists (select from pg_stat_activity where usename = 'gw' or application_name = 'onceway')";
+    found("the end of all backends", || async { admin.query_opt(sql, &[]).await.unwrap() }).await;
+}
+
+/// Makes the calls as tasks that are ready to run at the same time.
+async fn together<T: Send + 'static>(
+    calls: impl Iterator<Item = impl Future<Output = T> + Send + 'static>,
+) -> Vec<T> {
+    calls.collect::<JoinSet<T>>().join_all().await
+}
+
+/// Counts once all backends are gone, and less those of before.
+async fn counted_since(admin: &Client, before: [i64; 3]) -> [i64; 3] {
+    all_gone(admin).await;
+    let after = counted(admin).await;
+    std::array::from_fn(|at| after[at] - before[at])
+}
+
+/// A new store with empty leaves, and the counts before its use: building an index counts, too.
+async fn counting() -> (Region, Client, Arc<PgStore>, Gate, [i64; 3]) {
+    let (region, store, gate) = Region::ready("eu#1").await;
+    let admin = region.admin().await;
+    admin.batch_execute("analyze").await.unwrap();
+    drop(store);
+    let before = counted_since(&admin, [0; 3]).await;
+    let store = Arc::new(region.store());
+    (region, admin, store, gate, before)
+}
+
+#[tokio::test]
+async fn claims_and_lookups_use_indexes_on_empty_leaves() {
+    let (_region, admin, store, gate, before) = counting().await;
+    let answer = Answer { status: 201, headers: Vec::new(), body: AnswerBody::NotKept };
+    for nonce in 1..=20 {
+        let key = format!("k{nonce}");
+        let a = won(&store, &ask(&key, nonce, gate.version)).await;
+        store.doubt(&a, None).await.unwrap();
+        let again = ClaimAsk { basis: known(Some(&a)), ..ask(&key, 100 + nonce, gate.version) };
+        let b = won(&store, &again).await;
+        store.settle(&b, &answer).await.unwrap();
+        store.look_up(&[id(&key)]).await.unwrap();
+        store.look_up(&[id(&key), id("none")]).await.unwrap();
+    }
+    drop(store);
+    let [_, scans, fetched] = counted_since(&admin, before).await;
+    assert_eq!(scans, 0, "sequential scans");
+    assert!(fetched >= 20, "{fetched} rows were counted");
+}
+
+#[tokio::test]
+async fn concurrent_keys_share_transactions_and_use_indexes() {
+    let (_region, admin, store, gate, before) = counting().await;
+    let answer = Answer { status: 201, headers: Vec::new(), body: AnswerBody::Kept(vec![7; 1_000]) };
+    for nonce in (0..ROUNDS).map(|round| round * AT_ONCE) {
+        let claims = (nonce..nonce + AT_ONCE).map(|nonce| {
+            let (store, ask) = (store.clone(), ask(&format!("k{nonce}"), 1 + nonce, gate.version));
+            async move { won(&store, &ask).await }
+        });
+        let settlements = together(claims).await.into_iter().map(|attempt| {
+            let (store, answer) = (store.clone(), answer.clone());
+            async move { store.settle(&attempt, &answer).await }
+        });
+        assert!(together(settlements).await.iter().all(|settled| *settled == Ok(Written::Done)));
+    }
+    drop(store);
+    let [commits, scans, fetched] = counted_since(&admin, before).await;
+    let keys = (ROUNDS * AT_ONCE) as i64;
+    assert!(commits * 10 <= keys, "{commits} transactions for {keys} keys");
+    assert_eq!(scans, 0, "sequential scans");
+    assert!(fetched <= 3 * keys, "{fetched} rows were looked at for {keys} keys");
+}
+
+/// No reply comes while the server stands still. The calls may have been made, and are found again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_batch_reply_is_recovered() {
+    let (region, _store, gate) = Region::ready("eu#1").await;
+    let store = Arc::new(region.store_within(Duration::from_millis(600)));
+    won(&store, &ask("first", 1, gate.version)).await;
+    let claims = |what: &'static str| {
+        let store = store.clone();
+        async move {
+            let all = (0..20).map(|at| (store.clone(), ask(&format!("{what}{at}"), 100 + at, gate.version)));
+            let all = all.map(|(store, ask)| async move { store.claim(&ask).await });
+            all.collect::<JoinSet<_>>().join_all().await
+        }
+    };
+    // So that both statements are prepared.
+    assert!(claims("warm").await.iter().all(Result::is_ok));
+    region.cluster.pause().await.unwrap();
+    let replies = claims("k").await;
+    assert!(replies.iter().all(Result::is_err), "{replies:?}");
+    assert!(replies.iter().any(|reply| matches!(reply, Err(StoreError::Unknown(_)))), "{replies:?}");
+    region.cluster.resume().await.unwrap();
+    found("a claim", || async { store.claim(&ask("later", 4, gate.version)).await.ok() }).await;
+    for reply in claims("k").await {
+        assert!(matches!(reply, Ok(ClaimReply::Won { token, .. }) if token.attempt == 1), "{reply:?}");
+    }
 }

@@ -1,9 +1,7 @@
 //! Separate connections: clients whose statements are stuck delay neither fencing nor other regions
-//! nor people.
+//! nor people. After calls without an answer, only a probe goes to the store until it is answered.
 //!
-//! After calls without an answer, only a probe goes to the store until it is answered. A
-//! superuser's lock keeps statements from their answers. It must not depend on the machine's speed:
-//! the server shows which statements got through. `authority` has the claim that is lodged.
+//! A superuser's lock keeps statements from their answers.
 
 use crate::store::authority::{lodging, other};
 use crate::store::support::*;
@@ -12,15 +10,6 @@ use onceway::ports::{Acceptors, Audit};
 use std::future::Future;
 
 const CONNECTIONS: usize = 4;
-
-fn store(region: &Region, within: Duration) -> Arc<PgStore> {
-    let config = StoreConfig {
-        connections: CONNECTIONS,
-        statement_within: within,
-        ..StoreConfig::new(region.origin.clone(), region.as_gateway().parse().unwrap())
-    };
-    Arc::new(PgStore::new(&config).unwrap())
-}
 
 /// The statements of gateways that wait for a lock: process and beginning of each.
 async fn stuck(admin: &Client) -> Vec<String> {
@@ -32,7 +21,7 @@ async fn stuck(admin: &Client) -> Vec<String> {
 #[tokio::test]
 async fn stuck_clients_delay_neither_fencing_nor_peers_nor_people() {
     let (region, _, gate) = Region::ready("eu#1").await;
-    let store = store(&region, Duration::from_secs(60));
+    let store = Arc::new(region.store_of(CONNECTIONS, Duration::from_secs(60)));
     let (watching, admin) = (region.admin().await, region.admin().await);
     admin.batch_execute("begin; lock table onceway.records in share mode").await.unwrap();
     let mut claims = JoinSet::new();
@@ -52,7 +41,7 @@ async fn stuck_clients_delay_neither_fencing_nor_peers_nor_people() {
     // Fencing: the heartbeat, the acceptor that grants leases, the gate.
     assert!(store.beat(None).await.unwrap().is_some());
     let (version, acceptor) = store.acceptor().await.unwrap();
-    assert_eq!(store.set_acceptor(version, &acceptor).await, Ok(Written::Done));
+    done(store.set_acceptor(version, &acceptor).await);
     assert!(store.gate().await.unwrap().is_open());
     // Other regions: a claim to lodge, an import.
     assert_eq!(store.lodge(&lodging("lodged", 1), gate.version).await, Ok(Lodged::Done));
@@ -100,7 +89,7 @@ fn refused_at_once<T: std::fmt::Debug>(outcome: Result<T, StoreError>) -> bool {
 #[tokio::test]
 async fn a_silent_store_is_spared_until_it_answers() {
     let (region, _, gate) = Region::ready("eu#1").await;
-    let store = store(&region, Duration::from_secs(1));
+    let store = Arc::new(region.store_of(CONNECTIONS, Duration::from_secs(1)));
     let admin = region.admin().await;
     let running = won(&store, &ask("running", 1, gate.version)).await;
     let version = gate.version;
@@ -118,8 +107,8 @@ async fn a_silent_store_is_spared_until_it_answers() {
     admin.batch_execute("rollback").await.unwrap();
     until("the writes' probe", async || store.breaker_status().is_none()).await;
     let new = won(&store, &ask("new", 3, version)).await;
-    assert_eq!(store.release(&attempt(&new.id, new.token, new.nonce)).await, Ok(Written::Done));
-    assert_eq!(store.release(&running).await, Ok(Written::Done));
+    done(store.release(&new).await);
+    done(store.release(&running).await);
 
     admin.batch_execute("begin; lock table onceway.records in access exclusive mode").await.unwrap();
     let look = move |store: Arc<PgStore>, _| async move { store.look_up(&[id("running")]).await.err() };

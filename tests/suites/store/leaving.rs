@@ -1,8 +1,5 @@
 //! A region that left the ring: its ties to a store are removed once its rows are here, and a
-//! stored note keeps it covered.
-//!
-//! The order of an operator's steps is that of docs/operate/regions.md. It must not change that
-//! order.
+//! stored note keeps it covered. The order of the steps is that of docs/operate/regions.md.
 
 use crate::store::support::*;
 use onceway::protocol::view::{Content, Member, Standing};
@@ -19,11 +16,7 @@ fn waits_for(report: &Report, words: &str) -> bool {
 
 /// A view of eu alone, that still lists us, drained, with its last seal.
 fn without_us(eu: &Region, us: &Region, votes: bool) -> View {
-    let regions = vec![RegionSpec { name: eu.origin.region.clone(), weight: 1 }];
-    let spec = RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() };
-    let ring = Arc::new(Ring::build(&spec).unwrap());
-    let voters = BTreeMap::from([(eu.origin.region.clone(), AcceptorId(1))]);
-    let mut content: Content = View::founding(2, ring, BTreeMap::new(), voters).content();
+    let mut content: Content = view_of_one(&eu.origin.region, 2).content();
     let standing = Standing::Sealed { drained: true };
     let member = Member { generation: 1, standing, mark: SEALED, release: None };
     content.members.insert(us.origin.region.clone(), member);
@@ -44,25 +37,25 @@ async fn a_former_region_is_untied_once_its_rows_arrived() {
 
     // A file that lacks it is no reason: the register says which region left.
     let alone = eu.plan(&[], &[]);
-    assert_eq!(left(&provision::init(&alone).await.unwrap()), None);
+    assert_eq!(left(&init(&alone).await), None);
     let adopt = async |view: View| {
         let gate = eu_store.gate().await.unwrap();
         eu_store.set_gate(gate.version, &GateState::founded(Arc::new(view))).await.unwrap()
     };
     assert!(gate.is_open());
     adopt(without_us(&eu, &us, true)).await;
-    assert!(waits_for(&provision::init(&alone).await.unwrap(), "still votes"));
+    assert!(waits_for(&init(&alone).await, "still votes"));
     adopt(without_us(&eu, &us, false)).await;
     // The register alone is no reason either, if the files name the region: it is about to come
     // back.
-    assert_eq!(left(&provision::init(&both).await.unwrap()), None);
+    assert_eq!(left(&init(&both).await), None);
 
-    let shown = provision::init(&alone).await.unwrap();
+    let shown = init(&alone).await;
     assert!(waits_for(&shown, "it sealed 5"), "{shown}");
     assert_eq!(eu_store.subscriptions().await.unwrap().len(), 1);
     while seq(&us_store).await.unwrap() < SEALED {}
     let shown = found("the last seal", || async {
-        let shown = provision::init(&alone).await.unwrap();
+        let shown = init(&alone).await;
         waits_for(&shown, "all its rows are here").then_some(shown)
     })
     .await;
@@ -76,8 +69,8 @@ async fn a_former_region_is_untied_once_its_rows_arrived() {
     let done = init_until_complete(&alone).await;
     assert!(matches!(left(&done), Some(Status::Fine | Status::Changed)), "{done}");
     assert_eq!(eu.cluster.ties_to(DATABASE, "us").await.unwrap(), 0);
-    assert!(provision::check(&alone).await.unwrap().is_complete());
+    whole(&check(&alone).await);
     eu.admin().await.batch_execute("update onceway.peer_memory set imported = 0").await.unwrap();
-    let shown = provision::check(&alone).await.unwrap();
+    let shown = check(&alone).await;
     assert!(waits_for(&shown, "up to heartbeat 0"), "its heartbeat is here, and no copy: {shown}");
 }

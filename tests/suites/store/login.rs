@@ -1,12 +1,7 @@
 //! A role's password, and the role, change while calls run: none fails, and connections with the
-//! old login go.
-//!
-//! The server asks all roles for passwords here, except its superuser. `config/reloading.rs` says
-//! which changes of a URL are taken over, `reload.rs` changes the file of a running gateway. A test
-//! must not end a connection itself.
+//! old login go. The server asks all roles for passwords here, except its superuser.
 
 use crate::store::support::*;
-use onceway::adapters::postgres::address::Address;
 
 /// Calls at once, at first. More need new connections.
 const FEW: u64 = 2;
@@ -38,25 +33,29 @@ fn address(region: &Region, role: &str, password: &str) -> Address {
     format!("host=127.0.0.1 port={port} user={role} password={password} dbname={DATABASE}").parse().unwrap()
 }
 
-fn store(region: &Region, address: Address) -> Arc<PgStore> {
-    let config = StoreConfig {
-        statement_within: Duration::from_secs(20),
-        ..StoreConfig::new(region.origin.clone(), address)
-    };
-    Arc::new(PgStore::new(&config).unwrap())
+fn store(region: &Region, role: &str, password: &str) -> Arc<PgStore> {
+    Arc::new(region.store_at(address(region, role, password)).unwrap())
 }
 
 /// The answer to a store with this password: empty if it is the right one.
 async fn login_error(region: &Region, password: &str) -> String {
-    let asked = store(region, address(region, "gw", password)).gate().await;
+    let asked = store(region, "gw", password).gate().await;
     asked.err().map(|error| error.to_string()).unwrap_or_default()
 }
 
-/// Processes of the server that serve a role.
 async fn processes(region: &Region, role: &str) -> BTreeSet<i32> {
     let sql = "select pid from pg_stat_activity where usename = $1";
     let found = region.admin().await.query(sql, &[&role]).await.unwrap();
     found.iter().map(|row| row.get(0)).collect()
+}
+
+/// Waits until the store has connections, and none of the old ones.
+async fn none_of(region: &Region, old: &BTreeSet<i32>) {
+    until("the old connections to go", async || {
+        let now = processes(region, "gw").await;
+        !now.is_empty() && now.is_disjoint(old)
+    })
+    .await;
 }
 
 /// Calls that go on until they are told to stop. Each must succeed.
@@ -117,7 +116,7 @@ impl Load {
 #[tokio::test]
 async fn a_password_changes_under_load_and_no_call_fails() {
     let region = region().await;
-    let store = store(&region, address(&region, "gw", "old"));
+    let store = store(&region, "gw", "old");
     let gate = open(&store).await;
     let mut load = Load::new(&store, gate.version);
     load.add(0..FEW);
@@ -132,11 +131,7 @@ async fn a_password_changes_under_load_and_no_call_fails() {
     load.goes_on(100).await;
     assert!(processes(&region, "gw").await.is_subset(&old), "only connections that stood before");
     store.login().renew(address(&region, "gw", "new"));
-    until("the old connections to go", async || {
-        let now = processes(&region, "gw").await;
-        !now.is_empty() && now.is_disjoint(&old)
-    })
-    .await;
+    none_of(&region, &old).await;
     load.goes_on(100).await;
 
     // First the file, then the password: it is tried until it is right.
@@ -150,11 +145,7 @@ async fn a_password_changes_under_load_and_no_call_fails() {
         store.login().address() == address(&region, "gw", "newest")
     })
     .await;
-    until("the old connections to go", async || {
-        let now = processes(&region, "gw").await;
-        !now.is_empty() && now.is_disjoint(&old)
-    })
-    .await;
+    none_of(&region, &old).await;
     load.goes_on(100).await;
     load.end().await;
 }
@@ -162,7 +153,7 @@ async fn a_password_changes_under_load_and_no_call_fails() {
 #[tokio::test]
 async fn a_role_without_rights_is_never_used() {
     let region = region().await;
-    let store = store(&region, address(&region, "gw", "old"));
+    let store = store(&region, "gw", "old");
     let gate = open(&store).await;
     let mut load = Load::new(&store, gate.version);
     load.add(0..FEW);
@@ -176,8 +167,7 @@ async fn a_role_without_rights_is_never_used() {
         processes(&region, "gw").await.is_empty() && !processes(&region, "next").await.is_empty()
     })
     .await;
-    let rights = "grant gw to stranger";
-    region.admin().await.batch_execute(rights).await.unwrap();
+    region.admin().await.batch_execute("grant gw to stranger").await.unwrap();
     load.goes_on(100).await;
     assert!(store.login().address() == address(&region, "next", "next"));
     load.end().await;
@@ -186,7 +176,7 @@ async fn a_role_without_rights_is_never_used() {
 #[tokio::test]
 async fn a_store_recovers_from_a_wrong_first_password() {
     let region = region().await;
-    let store = store(&region, address(&region, "gw", "wrong"));
+    let store = store(&region, "gw", "wrong");
     let why = store.gate().await.unwrap_err().to_string();
     assert!(why.contains("SQLSTATE 28P01: the password is wrong"), "{why}");
     store.login().renew(address(&region, "gw", "old"));

@@ -1,23 +1,27 @@
-//! The script of `onceway store init --print`, run by psql as an owner without superuser rights:
-//! afterwards `init` finds nothing to do.
+//! Scripts for psql: afterwards `store init` finds nothing to do, or works with the roles.
 //!
-//! On 15 the owner becomes a superuser for the subscriptions, which only a superuser may create
-//! there. Then a replication password is changed while a link is down. `provisioning` does the same
-//! by connection. `cli.rs` tests that the command must not show a secret.
+//! That of `onceway store init --print` is run by an owner without superuser rights,
+//! deploy/postgres/roles.sql by a superuser. On 15 the owner becomes a superuser for the
+//! subscriptions, which only a superuser may create there.
 
 use crate::store::support::*;
+use crate::support::documents::text as document;
 use onceway::adapters::postgres::provision::{Script, Whence, script, verifiers};
 
 const VARIABLE: &str = "ONCEWAY_TEST_PUBLISHER";
 
 /// Runs a script as `owner`; the other region's connection string is in the environment.
 fn psql(region: &Region, script: &str, publisher: Option<&str>, more: &[&str]) -> Result<String, String> {
+    let mut command = region.psql("owner");
+    command.args(more).env_remove(VARIABLE).envs(publisher.map(|text| (VARIABLE, text)));
+    played(command, script)
+}
+
+/// Runs psql with a script. Returns what it said, as an error if it failed.
+fn played(mut psql: Command, script: &str) -> Result<String, String> {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), script).unwrap();
-    let mut command = region.psql("owner");
-    command.arg("--file").arg(file.path()).args(more);
-    command.env_remove(VARIABLE).envs(publisher.map(|text| (VARIABLE, text)));
-    let Output { status, stdout, stderr } = command.output().unwrap();
+    let Output { status, stdout, stderr } = psql.arg("--file").arg(file.path()).output().unwrap();
     let said = String::from_utf8([stdout, stderr].concat()).unwrap();
     if status.success() { Ok(said) } else { Err(said) }
 }
@@ -140,10 +144,10 @@ async fn init_finds_nothing_to_do_after_the_script() {
         psql(&us, &us_script, None, &too).unwrap();
     }
     for plan in [&eu_plan, &us_plan] {
-        let report = provision::init(plan).await.unwrap();
+        let report = init(plan).await;
         assert!(report.changes() == 0 && !report.is_broken(), "{report}");
         init_until_complete(plan).await;
-        assert!(provision::check(plan).await.unwrap().is_complete());
+        whole(&check(plan).await);
     }
     a_password_is_changed_and_no_row_is_lost(&eu, &us, us_plan).await;
 }
@@ -151,7 +155,7 @@ async fn init_finds_nothing_to_do_after_the_script() {
 /// In the order of deploy/postgres/README.md, "Passwords", with a link that breaks in between.
 async fn a_password_is_changed_and_no_row_is_lost(eu: &Region, us: &Region, mut plan: Plan) {
     let line = async |plan: &Plan| {
-        let report = provision::check(plan).await.unwrap();
+        let report = check(plan).await;
         report.lines.into_iter().find(|line| line.what == "subscription from eu-west#1").unwrap().status
     };
     let (there, here) = (eu.admin().await, us.admin().await);
@@ -161,11 +165,86 @@ async fn a_password_is_changed_and_no_row_is_lost(eu: &Region, us: &Region, mut 
     there.batch_execute("update onceway.heartbeats_eu_west_g1 set seq = 77").await.unwrap();
     assert!(matches!(line(&plan).await, Status::Pending(why) if why.contains("28P01")));
     with_password(&mut plan, "new");
-    assert!(provision::init(&plan).await.unwrap().changes() == 1);
+    assert!(init(&plan).await.changes() == 1);
     init_until_complete(&plan).await;
     until("what was written meanwhile", async || {
         let sql = "select seq from onceway.heartbeats where origin = 'eu-west#1'";
-        here.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) == 77
+        value::<i64>(&here, sql).await == 77
     })
     .await;
+}
+
+const NEWER: &str = "grant pg_create_subscription to onceway_owner;\n";
+
+/// Runs the file as its head says, twice: repetition is allowed.
+fn made(region: &Region) {
+    let mut text = document("deploy/postgres/roles.sql");
+    if Binaries::find_or_install().unwrap().major() < 16 {
+        assert_eq!(text.matches(NEWER).count(), 1, "the grant is there");
+        text = text.replace(NEWER, "");
+    }
+    for _ in 0..2 {
+        let mut psql = region.psql("postgres");
+        for name in ["OWNER", "GATEWAY", "REPLICATION"] {
+            psql.env(format!("ONCEWAY_{name}_PASSWORD"), password(name));
+        }
+        played(psql, &text).unwrap();
+    }
+}
+
+/// A password that a script must quote.
+fn password(of: &str) -> String {
+    format!("it's {of}")
+}
+
+/// A server that asks the three roles for their passwords, with the file's roles.
+async fn by_roles_sql(origin: &str) -> Region {
+    let region = Region::start(origin).await;
+    let roles = "onceway_owner,onceway_gateway,onceway_replication";
+    ask_for_password(&region.cluster, &region.admin().await, roles).await;
+    made(&region);
+    region
+}
+
+fn address(region: &Region, role: &str, of: &str) -> String {
+    let password = password(of).replace('\'', "\\'");
+    let port = region.cluster.port();
+    format!("host=127.0.0.1 port={port} user={role} dbname={DATABASE} password='{password}'")
+}
+
+fn plan_of_roles(region: &Region, peer: &Region) -> Plan {
+    let role = |name: &str| Role { name: name.to_owned(), password: None };
+    Plan {
+        gateway_role: role("onceway_gateway"),
+        replication_role: Some(role("onceway_replication")),
+        admin: address(region, "onceway_owner", "OWNER").parse().unwrap(),
+        subscribe: vec![(peer.origin.clone(), address(peer, "onceway_replication", "REPLICATION"))],
+        ..region.plan(&[peer], &[])
+    }
+}
+
+#[tokio::test]
+async fn roles_sql_suffices_for_init_and_a_gateway() {
+    let (eu, us) = tokio::join!(by_roles_sql("eu-west#1"), by_roles_sql("us#1"));
+    if Binaries::find_or_install().unwrap().major() < 16 {
+        for region in [&eu, &us] {
+            region.admin().await.batch_execute("alter role onceway_owner superuser").await.unwrap();
+        }
+    }
+    let plans = [plan_of_roles(&eu, &us), plan_of_roles(&us, &eu)];
+    // A store has its publication first, and then subscribes to the other one's.
+    for plan in &plans {
+        init(plan).await;
+    }
+    for plan in &plans {
+        init_until_complete(plan).await;
+    }
+    for plan in &plans {
+        whole(&check(plan).await);
+    }
+    let gateway = address(&eu, "onceway_gateway", "GATEWAY").parse().unwrap();
+    let store = eu.store_at(gateway).unwrap();
+    let gate = open(&store).await;
+    won(&store, &ask("by-the-file", 1, gate.version)).await;
+    assert_eq!(seq(&store).await, Some(1));
 }

@@ -1,23 +1,16 @@
 //! Provisioning two regions: in any order, repeated, with rows arriving, with a lost slot.
-//!
-//! `support` starts the servers; the other files test the use of a store. A test must not depend on
-//! another one's stores.
 
 use crate::store::support::*;
 use tokio_postgres::error::SqlState;
 
 pub fn line<'a>(report: &'a Report, what: &str) -> &'a Status {
-    &report
-        .lines
-        .iter()
-        .find(|line| line.what == what)
-        .unwrap_or_else(|| panic!("no {what} in {report}"))
-        .status
+    let found = report.lines.iter().find(|line| line.what == what);
+    &found.unwrap_or_else(|| panic!("no {what} in {report}")).status
 }
 
 /// Checks that a line of the report waits, and says why in these words.
 #[track_caller]
-fn pending(report: &Report, what: &str, words: &str) {
+pub fn pending(report: &Report, what: &str, words: &str) {
     assert!(matches!(line(report, what), Status::Pending(why) if why.contains(words)), "{report}");
 }
 
@@ -26,10 +19,15 @@ fn broken(report: &Report, what: &str, words: &str) {
     assert!(matches!(line(report, what), Status::Broken(why) if why.contains(words)), "{report}");
 }
 
+#[track_caller]
+fn changed(report: &Report, what: &str) {
+    assert_eq!(line(report, what), &Status::Changed, "{report}");
+}
+
 async fn two_that_meet() -> [Region; 2] {
     let (eu, us) = tokio::join!(Region::start("eu#1"), Region::start("us#1"));
     let (eu_plan, us_plan) = (eu.plan(&[&us], &[]), us.plan(&[&eu], &[]));
-    provision::init(&eu_plan).await.unwrap();
+    init(&eu_plan).await;
     init_until_complete(&us_plan).await;
     init_until_complete(&eu_plan).await;
     [eu, us]
@@ -37,22 +35,20 @@ async fn two_that_meet() -> [Region; 2] {
 
 #[tokio::test]
 async fn two_regions_meet_in_either_order_and_rows_arrive() {
-    use onceway::ports::KeyStore;
-
     let (eu, us) = tokio::join!(Region::start("eu-west#1"), Region::start("us#1"));
     let (eu_plan, us_plan) = (eu.plan(&[&us], &[]), us.plan(&[&eu], &[]));
-    let empty = provision::check(&eu_plan).await.unwrap();
+    let empty = check(&eu_plan).await;
     assert!(!empty.is_complete() && !empty.is_broken(), "{empty}");
 
-    let first = provision::init(&eu_plan).await.unwrap();
+    let first = init(&eu_plan).await;
     pending(&first, "subscription from us#1", "store init");
     let (second, _) = (init_until_complete(&us_plan).await, init_until_complete(&eu_plan).await);
     assert_eq!(line(&second, "subscription from eu-west#1"), &Status::Fine);
 
     for plan in [&eu_plan, &us_plan] {
-        let again = provision::init(plan).await.unwrap();
+        let again = init(plan).await;
         assert!(again.is_complete() && again.changes() == 0, "{again}");
-        assert_eq!(again.lines, provision::check(plan).await.unwrap().lines);
+        assert_eq!(again.lines, check(plan).await.lines);
     }
 
     let (eu_store, us_store) = (eu.store(), us.store());
@@ -79,8 +75,8 @@ async fn two_regions_meet_in_either_order_and_rows_arrive() {
 
 async fn settings_that_lack_something_are_hints(us: &Region, plan: &Plan) {
     let hints = async || {
-        let report = provision::check(plan).await.unwrap();
-        assert!(report.is_complete() && !report.is_broken(), "{report}");
+        let report = check(plan).await;
+        whole(&report);
         report.hints.into_iter().map(|hint| format!("{} = {}", hint.setting, hint.is)).collect::<Vec<_>>()
     };
     let before = hints().await;
@@ -100,8 +96,8 @@ async fn settings_that_lack_something_are_hints(us: &Region, plan: &Plan) {
 async fn slots_say_if_they_survive_a_promotion(eu: &Region, us: &Region, plan: &Plan) {
     const SLOT: &str = "sub_eu_west_from_us";
     let shown = async || {
-        let report = provision::check(plan).await.unwrap();
-        assert!(report.is_complete(), "{report}");
+        let report = check(plan).await;
+        whole(&report);
         report.promotion.into_iter().map(|one| (one.slot, one.survives)).collect::<Vec<_>>()
     };
     assert_eq!(shown().await, [], "there is no standby");
@@ -117,14 +113,13 @@ async fn slots_say_if_they_survive_a_promotion(eu: &Region, us: &Region, plan: &
             reader.batch_execute(&format!("alter subscription {SLOT} enable")).await.unwrap();
         };
         failover(true).await;
-        broken(&provision::check(plan).await.unwrap(), &format!("slot {SLOT}"), "does not wait for standby");
+        broken(&check(plan).await, &format!("slot {SLOT}"), "does not wait for standby");
         for (sql, survives) in
             [("set synchronized_standby_slots = standby", true), ("reset synchronized_standby_slots", false)]
         {
-            admin.batch_execute(&format!("alter system {sql}")).await.unwrap();
-            admin.batch_execute("select pg_reload_conf()").await.unwrap();
+            alter_system(&admin, sql).await;
             until("the setting", async || {
-                let report = provision::check(plan).await.unwrap();
+                let report = check(plan).await;
                 report.promotion.iter().any(|one| one.survives) == survives
             })
             .await;
@@ -139,14 +134,11 @@ async fn a_moved_peer_is_followed(us: &Region, plan: &Plan) {
     for (_, conninfo) in &mut moved.subscribe {
         conninfo.push_str(" keepalives_idle=7 keepalives_count=4");
     }
-    let shown = provision::check(&moved).await.unwrap();
+    let shown = check(&moved).await;
     pending(&shown, "subscription from eu-west#1", "");
-    assert_eq!(
-        line(&provision::init(&moved).await.unwrap(), "subscription from eu-west#1"),
-        &Status::Changed
-    );
+    changed(&init(&moved).await, "subscription from eu-west#1");
     let admin = us.admin().await;
-    let kept: String = admin.query_one("select subconninfo from pg_subscription", &[]).await.unwrap().get(0);
+    let kept: String = value(&admin, "select subconninfo from pg_subscription").await;
     assert!(kept.contains("keepalives_idle=7"), "{kept}");
     init_until_complete(plan).await;
 }
@@ -159,12 +151,12 @@ async fn a_lost_slot_is_reported_and_left_alone(eu: &Region, us: &Region, plan: 
     })
     .await;
     us_admin.batch_execute("alter subscription sub_us_from_eu_west enable").await.unwrap();
-    for report in [provision::check(plan).await.unwrap(), provision::init(plan).await.unwrap()] {
+    for report in [check(plan).await, init(plan).await] {
         assert!(report.is_broken() && !report.is_complete(), "{report}");
         broken(&report, "subscription from eu-west#1", "missing");
     }
     let slots = "select count(*) from pg_replication_slots where slot_name = 'sub_us_from_eu_west'";
-    assert_eq!(eu_admin.query_one(slots, &[]).await.unwrap().get::<_, i64>(0), 0, "the slot was made again");
+    assert_eq!(value::<i64>(&eu_admin, slots).await, 0, "the slot was made again");
 
     // Dropping the subscription alone is not enough: its rows would stop the copy.
     us_admin
@@ -172,13 +164,11 @@ async fn a_lost_slot_is_reported_and_left_alone(eu: &Region, us: &Region, plan: 
         .await
         .unwrap();
     us_admin.batch_execute("drop subscription sub_us_from_eu_west").await.unwrap();
-    let report = provision::init(plan).await.unwrap();
+    let report = init(plan).await;
     broken(&report, "subscription from eu-west#1", "earlier");
     // A leftover slot of an interrupted attempt: nobody reads from it.
-    eu_admin
-        .query("select pg_create_logical_replication_slot('sub_us_from_eu_west', 'pgoutput')", &[])
-        .await
-        .unwrap();
+    let leftover = "select pg_create_logical_replication_slot('sub_us_from_eu_west', 'pgoutput')";
+    eu_admin.query(leftover, &[]).await.unwrap();
     let from = RegionName::parse("eu-west").unwrap();
     provision::reseed(plan, &from).await.unwrap();
     init_until_complete(plan).await;
@@ -210,32 +200,28 @@ async fn a_column_is_published_once_the_subscribers_have_it() {
     until("a row of before", async || arrived("before").await).await;
 
     let publication = "publication onceway_eu_g1";
-    let early = provision::init(&eu_plan).await.unwrap();
+    let early = init(&eu_plan).await;
     for words in ["column later of onceway.records_eu_g1", "us#1"] {
         pending(&early, publication, words);
     }
-    pending(&provision::check(&eu_plan).await.unwrap(), publication, "");
+    pending(&check(&eu_plan).await, publication, "");
 
     us_admin.batch_execute(&add.replace("'x'", "'here'")).await.unwrap();
-    assert_eq!(line(&provision::init(&eu_plan).await.unwrap(), publication), &Status::Changed);
-    assert_eq!(line(&provision::init(&eu_plan).await.unwrap(), publication), &Status::Fine);
+    changed(&init(&eu_plan).await, publication);
+    assert_eq!(line(&init(&eu_plan).await, publication), &Status::Fine);
     won(&store, &ask("after", 2, gate.version)).await;
     until("a row of after", async || arrived("after").await).await;
     let sql = "select later from onceway.records_eu_g1 where key = 'after'";
-    let later: String = us_admin.query_one(sql, &[]).await.unwrap().get(0);
+    let later: String = value(&us_admin, sql).await;
     assert_eq!(later, "x", "the publisher's word, not the subscriber's default");
     init_until_complete(&us_plan).await;
 
     // A publication from before this rule publishes all columns. It gets its list, and nothing is
     // lost on the way.
-    eu_admin
-        .batch_execute(
-            "alter publication onceway_eu_g1 set table onceway.records_eu_g1, onceway.heartbeats_eu_g1",
-        )
-        .await
-        .unwrap();
-    pending(&provision::check(&eu_plan).await.unwrap(), publication, "");
-    assert_eq!(line(&provision::init(&eu_plan).await.unwrap(), publication), &Status::Changed);
+    let all = "alter publication onceway_eu_g1 set table onceway.records_eu_g1, onceway.heartbeats_eu_g1";
+    eu_admin.batch_execute(all).await.unwrap();
+    pending(&check(&eu_plan).await, publication, "");
+    changed(&init(&eu_plan).await, publication);
     won(&store, &ask("listed", 3, gate.version)).await;
     until("a row of listed", async || arrived("listed").await).await;
 }
@@ -253,45 +239,40 @@ async fn a_column_waits_for_every_store_without_it() {
     let published = async || {
         let sql =
             "select 'later' = any (attnames) from pg_publication_tables where tablename like 'records%'";
-        eu_admin.query_one(sql, &[]).await.unwrap().get::<_, bool>(0)
+        value::<bool>(&eu_admin, sql).await
     };
     let anew = "drop publication if exists onceway_eu_g1; drop publication if exists onceway_eu_g2";
-    provision::init(&eu_plan).await.unwrap();
+    init(&eu_plan).await;
     eu_admin.batch_execute(&format!("{add}; {anew}")).await.unwrap();
-    assert_eq!(line(&provision::init(&eu_plan).await.unwrap(), publication), &Status::Changed);
+    changed(&init(&eu_plan).await, publication);
     assert!(published().await, "nobody has a store that could lack it");
 
     // Made before the version that has the column.
-    let early = provision::init(&us_plan).await.unwrap();
+    let early = init(&us_plan).await;
     let why = "publishes column later of onceway.records_eu_g1, which this store lacks";
     pending(&early, "subscription from eu#1", why);
     let none = "select count(*) from pg_subscription";
-    assert_eq!(us_admin.query_one(none, &[]).await.unwrap().get::<_, i64>(0), 0, "it would apply nothing");
+    assert_eq!(value::<i64>(&us_admin, none).await, 0, "it would apply nothing");
 
     // As a rebuilt store, which that one has no leaf for.
     let rebuilt =
         Plan { me: origin("eu#2"), all: vec![origin("eu#2"), us.origin.clone()], ..eu_plan.clone() };
-    eu_admin
-        .batch_execute(&format!("{anew}; truncate onceway.gate; delete from onceway.heartbeats"))
-        .await
-        .unwrap();
-    let held = provision::init(&rebuilt).await.unwrap();
+    let emptied = format!("{anew}; truncate onceway.gate; delete from onceway.heartbeats");
+    eu_admin.batch_execute(&emptied).await.unwrap();
+    let held = init(&rebuilt).await;
     for words in ["column later of onceway.records_eu_g2", "us#1 has not"] {
         pending(&held, "publication onceway_eu_g2", words);
     }
     assert!(!published().await, "the peer has a store, and not the column");
 
     us.cluster.stop(Duration::from_secs(60)).await.unwrap();
-    let silent = provision::init(&rebuilt).await.unwrap();
+    let silent = init(&rebuilt).await;
     pending(&silent, "publication onceway_eu_g2", "us#1 does not answer, and may not have");
     assert!(!published().await, "who does not answer may lack it");
     us.cluster.start().await.unwrap();
     let us_admin = us.admin().await;
     us_admin.batch_execute(add).await.unwrap();
-    assert_eq!(
-        line(&provision::init(&rebuilt).await.unwrap(), "publication onceway_eu_g2"),
-        &Status::Changed
-    );
+    changed(&init(&rebuilt).await, "publication onceway_eu_g2");
     assert!(published().await, "all have it");
 }
 
@@ -308,23 +289,22 @@ async fn an_older_store_is_migrated_and_keeps_its_keys() {
     let (region, store, gate) = Region::ready("eu#1").await;
     won(&store, &ask("kept", 1, gate.version)).await;
     let (before, plan) = (region.plan(&[], &["other#1"]), region.plan(&[], &["other#1", "third#1"]));
-    let after = provision::Plan { migrations: later, ..plan };
+    let after = Plan { migrations: later, ..plan };
     let line_is = |report: &Report, status: &Status| line(report, "schema version 2") == status;
-    let seen = provision::check(&after).await.unwrap();
+    let seen = check(&after).await;
     pending(&seen, "schema version 2", "");
-    let report = provision::init(&after).await.unwrap();
+    let report = init(&after).await;
     assert!(report.is_complete() && line_is(&report, &Status::Changed), "{report}");
     assert_eq!(line(&report, "leaves of third#1"), &Status::Changed, "a region joins");
     let admin = region.admin().await;
     let kept = "select count(*) from onceway.records where key = 'kept' and made_up is null";
-    assert_eq!(admin.query_one(kept, &[]).await.unwrap().get::<_, i64>(0), 1);
-    let again = provision::init(&after).await.unwrap();
+    assert_eq!(value::<i64>(&admin, kept).await, 1);
+    let again = init(&after).await;
     assert!(line_is(&again, &Status::Fine) && again.changes() == 0, "{again}");
     let refused = provision::init(&before).await.unwrap_err().to_string();
     assert!(refused.contains("use a newer onceway"), "{refused}");
     let other: &'static [&'static str] = [&later[..1], &["select 1;"]].concat().leak();
-    let refused =
-        provision::init(&provision::Plan { migrations: other, ..after }).await.unwrap_err().to_string();
+    let refused = provision::init(&Plan { migrations: other, ..after }).await.unwrap_err().to_string();
     assert!(refused.contains("its migration 2 is not the one of this program"), "{refused}");
 }
 
@@ -335,10 +315,7 @@ async fn a_gateway_refuses_an_unsuitable_schema() {
     let (region, store, _) = Region::ready("eu#1").await;
     let admin = region.admin().await;
     let set = async |sql: &str| admin.batch_execute(&format!("update onceway.meta set {sql}")).await.unwrap();
-    let refused = async || {
-        use onceway::ports::KeyStore;
-        store.gate().await.err().map(|error| error.to_string()).unwrap_or_default()
-    };
+    let refused = async || store.gate().await.err().map(|error| error.to_string()).unwrap_or_default();
     set("schema_version = schema_version + 1").await;
     assert_eq!(refused().await, "", "a migration that only added");
     set("gateways_from = schema_version").await;
@@ -348,7 +325,6 @@ async fn a_gateway_refuses_an_unsuitable_schema() {
     // As a migration says it: a running gateway asks at its next claim, and one that fits opens the
     // gate again.
     let moved = async |needed: i32| {
-        use onceway::ports::{KeyStore, store::ClaimReply};
         let gate = open(&store).await;
         let sql = format!("select onceway.need_gateways({needed})");
         admin.batch_execute(&sql).await.unwrap();
@@ -361,7 +337,7 @@ async fn a_gateway_refuses_an_unsuitable_schema() {
     assert!(refused().await.contains("run the newer onceway here"), "{}", refused().await);
     set("gateways_from = 1").await;
     let before = moved(1).await;
-    let now = onceway::ports::KeyStore::gate(&store).await.unwrap();
+    let now = store.gate().await.unwrap();
     let same = |boot: onceway::ports::store::Boot| (boot.system, boot.timeline);
     assert_eq!(now.approved.map(same), before.approved.map(same), "as after a restart");
 
@@ -369,10 +345,8 @@ async fn a_gateway_refuses_an_unsuitable_schema() {
     admin.batch_execute(newer).await.unwrap();
     assert!(refused().await.contains("run the newer onceway here"), "{}", refused().await);
     let checked = provision::check(&region.plan(&[], &["other#1"])).await;
-    assert!(
-        matches!(&checked, Err(Error::Foreign(why)) if why.contains("run the newer onceway here")),
-        "{checked:?}"
-    );
+    let Err(Error::Foreign(why)) = &checked else { panic!("{checked:?}") };
+    assert!(why.contains("run the newer onceway here"), "{why}");
     admin.batch_execute("update onceway.gate set view = null").await.unwrap();
 
     set("gateways_from = 1, schema_version = 0").await;
@@ -383,11 +357,10 @@ async fn a_gateway_refuses_an_unsuitable_schema() {
 async fn a_store_of_another_plan_is_left_alone() {
     let (region, _store, _gate) = Region::ready("eu#1").await;
     let plan = region.plan(&[], &["other#1"]);
-    let mut others = vec![plan.clone(), plan.clone(), plan.clone()];
-    others[0].deployment = "another".to_owned();
-    for (other, me) in others[1..].iter_mut().zip(["us#1", "eu#2"]) {
-        other.me = origin(me);
-        other.all.push(origin(me));
+    let mut others = vec![Plan { deployment: "another".to_owned(), ..plan.clone() }];
+    for me in ["us#1", "eu#2"].map(origin) {
+        let all = [&plan.all[..], std::slice::from_ref(&me)].concat();
+        others.push(Plan { me, all, ..plan.clone() });
     }
     for other in &others {
         assert!(matches!(provision::init(other).await, Err(Error::Foreign(_))));
@@ -395,7 +368,7 @@ async fn a_store_of_another_plan_is_left_alone() {
     }
     let admin = region.admin().await;
     let leaves = "select count(*) from pg_class where relname like 'records\\_%\\_g_' and relkind = 'r'";
-    assert_eq!(admin.query_one(leaves, &[]).await.unwrap().get::<_, i64>(0), 2, "a leaf was made");
+    assert_eq!(value::<i64>(&admin, leaves).await, 2, "a leaf was made");
 
     admin.batch_execute("update onceway.migrations set digest = 'x'").await.unwrap();
     let refused = provision::init(&plan).await;
@@ -417,20 +390,16 @@ async fn a_service_may_give_replication_by_membership() {
         .unwrap();
     let mut plan = region.plan(&[], &["other#1"]);
     plan.admin = region.cluster.url(DATABASE).replace("postgres@", "master@").parse().unwrap();
-    let report = provision::init(&plan).await.unwrap();
-    assert!(report.is_complete(), "{report}");
+    whole(&init(&plan).await);
     let sql = "select rolreplication, pg_has_role(oid, 'rds_replication', 'usage') from pg_roles where rolname = 'repl'";
     let row = admin.query_one(sql, &[]).await.unwrap();
     assert_eq!((row.get(0), row.get(1)), (false, true));
-    assert_eq!(provision::check(&plan).await.unwrap().changes(), 0);
+    assert_eq!(check(&plan).await.changes(), 0);
 
+    let [revoked, given] = ["revoke rds_replication from repl", "grant rds_replication to repl"]
+        .map(|sql| format!("set role master; {sql}; reset role"));
     for (wrong, right, role, why) in [
-        (
-            "set role master; revoke rds_replication from repl; reset role",
-            "set role master; grant rds_replication to repl; reset role",
-            "role repl",
-            "`grant rds_replication to repl`",
-        ),
+        (&*revoked, &*given, "role repl", "`grant rds_replication to repl`"),
         ("grant rds_replication to gw", "revoke rds_replication from gw", "role gw", "read all WAL"),
         ("alter role gw createrole", "alter role gw nocreaterole", "role gw", "NOCREATEROLE"),
         (
@@ -441,18 +410,18 @@ async fn a_service_may_give_replication_by_membership() {
         ),
     ] {
         admin.batch_execute(wrong).await.unwrap();
-        let report = provision::check(&plan).await.unwrap();
+        let report = check(&plan).await;
         broken(&report, role, why);
         admin.batch_execute(right).await.unwrap();
     }
-    assert!(provision::check(&plan).await.unwrap().is_complete());
+    whole(&check(&plan).await);
 }
 
 #[tokio::test]
 async fn a_wrong_plan_is_refused_before_anything_is_asked() {
     let region = Region::start("eu#1").await;
     let good = region.plan(&[], &["us#1"]);
-    let mut bad = vec![good.clone(), good.clone(), good.clone(), good.clone(), good.clone()];
+    let mut bad = vec![good.clone(); 5];
     bad[0].all.clear();
     bad[1].gateway_role.name = "gw; drop".to_owned();
     bad[2].replication_role.as_mut().unwrap().name = "gw".to_owned();
@@ -480,7 +449,7 @@ async fn rows_of_a_replaced_store_still_count() {
     })
     .await;
     let anew = Region::start("eu#2").await;
-    provision::init(&anew.plan(&[&us], &[])).await.unwrap();
+    init(&anew.plan(&[&us], &[])).await;
     init_until_complete(&us.plan(&[&anew], &[])).await;
     let memory = us_store.recall().await.unwrap();
     let imported = memory.iter().find(|memory| memory.origin == eu.origin).map(|memory| memory.imported);
@@ -548,12 +517,9 @@ async fn a_promoted_server_ignores_heartbeats_until_resubscribed() {
         .await;
     };
     is_whole(true).await;
-    us.cluster.stop(Duration::from_secs(30)).await.unwrap();
-    fs::write(us.cluster.data().join("standby.signal"), "").unwrap();
-    us.cluster.start().await.unwrap();
-    us.admin().await.batch_execute("select pg_promote()").await.unwrap();
+    us.promote().await;
     is_whole(false).await;
-    let shown = provision::check(&plan).await.unwrap();
+    let shown = check(&plan).await;
     broken(&shown, "subscription from eu#1", "this server was promoted since it was made");
     provision::reseed(&plan, &eu.origin.region).await.unwrap();
     init_until_complete(&plan).await;

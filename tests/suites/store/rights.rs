@@ -1,8 +1,6 @@
 //! The rights that `store check` demands of the two roles and those it forbids: each one alone,
-//! revoked or granted by hand.
-//!
-//! `provisioning` makes stores and repairs them. The roles' rights are listed here once more, by
-//! hand: the list must not be read from the code that grants them.
+//! revoked or granted by hand. They are listed here once more, not read from the code that grants
+//! them.
 
 use crate::store::provisioning::line;
 use crate::store::support::*;
@@ -53,8 +51,7 @@ const SETTINGS: [&str; 7] = [
     "synchronous_commit=on",
 ];
 
-/// The grants of the two roles by the catalog: role, object, privilege, and the object as `grant`
-/// wants it.
+/// The grants of the two roles: role, object, privilege, and the object as `grant` wants it.
 async fn granted(admin: &Client) -> Vec<[String; 4]> {
     let sql = "select a.grantee::regrole::text, o.what || ' ' || o.name, lower(a.privilege_type), o.what || ' ' || o.whole
                  from (
@@ -82,17 +79,16 @@ async fn missing_rights_are_reported_and_restored() {
     let (plan, admin) = (region.plan(&[], &["other#1"]), region.admin().await);
     let complaint = async |role: &str, wrong: &str| {
         admin.batch_execute(wrong).await.unwrap();
-        let report = provision::check(&plan).await.unwrap();
+        let report = check(&plan).await;
         match line(&report, &format!("role {role}")) {
             Status::Pending(why) => why.clone(),
             Status::Fine | Status::Changed | Status::Broken(_) => panic!("{wrong}: {report}"),
         }
     };
-    assert!(provision::init(&plan).await.unwrap().is_complete());
+    whole(&init(&plan).await);
     for role in ["gw", "repl"] {
-        assert!(
-            complaint(role, &format!("alter role {role} rename to gone")).await.starts_with("it is missing")
-        );
+        let why = complaint(role, &format!("alter role {role} rename to gone")).await;
+        assert!(why.starts_with("it is missing"), "{why}");
         admin.batch_execute(&format!("alter role gone rename to {role}")).await.unwrap();
     }
 
@@ -122,13 +118,13 @@ async fn missing_rights_are_reported_and_restored() {
         let back = format!("alter role gw in database shop set {name} = '{value}'");
         admin.batch_execute(&back).await.unwrap();
     }
-    assert!(provision::check(&plan).await.unwrap().is_complete());
+    whole(&check(&plan).await);
 
     for [role, _, privilege, whole] in &all {
         admin.batch_execute(&format!("revoke {privilege} on {whole} from {role}")).await.unwrap();
     }
     admin.batch_execute("alter role gw in database shop reset all").await.unwrap();
-    assert!(provision::init(&plan).await.unwrap().is_complete());
+    whole(&init(&plan).await);
     assert_eq!((granted(&admin).await, settings(&admin).await), (all, SETTINGS.map(str::to_owned).to_vec()));
 }
 
@@ -138,10 +134,15 @@ async fn excess_rights_are_reported_and_left_alone() {
     let (plan, admin) = (region.plan(&[], &["other#1"]), region.admin().await);
     let mut cases = Vec::new();
     for role in ["gw", "repl"] {
+        let [replicates, not, why] = match role {
+            "gw" => ["replication", "noreplication", "it may replicate, and so read all WAL"],
+            _ => ["noreplication", "replication", "it may not replicate: `alter role repl replication`"],
+        };
         for (attribute, opposite, why) in [
             ("superuser", "nosuperuser", "it is a superuser"),
             ("createrole", "nocreaterole", "it may make roles"),
             ("nologin", "login", "it lacks LOGIN"),
+            (replicates, not, why),
         ] {
             let alter = |attribute: &str| format!("alter role {role} {attribute}");
             cases.push((role, alter(attribute), alter(opposite), why.to_owned()));
@@ -152,34 +153,21 @@ async fn excess_rights_are_reported_and_left_alone() {
             .flat_map(|origin| ["records", "heartbeats"].map(|table| format!("onceway.{table}_{origin}_g1")));
         for leaf in leaves.chain(["onceway.records", "onceway.heartbeats"].map(str::to_owned)) {
             for right in ["insert", "update", "delete", "truncate", "insert (origin)", "update (origin)"] {
-                let (wrong, back) = (
-                    format!("grant {right} on {leaf} to {role}"),
-                    format!("revoke {right} on {leaf} from {role}"),
-                );
+                let wrong = format!("grant {right} on {leaf} to {role}");
+                let back = format!("revoke {right} on {leaf} from {role}");
                 cases.push((role, wrong, back, format!("it may write {leaf},")));
             }
         }
     }
-    let [no, yes] = ["noreplication", "replication"];
-    let alter = |role: &str, attribute: &str| format!("alter role {role} {attribute}");
-    cases.push(("gw", alter("gw", yes), alter("gw", no), "it may replicate, and so read all WAL".to_owned()));
-    cases.push((
-        "repl",
-        alter("repl", no),
-        alter("repl", yes),
-        "it may not replicate: `alter role repl replication`".to_owned(),
-    ));
-
     for (role, wrong, back, why) in &cases {
         admin.batch_execute(wrong).await.unwrap();
-        for report in [provision::check(&plan).await.unwrap(), provision::init(&plan).await.unwrap()] {
-            let status = line(&report, &format!("role {role}"));
-            assert!(
-                matches!(status, Status::Broken(complaint) if complaint.starts_with(why)),
-                "{wrong}: {report}"
-            );
+        for report in [check(&plan).await, init(&plan).await] {
+            let Status::Broken(complaint) = line(&report, &format!("role {role}")) else {
+                panic!("{wrong}: {report}")
+            };
+            assert!(complaint.starts_with(why), "{wrong}: {report}");
         }
         admin.batch_execute(back).await.unwrap();
-        assert!(provision::check(&plan).await.unwrap().is_complete(), "{back}");
+        whole(&check(&plan).await);
     }
 }

@@ -1,16 +1,14 @@
-//! Shared parts of the store's tests: a private Postgres, a plan, requests to claim, waiting with a
-//! deadline.
-//!
-//! `fleet` makes the server, which dies with the value, and waits. It must not know what a test
-//! asserts.
+//! Shared parts of the store's tests: a private Postgres, which dies with its value, a plan, and
+//! requests to claim.
 
 pub use crate::support::*;
-use onceway::adapters::postgres::provision::Role;
+pub use onceway::adapters::postgres::address::Address;
+pub use onceway::adapters::postgres::provision::Role;
 pub use onceway::adapters::postgres::provision::{self, Error, Plan, Report, Status};
 pub use onceway::adapters::postgres::{PgStore, StoreConfig};
 pub use onceway::ports::authority::Lodged;
 pub use onceway::ports::jobs::Acted;
-use onceway::ports::store::{Attempt, Gate};
+pub use onceway::ports::store::{Attempt, Gate};
 pub use onceway::ports::store::{ClaimAsk, ClaimReply, GateVersion, StoreError, Unclear, Written};
 pub use onceway::ports::{Authority, Escrows, Imports, Jobs, Upkeep};
 pub use onceway::protocol::authority::GateState;
@@ -22,15 +20,16 @@ pub use onceway::protocol::record::{Answer, AnswerBody, State};
 pub use onceway::protocol::ring::Ring;
 pub use onceway::protocol::ring_spec::{PlaceBy, RegionSpec, RingSpec};
 pub use onceway::protocol::view::{AcceptorId, View};
-use onceway_lab::cluster::Cluster;
 use onceway_lab::contract::store::asked;
 use std::os::unix::fs::PermissionsExt;
-pub use tokio_postgres::Client;
 use tokio_postgres::NoTls;
+use tokio_postgres::types::FromSql;
 
 pub const DATABASE: &str = "shop";
 pub const HOLD: Duration = Duration::from_secs(60);
 pub const RETENTION: Duration = Duration::from_secs(86_400);
+/// The time limit for a statement that is not meant to fail.
+const LONG: Duration = Duration::from_secs(20);
 
 pub struct Region {
     pub origin: Origin,
@@ -75,17 +74,23 @@ impl Region {
     }
 
     pub fn store(&self) -> PgStore {
-        self.store_within(Duration::from_secs(20))
+        self.store_within(LONG)
     }
 
-    /// A store whose statements may take this long.
     pub fn store_within(&self, within: Duration) -> PgStore {
-        PgStore::new(&StoreConfig {
-            connections: 8,
-            statement_within: within,
-            ..StoreConfig::new(self.origin.clone(), self.as_gateway().parse().unwrap())
-        })
-        .unwrap()
+        self.store_of(8, within)
+    }
+
+    /// A store with so many connections for each kind of work.
+    pub fn store_of(&self, connections: usize, statement_within: Duration) -> PgStore {
+        let usual = StoreConfig::new(self.origin.clone(), self.as_gateway().parse().unwrap());
+        PgStore::new(&StoreConfig { connections, statement_within, ..usual }).unwrap()
+    }
+
+    /// A store at this address, as a gateway's file may have it.
+    pub fn store_at(&self, address: Address) -> anyhow::Result<PgStore> {
+        let usual = StoreConfig::new(self.origin.clone(), address);
+        Ok(PgStore::new(&StoreConfig { statement_within: LONG, ..usual })?)
     }
 
     pub fn as_gateway(&self) -> String {
@@ -100,6 +105,14 @@ impl Region {
 
     pub async fn admin(&self) -> Client {
         self.cluster.connect(DATABASE).await.unwrap()
+    }
+
+    /// Restarts the server as a standby, and promotes it.
+    pub async fn promote(&self) {
+        self.cluster.stop(Duration::from_secs(30)).await.unwrap();
+        fs::write(self.cluster.data().join("standby.signal"), "").unwrap();
+        self.cluster.start().await.unwrap();
+        assert!(value::<bool>(&self.admin().await, "select pg_promote()").await);
     }
 
     /// A row of the other origin for a key, as replication would bring it: its state, and the
@@ -125,17 +138,39 @@ impl Region {
     /// A provisioned store whose boot is approved, in a deployment with one more origin.
     pub async fn ready(origin: &str) -> (Region, PgStore, Gate) {
         let region = Region::start(origin).await;
-        let report = provision::init(&region.plan(&[], &["other#1"])).await.unwrap();
-        assert!(report.is_complete(), "{report}");
+        whole(&init(&region.plan(&[], &["other#1"])).await);
         let store = region.store();
         let gate = open(&store).await;
         (region, store, gate)
     }
 }
 
+pub async fn init(plan: &Plan) -> Report {
+    provision::init(plan).await.unwrap()
+}
+
+pub async fn check(plan: &Plan) -> Report {
+    provision::check(plan).await.unwrap()
+}
+
+#[track_caller]
+pub fn whole(report: &Report) {
+    assert!(report.is_complete(), "{report}");
+}
+
+#[track_caller]
+pub fn done(written: Result<Written, StoreError>) {
+    assert_eq!(written, Ok(Written::Done));
+}
+
+/// The first value of a query's one row.
+pub async fn value<T: for<'a> FromSql<'a>>(client: &Client, sql: &str) -> T {
+    client.query_one(sql, &[]).await.unwrap().get(0)
+}
+
 pub async fn open(store: &PgStore) -> Gate {
     let gate = store.gate().await.unwrap();
-    assert_eq!(store.approve(gate.version, &gate.running).await, Ok(Written::Done));
+    done(store.approve(gate.version, &gate.running).await);
     let gate = store.gate().await.unwrap();
     assert!(gate.is_open());
     gate
@@ -148,6 +183,14 @@ pub async fn seq(store: &PgStore) -> Option<u64> {
 
 pub fn origin(name: &str) -> Origin {
     Origin::parse(name).unwrap()
+}
+
+/// A view in which this region is alone.
+pub fn view_of_one(name: &RegionName, epoch: u64) -> View {
+    let regions = vec![RegionSpec { name: name.clone(), weight: 1 }];
+    let spec = RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() };
+    let voters = BTreeMap::from([(name.clone(), AcceptorId(1))]);
+    View::founding(epoch, Arc::new(Ring::build(&spec).unwrap()), BTreeMap::new(), voters)
 }
 
 /// A life that ends with its retention, for a tombstone of this length.
@@ -174,6 +217,11 @@ pub fn ask(key: &str, nonce: u128, gate: GateVersion) -> ClaimAsk {
     }
 }
 
+/// A first attempt at most, own or of nobody here.
+pub fn known(own: Option<&Attempt>) -> Basis {
+    Basis::Known { own: own.map(|own| (own.token, own.nonce)), over: Vec::new(), attempt: 1 }
+}
+
 pub async fn won(store: &PgStore, ask: &ClaimAsk) -> Attempt {
     match store.claim(ask).await.unwrap() {
         ClaimReply::Won { token, .. } => attempt(&ask.id, token, ask.nonce),
@@ -183,6 +231,10 @@ pub async fn won(store: &PgStore, ask: &ClaimAsk) -> Attempt {
 
 pub fn attempt(id: &KeyId, token: Token, nonce: Nonce) -> Attempt {
     Attempt { id: id.clone(), token, nonce }
+}
+
+pub fn answer() -> Answer {
+    Answer { status: 201, headers: Vec::new(), body: AnswerBody::Kept(b"made".to_vec()) }
 }
 
 pub async fn only_row(store: &PgStore, key: &str) -> Row {
@@ -195,7 +247,7 @@ pub async fn only_row(store: &PgStore, key: &str) -> Row {
 /// Repeats init until nothing is pending.
 pub async fn init_until_complete(plan: &Plan) -> Report {
     found("provisioning", || async {
-        let report = provision::init(plan).await.unwrap();
+        let report = init(plan).await;
         assert!(!report.is_broken(), "{report}");
         report.is_complete().then_some(report)
     })

@@ -1,10 +1,7 @@
 //! TLS to Postgres, with real servers: trusted and refused certificates, the reasons, and
-//! certificates that change.
-//!
-//! `support` starts the servers without TLS; here they get certificates.
-//! `adapters::postgres::address` has the words that are refused before any connection. A test must
-//! not trust the system's authorities.
+//! certificates that change. `adapters::postgres::address` has the words that are refused before.
 
+use crate::store::provisioning::{line, pending};
 use crate::store::support::*;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -43,8 +40,7 @@ fn folder() -> TempDir {
     folder
 }
 
-/// Lets the server show a certificate for `localhost` from now on; `first` goes before the other
-/// lines of its pg_hba.conf.
+/// Shows a certificate for `localhost` from now on; `first` heads its pg_hba.conf.
 async fn shows(region: &Region, authority: &Authority, first: &str) {
     let data = region.cluster.data();
     let owner = fs::metadata(&data).unwrap();
@@ -62,14 +58,11 @@ async fn shows(region: &Region, authority: &Authority, first: &str) {
     put("pg_hba.conf", &format!("{first}\n{hba}"));
     let admin = region.admin().await;
     admin.batch_execute("alter system set ssl_ca_file = 'root.crt'").await.unwrap();
-    admin.batch_execute("alter system set ssl = on").await.unwrap();
     let loaded = "select current_setting('ssl') = 'on' and \
                   (select count(*) from pg_hba_file_rules) = $1 and pg_conf_load_time() > $2::timestamptz";
-    let before = admin.query_one("select pg_conf_load_time()", &[]).await.unwrap();
-    let before: std::time::SystemTime = before.get(0);
-    admin.query("select pg_reload_conf()", &[]).await.unwrap();
-    let rules =
-        admin.query_one("select count(*) from pg_hba_file_rules", &[]).await.unwrap().get::<_, i64>(0);
+    let before: std::time::SystemTime = value(&admin, "select pg_conf_load_time()").await;
+    alter_system(&admin, "set ssl = on").await;
+    let rules: i64 = value(&admin, "select count(*) from pg_hba_file_rules").await;
     until("the server to take its settings", async || {
         admin.query_one(loaded, &[&rules, &before]).await.unwrap().get::<_, bool>(0)
     })
@@ -79,11 +72,7 @@ async fn shows(region: &Region, authority: &Authority, first: &str) {
 fn store(region: &Region, address: &str) -> Result<PgStore, String> {
     let port = region.cluster.port();
     let address = format!("port={port} dbname={DATABASE} {address}").parse().unwrap();
-    PgStore::new(&StoreConfig {
-        statement_within: Duration::from_secs(20),
-        ..StoreConfig::new(region.origin.clone(), address)
-    })
-    .map_err(|error| error.to_string())
+    region.store_at(address).map_err(|error| error.to_string())
 }
 
 /// The gateway's error when it asks for its gate, or true if its connection is encrypted.
@@ -100,9 +89,8 @@ async fn encrypted(region: &Region, user: &str) -> Option<bool> {
 }
 
 async fn end_connections(region: &Region) {
-    let admin = region.admin().await;
     let sql = "select count(pg_terminate_backend(pid, 10000)) from pg_stat_activity where usename = 'gw'";
-    admin.query(sql, &[]).await.unwrap();
+    region.admin().await.query(sql, &[]).await.unwrap();
 }
 
 #[track_caller]
@@ -136,13 +124,9 @@ async fn a_gateway_trusts_only_the_right_server() {
     refused(asked(&region, &absent).await, "absent.pem: No such file");
     drop(other);
 
-    let admin = region.admin().await;
-    admin
-        .batch_execute(
-            "set password_encryption = 'scram-sha-256'; create role secret login password 'p' in role gw; create role shown login in role gw",
-        )
-        .await
-        .unwrap();
+    let roles = "set password_encryption = 'scram-sha-256'; create role secret login password 'p' in role gw; \
+                 create role shown login in role gw";
+    region.admin().await.batch_execute(roles).await.unwrap();
     // The password proves the channel, too: with `require` only that keeps a man in the middle out.
     let bound = "host=localhost user=secret password=p sslmode=require channel_binding=require";
     let by_password = store(&region, bound).unwrap();
@@ -201,37 +185,26 @@ async fn subscriptions_and_owners_verify_the_server_too() {
         format!("host={host} port={port} user=postgres dbname={DATABASE} {verified}").parse().unwrap()
     };
     eu_plan.admin = owner("localhost");
-    assert!(provision::init(&eu_plan).await.unwrap().is_complete());
+    whole(&init(&eu_plan).await);
     eu_plan.admin = owner("127.0.0.1");
     let unknown = provision::check(&eu_plan).await.unwrap_err();
-    assert!(
-        matches!(&unknown, Error::Unreachable { why, .. } if why.contains("does not name the host")),
-        "{unknown}"
-    );
+    let Error::Unreachable { why, .. } = &unknown else { panic!("{unknown}") };
+    assert!(why.contains("does not name the host"), "{unknown}");
 
-    let line = async |plan: &provision::Plan| {
-        let report = provision::check(plan).await.unwrap();
-        let found = report.lines.iter().find(|line| line.what == "subscription from eu#1").unwrap();
-        found.status.clone()
-    };
+    let link = "subscription from eu#1";
     let address =
         |host: &str| format!("host={host} port={} user=repl dbname={DATABASE} {verified}", eu.cluster.port());
     plan.subscribe[0].1 = address("127.0.0.1");
-    provision::init(&plan).await.unwrap();
-    let failure = provision::init(&plan).await.unwrap().to_string();
-    assert!(
-        failure
-            .contains("subscription from eu#1: cannot look at eu#1: the server's certificate does not name"),
-        "{failure}"
-    );
+    init(&plan).await;
+    pending(&init(&plan).await, link, "cannot look at eu#1: the server's certificate does not name");
     plan.subscribe[0].1 = address("localhost");
     init_until_complete(&plan).await;
-    assert_eq!(line(&plan).await, Status::Fine);
+    assert_eq!(line(&check(&plan).await, link), &Status::Fine);
     assert_eq!(encrypted(&eu, "repl").await, Some(true), "the subscription's own connection");
 
     // The path is the other machine's: here the authorities may be elsewhere.
     plan.publishers_ca = Some(other.file.clone());
-    assert!(matches!(line(&plan).await, Status::Pending(why) if why.contains("of no authority")));
+    pending(&check(&plan).await, link, "of no authority");
     plan.publishers_ca = Some(right.file.clone());
-    assert_eq!(line(&plan).await, Status::Fine);
+    assert_eq!(line(&check(&plan).await, link), &Status::Fine);
 }

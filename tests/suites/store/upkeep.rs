@@ -1,13 +1,10 @@
-//! Reaping beside rows of other origins, as a takeover leaves them.
-//!
-//! A superuser writes the rows that replication would bring. `ports::contract` has reaping of own
-//! rows. It must not wait for a row to become due: a test names a date of its own.
+//! Reaping beside rows of other origins, as a takeover leaves them. A superuser writes the rows
+//! that replication would bring; a test names the date of a row.
 
 use crate::store::authority::waits;
 use crate::store::support::*;
 use onceway::ports::KeyStore;
 use onceway::ports::upkeep::Reaped;
-use std::time::Duration;
 
 fn short(ask: ClaimAsk) -> ClaimAsk {
     ClaimAsk { hold: Duration::ZERO, lifetime: lifetime(Duration::ZERO, Duration::ZERO), ..ask }
@@ -19,12 +16,12 @@ fn short(ask: ClaimAsk) -> ClaimAsk {
 async fn an_origin_turns_its_masked_open_rows_into_tombstones() {
     let (region, store, gate) = Region::ready("eu#1").await;
     let masked = won(&store, &short(ask("masked", 1, gate.version))).await;
-    assert_eq!(store.doubt(&masked, None).await, Ok(Written::Done));
+    done(store.doubt(&masked, None).await);
     let abandoned = won(&store, &short(ask("abandoned", 2, gate.version))).await;
     let long = ClaimAsk { hold: Duration::from_secs(600), ..short(ask("running", 3, gate.version)) };
     let running = won(&store, &long).await;
     let above = won(&store, &short(ask("above", 4, gate.version))).await;
-    assert_eq!(store.release(&above).await, Ok(Written::Done));
+    done(store.release(&above).await);
     for key in ["masked", "abandoned", "running"] {
         region.arrives(key, 4, 2).await;
     }
@@ -32,7 +29,7 @@ async fn an_origin_turns_its_masked_open_rows_into_tombstones() {
     // still replayed.
     region.arrives("above", 4, 1).await;
     assert_eq!(store.reap(100, None).await, Ok(Reaped { expired: 2, forgotten: 0, kept: 2 }));
-    let own = async |attempt: &onceway::ports::store::Attempt| {
+    let own = async |attempt: &Attempt| {
         let rows = store.look_up(std::slice::from_ref(&attempt.id)).await.unwrap().remove(0);
         rows.into_iter().find(|row| row.origin == region.origin).map(|row| row.state)
     };
@@ -44,7 +41,7 @@ async fn an_origin_turns_its_masked_open_rows_into_tombstones() {
     assert_eq!(store.reap(100, None).await.unwrap().forgotten, 0);
     let sql =
         "select count(*) from onceway.records where origin = 'eu#1' and state = 5 and due_ms > 86400000";
-    let kept: i64 = region.admin().await.query_one(sql, &[]).await.unwrap().get(0);
+    let kept: i64 = value(&region.admin().await, sql).await;
     assert_eq!(kept, 2, "they stay as long as the final row's own tombstone");
 }
 
@@ -54,12 +51,7 @@ async fn a_masking_tombstone_outlives_the_masked_row() {
     let (region, store, gate) = Region::ready("eu#1").await;
     for (key, state) in [("claimed", 1), ("doubt", 2), ("released", 3)] {
         let attempt = won(&store, &short(ask(key, state as u128, gate.version))).await;
-        let answer = onceway::protocol::record::Answer {
-            status: 201,
-            headers: Vec::new(),
-            body: onceway::protocol::record::AnswerBody::Kept(b"made".to_vec()),
-        };
-        assert_eq!(store.settle(&attempt, &answer).await, Ok(Written::Done));
+        done(store.settle(&attempt, &answer()).await);
         region.arrives(key, state, 1).await;
     }
     assert_eq!(store.reap(100, None).await, Ok(Reaped { expired: 3, forgotten: 0, kept: 0 }));
@@ -69,12 +61,8 @@ async fn a_masking_tombstone_outlives_the_masked_row() {
         assert_eq!(store.look_up(&[id(key)]).await.unwrap().remove(0).len(), 2, "{key}");
     }
     let admin = region.admin().await;
-    admin
-        .batch_execute(
-            "delete from onceway.records where origin = 'other#1'; update onceway.records set due_ms = 0",
-        )
-        .await
-        .unwrap();
+    let sql = "delete from onceway.records where origin = 'other#1'; update onceway.records set due_ms = 0";
+    admin.batch_execute(sql).await.unwrap();
     assert_eq!(store.reap(100, None).await.unwrap().forgotten, 3);
 }
 
@@ -86,8 +74,8 @@ async fn clearing_the_list_loses_no_doubt() {
     let mut last = Vec::new();
     for (nonce, key) in [(1, "first"), (2, "second")] {
         let attempt = won(&store, &ask(key, nonce, gate.version)).await;
-        assert_eq!(store.doubt(&attempt, None).await, Ok(Written::Done));
-        assert_eq!(store.release(&attempt).await, Ok(Written::Done));
+        done(store.doubt(&attempt, None).await);
+        done(store.release(&attempt).await);
         last.push(attempt);
     }
     let (mut holder, admin) = (region.admin().await, region.admin().await);
@@ -95,13 +83,9 @@ async fn clearing_the_list_loses_no_doubt() {
     held.execute("select from onceway.doubts where key = 'first' for update", &[]).await.unwrap();
     let meanwhile = async {
         waits(&admin, "delete from onceway.doubts").await;
-        let own = Some((last[1].token, last[1].nonce));
-        let basis = onceway::protocol::record::Basis::Known { own, over: Vec::new(), attempt: 1 };
-        let again = won(&store, &ClaimAsk { basis, ..ask("second", 3, gate.version) }).await;
-        assert_eq!(
-            store.doubt(&again, Some(Unclear { status: 500, ends_attempt: false, excerpt: None })).await,
-            Ok(Written::Done)
-        );
+        let again = ClaimAsk { basis: known(Some(&last[1])), ..ask("second", 3, gate.version) };
+        let again = won(&store, &again).await;
+        done(store.doubt(&again, Some(Unclear { status: 500, ends_attempt: false, excerpt: None })).await);
         held.commit().await.unwrap();
         again
     };
@@ -111,14 +95,13 @@ async fn clearing_the_list_loses_no_doubt() {
     assert_eq!(listed.iter().map(|listed| &listed.open.id).collect::<Vec<_>>(), [&again.id]);
 }
 
-/// A row that another writer holds, a late settlement or another gateway's batch, is left alone and
-/// delays nothing.
+/// A row that another writer holds is left alone and delays nothing.
 #[tokio::test]
 async fn reaping_waits_for_no_locked_row() {
     let (region, store, gate) = Region::ready("eu#1").await;
     for (nonce, key) in [(1, "free"), (2, "taken")] {
         let attempt = won(&store, &short(ask(key, nonce, gate.version))).await;
-        assert_eq!(store.release(&attempt).await, Ok(Written::Done));
+        done(store.release(&attempt).await);
     }
     let mut holder = region.admin().await;
     let held = holder.transaction().await.unwrap();
@@ -146,7 +129,7 @@ async fn two_released_rows_do_not_keep_one_another() {
     let (region, store, gate) = Region::ready("eu#1").await;
     for (key, state) in [("both", 3), ("covers", 2)] {
         let attempt = won(&store, &short(ask(key, state as u128, gate.version))).await;
-        assert_eq!(store.release(&attempt).await, Ok(Written::Done));
+        done(store.release(&attempt).await);
         region.arrives(key, state, 1).await;
     }
     assert_eq!(store.reap(100, None).await, Ok(Reaped { expired: 1, forgotten: 0, kept: 1 }));
@@ -160,7 +143,7 @@ async fn two_released_rows_do_not_keep_one_another() {
 async fn a_released_key_with_a_waiting_job_stays() {
     let (region, store, gate) = Region::ready("eu#1").await;
     let attempt = won(&store, &short(ask("waits", 1, gate.version))).await;
-    assert_eq!(store.release(&attempt).await, Ok(Written::Done));
+    done(store.release(&attempt).await);
     let sql = "insert into onceway.jobs (tenant, key, request_id, next_ms, forget_ms, sealed, request) \
                values ('acme', convert_to('waits', 'UTF8'), gen_random_uuid(), 0, 0, false, '')";
     let admin = region.admin().await;
