@@ -291,7 +291,7 @@ impl Peers for SimPeers {
     ) -> Result<PeerReply, PeerError> {
         let from = self.from.clone();
         let for_a_key =
-            matches!(question, Question::Lodge(_) | Question::LodgeAnswer { .. } | Question::Void { .. });
+            matches!(question, Question::Lodge(_) | Question::LodgeAnswer { .. } | Question::Void(_));
         self.network.lock().hops += u64::from(for_a_key);
         let post = self.network.post(&self.from, to, Letter::of(&question));
         let handle = |region: Arc<dyn Region>| -> Answering<'_, Heard<PeerReply>> {

@@ -22,7 +22,7 @@ use onceway::protocol::double::Trace;
 use onceway::protocol::job::JobState;
 use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::observed::Passed;
-use onceway::protocol::record::{Answer, Nonce, Recovery, RequestId, Row, Token};
+use onceway::protocol::record::{Answer, Nonce, Recovery, RequestId, Row};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::Acceptor;
 use onceway::protocol::view::View;
@@ -178,7 +178,7 @@ impl KeyStore for SimStore {
     async fn claim(&self, ask: &ClaimAsk) -> Result<ClaimReply, StoreError> {
         let later = self.cluster.confirms(&self.region);
         // No attempt is sent under a hold of zero: it stands in for another region's attempt.
-        let effect = if ask.hold.is_zero() { Effect::At(Point::StandIn) } else { Effect::Writes };
+        let effect = if ask.terms.hold.is_zero() { Effect::At(Point::StandIn) } else { Effect::Writes };
         let replied = writes!(self, effect, [ask], |table| table.claim(ask)).await;
         pause(later).await;
         self.process.runs().await;
@@ -324,10 +324,9 @@ impl Escrows for SimStore {
     statements! {
         writes(Effect::Writes, [lodging])
             lodge(lodging: &Lodging, gate: GateVersion) -> Lodged;
-        writes(Effect::At(Point::Void), [id, origin])
-            void(id: &KeyId, origin: &Origin, token: Token, nonce: Nonce) -> ();
-        writes(Effect::At(Point::Void), [id, origin, answer])
-            lodge_answer(id: &KeyId, origin: &Origin, token: Token, nonce: Nonce, answer: &Answer) -> Written;
+        writes(Effect::At(Point::Void), [origin, attempt]) void(origin: &Origin, attempt: &Attempt) -> ();
+        writes(Effect::At(Point::Void), [origin, attempt, answer])
+            lodge_answer(origin: &Origin, attempt: &Attempt, answer: &Answer) -> Written;
         writes(Effect::At(Point::Reap), []) reap_escrows(most: u32) -> u64;
     }
 }

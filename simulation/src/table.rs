@@ -244,7 +244,9 @@ impl Table {
         let now = self.now();
         let own = self.own(&ask.id);
         // Before the gate, which may have moved since an earlier call wrote it.
-        if let Some(own) = own.filter(|own| own.nonce == ask.nonce && matches!(own.phase, Phase::Claimed)) {
+        if let Some(own) =
+            own.filter(|own| own.nonce == ask.terms.nonce && matches!(own.phase, Phase::Claimed))
+        {
             return own.won();
         }
         // A claim of an absent key looks for rows first: it returns them whatever the gate says.
@@ -285,31 +287,10 @@ impl Table {
         attempt: u32,
         accepted: bool,
     ) -> Stored {
-        let (token, start) = (Token { epoch: self.epoch, attempt }, self.start());
-        let (expires, due) = self.life(&ask.lifetime);
-        Stored {
-            token,
-            nonce: ask.nonce,
-            fingerprint: ask.fingerprint,
-            phase,
-            over,
-            risk: ask.risk.clone(),
-            request_id: ask.request_id,
-            hold: ask.hold,
-            settle_time: ask.settle_time,
-            recovery: ask.recovery,
-            claimed: self.date(),
-            held: start,
-            expires,
-            due,
-            tombstone: ask.lifetime.tombstone,
-            principal: ask.principal,
-            accepted,
-            doubted: self.doubted(&ask.id),
-            route: ask.route.clone(),
-            path: ask.path.clone(),
-            was_settled: None,
-        }
+        let (token, ends) = (Token { epoch: self.epoch, attempt }, self.life(&ask.terms.lifetime));
+        let (risk, doubted) = (ask.risk.clone(), self.doubted(&ask.id));
+        let begun = Stored::begun(token, ask.terms.clone(), phase, (self.date(), self.start()), ends);
+        Stored { over, risk, accepted, doubted, ..begun }
     }
 
     /// The end of the promise, as a date for people, and of the stored life of what begins now.

@@ -13,13 +13,13 @@ use serde::{Deserialize, Serialize};
 
 use super::authority::{CopiedRow, Lodged, Lodging};
 use super::body::Body;
-use super::store::Call;
+use super::store::{Attempt, Call};
 use onceway_protocol::change::Report;
 use onceway_protocol::digest::Digest32;
 use onceway_protocol::job::JobState;
 use onceway_protocol::key::KeyId;
 use onceway_protocol::opening;
-use onceway_protocol::record::{Answer, Nonce, RequestId, Token};
+use onceway_protocol::record::{Answer, RequestId};
 use onceway_protocol::region::{Origin, RegionName};
 use onceway_protocol::register::{Message, Reply};
 use onceway_protocol::speakers::Kind;
@@ -177,24 +177,14 @@ pub enum Question {
     Lodge(Box<Lodging>),
     /// Lodge this answer beside its claim.
     LodgeAnswer {
-        /// The key.
-        id: KeyId,
-        /// The claim's token.
-        token: Token,
-        /// The claim's nonce.
-        nonce: Nonce,
+        /// The claim.
+        #[serde(flatten)]
+        attempt: Attempt,
         /// The answer.
         answer: Arc<Answer>,
     },
     /// Take an escrow back: its claim was never sent.
-    Void {
-        /// The key.
-        id: KeyId,
-        /// The claim's token.
-        token: Token,
-        /// The claim's nonce.
-        nonce: Nonce,
-    },
+    Void(Attempt),
     /// An operator's order: accept that rows of a lost region may be missing here, and open.
     AcceptRisk {
         /// The lost region.
@@ -317,7 +307,7 @@ impl Question {
             Self::Latest { origin, .. } => (Kind::Latest, Some(&origin.region), None),
             Self::Lodge(lodging) => (Kind::Lodge, Some(&lodging.origin.region), None),
             Self::LodgeAnswer { .. } => (Kind::LodgeAnswer, None, None),
-            Self::Void { .. } => (Kind::Void, None, None),
+            Self::Void(_) => (Kind::Void, None, None),
             Self::AcceptRisk { .. } => (Kind::AcceptRisk, None, None),
             Self::Key { .. } => (Kind::Key, None, None),
             Self::Doubts { .. } => (Kind::Doubts, None, None),

@@ -43,23 +43,6 @@ pub struct Settlement {
     pub expires: Date,
 }
 
-/// An attempt in doubt, as a probe needs it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Doubt {
-    /// The region that made the attempt: its upstream is asked.
-    pub origin: Origin,
-    /// The attempt's token.
-    pub token: Token,
-    /// The attempt's nonce.
-    pub nonce: Nonce,
-    /// The request that made it.
-    pub request_id: RequestId,
-    /// The time until "did not happen" counts: the rest of its hold, plus its settle time.
-    pub over_in: Duration,
-    /// The end of the promised retention.
-    pub expires: Date,
-}
-
 /// The next step of a request. The dates are the ends of the promised retention.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -71,8 +54,8 @@ pub enum Verdict {
     Attach(Duration, Date),
     /// Ask the upstream about each attempt, then settle, claim on `basis`, or stay.
     Probe {
-        /// The attempts to ask about, newest first; at least one.
-        doubts: Vec<Doubt>,
+        /// The rows of the attempts to ask about, newest first; at least one.
+        doubts: Vec<Row>,
         /// The basis of a claim after "did not happen" about every attempt, and of an answer that
         /// only this region can write.
         basis: Basis,
@@ -115,14 +98,13 @@ pub fn decide(reading: Reading, facts: &Facts<'_>) -> Verdict {
             Some(settlement) => Verdict::Replay(settlement),
             None => Verdict::Parked(row.expires),
         },
-        Reading::InDoubt(row, ground) => match rule(&row, &ground) {
+        Reading::InDoubt(row, mut ground) => match rule(&row, &ground) {
             Recovery::Rerun { max_attempts } if ground.doubted < max_attempts => {
                 Verdict::Claim(basis(ground))
             }
             Recovery::Rerun { .. } | Recovery::Park => Verdict::Parked(row.expires),
             Recovery::Probe => {
-                let all = std::iter::once(&row).chain(&ground.beside);
-                let doubts = all.map(doubt).collect();
+                let doubts = std::iter::once(row).chain(std::mem::take(&mut ground.beside)).collect();
                 Verdict::Probe { doubts, basis: basis(ground) }
             }
         },
@@ -174,18 +156,6 @@ pub fn retry_after(left: Duration, typical: Option<Duration>) -> Duration {
     let floor = Duration::from_secs(1);
     let left = left.max(floor);
     typical.unwrap_or(left).clamp(floor, left)
-}
-
-/// The attempt of a row in doubt, as a probe needs it.
-pub fn doubt(row: &Row) -> Doubt {
-    Doubt {
-        origin: row.origin.clone(),
-        token: row.token,
-        nonce: row.nonce,
-        request_id: row.request_id,
-        over_in: over_in(row),
-        expires: row.expires,
-    }
 }
 
 /// The time until a row's attempt is surely over, so that "did not happen" counts. The row alone

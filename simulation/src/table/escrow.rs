@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceway::ports::authority::{CopiedRow, Latest, Lodged, Lodging};
-use onceway::ports::store::{GateVersion, Written};
+use onceway::ports::store::{Attempt, GateVersion, Written};
 use onceway::protocol::key::KeyId;
 use onceway::protocol::plant::{Check, is_disabled};
 use onceway::protocol::record::{Answer, Nonce, State, Token};
@@ -21,13 +21,13 @@ use super::{Lodgment, Phase, Stored, Table, micros};
 
 impl Escrowed {
     fn is(&self, token: Token, nonce: Nonce) -> bool {
-        (self.lodging.token, self.lodging.nonce) == (token, nonce)
+        (self.lodging.token, self.lodging.terms.nonce) == (token, nonce)
     }
 
     /// The end of the key's tombstone, by observed time: as long as its home refuses the key.
     fn ends(&self) -> i64 {
         let kept = !is_disabled(Check::LodgedLives);
-        let tombstone = if kept { self.lodging.lifetime.tombstone } else { Duration::ZERO };
+        let tombstone = if kept { self.lodging.terms.lifetime.tombstone } else { Duration::ZERO };
         self.due.saturating_add(micros(tombstone))
     }
 }
@@ -43,12 +43,12 @@ impl Table {
         }
         let Lodging { id, origin, token, .. } = lodging;
         let held = self.escrows.get(id).and_then(|held| held.get(origin));
-        match held.map(|held| &held.lodging) {
-            Some(held) if (held.token, held.nonce) == (lodging.token, lodging.nonce) => return Lodged::Done,
-            Some(held) if held.token >= *token => return Lodged::Superseded,
+        match held {
+            Some(held) if held.is(*token, lodging.terms.nonce) => return Lodged::Done,
+            Some(held) if held.lodging.token >= *token => return Lodged::Superseded,
             Some(_) | None => {}
         }
-        let (expires, due) = self.life(&lodging.lifetime);
+        let (expires, due) = self.life(&lodging.terms.lifetime);
         let (date, stored) = (self.date(), self.start());
         let escrowed = Escrowed { lodging: lodging.clone(), answer: None, date, stored, expires, due };
         self.escrows.entry(id.clone()).or_default().insert(origin.clone(), escrowed);
@@ -58,23 +58,17 @@ impl Table {
         Lodged::Done
     }
 
-    pub(crate) fn void(&mut self, id: &KeyId, origin: &Origin, token: Token, nonce: Nonce) {
+    pub(crate) fn void(&mut self, origin: &Origin, Attempt { id, token, nonce }: &Attempt) {
         let held = self.escrows.get(id).and_then(|held| held.get(origin));
-        if held.is_some_and(|held| held.is(token, nonce)) {
+        if held.is_some_and(|held| held.is(*token, *nonce)) {
             self.remove_escrow(id, origin);
         }
     }
 
-    pub(crate) fn lodge_answer(
-        &mut self,
-        id: &KeyId,
-        origin: &Origin,
-        token: Token,
-        nonce: Nonce,
-        answer: &Answer,
-    ) -> Written {
+    pub(crate) fn lodge_answer(&mut self, origin: &Origin, attempt: &Attempt, answer: &Answer) -> Written {
+        let Attempt { id, token, nonce } = attempt;
         let held = self.escrows.get_mut(id).and_then(|held| held.get_mut(origin));
-        match held.filter(|held| held.is(token, nonce)) {
+        match held.filter(|held| held.is(*token, *nonce)) {
             None => Written::Lost,
             Some(held) => {
                 held.answer = Some(Arc::new(answer.clone()));
@@ -125,30 +119,11 @@ impl Table {
     fn converted(&self, escrowed: Escrowed, over: Vec<(Origin, Token)>) -> Stored {
         let Escrowed { lodging, answer, date, stored, expires, due } = escrowed;
         let now = self.clock.micros();
-        Stored {
-            token: lodging.token,
-            nonce: lodging.nonce,
-            fingerprint: lodging.fingerprint,
-            phase: answer.map_or(Phase::InDoubt(None), |answer| Phase::Settled(answer, now)),
-            over,
-            risk: Vec::new(),
-            request_id: lodging.request_id,
-            hold: lodging.hold,
-            settle_time: lodging.settle_time,
-            recovery: lodging.recovery,
-            claimed: date,
-            held: stored,
-            expires,
-            due,
-            tombstone: lodging.lifetime.tombstone,
-            principal: lodging.principal,
-            accepted: false,
-            // An escrow row does not tell the attempts before apart: all may have happened.
-            doubted: lodging.token.attempts().saturating_sub(1),
-            route: lodging.route,
-            path: lodging.path,
-            was_settled: None,
-        }
+        let phase = answer.map_or(Phase::InDoubt(None), |answer| Phase::Settled(answer, now));
+        // An escrow row does not tell the attempts before apart: all may have happened.
+        let doubted = lodging.token.attempts().saturating_sub(1);
+        let begun = Stored::begun(lodging.token, lodging.terms, phase, (date, stored), (expires, due));
+        Stored { over, doubted, ..begun }
     }
 
     pub(crate) fn reap_escrows(&mut self, most: u32) -> u64 {

@@ -6,9 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceway::ports::store::ClaimReply;
+use onceway::ports::store::{ClaimReply, Terms};
 use onceway::protocol::digest::Digest32;
 use onceway::protocol::fingerprint::Fingerprint;
+use onceway::protocol::lifetime::Lifetime;
 use onceway::protocol::record::{Answer, Nonce, Recovery, RequestId, Row, State, Token};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::time::Date;
@@ -51,6 +52,42 @@ pub(crate) enum Phase {
 }
 
 impl Stored {
+    /// The row of an attempt that began at this date and observed time, and its ends.
+    pub(super) fn begun(
+        token: Token,
+        terms: Terms,
+        phase: Phase,
+        (claimed, held): (Date, i64),
+        (expires, due): (Date, i64),
+    ) -> Self {
+        let Terms { nonce, fingerprint, request_id, hold, settle_time, recovery, .. } = terms;
+        let Terms { lifetime: Lifetime { tombstone, .. }, route, path, principal, .. } = terms;
+        let (over, risk, accepted, doubted, was_settled) = Default::default();
+        Self {
+            token,
+            nonce,
+            fingerprint,
+            phase,
+            over,
+            risk,
+            request_id,
+            hold,
+            claimed,
+            held,
+            expires,
+            due,
+            tombstone,
+            principal,
+            accepted,
+            doubted,
+            settle_time,
+            recovery,
+            route,
+            path,
+            was_settled,
+        }
+    }
+
     /// The rest of the hold at `now`, by the reader's clock: never more than the whole of it.
     pub(super) fn left(&self, now: i64) -> Duration {
         self.hold.saturating_sub(self.passed(now))

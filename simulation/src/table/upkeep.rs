@@ -253,7 +253,7 @@ impl Table {
                 (Phase::Released, Ruling::Released) => true,
                 (_, Ruling::Settled(_) | Ruling::Released) => false,
             };
-            own.nonce == ask.nonce && same
+            own.nonce == ask.terms.nonce && same
         });
         if stood {
             return Written::Done;

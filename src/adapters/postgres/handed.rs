@@ -9,65 +9,31 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::params::{
-    Named, Param, Params, StoredAnswer, big, borrowed, bytes, checked, column, millis, names, pair, promised,
+    self, Named, Param, Params, StoredAnswer, big, borrowed, bytes, checked, column, millis, names, pair,
     small, status,
 };
 use super::rows::{self, count, get};
 use super::run::Call;
 use super::{Lane, PgStore, answer};
 use crate::ports::authority::{CopiedRow, Latest, Lodged, Lodging};
-use crate::ports::store::{GateVersion, StoreError, Written};
+use crate::ports::store::{Attempt, GateVersion, StoreError, Written};
 use crate::ports::{Escrows, Imports};
 use crate::protocol::key::KeyId;
-use crate::protocol::record::{Answer, Nonce, State, Token};
+use crate::protocol::record::{Answer, State};
 use crate::protocol::region::Origin;
 
 /// Blocks of a table that one call reads: 32 MiB, far less than a statement may take.
 const BLOCKS: i64 = 4_096;
 
-struct Held<'a> {
-    named: Named<'a>,
-    origin: String,
-}
-
-impl<'a> Held<'a> {
-    fn of(
-        what: &str,
-        id: &'a KeyId,
-        origin: &Origin,
-        token: Token,
-        nonce: Nonce,
-    ) -> Result<Self, StoreError> {
-        Ok(Self { named: Named::by(what, id, token, nonce)?, origin: origin.to_string() })
-    }
-
-    fn params(&self) -> [&(dyn ToSql + Sync); 6] {
-        let [tenant, key, epoch, attempt, nonce] = self.named.params();
-        [tenant, key, &self.origin, epoch, attempt, nonce]
-    }
-}
-
 impl Escrows for PgStore {
     async fn lodge(&self, lodging: &Lodging, gate: GateVersion) -> Result<Lodged, StoreError> {
         const WHAT: &str = "lodging a claim";
-        let Lodging { id, origin, token, nonce, fingerprint, lifetime, .. } = lodging;
-        let (held, version) = (Held::of(WHAT, id, origin, *token, *nonce)?, big(WHAT, gate.0)?);
-        let named = [&[&version as &(dyn ToSql + Sync)], held.params().as_slice()].concat();
-        let rest: [Param<'_>; 12] = [
-            Box::new(bytes(&fingerprint.raw)),
-            Box::new(fingerprint.canonical.as_ref().map(bytes)),
-            Box::new(Uuid::from_u128(lodging.request_id.0)),
-            Box::new(millis(lodging.hold)),
-            Box::new(promised(lifetime)),
-            Box::new(millis(lifetime.skew)),
-            Box::new(millis(lifetime.tombstone)),
-            Box::new(&*lodging.route),
-            Box::new(lodging.path.as_str()),
-            Box::new(lodging.principal.as_ref().map(bytes)),
-            Box::new(millis(lodging.settle_time)),
-            Box::new(rows::rule(lodging.recovery)),
-        ];
-        let all = [named.as_slice(), &borrowed(&rest)].concat();
+        let (attempt, origin) = (lodging.attempt(), lodging.origin.to_string());
+        let named = Named::of(WHAT, &attempt)?;
+        let version = big(WHAT, gate.0)?;
+        let named = [&[&version as &(dyn ToSql + Sync)], held(&named, &origin).as_slice()].concat();
+        let terms = params::terms(&lodging.terms);
+        let all = [named.as_slice(), &borrowed(&terms)].concat();
         if !self.on(Lane::Peers, Call::writes(WHAT, &self.sql.lodge), &all).await?.is_empty() {
             return Ok(Lodged::Done);
         }
@@ -81,24 +47,23 @@ impl Escrows for PgStore {
         .await
     }
 
-    async fn void(&self, id: &KeyId, origin: &Origin, token: Token, nonce: Nonce) -> Result<(), StoreError> {
+    async fn void(&self, origin: &Origin, attempt: &Attempt) -> Result<(), StoreError> {
         let call = Call::writes("voiding an escrow", &self.sql.void);
-        let held = Held::of(call.what, id, origin, token, nonce)?;
-        self.on(Lane::Peers, call, &held.params()).await.map(drop)
+        let (named, origin) = (Named::of(call.what, attempt)?, origin.to_string());
+        self.on(Lane::Peers, call, &held(&named, &origin)).await.map(drop)
     }
 
     async fn lodge_answer(
         &self,
-        id: &KeyId,
         origin: &Origin,
-        token: Token,
-        nonce: Nonce,
+        attempt: &Attempt,
         answer: &Answer,
     ) -> Result<Written, StoreError> {
         let call = Call::writes("lodging an answer", &self.sql.lodge_answer);
-        let held = Held::of(call.what, id, origin, token, nonce)?;
+        let (named, origin) = (Named::of(call.what, attempt)?, origin.to_string());
         let stored = StoredAnswer::of(call.what, answer)?;
-        self.write(Lane::Peers, call, &[held.params().as_slice(), &stored.params()].concat()).await
+        let all = [held(&named, &origin).as_slice(), &stored.params()].concat();
+        self.write(Lane::Peers, call, &all).await
     }
 
     async fn convert(&self, origin: &Origin, most: u32) -> Result<u64, StoreError> {
@@ -116,6 +81,12 @@ impl Escrows for PgStore {
         let call = Call::writes("reaping escrows", &self.sql.reap_escrows);
         self.one(Lane::Upkeep, call, &[&i64::from(most)], |row| count(row, "gone")).await
     }
+}
+
+/// Parameters that name a claim of another region.
+fn held<'a>(named: &'a Named<'_>, origin: &'a String) -> [&'a (dyn ToSql + Sync); 6] {
+    let [tenant, key, epoch, attempt, nonce] = named.params();
+    [tenant, key, origin, epoch, attempt, nonce]
 }
 
 impl Imports for PgStore {

@@ -97,7 +97,7 @@ async fn one(bench: &impl StoreBench, draw: &mut Draw, key: &mut Known, nonce: u
 async fn claims(bench: &impl StoreBench, key: &mut Known, ask: ClaimAsk, what: &str) -> String {
     let told = match claim(bench, &ask).await {
         ClaimReply::Won { token, .. } => {
-            key.won = Some(Attempt { id: ask.id.clone(), token, nonce: ask.nonce });
+            key.won = Some(Attempt { id: ask.id.clone(), token, nonce: ask.terms.nonce });
             format!("won {token}")
         }
         ClaimReply::Found(rows) => format!("found {}", shown(bench, &rows)),

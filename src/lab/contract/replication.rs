@@ -246,7 +246,7 @@ impl<'a, B: ReplicationBench> History<'a, B> {
     async fn claim(&mut self, region: usize, key: usize, ask: &ClaimAsk) -> Result<String, String> {
         Ok(match self.bench.store(region).claim(ask).await.map_err(words)? {
             ClaimReply::Won { token, .. } => {
-                self.won[region][key] = Some(Attempt { id: ask.id.clone(), token, nonce: ask.nonce });
+                self.won[region][key] = Some(Attempt { id: ask.id.clone(), token, nonce: ask.terms.nonce });
                 format!("won {token}")
             }
             ClaimReply::Found(rows) => format!("found {}", self.shown(&rows)),

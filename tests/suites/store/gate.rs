@@ -81,8 +81,8 @@ impl Bench {
                 Some(attempt)
             }
             Statement::Reap => {
-                let over = lifetime(Duration::ZERO, RETENTION);
-                let attempt = won(&self.store, &ClaimAsk { lifetime: over, ..asked }).await;
+                let terms = Terms { lifetime: lifetime(Duration::ZERO, RETENTION), ..asked.terms };
+                let attempt = won(&self.store, &ClaimAsk { terms, ..asked }).await;
                 assert_eq!(self.store.settle(&attempt, &answer()).await, Ok(Written::Done));
                 Some(attempt)
             }
@@ -171,7 +171,8 @@ impl Bench {
             Statement::Beat => store.beat(None).await.unwrap().is_some(),
             Statement::StandIn => {
                 let basis = Basis::Known { own: None, over: Vec::new(), attempt: 1 };
-                let ask = ClaimAsk { basis, hold: Duration::ZERO, ..asked };
+                let terms = Terms { hold: Duration::ZERO, ..asked.terms };
+                let ask = ClaimAsk { basis, terms, ..asked };
                 written(store.stand_in(&ask, &Ruling::Released, None).await)
             }
             Statement::Reap => store.reap(100, None).await.unwrap().seen() > 0,

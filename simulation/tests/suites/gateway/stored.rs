@@ -11,7 +11,7 @@ use http::{Method, Uri};
 use onceway::gateway::credentials::caller::{Caller, Voucher};
 use onceway::gateway::operator::dead_letters::{JobAct, JobStatus};
 use onceway::ports::jobs::{Acted, StoredRequest};
-use onceway::ports::store::{ClaimAsk, ClaimReply};
+use onceway::ports::store::{ClaimReply, Terms};
 use onceway::ports::{Jobs, KeyStore};
 use onceway::protocol::digest::Digest32;
 use onceway::protocol::fingerprint::{Fingerprint, canonical, raw};
@@ -47,16 +47,17 @@ impl Default for Left {
 pub async fn leave(bench: &Bench, at: &RegionName, key: &str, left: Left) {
     let (head, _) = request("/later", key, "{}").into_parts();
     let store = bench.world.cluster.store(at);
-    let claim = ClaimAsk {
+    let mut claim = claim(key, 7, HOLD * 100);
+    claim.gate = store.gate().await.unwrap().version;
+    claim.terms = Terms {
         fingerprint: Fingerprint {
             raw: raw("POST", "/later", b"{}"),
             canonical: Some(canonical("POST", "/later", b"{}")),
         },
-        gate: store.gate().await.unwrap().version,
         route: "later".into(),
         path: "/later".to_owned(),
         principal: left.principal,
-        ..claim(key, 7, HOLD * 100)
+        ..claim.terms
     };
     let stored = StoredRequest {
         method: Method::POST,

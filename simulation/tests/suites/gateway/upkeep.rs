@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use onceway::ports::KeyStore;
-use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, Unclear, Written};
+use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, Terms, Unclear, Written};
 use onceway::protocol::decide::Basis;
 use onceway::protocol::fingerprint::{Fingerprint, raw};
 use onceway::protocol::lifetime::{Lifetime, Retention};
@@ -197,7 +197,8 @@ pub const UNCLEAR: Option<Unclear> = Some(Unclear { status: 500, ends_attempt: f
 
 /// A claim of an absent key, under no gate yet.
 pub fn claim(key: &str, nonce: u128, retention: Duration) -> ClaimAsk {
-    ClaimAsk {
+    let ask = asked(&id(key), nonce, GateVersion(0));
+    let terms = Terms {
         fingerprint: Fingerprint { raw: raw("POST", "/park", b"{}"), canonical: None },
         hold: HOLD,
         settle_time: SETTLE_TIME,
@@ -205,8 +206,9 @@ pub fn claim(key: &str, nonce: u128, retention: Duration) -> ClaimAsk {
         lifetime: Lifetime { retention: Retention::For(retention), skew: ms(0), tombstone: TOMBSTONE },
         route: "park".into(),
         path: "/park".to_owned(),
-        ..asked(&id(key), nonce, GateVersion(0))
-    }
+        ..ask.terms
+    };
+    ClaimAsk { terms, ..ask }
 }
 
 /// A claim on a route that nobody will end.
@@ -221,7 +223,8 @@ pub async fn abandon_for(store: &SimStore, route: &str, key: &str, hold: Duratio
     let fingerprint = Fingerprint { raw: raw("POST", &path, b"{}"), canonical: None };
     let recovery = rule_of(route);
     let ask = claim(key, 77, RETENTION);
-    won(store, &ClaimAsk { gate, fingerprint, route: route.into(), path, hold, recovery, ..ask }).await
+    let terms = Terms { fingerprint, route: route.into(), path, hold, recovery, ..ask.terms };
+    won(store, &ClaimAsk { gate, terms, ..ask }).await
 }
 
 /// The rule of the bench's route of this name.
@@ -240,12 +243,13 @@ pub async fn again(store: &SimStore, route: &str, last: &Attempt) -> Attempt {
         Basis::Known { own: Some((last.token, last.nonce)), over: Vec::new(), attempt: last.token.attempt };
     let ask = claim(last.id.key().as_str(), last.nonce.0 + 1, RETENTION);
     let (recovery, path) = (rule_of(route), format!("/{route}"));
-    won(store, &ClaimAsk { gate, basis, route: route.into(), path, recovery, ..ask }).await
+    let terms = Terms { route: route.into(), path, recovery, ..ask.terms };
+    won(store, &ClaimAsk { gate, basis, terms, ..ask }).await
 }
 
 pub async fn won(store: &SimStore, ask: &ClaimAsk) -> Attempt {
     match store.claim(ask).await.unwrap() {
-        ClaimReply::Won { token, .. } => Attempt { id: ask.id.clone(), token, nonce: ask.nonce },
+        ClaimReply::Won { token, .. } => Attempt { id: ask.id.clone(), token, nonce: ask.terms.nonce },
         other => panic!("not won: {other:?}"),
     }
 }

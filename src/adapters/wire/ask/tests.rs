@@ -12,6 +12,7 @@ use super::*;
 use crate::adapters::views::tests::{RINGS_TRIED, accepted, ballots, digests, names, origins, views};
 use crate::ports::authority::{CopiedRow, Lodged, Lodging};
 use crate::ports::peers::Proof;
+use crate::ports::store::{Attempt, Terms};
 use crate::protocol::change::Report;
 use crate::protocol::digest::Digest32;
 use crate::protocol::examples::name;
@@ -131,16 +132,18 @@ fn lodgings() -> impl Strategy<Value = Lodging> {
                 id,
                 origin: row.origin,
                 token: row.token,
-                nonce: row.nonce,
-                fingerprint: row.fingerprint,
-                request_id: row.request_id,
-                hold,
-                settle_time: row.settle_time,
-                recovery: row.recovery,
-                lifetime: Lifetime { retention, skew, tombstone },
-                route,
-                path,
-                principal: row.principal,
+                terms: Terms {
+                    nonce: row.nonce,
+                    fingerprint: row.fingerprint,
+                    request_id: row.request_id,
+                    hold,
+                    settle_time: row.settle_time,
+                    recovery: row.recovery,
+                    lifetime: Lifetime { retention, skew, tombstone },
+                    route,
+                    path,
+                    principal: row.principal,
+                },
             }
         },
     )
@@ -187,7 +190,8 @@ fn replies() -> impl Strategy<Value = Reply> {
 }
 
 fn questions() -> impl Strategy<Value = Question> {
-    let answered = (ids(), tokens(), nonces(), answers().prop_map(Arc::new));
+    let attempts = || (ids(), tokens(), nonces()).prop_map(|(id, token, nonce)| Attempt { id, token, nonce });
+    let answered = (attempts(), answers().prop_map(Arc::new));
     let rows = (origins(), option::of(ids()), any::<u32>());
     let latest = (origins(), any::<u64>(), any::<u32>());
     let jobs = option::of(prop_oneof![Just(JobState::Waiting), Just(JobState::Dead)]);
@@ -201,8 +205,8 @@ fn questions() -> impl Strategy<Value = Question> {
         rows.prop_map(|(origin, after, most)| Question::Rows { origin, after, most }),
         latest.prop_map(|(origin, from, most)| Question::Latest { origin, from, most }),
         lodgings().prop_map(|lodging| Question::Lodge(Box::new(lodging))),
-        answered.prop_map(|(id, token, nonce, answer)| Question::LodgeAnswer { id, token, nonce, answer }),
-        (ids(), tokens(), nonces()).prop_map(|(id, token, nonce)| Question::Void { id, token, nonce }),
+        answered.prop_map(|(attempt, answer)| Question::LodgeAnswer { attempt, answer }),
+        attempts().prop_map(Question::Void),
         (names(), any::<u64>(), ".{0,20}", ".{0,20}")
             .prop_map(|(region, at, actor, reason)| { Question::AcceptRisk { region, at, actor, reason } }),
         ids().prop_map(|id| Question::Key { id }),

@@ -52,7 +52,8 @@ async fn a_claim_not_confirmed_is_found_after_the_gate_moved(bench: &impl StoreB
     assert_eq!(claim(bench, &ask).await, first, "store: a claim must find itself while the gate is closed");
     open(bench).await;
     assert_eq!(claim(bench, &ask).await, first, "store: a claim must find itself after the gate moved");
-    let attempt = Attempt { id: ask.id.clone(), token: row(bench, &ask.id).await.token, nonce: ask.nonce };
+    let attempt =
+        Attempt { id: ask.id.clone(), token: row(bench, &ask.id).await.token, nonce: ask.terms.nonce };
     assert_eq!(release(bench, &attempt).await, Written::Done);
     let ask = asks_again(bench, &ask.id, 2).await;
     let second = claim(bench, &ask).await;
