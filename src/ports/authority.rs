@@ -14,7 +14,7 @@ use onceway_protocol::record::{Answer, Row, Token};
 use onceway_protocol::region::Origin;
 use onceway_protocol::register::Acceptor;
 use onceway_protocol::view::View;
-use onceway_protocol::written::{plain, span};
+use onceway_protocol::written::{Seconds, plain};
 
 /// An acceptor on disk: one row or file, read and written whole.
 pub trait Acceptors: Send + Sync + 'static {
@@ -115,13 +115,13 @@ pub struct CopiedRow {
     #[serde(deserialize_with = "bounded")]
     pub row: Row,
     /// Its hold.
-    #[serde(with = "span")]
+    #[serde(with = "Seconds")]
     pub hold: Duration,
     /// The rest of its stored life.
-    #[serde(with = "span")]
+    #[serde(with = "Seconds")]
     pub lives: Duration,
     /// The life of its tombstone.
-    #[serde(with = "span")]
+    #[serde(with = "Seconds")]
     pub tombstone: Duration,
     /// The route of its claim.
     #[serde(deserialize_with = "plain")]

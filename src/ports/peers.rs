@@ -25,7 +25,7 @@ use onceway_protocol::register::{Message, Reply};
 use onceway_protocol::speakers::Kind;
 use onceway_protocol::versions::Versions;
 use onceway_protocol::view::{AcceptorId, View};
-use onceway_protocol::written;
+use onceway_protocol::written::{self, As};
 
 /// The reason why a call to a peer failed, and the knowledge about its effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -116,7 +116,7 @@ pub struct Beat {
     /// Its number.
     pub seq: u64,
     /// The time between the begin of its commit and the reply, by the peer's boot clock.
-    #[serde(rename = "age_ns", with = "written::nanos")]
+    #[serde(rename = "age_ns", with = "As::<u64>")]
     pub age: Duration,
 }
 
@@ -326,7 +326,7 @@ pub enum PeerReply {
     /// To [`Question::Views`], oldest first.
     Views(Vec<Arc<View>>),
     /// To [`Question::Adopt`]: the epoch that it has adopted now.
-    #[serde(with = "written::epoch")]
+    #[serde(with = "As::<written::Epoch<_>>")]
     Adopted(u64),
     /// To [`Question::Release`].
     Released(Report),
@@ -344,13 +344,13 @@ pub enum PeerReply {
     /// To [`Question::Lodge`].
     Lodged(Lodged),
     /// To [`Question::Key`]: its status as JSON, for people.
-    #[serde(with = "written::status")]
+    #[serde(with = "As::<written::Status<_>>")]
     Key(String),
     /// To [`Question::Doubts`]: the page as JSON, for people.
-    #[serde(with = "written::page")]
+    #[serde(with = "As::<written::Page<_>>")]
     Doubts(String),
     /// To [`Question::Jobs`]: the list as JSON, for people.
-    #[serde(with = "written::page")]
+    #[serde(with = "As::<written::Page<_>>")]
     Jobs(String),
     /// To [`Question::Act`]: the answer of the owner's admin API.
     Acted {
@@ -362,7 +362,7 @@ pub enum PeerReply {
     /// To the others: done, durably.
     Done,
     /// To any: not now or not like that; the text says why. Nothing was done.
-    #[serde(with = "written::why")]
+    #[serde(with = "As::<written::Why<_>>")]
     Refused(String),
 }
 

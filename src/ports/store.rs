@@ -19,7 +19,7 @@ use onceway_protocol::observed::{Observed, Passed};
 use onceway_protocol::record::{Answer, Nonce, Recovery, RequestId, Row, Token};
 use onceway_protocol::region::{Origin, RegionName};
 use onceway_protocol::time::Date;
-use onceway_protocol::written::{plain, span};
+use onceway_protocol::written::{Seconds, plain};
 
 /// The reason why a store method failed, and the knowledge about its effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,10 +47,10 @@ pub struct Terms {
     /// The request that makes the attempt.
     pub request_id: RequestId,
     /// The longest time that the claim may last without an outcome.
-    #[serde(with = "span")]
+    #[serde(with = "Seconds")]
     pub hold: Duration,
     /// The longest time that its request may still be inside the upstream after that.
-    #[serde(with = "span")]
+    #[serde(with = "Seconds")]
     pub settle_time: Duration,
     /// The rule for the key, should this attempt end in doubt.
     pub recovery: Recovery,

@@ -68,21 +68,13 @@ pub enum Verdict {
     KeyExpired(Date),
 }
 
-/// The facts of one request at the owner.
-#[derive(Clone, Debug)]
-pub struct Facts<'a> {
-    /// Digests of what this request asks.
-    pub fingerprint: &'a Fingerprint,
-    /// The principal of the tenant; `None` if the credential names none.
-    pub principal: Option<Digest32>,
-}
-
-/// The verdict on a reading. Total: every reading has one.
-pub fn decide(reading: Reading, facts: &Facts<'_>) -> Verdict {
-    let other = |row: &Row| !same_request(row, facts.fingerprint, facts.principal);
+/// The verdict on a reading, for a request that asks this, of this principal of its tenant (`None`
+/// if the credential names none). Total: every reading has one.
+pub fn decide(reading: Reading, fingerprint: &Fingerprint, principal: Option<Digest32>) -> Verdict {
+    let other = |row: &Row| !same_request(row, fingerprint, principal);
     match reading {
         Reading::Absent => Verdict::Claim(Basis::Absent),
-        Reading::Gone(row) if !same_principal(&row, facts.principal) => Verdict::KeyReused(row.expires),
+        Reading::Gone(row) if !same_principal(&row, principal) => Verdict::KeyReused(row.expires),
         Reading::Gone(row) => Verdict::KeyExpired(row.expires),
         Reading::Released(row, _)
         | Reading::InProgress(row)

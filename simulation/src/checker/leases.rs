@@ -104,7 +104,7 @@ fn grants_stay(before: Option<&Granted>, granted: &Granted, found: &mut Found) {
 /// No grant is longer than its view allows. A new voter is silent for no longer than that.
 fn grants_are_agreed(granted: &Granted, found: &mut Found) {
     let Granted { at, id, region, until, view } = granted;
-    let (length, longest) = (until.saturating_sub(*at), view.longest_lease());
+    let (length, longest) = (until.saturating_sub(*at), view.longest_lease);
     if length > longest {
         let when = found.moment(*at);
         let text =
@@ -117,7 +117,7 @@ fn grants_are_agreed(granted: &Granted, found: &mut Found) {
 /// before. It is silent until they have run out.
 fn silent_at_first(granted: &Granted, since: Duration, found: &mut Found) {
     let Granted { at, id, region, until: _, view } = granted;
-    let over = since + view.longest_lease();
+    let over = since + view.longest_lease;
     if *at < over {
         let (when, since) = (found.moment(*at), found.moment(since));
         let text = format!("{id:?} granted {region} a lease at {when}: it became a voter at {since}");

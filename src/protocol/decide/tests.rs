@@ -57,7 +57,7 @@ fn decided(me: &str, rows: Vec<Row>) -> Verdict {
 
 fn asked_by(principal: Option<Digest32>, me: &str, rows: Vec<Row>) -> Verdict {
     let reading = resolve(rows, &Reader::new(origin(me), NO_DRIFT));
-    decide(reading, &Facts { fingerprint: &asked(), principal })
+    decide(reading, &asked(), principal)
 }
 
 fn known(own: Option<u32>, over: &[(&str, u32)], attempt: u32) -> Basis {

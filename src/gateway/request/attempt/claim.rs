@@ -15,7 +15,7 @@ use crate::ports::jobs::StoredRequest;
 use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError, Terms};
 use crate::ports::{Clock, Dice, Jobs, KeyStore, Ports};
 use crate::protocol::decide::Basis;
-use crate::protocol::hold::SendBy;
+use crate::protocol::lease::SendBy;
 use crate::protocol::record::{Nonce, Row};
 use crate::protocol::region::RegionName;
 use crate::protocol::snapshot::Permit;
