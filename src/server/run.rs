@@ -28,7 +28,7 @@ use super::spans;
 use super::{
     Listeners, PeerService, PublicService, Replaceable, admin_door, certificates, descriptors, public,
 };
-use crate::adapters::bundle::RealPorts;
+use crate::adapters::RealPorts;
 use crate::adapters::identity::PeerIdentity;
 use crate::adapters::peers::HttpPeers;
 use crate::adapters::postgres::login::Login;

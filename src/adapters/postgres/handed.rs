@@ -8,6 +8,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
+use super::errors::Called;
 use super::params::{
     self, Named, Param, Params, StoredAnswer, big, borrowed, bytes, checked, column, millis, names, pair,
     small, status,
@@ -16,7 +17,7 @@ use super::rows::{self, count, get};
 use super::run::Call;
 use super::{Lane, PgStore, answer};
 use crate::ports::authority::{CopiedRow, Latest, Lodged, Lodging};
-use crate::ports::store::{Attempt, GateVersion, StoreError, Written};
+use crate::ports::store::{Attempt, GateVersion, Written};
 use crate::ports::{Escrows, Imports};
 use crate::protocol::key::KeyId;
 use crate::protocol::record::{Answer, State};
@@ -26,7 +27,7 @@ use crate::protocol::region::Origin;
 const BLOCKS: i64 = 4_096;
 
 impl Escrows for PgStore {
-    async fn lodge(&self, lodging: &Lodging, gate: GateVersion) -> Result<Lodged, StoreError> {
+    async fn lodge(&self, lodging: &Lodging, gate: GateVersion) -> Called<Lodged> {
         const WHAT: &str = "lodging a claim";
         let (attempt, origin) = (lodging.attempt(), lodging.origin.to_string());
         let named = Named::of(WHAT, &attempt)?;
@@ -47,18 +48,13 @@ impl Escrows for PgStore {
         .await
     }
 
-    async fn void(&self, origin: &Origin, attempt: &Attempt) -> Result<(), StoreError> {
+    async fn void(&self, origin: &Origin, attempt: &Attempt) -> Called<()> {
         let call = Call::writes("voiding an escrow", &self.sql.void);
         let (named, origin) = (Named::of(call.what, attempt)?, origin.to_string());
         self.on(Lane::Peers, call, &held(&named, &origin)).await.map(drop)
     }
 
-    async fn lodge_answer(
-        &self,
-        origin: &Origin,
-        attempt: &Attempt,
-        answer: &Answer,
-    ) -> Result<Written, StoreError> {
+    async fn lodge_answer(&self, origin: &Origin, attempt: &Attempt, answer: &Answer) -> Called<Written> {
         let call = Call::writes("lodging an answer", &self.sql.lodge_answer);
         let (named, origin) = (Named::of(call.what, attempt)?, origin.to_string());
         let stored = StoredAnswer::of(call.what, answer)?;
@@ -66,7 +62,7 @@ impl Escrows for PgStore {
         self.write(Lane::Peers, call, &all).await
     }
 
-    async fn convert(&self, origin: &Origin, most: u32) -> Result<u64, StoreError> {
+    async fn convert(&self, origin: &Origin, most: u32) -> Called<u64> {
         let call = Call::writes("turning escrows into records", &self.sql.convert);
         let params: Params<'_> = &[&origin.to_string(), &i64::from(most)];
         let read = |row: &_| Ok((count(row, "taken")?, get::<bool>(row, "open")?));
@@ -77,7 +73,7 @@ impl Escrows for PgStore {
         }
     }
 
-    async fn reap_escrows(&self, most: u32) -> Result<u64, StoreError> {
+    async fn reap_escrows(&self, most: u32) -> Called<u64> {
         let call = Call::writes("reaping escrows", &self.sql.reap_escrows);
         self.one(Lane::Upkeep, call, &[&i64::from(most)], |row| count(row, "gone")).await
     }
@@ -90,18 +86,13 @@ fn held<'a>(named: &'a Named<'_>, origin: &'a String) -> [&'a (dyn ToSql + Sync)
 }
 
 impl Imports for PgStore {
-    async fn rows_of(
-        &self,
-        origin: &Origin,
-        after: Option<&KeyId>,
-        most: u32,
-    ) -> Result<Vec<CopiedRow>, StoreError> {
+    async fn rows_of(&self, origin: &Origin, after: Option<&KeyId>, most: u32) -> Called<Vec<CopiedRow>> {
         let call = Call::reads("reading the rows of an origin", &self.sql.rows_of);
         let (tenant, key) = after.map(pair).unzip();
         self.list(Lane::Peers, call, &[&origin.to_string(), &tenant, &key, &i64::from(most)], copied).await
     }
 
-    async fn latest_of(&self, origin: &Origin, from: u64, most: u32) -> Result<Latest, StoreError> {
+    async fn latest_of(&self, origin: &Origin, from: u64, most: u32) -> Called<Latest> {
         let call = Call::reads("reading the latest rows of an origin", &self.sql.latest_of);
         let (leaf, from) = (super::names::records(origin), big(call.what, from)?);
         let params: Params<'_> = &[&origin.to_string(), &from, &i64::from(most), &leaf, &BLOCKS];
@@ -121,7 +112,7 @@ impl Imports for PgStore {
         Ok(Latest { next: full.or(end), rows })
     }
 
-    async fn restore(&self, rows: &[CopiedRow]) -> Result<Written, StoreError> {
+    async fn restore(&self, rows: &[CopiedRow]) -> Called<Written> {
         let call = Call::writes("restoring rows", &self.sql.restore);
         if rows.iter().any(|copied| copied.row.origin != self.origin) {
             return Err(call.not_sent("a row is of another origin"));
@@ -132,7 +123,7 @@ impl Imports for PgStore {
         Ok(if open { Written::GateMoved } else { Written::Done })
     }
 
-    async fn import(&self, origin: &Origin, rows: &[CopiedRow]) -> Result<(), StoreError> {
+    async fn import(&self, origin: &Origin, rows: &[CopiedRow]) -> Called<()> {
         let call = Call::writes("importing rows", &self.sql.import);
         if *origin == self.origin || rows.iter().any(|copied| copied.row.origin != *origin) {
             return Err(call.not_sent("a row is not of the origin that is imported"));
@@ -147,7 +138,7 @@ impl Imports for PgStore {
         if open { Ok(()) } else { Err(call.not_sent("the running boot is not approved")) }
     }
 
-    async fn reap_imports(&self, most: u32) -> Result<u64, StoreError> {
+    async fn reap_imports(&self, most: u32) -> Called<u64> {
         let call = Call::writes("reaping imported rows", &self.sql.reap_imports);
         self.number(Lane::Upkeep, call, &[&i64::from(most)]).await
     }
@@ -165,7 +156,7 @@ fn copied(row: &Row) -> Result<CopiedRow, rows::Unreadable> {
     })
 }
 
-fn stored<'a>(what: &str, rows: &'a [CopiedRow]) -> Result<Vec<Option<StoredAnswer<'a>>>, StoreError> {
+fn stored<'a>(what: &str, rows: &'a [CopiedRow]) -> Called<Vec<Option<StoredAnswer<'a>>>> {
     let stored = rows.iter().map(|copied| match &copied.row.state {
         State::Settled { answer, .. } => StoredAnswer::of(what, answer).map(Some),
         State::Claimed { .. } | State::InDoubt { .. } | State::Released | State::Tombstone => Ok(None),
@@ -178,7 +169,7 @@ fn columns<'a>(
     what: &'static str,
     rows: &'a [CopiedRow],
     stored: &'a [Option<StoredAnswer<'_>>],
-) -> Result<[Param<'a>; 29], StoreError> {
+) -> Called<[Param<'a>; 29]> {
     let doubted = |copied: &CopiedRow| match copied.row.state {
         State::InDoubt { status: Some(code), .. } => status(what, code).map(Some),
         _ => Ok(None),

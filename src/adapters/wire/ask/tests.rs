@@ -253,12 +253,12 @@ fn tellings() -> impl Strategy<Value = PeerReply> {
 proptest! {
     #[test]
     fn a_question_is_read_as_it_was_written(question in questions()) {
-        prop_assert_eq!(read_question(&write_question(&question)), Ok(question));
+        prop_assert_eq!(read_question(&write(&question)), Ok(question));
     }
 
     #[test]
     fn a_copied_row_fits_a_store_whatever_its_sender_says(row in copied()) {
-        let told = write_told(&PeerReply::Rows(vec![row.clone()]));
+        let told = write(&PeerReply::Rows(vec![row.clone()]));
         let told = str::from_utf8(&told).unwrap();
         let many = told.replace(&format!("\"doubted\":{},", row.row.doubted), "\"doubted\":4294967295,");
         let Ok(PeerReply::Rows(read)) = read_told(many.as_bytes()) else { panic!("{many}") };
@@ -269,7 +269,7 @@ proptest! {
 
     #[test]
     fn a_peers_reply_is_read_as_it_was_written(told in tellings()) {
-        prop_assert_eq!(read_told(&write_told(&told)), Ok(told));
+        prop_assert_eq!(read_told(&write(&told)), Ok(told));
     }
 }
 
@@ -324,7 +324,7 @@ fn a_malformed_question_is_refused_and_not_echoed() {
     ];
     for json in good {
         let question = read_question(json.as_bytes()).unwrap_or_else(|error| panic!("{json}: {error}"));
-        assert_eq!(write_question(&question), json.as_bytes());
+        assert_eq!(write(&question), json.as_bytes());
         // A newer version may send more members than are known here.
         let more = json.replacen("{\"", "{\"more\":[1],\"", 2).replacen("{\"more\":[1],\"", "{\"", 1);
         assert_eq!(read_question(more.as_bytes()), Ok(question), "{more}");
@@ -361,7 +361,7 @@ fn a_span_has_one_spelling() {
     let view = Arc::new(View::unfounded(RINGS_TRIED[0].clone()));
     let (boot, ttl) = (Digest32::new([1; 32]), Duration::new(5, 6));
     let message = Message::Renew { region: name("eu"), boot, holder: 9, starts: 1, view, ttl };
-    let json = write_question(&Question::Acceptor { to: None, message });
+    let json = write(&Question::Acceptor { to: None, message });
     let with = |ttl: &str| str::from_utf8(&json).unwrap().replacen("[5,6]", ttl, 1);
     assert!(read_question(with("[5,999999999]").as_bytes()).is_ok());
     let long = LONGEST.as_secs();
