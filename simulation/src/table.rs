@@ -26,12 +26,11 @@ use onceway::ports::store::{
 };
 use onceway::ports::upkeep::Entry;
 use onceway::protocol::authority::GateState;
-use onceway::protocol::decide::Basis;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::lifetime::{Lifetime, NEVER, Retention};
 use onceway::protocol::observed::{self, Observed, Passed};
 use onceway::protocol::plant::{Check, is_disabled};
-use onceway::protocol::record::{Answer, Nonce, Row, Token, next_attempt};
+use onceway::protocol::record::{Answer, Basis, Nonce, Row, Token, next_attempt};
 use onceway::protocol::region::Origin;
 use onceway::protocol::register::Acceptor;
 use onceway::protocol::time::Date;

@@ -322,3 +322,10 @@ pub fn ends(output: &Output, code: i32, says: &str) {
     let said = err(output);
     assert!(output.status.code() == Some(code) && said.contains(says), "{}: {said}", output.status);
 }
+
+/// Fails unless a text has all of these parts.
+#[track_caller]
+pub fn has(text: &str, parts: &[&str]) {
+    let missing: Vec<_> = parts.iter().filter(|part| !text.contains(**part)).collect();
+    assert!(missing.is_empty(), "{missing:?} not in\n{text}");
+}

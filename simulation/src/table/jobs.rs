@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use onceway::ports::jobs::{Act, Acted, Content, Job, JobLoad, JobRow, StoredRequest, Taken, Turns};
 use onceway::ports::store::{ClaimAsk, ClaimReply, Written};
-use onceway::protocol::decide::Basis;
 use onceway::protocol::job::JobState;
 use onceway::protocol::key::{KeyId, Tenant};
-use onceway::protocol::record::Nonce;
+use onceway::protocol::record::{Basis, Nonce};
 use onceway::protocol::time::Date;
 
 use super::parts::Kept;

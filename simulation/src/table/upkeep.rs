@@ -11,10 +11,9 @@ use onceway::ports::store::{Attempt, ClaimAsk, Written};
 use onceway::ports::upkeep::{
     Act, ClaimPage, Entry, ForeignPage, KeyStretch, ListedDoubt, OpenAttempt, Place, Reaped, Ruling, Who,
 };
-use onceway::protocol::decide::Basis;
 use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::plant::{Check, is_disabled};
-use onceway::protocol::record::{Recovery, Token};
+use onceway::protocol::record::{Basis, Recovery, Token};
 use onceway::protocol::region::Origin;
 
 use super::{Phase, Stored, Table, micros};

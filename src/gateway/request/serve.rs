@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use super::ask::Ask;
-use super::attempt::claim::ClaimBasis;
 use super::follow::{Begun, begin, follow};
 use super::problems::{Kind, Problem};
 use super::reply::{Reply, Step};
@@ -14,8 +13,8 @@ use crate::gateway::telemetry::metrics;
 use crate::gateway::upkeep::catching_up;
 use crate::ports::Ports;
 use crate::protocol::authority::Closed;
-use crate::protocol::decide::{Basis, same_request, settlement};
-use crate::protocol::record::Reading;
+use crate::protocol::decide::{same_request, settlement};
+use crate::protocol::record::{Basis, Reading};
 use crate::protocol::region::RegionName;
 use crate::protocol::snapshot::Here;
 
@@ -35,18 +34,15 @@ pub async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Served {
     let mut changed = None;
     for look in 0..LOOKS {
         let step = match gateway.here(&ask.id) {
-            Here::Run(permit) => {
-                let basis = ClaimBasis { seen: Basis::Absent, untouched: true };
-                match begin(gateway, ask, &permit, basis).await {
-                    Begun::Done(step) => step,
-                    Begun::Found(rows) => {
-                        if look == 0 {
-                            metrics::duplicate(ask.id.tenant());
-                        }
-                        follow(gateway, ask, rows).await
+            Here::Run(permit) => match begin(gateway, ask, &permit, Basis::Absent, true).await {
+                Begun::Done(step) => step,
+                Begun::Found(rows) => {
+                    if look == 0 {
+                        metrics::duplicate(ask.id.tenant());
                     }
+                    follow(gateway, ask, rows).await
                 }
-            }
+            },
             Here::Closed(Closed::CatchingUp) => Box::pin(catching_up::serve(gateway, ask)).await,
             Here::Closed(Closed::Moving) => copy_or(gateway, ask, gateway.moving()).await,
             Here::Closed(Closed::NoLease) => {

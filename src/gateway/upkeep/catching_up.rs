@@ -11,7 +11,6 @@ use std::time::Duration;
 use crate::gateway::instance::Gateway;
 use crate::gateway::request::accept;
 use crate::gateway::request::ask::Ask;
-use crate::gateway::request::attempt::claim::ClaimBasis;
 use crate::gateway::request::follow::{Begun, begin, expired, reused, running, verdict};
 use crate::gateway::request::problems::{Kind, Problem};
 use crate::gateway::request::reply::{Reply, Step};
@@ -59,7 +58,7 @@ pub(in crate::gateway) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: 
             else {
                 return Step::Ended(Reply::Refused(missing(gateway), expires));
             };
-            return match begin(gateway, ask, &permit, ClaimBasis { seen: basis, untouched }).await {
+            return match begin(gateway, ask, &permit, basis, untouched).await {
                 Begun::Done(step) => step,
                 Begun::Found(_) => Step::Again(missing(gateway)),
             };

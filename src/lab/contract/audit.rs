@@ -15,10 +15,9 @@ use onceway_ports::audit::{Begin, Finding};
 use onceway_ports::store::{Attempt, ClaimAsk, Written};
 use onceway_ports::upkeep::Place;
 use onceway_ports::{Audit, Upkeep};
-use onceway_protocol::decide::Basis;
 use onceway_protocol::double::Why;
 use onceway_protocol::key::KeyId;
-use onceway_protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
+use onceway_protocol::record::{Answer, AnswerBody, Basis, Nonce, RequestId, Row, State, Token};
 
 pub async fn suite(bench: &impl AuditBench) {
     the_first_answer_stays_and_both_are_journalled(bench).await;

@@ -8,11 +8,10 @@ use onceway_ports::audit::Counted;
 use onceway_ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, GateVersion, Terms, Unclear, Written};
 use onceway_ports::upkeep::Entry;
 use onceway_ports::{Audit, Imports, Jobs, KeyStore, Replica, Upkeep};
-use onceway_protocol::decide::Basis;
 use onceway_protocol::fingerprint::{self, Fingerprint};
 use onceway_protocol::key::{Key, KeyId, Tenant};
 use onceway_protocol::lifetime::{Lifetime, Retention};
-use onceway_protocol::record::{Answer, AnswerBody, Nonce, Recovery, RequestId, Row, State, Token};
+use onceway_protocol::record::{Answer, AnswerBody, Basis, Nonce, Recovery, RequestId, Row, State, Token};
 use onceway_protocol::region::Origin;
 use onceway_protocol::time::Date;
 

@@ -6,9 +6,8 @@
 //! says what a reply should have been.
 
 use onceway_ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion};
-use onceway_protocol::decide::Basis;
 use onceway_protocol::key::KeyId;
-use onceway_protocol::record::{Nonce, Row, State};
+use onceway_protocol::record::{Basis, Nonce, Row, State};
 use onceway_protocol::region::Origin;
 
 use super::bench::{Foreign, StoreBench, answer, asks, asks_on, claim, doubt, id, release, rows, settle};

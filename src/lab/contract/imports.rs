@@ -10,11 +10,10 @@ use super::bench::{
 use onceway_ports::authority::CopiedRow;
 use onceway_ports::store::{Attempt, ClaimReply, Written};
 use onceway_ports::{Imports, KeyStore};
-use onceway_protocol::decide::Basis;
 use onceway_protocol::digest::digest;
 use onceway_protocol::fingerprint::{self, Fingerprint};
 use onceway_protocol::key::KeyId;
-use onceway_protocol::record::{Answer, AnswerBody, Nonce, Recovery, RequestId, Row, State, Token};
+use onceway_protocol::record::{Answer, AnswerBody, Basis, Nonce, Recovery, RequestId, Row, State, Token};
 use onceway_protocol::region::Origin;
 use onceway_protocol::time::Date;
 

@@ -1,11 +1,11 @@
-//! Directed schedules for the reading and the verdict together: the ground of the next claim.
+//! Directed schedules for the reading and the verdict together: the basis of the next claim.
 
 use std::time::Duration;
 
 use super::super::digest::digest;
 use super::super::examples;
 use super::super::fingerprint::{self, Fingerprint};
-use super::super::record::{Reader, resolve};
+use super::super::record::{Nonce, Reader, Token, resolve};
 use super::super::time::Drift;
 use super::*;
 

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use onceway::adapters::postgres::provision::{self, MIGRATIONS, Plan, Role};
 use onceway::adapters::postgres::{PgStore, StoreConfig};
 use onceway::ports::store::{ClaimAsk, ClaimReply, GateVersion, StoreError};
-use onceway::protocol::decide::Basis;
+use onceway::protocol::record::Basis;
 use onceway_lab::cluster::Cluster;
 use onceway_lab::cluster_slots::HeldUp;
 use onceway_lab::contract::replication::{self, REGIONS, ReplicationBench};

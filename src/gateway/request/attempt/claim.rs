@@ -14,9 +14,8 @@ use crate::gateway::upkeep::store_gate;
 use crate::ports::jobs::StoredRequest;
 use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError, Terms};
 use crate::ports::{Clock, Dice, Jobs, KeyStore, Ports};
-use crate::protocol::decide::Basis;
 use crate::protocol::lease::SendBy;
-use crate::protocol::record::{Nonce, Row};
+use crate::protocol::record::{Basis, Nonce, Row};
 use crate::protocol::region::RegionName;
 use crate::protocol::snapshot::Permit;
 use crate::protocol::time::Date;
@@ -33,14 +32,6 @@ pub struct Claim {
     _running: Run,
 }
 
-pub struct ClaimBasis {
-    /// The rows that the claim saw.
-    pub seen: Basis,
-    /// True if those rows say that nothing happened, or if there are none. Only then can absence be
-    /// a proof.
-    pub untouched: bool,
-}
-
 pub enum Claimed {
     Ours(Claim),
     /// The key already has these rows.
@@ -51,18 +42,21 @@ pub enum Claimed {
 }
 
 /// Claims the key durably, to run now or to store the request for its job (`later`). Or returns the
-/// rows that the key has already. If a commit was not confirmed, the claim is repeated once with
-/// its nonce. If it is still not confirmed, it is never sent, and is released in the background.
+/// rows that the key has already. `untouched` is true if the rows of the basis say that nothing
+/// happened: only then can absence be a proof. If a commit was not confirmed, the claim is repeated
+/// once with its nonce. If it is still not confirmed, it is never sent, and is released in the
+/// background.
 pub async fn claim<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
     permit: &Permit,
-    basis: ClaimBasis,
+    basis: Basis,
+    untouched: bool,
     later: Option<&StoredRequest>,
 ) -> Result<Claimed, Problem> {
     // Entered before the claim: a region that gives keys up, or seals, waits for possible claims.
     let running = gateway.authority.running.begin(&ask.id);
-    let claim = asked(gateway, ask, permit, basis);
+    let claim = asked(gateway, ask, permit, basis, untouched);
     if !permit.view.allows(claim.life()) {
         let route = &*ask.route;
         tracing::warn!(route, "refused: the regions have not agreed yet to remember keys for so long");
@@ -117,13 +111,19 @@ pub async fn claim<P: Ports>(
 /// The claim to ask for. A lost region may have run the key without a record here. Unless the key's
 /// absence proves that none did, the row itself names those regions. So the journal of such runs is
 /// complete (docs/protocol.md#rule-31).
-fn asked<P: Ports>(gateway: &Gateway<P>, ask: &Ask, permit: &Permit, basis: ClaimBasis) -> ClaimAsk {
-    let risk = match basis.untouched {
+fn asked<P: Ports>(
+    gateway: &Gateway<P>,
+    ask: &Ask,
+    permit: &Permit,
+    basis: Basis,
+    untouched: bool,
+) -> ClaimAsk {
+    let risk = match untouched {
         true => permit.known.at_risk_unproven(&ask.id, &ask.route, &ask.meanings),
         false => permit.known.at_risk(&ask.id),
     };
     let (gate, terms) = (permit.gate, terms(gateway, ask, gateway.ports.dice().nonce()));
-    ClaimAsk { id: ask.id.clone(), gate, basis: basis.seen, risk, terms }
+    ClaimAsk { id: ask.id.clone(), gate, basis, risk, terms }
 }
 
 /// The terms of an attempt of a request.

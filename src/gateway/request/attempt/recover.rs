@@ -25,10 +25,10 @@ use crate::gateway::upkeep::store_gate;
 use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError, Terms, Written};
 use crate::ports::upkeep::{Ruling, Who};
 use crate::ports::{Dice, KeyStore, Ports, Upkeep};
-use crate::protocol::decide::{Basis, Settlement};
+use crate::protocol::decide::Settlement;
 use crate::protocol::key::KeyId;
 use crate::protocol::plant::{Check, is_disabled};
-use crate::protocol::record::{Answer, Nonce, Row};
+use crate::protocol::record::{Answer, Basis, Nonce, Row};
 use crate::protocol::snapshot::Here;
 
 /// Asks about every attempt in doubt, newest first. A new attempt may begin, on the returned basis,

@@ -11,9 +11,8 @@ use super::super::bench::{
 use super::super::together;
 use onceway_ports::KeyStore;
 use onceway_ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, Written};
-use onceway_protocol::decide::Basis;
 use onceway_protocol::key::{Key, KeyId};
-use onceway_protocol::record::{Nonce, State, Token};
+use onceway_protocol::record::{Basis, Nonce, State, Token};
 
 pub async fn suite(bench: &impl StoreBench) {
     an_absent_key_is_won_with_attempt_one(bench).await;

@@ -13,10 +13,9 @@ use super::super::bench::{
 use super::super::together;
 use onceway_ports::jobs::{Act, Acted, Content, Job, JobRow, Jobs, StoredRequest, Taken, Turns};
 use onceway_ports::store::{ClaimAsk, ClaimReply, GateVersion, Written};
-use onceway_protocol::decide::Basis;
 use onceway_protocol::job::JobState;
 use onceway_protocol::key::{Key, KeyId, Tenant};
-use onceway_protocol::record::{Nonce, State};
+use onceway_protocol::record::{Basis, Nonce, State};
 
 pub async fn suite(bench: &impl StoreBench) {
     an_acceptance_stores_record_and_job(bench).await;

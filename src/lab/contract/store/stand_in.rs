@@ -10,8 +10,7 @@ use super::upkeep::{act, journalled, listed};
 use onceway_ports::Upkeep;
 use onceway_ports::store::{Attempt, ClaimAsk, Written};
 use onceway_ports::upkeep::{Ruling, Who};
-use onceway_protocol::decide::Basis;
-use onceway_protocol::record::{Nonce, State, Token};
+use onceway_protocol::record::{Basis, Nonce, State, Token};
 
 pub async fn suite(bench: &impl StoreBench) {
     a_stand_in_record_is_complete_at_once(bench).await;
