@@ -41,7 +41,7 @@ impl Letter {
             Question::Release { .. } => Self::Release,
             Question::Frontier { .. } => Self::Frontier,
             Question::Rows { .. } | Question::Latest { .. } => Self::Rows,
-            Question::Lodge(_) | Question::LodgeAnswer { .. } | Question::Void { .. } => Self::Lodge,
+            Question::Lodge(_) | Question::LodgeAnswer { .. } | Question::Void(_) => Self::Lodge,
             Question::AcceptRisk { .. }
             | Question::Key { .. }
             | Question::Doubts { .. }

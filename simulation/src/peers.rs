@@ -260,7 +260,7 @@ impl Peers for SimPeers {
     async fn ask(&self, to: &RegionName, question: Question, within: Duration) -> Called<PeerReply> {
         let from = self.from.clone();
         let for_a_key =
-            matches!(question, Question::Lodge(_) | Question::LodgeAnswer { .. } | Question::Void { .. });
+            matches!(question, Question::Lodge(_) | Question::LodgeAnswer { .. } | Question::Void(_));
         locked(&self.network.0).hops += u64::from(for_a_key);
         let post = self.network.post(&self.from, to, Letter::of(&question));
         let handle = |region: Arc<dyn Region>| async move {

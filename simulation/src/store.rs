@@ -21,7 +21,7 @@ use onceway::protocol::double::Trace;
 use onceway::protocol::job::JobState;
 use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::observed::Passed;
-use onceway::protocol::record::{Answer, Nonce, Recovery, RequestId, Row, Token};
+use onceway::protocol::record::{Answer, Nonce, Recovery, RequestId, Row};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::Acceptor;
 use onceway::protocol::view::View;
@@ -157,7 +157,7 @@ impl KeyStore for SimStore {
     async fn claim(&self, ask: &ClaimAsk) -> Replied<ClaimReply> {
         let later = self.cluster.confirms(&self.region);
         // No attempt is sent under a hold of zero: it stands in for another region's attempt.
-        let point = ask.hold.is_zero().then_some(Point::StandIn);
+        let point = ask.terms.hold.is_zero().then_some(Point::StandIn);
         let replied = writes!(self, point, [ask], |table| table.claim(ask)).await;
         pause(later).await;
         self.process.runs().await;
@@ -284,10 +284,9 @@ impl Escrows for SimStore {
     statements! {
         writes(None, [lodging])
             lodge(lodging: &Lodging, gate: GateVersion) -> Lodged;
-        writes(Some(Point::Void), [id, origin])
-            void(id: &KeyId, origin: &Origin, token: Token, nonce: Nonce) -> ();
-        writes(Some(Point::Void), [id, origin, answer])
-            lodge_answer(id: &KeyId, origin: &Origin, token: Token, nonce: Nonce, answer: &Answer) -> Written;
+        writes(Some(Point::Void), [origin, attempt]) void(origin: &Origin, attempt: &Attempt) -> ();
+        writes(Some(Point::Void), [origin, attempt, answer])
+            lodge_answer(origin: &Origin, attempt: &Attempt, answer: &Answer) -> Written;
         writes(Some(Point::Reap), []) reap_escrows(most: u32) -> u64;
     }
 }

@@ -241,7 +241,7 @@ impl Table {
         let now = self.now();
         let own = self.own(&ask.id);
         // Before the gate, which may have moved since an earlier call wrote it.
-        if let Some(own) = own.filter(|own| own.row.nonce == ask.nonce && own.is_claimed()) {
+        if let Some(own) = own.filter(|own| own.row.nonce == ask.terms.nonce && own.is_claimed()) {
             return own.won();
         }
         // A claim of an absent key looks for rows first: it returns them whatever the gate says.
@@ -280,32 +280,32 @@ impl Table {
 
     /// The own row, as this statement writes it.
     fn row(&self, ask: &ClaimAsk, state: State, over: Over, attempt: u32, accepted: bool) -> Stored {
-        let (expires, due) = self.life(&ask.lifetime);
+        let (expires, due) = self.life(&ask.terms.lifetime);
         let row = Row {
             origin: self.origin.clone(),
             token: Token { epoch: self.epoch, attempt },
-            nonce: ask.nonce,
-            fingerprint: ask.fingerprint,
+            nonce: ask.terms.nonce,
+            fingerprint: ask.terms.fingerprint,
             state,
             over,
             risk: ask.risk.clone(),
-            request_id: ask.request_id,
+            request_id: ask.terms.request_id,
             expires,
-            principal: ask.principal,
+            principal: ask.terms.principal,
             accepted,
             doubted: self.doubted(&ask.id),
-            settle_time: ask.settle_time,
-            recovery: ask.recovery,
+            settle_time: ask.terms.settle_time,
+            recovery: ask.terms.recovery,
         };
         Stored {
             row,
-            hold: ask.hold,
+            hold: ask.terms.hold,
             claimed: self.date(),
             held: self.start(),
             due,
-            tombstone: ask.lifetime.tombstone,
-            route: ask.route.clone(),
-            path: ask.path.clone(),
+            tombstone: ask.terms.lifetime.tombstone,
+            route: ask.terms.route.clone(),
+            path: ask.terms.path.clone(),
             settled: None,
         }
     }

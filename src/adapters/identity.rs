@@ -73,14 +73,14 @@ pub struct PeerIdentity {
     pub me: RegionName,
     /// Versions that this process speaks.
     pub speaks: Versions,
-    clients: Arc<ArcSwap<Clients>>,
-    client: Arc<ArcSwap<ClientConfig>>,
-    server: Arc<ArcSwap<ServerConfig>>,
+    now: Arc<ArcSwap<Settings>>,
 }
 
-#[derive(Debug)]
-struct Clients {
+#[derive(Clone, Debug)]
+struct Settings {
     verifier: Arc<dyn ClientCertVerifier>,
+    client: Arc<ClientConfig>,
+    server: Arc<ServerConfig>,
     /// Counts the readings of the files.
     reading: u64,
 }
@@ -125,15 +125,10 @@ impl PeerIdentity {
             .build()
             .map_err(unfit)?;
         let mismatch = mismatch(&files.key, &files.certificate);
-        let server = server(clients.clone(), chain.clone(), key.clone_key()).map_err(&mismatch)?;
-        let client = client(servers, chain, key).map_err(&mismatch)?;
-        Ok(Self {
-            me,
-            speaks: Versions::OURS,
-            clients: Arc::new(ArcSwap::from_pointee(Clients { verifier: clients, reading: 0 })),
-            client: Arc::new(ArcSwap::from_pointee(client)),
-            server: Arc::new(ArcSwap::from_pointee(server)),
-        })
+        let server = Arc::new(server(clients.clone(), chain.clone(), key.clone_key()).map_err(&mismatch)?);
+        let client = Arc::new(client(servers, chain, key).map_err(&mismatch)?);
+        let now = Settings { verifier: clients, client, server, reading: 0 };
+        Ok(Self { me, speaks: Versions::OURS, now: Arc::new(ArcSwap::from_pointee(now)) })
     }
 
     /// All errors that [`PeerIdentity::load`] would find, each file by itself. Blocks.
@@ -151,38 +146,38 @@ impl PeerIdentity {
 
     /// TLS settings for the next connection to a peer.
     pub fn client_config(&self) -> Arc<ClientConfig> {
-        self.client.load_full()
+        self.now.load().client.clone()
     }
 
     /// TLS settings for the next connection to the peer listener: strangers are refused.
     pub fn server_config(&self) -> Arc<ServerConfig> {
-        self.server.load_full()
+        self.now.load().server.clone()
     }
 
     /// Number of readings of the files: what was let in before the last one may be revoked since.
     pub fn reading(&self) -> u64 {
-        self.clients.load().reading
+        self.now.load().reading
     }
 
     #[cfg(test)]
     pub(super) fn lets_in(&self, certificates: &[CertificateDer<'_>]) -> bool {
         let Some((first, more)) = certificates.split_first() else { return false };
-        self.clients.load().verifier.verify_client_cert(first, more, UnixTime::now()).is_ok()
+        self.now.load().verifier.verify_client_cert(first, more, UnixTime::now()).is_ok()
     }
 
     /// True if the certificates by which a client was let in are not revoked since. They are judged
     /// once per reading: `seen` is the last reading under which they were judged. A certificate
     /// that expired, or whose authority is gone, keeps its open connection.
     pub fn still_lets_in(&self, certificates: &[CertificateDer<'_>], seen: &AtomicU64) -> bool {
-        let clients = self.clients.load();
-        if seen.load(Ordering::SeqCst) == clients.reading {
+        let now = self.now.load();
+        if seen.load(Ordering::SeqCst) == now.reading {
             return true;
         }
         let Some((first, more)) = certificates.split_first() else { return false };
-        let judged = clients.verifier.verify_client_cert(first, more, UnixTime::now());
+        let judged = now.verifier.verify_client_cert(first, more, UnixTime::now());
         let revoked = matches!(judged, Err(rustls::Error::InvalidCertificate(CertificateError::Revoked)));
         if !revoked {
-            seen.store(clients.reading, Ordering::SeqCst);
+            seen.store(now.reading, Ordering::SeqCst);
         }
         !revoked
     }
@@ -194,10 +189,8 @@ impl PeerIdentity {
         if newer.me != self.me {
             return;
         }
-        let verifier = newer.clients.load().verifier.clone();
-        self.clients.store(Arc::new(Clients { verifier, reading: self.reading() + 1 }));
-        self.server.store(newer.server_config());
-        self.client.store(newer.client_config());
+        let newer = newer.now.load_full();
+        self.now.store(Arc::new(Settings { reading: self.reading() + 1, ..(*newer).clone() }));
     }
 }
 

@@ -263,7 +263,7 @@ fn policy_fits(policy: &Policy, drift: Drift, timings: &Timings, fail: &dyn Fn(S
         Escrow::ClaimAndAnswer(_) => (silent * 2, format!(" escrow (twice {}),", show(silent))),
     };
     let needed = timings.claim_within + lodging + upstream_timeout + ROOM;
-    // Otherwise `protocol::hold::SendBy` would forbid the send of a slow claim, and with a much
+    // Otherwise `protocol::lease::SendBy` would forbid the send of a slow claim, and with a much
     // shorter hold of every claim.
     if usable < needed {
         let [hold, usable, needed, margin] = [hold, whole_millis(usable), needed, drift.margin].map(show);

@@ -7,24 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::store::{Attempt, Call};
-use super::upkeep::{Entry, Place};
+use super::upkeep::{Entry, OpenAttempt, Place};
 use onceway_protocol::double::Trace;
 use onceway_protocol::key::{KeyId, Tenant};
 use onceway_protocol::record::{Answer, RequestId, Row};
 use onceway_protocol::time::Date;
 
 /// An own row whose claim was allowed by a window alone; its `risk` names the lost regions.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunAtRisk {
-    /// The key.
-    pub id: KeyId,
-    /// The own row, in its present state.
-    pub row: Row,
-    /// The route of its claim.
-    pub route: Arc<str>,
-    /// The path of its request.
-    pub path: String,
-}
+pub type RunAtRisk = OpenAttempt;
 
 /// A key that two regions ran, as it is journalled.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,17 +7,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::store::{Call, GateVersion, Written};
+use super::store::{Attempt, Call, GateVersion, Terms, Written};
 use onceway_protocol::authority::GateState;
-use onceway_protocol::digest::Digest32;
-use onceway_protocol::fingerprint::Fingerprint;
 use onceway_protocol::key::KeyId;
-use onceway_protocol::lifetime::Lifetime;
-use onceway_protocol::record::{Answer, Nonce, Recovery, RequestId, Row, Token};
+use onceway_protocol::record::{Answer, Row, Token};
 use onceway_protocol::region::Origin;
 use onceway_protocol::register::Acceptor;
 use onceway_protocol::view::View;
-use onceway_protocol::written::{plain, span};
+use onceway_protocol::written::{Seconds, plain};
 
 /// An acceptor on disk: one row or file, read and written whole.
 pub trait Acceptors: Send + Sync + 'static {
@@ -55,30 +52,16 @@ pub struct Lodging {
     pub origin: Origin,
     /// Its token; the epoch is the one of the claim's view.
     pub token: Token,
-    /// Its nonce.
-    pub nonce: Nonce,
-    /// Digests of what the request asks.
-    pub fingerprint: Fingerprint,
-    /// The request that makes the attempt.
-    pub request_id: RequestId,
-    /// The claim's hold.
-    #[serde(with = "span")]
-    pub hold: Duration,
-    /// The claim's settle time.
-    #[serde(with = "span")]
-    pub settle_time: Duration,
-    /// The claim's rule for its key in doubt.
-    pub recovery: Recovery,
-    /// The life of the key's record.
-    pub lifetime: Lifetime,
-    /// The route.
-    #[serde(deserialize_with = "plain")]
-    pub route: Arc<str>,
-    /// The path of the request, without its query.
-    #[serde(deserialize_with = "plain")]
-    pub path: String,
-    /// The digest of the principal, if the route binds replays to it.
-    pub principal: Option<Digest32>,
+    /// The claim's terms.
+    #[serde(flatten)]
+    pub terms: Terms,
+}
+
+impl Lodging {
+    /// The attempt, as its holder would name it.
+    pub fn attempt(&self) -> Attempt {
+        Attempt { id: self.id.clone(), token: self.token, nonce: self.terms.nonce }
+    }
 }
 
 /// The result of a lodging.
@@ -105,18 +88,11 @@ pub trait Escrows: Send + Sync + 'static {
     fn lodge(&self, lodging: &Lodging, gate: GateVersion) -> impl Call<Lodged>;
 
     /// Takes back an escrow of that token and nonce, if there is one: its claim was never sent.
-    fn void(&self, id: &KeyId, origin: &Origin, token: Token, nonce: Nonce) -> impl Call<()>;
+    fn void(&self, origin: &Origin, attempt: &Attempt) -> impl Call<()>;
 
     /// Lodges the answer beside the claim of that token and nonce, at any epoch: a fact is never
     /// refused. `Lost` if no row has them.
-    fn lodge_answer(
-        &self,
-        id: &KeyId,
-        origin: &Origin,
-        token: Token,
-        nonce: Nonce,
-        answer: &Answer,
-    ) -> impl Call<Written>;
+    fn lodge_answer(&self, origin: &Origin, attempt: &Attempt, answer: &Answer) -> impl Call<Written>;
 
     /// Turns at most `most` escrow rows of `origin` into own records, and deletes them. A record is
     /// in doubt or settled, with the same token and nonce. No record is made if a record of that
@@ -139,13 +115,13 @@ pub struct CopiedRow {
     #[serde(deserialize_with = "bounded")]
     pub row: Row,
     /// Its hold.
-    #[serde(with = "span")]
+    #[serde(with = "Seconds")]
     pub hold: Duration,
     /// The rest of its stored life.
-    #[serde(with = "span")]
+    #[serde(with = "Seconds")]
     pub lives: Duration,
     /// The life of its tombstone.
-    #[serde(with = "span")]
+    #[serde(with = "Seconds")]
     pub tombstone: Duration,
     /// The route of its claim.
     #[serde(deserialize_with = "plain")]

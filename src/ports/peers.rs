@@ -13,19 +13,19 @@ use serde::{Deserialize, Serialize};
 
 use super::authority::{CopiedRow, Lodged, Lodging};
 use super::body::Body;
-use super::store::Call;
+use super::store::{Attempt, Call};
 use onceway_protocol::change::Report;
 use onceway_protocol::digest::Digest32;
 use onceway_protocol::job::JobState;
 use onceway_protocol::key::KeyId;
 use onceway_protocol::opening;
-use onceway_protocol::record::{Answer, Nonce, RequestId, Token};
+use onceway_protocol::record::{Answer, RequestId};
 use onceway_protocol::region::{Origin, RegionName};
 use onceway_protocol::register::{Message, Reply};
 use onceway_protocol::speakers::Kind;
 use onceway_protocol::versions::Versions;
 use onceway_protocol::view::{AcceptorId, View};
-use onceway_protocol::written;
+use onceway_protocol::written::{self, As};
 
 /// The reason why a call to a peer failed, and the knowledge about its effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -116,7 +116,7 @@ pub struct Beat {
     /// Its number.
     pub seq: u64,
     /// The time between the begin of its commit and the reply, by the peer's boot clock.
-    #[serde(rename = "age_ns", with = "written::nanos")]
+    #[serde(rename = "age_ns", with = "As::<u64>")]
     pub age: Duration,
 }
 
@@ -177,24 +177,14 @@ pub enum Question {
     Lodge(Box<Lodging>),
     /// Lodge this answer beside its claim.
     LodgeAnswer {
-        /// The key.
-        id: KeyId,
-        /// The claim's token.
-        token: Token,
-        /// The claim's nonce.
-        nonce: Nonce,
+        /// The claim.
+        #[serde(flatten)]
+        attempt: Attempt,
         /// The answer.
         answer: Arc<Answer>,
     },
     /// Take an escrow back: its claim was never sent.
-    Void {
-        /// The key.
-        id: KeyId,
-        /// The claim's token.
-        token: Token,
-        /// The claim's nonce.
-        nonce: Nonce,
-    },
+    Void(Attempt),
     /// An operator's order: accept that rows of a lost region may be missing here, and open.
     AcceptRisk {
         /// The lost region.
@@ -317,7 +307,7 @@ impl Question {
             Self::Latest { origin, .. } => (Kind::Latest, Some(&origin.region), None),
             Self::Lodge(lodging) => (Kind::Lodge, Some(&lodging.origin.region), None),
             Self::LodgeAnswer { .. } => (Kind::LodgeAnswer, None, None),
-            Self::Void { .. } => (Kind::Void, None, None),
+            Self::Void(_) => (Kind::Void, None, None),
             Self::AcceptRisk { .. } => (Kind::AcceptRisk, None, None),
             Self::Key { .. } => (Kind::Key, None, None),
             Self::Doubts { .. } => (Kind::Doubts, None, None),
@@ -336,7 +326,7 @@ pub enum PeerReply {
     /// To [`Question::Views`], oldest first.
     Views(Vec<Arc<View>>),
     /// To [`Question::Adopt`]: the epoch that it has adopted now.
-    #[serde(with = "written::epoch")]
+    #[serde(with = "As::<written::Epoch<_>>")]
     Adopted(u64),
     /// To [`Question::Release`].
     Released(Report),
@@ -354,13 +344,13 @@ pub enum PeerReply {
     /// To [`Question::Lodge`].
     Lodged(Lodged),
     /// To [`Question::Key`]: its status as JSON, for people.
-    #[serde(with = "written::status")]
+    #[serde(with = "As::<written::Status<_>>")]
     Key(String),
     /// To [`Question::Doubts`]: the page as JSON, for people.
-    #[serde(with = "written::page")]
+    #[serde(with = "As::<written::Page<_>>")]
     Doubts(String),
     /// To [`Question::Jobs`]: the list as JSON, for people.
-    #[serde(with = "written::page")]
+    #[serde(with = "As::<written::Page<_>>")]
     Jobs(String),
     /// To [`Question::Act`]: the answer of the owner's admin API.
     Acted {
@@ -372,7 +362,7 @@ pub enum PeerReply {
     /// To the others: done, durably.
     Done,
     /// To any: not now or not like that; the text says why. Nothing was done.
-    #[serde(with = "written::why")]
+    #[serde(with = "As::<written::Why<_>>")]
     Refused(String),
 }
 

@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 pub use onceway_protocol::authority::{Boot, Gate, GateVersion};
 
 use onceway_protocol::digest::Digest32;
@@ -16,6 +18,7 @@ use onceway_protocol::observed::{Observed, Passed};
 use onceway_protocol::record::{Answer, Basis, Nonce, Recovery, RequestId, Row, Token};
 use onceway_protocol::region::{Origin, RegionName};
 use onceway_protocol::time::Date;
+use onceway_protocol::written::{Seconds, plain};
 
 /// The reason why a store method failed, and the knowledge about its effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,43 +36,54 @@ pub trait Call<T, E = StoreError>: Future<Output = Result<T, E>> + Send {}
 
 impl<T, E, F: Future<Output = Result<T, E>> + Send> Call<T, E> for F {}
 
-/// A claim to write.
-#[derive(Clone, Debug)]
-pub struct ClaimAsk {
-    /// The key.
-    pub id: KeyId,
-    /// Digests of what the request asks.
-    pub fingerprint: Fingerprint,
+/// The terms of an attempt, as its claim states them and its record keeps them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
     /// The nonce of this claim alone, equal in repeats of the statement.
     pub nonce: Nonce,
+    /// Digests of what the request asks.
+    pub fingerprint: Fingerprint,
     /// The request that makes the attempt.
     pub request_id: RequestId,
-    /// The gate's version under which the owner was computed.
-    pub gate: GateVersion,
-    /// The basis of the claim.
-    pub basis: Basis,
-    /// Lost regions whose window alone allows it, in the claim itself: no journal can miss it.
-    pub risk: Vec<RegionName>,
     /// The longest time that the claim may last without an outcome.
+    #[serde(with = "Seconds")]
     pub hold: Duration,
     /// The longest time that its request may still be inside the upstream after that.
+    #[serde(with = "Seconds")]
     pub settle_time: Duration,
     /// The rule for the key, should this attempt end in doubt.
     pub recovery: Recovery,
     /// The life of the key's record, counted from this claim.
     pub lifetime: Lifetime,
     /// The route of the request: its policy applies to the key when no client asks.
+    #[serde(deserialize_with = "plain")]
     pub route: Arc<str>,
     /// The path of the request, without its query.
+    #[serde(deserialize_with = "plain")]
     pub path: String,
     /// The digest of the principal, if the route binds replays to it.
     pub principal: Option<Digest32>,
 }
 
+/// A claim to write.
+#[derive(Clone, Debug)]
+pub struct ClaimAsk {
+    /// The key.
+    pub id: KeyId,
+    /// The gate's version under which the owner was computed.
+    pub gate: GateVersion,
+    /// The basis of the claim.
+    pub basis: Basis,
+    /// Lost regions whose window alone allows it, in the claim itself: no journal can miss it.
+    pub risk: Vec<RegionName>,
+    /// Its terms.
+    pub terms: Terms,
+}
+
 impl ClaimAsk {
     /// The time after which nothing is remembered of the key.
     pub fn life(&self) -> Retention {
-        self.lifetime.whole().and(self.hold + self.settle_time)
+        self.terms.lifetime.whole().and(self.terms.hold + self.terms.settle_time)
     }
 }
 
@@ -113,7 +127,7 @@ pub struct Unclear {
 }
 
 /// One attempt, as its holder names it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
     /// The key.
     pub id: KeyId,

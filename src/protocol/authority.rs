@@ -236,7 +236,7 @@ impl Facts<'_> {
     /// True if the loss may still hide claims. A store that was replaced may have been lost before,
     /// too, and have returned unheard.
     fn counts(&self, origin: &Origin, at: u64) -> bool {
-        let replaced = self.view.retired().get(origin).and_then(|retired| retired.lost);
+        let replaced = self.view.retired.get(origin).and_then(|retired| retired.lost);
         let left = replaced.is_some_and(|last| at <= last) && at > self.outlived;
         let heard = self.epochs.get(origin).is_some_and(|epoch| *epoch >= at);
         let heard = heard || is_disabled(Check::LossUntilHeard);

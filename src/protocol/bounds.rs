@@ -55,7 +55,7 @@ pub fn within(acceptor: &Acceptor, message: &Message, known: &Known) -> Result<(
         Message::Prepare { ballot } => near(ballot),
         Message::Accept { ballot, view } => near(ballot).and_then(|()| epoch(view)),
         Message::Renew { view, ttl, .. } => {
-            match *ttl > view.longest_lease() && !is_disabled(Check::AgreedLease) {
+            match *ttl > view.longest_lease && !is_disabled(Check::AgreedLease) {
                 true => Err(OutOfBounds::Lease(*ttl)),
                 false => epoch(view),
             }

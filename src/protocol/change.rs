@@ -12,7 +12,7 @@ use super::lifetime::Retention;
 use super::plant::{Check, is_disabled};
 use super::region::{Origin, RegionName};
 use super::ring::Ring;
-use super::view::{AcceptorId, Content, Escrowed, Member, Release, Retired, Standing, View};
+use super::view::{AcceptorId, Content, Escrowed, Member, Release, Retired, Standing, View, Voters};
 
 /// The report of a region that has stopped and sealed the keys that it gives up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,7 +70,7 @@ pub enum Change {
     /// One voter more, less, or replaced. An acceptor that was no voter for a while comes back as a
     /// new one, with a new id: it knows nothing of the grants of the meantime
     /// (docs/protocol.md#rule-17).
-    Voters(BTreeMap<RegionName, AcceptorId>),
+    Voters(Voters),
     /// Break glass: no majority is left, and an operator attests that these regions and witnesses
     /// are stopped. The regions are lost, each with its frontier. Stopped members vote no more.
     Force {

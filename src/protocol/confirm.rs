@@ -12,7 +12,7 @@ use super::bounds::LEAP;
 use super::change::STRIDE;
 use super::region::RegionName;
 use super::register::majority;
-use super::view::{AcceptorId, View};
+use super::view::{View, Voters};
 
 /// Views that acceptors were read to hold, by acceptor's name.
 pub type Shown = BTreeMap<RegionName, Arc<View>>;
@@ -41,14 +41,14 @@ pub fn confirmed(
 /// True if a view may be the one before another.
 fn leads_to(before: &View, next: &View) -> bool {
     let follows =
-        before.epoch().checked_add(1) == Some(next.epoch()) && next.voters_before() == before.voters();
+        before.epoch().checked_add(1) == Some(next.epoch()) && next.voters_before == *before.voters();
     follows || is_forced(before, next)
 }
 
 /// True if break-glass may have made `next` from `base`, or from a view soon after it.
 fn is_forced(base: &View, next: &View) -> bool {
     let ahead = next.epoch().saturating_sub(base.epoch());
-    ahead > STRIDE && ahead <= LEAP && next.voters_before() == next.voters()
+    ahead > STRIDE && ahead <= LEAP && next.voters_before == *next.voters()
 }
 
 fn counts(known: &View, reported: &View, shown: &Shown, named: &dyn Fn(&RegionName) -> bool) -> bool {
@@ -60,7 +60,7 @@ fn counts(known: &View, reported: &View, shown: &Shown, named: &dyn Fn(&RegionNa
         shown.get(name).is_some_and(|view| **view == *reported || view.epoch() > reported.epoch())
     };
     let exact = shown.values().any(|view| **view == *reported);
-    let most = |voters: &BTreeMap<RegionName, AcceptorId>, show: &dyn Fn(&RegionName) -> bool| {
+    let most = |voters: &Voters, show: &dyn Fn(&RegionName) -> bool| {
         voters.keys().filter(|name| show(name)).count() >= majority(voters.len())
     };
     let voters = reported.voters();

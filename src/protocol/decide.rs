@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::digest::Digest32;
 use super::fingerprint::Fingerprint;
 use super::plant::{Check, is_disabled};
-use super::record::{Answer, Basis, Beside, Nonce, Reading, Recovery, RequestId, Row, State, Token};
+use super::record::{Answer, Basis, Beside, Reading, Recovery, RequestId, Row, State};
 use super::region::Origin;
 use super::time::Date;
 
@@ -27,23 +27,6 @@ pub struct Settlement {
     pub expires: Date,
 }
 
-/// An attempt in doubt, as a probe needs it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Doubt {
-    /// The region that made the attempt: its upstream is asked.
-    pub origin: Origin,
-    /// The attempt's token.
-    pub token: Token,
-    /// The attempt's nonce.
-    pub nonce: Nonce,
-    /// The request that made it.
-    pub request_id: RequestId,
-    /// The time until "did not happen" counts: the rest of its hold, plus its settle time.
-    pub over_in: Duration,
-    /// The end of the promised retention.
-    pub expires: Date,
-}
-
 /// The next step of a request. The dates are the ends of the promised retention.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -55,8 +38,8 @@ pub enum Verdict {
     Attach(Duration, Date),
     /// Ask the upstream about each attempt, then settle, claim on `basis`, or stay.
     Probe {
-        /// The attempts to ask about, newest first; at least one.
-        doubts: Vec<Doubt>,
+        /// The rows of the attempts to ask about, newest first; at least one.
+        doubts: Vec<Row>,
         /// The basis of a claim after "did not happen" about every attempt, and of an answer that
         /// only this region can write.
         basis: Basis,
@@ -69,21 +52,13 @@ pub enum Verdict {
     KeyExpired(Date),
 }
 
-/// The facts of one request at the owner.
-#[derive(Clone, Debug)]
-pub struct Facts<'a> {
-    /// Digests of what this request asks.
-    pub fingerprint: &'a Fingerprint,
-    /// The principal of the tenant; `None` if the credential names none.
-    pub principal: Option<Digest32>,
-}
-
-/// The verdict on a reading. Total: every reading has one.
-pub fn decide(reading: Reading, facts: &Facts<'_>) -> Verdict {
-    let other = |row: &Row| !same_request(row, facts.fingerprint, facts.principal);
+/// The verdict on a reading, for a request that asks this, of this principal of its tenant (`None`
+/// if the credential names none). Total: every reading has one.
+pub fn decide(reading: Reading, fingerprint: &Fingerprint, principal: Option<Digest32>) -> Verdict {
+    let other = |row: &Row| !same_request(row, fingerprint, principal);
     match reading {
         Reading::Absent => Verdict::Claim(Basis::Absent),
-        Reading::Gone(row) if !same_principal(&row, facts.principal) => Verdict::KeyReused(row.expires),
+        Reading::Gone(row) if !same_principal(&row, principal) => Verdict::KeyReused(row.expires),
         Reading::Gone(row) => Verdict::KeyExpired(row.expires),
         Reading::Released(row, _)
         | Reading::InProgress(row)
@@ -102,9 +77,7 @@ pub fn decide(reading: Reading, facts: &Facts<'_>) -> Verdict {
         Reading::InDoubt(row, Beside { basis, doubted, rows }) => match rule(&row, &rows) {
             Recovery::Rerun { max_attempts } if doubted < max_attempts => Verdict::Claim(basis),
             Recovery::Rerun { .. } | Recovery::Park => Verdict::Parked(row.expires),
-            Recovery::Probe => {
-                Verdict::Probe { doubts: std::iter::once(&row).chain(&rows).map(doubt).collect(), basis }
-            }
+            Recovery::Probe => Verdict::Probe { doubts: std::iter::once(row).chain(rows).collect(), basis },
         },
     }
 }
@@ -154,18 +127,6 @@ pub fn retry_after(left: Duration, typical: Option<Duration>) -> Duration {
     let floor = Duration::from_secs(1);
     let left = left.max(floor);
     typical.unwrap_or(left).clamp(floor, left)
-}
-
-/// The attempt of a row in doubt, as a probe needs it.
-pub fn doubt(row: &Row) -> Doubt {
-    Doubt {
-        origin: row.origin.clone(),
-        token: row.token,
-        nonce: row.nonce,
-        request_id: row.request_id,
-        over_in: over_in(row),
-        expires: row.expires,
-    }
 }
 
 /// The time until a row's attempt is surely over, so that "did not happen" counts. The row alone

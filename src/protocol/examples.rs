@@ -14,7 +14,7 @@ use super::register::Ballot;
 use super::ring::Ring;
 use super::ring_spec::{Pin, PlaceBy, RegionSpec, RingSpec};
 use super::time::{Date, Moment};
-use super::view::{AcceptorId, Escrowed, Release, Standing, View};
+use super::view::{AcceptorId, Escrowed, Release, Standing, View, Voters};
 
 /// The name of a region.
 pub fn name(text: &str) -> RegionName {
@@ -79,7 +79,7 @@ pub fn abc() -> Arc<Ring> {
 }
 
 /// Voters, by region.
-pub fn voters(ids: &[(&str, u128)]) -> BTreeMap<RegionName, AcceptorId> {
+pub fn voters(ids: &[(&str, u128)]) -> Voters {
     ids.iter().map(|(text, id)| (name(text), AcceptorId(*id))).collect()
 }
 

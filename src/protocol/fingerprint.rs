@@ -27,25 +27,7 @@ impl Fingerprint {
     pub fn same(&self, stored: &Fingerprint) -> bool {
         self.raw == stored.raw || (self.canonical.is_some() && self.canonical == stored.canonical)
     }
-}
 
-/// The raw digest: `target` is the path and query as sent, `body` every byte of the body.
-pub fn raw(method: &str, target: &str, body: &[u8]) -> Digest32 {
-    digest(RAW, &[method.as_bytes(), target.as_bytes(), body])
-}
-
-/// The canonical digest: as [`raw`], over the body's canonical form, and never equal to a raw one.
-pub fn canonical(method: &str, target: &str, canonical_body: &[u8]) -> Digest32 {
-    digest(CANONICAL, &[method.as_bytes(), target.as_bytes(), canonical_body])
-}
-
-/// The digest of a business signature: as [`canonical`], over the route's `rule` and the parts of
-/// the body that it selects. A changed rule makes no two requests the same.
-pub fn signature(method: &str, target: &str, rule: &str, selected: &[u8]) -> Digest32 {
-    digest(SIGNATURE, &[method.as_bytes(), target.as_bytes(), rule.as_bytes(), selected])
-}
-
-impl Fingerprint {
     /// The digests of a request on a route where these headers are part of what it asks, each with
     /// its values in their order. Without headers nothing changes.
     pub fn with_headers(self, headers: &[(&str, Vec<&[u8]>)]) -> Self {
@@ -64,6 +46,22 @@ impl Fingerprint {
         };
         Self { raw: with(self.raw), canonical: self.canonical.map(with) }
     }
+}
+
+/// The raw digest: `target` is the path and query as sent, `body` every byte of the body.
+pub fn raw(method: &str, target: &str, body: &[u8]) -> Digest32 {
+    digest(RAW, &[method.as_bytes(), target.as_bytes(), body])
+}
+
+/// The canonical digest: as [`raw`], over the body's canonical form, and never equal to a raw one.
+pub fn canonical(method: &str, target: &str, canonical_body: &[u8]) -> Digest32 {
+    digest(CANONICAL, &[method.as_bytes(), target.as_bytes(), canonical_body])
+}
+
+/// The digest of a business signature: as [`canonical`], over the route's `rule` and the parts of
+/// the body that it selects. A changed rule makes no two requests the same.
+pub fn signature(method: &str, target: &str, rule: &str, selected: &[u8]) -> Digest32 {
+    digest(SIGNATURE, &[method.as_bytes(), target.as_bytes(), rule.as_bytes(), selected])
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::digest::Digest32;
 use super::plant::{Check, is_disabled};
 use super::region::RegionName;
-use super::register::{Acceptor, Answered, Grant, HELD_BY_ANOTHER_START, Message, Reply};
+use super::register::{Acceptor, Answered, Grant, HELD_BY_ANOTHER_START, Message, Relies, Reply};
 use super::time::{Drift, Moment};
 use super::view::{AcceptorId, View};
 
@@ -48,7 +48,7 @@ impl GrantWatch {
             let known = self.seen.get(region).filter(|seen| seen.boot == grant.boot);
             let since =
                 |number: &u64| known.and_then(|seen| seen.numbers.get(number)).copied().unwrap_or(now);
-            let numbers = grant.holders.values().map(|relies| &relies.number).chain([&grant.number]);
+            let numbers = grant.holders.values().map(|Relies(_, number)| number).chain([&grant.number]);
             let numbers = numbers.map(|number| (*number, since(number))).collect();
             self.seen.insert(region.clone(), Seen { boot: grant.boot, numbers });
         }
@@ -125,7 +125,7 @@ impl Admission {
             return None;
         }
         let since = *self.since.get_or_insert(now);
-        let wait = self.drift.judge(chosen.longest_lease());
+        let wait = self.drift.judge(chosen.longest_lease);
         let silent = now < since + wait && !is_disabled(Check::NewVoterSilent);
         (!silent).then(|| acceptor.admit(me, chosen))
     }

@@ -13,7 +13,7 @@ use super::plant::{Check, is_disabled};
 use super::region::RegionName;
 use super::register::{Reply, agreed};
 use super::time::{Drift, Moment};
-use super::view::{AcceptorId, View};
+use super::view::{View, Voters};
 
 /// A number that grows whenever the lease lapsed or an adopted view took keys away: a handler that
 /// slept through a takeover and a return finds another one (docs/protocol.md#rule-9).
@@ -23,7 +23,7 @@ pub struct Tenure(pub u64);
 /// The time that a lease runs under `view`: as the configuration says, and no longer than was
 /// agreed on. Whoever becomes a voter is silent for no longer than that.
 pub fn ttl(configured: Duration, view: &View) -> Duration {
-    if is_disabled(Check::AgreedLease) { configured } else { configured.min(view.longest_lease()) }
+    if is_disabled(Check::AgreedLease) { configured } else { configured.min(view.longest_lease) }
 }
 
 /// A lease that was granted.
@@ -66,8 +66,8 @@ struct Asking {
     view: Arc<View>,
     ttl: Duration,
     sent: Moment,
-    granted: BTreeMap<RegionName, AcceptorId>,
-    refused: BTreeMap<RegionName, AcceptorId>,
+    granted: Voters,
+    refused: Voters,
 }
 
 /// The result of a reply to a renewal.
@@ -226,10 +226,10 @@ impl Lease {
         let Some(asking) = self.asking.as_mut().filter(|asking| asking.sent == sent) else {
             return Renewal::Open;
         };
+        let voter = asking.view.voters().get(from).map(|id| (from.clone(), *id));
         match reply {
             Reply::Granted(_) => {
-                let voter = asking.view.voters().get(from).copied();
-                asking.granted.extend(voter.map(|id| (from.clone(), id)));
+                asking.granted.extend(voter);
                 if !agreed(asking.view.voters(), &asking.granted) {
                     return Renewal::Open;
                 }
@@ -251,8 +251,7 @@ impl Lease {
                 Renewal::Newer
             }
             Reply::NotGranted(_) => {
-                let voter = asking.view.voters().get(from).copied();
-                asking.refused.extend(voter.map(|id| (from.clone(), id)));
+                asking.refused.extend(voter);
                 if !agreed(asking.view.voters(), &asking.refused) {
                     return Renewal::Open;
                 }
@@ -281,6 +280,28 @@ impl Lease {
     /// True if the acceptors must be read first: is the newer view still half agreed on?
     pub fn reads_first(&self) -> bool {
         self.unfinished && !is_disabled(Check::Quiet)
+    }
+}
+
+/// The end of the right to send under a claim, from *before* the claim was asked for
+/// (docs/protocol.md#rule-9).
+///
+/// After its hold, a claim reads as in doubt, and another request may then recover the key. The
+/// holder must have sent, and be surely done, before that. A handler that slept must not send any
+/// more. Lease and tenure are checked beside this, by the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SendBy(Moment);
+
+impl SendBy {
+    /// `asked + hold · (1 − eps) − δ − upstream_timeout`. The database starts the hold later than
+    /// `asked`, so counting from `asked` errs on the safe side.
+    pub fn new(asked: Moment, hold: Duration, upstream_timeout: Duration, drift: Drift) -> Self {
+        Self(asked + drift.holder(hold).saturating_sub(upstream_timeout))
+    }
+
+    /// True if a send may start now.
+    pub fn allows(self, now: Moment) -> bool {
+        now < self.0
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::time::Date;
-use super::written::{Span, span};
+use super::written::{Seconds, Span};
 
 /// The time for which something is kept: a key's promise, or its whole life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -57,10 +57,10 @@ pub struct Lifetime {
     /// The promise to the client.
     pub retention: Retention,
     /// The time for which the answer is stored beyond that.
-    #[serde(with = "span")]
+    #[serde(with = "Seconds")]
     pub skew: Duration,
     /// The life of a tombstone after that, while a key that comes again is refused (410).
-    #[serde(with = "span")]
+    #[serde(with = "Seconds")]
     pub tombstone: Duration,
 }
 

@@ -55,7 +55,6 @@ pub mod fingerprint;
 pub mod generator;
 pub mod grants;
 pub mod health;
-pub mod hold;
 pub mod job;
 pub mod key;
 pub mod key_policy;

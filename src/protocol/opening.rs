@@ -191,7 +191,7 @@ pub fn hindrances(facts: &Facts<'_>) -> Vec<Hindrance> {
         facts.view.members().iter().filter(|(_, member)| given(member)).map(|(name, member)| {
             (Origin { region: name.clone(), generation: member.generation }, member.mark)
         });
-    let retired = facts.view.retired().iter().map(|(origin, retired)| (origin.clone(), retired.mark));
+    let retired = facts.view.retired.iter().map(|(origin, retired)| (origin.clone(), retired.mark));
     // A store's own loss hinders it in nothing, as it owns no key. That of the store before does.
     let lost: BTreeMap<Origin, u64> = facts.view.losses().filter(|(origin, _)| origin != facts.me).collect();
     let mut missing = Vec::new();
@@ -235,7 +235,7 @@ fn applied(facts: &Facts<'_>, origin: &Origin) -> u64 {
 fn mark(view: &View, origin: &Origin) -> u64 {
     let current = view.members().get(&origin.region);
     let current = current.filter(|member| member.generation == origin.generation).map(|member| member.mark);
-    current.or_else(|| view.retired().get(origin).map(|retired| retired.mark)).unwrap_or(0)
+    current.or_else(|| view.retired.get(origin).map(|retired| retired.mark)).unwrap_or(0)
 }
 
 fn waived(facts: &Facts<'_>, origin: &Origin, at: u64) -> bool {
@@ -244,7 +244,7 @@ fn waived(facts: &Facts<'_>, origin: &Origin, at: u64) -> bool {
 
 fn wait(facts: &Facts<'_>, origin: Origin) -> Option<Hindrance> {
     // No rows of a replaced store are on their way any more.
-    if facts.view.retired().contains_key(&origin) {
+    if facts.view.retired.contains_key(&origin) {
         return None;
     }
     if matches!(facts.view.standing(&origin.region), Some(Standing::Lost { gap: true, .. })) {

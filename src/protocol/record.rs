@@ -16,7 +16,7 @@ use super::fingerprint::Fingerprint;
 use super::plant::{Check, is_disabled};
 use super::region::{Origin, RegionName};
 use super::time::{Date, Drift};
-use super::written::{self, Base64, as_text, hex128, number128, span};
+use super::written::{self, As, Base64, Seconds, as_text, hex128, number128};
 
 /// The fencing token of one attempt: compared by epoch, then attempt. They grow with claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -85,7 +85,7 @@ pub struct Answer {
     #[serde(deserialize_with = "written::http_status")]
     pub status: u16,
     /// Names in lower case, in the upstream's order.
-    #[serde(with = "written::headers")]
+    #[serde(with = "As::<Vec<(String, Base64)>>")]
     pub headers: Vec<(String, Vec<u8>)>,
     /// The body, or that it was not kept.
     pub body: AnswerBody,
@@ -135,10 +135,10 @@ pub enum State {
     /// An attempt holds the right to perform the effect, for `left` more; zero: the hold is over.
     Claimed {
         /// The rest of the hold, by the clock of the database that was read.
-        #[serde(with = "span")]
+        #[serde(with = "Seconds")]
         left: Duration,
         /// The time since the end of the hold, by the same clock; zero before that end.
-        #[serde(with = "span")]
+        #[serde(with = "Seconds")]
         past: Duration,
     },
     /// The effect may or may not have happened.
@@ -147,10 +147,10 @@ pub enum State {
         #[serde(default, deserialize_with = "written::http_status")]
         status: Option<u16>,
         /// The rest of the attempt's hold.
-        #[serde(with = "span")]
+        #[serde(with = "Seconds")]
         left: Duration,
         /// The time since the end of the hold; zero before that end.
-        #[serde(with = "span")]
+        #[serde(with = "Seconds")]
         past: Duration,
     },
     /// Nothing happened; the next claim takes the following attempt number.
@@ -160,7 +160,7 @@ pub enum State {
         /// The answer.
         answer: Arc<Answer>,
         /// The time since it was settled, by the clock of the database that was read.
-        #[serde(with = "span")]
+        #[serde(with = "Seconds")]
         age: Duration,
         /// True if its stored life is over here: it reads as a tombstone, whatever its origin made.
         expired: bool,
@@ -255,7 +255,7 @@ pub struct Row {
     pub doubted: u32,
     /// The time for which the last attempt may still be inside the upstream after its hold. Zero,
     /// as the hold is, once an answer has ended it.
-    #[serde(with = "span")]
+    #[serde(with = "Seconds")]
     pub settle_time: Duration,
     /// The rule for the key while its last attempt is in doubt, as its claim says.
     pub recovery: Recovery,

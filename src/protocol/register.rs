@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use super::digest::Digest32;
 use super::plant::{Check, is_disabled};
 use super::region::RegionName;
-use super::view::{AcceptorId, Release, View};
-use super::written::{self, Listed, span};
+use super::view::{AcceptorId, Release, View, Voters};
+use super::written::{self, As, Form, Seconds};
 
 /// The largest ballot and epoch: stores keep 63 bits, and there is room above a poisoned number.
 pub const LARGEST: u64 = (1 << 63) - (1 << 40);
@@ -64,27 +64,10 @@ pub struct Grant {
     pub holders: BTreeMap<u64, Relies>,
 }
 
-/// A gateway's last renewal of a grant.
+/// A gateway's last renewal of a grant: the number of starts of its Postgres that the process had
+/// asked for by then, and the number that was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "(u32, u64)", into = "(u32, u64)")]
-pub struct Relies {
-    /// The number of starts of its Postgres that the process had asked for by then.
-    pub starts: u32,
-    /// The number that was granted.
-    pub number: u64,
-}
-
-impl From<(u32, u64)> for Relies {
-    fn from((starts, number): (u32, u64)) -> Self {
-        Self { starts, number }
-    }
-}
-
-impl From<Relies> for (u32, u64) {
-    fn from(Relies { starts, number }: Relies) -> Self {
-        (starts, number)
-    }
-}
+pub struct Relies(pub u32, pub u64);
 
 /// A reason for no grant, one of the two below.
 pub type Reason = &'static str;
@@ -111,7 +94,7 @@ pub struct Acceptor {
     /// The value that it accepted last.
     pub accepted: Option<Accepted>,
     /// The leases it granted.
-    #[serde(with = "Listed::<GrantEntry>")]
+    #[serde(with = "As::<Vec<GrantEntry>>")]
     pub grants: BTreeMap<RegionName, Grant>,
 }
 
@@ -146,7 +129,7 @@ pub enum Message {
         /// The view that it has adopted.
         view: Arc<View>,
         /// The time that it runs.
-        #[serde(with = "span")]
+        #[serde(with = "Seconds")]
         ttl: Duration,
     },
     /// Take this view whatever was agreed on: no majority is left, and an operator attests that all
@@ -171,10 +154,10 @@ pub enum Message {
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
     /// The acceptor holds no value: the register was not founded, or not here.
-    #[serde(with = "written::id")]
+    #[serde(with = "As::<written::Id<_>>")]
     NotFounded(AcceptorId),
     /// The acceptor is not the one that the sender means: it was made anew since.
-    #[serde(with = "written::id")]
+    #[serde(with = "As::<written::Id<_>>")]
     OtherAcceptor(AcceptorId),
     /// The acceptor became a voter a moment ago, and may have forgotten earlier grants.
     NotAdmitted,
@@ -196,15 +179,15 @@ pub enum Reply {
     /// Accepted, durably.
     Accepted,
     /// Not accepted: that region's lease still runs, and it has not given up what it would lose.
-    #[serde(with = "written::region")]
+    #[serde(with = "As::<written::Region<_>>")]
     Blocked(RegionName),
     /// Granted under this number.
-    #[serde(with = "written::number")]
+    #[serde(with = "As::<written::Number<_>>")]
     Granted(u64),
     /// Not granted: a view newer than the holder's was accepted here.
     Newer,
     /// Not granted: [`DOES_NOT_SERVE`] or [`HELD_BY_ANOTHER_START`].
-    #[serde(serialize_with = "written::why::serialize", deserialize_with = "known_reason")]
+    #[serde(with = "As::<written::Why<String>>")]
     NotGranted(Reason),
 }
 
@@ -213,10 +196,15 @@ pub type Over<'a> = &'a dyn Fn(&RegionName, &Grant) -> bool;
 /// State that must be durable before the reply leaves, if anything changes; and the reply.
 pub type Answered = (Option<Acceptor>, Reply);
 
-fn known_reason<'de, D: Deserializer<'de>>(from: D) -> Result<Reason, D::Error> {
-    let why: String = written::why::deserialize(from)?;
-    let known = [DOES_NOT_SERVE, HELD_BY_ANOTHER_START].into_iter().find(|known| *known == why);
-    known.ok_or_else(|| written::malformed("why a lease was not granted"))
+impl Form<Reason> for written::Why<String> {
+    fn of(why: &Reason) -> Self {
+        Self { why: (*why).to_owned() }
+    }
+
+    fn value(self) -> Result<Reason, &'static str> {
+        let known = [DOES_NOT_SERVE, HELD_BY_ANOTHER_START].into_iter().find(|known| *known == self.why);
+        known.ok_or("why a lease was not granted")
+    }
 }
 
 impl Acceptor {
@@ -282,7 +270,7 @@ impl Acceptor {
                     view: view.clone(),
                     number,
                     ttl: *ttl,
-                    holders: [(*holder, Relies { starts: *starts, number })].into(),
+                    holders: [(*holder, Relies(*starts, number))].into(),
                 };
                 self.renew(accepted, region, (*holder, *starts), grant, over)
             }
@@ -294,7 +282,7 @@ impl Acceptor {
     /// Both must accept that view, so this acceptor may before it is admitted. It forgets nothing
     /// by that: the lone voter knows everything of before, and without it the two decide nothing.
     fn is_taken_in_by_one(&self, view: &View) -> bool {
-        let (before, voters) = (view.voters_before(), view.voters());
+        let (before, voters) = (&view.voters_before, view.voters());
         let is_kept = |(name, id): (&RegionName, &AcceptorId)| voters.get(name) == Some(id) && *id != self.id;
         !self.admitted
             && before.len() == 1
@@ -418,9 +406,9 @@ impl Acceptor {
         // has left an earlier start, and renews its own.
         let rely = |held: &Grant| {
             let asks =
-                |of: &u64, relies: &Relies| *of == holder && (!is_other(&held) || relies.starts < starts);
+                |of: &u64, Relies(asked, _): &Relies| *of == holder && (!is_other(&held) || *asked < starts);
             let over = |number| over(region, &Grant { number, ..held.clone() });
-            let others = held.holders.iter().filter(|(of, relies)| !asks(of, relies) && !over(relies.number));
+            let others = held.holders.iter().filter(|(of, relies)| !asks(of, relies) && !over(relies.1));
             others.map(|(of, relies)| (*of, *relies)).collect::<BTreeMap<u64, Relies>>()
         };
         let others = held.map(rely).unwrap_or_default();
@@ -460,7 +448,7 @@ pub fn majority(of: usize) -> usize {
 
 /// True if the given acceptors are a majority of these voters. An acceptor that was made anew under
 /// the same name is another one.
-pub fn agreed(voters: &BTreeMap<RegionName, AcceptorId>, by: &BTreeMap<RegionName, AcceptorId>) -> bool {
+pub fn agreed(voters: &Voters, by: &Voters) -> bool {
     voters.iter().filter(|(name, id)| by.get(*name) == Some(*id)).count() >= majority(voters.len())
 }
 
@@ -473,7 +461,7 @@ pub fn chosen<'a>(
         let equal = reported.clone().filter(|(_, _, accepted)| accepted == candidate);
         let by = equal.map(|(name, id, _)| (name.clone(), id)).collect();
         let view = &candidate.view;
-        agreed(view.voters(), &by) && (agreed(view.voters_before(), &by) || is_disabled(Check::VotersBefore))
+        agreed(view.voters(), &by) && (agreed(&view.voters_before, &by) || is_disabled(Check::VotersBefore))
     })
 }
 

@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -23,8 +23,7 @@ use super::key::{KeyId, Tenant};
 use super::placement_score::Score;
 use super::region::RegionName;
 use super::ring_spec::{Pin, PlaceBy, RegionSpec, RingSpec, problems};
-
-pub(super) mod known;
+use super::written::Form;
 
 /// Number of arcs of a ring.
 pub const ARCS: u32 = 1 << 16;
@@ -300,6 +299,45 @@ fn spec_digest(
         parts.push(indexes);
     }
     digest("onceway/ring/1", &parts)
+}
+
+/// Most built rings that are kept. A deployment uses two or three at a time.
+const KEPT: usize = 8;
+
+/// Built rings with their specs, the one used last at the end.
+static RINGS: Mutex<Vec<(RingSpec, Arc<Ring>)>> = Mutex::new(Vec::new());
+
+/// Rings are written by their spec. Building takes some time, so a few built rings are kept, and
+/// equal rings are one [`Arc`].
+impl Form<Arc<Ring>> for RingSpec {
+    fn of(ring: &Arc<Ring>) -> Self {
+        ring.spec()
+    }
+
+    fn value(self) -> Result<Arc<Ring>, &'static str> {
+        known(self).ok_or("a ring")
+    }
+}
+
+/// The ring of a spec. Builds it if it is not known; `None` if none can be built.
+fn known(spec: RingSpec) -> Option<Arc<Ring>> {
+    // No code here leaves the list half changed, so a panic elsewhere does not spoil it.
+    let mut rings = RINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(at) = rings.iter().position(|(known, _)| *known == spec) {
+        let known = rings.remove(at);
+        let ring = known.1.clone();
+        rings.push(known);
+        return Some(ring);
+    }
+    let built = Arc::new(Ring::build(&spec).ok()?);
+    // The same ring with its lists in another order.
+    let same = rings.iter().find(|(_, ring)| ring.digest() == built.digest());
+    let ring = same.map_or(built, |(_, ring)| ring.clone());
+    if rings.len() >= KEPT {
+        rings.remove(0);
+    }
+    rings.push((spec, ring.clone()));
+    Some(ring)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::plant::{Check, is_disabled};
 use super::region::RegionName;
 use super::register::{Accepted, Ballot, Message, Reply, agreed};
-use super::view::{AcceptorId, View};
+use super::view::{AcceptorId, View, Voters};
 
 /// A round that was opened.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub struct Round {
 #[derive(Clone, Debug)]
 enum Phase {
     Preparing { promises: BTreeMap<RegionName, (AcceptorId, Accepted)> },
-    Accepting { view: Arc<View>, by: BTreeMap<RegionName, AcceptorId> },
+    Accepting { view: Arc<View>, by: Voters },
 }
 
 /// Messages to send, each to a voter by its name and id.
@@ -61,15 +61,15 @@ impl Round {
     /// The sets of voters that must each agree to a value by majority: its own, and those of the
     /// view before it, as only they may know of another view in its place. The base is chosen, so
     /// nothing can be in its place.
-    fn sets<'a>(&self, value: &'a View) -> Vec<&'a BTreeMap<RegionName, AcceptorId>> {
+    fn sets<'a>(&self, value: &'a View) -> Vec<&'a Voters> {
         match *value == *self.base || is_disabled(Check::VotersBefore) {
             true => vec![value.voters()],
-            false => vec![value.voters_before(), value.voters()],
+            false => vec![&value.voters_before, value.voters()],
         }
     }
 
     /// Asks for a promise all of these acceptors that were not asked yet.
-    fn prepare(&mut self, sets: &[&BTreeMap<RegionName, AcceptorId>]) -> Outbox {
+    fn prepare(&mut self, sets: &[&Voters]) -> Outbox {
         let message = Message::Prepare { ballot: self.ballot.clone() };
         let mut all = Vec::from_iter(sets.iter().copied().flatten());
         all.retain(|(name, id)| self.asked.insert(((*name).clone(), **id)));

@@ -326,7 +326,7 @@ impl Snapshot {
         reader.ended.extend(self.ended.1.iter().map(|(origin, since)| (origin.clone(), now.since(*since))));
         if let Some(state) = self.store.state().filter(|state| state.is_open()) {
             let lost = state.view.lost().filter_map(|(region, _)| state.view.origin(region));
-            reader.over.extend(lost.chain(state.view.retired().keys().cloned()));
+            reader.over.extend(lost.chain(state.view.retired.keys().cloned()));
         }
         reader
     }
@@ -440,7 +440,7 @@ impl Snapshot {
     pub fn opened(&mut self, view: &View, now: Moment) {
         if self.ended.0 != view.epoch() {
             let origins = view.members().keys().filter_map(|name| view.origin(name));
-            let all = origins.chain(view.retired().keys().cloned()).map(|origin| (origin, now));
+            let all = origins.chain(view.retired.keys().cloned()).map(|origin| (origin, now));
             self.ended = Arc::new((view.epoch(), all.collect()));
         }
     }

@@ -16,8 +16,9 @@ use super::key::{KeyId, Tenant};
 use super::lifetime::Retention;
 use super::region::{Origin, RegionName};
 use super::ring::{Order, Ring};
+use super::ring_spec::RingSpec;
 use super::versions;
-use super::written::{Listed, malformed, span};
+use super::written::{As, Seconds, malformed};
 
 mod members;
 
@@ -53,6 +54,9 @@ impl Clone for Derived {
     }
 }
 
+/// Acceptors, by the names of their regions and witnesses.
+pub type Voters = BTreeMap<RegionName, AcceptorId>;
+
 /// The whole content of a view: agreed, stored and sent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -62,28 +66,28 @@ pub struct Content {
     /// The version of the peer protocol that all processes use.
     pub protocol: u16,
     /// Placement.
-    #[serde(with = "super::ring::known")]
+    #[serde(with = "As::<RingSpec>")]
     pub ring: Arc<Ring>,
     /// Routes whose claims are lodged with the next serving region before anything is sent
     /// (docs/protocol.md#rule-38).
-    #[serde(with = "Listed::<EscrowEntry>")]
+    #[serde(with = "As::<Vec<EscrowEntry>>")]
     pub escrow: Escrowed,
     /// The acceptors whose majority decides, by name: regions' and witnesses'.
-    #[serde(with = "Listed::<Voter>")]
-    pub voters: BTreeMap<RegionName, AcceptorId>,
+    #[serde(with = "As::<Vec<Voter>>")]
+    pub voters: Voters,
     /// The voters of the view before: a majority of theirs had to agree to this view, too.
-    #[serde(with = "Listed::<Voter>")]
-    pub voters_before: BTreeMap<RegionName, AcceptorId>,
+    #[serde(with = "As::<Vec<Voter>>")]
+    pub voters_before: Voters,
     /// Every region of the ring, and those that left it while rows of theirs live.
-    #[serde(with = "Listed::<MemberEntry>")]
+    #[serde(with = "As::<Vec<MemberEntry>>")]
     pub members: BTreeMap<RegionName, Member>,
     /// Origins of stores that were replaced.
-    #[serde(with = "Listed::<RetiredEntry>")]
+    #[serde(with = "As::<Vec<RetiredEntry>>")]
     pub retired: BTreeMap<Origin, Retired>,
     /// The longest lease that was ever agreed on: no grant is longer, and a new voter is silent for
     /// as long. It never shrinks, as grants of the views before may still run
     /// (docs/protocol.md#rule-17).
-    #[serde(with = "span")]
+    #[serde(with = "Seconds")]
     pub longest_lease: Duration,
     /// The longest life that a key may be promised, tombstone included: no claim promises more, and
     /// a lost region is a risk for as long. It never shrinks, as keys of the views before may still
@@ -142,22 +146,11 @@ impl View {
     ///
     /// It names the newest version of this program, and allows the longest leases and lives that
     /// there are. The founder replaces these by what all regions speak, and by its own.
-    pub fn founding(
-        epoch: u64,
-        ring: Arc<Ring>,
-        escrow: Escrowed,
-        voters: BTreeMap<RegionName, AcceptorId>,
-    ) -> Self {
+    pub fn founding(epoch: u64, ring: Arc<Ring>, escrow: Escrowed, voters: Voters) -> Self {
         Self::at_first(epoch, ring, escrow, voters, Standing::Serving)
     }
 
-    fn at_first(
-        epoch: u64,
-        ring: Arc<Ring>,
-        escrow: Escrowed,
-        voters: BTreeMap<RegionName, AcceptorId>,
-        standing: Standing,
-    ) -> Self {
+    fn at_first(epoch: u64, ring: Arc<Ring>, escrow: Escrowed, voters: Voters, standing: Standing) -> Self {
         let member = |weight: u32| Member {
             generation: 1,
             // An edge owns nothing.
@@ -166,22 +159,18 @@ impl View {
             release: None,
         };
         let all = ring.regions().iter();
-        let members = all.map(|region| (region.name.clone(), member(region.weight))).collect();
-        let (voters_before, retired) = (voters.clone(), BTreeMap::new());
-        // Before the founding, processes of all versions must see the same view.
-        let protocol = if epoch == 0 { versions::OLDEST } else { versions::NEWEST };
-        let (longest_lease, longest_life) = (LONGEST_LEASE, Retention::Never);
         Self::from_content(Content {
             epoch,
-            protocol,
+            // Before the founding, processes of all versions must see the same view.
+            protocol: if epoch == 0 { versions::OLDEST } else { versions::NEWEST },
+            members: all.map(|region| (region.name.clone(), member(region.weight))).collect(),
             ring,
             escrow,
+            voters_before: voters.clone(),
             voters,
-            voters_before,
-            members,
-            retired,
-            longest_lease,
-            longest_life,
+            retired: BTreeMap::new(),
+            longest_lease: LONGEST_LEASE,
+            longest_life: Retention::Never,
         })
     }
 
@@ -206,33 +195,13 @@ impl View {
     }
 
     /// The acceptors whose majority decides.
-    pub fn voters(&self) -> &BTreeMap<RegionName, AcceptorId> {
+    pub fn voters(&self) -> &Voters {
         &self.voters
-    }
-
-    /// The voters of the view before, which a proposer may have missed.
-    pub fn voters_before(&self) -> &BTreeMap<RegionName, AcceptorId> {
-        &self.voters_before
     }
 
     /// All regions, by name.
     pub fn members(&self) -> &BTreeMap<RegionName, Member> {
         &self.members
-    }
-
-    /// Origins of stores that were replaced.
-    pub fn retired(&self) -> &BTreeMap<Origin, Retired> {
-        &self.retired
-    }
-
-    /// The longest lease that was ever agreed on.
-    pub fn longest_lease(&self) -> Duration {
-        self.longest_lease
-    }
-
-    /// The longest life that a key may be promised.
-    pub fn longest_life(&self) -> Retention {
-        self.longest_life
     }
 
     /// True if a key may be promised this life.

@@ -69,64 +69,80 @@ pub(super) fn number128(text: &str) -> Option<u128> {
 /// A database can add several of them to a date.
 pub const LONGEST: Duration = Duration::from_secs(3_652_425 * 86_400);
 
-fn bounded<E: de::Error>(span: Duration) -> Result<Duration, E> {
-    if span <= LONGEST { Ok(span) } else { Err(malformed("a span of time is too long")) }
+/// The form in which a value is written: texts, numbers and lists, which serde knows.
+pub trait Form<T>: Sized {
+    /// The form of a value.
+    fn of(value: &T) -> Self;
+
+    /// The value; or the name of what is malformed.
+    fn value(self) -> Result<T, &'static str>;
+}
+
+/// Writes and reads values by a form.
+pub struct As<F>(PhantomData<F>);
+
+impl<F> As<F> {
+    /// Writes a value.
+    pub fn serialize<T, S: Serializer>(value: &T, out: S) -> Result<S::Ok, S::Error>
+    where
+        F: Form<T> + Serialize,
+    {
+        F::of(value).serialize(out)
+    }
+
+    /// Reads a value.
+    pub fn deserialize<'de, T, D: Deserializer<'de>>(from: D) -> Result<T, D::Error>
+    where
+        F: Form<T> + Deserialize<'de>,
+    {
+        F::deserialize(from)?.value().map_err(malformed)
+    }
 }
 
 /// Spans of time, each as a pair of whole seconds and the nanoseconds beyond them.
-pub mod span {
-    use super::*;
+pub type Seconds = As<(u64, u32)>;
 
-    /// Writes a span.
-    pub fn serialize<S: Serializer>(span: &Duration, out: S) -> Result<S::Ok, S::Error> {
-        (span.as_secs(), span.subsec_nanos()).serialize(out)
+impl Form<Duration> for (u64, u32) {
+    fn of(span: &Duration) -> Self {
+        (span.as_secs(), span.subsec_nanos())
     }
 
-    /// Reads a span.
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        match <(u64, u32)>::deserialize(from)? {
-            (seconds, nanos @ 0..1_000_000_000) => bounded(Duration::new(seconds, nanos)),
-            _ => Err(malformed("a span of time")),
-        }
+    fn value(self) -> Result<Duration, &'static str> {
+        let (seconds, nanos @ 0..1_000_000_000) = self else { return Err("a span of time") };
+        let span = Duration::new(seconds, nanos);
+        if span <= LONGEST { Ok(span) } else { Err("a span of time is too long") }
     }
 }
 
-/// Spans of time, each as whole nanoseconds.
-pub mod nanos {
-    use super::*;
-
-    /// Writes a span, at most 584 years.
-    pub fn serialize<S: Serializer>(span: &Duration, out: S) -> Result<S::Ok, S::Error> {
-        u64::try_from(span.as_nanos()).unwrap_or(u64::MAX).serialize(out)
+/// A span as whole nanoseconds, at most 584 years.
+impl Form<Duration> for u64 {
+    fn of(span: &Duration) -> Self {
+        u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Reads a span, which the type bounds.
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        u64::deserialize(from).map(Duration::from_nanos)
+    fn value(self) -> Result<Duration, &'static str> {
+        Ok(Duration::from_nanos(self))
     }
 }
 
 /// A span where it is not a field.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Span(#[serde(with = "span")] pub(super) Duration);
+pub(super) struct Span(#[serde(with = "Seconds")] pub(super) Duration);
 
 /// Bytes in base64.
 pub(super) struct Base64(pub(super) Vec<u8>);
 
 /// The headers of an answer: a name in lower case and the bytes of a value that HTTP allows.
-pub(super) mod headers {
-    use super::*;
-
-    pub fn serialize<S: Serializer>(headers: &[(String, Vec<u8>)], out: S) -> Result<S::Ok, S::Error> {
-        out.collect_seq(headers.iter().map(|(name, value)| (name, STANDARD.encode(value))))
+impl Form<Vec<(String, Vec<u8>)>> for Vec<(String, Base64)> {
+    fn of(headers: &Vec<(String, Vec<u8>)>) -> Self {
+        headers.iter().map(|(name, value)| (name.clone(), Base64(value.clone()))).collect()
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(String, Vec<u8>)>, D::Error> {
-        let headers = Vec::<(String, Base64)>::deserialize(from)?;
-        let read = headers.into_iter().map(|(name, Base64(value))| {
+    fn value(self) -> Result<Vec<(String, Vec<u8>)>, &'static str> {
+        let read = self.into_iter().map(|(name, Base64(value))| {
             let is_name = HeaderName::from_lowercase(name.as_bytes()).is_ok();
             let is_header = is_name && HeaderValue::from_bytes(&value).is_ok();
-            is_header.then_some((name, value)).ok_or_else(|| malformed("a header of an answer"))
+            is_header.then_some((name, value)).ok_or("a header of an answer")
         });
         read.collect()
     }
@@ -149,80 +165,56 @@ pub fn plain<'de, D: Deserializer<'de>, T: From<String>>(from: D) -> Result<T, D
     if text.contains('\0') { Err(malformed("a text with a zero byte")) } else { Ok(text.into()) }
 }
 
-/// An entry of a map that is written as a list.
-pub(super) trait Entry<K, V> {
-    /// The entry of a key and its value.
-    fn of(key: &K, value: &V) -> Self;
-
-    /// The key and its value.
-    fn parts(self) -> (K, V);
-}
-
-impl<K: Clone, V: Clone> Entry<K, V> for (K, V) {
-    fn of(key: &K, value: &V) -> Self {
-        (key.clone(), value.clone())
+/// A map as a list of entries, in which each key stands once.
+impl<K: Ord + Clone, V: Clone, E: Form<(K, V)>> Form<BTreeMap<K, V>> for Vec<E> {
+    fn of(map: &BTreeMap<K, V>) -> Self {
+        map.iter().map(|(key, value)| E::of(&(key.clone(), value.clone()))).collect()
     }
 
-    fn parts(self) -> (K, V) {
-        self
+    fn value(self) -> Result<BTreeMap<K, V>, &'static str> {
+        let count = self.len();
+        let map: BTreeMap<K, V> = self.into_iter().map(E::value).collect::<Result<_, _>>()?;
+        if map.len() == count { Ok(map) } else { Err("a list with an entry twice") }
     }
 }
 
-/// A map as a list of entries `E`, in which each key stands once.
-pub(super) struct Listed<E>(PhantomData<E>);
-
-impl<E> Listed<E> {
-    pub(super) fn serialize<K, V, S>(map: &BTreeMap<K, V>, out: S) -> Result<S::Ok, S::Error>
-    where
-        E: Serialize + Entry<K, V>,
-        S: Serializer,
-    {
-        out.collect_seq(map.iter().map(|(key, value)| E::of(key, value)))
+impl<K: Clone, V: Clone> Form<(K, V)> for (K, V) {
+    fn of(entry: &(K, V)) -> Self {
+        entry.clone()
     }
 
-    pub(super) fn deserialize<'de, K: Ord, V, D>(from: D) -> Result<BTreeMap<K, V>, D::Error>
-    where
-        E: Deserialize<'de> + Entry<K, V>,
-        D: Deserializer<'de>,
-    {
-        let entries = Vec::<E>::deserialize(from)?;
-        let count = entries.len();
-        let map: BTreeMap<K, V> = entries.into_iter().map(E::parts).collect();
-        if map.len() == count { Ok(map) } else { Err(malformed("a list with an entry twice")) }
+    fn value(self) -> Result<(K, V), &'static str> {
+        Ok(self)
     }
 }
 
-/// Modules that write a value as an object with one member.
+/// Objects with one member.
 macro_rules! named {
-    ($($name:ident: $about:literal,)*) => {
+    ($($form:ident $name:ident $about:literal)*) => {
         $(#[doc = $about]
-        pub mod $name {
-            use super::*;
+        #[derive(Serialize, Deserialize)]
+        pub struct $form<T> {
+            pub(super) $name: T,
+        }
 
-            #[derive(Serialize, Deserialize)]
-            struct Named<T> {
-                $name: T,
+        impl<T: Clone> Form<T> for $form<T> {
+            fn of(value: &T) -> Self {
+                Self { $name: value.clone() }
             }
 
-            /// Writes the object.
-            pub fn serialize<T: Serialize, S: Serializer>(value: &T, out: S) -> Result<S::Ok, S::Error> {
-                Named { $name: value }.serialize(out)
-            }
-
-            /// Reads the object.
-            pub fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
-                Named::deserialize(from).map(|Named { $name }| $name)
+            fn value(self) -> Result<T, &'static str> {
+                Ok(self.$name)
             }
         })*
     };
 }
 
 named! {
-    epoch: "An epoch, as `{\"epoch\": …}`.",
-    id: "An id, as `{\"id\": …}`.",
-    number: "A number, as `{\"number\": …}`.",
-    page: "A page, as `{\"page\": …}`.",
-    region: "A region, as `{\"region\": …}`.",
-    status: "A status, as `{\"status\": …}`.",
-    why: "A reason, as `{\"why\": …}`.",
+    Epoch epoch "An epoch, as `{\"epoch\": …}`."
+    Id id "An id, as `{\"id\": …}`."
+    Number number "A number, as `{\"number\": …}`."
+    Page page "A page, as `{\"page\": …}`."
+    Region region "A region, as `{\"region\": …}`."
+    Status status "A status, as `{\"status\": …}`."
+    Why why "A reason, as `{\"why\": …}`."
 }

@@ -26,7 +26,7 @@ use super::{
     Listeners, PeerService, PublicService, Replaceable, admin_door, certificates, descriptors, locked,
     public, spans,
 };
-use crate::adapters::bundle::RealPorts;
+use crate::adapters::RealPorts;
 use crate::adapters::identity::PeerIdentity;
 use crate::adapters::peers::HttpPeers;
 use crate::adapters::postgres::login::Login;

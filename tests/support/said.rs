@@ -13,6 +13,7 @@ use onceway::adapters::peers::HttpPeers;
 use onceway::adapters::wire;
 use onceway::adapters::wire::ask::encode_ask;
 use onceway::ports::peers::{Proof, Question};
+use onceway::ports::store::Attempt;
 use onceway::protocol::digest::digest;
 use onceway::protocol::record::{Answer, AnswerBody};
 use onceway::protocol::register::{Ballot, Message};
@@ -139,6 +140,7 @@ fn questions(from: &RegionName, to: &RegionName) -> Vec<Question> {
     let (token, nonce) = (Token { epoch: 1, attempt: 1 }, Nonce(7));
     let origin = |name: &RegionName| Origin { region: name.clone(), generation: 1 };
     let answer = Answer { status: 201, headers: Vec::new(), body: AnswerBody::Kept(Vec::new()) };
+    let attempt = || Attempt { id: id(), token, nonce };
     let lodging = lodging_of(id(), origin(from), token, nonce);
     let text = || "mallory".to_owned();
     let more = [
@@ -149,8 +151,8 @@ fn questions(from: &RegionName, to: &RegionName) -> Vec<Question> {
         Question::Rows { origin: origin(to), after: None, most: 100 },
         Question::Latest { origin: origin(from), from: 0, most: 100 },
         Question::Lodge(Box::new(lodging)),
-        Question::LodgeAnswer { id: id(), token, nonce, answer: Arc::new(answer) },
-        Question::Void { id: id(), token, nonce },
+        Question::LodgeAnswer { attempt: attempt(), answer: Arc::new(answer) },
+        Question::Void(attempt()),
         Question::AcceptRisk { region: to.clone(), at: 1, actor: text(), reason: text() },
         Question::Key { id: id() },
         Question::Doubts { after: None, most: 100 },

@@ -205,7 +205,7 @@ impl Views {
 
 /// True if these acceptors chose a view. The voters before had to agree, too.
 pub(crate) fn is_agreed(view: &View, by: &BTreeSet<AcceptorId>) -> bool {
-    is_majority(view.voters(), by) && is_majority(view.voters_before(), by)
+    is_majority(view.voters(), by) && is_majority(&view.voters_before, by)
 }
 
 /// True if these are a majority of the voters.
@@ -215,7 +215,7 @@ pub(super) fn is_majority(voters: &BTreeMap<RegionName, AcceptorId>, by: &BTreeS
 
 /// True if a view was forced: it asks no earlier voters, and its epoch is beyond any of a run.
 fn is_forced(before: &View, after: &View) -> bool {
-    after.voters() == after.voters_before() && after.epoch() - before.epoch() > STRIDE / 2
+    *after.voters() == after.voters_before && after.epoch() - before.epoch() > STRIDE / 2
 }
 
 /// The epoch of a region's gate never falls. The owners under a skipped view are not known. So
@@ -275,7 +275,7 @@ fn opens_after_each_loss(
         let window = Window::begin(at, Some(lag), 0, Moment::default()).length(rule).unwrap_or_default();
         // The clock may be fast, but by far less than this.
         let surely = window.saturating_sub(window / 50);
-        if !waived && !view.retired().contains_key(&lost) && waited < surely {
+        if !waived && !view.retired.contains_key(&lost) && waited < surely {
             let text = format!("{origin} opened {waited:?} after it had learned of the loss of {lost}");
             found.push(Invariant::OpenWhenCovered, opened.at, text);
         }

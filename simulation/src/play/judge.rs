@@ -385,7 +385,7 @@ fn happened(asked: &[Asked], truths: &[Truth], views: &Views, outcome: &Outcome)
             add("return", usize::from(!before.serves(name) && after.serves(name)));
         }
         add("ring change", usize::from(before.ring().digest() != after.ring().digest()));
-        add("store retired", usize::from(after.retired().len() > before.retired().len()));
+        add("store retired", usize::from(after.retired.len() > before.retired.len()));
     }
     let requests = |are: fn(&&Record) -> bool| {
         let records = truths.iter().flat_map(|store| &store.writes).filter_map(|write| write.record.as_ref());

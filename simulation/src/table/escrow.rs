@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceway::ports::authority::{CopiedRow, Latest, Lodged, Lodging};
-use onceway::ports::store::{GateVersion, Written};
+use onceway::ports::store::{Attempt, GateVersion, Written};
 use onceway::protocol::key::KeyId;
 use onceway::protocol::plant::{Check, is_disabled};
 use onceway::protocol::record::{Answer, Nonce, Row, State, Token};
@@ -21,13 +21,13 @@ use super::{CLAIMED, Lodgment, Stored, Table, in_doubt, micros, settled};
 
 impl Escrowed {
     fn is(&self, token: Token, nonce: Nonce) -> bool {
-        (self.lodging.token, self.lodging.nonce) == (token, nonce)
+        (self.lodging.token, self.lodging.terms.nonce) == (token, nonce)
     }
 
     /// The end of the key's tombstone, by observed time: as long as its home refuses the key.
     fn ends(&self) -> i64 {
         let kept = !is_disabled(Check::LodgedLives);
-        let tombstone = if kept { self.lodging.lifetime.tombstone } else { Duration::ZERO };
+        let tombstone = if kept { self.lodging.terms.lifetime.tombstone } else { Duration::ZERO };
         self.due.saturating_add(micros(tombstone))
     }
 }
@@ -41,13 +41,13 @@ impl Table {
         if !self.is_open() || (self.version != gate && !is_disabled(Check::EscrowGate)) {
             return Lodged::GateMoved;
         }
-        let Lodging { id, origin, token, nonce, .. } = lodging;
+        let Lodging { id, origin, token, .. } = lodging;
         match at(&self.escrows, id, origin) {
-            Some(held) if held.is(*token, *nonce) => return Lodged::Done,
+            Some(held) if held.is(*token, lodging.terms.nonce) => return Lodged::Done,
             Some(held) if held.lodging.token >= *token => return Lodged::Superseded,
             Some(_) | None => {}
         }
-        let (expires, due) = self.life(&lodging.lifetime);
+        let (expires, due) = self.life(&lodging.terms.lifetime);
         let (date, stored) = (self.date(), self.start());
         let escrowed = Escrowed { lodging: lodging.clone(), answer: None, date, stored, expires, due };
         self.escrows.entry(id.clone()).or_default().insert(origin.clone(), escrowed);
@@ -57,22 +57,16 @@ impl Table {
         Lodged::Done
     }
 
-    pub(crate) fn void(&mut self, id: &KeyId, origin: &Origin, token: Token, nonce: Nonce) {
-        if at(&self.escrows, id, origin).is_some_and(|held| held.is(token, nonce)) {
+    pub(crate) fn void(&mut self, origin: &Origin, Attempt { id, token, nonce }: &Attempt) {
+        if at(&self.escrows, id, origin).is_some_and(|held| held.is(*token, *nonce)) {
             self.remove_escrow(id, origin);
         }
     }
 
-    pub(crate) fn lodge_answer(
-        &mut self,
-        id: &KeyId,
-        origin: &Origin,
-        token: Token,
-        nonce: Nonce,
-        answer: &Answer,
-    ) -> Written {
+    pub(crate) fn lodge_answer(&mut self, origin: &Origin, attempt: &Attempt, answer: &Answer) -> Written {
+        let Attempt { id, token, nonce } = attempt;
         let held = self.escrows.get_mut(id).and_then(|held| held.get_mut(origin));
-        match held.filter(|held| held.is(token, nonce)) {
+        match held.filter(|held| held.is(*token, *nonce)) {
             None => Written::Lost,
             Some(held) => {
                 held.answer = Some(Arc::new(answer.clone()));
@@ -122,29 +116,29 @@ impl Table {
         let row = Row {
             origin: origin.clone(),
             token: lodging.token,
-            nonce: lodging.nonce,
-            fingerprint: lodging.fingerprint,
+            nonce: lodging.terms.nonce,
+            fingerprint: lodging.terms.fingerprint,
             state: answer.map_or(in_doubt(None), settled),
             over,
             risk: Vec::new(),
-            request_id: lodging.request_id,
+            request_id: lodging.terms.request_id,
             expires,
-            principal: lodging.principal,
+            principal: lodging.terms.principal,
             accepted: false,
             // An escrow row does not tell the attempts before apart: all may have happened.
             doubted: lodging.token.attempts().saturating_sub(1),
-            settle_time: lodging.settle_time,
-            recovery: lodging.recovery,
+            settle_time: lodging.terms.settle_time,
+            recovery: lodging.terms.recovery,
         };
         Stored {
             row,
-            hold: lodging.hold,
+            hold: lodging.terms.hold,
             claimed: date,
             held: stored,
             due,
-            tombstone: lodging.lifetime.tombstone,
-            route: lodging.route,
-            path: lodging.path,
+            tombstone: lodging.terms.lifetime.tombstone,
+            route: lodging.terms.route,
+            path: lodging.terms.path,
             settled: at,
         }
     }

@@ -21,7 +21,7 @@ impl Table {
     pub(crate) fn accept(&mut self, ask: &ClaimAsk, request: &StoredRequest, keep: Duration) -> ClaimReply {
         let now = self.now();
         let own = self.own(&ask.id);
-        if let Some(own) = own.filter(|own| own.row.nonce == ask.nonce) {
+        if let Some(own) = own.filter(|own| own.row.nonce == ask.terms.nonce) {
             return own.won();
         }
         if matches!(ask.basis, Basis::Absent) && !self.all(&ask.id).is_empty() {
@@ -39,7 +39,7 @@ impl Table {
         self.write(&ask.id, row);
         let job = Kept {
             state: JobState::Waiting,
-            request_id: ask.request_id,
+            request_id: ask.terms.request_id,
             runs: 0,
             nonce: None,
             next: now,

@@ -235,7 +235,7 @@ impl Table {
     pub(crate) fn stand_in(&mut self, ask: &ClaimAsk, ruling: &Ruling, by: Option<Who<'_>>) -> Written {
         let now = self.now();
         let own = self.own(&ask.id);
-        let stood = own.filter(|own| own.row.nonce == ask.nonce).is_some_and(|own| match ruling {
+        let stood = own.filter(|own| own.row.nonce == ask.terms.nonce).is_some_and(|own| match ruling {
             Ruling::Settled(said) => {
                 matches!(&own.row.state, State::Settled { answer, .. } if answer.status == said.status)
             }

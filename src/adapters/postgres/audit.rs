@@ -7,16 +7,17 @@ use std::time::Duration;
 use tokio_postgres::Row as PgRow;
 use uuid::Uuid;
 
+use super::errors::Called;
 use super::params::{
     Named, Param, Params, StoredAnswer, behind, big, borrowed, checked, column, millis, pair, pairs, small,
 };
 use super::rows::{self, get, id_of, key_id, place};
 use super::run::Call;
-use super::upkeep::{entry, explained};
+use super::upkeep::{entry, explained, open_attempt};
 use super::{Lane, PgStore};
 use crate::ports::Audit;
 use crate::ports::audit::{Begin, Counted, Double, Finding, History, HistoryRow, Of, RunAtRisk, Stretch};
-use crate::ports::store::{Attempt, StoreError};
+use crate::ports::store::Attempt;
 use crate::ports::upkeep::Place;
 use crate::protocol::double::{Trace, Why};
 use crate::protocol::key::KeyId;
@@ -27,17 +28,13 @@ use crate::protocol::time::Date;
 const MOST_BACK: Duration = Duration::from_secs(1_000 * 365 * 86_400);
 
 impl Audit for PgStore {
-    async fn runs_at_risk(&self, after: Option<&KeyId>, most: u32) -> Result<Vec<RunAtRisk>, StoreError> {
+    async fn runs_at_risk(&self, after: Option<&KeyId>, most: u32) -> Called<Vec<RunAtRisk>> {
         let call = Call::reads("listing runs at risk", &self.sql.runs_at_risk);
         let (tenant, key) = after.map(pair).unzip();
-        self.list(Lane::Admin, call, &[&tenant, &key, &i64::from(most)], |row| {
-            let (route, path) = (get::<&str>(row, "route")?.into(), get(row, "path")?);
-            Ok(RunAtRisk { id: key_id(row)?, row: rows::read(row)?, route, path })
-        })
-        .await
+        self.list(Lane::Admin, call, &[&tenant, &key, &i64::from(most)], open_attempt).await
     }
 
-    async fn stretch(&self, of: Of, after: Option<&KeyId>, most: u32) -> Result<Stretch, StoreError> {
+    async fn stretch(&self, of: Of, after: Option<&KeyId>, most: u32) -> Called<Stretch> {
         let sql = match of {
             Of::All => &self.sql.comb,
             Of::AtRisk => &self.sql.at_risk,
@@ -48,18 +45,13 @@ impl Audit for PgStore {
         self.read(Lane::Upkeep, call, params, |found| stretched(found, most)).await
     }
 
-    async fn traces(&self, ids: &[KeyId]) -> Result<Vec<Vec<Trace>>, StoreError> {
+    async fn traces(&self, ids: &[KeyId]) -> Called<Vec<Vec<Trace>>> {
         let call = Call::reads("reading the rows of keys", &self.sql.traces);
         let (tenants, keys) = pairs(ids);
-        let read = |row: &PgRow| Ok((place(row)?, trace(row)?));
-        let mut traces = vec![Vec::new(); ids.len()];
-        for (at, trace) in self.list(Lane::Upkeep, call, &[&tenants, &keys], read).await? {
-            traces.get_mut(at).ok_or_else(|| call.unreadable("ord"))?.push(trace);
-        }
-        Ok(traces)
+        self.of_keys(Lane::Upkeep, call, ids.len(), &[&tenants, &keys], trace).await
     }
 
-    async fn journal_doubles(&self, found: &[Double]) -> Result<Vec<bool>, StoreError> {
+    async fn journal_doubles(&self, found: &[Double]) -> Called<Vec<bool>> {
         let call = Call::writes("journalling keys that ran twice", &self.sql.journal_doubles);
         let first = attempts(call.what, found, |double| &double.first)?;
         let second = attempts(call.what, found, |double| &double.second)?;
@@ -77,7 +69,7 @@ impl Audit for PgStore {
         Ok(journalled)
     }
 
-    async fn doubles(&self) -> Result<Counted, StoreError> {
+    async fn doubles(&self) -> Called<Counted> {
         let call = Call::reads("counting doubles", &self.sql.doubles);
         let read = |row: &PgRow| Ok((explained(row)?, get::<i64>(row, "doubles")?));
         let mut counted = Counted::default();
@@ -89,12 +81,7 @@ impl Audit for PgStore {
         Ok(counted)
     }
 
-    async fn late(
-        &self,
-        attempt: &Attempt,
-        request_id: Option<RequestId>,
-        answer: &Answer,
-    ) -> Result<bool, StoreError> {
+    async fn late(&self, attempt: &Attempt, request_id: Option<RequestId>, answer: &Answer) -> Called<bool> {
         let call = Call::writes("journalling a late answer", &self.sql.late);
         let (named, stored) = (Named::of(call.what, attempt)?, StoredAnswer::of(call.what, answer)?);
         let request = request_id.map(|id| Uuid::from_u128(id.0));
@@ -102,12 +89,7 @@ impl Audit for PgStore {
         Ok(self.number(Lane::Upkeep, call, &[&named.params(), answered].concat()).await? > 0)
     }
 
-    async fn findings(
-        &self,
-        after: Option<Place>,
-        back: Duration,
-        most: u32,
-    ) -> Result<Vec<Finding>, StoreError> {
+    async fn findings(&self, after: Option<Place>, back: Duration, most: u32) -> Called<Vec<Finding>> {
         let call = Call::reads("listing doubles and late answers", &self.sql.findings);
         // The first entry is number 1.
         let after = after.map_or(0, |Place(id)| id);
@@ -118,13 +100,13 @@ impl Audit for PgStore {
         .await
     }
 
-    async fn rows_of_key(&self, id: &KeyId) -> Result<Vec<HistoryRow>, StoreError> {
+    async fn rows_of_key(&self, id: &KeyId) -> Called<Vec<HistoryRow>> {
         let (tenants, keys) = pairs(std::slice::from_ref(id));
         let call = Call::reads("reading the rows of a key", &self.sql.histories);
         self.list(Lane::Admin, call, &[&tenants, &keys], history_row).await
     }
 
-    async fn histories(&self, begin: Begin<'_>, most: u32) -> Result<Vec<History>, StoreError> {
+    async fn histories(&self, begin: Begin<'_>, most: u32) -> Called<Vec<History>> {
         let call = |sql| Call::reads("reading what is known of keys", sql);
         // No key is empty, so every key of a tenant comes after the empty one.
         let (tenant, key) = match begin {
@@ -137,26 +119,19 @@ impl Audit for PgStore {
         let mut page = self.list(Lane::Admin, call(&self.sql.keys_after), named, read).await?;
         let ids: Vec<KeyId> = page.iter().map(|one| one.id.clone()).collect();
         let (tenants, keys) = pairs(&ids);
-        let (ids, call_rows): (Params<'_>, _) = (&[&tenants, &keys], call(&self.sql.histories));
-        let read = |row: &PgRow| Ok((place(row)?, history_row(row)?));
-        for (at, history_row) in self.list(Lane::Admin, call_rows, ids, read).await? {
-            page.get_mut(at).ok_or_else(|| call_rows.unreadable("ord"))?.rows.push(history_row);
-        }
-        let call_journal = call(&self.sql.journal_of_many);
-        let read = |row: &PgRow| Ok((place(row)?, entry(row)?));
-        for (at, entry) in self.list(Lane::Admin, call_journal, ids, read).await? {
-            page.get_mut(at).ok_or_else(|| call_journal.unreadable("ord"))?.journal.push(entry);
+        let (named, count): (Params<'_>, _) = (&[&tenants, &keys], ids.len());
+        let rows = self.of_keys(Lane::Admin, call(&self.sql.histories), count, named, history_row).await?;
+        let journals =
+            self.of_keys(Lane::Admin, call(&self.sql.journal_of_many), count, named, entry).await?;
+        for (history, (rows, journal)) in page.iter_mut().zip(rows.into_iter().zip(journals)) {
+            (history.rows, history.journal) = (rows, journal);
         }
         Ok(page)
     }
 }
 
 /// Attempts, in four columns.
-fn attempts<'a>(
-    what: &str,
-    found: &'a [Double],
-    of: fn(&'a Double) -> &'a Row,
-) -> Result<[Param<'a>; 4], StoreError> {
+fn attempts<'a>(what: &str, found: &'a [Double], of: fn(&'a Double) -> &'a Row) -> Called<[Param<'a>; 4]> {
     Ok([
         column(found, |double| of(double).origin.to_string()),
         checked(found, |double| big(what, of(double).token.epoch))?,

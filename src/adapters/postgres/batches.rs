@@ -77,7 +77,7 @@ impl Member for Claim {
     }
 
     fn bytes(&self) -> usize {
-        self.0.id.key().as_bytes().len() + self.0.path.len() + self.0.route.len() + 256
+        self.0.id.key().as_bytes().len() + self.0.terms.path.len() + self.0.terms.route.len() + 256
     }
 
     async fn send(
@@ -89,25 +89,25 @@ impl Member for Claim {
         // A member of another version takes no part, nor the second one of a nonce.
         let gate = gate_of(batch);
         let mut seen = HashSet::new();
-        let shares = |one: &&&Self| one.gate() == gate && seen.insert(one.0.nonce.0);
+        let shares = |one: &&&Self| one.gate() == gate && seen.insert(one.0.terms.nonce.0);
         let batch: Vec<&Self> = batch.iter().filter(shares).copied().collect();
         let columns = [
             column(&batch, |Self(ask)| ask.id.tenant().as_str()),
             column(&batch, |Self(ask)| ask.id.key().as_bytes()),
-            column(&batch, |Self(ask)| Uuid::from_u128(ask.nonce.0)),
+            column(&batch, |Self(ask)| Uuid::from_u128(ask.terms.nonce.0)),
             Box::new(gate),
-            column(&batch, |Self(ask)| Uuid::from_u128(ask.request_id.0)),
-            column(&batch, |Self(ask)| bytes(&ask.fingerprint.raw)),
-            column(&batch, |Self(ask)| ask.fingerprint.canonical.as_ref().map(bytes)),
-            column(&batch, |Self(ask)| millis(ask.hold)),
-            column(&batch, |Self(ask)| promised(&ask.lifetime)),
-            column(&batch, |Self(ask)| millis(ask.lifetime.skew)),
-            column(&batch, |Self(ask)| millis(ask.lifetime.tombstone)),
-            column(&batch, |Self(ask)| &*ask.route),
-            column(&batch, |Self(ask)| ask.path.as_str()),
-            column(&batch, |Self(ask)| ask.principal.as_ref().map(bytes)),
-            column(&batch, |Self(ask)| millis(ask.settle_time)),
-            column(&batch, |Self(ask)| rows::rule(ask.recovery)),
+            column(&batch, |Self(ask)| Uuid::from_u128(ask.terms.request_id.0)),
+            column(&batch, |Self(ask)| bytes(&ask.terms.fingerprint.raw)),
+            column(&batch, |Self(ask)| ask.terms.fingerprint.canonical.as_ref().map(bytes)),
+            column(&batch, |Self(ask)| millis(ask.terms.hold)),
+            column(&batch, |Self(ask)| promised(&ask.terms.lifetime)),
+            column(&batch, |Self(ask)| millis(ask.terms.lifetime.skew)),
+            column(&batch, |Self(ask)| millis(ask.terms.lifetime.tombstone)),
+            column(&batch, |Self(ask)| &*ask.terms.route),
+            column(&batch, |Self(ask)| ask.terms.path.as_str()),
+            column(&batch, |Self(ask)| ask.terms.principal.as_ref().map(bytes)),
+            column(&batch, |Self(ask)| millis(ask.terms.settle_time)),
+            column(&batch, |Self(ask)| rows::rule(ask.terms.recovery)),
         ];
         run::run(over, within, Call::writes(Self::WHAT, sql), &borrowed(&columns)).await
     }
@@ -120,7 +120,8 @@ impl Member for Claim {
             let nonce: Uuid = rows::get(&row, "asked").map_err(unreadable)?;
             all.entry(nonce.as_u128()).or_default().push(row);
         }
-        let mut found = |one: &&Self| (one.gate() == gate).then(|| all.remove(&one.0.nonce.0)).flatten();
+        let mut found =
+            |one: &&Self| (one.gate() == gate).then(|| all.remove(&one.0.terms.nonce.0)).flatten();
         Ok(batch.iter().map(&mut found).collect())
     }
 }

@@ -10,13 +10,12 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Json;
 use uuid::Uuid;
 
+use super::errors::Called;
 use super::params::{Params, big, borrowed, checked, column, millis};
 use super::rows::{self, count, get};
 use super::run::Call;
 use super::{Lane, PgStore, names};
-use crate::ports::store::{
-    Beat, GateVersion, Heartbeat, PeerMemory, Slot, StoreError, Subscription, Written,
-};
+use crate::ports::store::{Beat, GateVersion, Heartbeat, PeerMemory, Slot, Subscription, Written};
 use crate::ports::{Acceptors, Authority, Replica};
 use crate::protocol::authority::GateState;
 use crate::protocol::observed::{Observed, Passed};
@@ -26,7 +25,7 @@ use crate::protocol::time::Date;
 use crate::protocol::view::{AcceptorId, View};
 
 impl Replica for PgStore {
-    async fn beat(&self, passed: Option<Passed>) -> Result<Option<Beat>, StoreError> {
+    async fn beat(&self, passed: Option<Passed>) -> Called<Option<Beat>> {
         let call = Call::writes("a heartbeat", &self.sql.beat);
         let from = passed.and_then(|passed| passed.from);
         let from = from.map(|Observed(ms)| big(call.what, ms)).transpose()?;
@@ -40,7 +39,7 @@ impl Replica for PgStore {
         Ok(beat.await?.pop())
     }
 
-    async fn heartbeats(&self) -> Result<Vec<Heartbeat>, StoreError> {
+    async fn heartbeats(&self) -> Called<Vec<Heartbeat>> {
         self.list(Lane::Control, Call::reads("reading the heartbeats", &self.sql.heartbeats), &[], |row| {
             let (origin, seq, epoch) = (origin(row)?, count(row, "seq")?, count(row, "epoch")?);
             let copied: Vec<&str> = get(row, "copied")?;
@@ -51,7 +50,7 @@ impl Replica for PgStore {
         .await
     }
 
-    async fn remember(&self, memory: &[PeerMemory]) -> Result<(), StoreError> {
+    async fn remember(&self, memory: &[PeerMemory]) -> Called<()> {
         if memory.is_empty() {
             return Ok(());
         }
@@ -69,7 +68,7 @@ impl Replica for PgStore {
         self.on(Lane::Control, call, &borrowed(&params)).await.map(drop)
     }
 
-    async fn recall(&self) -> Result<Vec<PeerMemory>, StoreError> {
+    async fn recall(&self) -> Called<Vec<PeerMemory>> {
         self.list(Lane::Control, Call::reads("recalling the peers", &self.sql.recall), &[], |row| {
             Ok(PeerMemory {
                 origin: origin(row)?,
@@ -81,7 +80,7 @@ impl Replica for PgStore {
         .await
     }
 
-    async fn subscriptions(&self) -> Result<Vec<Subscription>, StoreError> {
+    async fn subscriptions(&self) -> Called<Vec<Subscription>> {
         let prefix = names::subscription_prefix(&self.origin.region);
         let call = Call::reads("reading the subscriptions", &self.sql.subscriptions);
         // Operators may ask often: not over the connections of the heartbeats.
@@ -95,7 +94,7 @@ impl Replica for PgStore {
         Ok(found.await?.into_iter().flatten().collect())
     }
 
-    async fn slots(&self) -> Result<Vec<Slot>, StoreError> {
+    async fn slots(&self) -> Called<Vec<Slot>> {
         self.list(Lane::Control, Call::reads("reading the replication slots", &self.sql.slots), &[], |row| {
             let name: &str = get(row, "name")?;
             let (retained, lost) = (count(row, "retained")?, get(row, "lost")?);
@@ -110,7 +109,7 @@ fn origin(row: &Row) -> Result<Origin, rows::Unreadable> {
 }
 
 impl Acceptors for PgStore {
-    async fn acceptor(&self) -> Result<(u64, Acceptor), StoreError> {
+    async fn acceptor(&self) -> Called<(u64, Acceptor)> {
         let call = Call::reads("reading the acceptor", &self.sql.acceptor);
         let found = self.on(Lane::Control, call, &[]).await?;
         let [row] = found.as_slice() else {
@@ -119,7 +118,7 @@ impl Acceptors for PgStore {
         read_acceptor(row).map_err(|why| call.unreadable(why))
     }
 
-    async fn set_acceptor(&self, version: u64, acceptor: &Acceptor) -> Result<Written, StoreError> {
+    async fn set_acceptor(&self, version: u64, acceptor: &Acceptor) -> Called<Written> {
         let call = Call::writes("writing the acceptor", &self.sql.set_acceptor);
         let (version, id) = (big(call.what, version)?, Uuid::from_u128(acceptor.id.0));
         self.compare_and_set(call, &[&version, &Json(acceptor), &id]).await
@@ -127,7 +126,7 @@ impl Acceptors for PgStore {
 }
 
 impl Authority for PgStore {
-    async fn set_gate(&self, version: GateVersion, state: &GateState) -> Result<Written, StoreError> {
+    async fn set_gate(&self, version: GateVersion, state: &GateState) -> Called<Written> {
         let call = Call::writes("writing the gate", &self.sql.set_gate);
         let (version, epoch) = (big(call.what, version.0)?, big(call.what, state.view.epoch())?);
         let GateState { view, since, pending, waived } = state;
@@ -136,7 +135,7 @@ impl Authority for PgStore {
         self.compare_and_set(call, params).await
     }
 
-    async fn keep_views(&self, views: &[Arc<View>]) -> Result<(), StoreError> {
+    async fn keep_views(&self, views: &[Arc<View>]) -> Called<()> {
         if views.is_empty() {
             return Ok(());
         }
@@ -145,14 +144,14 @@ impl Authority for PgStore {
         self.on(Lane::Control, call, &borrowed(&params)).await.map(drop)
     }
 
-    async fn views(&self) -> Result<Vec<(Arc<View>, Duration)>, StoreError> {
+    async fn views(&self) -> Called<Vec<(Arc<View>, Duration)>> {
         self.list(Lane::Control, Call::reads("reading the views", &self.sql.views), &[], read_view).await
     }
 }
 
 impl PgStore {
     /// Runs a compare-and-set, and asks for the reason if it changed nothing.
-    async fn compare_and_set(&self, call: Call<'_>, params: Params<'_>) -> Result<Written, StoreError> {
+    async fn compare_and_set(&self, call: Call<'_>, params: Params<'_>) -> Called<Written> {
         match self.write(Lane::Control, call, params).await? {
             Written::Done => Ok(Written::Done),
             Written::Lost | Written::GateMoved => {

@@ -15,6 +15,9 @@ use tokio_postgres::error::{DbError, Severity, SqlState};
 use super::tls::Unusable;
 use crate::ports::store::StoreError;
 
+/// The result of a call.
+pub(super) type Called<T> = Result<T, StoreError>;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     Reads,

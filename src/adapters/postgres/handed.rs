@@ -8,66 +8,33 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
+use super::errors::Called;
 use super::params::{
-    Named, Param, Params, StoredAnswer, big, borrowed, bytes, checked, column, millis, names, pair, promised,
+    self, Named, Param, Params, StoredAnswer, big, borrowed, bytes, checked, column, millis, names, pair,
     small, status,
 };
 use super::rows::{self, count, get};
 use super::run::Call;
 use super::{Lane, PgStore, answer};
 use crate::ports::authority::{CopiedRow, Latest, Lodged, Lodging};
-use crate::ports::store::{GateVersion, StoreError, Written};
+use crate::ports::store::{Attempt, GateVersion, Written};
 use crate::ports::{Escrows, Imports};
 use crate::protocol::key::KeyId;
-use crate::protocol::record::{Answer, Nonce, State, Token};
+use crate::protocol::record::{Answer, State};
 use crate::protocol::region::Origin;
 
 /// Blocks of a table that one call reads: 32 MiB, far less than a statement may take.
 const BLOCKS: i64 = 4_096;
 
-struct Held<'a> {
-    named: Named<'a>,
-    origin: String,
-}
-
-impl<'a> Held<'a> {
-    fn of(
-        what: &str,
-        id: &'a KeyId,
-        origin: &Origin,
-        token: Token,
-        nonce: Nonce,
-    ) -> Result<Self, StoreError> {
-        Ok(Self { named: Named::by(what, id, token, nonce)?, origin: origin.to_string() })
-    }
-
-    fn params(&self) -> [&(dyn ToSql + Sync); 6] {
-        let [tenant, key, epoch, attempt, nonce] = self.named.params();
-        [tenant, key, &self.origin, epoch, attempt, nonce]
-    }
-}
-
 impl Escrows for PgStore {
-    async fn lodge(&self, lodging: &Lodging, gate: GateVersion) -> Result<Lodged, StoreError> {
+    async fn lodge(&self, lodging: &Lodging, gate: GateVersion) -> Called<Lodged> {
         const WHAT: &str = "lodging a claim";
-        let Lodging { id, origin, token, nonce, fingerprint, lifetime, .. } = lodging;
-        let (held, version) = (Held::of(WHAT, id, origin, *token, *nonce)?, big(WHAT, gate.0)?);
-        let named = [&[&version as &(dyn ToSql + Sync)], held.params().as_slice()].concat();
-        let rest: [Param<'_>; 12] = [
-            Box::new(bytes(&fingerprint.raw)),
-            Box::new(fingerprint.canonical.as_ref().map(bytes)),
-            Box::new(Uuid::from_u128(lodging.request_id.0)),
-            Box::new(millis(lodging.hold)),
-            Box::new(promised(lifetime)),
-            Box::new(millis(lifetime.skew)),
-            Box::new(millis(lifetime.tombstone)),
-            Box::new(&*lodging.route),
-            Box::new(lodging.path.as_str()),
-            Box::new(lodging.principal.as_ref().map(bytes)),
-            Box::new(millis(lodging.settle_time)),
-            Box::new(rows::rule(lodging.recovery)),
-        ];
-        let all = [named.as_slice(), &borrowed(&rest)].concat();
+        let (attempt, origin) = (lodging.attempt(), lodging.origin.to_string());
+        let named = Named::of(WHAT, &attempt)?;
+        let version = big(WHAT, gate.0)?;
+        let named = [&[&version as &(dyn ToSql + Sync)], held(&named, &origin).as_slice()].concat();
+        let terms = params::terms(&lodging.terms);
+        let all = [named.as_slice(), &borrowed(&terms)].concat();
         if !self.on(Lane::Peers, Call::writes(WHAT, &self.sql.lodge), &all).await?.is_empty() {
             return Ok(Lodged::Done);
         }
@@ -81,27 +48,21 @@ impl Escrows for PgStore {
         .await
     }
 
-    async fn void(&self, id: &KeyId, origin: &Origin, token: Token, nonce: Nonce) -> Result<(), StoreError> {
+    async fn void(&self, origin: &Origin, attempt: &Attempt) -> Called<()> {
         let call = Call::writes("voiding an escrow", &self.sql.void);
-        let held = Held::of(call.what, id, origin, token, nonce)?;
-        self.on(Lane::Peers, call, &held.params()).await.map(drop)
+        let (named, origin) = (Named::of(call.what, attempt)?, origin.to_string());
+        self.on(Lane::Peers, call, &held(&named, &origin)).await.map(drop)
     }
 
-    async fn lodge_answer(
-        &self,
-        id: &KeyId,
-        origin: &Origin,
-        token: Token,
-        nonce: Nonce,
-        answer: &Answer,
-    ) -> Result<Written, StoreError> {
+    async fn lodge_answer(&self, origin: &Origin, attempt: &Attempt, answer: &Answer) -> Called<Written> {
         let call = Call::writes("lodging an answer", &self.sql.lodge_answer);
-        let held = Held::of(call.what, id, origin, token, nonce)?;
+        let (named, origin) = (Named::of(call.what, attempt)?, origin.to_string());
         let stored = StoredAnswer::of(call.what, answer)?;
-        self.write(Lane::Peers, call, &[held.params().as_slice(), &stored.params()].concat()).await
+        let all = [held(&named, &origin).as_slice(), &stored.params()].concat();
+        self.write(Lane::Peers, call, &all).await
     }
 
-    async fn convert(&self, origin: &Origin, most: u32) -> Result<u64, StoreError> {
+    async fn convert(&self, origin: &Origin, most: u32) -> Called<u64> {
         let call = Call::writes("turning escrows into records", &self.sql.convert);
         let params: Params<'_> = &[&origin.to_string(), &i64::from(most)];
         let read = |row: &_| Ok((count(row, "taken")?, get::<bool>(row, "open")?));
@@ -112,25 +73,26 @@ impl Escrows for PgStore {
         }
     }
 
-    async fn reap_escrows(&self, most: u32) -> Result<u64, StoreError> {
+    async fn reap_escrows(&self, most: u32) -> Called<u64> {
         let call = Call::writes("reaping escrows", &self.sql.reap_escrows);
         self.one(Lane::Upkeep, call, &[&i64::from(most)], |row| count(row, "gone")).await
     }
 }
 
+/// Parameters that name a claim of another region.
+fn held<'a>(named: &'a Named<'_>, origin: &'a String) -> [&'a (dyn ToSql + Sync); 6] {
+    let [tenant, key, epoch, attempt, nonce] = named.params();
+    [tenant, key, origin, epoch, attempt, nonce]
+}
+
 impl Imports for PgStore {
-    async fn rows_of(
-        &self,
-        origin: &Origin,
-        after: Option<&KeyId>,
-        most: u32,
-    ) -> Result<Vec<CopiedRow>, StoreError> {
+    async fn rows_of(&self, origin: &Origin, after: Option<&KeyId>, most: u32) -> Called<Vec<CopiedRow>> {
         let call = Call::reads("reading the rows of an origin", &self.sql.rows_of);
         let (tenant, key) = after.map(pair).unzip();
         self.list(Lane::Peers, call, &[&origin.to_string(), &tenant, &key, &i64::from(most)], copied).await
     }
 
-    async fn latest_of(&self, origin: &Origin, from: u64, most: u32) -> Result<Latest, StoreError> {
+    async fn latest_of(&self, origin: &Origin, from: u64, most: u32) -> Called<Latest> {
         let call = Call::reads("reading the latest rows of an origin", &self.sql.latest_of);
         let (leaf, from) = (super::names::records(origin), big(call.what, from)?);
         let params: Params<'_> = &[&origin.to_string(), &from, &i64::from(most), &leaf, &BLOCKS];
@@ -150,7 +112,7 @@ impl Imports for PgStore {
         Ok(Latest { next: full.or(end), rows })
     }
 
-    async fn restore(&self, rows: &[CopiedRow]) -> Result<Written, StoreError> {
+    async fn restore(&self, rows: &[CopiedRow]) -> Called<Written> {
         let call = Call::writes("restoring rows", &self.sql.restore);
         if rows.iter().any(|copied| copied.row.origin != self.origin) {
             return Err(call.not_sent("a row is of another origin"));
@@ -161,7 +123,7 @@ impl Imports for PgStore {
         Ok(if open { Written::GateMoved } else { Written::Done })
     }
 
-    async fn import(&self, origin: &Origin, rows: &[CopiedRow]) -> Result<(), StoreError> {
+    async fn import(&self, origin: &Origin, rows: &[CopiedRow]) -> Called<()> {
         let call = Call::writes("importing rows", &self.sql.import);
         if *origin == self.origin || rows.iter().any(|copied| copied.row.origin != *origin) {
             return Err(call.not_sent("a row is not of the origin that is imported"));
@@ -176,7 +138,7 @@ impl Imports for PgStore {
         if open { Ok(()) } else { Err(call.not_sent("the running boot is not approved")) }
     }
 
-    async fn reap_imports(&self, most: u32) -> Result<u64, StoreError> {
+    async fn reap_imports(&self, most: u32) -> Called<u64> {
         let call = Call::writes("reaping imported rows", &self.sql.reap_imports);
         self.number(Lane::Upkeep, call, &[&i64::from(most)]).await
     }
@@ -194,7 +156,7 @@ fn copied(row: &Row) -> Result<CopiedRow, rows::Unreadable> {
     })
 }
 
-fn stored<'a>(what: &str, rows: &'a [CopiedRow]) -> Result<Vec<Option<StoredAnswer<'a>>>, StoreError> {
+fn stored<'a>(what: &str, rows: &'a [CopiedRow]) -> Called<Vec<Option<StoredAnswer<'a>>>> {
     let stored = rows.iter().map(|copied| match &copied.row.state {
         State::Settled { answer, .. } => StoredAnswer::of(what, answer).map(Some),
         State::Claimed { .. } | State::InDoubt { .. } | State::Released | State::Tombstone => Ok(None),
@@ -207,7 +169,7 @@ fn columns<'a>(
     what: &'static str,
     rows: &'a [CopiedRow],
     stored: &'a [Option<StoredAnswer<'_>>],
-) -> Result<[Param<'a>; 29], StoreError> {
+) -> Called<[Param<'a>; 29]> {
     let doubted = |copied: &CopiedRow| match copied.row.state {
         State::InDoubt { status: Some(code), .. } => status(what, code).map(Some),
         _ => Ok(None),

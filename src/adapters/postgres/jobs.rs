@@ -9,11 +9,12 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use super::errors::{self, Called};
 use super::params::{self, Params, millis, pair};
 use super::run::Call;
-use super::{Lane, PgStore, errors, rows, sealing};
+use super::{Lane, PgStore, rows, sealing};
 use crate::ports::jobs::{Act, Acted, Content, Job, JobLoad, JobRow, Jobs, StoredRequest, Taken, Turns};
-use crate::ports::store::{ClaimAsk, ClaimReply, StoreError, Written};
+use crate::ports::store::{ClaimAsk, ClaimReply, Written};
 use crate::protocol::job::JobState;
 use crate::protocol::key::{KeyId, Tenant};
 use crate::protocol::record::{Nonce, RequestId};
@@ -24,12 +25,7 @@ const WAITING: i16 = 1;
 const DEAD: i16 = 2;
 
 impl Jobs for PgStore {
-    async fn accept(
-        &self,
-        ask: &ClaimAsk,
-        request: &StoredRequest,
-        keep: Duration,
-    ) -> Result<ClaimReply, StoreError> {
+    async fn accept(&self, ask: &ClaimAsk, request: &StoredRequest, keep: Duration) -> Called<ClaimReply> {
         const WHAT: &str = "an acceptance";
         let too_long = || errors::not_sent(WHAT, "a part of the request is too long to be stored");
         let plain = sealing::encode(request).ok_or_else(too_long)?;
@@ -53,7 +49,7 @@ impl Jobs for PgStore {
         most: usize,
         away: Duration,
         turns: Option<&Turns>,
-    ) -> Result<Vec<Job>, StoreError> {
+    ) -> Called<Vec<Job>> {
         let (taken, most) = (Uuid::from_u128(nonce.0), i64::try_from(most).unwrap_or(i64::MAX));
         let away = millis(away);
         let named: Params<'_> = &[&taken, &most, &away];
@@ -71,37 +67,31 @@ impl Jobs for PgStore {
         }
     }
 
-    async fn finish(&self, taken: &Taken) -> Result<Written, StoreError> {
+    async fn finish(&self, taken: &Taken) -> Called<Written> {
         self.end_job(Call::writes("finishing a job", &self.sql.job_finish), taken, &[]).await
     }
 
-    async fn put_off(
-        &self,
-        taken: &Taken,
-        after: Duration,
-        counted: bool,
-        trouble: &str,
-    ) -> Result<Written, StoreError> {
+    async fn put_off(&self, taken: &Taken, after: Duration, counted: bool, trouble: &str) -> Called<Written> {
         let back = i32::from(!counted);
         let params: Params<'_> = &[&millis(after), &back, &trouble];
         self.end_job(Call::writes("putting a job off", &self.sql.job_put_off), taken, params).await
     }
 
-    async fn bury(&self, taken: &Taken, trouble: &str) -> Result<Written, StoreError> {
+    async fn bury(&self, taken: &Taken, trouble: &str) -> Called<Written> {
         self.end_job(Call::writes("burying a job", &self.sql.job_bury), taken, &[&trouble]).await
     }
 
-    async fn erase(&self) -> Result<u64, StoreError> {
+    async fn erase(&self) -> Called<u64> {
         self.number(Lane::Upkeep, Call::writes("erasing requests", &self.sql.job_erase), &[]).await
     }
 
-    async fn job(&self, id: &KeyId) -> Result<Option<JobRow>, StoreError> {
+    async fn job(&self, id: &KeyId) -> Called<Option<JobRow>> {
         let call = Call::reads("reading a job", &self.sql.job_one);
         let (tenant, key) = pair(id);
         Ok(self.list(Lane::Records, call, &[&tenant, &key], job_row).await?.pop())
     }
 
-    async fn jobs(&self, state: Option<JobState>, most: usize) -> Result<Vec<JobRow>, StoreError> {
+    async fn jobs(&self, state: Option<JobState>, most: usize) -> Called<Vec<JobRow>> {
         let state = state.map(|state| match state {
             JobState::Waiting => WAITING,
             JobState::Dead => DEAD,
@@ -111,7 +101,7 @@ impl Jobs for PgStore {
         self.list(Lane::Admin, call, &[&state, &most], job_row).await
     }
 
-    async fn load(&self) -> Result<JobLoad, StoreError> {
+    async fn load(&self) -> Called<JobLoad> {
         let call = Call::reads("counting jobs", &self.sql.job_load);
         self.read(Lane::Upkeep, call, &[], |found| {
             let [row] = found else { return Err("rows") };
@@ -121,7 +111,7 @@ impl Jobs for PgStore {
         .await
     }
 
-    async fn revive(&self, id: &KeyId, act: &Act) -> Result<Acted, StoreError> {
+    async fn revive(&self, id: &KeyId, act: &Act) -> Called<Acted> {
         if self.act_on(id, Call::writes("reviving a job", &self.sql.job_revive), act).await? == Written::Done
         {
             return Ok(Acted::Done);
@@ -133,7 +123,7 @@ impl Jobs for PgStore {
         })
     }
 
-    async fn discard(&self, id: &KeyId, act: &Act) -> Result<Acted, StoreError> {
+    async fn discard(&self, id: &KeyId, act: &Act) -> Called<Acted> {
         const WHAT: &str = "discarding a job";
         if self.act_on(id, Call::writes(WHAT, &self.sql.job_discard), act).await? == Written::Done {
             return Ok(Acted::Done);
@@ -152,13 +142,13 @@ impl Jobs for PgStore {
 }
 
 impl PgStore {
-    async fn end_job(&self, call: Call<'_>, taken: &Taken, rest: Params<'_>) -> Result<Written, StoreError> {
+    async fn end_job(&self, call: Call<'_>, taken: &Taken, rest: Params<'_>) -> Called<Written> {
         let ((tenant, key), nonce) = (pair(&taken.id), Uuid::from_u128(taken.nonce.0));
         let named: Params<'_> = &[&tenant, &key, &nonce];
         self.write(Lane::Jobs, call, &[named, rest].concat()).await
     }
 
-    async fn act_on(&self, id: &KeyId, call: Call<'_>, by: &Act) -> Result<Written, StoreError> {
+    async fn act_on(&self, id: &KeyId, call: Call<'_>, by: &Act) -> Called<Written> {
         let (tenant, key) = pair(id);
         self.write(Lane::Admin, call, &[&tenant, &key, &by.actor, &by.reason]).await
     }

@@ -12,22 +12,21 @@ use tokio_postgres::types::Json;
 
 use super::super::views::from_value;
 use super::batches::{Claim, Settlement};
+use super::errors::Called;
 use super::gather::Asked;
-use super::params::{self, Named, Params, StoredAnswer, big, pair, pairs};
+use super::params::{self, Named, Params, StoredAnswer, big, pairs};
 use super::provision::SCHEMA;
-use super::rows::{self, Columns, Standing};
+use super::rows::{self, Columns};
 use super::run::Call;
 use super::{Lane, PgStore};
 use crate::ports::KeyStore;
-use crate::ports::store::{
-    Attempt, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, StoreError, Unclear, Written,
-};
+use crate::ports::store::{Attempt, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, Unclear, Written};
 use crate::protocol::authority::{GateState, Pending};
 use crate::protocol::key::KeyId;
 use crate::protocol::record::{Answer, Basis, Row};
 
 impl KeyStore for PgStore {
-    async fn claim(&self, ask: &ClaimAsk) -> Result<ClaimReply, StoreError> {
+    async fn claim(&self, ask: &ClaimAsk) -> Called<ClaimReply> {
         let begun = Instant::now();
         let shares = Claim::shares(ask);
         let asked = if shares { self.claims.ask(|| Ok(Claim::of(ask))).await? } else { Asked::Silent };
@@ -39,7 +38,7 @@ impl KeyStore for PgStore {
         }
     }
 
-    async fn settle(&self, attempt: &Attempt, answer: &Answer) -> Result<Written, StoreError> {
+    async fn settle(&self, attempt: &Attempt, answer: &Answer) -> Called<Written> {
         let begun = Instant::now();
         let call = Call::writes("a settlement", &self.sql.settle);
         let stored = StoredAnswer::of(call.what, answer)?;
@@ -53,12 +52,12 @@ impl KeyStore for PgStore {
         Box::pin(self.end(within, call, attempt, &stored.params(), &Outcome::Settled(answer))).await
     }
 
-    async fn release(&self, attempt: &Attempt) -> Result<Written, StoreError> {
+    async fn release(&self, attempt: &Attempt) -> Called<Written> {
         let call = Call::writes("a release", &self.sql.release);
         self.end(self.within, call, attempt, &[], &Outcome::Released).await
     }
 
-    async fn doubt(&self, attempt: &Attempt, answer: Option<Unclear>) -> Result<Written, StoreError> {
+    async fn doubt(&self, attempt: &Attempt, answer: Option<Unclear>) -> Called<Written> {
         let call = Call::writes("a doubt", &self.sql.doubt);
         let status = answer.as_ref().map(|answer| params::status(call.what, answer.status)).transpose()?;
         let ended = answer.as_ref().is_some_and(|answer| answer.ends_attempt);
@@ -67,11 +66,11 @@ impl KeyStore for PgStore {
         self.end(self.within, call, attempt, params, &Outcome::InDoubt).await
     }
 
-    async fn look_up(&self, ids: &[KeyId]) -> Result<Vec<Vec<Row>>, StoreError> {
+    async fn look_up(&self, ids: &[KeyId]) -> Called<Vec<Vec<Row>>> {
         self.rows(Lane::Records, ids).await
     }
 
-    async fn look_up_beside(&self, ids: &[KeyId]) -> Result<Vec<Vec<Row>>, StoreError> {
+    async fn look_up_beside(&self, ids: &[KeyId]) -> Called<Vec<Vec<Row>>> {
         self.rows(Lane::Admin, ids).await
     }
 
@@ -81,15 +80,15 @@ impl KeyStore for PgStore {
         (!all.is_empty()).then(|| all.join("; "))
     }
 
-    async fn gate(&self) -> Result<Gate, StoreError> {
+    async fn gate(&self) -> Called<Gate> {
         self.read_gate(Lane::Control).await
     }
 
-    async fn gate_again(&self) -> Result<Gate, StoreError> {
+    async fn gate_again(&self) -> Called<Gate> {
         self.read_gate(Lane::Records).await
     }
 
-    async fn approve(&self, version: GateVersion, boot: &Boot) -> Result<Written, StoreError> {
+    async fn approve(&self, version: GateVersion, boot: &Boot) -> Called<Written> {
         let call = Call::writes("approving a boot", &self.sql.approve);
         let version = big(call.what, version.0)?;
         let (system, timeline) = (boot.system.cast_signed(), boot.timeline.cast_signed());
@@ -108,7 +107,7 @@ impl PgStore {
         self.within.saturating_sub(begun.elapsed())
     }
 
-    async fn claim_alone(&self, ask: &ClaimAsk, within: Duration) -> Result<ClaimReply, StoreError> {
+    async fn claim_alone(&self, ask: &ClaimAsk, within: Duration) -> Called<ClaimReply> {
         const WHAT: &str = "a claim";
         let asked = params::claim(WHAT, ask)?;
         let asked = params::borrowed(&asked);
@@ -119,29 +118,20 @@ impl PgStore {
         rows::claim_reply(WHAT, &self.on_records(within, Call::writes(WHAT, sql), params).await?)
     }
 
-    async fn rows(&self, lane: Lane, ids: &[KeyId]) -> Result<Vec<Vec<Row>>, StoreError> {
+    async fn rows(&self, lane: Lane, ids: &[KeyId]) -> Called<Vec<Vec<Row>>> {
         let sql = if ids.len() == 1 { &self.sql.look_up_one } else { &self.sql.look_up_many };
         let call = Call::reads("a look-up", sql);
-        let read = |row: &PgRow| Ok((rows::place(row)?, rows::standing(row)?));
-        let found = match ids {
-            [] => return Ok(Vec::new()),
-            [id] => {
-                let (tenant, key) = pair(id);
-                self.list(lane, call, &[&tenant, &key], read).await?
-            }
-            [_, _, ..] => {
-                let (tenants, keys) = pairs(ids);
-                self.list(lane, call, &[&tenants, &keys], read).await?
-            }
+        let (tenants, keys) = pairs(ids);
+        let params: Params<'_> = match (tenants.as_slice(), keys.as_slice()) {
+            ([], _) | (_, []) => return Ok(Vec::new()),
+            ([tenant], [key]) => &[tenant, key],
+            (_, _) => &[&tenants, &keys],
         };
-        let mut all: Vec<Vec<Standing>> = ids.iter().map(|_| Vec::new()).collect();
-        for (at, row) in found {
-            all.get_mut(at).ok_or_else(|| call.unreadable("ord"))?.push(row);
-        }
+        let all = self.of_keys(lane, call, ids.len(), params, rows::standing).await?;
         Ok(all.into_iter().map(rows::of_key).collect())
     }
 
-    async fn read_gate(&self, lane: Lane) -> Result<Gate, StoreError> {
+    async fn read_gate(&self, lane: Lane) -> Called<Gate> {
         let call = Call::reads("reading the gate", &self.sql.gate);
         let found = self.on(lane, call, &[]).await?;
         let [row] = found.as_slice() else {
@@ -168,7 +158,7 @@ impl PgStore {
         attempt: &Attempt,
         outcome_params: Params<'_>,
         outcome: &Outcome<'_>,
-    ) -> Result<Written, StoreError> {
+    ) -> Called<Written> {
         let named = Named::of(call.what, attempt)?;
         let all = [&named.params(), outcome_params].concat();
         let changed = self.on_records(within, call, &all).await?;

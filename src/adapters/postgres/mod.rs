@@ -1,14 +1,7 @@
 //! The store of one region over its Postgres: [`PgStore`] implements nine ports.
 //!
-//! `keys`, `upkeep`, `jobs` and `audit` have one port each; `handed` has two, `control` three. The
-//! other files:
-//! - [`address`] and `tls` (the address and its protection), `connect` (connections and their
-//!   pools), [`login`] (replaces role and password)
-//! - `run` (one call: connection, bound, classification), `errors` (definite or unknown), `breaker`
-//!   (a silent store is not asked by every request), `gather` and `batches` (shared statements)
-//! - `statements` (SQL with the region's own leaf in it), `names`, `params` (values to columns),
-//!   `rows` (columns to values), `answer` (answers at rest)
-//! - [`sealing`] (requests at rest), [`provision`] (makes and checks a store)
+//! `keys`, `upkeep`, `jobs` and `audit` have one port each; `handed` has two, `control` three. Each
+//! call goes through `run`. `statements` has the SQL, `params` and `rows` the columns.
 //!
 //! This room must not send anything twice. It must never let a key, a tenant, a parameter or a
 //! server's DETAIL line into an error or a log: those lines may hold keys.
@@ -48,7 +41,7 @@ use address::Address;
 use batches::{Claim, Settlement};
 use breaker::{Guard, Probe};
 use connect::Connections;
-use errors::Effect;
+use errors::{Called, Effect};
 use gather::Gather;
 use login::Login;
 use params::Params;
@@ -59,8 +52,6 @@ use statements::Statements;
 /// Connections of each lane for control, upkeep and operators: statements of other lanes cannot
 /// starve a heartbeat, and status is answered while everything else waits.
 const BESIDE: usize = 2;
-
-type Rows = Result<Vec<Row>, StoreError>;
 
 /// Settings of the region's store.
 #[derive(Clone)]
@@ -130,7 +121,7 @@ impl PgStore {
     /// Makes a store from its settings. Opens no connection yet, so it succeeds while Postgres is
     /// down. Reads the certificates that the address names; blocks. Fails if no connections are
     /// allowed, a bound is under 10 ms, or certificates cannot be used.
-    pub fn new(config: &StoreConfig) -> Result<Self, StoreError> {
+    pub fn new(config: &StoreConfig) -> Called<Self> {
         if config.connections == 0 || config.statement_within < Duration::from_millis(10) {
             return Err(StoreError::Definite(
                 "a store needs at least 1 connection and 10 ms per call: raise the setting".to_owned(),
@@ -139,7 +130,7 @@ impl PgStore {
         let (address, within) = (&config.postgres, config.statement_within);
         let tls = connect::protection(address)?;
         let mut lanes = Vec::new();
-        let mut open = |most, planned| -> Result<Connections, StoreError> {
+        let mut open = |most, planned| -> Called<Connections> {
             let connections = Connections::from(login::pool(address, tls.clone(), within, most, planned)?);
             lanes.push(login::Lane { connections: connections.clone(), most, planned });
             Ok(connections)
@@ -175,7 +166,7 @@ impl PgStore {
         self.login.clone()
     }
 
-    async fn on(&self, lane: Lane, call: Call<'_>, params: Params<'_>) -> Rows {
+    async fn on(&self, lane: Lane, call: Call<'_>, params: Params<'_>) -> Called<Vec<Row>> {
         let connections = match lane {
             Lane::Records => return self.on_records(self.within, call, params).await,
             Lane::Jobs => &self.lanes.keys,
@@ -194,7 +185,7 @@ impl PgStore {
         call: Call<'_>,
         params: Params<'_>,
         read: impl FnOnce(&[Row]) -> Result<T, rows::Unreadable> + Send,
-    ) -> Result<T, StoreError> {
+    ) -> Called<T> {
         read(&self.on(lane, call, params).await?).map_err(|why| call.unreadable(why))
     }
 
@@ -205,8 +196,27 @@ impl PgStore {
         call: Call<'_>,
         params: Params<'_>,
         read: impl Fn(&Row) -> Result<T, rows::Unreadable> + Send,
-    ) -> Result<Vec<T>, StoreError> {
+    ) -> Called<Vec<T>> {
         self.read(lane, call, params, |found| found.iter().map(read).collect()).await
+    }
+
+    /// Runs a call about so many keys, and reads each of its rows to the key that it is about.
+    async fn of_keys<T>(
+        &self,
+        lane: Lane,
+        call: Call<'_>,
+        keys: usize,
+        params: Params<'_>,
+        read: impl Fn(&Row) -> Result<T, rows::Unreadable> + Send,
+    ) -> Called<Vec<Vec<T>>> {
+        self.read(lane, call, params, move |found| {
+            let mut all: Vec<Vec<T>> = (0..keys).map(|_| Vec::new()).collect();
+            for row in found {
+                all.get_mut(rows::place(row)?).ok_or("ord")?.push(read(row)?);
+            }
+            Ok(all)
+        })
+        .await
     }
 
     /// Runs a call and reads its first row.
@@ -216,33 +226,28 @@ impl PgStore {
         call: Call<'_>,
         params: Params<'_>,
         read: impl FnOnce(&Row) -> Result<T, rows::Unreadable> + Send,
-    ) -> Result<T, StoreError> {
+    ) -> Called<T> {
         self.read(lane, call, params, |found| found.first().ok_or("no row").and_then(read)).await
     }
 
     /// Runs a call and returns the number of its rows.
-    async fn number(&self, lane: Lane, call: Call<'_>, params: Params<'_>) -> Result<u64, StoreError> {
+    async fn number(&self, lane: Lane, call: Call<'_>, params: Params<'_>) -> Called<u64> {
         Ok(self.on(lane, call, params).await?.len() as u64)
     }
 
     /// Runs a write. It is lost if it changed nothing.
-    async fn write(&self, lane: Lane, call: Call<'_>, params: Params<'_>) -> Result<Written, StoreError> {
+    async fn write(&self, lane: Lane, call: Call<'_>, params: Params<'_>) -> Called<Written> {
         Ok(if self.on(lane, call, params).await?.is_empty() { Written::Lost } else { Written::Done })
     }
 
     /// Asks in a second statement why a write changed nothing.
-    async fn explain_loss(
-        &self,
-        lane: Lane,
-        call: Call<'_>,
-        params: Params<'_>,
-    ) -> Result<Written, StoreError> {
+    async fn explain_loss(&self, lane: Lane, call: Call<'_>, params: Params<'_>) -> Called<Written> {
         let open = self.one(lane, call, params, |row| rows::get::<bool>(row, "open")).await?;
         Ok(if open { Written::Lost } else { Written::GateMoved })
     }
 
     /// Runs a call about records. Refused at once while the store does not answer such calls.
-    async fn on_records(&self, within: Duration, call: Call<'_>, params: Params<'_>) -> Rows {
+    async fn on_records(&self, within: Duration, call: Call<'_>, params: Params<'_>) -> Called<Vec<Row>> {
         let guard = match call.effect {
             Effect::Reads => &self.reads,
             Effect::Writes => &self.writes,

@@ -10,11 +10,11 @@ use uuid::Uuid;
 
 use super::answer::{self, Packed};
 use super::{errors, rows};
-use crate::ports::store::{Attempt, ClaimAsk, StoreError};
+use crate::ports::store::{Attempt, ClaimAsk, StoreError, Terms};
 use crate::protocol::digest::Digest32;
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::{Lifetime, Retention};
-use crate::protocol::record::{Answer, AnswerBody, Basis, Nonce, Token};
+use crate::protocol::record::{Answer, AnswerBody, Basis};
 use crate::protocol::region::RegionName;
 
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
@@ -102,11 +102,7 @@ pub(super) struct Named<'a> {
 }
 
 impl<'a> Named<'a> {
-    pub(super) fn of(what: &str, attempt: &'a Attempt) -> Result<Self, StoreError> {
-        Self::by(what, &attempt.id, attempt.token, attempt.nonce)
-    }
-
-    pub(super) fn by(what: &str, id: &'a KeyId, token: Token, nonce: Nonce) -> Result<Self, StoreError> {
+    pub(super) fn of(what: &str, Attempt { id, token, nonce }: &'a Attempt) -> Result<Self, StoreError> {
         let ((tenant, key), nonce) = (pair(id), Uuid::from_u128(nonce.0));
         Ok(Self { tenant, key, epoch: big(what, token.epoch)?, attempt: small(what, token.attempt)?, nonce })
     }
@@ -116,30 +112,50 @@ impl<'a> Named<'a> {
     }
 }
 
+/// Parameters of a claim's terms, but for its nonce.
+pub(super) fn terms(terms: &Terms) -> [Param<'_>; 12] {
+    [
+        Box::new(bytes(&terms.fingerprint.raw)),
+        Box::new(terms.fingerprint.canonical.as_ref().map(bytes)),
+        Box::new(Uuid::from_u128(terms.request_id.0)),
+        Box::new(millis(terms.hold)),
+        Box::new(promised(&terms.lifetime)),
+        Box::new(millis(terms.lifetime.skew)),
+        Box::new(millis(terms.lifetime.tombstone)),
+        Box::new(&*terms.route),
+        Box::new(terms.path.as_str()),
+        Box::new(terms.principal.as_ref().map(bytes)),
+        Box::new(millis(terms.settle_time)),
+        Box::new(rows::rule(terms.recovery)),
+    ]
+}
+
 /// Parameters of a claim: the key and its request, then the life of its record, then the basis.
 pub(super) fn claim<'a>(what: &str, ask: &'a ClaimAsk) -> Result<[Param<'a>; 22], StoreError> {
     let (own, over, attempt) = match &ask.basis {
         Basis::Absent => (None, None, 0),
         Basis::Known { own, over, attempt } => (*own, Some(rows::over_json(over)), small(what, *attempt)?),
     };
+    let [raw, canonical, request, hold, promised, skew, tombstone, route, path, principal, settle, rule] =
+        terms(&ask.terms);
     Ok([
         Box::new(ask.id.tenant().as_str()),
         Box::new(ask.id.key().as_bytes()),
         Box::new(big(what, ask.gate.0)?),
-        Box::new(Uuid::from_u128(ask.nonce.0)),
-        Box::new(Uuid::from_u128(ask.request_id.0)),
-        Box::new(bytes(&ask.fingerprint.raw)),
-        Box::new(ask.fingerprint.canonical.as_ref().map(bytes)),
-        Box::new(millis(ask.hold)),
-        Box::new(promised(&ask.lifetime)),
-        Box::new(millis(ask.lifetime.skew)),
-        Box::new(millis(ask.lifetime.tombstone)),
-        Box::new(&*ask.route),
-        Box::new(ask.path.as_str()),
-        Box::new(ask.principal.as_ref().map(bytes)),
+        Box::new(Uuid::from_u128(ask.terms.nonce.0)),
+        request,
+        raw,
+        canonical,
+        hold,
+        promised,
+        skew,
+        tombstone,
+        route,
+        path,
+        principal,
         Box::new(names(&ask.risk)),
-        Box::new(millis(ask.settle_time)),
-        Box::new(rows::rule(ask.recovery)),
+        settle,
+        rule,
         Box::new(attempt),
         Box::new(own.map(|(token, _)| big(what, token.epoch)).transpose()?),
         Box::new(own.map(|(token, _)| small(what, token.attempt)).transpose()?),

@@ -8,14 +8,15 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use super::errors::{self, Called};
 use super::params::{
     self, Named, Params, StoredAnswer, behind, big, borrowed, checked, column, millis, pair, pairs, small,
 };
 use super::rows::{self, count, get, key_id, key_of};
 use super::run::Call;
-use super::{Lane, PgStore, answer, errors};
+use super::{Lane, PgStore, answer};
 use crate::ports::Upkeep;
-use crate::ports::store::{Attempt, ClaimAsk, StoreError, Written};
+use crate::ports::store::{Attempt, ClaimAsk, Written};
 use crate::ports::upkeep::{
     Act, ClaimPage, Entry, ForeignPage, KeyStretch, ListedDoubt, OpenAttempt, Place, Reaped, Ruling, Who,
 };
@@ -25,7 +26,7 @@ use crate::protocol::record::{Basis, Recovery, RequestId};
 use crate::protocol::time::Date;
 
 impl Upkeep for PgStore {
-    async fn reap(&self, most: u32, away: Option<u64>) -> Result<Reaped, StoreError> {
+    async fn reap(&self, most: u32, away: Option<u64>) -> Called<Reaped> {
         let call = Call::writes("a batch of reaping", &self.sql.reap);
         let away = away.map(|epoch| big(call.what, epoch)).transpose()?;
         self.one(Lane::Upkeep, call, &[&i64::from(most), &away], |row| {
@@ -35,12 +36,7 @@ impl Upkeep for PgStore {
         .await
     }
 
-    async fn claims(
-        &self,
-        after: Option<Place>,
-        older: Duration,
-        most: u32,
-    ) -> Result<ClaimPage, StoreError> {
+    async fn claims(&self, after: Option<Place>, older: Duration, most: u32) -> Called<ClaimPage> {
         let call = Call::reads("looking for abandoned claims", &self.sql.open_claims);
         let after = after.map(|Place(held)| held);
         self.read(Lane::Upkeep, call, &[&after, &millis(older), &i64::from(most)], |found| {
@@ -58,7 +54,7 @@ impl Upkeep for PgStore {
         .await
     }
 
-    async fn doubts(&self, after: Option<&KeyId>, most: u32) -> Result<Vec<ListedDoubt>, StoreError> {
+    async fn doubts(&self, after: Option<&KeyId>, most: u32) -> Called<Vec<ListedDoubt>> {
         let call = Call::reads("listing the keys in doubt", &self.sql.doubts);
         let (tenant, key) = after.map(pair).unzip();
         self.list(Lane::Admin, call, &[&tenant, &key, &i64::from(most)], |row| {
@@ -68,13 +64,13 @@ impl Upkeep for PgStore {
         .await
     }
 
-    async fn excerpt(&self, id: &KeyId) -> Result<Option<String>, StoreError> {
+    async fn excerpt(&self, id: &KeyId) -> Called<Option<String>> {
         let call = Call::reads("reading what the upstream said", &self.sql.excerpt);
         let (tenant, key) = pair(id);
         Ok(self.list(Lane::Admin, call, &[&tenant, &key], |row| get(row, "excerpt")).await?.pop())
     }
 
-    async fn foreign(&self, after: Option<&KeyId>, most: u32) -> Result<ForeignPage, StoreError> {
+    async fn foreign(&self, after: Option<&KeyId>, most: u32) -> Called<ForeignPage> {
         let call = Call::reads("looking for what other regions left open", &self.sql.foreign);
         let (tenant, key) = behind(after);
         self.read(Lane::Upkeep, call, &[&tenant, &key, &i64::from(most)], |found| {
@@ -94,24 +90,24 @@ impl Upkeep for PgStore {
         .await
     }
 
-    async fn enlist(&self, ids: &[KeyId]) -> Result<(), StoreError> {
+    async fn enlist(&self, ids: &[KeyId]) -> Called<()> {
         let (tenants, keys) = pairs(ids);
         let call = Call::writes("listing doubts", &self.sql.enlist);
         self.on(Lane::Upkeep, call, &[&tenants, &keys]).await.map(drop)
     }
 
-    async fn delist(&self, ids: &[KeyId]) -> Result<(), StoreError> {
+    async fn delist(&self, ids: &[KeyId]) -> Called<()> {
         let (tenants, keys) = pairs(ids);
         let call = Call::writes("taking doubts off the list", &self.sql.delist);
         self.on(Lane::Upkeep, call, &[&tenants, &keys]).await.map(drop)
     }
 
-    async fn unlist(&self) -> Result<u64, StoreError> {
+    async fn unlist(&self) -> Called<u64> {
         let call = Call::writes("clearing the list of doubts", &self.sql.unlist);
         self.one(Lane::Upkeep, call, &[], |row| count(row, "listed")).await
     }
 
-    async fn rule(&self, attempt: &Attempt, act: &Act) -> Result<Written, StoreError> {
+    async fn rule(&self, attempt: &Attempt, act: &Act) -> Called<Written> {
         const WHAT: &str = "an act by hand";
         let named = Named::of(WHAT, attempt)?;
         let (named, who): (_, Params<'_>) = (&named.params(), &[&act.actor, &act.reason]);
@@ -132,12 +128,7 @@ impl Upkeep for PgStore {
         self.explain_loss(Lane::Admin, Call::reads(WHAT, &self.sql.standing), named).await
     }
 
-    async fn change_rule(
-        &self,
-        attempts: &[Attempt],
-        rule: Recovery,
-        by: Who<'_>,
-    ) -> Result<u64, StoreError> {
+    async fn change_rule(&self, attempts: &[Attempt], rule: Recovery, by: Who<'_>) -> Called<u64> {
         let call = Call::writes("changing the rule of keys in doubt", &self.sql.rule);
         let params = [
             column(attempts, |attempt| pair(&attempt.id).0),
@@ -152,12 +143,7 @@ impl Upkeep for PgStore {
         self.one(Lane::Admin, call, &borrowed(&params), |row| count(row, "changed")).await
     }
 
-    async fn stand_in(
-        &self,
-        ask: &ClaimAsk,
-        ruling: &Ruling,
-        by: Option<Who<'_>>,
-    ) -> Result<Written, StoreError> {
+    async fn stand_in(&self, ask: &ClaimAsk, ruling: &Ruling, by: Option<Who<'_>>) -> Called<Written> {
         const WHAT: &str = "a record in another's place";
         if matches!(ask.basis, Basis::Absent) {
             return Err(errors::not_sent(WHAT, "there is nothing to stand in for"));
@@ -192,12 +178,7 @@ impl Upkeep for PgStore {
         .await
     }
 
-    async fn live_keys(
-        &self,
-        tenant: &Tenant,
-        after: Option<&Key>,
-        most: u32,
-    ) -> Result<KeyStretch, StoreError> {
+    async fn live_keys(&self, tenant: &Tenant, after: Option<&Key>, most: u32) -> Called<KeyStretch> {
         let call = Call::reads("counting a tenant's keys", &self.sql.live_keys);
         // No key is empty: everything comes after the empty one.
         let after = after.map_or(&b""[..], |key| key.as_bytes());
@@ -208,12 +189,12 @@ impl Upkeep for PgStore {
         .await
     }
 
-    async fn note(&self, kind: &str, reason: &str) -> Result<(), StoreError> {
+    async fn note(&self, kind: &str, reason: &str) -> Called<()> {
         let call = Call::writes("a note in the journal", &self.sql.note);
         self.on(Lane::Upkeep, call, &[&kind, &reason]).await.map(drop)
     }
 
-    async fn journal(&self, id: &KeyId) -> Result<Vec<Entry>, StoreError> {
+    async fn journal(&self, id: &KeyId) -> Called<Vec<Entry>> {
         let call = Call::reads("reading the journal", &self.sql.journal);
         let (tenant, key) = pair(id);
         self.list(Lane::Admin, call, &[&tenant, &key], entry).await
@@ -242,7 +223,7 @@ pub(super) fn explained(row: &Row) -> Result<Option<Why>, rows::Unreadable> {
     Ok(at_risk.zip(named).map(|(at_risk, named)| Why::of(at_risk, named)))
 }
 
-fn open_attempt(row: &Row) -> Result<OpenAttempt, rows::Unreadable> {
+pub(super) fn open_attempt(row: &Row) -> Result<OpenAttempt, rows::Unreadable> {
     Ok(OpenAttempt {
         id: key_id(row)?,
         row: rows::read(row)?,

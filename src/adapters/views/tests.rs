@@ -119,7 +119,7 @@ pub fn accepted() -> impl Strategy<Value = Accepted> {
 fn acceptors() -> impl Strategy<Value = Acceptor> {
     let grant = (any::<u32>(), digests(), views(), any::<u64>(), any::<Duration>()).prop_map(
         |(generation, boot, view, number, ttl)| {
-            let holders = [(number ^ 7, Relies { starts: generation, number })].into();
+            let holders = [(number ^ 7, Relies(generation, number))].into();
             Grant { generation, boot, view, number, ttl, holders }
         },
     );

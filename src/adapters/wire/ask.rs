@@ -38,13 +38,13 @@ pub fn encode_ask(
     let mut request = encode_get(from, speaks, to, ASK_PATH);
     *request.method_mut() = Method::POST;
     request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    *request.body_mut() = write_question(question);
+    *request.body_mut() = write(question);
     request
 }
 
 /// Makes the response with an answer.
 pub fn encode_told(reply: &PeerReply) -> Response<Body> {
-    let mut response = Response::new(full(write_told(reply)));
+    let mut response = Response::new(full(write(reply)));
     response.headers_mut().insert(REPLY, HeaderValue::from_static("told"));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
@@ -78,29 +78,19 @@ pub fn read_refusal(json: &[u8]) -> Option<String> {
     serde_json::from_slice(json).ok().map(|refusal: Refusal| refusal.detail)
 }
 
-/// Writes a question as JSON.
-pub fn write_question(question: &Question) -> Bytes {
-    json(question)
+/// Writes a question or an answer as JSON.
+pub fn write(message: &impl Serialize) -> Bytes {
+    serde_json::to_vec(message).expect("texts, numbers and lists always make JSON").into()
 }
 
-/// Reads a question. Fails (`Question`) for any text that [`write_question`] would not have
-/// written.
+/// Reads a question. Fails (`Question`) for any text that [`write`] would not have written.
 pub fn read_question(json: &[u8]) -> Result<Question, WireError> {
     read(json).map_err(WireError::Question)
 }
 
-/// Writes an answer as JSON.
-pub fn write_told(reply: &PeerReply) -> Bytes {
-    json(reply)
-}
-
-/// Reads an answer. Fails (`Answer`) for any text that [`write_told`] would not have written.
+/// Reads an answer. Fails (`Answer`) for any text that [`write`] would not have written.
 pub fn read_told(json: &[u8]) -> Result<PeerReply, WireError> {
     read(json).map_err(WireError::Answer)
-}
-
-fn json(written: &impl Serialize) -> Bytes {
-    serde_json::to_vec(written).expect("texts, numbers and lists always make JSON").into()
 }
 
 /// Reads a message. The parser's own words are not passed on: they quote the message.

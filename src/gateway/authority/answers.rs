@@ -15,7 +15,7 @@ use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::applied::applied;
 use crate::ports::authority::{CopiedRow, Latest};
 use crate::ports::peers::{PeerReply, Question};
-use crate::ports::store::{Attempt, StoreError};
+use crate::ports::store::StoreError;
 use crate::ports::{Acceptors, Clock, Imports, Ports, Replica, Upkeep};
 use crate::protocol::authority::GateState;
 use crate::protocol::bounds::within;
@@ -67,10 +67,8 @@ impl<P: Ports> Gateway<P> {
                 told(self.latest_of(&origin, from, most.min(READ_ROWS)).await, |reply| reply)
             }
             Question::Lodge(lodging) => self.lodged(&from, *lodging).await,
-            Question::LodgeAnswer { id, token, nonce, answer } => {
-                self.answer_lodged(&from, &Attempt { id, token, nonce }, &answer).await
-            }
-            Question::Void { id, token, nonce } => self.voided(&from, &Attempt { id, token, nonce }).await,
+            Question::LodgeAnswer { attempt, answer } => self.answer_lodged(&from, &attempt, &answer).await,
+            Question::Void(attempt) => self.voided(&from, &attempt).await,
             Question::AcceptRisk { region, at, actor, reason } => {
                 let done = self.accept_risk(&region, at, &actor, &reason).await;
                 let warn = |why: &String| tracing::warn!(%from, why, "an operator's act was refused");

@@ -114,7 +114,7 @@ fn measure<P: Ports>(gateway: &Gateway<P>, state: &GateState) {
     let Some((remembered, _)) = &health.remembered else { return };
     let mut gathered = gateway.authority.gathered();
     let lost: BTreeMap<Origin, u64> = state.view.losses().collect();
-    let retired = state.view.retired();
+    let retired = &state.view.retired;
     gathered.windows.retain(|origin, window| lost.get(origin) == Some(&window.at()));
     gathered.converted.retain(|origin| lost.contains_key(origin));
     if gathered.frontiers_under != state.view.epoch() {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::key::{KeyStatus, cursor, word};
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::NEVER_REPLAYED;
-use crate::gateway::request::attempt::recover::{For, NotWritten, stand_in};
+use crate::gateway::request::attempt::recover::{NotWritten, in_place_of, stand_in};
 use crate::ports::peers::{PeerError, PeerReply, Question};
 use crate::ports::store::{Attempt, StoreError, Written};
 use crate::ports::upkeep::{Act, ListedDoubt, Ruling, Who};
@@ -256,22 +256,14 @@ impl<P: Ports> Gateway<P> {
             Retention::Never => Duration::MAX,
         });
         let Some(policy) = policy else { return Err(Refusal::Changed) };
-        let whom = For {
-            id,
-            fingerprint: row.fingerprint,
-            principal: row.principal,
-            request_id: row.request_id,
-            nonce: match act.ruling {
-                Ruling::Settled(_) => Some(row.nonce),
-                Ruling::Released => None,
-            },
-            basis,
-            recovery: row.recovery,
-            lifetime: self.settings.lifetime(policy),
-            request: ("", ""),
+        let nonce = match act.ruling {
+            Ruling::Settled(_) => Some(row.nonce),
+            Ruling::Released => None,
         };
+        let terms = || in_place_of(self, row, nonce, policy, "".into(), String::new());
         let by = Who { actor: &act.actor, reason: &act.reason };
-        stand_in(self, whom, &act.ruling, Some(by)).await.map_err(|failed| match failed {
+        let stood = stand_in(self, id, terms, basis, &act.ruling, Some(by)).await;
+        stood.map_err(|failed| match failed {
             NotWritten::Changed => Refusal::Changed,
             NotWritten::Store(error) => Refusal::Store(error),
         })

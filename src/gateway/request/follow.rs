@@ -15,7 +15,7 @@ use super::reply::{Reply, Step};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
 use crate::ports::{Clock, Ports};
-use crate::protocol::decide::{Facts, Verdict, decide, retry_after};
+use crate::protocol::decide::{Verdict, decide, retry_after};
 use crate::protocol::record::{Basis, Reading, Row};
 use crate::protocol::snapshot::{Here, Permit};
 use crate::protocol::time::Date;
@@ -160,6 +160,5 @@ pub fn expired(expires: Date) -> Reply {
 }
 
 pub fn verdict(ask: &Ask, reading: Reading) -> Verdict {
-    let facts = Facts { fingerprint: &ask.fingerprint, principal: ask.principal };
-    decide(reading, &facts)
+    decide(reading, &ask.fingerprint, ask.principal)
 }

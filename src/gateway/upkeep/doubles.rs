@@ -137,7 +137,7 @@ async fn journal<P: Ports>(gateway: &Gateway<P>, shared: Vec<(KeyId, Vec<Trace>)
         let again = gateway.ports.store().traces(&ids).await?;
         shared.extend(ids.into_iter().zip(again));
     }
-    let replaced: BTreeSet<Origin> = gateway.view().retired().keys().cloned().collect();
+    let replaced: BTreeSet<Origin> = gateway.view().retired.keys().cloned().collect();
     let of = |(id, traces): &(KeyId, Vec<Trace>)| doubles_of(id, traces, &beats, &replaced);
     let found: Vec<Double> = shared.iter().flat_map(of).collect();
     for some in found.chunks(BATCH) {

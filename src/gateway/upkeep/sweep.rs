@@ -12,12 +12,12 @@ use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::Policy;
 use crate::gateway::request::attempt::persist::{self, Fact};
 use crate::gateway::request::attempt::probe::{self, ProbeAnswer};
-use crate::gateway::request::attempt::recover::{For, stand_in};
+use crate::gateway::request::attempt::recover::{in_place_of, stand_in};
 use crate::gateway::telemetry::metrics;
 use crate::ports::store::{Attempt, GateVersion};
 use crate::ports::upkeep::{OpenAttempt, Place, Ruling};
 use crate::ports::{Clock, KeyStore, Ports, Upkeep};
-use crate::protocol::decide::{Conclusion, Word, conclude, doubt, rule};
+use crate::protocol::decide::{Conclusion, Word, conclude, rule};
 use crate::protocol::key::KeyId;
 use crate::protocol::record::{Basis, Reading, Recovery, Row, State, Token};
 use crate::protocol::snapshot::Here;
@@ -301,18 +301,8 @@ async fn ended<P: Ports>(
         Conclusion::Happened(row, answer) => (Some(row.nonce), Ruling::Settled((***answer).clone())),
         Conclusion::OwnNot(_) | Conclusion::None(_) => (None, Ruling::Released),
     };
-    let whom = For {
-        id: &open.id,
-        fingerprint: row.fingerprint,
-        principal: row.principal,
-        request_id: row.request_id,
-        nonce,
-        basis,
-        recovery: row.recovery,
-        lifetime: gateway.settings.lifetime(policy),
-        request: (&open.route, &open.path),
-    };
-    stand_in(gateway, whom, &ruling, None).await.is_ok()
+    let terms = || in_place_of(gateway, row, nonce, policy, open.route.clone(), open.path.clone());
+    stand_in(gateway, &open.id, terms, basis, &ruling, None).await.is_ok()
 }
 
 /// Asks about each attempt in doubt by itself, newest first, until one happened. Returns the
@@ -325,8 +315,7 @@ async fn ask_all<P: Ports>(
 ) -> (Vec<Word>, Option<Duration>) {
     let (mut said, mut over_in) = (Vec::new(), None);
     for row in rows {
-        let doubt = doubt(row);
-        let word = match probe::question(gateway, policy, &open.id, &doubt, &open.path).await {
+        let word = match probe::question(gateway, policy, &open.id, row, &open.path).await {
             ProbeAnswer::Happened(answer) => Word::Happened(answer),
             ProbeAnswer::DidNotHappen => Word::DidNotHappen,
             ProbeAnswer::TooEarly(after) => {

@@ -61,11 +61,7 @@ async fn an_acceptor_is_read_as_it_was_written(bench: &impl AuthorityBench) {
             view: view(bench, 3, "grants"),
             number: u64::MAX,
             ttl: Duration::new(3, 1),
-            holders: [
-                (u64::MAX, Relies { starts: u32::MAX, number: 1 }),
-                (7, Relies { starts: 1, number: u64::MAX }),
-            ]
-            .into(),
+            holders: [(u64::MAX, Relies(u32::MAX, 1)), (7, Relies(1, u64::MAX))].into(),
         };
         (origin.region, grant)
     });

@@ -26,6 +26,15 @@ pub(super) use onceway_protocol::region::Origin;
 pub(super) use onceway_protocol::time::Date;
 
 use onceway_ports::audit::Counted;
+use onceway_ports::{Audit, Imports, Jobs, KeyStore, Replica, Upkeep};
+use onceway_ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, GateVersion, Terms, Unclear, Written};
+use onceway_ports::upkeep::Entry;
+use onceway_protocol::fingerprint::{self, Fingerprint};
+use onceway_protocol::key::{Key, KeyId, Tenant};
+use onceway_protocol::lifetime::{Lifetime, Retention};
+use onceway_protocol::record::{Answer, AnswerBody, Basis, Nonce, Recovery, RequestId, Row, State, Token};
+use onceway_protocol::region::Origin;
+use onceway_protocol::time::Date;
 
 /// A hold that no clause outlives.
 pub const LONG: Duration = Duration::from_secs(600);
@@ -124,14 +133,10 @@ pub(super) async fn asks_again(bench: &impl StoreBench, id: &KeyId, nonce: u128)
 
 /// A claim of an absent key under this gate, with a long hold.
 pub fn asked(id: &KeyId, nonce: u128, gate: GateVersion) -> ClaimAsk {
-    ClaimAsk {
-        risk: Vec::new(),
-        id: id.clone(),
-        fingerprint: fingerprint_of("contract"),
+    let terms = Terms {
         nonce: Nonce(nonce),
+        fingerprint: fingerprint_of("contract"),
         request_id: RequestId(nonce << 64 | 7),
-        gate,
-        basis: Basis::Absent,
         hold: LONG,
         settle_time: Duration::ZERO,
         recovery: Recovery::Rerun { max_attempts: 4 },
@@ -139,7 +144,8 @@ pub fn asked(id: &KeyId, nonce: u128, gate: GateVersion) -> ClaimAsk {
         route: "contract".into(),
         path: "/v1/contract".to_owned(),
         principal: None,
-    }
+    };
+    ClaimAsk { id: id.clone(), gate, basis: Basis::Absent, risk: Vec::new(), terms }
 }
 
 /// A life of this length, stored longer by the skew, with a long tombstone.
@@ -164,7 +170,7 @@ pub(super) async fn claim(bench: &impl StoreBench, ask: &ClaimAsk) -> ClaimReply
 pub(super) async fn wins(bench: &impl StoreBench, ask: &ClaimAsk) -> (Attempt, Date) {
     match claim(bench, ask).await {
         ClaimReply::Won { token, expires, .. } => {
-            (Attempt { id: ask.id.clone(), token, nonce: ask.nonce }, expires)
+            (Attempt { id: ask.id.clone(), token, nonce: ask.terms.nonce }, expires)
         }
         ClaimReply::Found(rows) => panic!("store: this claim must win, but found {rows:?}"),
         ClaimReply::GateMoved => panic!("store: this claim must win, but the gate moved"),
@@ -204,8 +210,9 @@ pub(super) async fn settled_key(bench: &impl StoreBench, name: &str, nonce: u128
 
 /// A fresh key of this life, claimed and settled, and the end of its retention.
 pub(super) async fn settled_for(bench: &impl StoreBench, name: &str, lifetime: Lifetime) -> (Attempt, Date) {
-    let ask = asks(bench, &id(bench, name), 1).await;
-    let (attempt, expires) = wins(bench, &ClaimAsk { lifetime, ..ask }).await;
+    let mut ask = asks(bench, &id(bench, name), 1).await;
+    ask.terms.lifetime = lifetime;
+    let (attempt, expires) = wins(bench, &ask).await;
     assert_eq!(settle(bench, &attempt, &answer()).await, Done);
     (attempt, expires)
 }

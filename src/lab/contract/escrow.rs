@@ -4,7 +4,16 @@
 use super::authority::{AuthorityBench, adopts};
 use super::bench::*;
 use super::imports::latest;
-use onceway_ports::authority::{Lodged, Lodging};
+use onceway_ports::{Escrows, Imports, Upkeep};
+use onceway_ports::authority::{CopiedRow, Lodged, Lodging};
+use onceway_ports::store::{GateVersion, StoreError, Terms, Written};
+use onceway_protocol::digest::digest;
+use onceway_protocol::fingerprint::{self, Fingerprint};
+use onceway_protocol::key::KeyId;
+use onceway_protocol::lifetime::{Lifetime, Retention};
+use onceway_protocol::record::{Nonce, Recovery, RequestId, State, Token};
+use onceway_protocol::region::Origin;
+use super::together;
 use onceway_protocol::written::LONGEST;
 
 pub trait EscrowBench: AuthorityBench<Store: Escrows + Imports> {}
@@ -41,7 +50,11 @@ async fn only_a_higher_token_replaces_a_lodged_claim(bench: &impl EscrowBench) {
     let elsewhere = Lodging { origin: bench.peers()[1].clone(), ..lower };
     assert_eq!(lodge(bench, &elsewhere).await, Lodged::Done, "escrow: each origin has its own");
     assert_eq!(convert(bench, &first.origin).await, 1, "escrow: one row for each key and origin");
-    assert_eq!(row(bench, &first.id).await.nonce, higher.nonce, "escrow: the higher token's must stand");
+    assert_eq!(
+        row(bench, &first.id).await.nonce,
+        higher.terms.nonce,
+        "escrow: the higher token's must stand"
+    );
     assert_eq!(convert(bench, &elsewhere.origin).await, 1);
 }
 
@@ -87,16 +100,14 @@ async fn claims_lodged_before_a_gate_change_are_found(bench: &impl EscrowBench) 
 
 async fn a_voided_escrow_is_gone(bench: &impl EscrowBench) {
     let lodging = lodges(bench, "escrow-void", 2, 1).await;
-    let Lodging { id, origin, token, nonce, .. } = &lodging;
-    let (lower, other) = (with(&lodging, 1, 1).token, &bench.peers()[1]);
-    for (origin, token, nonce) in [(origin, token, &Nonce(2)), (origin, &lower, nonce), (other, token, nonce)]
-    {
-        void(bench, id, origin, *token, *nonce).await;
+    let other = Lodging { origin: bench.peers()[1].clone(), ..lodging.clone() };
+    for other in [with(&lodging, 2, 2), with(&lodging, 1, 1), other] {
+        void(bench, &other).await;
     }
     let lodged = lodge(bench, &with(&lodging, 1, 9)).await;
     assert_eq!(lodged, Lodged::Superseded, "escrow: another one was voided");
     for _ in 0..2 {
-        void(bench, id, origin, *token, *nonce).await;
+        void(bench, &lodging).await;
     }
     assert_eq!(convert(bench, &lodging.origin).await, 0, "escrow: a voided one is still there");
 }
@@ -126,21 +137,24 @@ async fn a_converted_claim_is_an_own_doubt(bench: &impl EscrowBench) {
     restart_and_approve(bench).await;
     assert_eq!(convert(bench, &lodging.origin).await, 1, "escrow: it must be converted");
     let own = row(bench, &lodging.id).await;
-    assert_eq!((own.origin.clone(), own.token, own.nonce), (bench.origin(), lodging.token, lodging.nonce));
-    assert_eq!((own.fingerprint, own.request_id), (lodging.fingerprint, lodging.request_id));
-    assert_eq!((own.principal, &own.risk), (lodging.principal, &Vec::new()));
+    assert_eq!(
+        (own.origin.clone(), own.token, own.nonce),
+        (bench.origin(), lodging.token, lodging.terms.nonce)
+    );
+    assert_eq!((own.fingerprint, own.request_id), (lodging.terms.fingerprint, lodging.terms.request_id));
+    assert_eq!((own.principal, &own.risk), (lodging.terms.principal, &Vec::new()));
     let State::InDoubt { status: None, left, past } = own.state else { panic!("escrow: {own:?}") };
     assert!(left <= LONG && left > LONG / 2 && past.is_zero(), "escrow: the hold counts from the lodging");
     let listed = listed(bench, &lodging.id).await.expect("escrow: not listed");
-    assert_eq!((listed.open.route, listed.open.path), (lodging.route.clone(), lodging.path.clone()));
-    let attempt = Attempt { id: lodging.id.clone(), token: lodging.token, nonce: lodging.nonce };
-    assert_eq!(settle(bench, &attempt, &answer()).await, Done, "escrow: it ends as an own attempt");
+    assert_eq!((listed.open.route, listed.open.path), (lodging.terms.route.clone(), lodging.terms.path.clone()));
+    assert_eq!(settle(bench, &lodging.attempt(), &answer()).await, Done, "escrow: it ends as an own attempt");
 }
 
 async fn the_longest_spans_are_read_again(bench: &impl EscrowBench) {
-    let lodging = lodging(bench, "escrow-longest", 1, 1).await;
-    let lifetime = Lifetime { retention: Retention::For(LONGEST), skew: LONGEST, tombstone: LONGEST };
-    let lodging = Lodging { hold: LONGEST, lifetime, ..lodging };
+    let mut lodging = lodging(bench, "escrow-longest", 1, 1).await;
+    lodging.terms.hold = LONGEST;
+    lodging.terms.lifetime =
+        Lifetime { retention: Retention::For(LONGEST), skew: LONGEST, tombstone: LONGEST };
     lodge(bench, &lodging).await;
     assert_eq!(convert(bench, &lodging.origin).await, 1);
     let State::InDoubt { left, .. } = row(bench, &lodging.id).await.state else { panic!("escrow: no doubt") };
@@ -153,7 +167,7 @@ async fn a_converted_answer_is_an_own_settlement(bench: &impl EscrowBench) {
     lodge_answer(bench, &lodging).await;
     assert_eq!(convert(bench, &lodging.origin).await, 1);
     let own = row(bench, &lodging.id).await;
-    assert_eq!((own.origin, own.token, own.nonce), (bench.origin(), lodging.token, lodging.nonce));
+    assert_eq!((own.origin, own.token, own.nonce), (bench.origin(), lodging.token, lodging.terms.nonce));
     let State::Settled { answer: stored, expired: false, .. } = own.state else {
         panic!("escrow: {:?}", own.state)
     };
@@ -188,16 +202,19 @@ async fn a_lodged_claim_is_handed_back_to_its_home(bench: &impl EscrowBench) {
     for (lodging, doubted) in [(&running, 2), (&answered, 0)] {
         let found = back.iter().find(|back| back.id == lodging.id).expect("escrow: not handed back");
         let CopiedRow { id: _, row, hold, lives, tombstone, route, path } = found;
-        assert_eq!((&row.origin, row.token, row.nonce), (&lodging.origin, lodging.token, lodging.nonce));
-        assert_eq!((row.fingerprint, row.request_id), (lodging.fingerprint, lodging.request_id));
+        assert_eq!(
+            (&row.origin, row.token, row.nonce),
+            (&lodging.origin, lodging.token, lodging.terms.nonce)
+        );
+        assert_eq!((row.fingerprint, row.request_id), (lodging.terms.fingerprint, lodging.terms.request_id));
         let said = (row.principal, row.doubted, row.recovery, *hold);
-        assert_eq!(said, (lodging.principal, doubted, lodging.recovery, lodging.hold));
-        assert_eq!((route, path, *tombstone), (&lodging.route, &lodging.path, LONG));
+        assert_eq!(said, (lodging.terms.principal, doubted, lodging.terms.recovery, lodging.terms.hold));
+        assert_eq!((route, path, *tombstone), (&lodging.terms.route, &lodging.terms.path, LONG));
         assert!(*lives > LONG / 2 && *lives <= LONG + SHORT, "escrow: {lives:?}");
         let is_settled = matches!(row.state, State::Settled { .. });
         assert_eq!(is_settled, doubted == 0, "escrow: one of them has its answer: {row:?}");
         assert!(is_settled || matches!(row.state, State::Claimed { .. }), "escrow: the other may run");
-        void(bench, &lodging.id, &lodging.origin, lodging.token, lodging.nonce).await;
+        void(bench, lodging).await;
     }
 }
 
@@ -206,7 +223,7 @@ async fn an_own_open_row_of_a_lower_token_gives_way(bench: &impl EscrowBench) {
     let higher = lodges(bench, "escrow-lower", 2, 9).await;
     assert_eq!(convert(bench, &higher.origin).await, 1);
     let own = row(bench, &higher.id).await;
-    assert_eq!((own.token, own.nonce), (higher.token, higher.nonce));
+    assert_eq!((own.token, own.nonce), (higher.token, higher.terms.nonce));
     assert!(matches!(own.state, State::InDoubt { .. }), "escrow: {own:?}");
 }
 
@@ -227,7 +244,7 @@ async fn a_conversion_goes_on_until_nothing_is_left(bench: &impl EscrowBench) {
     }
     assert_eq!(taken, [2, 2, 1, 0], "escrow: at most so many at a time, until none is left");
     for lodging in &all {
-        assert_eq!(row(bench, &lodging.id).await.nonce, lodging.nonce, "escrow: one got lost");
+        assert_eq!(row(bench, &lodging.id).await.nonce, lodging.terms.nonce, "escrow: one got lost");
     }
     let lodged = lodge(bench, &with(&other, 1, 7)).await;
     assert_eq!(lodged, Lodged::Superseded, "escrow: another origin's was taken");
@@ -266,13 +283,15 @@ async fn an_escrow_goes_once_its_record_is_here(bench: &impl EscrowBench) {
 /// its home refuses the key. It never goes after its hold.
 async fn an_escrow_goes_with_its_life(bench: &impl EscrowBench) {
     let lodging = async |name: &str| lodging(bench, name, 1, 1).await;
-    let held = Lodging { hold: Duration::ZERO, ..lodging("escrow-held").await };
+    let mut held = lodging("escrow-held").await;
+    held.terms.hold = Duration::ZERO;
     let lifetime = Lifetime { retention: Retention::For(Duration::ZERO), skew: SHORT, tombstone: SHORT };
-    let lives = Lodging { lifetime, ..lodging("escrow-lives").await };
-    let lifetime = Lifetime { tombstone: LONG, ..lifetime };
-    let refused = Lodging { lifetime, ..lodging("escrow-refused").await };
-    let ever = lodging("escrow-ever").await;
-    let ever = Lodging { lifetime: Lifetime { retention: Retention::Never, ..ever.lifetime }, ..ever };
+    let mut lives = lodging("escrow-lives").await;
+    lives.terms.lifetime = lifetime;
+    let mut refused = lodging("escrow-refused").await;
+    refused.terms.lifetime = Lifetime { tombstone: LONG, ..lifetime };
+    let mut ever = lodging("escrow-ever").await;
+    ever.terms.lifetime.retention = Retention::Never;
     for lodging in [&held, &lives, &ever, &refused] {
         assert_eq!(lodge(bench, lodging).await, Lodged::Done);
     }
@@ -295,16 +314,13 @@ async fn lodging(bench: &impl StoreBench, name: &str, attempt: u32, nonce: u128)
 }
 
 pub fn lodging_of(id: KeyId, origin: Origin, token: Token, nonce: Nonce) -> Lodging {
-    Lodging {
+    let terms = Terms {
+        nonce,
         fingerprint: Fingerprint {
             raw: fingerprint::raw("POST", "/escrow", id.key().as_str().as_bytes()),
             canonical: Some(fingerprint::raw("POST", "/escrow", b"{}")),
         },
         request_id: RequestId(nonce.0 << 64 | 3),
-        id,
-        origin,
-        token,
-        nonce,
         hold: LONG,
         settle_time: SHORT,
         recovery: Recovery::Rerun { max_attempts: 4 },
@@ -312,12 +328,14 @@ pub fn lodging_of(id: KeyId, origin: Origin, token: Token, nonce: Nonce) -> Lodg
         route: "payouts".into(),
         path: "/v1/payouts".to_owned(),
         principal: Some(digest("contract", &[b"principal"])),
-    }
+    };
+    Lodging { id, origin, token, terms }
 }
 
 fn with(lodging: &Lodging, attempt: u32, nonce: u128) -> Lodging {
     let token = Token { attempt, ..lodging.token };
-    Lodging { token, nonce: Nonce(nonce), ..lodging.clone() }
+    let terms = Terms { nonce: Nonce(nonce), ..lodging.terms.clone() };
+    Lodging { token, terms, ..lodging.clone() }
 }
 
 /// A fresh lodging, which is lodged.
@@ -335,12 +353,12 @@ async fn lodge_at(bench: &impl EscrowBench, lodging: &Lodging, gate: GateVersion
     bench.store().lodge(lodging, gate).await.expect("escrow: lodge failed")
 }
 
-async fn void(bench: &impl EscrowBench, id: &KeyId, origin: &Origin, token: Token, nonce: Nonce) {
-    bench.store().void(id, origin, token, nonce).await.expect("escrow: void failed");
+async fn void(bench: &impl EscrowBench, lodging: &Lodging) {
+    bench.store().void(&lodging.origin, &lodging.attempt()).await.expect("escrow: void failed");
 }
+
 async fn lodge_answer(bench: &impl EscrowBench, lodging: &Lodging) -> Written {
-    let Lodging { id, origin, token, nonce, .. } = lodging;
-    let written = bench.store().lodge_answer(id, origin, *token, *nonce, &answer()).await;
+    let written = bench.store().lodge_answer(&lodging.origin, &lodging.attempt(), &answer()).await;
     written.expect("escrow: lodge_answer failed")
 }
 

@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderValue, Method, Response, Uri};
 
 use super::{SLACK, bounded, is_waited_for, read};
 use onceway_ports::peers::{Beat, Forward, ForwardReply, PeerError, PeerReply, Pong, Proof, Question};
+use onceway_ports::store::Attempt;
 use onceway_ports::{Body, Clock, Peers};
 use onceway_protocol::change::Report;
 use onceway_protocol::digest::{Digest32, digest};
@@ -372,6 +373,7 @@ fn view(region: &RegionName) -> Arc<View> {
 fn questions(region: RegionName) -> Vec<Question> {
     let (token, nonce) = (Token { epoch: 1 << 40, attempt: u32::MAX }, Nonce(u128::MAX - 1));
     let id = || KeyId::new(tenant(), Key::parse("!\"#\\~").expect("a key"));
+    let attempt = || Attempt { id: id(), token, nonce };
     let headers = vec![("content-type".to_owned(), b"caf\xe9".to_vec())];
     let answer = Arc::new(Answer { status: 201, headers, body: AnswerBody::Kept((0..=255).collect()) });
     let ballot = Ballot { counter: 1 << 40, region: region.clone(), proposer: u64::MAX };
@@ -385,8 +387,8 @@ fn questions(region: RegionName) -> Vec<Question> {
         Question::Adopt { view },
         Question::Rows { origin: origin.clone(), after: Some(id()), most: 1_000 },
         Question::Latest { origin: origin.clone(), from: 1 << 40, most: 1_000 },
-        Question::LodgeAnswer { id: id(), token, nonce, answer },
-        Question::Void { id: id(), token, nonce },
+        Question::LodgeAnswer { attempt: attempt(), answer },
+        Question::Void(attempt()),
         Question::Doubts { after: Some(id()), most: 1_000 },
         Question::Jobs { state: Some(JobState::Dead) },
         Question::Act {

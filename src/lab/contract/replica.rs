@@ -1,7 +1,10 @@
 //! The promises of [`Replica`] of one store; [`super::replication`] has those between stores.
 
-use super::bench::*;
-use onceway_ports::store::PeerMemory;
+use onceway_ports::Replica;
+use onceway_ports::store::{Heartbeat, PeerMemory};
+use onceway_protocol::key::KeyId;
+use std::time::Duration;
+use super::bench::{*, SHORT, StoreBench, asks, id, open, restart_and_approve, row, wins};
 use onceway_protocol::observed::{Observed, Passed};
 
 pub async fn suite(bench: &impl StoreBench) {
@@ -45,8 +48,9 @@ async fn a_heartbeat_counts_what_passed_once(bench: &impl StoreBench) {
     assert_eq!(counts(Some(after(650)), more).await, (after(1_050), true), "replica: it allowed no less");
     // What began before a heartbeat ends no earlier for it.
     let hold = Duration::from_millis(300);
-    let ask = asks(bench, &id(bench, "counted"), 1).await;
-    let attempt = wins(bench, &ClaimAsk { hold, ..ask }).await.0;
+    let mut ask = asks(bench, &id(bench, "counted"), 1).await;
+    ask.terms.hold = hold;
+    let attempt = wins(bench, &ask).await.0;
     let (now, _) = counts(Some(after(1_050)), more).await;
     assert!(left(bench, &attempt.id).await == Some(hold), "replica: the step is added to the hold");
     counts(Some(now), Duration::from_millis(299)).await;

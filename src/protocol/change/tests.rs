@@ -187,11 +187,11 @@ fn a_replaced_store_begins_anew_and_its_old_rows_count_on() {
     };
     let (standing, lost) = rebuilt(&lose(&first(), "a", 4));
     assert_eq!(standing, Standing::Sealed { drained: false });
-    assert_eq!(*lost.retired(), [(origin("a#1"), Retired { mark: 4, lost: Some(2) })].into());
+    assert_eq!(lost.retired, [(origin("a#1"), Retired { mark: 4, lost: Some(2) })].into());
     assert_eq!(lost.losses().collect::<Vec<_>>(), [(origin("a#1"), 2)]);
     let (standing, sealed) = rebuilt(&drained(&first(), "a", 7));
     assert_eq!(standing, Standing::Sealed { drained: true }, "it stays out until somebody asks for it");
-    assert_eq!(*sealed.retired(), [(origin("a#1"), Retired { mark: 7, lost: None })].into());
+    assert_eq!(sealed.retired, [(origin("a#1"), Retired { mark: 7, lost: None })].into());
     assert_eq!(sealed.losses().count(), 0);
 }
 
@@ -201,7 +201,7 @@ fn a_losers_report_raises_a_replaced_stores_mark() {
     let view = rebuild(&lose(&first(), "a", 10));
     let marks = |view: &View, of, seq| {
         let next = seen_by_b(view, of, seq);
-        (next.retired()[&origin("a#1")].mark, next.members()[&name("a")].mark)
+        (next.retired[&origin("a#1")].mark, next.members()[&name("a")].mark)
     };
     assert_eq!(marks(&view, "a#1", 12), (12, 0));
     assert_eq!(marks(&view, "a#1", 9), (10, 0), "never back");
@@ -234,9 +234,9 @@ fn voters_change_one_at_a_time() {
         &[("a", 1), ("b", 2), ("c", 33)],
     ] {
         let next = change(good).unwrap();
-        assert_eq!((next.voters(), next.voters_before()), (&voters(good), view.voters()));
+        assert_eq!((next.voters(), &next.voters_before), (&voters(good), view.voters()));
         let after = next.next(&Change::Kill).unwrap();
-        assert_eq!(after.voters_before(), next.voters());
+        assert_eq!(&after.voters_before, next.voters());
     }
     for bad in [&[("a", 1), ("b", 2), ("c", 3)][..], &[("a", 1)], &[("a", 1), ("b", 2), ("d", 4)], &[]] {
         assert_eq!(change(bad).unwrap_err(), Illegal::Voters);
@@ -245,7 +245,7 @@ fn voters_change_one_at_a_time() {
     let last = change(&[("a", 1), ("b", 2)]).unwrap().next(&alone).unwrap();
     assert_eq!(last.next(&Change::Voters(BTreeMap::new())).unwrap_err(), Illegal::Voters);
     let moved = moved(&last, draft(&last, &[("a", SEALED)]), &[("a", 1)]);
-    assert_eq!(moved.voters_before(), last.voters(), "by a move, too");
+    assert_eq!(&moved.voters_before, last.voters(), "by a move, too");
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn a_region_attested_as_stopped_loses_its_vote() {
     let later = view.next(&force(&two, None, 3 * STRIDE + 6)).unwrap();
     assert_eq!((next.epoch(), later.epoch()), (STRIDE + 7, STRIDE + 8), "never twice as far");
     assert_eq!(next.voters().keys().collect::<Vec<_>>(), [&name("a")]);
-    assert_eq!(next.voters_before(), next.voters(), "there is no majority of the others to ask");
+    assert_eq!(&next.voters_before, next.voters(), "there is no majority of the others to ask");
     for (region, frontier) in [("b", 7), ("c", 0)] {
         let member = next.members()[&name(region)];
         assert!(matches!(member.standing, Standing::Lost { at, gap: false } if at == next.epoch()));
@@ -275,7 +275,7 @@ fn a_region_attested_as_stopped_loses_its_vote() {
     let anew = |region: &str, id| Some((name(region), AcceptorId(id)));
     let alone = view.next(&force(&two, anew("a", 9), 0)).unwrap();
     assert_eq!(*alone.voters(), [(name("a"), AcceptorId(9))].into());
-    assert_eq!(alone.voters_before(), alone.voters());
+    assert_eq!(&alone.voters_before, alone.voters());
     for (stopped, id, why) in [
         (&two[..1], 9, "c remembers what was promised"),
         (&two[..], 1, "its own acceptor is the one that votes"),
@@ -310,7 +310,7 @@ fn version_and_longest_life_only_grow_and_stay_through_all_other_changes() {
     assert!(one.allows(hour) && !one.allows(day) && !one.allows(Retention::Never));
     let two = next(&next(&one, Change::Protocol(2)), Change::Life(day));
     let last = next(&two, Change::Kill);
-    assert_eq!((last.protocol(), last.longest_life(), last.epoch()), (2, day, one.epoch() + 3));
+    assert_eq!((last.protocol(), last.longest_life, last.epoch()), (2, day, one.epoch() + 3));
     assert!(one.members().keys().all(|region| !one.loses(&two, region)), "no key moves");
     for back in [1, 2] {
         assert_eq!(two.next(&Change::Protocol(back)), Err(Illegal::Protocol(2)));

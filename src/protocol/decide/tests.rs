@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::digest::digest;
 use super::super::examples;
 use super::super::fingerprint::{self, Fingerprint};
-use super::super::record::{Reader, resolve};
+use super::super::record::{Nonce, Reader, Token, resolve};
 use super::super::time::Drift;
 use super::*;
 
@@ -57,7 +57,7 @@ fn decided(me: &str, rows: Vec<Row>) -> Verdict {
 
 fn asked_by(principal: Option<Digest32>, me: &str, rows: Vec<Row>) -> Verdict {
     let reading = resolve(rows, &Reader::new(origin(me), NO_DRIFT));
-    decide(reading, &Facts { fingerprint: &asked(), principal })
+    decide(reading, &asked(), principal)
 }
 
 fn known(own: Option<u32>, over: &[(&str, u32)], attempt: u32) -> Basis {
@@ -151,24 +151,23 @@ fn each_attempt_in_doubt_is_asked_about_the_newest_first() {
 /// still. A status does not end the attempt.
 #[test]
 fn an_attempt_is_over_its_settle_time_after_its_hold() {
-    let over_in = |state| {
+    let left = |state| {
         let (settle_time, recovery) = (Duration::from_secs(2), Recovery::Probe);
         let row = Row { settle_time, recovery, ..row("eu", 1, state, &[]) };
         match asked_by(None, "eu", vec![row]) {
-            Verdict::Probe { doubts, .. } => doubts[0].over_in.as_millis(),
+            Verdict::Probe { doubts, .. } => over_in(&doubts[0]).as_millis(),
             other => panic!("a key in doubt on a probe route is asked about: {other:?}"),
         }
     };
     let (ms, none) = (Duration::from_millis, Duration::ZERO);
     for status in [None, Some(504)] {
-        assert_eq!(over_in(State::InDoubt { status, left: ms(500), past: none }), 2_500);
+        assert_eq!(left(State::InDoubt { status, left: ms(500), past: none }), 2_500);
     }
-    for (past, left) in [(0, 2_000), (1_999, 1), (2_000, 0), (90_000, 0)] {
+    for (past, expected) in [(0, 2_000), (1_999, 1), (2_000, 0), (90_000, 0)] {
         for status in [None, Some(504)] {
-            let state = State::InDoubt { status, left: none, past: ms(past) };
-            assert_eq!(over_in(state), left);
+            assert_eq!(left(State::InDoubt { status, left: none, past: ms(past) }), expected);
         }
-        assert_eq!(over_in(State::Claimed { left: none, past: ms(past) }), left);
+        assert_eq!(left(State::Claimed { left: none, past: ms(past) }), expected);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::super::change::Change;
 use super::super::examples::{at, first, name, next, voters};
+use super::super::view::AcceptorId;
 use super::*;
 
 const DRIFT: Drift = Drift { ppm: 10_000, margin: Duration::from_millis(10) };
@@ -246,4 +247,16 @@ fn a_half_agreed_view_is_read_before_new_requests() {
     assert!(lease.may_ask(at(10 + QUIET)) && lease.reads_first(), "then it asks for nothing");
     lease.asks(Arc::new(first()), boot(), at(10 + QUIET));
     assert!(!lease.reads_first(), "it was given up");
+}
+
+#[test]
+fn a_handler_that_slept_past_its_window_must_not_send() {
+    let drift = Drift { ppm: 1_000, margin: Duration::from_millis(90) };
+    let asked = Moment::from_nanos(1_000);
+    let by = SendBy::new(asked, Duration::from_secs(10), Duration::from_secs(5), drift);
+    assert!(by.allows(asked));
+    assert!(by.allows(asked + Duration::from_millis(4_899)));
+    assert!(!by.allows(asked + Duration::from_millis(4_900)));
+    let short = SendBy::new(asked, Duration::from_secs(5), Duration::from_secs(5), drift);
+    assert!(!short.allows(asked), "a hold no longer than the upstream's time allows nothing");
 }

@@ -238,6 +238,19 @@ fn the_largest_ring_builds() {
     assert!(many.iter().all(|(name, _)| (0.8..1.2).contains(&(ring.share(&region(name)) * 64.0))));
 }
 
+#[test]
+fn equal_rings_are_one_and_few_are_kept() {
+    let regions = ["eu-west", "us"].map(|name| RegionSpec { name: region(name), weight: 1 }).to_vec();
+    let spec = |seed| RingSpec { seed, place_by: PlaceBy::Key, regions: regions.clone(), pins: Vec::new() };
+    let ring = known(spec(7)).unwrap();
+    assert!(Arc::ptr_eq(&ring, &known(spec(7)).unwrap()));
+    let mut turned = spec(7);
+    turned.regions.reverse();
+    assert!(Arc::ptr_eq(&ring, &known(turned).unwrap()), "the order of a list makes no other ring");
+    (100..100 + KEPT as u64 + 2).for_each(|seed| assert!(known(spec(seed)).is_some()));
+    assert!(RINGS.lock().unwrap().len() <= KEPT, "the rings that are kept grow without bound");
+}
+
 proptest! {
     #[test]
     fn the_arc_is_the_hash_of_the_key_under_the_tenants(tenant in "[a-z.]{1,64}", key in "[!-~]{1,255}") {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::digest::Digest32;
 use super::super::region::{Origin, RegionName};
-use super::super::written::{Entry, as_text, hex128, number128};
+use super::super::written::{Form, as_text, hex128, number128};
 
 /// The state of one region, as the view says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -95,15 +95,15 @@ macro_rules! entry {
             $($member: $type,)*
         }
 
-        impl Entry<$of, $value> for $entry {
-            fn of($key: &$of, value: &$value) -> Self {
+        impl Form<($of, $value)> for $entry {
+            fn of(($key, value): &($of, $value)) -> Self {
                 let $read = *value;
                 Self { $key: $key.clone(), $($member,)* }
             }
 
-            fn parts(self) -> ($of, $value) {
+            fn value(self) -> Result<($of, $value), &'static str> {
                 let Self { $key, $($member,)* } = self;
-                ($key, $make)
+                Ok(($key, $make))
             }
         }
     };

@@ -2,7 +2,7 @@
 
 use crate::store::support::*;
 use onceway::ports::authority::Lodging;
-use onceway::ports::store::PeerMemory;
+use onceway::ports::store::{PeerMemory, Terms};
 use onceway_lab::contract::escrow::lodging_of;
 
 const BOUND: Duration = Duration::from_secs(30);
@@ -17,14 +17,16 @@ pub fn other() -> Origin {
 
 /// A claim of another region, as it asks to keep it here.
 pub fn lodging(key: &str, nonce: u128) -> Lodging {
-    Lodging {
+    let lodging = lodging_of(id(key), other(), Token { epoch: 1, attempt: 1 }, Nonce(nonce));
+    let terms = Terms {
         fingerprint: print(key),
         request_id: RequestId(nonce),
         hold: HOLD,
         lifetime: lifetime(RETENTION, RETENTION),
         principal: None,
-        ..lodging_of(id(key), other(), Token { epoch: 1, attempt: 1 }, Nonce(nonce))
-    }
+        ..lodging.terms
+    };
+    Lodging { terms, ..lodging }
 }
 
 /// Waits until some statement with this text waits for a lock.

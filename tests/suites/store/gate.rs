@@ -73,8 +73,8 @@ impl Bench {
                 Some(attempt)
             }
             Statement::Reap => {
-                let over = lifetime(Duration::ZERO, RETENTION);
-                let attempt = won(&self.store, &ClaimAsk { lifetime: over, ..asked }).await;
+                let terms = Terms { lifetime: lifetime(Duration::ZERO, RETENTION), ..asked.terms };
+                let attempt = won(&self.store, &ClaimAsk { terms, ..asked }).await;
                 done(self.store.settle(&attempt, &answer()).await);
                 Some(attempt)
             }
@@ -159,7 +159,8 @@ impl Bench {
             }
             Statement::Beat => store.beat(None).await.unwrap().is_some(),
             Statement::StandIn => {
-                let ask = ClaimAsk { basis: known(None), hold: Duration::ZERO, ..asked };
+                let terms = Terms { hold: Duration::ZERO, ..asked.terms };
+                let ask = ClaimAsk { basis: known(None), terms, ..asked };
                 written(store.stand_in(&ask, &Ruling::Released, None).await)
             }
             Statement::Reap => store.reap(100, None).await.unwrap().seen() > 0,

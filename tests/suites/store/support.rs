@@ -8,8 +8,8 @@ pub use onceway::adapters::postgres::provision::{self, Error, Plan, Report, Stat
 pub use onceway::adapters::postgres::{PgStore, StoreConfig};
 pub use onceway::ports::authority::Lodged;
 pub use onceway::ports::jobs::Acted;
-pub use onceway::ports::store::{Attempt, Gate};
-pub use onceway::ports::store::{ClaimAsk, ClaimReply, GateVersion, StoreError, Unclear, Written};
+pub use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, GateVersion, StoreError, Terms, Unclear, Written};
+use onceway::ports::store::{Attempt, Gate};
 pub use onceway::ports::{Authority, Escrows, Imports, Jobs, Upkeep};
 pub use onceway::protocol::authority::GateState;
 use onceway::protocol::fingerprint::{self, Fingerprint};
@@ -207,14 +207,16 @@ pub fn print(body: &str) -> Fingerprint {
 }
 
 pub fn ask(key: &str, nonce: u128, gate: GateVersion) -> ClaimAsk {
-    ClaimAsk {
+    let ask = asked(&id(key), nonce, gate);
+    let terms = Terms {
         fingerprint: print("body"),
         hold: HOLD,
         lifetime: lifetime(RETENTION, RETENTION),
         route: "test".into(),
         path: "/v1/test".to_owned(),
-        ..asked(&id(key), nonce, gate)
-    }
+        ..ask.terms
+    };
+    ClaimAsk { terms, ..ask }
 }
 
 /// A first attempt at most, own or of nobody here.
@@ -224,7 +226,7 @@ pub fn known(own: Option<&Attempt>) -> Basis {
 
 pub async fn won(store: &PgStore, ask: &ClaimAsk) -> Attempt {
     match store.claim(ask).await.unwrap() {
-        ClaimReply::Won { token, .. } => attempt(&ask.id, token, ask.nonce),
+        ClaimReply::Won { token, .. } => attempt(&ask.id, token, ask.terms.nonce),
         other => panic!("not won: {other:?}"),
     }
 }

@@ -7,7 +7,8 @@ use onceway::ports::KeyStore;
 use onceway::ports::upkeep::Reaped;
 
 fn short(ask: ClaimAsk) -> ClaimAsk {
-    ClaimAsk { hold: Duration::ZERO, lifetime: lifetime(Duration::ZERO, Duration::ZERO), ..ask }
+    let lifetime = lifetime(Duration::ZERO, Duration::ZERO);
+    ClaimAsk { terms: Terms { hold: Duration::ZERO, lifetime, ..ask.terms }, ..ask }
 }
 
 /// The own open row below a final one of another origin goes, with that one's life. A running row
@@ -18,7 +19,8 @@ async fn an_origin_turns_its_masked_open_rows_into_tombstones() {
     let masked = won(&store, &short(ask("masked", 1, gate.version))).await;
     done(store.doubt(&masked, None).await);
     let abandoned = won(&store, &short(ask("abandoned", 2, gate.version))).await;
-    let long = ClaimAsk { hold: Duration::from_secs(600), ..short(ask("running", 3, gate.version)) };
+    let mut long = short(ask("running", 3, gate.version));
+    long.terms.hold = Duration::from_secs(600);
     let running = won(&store, &long).await;
     let above = won(&store, &short(ask("above", 4, gate.version))).await;
     done(store.release(&above).await);

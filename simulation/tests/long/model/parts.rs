@@ -353,7 +353,7 @@ impl Parts {
                 let agree = voters.values().filter(|id| by >> short_id(**id) & 1 == 1).count();
                 agree >= majority(voters.len())
             };
-            majorities(view.voters()) && majorities(view.voters_before())
+            majorities(view.voters()) && majorities(&view.voters_before)
         })
     }
 

@@ -74,7 +74,7 @@ impl<S: KeyStore + Replica + Upkeep + Jobs> StoreBench for Stores<S> {
         // No suite draws this nonce: another attempt than any of the store under test.
         let ask = asked(id, u128::MAX, us.gate().await.unwrap().version);
         let ClaimReply::Won { token, .. } = us.claim(&ask).await.unwrap() else { panic!("not won") };
-        let attempt = Attempt { id: id.clone(), token, nonce: ask.nonce };
+        let attempt = Attempt { id: id.clone(), token, nonce: ask.terms.nonce };
         let answer = Answer { status: 200, headers: Vec::new(), body: AnswerBody::NotKept };
         let written = match state {
             Foreign::Claimed => Written::Done,

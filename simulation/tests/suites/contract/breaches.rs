@@ -73,7 +73,7 @@ impl KeyStore for Bent<SimStore, Bend> {
             Bend::ClaimsPassTheGate => ask.gate = self.inner.gate().await?.version,
             Bend::ClaimsAreNotRecognized => {
                 let rows = self.inner.look_up(std::slice::from_ref(&ask.id)).await?;
-                ask.nonce = Nonce(ask.nonce.0 + ((rows.concat().len() as u128) << 90));
+                ask.terms.nonce = Nonce(ask.terms.nonce.0 + ((rows.concat().len() as u128) << 90));
             }
             _ => {}
         }

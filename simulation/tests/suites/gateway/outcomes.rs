@@ -81,10 +81,11 @@ fn a_lost_claim_never_gets_another_requests_answer() {
     for (path, change) in [
         (
             "/park",
-            (|ask| ask.fingerprint = Fingerprint { raw: digest("onceway/test/1", &[]), canonical: None })
-                as fn(&mut ClaimAsk),
+            (|ask| {
+                ask.terms.fingerprint = Fingerprint { raw: digest("onceway/test/1", &[]), canonical: None }
+            }) as fn(&mut ClaimAsk),
         ),
-        ("/bound", |ask| ask.principal = Some(digest("onceway/test/2", &[]))),
+        ("/bound", |ask| ask.terms.principal = Some(digest("onceway/test/2", &[]))),
     ] {
         keyed(Bench::start(4), async |bench, [eu, ..], key| {
             bench.upstream(&eu, receipt(1_000));
@@ -115,10 +116,10 @@ async fn take_over_as(bench: &Bench, key: &str, change: impl FnOnce(&mut ClaimAs
     assert_eq!(store.release(&running).await, Ok(Written::Done));
     let (own, attempt) = (Some((row.token, row.nonce)), row.token.attempt);
     let mut ask = ClaimAsk {
-        fingerprint: row.fingerprint,
         basis: Basis::Known { own, over: Vec::new(), attempt },
         ..claim(key, 1, HOLD * 100)
     };
+    ask.terms.fingerprint = row.fingerprint;
     change(&mut ask);
     won(store, ask).await
 }

@@ -7,6 +7,8 @@ use http::Uri;
 use onceway::gateway::credentials::caller::{Caller, Voucher};
 use onceway::gateway::operator::dead_letters::{JobAct, JobStatus};
 use onceway::ports::jobs::{Acted, StoredRequest};
+use onceway::ports::{Jobs, KeyStore};
+use onceway::ports::store::{ClaimReply, Terms};
 use onceway::protocol::digest::Digest32;
 use onceway::protocol::fingerprint::canonical;
 
@@ -21,16 +23,17 @@ const HOUR_MICROS: i64 = 3_600_000_000;
 pub async fn leave(bench: &Bench, at: &RegionName, key: &str, body: &'static [u8], by: Option<Digest32>) {
     let (head, _) = request("/later", key, "{}").into_parts();
     let store = bench.world.cluster.store(at);
-    let claim = ClaimAsk {
+    let mut claim = claim(key, 7, HOLD * 100);
+    claim.gate = store.gate().await.unwrap().version;
+    claim.terms = Terms {
         fingerprint: Fingerprint {
             raw: raw("POST", "/later", b"{}"),
             canonical: Some(canonical("POST", "/later", b"{}")),
         },
-        gate: store.gate().await.unwrap().version,
         route: "later".into(),
         path: "/later".to_owned(),
         principal: by,
-        ..claim(key, 7, HOLD * 100)
+        ..claim.terms
     };
     let stored = StoredRequest {
         method: Method::POST,

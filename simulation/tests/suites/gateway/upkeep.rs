@@ -1,7 +1,12 @@
 //! Work beside requests: keys are forgotten in time and in order, and a database's clock that steps
 //! is not believed. A loop that dies takes its gateway along.
 
-use onceway::ports::store::{GateVersion, Unclear};
+use onceway::ports::KeyStore;
+use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, Terms, Unclear, Written};
+use onceway::protocol::fingerprint::{Fingerprint, raw};
+use onceway::protocol::lifetime::{Lifetime, Retention};
+use onceway::protocol::record::{Answer, AnswerBody, Basis, Recovery, State};
+use std::time::Duration;
 use onceway_lab::contract::store::asked;
 
 use super::bench::*;
@@ -153,7 +158,8 @@ pub const UNCLEAR: Option<Unclear> = Some(Unclear { status: 500, ends_attempt: f
 
 /// A claim of an absent key, under no gate yet.
 pub fn claim(key: &str, nonce: u128, retention: Duration) -> ClaimAsk {
-    ClaimAsk {
+    let ask = asked(&id(key), nonce, GateVersion(0));
+    let terms = Terms {
         fingerprint: Fingerprint { raw: raw("POST", "/park", b"{}"), canonical: None },
         hold: HOLD,
         settle_time: SETTLE_TIME,
@@ -161,8 +167,9 @@ pub fn claim(key: &str, nonce: u128, retention: Duration) -> ClaimAsk {
         lifetime: Lifetime { retention: Retention::For(retention), skew: ms(0), tombstone: TOMBSTONE },
         route: "park".into(),
         path: "/park".to_owned(),
-        ..asked(&id(key), nonce, GateVersion(0))
-    }
+        ..ask.terms
+    };
+    ClaimAsk { terms, ..ask }
 }
 
 /// A claim on a route that nobody will end.
@@ -174,7 +181,8 @@ pub async fn abandon_for(store: &SimStore, route: &str, key: &str, hold: Duratio
     let path = format!("/{route}");
     let fingerprint = Fingerprint { raw: raw("POST", &path, b"{}"), canonical: None };
     let (ask, recovery) = (claim(key, 77, RETENTION), rule_of(route));
-    won(store, ClaimAsk { fingerprint, route: route.into(), path, hold, recovery, ..ask }).await
+    let terms = Terms { fingerprint, route: route.into(), path, hold, recovery, ..ask.terms };
+    won(store, ClaimAsk { terms, ..ask }).await
 }
 
 fn rule_of(route: &str) -> Recovery {
@@ -191,14 +199,15 @@ pub async fn again(store: &SimStore, route: &str, last: &Attempt) -> Attempt {
         Basis::Known { own: Some((last.token, last.nonce)), over: Vec::new(), attempt: last.token.attempt };
     let ask = claim(last.id.key().as_str(), last.nonce.0 + 1, RETENTION);
     let (recovery, path) = (rule_of(route), format!("/{route}"));
-    won(store, ClaimAsk { basis, route: route.into(), path, recovery, ..ask }).await
+    let terms = Terms { route: route.into(), path, recovery, ..ask.terms };
+    won(store, ClaimAsk { basis, terms, ..ask }).await
 }
 
 /// The attempt of a claim that is won, under the store's own gate.
 pub async fn won(store: &SimStore, ask: ClaimAsk) -> Attempt {
     let gate = store.gate().await.unwrap().version;
     match store.claim(&ClaimAsk { gate, ..ask.clone() }).await.unwrap() {
-        ClaimReply::Won { token, .. } => Attempt { id: ask.id, token, nonce: ask.nonce },
+        ClaimReply::Won { token, .. } => Attempt { id: ask.id, token, nonce: ask.terms.nonce },
         other => panic!("not won: {other:?}"),
     }
 }

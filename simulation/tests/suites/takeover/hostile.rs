@@ -8,8 +8,9 @@ use std::cell::Cell;
 use std::sync::Once;
 
 use onceway::ports::authority::{Lodged, Lodging};
-use onceway::ports::peers::PeerError;
-use onceway::ports::{Authority, Dice, Peers};
+use onceway::ports::{Acceptors, Authority, Dice, KeyStore, Peers};
+use onceway::ports::peers::{PeerError, PeerReply, Question};
+use onceway::ports::store::{Attempt, Terms};
 use onceway::protocol::bounds::{AHEAD, LEAP};
 use onceway::protocol::digest::digest;
 use onceway::protocol::speakers::Kind;
@@ -39,13 +40,15 @@ fn poison(view: &View, epoch: u64) -> Arc<View> {
 }
 
 fn lodging(id: KeyId, origin: Origin, token: Token, nonce: Nonce) -> Lodging {
-    Lodging {
+    let mut lodging = lodging_of(id, origin, token, nonce);
+    lodging.terms = Terms {
         hold: LEASE,
         lifetime: Lifetime { retention: Retention::For(LEASE), skew: LEASE, tombstone: LEASE },
         route: Arc::from("strict"),
         path: "/strict".to_owned(),
-        ..lodging_of(id, origin, token, nonce)
-    }
+        ..lodging.terms
+    };
+    lodging
 }
 
 struct Hostile {
@@ -133,13 +136,15 @@ impl Hostile {
             7 => Question::Rows { origin: self.origin(), after: Some(key), most: u32::MAX },
             8 => {
                 let hold = self.pick(&[ms(0), ms(1), LEASE]);
-                Question::Lodge(Box::new(Lodging { hold, ..lodging(key, self.origin(), token, nonce) }))
+                let mut lodging = Box::new(lodging(key, self.origin(), token, nonce));
+                lodging.terms.hold = hold;
+                Question::Lodge(lodging)
             }
             9 => {
                 let answer = Answer { status: 201, headers: Vec::new(), body: AnswerBody::Kept(Vec::new()) };
-                Question::LodgeAnswer { id: key, token, nonce, answer: Arc::new(answer) }
+                Question::LodgeAnswer { attempt: Attempt { id: key, token, nonce }, answer: Arc::new(answer) }
             }
-            10 => Question::Void { id: key, token, nonce },
+            10 => Question::Void(Attempt { id: key, token, nonce }),
             _ => {
                 let (actor, reason) = ("mallory".to_owned(), "none".to_owned());
                 Question::AcceptRisk { region: self.region(), at: self.number(1), actor, reason }
@@ -296,8 +301,9 @@ fn no_region_can_end_another_regions_attempt() {
         trio.until("the drain", ms(10_000), async || trio.gate(&b()).view.epoch() > token.epoch).await;
         let (peers, id) = (trio.world.network.peers(&c()), id(&key));
         let answer = Arc::new(Answer { status: 200, headers: Vec::new(), body: AnswerBody::NotKept });
-        let forged = Question::LodgeAnswer { id: id.clone(), token, nonce, answer };
-        for question in [forged, Question::Void { id, token, nonce }] {
+        let attempt = Attempt { id, token, nonce };
+        let forged = Question::LodgeAnswer { attempt: attempt.clone(), answer };
+        for question in [forged, Question::Void(attempt)] {
             peers.ask(&b(), question, WITHIN).await.unwrap();
             assert!(matches!(row().await.state, State::InDoubt { .. }));
         }

@@ -35,35 +35,30 @@ struct Here {
     slot: Option<bool>,
 }
 
-/// Removes the ties to regions that left the ring, as far as that is safe now.
-pub(super) async fn init(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
+/// Removes the ties to regions that left the ring, as far as that is safe now. Or only reports them,
+/// if nothing may change.
+pub(super) async fn look(
+    client: &Client,
+    plan: &Plan,
+    report: &mut Report,
+    changes: bool,
+) -> Result<(), Error> {
     for left in left(client, plan).await? {
         let mut unfollowed = false;
         let status = loop {
             match status(plan, &left, &here(client, plan, &left).await?) {
                 Next::Wait(why) => break Status::Pending(why),
+                Next::Unfollow | Next::DropSlot if !changes => {
+                    let tied = "it is still tied to this store: run `onceway store init`";
+                    break Status::Pending(tied.to_owned());
+                }
                 Next::DropSlot => break drop_slot(client, plan, &left).await?,
                 Next::Unfollow if !unfollowed => unfollow(client, plan, &left).await?,
                 Next::Done | Next::Unfollow => break Status::changed_if(unfollowed),
             }
             unfollowed = true;
         };
-        report.add(line(&left), status);
-    }
-    Ok(())
-}
-
-/// Reports the steps of [`init`].
-pub(super) async fn check(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
-    for left in left(client, plan).await? {
-        let status = match status(plan, &left, &here(client, plan, &left).await?) {
-            Next::Done => Status::Fine,
-            Next::Wait(why) => Status::Pending(why),
-            Next::Unfollow | Next::DropSlot => {
-                Status::Pending("it is still tied to this store: run `onceway store init`".to_owned())
-            }
-        };
-        report.add(line(&left), status);
+        report.add(format!("rows of {}, which left the ring", left.origin), status);
     }
     Ok(())
 }
@@ -164,8 +159,4 @@ async fn drop_slot(client: &Client, plan: &Plan, left: &Left) -> Result<Status, 
         Ok(_) => Status::Changed,
         Err(error) => Status::Pending(error.to_string()),
     })
-}
-
-fn line(left: &Left) -> String {
-    format!("rows of {}, which left the ring", left.origin)
 }

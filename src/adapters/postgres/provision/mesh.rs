@@ -19,24 +19,14 @@ const SUBSCRIBING: &str = "making a subscription";
 const RESEED: &str = "rows are missing here and no repair in place is safe: this region is not covered for that origin; \
     run `onceway store reseed`";
 
-pub(super) fn publication_line(plan: &Plan) -> String {
-    format!("publication {}", names::publication(&plan.me))
-}
-
-pub(super) async fn init_publication(client: &Client, plan: &Plan) -> Result<Status, Error> {
-    match publication(client, plan).await? {
-        None => columns::publish(client, plan, false).await,
-        Some(Status::Fine) => columns::publish(client, plan, true).await,
-        Some(status) => Ok(status),
-    }
-}
-
-/// Reports whether it publishes both own leaves, all their changes, and nothing else.
-pub(super) async fn check_publication(client: &Client, plan: &Plan) -> Result<Status, Error> {
+/// Makes the publication. Or only reports whether it publishes both own leaves, all their changes,
+/// and nothing else.
+pub(super) async fn publish(client: &Client, plan: &Plan, changes: bool) -> Result<Status, Error> {
     Ok(match publication(client, plan).await? {
+        Some(status @ (Status::Changed | Status::Pending(_) | Status::Broken(_))) => status,
+        made if changes => columns::publish(client, plan, made.is_some()).await?,
         None => Status::Pending("it is missing: run `onceway store init`".to_owned()),
         Some(Status::Fine) => columns::missing(client, plan).await?.map_or(Status::Fine, Status::Pending),
-        Some(status) => status,
     })
 }
 

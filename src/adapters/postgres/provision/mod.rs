@@ -1,13 +1,6 @@
 //! Provisioning: makes a region's store, connects it to its peers, and reports missing parts
 //! (`store init`, `store check`).
 //!
-//! The files:
-//! - `publisher` (a peer), `schema` (migrations, leaves, routines, the gate)
-//! - `roles` (least rights), `mesh` (publication and subscriptions), `columns` (published columns)
-//! - `leaving` (regions that left the ring), `reseed` (a subscription whose slot was lost)
-//! - `plan` (the required state, and the report), `settings` (hints)
-//! - `script` (all of it for psql), `promotion` (slots and standbys)
-//!
 //! [`init`] may run in any order of regions, repeatedly, on a live deployment: it adds missing
 //! parts and changes nothing else. Nothing is made anew that may have lost rows (a slot, a leaf's
 //! content), and no server's DETAIL lines get into a report.
@@ -29,7 +22,7 @@ use std::time::Duration;
 use tokio_postgres::Client;
 
 use super::address::Address;
-use super::{connect, errors};
+use super::{connect, errors, names};
 use crate::protocol::region::RegionName;
 use plan::{ALL_WITHIN, check_plan, execute, failed, get, holds, query};
 use publisher::Way;
@@ -61,14 +54,7 @@ pub async fn init(plan: &Plan) -> Result<Report, Error> {
         execute(client, "committing the schema", "commit").await?;
         // After the commit: looking at peers takes a while, and no other transaction may wait for
         // the schema meanwhile.
-        if plan.replication_role.is_some() {
-            report.add(mesh::publication_line(plan), mesh::init_publication(client, plan).await?);
-        }
-        for (peer, conninfo) in &plan.subscribe {
-            let way = Way::new(plan, peer, conninfo);
-            report.add(way.line(), mesh::init_subscription(client, plan, &way).await?);
-        }
-        leaving::init(client, plan, &mut report).await?;
+        connected(client, plan, &mut report, true).await?;
         tracing::info!(region = %plan.me, changes = report.changes(), complete = report.is_complete(), "store init");
         Ok(report)
     })
@@ -85,18 +71,28 @@ pub async fn check(plan: &Plan) -> Result<Report, Error> {
             return Ok(report);
         }
         roles::check(client, plan, &mut report).await?;
-        if plan.replication_role.is_some() {
-            report.add(mesh::publication_line(plan), mesh::check_publication(client, plan).await?);
-        }
-        for (peer, conninfo) in &plan.subscribe {
-            let way = Way::new(plan, peer, conninfo);
-            report.add(way.line(), mesh::check_subscription(client, plan, &way).await?);
-        }
-        leaving::check(client, plan, &mut report).await?;
+        connected(client, plan, &mut report, false).await?;
         promotion::check(client, plan, &mut report).await?;
         Ok(report)
     })
     .await
+}
+
+/// Connects the store to its peers, or only looks, if nothing may change.
+async fn connected(client: &Client, plan: &Plan, report: &mut Report, changes: bool) -> Result<(), Error> {
+    if plan.replication_role.is_some() {
+        let line = format!("publication {}", names::publication(&plan.me));
+        report.add(line, mesh::publish(client, plan, changes).await?);
+    }
+    for (peer, conninfo) in &plan.subscribe {
+        let way = Way::new(plan, peer, conninfo);
+        let status = match changes {
+            true => mesh::init_subscription(client, plan, &way).await?,
+            false => mesh::check_subscription(client, plan, &way).await?,
+        };
+        report.add(way.line(), status);
+    }
+    leaving::look(client, plan, report, changes).await
 }
 
 /// Follows a peer anew whose slot for this store is lost or missing. Rows were lost on the way, and

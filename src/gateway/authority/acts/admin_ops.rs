@@ -164,7 +164,7 @@ impl<P: Ports> Gateway<P> {
             }
         }
         let (protocol, longest_life) = match &begun {
-            Some(accepted) => (accepted.view.protocol(), accepted.view.longest_life()),
+            Some(accepted) => (accepted.view.protocol(), accepted.view.longest_life),
             None => (self.common(&names).await?.0, self.life_wanted(&self.live().routes)),
         };
         let escrow = self.meant(escrow)?;

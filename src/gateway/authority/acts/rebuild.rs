@@ -119,7 +119,7 @@ impl<P: Ports> Gateway<P> {
         let let_serve =
             |view: &View| view.serves(&origin.region) && view.origin(&origin.region).as_ref() == Some(origin);
         let served = let_serve(view) || views.values().any(|known| let_serve(known));
-        let retired = view.retired().keys().any(|old| old.region == origin.region);
+        let retired = view.retired.keys().any(|old| old.region == origin.region);
         let fresh = view.members().get(&origin.region).is_some_and(|member| member.mark == 0);
         let health = self.health();
         let peer = health.peers.get(&origin.region);

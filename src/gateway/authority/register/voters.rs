@@ -132,7 +132,7 @@ impl<P: Ports> Gateway<P> {
         if !self.holds_lease(self.ports.clock().now()) {
             return;
         }
-        tracing::info!(life = ?next.longest_life(), "keys are to be remembered for longer: the regions are asked");
+        tracing::info!(life = ?next.longest_life, "keys are to be remembered for longer: the regions are asked");
         if let Err(why) = propose::propose(self, &view, Arc::new(next), WITHIN).await {
             tracing::warn!(why, "longer lives are not agreed on yet: such claims are refused until then");
         }
@@ -144,7 +144,7 @@ impl<P: Ports> Gateway<P> {
     pub(in crate::gateway) fn agreed_life(&self) -> Retention {
         match is_disabled(Check::AgreedLife) {
             true => self.life_wanted(&self.live().routes),
-            false => self.view().longest_life(),
+            false => self.view().longest_life,
         }
     }
 }

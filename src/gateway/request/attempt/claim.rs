@@ -12,10 +12,10 @@ use crate::gateway::request::problems::{Kind, Problem};
 use crate::gateway::telemetry::metrics;
 use crate::gateway::upkeep::store_gate;
 use crate::ports::jobs::StoredRequest;
-use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError};
+use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError, Terms};
 use crate::ports::{Clock, Dice, Jobs, KeyStore, Ports};
-use crate::protocol::hold::SendBy;
-use crate::protocol::record::{Basis, Row};
+use crate::protocol::lease::SendBy;
+use crate::protocol::record::{Basis, Nonce, Row};
 use crate::protocol::region::RegionName;
 use crate::protocol::snapshot::Permit;
 use crate::protocol::time::Date;
@@ -80,7 +80,7 @@ pub async fn claim<P: Ports>(
                 if !claim.risk.is_empty() && later.is_none() {
                     at_risk(ask, &claim);
                 }
-                let attempt = Attempt { id: claim.id, token, nonce: claim.nonce };
+                let attempt = Attempt { id: claim.id, token, nonce: claim.terms.nonce };
                 let (permit, lodged) = (permit.clone(), None);
                 let won = Claim { attempt, expires, send_by, permit, lodged, _running: running };
                 return Ok(Claimed::Ours(won));
@@ -104,7 +104,7 @@ pub async fn claim<P: Ports>(
         tracing::warn!(key = %ask.id.digest(), "an acceptance was not confirmed: whether its job will run is not known");
         return Err(gateway.later(Kind::OutcomeUnknown));
     }
-    persist::release_unconfirmed(gateway, ask, claim.nonce);
+    persist::release_unconfirmed(gateway, ask, claim.terms.nonce);
     Err(gateway.store_unavailable("a claim was not confirmed".to_owned()))
 }
 
@@ -122,14 +122,16 @@ fn asked<P: Ports>(
         true => permit.known.at_risk_unproven(&ask.id, &ask.route, &ask.meanings),
         false => permit.known.at_risk(&ask.id),
     };
-    ClaimAsk {
-        id: ask.id.clone(),
+    let (gate, terms) = (permit.gate, terms(gateway, ask, gateway.ports.dice().nonce()));
+    ClaimAsk { id: ask.id.clone(), gate, basis, risk, terms }
+}
+
+/// The terms of an attempt of a request.
+pub(super) fn terms<P: Ports>(gateway: &Gateway<P>, ask: &Ask, nonce: Nonce) -> Terms {
+    Terms {
+        nonce,
         fingerprint: ask.fingerprint,
-        nonce: gateway.ports.dice().nonce(),
         request_id: ask.request_id,
-        gate: permit.gate,
-        basis,
-        risk,
         hold: ask.policy.hold,
         settle_time: ask.policy.settle_time,
         recovery: ask.policy.recovery,

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::claim::Claim;
+use super::claim::{Claim, terms};
 use crate::gateway::authority::register::learn;
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::choices::LODGED_WITHIN;
@@ -66,16 +66,7 @@ pub async fn lodge<P: Ports>(
         id: ask.id.clone(),
         origin: gateway.origin.clone(),
         token: claim.attempt.token,
-        nonce: claim.attempt.nonce,
-        fingerprint: ask.fingerprint,
-        request_id: ask.request_id,
-        hold: ask.policy.hold,
-        settle_time: ask.policy.settle_time,
-        recovery: ask.policy.recovery,
-        lifetime: gateway.settings.lifetime(&ask.policy),
-        route: ask.route.clone(),
-        path: ask.target.path().to_owned(),
-        principal: ask.bound_to(),
+        terms: terms(gateway, ask, claim.attempt.nonce),
     };
     let question = Question::Lodge(Box::new(lodging));
     let why = match gateway.ports.peers().ask(target, question, LODGED_WITHIN).await {
@@ -115,10 +106,8 @@ async fn stands<P: Ports>(gateway: &Gateway<P>, attempt: &Attempt) -> bool {
 pub fn void<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Claim) {
     let view = &claim.permit.view;
     let (Some(_), Some(target)) = (alone(view, ask), view.target(&ask.id).cloned()) else { return };
-    let Attempt { id, token, nonce } = claim.attempt.clone();
-    let gateway = gateway.clone();
+    let (gateway, question) = (gateway.clone(), Question::Void(claim.attempt.clone()));
     tokio::spawn(async move {
-        let question = Question::Void { id, token, nonce };
         if let Err(error) = gateway.ports.peers().ask(&target, question, LODGED_WITHIN).await {
             tracing::info!(%target, %error, "an escrow could not be taken back");
         }
@@ -129,8 +118,7 @@ pub fn void<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Claim) {
 /// failure is counted: after a takeover the claim would be in doubt.
 pub async fn lodge_answer<P: Ports>(gateway: &Gateway<P>, ask: &Ask, claim: &Claim, answer: &Arc<Answer>) {
     let (Some(target), Escrow::ClaimAndAnswer(_)) = (&claim.lodged, ask.policy.escrow) else { return };
-    let Attempt { id, token, nonce } = claim.attempt.clone();
-    let question = Question::LodgeAnswer { id, token, nonce, answer: answer.clone() };
+    let question = Question::LodgeAnswer { attempt: claim.attempt.clone(), answer: answer.clone() };
     match gateway.ports.peers().ask(target, question, LODGED_WITHIN).await {
         Ok(PeerReply::Done) => metrics::escrow("answer_lodged"),
         Ok(_) | Err(_) => metrics::escrow("answer_failed"),
@@ -207,11 +195,9 @@ impl<P: Ports> Gateway<P> {
         attempt: &Attempt,
         answer: &Arc<Answer>,
     ) -> PeerReply {
-        let Attempt { id, token, nonce } = attempt;
-        let Some(origin) = self.origin_then(from, token.epoch) else { return no_such_region() };
+        let Some(origin) = self.origin_then(from, attempt.token.epoch) else { return no_such_region() };
         let store = self.ports.store();
-        let mut written =
-            metrics::upkeep("lodge", store.lodge_answer(id, &origin, *token, *nonce, answer)).await;
+        let mut written = metrics::upkeep("lodge", store.lodge_answer(&origin, attempt, answer)).await;
         if written == Ok(Written::Lost) && self.was_its_key(from, attempt) {
             written = metrics::upkeep("settle", store.settle(attempt, answer)).await;
         }
@@ -229,11 +215,10 @@ impl<P: Ports> Gateway<P> {
         from: &RegionName,
         attempt: &Attempt,
     ) -> PeerReply {
-        let Attempt { id, token, nonce } = attempt;
-        let Some(origin) = self.origin_then(from, token.epoch) else { return no_such_region() };
+        let Some(origin) = self.origin_then(from, attempt.token.epoch) else { return no_such_region() };
         let store = self.ports.store();
-        let mut voided = metrics::upkeep("lodge", store.void(id, &origin, *token, *nonce)).await.map(drop);
-        if voided.is_ok() && self.view().epoch() > token.epoch && self.was_its_key(from, attempt) {
+        let mut voided = metrics::upkeep("lodge", store.void(&origin, attempt)).await.map(drop);
+        if voided.is_ok() && self.view().epoch() > attempt.token.epoch && self.was_its_key(from, attempt) {
             voided = metrics::upkeep("release", store.release(attempt)).await.map(drop);
         }
         voided.map_or_else(|error| PeerReply::Refused(error.to_string()), |()| PeerReply::Done)

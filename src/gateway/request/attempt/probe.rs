@@ -11,10 +11,10 @@ use crate::gateway::request::reply;
 use crate::gateway::telemetry::metrics;
 use crate::ports::upstream::{Probe, ProbeReply};
 use crate::ports::{Ports, Upstream};
-use crate::protocol::decide::Doubt;
+use crate::protocol::decide::over_in;
 use crate::protocol::key::KeyId;
 use crate::protocol::outcome::Outcome;
-use crate::protocol::record::{Answer, AnswerBody, Token};
+use crate::protocol::record::{Answer, AnswerBody, Row, Token};
 
 /// The upstream's answer about an attempt, as far as it counts.
 pub enum ProbeAnswer {
@@ -33,7 +33,7 @@ pub async fn question<P: Ports>(
     gateway: &Gateway<P>,
     policy: &Policy,
     id: &KeyId,
-    doubt: &Doubt,
+    doubt: &Row,
     path: &str,
 ) -> ProbeAnswer {
     let (result, answer) = match asked(gateway, policy, id, doubt.token, path).await {
@@ -53,8 +53,8 @@ pub async fn question<P: Ports>(
             tracing::warn!(key = %id.digest(), status, "the probe's answer is not a final one; the key stays in doubt");
             ("cannot_say", ProbeAnswer::CannotSay)
         }
-        ProbeReply::DidNotHappen if doubt.over_in.is_zero() => ("did_not_happen", ProbeAnswer::DidNotHappen),
-        ProbeReply::DidNotHappen => ("too_early", ProbeAnswer::TooEarly(doubt.over_in)),
+        ProbeReply::DidNotHappen if over_in(doubt).is_zero() => ("did_not_happen", ProbeAnswer::DidNotHappen),
+        ProbeReply::DidNotHappen => ("too_early", ProbeAnswer::TooEarly(over_in(doubt))),
         ProbeReply::CannotSay(why) => {
             tracing::info!(key = %id.digest(), why, "the upstream cannot say whether the effect happened");
             ("cannot_say", ProbeAnswer::CannotSay)

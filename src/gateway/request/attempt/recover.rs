@@ -11,25 +11,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::claim::terms;
 use super::outcome;
 use super::persist::{Fact, Stored, store};
 use super::probe::{ProbeAnswer, question};
 use crate::gateway::instance::Gateway;
+use crate::gateway::policy::route::Policy;
 use crate::gateway::request::ask::Ask;
 use crate::gateway::request::problems::Kind;
 use crate::gateway::request::reply::Reply;
 use crate::gateway::telemetry::metrics;
 use crate::gateway::upkeep::store_gate;
-use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError, Written};
+use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError, Terms, Written};
 use crate::ports::upkeep::{Ruling, Who};
 use crate::ports::{Dice, KeyStore, Ports, Upkeep};
-use crate::protocol::decide::{Doubt, Settlement};
-use crate::protocol::digest::Digest32;
-use crate::protocol::fingerprint::Fingerprint;
+use crate::protocol::decide::Settlement;
 use crate::protocol::key::KeyId;
-use crate::protocol::lifetime::Lifetime;
 use crate::protocol::plant::{Check, is_disabled};
-use crate::protocol::record::{Answer, Basis, Nonce, Recovery, RequestId};
+use crate::protocol::record::{Answer, Basis, Nonce, Row};
 use crate::protocol::snapshot::Here;
 
 /// Asks about every attempt in doubt, newest first. A new attempt may begin, on the returned basis,
@@ -37,10 +36,10 @@ use crate::protocol::snapshot::Here;
 pub async fn probe<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
-    doubts: Vec<Doubt>,
+    doubts: Vec<Row>,
     basis: Basis,
 ) -> Result<Basis, Reply> {
-    let mut stays: Option<(Doubt, Duration)> = None;
+    let mut stays: Option<(Row, Duration)> = None;
     for doubt in doubts {
         let asked = question(gateway, &ask.policy, &ask.id, &doubt, ask.target.path());
         let after = match ask.waits(gateway.ports.clock(), asked).await {
@@ -70,7 +69,7 @@ pub async fn probe<P: Ports>(
 async fn happened<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
-    doubt: Doubt,
+    doubt: Row,
     basis: Basis,
     answer: Arc<Answer>,
 ) -> Reply {
@@ -91,18 +90,8 @@ async fn happened<P: Ports>(
             Stored::NotYet => gateway.unknown(expires),
         };
     }
-    let whom = For {
-        id: &ask.id,
-        fingerprint: ask.fingerprint,
-        principal: ask.bound_to(),
-        request_id: doubt.request_id,
-        nonce: Some(doubt.nonce),
-        basis,
-        recovery: ask.policy.recovery,
-        lifetime: gateway.settings.lifetime(&ask.policy),
-        request: (&ask.route, ask.target.path()),
-    };
-    match stand_in(gateway, whom, &Ruling::Settled((*answer).clone()), None).await {
+    let terms = || Terms { request_id: doubt.request_id, ..terms(gateway, ask, doubt.nonce) };
+    match stand_in(gateway, &ask.id, terms, basis, &Ruling::Settled((*answer).clone()), None).await {
         Ok(()) => Reply::Replay(replay),
         Err(NotWritten::Changed) => Reply::Refused(gateway.later(Kind::InDoubt), expires),
         Err(NotWritten::Store(error)) => {
@@ -118,49 +107,46 @@ pub enum NotWritten {
     Store(StoreError),
 }
 
-/// A record to be made in the place of others.
-pub struct For<'a> {
-    pub id: &'a KeyId,
-    pub fingerprint: Fingerprint,
-    pub principal: Option<Digest32>,
-    pub request_id: RequestId,
-    /// The nonce of the attempt whose answer this record holds; `None` if nothing happened. With
-    /// it, both rows are one attempt. If the other row's answer arrives after all, nothing ran
-    /// twice.
-    pub nonce: Option<Nonce>,
-    pub basis: Basis,
-    /// The rule of the attempts. It says nothing more once their outcome is stored.
-    pub recovery: Recovery,
-    /// Retention, skew and tombstone time of the key.
-    pub lifetime: Lifetime,
-    /// The route and the path of its request, if known; else empty.
-    pub request: (&'a str, &'a str),
+/// The terms of a record in the place of another region's row. `nonce` is that of the attempt whose
+/// answer the record holds; `None` if nothing happened. With it, both rows are one attempt. If the
+/// other row's answer arrives after all, nothing ran twice. Its rule says nothing more once their
+/// outcome is stored. Route and path are empty if they are not known.
+pub fn in_place_of<P: Ports>(
+    gateway: &Gateway<P>,
+    row: &Row,
+    nonce: Option<Nonce>,
+    policy: &Policy,
+    route: Arc<str>,
+    path: String,
+) -> Terms {
+    Terms {
+        nonce: nonce.unwrap_or_else(|| gateway.ports.dice().nonce()),
+        fingerprint: row.fingerprint,
+        request_id: row.request_id,
+        hold: Duration::ZERO,
+        settle_time: Duration::ZERO,
+        recovery: row.recovery,
+        lifetime: gateway.settings.lifetime(policy),
+        route,
+        path,
+        principal: row.principal,
+    }
 }
 
-/// Ends those attempts with their outcome. Repeats an unconfirmed write: none is written twice.
+/// Ends attempts with their outcome by a record in their place, for which nothing has to be waited.
+/// Repeats an unconfirmed write: none is written twice.
 pub async fn stand_in<P: Ports>(
     gateway: &Gateway<P>,
-    whom: For<'_>,
+    id: &KeyId,
+    terms: impl FnOnce() -> Terms,
+    basis: Basis,
     ruling: &Ruling,
     by: Option<Who<'_>>,
 ) -> Result<(), NotWritten> {
-    let Here::Run(permit) = gateway.here(whom.id) else { return Err(NotWritten::Changed) };
-    let ask = ClaimAsk {
-        id: whom.id.clone(),
-        fingerprint: whom.fingerprint,
-        nonce: whom.nonce.unwrap_or_else(|| gateway.ports.dice().nonce()),
-        request_id: whom.request_id,
-        gate: permit.gate,
-        basis: whom.basis,
-        risk: permit.known.at_risk(whom.id),
-        hold: Duration::ZERO,
-        settle_time: Duration::ZERO,
-        recovery: whom.recovery,
-        lifetime: whom.lifetime,
-        route: whom.request.0.into(),
-        path: whom.request.1.to_owned(),
-        principal: whom.principal,
-    };
+    let Here::Run(permit) = gateway.here(id) else { return Err(NotWritten::Changed) };
+    let (id, gate, risk) = (id.clone(), permit.gate, permit.known.at_risk(id));
+    let terms = Terms { hold: Duration::ZERO, settle_time: Duration::ZERO, ..terms() };
+    let ask = ClaimAsk { id, gate, basis, risk, terms };
     if !permit.view.allows(ask.life()) {
         return Err(NotWritten::Changed);
     }
@@ -188,7 +174,7 @@ pub async fn stand_in<P: Ports>(
 async fn in_two<P: Ports>(gateway: &Gateway<P>, ask: &ClaimAsk, ruling: &Ruling) -> Result<(), NotWritten> {
     let store = gateway.ports.store();
     let Ok(ClaimReply::Won { token, .. }) = store.claim(ask).await else { return Err(NotWritten::Changed) };
-    let attempt = Attempt { id: ask.id.clone(), token, nonce: ask.nonce };
+    let attempt = Attempt { id: ask.id.clone(), token, nonce: ask.terms.nonce };
     let written = match ruling {
         Ruling::Settled(answer) => store.settle(&attempt, answer).await,
         Ruling::Released => store.release(&attempt).await,

@@ -113,7 +113,7 @@ async fn a_knowingly_superseded_attempt_is_no_double(bench: &impl AuditBench) {
         import(bench, &peer, &[late]).await;
         let traces = look_at(bench, Of::All, name).await.expect("audit: both rows are here");
         assert_eq!(traces.len(), 2, "audit: of two copies of a row the later one: {traces:?}");
-        assert_eq!(*traces[0].route, *ask.route, "audit: the route that made the claim");
+        assert_eq!(*traces[0].route, *ask.terms.route, "audit: the route that made the claim");
         let double = compare(&traces[0], &traces[1], &traces, &held(bench));
         let double = double.map(|double| (double.twice, double.named));
         assert_eq!(double, Some((twice, twice == Twice::Surely)), "audit: {name}");
@@ -161,7 +161,7 @@ async fn a_tombstone_says_whether_it_was_settled(bench: &impl AuditBench) {
     let mut ends = Vec::new();
     for (name, settles) in [("look-expired", true), ("look-expired-released", false)] {
         let brief = lived(SHORT, Duration::ZERO);
-        let attempt = claimed_as(bench, name, 1, |ask| ask.lifetime = brief).await;
+        let attempt = claimed_as(bench, name, 1, |ask| ask.terms.lifetime = brief).await;
         let written = match settles {
             true => settle(bench, &attempt, &answer()).await,
             false => release(bench, &attempt).await,
@@ -189,7 +189,7 @@ async fn a_tombstone_says_whether_it_was_settled(bench: &impl AuditBench) {
 /// counts the tombstone in. The claim's time is not known of a row that a survivor handed over.
 async fn evidence_has_the_dates_of_its_life(bench: &impl AuditBench) {
     let brief = lived(SHORT, Duration::ZERO);
-    let attempt = claimed_as(bench, "look-dates", 1, |ask| ask.lifetime = brief).await;
+    let attempt = claimed_as(bench, "look-dates", 1, |ask| ask.terms.lifetime = brief).await;
     let read = async |id: &KeyId| traces_of(bench, id).await.into_iter().next().expect("audit: one row");
     let open = read(&attempt.id).await;
     assert_eq!(settle(bench, &attempt, &answer()).await, Done);

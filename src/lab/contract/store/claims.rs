@@ -64,8 +64,8 @@ async fn many_claims_and_settlements_at_once_are_as_if_alone(bench: &impl StoreB
     let mut ends = Vec::new();
     for (ask, reply) in asked.iter().zip(&replies) {
         let ClaimReply::Won { token, .. } = reply else { continue };
-        let attempt = Attempt { id: ask.id.clone(), token: *token, nonce: ask.nonce };
-        let lost = Attempt { nonce: Nonce(ask.nonce.0 + 100_000), ..attempt.clone() };
+        let attempt = Attempt { id: ask.id.clone(), token: *token, nonce: ask.terms.nonce };
+        let lost = Attempt { nonce: Nonce(ask.terms.nonce.0 + 100_000), ..attempt.clone() };
         ends.extend([(attempt.clone(), Done), (attempt, Done), (lost, Lost)]);
     }
     let answer = answer();
@@ -87,7 +87,7 @@ async fn an_absent_key_is_won_with_attempt_one(bench: &impl StoreBench) {
     assert_eq!(row.origin, bench.origin(), "store: a claim must be stored under the own origin");
     assert_eq!(
         (row.token, row.nonce, row.fingerprint, row.request_id, row.expires),
-        (attempt.token, ask.nonce, ask.fingerprint, ask.request_id, expires),
+        (attempt.token, ask.terms.nonce, ask.terms.fingerprint, ask.terms.request_id, expires),
         "store: a claim must be stored as asked and answered"
     );
     assert!(row.over.is_empty() && row.risk.is_empty(), "store: a first claim supersedes nothing: {row:?}");
@@ -128,7 +128,8 @@ async fn concurrent_claims_have_one_winner(bench: &impl StoreBench) {
         }
         let replies = together(racing.iter().map(|ask| claim(bench, ask)).collect()).await;
         let won = |(_, reply): &(_, &ClaimReply)| matches!(reply, ClaimReply::Won { .. });
-        let winners: Vec<Nonce> = racing.iter().zip(&replies).filter(won).map(|(ask, _)| ask.nonce).collect();
+        let winners: Vec<Nonce> =
+            racing.iter().zip(&replies).filter(won).map(|(ask, _)| ask.terms.nonce).collect();
         assert_eq!(winners.len(), 1, "store: one of 32 claims must win, not those of {winners:?}");
         for reply in &replies {
             match reply {
@@ -163,7 +164,7 @@ pub(super) async fn a_repeated_claim_finds_itself(bench: &impl StoreBench, name:
         assert_eq!(found, first, "store: a repeated claim must answer as the first time, the gate {gate}");
         open(bench).await;
     }
-    let attempt = Attempt { id: ask.id.clone(), token: row(bench, &ask.id).await.token, nonce: ask.nonce };
+    let attempt = Attempt { id: ask.id.clone(), token: row(bench, &ask.id).await.token, nonce: ask.terms.nonce };
     assert_eq!(release(bench, &attempt).await, Done);
     let again = asks_again(bench, &ask.id, 2).await;
     let second = claim(bench, &again).await;
@@ -221,7 +222,7 @@ async fn a_released_key_is_won_with_the_next_attempt(bench: &impl StoreBench) {
     finds(bench, &asks(bench, &first.id, 2).await, "a claim that saw no row must be shown a released one")
         .await;
     let mut ask = asks_on(bench, &first.id, 2, known(&released)).await;
-    ask.lifetime = lived(LONG * 2, Duration::ZERO);
+    ask.terms.lifetime = lived(LONG * 2, Duration::ZERO);
     let (second, expires) = wins(bench, &ask).await;
     assert_eq!(second.token.attempt, 2, "store: the claim after a release takes the next attempt");
     assert!(second.token > first.token, "store: tokens of a key must grow");
@@ -229,7 +230,7 @@ async fn a_released_key_is_won_with_the_next_attempt(bench: &impl StoreBench) {
     let row = row(bench, &first.id).await;
     assert!(is_claimed(&row), "store: it must be claimed again: {row:?}");
     assert_eq!(row.doubted, 0, "store: a released attempt surely did nothing");
-    let new = (ask.nonce, ask.request_id, expires);
+    let new = (ask.terms.nonce, ask.terms.request_id, expires);
     assert_eq!((row.nonce, row.request_id, row.expires), new, "store: the new claim must stand in the row");
 }
 
@@ -277,7 +278,7 @@ async fn a_stale_basis_finds_the_row(bench: &impl StoreBench) {
 
 /// A claim whose hold is over reads as having none left, and can be superseded on its basis.
 async fn a_hold_that_is_over_is_superseded(bench: &impl StoreBench) {
-    let first = claimed_as(bench, "over", 1, |ask| ask.hold = SHORT).await;
+    let first = claimed_as(bench, "over", 1, |ask| ask.terms.hold = SHORT).await;
     bench.pass(SHORT).await;
     let over = row(bench, &first.id).await;
     let State::Claimed { left: Duration::ZERO, past } = over.state else {

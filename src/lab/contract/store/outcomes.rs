@@ -43,7 +43,7 @@ async fn a_claim_or_doubt_settles_and_stays_so(bench: &impl StoreBench) {
 
 /// An attempt whose hold is over settles unless it was superseded: its answer is the truth.
 async fn a_hold_that_is_over_still_settles(bench: &impl StoreBench) {
-    let attempt = claimed_as(bench, "late-settle", 1, |ask| ask.hold = SHORT).await;
+    let attempt = claimed_as(bench, "late-settle", 1, |ask| ask.terms.hold = SHORT).await;
     bench.pass(SHORT).await;
     assert_eq!(settle(bench, &attempt, &answer()).await, Done, "store: a late answer must settle");
 }

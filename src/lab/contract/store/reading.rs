@@ -37,17 +37,17 @@ async fn fingerprints_and_principals_read_back(bench: &impl StoreBench) {
     let principal = digest("principal", &[b"alice"]);
     for (name, canonical, principal) in [("said", Some(canonical), Some(principal)), ("unsaid", None, None)] {
         let mut ask = asks(bench, &id(bench, name), 1).await;
-        (ask.fingerprint, ask.principal) = (Fingerprint { raw, canonical }, principal);
+        (ask.terms.fingerprint, ask.terms.principal) = (Fingerprint { raw, canonical }, principal);
         let (attempt, _) = wins(bench, &ask).await;
         let read = row(bench, &ask.id).await;
-        assert_eq!(read.fingerprint, ask.fingerprint, "store: a fingerprint must read back identical");
+        assert_eq!(read.fingerprint, ask.terms.fingerprint, "store: a fingerprint must read back identical");
         assert_eq!(read.principal, principal, "store: a principal must read back");
         assert_eq!(release(bench, &attempt).await, Done);
         let mut ask = asks_again(bench, &ask.id, 2).await;
-        ask.fingerprint = fingerprint_of("re-serialised");
+        ask.terms.fingerprint = fingerprint_of("re-serialised");
         wins(bench, &ask).await;
         let newest = row(bench, &ask.id).await.fingerprint;
-        assert_eq!(newest, ask.fingerprint, "store: the newest claim's must stand");
+        assert_eq!(newest, ask.terms.fingerprint, "store: the newest claim's must stand");
     }
 }
 
@@ -80,7 +80,7 @@ async fn stored_life_is_longer_than_promised(bench: &impl StoreBench) {
 
 async fn a_key_may_be_kept_for_ever(bench: &impl StoreBench) {
     let mut ask = asks(bench, &id(bench, "never"), 1).await;
-    ask.lifetime = Lifetime { retention: Retention::Never, ..lived(SHORT, Duration::ZERO) };
+    ask.terms.lifetime = Lifetime { retention: Retention::Never, ..lived(SHORT, Duration::ZERO) };
     let (_, expires) = wins(bench, &ask).await;
     assert_eq!(expires, NEVER, "store: never must be told as such");
     assert_eq!(row(bench, &ask.id).await.expires, NEVER);

@@ -13,9 +13,9 @@ pub async fn suite(bench: &impl StoreBench) {
 async fn stands_over(bench: &impl StoreBench, name: &str, nonce: u128) -> (ClaimAsk, Token) {
     let key = id(bench, name);
     let theirs = bench.arrives(&key, Foreign::InDoubt).await;
-    let ask = asks_on(bench, &key, nonce, over_theirs(bench, theirs)).await;
-    let risk = vec![bench.peers()[0].region.clone()];
-    (ClaimAsk { hold: Duration::ZERO, risk, ..ask }, theirs)
+    let mut ask = asks_on(bench, &key, nonce, over_theirs(bench, theirs)).await;
+    (ask.risk, ask.terms.hold) = (vec![bench.peers()[0].region.clone()], Duration::ZERO);
+    (ask, theirs)
 }
 
 async fn stand_in(bench: &impl StoreBench, ask: &ClaimAsk, ruling: &Ruling) -> Written {
@@ -36,15 +36,14 @@ async fn a_stand_in_record_is_complete_at_once(bench: &impl StoreBench) {
             (State::Released, Ruling::Released) => {}
             (state, _) => panic!("store: it must say what became of them, not {state:?}"),
         }
-        assert_eq!((own.nonce, own.risk, own.request_id), (ask.nonce, ask.risk, ask.request_id));
+        assert_eq!((own.nonce, own.risk, own.request_id), (ask.terms.nonce, ask.risk, ask.terms.request_id));
         assert!(own.over == [(bench.peers()[0].clone(), theirs)] && own.token.attempt > theirs.attempt);
     }
     // An own attempt that is over gives way as to a claim, and the rows that it named stay named.
-    let (ask, theirs) = stands_over(bench, "stand-own", 72).await;
+    let (mut ask, theirs) = stands_over(bench, "stand-own", 72).await;
     let (attempt, _) = wins(bench, &ask).await;
     assert_eq!(doubt(bench, &attempt, None).await, Done);
-    let basis = known(&own(bench, &ask.id).await);
-    let ask = ClaimAsk { basis, nonce: Nonce(73), ..ask };
+    (ask.basis, ask.terms.nonce) = (known(&own(bench, &ask.id).await), Nonce(73));
     assert_eq!(stand_in(bench, &ask, &Ruling::Released).await, Done);
     let own = own(bench, &ask.id).await;
     assert!(own.over == [(bench.peers()[0].clone(), theirs)] && own.token > attempt.token, "store: {own:?}");
@@ -56,11 +55,11 @@ async fn a_stand_in_record_is_based_on_seen_rows(bench: &impl StoreBench) {
     let (ask, _) = stands_over(bench, "stand-unseen", 81).await;
     let unseen = ClaimAsk { basis: Basis::Known { own: None, over: Vec::new(), attempt: 0 }, ..ask.clone() };
     assert_eq!(stand_in(bench, &unseen, &released).await, Lost, "store: it hides what it never saw");
-    let (running, _) = wins(bench, &ClaimAsk { hold: LONG, ..ask.clone() }).await;
-    let again = ClaimAsk { nonce: Nonce(82), ..ask.clone() };
+    let (mut long, mut again) = (ask.clone(), ask.clone());
+    (long.terms.hold, again.terms.nonce) = (LONG, Nonce(82));
+    let (running, _) = wins(bench, &long).await;
     assert_eq!(stand_in(bench, &again, &released).await, Lost, "store: an own row came meanwhile");
-    let basis = Basis::Known { own: Some((running.token, running.nonce)), over: Vec::new(), attempt: 9 };
-    let again = ClaimAsk { basis, ..again };
+    again.basis = Basis::Known { own: Some((running.token, running.nonce)), over: Vec::new(), attempt: 9 };
     assert_eq!(stand_in(bench, &again, &released).await, Lost, "store: an attempt runs");
     let key = id(bench, "stand-answered");
     bench.arrives(&key, Foreign::Settled).await;
@@ -90,7 +89,7 @@ async fn an_operators_word_in_anothers_place_is_journalled(bench: &impl StoreBen
             assert_eq!(bench.store().stand_in(&ask, &act.ruling, Some(by)).await, Ok(Done), "store: {name}");
         }
         let token = own(bench, &ask.id).await.token;
-        journalled(bench, &Attempt { id: ask.id.clone(), token, nonce: ask.nonce }, kind).await;
+        journalled(bench, &Attempt { id: ask.id.clone(), token, nonce: ask.terms.nonce }, kind).await;
         assert!(listed(bench, &ask.id).await.is_none(), "store: it must leave the list");
     }
 }

@@ -27,7 +27,7 @@ pub async fn suite(bench: &impl StoreBench) {
 /// never claimed. So does a released key, although nothing happened under it.
 async fn a_final_row_past_its_life_is_reaped_to_a_tombstone(bench: &impl StoreBench) {
     let (settled, _) = settled(bench, "reap-settled", LONG).await;
-    let released = claimed_as(bench, "reap-released", 1, |ask| ask.lifetime = brief()).await;
+    let released = claimed_as(bench, "reap-released", 1, |ask| ask.terms.lifetime = brief()).await;
     assert_eq!(release(bench, &released).await, Done);
     let expires = [row(bench, &settled.id).await.expires, row(bench, &released.id).await.expires];
     bench.pass(SHORT).await;
@@ -69,8 +69,9 @@ async fn a_tenants_keys_are_counted_as_far_as_asked(bench: &impl StoreBench) {
     wins(bench, &asks(bench, &under(&tenant, "claimed"), 1).await).await;
     let (settled, _) = wins(bench, &asks(bench, &under(&tenant, "settled"), 2).await).await;
     assert_eq!(settle(bench, &settled, &answer()).await, Done);
-    let ask = asks(bench, &under(&tenant, "tombstone"), 3).await;
-    let (released, _) = wins(bench, &ClaimAsk { lifetime: brief(), ..ask }).await;
+    let mut ask = asks(bench, &under(&tenant, "tombstone"), 3).await;
+    ask.terms.lifetime = brief();
+    let (released, _) = wins(bench, &ask).await;
     assert_eq!(release(bench, &released).await, Done);
     wins(bench, &asks(bench, &under(&other, "claimed"), 4).await).await;
     bench.arrives(&under(&tenant, "elsewhere"), Foreign::Settled).await;
@@ -85,7 +86,7 @@ async fn a_tenants_keys_are_counted_as_far_as_asked(bench: &impl StoreBench) {
 }
 
 async fn open_rows_and_those_kept_for_ever_are_never_reaped(bench: &impl StoreBench) {
-    let briefly = |ask: &mut ClaimAsk| (ask.lifetime, ask.hold) = (brief(), SHORT);
+    let briefly = |ask: &mut ClaimAsk| (ask.terms.lifetime, ask.terms.hold) = (brief(), SHORT);
     let held = claimed_as(bench, "reap-claimed", 1, briefly).await;
     let doubted = claimed_as(bench, "reap-doubt", 1, briefly).await;
     assert_eq!(doubt(bench, &doubted, None).await, Done);
@@ -130,7 +131,7 @@ async fn a_row_that_masks_is_not_forgotten(bench: &impl StoreBench) {
     let key = id(bench, "reap-masks");
     let theirs = bench.arrives(&key, Foreign::InDoubt).await;
     let mut ask = asks_on(bench, &key, 2, over_theirs(bench, theirs)).await;
-    ask.lifetime = Lifetime { tombstone: Duration::ZERO, ..brief() };
+    ask.terms.lifetime = Lifetime { tombstone: Duration::ZERO, ..brief() };
     let (attempt, _) = wins(bench, &ask).await;
     assert_eq!(settle(bench, &attempt, &answer()).await, Done);
     bench.pass(SHORT).await;
@@ -307,8 +308,9 @@ async fn an_attempt_that_may_still_run_is_not_ruled(bench: &impl StoreBench) {
 /// Hold and settle time stand in the row: as they were at its claim, until an answer ended the
 /// attempt. "Did not happen" counts by hand only after both, in the statement that writes.
 async fn a_row_keeps_its_hold_and_settle_time(bench: &impl StoreBench) {
-    let ends =
-        |ask: &mut ClaimAsk| (ask.hold, ask.settle_time, ask.recovery) = (SHORT, LONG, Recovery::Probe);
+    let ends = |ask: &mut ClaimAsk| {
+        (ask.terms.hold, ask.terms.settle_time, ask.terms.recovery) = (SHORT, LONG, Recovery::Probe);
+    };
     let attempt = claimed_as(bench, "ends", 1, ends).await;
     let found = row(bench, &attempt.id).await;
     assert_eq!((found.settle_time, found.recovery), (LONG, Recovery::Probe));
@@ -322,7 +324,7 @@ async fn a_row_keeps_its_hold_and_settle_time(bench: &impl StoreBench) {
     // The next claim has its own.
     let mut again = asks_again(bench, &attempt.id, 2).await;
     let rerun = Recovery::Rerun { max_attempts: 1_000 };
-    (again.hold, again.settle_time, again.recovery) = (LONG, SHORT, rerun);
+    (again.terms.hold, again.terms.settle_time, again.terms.recovery) = (LONG, SHORT, rerun);
     let (again, _) = wins(bench, &again).await;
     let found = row(bench, &again.id).await;
     assert_eq!((found.settle_time, found.recovery), (SHORT, rerun));
@@ -369,7 +371,7 @@ async fn settled(bench: &impl StoreBench, name: &str, tombstone: Duration) -> (A
 }
 
 async fn over(bench: &impl StoreBench, name: &str, nonce: u128) -> Attempt {
-    let attempt = claimed_as(bench, name, nonce, |ask| ask.hold = SHORT).await;
+    let attempt = claimed_as(bench, name, nonce, |ask| ask.terms.hold = SHORT).await;
     assert_eq!(doubt(bench, &attempt, None).await, Done);
     bench.pass(SHORT).await;
     attempt
