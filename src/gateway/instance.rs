@@ -20,7 +20,7 @@ use crate::gateway::settings::{Fixed, Settings, Timings};
 use crate::gateway::shadow::memory::Shadow;
 use crate::gateway::telemetry::coverage::{Coverage, Report};
 use crate::gateway::telemetry::lag_history::LagHistory;
-use crate::gateway::telemetry::{metrics, prepare};
+use crate::gateway::telemetry::metrics::{self, observe};
 use crate::gateway::upkeep::hearing::Hearing;
 use crate::gateway::upkeep::key_habits::Generators;
 use crate::gateway::upkeep::looks::Looks;
@@ -89,7 +89,7 @@ impl<P: Ports> Gateway<P> {
         let origin = Origin { region: settings.me.clone(), generation: settings.generation };
         let others = view.members().keys().filter(|name| **name != settings.me);
         let peers = others.map(|name| (name.clone(), Peer::unknown())).collect();
-        prepare::prepare(&settings.me, &settings.live.routes, settings.shadow, &view);
+        metrics::prepare(&settings.me, &settings.live.routes, settings.shadow, &view);
         let closed = if settings.shadow { SHADOWED } else { "starting" };
         let shadow = settings.shadow.then(|| Arc::new(Shadow::new()));
         let ports = Arc::new(ports);
@@ -148,29 +148,29 @@ impl<P: Ports> Gateway<P> {
     /// Goes by these settings from the next request on. Requests that have begun end under the old
     /// ones.
     pub fn reload(&self, reload: Reload) {
-        prepare::prepare_routes(&reload.routes);
+        metrics::prepare_routes(&reload.routes);
         let restart = reload.restart.clone();
         self.live.store(Arc::new(self.live.load().next(reload, &self.ports)));
         self.loaded(restart);
         // Last: with this count, a reader sees all of the new settings.
-        metrics::config_reload(true);
+        metrics::count_by(observe::CONFIG_RELOADS, "result", "ok");
     }
 
     /// Notes that the files were read and are running, except for settings that wait for a restart.
     pub fn loaded(&self, restart: Vec<String>) {
         let now = self.ports.clock().date();
-        metrics::config_loaded(now);
-        metrics::config_current(restart.is_empty());
+        metrics::set(observe::CONFIG_LOADED, now.as_millis() as f64 / 1_000.0);
+        metrics::tell(observe::CONFIG_CURRENT, restart.is_empty());
         let (loaded_ms, current) = (Some(now.as_millis()), restart.is_empty());
         self.config.store(Arc::new(ConfigStatus { loaded_ms, current, restart, ..ConfigStatus::default() }));
     }
 
     /// Notes that the files are wrong: the running settings stay.
     pub fn reload_failed(&self, problems: Vec<String>) {
-        metrics::config_current(false);
+        metrics::tell(observe::CONFIG_CURRENT, false);
         let before = (**self.config.load()).clone();
         self.config.store(Arc::new(ConfigStatus { current: false, problems, ..before }));
-        metrics::config_reload(false);
+        metrics::count_by(observe::CONFIG_RELOADS, "result", "failed");
     }
 
     /// The settings that requests go by now. Take them once per request.

@@ -1,18 +1,18 @@
-//! The start of all loops beside requests.
+//! The start of all loops beside requests, each under [`crate::gateway::upkeep::supervise`].
 //!
-//! Each runs under [`crate::gateway::upkeep::supervise`]. A loop that is not started here must not
-//! exist.
+//! A loop that is not started here must not exist.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use crate::gateway::authority::register::voters;
-use crate::gateway::authority::{failback, gate_loop, renew, takeover, upstream};
-use crate::gateway::instance::Gateway;
-use crate::gateway::operator::audit;
-use crate::gateway::telemetry::spans;
-use crate::gateway::upkeep::supervise::supervise;
-use crate::gateway::upkeep::{doubles, heartbeat, jobs, reaper, sweep, waiters};
-use crate::ports::Ports;
+use super::authority::register::voters;
+use super::authority::{failback, gate_loop, renew, takeover};
+use super::instance::Gateway;
+use super::operator::audit;
+use super::telemetry::spans;
+use super::upkeep::supervise::supervise;
+use super::upkeep::{doubles, heartbeat, jobs, reaper, sweep};
+use crate::ports::{Clock, KeyStore, Ports};
+use crate::protocol::record::Reading;
 
 impl<P: Ports> Gateway<P> {
     /// Starts the loops beside requests. They end when `stop` has returned and the gateway is
@@ -29,13 +29,35 @@ impl<P: Ports> Gateway<P> {
         supervise(self, "return", failback::home_loop);
         supervise(self, "voters", voters::voters_loop);
         if let Some(check) = self.settings.upstream_health.clone() {
-            supervise(self, "upstream", |gateway| upstream::check_loop(gateway, check));
+            supervise(self, "upstream", |gateway| failback::check_loop(gateway, check));
         }
-        supervise(self, "waiters", waiters::poll_loop);
+        supervise(self, "waiters", wake_loop);
         jobs::start(self, job);
         supervise(self, "reaper", reaper::reap_loop);
         supervise(self, "audit", audit::audit_loop);
         supervise(self, "doubles", doubles::comb_loop);
         supervise(self, "sweep", sweep::sweep_loop);
+    }
+}
+
+/// Looks for all duplicates of this process at once: have their attempts ended elsewhere?
+async fn wake_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+    while let Some(gateway) = gateway.upgrade() {
+        let ids = gateway.attached.keys();
+        if ids.is_empty() {
+            let attached = gateway.attached.clone();
+            drop(gateway);
+            attached.somebody_joined().await;
+            continue;
+        }
+        if let Ok(found) = gateway.ports.store().look_up(&ids).await {
+            for (id, rows) in ids.iter().zip(found) {
+                if !matches!(gateway.read(rows.clone()), Reading::InProgress(_)) {
+                    gateway.attached.wake(id, rows);
+                }
+            }
+        }
+        let next = gateway.ports.clock().now() + gateway.settings.timings.attach_poll;
+        gateway.rest(next).await;
     }
 }

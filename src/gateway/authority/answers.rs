@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::register::{asking, learn};
+use super::register::{learn, propose};
 use super::{gate_loop, moves};
 use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::applied::applied;
@@ -224,7 +224,7 @@ async fn answer_as_acceptor<P: Ports>(
     {
         return Err("the register is founded: an acceptor that was made anew is no new deployment".to_owned());
     }
-    asking::answer(gateway, to, message).await
+    propose::answer(gateway, to, message).await
 }
 
 fn told<T>(found: Result<T, impl ToString>, wrap: impl FnOnce(T) -> PeerReply) -> PeerReply {

@@ -10,8 +10,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::moves;
-use super::register::asking;
 use super::register::learn::{self, Follows};
+use super::register::propose;
 use super::state::Importing;
 use crate::gateway::instance::{Gateway, Peer};
 use crate::gateway::telemetry::metrics;
@@ -237,7 +237,7 @@ pub async fn frontier_at<P: Ports>(
         return gateway.frontier_of(origin, at).await;
     }
     let question = Question::Frontier { origin: origin.clone(), at };
-    match gateway.ports.peers().ask(by, question, asking::WITHIN).await {
+    match gateway.ports.peers().ask(by, question, propose::WITHIN).await {
         Ok(PeerReply::Frontier(frontier)) => Ok(frontier),
         Ok(PeerReply::Refused(why)) => Err(why),
         Ok(other) => Err(format!("{by} answered {other:?}")),

@@ -2,7 +2,7 @@
 //! region's gate, and the consequences for a key.
 //!
 //! [`status`] is for people. [`answers`] are to peers, [`acts`] by operators. [`failback`] brings
-//! this region back, [`upstream`] drains it. [`gate_loop`] opens keys, [`moves`] gives some up,
+//! this region back, or drains it. [`gate_loop`] opens keys, [`moves`] gives some up,
 //! [`takeover`] declares a region lost. [`members`] says who may join. [`renew`] holds the lease.
 //! The [`register`] has views agreed on. [`act_error`] says why not. [`knowledge`] asks the
 //! snapshot in [`state`]; [`failover`] are settings. Nothing here may know statuses, or make a
@@ -22,4 +22,3 @@ pub(super) mod renew;
 pub(super) mod state;
 pub mod status;
 pub(super) mod takeover;
-pub mod upstream;

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::register::{asking, learn};
+use super::register::{learn, propose};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
 use crate::ports::store::Boot;
@@ -56,7 +56,7 @@ async fn renew<P: Ports>(gateway: &Arc<Gateway<P>>, now: Moment) -> bool {
     };
     let (region, holder) = (gateway.settings.me.clone(), gateway.authority.proposals.proposer);
     let message = Message::Renew { region, boot, holder, starts, view: view.clone(), ttl };
-    let mut replies = asking::send(gateway, asking::to_all(&view, &message), ttl / 3);
+    let mut replies = propose::send(gateway, propose::to_all(&view, &message), ttl / 3);
     let mut renewed = false;
     while let Some((voter, _, reply)) = replies.recv().await {
         let heard = gateway.ports.clock().now();

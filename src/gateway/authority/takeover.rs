@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::failover::Mode;
 use super::register::learn::{self, Read};
-use super::register::{asking, propose};
+use super::register::propose;
 use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::applied::applied;
 use crate::ports::{Clock, Dice, Ports};
@@ -51,7 +51,7 @@ pub async fn watch_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
 }
 
 async fn look<P: Ports>(gateway: &Arc<Gateway<P>>, since: &Since) {
-    let Some(own) = asking::look(gateway).await else { return };
+    let Some(own) = propose::look(gateway).await else { return };
     if gateway.settings.failover.mode == Mode::Manual {
         return;
     }

@@ -13,7 +13,7 @@ use http::request::Parts;
 use http::{Method, Request, Response, Uri};
 use serde::Serialize;
 
-use super::problems::{Kind, Problem};
+use super::problems::{KEYS, Kind, Problem};
 use super::{admit, finish, reply};
 use crate::gateway::instance::Gateway;
 use crate::gateway::limits::quota::{Charged, Quotas};
@@ -22,7 +22,6 @@ use crate::gateway::policy::route::Dialect;
 use crate::gateway::telemetry::times::Where;
 use crate::gateway::telemetry::trace::{self, Trace};
 use crate::gateway::telemetry::{metrics, spans};
-use crate::gateway::well_known::KEYS;
 use crate::ports::peers::{Forward, ForwardReply};
 use crate::ports::store::StoreError;
 use crate::ports::{Body, Clock, Dice, Jobs, Peers, Ports};

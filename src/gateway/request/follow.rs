@@ -1,4 +1,5 @@
-//! The rows of a key, followed until there is a reply: claim, wait, ask about a doubt, claim again.
+//! A key at this region: its rows are followed until there is a reply. Claim, wait, ask about a doubt,
+//! claim again; and look at it anew if it moves.
 //!
 //! `protocol::decide` judges the rows. [`super::attempt`] runs what may run.
 
@@ -10,31 +11,29 @@ use super::ask::{Ask, By};
 use super::attempt::claim::{ClaimBasis, Claimed, claim};
 use super::attempt::recover;
 use super::attempt::send::run;
-use super::problems::Kind;
+use super::problems::{Kind, Problem};
 use super::reply::{Reply, Step};
 use crate::gateway::instance::Gateway;
-use crate::gateway::telemetry::metrics;
+use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::{Clock, Ports};
-use crate::protocol::decide::{Basis, Facts, Verdict, decide, retry_after};
+use crate::protocol::authority::Closed;
+use crate::protocol::decide::{Basis, Facts, Verdict, decide, retry_after, same_request, settlement};
+use crate::protocol::opening::Hindrance;
 use crate::protocol::record::{Reading, Row};
+use crate::protocol::region::RegionName;
 use crate::protocol::snapshot::{Here, Permit};
 use crate::protocol::time::Date;
 
 /// Races for its key that one request may lose. After that the client gets `in-progress`.
 const ROUNDS: usize = 32;
 
-pub enum Begun {
+enum Begun {
     Done(Step),
     Found(Vec<Row>),
 }
 
 /// Claims under this permit and runs. Or accepts, if no client waits and nothing happened so far.
-pub async fn begin<P: Ports>(
-    gateway: &Arc<Gateway<P>>,
-    ask: &Ask,
-    permit: &Permit,
-    basis: ClaimBasis,
-) -> Begun {
+async fn begin<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, permit: &Permit, basis: ClaimBasis) -> Begun {
     // A claim finds out by itself if the key is new, but writes it if it is.
     let is_new = matches!(basis.seen, Basis::Absent);
     if is_new && let Err(again) = gateway.may_start_a_key(ask.id.tenant()) {
@@ -52,7 +51,7 @@ pub async fn begin<P: Ports>(
         Ok(Claimed::Found(rows)) => return Begun::Found(rows),
         Ok(Claimed::Moved) => Step::Again(gateway.moving()),
         Err(problem) => {
-            metrics::claim_failed(&ask.route, ask.id.tenant());
+            metrics::count_of(observe::CLAIMS_FAILED, &ask.route, ask.id.tenant());
             Step::Ended(Reply::Refused(problem, None))
         }
     };
@@ -69,7 +68,7 @@ async fn full<P: Ports>(gateway: &Gateway<P>, ask: &Ask, again: Duration) -> Beg
         }
         Ok(rows) => return Begun::Found(rows),
         Err(error) => {
-            metrics::claim_failed(&ask.route, ask.id.tenant());
+            metrics::count_of(observe::CLAIMS_FAILED, &ask.route, ask.id.tenant());
             gateway.store_unavailable(error.to_string())
         }
     };
@@ -119,11 +118,11 @@ async fn find_basis<P: Ports>(
                 };
                 match ask.waits(gateway.ports.clock(), ended).await {
                     Some(ended) => {
-                        metrics::attached("replayed");
+                        metrics::count_by(observe::ATTACHED, "result", "replayed");
                         rows = ended;
                     }
                     None => {
-                        metrics::attached("waited_out");
+                        metrics::count_by(observe::ATTACHED, "result", "waited_out");
                         return Err(running(gateway, ask, left, expires));
                     }
                 }
@@ -144,20 +143,188 @@ async fn find_basis<P: Ports>(
     }
 }
 
-pub fn running<P: Ports>(gateway: &Gateway<P>, ask: &Ask, left: Duration, expires: Date) -> Reply {
+fn running<P: Ports>(gateway: &Gateway<P>, ask: &Ask, left: Duration, expires: Date) -> Reply {
     let after = retry_after(left.saturating_sub(ask.policy.wait), gateway.typical(&ask.route));
     Reply::Refused(Kind::InProgress.after(after), Some(expires))
 }
 
-pub fn reused(ask: &Ask, expires: Date) -> Reply {
+fn reused(ask: &Ask, expires: Date) -> Reply {
     Reply::Refused(ask.policy.mismatch.into(), Some(expires))
 }
 
-pub fn expired(expires: Date) -> Reply {
+fn expired(expires: Date) -> Reply {
     Reply::Refused(Kind::KeyExpired.problem(), Some(expires))
 }
 
-pub fn verdict(ask: &Ask, reading: Reading) -> Verdict {
+fn verdict(ask: &Ask, reading: Reading) -> Verdict {
     let facts = Facts { fingerprint: &ask.fingerprint, principal: ask.principal };
     decide(reading, &facts)
+}
+
+/// Looks at a key while its conditions change, at most. One move changes the gate up to three times
+/// (given up, adopted, opened). A key that stays must not get the answer that it moves.
+const LOOKS: u32 = 4;
+
+pub enum Served {
+    Reply(Reply),
+    /// This region owns the key.
+    Elsewhere(RegionName),
+}
+
+/// Serves a key as far as this region may. If facts that it relied on have changed, it looks again.
+// Boxes, here and below: a request would move the room for what few requests come to.
+pub async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Served {
+    let mut changed = None;
+    for look in 0..LOOKS {
+        let step = match gateway.here(&ask.id) {
+            Here::Run(permit) => {
+                let basis = ClaimBasis { seen: Basis::Absent, untouched: true };
+                match begin(gateway, ask, &permit, basis).await {
+                    Begun::Done(step) => step,
+                    Begun::Found(rows) => {
+                        if look == 0 {
+                            metrics::duplicate(ask.id.tenant());
+                        }
+                        follow(gateway, ask, rows).await
+                    }
+                }
+            }
+            Here::Closed(Closed::CatchingUp) => Box::pin(serve_early(gateway, ask)).await,
+            Here::Closed(Closed::Moving) => copy_or(gateway, ask, gateway.moving()).await,
+            Here::Closed(Closed::NoLease) => {
+                copy_or(gateway, ask, gateway.later(Kind::NotAuthoritative)).await
+            }
+            Here::Elsewhere(owner) => return Served::Elsewhere(owner),
+            Here::Nobody => Step::Ended(Reply::Refused(gateway.later(Kind::HomeUnavailable), None)),
+            Here::Unfit(why) => {
+                metrics::count_of(observe::CLAIMS_FAILED, &ask.route, ask.id.tenant());
+                copy_or(gateway, ask, gateway.unfit(&why)).await
+            }
+        };
+        match step {
+            Step::Ended(reply) => return Served::Reply(reply),
+            Step::Again(problem) => changed = Some(problem),
+        }
+    }
+    Served::Reply(Reply::Refused(changed.unwrap_or_else(|| gateway.moving()), None))
+}
+
+async fn copy_or<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, problem: Problem) -> Step {
+    let copy = Box::pin(local_copy(gateway, ask)).await;
+    Step::Ended(copy.unwrap_or(Reply::Refused(problem, None)))
+}
+
+/// The reply by the local copy: only a settled record decides. A silent store is no reason to
+/// refuse: the owner is asked.
+pub async fn local_copy<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Option<Reply> {
+    let found = metrics::store("look_up", &ask.route, gateway.ports.clock(), gateway.rows(&ask.id));
+    let Reading::Settled(row) = gateway.read(found.await.ok()?) else { return None };
+    let reply = match same_request(&row, &ask.fingerprint, ask.principal) {
+        true => Reply::Replay(settlement(&row)?),
+        false => Reply::Refused(ask.policy.mismatch.into(), Some(row.expires)),
+    };
+    metrics::count(observe::LOCAL_REPLAYS);
+    metrics::duplicate(ask.id.tenant());
+    Some(reply)
+}
+
+/// Time that a client stays away if only an operator can lift a hindrance.
+const UNTIL_AN_OPERATOR: Duration = Duration::from_secs(60);
+
+/// Serves a gained key that this region may not start yet: rows of earlier owners have not arrived
+/// (docs/protocol.md#rule-34). Final records are replayed, and known attempts are waited for. A key
+/// without rows here, or a released one, is refused: a row may be on its way. Nothing is recovered.
+async fn serve_early<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Step {
+    let found = metrics::store("look_up", &ask.route, gateway.ports.clock(), gateway.rows(&ask.id));
+    let rows = match found.await {
+        Ok(rows) => rows,
+        Err(error) => {
+            return Step::Ended(Reply::Refused(gateway.store_unavailable(error.to_string()), None));
+        }
+    };
+    if !rows.is_empty() {
+        metrics::duplicate(ask.id.tenant());
+    }
+    if let Some(reply) = accept::standing(gateway, ask, &rows).await {
+        return Step::Ended(reply);
+    }
+    let reading = gateway.read(rows);
+    let (untouched, expires) = match &reading {
+        Reading::Absent => (true, None),
+        Reading::Released(row, _) => (true, Some(row.expires)),
+        Reading::InProgress(row) | Reading::InDoubt(row, _) | Reading::Settled(row) | Reading::Gone(row) => {
+            (false, Some(row.expires))
+        }
+    };
+    Step::Ended(match verdict(ask, reading) {
+        Verdict::Replay(settlement) => Reply::Replay(settlement),
+        Verdict::KeyReused(expires) => reused(ask, expires),
+        Verdict::KeyExpired(expires) => expired(expires),
+        Verdict::Attach(left, expires) => running(gateway, ask, left, expires),
+        Verdict::Claim(basis) if untouched => {
+            let Some(permit) =
+                gateway.snapshot().early(&ask.id, &ask.route, &ask.meanings, gateway.ports.clock().now())
+            else {
+                return Step::Ended(Reply::Refused(missing(gateway), expires));
+            };
+            return match begin(gateway, ask, &permit, ClaimBasis { seen: basis, untouched }).await {
+                Begun::Done(step) => step,
+                Begun::Found(_) => Step::Again(missing(gateway)),
+            };
+        }
+        Verdict::Claim(_) | Verdict::Probe { .. } | Verdict::Parked { .. } => in_doubt(gateway, expires),
+    })
+}
+
+fn in_doubt<P: Ports>(gateway: &Gateway<P>, expires: Option<Date>) -> Reply {
+    let (after, _) = wait(&gateway.snapshot().hindrances);
+    Reply::Refused(Kind::InDoubt.after(upward(gateway, after)), expires)
+}
+
+fn missing<P: Ports>(gateway: &Gateway<P>) -> Problem {
+    // No region is lost: the missing rows are on their way, and here in a moment.
+    if gateway.view().lost().next().is_none() {
+        return gateway.moving();
+    }
+    let (after, operator) = wait(&gateway.snapshot().hindrances);
+    Kind::HomeUnavailable.after(upward(gateway, after)).because(match operator {
+        false => "The key's home is lost, and its last records may still be on their way here",
+        true => "The key's home is lost, and its last records may be missing here: an operator has to accept that before new keys run",
+    })
+}
+
+/// Time that the hindrances surely last, at least a second. Also says if only an operator can lift
+/// one.
+fn wait(hindrances: &[Hindrance]) -> (Duration, bool) {
+    if hindrances.iter().any(Hindrance::needs_operator) {
+        return (UNTIL_AN_OPERATOR, true);
+    }
+    let left = hindrances.iter().filter_map(Hindrance::left);
+    (left.max().unwrap_or_default().max(Duration::from_secs(1)), false)
+}
+
+/// Adds jitter, so that refused clients do not come back together.
+fn upward<P: Ports>(gateway: &Gateway<P>, span: Duration) -> Duration {
+    gateway.jittered(span.min(Duration::from_secs(1))) + span.saturating_sub(Duration::from_secs(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::protocol::region::{Origin, RegionName};
+
+    use super::*;
+
+    #[test]
+    fn a_client_hears_the_longest_wait() {
+        let region = || RegionName::parse("eu").unwrap();
+        let origin = || Origin { region: region(), generation: 1 };
+        let runs = |secs| Hindrance::Window { origin: origin(), left: Duration::from_secs(secs) };
+        let import = Hindrance::Import { origin: origin(), from: region(), upto: 9 };
+        let told = |hindrances: &[Hindrance]| wait(hindrances);
+        assert_eq!(told(&[]), (Duration::from_secs(1), false));
+        assert_eq!(told(&[runs(7), import.clone(), runs(30)]), (Duration::from_secs(30), false));
+        assert_eq!(told(&[import]), (Duration::from_secs(1), false));
+        let gap = Hindrance::Gap(origin());
+        assert_eq!(told(&[runs(300), gap]), (UNTIL_AN_OPERATOR, true));
+    }
 }

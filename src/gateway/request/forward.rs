@@ -1,9 +1,7 @@
-//! Requests whose key another region owns: replayed from the local copy, or forwarded, one hop, to
-//! the owner.
+//! Answers to admitted requests, here or from the key's owner, each from a task of its own.
 //!
-//! A settled record is final, so any copy of it may be replayed at any time, whether the home is up
-//! or not. A forward must not be sent twice, nor held over an outage. If the owner cannot be
-//! reached, the request is refused, and the same key may be sent again.
+//! A client that hangs up cancels nothing. A settled record is final, so any copy of it may be replayed.
+//! Else the owner is asked, over one hop: not twice, nor over an outage.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +11,11 @@ use tracing::Instrument;
 
 use super::ask::Ask;
 use super::finish::{finish, finish_from, forwarded_verdict};
+use super::follow::{Served, local_copy, serve};
 use super::problems::Kind;
 use super::reply::{self, Reply};
-use super::serve::{Served, local_copy, serve};
 use crate::gateway::authority::register::learn;
-use crate::gateway::instance::Gateway;
+use crate::gateway::instance::{Gateway, InFlight};
 use crate::gateway::telemetry::times::Where;
 use crate::gateway::telemetry::{metrics, spans, trace};
 use crate::ports::peers::{ForwardReply, PeerError};
@@ -31,7 +29,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Answers from the local copy if it is settled, else from the owner. A peer that does not own the
 /// key may know a newer view. This region then learns that view, and the owner under it answers.
-pub async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: RegionName) -> Response<Body> {
+async fn elsewhere<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: RegionName) -> Response<Body> {
     if let Some(reply) = local_copy(gateway, ask).await {
         return finish(gateway, ask, reply);
     }
@@ -145,4 +143,35 @@ async fn given_up<P: Ports>(gateway: &Gateway<P>, ask: &Ask, owner: &RegionName)
 fn unavailable<P: Ports>(gateway: &Gateway<P>, why: &str) -> Reply {
     tracing::warn!(why, "refused: the home region cannot be reached");
     Reply::Refused(gateway.later(Kind::HomeUnavailable), None)
+}
+
+/// Answers an admitted request: here if this region owns the key, else from the local copy or from
+/// the owner. What a peer forwarded is never forwarded again. Neither a client that hangs up nor a
+/// stop cuts it short.
+pub async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, ask: Arc<Ask>, may_forward: bool) -> Response<Body> {
+    // Counted before the look: if a stop saw nothing in flight, this request sees the stop.
+    let begun = InFlight::begin(gateway.clone());
+    if gateway.is_stopping() {
+        return finish(gateway, &ask, Reply::Refused(gateway.later(Kind::Stopping), None));
+    }
+    let work = {
+        let (gateway, ask) = (gateway.clone(), ask.clone());
+        async move {
+            let response = match serve(&gateway, &ask).await {
+                Served::Reply(reply) => finish(&gateway, &ask, reply),
+                Served::Elsewhere(owner) if may_forward => Box::pin(elsewhere(&gateway, &ask, owner)).await,
+                Served::Elsewhere(_) => finish(&gateway, &ask, Reply::Refused(gateway.moving(), None)),
+            };
+            drop(begun);
+            response
+        }
+    };
+    // A box, since a task moves its future several times.
+    match tokio::spawn(Box::pin(work).in_current_span()).await {
+        Ok(response) => response,
+        Err(error) => {
+            tracing::error!(%error, key = %ask.id.digest(), "a request's task ended before its answer");
+            finish(gateway, &ask, gateway.unknown(None))
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! The two ways into a gateway: a client's request, and one that a peer forwarded.
 //!
 //! [`crate::gateway::limits::concurrency`] gives each a place, and [`super::admit`] reads it.
-//! [`super::answer`] answers keyed requests, [`super::passthrough`] streams the others.
+//! [`super::forward`] answers keyed requests, [`super::passthrough`] streams the others.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use http::{HeaderMap, Method, Request, Response};
 
 use super::admit::Admitted;
-use super::answer::answer;
+use super::forward::answer;
 use super::problems::Problem;
 use super::{address, admit, problems, reply};
 use crate::gateway::instance::Gateway;
@@ -19,7 +19,6 @@ use crate::gateway::policy::route::{Dialect, NO_ROUTE};
 use crate::gateway::shadow;
 use crate::gateway::telemetry::times::{RouteTimes, Where};
 use crate::gateway::telemetry::{metrics, spans, trace};
-use crate::gateway::well_known;
 use crate::ports::peers::{Forward, ForwardReply};
 use crate::ports::{Body, Clock, Ports};
 use crate::protocol::region::RegionName;
@@ -65,7 +64,7 @@ impl<P: Ports> Gateway<P> {
         if address::is_asked(request.method(), request.uri().path()) {
             return Box::pin(address::answer(self, request, arrived)).await;
         }
-        if request.uri().path() == well_known::PUBLICATION
+        if request.uri().path() == problems::PUBLICATION
             && [Method::GET, Method::HEAD].contains(request.method())
         {
             return page(reply::publication(self.live().publication.clone()));

@@ -1,23 +1,23 @@
 //! Counting: thin functions over the names in `ports::observe`, whose help says what each counts.
 //!
-//! First what clients get, and what became of their keys and attempts; then the region with its
-//! settings, lease, view, clock and peers; then the store's calls, jobs, upkeep, and the search for
-//! keys that ran twice. No label may hold a client's text: tenants are verified, and bounded by
-//! [`super::labels`].
+//! [`prepare`] gives every series that the configuration names a zero. No label may hold a client's
+//! text: tenants are verified, and bounded by [`super::labels`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::Response;
-use metrics::{Counter, Gauge, counter, gauge, histogram};
+use metrics::{Counter, Gauge, SharedString, counter, gauge, histogram};
 use tracing::{Instrument, trace_span};
 
 use super::labels::{OTHER, route_label, tenant_label};
-use crate::gateway::request::problems::Problem;
+use crate::gateway::policy::route::Routes;
+use crate::gateway::request::problems::{Problem, codes};
 use crate::ports::audit::Counted;
 use crate::ports::jobs::JobLoad;
-use crate::ports::observe::{self, SPANS};
+pub use crate::ports::observe;
+use crate::ports::observe::{Kind, SPANS};
 use crate::ports::store::{Slot, StoreError};
 use crate::ports::upkeep::Reaped;
 use crate::ports::upstream::SendError;
@@ -30,6 +30,28 @@ use crate::protocol::region::RegionName;
 use crate::protocol::speakers::Sender;
 use crate::protocol::time::{Date, Moment};
 use crate::protocol::view::View;
+
+pub(in crate::gateway) fn count(name: &'static str) {
+    counter!(name).increment(1);
+}
+
+/// Counts one more, with one label.
+pub(in crate::gateway) fn count_by(name: &'static str, label: &'static str, value: impl Into<SharedString>) {
+    counter!(name, label => value.into()).increment(1);
+}
+
+pub(in crate::gateway) fn count_of(name: &'static str, route: &Arc<str>, tenant: &Tenant) {
+    counter!(name, "route" => route_label(route), "tenant" => tenant_label(tenant)).increment(1);
+}
+
+pub(in crate::gateway) fn set(name: &'static str, value: f64) {
+    gauge!(name).set(value);
+}
+
+/// Shows if this is true.
+pub(in crate::gateway) fn tell(name: &'static str, is: bool) {
+    gauge!(name).set(f64::from(u8::from(is)));
+}
 
 pub(in crate::gateway) fn answer(route: &Arc<str>, tenant: &Tenant, verdict: &'static str) {
     let (route, tenant) = (route_label(route), tenant_label(tenant));
@@ -85,10 +107,6 @@ pub(in crate::gateway) fn shadow(route: &Arc<str>, verdict: &'static str, code: 
         .increment(1);
 }
 
-pub(in crate::gateway) fn shadow_diverged(route: &Arc<str>) {
-    counter!(observe::SHADOW_DIVERGED, "route" => route_label(route)).increment(1);
-}
-
 pub(in crate::gateway) fn quota_exceeded(tenant: &Tenant, of: &'static str) {
     counter!(observe::QUOTA_EXCEEDED, "tenant" => tenant_label(tenant), "quota" => of).increment(1);
 }
@@ -106,54 +124,8 @@ pub(in crate::gateway) fn forward(to: &RegionName, result: &'static str) {
     counter!(observe::FORWARDS, "to" => to.to_string(), "result" => result).increment(1);
 }
 
-pub(in crate::gateway) fn local_replay() {
-    counter!(observe::LOCAL_REPLAYS).increment(1);
-}
-
-pub(in crate::gateway) fn attached(result: &'static str) {
-    counter!(observe::ATTACHED, "result" => result).increment(1);
-}
-
 pub(in crate::gateway) fn attempt(route: &str, outcome: &'static str) {
     counter!(observe::ATTEMPTS, "route" => route.to_owned(), "outcome" => outcome).increment(1);
-}
-
-pub(in crate::gateway) fn probe(result: &'static str) {
-    counter!(observe::PROBES, "result" => result).increment(1);
-}
-
-pub(in crate::gateway) fn claim_lost(route: &Arc<str>, tenant: &Tenant) {
-    let (route, tenant) = (route_label(route), tenant_label(tenant));
-    counter!(observe::CLAIMS_LOST, "route" => route, "tenant" => tenant).increment(1);
-}
-
-pub(in crate::gateway) fn claim_failed(route: &Arc<str>, tenant: &Tenant) {
-    let (route, tenant) = (route_label(route), tenant_label(tenant));
-    counter!(observe::CLAIMS_FAILED, "route" => route, "tenant" => tenant).increment(1);
-}
-
-pub(in crate::gateway) fn claim_unconfirmed() {
-    counter!(observe::CLAIMS_UNCONFIRMED).increment(1);
-}
-
-pub(in crate::gateway) fn run_at_risk(route: &Arc<str>) {
-    counter!(observe::RUNS_AT_RISK, "route" => route_label(route)).increment(1);
-}
-
-pub(in crate::gateway) fn late(route: &Arc<str>) {
-    counter!(observe::LATE_ANSWERS, "route" => route_label(route)).increment(1);
-}
-
-pub(in crate::gateway) fn escrow(result: &'static str) {
-    counter!(observe::ESCROWS, "result" => result).increment(1);
-}
-
-pub(in crate::gateway) fn send_refused() {
-    counter!(observe::SENDS_REFUSED).increment(1);
-}
-
-pub(in crate::gateway) fn settle_retried() {
-    counter!(observe::SETTLES_RETRIED).increment(1);
 }
 
 pub(in crate::gateway) fn upstream(route: &str, took: Duration) {
@@ -174,61 +146,32 @@ pub(in crate::gateway) fn in_flight() -> Gauge {
     gauge
 }
 
-pub(in crate::gateway) fn loop_died(name: &'static str) {
-    counter!(observe::LOOP_DIED, "loop" => name).increment(1);
-}
-
-pub(in crate::gateway) fn upstream_sick(sick: bool) {
-    gauge!(observe::UPSTREAM_SICK).set(f64::from(u8::from(sick)));
-}
-
-pub(in crate::gateway) fn drained_by_health() {
-    counter!(observe::DRAINED_BY_HEALTH).increment(1);
-}
-
-pub(in crate::gateway) fn config_reload(ok: bool) {
-    let result = if ok { "ok" } else { "failed" };
-    counter!(observe::CONFIG_RELOADS, "result" => result).increment(1);
-}
-
-pub(in crate::gateway) fn config_loaded(at: Date) {
-    gauge!(observe::CONFIG_LOADED).set(at.as_millis() as f64 / 1_000.0);
-}
-
-pub(in crate::gateway) fn config_current(current: bool) {
-    gauge!(observe::CONFIG_CURRENT).set(f64::from(u8::from(current)));
-}
-
 /// Shows by how much the database's clock moved ahead of the boot clock between two heartbeats.
 pub(in crate::gateway) fn clock_ahead((then, at): (Date, Moment), (date, now): (Date, Moment)) {
     let moved = date.as_millis().saturating_sub(then.as_millis()) as f64 / 1_000.0;
-    gauge!(observe::CLOCK_AHEAD).set(moved - now.since(at).as_secs_f64());
+    set(observe::CLOCK_AHEAD, moved - now.since(at).as_secs_f64());
 }
 
 pub(in crate::gateway) fn lease(left: Duration) {
-    gauge!(observe::LEASE_HELD).set(f64::from(u8::from(!left.is_zero())));
-    gauge!(observe::LEASE_SECONDS).set(left.as_secs_f64());
+    tell(observe::LEASE_HELD, !left.is_zero());
+    set(observe::LEASE_SECONDS, left.as_secs_f64());
 }
 
 pub(in crate::gateway) fn hindrances(missing: &[Hindrance]) {
-    gauge!(observe::HINDRANCES).set(missing.len() as f64);
+    set(observe::HINDRANCES, missing.len() as f64);
     let for_operator = missing.iter().filter(|missing| missing.needs_operator()).count();
-    gauge!(observe::HINDRANCES_OPERATOR).set(for_operator as f64);
+    set(observe::HINDRANCES_OPERATOR, for_operator as f64);
     let windows = missing.iter().filter_map(Hindrance::left);
-    gauge!(observe::WINDOW_LEFT_SECONDS).set(windows.max().unwrap_or_default().as_secs_f64());
+    set(observe::WINDOW_LEFT_SECONDS, windows.max().unwrap_or_default().as_secs_f64());
 }
 
 pub(in crate::gateway) fn view(view: &View) {
-    gauge!(observe::EPOCH).set(view.epoch() as f64);
-    gauge!(observe::PROTOCOL).set(f64::from(view.protocol()));
+    set(observe::EPOCH, view.epoch() as f64);
+    set(observe::PROTOCOL, f64::from(view.protocol()));
     for (name, member) in view.members() {
         let serving = f64::from(u8::from(member.standing.is_serving()));
         gauge!(observe::REGION_STANDING, "member" => name.to_string()).set(serving);
     }
-}
-
-pub(in crate::gateway) fn heartbeat(seq: u64) {
-    gauge!(observe::HEARTBEAT).set(seq as f64);
 }
 
 /// Shows if this is true of a peer.
@@ -238,10 +181,6 @@ pub(in crate::gateway) fn peer(name: &'static str, peer: &RegionName, is: bool) 
 
 pub(in crate::gateway) fn round_trip(peer: &RegionName, took: Duration) {
     gauge!(observe::PEER_RTT_SECONDS, "peer" => peer.to_string()).set(took.as_secs_f64());
-}
-
-pub(in crate::gateway) fn peer_refused(sender: Sender) {
-    counter!(observe::PEER_REFUSED, "sender" => sender.word()).increment(1);
 }
 
 pub(in crate::gateway) fn lag(peer: &RegionName, lag: &LagMeter, now: Moment) {
@@ -289,18 +228,14 @@ fn failure<T>(op: &'static str, result: &Result<T, StoreError>) {
     tracing::warn!(op, %error, "a store call failed");
 }
 
-pub(in crate::gateway) fn store_up(up: bool) {
-    gauge!(observe::STORE_UP).set(f64::from(u8::from(up)));
-}
-
 pub(in crate::gateway) fn job(route: &str, result: &'static str) {
     counter!(observe::JOBS, "route" => route.to_owned(), "result" => result).increment(1);
 }
 
 pub(in crate::gateway) fn job_load(load: &JobLoad) {
-    gauge!(observe::JOBS_WAITING).set(load.waiting as f64);
-    gauge!(observe::JOBS_DEAD).set(load.dead as f64);
-    gauge!(observe::JOBS_OLDEST_SECONDS).set(load.oldest.as_secs_f64());
+    set(observe::JOBS_WAITING, load.waiting as f64);
+    set(observe::JOBS_DEAD, load.dead as f64);
+    set(observe::JOBS_OLDEST_SECONDS, load.oldest.as_secs_f64());
 }
 
 pub(in crate::gateway) fn reaped(reaped: &Reaped) {
@@ -308,14 +243,6 @@ pub(in crate::gateway) fn reaped(reaped: &Reaped) {
     for (result, count) in results {
         counter!(observe::REAPED, "result" => result).increment(count);
     }
-}
-
-pub(in crate::gateway) fn swept(result: &'static str) {
-    counter!(observe::SWEPT, "result" => result).increment(1);
-}
-
-pub(in crate::gateway) fn doubts(count: u64) {
-    gauge!(observe::DOUBTS).set(count as f64);
 }
 
 /// Shows the replication slots of this region's server. `known` are those shown before: one that
@@ -343,10 +270,119 @@ pub(in crate::gateway) fn doubles(counted: &Counted) {
     counter!(observe::UNEXPLAINED).absolute(counted.unexplained);
 }
 
-pub(in crate::gateway) fn audit_age(age: Duration) {
-    gauge!(observe::AUDIT_AGE).set(age.as_secs_f64());
+/// Names of the loops, as the log and `onceway_loop_died_total` spell them.
+pub(in crate::gateway) const LOOPS: [&str; 16] = [
+    "heartbeat",
+    "poll",
+    "ping",
+    "gate",
+    "renew",
+    "takeover",
+    "return",
+    "voters",
+    "upstream",
+    "waiters",
+    "jobs",
+    "job-load",
+    "reaper",
+    "audit",
+    "doubles",
+    "sweep",
+];
+
+/// Counters with one label, and the values of it that are known beforehand.
+const BY_LABEL: [(&str, &str, &[&str]); 9] = [
+    (observe::OTLP_SPANS, "result", &["exported", "dropped", "failed"]),
+    (observe::CONFIG_RELOADS, "result", &["ok", "failed"]),
+    (observe::ATTACHED, "result", &["replayed", "waited_out"]),
+    (observe::PROBES, "result", &["happened", "did_not_happen", "too_early", "cannot_say"]),
+    (observe::REAPED, "result", &["expired", "forgotten", "kept"]),
+    (observe::SWEPT, "result", &["abandoned", "settled", "released"]),
+    (observe::ESCROWS, "result", &ESCROWS),
+    (observe::STORE_SPARED, "calls", &CALLS),
+    (observe::LOOP_DIED, "loop", &LOOPS),
+];
+const ESCROWS: [&str; 7] =
+    ["lodged", "alone", "refused", "stale", "unavailable", "answer_lodged", "answer_failed"];
+const CALLS: [&str; 2] = ["reads", "writes"];
+const PLAIN: [&str; 6] = [
+    observe::DRAINED_BY_HEALTH,
+    observe::LOCAL_REPLAYS,
+    observe::CLAIMS_UNCONFIRMED,
+    observe::SENDS_REFUSED,
+    observe::SETTLES_RETRIED,
+    observe::LOG_DROPPED,
+];
+const OPS: [&str; 13] = [
+    "claim", "accept", "settle", "release", "doubt", "look_up", "reap", "sweep", "count", "take", "lodge",
+    "late", "audit",
+];
+
+pub(in crate::gateway) fn prepare(me: &RegionName, routes: &Routes, in_shadow: bool, view: &View) {
+    for metric in observe::ALL {
+        match metric.kind {
+            Kind::Counter => metrics::describe_counter!(metric.name, metric.help),
+            Kind::Gauge => metrics::describe_gauge!(metric.name, metric.help),
+            Kind::Histogram => metrics::describe_histogram!(metric.name, metric.help),
+        }
+    }
+    for (name, label, values) in BY_LABEL {
+        values.iter().for_each(|value| counter!(name, label => *value).absolute(0));
+    }
+    for name in PLAIN {
+        counter!(name).absolute(0);
+    }
+    for code in codes() {
+        counter!(observe::REFUSALS, "code" => code).absolute(0);
+    }
+    for sender in Sender::ALL {
+        counter!(observe::PEER_REFUSED, "sender" => sender.word()).absolute(0);
+    }
+    for calls in CALLS {
+        gauge!(observe::STORE_BREAKER, "calls" => calls).set(0.0);
+    }
+    for (op, kind) in OPS.iter().flat_map(|op| ["definite", "unknown"].map(|kind| (*op, kind))) {
+        counter!(observe::STORE_ERRORS, "op" => op, "kind" => kind).absolute(0);
+    }
+    prepare_routes(routes);
+    job_load(&JobLoad::default());
+    tell(observe::UPSTREAM_SICK, false);
+    tell(observe::CONFIG_CURRENT, true);
+    for name in view.members().keys().filter(|name| *name != me) {
+        for result in ["answered", "not_sent", "unknown", "not_owner", "silent", "version"] {
+            counter!(observe::FORWARDS, "to" => name.to_string(), "result" => result).absolute(0);
+        }
+        peer(observe::PEER_FOREIGN, name, false);
+        peer(observe::PEER_DISAGREES, name, false);
+        // Shadow mode asks no peers, so it must not report them as silent.
+        if !in_shadow {
+            peer(observe::PEER_UP, name, false);
+        }
+    }
+    // Nor does it ask the store.
+    if !in_shadow {
+        tell(observe::STORE_UP, false);
+        counter!(observe::AUDIT_PASSES).absolute(0);
+    }
+    set(observe::EPOCH, view.epoch() as f64);
+    set(observe::PROTOCOL, f64::from(view.protocol()));
+    set(observe::DOUBTS, 0.0);
+    set(observe::HEARTBEAT, 0.0);
+    hindrances(&[]);
 }
 
-pub(in crate::gateway) fn audit_pass() {
-    counter!(observe::AUDIT_PASSES).increment(1);
+pub(in crate::gateway) fn prepare_routes(routes: &Routes) {
+    for route in routes.0.iter().map(|route| &route.name) {
+        for outcome in ["final", "nothing_happened", "unknown"] {
+            counter!(observe::ATTEMPTS, "route" => route.to_string(), "outcome" => outcome).absolute(0);
+        }
+        for name in [observe::RUNS_AT_RISK, observe::LATE_ANSWERS] {
+            counter!(name, "route" => route_label(route)).absolute(0);
+        }
+    }
+    for route in routes.0.iter().map(|route| &*route.name).chain(["unknown"]) {
+        for result in ["accepted", "settled", "retried", "waited", "dead"] {
+            counter!(observe::JOBS, "route" => route.to_owned(), "result" => result).absolute(0);
+        }
+    }
 }

@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 use crate::gateway::policy::route::{Binding, Dialect, KeyHeaders, Mode, Policy, Protection, Route, Routes};
 use crate::gateway::policy::signature::{FingerprintRule, Pointer, Selection};
 use crate::gateway::request::problems::{self, Kind, Problem};
-use crate::gateway::well_known;
 use crate::protocol::key::Syntax;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::{Outcome, OutcomeSets};
@@ -179,7 +178,7 @@ fn terms(policy: &Policy, required: bool, quota: bool) -> Terms<'_> {
         expired: expired(policy),
         wait_seconds: policy.wait.as_secs_f64(),
         mode: policy.mode.name(),
-        status_address: well_known::KEYS,
+        status_address: problems::KEYS,
         statuses: statuses(&policy.outcomes),
         refusals: refusals(policy, required, quota),
     }

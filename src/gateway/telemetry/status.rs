@@ -8,8 +8,8 @@ use std::sync::PoisonError;
 use serde::Serialize;
 
 use super::readiness::{PeerStatus, Readiness};
+use crate::gateway::authority::failback::UpstreamStatus;
 use crate::gateway::authority::status::{AuthorityStatus, Live};
-use crate::gateway::authority::upstream::UpstreamStatus;
 use crate::gateway::instance::Gateway;
 use crate::gateway::reloadable::ConfigStatus;
 use crate::gateway::upkeep::looks::AuditStatus;

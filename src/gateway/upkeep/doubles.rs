@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::applied::applied;
 use super::looks::{AuditStatus, Looks};
 use crate::gateway::instance::Gateway;
-use crate::gateway::telemetry::metrics;
+use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::audit::{Double, Of};
 use crate::ports::store::StoreError;
 use crate::ports::{Audit as _, Clock, Ports};
@@ -42,7 +42,7 @@ pub(in crate::gateway) async fn comb_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
             true => comb.look(&gateway).await,
             false => gateway.settings.timings.reap,
         };
-        metrics::audit_age(gateway.audit_age());
+        metrics::set(observe::AUDIT_AGE, gateway.audit_age().as_secs_f64());
         let next = gateway.ports.clock().now() + rest;
         gateway.rest(next).await;
     }
@@ -73,7 +73,7 @@ impl Orphans {
             Ok(None) => {
                 self.after = None;
                 gateway.looks().ended(now);
-                metrics::audit_pass();
+                metrics::count(observe::AUDIT_PASSES);
             }
             // Perhaps the store cannot do so much within the time limit of a call.
             Err(_) => self.most = (self.most / 2).max(LEAST),

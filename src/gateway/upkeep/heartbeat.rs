@@ -13,7 +13,7 @@ use super::peers::{ping_loop, poll_loop};
 use super::store_gate::{close, open, refuse, went_back};
 use super::supervise::supervise;
 use crate::gateway::instance::Gateway;
-use crate::gateway::telemetry::metrics;
+use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::peers::{PeerReply, Question};
 use crate::ports::store::{Boot, Gate, StoreError, Written};
 use crate::ports::{Clock, Imports, KeyStore, Peers, Ports, Replica};
@@ -64,7 +64,7 @@ async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
                 let answered = gateway.ports.clock().now();
                 watch.heard(passed, beat.counted, beat.observed, begun, answered);
                 gateway.health().beat = Some((beat.seq, begun));
-                metrics::heartbeat(beat.seq);
+                metrics::set(observe::HEARTBEAT, beat.seq as f64);
                 metrics::clock_ahead(*first.get_or_insert((beat.date, begun)), (beat.date, begun));
                 if !gateway.store_is_open() {
                     reopen(&gateway).await;

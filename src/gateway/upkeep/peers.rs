@@ -329,14 +329,14 @@ impl<P: Ports> Gateway<P> {
     pub fn hears(&self, from: &RegionName, said: &PeerMessage<'_>) -> Result<(), String> {
         let sender = self.sender(from);
         let heard = self.hearing.hears(from, sender, said, self.ports.clock().now());
-        heard.inspect_err(|_| metrics::peer_refused(sender))
+        heard.inspect_err(|_| metrics::count_by(observe::PEER_REFUSED, "sender", sender.word()))
     }
 
     /// Counts and logs a message that is refused for its content. [`Gateway::hears`] does so for
     /// its sender.
     pub(in crate::gateway) fn out_of_bounds(&self, from: &RegionName, kind: Kind, why: &str) {
         let sender = self.sender(from);
-        metrics::peer_refused(sender);
+        metrics::count_by(observe::PEER_REFUSED, "sender", sender.word());
         self.hearing.tell(from, sender, kind, why, self.ports.clock().now());
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::gateway::instance::Gateway;
 use crate::gateway::request::problems::Problem;
-use crate::gateway::telemetry::metrics;
+use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::store::Gate;
 use crate::ports::{Clock, KeyStore, Ports};
 use crate::protocol::snapshot::StoreHealth;
@@ -28,7 +28,7 @@ pub(super) fn open<P: Ports>(gateway: &Gateway<P>, gate: Gate) {
             gateway.authority.wakes.renewal.notify_one();
         }
     }
-    metrics::store_up(true);
+    metrics::tell(observe::STORE_UP, true);
 }
 
 /// Closes the store for now. Each heartbeat calls this; it is logged once.
@@ -56,7 +56,7 @@ pub(in crate::gateway) fn went_back<P: Ports>(gateway: &Gateway<P>) {
 pub(in crate::gateway) fn shut<P: Ports>(gateway: &Gateway<P>, why: &str) -> bool {
     let now = gateway.ports.clock().now();
     let is_news = gateway.authority.change(|known, _| known.close(why, now));
-    metrics::store_up(false);
+    metrics::tell(observe::STORE_UP, false);
     is_news
 }
 

@@ -8,12 +8,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use crate::gateway::instance::Gateway;
-use crate::gateway::telemetry::metrics;
-use crate::gateway::telemetry::prepare::LOOPS;
+use crate::gateway::telemetry::metrics::LOOPS;
+use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::Ports;
 use crate::protocol::lease::Lease;
 
-/// Runs a loop of the gateway in the background, under its name in `prepare::LOOPS`.
+/// Runs a loop of the gateway in the background, under its name in [`LOOPS`].
 pub(in crate::gateway) fn supervise<P: Ports, Running>(
     gateway: &Arc<Gateway<P>>,
     name: &'static str,
@@ -43,7 +43,7 @@ impl<P: Ports> Gateway<P> {
     fn lost(&self, name: &'static str, why: &str) {
         self.stopping.store(true, Ordering::SeqCst);
         self.authority.with_lease(Lease::lay_down);
-        metrics::loop_died(name);
+        metrics::count_by(observe::LOOP_DIED, "loop", name);
         tracing::error!(loop = name, why, "a loop died: this gateway has given its lease up and leaves");
         self.died.send_replace(Some(name));
     }

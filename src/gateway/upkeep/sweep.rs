@@ -13,7 +13,7 @@ use crate::gateway::policy::route::Policy;
 use crate::gateway::request::attempt::persist::{self, Fact};
 use crate::gateway::request::attempt::probe::{self, ProbeAnswer};
 use crate::gateway::request::attempt::recover::{For, stand_in};
-use crate::gateway::telemetry::metrics;
+use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::store::{Attempt, GateVersion};
 use crate::ports::upkeep::{OpenAttempt, Place, Ruling};
 use crate::ports::{Clock, KeyStore, Ports, Upkeep};
@@ -127,7 +127,7 @@ impl Sweep {
             let open = OpenAttempt { id: id.clone(), row: own, route: "".into(), path: String::new() };
             match metrics::upkeep("doubt", store.doubt(&open.attempt(), None)).await {
                 Ok(_) => {
-                    metrics::swept("abandoned");
+                    metrics::count_by(observe::SWEPT, "result", "abandoned");
                     tracing::warn!(key = %id.digest(), token = %open.row.token, "a claim was abandoned: its hold is over, the key is in doubt");
                 }
                 Err(_) => {
@@ -141,7 +141,7 @@ impl Sweep {
     async fn listed<P: Ports>(&mut self, gateway: &Arc<Gateway<P>>) {
         let store = gateway.ports.store();
         if let Ok(count) = metrics::upkeep("sweep", store.unlist()).await {
-            metrics::doubts(count);
+            metrics::set(observe::DOUBTS, count as f64);
             *gateway.doubted.lock().unwrap_or_else(PoisonError::into_inner) = Some(count);
         }
         let page = metrics::upkeep("sweep", store.doubts(self.after.as_ref(), PAGE)).await;
@@ -272,7 +272,7 @@ async fn recover<P: Ports>(gateway: &Arc<Gateway<P>>, open: OpenAttempt) -> Opti
         Conclusion::OwnNot(_) | Conclusion::None(_) => "released",
     };
     if ended(gateway, policy, &open, end, basis(ground)).await {
-        metrics::swept(result);
+        metrics::count_by(observe::SWEPT, "result", result);
         tracing::info!(key = %id.digest(), %token, result, "a key in doubt was recovered without its client");
     }
     Some(None)

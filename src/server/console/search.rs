@@ -1,6 +1,6 @@
 //! The search for keys on the console: a form, and a page of keys that fit it.
 //!
-//! `gateway::operator::search` walks the store. A row links to the page of [`super::key`]. The
+//! `gateway::operator::export` walks the store. A row links to the page of [`super::key`]. The
 //! admin API reads its parameters here, too.
 
 use http::StatusCode;
@@ -10,8 +10,8 @@ use super::frame::{Row, mark, or_nothing, section, table};
 use super::key;
 use super::lists::{encoded, link, silent};
 use super::visit::Visit;
+use crate::gateway::operator::export::{FoundKey, FoundPage, STATES, Wanted};
 use crate::gateway::operator::instant;
-use crate::gateway::operator::search::{FoundKey, FoundPage, STATES, Wanted};
 use crate::ports::Ports;
 use crate::protocol::key::{KeyId, Tenant};
 use crate::server::admin_acts;

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::gateway::authority::act_error::{ActError, not_yet, refused};
 use crate::gateway::authority::moves::{self, Move};
-use crate::gateway::authority::register::{asking, learn};
+use crate::gateway::authority::register::{learn, propose};
 use crate::gateway::authority::{members, takeover};
 use crate::gateway::instance::Gateway;
 use crate::ports::peers::{PeerReply, Question};
@@ -124,7 +124,7 @@ impl<P: Ports> Gateway<P> {
         message: Message,
     ) -> Result<(), (RegionName, Option<Reply>)> {
         for (name, id) in view.voters() {
-            match asking::ask(self, name, Some(*id), message.clone(), WITHIN).await {
+            match propose::ask(self, name, Some(*id), message.clone(), WITHIN).await {
                 Some(Reply::Accepted) => {}
                 other => return Err((name.clone(), other)),
             }
@@ -147,7 +147,7 @@ impl<P: Ports> Gateway<P> {
         let names: Vec<RegionName> = regions.chain(&self.settings.failover.witnesses).cloned().collect();
         let (mut voters, mut begun) = (BTreeMap::new(), None);
         for name in &names {
-            match asking::ask(self, name, None, Message::Read, WITHIN).await {
+            match propose::ask(self, name, None, Message::Read, WITHIN).await {
                 Some(Reply::NotFounded(id)) => {
                     voters.insert(name.clone(), id);
                 }

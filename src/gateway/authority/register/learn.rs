@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::{asking, propose};
+use super::propose;
 use crate::gateway::instance::Gateway;
 use crate::ports::peers::{PeerReply, Question};
 use crate::ports::store::Written;
@@ -48,7 +48,7 @@ pub async fn from_peer<P: Ports>(gateway: &Arc<Gateway<P>>, peer: &RegionName) {
 
 async fn told_by<P: Ports>(gateway: &Gateway<P>, peer: &RegionName) -> Vec<Arc<View>> {
     let after = gateway.view().epoch();
-    match gateway.ports.peers().ask(peer, Question::Views { after }, asking::WITHIN).await {
+    match gateway.ports.peers().ask(peer, Question::Views { after }, propose::WITHIN).await {
         Ok(PeerReply::Views(views)) => views,
         Ok(_) | Err(_) => Vec::new(),
     }
@@ -110,7 +110,7 @@ pub async fn caught_up<P: Ports>(gateway: &Arc<Gateway<P>>, from: &RegionName, v
 
 /// The state of all voters of that view that answer.
 pub async fn read<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View) -> Read {
-    let mut replies = asking::send(gateway, asking::to_all(view, &Message::Read), asking::WITHIN);
+    let mut replies = propose::send(gateway, propose::to_all(view, &Message::Read), propose::WITHIN);
     let mut held = Read::new();
     while let Some((voter, _, reply)) = replies.recv().await {
         if let Reply::Holds { id, promised, accepted, running } = reply {
@@ -246,7 +246,7 @@ async fn confirmed<P: Ports>(gateway: &Arc<Gateway<P>>, reported: &[Arc<View>]) 
     for name in names {
         let (gateway, into) = (gateway.clone(), into.clone());
         tokio::spawn(async move {
-            if let Some(reply) = asking::ask(&gateway, &name, None, Message::Read, asking::WITHIN).await {
+            if let Some(reply) = propose::ask(&gateway, &name, None, Message::Read, propose::WITHIN).await {
                 // A closed channel is fine: enough acceptors have answered.
                 let _ = into.send((name, reply));
             }

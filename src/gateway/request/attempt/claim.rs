@@ -9,7 +9,7 @@ use crate::gateway::authority::state::Run;
 use crate::gateway::instance::Gateway;
 use crate::gateway::request::ask::Ask;
 use crate::gateway::request::problems::{Kind, Problem};
-use crate::gateway::telemetry::metrics;
+use crate::gateway::telemetry::metrics::{self, observe};
 use crate::gateway::upkeep::store_gate;
 use crate::ports::jobs::StoredRequest;
 use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError};
@@ -99,7 +99,7 @@ pub async fn claim<P: Ports>(
             Err(StoreError::Definite(why)) if !unconfirmed => return Err(gateway.store_unavailable(why)),
             Err(StoreError::Definite(_)) => break,
             Err(StoreError::Unknown(_)) => {
-                metrics::claim_unconfirmed();
+                metrics::count(observe::CLAIMS_UNCONFIRMED);
                 unconfirmed = true;
             }
         }
@@ -141,7 +141,7 @@ fn asked<P: Ports>(gateway: &Gateway<P>, ask: &Ask, permit: &Permit, basis: Clai
 }
 
 fn at_risk(ask: &Ask, claim: &ClaimAsk) {
-    metrics::run_at_risk(&ask.route);
+    metrics::count_by(observe::RUNS_AT_RISK, "route", ask.route.clone());
     let lost: Vec<String> = claim.risk.iter().map(ToString::to_string).collect();
     tracing::warn!(key = %ask.id.digest(), lost = lost.join(","), "run at risk: a lost region may have run the key without a trace here");
 }

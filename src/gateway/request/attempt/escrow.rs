@@ -12,7 +12,7 @@ use crate::gateway::instance::Gateway;
 use crate::gateway::policy::choices::LODGED_WITHIN;
 use crate::gateway::policy::route::{Alone, Escrow};
 use crate::gateway::request::ask::Ask;
-use crate::gateway::telemetry::metrics;
+use crate::gateway::telemetry::metrics::{self, observe};
 use crate::gateway::upkeep::store_gate;
 use crate::ports::authority::{Lodged, Lodging};
 use crate::ports::peers::{PeerReply, Question};
@@ -59,7 +59,7 @@ pub async fn lodge<P: Ports>(
             Alone::Run => ("alone", Ok(None)),
             Alone::Refuse => ("refused", Err(NotLodged::Unavailable)),
         };
-        metrics::escrow(result);
+        metrics::count_by(observe::ESCROWS, "result", result);
         return lodged;
     };
     let lodging = Lodging {
@@ -80,7 +80,7 @@ pub async fn lodge<P: Ports>(
     let question = Question::Lodge(Box::new(lodging));
     let why = match gateway.ports.peers().ask(target, question, LODGED_WITHIN).await {
         Ok(PeerReply::Lodged(Lodged::Done)) => {
-            metrics::escrow("lodged");
+            metrics::count_by(observe::ESCROWS, "result", "lodged");
             return Ok(Some(target.clone()));
         }
         Ok(PeerReply::Lodged(Lodged::Superseded)) if Box::pin(stands(gateway, &claim.attempt)).await => {
@@ -90,13 +90,13 @@ pub async fn lodge<P: Ports>(
             return Err(NotLodged::Unavailable);
         }
         Ok(PeerReply::Lodged(Lodged::GateMoved | Lodged::Superseded) | PeerReply::Refused(_)) => {
-            metrics::escrow("stale");
+            metrics::count_by(observe::ESCROWS, "result", "stale");
             return Err(NotLodged::Stale);
         }
         Ok(_) => "the peer answered something else".to_owned(),
         Err(error) => error.to_string(),
     };
-    metrics::escrow("unavailable");
+    metrics::count_by(observe::ESCROWS, "result", "unavailable");
     tracing::warn!(key = %ask.id.digest(), %target, why, "a claim could not be lodged; it is released unsent");
     Err(NotLodged::Unavailable)
 }
@@ -132,8 +132,8 @@ pub async fn lodge_answer<P: Ports>(gateway: &Gateway<P>, ask: &Ask, claim: &Cla
     let Attempt { id, token, nonce } = claim.attempt.clone();
     let question = Question::LodgeAnswer { id, token, nonce, answer: answer.clone() };
     match gateway.ports.peers().ask(target, question, LODGED_WITHIN).await {
-        Ok(PeerReply::Done) => metrics::escrow("answer_lodged"),
-        Ok(_) | Err(_) => metrics::escrow("answer_failed"),
+        Ok(PeerReply::Done) => metrics::count_by(observe::ESCROWS, "result", "answer_lodged"),
+        Ok(_) | Err(_) => metrics::count_by(observe::ESCROWS, "result", "answer_failed"),
     }
 }
 

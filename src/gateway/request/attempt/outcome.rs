@@ -16,7 +16,7 @@ use crate::gateway::instance::Gateway;
 use crate::gateway::request::ask::Ask;
 use crate::gateway::request::problems::Kind;
 use crate::gateway::request::reply::{self, Reply};
-use crate::gateway::telemetry::metrics;
+use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::body::{self, Collected};
 use crate::ports::store::Unclear;
 use crate::ports::upstream::CredentialRefused;
@@ -162,7 +162,7 @@ pub async fn unsent<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Clai
 /// The reply after the claim was lost: the other claim's outcome, but only if it is of this very
 /// request. Other requests under the key, and other principals', are not shown to this client.
 pub async fn stored_instead<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Reply {
-    metrics::claim_lost(&ask.route, ask.id.tenant());
+    metrics::count_of(observe::CLAIMS_LOST, &ask.route, ask.id.tenant());
     tracing::error!(key = %ask.id.digest(), "claim lost: the outcome of this attempt found no claim of its token");
     let rows = gateway.rows(&ask.id).await.unwrap_or_default();
     let expires = match gateway.read(rows) {

@@ -11,7 +11,7 @@ use tracing::Instrument;
 use super::probe;
 use crate::gateway::instance::{Gateway, InFlight};
 use crate::gateway::request::ask::Ask;
-use crate::gateway::telemetry::metrics;
+use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::store::{Attempt, Unclear, Written};
 use crate::ports::upstream::{EffectTokens, ProbeReply};
 use crate::ports::{Audit, Clock, KeyStore, Ports};
@@ -107,7 +107,7 @@ async fn persist<P: Ports>(
                     tracing::error!(key = %attempt.id.digest(), token = %attempt.token, "an outcome could not be stored while its hold ran; the key is in doubt");
                     return Stored::NotYet;
                 }
-                metrics::settle_retried();
+                metrics::count(observe::SETTLES_RETRIED);
                 clock.sleep_until(clock.now() + RETRY_EVERY).await;
             }
         }
@@ -133,7 +133,7 @@ pub async fn late<P: Ports>(
             Err(_) => break,
         }
     }
-    metrics::late(route);
+    metrics::count_by(observe::LATE_ANSWERS, "route", route.clone());
     tracing::error!(key = %attempt.id.digest(), token = %attempt.token, request = request_id.map(tracing::field::display), status = answer.status, "late: an attempt had its effect that was released or taken over: see `onceway audit`");
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::Policy;
 use crate::gateway::request::reply;
-use crate::gateway::telemetry::metrics;
+use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::upstream::{Probe, ProbeReply};
 use crate::ports::{Ports, Upstream};
 use crate::protocol::decide::Doubt;
@@ -60,7 +60,7 @@ pub async fn question<P: Ports>(
             ("cannot_say", ProbeAnswer::CannotSay)
         }
     };
-    metrics::probe(result);
+    metrics::count_by(observe::PROBES, "result", result);
     answer
 }
 

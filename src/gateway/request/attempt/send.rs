@@ -15,6 +15,7 @@ use crate::gateway::instance::Gateway;
 use crate::gateway::request::ask::Ask;
 use crate::gateway::request::problems::Kind;
 use crate::gateway::request::reply::{Reply, Step};
+use crate::gateway::telemetry::metrics::observe;
 use crate::gateway::telemetry::{metrics, spans};
 use crate::ports::upstream::{Send, SendError};
 use crate::ports::{Clock, Ports, Upstream};
@@ -108,7 +109,7 @@ async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> S
 /// Releases a claim whose request was not sent, because the right to send it ended.
 async fn unsendable<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Claim, why: Unsendable) -> Step {
     let Unsendable { why, again } = why;
-    metrics::send_refused();
+    metrics::count(observe::SENDS_REFUSED);
     tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, why, "released unsent");
     outcome::unsent(gateway, ask, claim).await;
     let problem = gateway.later(Kind::NotAuthoritative);
