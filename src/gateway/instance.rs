@@ -81,7 +81,7 @@ pub(super) const SHADOWED: &str = "shadow mode: everything passes, nothing is de
 pub struct NotInRing(RegionName);
 
 impl<P: Ports> Gateway<P> {
-    /// Creates a gateway that has done nothing yet.
+    /// A gateway that has done nothing yet.
     pub fn new(ports: P, settings: Settings, view: View) -> Result<Arc<Self>, NotInRing> {
         if view.standing(&settings.me).is_none() {
             return Err(NotInRing(settings.me));
@@ -141,12 +141,11 @@ impl<P: Ports> Gateway<P> {
     /// Reports the state-changing requests that this gateway has seen, and if a key protected them.
     pub fn coverage(&self) -> Report {
         let (seen, full) = self.coverage.seen();
-        let seconds = self.ports.clock().now().since(self.begun).as_secs();
+        let seconds = self.now().since(self.begun).as_secs();
         Report { region: self.settings.me.to_string(), seconds, full, seen }
     }
 
-    /// Goes by these settings from the next request on. Requests that have begun end under the old
-    /// ones.
+    /// Goes by these settings from the next request on; requests that have begun keep the old ones.
     pub fn reload(&self, reload: Reload) {
         metrics::prepare_routes(&reload.routes);
         let restart = reload.restart.clone();
@@ -178,12 +177,8 @@ impl<P: Ports> Gateway<P> {
         self.live.load_full()
     }
 
-    pub(super) fn settings(&self) -> &Fixed {
-        &self.settings
-    }
-
-    /// Refuses new keyed requests and waits until running ones have ended, at most `within`.
-    /// Returns the number of requests that are left.
+    /// Refuses new keyed requests and waits for running ones. Returns how many are left after
+    /// `within`.
     pub async fn stop(&self, within: Duration) -> usize {
         self.stopping.store(true, Ordering::SeqCst);
         let clock = self.ports.clock();
@@ -223,8 +218,12 @@ impl<P: Ports> Gateway<P> {
         }
     }
 
-    pub(super) fn ports(&self) -> &P {
-        &self.ports
+    pub(super) fn now(&self) -> Moment {
+        self.ports.clock().now()
+    }
+
+    pub(super) fn store(&self) -> &P::Store {
+        self.ports.store()
     }
 
     pub(super) fn health(&self) -> MutexGuard<'_, Health> {
@@ -238,19 +237,19 @@ impl<P: Ports> Gateway<P> {
 
     /// Adds one observation of the upstream's latency.
     pub(super) fn observe_upstream(&self, ask: &Ask, started: Moment) {
-        let took = self.ports.clock().now().since(started);
+        let took = self.now().since(started);
         metrics::upstream(&ask.route, took);
         self.live.load().observe_latency(&ask.route, took);
     }
 
-    /// Reads the rows of a key as this gateway does. Its knowledge of other regions counts.
+    /// Reads the rows of a key, by what this gateway knows of other regions.
     pub(super) fn read(&self, rows: Vec<Row>) -> Reading {
         resolve(rows, &self.reader())
     }
 
     /// All rows of a key in the own store.
     pub(super) async fn rows(&self, id: &KeyId) -> Result<Vec<Row>, StoreError> {
-        let mut found = self.ports.store().look_up(std::slice::from_ref(id)).await?;
+        let mut found = self.store().look_up(std::slice::from_ref(id)).await?;
         Ok(found.pop().unwrap_or_default())
     }
 
@@ -300,12 +299,11 @@ impl<P: Ports> Drop for InFlight<P> {
 /// This gateway's knowledge of its own heartbeat and its peers.
 pub(super) struct Health {
     pub(super) beat: Option<(u64, Moment)>,
-    /// True once the store was found to be an old copy, for the life of this process: its counts
-    /// run on and would catch up.
+    /// True once the store was found to be an old copy, for the life of this process.
     pub(super) went_back: bool,
     pub(super) peers: BTreeMap<RegionName, Peer>,
-    /// Memory of other stores that this region's store had when this process began, and the moment
-    /// when it was read. No window begins before that (docs/protocol.md#rule-31).
+    /// This store's memory of others as the process began, and the moment of the read. No window
+    /// begins before that (docs/protocol.md#rule-31).
     pub(super) remembered: Option<Remembered>,
 }
 
@@ -318,14 +316,12 @@ pub(super) struct Peer {
     pub(super) asked: Option<Moment>,
     pub(super) round_trip: Option<Duration>,
     pub(super) pong: Option<Pong>,
-    /// Its store in the view. The next fields are about that store; a replaced one is followed
+    /// Its store in the view: the next fields are about that one, and a replaced one is followed
     /// anew.
     pub(super) origin: Option<Origin>,
-    /// The heartbeat up to which its rows are in this region's store; `None` until the store was
-    /// read.
+    /// The heartbeat up to which its rows are here; `None` until the store was read.
     pub(super) applied: Option<u64>,
-    /// Its highest heartbeat that a ping reported or that was ever seen here, with its rows or
-    /// ahead of them.
+    /// Its highest heartbeat that was ever seen here, with its rows or ahead of them.
     pub(super) announced: Option<u64>,
     pub(super) lag: LagMeter,
     pub(super) trail: LagHistory,
@@ -354,7 +350,7 @@ impl Peer {
         }
     }
 
-    /// Follows its store in the view. Knowledge about another store is dropped; what was remembered
+    /// Follows its store in the view: knowledge about another one is dropped, what was remembered
     /// of this one counts.
     pub(super) fn follow(&mut self, origin: Origin, remembered: Option<&Remembered>) {
         if self.origin.as_ref() == Some(&origin) {

@@ -11,13 +11,12 @@ use super::operator::audit;
 use super::telemetry::spans;
 use super::upkeep::supervise::supervise;
 use super::upkeep::{doubles, heartbeat, jobs, reaper, sweep};
-use crate::ports::{Clock, KeyStore, Ports};
+use crate::ports::{KeyStore, Ports};
 use crate::protocol::record::Reading;
 
 impl<P: Ports> Gateway<P> {
-    /// Starts the loops beside requests. They end when `stop` has returned and the gateway is
-    /// dropped. In shadow mode none is started. If spans are exported, `job` begins the span of
-    /// each run of a job.
+    /// Starts the loops, which end when `stop` has returned and the gateway is dropped; none in
+    /// shadow mode. If spans are exported, `job` begins the span of each run of a job.
     pub fn start(self: &Arc<Self>, job: Option<spans::Begin>) {
         if self.shadow.is_some() {
             return;
@@ -50,14 +49,14 @@ async fn wake_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
             attached.somebody_joined().await;
             continue;
         }
-        if let Ok(found) = gateway.ports.store().look_up(&ids).await {
+        if let Ok(found) = gateway.store().look_up(&ids).await {
             for (id, rows) in ids.iter().zip(found) {
                 if !matches!(gateway.read(rows.clone()), Reading::InProgress(_)) {
                     gateway.attached.wake(id, rows);
                 }
             }
         }
-        let next = gateway.ports.clock().now() + gateway.settings.timings.attach_poll;
+        let next = gateway.now() + gateway.settings.timings.attach_poll;
         gateway.rest(next).await;
     }
 }

@@ -1,9 +1,7 @@
-//! Settings that may be replaced while a gateway runs: routes, credentials, quotas and limits, all
-//! at once.
+//! Settings that may be replaced while a gateway runs, all at once. A request keeps those of its
+//! beginning.
 //!
-//! `server::reload` reads the files and hands the settings over. A request takes the live settings
-//! once, at its beginning, and keeps them to its end. Ownership, leases, windows and clocks are not
-//! here: no replacement may move a key or end a hold early.
+//! Ownership, leases, windows and clocks are not here: none may move a key or end a hold early.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -87,8 +85,7 @@ impl<P: Ports> Live<P> {
         }
     }
 
-    /// The settings that follow these. Observations of a route stay, and so do buckets and counts
-    /// whose quota is the same.
+    /// The settings that follow these. Observations stay, and so do counts whose quota is the same.
     pub(super) fn next(&self, reload: Reload, ports: &Arc<P>) -> Self {
         let mut next = Self::of(reload, ports);
         if next.quota == self.quota {

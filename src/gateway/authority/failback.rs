@@ -1,7 +1,9 @@
-//! This region leaves if its upstream is sick for long, and returns if it was lost, sealed or added.
+//! This region leaves if its upstream is sick for long, and returns if it was lost, sealed or
+//! added.
 //!
-//! It seals (docs/protocol.md#rule-35), forwards until it was well for long enough, and takes its arcs.
-//! One that is lost often waits longer each time. An operator's drain stays; one for health does not.
+//! It seals (docs/protocol.md#rule-35), forwards until it was well for long enough, and takes its
+//! arcs. One that is lost often waits longer each time. An operator's drain stays; one for health
+//! does not.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,7 +17,7 @@ use super::{members, takeover};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics::{self, observe};
 use crate::gateway::upkeep::applied::applied;
-use crate::ports::{Authority as _, Clock, Ports, Replica, Upkeep, Upstream};
+use crate::ports::{Authority as _, Ports, Replica, Upkeep, Upstream};
 use crate::protocol::authority::GateState;
 use crate::protocol::change::Change;
 use crate::protocol::health::{self, Facts};
@@ -34,7 +36,7 @@ const DOUBLINGS: u32 = 6;
 pub async fn home_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let mut well = Well::None;
     while let Some(strong) = gateway.upgrade() {
-        let now = strong.ports.clock().now();
+        let now = strong.now();
         if let Err(why) = look(&strong, &mut well, now).await {
             tracing::info!(why, "this region cannot take its arcs back yet");
             well = None;
@@ -86,16 +88,15 @@ async fn look<P: Ports>(gateway: &Arc<Gateway<P>>, well: &mut Well, now: Moment)
     }
 }
 
-/// A region that serves, if no serving region answers. Then none of them can declare the others
-/// lost or give arcs back. A majority must still say that its lease is over.
+/// A region that serves, if none answers: then none can declare the others lost or give arcs back.
+/// A majority must still say that its lease is over.
 fn nobody_left<P: Ports>(gateway: &Gateway<P>, view: &View) -> Option<RegionName> {
     let automatic = gateway.settings.failover.mode == Mode::Automatic;
     let silent = view.serving().all(|name| gateway.is_silent(name));
     view.serving().next().filter(|_| automatic && silent).cloned()
 }
 
-/// Seals this region's rows from before its loss, once its rows flow again and none of its attempts
-/// runs.
+/// Seals the rows from before this region's loss, once rows flow again and no attempt runs.
 async fn seal<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) -> Result<(), String> {
     if gateway.authority.running.any(|_| true) {
         return Ok(());
@@ -103,7 +104,7 @@ async fn seal<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) -> Result<(
     if !flows(gateway, view) && !nobody_serves(gateway, view).await {
         return Ok(());
     }
-    let beat = gateway.ports.store().beat(None).await.map_err(|error| error.to_string())?;
+    let beat = gateway.store().beat(None).await.map_err(|error| error.to_string())?;
     let Some(beat) = beat else { return Ok(()) };
     let Origin { region, generation } = gateway.origin.clone();
     let change = Change::Seal { region, generation, seal: beat.seq };
@@ -111,10 +112,9 @@ async fn seal<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) -> Result<(
     propose::propose(gateway, view, Arc::new(next), WITHIN).await.map(|_| ())
 }
 
-/// True if no region serves that could apply this region's rows. A region that takes over from
-/// those regions needs this region's seal, so the seal must not wait for them. The silence of
-/// serving regions proves nothing, as a link may be cut: they would wait behind the seal for rows
-/// that cannot arrive. A majority must say that their leases are over.
+/// True if no region serves that could apply this region's rows: its seal must not wait for them.
+/// Their silence proves nothing, as a link may be cut: a majority must say that their leases are
+/// over.
 async fn nobody_serves<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View) -> bool {
     if !view.serving().all(|name| gateway.is_silent(name)) {
         return false;
@@ -138,11 +138,10 @@ fn flows<P: Ports>(gateway: &Gateway<P>, view: &View) -> bool {
 /// Heartbeats behind, at most, to count as flowing.
 const RECENT: u64 = 20;
 
-/// True if all earlier seals have been applied here and the rows of all serving regions flow. Then
-/// the arcs open soon after they are taken. A new store has no mark to wait for, and must not take
-/// arcs before its first copies are whole.
+/// True if all earlier seals have been applied here and the rows of serving regions flow. A new
+/// store has no mark to wait for, and must not take arcs before its first copies are whole.
 async fn is_covered<P: Ports>(gateway: &Gateway<P>, view: &View) -> Result<bool, String> {
-    let applied = applied(gateway.ports.store()).await.map_err(|error| error.to_string())?;
+    let applied = applied(gateway.store()).await.map_err(|error| error.to_string())?;
     let health = gateway.health();
     let newest = |name| Some(health.peers.get(name)?.pong.as_ref()?.beat?.seq);
     // Rows of a region that left the ring are fetched from others, once keys are given.
@@ -159,9 +158,9 @@ async fn is_covered<P: Ports>(gateway: &Gateway<P>, view: &View) -> Result<bool,
     }))
 }
 
-/// Time that this region must have been well. It grows with the number of recent returns.
+/// Time that this region must have been well; it grows with the number of recent returns.
 async fn stable_for<P: Ports>(gateway: &Gateway<P>) -> Duration {
-    let kept = gateway.ports.store().views().await.unwrap_or_default();
+    let kept = gateway.store().views().await.unwrap_or_default();
     let lately: Vec<&Arc<View>> =
         kept.iter().filter(|(_, age)| *age <= DAMPING).map(|(view, _)| view).collect();
     let me = &gateway.settings.me;
@@ -186,16 +185,16 @@ pub struct UpstreamStatus {
 pub(in crate::gateway) async fn check_loop<P: Ports>(gateway: Weak<Gateway<P>>, check: UpstreamHealth) {
     let mut not_before = None;
     while let Some(strong) = gateway.upgrade() {
-        let begun = strong.ports.clock().now();
+        let begun = strong.now();
         let probed = strong.ports.upstream().check(&check.path, check.within).await;
-        let now = strong.ports.clock().now();
+        let now = strong.now();
         heard(&strong, probed, now);
         if not_before.is_none_or(|moment| now >= moment)
             && let Err(why) = drain(&strong, check.cool_down, now).await
         {
             tracing::warn!(why, "this region could not be drained for its sick upstream");
             // Keys may have been given up in vain: no new try at once.
-            not_before = Some(strong.ports.clock().now() + strong.settings.failover.kill_after * 2);
+            not_before = Some(strong.now() + strong.settings.failover.kill_after * 2);
         }
         strong.rest(begun + check.every).await;
     }
@@ -234,7 +233,7 @@ async fn drain<P: Ports>(gateway: &Arc<Gateway<P>>, cool_down: Duration, now: Mo
     let failing = gateway.authority.upstream().failing_for(now).unwrap_or_default();
     let text = format!("{me}: its upstream has failed every check for {} s", failing.as_secs());
     tracing::warn!(text, "draining this region: it comes back by itself");
-    if let Err(error) = gateway.ports.store().note("drained-by-health", &text).await {
+    if let Err(error) = gateway.store().note("drained-by-health", &text).await {
         tracing::error!(text, %error, "a drain for health could not be journalled");
     }
     moves::move_to(gateway, &Move::stands(view, me, Standing::Sealed { drained: false })).await?;
@@ -260,17 +259,16 @@ pub(super) fn holds_back<P: Ports>(gateway: &Gateway<P>, view: &View) -> bool {
 }
 
 impl<P: Ports> Gateway<P> {
-    /// True if this region's upstream has failed for long enough to ask for a drain. False if it is
-    /// not checked.
+    /// True if this region's upstream is checked, and has failed for long enough to ask for a
+    /// drain.
     pub(super) fn upstream_is_sick(&self) -> bool {
-        let now = self.ports.clock().now();
+        let now = self.now();
         let check = self.settings.upstream_health.as_ref();
         check.is_some_and(|check| self.authority.upstream().is_sick(check.sick_after, now))
     }
 
-    /// True if the last check of this region's upstream failed. Peers hear of that long before the
-    /// upstream counts as sick. If all upstreams fail, one region notices first: it must not be
-    /// drained to regions that are about to notice.
+    /// True if the last check failed. Peers hear of that long before the upstream counts as sick:
+    /// no region is drained to one that is about to notice the same.
     pub(in crate::gateway) fn upstream_fails(&self) -> bool {
         self.authority.upstream().is_failing()
     }
@@ -285,7 +283,7 @@ impl<P: Ports> Gateway<P> {
     pub fn upstream_status(&self) -> Option<UpstreamStatus> {
         self.settings.upstream_health.as_ref()?;
         let health = *self.authority.upstream();
-        let failing = health.failing_for(self.ports.clock().now());
+        let failing = health.failing_for(self.now());
         let view = self.view();
         let out = view.standing(&self.settings.me) == Some(Standing::Sealed { drained: false });
         Some(UpstreamStatus {

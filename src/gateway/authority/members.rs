@@ -1,9 +1,6 @@
-//! Members of the ring: conditions for joining and leaving, and how many regions must stay. Checked
-//! before a move begins.
+//! Members of the ring: conditions for joining and leaving, checked before a move begins.
 //!
-//! `protocol::change` judges legality, this file safety and good sense. A region joins once every
-//! serving region exchanges rows with it, and leaves once it owns nothing. Must not change
-//! anything.
+//! `protocol::change` judges legality, this file safety and good sense. Must not change anything.
 
 use super::act_error::{ActError, not_yet, refused};
 use crate::gateway::instance::Gateway;
@@ -46,8 +43,8 @@ pub fn may_apply<P: Ports>(gateway: &Gateway<P>, base: &View, ring: &Ring) -> Re
     Ok(())
 }
 
-/// Checks that a new region answers, is known to all serving regions, and exchanges rows both ways.
-/// Otherwise it would wait for ever, or receive requests that no region can forward.
+/// Checks that a new region answers, and exchanges rows both ways with all that serve. Otherwise it
+/// would wait for ever, or get requests that no region can forward.
 fn may_join<P: Ports>(gateway: &Gateway<P>, base: &View, name: &RegionName) -> Result<(), ActError> {
     let not_yet = |why: String| not_yet(format!("region {name} cannot join yet: {why}"));
     let me = &gateway.settings.me;

@@ -1,9 +1,7 @@
 //! Clean moves of arcs: stop, seal, agree (docs/protocol.md#rule-27).
 //!
-//! `protocol::change` names the reports that a change needs, [`super::register::propose`] has it
-//! agreed on. A region may give keys up for a change that no majority agrees on. It then ends the
-//! change after a while, by agreeing on an equal view. A region gives nothing up that it does not
-//! lose.
+//! A region gives nothing up that it does not lose. It may give keys up for a change that no
+//! majority agrees on. It ends that after a while, by agreeing on an equal view.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -104,7 +102,7 @@ async fn ask<P: Ports>(
 }
 
 /// Gives up the keys that this region loses by `target`: closes the gate for them, lets running
-/// attempts end for a moment, seals, reports. A repeated call reports the same.
+/// attempts end, seals, reports. A repeated call reports the same.
 pub async fn release<P: Ports>(gateway: &Arc<Gateway<P>>, target: Arc<View>) -> Result<Report, String> {
     let state = change_gate(gateway, |state| {
         if target.epoch().checked_sub(1) != Some(state.view.epoch()) {
@@ -125,14 +123,14 @@ pub async fn release<P: Ports>(gateway: &Arc<Gateway<P>>, target: Arc<View>) -> 
         Some(seal) => seal,
         None => seal(gateway, &base, &target).await?,
     };
-    let applied = applied(gateway.ports.store()).await.map_err(|error| error.to_string())?;
+    let applied = applied(gateway.store()).await.map_err(|error| error.to_string())?;
     let release = Release { base: base.epoch(), target: target.placement() };
     let seen = base.losses().map(|(origin, _)| (origin.clone(), applied.rows(&origin))).collect();
     Ok(Report { generation: gateway.origin.generation, seal, release, seen })
 }
 
-/// Waits a moment for the moving keys, then writes the heartbeat after this region's last write
-/// about them.
+/// Waits a moment for the moving keys, then writes the heartbeat after all that was written of
+/// them.
 async fn seal<P: Ports>(gateway: &Arc<Gateway<P>>, base: &View, target: &View) -> Result<u64, String> {
     let clock = gateway.ports.clock();
     let until = clock.now() + gateway.settings.failover.drain_limit;
@@ -144,7 +142,7 @@ async fn seal<P: Ports>(gateway: &Arc<Gateway<P>>, base: &View, target: &View) -
     {
         clock.sleep_until(clock.now() + LOOK).await;
     }
-    let beat = gateway.ports.store().beat(None).await.map_err(|error| error.to_string())?;
+    let beat = gateway.store().beat(None).await.map_err(|error| error.to_string())?;
     let seal = beat.ok_or("the store restarted and is not approved yet")?.seq;
     change_gate(gateway, |state| match &state.pending {
         Some(pending) if pending.target.placement() == target.placement() => {
@@ -163,13 +161,13 @@ pub async fn change_gate<P: Ports>(
     change: impl Fn(&GateState) -> Result<Option<GateState>, String>,
 ) -> Result<GateState, String> {
     for _ in 0..TRIES {
-        let gate = gateway.ports.store().gate().await.map_err(|error| error.to_string())?;
+        let gate = gateway.store().gate().await.map_err(|error| error.to_string())?;
         gateway.install_gate(gate.clone());
         let Some(state) = gate.state else { return Err("the register is not founded".to_owned()) };
         let Some(next) = change(&state)? else { return Ok(state) };
-        match gateway.ports.store().set_gate(gate.version, &next).await.map_err(|error| error.to_string())? {
+        match gateway.store().set_gate(gate.version, &next).await.map_err(|error| error.to_string())? {
             Written::Done => {
-                if let Ok(gate) = gateway.ports.store().gate().await {
+                if let Ok(gate) = gateway.store().gate().await {
                     gateway.install_gate(gate);
                 }
                 return Ok(next);
@@ -181,10 +179,9 @@ pub async fn change_gate<P: Ports>(
     Err("the gate keeps changing: ask again".to_owned())
 }
 
-/// Ends a change that no majority agrees on although keys were given up for it: the proposer died,
-/// or another loser refused.
+/// Ends a change that keys were given up for but no majority agrees on.
 pub fn watch_pending<P: Ports>(gateway: &Arc<Gateway<P>>, state: &GateState) {
-    let now = gateway.ports.clock().now();
+    let now = gateway.now();
     let due = {
         let mut gathered = gateway.authority.gathered();
         let Some(pending) = &state.pending else {

@@ -1,9 +1,8 @@
-//! The state of authority in one process: the snapshot that decisions read, and what the loops keep
-//! beside it. Nothing here decides anything.
+//! The state of authority in one process: the snapshot that decisions read, and what the loops
+//! keep.
 //!
 //! [`Authority::change`] is the only way from one snapshot to the next: under one lock, in one
-//! swap. One lock holds all facts that the loops gather and that no request reads: the loops are
-//! few and slow.
+//! swap. One lock holds all facts that no request reads. Nothing here decides anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -98,11 +97,9 @@ impl Authority {
     }
 }
 
-/// Pause before asking a peer again whose views no majority showed. Other peers may know more, and
-/// the reason may pass.
+/// Pause before asking a peer again whose views no majority showed: the reason may pass.
 const AGAIN: Duration = Duration::from_millis(300);
-/// Period for reading again the views that the store keeps: their age ends the risk of stores that
-/// were replaced long ago.
+/// Period for reading kept views again: their age ends the risk of stores replaced long ago.
 const RECALL_EVERY: Duration = Duration::from_secs(60);
 
 /// Facts that this process has gathered.
@@ -111,19 +108,17 @@ pub struct Gathered {
     pub windows: BTreeMap<Origin, Window>,
     /// Answers of serving regions about lost and replaced stores, by region and store.
     pub frontiers: BTreeMap<(RegionName, Origin), opening::Frontier>,
-    /// The epoch of those answers. An answer from before a mark was raised does not say which
-    /// region has the rows.
+    /// The epoch of those answers: one from before a mark was raised does not say who has the rows.
     pub frontiers_under: u64,
     /// Lost stores whose escrow rows here are own records.
     pub converted: BTreeSet<Origin>,
     /// Imports that are not at their end, by store.
     pub imports: BTreeMap<Origin, Importing>,
-    /// The change that keys are given up for, and the moment when this process first saw it.
+    /// The change that keys are given up for, and the moment when this process saw it first.
     pub pending: Option<(u64, Moment)>,
     /// The silence of the region's acceptor before it may answer.
     pub admission: Admission,
-    /// Peers that reported views which no majority showed, and the moments until which they are not
-    /// asked again.
+    /// Peers whose views no majority showed, and until when they are not asked again.
     doubted: BTreeMap<RegionName, Moment>,
     /// Moment of the last read of the views that the store keeps.
     recalled: Option<Moment>,
@@ -247,8 +242,7 @@ impl Proposals {
     }
 }
 
-/// Attempts of this process between their claim and their stored outcome. A drain that runs out of
-/// time goes on without them.
+/// Attempts of this process between their claim and their stored outcome.
 #[derive(Clone, Default)]
 pub struct Running(Arc<Mutex<BTreeMap<KeyId, usize>>>);
 

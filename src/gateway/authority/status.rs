@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::failover::Mode;
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::readiness::{PeerStatus, Readiness};
-use crate::ports::{Clock, Ports};
+use crate::ports::Ports;
 use crate::protocol::authority::GateState;
 use crate::protocol::key::KeyId;
 use crate::protocol::opening::Hindrance;
@@ -96,17 +96,16 @@ pub struct HindranceStatus {
 }
 
 impl<P: Ports> Gateway<P> {
-    /// The epoch of the view that this gateway now runs keys under. `None` without a lease by its
-    /// clock, or while the store takes no claims.
+    /// The epoch that this gateway runs keys under. `None` without a lease, or while the store is
+    /// closed.
     pub fn held_under(&self) -> Option<u64> {
         let known = self.snapshot();
         let StoreHealth::Open(gate) = &*known.store else { return None };
-        let state = gate.state.as_ref().filter(|_| known.holds_lease(self.ports.clock().now()));
+        let state = gate.state.as_ref().filter(|_| known.holds_lease(self.now()));
         state.map(|state| state.view.epoch())
     }
 
-    /// True if a request for this key would be claimed here now. The proof of absence is not
-    /// considered.
+    /// True if a request for this key would be claimed now, apart from proofs of absence.
     pub fn may_start(&self, id: &KeyId) -> bool {
         matches!(self.here(id), Here::Run(_))
     }
@@ -119,7 +118,7 @@ impl<P: Ports> Gateway<P> {
     /// The register, the lease and the gate as this gateway knows them.
     pub fn authority_status(&self) -> AuthorityStatus {
         let known = self.snapshot();
-        let (view, left) = (&known.view, known.lease_left(self.ports.clock().now()));
+        let (view, left) = (&known.view, known.lease_left(self.now()));
         let pending = known.gate().and_then(|(_, state)| Some(state.pending.as_ref()?.target.epoch()));
         AuthorityStatus {
             epoch: view.epoch(),
@@ -148,8 +147,7 @@ pub enum Live<'a> {
 }
 
 impl RegionStatus {
-    /// Adds its state now, the reason, and what to do. A region that is silent never runs keys
-    /// here.
+    /// Adds its state now, the reason, and what to do.
     pub fn describe(&mut self, live: &Live<'_>, mode: &str) {
         (self.state, self.because) = match live {
             Live::Own(readiness) if readiness.serves => ("runs keys", None),

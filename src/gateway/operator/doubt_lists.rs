@@ -1,7 +1,9 @@
-//! Keys in doubt, many at a time: the list of all regions, and a change of the rule by which they end.
+//! Keys in doubt, many at a time: the list of all regions, and a change of the rule by which they
+//! end.
 //!
-//! A region that does not answer is named: a list without it must not look whole. A doubt keeps the rule
-//! of its claim (docs/protocol.md#rule-13): only an operator's act changes it, journalled for each key.
+//! A region that does not answer is named: a list without it must not look whole. A doubt keeps the
+//! rule of its claim (docs/protocol.md#rule-13): only an operator's act changes it, journalled for
+//! each key.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,10 +38,8 @@ pub struct AllDoubts {
 }
 
 impl<P: Ports> Gateway<P> {
-    /// One page of the keys in doubt of all regions of the view, after a key.
-    ///
-    /// # Errors
-    /// The own store did not answer, and no other region did.
+    /// One page of the keys in doubt of all regions. An error: no region answered, nor the own
+    /// store.
     pub async fn all_doubts(
         self: &Arc<Self>,
         after: Option<&KeyId>,
@@ -53,10 +53,9 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-/// The pages of several regions as one: its keys, and the cursor of the next page.
-///
-/// A key counts only up to the end of the shortest page that goes on: behind it, that region's keys
-/// are missing. Of a key on two lists the owner's entry is shown.
+/// The pages of several regions as one, and the cursor of the next. A key counts only up to the end
+/// of the shortest page that goes on: behind it, that region's keys are missing. Of a key on two
+/// lists the owner's entry is shown.
 fn merged(
     pages: Vec<(RegionName, Doubts)>,
     after: Option<&KeyId>,
@@ -105,19 +104,15 @@ pub struct RuleChange {
     pub changed: u64,
     /// Attempts in doubt that went by that rule before.
     pub same: u64,
-    /// Attempts of other regions under keys of this one. Their rows are not this region's to
-    /// change: ask there, or settle or release each key.
+    /// Other regions' attempts under keys of this one: ask there, or settle or release each key.
     pub elsewhere: u64,
     pub dry_run: bool,
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Has this region's keys in doubt of one route go by its rule of now, or by `park`: `rule` is
-    /// `rerun`, `probe` or `park`. A dry run counts only.
-    ///
-    /// # Errors
-    /// [`Refusal::Malformed`] if there is no such route, or it says another rule, or who or why is
-    /// missing; [`Refusal::Store`] if the store failed. Keys before that have changed: ask again.
+    /// Has this region's keys in doubt of one route go by its rule of now (`rerun`, `probe`) or by
+    /// `park`. A dry run counts only. [`Refusal::Malformed`] if there is no such route, it says
+    /// another rule, or who or why is missing. If the store fails, some have changed: ask again.
     pub async fn change_doubt_rule(
         &self,
         route: &str,
@@ -143,7 +138,7 @@ impl<P: Ports> Gateway<P> {
         };
         let mut after: Option<KeyId> = None;
         loop {
-            let page = self.ports.store().doubts(after.as_ref(), PAGE).await.map_err(Refusal::Store)?;
+            let page = self.store().doubts(after.as_ref(), PAGE).await.map_err(Refusal::Store)?;
             after = page.last().filter(|_| page.len() >= PAGE as usize).map(|last| last.open.id.clone());
             let open = page.into_iter().map(|listed| listed.open);
             let is_doubt = |open: &OpenAttempt| matches!(open.row.state, State::InDoubt { .. });
@@ -157,7 +152,7 @@ impl<P: Ports> Gateway<P> {
             change.changed += match dry_run || attempts.is_empty() {
                 true => attempts.len() as u64,
                 false => {
-                    let store = self.ports.store();
+                    let store = self.store();
                     store.change_rule(&attempts, recovery, by).await.map_err(Refusal::Store)?
                 }
             };
@@ -176,8 +171,8 @@ impl<P: Ports> Gateway<P> {
         Ok(change)
     }
 
-    /// True if a listed attempt is of this route, whatever name the route had at its claim. Where
-    /// several routes take its path and end doubts differently, the name of then decides.
+    /// True if a listed attempt is of this route by its path. Where several routes take it and end
+    /// doubts differently, the name at its claim decides.
     fn is_of(&self, route: &Route, open: &OpenAttempt) -> bool {
         let live = self.live();
         let only = live.routes.of_path(&open.path).is_some();

@@ -23,10 +23,8 @@ pub(in crate::gateway) struct Answers<T> {
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Asks all regions of the view: this one by `own`, whose answer comes last.
-    ///
-    /// # Errors
-    /// The own store did not answer, and no other region did.
+    /// Asks all regions of the view: this one by `own`, whose answer comes last. An error: none
+    /// answered.
     pub(in crate::gateway) async fn ask_all<T: DeserializeOwned>(
         self: &Arc<Self>,
         question: &Question,

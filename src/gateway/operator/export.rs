@@ -84,7 +84,7 @@ pub struct ExportEntry {
 impl<P: Ports> Gateway<P> {
     /// The keys after one, at most so many, with everything that this region's store holds of each.
     pub async fn export(&self, after: Option<&KeyId>, most: u32) -> Result<ExportPage, StoreError> {
-        let histories = self.ports.store().histories(after.into(), most).await?;
+        let histories = self.store().histories(after.into(), most).await?;
         let next = histories.last().filter(|_| histories.len() >= most as usize);
         let next = next.map(|last| cursor(&last.id));
         Ok(ExportPage {
@@ -233,7 +233,7 @@ impl<P: Ports> Gateway<P> {
                 (None, Some(tenant)) => Begin::At(tenant),
                 (None, None) => Begin::First,
             };
-            let stretch = self.ports.store().histories(begin, STRETCH).await?;
+            let stretch = self.store().histories(begin, STRETCH).await?;
             let is_end = stretch.len() < STRETCH as usize;
             for history in stretch {
                 if wanted.tenant.as_ref().is_some_and(|tenant| tenant != history.id.tenant()) {

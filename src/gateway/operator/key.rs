@@ -1,9 +1,7 @@
-//! One key: as this region's store shows it, in the words that all lists share, and its life as all
-//! regions know it.
+//! One key, in the words that all lists share, and its life as all regions know it.
 //!
-//! A record that several regions hold is told once, with the regions that hold it. A store keeps
-//! the last attempt of each region, so earlier ones appear only as far as the journals name them.
-//! Field names are a contract: add, never rename. No body and no header of an answer is shown.
+//! A store keeps the last attempt of each region: earlier ones appear only as far as journals name
+//! them. Field names are a contract: add, never rename. No body and no header is shown.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -95,8 +93,8 @@ pub struct JournalEntry {
     pub status: Option<u16>,
     pub actor: Option<String>,
     pub reason: Option<String>,
-    /// Explanation of a double: `risk` (one of the two ran at risk), `over` (one of them knew of
-    /// the other), or `unexplained`: a bug.
+    /// Explanation of a double: `risk` (one ran at risk), `over` (one knew of the other), or
+    /// `unexplained`: a bug.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub explained: Option<&'static str>,
 }
@@ -137,7 +135,7 @@ impl JournalEntry {
 impl<P: Ports> Gateway<P> {
     /// This region's copy of a key.
     pub async fn key_status(&self, id: &KeyId) -> Result<KeyStatus, StoreError> {
-        let held = self.ports.store().rows_of_key(id).await?;
+        let held = self.store().rows_of_key(id).await?;
         let described = |held: &HistoryRow| {
             let more = MoreOfRow {
                 route: held.route.to_string(),
@@ -149,11 +147,11 @@ impl<P: Ports> Gateway<P> {
             RowStatus { more: Some(more), ..row_status(&held.row) }
         };
         let rows = held.iter().map(described).collect();
-        let journal = self.ports.store().journal(id).await?;
+        let journal = self.store().journal(id).await?;
         let journal = journal.into_iter().map(journal_entry).collect();
         let reading = self.read(held.into_iter().map(|held| held.row).collect());
         let excerpt = match &reading {
-            Reading::InDoubt(..) => self.ports.store().excerpt(id).await?,
+            Reading::InDoubt(..) => self.store().excerpt(id).await?,
             _known => None,
         };
         let state = word(&reading);

@@ -1,8 +1,7 @@
-//! Paths: the patterns of routes, compared byte by byte, and the plain spelling of a path, as the
-//! most lenient upstream might read it.
+//! Paths: the patterns of routes, compared byte by byte, and the plain spelling of a path.
 //!
-//! [`super::route`] refuses a path that only its plain spelling brings to a route with keys. The
-//! request itself is never changed: the path that was matched is the path that is sent.
+//! [`super::route`] refuses a path that only its plain spelling, as the most lenient upstream might
+//! read it, brings to a route with keys. The path that was matched is the path that is sent.
 
 use std::borrow::Cow;
 
@@ -61,8 +60,7 @@ impl PathPattern {
         Ok(Segment::Exactly(segment.to_owned()))
     }
 
-    /// True if `path` (without query) matches. Compares bytes: nothing is decoded or normalised, so
-    /// the path that was matched is the path that is sent.
+    /// True if `path` (without query) matches, byte by byte.
     pub fn matches(&self, path: &str) -> bool {
         path.strip_prefix('/').is_some_and(|inner| self.fits(&self.segments, inner.split('/')))
     }
@@ -89,8 +87,7 @@ impl PathPattern {
     }
 }
 
-/// A path's segments in one spelling: escapes decoded, letters in lower case, no parameters, no
-/// empty segments. Two paths with the same plain spelling may be one resource to some upstream.
+/// A path's segments in one spelling: two paths with the same may be one resource to some upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plain<'a> {
     segments: Vec<Cow<'a, str>>,

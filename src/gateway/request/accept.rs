@@ -119,7 +119,7 @@ pub async fn standing<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, rows: &[Ro
     if !same_request(&row, &ask.fingerprint, ask.principal) {
         return None;
     }
-    match Box::pin(gateway.ports.store().job(&ask.id)).await {
+    match Box::pin(gateway.store().job(&ask.id)).await {
         Ok(None) => None,
         Ok(Some(job)) => Some(match job.state {
             JobState::Waiting => {

@@ -161,8 +161,7 @@ fn looked_up<P: Ports>(gateway: &Gateway<P>, id: &KeyId, trace: Trace, told: &To
     );
 }
 
-/// The key's state by this region's store, as a word and as an answer. An error: there is no such
-/// key, the store is silent, or this region should know the key but does not serve it.
+/// The key's state by this region's store, as a word and as an answer.
 async fn here<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     id: &KeyId,
@@ -243,7 +242,7 @@ async fn read_state<P: Ports>(
 ) -> Result<Option<KeyState>, StoreError> {
     let rows = metrics::upkeep("look_up", gateway.rows(id)).await?;
     let own = rows.iter().any(|row| row.origin == gateway.origin && row.accepted);
-    let job = if own { gateway.ports.store().job(id).await?.map(|job| job.state) } else { None };
+    let job = if own { gateway.store().job(id).await?.map(|job| job.state) } else { None };
     let (state, row) = match gateway.read(rows) {
         Reading::Absent => return Ok(None),
         Reading::Gone(row) => ("expired", row),

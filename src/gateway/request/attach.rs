@@ -1,8 +1,7 @@
 //! Attached duplicates: requests that wait for a running attempt's outcome.
 //!
-//! An attempt that ends in this process wakes its duplicates at once. One poller finds those that
-//! end in another gateway of the region. It also closes the gap between reading a record and
-//! joining. This file must not hold its lock over anything slow.
+//! An attempt that ends in this process wakes them at once; one poller finds the others, and closes
+//! the gap between reading a record and joining. The lock is held over nothing slow.
 
 use std::collections::BTreeMap;
 use std::pin::pin;

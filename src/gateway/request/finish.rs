@@ -1,7 +1,7 @@
 //! The end of a keyed request: rendered, counted, logged; and the refusals that several flows give.
 //!
-//! A hop carries another region's answer as its client gets it, so its verdict and code are read from
-//! headers. An upstream may write the same headers: nothing is decided by them.
+//! A hop carries another region's answer as its client gets it, so its verdict and code are read
+//! from headers. An upstream may write the same headers: nothing is decided by them.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::reply::{self, Reply};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::times::Where;
 use crate::gateway::telemetry::{metrics, spans, trace};
-use crate::ports::{Body, Clock, Dice, Ports};
+use crate::ports::{Body, Dice, Ports};
 use crate::protocol::key::Key;
 use crate::protocol::outcome::{Outcome, OutcomeSets};
 use crate::protocol::snapshot::Unfit;
@@ -37,7 +37,7 @@ pub fn finish_from<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply, from
     ask.charged.give_back(ask.id.tenant(), reply.is_retry());
     metrics::answer(&ask.route, ask.id.tenant(), verdict);
     let response = reply::render(reply, &ask.echo, ask.request_id, &gateway.settings.me, ask.policy.dialect);
-    let took = gateway.ports.clock().now().since(ask.arrived);
+    let took = gateway.now().since(ask.arrived);
     if let Some(times) = &ask.times {
         times.request(verdict, response.status(), from, took);
         if from == Where::Here {

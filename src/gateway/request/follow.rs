@@ -1,5 +1,5 @@
-//! A key at this region: its rows are followed until there is a reply. Claim, wait, ask about a doubt,
-//! claim again; and look at it anew if it moves.
+//! A key at this region: its rows are followed until there is a reply. Claim, wait, ask about a
+//! doubt, claim again; and look at it anew if it moves.
 //!
 //! `protocol::decide` judges the rows. [`super::attempt`] runs what may run.
 
@@ -161,8 +161,8 @@ fn verdict(ask: &Ask, reading: Reading) -> Verdict {
     decide(reading, &facts)
 }
 
-/// Looks at a key while its conditions change, at most. One move changes the gate up to three times
-/// (given up, adopted, opened). A key that stays must not get the answer that it moves.
+/// Looks at a key while its conditions change, at most. One move changes the gate up to three
+/// times.
 const LOOKS: u32 = 4;
 
 pub enum Served {
@@ -214,8 +214,7 @@ async fn copy_or<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, problem: Proble
     Step::Ended(copy.unwrap_or(Reply::Refused(problem, None)))
 }
 
-/// The reply by the local copy: only a settled record decides. A silent store is no reason to
-/// refuse: the owner is asked.
+/// The reply by the local copy, if it is settled: it is final, so any copy may be replayed.
 pub async fn local_copy<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Option<Reply> {
     let found = metrics::store("look_up", &ask.route, gateway.ports.clock(), gateway.rows(&ask.id));
     let Reading::Settled(row) = gateway.read(found.await.ok()?) else { return None };
@@ -262,8 +261,7 @@ async fn serve_early<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Step {
         Verdict::KeyExpired(expires) => expired(expires),
         Verdict::Attach(left, expires) => running(gateway, ask, left, expires),
         Verdict::Claim(basis) if untouched => {
-            let Some(permit) =
-                gateway.snapshot().early(&ask.id, &ask.route, &ask.meanings, gateway.ports.clock().now())
+            let Some(permit) = gateway.snapshot().early(&ask.id, &ask.route, &ask.meanings, gateway.now())
             else {
                 return Step::Ended(Reply::Refused(missing(gateway), expires));
             };
@@ -293,8 +291,7 @@ fn missing<P: Ports>(gateway: &Gateway<P>) -> Problem {
     })
 }
 
-/// Time that the hindrances surely last, at least a second. Also says if only an operator can lift
-/// one.
+/// Time that the hindrances surely last, and if only an operator can lift one.
 fn wait(hindrances: &[Hindrance]) -> (Duration, bool) {
     if hindrances.iter().any(Hindrance::needs_operator) {
         return (UNTIL_AN_OPERATOR, true);

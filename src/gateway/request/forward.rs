@@ -1,7 +1,7 @@
 //! Answers to admitted requests, here or from the key's owner, each from a task of its own.
 //!
-//! A client that hangs up cancels nothing. A settled record is final, so any copy of it may be replayed.
-//! Else the owner is asked, over one hop: not twice, nor over an outage.
+//! A client that hangs up cancels nothing. A settled record is final, so any copy of it may be
+//! replayed. Else the owner is asked, over one hop: not twice, nor over an outage.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ const ON_THE_WAY: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Answers from the local copy if it is settled, else from the owner. A peer that does not own the
-/// key may know a newer view. This region then learns that view, and the owner under it answers.
+/// key may know a newer view, which is learned then.
 async fn elsewhere<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: RegionName) -> Response<Body> {
     if let Some(reply) = local_copy(gateway, ask).await {
         return finish(gateway, ask, reply);
@@ -107,7 +107,7 @@ async fn hop<P: Ports>(
 fn forwarded<P: Ports>(gateway: &Gateway<P>, ask: &Ask, owner: &RegionName, response: &Response<Body>) {
     let (verdict, code) = forwarded_verdict(ask.id.key(), &ask.policy.outcomes, response);
     if let Some(times) = &ask.times {
-        let took = gateway.ports.clock().now().since(ask.arrived);
+        let took = gateway.now().since(ask.arrived);
         times.request(verdict, response.status(), Where::Forwarded, took);
     }
     let (status, epoch) = (response.status().as_u16(), gateway.view().epoch());
@@ -121,8 +121,7 @@ fn forwarded<P: Ports>(gateway: &Gateway<P>, ask: &Ask, owner: &RegionName, resp
     );
 }
 
-/// Completes when waiting for the answer has no use any more: the peer fell silent (`true`), or the
-/// time is over.
+/// Completes when waiting has no use any more: the peer fell silent (`true`), or time is over.
 async fn given_up<P: Ports>(gateway: &Gateway<P>, ask: &Ask, owner: &RegionName) -> bool {
     let clock = gateway.ports.clock();
     let begun = clock.now();
@@ -145,9 +144,9 @@ fn unavailable<P: Ports>(gateway: &Gateway<P>, why: &str) -> Reply {
     Reply::Refused(gateway.later(Kind::HomeUnavailable), None)
 }
 
-/// Answers an admitted request: here if this region owns the key, else from the local copy or from
-/// the owner. What a peer forwarded is never forwarded again. Neither a client that hangs up nor a
-/// stop cuts it short.
+/// Answers an admitted request: here if this region owns the key, else from the copy or the owner.
+/// What a peer forwarded is not forwarded again. Neither a client that hangs up nor a stop cuts it
+/// short.
 pub async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, ask: Arc<Ask>, may_forward: bool) -> Response<Body> {
     // Counted before the look: if a stop saw nothing in flight, this request sees the stop.
     let begun = InFlight::begin(gateway.clone());

@@ -20,7 +20,7 @@ use crate::gateway::shadow;
 use crate::gateway::telemetry::times::{RouteTimes, Where};
 use crate::gateway::telemetry::{metrics, spans, trace};
 use crate::ports::peers::{Forward, ForwardReply};
-use crate::ports::{Body, Clock, Ports};
+use crate::ports::{Body, Ports};
 use crate::protocol::region::RegionName;
 use crate::protocol::snapshot::Here;
 use crate::protocol::time::Moment;
@@ -31,13 +31,12 @@ fn sender(headers: &HeaderMap) -> Option<IpAddr> {
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Answers a client's request. Once a key is admitted, dropping the future (the client hung up)
-    /// cancels nothing.
+    /// Answers a client's request. Once a key is admitted, dropping the future cancels nothing.
     pub async fn handle(self: &Arc<Self>, request: Request<Body>) -> Response<Body> {
         if let Some(shadow) = &self.shadow {
             return Box::pin(shadow::pass::pass(self, shadow, request)).await;
         }
-        let arrived = self.ports.clock().now();
+        let arrived = self.now();
         match self.place(Whose::Client) {
             Ok(place) => {
                 place.keeps(request.extensions().get());
@@ -102,7 +101,7 @@ impl<P: Ports> Gateway<P> {
         arrived: Moment,
         response: Response<Body>,
     ) -> Response<Body> {
-        let (live, took) = (self.live.load(), self.ports.clock().now().since(arrived));
+        let (live, took) = (self.live.load(), self.now().since(arrived));
         let times = route.unwrap_or_else(|| live.times(NO_ROUTE));
         times.request(verdict, response.status(), from, took);
         response
@@ -123,11 +122,8 @@ impl<P: Ports> Gateway<P> {
         response
     }
 
-    /// Takes a place for a request that a peer forwards, with room for so many bytes of its body,
-    /// before that is read.
-    ///
-    /// # Errors
-    /// The reply to the peer: nothing was stored or sent.
+    /// Takes a place for a request that a peer forwards, with room for so many bytes, before its
+    /// body is read. An error is the reply to the peer: nothing was stored or sent.
     pub fn place_for_forward(&self, head: &Forward, bytes: usize) -> Result<Place, Box<ForwardReply>> {
         let place = self.place(Whose::Peer).and_then(|place| {
             let has = place.is_of(Some(head.id.tenant())) && place.has_room_for(bytes);

@@ -4,8 +4,8 @@
 //!    under which key, what exactly; [`passthrough`] takes requests without a key.
 //! 2. [`forward`] asks the owner, or has the key served here: [`follow`] reads the rows, and
 //!    replays, waits ([`attach`]), accepts ([`accept`]) or runs ([`attempt`]).
-//! 3. [`finish`] ends it. [`reply`], [`ask`] and [`problems`] are what all of them say. Nothing here
-//!    may send a request without a durable claim.
+//! 3. [`finish`] ends it. [`reply`], [`ask`] and [`problems`] are what all of them say. Nothing
+//!    here may send a request without a durable claim.
 
 pub(super) mod accept;
 pub(super) mod address;

@@ -1,8 +1,8 @@
-//! The problems that a client can meet: their codes, words and advice (RFC 9457).
+//! The problems that a client can meet: their codes, words and advice (RFC 9457); and the own
+//! paths.
 //!
-//! One row of the table says all of a code; the page, the documents and the dialects read it. A
-//! code never changes its meaning: clients branch on it. This file must not hold any text that a
-//! client or an upstream chose.
+//! One row of the table says all of a code, which never changes its meaning: clients branch on it.
+//! This file must not hold any text that a client or an upstream chose.
 
 use std::borrow::Cow;
 use std::fmt::Display;

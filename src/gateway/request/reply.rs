@@ -93,8 +93,7 @@ impl Reply {
         }
     }
 
-    /// True if it shows that the request started no key. Refusals of another request or of an
-    /// expired key do not count: a client that guesses keys pays for it.
+    /// True if it shows that the request started no key. A client that guesses keys pays for it.
     pub fn is_retry(&self) -> bool {
         match self {
             Reply::Replay(_) => true,

@@ -1,7 +1,8 @@
-//! Requests of a gateway in shadow mode, passed through, their bodies copied; beside them their trials.
+//! Requests of a gateway in shadow mode, passed through, their bodies copied; beside them their
+//! trials.
 //!
-//! The copy never delays or changes the body. A request's body and its answer may end in either order.
-//! [`super::memory`] remembers keys.
+//! The copy never delays or changes the body. A request's body and its answer may end in either
+//! order. [`super::memory`] remembers keys.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,7 +38,7 @@ impl<P: Ports> Gateway<P> {
     pub fn shadow_report(&self) -> Option<Report> {
         let inner = self.shadow.as_ref()?.lock();
         let (remembered, forgotten) = inner.memory.size();
-        let seconds = self.ports.clock().now().since(self.begun).as_secs();
+        let seconds = self.now().since(self.begun).as_secs();
         let region = self.settings.me.to_string();
         let routes = inner.routes.iter().map(|(route, counts)| (route.to_string(), counts.clone())).collect();
         Some(Report { region, seconds, remembered, forgotten, routes })
@@ -50,7 +51,7 @@ pub async fn pass<P: Ports>(
     shadow: &Arc<Shadow>,
     request: Request<Body>,
 ) -> Response<Body> {
-    let arrived = gateway.ports.clock().now();
+    let arrived = gateway.now();
     let (head, body) = request.into_parts();
     let (method, path) = (&head.method, head.uri.path());
     let live = gateway.live();
@@ -135,7 +136,7 @@ async fn watch<P: Ports>(
         Err(SendError::NotSent(_)) => (Outcome::NothingHappened, None),
         Err(SendError::Unknown(_) | SendError::Late(_)) => (Outcome::Unknown, None),
     };
-    trial.answered(answer, gateway.ports.clock().now());
+    trial.answered(answer, gateway.now());
     gateway.passed(passing, answered)
 }
 
@@ -233,8 +234,7 @@ impl Trial {
 }
 
 impl Drop for Trial {
-    /// A client that hung up took the answer along. The result of its run is not known, nor the
-    /// replies of the copies that waited for it.
+    /// A client that hung up took the answer along: also that of the copies that waited for it.
     fn drop(&mut self) {
         let stage = self.stage.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let (Some(met), None) = (stage.met, stage.answer) {

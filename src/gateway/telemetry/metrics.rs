@@ -111,8 +111,7 @@ pub(in crate::gateway) fn quota_exceeded(tenant: &Tenant, of: &'static str) {
     counter!(observe::QUOTA_EXCEEDED, "tenant" => tenant_label(tenant), "quota" => of).increment(1);
 }
 
-/// Shows a tenant's number of keys when they were counted. Not for tenants that share a label: the
-/// next would overwrite the last.
+/// Shows a tenant's number of keys; not for tenants that share a label, which would overwrite it.
 pub(in crate::gateway) fn live_keys(tenant: &Tenant, keys: u64) {
     let label = tenant_label(tenant);
     if label.as_ref() != OTHER {
@@ -132,8 +131,7 @@ pub(in crate::gateway) fn upstream(route: &str, took: Duration) {
     histogram!(observe::UPSTREAM_SECONDS, "route" => route.to_owned()).record(took.as_secs_f64());
 }
 
-/// The gauge of requests that are here at once. It is counted up and down: two requests that leave
-/// at once would set it in the wrong order.
+/// The gauge of requests here at once, counted up and down: two that leave would set it wrongly.
 pub(in crate::gateway) fn at_once(of: &'static str) -> Gauge {
     let gauge = gauge!(observe::REQUESTS_AT_ONCE, "of" => of);
     gauge.set(0.0);
@@ -245,8 +243,8 @@ pub(in crate::gateway) fn reaped(reaped: &Reaped) {
     }
 }
 
-/// Shows the replication slots of this region's server. `known` are those shown before: one that
-/// was dropped holds nothing any more.
+/// Shows the own server's replication slots. `known` were shown before: a dropped one holds
+/// nothing.
 pub(in crate::gateway) fn slots(known: &mut BTreeSet<String>, slots: &[Slot]) {
     for gone in known.iter().filter(|name| slots.iter().all(|slot| slot.name != **name)) {
         slot(gone, 0, false);
@@ -262,9 +260,8 @@ fn slot(name: &str, retained: u64, lost: bool) {
     gauge!(observe::SLOT_LOST, "slot" => name.to_owned()).set(f64::from(u8::from(lost)));
 }
 
-/// Counts the doubles in the region's journal: the same number at every gateway of the region, and
-/// over restarts. The series begins with the first look at the journal. One that began with zero
-/// would seem to grow when a gateway starts.
+/// Counts the doubles in the region's journal, from the first look at it. A series that began with
+/// zero would seem to grow when a gateway starts.
 pub(in crate::gateway) fn doubles(counted: &Counted) {
     counter!(observe::DOUBLES).absolute(counted.doubles);
     counter!(observe::UNEXPLAINED).absolute(counted.unexplained);

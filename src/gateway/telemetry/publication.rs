@@ -1,9 +1,7 @@
 //! The published contract for clients: rules of each route for keys, comparison, retention and
-//! answers.
+//! answers, as draft-ietf-httpapi-idempotency-key-header-07 wants (section 2.6).
 //!
-//! The IETF draft wants a resource to publish its rules and its expiry (section 2.6 of
-//! draft-ietf-httpapi-idempotency-key-header-07). This document must not hold anything that clients
-//! need not know: no upstream, no status address of an upstream, no hold, no region.
+//! It must not hold what clients need not know: no upstream, no hold, no region.
 
 use std::collections::BTreeMap;
 

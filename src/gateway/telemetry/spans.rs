@@ -1,8 +1,6 @@
-//! Spans of requests, for a trace collector if one is configured.
+//! Spans of requests, for a trace collector if one is configured; the log holds none of it.
 //!
-//! `server::spans` begins the span of a request or of a job's run; this file records its steps and
-//! its end. The log holds none of it. Without a collector the spans are off: no usual filter
-//! enables their level and target. Keys are digests, as in the log.
+//! `server::spans` begins a span; this file records its steps and its end. Keys are digests.
 
 use http::HeaderMap;
 use tracing::field::display;
@@ -25,8 +23,7 @@ pub(in crate::gateway) fn forward(owner: &RegionName) -> Span {
     trace_span!(target: SPANS, "forward", otel.kind = "client", %owner)
 }
 
-/// Begins the span of one run of a job, in the trace of the request that was accepted. Without the
-/// request's headers the trace is unknown.
+/// Begins the span of one run of a job, in the trace that its request's headers name.
 pub(in crate::gateway) fn job(begin: Option<Begin>, job: &mut Job) -> Span {
     match (begin, &mut job.content) {
         (Some(begin), Content::Whole(request)) => begin(&mut request.headers),

@@ -58,8 +58,7 @@ pub struct StoreStatus {
     pub open: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Kinds of calls that are not made for now, since the store did not answer; absent while all
-    /// are made.
+    /// Kinds of calls that are spared for now, since the store did not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spared: Option<String>,
     /// The gate's version, if it is open.
@@ -77,15 +76,14 @@ pub struct SubscriptionStatus {
 }
 
 impl<P: Ports> Gateway<P> {
-    /// The date on this gateway's clock, for people and for texts to people. No key is decided by
-    /// it.
+    /// The date on this gateway's clock, for people. No key is decided by it.
     pub fn date(&self) -> Date {
         self.ports.clock().date()
     }
 
     /// The state of this gateway.
     pub async fn status(&self) -> Status {
-        let store = self.ports.store();
+        let store = self.store();
         let (found, views) = match &self.shadow {
             Some(_) => (None, Vec::new()),
             None => {
@@ -143,7 +141,7 @@ impl<P: Ports> Gateway<P> {
         };
         let heartbeat = health.beat.map(|(seq, _)| seq);
         drop(health);
-        let spared = self.ports.store().breaker_status();
+        let spared = self.store().breaker_status();
         StoreStatus { open: gate.is_some(), reason, spared, gate_version: gate, heartbeat }
     }
 }

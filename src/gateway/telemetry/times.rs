@@ -37,8 +37,8 @@ pub(in crate::gateway) enum Where {
     Forwarded,
 }
 
-/// The series of one route. Each begins with its first request, but `failed`: a rate sees no series
-/// that begins.
+/// The series of one route, from their first request on; `failed` at once: a rate sees no
+/// beginning.
 #[derive(Debug)]
 pub struct RouteTimes {
     route: Arc<str>,
@@ -93,8 +93,7 @@ impl RouteTimes {
     }
 }
 
-/// Time that a request waited for others: for its client's body, its upstream, or an earlier
-/// attempt.
+/// Time that a request waited for its client's body, its upstream, or an earlier attempt.
 #[derive(Debug, Default)]
 pub struct Waited(AtomicU64);
 

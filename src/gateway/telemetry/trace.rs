@@ -1,10 +1,7 @@
 //! The trace that a request belongs to (W3C Trace Context): the client's, or one that begins here.
 //!
-//! [`crate::gateway::request::admit`] sets it once, at the first gateway. The header then goes with
-//! the request to the owner, the upstream and a stored job. Each log line about the request names
-//! the trace. A gateway without span export passes the client's `traceparent` on unchanged: no
-//! tracing backend would know another parent. With span export, the gateway's own span is the
-//! parent, set by `server::spans` before the request comes here.
+//! It goes with the request to the owner, the upstream and a stored job. Without span export the
+//! client's `traceparent` goes on unchanged: no tracing backend would know another parent.
 
 use std::fmt;
 
@@ -57,9 +54,8 @@ pub fn parent(headers: &HeaderMap) -> Option<Parent> {
     read(line.as_bytes())
 }
 
-/// Leaves the headers of a request that belongs to a trace as they are. Otherwise begins a trace,
-/// named after the request. The trace is *sampled*: the log line is a record of it, and samplers
-/// that follow the parent would otherwise record none. Returns the trace.
+/// Leaves the headers of a request that belongs to a trace. Otherwise begins one, named after the
+/// request and *sampled*: samplers that follow the parent would otherwise record none.
 pub(in crate::gateway) fn follow(headers: &mut HeaderMap, request: RequestId) -> Trace {
     let theirs = of(headers);
     if theirs.0.is_some() {

@@ -1,8 +1,7 @@
-//! Finds keys that two regions ran, and journals each once for the region, whichever gateway looks
-//! first.
+//! Finds keys that two regions ran, and journals each once for the region.
 //!
-//! A double is found within one pass over all records after its second row arrived ([`comb_loop`]).
-//! Its statements use the connections for background work, so no request waits for them.
+//! A double is found within one pass over all records after its second row arrived. No request
+//! waits for these statements: they use the connections for background work.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{MutexGuard, PoisonError, Weak};
@@ -14,7 +13,7 @@ use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::audit::{Double, Of};
 use crate::ports::store::StoreError;
-use crate::ports::{Audit as _, Clock, Ports};
+use crate::ports::{Audit as _, Ports};
 use crate::protocol::double::{self, Held, Trace, Twice, Why};
 use crate::protocol::key::KeyId;
 use crate::protocol::record::{Row, State};
@@ -29,12 +28,9 @@ const RESTS: u32 = 32;
 const PAUSE: Duration = Duration::from_millis(50);
 const BATCH: usize = 200;
 
-/// Looks through all records, a stretch at a time, in a few per cent of the store's time.
-///
-/// - The search goes by rows alone: two settled attempts are a double, whether or not a claim names
-///   a risk.
-/// - Runs at risk are looked at more often, and imported rows at once.
-/// - Only the journal outlives a restart: the next process begins a pass of its own.
+/// Looks through all records, a stretch at a time, in a few per cent of the store's time. It goes
+/// by rows alone: two settled attempts are a double, whether or not a claim names a risk. Only the
+/// journal outlives a restart.
 pub(in crate::gateway) async fn comb_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let mut comb = Orphans { after: None, most: STRETCH };
     while let Some(gateway) = gateway.upgrade() {
@@ -43,7 +39,7 @@ pub(in crate::gateway) async fn comb_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
             false => gateway.settings.timings.reap,
         };
         metrics::set(observe::AUDIT_AGE, gateway.audit_age().as_secs_f64());
-        let next = gateway.ports.clock().now() + rest;
+        let next = gateway.now() + rest;
         gateway.rest(next).await;
     }
 }
@@ -57,13 +53,13 @@ struct Orphans {
 impl Orphans {
     /// Looks a stretch further. Returns the time to rest.
     async fn look<P: Ports>(&mut self, gateway: &Gateway<P>) -> Duration {
-        let begun = gateway.ports.clock().now();
+        let begun = gateway.now();
         if self.after.is_none() {
             let mut looks = gateway.looks();
             (looks.begun, looks.looked_at) = (Some(begun), 0);
         }
         let through = look(gateway, Of::All, self.after.as_ref(), self.most).await;
-        let now = gateway.ports.clock().now();
+        let now = gateway.now();
         let rest = (now.since(begun) * RESTS).max(PAUSE);
         match through {
             Ok(Some(through)) => {
@@ -82,15 +78,14 @@ impl Orphans {
     }
 }
 
-/// Looks at one stretch, and journals its doubles. Returns where the next one begins; `None` if
-/// this was the last one.
+/// Looks at one stretch, and journals its doubles. Returns where the next one begins, if any.
 pub(in crate::gateway) async fn look<P: Ports>(
     gateway: &Gateway<P>,
     of: Of,
     after: Option<&KeyId>,
     most: u32,
 ) -> Result<Option<KeyId>, StoreError> {
-    let stretch = metrics::upkeep("audit", gateway.ports.store().stretch(of, after, most)).await?;
+    let stretch = metrics::upkeep("audit", gateway.store().stretch(of, after, most)).await?;
     if of == Of::All {
         gateway.looks().looked_at += stretch.looked_at;
     }
@@ -98,27 +93,26 @@ pub(in crate::gateway) async fn look<P: Ports>(
     Ok(stretch.through.filter(|_| stretch.more))
 }
 
-/// Looks at these keys, whose rows have just arrived. A failure is counted, and the search finds
-/// them later.
+/// Looks at keys whose rows have just arrived. After a failure the search finds them later.
 pub(in crate::gateway) async fn look_at<P: Ports>(gateway: &Gateway<P>, ids: &[KeyId]) {
-    if let Ok(traces) = metrics::upkeep("audit", gateway.ports.store().traces(ids)).await {
+    if let Ok(traces) = metrics::upkeep("audit", gateway.store().traces(ids)).await {
         let shared = ids.iter().cloned().zip(traces).filter(|(_, traces)| traces.len() > 1);
         let _ = journal(gateway, shared.collect()).await;
     }
 }
 
-/// Counts the journal's doubles. It includes those that a settlement met and journalled itself.
+/// Counts the journal's doubles, also those that a settlement journalled itself.
 pub(in crate::gateway) async fn count<P: Ports>(gateway: &Gateway<P>) {
-    if let Ok(counted) = metrics::upkeep("audit", gateway.ports.store().doubles()).await {
+    if let Ok(counted) = metrics::upkeep("audit", gateway.store().doubles()).await {
         metrics::doubles(&counted);
         gateway.looks().counted = Some(counted);
     }
 }
 
-/// Reads until when each store held its rows. Rows that are compared by it must be read later: a
-/// row that is still here then was not forgotten before the heartbeat.
+/// Reads until when each store held its rows. Rows to compare by it must be read later: one that is
+/// still here then was not forgotten before.
 pub(in crate::gateway) async fn held<P: Ports>(gateway: &Gateway<P>) -> Result<Held, StoreError> {
-    Ok(Held { beats: applied(gateway.ports.store()).await?.dates, ..nothing_held(gateway) })
+    Ok(Held { beats: applied(gateway.store()).await?.dates, ..nothing_held(gateway) })
 }
 
 /// The knowledge of a reader that has not asked for heartbeats.
@@ -134,14 +128,14 @@ async fn journal<P: Ports>(gateway: &Gateway<P>, shared: Vec<(KeyId, Vec<Trace>)
     if !over.is_empty() {
         beats = held(gateway).await?;
         let ids: Vec<KeyId> = over.into_iter().map(|(id, _)| id).collect();
-        let again = gateway.ports.store().traces(&ids).await?;
+        let again = gateway.store().traces(&ids).await?;
         shared.extend(ids.into_iter().zip(again));
     }
     let replaced: BTreeSet<Origin> = gateway.view().retired().keys().cloned().collect();
     let of = |(id, traces): &(KeyId, Vec<Trace>)| doubles_of(id, traces, &beats, &replaced);
     let found: Vec<Double> = shared.iter().flat_map(of).collect();
     for some in found.chunks(BATCH) {
-        let journalled = metrics::upkeep("audit", gateway.ports.store().journal_doubles(some)).await?;
+        let journalled = metrics::upkeep("audit", gateway.store().journal_doubles(some)).await?;
         for (double, _) in some.iter().zip(&journalled).filter(|(_, journalled)| **journalled) {
             tell(double);
         }
@@ -165,9 +159,8 @@ fn tell(double: &Double) {
 }
 
 /// The doubles among a key's rows that this region journals: sure ones, runs at its own risk, and
-/// its own runs that did not reckon with an older one. Another region journals its own. This region
-/// does so instead if a replaced store has a part. That store finds nothing any more, and the other
-/// region may never get its rows.
+/// its own runs that did not reckon with an older one. For a replaced store's part, which finds
+/// nothing any more, each region does so.
 fn doubles_of(id: &KeyId, traces: &[Trace], held: &Held, replaced: &BTreeSet<Origin>) -> Vec<Double> {
     let me = &held.me;
     let mut found = Vec::new();
@@ -235,7 +228,7 @@ impl<P: Ports> Gateway<P> {
     /// Time since the last whole pass began, or since the gateway began if there was none.
     pub(in crate::gateway) fn audit_age(&self) -> Duration {
         let since = self.looks().whole.map_or(self.begun, |(begun, _)| begun);
-        self.ports.clock().now().since(since)
+        self.now().since(since)
     }
 
     /// Progress of the search for keys that ran twice.

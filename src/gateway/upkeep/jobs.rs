@@ -1,10 +1,7 @@
-//! The workers: an accepted request runs on the same path as a client's, again and again, up to a
-//! bound.
+//! The workers: an accepted request runs on the path of a client's, again and again, up to a bound.
 //!
-//! [`crate::gateway::request::follow`] performs jobs, so claim, token, send-by and recovery are the
-//! same code. If a worker dies, nothing is lost: its job is due again by itself, and the record
-//! holds its result. If the key was settled meanwhile, the worker finds that first. If this region
-//! no longer owns the key, the worker hands the request to the owner.
+//! If a worker dies, its job is due again by itself, and the record holds its result. If this
+//! region no longer owns the key, the request is handed to the owner.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +61,7 @@ pub(in crate::gateway) fn start<P: Ports>(gateway: &Arc<Gateway<P>>, span: Optio
     });
     supervise(gateway, "job-load", |weak| async move {
         while let Some(gateway) = weak.upgrade() {
-            let store = gateway.ports.store();
+            let store = gateway.store();
             // Failures here are tried again soon; the store's own health is reported elsewhere.
             if let Ok(erased @ 1..) = store.erase().await {
                 tracing::info!(erased, "stored requests of dead letters are past their retention");
@@ -72,7 +69,7 @@ pub(in crate::gateway) fn start<P: Ports>(gateway: &Arc<Gateway<P>>, span: Optio
             if let Ok(load) = store.load().await {
                 metrics::job_load(&load);
             }
-            let next = gateway.ports.clock().now() + COUNT_EVERY;
+            let next = gateway.now() + COUNT_EVERY;
             gateway.rest(next).await;
         }
     });
@@ -98,7 +95,7 @@ async fn take<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Begin>) {
 
 /// Gives spare workers to tenants that have few, in turn.
 async fn spare<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Begin>) {
-    let (workers, begun) = (&gateway.jobs, gateway.ports.clock().now());
+    let (workers, begun) = (&gateway.jobs, gateway.now());
     let much = |(tenant, count): (&Tenant, &usize)| (*count >= QUARTER).then(|| tenant.clone());
     let but_of: Vec<Tenant> = lock(&workers.busy).iter().filter_map(much).collect();
     let mut turns = {
@@ -114,7 +111,7 @@ async fn spare<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Begin>) 
         // From the first tenant again.
         last = take_for(gateway, &workers.spare, Some(&turns), span).await;
     }
-    let ended = gateway.ports.clock().now();
+    let ended = gateway.now();
     // However often the workers are woken, this takes a fifth of the time at most; and no other
     // tenant may have a due job.
     let pause = match last {
@@ -124,8 +121,7 @@ async fn spare<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Begin>) 
     *lock(&workers.turns) = Turn { after: last, from: Some(ended + pause) };
 }
 
-/// Takes jobs for these places, and runs them. Returns the last tenant whose jobs were taken, by
-/// name.
+/// Takes jobs for these places, and runs them. Returns the last tenant by name.
 async fn take_for<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     places: &Arc<Semaphore>,
@@ -137,7 +133,7 @@ async fn take_for<P: Ports>(
         return None;
     }
     let nonce = gateway.ports.dice().nonce();
-    let taken = gateway.ports.store().take(nonce, free, away(gateway), turns);
+    let taken = gateway.store().take(nonce, free, away(gateway), turns);
     let mut last = None;
     for mut job in metrics::upkeep("take", taken).await.unwrap_or_default() {
         let Ok(permit) = places.clone().try_acquire_owned() else { return last };
@@ -155,8 +151,7 @@ async fn take_for<P: Ports>(
     last
 }
 
-/// Time that a taken job is left to its worker: longer than any run, and than the hold of a worker
-/// that died.
+/// Time that a taken job is left to its worker: longer than any run, and than a dead one's hold.
 fn away<P: Ports>(gateway: &Gateway<P>) -> Duration {
     let live = gateway.live();
     let policies = live.routes.policies();
@@ -184,7 +179,7 @@ async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, job: Job) {
     {
         end = End::Dead(format!("{trouble}; run {} times", job.runs));
     }
-    let (store, key) = (gateway.ports.store(), job.taken.id.digest());
+    let (store, key) = (gateway.store(), job.taken.id.digest());
     let (result, trouble) = match &end {
         End::Done => ("settled", ""),
         End::Again { counted: true, trouble, .. } => ("retried", trouble.as_str()),
@@ -213,7 +208,7 @@ async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, job: Job) {
 async fn prepared<P: Ports>(gateway: &Arc<Gateway<P>>, job: &Job) -> Result<(Ask, Vec<Row>), End> {
     let id = &job.taken.id;
     let dead = |why: &str| End::Dead(why.to_owned());
-    let found = metrics::upkeep("look_up", gateway.ports.store().look_up(std::slice::from_ref(id)));
+    let found = metrics::upkeep("look_up", gateway.store().look_up(std::slice::from_ref(id)));
     let Ok(mut found) = found.await else {
         return Err(waits(Duration::from_secs(1), "the store does not answer"));
     };
@@ -254,9 +249,8 @@ fn supersedes(row: &Row, own: &Row) -> bool {
     row.over.iter().any(|(origin, token)| *origin == own.origin && *token >= own.token)
 }
 
-/// Hands a request to the owner, because the key's arc has moved since it was accepted here. The
-/// owner gets it as a client's retry, and accepts it or reports its result. That is as safe as any
-/// retry, so it is repeated until the key has its end. A region that owns nothing runs nothing.
+/// Hands a request to the owner, because the key's arc has moved since. The owner gets it as a
+/// client's retry: as safe as any, so it is repeated until the key has its end.
 async fn handed_on<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     job: &Job,
@@ -286,8 +280,7 @@ async fn handed_on<P: Ports>(
     }
 }
 
-/// True if this request is the record's: a request that is not sealed may have been damaged or cut
-/// at rest.
+/// True if this request is the record's: an unsealed one may have been damaged at rest.
 fn is_of(request: &StoredRequest, own: &Row) -> bool {
     let target = request.target.path_and_query().map_or("/", |target| target.as_str());
     fingerprint::raw(request.method.as_str(), target, &request.body) == own.fingerprint.raw
@@ -313,7 +306,7 @@ fn ask<P: Ports>(gateway: &Gateway<P>, job: &Job, own: &Row, request: StoredRequ
         fingerprint: own.fingerprint,
         principal: own.principal,
         request_id: job.request_id,
-        arrived: gateway.ports.clock().now(),
+        arrived: gateway.now(),
         charged: Charged::default(),
         times: None,
         waited: times::Waited::default(),

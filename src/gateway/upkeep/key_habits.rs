@@ -1,8 +1,7 @@
-//! Watches how each tenant makes its keys, and reports weak habits. It reports by a metric and a
-//! log line, at most once an hour for a tenant and kind.
+//! Watches how each tenant makes its keys, and reports weak habits, at most once an hour for each
+//! kind.
 //!
-//! `protocol::generator` judges. Memory is bounded, and so is the wait: a key whose shard is busy
-//! is not looked at. No key is kept or shown.
+//! `protocol::generator` judges. Memory and wait are bounded. No key is kept or shown.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, TryLockError};
@@ -32,8 +31,7 @@ struct Watched {
 }
 
 impl Generators {
-    /// Shows a tenant's habits to `judge`. Returns the weakness found, and if a log line is due for
-    /// it.
+    /// Shows a tenant's habits to `judge`. Returns the weakness found, and if a log line is due.
     fn watch(
         &self,
         tenant: &Tenant,

@@ -31,8 +31,8 @@ pub struct AuditStatus {
     pub unexplained: Option<u64>,
     /// Whole passes over all records, since the gateway began.
     pub passes: u64,
-    /// Milliseconds since the last whole pass began, or since the gateway began if there was none.
-    /// Rows from before that moment were looked at; later ones perhaps not.
+    /// Milliseconds since the last whole pass began, or the gateway: rows from before were looked
+    /// at.
     pub age_ms: u64,
     /// Duration of that pass, in milliseconds; absent if there was none.
     pub took_ms: Option<u64>,

@@ -1,26 +1,24 @@
-//! The reaper: forgets keys of this region whose time is over, in small batches with pauses, so
-//! that requests do not notice.
+//! The reaper: forgets keys whose time is over by the store's own clock, in small batches with
+//! pauses.
 //!
-//! The store says which keys are over, by its observed time. Every gateway of the region runs it
-//! while the store is open; batches of two gateways skip each other's rows. Escrow rows and
-//! imported rows are reaped too. What ran since a region is away is not forgotten before its rows
-//! are here (docs/protocol.md#rule-44).
+//! Every gateway of the region runs it. What ran since a region is away is not forgotten before its
+//! rows are here (docs/protocol.md#rule-44).
 
 use std::sync::Weak;
 
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
-use crate::ports::{Clock, Escrows, Imports, Ports, Upkeep};
+use crate::ports::{Escrows, Imports, Ports, Upkeep};
 
 /// Rows in one batch: some milliseconds of work.
 const BATCH: u32 = 500;
 
 pub(in crate::gateway) async fn reap_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     while let Some(gateway) = gateway.upgrade() {
-        let begun = gateway.ports.clock().now();
+        let begun = gateway.now();
         let full = batch(&gateway).await;
         let timings = &gateway.settings.timings;
-        let ended = gateway.ports.clock().now();
+        let ended = gateway.now();
         // At most a fifth of the time while there is work, whatever a batch costs here.
         let pause = if full { timings.reap_pause.max(ended.since(begun) * 4) } else { timings.reap };
         gateway.rest(ended + pause).await;
@@ -32,7 +30,7 @@ async fn batch<P: Ports>(gateway: &Gateway<P>) -> bool {
     if !gateway.store_is_open() || gateway.is_stopping() {
         return false;
     }
-    let store = gateway.ports.store();
+    let store = gateway.store();
     let full = |gone: u64| gone >= u64::from(BATCH);
     let (remembered_from, is_away) = gateway.snapshot().remembered_from();
     let own = metrics::upkeep("reap", store.reap(BATCH, Some(remembered_from))).await;

@@ -8,7 +8,7 @@ use crate::gateway::instance::Gateway;
 use crate::gateway::request::problems::Problem;
 use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::store::Gate;
-use crate::ports::{Clock, KeyStore, Ports};
+use crate::ports::{KeyStore, Ports};
 use crate::protocol::snapshot::StoreHealth;
 
 /// Lets claims pass. The only place that opens a store, so it asks whether that went back.
@@ -24,7 +24,7 @@ pub(super) fn open<P: Ports>(gateway: &Gateway<P>, gate: Gate) {
         tracing::info!(was, version, epoch, "the store is open");
         // The acceptors hear of a new start at once: while this process lives, it can say that
         // nothing of the one before is relied on.
-        if gateway.holds_lease(gateway.ports.clock().now()) {
+        if gateway.holds_lease(gateway.now()) {
             gateway.authority.wakes.renewal.notify_one();
         }
     }
@@ -54,7 +54,7 @@ pub(in crate::gateway) fn went_back<P: Ports>(gateway: &Gateway<P>) {
 
 /// Closes the store. True if that is news: it was open, or closed for another reason.
 pub(in crate::gateway) fn shut<P: Ports>(gateway: &Gateway<P>, why: &str) -> bool {
-    let now = gateway.ports.clock().now();
+    let now = gateway.now();
     let is_news = gateway.authority.change(|known, _| known.close(why, now));
     metrics::tell(observe::STORE_UP, false);
     is_news
@@ -62,7 +62,7 @@ pub(in crate::gateway) fn shut<P: Ports>(gateway: &Gateway<P>, why: &str) -> boo
 
 /// Reads the gate anew, after a claim found it at another version.
 pub(in crate::gateway) async fn look_again<P: Ports>(gateway: &Gateway<P>) -> Result<(), Problem> {
-    match gateway.ports.store().gate_again().await {
+    match gateway.store().gate_again().await {
         Ok(gate) if gate.is_open() => {
             gateway.install_gate(gate);
             Ok(())

@@ -1,7 +1,6 @@
 //! The loops beside requests: each is started here, and the death of one is noticed.
 //!
-//! A loop ends once its gateway stops or is dropped. One that ends otherwise has panicked or
-//! returned. Its gateway would look alive and leave its work undone, so it gives its lease up,
+//! A gateway whose loop ended would look alive and leave its work undone. So it gives its lease up,
 //! refuses keyed requests and is told to leave.
 
 use std::sync::atomic::Ordering;

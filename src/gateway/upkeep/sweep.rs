@@ -1,8 +1,6 @@
-//! The sweep: finds abandoned claims and keys in doubt that no client asks about, and asks the
-//! upstream.
+//! The sweep: finds abandoned claims and doubts that no client asks about, and asks the upstream.
 //!
-//! A claim is listed, and first asked about, within its hold and one period. The rules are those of
-//! [`sweep_loop`]. It runs nothing, and judges no hold by a clock of its own.
+//! It runs nothing, and judges no hold by a clock of its own.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, Weak};
@@ -16,7 +14,7 @@ use crate::gateway::request::attempt::recover::{For, stand_in};
 use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::store::{Attempt, GateVersion};
 use crate::ports::upkeep::{OpenAttempt, Place, Ruling};
-use crate::ports::{Clock, KeyStore, Ports, Upkeep};
+use crate::ports::{KeyStore, Ports, Upkeep};
 use crate::protocol::decide::{Basis, Conclusion, Word, basis, conclude, doubt, rule};
 use crate::protocol::key::KeyId;
 use crate::protocol::record::{Reading, Recovery, Row, State, Token};
@@ -27,8 +25,7 @@ use crate::protocol::time::Moment;
 const PAGE: u32 = 200;
 /// Looks at claims in one sweep. After a start all claims are looked at once, over many sweeps.
 const STRETCHES: usize = 50;
-/// Attempts asked about in one sweep, so that a silent upstream does not delay other sweeps for
-/// long.
+/// Attempts asked about in one sweep: a silent upstream must not delay others for long.
 const QUESTIONS: usize = 32;
 /// Claims, or other regions' rows, in one look.
 const STRETCH: u32 = 2_000;
@@ -39,19 +36,15 @@ const AT_A_TIME: usize = 8;
 /// Longest pause between two questions about one attempt.
 const RAREST: Duration = Duration::from_secs(300);
 
-/// Sweeps again and again.
-///
-/// - An abandoned claim (its hold is over) is stored as in doubt, which puts it on the operator's
-///   list.
-/// - Where the rule of the claim is `probe` the upstream is asked. Happened: settled. Did not
-///   happen, and surely over: released. Otherwise it stays, and is asked again, ever more rarely.
-/// - Under other rules it is listed only: its request is not stored, so nothing runs without a
-///   client. The worker handles accepted requests.
-/// - Other regions' open attempts under keys owned here get a stand-in.
+/// Sweeps again and again. An abandoned claim (its hold is over) is stored as in doubt, which puts
+/// it on the operator's list. If its rule is `probe`, the upstream is asked, ever more rarely.
+/// Happened: settled. Did not happen, and surely over: released. Under other rules it is listed
+/// only: its request is not stored, so nothing runs without a client. Other regions' open attempts
+/// under keys owned here get a stand-in.
 pub(in crate::gateway) async fn sweep_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let mut sweep = Sweep::default();
     while let Some(gateway) = gateway.upgrade() {
-        let begun = gateway.ports.clock().now();
+        let begun = gateway.now();
         let version = gateway.gate_state().map(|(version, _)| version);
         if sweep.under != version {
             // Another boot may have gone back in the order of the claims: look at all of them.
@@ -94,14 +87,14 @@ struct Asked {
 impl Sweep {
     /// Stores abandoned claims as in doubt.
     async fn abandoned<P: Ports>(&mut self, gateway: &Gateway<P>) {
-        let store = gateway.ports.store();
+        let store = gateway.store();
         let youngest = gateway.live().routes.policies().map(|policy| policy.hold).min();
         let Some(youngest) = youngest else { return };
         for _ in 0..STRETCHES {
             let Ok(page) = metrics::upkeep("sweep", store.claims(self.place, youngest, STRETCH)).await else {
                 return;
             };
-            let now = gateway.ports.clock().now();
+            let now = gateway.now();
             for claim in page.claims {
                 if let State::Claimed { left, .. } = claim.row.state {
                     self.running.insert(claim.id, now + left);
@@ -112,7 +105,7 @@ impl Sweep {
                 break;
             }
         }
-        let now = gateway.ports.clock().now();
+        let now = gateway.now();
         let over = self.running.iter().filter(|(_, over)| **over <= now).map(|(id, _)| id.clone());
         let ids: Vec<KeyId> = over.take(PAGE as usize).collect();
         let Ok(found) = store.look_up(&ids).await else { return };
@@ -121,7 +114,7 @@ impl Sweep {
             let Some(own) = rows.into_iter().find(|row| row.origin == gateway.origin) else { continue };
             let State::Claimed { left, .. } = own.state else { continue };
             if !left.is_zero() {
-                self.running.insert(id, gateway.ports.clock().now() + left);
+                self.running.insert(id, gateway.now() + left);
                 continue;
             }
             let open = OpenAttempt { id: id.clone(), row: own, route: "".into(), path: String::new() };
@@ -131,7 +124,7 @@ impl Sweep {
                     tracing::warn!(key = %id.digest(), token = %open.row.token, "a claim was abandoned: its hold is over, the key is in doubt");
                 }
                 Err(_) => {
-                    self.running.insert(id, gateway.ports.clock().now());
+                    self.running.insert(id, gateway.now());
                 }
             }
         }
@@ -139,7 +132,7 @@ impl Sweep {
 
     /// Looks at the list, and asks about the next keys on it.
     async fn listed<P: Ports>(&mut self, gateway: &Arc<Gateway<P>>) {
-        let store = gateway.ports.store();
+        let store = gateway.store();
         if let Ok(count) = metrics::upkeep("sweep", store.unlist()).await {
             metrics::set(observe::DOUBTS, count as f64);
             *gateway.doubted.lock().unwrap_or_else(PoisonError::into_inner) = Some(count);
@@ -155,7 +148,7 @@ impl Sweep {
             // again.
             let _ = metrics::upkeep("sweep", store.delist(&gone)).await;
         }
-        let now = gateway.ports.clock().now();
+        let now = gateway.now();
         let due = here.into_iter().filter(|open| {
             let asked = self.asked.get(&open.id).filter(|asked| asked.token == open.row.token);
             asked.is_none_or(|asked| asked.next <= now)
@@ -163,7 +156,7 @@ impl Sweep {
         let due = due.filter(|open| is_probed(gateway, open)).take(QUESTIONS).collect();
         self.ask(gateway, due).await;
         // Attempts that have not come up for so long are off the list.
-        let now = gateway.ports.clock().now();
+        let now = gateway.now();
         self.asked.retain(|_, asked| now.since(asked.next) < RAREST * 2);
     }
 
@@ -183,7 +176,7 @@ impl Sweep {
                 let period = gateway.settings.timings.sweep;
                 let before = self.asked.get(&open.id).filter(|asked| asked.token == open.row.token);
                 let pause = before.map_or(period, |asked| (asked.pause * 2).min(RAREST));
-                let next = gateway.ports.clock().now() + at_least.unwrap_or(pause);
+                let next = gateway.now() + at_least.unwrap_or(pause);
                 self.asked.insert(open.id.clone(), Asked { token: open.row.token, next, pause });
             }
         }
@@ -191,11 +184,8 @@ impl Sweep {
 }
 
 /// The search for other regions' open attempts under keys that this region owns: no other region
-/// ends them, and their clients may never come back.
-///
-/// Each process looks once per view, in the order of keys, when all gained keys may start. By then
-/// all rows of former owners have arrived, and later ones need a new view. Open attempts go on the
-/// region's list, for the sweep and for operators.
+/// ends them. Each process looks once per view, when all gained keys may start: by then all rows of
+/// former owners have arrived. They go on the region's list.
 #[derive(Default)]
 struct Orphans {
     /// The epoch of the view that is searched under; 0: none so far.
@@ -216,7 +206,7 @@ impl Orphans {
         if self.epoch != state.view.epoch() {
             *self = Self { epoch: state.view.epoch(), ..Self::default() };
         }
-        let store = gateway.ports.store();
+        let store = gateway.store();
         for _ in 0..FOREIGN_LOOKS {
             if self.done {
                 return;
@@ -234,27 +224,25 @@ impl Orphans {
     }
 }
 
-/// True if the attempt's rule is to ask, and its path says whom. Where nothing is said of a path
-/// any more, or two things, its keys are listed.
+/// True if the attempt's rule is to ask, and its path says whom, in one way only.
 fn is_probed<P: Ports>(gateway: &Gateway<P>, open: &OpenAttempt) -> bool {
     let asks = || gateway.live().routes.of_path(&open.path).is_some_and(|policy| policy.probe.is_some());
     open.row.recovery == Recovery::Probe && asks()
 }
 
-/// True if a listed key is this region's to list: its own attempt, or another region's under a key
-/// that it owns.
+/// True if a key is this region's to list: its own attempt, or one under a key that it owns.
 fn is_here<P: Ports>(gateway: &Gateway<P>, open: &OpenAttempt) -> bool {
     open.row.origin == gateway.origin || gateway.view().owner(&open.id) == Some(&gateway.settings.me)
 }
 
 /// Asks about the attempts of one key and stores the outcome. `None` if there is nothing more to
-/// ask. Otherwise the time after which to ask again, if known.
+/// ask, else the time after which to ask again, if known.
 async fn recover<P: Ports>(gateway: &Arc<Gateway<P>>, open: OpenAttempt) -> Option<Option<Duration>> {
     let live = gateway.live();
     let policy = live.routes.of_path(&open.path)?;
     // Nothing is recovered before the key may run here: its settlement may be on the way.
     let Here::Run(_) = gateway.here(&open.id) else { return Some(None) };
-    let rows = gateway.ports.store().look_up(std::slice::from_ref(&open.id)).await.ok()?.pop()?;
+    let rows = gateway.store().look_up(std::slice::from_ref(&open.id)).await.ok()?.pop()?;
     let Reading::InDoubt(row, ground) = gateway.read(rows) else { return None };
     if rule(&row, &ground) != Recovery::Probe {
         return None;
@@ -278,8 +266,7 @@ async fn recover<P: Ports>(gateway: &Arc<Gateway<P>>, open: OpenAttempt) -> Opti
     Some(None)
 }
 
-/// Stores a known outcome: of an own attempt in its own row, of another region's by a stand-in.
-/// True if it is stored; if not, the key stays on the list.
+/// Stores a known outcome: in the own row, or by a stand-in. If not, the key stays on the list.
 async fn ended<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     policy: &Policy,
@@ -315,8 +302,8 @@ async fn ended<P: Ports>(
     stand_in(gateway, whom, &ruling, None).await.is_ok()
 }
 
-/// Asks about each attempt in doubt by itself, newest first, until one happened. Returns the
-/// answers, and the time after which to ask again, if known.
+/// Asks about each attempt in doubt, newest first, until one happened. Also returns the time after
+/// which to ask again, if known.
 async fn ask_all<P: Ports>(
     gateway: &Gateway<P>,
     policy: &Policy,

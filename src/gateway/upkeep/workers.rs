@@ -13,8 +13,7 @@ use crate::protocol::time::Moment;
 /// Jobs that one gateway runs at a time, at most; oldest first.
 const MOST_AT_ONCE: usize = 16;
 
-/// Further jobs while those are busy, for tenants that have less than a quarter of them here. A
-/// tenant with thousands of jobs leaves these to the others.
+/// Further jobs while those are busy, for tenants with less than a quarter of them here.
 const SPARE: usize = 4;
 
 pub(super) const QUARTER: usize = MOST_AT_ONCE / 4;

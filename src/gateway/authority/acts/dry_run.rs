@@ -1,9 +1,6 @@
-//! Dry runs: the expected result of an operator's act, and its obstacles, without doing it.
+//! Dry runs: the expected result of an operator's act, and its obstacles, by the checks of the act.
 //!
-//! A dry run uses the same checks as the act, so it is refused for the same reasons in the same
-//! words. It cannot know problems that show only while acting: a loser that refuses, a rival
-//! proposal. Nothing is written anywhere and no view is learned: voters are read, not asked to
-//! promise.
+//! Nothing is written and no view is learned. Problems that show only while acting are not known.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -83,8 +80,7 @@ impl Rehearsal {
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Computes the expected result of the act. Nothing is changed, here or elsewhere. Fails as the
-    /// act itself, as far as that can be known beforehand.
+    /// Computes the expected result of the act, or its failure, and changes nothing.
     pub async fn rehearse(self: &Arc<Self>, act: Act<'_>) -> Result<Rehearsal, ActError> {
         match act {
             Act::Found { escrow, epoch_above } => {

@@ -1,7 +1,8 @@
 //! Rounds of the register, and the messages to acceptors: each voter by itself, at the same time.
 //!
-//! `protocol::{round, register}` decide. A process makes one proposal at a time, and backs off before
-//! rivals. The own acceptor's answer leaves only when its promise is durable, never from memory.
+//! `protocol::{round, register}` decide. A process makes one proposal at a time, and backs off
+//! before rivals. The own acceptor's answer leaves only when its promise is durable, never from
+//! memory.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,8 +32,7 @@ const OUTBID: &str = "another region proposes too";
 /// The first pause before a round that finishes another proposer's view; it doubles.
 const FINISH: Duration = Duration::from_millis(500);
 
-/// Has `wanted`, the next view of `base`, agreed on within a time. An error names the obstacle; the
-/// view may still be agreed on later.
+/// Has `wanted`, the next view of `base`, agreed on. After an error it still may be, later.
 pub async fn propose<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     base: &Arc<View>,
@@ -40,10 +40,10 @@ pub async fn propose<P: Ports>(
     within: Duration,
 ) -> Result<Arc<View>, String> {
     let _one = gateway.authority.proposals.proposing.lock().await;
-    let until = gateway.ports.clock().now() + within;
+    let until = gateway.now() + within;
     let mut pause = PAUSE;
     let mut why = SILENT;
-    while gateway.ports.clock().now() < until {
+    while gateway.now() < until {
         if gateway.view().epoch() > base.epoch() {
             return Err(format!("the view changed meanwhile: epoch {}", gateway.view().epoch()));
         }
@@ -62,8 +62,8 @@ pub async fn propose<P: Ports>(
     Err(why.to_owned())
 }
 
-/// Finishes a view that another proposer began, if it is unfinished after a while: rarely, with
-/// random back-off.
+/// Finishes another proposer's view if it is unfinished after a while: rarely, with random
+/// back-off.
 pub fn finish_later<P: Ports>(gateway: &Arc<Gateway<P>>) {
     if gateway.authority.proposals.finishing.swap(true, Ordering::SeqCst) {
         return;
@@ -161,8 +161,7 @@ async fn round<P: Ports>(
     })
 }
 
-/// Tells all other regions and witnesses of a chosen view. Those that miss the message learn it
-/// from pings.
+/// Tells all others of a chosen view. Those that miss the message learn it from pings.
 pub fn tell<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) {
     let others = view.members().keys().chain(gateway.settings.failover.witnesses.iter());
     for other in others.filter(|name| **name != gateway.settings.me) {
@@ -178,11 +177,10 @@ pub fn tell<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) {
 
 /// Time limit for a peer to report its views, and for an acceptor to show its state.
 pub const WITHIN: Duration = Duration::from_secs(1);
-/// Lost compare-and-sets per message, at most. After that the sender gets an error and asks again.
+/// Lost compare-and-sets per message, at most.
 const TRIES: usize = 16;
 
-/// Replies in the order of their arrival, each with the acceptor that was asked. Closed when all
-/// have answered or were given up.
+/// Replies in the order of their arrival, each with the acceptor that was asked.
 pub type Replies = mpsc::UnboundedReceiver<(RegionName, AcceptorId, Reply)>;
 
 /// Sends each message; gives a voter up after `within`.
@@ -239,7 +237,7 @@ pub async fn answer<P: Ports>(
     to: Option<AcceptorId>,
     message: &Message,
 ) -> Result<Reply, String> {
-    let store = gateway.ports.store();
+    let store = gateway.store();
     for _ in 0..TRIES {
         let (version, acceptor) = store.acceptor().await.map_err(|error| error.to_string())?;
         let now = observe(gateway, &acceptor);
@@ -265,13 +263,13 @@ pub async fn answer<P: Ports>(
 
 /// Reads the own acceptor, so that its grants are watched.
 pub async fn look<P: Ports>(gateway: &Arc<Gateway<P>>) -> Option<Acceptor> {
-    let (_, acceptor) = gateway.ports.store().acceptor().await.ok()?;
+    let (_, acceptor) = gateway.store().acceptor().await.ok()?;
     observe(gateway, &acceptor);
     Some(acceptor)
 }
 
 fn observe<P: Ports>(gateway: &Gateway<P>, acceptor: &Acceptor) -> Moment {
-    let now = gateway.ports.clock().now();
+    let now = gateway.now();
     gateway.authority.watch().observe(acceptor, now);
     now
 }

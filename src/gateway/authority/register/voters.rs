@@ -1,8 +1,10 @@
-//! What the regions agree on beside their moves: voters, the longest life of keys, protocol version.
+//! What the regions agree on beside their moves: voters, the longest life of keys, protocol
+//! version.
 //!
-//! An acceptor that was made anew has another id, and is no voter before the voters change; a silent one
-//! stays a voter (docs/protocol.md#rule-17). A life is agreed on before the first claim that it is
-//! promised to (docs/protocol.md#rule-32): only agreed lives say when a replaced store is no risk.
+//! An acceptor that was made anew has another id, and is no voter before the voters change; a
+//! silent one stays a voter (docs/protocol.md#rule-17). A life is agreed on before the first claim
+//! that it is promised to (docs/protocol.md#rule-32): only agreed lives say when a replaced store
+//! is no risk.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -15,7 +17,7 @@ use crate::gateway::authority::act_error::{ActError, refused};
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::Routes;
 use crate::ports::peers::{PeerError, Question};
-use crate::ports::{Acceptors, Clock, Peers, Ports};
+use crate::ports::{Acceptors, Peers, Ports};
 use crate::protocol::change::Change;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::plant::{Check, is_disabled};
@@ -32,7 +34,7 @@ const WITHIN: Duration = Duration::from_secs(3);
 
 pub async fn voters_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     while let Some(strong) = gateway.upgrade() {
-        let now = strong.ports.clock().now();
+        let now = strong.now();
         admit(&strong).await;
         strong.agree_on_lives(&strong.live().routes).await;
         let view = strong.view();
@@ -45,15 +47,14 @@ pub async fn voters_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     }
 }
 
-/// Admits the own acceptor: it may answer once it has been a voter, and silent, for one longest
-/// lease.
+/// Admits the own acceptor, once it has been a voter, and silent, for one longest lease.
 async fn admit<P: Ports>(gateway: &Arc<Gateway<P>>) {
-    let Ok((version, own)) = gateway.ports.store().acceptor().await else { return };
-    let now = gateway.ports.clock().now();
+    let Ok((version, own)) = gateway.store().acceptor().await else { return };
+    let now = gateway.now();
     let view = gateway.view();
     let due = gateway.authority.gathered().admission.due(&own, &gateway.settings.me, &view, now);
     if let Some(admitted) = due {
-        match gateway.ports.store().set_acceptor(version, &admitted).await {
+        match gateway.store().set_acceptor(version, &admitted).await {
             Ok(written) => tracing::info!(?written, "the own acceptor is a voter from now on"),
             Err(error) => tracing::warn!(%error, "the own acceptor could not be admitted yet"),
         }
@@ -61,9 +62,8 @@ async fn admit<P: Ports>(gateway: &Arc<Gateway<P>>) {
     }
 }
 
-/// Reads each witness, which so knows that this region is there, and tells the view to one that
-/// votes by it and holds nothing yet. It believes a majority of the regions that it hears, also of
-/// those that are drained and renew nothing (docs/protocol.md#rule-16).
+/// Reads each witness, which so knows that this region is there, and tells the view to a new one.
+/// It believes a majority of the regions that it hears (docs/protocol.md#rule-16).
 async fn tell_witnesses<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) {
     for name in &gateway.settings.failover.witnesses {
         let reply = propose::ask(gateway, name, None, Message::Read, ASK_WITHIN).await;
@@ -124,11 +124,11 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// Has the regions agree on the lives that these routes promise, best before they are live:
-    /// without it, claims of longer lives are refused. It is tried again while this region serves.
+    /// until then, claims of longer lives are refused.
     pub async fn agree_on_lives(self: &Arc<Self>, routes: &Routes) {
         let view = self.view();
         let Ok(next) = view.next(&Change::Life(self.life_wanted(routes))) else { return };
-        if !self.holds_lease(self.ports.clock().now()) {
+        if !self.holds_lease(self.now()) {
             return;
         }
         tracing::info!(life = ?next.longest_life(), "keys are to be remembered for longer: the regions are asked");
@@ -167,8 +167,7 @@ pub struct ProtocolReport {
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Notes that a trusted source goes by this version. If it is not spoken here, that is
-    /// remembered until the process ends: versions only grow.
+    /// Notes that a trusted source goes by this version: if it is not spoken here, for good.
     pub(in crate::gateway) fn goes_by(&self, version: u16) {
         if self.authority.change(|known, _| known.goes_by(version)) {
             let why = self.outgrown().unwrap_or_default();
@@ -176,9 +175,8 @@ impl<P: Ports> Gateway<P> {
         }
     }
 
-    /// Reports the version in use, and the versions that every region and witness speaks. `not-yet`
-    /// if the register is not founded or a process does not answer, `refused` if they have none in
-    /// common.
+    /// Reports the version in use, and what every region and witness speaks. `not-yet` if the
+    /// register is not founded or one does not answer, `refused` if they have none in common.
     pub async fn protocol(self: &Arc<Self>) -> Result<ProtocolReport, ActError> {
         let view = self.founded()?;
         let (common, speaks) = self.common(&everybody(self, &view)).await?;
@@ -187,8 +185,8 @@ impl<P: Ports> Gateway<P> {
         Ok(ProtocolReport { epoch, protocol, common, speaks: speaks.collect() })
     }
 
-    /// Has the regions go by the newest version that all of them and all witnesses speak. There is
-    /// no way back. Fails as [`Gateway::protocol`], and with `not-yet` if no majority agrees.
+    /// Has the regions go by the newest common version, for good. Fails as [`Gateway::protocol`],
+    /// and with `not-yet` if no majority agrees.
     pub async fn raise_protocol(self: &Arc<Self>, actor: &str) -> Result<ProtocolReport, ActError> {
         let base = self.founded()?;
         let found = self.protocol().await?;
@@ -204,9 +202,8 @@ impl<P: Ports> Gateway<P> {
         Ok(ProtocolReport { epoch: view.epoch(), protocol: view.protocol(), ..found })
     }
 
-    /// The newest version that all of these speak, and the versions of each. If a region has
-    /// several gateways, the one that answers speaks for all. A gateway that was left behind closes
-    /// itself once the view goes by a version that it does not speak.
+    /// The newest version that all of these speak, and the versions of each. One gateway speaks for
+    /// its region: one that was left behind closes itself once the view is newer.
     pub(in crate::gateway) async fn common(
         self: &Arc<Self>,
         names: &[RegionName],

@@ -13,7 +13,7 @@ use crate::gateway::telemetry::metrics::{self, observe};
 use crate::gateway::upkeep::store_gate;
 use crate::ports::jobs::StoredRequest;
 use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError};
-use crate::ports::{Clock, Dice, Jobs, KeyStore, Ports};
+use crate::ports::{Dice, Jobs, KeyStore, Ports};
 use crate::protocol::decide::Basis;
 use crate::protocol::hold::SendBy;
 use crate::protocol::record::Row;
@@ -36,8 +36,7 @@ pub struct Claim {
 pub struct ClaimBasis {
     /// The rows that the claim saw.
     pub seen: Basis,
-    /// True if those rows say that nothing happened, or if there are none. Only then can absence be
-    /// a proof.
+    /// True if those rows say that nothing happened. Only then can absence be a proof.
     pub untouched: bool,
 }
 
@@ -45,14 +44,14 @@ pub enum Claimed {
     Ours(Claim),
     /// The key already has these rows.
     Found(Vec<Row>),
-    /// The gate is at another version than the permit's; nothing was written. The gate was read
+    /// The gate was at another version than the permit's; nothing was written, and it was read
     /// anew.
     Moved,
 }
 
-/// Claims the key durably, to run now or to store the request for its job (`later`). Or returns the
-/// rows that the key has already. If a commit was not confirmed, the claim is repeated once with
-/// its nonce. If it is still not confirmed, it is never sent, and is released in the background.
+/// Claims the key durably, to run now or to store the request for its job (`later`); or returns its
+/// rows. An unconfirmed claim is repeated once with its nonce. After that it is never sent, and is
+/// released in the background.
 pub async fn claim<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
@@ -68,11 +67,11 @@ pub async fn claim<P: Ports>(
         tracing::warn!(route, "refused: the regions have not agreed yet to remember keys for so long");
         return Err(gateway.later(Kind::NotAuthoritative));
     }
-    let now = gateway.ports.clock().now();
+    let now = gateway.now();
     let send_by = SendBy::new(now, ask.policy.hold, ask.policy.upstream_timeout, gateway.settings.drift);
     let mut unconfirmed = false;
     for _ in 0..2 {
-        let store = gateway.ports.store();
+        let store = gateway.store();
         let keep = ask.policy.accept.request_retention;
         let written = match later {
             None => metrics::store("claim", &ask.route, gateway.ports.clock(), store.claim(&claim)).await,
@@ -115,7 +114,7 @@ pub async fn claim<P: Ports>(
 }
 
 /// The claim to ask for. A lost region may have run the key without a record here. Unless the key's
-/// absence proves that none did, the row itself names those regions. So the journal of such runs is
+/// absence proves that none did, the row itself names those regions, so the journal of such runs is
 /// complete (docs/protocol.md#rule-31).
 fn asked<P: Ports>(gateway: &Gateway<P>, ask: &Ask, permit: &Permit, basis: ClaimBasis) -> ClaimAsk {
     let risk = match basis.untouched {

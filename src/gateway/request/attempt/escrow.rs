@@ -1,8 +1,7 @@
-//! Escrow: a claim is lodged with the next serving region before anything is sent, and other
-//! regions' claims are lodged here.
+//! Escrow: a claim is lodged with the next serving region before anything is sent, and others'
+//! here.
 //!
-//! With escrow, a destroyed region's claims are known elsewhere. A key without such a claim was
-//! never sent (`protocol::escrow`).
+//! A destroyed region's claims are known elsewhere: a key without one was never sent.
 
 use std::sync::Arc;
 
@@ -36,9 +35,8 @@ pub enum NotLodged {
 }
 
 /// The rule of this route while no other region serves; `None` if its claims are not lodged. The
-/// view decides, as all regions must go by the same. If a file asks for escrow before the view
-/// does, the gateway follows the file, too. If the files and the view differ about a route under
-/// escrow, every claim is lodged.
+/// view decides for all regions; if a file asks for escrow before the view does, it is followed,
+/// too. If they differ about a route under escrow, every claim is lodged.
 fn alone(view: &View, ask: &Ask) -> Option<Alone> {
     match ask.policy.escrow {
         Escrow::Claim(alone) | Escrow::ClaimAndAnswer(alone) => Some(alone),
@@ -101,17 +99,16 @@ pub async fn lodge<P: Ports>(
     Err(NotLodged::Unavailable)
 }
 
-/// True if the claim is still the key's newest attempt in the own store. Tokens of one store grow.
-/// So its target knows no attempt beyond that one, unless this store went back
-/// (docs/protocol.md#rule-8).
+/// True if the claim is still the key's newest attempt in the own store. Tokens of one store grow:
+/// its target knows none beyond, unless this store went back (docs/protocol.md#rule-8).
 async fn stands<P: Ports>(gateway: &Gateway<P>, attempt: &Attempt) -> bool {
     let own =
         |row: &Row| row.origin == gateway.origin && (row.token, row.nonce) == (attempt.token, attempt.nonce);
     gateway.rows(&attempt.id).await.is_ok_and(|rows| rows.iter().any(own))
 }
 
-/// Takes back a claim that was never sent, wherever it may be lodged. In the background and once.
-/// If it stays lodged and this region is lost, it is in doubt: that costs an answer, not safety.
+/// Takes back a claim that was never sent, in the background and once. If it stays lodged and this
+/// region is lost, it is in doubt: that costs an answer, not safety.
 pub fn void<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Claim) {
     let view = &claim.permit.view;
     let (Some(_), Some(target)) = (alone(view, ask), view.target(&ask.id).cloned()) else { return };
@@ -125,8 +122,7 @@ pub fn void<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Claim) {
     });
 }
 
-/// Lodges the answer beside its claim, if the route asks for that, before the client gets it. A
-/// failure is counted: after a takeover the claim would be in doubt.
+/// Lodges the answer beside its claim, if the route asks for that, before the client gets it.
 pub async fn lodge_answer<P: Ports>(gateway: &Gateway<P>, ask: &Ask, claim: &Claim, answer: &Arc<Answer>) {
     let (Some(target), Escrow::ClaimAndAnswer(_)) = (&claim.lodged, ask.policy.escrow) else { return };
     let Attempt { id, token, nonce } = claim.attempt.clone();
@@ -160,9 +156,8 @@ fn belongs(state: &GateState, me: &RegionName, from: &RegionName, lodging: &Lodg
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Stores a claim of another region. Refused unless both go by the same view. The statement
-    /// that stores it compares that, too: once a gate has adopted a newer view, no escrow of an
-    /// older one is stored (docs/protocol.md#rule-37).
+    /// Stores a claim of another region, unless they go by different views. Its statement compares
+    /// that, too: no escrow of a view older than the gate's is stored (docs/protocol.md#rule-37).
     pub(in crate::gateway) async fn lodged(
         self: &Arc<Self>,
         from: &RegionName,
@@ -191,16 +186,14 @@ impl<P: Ports> Gateway<P> {
 
     /// Stores a lodging, and again if the first try is not confirmed: nothing is stored twice.
     async fn keep_lodging(&self, lodging: &Lodging, gate: GateVersion) -> Result<Lodged, StoreError> {
-        match metrics::upkeep("lodge", self.ports.store().lodge(lodging, gate)).await {
-            Err(StoreError::Unknown(_)) => {
-                metrics::upkeep("lodge", self.ports.store().lodge(lodging, gate)).await
-            }
+        match metrics::upkeep("lodge", self.store().lodge(lodging, gate)).await {
+            Err(StoreError::Unknown(_)) => metrics::upkeep("lodge", self.store().lodge(lodging, gate)).await,
             other => other,
         }
     }
 
-    /// Stores the answer to a claim that is lodged here. A fact is never refused for its epoch. If
-    /// the claim has become this region's own record meanwhile, that record is settled.
+    /// Stores the answer to a claim that is lodged here, or has become an own record. A fact is
+    /// never refused for its epoch.
     pub(in crate::gateway) async fn answer_lodged(
         self: &Arc<Self>,
         from: &RegionName,
@@ -209,7 +202,7 @@ impl<P: Ports> Gateway<P> {
     ) -> PeerReply {
         let Attempt { id, token, nonce } = attempt;
         let Some(origin) = self.origin_then(from, token.epoch) else { return no_such_region() };
-        let store = self.ports.store();
+        let store = self.store();
         let mut written =
             metrics::upkeep("lodge", store.lodge_answer(id, &origin, *token, *nonce, answer)).await;
         if written == Ok(Written::Lost) && self.was_its_key(from, attempt) {
@@ -231,7 +224,7 @@ impl<P: Ports> Gateway<P> {
     ) -> PeerReply {
         let Attempt { id, token, nonce } = attempt;
         let Some(origin) = self.origin_then(from, token.epoch) else { return no_such_region() };
-        let store = self.ports.store();
+        let store = self.store();
         let mut voided = metrics::upkeep("lodge", store.void(id, &origin, *token, *nonce)).await.map(drop);
         if voided.is_ok() && self.view().epoch() > token.epoch && self.was_its_key(from, attempt) {
             voided = metrics::upkeep("release", store.release(attempt)).await.map(drop);
@@ -244,8 +237,8 @@ impl<P: Ports> Gateway<P> {
         then.origin(region)
     }
 
-    /// True if the sender owned the key in the token's epoch. Then a record of this region under
-    /// that token is a claim of the sender that was lodged here, and no attempt of its own.
+    /// True if the sender owned the key in the token's epoch. Then a record here under that token
+    /// is a lodged claim of the sender.
     fn was_its_key(&self, from: &RegionName, attempt: &Attempt) -> bool {
         self.known_view(attempt.token.epoch).is_some_and(|then| then.owner(&attempt.id) == Some(from))
     }

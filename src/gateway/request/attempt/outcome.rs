@@ -159,8 +159,8 @@ pub async fn unsent<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Clai
     escrow::void(gateway, ask, claim);
 }
 
-/// The reply after the claim was lost: the other claim's outcome, but only if it is of this very
-/// request. Other requests under the key, and other principals', are not shown to this client.
+/// The reply after the claim was lost: the other claim's outcome, if it is of this very request and
+/// principal.
 pub async fn stored_instead<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Reply {
     metrics::count_of(observe::CLAIMS_LOST, &ask.route, ask.id.tenant());
     tracing::error!(key = %ask.id.digest(), "claim lost: the outcome of this attempt found no claim of its token");

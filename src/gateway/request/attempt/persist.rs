@@ -39,8 +39,8 @@ pub enum Stored {
     NotYet,
 }
 
-/// Stores a fact, and waits a while for the result. What takes longer goes on in a task of its own.
-/// Its callers are in tasks that nobody cancels.
+/// Stores a fact. What takes longer than a while goes on in a task of its own. Nobody cancels
+/// callers.
 pub async fn store<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     route: &Arc<str>,
@@ -77,7 +77,7 @@ async fn persist<P: Ports>(
     fact: Fact,
     give_up: Moment,
 ) -> Stored {
-    let (clock, keys) = (gateway.ports.clock(), gateway.ports.store());
+    let (clock, keys) = (gateway.ports.clock(), gateway.store());
     let op = match &fact {
         Fact::Settled(..) => "settle",
         Fact::Released => "release",
@@ -114,9 +114,8 @@ async fn persist<P: Ports>(
     }
 }
 
-/// Journals an answer to an attempt that is no longer this region's (docs/protocol.md#rule-10). An
-/// answer that was replayed already stays. Does nothing if the attempt stands settled: if that is
-/// another region's answer, the store has journalled both.
+/// Journals an answer to an attempt that is no longer this region's (docs/protocol.md#rule-10),
+/// unless the attempt stands settled. An answer that was replayed already stays.
 pub async fn late<P: Ports>(
     gateway: &Gateway<P>,
     route: &Arc<str>,
@@ -126,7 +125,7 @@ pub async fn late<P: Ports>(
 ) {
     let clock = gateway.ports.clock();
     loop {
-        match metrics::upkeep("late", gateway.ports.store().late(attempt, request_id, answer)).await {
+        match metrics::upkeep("late", gateway.store().late(attempt, request_id, answer)).await {
             Ok(false) => return,
             Ok(true) => break,
             Err(_) if clock.now() < give_up => clock.sleep_until(clock.now() + RETRY_EVERY).await,
@@ -158,9 +157,9 @@ pub fn release_unconfirmed<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, nonce
     });
 }
 
-/// Looks for another effect of a key that was just settled, and not by its first attempt: an
-/// earlier one may have happened after its release. An upstream that names the tokens of all
-/// effects shows it. It is journalled like a late answer, once, and the client does not wait.
+/// Looks for another effect of a key that a later attempt settled: an earlier one may have happened
+/// after its release. An upstream that names the tokens of all effects shows it. It is journalled
+/// like a late answer, and the client does not wait.
 pub fn recount<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, attempt: &Attempt) {
     if ask.policy.probe.is_none() || attempt.token.attempts() < 2 {
         return;
@@ -175,7 +174,7 @@ pub fn recount<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, attempt: &Attempt
         let answer =
             Answer { status: response.status().as_u16(), headers: Vec::new(), body: AnswerBody::NotKept };
         let other = Attempt { token, ..attempt };
-        let give_up = gateway.ports.clock().now() + policy.hold;
+        let give_up = gateway.now() + policy.hold;
         late(&gateway, &route, &other, (&answer, None), give_up).await;
     });
 }

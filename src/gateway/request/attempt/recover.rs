@@ -1,12 +1,9 @@
 //! Recovery by probe: asks the upstream if an attempt in doubt happened. And stand-ins: records of
 //! this region that end another region's attempts, whose rows only that region writes.
 //!
-//! "Happened" settles the attempt with its own answer. "Did not happen" counts only once the
-//! attempt is surely over: before that its request may still arrive (docs/protocol.md#rule-13).
-//! "Cannot say" changes nothing. Nothing runs here: a basis for the next claim is returned.
-//!
-//! A stand-in is final or released from its first moment, in one statement. A crash leaves all of
-//! it or nothing, and no row that is never sent reads as an attempt.
+//! "Did not happen" counts only once the attempt is surely over (docs/protocol.md#rule-13). Nothing
+//! runs here. A stand-in is written in one statement: no row that is never sent reads as an
+//! attempt.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,8 +29,8 @@ use crate::protocol::plant::{Check, is_disabled};
 use crate::protocol::record::{Answer, Nonce, Recovery, RequestId};
 use crate::protocol::snapshot::Here;
 
-/// Asks about every attempt in doubt, newest first. A new attempt may begin, on the returned basis,
-/// only if none of them happened. Otherwise the error is the reply.
+/// Asks about every attempt in doubt, newest first. If none happened, a new one may begin on the
+/// returned basis. Otherwise the error is the reply.
 pub async fn probe<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
@@ -65,8 +62,7 @@ pub async fn probe<P: Ports>(
     }
 }
 
-/// Stores the answer of an attempt that happened. Another region's attempt gets a stand-in, as only
-/// that region writes its row.
+/// Stores the answer of an attempt that happened; another region's gets a stand-in.
 async fn happened<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
@@ -124,9 +120,8 @@ pub struct For<'a> {
     pub fingerprint: Fingerprint,
     pub principal: Option<Digest32>,
     pub request_id: RequestId,
-    /// The nonce of the attempt whose answer this record holds; `None` if nothing happened. With
-    /// it, both rows are one attempt. If the other row's answer arrives after all, nothing ran
-    /// twice.
+    /// The nonce of the attempt. A record that holds its answer has it, too: both rows are then one
+    /// attempt. If the other row's answer arrives after all, nothing ran twice.
     pub nonce: Option<Nonce>,
     pub basis: Basis,
     /// The rule of the attempts. It says nothing more once their outcome is stored.
@@ -167,7 +162,7 @@ pub async fn stand_in<P: Ports>(
     if is_disabled(Check::StandInWhole) || is_disabled(Check::NamedAnswered) {
         return in_two(gateway, &ask, ruling).await;
     }
-    let store = gateway.ports.store();
+    let store = gateway.store();
     let mut written = metrics::upkeep("stand_in", store.stand_in(&ask, ruling, by)).await;
     if let Err(StoreError::Unknown(_)) = written {
         written = metrics::upkeep("stand_in", store.stand_in(&ask, ruling, by)).await;
@@ -186,7 +181,7 @@ pub async fn stand_in<P: Ports>(
 
 /// The variant of the plants: a claim that is never sent, and then the known outcome.
 async fn in_two<P: Ports>(gateway: &Gateway<P>, ask: &ClaimAsk, ruling: &Ruling) -> Result<(), NotWritten> {
-    let store = gateway.ports.store();
+    let store = gateway.store();
     let Ok(ClaimReply::Won { token, .. }) = store.claim(ask).await else { return Err(NotWritten::Changed) };
     let attempt = Attempt { id: ask.id.clone(), token, nonce: ask.nonce };
     let written = match ruling {
