@@ -43,7 +43,6 @@ pub struct Gateway<P: Ports> {
     pub(super) settings: Fixed,
     /// Settings that can be replaced at run time: each request reads them once.
     pub(super) live: ArcSwap<Live<P>>,
-    /// Result of the last reading of the files.
     pub(super) config: ArcSwap<ConfigStatus>,
     pub(super) authority: Arc<Authority>,
     pub(super) origin: Origin,
@@ -68,7 +67,6 @@ pub struct Gateway<P: Ports> {
     pub(super) requests_shown: ::metrics::Gauge,
     pub(super) idle: Notify,
     pub(super) stopping: AtomicBool,
-    /// The loop that died, if one did.
     pub(super) died: watch::Sender<Option<&'static str>>,
 }
 
@@ -94,20 +92,9 @@ impl<P: Ports> Gateway<P> {
         let shadow = settings.shadow.then(|| Arc::new(Shadow::new()));
         let ports = Arc::new(ports);
         let since = ports.clock().now();
-        let Settings {
-            me,
-            drift,
-            skew,
-            seals_requests,
-            timings,
-            failover,
-            upstream_health,
-            speaks,
-            live,
-            ..
-        } = settings;
-        let live = Live::of(live, &ports);
-        let site = Site { me: origin.clone(), lease: failover.lease, drift, speaks };
+        let live = Live::of(settings.live, &ports);
+        let (drift, speaks) = (settings.drift, settings.speaks);
+        let site = Site { me: origin.clone(), lease: settings.failover.lease, drift, speaks };
         let store = StoreHealth::Closed { why: closed.to_owned(), since };
         let authority = Arc::new(Authority::new(site, Arc::new(view), store, ports.dice()));
         Ok(Arc::new(Self {
@@ -115,7 +102,16 @@ impl<P: Ports> Gateway<P> {
             ports,
             live: ArcSwap::from_pointee(live),
             config: ArcSwap::default(),
-            settings: Fixed { me, drift, skew, seals_requests, timings, failover, upstream_health, speaks },
+            settings: Fixed {
+                me: settings.me,
+                drift,
+                skew: settings.skew,
+                seals_requests: settings.seals_requests,
+                timings: settings.timings,
+                failover: settings.failover,
+                upstream_health: settings.upstream_health,
+                speaks,
+            },
             authority,
             origin,
             attached: Arc::default(),
@@ -172,13 +168,11 @@ impl<P: Ports> Gateway<P> {
         metrics::count_by(observe::CONFIG_RELOADS, "result", "failed");
     }
 
-    /// The settings that requests go by now. Take them once per request.
     pub(super) fn live(&self) -> Arc<Live<P>> {
         self.live.load_full()
     }
 
-    /// Refuses new keyed requests and waits for running ones. Returns how many are left after
-    /// `within`.
+    /// Refuses new keyed requests, and waits. Returns how many still run after `within`.
     pub async fn stop(&self, within: Duration) -> usize {
         self.stopping.store(true, Ordering::SeqCst);
         let clock = self.ports.clock();
@@ -230,12 +224,10 @@ impl<P: Ports> Gateway<P> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Typical duration of an attempt on this route, as observed.
     pub(super) fn typical(&self, route: &str) -> Option<Duration> {
         self.live.load().typical(route)
     }
 
-    /// Adds one observation of the upstream's latency.
     pub(super) fn observe_upstream(&self, ask: &Ask, started: Moment) {
         let took = self.now().since(started);
         metrics::upstream(&ask.route, took);
@@ -247,7 +239,6 @@ impl<P: Ports> Gateway<P> {
         resolve(rows, &self.reader())
     }
 
-    /// All rows of a key in the own store.
     pub(super) async fn rows(&self, id: &KeyId) -> Result<Vec<Row>, StoreError> {
         let mut found = self.store().look_up(std::slice::from_ref(id)).await?;
         Ok(found.pop().unwrap_or_default())
@@ -258,7 +249,6 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-/// A piece of work that a stop waits for: a request, or a look for jobs that are due.
 pub(super) struct InFlight<P: Ports> {
     gateway: Arc<Gateway<P>>,
     is_look: bool,
@@ -299,7 +289,7 @@ impl<P: Ports> Drop for InFlight<P> {
 /// This gateway's knowledge of its own heartbeat and its peers.
 pub(super) struct Health {
     pub(super) beat: Option<(u64, Moment)>,
-    /// True once the store was found to be an old copy, for the life of this process.
+    /// True once the store was found to be an old copy, for good: its counts would catch up.
     pub(super) went_back: bool,
     pub(super) peers: BTreeMap<RegionName, Peer>,
     /// This store's memory of others as the process began, and the moment of the read. No window
@@ -316,8 +306,7 @@ pub(super) struct Peer {
     pub(super) asked: Option<Moment>,
     pub(super) round_trip: Option<Duration>,
     pub(super) pong: Option<Pong>,
-    /// Its store in the view: the next fields are about that one, and a replaced one is followed
-    /// anew.
+    /// Its store in the view: the next fields are about that one.
     pub(super) origin: Option<Origin>,
     /// The heartbeat up to which its rows are here; `None` until the store was read.
     pub(super) applied: Option<u64>,
@@ -350,7 +339,7 @@ impl Peer {
         }
     }
 
-    /// Follows its store in the view: knowledge about another one is dropped, what was remembered
+    /// Follows its store in the view: what is known of another one is dropped, what was remembered
     /// of this one counts.
     pub(super) fn follow(&mut self, origin: Origin, remembered: Option<&Remembered>) {
         if self.origin.as_ref() == Some(&origin) {

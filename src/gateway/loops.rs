@@ -1,4 +1,5 @@
-//! The start of all loops beside requests, each under [`crate::gateway::upkeep::supervise`].
+//! The start of all loops beside requests, and the two smallest: the reaper, and the one that wakes
+//! duplicates of attempts in other gateways.
 //!
 //! A loop that is not started here must not exist.
 
@@ -8,16 +9,16 @@ use super::authority::register::voters;
 use super::authority::{failback, gate_loop, renew, takeover};
 use super::instance::Gateway;
 use super::operator::audit;
-use super::telemetry::spans;
+use super::telemetry::{metrics, trace};
 use super::upkeep::supervise::supervise;
-use super::upkeep::{doubles, heartbeat, jobs, reaper, sweep};
-use crate::ports::{KeyStore, Ports};
+use super::upkeep::{doubles, heartbeat, jobs, sweep};
+use crate::ports::{Escrows, Imports, KeyStore, Ports, Upkeep};
 use crate::protocol::record::Reading;
 
 impl<P: Ports> Gateway<P> {
     /// Starts the loops, which end when `stop` has returned and the gateway is dropped; none in
     /// shadow mode. If spans are exported, `job` begins the span of each run of a job.
-    pub fn start(self: &Arc<Self>, job: Option<spans::Begin>) {
+    pub fn start(self: &Arc<Self>, job: Option<trace::Begin>) {
         if self.shadow.is_some() {
             return;
         }
@@ -32,7 +33,7 @@ impl<P: Ports> Gateway<P> {
         }
         supervise(self, "waiters", wake_loop);
         jobs::start(self, job);
-        supervise(self, "reaper", reaper::reap_loop);
+        supervise(self, "reaper", reap_loop);
         supervise(self, "audit", audit::audit_loop);
         supervise(self, "doubles", doubles::comb_loop);
         supervise(self, "sweep", sweep::sweep_loop);
@@ -59,4 +60,39 @@ async fn wake_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
         let next = gateway.now() + gateway.settings.timings.attach_poll;
         gateway.rest(next).await;
     }
+}
+
+/// Rows in one batch: some milliseconds of work.
+const BATCH: u32 = 500;
+
+async fn reap_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+    while let Some(gateway) = gateway.upgrade() {
+        let begun = gateway.now();
+        let full = batch(&gateway).await;
+        let timings = &gateway.settings.timings;
+        let ended = gateway.now();
+        // At most a fifth of the time while there is work, whatever a batch costs here.
+        let pause = if full { timings.reap_pause.max(ended.since(begun) * 4) } else { timings.reap };
+        gateway.rest(ended + pause).await;
+    }
+}
+
+async fn batch<P: Ports>(gateway: &Gateway<P>) -> bool {
+    if !gateway.store_is_open() || gateway.is_stopping() {
+        return false;
+    }
+    let store = gateway.store();
+    let full = |gone: u64| gone >= u64::from(BATCH);
+    let (remembered_from, is_away) = gateway.snapshot().remembered_from();
+    let own = metrics::upkeep("reap", store.reap(BATCH, Some(remembered_from))).await;
+    if let Ok(reaped) = &own {
+        metrics::reaped(reaped);
+    }
+    // Failures are counted; the next batch tries again.
+    let lodged = metrics::upkeep("reap_escrows", store.reap_escrows(BATCH)).await;
+    let imported = match is_away {
+        true => Ok(0),
+        false => metrics::upkeep("reap_imports", store.reap_imports(BATCH)).await,
+    };
+    own.is_ok_and(|reaped| full(reaped.seen())) || lodged.is_ok_and(full) || imported.is_ok_and(full)
 }

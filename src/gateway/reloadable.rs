@@ -62,26 +62,22 @@ impl<P: Ports> Live<P> {
         let Reload { routes, credentials, quota, most_at_once, shared, restart: _ } = reload;
         let quotas = quota.map(|quota| Arc::new(Quotas::new(quota, ports)));
         let live_keys = quota.and_then(|quota| Some(Arc::new(LiveKeys::new(quota.live_keys?))));
-        let typical = routes.0.iter().map(|route| (route.name.clone(), Typical::default())).collect();
-        let series = |route: &Arc<str>| (route.clone(), Arc::new(RouteTimes::new(route.clone())));
-        let times = routes.0.iter().map(|route| series(&route.name)).collect();
-        let unlisted = Arc::new(RouteTimes::new(NO_ROUTE.into()));
         let limited = live_keys.is_some() || quotas.as_ref().is_some_and(|quotas| quotas.limits_keys());
-        let publication = publication::document(&routes, limited).into();
-        let meanings = Arc::new(routes.meanings());
+        let names = || routes.0.iter().map(|route| route.name.clone());
+        let series = |route: Arc<str>| (route.clone(), Arc::new(RouteTimes::new(route)));
         Self {
+            meanings: Arc::new(routes.meanings()),
+            publication: publication::document(&routes, limited).into(),
+            times: names().map(series).collect(),
+            unlisted: Arc::new(RouteTimes::new(NO_ROUTE.into())),
+            typical: names().map(|route| (route, Typical::default())).collect(),
             routes,
-            meanings,
             credentials,
             quotas,
             live_keys,
-            publication,
-            times,
-            unlisted,
             shared,
             most_at_once,
             quota,
-            typical,
         }
     }
 

@@ -42,7 +42,7 @@ use crate::config::running::Running;
 use crate::gateway::instance::Gateway;
 use crate::gateway::limits::concurrency::Place;
 use crate::gateway::settings::Settings;
-use crate::gateway::telemetry::spans::Begin;
+use crate::gateway::telemetry::trace::Begin;
 use crate::ports::peers::{Forward, ForwardReply, PeerMessage, PeerReply, Pong, Question};
 use crate::ports::{Body, observe};
 use crate::protocol::region::{Origin, RegionName};

@@ -26,7 +26,6 @@ use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::register::{Message, Reply};
 use crate::protocol::view::AcceptorId;
 
-/// Rows in one page, at most.
 const MOST_ROWS: u32 = 1_000;
 /// Rows per read: each row may hold a large answer.
 const READ_ROWS: u32 = 50;
@@ -143,8 +142,7 @@ impl<P: Ports> Gateway<P> {
         Ok(page)
     }
 
-    /// One page of rows that an origin's store may lack; empty at the end, or if none was found in
-    /// time.
+    /// One page of rows that an origin's store may lack; empty if none was found in time.
     async fn latest_of(&self, origin: &Origin, mut from: u64, most: u32) -> Result<PeerReply, StoreError> {
         let clock = self.ports.clock();
         let until = clock.now() + LATEST_WITHIN;
@@ -226,7 +224,6 @@ fn told<T>(found: Result<T, impl ToString>, wrap: impl FnOnce(T) -> PeerReply) -
     found.map_or_else(|why| PeerReply::Refused(why.to_string()), wrap)
 }
 
-/// A list or a status as JSON, for people.
 fn shown(page: Result<impl Serialize, StoreError>, wrap: fn(String) -> PeerReply) -> PeerReply {
     told(page, |page| told(serde_json::to_string(&page), wrap))
 }

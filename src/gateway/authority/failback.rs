@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::failover::{Mode, UpstreamHealth};
 use super::moves::{self, Move};
 use super::register::{learn, propose};
-use super::{members, takeover};
+use super::takeover;
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics::{self, observe};
 use crate::gateway::upkeep::applied::applied;
@@ -26,11 +26,9 @@ use crate::protocol::time::Moment;
 use crate::protocol::view::{Standing, View};
 
 const LOOK: Duration = Duration::from_millis(250);
-/// Time limit for agreeing on a seal.
 const WITHIN: Duration = Duration::from_secs(3);
 /// Period in which returns are counted. After the third, each further return doubles the wait.
 const DAMPING: Duration = Duration::from_secs(600);
-/// Doublings of the wait, at most.
 const DOUBLINGS: u32 = 6;
 
 pub async fn home_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
@@ -123,7 +121,6 @@ async fn nobody_serves<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View) -> bool
     view.serving().all(|name| takeover::is_over_by(view, name, &held).is_ok())
 }
 
-/// True if all serving regions have applied this region's recent rows.
 fn flows<P: Ports>(gateway: &Gateway<P>, view: &View) -> bool {
     let health = gateway.health();
     let Some((own, _)) = health.beat else { return false };
@@ -245,7 +242,7 @@ async fn drain<P: Ports>(gateway: &Arc<Gateway<P>>, cool_down: Duration, now: Mo
 fn others_well<P: Ports>(gateway: &Gateway<P>, view: &View) -> usize {
     let well = |name: &&RegionName| {
         **name != gateway.settings.me
-            && members::owns(view.ring(), name)
+            && moves::owns(view.ring(), name)
             && !gateway.is_silent(name)
             && !gateway.says_failing(name)
     };
@@ -259,8 +256,7 @@ pub(super) fn holds_back<P: Ports>(gateway: &Gateway<P>, view: &View) -> bool {
 }
 
 impl<P: Ports> Gateway<P> {
-    /// True if this region's upstream is checked, and has failed for long enough to ask for a
-    /// drain.
+    /// True if this region's upstream has failed for long enough to ask for a drain.
     pub(super) fn upstream_is_sick(&self) -> bool {
         let now = self.now();
         let check = self.settings.upstream_health.as_ref();

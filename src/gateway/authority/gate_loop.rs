@@ -288,7 +288,6 @@ async fn import<P: Ports>(
     Ok(())
 }
 
-/// Publishes that everything of this view may start.
 fn opened<P: Ports>(gateway: &Gateway<P>, view: &View) {
     let now = gateway.now();
     gateway.authority.change(|known, _| known.opened(view, now));

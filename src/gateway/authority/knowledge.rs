@@ -21,7 +21,6 @@ use crate::protocol::time::Moment;
 use crate::protocol::view::View;
 
 impl<P: Ports> Gateway<P> {
-    /// The knowledge of this moment. A decision reads it once.
     pub(in crate::gateway) fn snapshot(&self) -> Arc<Snapshot> {
         self.authority.snapshot()
     }
@@ -62,12 +61,10 @@ impl<P: Ports> Gateway<P> {
         self.snapshot().outgrown()
     }
 
-    /// All chosen views that are kept here, by epoch.
     pub(in crate::gateway) fn known_views(&self) -> Arc<BTreeMap<u64, Arc<View>>> {
         self.snapshot().views.clone()
     }
 
-    /// The chosen view of that epoch, if it is kept here.
     pub(in crate::gateway) fn known_view(&self, epoch: u64) -> Option<Arc<View>> {
         self.snapshot().views.get(&epoch).cloned()
     }

@@ -64,7 +64,6 @@ impl Authority {
         }
     }
 
-    /// The knowledge of this moment. A decision reads it once.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshot.load_full()
     }
@@ -79,7 +78,6 @@ impl Authority {
         value
     }
 
-    /// Changes the lease, and publishes it.
     pub fn with_lease<T>(&self, change: impl FnOnce(&mut Lease) -> T) -> T {
         self.change(|_, lease| change(lease))
     }
@@ -102,9 +100,7 @@ const AGAIN: Duration = Duration::from_millis(300);
 /// Period for reading kept views again: their age ends the risk of stores replaced long ago.
 const RECALL_EVERY: Duration = Duration::from_secs(60);
 
-/// Facts that this process has gathered.
 pub struct Gathered {
-    /// The windows of lost stores.
     pub windows: BTreeMap<Origin, Window>,
     /// Answers of serving regions about lost and replaced stores, by region and store.
     pub frontiers: BTreeMap<(RegionName, Origin), opening::Frontier>,
@@ -166,12 +162,10 @@ impl Gathered {
         self.doubted.get(peer).is_some_and(|until| now < *until)
     }
 
-    /// Notes that the views that the store keeps were read.
     pub fn recalled(&mut self, now: Moment) {
         self.recalled = Some(now);
     }
 
-    /// True if the views that the store keeps were read a short while ago.
     pub fn is_recalled(&self, now: Moment) -> bool {
         self.recalled.is_some_and(|at| now.since(at) < RECALL_EVERY)
     }
@@ -187,7 +181,6 @@ impl Gathered {
     }
 }
 
-/// The proposer of this process.
 pub struct Proposals {
     /// 64 random bits: no other process proposes under the same ballot.
     pub proposer: u64,
@@ -211,22 +204,18 @@ impl Proposals {
         }
     }
 
-    /// The ballot of this process with that counter.
     pub fn ballot(&self, counter: u64, region: RegionName) -> Ballot {
         Ballot { counter, region, proposer: self.proposer }
     }
 
-    /// The next ballot of this process.
     pub fn next(&self, region: RegionName) -> Ballot {
         self.ballot(self.counter.fetch_add(1, Ordering::SeqCst) + 1, region)
     }
 
-    /// The highest counter that is known here.
     pub fn highest(&self) -> u64 {
         self.counter.load(Ordering::SeqCst).max(self.reached())
     }
 
-    /// Makes the next ballot follow `counter`.
     pub fn follow(&self, counter: u64) {
         self.counter.fetch_max(counter, Ordering::SeqCst);
     }
@@ -246,7 +235,6 @@ impl Proposals {
 #[derive(Clone, Default)]
 pub struct Running(Arc<Mutex<BTreeMap<KeyId, usize>>>);
 
-/// One running attempt, for as long as this value lives.
 pub struct Run {
     all: Running,
     id: KeyId,

@@ -21,7 +21,6 @@ use crate::protocol::speakers;
 use crate::protocol::time::Moment;
 use crate::protocol::view::View;
 
-/// Pause between two looks at the own acceptor's grants.
 const LOOK: Duration = Duration::from_millis(50);
 /// Additional wait of each further survivor before it proposes the same.
 const STEP: Duration = Duration::from_millis(150);

@@ -99,7 +99,6 @@ struct Claims {
     iss: String,
 }
 
-/// True for three parts of base64url (RFC 7515, section 7.1).
 fn is_signed(token: &str) -> bool {
     let is_part = |part: &str| {
         !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))

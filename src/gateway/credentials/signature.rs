@@ -17,8 +17,7 @@ use ring::signature::{
     UnparsedPublicKey, VerificationAlgorithm,
 };
 
-/// Installs `ring` as the verifier, once per process. Without it the crate panics at the first
-/// token.
+/// Installs `ring` as the verifier: without one the crate panics at the first token.
 pub(super) fn install() {
     static PROVIDER: CryptoProvider = CryptoProvider {
         signer_factory: |_, _| Err(ErrorKind::InvalidAlgorithm.into()),

@@ -132,8 +132,7 @@ impl Place {
         is_counted(own, &count.all.requests, self.0.most.requests, || self.0.share.set(number))
     }
 
-    /// Notes that the request has no key, and its sender's address. `false`: as for
-    /// [`Place::is_of`].
+    /// Notes that the request has no key, and its sender's address. `false`: as above.
     pub(in crate::gateway) fn has_no_key(&self, from: Option<IpAddr>) -> bool {
         let (count, most) = (&self.0.count, self.0.most.requests);
         let number = number_of(&from.map(counted_as));
@@ -148,8 +147,7 @@ impl Place {
         }
     }
 
-    /// Makes room for the body, instead of that before; always for fewer bytes. `false`: too
-    /// little.
+    /// Makes room for the body instead of that before, always for less. `false`: too little.
     pub(in crate::gateway) fn has_room_for(&self, bytes: usize) -> bool {
         let (count, most) = (&self.0.count, self.0.most.bodies);
         let before = self.0.body.load(Ordering::SeqCst);

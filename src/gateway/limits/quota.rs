@@ -103,8 +103,7 @@ pub(in crate::gateway) struct Charged {
 }
 
 impl Charged {
-    /// Gives back the charge that did not apply: if a stored key was found, that of a new one or a
-    /// miss.
+    /// Gives back the charge that did not apply: by whether a stored key was found.
     pub(in crate::gateway) fn give_back(&self, tenant: &Tenant, found: bool) {
         if let Some(buckets) = if found { &self.unless_found } else { &self.look_ups } {
             buckets.give_back(tenant);

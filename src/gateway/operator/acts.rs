@@ -53,7 +53,6 @@ pub struct DoubtStatus {
     pub over_in_ms: u64,
 }
 
-/// One page of the list.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Doubts {
     /// The region that lists: its own attempts, and those of other regions under keys that it owns.
@@ -194,8 +193,7 @@ impl<P: Ports> Gateway<P> {
         self.key_status(id).await.map_err(Refusal::Store)
     }
 
-    /// Checks a ruling without making it: its refusal as far as it can be known, else the key as it
-    /// is.
+    /// Checks a ruling without making it: its refusal as far as known, else the key as it is.
     pub async fn rehearse_rule(&self, id: &KeyId, act: &Act) -> Result<KeyStatus, Refusal> {
         self.may_rule(id, act).await?;
         self.key_status(id).await.map_err(Refusal::Store)
@@ -257,10 +255,7 @@ impl<P: Ports> Gateway<P> {
             fingerprint: row.fingerprint,
             principal: row.principal,
             request_id: row.request_id,
-            nonce: match act.ruling {
-                Ruling::Settled(_) => Some(row.nonce),
-                Ruling::Released => None,
-            },
+            nonce: row.nonce,
             basis: basis(ground),
             recovery: row.recovery,
             lifetime: self.settings.lifetime(policy),
@@ -274,8 +269,7 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-/// Checks that an act has a reason and a name.
-pub(in crate::gateway) fn signed(by: Who<'_>) -> Result<(), Refusal> {
+pub fn signed(by: Who<'_>) -> Result<(), Refusal> {
     let malformed = |why: &str| Err(Refusal::Malformed(why.to_owned()));
     if by.reason.trim().is_empty() || by.reason.len() > MOST_WORDS {
         return malformed("say why: a reason of 1 to 1000 bytes is journalled with the act");

@@ -52,14 +52,12 @@ pub struct RunStatus {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FindingsPage {
     pub region: String,
-    /// The entries, oldest first.
     pub findings: Vec<FindingStatus>,
     /// Cursor of the next page; absent on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-/// A double or a late answer.
 #[derive(Clone, Debug, Serialize)]
 pub struct FindingStatus {
     pub tenant: String,
@@ -68,8 +66,7 @@ pub struct FindingStatus {
     pub entry: JournalEntry,
 }
 
-/// Looks at runs at risk again and again.
-pub(in crate::gateway) async fn audit_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+pub async fn audit_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     // Beginning of the next look at runs at risk: round and round, a stretch at a time.
     let mut after = None;
     while let Some(gateway) = gateway.upgrade() {
@@ -136,7 +133,6 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-/// Compares the own row with other regions' rows, in one word.
 fn verdict(rows: &[Trace], held: &Held) -> &'static str {
     let (own, others): (Vec<&Trace>, Vec<&Trace>) =
         rows.iter().partition(|trace| trace.row.origin == held.me);

@@ -90,8 +90,7 @@ impl<P: Ports> Gateway<P> {
         Ok(JobsPage { region: self.settings.me.to_string(), jobs: self.jobs(state).await?, silent: None })
     }
 
-    /// Jobs of all regions of the view, oldest first. An error: no region answered, nor the own
-    /// store.
+    /// Jobs of all regions, oldest first. An error: no region answered, nor the own store.
     pub async fn all_jobs(self: &Arc<Self>, state: Option<JobState>) -> Result<JobsPage, StoreError> {
         let Answers { given, silent } =
             self.ask_all(&Question::Jobs { state }, self.jobs_here(state)).await?;

@@ -22,7 +22,6 @@ use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::record::{Recovery, State};
 use crate::protocol::region::RegionName;
 
-/// One page of the list of all regions.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct AllDoubts {
     /// The region that was asked, and asked the others.
@@ -38,8 +37,7 @@ pub struct AllDoubts {
 }
 
 impl<P: Ports> Gateway<P> {
-    /// One page of the keys in doubt of all regions. An error: no region answered, nor the own
-    /// store.
+    /// One page of all regions' keys in doubt. An error: none answered, nor the own store.
     pub async fn all_doubts(
         self: &Arc<Self>,
         after: Option<&KeyId>,
@@ -84,12 +82,10 @@ fn merged(
     (shown.into_iter().map(|(_, doubt)| doubt).collect(), next)
 }
 
-/// The key of an entry, unless a peer's words are no key.
 fn id(doubt: &DoubtStatus) -> Option<KeyId> {
     Some(KeyId::new(Tenant::parse(&doubt.tenant).ok()?, Key::parse(&doubt.key).ok()?))
 }
 
-/// Doubts in one statement.
 const PAGE: u32 = 500;
 
 /// Result of the act, or of its dry run.

@@ -46,8 +46,7 @@ pub struct ExportEntry {
     /// Meaning of all records of the key together: absent, released, in-progress, in-doubt, settled
     /// or expired.
     pub key_state: &'static str,
-    /// `record`, or the kind of a journal entry: `late`, `double`, `settled-by-hand`,
-    /// `released-by-hand`.
+    /// `record`, or a journal entry's: `late`, `double`, `settled-by-hand`, `released-by-hand`.
     pub kind: String,
     /// The region and generation that made the attempt. For a journal entry, the journal's.
     pub origin: String,
@@ -74,8 +73,7 @@ pub struct ExportEntry {
     pub over: Vec<String>,
     /// True if it was accepted to run without its client.
     pub accepted: bool,
-    /// Source of the row here: `own`, `replicated` or `imported` (a survivor of a lost region
-    /// handed it over).
+    /// Source of the row: `own`, `replicated` or `imported` (from a survivor of a lost region).
     pub source: &'static str,
     pub actor: Option<String>,
     pub note: Option<String>,
@@ -87,23 +85,19 @@ impl<P: Ports> Gateway<P> {
         let histories = self.store().histories(after.into(), most).await?;
         let next = histories.last().filter(|_| histories.len() >= most as usize);
         let next = next.map(|last| cursor(&last.id));
-        Ok(ExportPage {
-            region: self.settings.me.to_string(),
-            at_ms: self.ports.clock().date().as_millis(),
-            copies: self.copies(),
-            entries: histories.into_iter().flat_map(|history| self.entries(history)).collect(),
-            next,
-        })
-    }
-
-    fn copies(&self) -> Vec<CopyStatus> {
-        let of = |(region, PeerStatus { up, lag_ms, heard_ms_ago, .. })| CopyStatus {
+        let copy = |(region, PeerStatus { up, lag_ms, heard_ms_ago, .. })| CopyStatus {
             region,
             up,
             lag_ms,
             heard_ms_ago,
         };
-        self.peers_status().into_iter().map(of).collect()
+        Ok(ExportPage {
+            region: self.settings.me.to_string(),
+            at_ms: self.ports.clock().date().as_millis(),
+            copies: self.peers_status().into_iter().map(copy).collect(),
+            entries: histories.into_iter().flat_map(|history| self.entries(history)).collect(),
+            next,
+        })
     }
 
     fn entries(&self, history: History) -> Vec<ExportEntry> {
@@ -167,9 +161,7 @@ impl ExportEntry {
 
 /// States that a key can have, as [`FoundKey::state`] says them.
 pub const STATES: [&str; 5] = ["in-progress", "in-doubt", "settled", "released", "expired"];
-/// Most keys that one page looks at.
 const MOST_LOOKED_AT: usize = 5_000;
-/// Keys that are read at once.
 const STRETCH: u32 = 250;
 
 /// Properties of the keys that are looked for; absent ones do not matter.
@@ -186,7 +178,6 @@ pub struct Wanted {
     pub before_ms: Option<i64>,
 }
 
-/// One page of a search.
 #[derive(Clone, Debug, Serialize)]
 pub struct FoundPage {
     pub region: String,
@@ -199,7 +190,6 @@ pub struct FoundPage {
     pub next: Option<String>,
 }
 
-/// A key that was looked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FoundKey {
     pub tenant: String,
@@ -274,7 +264,6 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-/// A key with the routes and claims of all its attempts.
 struct Candidate {
     key: FoundKey,
     routes: Vec<String>,

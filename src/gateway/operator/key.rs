@@ -21,7 +21,6 @@ use crate::protocol::key::KeyId;
 use crate::protocol::record::{Reading, Row, State};
 use crate::protocol::region::Origin;
 
-/// The life of one key, as this region's store shows it.
 #[derive(Clone, Debug, Serialize)]
 pub struct KeyStatus {
     pub tenant: String,
@@ -64,7 +63,6 @@ pub struct RowStatus {
     pub more: Option<MoreOfRow>,
 }
 
-/// Times and origin of a row, for people.
 #[derive(Clone, Debug, Serialize)]
 pub struct MoreOfRow {
     pub route: String,
@@ -77,7 +75,6 @@ pub struct MoreOfRow {
     pub source: &'static str,
 }
 
-/// One entry of the journal about a key.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct JournalEntry {
     /// Moment of the entry, milliseconds since 1970.
@@ -99,7 +96,6 @@ pub struct JournalEntry {
     pub explained: Option<&'static str>,
 }
 
-/// The life of one key, over all regions.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct KeyLife {
     /// Each region's copy of the key; the region that was asked comes first.
@@ -110,7 +106,6 @@ pub struct KeyLife {
     pub life: Vec<LifeEvent>,
 }
 
-/// One thing that happened to a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LifeEvent {
     /// Moment of it, milliseconds since 1970; absent if nobody knows it.
@@ -183,7 +178,7 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-pub(in crate::gateway) fn journal_entry(entry: Entry) -> JournalEntry {
+pub fn journal_entry(entry: Entry) -> JournalEntry {
     JournalEntry {
         at_ms: entry.at.as_millis(),
         kind: entry.kind,
@@ -196,7 +191,7 @@ pub(in crate::gateway) fn journal_entry(entry: Entry) -> JournalEntry {
     }
 }
 
-pub(in crate::gateway) fn source(held: &HistoryRow, me: &Origin) -> &'static str {
+pub fn source(held: &HistoryRow, me: &Origin) -> &'static str {
     match (held.row.origin == *me, held.imported) {
         (true, _) => "own",
         (false, false) => "replicated",
@@ -204,7 +199,7 @@ pub(in crate::gateway) fn source(held: &HistoryRow, me: &Origin) -> &'static str
     }
 }
 
-pub(in crate::gateway) fn row_status(row: &Row) -> RowStatus {
+pub fn row_status(row: &Row) -> RowStatus {
     let (state, left, status) = match &row.state {
         State::Claimed { left, past: _ } => ("claimed", Some(left), None),
         State::InDoubt { status, left, past: _ } => ("in-doubt", Some(left), *status),
@@ -225,7 +220,7 @@ pub(in crate::gateway) fn row_status(row: &Row) -> RowStatus {
     }
 }
 
-pub(in crate::gateway) fn word(reading: &Reading) -> &'static str {
+pub fn word(reading: &Reading) -> &'static str {
     match reading {
         Reading::Absent => "absent",
         Reading::Released(..) => "released",
@@ -236,12 +231,11 @@ pub(in crate::gateway) fn word(reading: &Reading) -> &'static str {
     }
 }
 
-pub(in crate::gateway) fn cursor(id: &KeyId) -> String {
+pub fn cursor(id: &KeyId) -> String {
     format!("{}/{}", id.tenant(), id.key().as_str())
 }
 
-/// The life of a key, oldest first, from the status that each region gave. Events without a time
-/// come last.
+/// The life of a key, oldest first; events without a time come last.
 fn life(regions: &BTreeMap<String, Value>) -> Vec<LifeEvent> {
     // Rows by origin and attempt, each with the regions that hold it.
     let mut records: BTreeMap<(String, String), BTreeMap<&str, &Value>> = BTreeMap::new();

@@ -86,7 +86,6 @@ impl<'a> Writer<'a> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    /// Steps over `byte` if it is next.
     fn take(&mut self, byte: u8) -> bool {
         let found = self.peek() == Some(byte);
         self.at += usize::from(found);
@@ -163,7 +162,6 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Steps over `byte`, which must be next.
     fn expect(&mut self, byte: u8) -> Result<(), RawOnly> {
         if self.take(byte) { Ok(()) } else { Err(self.not_json()) }
     }
@@ -228,7 +226,6 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Reads the rest of an escape after its backslash.
     fn escape(&mut self) -> Result<char, RawOnly> {
         if self.take(b'u') {
             return self.unicode_escape();

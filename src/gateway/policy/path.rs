@@ -174,27 +174,12 @@ mod tests {
 
     #[test]
     fn every_spelling_of_a_path_has_one_plain_spelling() {
-        for path in [
-            "/v1/transfers/1",
-            "/v1//transfers/1/",
-            "//v1///transfers/1/",
-            "/v1/%74ransfers/1",
-            "/v1/%54ransfers/1",
-            "/V1/Transfers/1",
-            "/v1/%2574ransfers/1",
-            "/v1/%25252574ransfers/1",
-            "/v1/%%37%34ransfers/1",
-            "/v1/%u0074ransfers/1",
-            "/v1/%c1%b4ransfers/1",
-            "/v1%2ftransfers%2F1",
-            "\\v1\\transfers%5c1",
-            "/v1;a=b/transfers;/1;x",
-            "/v1%3ba/transfers%3B/1",
-            "/v1/transfers%20/%091",
-            "/v1/transfers/1%3fx/y",
-            "/v1/transfers/1/%23x",
-            "/v1/transfers/1%00.txt",
-        ] {
+        let spellings = "/v1/transfers/1 /v1//transfers/1/ //v1///transfers/1/ /v1/%74ransfers/1 \
+            /v1/%54ransfers/1 /V1/Transfers/1 /v1/%2574ransfers/1 /v1/%25252574ransfers/1 \
+            /v1/%%37%34ransfers/1 /v1/%u0074ransfers/1 /v1/%c1%b4ransfers/1 /v1%2ftransfers%2F1 \\v1\\transfers%5c1 \
+            /v1;a=b/transfers;/1;x /v1%3ba/transfers%3B/1 /v1/transfers%20/%091 /v1/transfers/1%3fx/y \
+            /v1/transfers/1/%23x /v1/transfers/1%00.txt";
+        for path in spellings.split(' ') {
             assert_eq!(Plain::of(path).segments(), ["v1", "transfers", "1"], "{path}");
         }
         for (path, plain) in [

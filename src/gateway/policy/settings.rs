@@ -151,8 +151,7 @@ pub struct Policy {
     pub mode: Mode,
     /// Rules for storing and running accepted requests.
     pub accept: Accept,
-    /// The headers that are stored with an accepted request that is not sealed, beside those of
-    /// every request.
+    /// Headers that are stored with an unsealed accepted request, beside those of every one.
     pub keep_headers: Vec<HeaderName>,
     /// Callers that may use a key that was claimed on this route.
     pub bind: Binding,

@@ -200,8 +200,7 @@ impl<'t> Walk<'t> {
         self.out.push(close);
     }
 
-    /// Steps through the children of the container here, or over a scalar. `each` steps over the
-    /// child's value.
+    /// Steps through the children here, or over a scalar. `each` steps over the child's value.
     fn children(&mut self, mut each: impl FnMut(&mut Self, Step<'t>)) {
         let Some((open, close)) = self.brackets() else {
             self.value();

@@ -46,7 +46,6 @@ const RESPOND_ASYNC: &str = "respond-async";
 /// Longest time that a client is asked to stay away.
 const MOST_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Says if the client waits for the result of its request.
 pub fn by(policy: &Policy, headers: &HeaderMap) -> By {
     let preferred = prefers(headers);
     match policy.mode {

@@ -19,9 +19,9 @@ use crate::gateway::instance::Gateway;
 use crate::gateway::limits::quota::{Charged, Quotas};
 use crate::gateway::operator::percent;
 use crate::gateway::policy::route::Dialect;
+use crate::gateway::telemetry::metrics;
 use crate::gateway::telemetry::times::Where;
 use crate::gateway::telemetry::trace::{self, Trace};
-use crate::gateway::telemetry::{metrics, spans};
 use crate::ports::peers::{Forward, ForwardReply};
 use crate::ports::store::StoreError;
 use crate::ports::{Body, Clock, Dice, Jobs, Peers, Ports};
@@ -96,7 +96,6 @@ pub async fn answer<P: Ports>(
     gateway.timed(if code == "-" { "looked_up" } else { "refused" }, None, from, arrived, response)
 }
 
-/// The key's state, or another region's answer, with the verdict and the code of its log line.
 struct Told {
     verdict: &'static str,
     code: &'static str,
@@ -104,7 +103,6 @@ struct Told {
 }
 
 impl Told {
-    /// The result of [`here`]. A refusal is counted.
     fn of(known: Result<(&'static str, Response<Body>), Problem>) -> Self {
         match known {
             Ok((verdict, response)) => Self { verdict, code: "-", response },
@@ -143,7 +141,6 @@ async fn found<P: Ports>(
     }
 }
 
-/// Answers a peer by this region's store.
 pub async fn answer_peer<P: Ports>(gateway: &Arc<Gateway<P>>, forward: &Forward) -> Response<Body> {
     let told = Told::of(here(gateway, &forward.id, forward.principal).await);
     looked_up(gateway, &forward.id, trace::of(&forward.headers), &told);
@@ -154,8 +151,8 @@ pub async fn answer_peer<P: Ports>(gateway: &Arc<Gateway<P>>, forward: &Forward)
 fn looked_up<P: Ports>(gateway: &Gateway<P>, id: &KeyId, trace: Trace, told: &Told) {
     let &Told { verdict, code, ref response } = told;
     let (region, epoch, status) = (&gateway.settings.me, gateway.view().epoch(), response.status().as_u16());
-    spans::looked_up(id, region, epoch);
-    spans::answered(verdict, code, status);
+    trace::looked_up(id, region, epoch);
+    trace::answered(verdict, code, status);
     tracing::info!(
         tenant = %id.tenant(), key = %id.digest(), %region, verdict, code, status, epoch, %trace, "looked up"
     );

@@ -131,7 +131,6 @@ async fn keyed<P: Ports>(
     })
 }
 
-/// The tenant's key, the principal, and the key as its header has it.
 pub fn identify<P: Ports>(
     gateway: &Gateway<P>,
     live: &Live<P>,
@@ -153,7 +152,6 @@ pub fn find_caller<P: Ports>(gateway: &Gateway<P>, live: &Live<P>, head: &Parts)
     }
 }
 
-/// Checks that the credential names a principal, if the route binds its keys to one.
 fn check_named(policy: &Policy, principal: Option<Digest32>) -> Result<(), Problem> {
     let named = principal.is_some() || policy.bind == Binding::Tenant;
     named.then_some(()).ok_or_else(|| Kind::CredentialInvalid.problem())

@@ -33,7 +33,6 @@ impl Attached {
         Waiter { attached: self.clone(), id: id.clone(), place: Some(place) }
     }
 
-    /// Gives the key's present rows to all requests that wait for it.
     pub fn wake(&self, id: &KeyId, rows: Vec<Row>) {
         let place = self.lock().remove(id);
         if let Some(place) = place {
@@ -57,7 +56,6 @@ impl Attached {
     }
 }
 
-/// One request's place among those that wait.
 pub struct Waiter {
     attached: Arc<Attached>,
     id: KeyId,
@@ -66,7 +64,6 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Completes with the key's rows once its attempt has ended.
     pub async fn ended(&mut self) -> Vec<Row> {
         let Some(place) = &self.place else { return std::future::pending().await };
         loop {

@@ -13,7 +13,7 @@ use super::problems::{self, Kind, Problem};
 use super::reply::{self, Reply};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::times::Where;
-use crate::gateway::telemetry::{metrics, spans, trace};
+use crate::gateway::telemetry::{metrics, trace};
 use crate::ports::{Body, Dice, Ports};
 use crate::protocol::key::Key;
 use crate::protocol::outcome::{Outcome, OutcomeSets};
@@ -44,8 +44,8 @@ pub fn finish_from<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply, from
             times.overhead(took.saturating_sub(ask.waited.all()));
         }
     }
-    spans::asked(ask, &gateway.settings.me, gateway.view().epoch());
-    spans::answered(verdict, code, response.status().as_u16());
+    trace::asked(ask, &gateway.settings.me, gateway.view().epoch());
+    trace::answered(verdict, code, response.status().as_u16());
     tracing::info!(
         request = %ask.request_id, route = %ask.route, tenant = %ask.id.tenant(), key = %ask.id.digest(),
         region = %gateway.settings.me, verdict, code, status = response.status().as_u16(),
@@ -79,7 +79,6 @@ pub fn forwarded_verdict<B>(
     (verdict, NONE)
 }
 
-/// The code of a problem, read from the link to its explanation in these headers.
 pub fn code(headers: &HeaderMap) -> &'static str {
     kind(headers).map_or(NONE, |kind| kind.row().code)
 }
@@ -107,7 +106,6 @@ impl<P: Ports> Gateway<P> {
         kind.after(self.jittered(Duration::from_secs(1)))
     }
 
-    /// The refusal of a request that finds no room.
     pub(in crate::gateway) fn overloaded(&self) -> Problem {
         self.later(Kind::Overloaded)
     }
@@ -118,12 +116,10 @@ impl<P: Ports> Gateway<P> {
         Kind::Moving.after(LEAST + self.ports.dice().jitter(LEAST * 2))
     }
 
-    /// The reply to a request whose outcome is not known.
     pub(in crate::gateway) fn unknown(&self, expires: Option<Date>) -> Reply {
         Reply::Refused(self.later(Kind::OutcomeUnknown), expires)
     }
 
-    /// The refusal while the store does not answer, or is not reliable.
     pub(in crate::gateway) fn store_unavailable(&self, why: String) -> Problem {
         tracing::warn!(why, "refused: the store is not available");
         self.later(Kind::StoreUnavailable)

@@ -75,7 +75,6 @@ async fn full<P: Ports>(gateway: &Gateway<P>, ask: &Ask, again: Duration) -> Beg
     Begun::Done(Step::Ended(Reply::Refused(refused, None)))
 }
 
-/// Follows the rows of the key until there is a reply.
 pub async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut rows: Vec<Row>) -> Step {
     for _ in 0..ROUNDS {
         let basis = match find_basis(gateway, ask, rows).await {
@@ -137,8 +136,12 @@ async fn find_basis<P: Ports>(
                 return Err(Reply::Refused(parked, Some(expires)));
             }
             Verdict::Replay(settlement) => return Err(Reply::Replay(settlement)),
-            Verdict::KeyReused(expires) => return Err(reused(ask, expires)),
-            Verdict::KeyExpired(expires) => return Err(expired(expires)),
+            Verdict::KeyReused(expires) => {
+                return Err(Reply::Refused(ask.policy.mismatch.into(), Some(expires)));
+            }
+            Verdict::KeyExpired(expires) => {
+                return Err(Reply::Refused(Kind::KeyExpired.problem(), Some(expires)));
+            }
         }
     }
 }
@@ -148,32 +151,17 @@ fn running<P: Ports>(gateway: &Gateway<P>, ask: &Ask, left: Duration, expires: D
     Reply::Refused(Kind::InProgress.after(after), Some(expires))
 }
 
-fn reused(ask: &Ask, expires: Date) -> Reply {
-    Reply::Refused(ask.policy.mismatch.into(), Some(expires))
-}
-
-fn expired(expires: Date) -> Reply {
-    Reply::Refused(Kind::KeyExpired.problem(), Some(expires))
-}
-
 fn verdict(ask: &Ask, reading: Reading) -> Verdict {
     let facts = Facts { fingerprint: &ask.fingerprint, principal: ask.principal };
     decide(reading, &facts)
 }
 
-/// Looks at a key while its conditions change, at most. One move changes the gate up to three
-/// times.
+/// Looks at a key while it changes, at most. One move changes the gate up to three times.
 const LOOKS: u32 = 4;
-
-pub enum Served {
-    Reply(Reply),
-    /// This region owns the key.
-    Elsewhere(RegionName),
-}
 
 /// Serves a key as far as this region may. If facts that it relied on have changed, it looks again.
 // Boxes, here and below: a request would move the room for what few requests come to.
-pub async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Served {
+pub async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Result<Reply, RegionName> {
     let mut changed = None;
     for look in 0..LOOKS {
         let step = match gateway.here(&ask.id) {
@@ -194,7 +182,7 @@ pub async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Served {
             Here::Closed(Closed::NoLease) => {
                 copy_or(gateway, ask, gateway.later(Kind::NotAuthoritative)).await
             }
-            Here::Elsewhere(owner) => return Served::Elsewhere(owner),
+            Here::Elsewhere(owner) => return Err(owner),
             Here::Nobody => Step::Ended(Reply::Refused(gateway.later(Kind::HomeUnavailable), None)),
             Here::Unfit(why) => {
                 metrics::count_of(observe::CLAIMS_FAILED, &ask.route, ask.id.tenant());
@@ -202,11 +190,11 @@ pub async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Served {
             }
         };
         match step {
-            Step::Ended(reply) => return Served::Reply(reply),
+            Step::Ended(reply) => return Ok(reply),
             Step::Again(problem) => changed = Some(problem),
         }
     }
-    Served::Reply(Reply::Refused(changed.unwrap_or_else(|| gateway.moving()), None))
+    Ok(Reply::Refused(changed.unwrap_or_else(|| gateway.moving()), None))
 }
 
 async fn copy_or<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, problem: Problem) -> Step {
@@ -257,8 +245,8 @@ async fn serve_early<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Step {
     };
     Step::Ended(match verdict(ask, reading) {
         Verdict::Replay(settlement) => Reply::Replay(settlement),
-        Verdict::KeyReused(expires) => reused(ask, expires),
-        Verdict::KeyExpired(expires) => expired(expires),
+        Verdict::KeyReused(expires) => Reply::Refused(ask.policy.mismatch.into(), Some(expires)),
+        Verdict::KeyExpired(expires) => Reply::Refused(Kind::KeyExpired.problem(), Some(expires)),
         Verdict::Attach(left, expires) => running(gateway, ask, left, expires),
         Verdict::Claim(basis) if untouched => {
             let Some(permit) = gateway.snapshot().early(&ask.id, &ask.route, &ask.meanings, gateway.now())

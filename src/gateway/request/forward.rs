@@ -11,13 +11,13 @@ use tracing::Instrument;
 
 use super::ask::Ask;
 use super::finish::{finish, finish_from, forwarded_verdict};
-use super::follow::{Served, local_copy, serve};
+use super::follow::{local_copy, serve};
 use super::problems::Kind;
 use super::reply::{self, Reply};
 use crate::gateway::authority::register::learn;
 use crate::gateway::instance::{Gateway, InFlight};
 use crate::gateway::telemetry::times::Where;
-use crate::gateway::telemetry::{metrics, spans, trace};
+use crate::gateway::telemetry::{metrics, trace};
 use crate::ports::peers::{ForwardReply, PeerError};
 use crate::ports::{Body, Clock, Peers, Ports};
 use crate::protocol::region::RegionName;
@@ -35,7 +35,7 @@ async fn elsewhere<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: Region
     }
     let epoch = match hop(gateway, ask, &owner).await {
         Ok(response) => return response,
-        Err(NotOwner { epoch }) => epoch,
+        Err(epoch) => epoch,
     };
     if epoch > gateway.view().epoch() {
         learn::from_peer(gateway, &owner).await;
@@ -45,24 +45,20 @@ async fn elsewhere<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: Region
         Here::Elsewhere(next) if next == owner => return moving(),
         Here::Elsewhere(next) => next,
         Here::Run(_) | Here::Closed(_) | Here::Nobody | Here::Unfit(_) => match serve(gateway, ask).await {
-            Served::Reply(reply) => return finish(gateway, ask, reply),
-            Served::Elsewhere(next) => next,
+            Ok(reply) => return finish(gateway, ask, reply),
+            Err(next) => next,
         },
     };
-    hop(gateway, ask, &next).await.unwrap_or_else(|NotOwner { .. }| moving())
+    hop(gateway, ask, &next).await.unwrap_or_else(|_epoch| moving())
 }
 
-/// Error: the peer does not own the key under its view.
-struct NotOwner {
-    epoch: u64,
-}
-
-/// Asks the owner, once. The answer is the owner's, or the refusal if it cannot be asked.
+/// The owner's answer, or the refusal if it cannot be asked. An error: the epoch of a view by which
+/// it does not own the key.
 async fn hop<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
     owner: &RegionName,
-) -> Result<Response<Body>, NotOwner> {
+) -> Result<Response<Body>, u64> {
     let refuse = |result, reply| {
         metrics::forward(owner, result);
         Ok(finish_from(gateway, ask, reply, Where::Forwarded))
@@ -71,7 +67,7 @@ async fn hop<P: Ports>(
         return refuse("silent", unavailable(gateway, "the peer answers no pings"));
     }
     let forward = ask.forward(gateway.view().epoch());
-    let asked = gateway.ports.peers().forward(owner, forward).instrument(spans::forward(owner));
+    let asked = gateway.ports.peers().forward(owner, forward).instrument(trace::forward(owner));
     let answer = tokio::select! {
         biased;
         answer = asked => answer,
@@ -90,7 +86,7 @@ async fn hop<P: Ports>(
         Ok(ForwardReply::NotOwner { epoch }) => {
             metrics::forward(owner, "not_owner");
             tracing::warn!(%owner, their_epoch = epoch, epoch = gateway.view().epoch(), "the regions do not agree on a key's owner");
-            Err(NotOwner { epoch })
+            Err(epoch)
         }
         Err(PeerError::NotSent(why)) => refuse("not_sent", unavailable(gateway, &why)),
         Err(error @ PeerError::Versions { .. }) => {
@@ -103,7 +99,6 @@ async fn hop<P: Ports>(
     }
 }
 
-/// Times a request that the owner answered, and logs its line.
 fn forwarded<P: Ports>(gateway: &Gateway<P>, ask: &Ask, owner: &RegionName, response: &Response<Body>) {
     let (verdict, code) = forwarded_verdict(ask.id.key(), &ask.policy.outcomes, response);
     if let Some(times) = &ask.times {
@@ -111,9 +106,9 @@ fn forwarded<P: Ports>(gateway: &Gateway<P>, ask: &Ask, owner: &RegionName, resp
         times.request(verdict, response.status(), Where::Forwarded, took);
     }
     let (status, epoch) = (response.status().as_u16(), gateway.view().epoch());
-    spans::asked(ask, &gateway.settings.me, epoch);
-    spans::forwarded(owner);
-    spans::answered(verdict, code, status);
+    trace::asked(ask, &gateway.settings.me, epoch);
+    trace::forwarded(owner);
+    trace::answered(verdict, code, status);
     tracing::info!(
         request = %ask.request_id, route = %ask.route, tenant = %ask.id.tenant(), key = %ask.id.digest(),
         region = %gateway.settings.me, %owner, verdict, code, status, epoch, trace = %trace::of(&ask.headers),
@@ -157,9 +152,9 @@ pub async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, ask: Arc<Ask>, may_forw
         let (gateway, ask) = (gateway.clone(), ask.clone());
         async move {
             let response = match serve(&gateway, &ask).await {
-                Served::Reply(reply) => finish(&gateway, &ask, reply),
-                Served::Elsewhere(owner) if may_forward => Box::pin(elsewhere(&gateway, &ask, owner)).await,
-                Served::Elsewhere(_) => finish(&gateway, &ask, Reply::Refused(gateway.moving(), None)),
+                Ok(reply) => finish(&gateway, &ask, reply),
+                Err(owner) if may_forward => Box::pin(elsewhere(&gateway, &ask, owner)).await,
+                Err(_) => finish(&gateway, &ask, Reply::Refused(gateway.moving(), None)),
             };
             drop(begun);
             response

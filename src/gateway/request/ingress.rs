@@ -18,7 +18,7 @@ use crate::gateway::limits::concurrency::{Place, Whose};
 use crate::gateway::policy::route::{Dialect, NO_ROUTE};
 use crate::gateway::shadow;
 use crate::gateway::telemetry::times::{RouteTimes, Where};
-use crate::gateway::telemetry::{metrics, spans, trace};
+use crate::gateway::telemetry::{metrics, trace};
 use crate::ports::peers::{Forward, ForwardReply};
 use crate::ports::{Body, Ports};
 use crate::protocol::region::RegionName;
@@ -118,7 +118,7 @@ impl<P: Ports> Gateway<P> {
         let response = reply::refuse(problem, dialect);
         let (region, code, status) = (&self.settings.me, problem.code(), response.status().as_u16());
         tracing::info!(%region, code, status, epoch = self.view().epoch(), %trace, "not admitted");
-        spans::answered("refused", code, status);
+        trace::answered("refused", code, status);
         response
     }
 

@@ -12,9 +12,8 @@ use super::problems::Kind;
 use super::reply;
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::{Dialect, Matched, UNLISTED_TIMEOUT};
-use crate::gateway::telemetry::spans;
 use crate::gateway::telemetry::times::{RouteTimes, Where};
-use crate::gateway::telemetry::trace::Trace;
+use crate::gateway::telemetry::trace::{self, Trace};
 use crate::ports::upstream::{CredentialRefused, SendError};
 use crate::ports::{Body, Ports, Upstream};
 use crate::protocol::time::Moment;
@@ -79,8 +78,8 @@ impl<P: Ports> Gateway<P> {
         let (status, took) = (response.status(), self.now().since(*arrived));
         times.request(verdict, status, Where::Here, took);
         let (status, ms) = (status.as_u16(), took.as_millis());
-        spans::passed(route, region, epoch);
-        spans::answered(verdict, code, status);
+        trace::passed(route, region, epoch);
+        trace::answered(verdict, code, status);
         tracing::info!(%route, %region, verdict, code, status, epoch, ms = ms as u64, %trace, "passed");
         response
     }

@@ -20,7 +20,6 @@ use crate::protocol::time::Moment;
 /// Keys that one process remembers, at most.
 const MOST_KEYS: usize = 100_000;
 
-/// The counts, and the memory of keys.
 #[derive(Debug)]
 pub struct Shadow(Mutex<Inner>);
 
@@ -160,7 +159,6 @@ pub struct Asked {
     pub bound_to: Option<Digest32>,
 }
 
-/// The state of the key that a request met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Met {
     /// Nothing: the request would have run, as the entry of this number.
@@ -188,7 +186,6 @@ impl Memory {
         Self { entries: BTreeMap::new(), order: BTreeMap::new(), next: 0, most, forgotten: 0 }
     }
 
-    /// Number of remembered keys, and of keys that were dropped for newer ones.
     pub fn size(&self) -> (usize, u64) {
         (self.entries.len(), self.forgotten)
     }

@@ -45,7 +45,6 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-/// Passes a request, and counts its expected result.
 pub async fn pass<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     shadow: &Arc<Shadow>,
@@ -110,7 +109,6 @@ fn try_out<P: Ports>(
     Some(Trial { shadow, charged, route, policy, id, principal, key, stage })
 }
 
-/// Passes a keyed request whose body is copied as it streams by.
 async fn watch<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     trial: Trial,
@@ -143,7 +141,6 @@ async fn watch<P: Ports>(
 /// One keyed request on its way: its body and its answer may end in either order.
 struct Trial {
     shadow: Arc<Shadow>,
-    /// Charges to its tenant's quotas.
     charged: Charged,
     route: Arc<str>,
     policy: Arc<Policy>,
@@ -160,7 +157,6 @@ struct Stage {
 }
 
 impl Trial {
-    /// Takes in the end of the body, whole or not.
     fn came(&self, copied: Copied, asks: (&Method, &Uri, &HeaderMap), now: Moment) {
         let body = match copied {
             Copied::Whole(body) => body,
@@ -249,7 +245,6 @@ impl Drop for Trial {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Copied {
     Whole(Bytes),
-    /// More than the limit came by.
     Over,
     /// The body broke off, or was given up by its reader.
     Broken,

@@ -12,10 +12,10 @@ use crate::protocol::key::Tenant;
 const MOST_TENANTS: usize = 1_000;
 
 /// The label that all further tenants share: no tenant can have that name.
-pub(in crate::gateway) const OTHER: &str = "(other)";
+pub const OTHER: &str = "(other)";
 
 /// The label of a tenant: its name, or [`OTHER`] beyond the first 1,000 tenants of this process.
-pub(in crate::gateway) fn tenant_label(tenant: &Tenant) -> SharedString {
+pub fn tenant_label(tenant: &Tenant) -> SharedString {
     static LABELS: LazyLock<Labels> = LazyLock::new(|| Labels::new(MOST_TENANTS));
     SharedString::from_shared(LABELS.of(tenant))
 }

@@ -31,49 +31,49 @@ use crate::protocol::speakers::Sender;
 use crate::protocol::time::{Date, Moment};
 use crate::protocol::view::View;
 
-pub(in crate::gateway) fn count(name: &'static str) {
+pub fn count(name: &'static str) {
     counter!(name).increment(1);
 }
 
 /// Counts one more, with one label.
-pub(in crate::gateway) fn count_by(name: &'static str, label: &'static str, value: impl Into<SharedString>) {
+pub fn count_by(name: &'static str, label: &'static str, value: impl Into<SharedString>) {
     counter!(name, label => value.into()).increment(1);
 }
 
-pub(in crate::gateway) fn count_of(name: &'static str, route: &Arc<str>, tenant: &Tenant) {
+pub fn count_of(name: &'static str, route: &Arc<str>, tenant: &Tenant) {
     counter!(name, "route" => route_label(route), "tenant" => tenant_label(tenant)).increment(1);
 }
 
-pub(in crate::gateway) fn set(name: &'static str, value: f64) {
+pub fn set(name: &'static str, value: f64) {
     gauge!(name).set(value);
 }
 
 /// Shows if this is true.
-pub(in crate::gateway) fn tell(name: &'static str, is: bool) {
+pub fn tell(name: &'static str, is: bool) {
     gauge!(name).set(f64::from(u8::from(is)));
 }
 
-pub(in crate::gateway) fn answer(route: &Arc<str>, tenant: &Tenant, verdict: &'static str) {
+pub fn answer(route: &Arc<str>, tenant: &Tenant, verdict: &'static str) {
     let (route, tenant) = (route_label(route), tenant_label(tenant));
     counter!(observe::ANSWERS, "route" => route, "tenant" => tenant, "verdict" => verdict).increment(1);
 }
 
-pub(in crate::gateway) fn duplicate(tenant: &Tenant) {
+pub fn duplicate(tenant: &Tenant) {
     counter!(observe::DUPLICATES, "tenant" => tenant_label(tenant)).increment(1);
 }
 
-pub(in crate::gateway) fn refused(problem: &Problem) {
+pub fn refused(problem: &Problem) {
     counter!(observe::REFUSALS, "code" => problem.code()).increment(1);
 }
 
-pub(in crate::gateway) fn weak_key(route: &str, tenant: &Tenant, weakness: Weakness) {
+pub fn weak_key(route: &str, tenant: &Tenant, weakness: Weakness) {
     let (route, tenant, kind) = (route.to_owned(), tenant_label(tenant), weakness.name());
     counter!(observe::WEAK_KEYS, "route" => route, "tenant" => tenant, "kind" => kind).increment(1);
 }
 
 /// The counters of requests that pass. Looked up once, as each such request moves one.
 #[derive(Debug)]
-pub(in crate::gateway) struct Passed {
+pub struct Passed {
     answered: Counter,
     not_sent: Counter,
     unknown: Counter,
@@ -91,7 +91,7 @@ impl Default for Passed {
 }
 
 impl Passed {
-    pub(in crate::gateway) fn count(&self, answered: &Result<Response<Body>, SendError>) {
+    pub fn count(&self, answered: &Result<Response<Body>, SendError>) {
         let counter = match answered {
             Ok(_) => &self.answered,
             Err(SendError::NotSent(_)) => &self.not_sent,
@@ -102,60 +102,60 @@ impl Passed {
 }
 
 /// Counts a shadow verdict on one request; `code` is that of a refusal, else `-`.
-pub(in crate::gateway) fn shadow(route: &Arc<str>, verdict: &'static str, code: &'static str) {
+pub fn shadow(route: &Arc<str>, verdict: &'static str, code: &'static str) {
     counter!(observe::SHADOW, "route" => route_label(route), "verdict" => verdict, "code" => code)
         .increment(1);
 }
 
-pub(in crate::gateway) fn quota_exceeded(tenant: &Tenant, of: &'static str) {
+pub fn quota_exceeded(tenant: &Tenant, of: &'static str) {
     counter!(observe::QUOTA_EXCEEDED, "tenant" => tenant_label(tenant), "quota" => of).increment(1);
 }
 
 /// Shows a tenant's number of keys; not for tenants that share a label, which would overwrite it.
-pub(in crate::gateway) fn live_keys(tenant: &Tenant, keys: u64) {
+pub fn live_keys(tenant: &Tenant, keys: u64) {
     let label = tenant_label(tenant);
     if label.as_ref() != OTHER {
         gauge!(observe::LIVE_KEYS, "tenant" => label).set(keys as f64);
     }
 }
 
-pub(in crate::gateway) fn forward(to: &RegionName, result: &'static str) {
+pub fn forward(to: &RegionName, result: &'static str) {
     counter!(observe::FORWARDS, "to" => to.to_string(), "result" => result).increment(1);
 }
 
-pub(in crate::gateway) fn attempt(route: &str, outcome: &'static str) {
+pub fn attempt(route: &str, outcome: &'static str) {
     counter!(observe::ATTEMPTS, "route" => route.to_owned(), "outcome" => outcome).increment(1);
 }
 
-pub(in crate::gateway) fn upstream(route: &str, took: Duration) {
+pub fn upstream(route: &str, took: Duration) {
     histogram!(observe::UPSTREAM_SECONDS, "route" => route.to_owned()).record(took.as_secs_f64());
 }
 
 /// The gauge of requests here at once, counted up and down: two that leave would set it wrongly.
-pub(in crate::gateway) fn at_once(of: &'static str) -> Gauge {
+pub fn at_once(of: &'static str) -> Gauge {
     let gauge = gauge!(observe::REQUESTS_AT_ONCE, "of" => of);
     gauge.set(0.0);
     gauge
 }
 
-pub(in crate::gateway) fn in_flight() -> Gauge {
+pub fn in_flight() -> Gauge {
     let gauge = gauge!(observe::IN_FLIGHT);
     gauge.set(0.0);
     gauge
 }
 
 /// Shows by how much the database's clock moved ahead of the boot clock between two heartbeats.
-pub(in crate::gateway) fn clock_ahead((then, at): (Date, Moment), (date, now): (Date, Moment)) {
+pub fn clock_ahead((then, at): (Date, Moment), (date, now): (Date, Moment)) {
     let moved = date.as_millis().saturating_sub(then.as_millis()) as f64 / 1_000.0;
     set(observe::CLOCK_AHEAD, moved - now.since(at).as_secs_f64());
 }
 
-pub(in crate::gateway) fn lease(left: Duration) {
+pub fn lease(left: Duration) {
     tell(observe::LEASE_HELD, !left.is_zero());
     set(observe::LEASE_SECONDS, left.as_secs_f64());
 }
 
-pub(in crate::gateway) fn hindrances(missing: &[Hindrance]) {
+pub fn hindrances(missing: &[Hindrance]) {
     set(observe::HINDRANCES, missing.len() as f64);
     let for_operator = missing.iter().filter(|missing| missing.needs_operator()).count();
     set(observe::HINDRANCES_OPERATOR, for_operator as f64);
@@ -163,7 +163,7 @@ pub(in crate::gateway) fn hindrances(missing: &[Hindrance]) {
     set(observe::WINDOW_LEFT_SECONDS, windows.max().unwrap_or_default().as_secs_f64());
 }
 
-pub(in crate::gateway) fn view(view: &View) {
+pub fn view(view: &View) {
     set(observe::EPOCH, view.epoch() as f64);
     set(observe::PROTOCOL, f64::from(view.protocol()));
     for (name, member) in view.members() {
@@ -173,15 +173,15 @@ pub(in crate::gateway) fn view(view: &View) {
 }
 
 /// Shows if this is true of a peer.
-pub(in crate::gateway) fn peer(name: &'static str, peer: &RegionName, is: bool) {
+pub fn peer(name: &'static str, peer: &RegionName, is: bool) {
     gauge!(name, "peer" => peer.to_string()).set(f64::from(u8::from(is)));
 }
 
-pub(in crate::gateway) fn round_trip(peer: &RegionName, took: Duration) {
+pub fn round_trip(peer: &RegionName, took: Duration) {
     gauge!(observe::PEER_RTT_SECONDS, "peer" => peer.to_string()).set(took.as_secs_f64());
 }
 
-pub(in crate::gateway) fn lag(peer: &RegionName, lag: &LagMeter, now: Moment) {
+pub fn lag(peer: &RegionName, lag: &LagMeter, now: Moment) {
     if let Some(lag) = lag.current(now) {
         gauge!(observe::LAG_SECONDS, "origin" => peer.to_string()).set(lag.as_secs_f64());
     }
@@ -191,7 +191,7 @@ pub(in crate::gateway) fn lag(peer: &RegionName, lag: &LagMeter, now: Moment) {
 }
 
 /// Times a store call and counts its failure.
-pub(in crate::gateway) async fn store<T>(
+pub async fn store<T>(
     op: &'static str,
     route: &Arc<str>,
     clock: &impl Clock,
@@ -207,7 +207,7 @@ pub(in crate::gateway) async fn store<T>(
 }
 
 /// Counts the failure of a store call that no request waits for.
-pub(in crate::gateway) async fn upkeep<T>(
+pub async fn upkeep<T>(
     op: &'static str,
     call: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
@@ -226,26 +226,25 @@ fn failure<T>(op: &'static str, result: &Result<T, StoreError>) {
     tracing::warn!(op, %error, "a store call failed");
 }
 
-pub(in crate::gateway) fn job(route: &str, result: &'static str) {
+pub fn job(route: &str, result: &'static str) {
     counter!(observe::JOBS, "route" => route.to_owned(), "result" => result).increment(1);
 }
 
-pub(in crate::gateway) fn job_load(load: &JobLoad) {
+pub fn job_load(load: &JobLoad) {
     set(observe::JOBS_WAITING, load.waiting as f64);
     set(observe::JOBS_DEAD, load.dead as f64);
     set(observe::JOBS_OLDEST_SECONDS, load.oldest.as_secs_f64());
 }
 
-pub(in crate::gateway) fn reaped(reaped: &Reaped) {
+pub fn reaped(reaped: &Reaped) {
     let results = [("expired", reaped.expired), ("forgotten", reaped.forgotten), ("kept", reaped.kept)];
     for (result, count) in results {
         counter!(observe::REAPED, "result" => result).increment(count);
     }
 }
 
-/// Shows the own server's replication slots. `known` were shown before: a dropped one holds
-/// nothing.
-pub(in crate::gateway) fn slots(known: &mut BTreeSet<String>, slots: &[Slot]) {
+/// Shows the own server's replication slots; of `known` those that were dropped hold nothing.
+pub fn slots(known: &mut BTreeSet<String>, slots: &[Slot]) {
     for gone in known.iter().filter(|name| slots.iter().all(|slot| slot.name != **name)) {
         slot(gone, 0, false);
     }
@@ -262,13 +261,13 @@ fn slot(name: &str, retained: u64, lost: bool) {
 
 /// Counts the doubles in the region's journal, from the first look at it. A series that began with
 /// zero would seem to grow when a gateway starts.
-pub(in crate::gateway) fn doubles(counted: &Counted) {
+pub fn doubles(counted: &Counted) {
     counter!(observe::DOUBLES).absolute(counted.doubles);
     counter!(observe::UNEXPLAINED).absolute(counted.unexplained);
 }
 
 /// Names of the loops, as the log and `onceway_loop_died_total` spell them.
-pub(in crate::gateway) const LOOPS: [&str; 16] = [
+pub const LOOPS: [&str; 16] = [
     "heartbeat",
     "poll",
     "ping",
@@ -315,7 +314,7 @@ const OPS: [&str; 13] = [
     "late", "audit",
 ];
 
-pub(in crate::gateway) fn prepare(me: &RegionName, routes: &Routes, in_shadow: bool, view: &View) {
+pub fn prepare(me: &RegionName, routes: &Routes, in_shadow: bool, view: &View) {
     for metric in observe::ALL {
         match metric.kind {
             Kind::Counter => metrics::describe_counter!(metric.name, metric.help),
@@ -368,7 +367,7 @@ pub(in crate::gateway) fn prepare(me: &RegionName, routes: &Routes, in_shadow: b
     hindrances(&[]);
 }
 
-pub(in crate::gateway) fn prepare_routes(routes: &Routes) {
+pub fn prepare_routes(routes: &Routes) {
     for route in routes.0.iter().map(|route| &route.name) {
         for outcome in ["final", "nothing_happened", "unknown"] {
             counter!(observe::ATTEMPTS, "route" => route.to_string(), "outcome" => outcome).absolute(0);

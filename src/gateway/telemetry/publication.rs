@@ -118,8 +118,7 @@ impl Refusal {
     }
 }
 
-/// The document, as JSON. `quota`: this gateway limits how fast keys are started.
-pub(in crate::gateway) fn document(routes: &Routes, quota: bool) -> Vec<u8> {
+pub fn document(routes: &Routes, quota: bool) -> Vec<u8> {
     let document = Document {
         version: VERSION,
         documentation: problems::PAGE,
@@ -235,7 +234,6 @@ fn statuses(sets: &OutcomeSets) -> BTreeMap<&'static str, Vec<String>> {
     ])
 }
 
-/// The refusals that a client can react to.
 fn refusals(policy: &Policy, required: bool, quota: bool) -> Vec<Refusal> {
     let signed = matches!(policy.fingerprint, FingerprintRule::Signature(_));
     let refusals = [

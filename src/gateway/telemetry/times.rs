@@ -29,16 +29,14 @@ const VERDICTS: [&str; 12] = [
     "failed",
 ];
 
-/// The region that a client's answer came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::gateway) enum Where {
+pub enum Where {
     Here,
     /// The request was sent on to the key's owner, whatever came of it.
     Forwarded,
 }
 
-/// The series of one route, from their first request on; `failed` at once: a rate sees no
-/// beginning.
+/// The series of one route; `failed` begins at once, as a rate sees no beginning.
 #[derive(Debug)]
 pub struct RouteTimes {
     route: Arc<str>,
@@ -48,32 +46,25 @@ pub struct RouteTimes {
 }
 
 impl RouteTimes {
-    pub(in crate::gateway) fn new(route: Arc<str>) -> Self {
+    pub fn new(route: Arc<str>) -> Self {
         let [here, forwarded] = Default::default();
         let times = Self { route, here, forwarded, overhead: OnceLock::new() };
         times.series("failed", Where::Here);
         times
     }
 
-    /// The route's name; `-` for requests that no route takes.
-    pub(in crate::gateway) fn route(&self) -> &Arc<str> {
+    pub fn route(&self) -> &Arc<str> {
         &self.route
     }
 
     /// Records one request of a client, from its arrival to the head of its answer.
-    pub(in crate::gateway) fn request(
-        &self,
-        verdict: &'static str,
-        status: StatusCode,
-        from: Where,
-        took: Duration,
-    ) {
+    pub fn request(&self, verdict: &'static str, status: StatusCode, from: Where, took: Duration) {
         let failed = verdict == "refused" && status.is_server_error();
         self.series(if failed { "failed" } else { verdict }, from).record(took.as_secs_f64());
     }
 
     /// Records the part of a keyed request's time that onceway took.
-    pub(in crate::gateway) fn overhead(&self, took: Duration) {
+    pub fn overhead(&self, took: Duration) {
         let series = || histogram!(observe::OVERHEAD_SECONDS, "route" => route_label(&self.route));
         self.overhead.get_or_init(series).record(took.as_secs_f64());
     }
@@ -98,11 +89,11 @@ impl RouteTimes {
 pub struct Waited(AtomicU64);
 
 impl Waited {
-    pub(in crate::gateway) fn add(&self, span: Duration) {
+    pub fn add(&self, span: Duration) {
         self.0.fetch_add(span.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    pub(in crate::gateway) fn all(&self) -> Duration {
+    pub fn all(&self) -> Duration {
         Duration::from_nanos(self.0.load(Ordering::Relaxed))
     }
 }

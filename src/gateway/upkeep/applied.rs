@@ -9,7 +9,7 @@ use crate::ports::store::StoreError;
 use crate::protocol::plant::{Check, is_disabled};
 use crate::protocol::snapshot::Applied;
 
-pub(in crate::gateway) async fn applied(store: &impl Replica) -> Result<Applied, StoreError> {
+pub async fn applied(store: &impl Replica) -> Result<Applied, StoreError> {
     let mut found = Applied::default();
     // In this order: a copy that begins between the two calls turns earlier rows into imported
     // ones, which still count.

@@ -13,7 +13,6 @@ use crate::protocol::time::Moment;
 
 /// Pause between two log lines about one peer and one kind of message.
 const TELL_EVERY: Duration = Duration::from_secs(60);
-/// Remembered pairs of peer and kind, at most; each needs a certificate of the authority.
 const MOST_TOLD: usize = 1_000;
 
 #[derive(Debug, Default)]

@@ -30,8 +30,7 @@ const PAGE: u32 = 500;
 /// Pages of one peer, at most: whoever has more to say must not be listened to for ever.
 const MOST_PAGES: usize = 100_000;
 
-/// Starts the loops. Each ends when the gateway is dropped.
-pub(in crate::gateway) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
+pub fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
     supervise(gateway, "heartbeat", beat_loop);
     supervise(gateway, "poll", poll_loop);
     for peer in gateway.view().members().keys().filter(|name| **name != gateway.settings.me) {
@@ -93,15 +92,9 @@ async fn reopen<P: Ports>(gateway: &Arc<Gateway<P>>) {
     }
 }
 
-/// Moment since which peers are asked about a boot. Earlier answers do not count: this region may
-/// have written more since.
-struct Asking {
-    boot: Boot,
-    since: Moment,
-}
-
-/// Approves the running boot, once the peers' memory shows no regression.
-async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking: &mut Option<Asking>) {
+/// Approves the running boot, once the peers' memory shows no regression. `asking`: since when they
+/// are asked about a boot.
+async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking: &mut Option<(Boot, Moment)>) {
     let (gate, own) = match own_state(gateway).await {
         Ok(found) => found,
         Err(error) => return close(gateway, error.to_string()),
@@ -110,10 +103,11 @@ async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking: &mut Option<Asking
         return reopen(gateway).await;
     }
     let now = gateway.now();
+    // Earlier answers do not count: this region may have written more since then.
     let since = match asking {
-        Some(asking) if asking.boot == gate.running => asking.since,
+        Some((boot, since)) if *boot == gate.running => *since,
         Some(_) | None => {
-            *asking = Some(Asking { boot: gate.running.clone(), since: now });
+            *asking = Some((gate.running.clone(), now));
             now
         }
     };
@@ -175,14 +169,14 @@ fn answers_needed(gate: &Gate, peers: usize) -> usize {
 }
 
 /// True if the running server is the approved one, restarted over the same timeline.
-pub(in crate::gateway) fn only_restarted(gate: &Gate) -> bool {
+pub fn only_restarted(gate: &Gate) -> bool {
     let same = |approved: &Boot| {
         (approved.system, approved.timeline) == (gate.running.system, gate.running.timeline)
     };
     gate.approved.as_ref().is_some_and(same)
 }
 
-pub(in crate::gateway) async fn own_state<P: Ports>(gateway: &Gateway<P>) -> Result<(Gate, u64), StoreError> {
+pub async fn own_state<P: Ports>(gateway: &Gateway<P>) -> Result<(Gate, u64), StoreError> {
     let gate = gateway.store().gate().await?;
     Ok((gate, applied(gateway.store()).await?.written(&gateway.origin)))
 }
@@ -205,7 +199,6 @@ async fn regain<'a, P: Ports>(
     Ok(())
 }
 
-/// Takes in the rows of one peer. Returns their number.
 async fn from_peer<P: Ports>(gateway: &Arc<Gateway<P>>, peer: &RegionName) -> Result<usize, String> {
     let (mut from, mut all) = (0, 0);
     for _ in 0..MOST_PAGES {

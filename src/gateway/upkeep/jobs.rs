@@ -19,10 +19,10 @@ use crate::gateway::request::ask::{Ask, By};
 use crate::gateway::request::follow;
 use crate::gateway::request::problems::Kind;
 use crate::gateway::request::reply::{self, Reply};
-use crate::gateway::telemetry::{metrics, spans, times, trace};
+use crate::gateway::telemetry::{metrics, times, trace};
 use crate::ports::jobs::{Content, Job, StoredRequest, Turns};
 use crate::ports::peers::ForwardReply;
-use crate::ports::{Clock, Dice, Jobs, KeyStore, Peers, Ports};
+use crate::ports::{Clock, Dice, Jobs, Peers, Ports};
 use crate::protocol::fingerprint;
 use crate::protocol::key::Tenant;
 use crate::protocol::record::{Reading, Row};
@@ -37,12 +37,15 @@ enum End {
     /// The record has its final state, or nothing waits for this job any more.
     Done,
     /// Another run, after this time at least. A run that did not count says nothing about the job.
-    Again { after: Duration, counted: bool, trouble: String },
-    /// No further run helps.
+    Again {
+        after: Duration,
+        counted: bool,
+        trouble: String,
+    },
     Dead(String),
 }
 
-pub(in crate::gateway) fn start<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Begin>) {
+pub fn start<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<trace::Begin>) {
     supervise(gateway, "jobs", |weak| async move {
         while let Some(gateway) = weak.upgrade() {
             if gateway.is_stopping() {
@@ -75,8 +78,7 @@ pub(in crate::gateway) fn start<P: Ports>(gateway: &Arc<Gateway<P>>, span: Optio
     });
 }
 
-/// Takes due jobs, as far as workers are free, and runs each in a task of its own.
-async fn take<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Begin>) {
+async fn take<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<trace::Begin>) {
     if !gateway.store_is_open() {
         return;
     }
@@ -94,7 +96,7 @@ async fn take<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Begin>) {
 }
 
 /// Gives spare workers to tenants that have few, in turn.
-async fn spare<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Begin>) {
+async fn spare<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<trace::Begin>) {
     let (workers, begun) = (&gateway.jobs, gateway.now());
     let much = |(tenant, count): (&Tenant, &usize)| (*count >= QUARTER).then(|| tenant.clone());
     let but_of: Vec<Tenant> = lock(&workers.busy).iter().filter_map(much).collect();
@@ -126,7 +128,7 @@ async fn take_for<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     places: &Arc<Semaphore>,
     turns: Option<&Turns>,
-    span: Option<spans::Begin>,
+    span: Option<trace::Begin>,
 ) -> Option<Tenant> {
     let free = places.available_permits();
     if free == 0 {
@@ -140,7 +142,7 @@ async fn take_for<P: Ports>(
         last = last.max(Some(job.taken.id.tenant().clone()));
         let busy = Busy::with(&gateway.jobs.busy, job.taken.id.tenant());
         let (gateway, begun) = (gateway.clone(), InFlight::begin(gateway.clone()));
-        let span = spans::job(span, &mut job);
+        let span = trace::job(span, &mut job);
         tokio::spawn(async move {
             run(&gateway, job).instrument(span).await;
             drop((permit, busy));
@@ -169,7 +171,7 @@ async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, job: Job) {
                 End::Dead(format!("its workers never came back: run {} times", job.runs - 1))
             } else {
                 let reply = follow::follow(gateway, &ask, rows).await.reply();
-                spans::answered(reply.verdict(), reply.code(), reply.status());
+                trace::answered(reply.verdict(), reply.code(), reply.status());
                 ended(gateway, &ask.policy, job.runs, reply)
             }
         }
@@ -191,7 +193,7 @@ async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, job: Job) {
         request = %job.request_id, %route, tenant = %job.taken.id.tenant(), %key, %region, epoch, runs = job.runs,
         result, trouble, %trace, "job"
     );
-    spans::ran(&job, &route, region, epoch, result, trouble);
+    trace::ran(&job, &route, region, epoch, result, trouble);
     metrics::job(&route, result);
     // If a write fails, the job comes back by itself; the record stops it from happening twice.
     let written = match &end {
@@ -208,11 +210,9 @@ async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, job: Job) {
 async fn prepared<P: Ports>(gateway: &Arc<Gateway<P>>, job: &Job) -> Result<(Ask, Vec<Row>), End> {
     let id = &job.taken.id;
     let dead = |why: &str| End::Dead(why.to_owned());
-    let found = metrics::upkeep("look_up", gateway.store().look_up(std::slice::from_ref(id)));
-    let Ok(mut found) = found.await else {
+    let Ok(rows) = metrics::upkeep("look_up", gateway.rows(id)).await else {
         return Err(waits(Duration::from_secs(1), "the store does not answer"));
     };
-    let rows = found.pop().unwrap_or_default();
     match gateway.read(rows.clone()) {
         Reading::Settled(_) => return Err(End::Done),
         Reading::Gone(_) => return Err(dead("its key is past its retention")),
@@ -264,7 +264,7 @@ async fn handed_on<P: Ports>(
     let clock = gateway.ports.clock();
     let forward = ask.forward(gateway.view().epoch());
     let until = clock.now() + ask.deadline;
-    let asked = gateway.ports.peers().forward(owner, forward).instrument(spans::forward(owner));
+    let asked = gateway.ports.peers().forward(owner, forward).instrument(trace::forward(owner));
     let answer = tokio::select! {
         biased;
         answer = asked => answer.ok(),

@@ -21,7 +21,7 @@ const TENANTS: usize = 64;
 const QUIET: Duration = Duration::from_secs(3_600);
 
 #[derive(Default)]
-pub(in crate::gateway) struct Generators([Mutex<BTreeMap<Tenant, Watched>>; SHARDS]);
+pub struct Generators([Mutex<BTreeMap<Tenant, Watched>>; SHARDS]);
 
 #[derive(Default)]
 struct Watched {
@@ -60,7 +60,6 @@ impl Generators {
         Some((found, due))
     }
 
-    /// Takes in an admitted request's key.
     pub(in crate::gateway) fn admitted(&self, ask: &Ask, clock: &impl Clock) {
         let signs = Signs::of(ask.id.key(), clock.date());
         report(ask, self.watch(ask.id.tenant(), clock.now(), |habits| habits.see(signs)));

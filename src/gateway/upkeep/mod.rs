@@ -1,7 +1,7 @@
 //! The loops beside requests, from top to bottom. A loop must not end unseen.
 //!
 //! 1. [`heartbeat`] and the pings of [`peers`].
-//! 2. [`jobs`], [`sweep`], [`reaper`], [`doubles`].
+//! 2. [`jobs`], [`sweep`], [`doubles`].
 //! 3. Their states: [`workers`], [`looks`], [`hearing`], [`key_habits`], [`store_gate`].
 //! 4. [`applied`] alone says whose rows are here. [`supervise`] notices the death of a loop.
 
@@ -13,7 +13,6 @@ pub(super) mod jobs;
 pub(super) mod key_habits;
 pub(super) mod looks;
 mod peers;
-pub(super) mod reaper;
 pub(super) mod store_gate;
 pub(super) mod supervise;
 pub(super) mod sweep;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::applied::applied;
-use crate::gateway::authority::members::origin_of;
+use crate::gateway::authority::moves::origin_of;
 use crate::gateway::instance::{Gateway, Health, LAG_PERIOD, Peer};
 use crate::gateway::telemetry::lag_history::TrailPoint;
 use crate::gateway::telemetry::metrics;
@@ -28,7 +28,6 @@ const PING_WITHIN: Duration = Duration::from_secs(2);
 /// Pause between two writes of the memory about peers.
 const REMEMBER_EVERY: Duration = Duration::from_secs(5);
 
-/// The peers' memory of this region's heartbeats.
 pub(super) struct Answers {
     /// Peers that were asked since and know.
     pub(super) knowing: usize,
@@ -38,8 +37,7 @@ pub(super) struct Answers {
     pub(super) highest: u64,
 }
 
-/// Pings one peer again and again, and keeps its answers.
-pub(super) async fn ping_loop<P: Ports>(gateway: Weak<Gateway<P>>, peer: RegionName) {
+pub async fn ping_loop<P: Ports>(gateway: Weak<Gateway<P>>, peer: RegionName) {
     while let Some(gateway) = gateway.upgrade() {
         let clock = gateway.ports.clock();
         let asked = clock.now();
@@ -74,13 +72,9 @@ fn heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, pong: Pong, asked: M
         peer.lag.announced(beat.seq, beat.age, round_trip, arrived);
         peer.announced = peer.announced.max(Some(beat.seq));
     }
-    peer.trouble = trouble;
-    peer.tried = true;
-    peer.foreign = false;
+    (peer.trouble, peer.tried, peer.foreign) = (trouble, true, false);
     metrics::peer(observe::PEER_FOREIGN, name, false);
-    peer.heard = Some(arrived);
-    peer.asked = Some(asked);
-    peer.round_trip = Some(round_trip);
+    (peer.heard, peer.asked, peer.round_trip) = (Some(arrived), Some(asked), Some(round_trip));
     peer.pong = Some(pong);
     drop(health);
     if let Some(version) = gateway.told_version() {
@@ -103,7 +97,7 @@ fn not_heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, error: &PeerErro
 
 /// Looks at the copies of other regions' heartbeats, keeps the memory of them over restarts, and
 /// now and then reads the replication slots.
-pub(super) async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+pub async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let mut recalled = false;
     let mut remembered: Option<Moment> = None;
     let mut began: Option<Moment> = None;
@@ -243,7 +237,6 @@ impl<P: Ports> Gateway<P> {
         versions.into_iter().min().filter(|_| most)
     }
 
-    /// True if a peer has answered no ping for longer than it may.
     pub(in crate::gateway) fn is_silent(&self, name: &RegionName) -> bool {
         let now = self.now();
         let health = self.health();

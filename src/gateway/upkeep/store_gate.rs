@@ -12,7 +12,7 @@ use crate::ports::{KeyStore, Ports};
 use crate::protocol::snapshot::StoreHealth;
 
 /// Lets claims pass. The only place that opens a store, so it asks whether that went back.
-pub(super) fn open<P: Ports>(gateway: &Gateway<P>, gate: Gate) {
+pub fn open<P: Ports>(gateway: &Gateway<P>, gate: Gate) {
     if gateway.health().went_back {
         return went_back(gateway);
     }
@@ -32,28 +32,28 @@ pub(super) fn open<P: Ports>(gateway: &Gateway<P>, gate: Gate) {
 }
 
 /// Closes the store for now. Each heartbeat calls this; it is logged once.
-pub(super) fn close<P: Ports>(gateway: &Gateway<P>, why: String) {
+pub fn close<P: Ports>(gateway: &Gateway<P>, why: String) {
     if shut(gateway, &why) {
         tracing::warn!(why, "the store is closed: no key is run here");
     }
 }
 
 /// Closes a store that only a rebuild opens again.
-pub(super) fn refuse<P: Ports>(gateway: &Gateway<P>, why: String) {
+pub fn refuse<P: Ports>(gateway: &Gateway<P>, why: String) {
     if shut(gateway, &why) {
         tracing::error!(why, "the store is refused: no key is run here");
     }
 }
 
 /// Refuses the store from now on: it is an old copy.
-pub(in crate::gateway) fn went_back<P: Ports>(gateway: &Gateway<P>) {
+pub fn went_back<P: Ports>(gateway: &Gateway<P>) {
     gateway.health().went_back = true;
     let why = "the store went back while it ran: it is an old copy, has forgotten claims and must be rebuilt from its peers";
     refuse(gateway, why.to_owned());
 }
 
 /// Closes the store. True if that is news: it was open, or closed for another reason.
-pub(in crate::gateway) fn shut<P: Ports>(gateway: &Gateway<P>, why: &str) -> bool {
+pub fn shut<P: Ports>(gateway: &Gateway<P>, why: &str) -> bool {
     let now = gateway.now();
     let is_news = gateway.authority.change(|known, _| known.close(why, now));
     metrics::tell(observe::STORE_UP, false);
@@ -61,7 +61,7 @@ pub(in crate::gateway) fn shut<P: Ports>(gateway: &Gateway<P>, why: &str) -> boo
 }
 
 /// Reads the gate anew, after a claim found it at another version.
-pub(in crate::gateway) async fn look_again<P: Ports>(gateway: &Gateway<P>) -> Result<(), Problem> {
+pub async fn look_again<P: Ports>(gateway: &Gateway<P>) -> Result<(), Problem> {
     match gateway.store().gate_again().await {
         Ok(gate) if gate.is_open() => {
             gateway.install_gate(gate);

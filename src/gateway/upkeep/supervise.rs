@@ -13,7 +13,7 @@ use crate::ports::Ports;
 use crate::protocol::lease::Lease;
 
 /// Runs a loop of the gateway in the background, under its name in [`LOOPS`].
-pub(in crate::gateway) fn supervise<P: Ports, Running>(
+pub fn supervise<P: Ports, Running>(
     gateway: &Arc<Gateway<P>>,
     name: &'static str,
     begin: impl FnOnce(Weak<Gateway<P>>) -> Running,

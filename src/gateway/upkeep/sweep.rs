@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::Policy;
-use crate::gateway::request::attempt::persist::{self, Fact};
-use crate::gateway::request::attempt::probe::{self, ProbeAnswer};
+use crate::gateway::request::attempt::persist::{self, Fact, ProbeAnswer};
 use crate::gateway::request::attempt::recover::{For, stand_in};
 use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::store::{Attempt, GateVersion};
@@ -21,17 +20,13 @@ use crate::protocol::record::{Reading, Recovery, Row, State, Token};
 use crate::protocol::snapshot::Here;
 use crate::protocol::time::Moment;
 
-/// Rows in one look.
 const PAGE: u32 = 200;
 /// Looks at claims in one sweep. After a start all claims are looked at once, over many sweeps.
 const STRETCHES: usize = 50;
 /// Attempts asked about in one sweep: a silent upstream must not delay others for long.
 const QUESTIONS: usize = 32;
-/// Claims, or other regions' rows, in one look.
 const STRETCH: u32 = 2_000;
-/// Looks at other regions' rows in one sweep.
 const FOREIGN_LOOKS: usize = 25;
-/// Questions to the upstream at a time.
 const AT_A_TIME: usize = 8;
 /// Longest pause between two questions about one attempt.
 const RAREST: Duration = Duration::from_secs(300);
@@ -41,7 +36,7 @@ const RAREST: Duration = Duration::from_secs(300);
 /// Happened: settled. Did not happen, and surely over: released. Under other rules it is listed
 /// only: its request is not stored, so nothing runs without a client. Other regions' open attempts
 /// under keys owned here get a stand-in.
-pub(in crate::gateway) async fn sweep_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+pub async fn sweep_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let mut sweep = Sweep::default();
     while let Some(gateway) = gateway.upgrade() {
         let begun = gateway.now();
@@ -60,7 +55,6 @@ pub(in crate::gateway) async fn sweep_loop<P: Ports>(gateway: Weak<Gateway<P>>) 
     }
 }
 
-/// State that one sweep leaves to the next.
 #[derive(Default)]
 struct Sweep {
     /// The gate's version under which the place is one.
@@ -69,7 +63,6 @@ struct Sweep {
     place: Option<Place>,
     /// Claims that still ran at the last look, and the moment when their hold will be over.
     running: BTreeMap<KeyId, Moment>,
-    /// Attempts that other regions left open.
     left: Orphans,
     /// Key on the list up to which it was looked at.
     after: Option<KeyId>,
@@ -85,7 +78,6 @@ struct Asked {
 }
 
 impl Sweep {
-    /// Stores abandoned claims as in doubt.
     async fn abandoned<P: Ports>(&mut self, gateway: &Gateway<P>) {
         let store = gateway.store();
         let youngest = gateway.live().routes.policies().map(|policy| policy.hold).min();
@@ -160,7 +152,6 @@ impl Sweep {
         self.asked.retain(|_, asked| now.since(asked.next) < RAREST * 2);
     }
 
-    /// Asks about these attempts, a few at a time.
     async fn ask<P: Ports>(&mut self, gateway: &Arc<Gateway<P>>, due: Vec<OpenAttempt>) {
         for some in due.chunks(AT_A_TIME) {
             let mut tasks = Vec::new();
@@ -195,7 +186,6 @@ struct Orphans {
 }
 
 impl Orphans {
-    /// Looks a stretch further, if there is one.
     async fn look<P: Ports>(&mut self, gateway: &Gateway<P>) {
         let Some((_, state)) = gateway.gate_state() else { return };
         // Before the gate is open, rows may be on their way, and also the answers of rows that are
@@ -242,7 +232,7 @@ async fn recover<P: Ports>(gateway: &Arc<Gateway<P>>, open: OpenAttempt) -> Opti
     let policy = live.routes.of_path(&open.path)?;
     // Nothing is recovered before the key may run here: its settlement may be on the way.
     let Here::Run(_) = gateway.here(&open.id) else { return Some(None) };
-    let rows = gateway.store().look_up(std::slice::from_ref(&open.id)).await.ok()?.pop()?;
+    let rows = gateway.rows(&open.id).await.ok()?;
     let Reading::InDoubt(row, ground) = gateway.read(rows) else { return None };
     if rule(&row, &ground) != Recovery::Probe {
         return None;
@@ -284,16 +274,16 @@ async fn ended<P: Ports>(
         let stored = persist::store(gateway, &open.route, policy.hold, attempt, fact).await;
         return stored == persist::Stored::Yes;
     }
-    let (nonce, ruling) = match &end {
-        Conclusion::Happened(row, answer) => (Some(row.nonce), Ruling::Settled((***answer).clone())),
-        Conclusion::OwnNot(_) | Conclusion::None(_) => (None, Ruling::Released),
+    let ruling = match &end {
+        Conclusion::Happened(_, answer) => Ruling::Settled((***answer).clone()),
+        Conclusion::OwnNot(_) | Conclusion::None(_) => Ruling::Released,
     };
     let whom = For {
         id: &open.id,
         fingerprint: row.fingerprint,
         principal: row.principal,
         request_id: row.request_id,
-        nonce,
+        nonce: row.nonce,
         basis,
         recovery: row.recovery,
         lifetime: gateway.settings.lifetime(policy),
@@ -313,7 +303,7 @@ async fn ask_all<P: Ports>(
     let (mut said, mut over_in) = (Vec::new(), None);
     for row in rows {
         let doubt = doubt(row);
-        let word = match probe::question(gateway, policy, &open.id, &doubt, &open.path).await {
+        let word = match persist::question(gateway, policy, &open.id, &doubt, &open.path).await {
             ProbeAnswer::Happened(answer) => Word::Happened(answer),
             ProbeAnswer::DidNotHappen => Word::DidNotHappen,
             ProbeAnswer::TooEarly(after) => {

@@ -18,7 +18,7 @@ const SPARE: usize = 4;
 
 pub(super) const QUARTER: usize = MOST_AT_ONCE / 4;
 
-pub(in crate::gateway) struct Workers {
+pub struct Workers {
     pub(super) due: Arc<Notify>,
     pub(super) free: Arc<Semaphore>,
     pub(super) spare: Arc<Semaphore>,
@@ -41,10 +41,8 @@ impl Default for Workers {
     }
 }
 
-/// Number of running jobs of each tenant here.
 pub(super) type Counts = Arc<Mutex<BTreeMap<Tenant, usize>>>;
 
-/// One job that runs here, counted for its tenant.
 pub(super) struct Busy(Counts, Tenant);
 
 impl Busy {
@@ -66,12 +64,11 @@ impl Drop for Busy {
     }
 }
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Workers {
-    /// Notes that a job may be due before the next look.
     pub(in crate::gateway) fn due(&self) {
         self.due.notify_one();
     }

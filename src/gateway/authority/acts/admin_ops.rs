@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::gateway::authority::act_error::{ActError, not_yet, refused};
 use crate::gateway::authority::moves::{self, Move};
 use crate::gateway::authority::register::{learn, propose};
-use crate::gateway::authority::{members, takeover};
+use crate::gateway::authority::takeover;
 use crate::gateway::instance::Gateway;
 use crate::ports::peers::{PeerReply, Question};
 use crate::ports::{Peers, Ports, Upkeep};
@@ -68,8 +68,7 @@ pub struct RingPlan {
     pub escrow_added: Vec<String>,
     /// Routes that leave escrow.
     pub escrow_removed: Vec<String>,
-    /// Routes under escrow whose meaning differs from the agreed one: other requests, recovery or
-    /// escrow.
+    /// Routes under escrow that mean other requests, recovery or escrow than agreed.
     pub escrow_changed: Vec<String>,
 }
 
@@ -245,7 +244,7 @@ impl<P: Ports> Gateway<P> {
             let detail = format!("the register is at epoch {}, not {expect_epoch}: plan again", base.epoch());
             return Err(ActError { code: "epoch", detail });
         }
-        members::may_apply(self, &base, &ring)?;
+        moves::may_apply(self, &base, &ring)?;
         let what = format!("ring {} on epoch {expect_epoch}", ring.digest());
         let (escrow, standings) = (self.meant(escrow)?, BTreeMap::new());
         Ok(Wanted::Move { to: Move { base, ring, escrow, standings }, kind: "ring-applied", what })
@@ -281,7 +280,7 @@ impl<P: Ports> Gateway<P> {
             }
         }
         // An edge serves and owns nothing: it cannot take keys over.
-        let left = members::owners(&base, base.ring(), Some(region));
+        let left = moves::owners(&base, base.ring(), Some(region));
         if left == 0 {
             return refused(format!("{region} is the last region that serves"));
         }
@@ -294,8 +293,7 @@ impl<P: Ports> Gateway<P> {
         Ok(drained(base, format!("{region} (force: {force})")))
     }
 
-    /// Gives a drained region its arcs back, as a clean move. `refused` if it is lost: it returns
-    /// by itself.
+    /// Gives a drained region its arcs back. `refused` if it is lost: it returns by itself.
     pub async fn resume(self: &Arc<Self>, region: &RegionName, actor: &str) -> Result<u64, ActError> {
         self.moved(self.may_resume(region)?, actor, "").await
     }

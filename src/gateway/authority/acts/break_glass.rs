@@ -26,7 +26,6 @@ fn unread(error: StoreError) -> ActError {
     ActError::not_yet(format!("the store does not answer: {error}"))
 }
 
-/// A forced view that may be given to the survivors.
 pub struct Broken {
     pub view: Arc<View>,
     /// The gate to approve first.
@@ -144,7 +143,6 @@ impl<P: Ports> Gateway<P> {
         Ok(WayOut { base, view, counter })
     }
 
-    /// The view of that epoch, as it is kept here.
     async fn kept(&self, epoch: u64) -> Result<Arc<View>, ActError> {
         if let Some(view) = self.known_view(epoch) {
             return Ok(view);
@@ -157,14 +155,12 @@ impl<P: Ports> Gateway<P> {
         })
     }
 
-    /// Journals what an operator attests.
     pub(super) async fn attested(&self, text: &str) -> Result<(), ActError> {
         let noted = self.store().note("glass-broken", text).await;
         noted.map_err(|error| ActError::not_yet(format!("it could not be journalled: {error}")))
     }
 
-    /// The view that goes on without the stopped regions, if nothing speaks against it. Changes
-    /// nothing.
+    /// The view that goes on without the stopped, if nothing speaks against it. Changes nothing.
     pub(super) async fn may_break(
         self: &Arc<Self>,
         known: Arc<View>,
@@ -295,7 +291,6 @@ impl<P: Ports> Gateway<P> {
         Ok(Some(gate))
     }
 
-    /// Makes every voter of the view accept it, and goes by it. Returns its epoch.
     pub(super) async fn force(self: &Arc<Self>, view: &Arc<View>, counter: u64) -> Result<u64, ActError> {
         let ballot = self.authority.proposals.ballot(counter, self.settings.me.clone());
         let forced = self.accepted_by_all(view, Message::Force { ballot, view: view.clone() }).await;

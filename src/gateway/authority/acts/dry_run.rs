@@ -35,7 +35,7 @@ pub enum Act<'a> {
 }
 
 /// Expected result of an act. Field names are a contract: add, never rename.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Rehearsal {
     /// Always true: nothing was changed.
     pub dry_run: bool,
@@ -66,16 +66,7 @@ impl Rehearsal {
     }
 
     fn nothing(epoch: u64) -> Self {
-        Self {
-            dry_run: true,
-            from_epoch: epoch,
-            epoch: Some(epoch),
-            changes: false,
-            moves: Vec::new(),
-            effects: Vec::new(),
-            generation: None,
-            waived: None,
-        }
+        Self { dry_run: true, from_epoch: epoch, epoch: Some(epoch), ..Self::default() }
     }
 }
 

@@ -36,7 +36,6 @@ pub struct RebuildReport {
 pub enum Replaced {
     /// Nothing to do: it was asked for before.
     Again(RebuildReport),
-    /// A retirement to propose.
     Now(Retiring),
 }
 
@@ -47,7 +46,6 @@ pub struct Retiring {
     pub next: Arc<View>,
 }
 
-/// The generation of the region's store, by the view.
 pub fn generation(view: &View, region: &RegionName) -> u32 {
     view.members().get(region).map_or(0, |member| member.generation)
 }
@@ -75,7 +73,6 @@ impl<P: Ports> Gateway<P> {
         Ok(RebuildReport { epoch: agreed.epoch(), generation, again: false })
     }
 
-    /// The view that retires the store, if it may be proposed.
     pub(super) async fn may_rebuild(
         self: &Arc<Self>,
         region: &RegionName,

@@ -23,13 +23,11 @@ use crate::protocol::region::RegionName;
 use crate::protocol::register::{Accepted, Ballot, Message, Reply, chosen, has_released};
 use crate::protocol::view::{AcceptorId, View};
 
-/// Conflicts with other writers of the gate, at most, per adoption.
 const TRIES: usize = 8;
 
 /// The state of acceptors as they showed it, by name.
 pub type Read = BTreeMap<RegionName, Held>;
 
-/// The state of one acceptor.
 pub struct Held {
     pub id: AcceptorId,
     pub promised: Option<Ballot>,
@@ -52,8 +50,7 @@ async fn told_by<P: Ports>(gateway: &Gateway<P>, peer: &RegionName) -> Vec<Arc<V
     }
 }
 
-/// Follows those reported views that a majority shows. If none, a round finishes a half-agreed
-/// view.
+/// Follows reported views that a majority shows. If none, a round finishes a half-agreed one.
 async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, claimed: Vec<Arc<View>>) {
     let newer = |view: &Arc<View>| view.epoch() > gateway.view().epoch();
     let claimed: Vec<Arc<View>> = claimed.into_iter().filter(newer).collect();
@@ -76,8 +73,7 @@ async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, claimed: Vec<Arc<View>>) {
     }
 }
 
-/// Finds the founding that the own acceptor holds: its founder may have died before it told
-/// anybody.
+/// Finds the founding that the own acceptor holds: its founder may have died.
 pub async fn founding<P: Ports>(gateway: &Arc<Gateway<P>>) {
     let (me, clock) = (&gateway.settings.me, gateway.ports.clock());
     if gateway.view().epoch() > 0 || gateway.authority.gathered().is_doubted(me, clock.now()) {
@@ -118,7 +114,6 @@ pub async fn read<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View) -> Read {
     held
 }
 
-/// The ids of these acceptors.
 pub fn ids<'a>(held: impl Iterator<Item = (&'a RegionName, &'a Held)>) -> BTreeMap<RegionName, AcceptorId> {
     held.map(|(name, held)| (name.clone(), held.id)).collect()
 }
@@ -169,7 +164,6 @@ pub async fn newer<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
 }
 
 pub enum Follows {
-    /// The gate follows the newest view.
     Newest,
     /// The gate does not follow it yet: the next look may be soon.
     NotYet,
@@ -177,7 +171,6 @@ pub enum Follows {
     Unread,
 }
 
-/// Makes the gate follow the newest view that is known.
 pub async fn adopt<P: Ports>(gateway: &Arc<Gateway<P>>) -> Follows {
     for _ in 0..TRIES {
         let view = gateway.view();
@@ -267,7 +260,6 @@ async fn confirmed<P: Ports>(gateway: &Arc<Gateway<P>>, reported: &[Arc<View>]) 
     found
 }
 
-/// The views that the shown ones confirm.
 fn judge<P: Ports>(
     gateway: &Gateway<P>,
     known: &View,

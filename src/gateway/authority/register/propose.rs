@@ -25,9 +25,7 @@ use crate::protocol::view::{AcceptorId, View};
 const PAUSE: Duration = Duration::from_millis(20);
 /// Time that the other voters get once one voter is blocked.
 const STRAGGLERS: Duration = Duration::from_millis(100);
-/// The obstacle unless another one is known.
 const SILENT: &str = "no majority of the acceptors answers";
-/// The obstacle if another ballot is higher.
 const OUTBID: &str = "another region proposes too";
 /// The first pause before a round that finishes another proposer's view; it doubles.
 const FINISH: Duration = Duration::from_millis(500);
@@ -62,8 +60,7 @@ pub async fn propose<P: Ports>(
     Err(why.to_owned())
 }
 
-/// Finishes another proposer's view if it is unfinished after a while: rarely, with random
-/// back-off.
+/// Finishes another proposer's view if it is unfinished after a while.
 pub fn finish_later<P: Ports>(gateway: &Arc<Gateway<P>>) {
     if gateway.authority.proposals.finishing.swap(true, Ordering::SeqCst) {
         return;
@@ -98,7 +95,6 @@ async fn rest<P: Ports>(gateway: &Gateway<P>, pause: &mut Duration) {
     *pause = (*pause * 2).min(gateway.settings.failover.lease);
 }
 
-/// One round. Returns the view that it found chosen, or the obstacle.
 async fn round<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     base: &Arc<View>,
@@ -177,7 +173,6 @@ pub fn tell<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) {
 
 /// Time limit for a peer to report its views, and for an acceptor to show its state.
 pub const WITHIN: Duration = Duration::from_secs(1);
-/// Lost compare-and-sets per message, at most.
 const TRIES: usize = 16;
 
 /// Replies in the order of their arrival, each with the acceptor that was asked.
@@ -190,7 +185,6 @@ pub fn send<P: Ports>(gateway: &Arc<Gateway<P>>, outbox: Outbox, within: Duratio
     replies
 }
 
-/// Like [`send`], into an existing channel.
 pub fn send_into<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     outbox: Outbox,

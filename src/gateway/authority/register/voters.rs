@@ -27,7 +27,6 @@ use crate::protocol::versions::Versions;
 use crate::protocol::view::{AcceptorId, View};
 
 const LOOK: Duration = Duration::from_secs(1);
-/// Time limit for an acceptor to say its id.
 const ASK_WITHIN: Duration = Duration::from_secs(1);
 /// Time limit for agreeing on a voter, or on longer lives.
 const WITHIN: Duration = Duration::from_secs(3);
@@ -76,7 +75,6 @@ async fn tell_witnesses<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) {
     }
 }
 
-/// Proposes the first change of the voters that is due.
 async fn look<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) {
     let Some((name, id)) = due(gateway, view).await else { return };
     let mut voters = view.voters().clone();
@@ -146,27 +144,7 @@ impl<P: Ports> Gateway<P> {
             false => self.view().longest_life(),
         }
     }
-}
 
-/// Time limit for one process to name its versions.
-const SAY_WITHIN: Duration = Duration::from_secs(3);
-/// Time limit for agreeing on the raise.
-const RAISE_WITHIN: Duration = Duration::from_secs(5);
-
-/// The version in use, and the versions that each process speaks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ProtocolReport {
-    /// The epoch of the newest known view.
-    pub epoch: u64,
-    /// The version of that view.
-    pub protocol: u16,
-    /// The newest version that all of them speak.
-    pub common: u16,
-    /// Versions that each region and witness speaks, as it says now.
-    pub speaks: BTreeMap<String, String>,
-}
-
-impl<P: Ports> Gateway<P> {
     /// Notes that a trusted source goes by this version: if it is not spoken here, for good.
     pub(in crate::gateway) fn goes_by(&self, version: u16) {
         if self.authority.change(|known, _| known.goes_by(version)) {
@@ -230,6 +208,24 @@ impl<P: Ports> Gateway<P> {
             false => self.ports.peers().ping(name, SAY_WITHIN).await.map(|pong| pong.speaks),
         }
     }
+}
+
+/// Time limit for one process to name its versions.
+const SAY_WITHIN: Duration = Duration::from_secs(3);
+/// Time limit for agreeing on the raise.
+const RAISE_WITHIN: Duration = Duration::from_secs(5);
+
+/// The version in use, and the versions that each process speaks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ProtocolReport {
+    /// The epoch of the newest known view.
+    pub epoch: u64,
+    /// The version of that view.
+    pub protocol: u16,
+    /// The newest version that all of them speak.
+    pub common: u16,
+    /// Versions that each region and witness speaks, as it says now.
+    pub speaks: BTreeMap<String, String>,
 }
 
 /// All regions and witnesses that must speak a version before the view goes by it.

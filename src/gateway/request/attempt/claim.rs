@@ -21,7 +21,6 @@ use crate::protocol::region::RegionName;
 use crate::protocol::snapshot::Permit;
 use crate::protocol::time::Date;
 
-/// A durable claim of one request.
 pub struct Claim {
     pub attempt: Attempt,
     pub expires: Date,
@@ -34,7 +33,6 @@ pub struct Claim {
 }
 
 pub struct ClaimBasis {
-    /// The rows that the claim saw.
     pub seen: Basis,
     /// True if those rows say that nothing happened. Only then can absence be a proof.
     pub untouched: bool,
@@ -42,10 +40,8 @@ pub struct ClaimBasis {
 
 pub enum Claimed {
     Ours(Claim),
-    /// The key already has these rows.
     Found(Vec<Row>),
-    /// The gate was at another version than the permit's; nothing was written, and it was read
-    /// anew.
+    /// The gate was at another version; nothing was written, and it was read anew.
     Moved,
 }
 

@@ -106,7 +106,6 @@ async fn settled<P: Ports>(
     }
 }
 
-/// Stores that the attempt's outcome is not known (in doubt), and replies so.
 pub async fn doubtful<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
@@ -159,8 +158,7 @@ pub async fn unsent<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Clai
     escrow::void(gateway, ask, claim);
 }
 
-/// The reply after the claim was lost: the other claim's outcome, if it is of this very request and
-/// principal.
+/// The reply after the claim was lost: the other's outcome, if it is of this very request.
 pub async fn stored_instead<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Reply {
     metrics::count_of(observe::CLAIMS_LOST, &ask.route, ask.id.tenant());
     tracing::error!(key = %ask.id.digest(), "claim lost: the outcome of this attempt found no claim of its token");

@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::outcome;
-use super::persist::{Fact, Stored, store};
-use super::probe::{ProbeAnswer, question};
+use super::persist::{Fact, ProbeAnswer, Stored, question, store};
 use crate::gateway::instance::Gateway;
 use crate::gateway::request::ask::Ask;
 use crate::gateway::request::problems::Kind;
@@ -92,7 +91,7 @@ async fn happened<P: Ports>(
         fingerprint: ask.fingerprint,
         principal: ask.bound_to(),
         request_id: doubt.request_id,
-        nonce: Some(doubt.nonce),
+        nonce: doubt.nonce,
         basis,
         recovery: ask.policy.recovery,
         lifetime: gateway.settings.lifetime(&ask.policy),
@@ -107,14 +106,12 @@ async fn happened<P: Ports>(
     }
 }
 
-/// Reason why nothing was written.
 pub enum NotWritten {
     /// The rows, or this region's rights, changed meanwhile.
     Changed,
     Store(StoreError),
 }
 
-/// A record to be made in the place of others.
 pub struct For<'a> {
     pub id: &'a KeyId,
     pub fingerprint: Fingerprint,
@@ -122,7 +119,7 @@ pub struct For<'a> {
     pub request_id: RequestId,
     /// The nonce of the attempt. A record that holds its answer has it, too: both rows are then one
     /// attempt. If the other row's answer arrives after all, nothing ran twice.
-    pub nonce: Option<Nonce>,
+    pub nonce: Nonce,
     pub basis: Basis,
     /// The rule of the attempts. It says nothing more once their outcome is stored.
     pub recovery: Recovery,
@@ -143,7 +140,10 @@ pub async fn stand_in<P: Ports>(
     let ask = ClaimAsk {
         id: whom.id.clone(),
         fingerprint: whom.fingerprint,
-        nonce: whom.nonce.unwrap_or_else(|| gateway.ports.dice().nonce()),
+        nonce: match ruling {
+            Ruling::Settled(_) => whom.nonce,
+            Ruling::Released => gateway.ports.dice().nonce(),
+        },
         request_id: whom.request_id,
         gate: permit.gate,
         basis: whom.basis,

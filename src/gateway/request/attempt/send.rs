@@ -15,7 +15,7 @@ use crate::gateway::request::ask::Ask;
 use crate::gateway::request::problems::Kind;
 use crate::gateway::request::reply::{Reply, Step};
 use crate::gateway::telemetry::metrics::observe;
-use crate::gateway::telemetry::{metrics, spans};
+use crate::gateway::telemetry::{metrics, trace};
 use crate::ports::upstream::{Send, SendError};
 use crate::ports::{Ports, Upstream};
 use crate::protocol::time::Moment;
@@ -35,7 +35,6 @@ pub async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut claim: Clai
     send(gateway, ask, claim).await
 }
 
-/// Reason why a claimed request is not sent.
 #[derive(Clone, Copy, Debug)]
 struct Unsendable {
     why: &'static str,
@@ -55,7 +54,6 @@ fn may_send<P: Ports>(gateway: &Gateway<P>, claim: &Claim, now: Moment) -> Resul
     Ok(())
 }
 
-/// Sends the claimed request, if it still may, and stores the outcome.
 async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> Step {
     let send = Send {
         upstream: ask.policy.upstream.clone(),
@@ -84,7 +82,7 @@ async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> S
         }
     };
     let sent = gateway.ports.upstream().send(send, ask.policy.upstream_timeout, still);
-    let answered = ask.waits(gateway.ports.clock(), sent.instrument(spans::upstream())).await;
+    let answered = ask.waits(gateway.ports.clock(), sent.instrument(trace::upstream())).await;
     Step::Ended(match answered {
         Ok(response) => outcome::answered(gateway, ask, claim, response, started).await,
         Err(SendError::NotSent(_)) if let Some(why) = refused.get() => {
