@@ -236,7 +236,7 @@ impl<P: Ports> Gateway<P> {
 
     /// Reads the rows of a key, by what this gateway knows of other regions.
     pub(super) fn read(&self, rows: Vec<Row>) -> Reading {
-        resolve(rows, &self.reader())
+        resolve(rows, &self.snapshot().reader(self.now()))
     }
 
     pub(super) async fn rows(&self, id: &KeyId) -> Result<Vec<Row>, StoreError> {

@@ -13,7 +13,6 @@ use crate::ports::Ports;
 use crate::ports::store::{Gate, GateVersion};
 use crate::protocol::authority::GateState;
 use crate::protocol::key::KeyId;
-use crate::protocol::record::Reader;
 use crate::protocol::region::RegionName;
 use crate::protocol::ring::Arc16;
 use crate::protocol::snapshot::{Here, Snapshot, StoreHealth};
@@ -33,11 +32,6 @@ impl<P: Ports> Gateway<P> {
     /// The right of this region to a key, now.
     pub(in crate::gateway) fn here(&self, id: &KeyId) -> Here {
         self.snapshot().here(id, self.now())
-    }
-
-    /// A reader of rows, with the facts that it needs beside them.
-    pub(in crate::gateway) fn reader(&self) -> Reader {
-        self.snapshot().reader(self.now())
     }
 
     /// The time that a lease of this region runs now.

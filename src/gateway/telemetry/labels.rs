@@ -54,11 +54,6 @@ impl Labels {
     }
 }
 
-/// The label of a route. Its name is shared, not copied.
-pub(super) fn route_label(route: &Arc<str>) -> SharedString {
-    SharedString::from_shared(route.clone())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,7 @@ use http::Response;
 use metrics::{Counter, Gauge, SharedString, counter, gauge, histogram};
 use tracing::{Instrument, trace_span};
 
-use super::labels::{OTHER, route_label, tenant_label};
+use super::labels::{OTHER, tenant_label};
 use crate::gateway::policy::route::Routes;
 use crate::gateway::request::problems::{Problem, codes};
 use crate::ports::audit::Counted;
@@ -41,7 +41,7 @@ pub fn count_by(name: &'static str, label: &'static str, value: impl Into<Shared
 }
 
 pub fn count_of(name: &'static str, route: &Arc<str>, tenant: &Tenant) {
-    counter!(name, "route" => route_label(route), "tenant" => tenant_label(tenant)).increment(1);
+    counter!(name, "route" => route.clone(), "tenant" => tenant_label(tenant)).increment(1);
 }
 
 pub fn set(name: &'static str, value: f64) {
@@ -54,8 +54,9 @@ pub fn tell(name: &'static str, is: bool) {
 }
 
 pub fn answer(route: &Arc<str>, tenant: &Tenant, verdict: &'static str) {
-    let (route, tenant) = (route_label(route), tenant_label(tenant));
-    counter!(observe::ANSWERS, "route" => route, "tenant" => tenant, "verdict" => verdict).increment(1);
+    let tenant = tenant_label(tenant);
+    counter!(observe::ANSWERS, "route" => route.clone(), "tenant" => tenant, "verdict" => verdict)
+        .increment(1);
 }
 
 pub fn duplicate(tenant: &Tenant) {
@@ -103,8 +104,7 @@ impl Passed {
 
 /// Counts a shadow verdict on one request; `code` is that of a refusal, else `-`.
 pub fn shadow(route: &Arc<str>, verdict: &'static str, code: &'static str) {
-    counter!(observe::SHADOW, "route" => route_label(route), "verdict" => verdict, "code" => code)
-        .increment(1);
+    counter!(observe::SHADOW, "route" => route.clone(), "verdict" => verdict, "code" => code).increment(1);
 }
 
 pub fn quota_exceeded(tenant: &Tenant, of: &'static str) {
@@ -201,7 +201,7 @@ pub async fn store<T>(
     let begun = clock.now();
     let result = call.instrument(span).await;
     let took = clock.now().since(begun).as_secs_f64();
-    histogram!(observe::STORE_SECONDS, "op" => op, "route" => route_label(route)).record(took);
+    histogram!(observe::STORE_SECONDS, "op" => op, "route" => route.clone()).record(took);
     failure(op, &result);
     result
 }
@@ -373,7 +373,7 @@ pub fn prepare_routes(routes: &Routes) {
             counter!(observe::ATTEMPTS, "route" => route.to_string(), "outcome" => outcome).absolute(0);
         }
         for name in [observe::RUNS_AT_RISK, observe::LATE_ANSWERS] {
-            counter!(name, "route" => route_label(route)).absolute(0);
+            counter!(name, "route" => route.clone()).absolute(0);
         }
     }
     for route in routes.0.iter().map(|route| &*route.name).chain(["unknown"]) {

@@ -10,7 +10,6 @@ use std::time::Duration;
 use http::StatusCode;
 use metrics::{Histogram, histogram};
 
-use super::labels::route_label;
 use crate::ports::observe;
 
 /// The words of the log, and `failed`: a refusal that is no fault of its client.
@@ -65,7 +64,7 @@ impl RouteTimes {
 
     /// Records the part of a keyed request's time that onceway took.
     pub fn overhead(&self, took: Duration) {
-        let series = || histogram!(observe::OVERHEAD_SECONDS, "route" => route_label(&self.route));
+        let series = || histogram!(observe::OVERHEAD_SECONDS, "route" => self.route.clone());
         self.overhead.get_or_init(series).record(took.as_secs_f64());
     }
 
@@ -77,7 +76,7 @@ impl RouteTimes {
         // A word that is not listed would be a mistake: it counts as the last one, so it is seen.
         let number = VERDICTS.iter().position(|known| *known == verdict).unwrap_or(VERDICTS.len() - 1);
         let labels = || {
-            let route = route_label(&self.route);
+            let route = self.route.clone();
             histogram!(observe::REQUEST_SECONDS, "route" => route, "verdict" => VERDICTS[number], "where" => place)
         };
         series[number].get_or_init(labels)

@@ -221,7 +221,9 @@ async fn prepared<P: Ports>(gateway: &Arc<Gateway<P>>, job: &Job) -> Result<(Ask
     }
     let own = rows.iter().find(|row| row.origin == gateway.origin);
     let Some(own) = own.filter(|own| own.accepted) else { return Err(End::Done) };
-    if rows.iter().any(|row| row.accepted && supersedes(row, own)) {
+    let is_over =
+        |row: &Row| row.over.iter().any(|(origin, token)| *origin == own.origin && *token >= own.token);
+    if rows.iter().any(|row| row.accepted && is_over(row)) {
         // Another region has accepted it since, over this acceptance: its job ends it.
         return Err(End::Done);
     }
@@ -243,10 +245,6 @@ async fn prepared<P: Ports>(gateway: &Arc<Gateway<P>>, job: &Job) -> Result<(Ask
     }
     let ask = ask(gateway, job, own, request).ok_or_else(|| dead("no route takes its request any more"))?;
     Ok((ask, rows))
-}
-
-fn supersedes(row: &Row, own: &Row) -> bool {
-    row.over.iter().any(|(origin, token)| *origin == own.origin && *token >= own.token)
 }
 
 /// Hands a request to the owner, because the key's arc has moved since. The owner gets it as a

@@ -132,8 +132,11 @@ impl Sweep {
         let page = metrics::upkeep("sweep", store.doubts(self.after.as_ref(), PAGE)).await;
         let Ok(page) = page else { return };
         self.after = page.last().filter(|_| page.len() >= PAGE as usize).map(|last| last.open.id.clone());
+        let is_here = |open: &OpenAttempt| {
+            open.row.origin == gateway.origin || gateway.view().owner(&open.id) == Some(&gateway.settings.me)
+        };
         let (here, gone): (Vec<OpenAttempt>, Vec<OpenAttempt>) =
-            page.into_iter().map(|listed| listed.open).partition(|open| is_here(gateway, open));
+            page.into_iter().map(|listed| listed.open).partition(is_here);
         let gone: Vec<KeyId> = gone.into_iter().map(|open| open.id).collect();
         if !gone.is_empty() {
             // Their owner has them on its list. A failure is counted, and the next round tries
@@ -218,11 +221,6 @@ impl Orphans {
 fn is_probed<P: Ports>(gateway: &Gateway<P>, open: &OpenAttempt) -> bool {
     let asks = || gateway.live().routes.of_path(&open.path).is_some_and(|policy| policy.probe.is_some());
     open.row.recovery == Recovery::Probe && asks()
-}
-
-/// True if a key is this region's to list: its own attempt, or one under a key that it owns.
-fn is_here<P: Ports>(gateway: &Gateway<P>, open: &OpenAttempt) -> bool {
-    open.row.origin == gateway.origin || gateway.view().owner(&open.id) == Some(&gateway.settings.me)
 }
 
 /// Asks about the attempts of one key and stores the outcome. `None` if there is nothing more to
