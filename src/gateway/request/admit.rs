@@ -172,47 +172,40 @@ pub fn admit_forward<P: Ports>(
         Matched::Refused(why) => return Err((why.into(), Dialect::Plain)),
     };
     let dialect = policy.dialect;
-    forwarded(gateway, &live, (route, policy), forward, place).map_err(|problem| (problem, dialect))
-}
-
-fn forwarded<P: Ports>(
-    gateway: &Gateway<P>,
-    live: &Live<P>,
-    (route, policy): (Arc<str>, Arc<Policy>),
-    forward: Forward,
-    place: &Place,
-) -> Result<Ask, Problem> {
-    check_named(&policy, forward.principal)?;
-    if forward.body.len() > policy.body_limit {
-        return Err(too_large(policy.body_limit));
-    }
-    make_room(gateway, place, forward.body.len())?;
-    policy.key_policy.check(forward.id.key())?;
-    let Forward { method, target, headers, body, .. } = &forward;
-    let fingerprint = take_fingerprint(&policy, method, target, headers, body)?;
-    let echo = forward.headers.get(&reply::KEY).cloned().ok_or(KeyError::Missing)?;
-    let by = accept::by(&policy, &forward.headers);
-    Ok(Ask {
-        id: forward.id,
-        principal: forward.principal,
-        echo,
-        route,
-        policy,
-        meanings: live.meanings.clone(),
-        method: forward.method,
-        target: forward.target,
-        headers: forward.headers,
-        body: forward.body,
-        fingerprint,
-        request_id: forward.request_id,
-        arrived: gateway.now(),
-        deadline: forward.deadline,
-        by,
-        charged: Charged::default(),
-        times: None,
-        waited: Waited::default(),
-        _place: Some(place.clone()),
-    })
+    let admitted = || {
+        check_named(&policy, forward.principal)?;
+        if forward.body.len() > policy.body_limit {
+            return Err(too_large(policy.body_limit));
+        }
+        make_room(gateway, place, forward.body.len())?;
+        policy.key_policy.check(forward.id.key())?;
+        let Forward { method, target, headers, body, .. } = &forward;
+        let fingerprint = take_fingerprint(&policy, method, target, headers, body)?;
+        let echo = forward.headers.get(&reply::KEY).cloned().ok_or(KeyError::Missing)?;
+        let by = accept::by(&policy, &forward.headers);
+        Ok(Ask {
+            id: forward.id,
+            principal: forward.principal,
+            echo,
+            route,
+            policy,
+            meanings: live.meanings.clone(),
+            method: forward.method,
+            target: forward.target,
+            headers: forward.headers,
+            body: forward.body,
+            fingerprint,
+            request_id: forward.request_id,
+            arrived: gateway.now(),
+            deadline: forward.deadline,
+            by,
+            charged: Charged::default(),
+            times: None,
+            waited: Waited::default(),
+            _place: Some(place.clone()),
+        })
+    };
+    admitted().map_err(|problem| (problem, dialect))
 }
 
 /// Most bytes of the body: as its head says, or its framing (if empty), or the route's limit.

@@ -258,13 +258,11 @@ async fn serve_early<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Step {
                 Begun::Found(_) => Step::Again(missing(gateway)),
             };
         }
-        Verdict::Claim(_) | Verdict::Probe { .. } | Verdict::Parked { .. } => in_doubt(gateway, expires),
+        Verdict::Claim(_) | Verdict::Probe { .. } | Verdict::Parked { .. } => {
+            let (after, _) = wait(&gateway.snapshot().hindrances);
+            Reply::Refused(Kind::InDoubt.after(upward(gateway, after)), expires)
+        }
     })
-}
-
-fn in_doubt<P: Ports>(gateway: &Gateway<P>, expires: Option<Date>) -> Reply {
-    let (after, _) = wait(&gateway.snapshot().hindrances);
-    Reply::Refused(Kind::InDoubt.after(upward(gateway, after)), expires)
 }
 
 fn missing<P: Ports>(gateway: &Gateway<P>) -> Problem {
