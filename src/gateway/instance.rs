@@ -14,7 +14,6 @@ use tokio::sync::{Notify, watch};
 use crate::gateway::authority::state::{Authority, Wakes};
 use crate::gateway::limits::concurrency::Concurrency;
 use crate::gateway::reloadable::{ConfigStatus, Live, Reload};
-use crate::gateway::request::ask::Ask;
 use crate::gateway::request::attach::Attached;
 use crate::gateway::settings::{Fixed, Settings, Timings};
 use crate::gateway::shadow::memory::Shadow;
@@ -226,12 +225,6 @@ impl<P: Ports> Gateway<P> {
 
     pub(super) fn typical(&self, route: &str) -> Option<Duration> {
         self.live.load().typical(route)
-    }
-
-    pub(super) fn observe_upstream(&self, ask: &Ask, started: Moment) {
-        let took = self.now().since(started);
-        metrics::upstream(&ask.route, took);
-        self.live.load().observe_latency(&ask.route, took);
     }
 
     /// Reads the rows of a key, by what this gateway knows of other regions.

@@ -79,7 +79,9 @@ pub async fn claim<P: Ports>(
         match written {
             Ok(ClaimReply::Won { token, expires }) => {
                 if !claim.risk.is_empty() && later.is_none() {
-                    at_risk(ask, &claim);
+                    metrics::count_by(observe::RUNS_AT_RISK, "route", ask.route.clone());
+                    let lost: Vec<String> = claim.risk.iter().map(ToString::to_string).collect();
+                    tracing::warn!(key = %ask.id.digest(), lost = lost.join(","), "run at risk: a lost region may have run the key without a trace here");
                 }
                 let attempt = Attempt { id: claim.id, token, nonce: claim.nonce };
                 let (permit, lodged) = (permit.clone(), None);
@@ -133,10 +135,4 @@ fn asked<P: Ports>(gateway: &Gateway<P>, ask: &Ask, permit: &Permit, basis: Clai
         path: ask.target.path().to_owned(),
         principal: ask.bound_to(),
     }
-}
-
-fn at_risk(ask: &Ask, claim: &ClaimAsk) {
-    metrics::count_by(observe::RUNS_AT_RISK, "route", ask.route.clone());
-    let lost: Vec<String> = claim.risk.iter().map(ToString::to_string).collect();
-    tracing::warn!(key = %ask.id.digest(), lost = lost.join(","), "run at risk: a lost region may have run the key without a trace here");
 }

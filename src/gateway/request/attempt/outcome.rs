@@ -64,7 +64,9 @@ pub async fn answered<P: Ports>(
         Outcome::Final => {
             let collected =
                 ask.waits(gateway.ports.clock(), body::collect(rest, ask.policy.stored_limit)).await;
-            gateway.observe_upstream(ask, started);
+            let took = gateway.now().since(started);
+            metrics::upstream(&ask.route, took);
+            gateway.live.load().observe_latency(&ask.route, took);
             let (kept, response) = match collected {
                 Ok(Collected::Whole(bytes)) => {
                     (AnswerBody::Kept(bytes.to_vec()), reply::whole(head.clone(), bytes))
