@@ -10,7 +10,6 @@ mod peers {
     pub mod nginx;
     pub mod rows;
     pub mod stand;
-    pub mod table;
     pub mod turn;
 }
 
@@ -19,7 +18,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
 use peers::stand::{Stand, Tools};
-use peers::{idle, rows, table};
+use peers::{idle, rows};
 
 /// Measures onceway beside nginx and pgbench, in turns in one run.
 ///
@@ -86,7 +85,7 @@ fn main() -> Result<()> {
 }
 
 async fn run(wanted: &[Name], write: bool, tools: Tools) -> Result<()> {
-    let before = table::load();
+    let before = rows::load();
     let secure = wanted.is_empty() || wanted.contains(&Name::Tls);
     let mut stand = Stand::start(tools, secure).await?;
     let mut measured = Vec::new();
@@ -105,8 +104,7 @@ async fn run(wanted: &[Name], write: bool, tools: Tools) -> Result<()> {
     }
     let store = stand.describe();
     stand.end().await?;
-    let shown =
-        table::show(&measured, &format!("{store}, load {before} before and {} after.", table::load()));
+    let shown = rows::show(&measured, &format!("{store}, load {before} before and {} after.", rows::load()));
     println!("{shown}");
-    if write { table::write(&shown) } else { Ok(()) }
+    if write { rows::write(&shown) } else { Ok(()) }
 }

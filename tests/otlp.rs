@@ -9,31 +9,25 @@
 
 mod support;
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Request, Response};
-use http_body_util::{BodyExt, Full};
+use http::Response;
+use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use onceway_client::Ask;
-use onceway_lab::gateway::Action;
-use onceway_lab::region::{Part, Region};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use prost::Message;
-use support::solo::{POLICY, Solo, routes};
-use support::{BODY, ask, code, deployment, found, key, key_status, post, run, until};
-use tokio::net::TcpListener;
+use support::solo::{POLICY, routes};
+use support::*;
+
+/// The span of a client that begins a trace.
+const CALLER: &str = "00f067aa0ba902b7";
 
 /// One span as the collector received it.
 #[derive(Clone, Debug)]
@@ -55,27 +49,36 @@ struct Collector {
     answers: Arc<tokio::sync::Mutex<()>>,
 }
 
+/// Answers every request to a port of its own. Returns its address.
+async fn serve<A, R>(answer: A) -> SocketAddr
+where
+    A: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = Result<Response<Full<Bytes>>, Infallible>> + Send + 'static,
+{
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let service = service_fn(answer.clone());
+            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+        }
+    });
+    address
+}
+
 impl Collector {
     async fn start() -> Collector {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let (address, seen) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
-        let (all, answers) = (seen.clone(), Arc::new(tokio::sync::Mutex::new(())));
-        let held = answers.clone();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let (all, held) = (all.clone(), held.clone());
-                let service = service_fn(move |request: Request<Incoming>| {
-                    let (all, held) = (all.clone(), held.clone());
-                    async move {
-                        let answer = take(all, request).await;
-                        drop(held.lock().await);
-                        answer
-                    }
-                });
-                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+        let (seen, answers) = (Arc::new(Mutex::new(Vec::new())), Arc::new(tokio::sync::Mutex::new(())));
+        let (all, held) = (seen.clone(), answers.clone());
+        let take = move |request| {
+            let (all, held) = (all.clone(), held.clone());
+            async move {
+                let answer = take(all, request).await;
+                drop(held.lock().await);
+                answer
             }
-        });
-        Collector { address, seen, answers }
+        };
+        Collector { address: serve(take).await, seen, answers }
     }
 
     /// The spans of a trace, so far.
@@ -121,222 +124,201 @@ async fn take(
 }
 
 /// Lets a gateway export its spans from its next start on.
-fn export(dir: &std::path::Path, region: &str, endpoint: SocketAddr, more: &str) {
+fn export(dir: &Path, region: &str, endpoint: SocketAddr, more: &str) {
     let file = dir.join(format!("{region}.toml"));
     let mut file = OpenOptions::new().append(true).open(file).unwrap();
     writeln!(file, "\n[otlp]\nendpoint = \"http://{endpoint}\"\n{more}").unwrap();
 }
 
-async fn restart(region: &Region) {
-    region.act(Action::Stop, Part::Gateway).await.unwrap();
-    region.act(Action::Start, Part::Gateway).await.unwrap();
+async fn spans(region: &Region, result: &str) -> f64 {
+    let name = format!("onceway_otlp_spans_total{{result=\"{result}\"}}");
+    series(region, &name).await.expect(&name)
 }
 
-async fn spans(region: &Region, result: &str) -> u64 {
-    let page = ask(Ask::get(format!("{}/metrics", region.admin()))).await.text();
-    let name = format!("onceway_otlp_spans_total{{result=\"{result}\"}} ");
-    page.lines().find_map(|line| line.strip_prefix(&name)).expect(&name).parse().unwrap()
-}
+#[tokio::test(flavor = "multi_thread")]
+async fn one_trace_spans_two_regions_and_honours_the_flag() {
+    const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+    const QUIET: &str = "5bf92f3577b34da6a3ce929d0e0e4736";
+    let (three, collector) = (deployment(Duration::from_millis(5)).await, Collector::start().await);
+    let [edge, home] = [&three.regions[0], &three.regions[1]];
+    for region in [edge, home] {
+        export(three.dir(), region.name.as_str(), collector.address, "");
+        restart(region).await;
+    }
+    let traced = found("a key that is at home", async || {
+        let key = key("traced");
+        let owner = &key_status(edge, &key).await["owner"];
+        let at_home =
+            owner == home.name.as_str() && home.serves().await.is_ok() && edge.serves().await.is_ok();
+        at_home.then_some(key)
+    })
+    .await;
+    let from_caller = |trace: &str, flags: &str| {
+        post(&edge.public(), "/v1/charges", &traced, BODY)
+            .with("traceparent", format!("00-{trace}-{CALLER}-{flags}"))
+    };
+    let until_charged = async || ask(from_caller(TRACE, "01")).await.status == 201;
+    until("the charge", until_charged).await;
+    // The edge replays a settled copy. Sampling does not depend on the client's flag.
+    assert_eq!(ask(from_caller(QUIET, "00")).await.status, 201);
 
-#[test]
-fn one_trace_spans_two_regions_and_honours_the_flag() {
-    run(async {
-        const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-        const QUIET: &str = "5bf92f3577b34da6a3ce929d0e0e4736";
-        const CALLER: &str = "00f067aa0ba902b7";
-        let (three, collector) = (deployment(Duration::from_millis(5)).await, Collector::start().await);
-        let [edge, home] = [&three.regions[0], &three.regions[1]];
-        for region in [edge, home] {
-            export(three.dir(), region.name.as_str(), collector.address, "");
-            restart(region).await;
-        }
-        let traced = found("a key that is at home", async || {
-            let key = key("traced");
-            let owner = &key_status(edge, &key).await["owner"];
-            let at_home =
-                owner == home.name.as_str() && home.serves().await.is_ok() && edge.serves().await.is_ok();
-            at_home.then_some(key)
-        })
-        .await;
-        let from_caller = |trace: &str, flags: &str| {
-            post(&edge.public(), "/v1/charges", &traced, BODY)
-                .with("traceparent", format!("00-{trace}-{CALLER}-{flags}"))
-        };
-        let until_charged = async || ask(from_caller(TRACE, "01")).await.status == 201;
-        until("the charge", until_charged).await;
-        // The edge replays a settled copy. Sampling does not depend on the client's flag.
-        assert_eq!(ask(from_caller(QUIET, "00")).await.status, 201);
-
-        let part = |region: &Region, name: &str| {
-            let is = |span: &Seen| span.region == region.name.as_str() && span.name == name;
-            collector.of(TRACE).into_iter().rfind(is)
-        };
-        until("all spans of the charge", async || {
-            let edges = ["request", "forward"].iter().all(|name| part(edge, name).is_some());
-            let homes = ["forwarded request", "claim", "upstream", "settle"];
-            edges && homes.iter().all(|name| part(home, name).is_some())
-        })
-        .await;
-        let (request, forwarded) = (part(edge, "request").unwrap(), part(home, "forwarded request").unwrap());
-        assert_eq!((request.parent.as_str(), &forwarded.parent), (CALLER, &request.id));
-        assert_eq!(part(edge, "forward").unwrap().parent, request.id);
-        for child in ["claim", "upstream", "settle"] {
-            assert_eq!(part(home, child).unwrap().parent, forwarded.id, "{child}");
-        }
-        let words = &forwarded.words;
-        let status = key_status(home, &traced).await;
-        let expected = [
-            ("tenant", "acme"),
-            ("route", "charges"),
-            ("verdict", "settled"),
-            ("code", "-"),
-            ("status", "201"),
-            ("region", home.name.as_str()),
-            ("key", status["digest"].as_str().unwrap()),
-            ("request", status["rows"][0]["request_id"].as_str().unwrap()),
-        ];
-        for (word, is) in expected {
-            assert_eq!(words.get(word).map(String::as_str), Some(is), "{word} in {words:?}");
-        }
-        assert!(words["epoch"].parse::<u64>().unwrap() >= 1);
-        assert_eq!(request.words.get("owner").map(String::as_str), Some(home.name.as_str()));
-        assert!(collector.of(QUIET).is_empty(), "the client said that it is not sampled");
-        for span in collector.seen.lock().unwrap().iter() {
-            assert!(!format!("{span:?}").contains(&traced), "a key in a span: {span:?}");
-        }
-    });
+    let part = |region: &Region, name: &str| {
+        let is = |span: &Seen| span.region == region.name.as_str() && span.name == name;
+        collector.of(TRACE).into_iter().rfind(is)
+    };
+    until("all spans of the charge", async || {
+        let edges = ["request", "forward"].iter().all(|name| part(edge, name).is_some());
+        let homes = ["forwarded request", "claim", "upstream", "settle"];
+        edges && homes.iter().all(|name| part(home, name).is_some())
+    })
+    .await;
+    let (request, forwarded) = (part(edge, "request").unwrap(), part(home, "forwarded request").unwrap());
+    assert_eq!((request.parent.as_str(), &forwarded.parent), (CALLER, &request.id));
+    assert_eq!(part(edge, "forward").unwrap().parent, request.id);
+    for child in ["claim", "upstream", "settle"] {
+        assert_eq!(part(home, child).unwrap().parent, forwarded.id, "{child}");
+    }
+    let words = &forwarded.words;
+    let status = key_status(home, &traced).await;
+    let expected = [
+        ("tenant", "acme"),
+        ("route", "charges"),
+        ("verdict", "settled"),
+        ("code", "-"),
+        ("status", "201"),
+        ("region", home.name.as_str()),
+        ("key", status["digest"].as_str().unwrap()),
+        ("request", status["rows"][0]["request_id"].as_str().unwrap()),
+    ];
+    for (word, is) in expected {
+        assert_eq!(words.get(word).map(String::as_str), Some(is), "{word} in {words:?}");
+    }
+    assert!(words["epoch"].parse::<u64>().unwrap() >= 1);
+    assert_eq!(request.words.get("owner").map(String::as_str), Some(home.name.as_str()));
+    assert!(collector.of(QUIET).is_empty(), "the client said that it is not sampled");
+    for span in collector.seen.lock().unwrap().iter() {
+        assert!(!format!("{span:?}").contains(&traced), "a key in a span: {span:?}");
+    }
 }
 
 /// An upstream that does nothing at the first call and performs the effect at later ones. It keeps
 /// the key and the trace of each request.
 async fn reluctant() -> (SocketAddr, Arc<Mutex<Vec<[String; 2]>>>) {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let (address, seen) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::new(Mutex::new(Vec::new()));
     let all = seen.clone();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let all = all.clone();
-            let service = service_fn(move |request: Request<Incoming>| {
-                let said = |name| request.headers()[name].to_str().unwrap().to_owned();
-                let mut all = all.lock().unwrap();
-                all.push([said("idempotency-key"), said("traceparent")]);
-                let status = if all.len() == 1 { 429 } else { 201 };
-                std::future::ready(Response::builder().status(status).body(Full::new(Bytes::new())))
-            });
-            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
-        }
-    });
-    (address, seen)
+    let answer = move |request: Request<Incoming>| {
+        let said = |name| request.headers()[name].to_str().unwrap().to_owned();
+        let mut all = all.lock().unwrap();
+        all.push([said("idempotency-key"), said("traceparent")]);
+        let mut response = Response::new(Full::new(Bytes::new()));
+        *response.status_mut() =
+            if all.len() == 1 { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::CREATED };
+        std::future::ready(Ok(response))
+    };
+    (serve(answer).await, seen)
 }
 
-#[test]
-fn an_accepted_requests_runs_are_in_its_trace() {
-    run(async {
-        const TRACE: &str = "6bf92f3577b34da6a3ce929d0e0e4736";
-        const QUIET: &str = "7bf92f3577b34da6a3ce929d0e0e4736";
-        const CALLER: &str = "00f067aa0ba902b7";
-        let (collector, (upstream, seen)) = (Collector::start().await, reluctant().await);
-        let route = format!(
-            "[[route]]\nname = \"charges\"\nmethods = [\"POST\"]\npath = \"/v1/charges\"\nkey = \"required\"\n{POLICY}\
-             recovery = \"park\"\nmode = \"accept\"\n[route.accept]\nbackoff = \"100ms\"\nbackoff_most = \"200ms\"\n"
-        );
-        let solo = Solo::start_with(&route, Some(upstream), |dir| {
-            export(dir, "solo", collector.address, "sample_percent = 0")
-        })
-        .await;
-        let (accepted, quiet, begun) = (key("accepted"), key("quiet"), key("begun"));
-        let from = |trace, flags| Some(format!("00-{trace}-{CALLER}-{flags}"));
-        for (key, parent, runs) in
-            [(&accepted, from(TRACE, "01"), 2), (&quiet, from(QUIET, "00"), 3), (&begun, None, 4)]
-        {
-            let asked = post(&solo.public(), "/v1/charges", key, BODY);
-            let asked = parent.into_iter().fold(asked, |asked, line| asked.with("traceparent", line));
-            assert_eq!(ask(asked).await.status, 202);
-            until("its last run", async || seen.lock().unwrap().len() == runs).await;
+#[tokio::test(flavor = "multi_thread")]
+async fn an_accepted_requests_runs_are_in_its_trace() {
+    const TRACE: &str = "6bf92f3577b34da6a3ce929d0e0e4736";
+    const QUIET: &str = "7bf92f3577b34da6a3ce929d0e0e4736";
+    let (collector, (upstream, seen)) = (Collector::start().await, reluctant().await);
+    let route = format!(
+        "[[route]]\nname = \"charges\"\nmethods = [\"POST\"]\npath = \"/v1/charges\"\nkey = \"required\"\n{POLICY}\
+         recovery = \"park\"\nmode = \"accept\"\n[route.accept]\nbackoff = \"100ms\"\nbackoff_most = \"200ms\"\n"
+    );
+    let solo = Solo::start_with(&route, Some(upstream), |dir| {
+        export(dir, "solo", collector.address, "sample_percent = 0")
+    })
+    .await;
+    let (accepted, quiet, begun) = (key("accepted"), key("quiet"), key("begun"));
+    let from = |trace, flags| Some(format!("00-{trace}-{CALLER}-{flags}"));
+    for (key, parent, runs) in
+        [(&accepted, from(TRACE, "01"), 2), (&quiet, from(QUIET, "00"), 3), (&begun, None, 4)]
+    {
+        let asked = post(&solo.public(), "/v1/charges", key, BODY);
+        let asked = parent.into_iter().fold(asked, |asked, line| asked.with("traceparent", line));
+        assert_eq!(ask(asked).await.status, 202);
+        until("its last run", async || seen.lock().unwrap().len() == runs).await;
+    }
+    let of = |name: &str| {
+        let all = collector.of(TRACE).into_iter().filter(|span| span.name == name);
+        all.collect::<Vec<_>>()
+    };
+    // It finishes running work and sends the rest: every span has arrived then.
+    solo.region.act(Action::Stop, Part::Gateway).await.unwrap();
+    let (request, jobs, seen) = (&of("request")[0], of("job"), seen.lock().unwrap().clone());
+    assert_eq!((of("request").len(), jobs.len(), of("settle").len()), (1, 2, 1));
+    assert_eq!((request.parent.as_str(), request.words["status"].as_str()), (CALLER, "202"));
+    let runs = [
+        ["1", "released", "-", "429", "retried", "the upstream answered 429: nothing happened"],
+        ["2", "settled", "-", "201", "settled", ""],
+    ];
+    for ((job, sent), expected) in jobs.iter().zip(&seen).zip(runs) {
+        assert_eq!((job.kind, &job.parent), (SpanKind::Consumer, &request.id), "{job:?}");
+        let said =
+            ["runs", "verdict", "code", "status", "result", "trouble"].map(|word| job.words[word].as_str());
+        assert_eq!(said, expected, "{job:?}");
+        for word in ["request", "route", "tenant", "key", "region", "epoch"] {
+            assert_eq!(job.words[word], request.words[word], "{word}");
         }
-        let of = |name: &str| {
-            let all = collector.of(TRACE).into_iter().filter(|span| span.name == name);
-            all.collect::<Vec<_>>()
-        };
-        // It finishes running work and sends the rest: every span has arrived then.
-        solo.region.act(Action::Stop, Part::Gateway).await.unwrap();
-        let (request, jobs, seen) = (&of("request")[0], of("job"), seen.lock().unwrap().clone());
-        assert_eq!((of("request").len(), jobs.len(), of("settle").len()), (1, 2, 1));
-        assert_eq!((request.parent.as_str(), request.words["status"].as_str()), (CALLER, "202"));
-        let runs = [
-            ["1", "released", "-", "429", "retried", "the upstream answered 429: nothing happened"],
-            ["2", "settled", "-", "201", "settled", ""],
-        ];
-        for ((job, sent), expected) in jobs.iter().zip(&seen).zip(runs) {
-            assert_eq!((job.kind, &job.parent), (SpanKind::Consumer, &request.id), "{job:?}");
-            let said = ["runs", "verdict", "code", "status", "result", "trouble"]
-                .map(|word| job.words[word].as_str());
-            assert_eq!(said, expected, "{job:?}");
-            for word in ["request", "route", "tenant", "key", "region", "epoch"] {
-                assert_eq!(job.words[word], request.words[word], "{word}");
-            }
-            assert_eq!(sent[1], format!("00-{TRACE}-{}-01", job.id), "the parent that the upstream sees");
-            for name in ["claim", "upstream"] {
-                assert_eq!(of(name).iter().filter(|span| span.parent == job.id).count(), 1, "{name}");
-            }
+        assert_eq!(sent[1], format!("00-{TRACE}-{}-01", job.id), "the parent that the upstream sees");
+        for name in ["claim", "upstream"] {
+            assert_eq!(of(name).iter().filter(|span| span.parent == job.id).count(), 1, "{name}");
         }
-        assert_eq!(of("settle")[0].parent, jobs[1].id);
-        assert_eq!(seen[2], [format!("\"{quiet}\""), format!("00-{QUIET}-{CALLER}-00")], "as it came");
-        assert!(seen[3][1].ends_with("-00"), "of traces that begin here none is sampled: {:?}", seen[3]);
-        for span in collector.seen.lock().unwrap().iter() {
-            assert_eq!(span.trace, TRACE, "{span:?}");
-            assert!(!format!("{span:?}").contains(&accepted), "a key in a span: {span:?}");
-        }
-    });
+    }
+    assert_eq!(of("settle")[0].parent, jobs[1].id);
+    assert_eq!(seen[2], [format!("\"{quiet}\""), format!("00-{QUIET}-{CALLER}-00")], "as it came");
+    assert!(seen[3][1].ends_with("-00"), "of traces that begin here none is sampled: {:?}", seen[3]);
+    for span in collector.seen.lock().unwrap().iter() {
+        assert_eq!(span.trace, TRACE, "{span:?}");
+        assert!(!format!("{span:?}").contains(&accepted), "a key in a span: {span:?}");
+    }
 }
 
-#[test]
-fn a_missing_collector_delays_nothing_and_stops_flush_spans() {
-    run(async {
-        // Bound and not listening: nobody else gets the port, and connections are refused.
-        let absent = tokio::net::TcpSocket::new_v4().unwrap();
-        absent.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-        let nobody = absent.local_addr().unwrap();
-        let solo =
-            Solo::start_with(&routes(), None, |dir| export(dir, "solo", nobody, "sample_percent = 100"))
-                .await;
-        let region = &solo.region;
-        assert_eq!(ask(post(&solo.public(), "/v1/charges", &key("alone"), BODY)).await.status, 201);
-        until("spans to be given up", async || spans(region, "failed").await >= 3).await;
-        assert_eq!((spans(region, "exported").await, spans(region, "dropped").await), (0, 0));
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_collector_delays_nothing_and_stops_flush_spans() {
+    // Bound and not listening: nobody else gets the port, and connections are refused.
+    let absent = tokio::net::TcpSocket::new_v4().unwrap();
+    absent.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let nobody = absent.local_addr().unwrap();
+    let solo =
+        Solo::start_with(&routes(), None, |dir| export(dir, "solo", nobody, "sample_percent = 100")).await;
+    let region = &solo.region;
+    assert_eq!(ask(post(&solo.public(), "/v1/charges", &key("alone"), BODY)).await.status, 201);
+    until("spans to be given up", async || spans(region, "failed").await >= 3.0).await;
+    assert_eq!((spans(region, "exported").await, spans(region, "dropped").await), (0.0, 0.0));
 
-        let collector = Collector::start().await;
-        let file = solo.dir.join("solo.toml");
-        let text = std::fs::read_to_string(&file).unwrap();
-        let there = text.replace(&nobody.to_string(), &collector.address.to_string());
-        std::fs::write(&file, there).unwrap();
-        restart(region).await;
-        solo.serves().await;
-        // The exporter waits for an answer while the last spans arrive. The answer is released when
-        // only they are left.
-        let held = collector.answers.lock().await;
-        assert_eq!(ask(post(&solo.public(), "/v1/charges", &key("first"), BODY)).await.status, 201);
-        until("the first message", async || !collector.seen.lock().unwrap().is_empty()).await;
-        let last = key("last");
-        assert_eq!(ask(post(&solo.public(), "/v1/charges", &last, BODY)).await.status, 201);
-        let unkeyed = ask(Ask::post(format!("{}/v1/charges", solo.public()), BODY)).await;
-        assert_eq!(code(&unkeyed), "credential-invalid");
-        let digest = key_status(region, &last).await["digest"].clone();
-        let stopped = || std::fs::read_to_string(region.gateway_log()).unwrap().matches(" stopped").count();
-        let before = stopped();
-        let letting_go = async {
-            until("the gateway to have stopped", async || stopped() > before).await;
-            drop(held);
-        };
-        let (ended, ()) = tokio::join!(region.act(Action::Stop, Part::Gateway), letting_go);
-        ended.unwrap();
-        let seen = collector.seen.lock().unwrap().clone();
-        let mine = seen.iter().find(|span| span.words.get("key").map(String::as_str) == digest.as_str());
-        let mine = mine.expect("flushed at the stop");
-        assert_eq!((mine.name.as_str(), mine.parent.as_str()), ("request", ""), "a trace that begins here");
-        assert!(seen.iter().any(|span| span.name == "settle" && span.parent == mine.id));
-        let refused =
-            seen.iter().find(|span| span.words.get("verdict").is_some_and(|word| word == "refused"));
-        assert_eq!(refused.expect("what is not admitted has a span").words["code"], "credential-invalid");
-    });
+    let collector = Collector::start().await;
+    let file = solo.dir.join("solo.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let there = text.replace(&nobody.to_string(), &collector.address.to_string());
+    fs::write(&file, there).unwrap();
+    restart(region).await;
+    solo.serves().await;
+    // The exporter waits for an answer while the last spans arrive. The answer is released when
+    // only they are left.
+    let held = collector.answers.lock().await;
+    assert_eq!(ask(post(&solo.public(), "/v1/charges", &key("first"), BODY)).await.status, 201);
+    until("the first message", async || !collector.seen.lock().unwrap().is_empty()).await;
+    let last = key("last");
+    assert_eq!(ask(post(&solo.public(), "/v1/charges", &last, BODY)).await.status, 201);
+    let unkeyed = ask(Ask::post(format!("{}/v1/charges", solo.public()), BODY)).await;
+    assert_eq!(code(&unkeyed), "credential-invalid");
+    let digest = key_status(region, &last).await["digest"].clone();
+    let stopped = || fs::read_to_string(region.gateway_log()).unwrap().matches(" stopped").count();
+    let before = stopped();
+    let letting_go = async {
+        until("the gateway to have stopped", async || stopped() > before).await;
+        drop(held);
+    };
+    let (ended, ()) = tokio::join!(region.act(Action::Stop, Part::Gateway), letting_go);
+    ended.unwrap();
+    let seen = collector.seen.lock().unwrap().clone();
+    let mine = seen.iter().find(|span| span.words.get("key").map(String::as_str) == digest.as_str());
+    let mine = mine.expect("flushed at the stop");
+    assert_eq!((mine.name.as_str(), mine.parent.as_str()), ("request", ""), "a trace that begins here");
+    assert!(seen.iter().any(|span| span.name == "settle" && span.parent == mine.id));
+    let refused = seen.iter().find(|span| span.words.get("verdict").is_some_and(|word| word == "refused"));
+    assert_eq!(refused.expect("what is not admitted has a span").words["code"], "credential-invalid");
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use super::rows::Row;
 use super::stand::{Form, Stand};
-use super::table::Row;
 use super::turn::ROUNDS;
 
 /// Connections at a time, within what a machine with 4,096 open files for a process can do.

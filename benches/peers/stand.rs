@@ -1,7 +1,7 @@
 //! Everything that a run needs: the programs, one region with its Postgres, and nginx.
 //!
 //! One gateway runs at a time, in the form that a row asks for. A janitor cleans up after a run
-//! that was killed. It must not measure.
+//! that was killed.
 
 use std::ffi::OsString;
 use std::fs;
@@ -126,18 +126,14 @@ impl Stand {
             secure: port + 15,
         };
         let me = origin("here")?;
-        let certs = dir.join("certs");
-        fs::create_dir_all(&certs)?;
-        generate(std::slice::from_ref(&me.region))?.write(&certs)?;
+        certify(&dir.join("certs"), std::slice::from_ref(&me.region))?;
         let upstream = Nginx::upstream(&tools, &dir, [nginx_ports.direct, nginx_ports.secure_direct])?;
         let proxy = Nginx::proxy(&tools, &dir, nginx_ports)?;
         let cluster = store(&tools, &dir, ports.postgres, &me).await?;
         let name = me.region;
         let names = std::slice::from_ref(&name);
         files::write_shared(&dir, names)?;
-        let certificates = dir.join("certificates");
-        fs::create_dir_all(&certificates)?;
-        generate(names)?.write(&certificates)?;
+        certify(&dir.join("certificates"), names)?;
         let (routes, lines) =
             if secure { (SECURE_ROUTES, secured(nginx_ports)) } else { ("", String::new()) };
         files::write(&dir, "routes.toml", &format!("{ROUTES}{routes}"))?;
@@ -163,19 +159,8 @@ impl Stand {
         region.found(PATIENCE).await?;
         serves(&region.admin()).await?;
         region.act(Action::Stop, Part::Gateway).await?;
-        let replica_port = port + 13;
-        Ok(Stand {
-            tools,
-            region,
-            upstream,
-            proxy,
-            nginx_ports,
-            dir,
-            replica_port,
-            gateway: None,
-            launch,
-            janitor,
-        })
+        let (replica_port, gateway) = (port + 13, None);
+        Ok(Stand { tools, region, upstream, proxy, nginx_ports, dir, replica_port, gateway, launch, janitor })
     }
 
     /// Makes a gateway of this form run, alone, and returns its pid. `anew`: with a new process.
@@ -192,7 +177,7 @@ impl Stand {
                 if form != Form::Usual {
                     launch.env.push(("TOKIO_WORKER_THREADS".into(), "1".into()));
                 }
-                let gateway = Gateway::new(self.region.ports.listeners(), launch);
+                let gateway = Gateway::new(self.region.ports, launch);
                 gateway.act(Action::Start).await?;
                 &self.gateway.insert((form, gateway)).1
             }
@@ -249,6 +234,11 @@ impl Stand {
         tokio::task::spawn_blocking(move || scratch::delete(&dir)).await??;
         self.janitor.dismiss().await
     }
+}
+
+fn certify(folder: &Path, names: &[RegionName]) -> Result<()> {
+    fs::create_dir_all(folder)?;
+    Ok(generate(names)?.write(folder)?)
 }
 
 /// Waits until the gateway of this admin address runs keys.

@@ -1,20 +1,18 @@
 //! The invariants of the protocol, judged by the truth that no gateway sees
 //! (docs/protocol.md#invariants).
 //!
-//! The checker judges each entry of the histories once, against the entries before it. So a look
-//! costs only the new entries. More or fewer looks change only when a breach is reported. Not
-//! judged here: the answers to clients, which only a client sees (`play::answers`).
+//! The checker judges each entry of the histories once, against the entries before it. More looks
+//! change only when a breach is reported. `play::answers` judges what only a client sees.
 
 mod doubles;
 mod invariant;
 mod leases;
-mod marks;
 mod news;
 mod records;
 mod sends;
 mod views;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,19 +21,21 @@ use onceway::protocol::region::RegionName;
 use onceway::protocol::window::WindowRule;
 
 use crate::table::Truth;
-use crate::upstream::Happening;
+use crate::upstream::Ledger;
 use crate::world::World;
+pub(crate) use doubles::journalled_doubles;
 use invariant::Found;
 pub use invariant::{Breach, Invariant};
-pub use marks::Marks;
 use news::Cursors;
 pub use news::{News, StoreNews, Voter};
+pub use views::Marks;
 pub(crate) use views::is_agreed;
 
 /// Judges one world, step by step.
 pub struct Checker {
     cursors: Cursors,
     zero: Duration,
+    rule: WindowRule,
     views: views::Views,
     records: records::Records,
     leases: leases::Leases,
@@ -50,7 +50,8 @@ impl Checker {
         Self {
             cursors: Cursors::default(),
             zero: Duration::ZERO,
-            views: views::Views::new(rule),
+            rule,
+            views: views::Views::default(),
             records: records::Records::default(),
             leases: leases::Leases::default(),
             sends: sends::Sends::new(reruns),
@@ -93,8 +94,7 @@ impl Checker {
         self.leases.is_granted(region, at)
     }
 
-    /// Like [`Self::step`], and judges doubles that no journal has, which only the end of a
-    /// scenario shows. Call it when no work is under way any more.
+    /// Like [`Self::step`], and judges what only the end shows, when no work is under way any more.
     pub fn finish(&mut self, world: &World) -> Vec<Breach> {
         let mut breaches = self.step(world);
         breaches.extend(self.judge_end(&world.upstreams.ledger(), world.cluster.truths(), world.elapsed()));
@@ -102,12 +102,7 @@ impl Checker {
     }
 
     /// Judges what only the end shows: these effects, and these stores as they are at `now`.
-    pub fn judge_end(
-        &self,
-        ledger: &BTreeMap<KeyId, Vec<Happening>>,
-        mut stores: Vec<Truth>,
-        now: Duration,
-    ) -> Vec<Breach> {
+    pub fn judge_end(&self, ledger: &Ledger, mut stores: Vec<Truth>, now: Duration) -> Vec<Breach> {
         let mut found = Found { zero: self.zero, ..Found::default() };
         let rows = stores.iter_mut().flat_map(|store| &mut store.rows);
         rows.for_each(|(id, rows)| self.records.of_last_life(id, rows));
@@ -128,7 +123,7 @@ impl Checker {
         self.views.agreed(votes, now, &mut found);
         self.marks.heard(heard);
         for store in stores {
-            self.views.adopted(&store, &mut found);
+            self.views.adopted(&store, &self.rule, &mut found);
             self.records.wrote(store, &self.views, &mut self.marks, &mut found);
         }
         let known = sends::Known { views: &self.views, records: &self.records };

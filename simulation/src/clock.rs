@@ -1,12 +1,10 @@
-//! Simulated clocks: tokio's paused time, seen through one process's boot clock and one region's
-//! wall clock.
+//! Simulated clocks: tokio's paused time, through a process's boot clock and a region's wall clock.
 //!
-//! Every other file takes its time from here. It must not advance time: tokio does, when all tasks
-//! wait.
+//! Every other file takes its time from here. Tokio advances it, when all tasks wait.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onceway::ports::Clock;
@@ -14,7 +12,7 @@ use onceway::protocol::plant::{Check, is_disabled};
 use onceway::protocol::time::{Date, Moment};
 use tokio::time::{Instant, sleep_until};
 
-use crate::process::Process;
+use crate::process::{Process, locked};
 
 /// The wall date at which each world begins, in microseconds since 1970: 2026-01-01 00:00 UTC.
 const BEGIN_MICROS: i64 = 1_767_225_600_000_000;
@@ -38,14 +36,9 @@ struct Boot {
 
 impl Boot {
     fn shows(self, elapsed: Duration) -> Duration {
-        let passed = elapsed.saturating_sub(self.at);
-        self.showed + if self.ppm == 0 { passed } else { self.counts(passed) }
-    }
-
-    fn counts(self, passed: Duration) -> Duration {
-        let passed = i128::try_from(passed.as_nanos()).unwrap_or(i128::MAX);
+        let passed = i128::try_from(elapsed.saturating_sub(self.at).as_nanos()).unwrap_or(i128::MAX);
         let counted = passed + passed * i128::from(self.ppm) / 1_000_000;
-        Duration::from_nanos(u64::try_from(counted).unwrap_or(0))
+        self.showed + Duration::from_nanos(u64::try_from(counted).unwrap_or(0))
     }
 
     /// The least time of the world until this clock has counted `span`.
@@ -67,7 +60,6 @@ impl SimClock {
         Self { begin, boot, skew_micros: Arc::new(AtomicI64::new(skew_micros)), process: Process::default() }
     }
 
-    /// The same clocks, seen by this process.
     pub(crate) fn of(self, process: &Process) -> Self {
         Self { process: process.clone(), ..self }
     }
@@ -75,12 +67,12 @@ impl SimClock {
     /// Sets the boot clock's rate from now on: so many parts per million fast or, below zero, slow.
     pub fn drift(&self, ppm: i64) {
         let elapsed = self.elapsed();
-        let mut boot = self.boot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut boot = locked(&self.boot);
         *boot = Boot { at: elapsed, showed: boot.shows(elapsed), ppm };
     }
 
     fn boot(&self) -> Boot {
-        *self.boot.lock().unwrap_or_else(PoisonError::into_inner)
+        *locked(&self.boot)
     }
 
     /// Steps the wall clock, ahead or back. The boot clock runs on.

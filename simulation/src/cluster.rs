@@ -1,11 +1,10 @@
 //! All regions' stores and the replication between them: per pair, asynchronous, in commit order.
 //!
 //! A link ships lazily: each read of a store first lets everything arrive that is due by then. So
-//! no task is needed, and nothing depends on when one runs. It must not lose or reorder commits of
-//! a link: native replication does not either.
+//! no task is needed, and nothing depends on when one runs.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onceway::ports::store::{Boot, Subscription};
@@ -17,6 +16,7 @@ use onceway::protocol::register::Ballot;
 use onceway::protocol::view::{AcceptorId, View};
 
 use crate::clock::SimClock;
+use crate::process::locked;
 use crate::table::{Change, Stored, Table, Truth};
 
 /// Of statements that write, each of so many is late where some are.
@@ -54,7 +54,6 @@ impl Copied {
     }
 }
 
-/// One direction of replication between two regions.
 #[derive(Clone, Debug, Default)]
 struct Link {
     shipped: usize,
@@ -70,7 +69,6 @@ struct Link {
 }
 
 impl Link {
-    /// Lets all due commits arrive.
     fn advance(&mut self, now: Duration) {
         let due = now.saturating_sub(self.delay);
         let arrives = match (self.stalled, self.held, self.left) {
@@ -90,8 +88,7 @@ enum Slot {
     Kept,
     /// The slot is lost and no row arrives. The subscription reports only that it does not stream.
     Lost,
-    /// The slot was made anew, and the first copy of the records runs. Heartbeats are copied
-    /// already, and arrive as they are written.
+    /// The first copy of the records runs. Heartbeats already arrive as they are written.
     Copying(Box<Copy>),
 }
 
@@ -99,7 +96,6 @@ enum Slot {
 struct Copy {
     /// The copy is complete once all commits up to this time have arrived.
     due: Duration,
-    /// The records as they were when it began.
     records: Vec<(KeyId, Stored)>,
     /// The length of the publisher's log at the start of the copy.
     begun: usize,
@@ -124,7 +120,6 @@ struct Inner {
     regions: BTreeMap<RegionName, Region>,
     /// Links by subscriber, then by publisher.
     links: BTreeMap<RegionName, BTreeMap<RegionName, Link>>,
-    /// The number of stores ever made.
     made: u64,
     /// Stores that were destroyed, in their last state, for checkers.
     buried: Vec<Table>,
@@ -132,31 +127,28 @@ struct Inner {
     events: u64,
 }
 
-/// The stores of all regions. Cheap to clone; all clones are the same cluster. Panics if a region
-/// was never added: a scenario's mistake.
+/// The stores of all regions; clones are the same cluster. Panics if a region was never added.
 #[derive(Clone, Debug, Default)]
 pub struct Cluster(Arc<Mutex<Inner>>);
 
 impl Cluster {
     /// Adds a region with an empty store, replicated to and from all others without delay.
     pub fn add(&self, origin: Origin, clock: SimClock) {
-        let mut inner = self.lock();
+        let mut inner = locked(&self.0);
         let name = origin.region.clone();
-        let others: Vec<RegionName> = inner.regions.keys().cloned().collect();
-        for other in others {
+        for other in inner.others(&name) {
             inner.links.entry(other.clone()).or_default().insert(name.clone(), Link::default());
             inner.links.entry(name.clone()).or_default().insert(other, Link::default());
         }
         let mut table = inner.make(origin, &clock);
         table.provisioned();
         let (mode, latency, confirms) = (StoreMode::Up, Duration::ZERO, Duration::ZERO);
-        let region = Region { clock, table, mode, latency, confirms, lates: 0 };
-        inner.regions.insert(name, region);
+        inner.regions.insert(name, Region { clock, table, mode, latency, confirms, lates: 0 });
     }
 
     /// The origin under which a region writes.
     pub fn origin(&self, region: &RegionName) -> Origin {
-        self.lock().region(region).table.origin().clone()
+        locked(&self.0).region(region).table.origin().clone()
     }
 
     /// Kills a region's Postgres and starts it at once. Its own commits stay. Applied rows of
@@ -169,7 +161,7 @@ impl Cluster {
 
     /// Like [`Self::crash`], but refuses connections until it is set to answer and restarted.
     pub fn kill(&self, region: &RegionName) {
-        let mut inner = self.lock();
+        let mut inner = locked(&self.0);
         inner.catch_up(region);
         inner.forget_unflushed(region);
         inner.region(region).mode = StoreMode::Refuse;
@@ -177,55 +169,52 @@ impl Cluster {
 
     /// Restarts a region's Postgres as `pg_ctl restart` does: same data, a new boot.
     pub fn restart(&self, region: &RegionName) {
-        let mut inner = self.lock();
+        let mut inner = locked(&self.0);
         inner.catch_up(region);
         inner.region(region).table.restart();
     }
 
     /// Moves the counter of a region's store on, as heartbeats would.
     pub fn observes(&self, region: &RegionName, span: Duration) {
-        self.lock().region(region).table.observes(span);
+        locked(&self.0).region(region).table.observes(span);
     }
 
     /// Replaces a region's Postgres by a standby with all its data. Nobody can see a difference.
     pub fn promote(&self, region: &RegionName) {
-        let mut inner = self.lock();
+        let mut inner = locked(&self.0);
         inner.catch_up(region);
         inner.region(region).table.promote();
     }
 
     /// Replaces a region's Postgres by a standby that has its data up to this copy.
     pub fn promote_to(&self, region: &RegionName, copied: Copied) {
-        let mut inner = self.lock();
+        let mut inner = locked(&self.0);
         inner.others(region).iter().for_each(|other| inner.catch_up(other));
         inner.made += 1;
         let number = inner.made;
-        let lost = inner.region(region);
-        let promoted = copied.0.promoted(number, &lost.table);
-        let buried = std::mem::replace(&mut lost.table, promoted);
-        inner.buried.push(buried);
-        inner.ship_from_the_start(region);
+        let promoted = copied.0.promoted(number, &inner.region(region).table);
+        inner.bury(region, promoted);
         inner.tell_copies(region);
     }
 
     /// Steps the wall clock of a region's Postgres, ahead or back.
     pub fn step_clock(&self, region: &RegionName, micros: i64) {
-        self.lock().region(region).clock.step(micros);
+        locked(&self.0).region(region).clock.step(micros);
     }
 
     /// The state of a region's gate, as its store holds it; `None` before the founding.
     pub fn gate(&self, region: &RegionName) -> Option<GateState> {
-        self.lock().region(region).table.gate().state
+        locked(&self.0).region(region).table.gate().state
     }
 
     /// The entries of a region's journal that belong to no key, oldest first.
     pub fn notes(&self, region: &RegionName) -> Vec<onceway::ports::upkeep::Entry> {
-        self.lock().region(region).table.notes()
+        locked(&self.0).region(region).table.notes()
     }
 
     /// A copy of a region's data, as a backup would take it.
     pub fn copy(&self, region: &RegionName) -> Copied {
-        let mut inner = self.lock();
+        let mut inner = locked(&self.0);
         inner.catch_up(region);
         Copied(inner.region(region).table.clone())
     }
@@ -233,27 +222,21 @@ impl Cluster {
     /// Restarts a region's Postgres over an older copy of its data. Its later writes are forgotten
     /// here only. Rows that had arrived since then do not arrive again.
     pub fn restore(&self, region: &RegionName, copied: Copied) {
-        let mut inner = self.lock();
+        let mut inner = locked(&self.0);
         inner.catch_up(region);
         inner.region(region).table.put_back(copied.0);
         inner.tell_copies(region);
     }
 
-    /// Destroys a region's store with all commits that have not reached the others by now. It
-    /// refuses connections until it is rebuilt.
+    /// Destroys a region's store with all that has not reached the others, until it is rebuilt.
     pub fn destroy(&self, region: &RegionName) {
-        let mut inner = self.lock();
+        let mut inner = locked(&self.0);
         inner.others(region).iter().for_each(|other| inner.catch_up(other));
-        let (origin, clock) = {
-            let lost = inner.region(region);
-            (lost.table.origin().clone(), lost.clock.clone())
-        };
-        let empty = inner.make(origin, &clock);
         let lost = inner.region(region);
         lost.mode = StoreMode::Refuse;
-        let buried = std::mem::replace(&mut lost.table, empty);
-        inner.buried.push(buried);
-        inner.ship_from_the_start(region);
+        let (origin, clock) = (lost.table.origin().clone(), lost.clock.clone());
+        let empty = inner.make(origin, &clock);
+        inner.bury(region, empty);
     }
 
     /// Sets up an empty store of this generation in place of a destroyed one. It copies the others.
@@ -261,17 +244,15 @@ impl Cluster {
         self.rebuild_within(region, generation, Duration::ZERO);
     }
 
-    /// Like [`Self::rebuild`], and the first copy of each other store's records takes so long. The
-    /// others' heartbeats arrive at once.
+    /// The same, and the first copies of others' records take so long; heartbeats arrive at once.
     pub fn rebuild_within(&self, region: &RegionName, generation: u32, takes: Duration) {
-        let mut inner = self.lock();
+        let mut inner = locked(&self.0);
         let lost = inner.region(region);
+        lost.mode = StoreMode::Up;
         let (clock, before) = (lost.clock.clone(), lost.table.origin().clone());
         let mut empty = inner.make(Origin { region: region.clone(), generation }, &clock);
         empty.provisioned();
-        let lost = inner.region(region);
-        lost.table = empty;
-        lost.mode = StoreMode::Up;
+        inner.region(region).table = empty;
         inner.ship_from_the_start(region);
         for other in &inner.others(region) {
             inner.region(other).table.leaves(&before);
@@ -281,54 +262,52 @@ impl Cluster {
 
     /// The acceptors of all stores.
     pub fn acceptors(&self) -> BTreeMap<RegionName, AcceptorId> {
-        let inner = self.lock();
+        let inner = locked(&self.0);
         let ids = inner.regions.iter().map(|(name, region)| (name.clone(), region.table.acceptor().1.id));
         ids.collect()
     }
 
-    /// Brings every store to its state after the founding of the register.
     pub(crate) fn found(&self, ballot: &Ballot, view: &Arc<View>) {
-        for region in self.lock().regions.values_mut() {
+        for region in locked(&self.0).regions.values_mut() {
             region.table.found(ballot, view);
         }
     }
 
     /// The truth about every store that ever existed, destroyed first, as of its last statement.
     pub fn truths(&self) -> Vec<Truth> {
-        let inner = self.lock();
-        let live = inner.regions.values().map(|region| &region.table);
-        inner.buried.iter().chain(live).map(Table::truth).collect()
+        let mut all = Vec::new();
+        self.each_table(|table| all.push(table.truth()));
+        all
     }
 
     /// Shows every store that ever existed, destroyed ones first.
-    pub(crate) fn each_table(&self, mut look: impl FnMut(&Table)) {
-        let inner = self.lock();
-        inner.buried.iter().chain(inner.regions.values().map(|region| &region.table)).for_each(&mut look);
+    pub(crate) fn each_table(&self, look: impl FnMut(&Table)) {
+        let inner = locked(&self.0);
+        inner.buried.iter().chain(inner.regions.values().map(|region| &region.table)).for_each(look);
     }
 
     /// The end of an attempt's hold and settle time, since the world began, as its claim says.
-    /// `None` if the region's store has no such claim.
     pub(crate) fn over_by(&self, region: &RegionName, id: &KeyId, token: Token) -> Option<Duration> {
-        self.lock().region(region).table.over_by(id, token)
+        locked(&self.0).region(region).table.over_by(id, token)
     }
 
     /// Switches how a region's store treats statements, from the next one on.
     pub fn set_mode(&self, region: &RegionName, mode: StoreMode) {
-        self.lock().region(region).mode = mode;
+        locked(&self.0).region(region).mode = mode;
     }
 
     /// Sets the duration of a statement, there and back.
     pub fn set_latency(&self, region: &RegionName, latency: Duration) {
-        self.lock().region(region).latency = latency;
+        locked(&self.0).region(region).latency = latency;
     }
 
     /// Sets the delay between a claim's write and its confirmation, for claims sent from now on.
     pub fn set_confirms(&self, region: &RegionName, later: Duration) {
-        self.lock().region(region).confirms = later;
+        locked(&self.0).region(region).confirms = later;
     }
 
     pub(crate) fn confirms(&self, region: &RegionName) -> Duration {
-        self.lock().region(region).confirms
+        locked(&self.0).region(region).confirms
     }
 
     /// Sets the duration of replication from `from` to `to`. Commits due before have arrived.
@@ -348,22 +327,20 @@ impl Cluster {
         self.change_link(from, to, |link, now| (link.held, link.left) = (true, left(now)));
     }
 
-    /// Lets all commits of `from` wait at `to`, as behind a large transaction, or releases them:
-    /// then all arrive at once.
+    /// Lets all commits of `from` wait at `to`, as behind a large transaction, or come all at once.
     pub fn stall(&self, from: &RegionName, to: &RegionName, stalled: bool) {
         self.change_link(from, to, |link, _| link.stalled = stalled);
     }
 
     /// The mode of `region`'s store for the next statement, and the statement's duration.
     pub(crate) fn manners(&self, region: &RegionName) -> (StoreMode, Duration) {
-        let mut inner = self.lock();
+        let mut inner = locked(&self.0);
         let region = inner.region(region);
         (region.mode, region.latency)
     }
 
-    /// True if the next statement that writes is late.
     pub(crate) fn is_late(&self, region: &RegionName) -> bool {
-        let mut inner = self.lock();
+        let mut inner = locked(&self.0);
         let lates = &mut inner.region(region).lates;
         *lates += 1;
         lates.is_multiple_of(LATE_EACH)
@@ -371,26 +348,24 @@ impl Cluster {
 
     /// The server that runs in a region; `None` while none does.
     pub(crate) fn server(&self, region: &RegionName) -> Option<Boot> {
-        let mut inner = self.lock();
+        let mut inner = locked(&self.0);
         let region = inner.region(region);
         (region.mode != StoreMode::Refuse).then(|| region.table.running().clone())
     }
 
     /// Executes one statement on a region's store, with everything applied that is due.
     pub(crate) fn execute<T>(&self, region: &RegionName, statement: impl FnOnce(&mut Table) -> T) -> T {
-        let mut inner = self.lock();
+        let mut inner = locked(&self.0);
         inner.events += 1;
         inner.catch_up(region);
         statement(&mut inner.region(region).table)
     }
 
-    /// The number of statements executed so far, and of commits applied from other regions.
     pub(crate) fn events(&self) -> u64 {
-        self.lock().events
+        locked(&self.0).events
     }
 
-    /// Loses the slot of `to` at `from`, with all commits that had not arrived. The slot held back
-    /// more than the publisher keeps, or the publisher failed over to a standby.
+    /// Loses the slot of `to` at `from`, with all commits that had not arrived.
     pub fn lose_slot(&self, from: &RegionName, to: &RegionName) {
         self.change_link(from, to, |link, _| link.slot = Slot::Lost);
     }
@@ -399,7 +374,7 @@ impl Cluster {
     /// Existing rows stay as imported rows. All rows that the publisher has now are copied once
     /// this time is over. Heartbeats arrive at once, the current one first.
     pub fn reseed(&self, from: &RegionName, to: &RegionName, takes: Duration) {
-        let mut inner = self.lock();
+        let mut inner = locked(&self.0);
         if !matches!(inner.link(from, to).slot, Slot::Lost) {
             return;
         }
@@ -412,40 +387,31 @@ impl Cluster {
 
     /// True if a region's store executes statements.
     pub fn is_up(&self, region: &RegionName) -> bool {
-        self.lock().region(region).mode == StoreMode::Up
+        locked(&self.0).region(region).mode == StoreMode::Up
     }
 
     pub(crate) fn subscriptions(&self, to: &RegionName) -> Vec<Subscription> {
-        let inner = self.lock();
+        let inner = locked(&self.0);
         let Some(reader) = inner.regions.get(to) else { return Vec::new() };
-        let incoming = inner.links.get(to).into_iter().flatten();
-        let ready = |from| {
+        let shown = |(from, link): (&RegionName, &Link)| {
             let publisher = inner.regions.get(from).map(|publisher| publisher.table.origin());
-            publisher.is_some_and(|origin| !reader.table.is_copying(origin))
+            let ready = publisher.is_some_and(|origin| !reader.table.is_copying(origin));
+            let streaming = !link.held && !matches!(link.slot, Slot::Lost);
+            Subscription { from: from.to_string(), ready, streaming }
         };
-        let shown = incoming.map(|(from, link)| Subscription {
-            from: from.to_string(),
-            ready: ready(from),
-            streaming: !link.held && !matches!(link.slot, Slot::Lost),
-        });
-        shown.collect()
+        inner.links.get(to).into_iter().flatten().map(shown).collect()
     }
 
     /// Changes a link at this moment. All commits due before have arrived.
     fn change_link(&self, from: &RegionName, to: &RegionName, change: impl FnOnce(&mut Link, Duration)) {
-        let mut inner = self.lock();
+        let mut inner = locked(&self.0);
         inner.catch_up(to);
         let now = inner.region(from).clock.elapsed();
         change(inner.link(from, to), now);
     }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Inner {
-    /// The regions but this one.
     fn others(&self, region: &RegionName) -> Vec<RegionName> {
         self.regions.keys().filter(|other| *other != region).cloned().collect()
     }
@@ -462,6 +428,13 @@ impl Inner {
     fn link(&mut self, from: &RegionName, to: &RegionName) -> &mut Link {
         let link = self.links.get_mut(to).and_then(|incoming| incoming.get_mut(from));
         link.unwrap_or_else(|| panic!("no link from {from} to {to}: add both regions"))
+    }
+
+    /// Puts another store in the place of a region's, which checkers still see.
+    fn bury(&mut self, region: &RegionName, next: Table) {
+        let buried = std::mem::replace(&mut self.region(region).table, next);
+        self.buried.push(buried);
+        self.ship_from_the_start(region);
     }
 
     /// Lets a new store ship from the start: it has nothing of the others, nor they of its log.
@@ -491,15 +464,13 @@ impl Inner {
             link.advance(publisher.clock.elapsed());
             let (origin, log) = (publisher.table.origin(), publisher.table.log());
             match &link.slot {
-                Slot::Kept => {}
                 Slot::Lost => continue,
-                Slot::Copying(copy) if link.reached < copy.due => {}
-                Slot::Copying(_) => {
-                    if let Slot::Copying(copy) = std::mem::take(&mut link.slot) {
-                        let since = log.get(copy.begun..link.shipped).unwrap_or_default().to_vec();
-                        copied.push((origin.clone(), copy.records, since));
-                    }
+                Slot::Copying(copy) if link.reached >= copy.due => {
+                    let since = log.get(copy.begun..link.shipped).unwrap_or_default().to_vec();
+                    copied.push((origin.clone(), copy.records.clone(), since));
+                    link.slot = Slot::Kept;
                 }
+                Slot::Kept | Slot::Copying(_) => {}
             }
             let log = &log[link.shipped..];
             if log.first().is_none_or(|first| first.at > link.reached) {

@@ -4,17 +4,17 @@
 //! Clients and faults of [`crate::play`] act on it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{Request, StatusCode};
+use onceway::config::shared::Shared;
 use onceway::gateway::authority::register::witness::Duty;
 use onceway::gateway::credentials::caller::{Caller, Voucher};
 use onceway::gateway::credentials::{Credentials, digest};
 use onceway::gateway::instance::Gateway;
 use onceway::gateway::policy::route::{Escrow, Policy, Protection, Route, Routes};
 use onceway::gateway::reloadable::Reload;
-use onceway::gateway::settings::Settings;
 use onceway::ports::Body;
 use onceway::ports::body::{self, Collected};
 use onceway::protocol::lifetime::Retention;
@@ -27,10 +27,11 @@ use crate::clock::SimClock;
 use crate::cluster::StoreMode;
 use crate::peers::LinkMode;
 use crate::ports::SimPorts;
-use crate::process::Process;
+use crate::process::{Process, locked};
 use crate::scenario::Scenario;
 use crate::scenario::workload::tenant;
 use crate::upstream::UpstreamMode;
+use crate::words::joined;
 use crate::world::World;
 
 /// One gateway process.
@@ -44,10 +45,8 @@ pub struct Node {
     pub clock: SimClock,
 }
 
-/// The largest answer that a client takes.
 const ANSWER_LIMIT: usize = 1 << 20;
-/// The time limit for the start of a deployment: until then all regions must serve. After that it
-/// runs for another span without requests, until a lag was measured.
+/// The time limit until all regions serve, and the time after that in which a lag is measured.
 const START_WITHIN: Duration = Duration::from_secs(60);
 const MEASURED: Duration = Duration::from_secs(2);
 
@@ -75,11 +74,26 @@ pub enum Reply {
     TimedOut,
 }
 
+impl Reply {
+    /// True for an upstream's answer.
+    pub(crate) fn is_answer(&self) -> bool {
+        matches!(self, Self::Answered { status, .. } if status.is_success() && *status != StatusCode::ACCEPTED)
+    }
+
+    pub(crate) fn code(&self) -> &str {
+        match self {
+            Self::Answered { code, .. } => code,
+            Self::Broken | Self::TimedOut => "",
+        }
+    }
+}
+
 /// A deployment that runs a scenario.
 pub struct Deployment {
     /// Everything below the gateways.
     pub world: Arc<World>,
-    scenario: Arc<Scenario>,
+    /// The scenario that it runs.
+    pub scenario: Arc<Scenario>,
     regions: Vec<RegionName>,
     credentials: Arc<Credentials>,
     nodes: Mutex<BTreeMap<RegionName, Node>>,
@@ -96,10 +110,7 @@ pub struct Deployment {
 }
 
 impl Deployment {
-    /// Founds the deployment and waits until all its regions serve.
-    ///
-    /// # Errors
-    /// The regions' own reasons why they do not serve.
+    /// Founds the deployment and waits until all its regions serve, or says why they do not.
     pub async fn start(scenario: &Arc<Scenario>, seed: u64) -> Result<Arc<Self>, String> {
         let shared = &scenario.shared;
         let regions: Vec<RegionName> =
@@ -133,21 +144,24 @@ impl Deployment {
             losses: Mutex::default(),
         };
         let deployment = Arc::new(deployment);
-        deployment.normal_links();
+        deployment.regions.iter().for_each(|region| deployment.cut_off(region, false));
         for region in &deployment.regions {
+            let others = deployment.regions.iter().filter(|other| *other != region);
+            others.for_each(|other| deployment.normal_replication(region, other));
             deployment.normal_store(region);
             deployment.normal_upstream(region);
         }
         deployment.world.upstreams.promise(deployment.world.cluster.clone());
-        deployment.world.found(
-            shared.ring.clone(),
-            shared.escrow(),
-            &shared.routes,
-            shared.failover.lease,
-            shared.skew,
-        );
+        let Shared { ring, routes, failover, skew, .. } = shared;
+        deployment.world.found(ring.clone(), shared.escrow(), routes, failover.lease, *skew);
         deployment.regions.iter().for_each(|region| deployment.begin_process(region));
-        deployment.until(START_WITHIN, || deployment.is_home()).await.map_err(|()| deployment.shown())?;
+        let end = Instant::now() + START_WITHIN;
+        while !deployment.is_home() {
+            if Instant::now() >= end {
+                return Err(deployment.shown());
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
         sleep(MEASURED).await;
         Ok(deployment)
     }
@@ -157,23 +171,18 @@ impl Deployment {
         &self.regions
     }
 
-    /// The scenario that it runs.
-    pub fn scenario(&self) -> &Arc<Scenario> {
-        &self.scenario
-    }
-
     /// Starts a new gateway process in a region's place. The one before lives on, if it does.
     pub fn begin_process(&self, region: &RegionName) {
         let ports = self.world.ports(region);
         let (process, clock) = (ports.process().clone(), onceway::ports::Ports::clock(&ports).clone());
         let generation = self.world.cluster.origin(region).generation;
-        let mut answer: Settings =
+        let mut settings =
             self.scenario.shared.settings(region.clone(), generation, self.credentials.clone());
         let files = self.files(region);
-        answer.live.routes = files.routes(&answer.live.routes);
-        answer.failover.lease = files.lease.unwrap_or(answer.failover.lease);
+        settings.live.routes = files.routes(&settings.live.routes);
+        settings.failover.lease = files.lease.unwrap_or(settings.failover.lease);
         let view = View::unfounded(self.scenario.shared.ring.clone());
-        let Ok(gateway) = Gateway::new(ports, answer, view) else { panic!("a scenario that was checked") };
+        let Ok(gateway) = Gateway::new(ports, settings, view) else { panic!("a scenario that was checked") };
         gateway.start(None);
         self.world.network.plug_process(region.clone(), Arc::new(gateway.clone()), process.clone());
         locked(&self.nodes).insert(region.clone(), Node { gateway, process, clock });
@@ -181,10 +190,8 @@ impl Deployment {
 
     /// The newest gateway process of a region.
     pub fn node(&self, region: &RegionName) -> Node {
-        let Some(node) = locked(&self.nodes).get(region).cloned() else {
-            panic!("no region {region} in this deployment")
-        };
-        node
+        let node = locked(&self.nodes).get(region).cloned();
+        node.unwrap_or_else(|| panic!("no region {region} in this deployment"))
     }
 
     /// True if a region's newest gateway lives and serves.
@@ -195,31 +202,14 @@ impl Deployment {
 
     /// True if every owner serves in all regions' views, has opened everything and holds its lease.
     pub fn is_home(&self) -> bool {
-        let owners = || self.regions.iter().filter(|region| self.is_owner(region));
+        let ring = &self.scenario.shared.ring;
+        let is_owner = |region: &&RegionName| ring.weight(region).is_some_and(|weight| weight > 0);
+        let owners = || self.regions.iter().filter(is_owner);
         let gate = |region: &RegionName| self.world.cluster.gate(region);
         let seen =
             |by: &RegionName| gate(by).is_some_and(|gate| owners().all(|region| gate.view.serves(region)));
         let open = |region: &RegionName| gate(region).is_some_and(|gate| gate.is_open());
         self.regions.iter().all(seen) && owners().all(|region| self.serves(region) && open(region))
-    }
-
-    fn is_owner(&self, region: &RegionName) -> bool {
-        self.scenario.shared.ring.weight(region).is_some_and(|weight| weight > 0)
-    }
-
-    /// Waits until the condition holds.
-    ///
-    /// # Errors
-    /// If it does not within this time.
-    pub async fn until(&self, within: Duration, mut condition: impl FnMut() -> bool) -> Result<(), ()> {
-        let end = Instant::now() + within;
-        while !condition() {
-            if Instant::now() >= end {
-                return Err(());
-            }
-            sleep(Duration::from_millis(50)).await;
-        }
-        Ok(())
     }
 
     /// The regions' reports of themselves.
@@ -228,11 +218,10 @@ impl Deployment {
             let gateway = self.node(region).gateway;
             format!("{region}: {:?} {:?}", gateway.readiness().reasons, gateway.authority_status())
         };
-        self.regions.iter().map(of).collect::<Vec<_>>().join("; ")
+        joined(self.regions.iter().map(of), "; ")
     }
 
-    /// Sends a request to a region's gateway, which breaks with its process. Gives up after
-    /// `within`, as a client does.
+    /// Sends a request to a region's gateway, which breaks with its process, or gives up.
     pub async fn send(&self, to: &RegionName, request: Request<Body>, within: Duration) -> Reply {
         let node = self.node(to);
         if node.process.is_dead() {
@@ -270,8 +259,7 @@ impl Deployment {
         losses.iter().any(|(lost, at)| lost == region && written <= *at && *at < written + way)
     }
 
-    /// The travel time of a row from one region to another. After that time the row waits there,
-    /// and outlives the loss of its region.
+    /// The travel time of a row. After it the row waits there, and outlives the loss of its region.
     pub fn on_its_way(&self, from: &RegionName, to: &RegionName) -> Duration {
         let network = &self.scenario.network;
         network.one_way(from, to) + network.replication
@@ -289,11 +277,7 @@ impl Deployment {
     pub fn cut_off(&self, region: &RegionName, cut: bool) {
         let others_cut = {
             let mut off = locked(&self.cut_off);
-            if cut {
-                off.insert(region.clone());
-            } else {
-                off.remove(region);
-            }
+            let _changed = if cut { off.insert(region.clone()) } else { off.remove(region) };
             off.clone()
         };
         for other in self.regions.iter().filter(|other| *other != region) {
@@ -309,15 +293,6 @@ impl Deployment {
     /// Cuts one link both ways, or mends it.
     pub fn cut(&self, one: &RegionName, other: &RegionName, cut: bool) {
         self.world.cut(one, other, cut, self.scenario.network.one_way(one, other));
-    }
-
-    fn normal_links(&self) {
-        self.regions.iter().for_each(|region| self.cut_off(region, false));
-        for from in &self.regions {
-            for to in self.regions.iter().filter(|to| *to != from) {
-                self.normal_replication(from, to);
-            }
-        }
     }
 
     /// Lets rows flow from the one to the other at the scenario's pace.
@@ -344,15 +319,13 @@ impl Deployment {
 
     /// The true time until a client of this region believes that the span is over.
     pub fn by_client(&self, region: &RegionName, span: Duration) -> Duration {
-        let paces = locked(&self.paces);
-        let per_second = paces.get(region).copied().unwrap_or(Duration::from_secs(1));
+        let per_second = locked(&self.paces).get(region).copied().unwrap_or(Duration::from_secs(1));
         span.mul_f64(1.0 / per_second.as_secs_f64())
     }
 
     /// The routes in a region's files.
     pub fn files(&self, region: &RegionName) -> Files {
-        let files = locked(&self.files);
-        files.get(region).copied().unwrap_or_default()
+        locked(&self.files).get(region).copied().unwrap_or_default()
     }
 
     /// Writes a region's files: processes go by them once they start or read them again.
@@ -380,10 +353,6 @@ impl Deployment {
     }
 }
 
-fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The differences of a region's files from the scenario's routes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Files {
@@ -401,28 +370,24 @@ pub struct Files {
 
 impl Files {
     fn routes(self, routes: &Routes) -> Routes {
-        let mut all = routes.clone();
-        if self.renamed {
-            all = renamed(&all);
-        }
-        if self.escrow_moved {
-            all = with_escrow_moved(&all);
-        }
+        let all = if self.renamed { renamed(routes) } else { routes.clone() };
+        let all = if self.escrow_moved { with_escrow_moved(&all) } else { all };
+        let times = if self.patient { 2 } else { 1 };
         let changed = |policy: Policy| Policy {
             retention: self.retention.map_or(policy.retention, Retention::For),
             tombstone: self.retention.unwrap_or(policy.tombstone),
-            hold: if self.patient { policy.hold * 2 } else { policy.hold },
-            settle_time: if self.patient { policy.settle_time * 2 } else { policy.settle_time },
+            hold: policy.hold * times,
+            settle_time: policy.settle_time * times,
             ..policy
         };
         Routes(all.0.iter().map(|route| with_policy(route, changed)).collect())
     }
 }
 
-/// The places of the first route under escrow and of the first one without, if there are both.
-fn either(routes: &Routes) -> Option<[usize; 2]> {
+/// The places of the first route under escrow and the first without, each with the other.
+fn exchanged(routes: &Routes) -> Vec<(usize, usize)> {
     let at = |lodged: bool| routes.0.iter().position(|route| (escrow(route) != Escrow::Off) == lodged);
-    Some([at(true)?, at(false)?])
+    at(true).zip(at(false)).map_or(Vec::new(), |(one, other)| vec![(one, other), (other, one)])
 }
 
 fn escrow(route: &Route) -> Escrow {
@@ -432,11 +397,9 @@ fn escrow(route: &Route) -> Escrow {
 /// The same routes, of which the first under escrow and the first without have each other's escrow.
 fn with_escrow_moved(routes: &Routes) -> Routes {
     let mut moved = routes.clone();
-    if let Some([one, other]) = either(routes) {
-        for (at, from) in [(one, other), (other, one)] {
-            let escrow = escrow(&routes.0[from]);
-            moved.0[at] = with_policy(&moved.0[at], |policy| Policy { escrow, ..policy });
-        }
+    for (at, from) in exchanged(routes) {
+        let escrow = escrow(&routes.0[from]);
+        moved.0[at] = with_policy(&moved.0[at], |policy| Policy { escrow, ..policy });
     }
     moved
 }
@@ -445,15 +408,12 @@ fn with_escrow_moved(routes: &Routes) -> Routes {
 /// keeps its policy, but the one under the other's name is under escrow now.
 fn renamed(routes: &Routes) -> Routes {
     let mut renamed = with_escrow_moved(routes);
-    if let Some([one, other]) = either(routes) {
-        for (at, from) in [(one, other), (other, one)] {
-            renamed.0[at].name = routes.0[from].name.clone();
-        }
+    for (at, from) in exchanged(routes) {
+        renamed.0[at].name = routes.0[from].name.clone();
     }
     renamed
 }
 
-/// The same route under another policy, if it has one.
 fn with_policy(route: &Route, change: impl Fn(Policy) -> Policy) -> Route {
     let changed = |policy: &Arc<Policy>| Arc::new(change(Policy::clone(policy)));
     let protection = match &route.protection {
@@ -471,13 +431,12 @@ pub fn token(number: u32) -> String {
 
 /// A request as a client sends it.
 pub fn request(path: &str, tenant: u32, key: &str, wanted: &'static str) -> Request<Body> {
-    let request = Request::post(path)
+    Request::post(path)
         .header("authorization", format!("Bearer {}", token(tenant)))
         .header("idempotency-key", key)
         .header("content-type", "application/json")
-        .body(body::full(wanted));
-    let Ok(request) = request else { panic!("a path of a scenario that was checked") };
-    request
+        .body(body::full(wanted))
+        .unwrap_or_else(|_| panic!("a path of a scenario that was checked"))
 }
 
 async fn read_reply(response: http::Response<Body>) -> Reply {
@@ -489,13 +448,10 @@ async fn read_reply(response: http::Response<Body>) -> Reply {
     let header = |name: &str| head.headers.get(name).and_then(|text| text.to_str().ok()).unwrap_or_default();
     let problem = header("content-type").starts_with("application/problem+json");
     let text = String::from_utf8_lossy(&body);
-    let code = text
-        .split_once("\"code\":\"")
-        .and_then(|(_, rest)| rest.split_once('"'))
-        .map(|(code, _)| code.to_owned());
+    let code = text.split_once("\"code\":\"").and_then(|(_, rest)| rest.split_once('"'));
     Reply::Answered {
         status: head.status,
-        code: code.filter(|_| problem).unwrap_or_default(),
+        code: code.filter(|_| problem).map(|(code, _)| code.to_owned()).unwrap_or_default(),
         replayed: header("idempotent-replayed") == "true",
         by: header("onceway-region").to_owned(),
         retry_after: header("retry-after").parse().ok().map(Duration::from_secs),

@@ -1,16 +1,17 @@
 //! Simulated randomness: one ChaCha8 stream per process, all from one seed.
 //!
-//! [`crate::world`] gives out the streams. A stream must not be shared between processes. One more
-//! draw in one of them would change the actions of all the others.
+//! No two processes share a stream: one more draw in one would change the actions of all others.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onceway::ports::Dice;
 use onceway::protocol::record::{Nonce, RequestId};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+
+use crate::process::locked;
 
 /// One stream of the seed's randomness. Cheap to clone; clones draw from the same stream.
 #[derive(Clone, Debug)]
@@ -26,7 +27,7 @@ impl SimDice {
 
     /// 64 random bits.
     pub fn bits(&self) -> u64 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).next_u64()
+        locked(&self.0).next_u64()
     }
 
     fn wide(&self) -> u128 {
@@ -55,41 +56,39 @@ const FIRST: u64 = 1 << 32;
 
 /// One stream of choices of clients and faults, which no process of the deployment draws from.
 /// Every client has a stream of its own, so that one more draw in one changes no other.
-pub struct Chance {
+pub(crate) struct Chance {
     dice: SimDice,
     seed: u64,
     next: Arc<AtomicU64>,
 }
 
 impl Chance {
-    /// The first stream of a seed.
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self { dice: SimDice::new(seed, FIRST), seed, next: Arc::new(AtomicU64::new(FIRST + 1)) }
     }
 
-    /// A new stream.
-    pub fn split(&self) -> Self {
+    pub(crate) fn split(&self) -> Self {
         let stream = self.next.fetch_add(1, Ordering::Relaxed);
         Self { dice: SimDice::new(self.seed, stream), seed: self.seed, next: self.next.clone() }
     }
 
     /// A number below `end`, which must not be 0.
-    pub fn below(&self, end: u64) -> u64 {
+    pub(crate) fn below(&self, end: u64) -> u64 {
         self.dice.bits() % end
     }
 
     /// True in so many of a hundred draws.
-    pub fn percent(&self, percent: u32) -> bool {
+    pub(crate) fn percent(&self, percent: u32) -> bool {
         self.below(100) < u64::from(percent)
     }
 
     /// Any span up to `most`.
-    pub fn within(&self, most: Duration) -> Duration {
+    pub(crate) fn within(&self, most: Duration) -> Duration {
         self.dice.jitter(most)
     }
 
     /// A random span with this mean, as between independent events, at most eight times as long.
-    pub fn about(&self, mean: Duration) -> Duration {
+    pub(crate) fn about(&self, mean: Duration) -> Duration {
         // In whole steps of a thousandth, so that no platform's logarithm shows: -ln(x) by halving.
         let draw = (self.below(1_000_000) + 1) as u32;
         let halvings = f64::from(draw) / 1_000_000.0;

@@ -1,8 +1,6 @@
-//! Loss and delay of single kinds of letters between two regions, while all others are carried as
-//! usual.
+//! Loss and delay of single kinds of letters between two regions.
 //!
-//! A late letter is overtaken by later ones. A caller that gives up takes its letter along, as a
-//! closed stream does.
+//! A late letter is overtaken by later ones. A caller that gives up takes its letter along.
 
 use std::time::Duration;
 

@@ -1,8 +1,7 @@
-//! The outcome of one seed of a scenario: counts, faults and answers to clients; the raw material
-//! of every report.
+//! The outcome of one seed of a scenario: the raw material of every report.
 //!
-//! All times are simulated milliseconds since clients began to ask. It must not hold anything that
-//! differs between two plays of one seed.
+//! All times are simulated milliseconds since clients began to ask. Two plays of one seed have the
+//! same outcome.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -83,8 +82,7 @@ pub struct Breach {
     pub invariant: String,
     /// The time at which the checker noticed.
     pub at_ms: u64,
-    /// The time of the breach in the story, in microseconds. For a missing entry it is the time at
-    /// which the checker noticed.
+    /// Its time in the story, in microseconds: for a missing entry, when the checker noticed.
     pub broke_us: u64,
     /// A description.
     pub text: String,
@@ -201,8 +199,7 @@ pub struct ServingSpan {
     pub to_ms: u64,
 }
 
-/// A time in which a majority of acceptors had granted a region its lease, all under one view. A
-/// gateway stops before its end, because it assumes that its own clock is slow.
+/// A time in which a majority of acceptors had granted a region its lease, all under one view.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LeaseSpan {
     /// The region's name.
@@ -236,6 +233,12 @@ impl Breach {
 }
 
 impl Outcome {
+    /// The outcome of a seed that broke before it could be played.
+    pub(crate) fn broken(seed: u64, invariant: &str, text: String) -> Self {
+        let breach = Breach { invariant: invariant.to_owned(), at_ms: 0, broke_us: 0, text };
+        Self { seed, breaches: vec![breach], ..Self::default() }
+    }
+
     /// True if every invariant held.
     pub fn held(&self) -> bool {
         self.breaches.is_empty()

@@ -1,12 +1,12 @@
 //! Calls between regions, made directly, over links that can be made to fail.
 //!
-//! A test or a gateway registers here as a [`Region`]. A caller that gives up takes its call with
-//! it, as a closed stream does. A handler must detach work that has to outlive its caller.
+//! A caller that gives up takes its call with it, as a closed stream does. A handler must detach
+//! work that has to outlive its caller.
 
 use std::collections::BTreeMap;
 use std::future::{Future, pending};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onceway::ports::Peers;
@@ -16,10 +16,12 @@ use tokio::time::timeout;
 
 use crate::clock::pause;
 use crate::letters::{Letter, Post};
-use crate::process::Process;
+use crate::process::{Process, locked};
 
 /// A future of a [`Region`].
 pub type Answering<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+type Called<T> = Result<T, PeerError>;
 
 /// The answer, or the reason why the region refused the message.
 type Heard<T> = Result<T, String>;
@@ -66,12 +68,8 @@ struct Plugged {
 }
 
 impl Plugged {
-    /// Answers as a listener of that process would: not at all while it is paused, with a broken
-    /// connection once it is dead.
-    async fn serve<'a, T>(
-        self,
-        handle: impl FnOnce(Arc<dyn Region>) -> Answering<'a, T>,
-    ) -> Result<T, PeerError> {
+    /// Answers as that process's listener would: not while it is paused, broken once it is dead.
+    async fn serve<F: Future>(self, handle: impl FnOnce(Arc<dyn Region>) -> F) -> Called<F::Output> {
         let Self { region, process } = self;
         if process.is_dead() {
             return Err(PeerError::NotSent("connection refused".to_owned()));
@@ -83,8 +81,12 @@ impl Plugged {
             reply
         };
         let reply = process.while_alive(answering).await;
-        reply.ok_or_else(|| PeerError::Unknown("connection reset".to_owned()))
+        reply.ok_or_else(reset)
     }
+}
+
+fn reset() -> PeerError {
+    PeerError::Unknown("connection reset".to_owned())
 }
 
 #[derive(Default)]
@@ -93,9 +95,7 @@ struct Inner {
     links: BTreeMap<(RegionName, RegionName), (LinkMode, Duration)>,
     /// The fates of single kinds of letters from the one to the other. All others are carried.
     letters: BTreeMap<(RegionName, RegionName, Letter), Post>,
-    /// The number of calls.
     events: u64,
-    /// The number of calls for a key.
     hops: u64,
 }
 
@@ -109,25 +109,24 @@ impl Network {
         self.plug_process(name, region, Process::default());
     }
 
-    /// Plugs in a region as part of this process: calls to it wait while the process is paused, and
-    /// break when it dies.
+    /// The same, of this process: calls wait while it is paused, and break when it dies.
     pub fn plug_process(&self, name: RegionName, region: Arc<dyn Region>, process: Process) {
-        self.lock().regions.insert(name, Plugged { region, process });
+        locked(&self.0).regions.insert(name, Plugged { region, process });
     }
 
     /// Unplugs all regions. They and the network refer to each other, so neither is freed before.
     pub fn unplug_all(&self) {
-        self.lock().regions.clear();
+        locked(&self.0).regions.clear();
     }
 
     /// Sets the mode of the link from `from` to `to`, and the duration of each direction.
     pub fn set_link(&self, from: &RegionName, to: &RegionName, mode: LinkMode, one_way: Duration) {
-        self.lock().links.insert((from.clone(), to.clone()), (mode, one_way));
+        locked(&self.0).links.insert((from.clone(), to.clone()), (mode, one_way));
     }
 
     /// Sets the fate of letters of this kind from `from` to `to` from now on; `None` is the usual.
     pub fn set_letters(&self, from: &RegionName, to: &RegionName, letter: Letter, post: Option<Post>) {
-        let letters = &mut self.lock().letters;
+        let letters = &mut locked(&self.0).letters;
         let key = (from.clone(), to.clone(), letter);
         match post {
             Some(post) => letters.insert(key, post),
@@ -136,7 +135,7 @@ impl Network {
     }
 
     fn post(&self, from: &RegionName, to: &RegionName, letter: Letter) -> Option<Post> {
-        self.lock().letters.get(&(from.clone(), to.clone(), letter)).copied()
+        locked(&self.0).letters.get(&(from.clone(), to.clone(), letter)).copied()
     }
 
     /// The port by which `from` reaches the others.
@@ -145,7 +144,7 @@ impl Network {
     }
 
     fn way(&self, from: &RegionName, to: &RegionName) -> Option<(Plugged, LinkMode, Duration)> {
-        let mut inner = self.lock();
+        let mut inner = locked(&self.0);
         inner.events += 1;
         let region = inner.regions.get(to)?.clone();
         let (mode, one_way) = inner.links.get(&(from.clone(), to.clone())).copied().unwrap_or_default();
@@ -154,16 +153,12 @@ impl Network {
 
     /// The number of calls between regions so far.
     pub(crate) fn events(&self) -> u64 {
-        self.lock().events
+        locked(&self.0).events
     }
 
     /// The number of calls for a key: forwards, and claims that are lodged elsewhere or taken back.
     pub(crate) fn hops(&self) -> u64 {
-        self.lock().hops
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0).hops
     }
 }
 
@@ -176,30 +171,18 @@ pub struct SimPeers {
 }
 
 impl SimPeers {
-    /// The same peers, as this process reaches them.
     pub(crate) fn of(self, process: &Process) -> Self {
         Self { process: process.clone(), ..self }
     }
 
-    async fn call<'a, T>(
+    /// Calls a peer, and gives up after `within`, if that is said.
+    async fn call<T, F: Future<Output = Heard<T>>>(
         &self,
         to: &RegionName,
-        handle: impl FnOnce(Arc<dyn Region>) -> Answering<'a, Heard<T>>,
-    ) -> Result<T, PeerError> {
-        self.process.runs().await;
-        let replied = self.carry(to, handle).await;
-        self.process.runs().await;
-        replied
-    }
-
-    /// Calls a peer, and gives up after `within`.
-    async fn call_within<'a, T>(
-        &self,
-        to: &RegionName,
-        within: Duration,
+        within: Option<Duration>,
         post: Option<Post>,
-        handle: impl FnOnce(Arc<dyn Region>) -> Answering<'a, Heard<T>>,
-    ) -> Result<T, PeerError> {
+        handle: impl FnOnce(Arc<dyn Region>) -> F,
+    ) -> Called<T> {
         self.process.runs().await;
         let carried = async {
             match post {
@@ -207,27 +190,24 @@ impl SimPeers {
                 Some(Post::Lost) => pending().await,
                 Some(Post::Late(by)) => pause(by).await,
             }
-            self.carry(to, handle).await
+            // A refusal did nothing, like the listener's.
+            self.carry(to, handle).await?.map_err(PeerError::NotSent)
         };
-        let replied = timeout(within, carried).await;
+        let replied = match within {
+            Some(within) => timeout(within, carried).await,
+            None => Ok(carried.await),
+        };
         self.process.runs().await;
-        replied.unwrap_or_else(|_| Err(PeerError::Unknown(format!("no reply within {within:?}"))))
+        replied.unwrap_or_else(|_| {
+            Err(PeerError::Unknown(format!("no reply within {:?}", within.unwrap_or_default())))
+        })
     }
 
-    /// Carries a call and returns the answer. A refusal did nothing, like the listener's.
-    async fn carry<'a, T>(
+    async fn carry<F: Future>(
         &self,
         to: &RegionName,
-        handle: impl FnOnce(Arc<dyn Region>) -> Answering<'a, Heard<T>>,
-    ) -> Result<T, PeerError> {
-        self.carried(to, handle).await?.map_err(PeerError::NotSent)
-    }
-
-    async fn carried<'a, T>(
-        &self,
-        to: &RegionName,
-        handle: impl FnOnce(Arc<dyn Region>) -> Answering<'a, T>,
-    ) -> Result<T, PeerError> {
+        handle: impl FnOnce(Arc<dyn Region>) -> F,
+    ) -> Called<F::Output> {
         let Some((plugged, mode, one_way)) = self.network.way(&self.from, to) else {
             return Err(PeerError::NotSent(format!("{to} is not in the peers' list")));
         };
@@ -236,7 +216,7 @@ impl SimPeers {
             LinkMode::Silent => pending().await,
             LinkMode::LoseRequest => {
                 pause(one_way).await;
-                Err(PeerError::Unknown("connection reset".to_owned()))
+                Err(reset())
             }
             LinkMode::Up => {
                 pause(one_way).await;
@@ -244,62 +224,49 @@ impl SimPeers {
                 pause(one_way).await;
                 Ok(reply)
             }
-            LinkMode::LoseReply => {
+            LinkMode::LoseReply | LinkMode::Deaf => {
                 pause(one_way).await;
                 plugged.serve(handle).await?;
+                if mode == LinkMode::Deaf {
+                    return pending().await;
+                }
                 pause(one_way).await;
-                Err(PeerError::Unknown("connection reset".to_owned()))
-            }
-            LinkMode::Deaf => {
-                pause(one_way).await;
-                plugged.serve(handle).await?;
-                pending().await
+                Err(reset())
             }
         }
     }
 }
 
 impl Peers for SimPeers {
-    async fn forward(&self, to: &RegionName, forward: Forward) -> Result<ForwardReply, PeerError> {
+    async fn forward(&self, to: &RegionName, forward: Forward) -> Called<ForwardReply> {
         let from = self.from.clone();
-        self.network.lock().hops += 1;
-        let handle = |region: Arc<dyn Region>| -> Answering<'_, Heard<ForwardReply>> {
-            Box::pin(async move {
-                region.hears(&from, &PeerMessage::Forward)?;
-                Ok(region.forward(from, forward).await)
-            })
+        locked(&self.network.0).hops += 1;
+        let handle = |region: Arc<dyn Region>| async move {
+            region.hears(&from, &PeerMessage::Forward)?;
+            Ok(region.forward(from, forward).await)
         };
-        self.call(to, handle).await
+        self.call(to, None, None, handle).await
     }
 
-    async fn ping(&self, to: &RegionName, within: Duration) -> Result<Pong, PeerError> {
+    async fn ping(&self, to: &RegionName, within: Duration) -> Called<Pong> {
         let from = self.from.clone();
-        let handle = |region: Arc<dyn Region>| -> Answering<'_, Heard<Pong>> {
-            Box::pin(async move {
-                region.hears(&from, &PeerMessage::Ping)?;
-                Ok(region.pong().await)
-            })
+        let handle = |region: Arc<dyn Region>| async move {
+            region.hears(&from, &PeerMessage::Ping)?;
+            Ok(region.pong().await)
         };
-        self.call_within(to, within, None, handle).await
+        self.call(to, Some(within), None, handle).await
     }
 
-    async fn ask(
-        &self,
-        to: &RegionName,
-        question: Question,
-        within: Duration,
-    ) -> Result<PeerReply, PeerError> {
+    async fn ask(&self, to: &RegionName, question: Question, within: Duration) -> Called<PeerReply> {
         let from = self.from.clone();
         let for_a_key =
             matches!(question, Question::Lodge(_) | Question::LodgeAnswer { .. } | Question::Void { .. });
-        self.network.lock().hops += u64::from(for_a_key);
+        locked(&self.network.0).hops += u64::from(for_a_key);
         let post = self.network.post(&self.from, to, Letter::of(&question));
-        let handle = |region: Arc<dyn Region>| -> Answering<'_, Heard<PeerReply>> {
-            Box::pin(async move {
-                region.hears(&from, &PeerMessage::Question(&question))?;
-                Ok(region.ask(from, question).await)
-            })
+        let handle = |region: Arc<dyn Region>| async move {
+            region.hears(&from, &PeerMessage::Question(&question))?;
+            Ok(region.ask(from, question).await)
         };
-        self.call_within(to, within, post, handle).await
+        self.call(to, Some(within), post, handle).await
     }
 }

@@ -1,9 +1,7 @@
 //! Statements after which a gateway process may die: the statement took effect, but the process has
 //! no answer yet.
 //!
-//! [`crate::store`] names the statement that it sends, [`crate::process`] dies there, scenarios
-//! name the kinds. docs/simulation.md lists the sequences of statements in upkeep, and the effect
-//! of a crash between two of them.
+//! docs/simulation.md lists the sequences of statements in upkeep, and the effect of a crash there.
 
 use crate::words::named;
 

@@ -1,8 +1,7 @@
-//! The bundle of simulated ports that one process runs over, and the real gateway over them as a
-//! region of the simulated network: messages reach it as the peer listener would hand them in.
+//! The simulated ports that one process runs over, and the real gateway over them as a region.
+//! Messages reach it as the peer listener would hand them in.
 //!
-//! [`crate::world`] makes them. It must not hold anything that outlives a process: that belongs to
-//! the world.
+//! What outlives a process belongs to the world.
 
 use std::sync::Arc;
 

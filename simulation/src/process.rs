@@ -6,7 +6,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -14,6 +14,11 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::points::Point;
+
+/// What a mutex holds, also after a task that panicked.
+pub(crate) fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Life {
@@ -61,29 +66,26 @@ impl Process {
 
     /// Lets the process die right after the next statement of one of these kinds took effect.
     pub fn dies_at(&self, points: &[Point]) {
-        *self.dies_at.lock().unwrap_or_else(PoisonError::into_inner) = points.to_vec();
+        *locked(&self.dies_at) = points.to_vec();
     }
 
     /// Lets a task panic right after its next statement of one of these kinds took effect.
     pub fn panics_at(&self, points: &[Point]) {
-        *self.panics_at.lock().unwrap_or_else(PoisonError::into_inner) = points.to_vec();
+        *locked(&self.panics_at) = points.to_vec();
     }
 
-    /// Notes that a statement of this kind took effect.
-    ///
-    /// # Panics
-    /// If a task is to panic there.
+    /// Notes that a statement of this kind took effect. Panics if a task is to panic there.
     pub(crate) fn passed(&self, point: Point) {
-        let panics = self.panics_at.lock().unwrap_or_else(PoisonError::into_inner).contains(&point);
+        let panics = locked(&self.panics_at).contains(&point);
         assert!(!panics, "a task panics at {}, as it was told", point.name());
-        if self.dies_at.lock().unwrap_or_else(PoisonError::into_inner).contains(&point) {
+        if locked(&self.dies_at).contains(&point) {
             self.kill();
         }
     }
 
     /// The time for which the process was paused so far: a clock that stands still leaves it out.
     pub(crate) fn slept(&self) -> Duration {
-        let slept = self.slept.lock().unwrap_or_else(PoisonError::into_inner);
+        let slept = locked(&self.slept);
         slept.before + slept.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
@@ -92,7 +94,7 @@ impl Process {
     }
 
     fn is(&self, wanted: Life) -> bool {
-        *self.life.lock().unwrap_or_else(PoisonError::into_inner) == wanted
+        *locked(&self.life) == wanted
     }
 
     /// Waits until the process runs: at once if it does, for ever if it is dead.
@@ -130,11 +132,11 @@ impl Process {
 
     fn change(&self, to: Life) {
         {
-            let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut life = locked(&self.life);
             if *life == Life::Dead || *life == to {
                 return;
             }
-            let mut slept = self.slept.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut slept = locked(&self.slept);
             if let Some(since) = slept.since.take() {
                 slept.before += since.elapsed();
             }

@@ -1,14 +1,14 @@
 //! A report: a study, and one of its seeds in detail, as data and as one page. The page needs no
 //! network, no script and no other file.
 //!
-//! [`crate::study`] has the first table's cells. It must not hold the time, the machine or a path:
-//! the same command gives the same bytes.
+//! The same command gives the same bytes: no time, machine or path stands in it.
 
 use serde::Serialize;
 
 use crate::outcome::{Outcome, Second};
 use crate::study::{HEADS, LEGEND, Row, Study};
 use crate::sums::Figures;
+use crate::words::joined;
 
 /// The content of a report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -51,8 +51,8 @@ pub fn html(report: &Report) -> String {
          unsafe_multiple = true.",
         &table(&HEADS, study.rows.iter().map(|row| row.cells().to_vec())),
     ));
-    let legend: Vec<String> = LEGEND.iter().map(|line| format!("<li>{}</li>", escaped(line))).collect();
-    page.push_str(&format!("<ul>{}</ul>\n", legend.join("\n")));
+    let legend = LEGEND.iter().map(|line| format!("<li>{}</li>", escaped(line)));
+    page.push_str(&format!("<ul>{}</ul>\n", joined(legend, "\n")));
     let all = |count: fn(&Figures) -> u64| study.rows.iter().map(|row| count(&row.figures)).sum::<u64>();
     page.push_str(&format!(
         "<p>Runs at risk of a lost region, at all points: {}. Of these, at risk of a region that cannot have run the key: {}.</p>\n",
@@ -103,16 +103,15 @@ fn escaped(text: &str) -> String {
 }
 
 fn table(heads: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
-    let heads: Vec<String> =
-        heads.iter().map(|head| format!("<th scope=\"col\">{}</th>", escaped(head))).collect();
+    let head = |head: &&str| format!("<th scope=\"col\">{}</th>", escaped(head));
+    let heads: String = heads.iter().map(head).collect();
     let row = |cells: Vec<String>| {
-        let cells: Vec<String> = cells.iter().map(|cell| format!("<td>{}</td>", escaped(cell))).collect();
-        format!("<tr>{}</tr>\n", cells.concat())
+        let cells: String = cells.iter().map(|cell| format!("<td>{}</td>", escaped(cell))).collect();
+        format!("<tr>{cells}</tr>\n")
     };
     let rows: String = rows.map(row).collect();
     format!(
-        "<div class=\"wide\"><table>\n<thead><tr>{}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n",
-        heads.concat()
+        "<div class=\"wide\"><table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n"
     )
 }
 
@@ -143,9 +142,8 @@ fn events(outcome: &Outcome) -> String {
         rows.push(line(span.from_ms, Some(span.to_ms), what));
     }
     for view in &outcome.views {
-        let standings: Vec<String> =
-            view.standings.iter().map(|(region, standing)| format!("{region} {standing}")).collect();
-        rows.push(line(view.at_ms, None, format!("view {}: {}", view.epoch, standings.join(", "))));
+        let standings = view.standings.iter().map(|(region, standing)| format!("{region} {standing}"));
+        rows.push(line(view.at_ms, None, format!("view {}: {}", view.epoch, joined(standings, ", "))));
     }
     for outage in &outcome.outages {
         let what = format!("no service for {} of {}", outage.route, outage.home);

@@ -1,8 +1,6 @@
-//! A study: the outcomes of the same seeds of one scenario at several points, and its table for
-//! terminals and pages.
+//! A study: the outcomes of the same seeds of one scenario at several points, and its table.
 //!
-//! Commands make it, [`crate::report`] draws it. It must not play
-//! anything, nor hold data that differs between two plays of the same seeds.
+//! Two plays of the same seeds give the same study.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,8 +9,9 @@ use onceway::gateway::policy::route::Escrow;
 use serde::Serialize;
 
 use crate::scenario::Scenario;
-use crate::scenario::known::policy_of;
+use crate::scenario::workload::Workload;
 use crate::sums::{Figures, Spread};
+use crate::words::joined;
 
 /// A smaller multiple needs `unsafe_multiple` in a ring file.
 pub const LEAST_SAFE: f64 = 2.0;
@@ -72,9 +71,8 @@ pub struct RouteIs {
 impl Point {
     /// The design, and the values that make this point.
     pub fn name(&self) -> String {
-        let settings: Vec<String> =
-            self.settings.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        [vec!["onceway".to_owned()], settings].concat().join(" ")
+        let settings = self.settings.iter().map(|(key, value)| format!("{key}={value}"));
+        joined(["onceway".to_owned()].into_iter().chain(settings), " ")
     }
 
     /// The point with its figures.
@@ -99,19 +97,16 @@ impl Point {
 
 /// The settings of the routes that a scenario's clients use.
 pub fn routes(scenario: &Scenario) -> BTreeMap<String, RouteIs> {
-    let of = |name: &String| {
-        let policy = policy_of(&scenario.shared.routes, name)?;
-        let escrow = match policy.escrow {
+    let of = |workload: &Arc<Workload>| {
+        let escrow = match workload.policy.escrow {
             Escrow::Off => "off",
             Escrow::Claim(_) => "claim",
             Escrow::ClaimAndAnswer(_) => "claim+answer",
         };
-        Some((
-            name.clone(),
-            RouteIs { recovery: policy.recovery.name().to_owned(), escrow: escrow.to_owned() },
-        ))
+        let recovery = workload.policy.recovery.name().to_owned();
+        (workload.route.clone(), RouteIs { recovery, escrow: escrow.to_owned() })
     };
-    scenario.workloads.iter().filter_map(|workload| of(&workload.route)).collect()
+    scenario.workloads.iter().map(of).collect()
 }
 
 /// The heads of a study's table.
@@ -200,10 +195,10 @@ impl Study {
     /// tell from the best: later points wait longer, or cost more.
     pub fn answer(&self) -> Vec<String> {
         let broke = self.rows.iter().filter(|row| row.figures.broke > 0);
-        let broke: Vec<&str> = broke.map(|row| row.name.as_str()).collect();
-        let held = match broke.is_empty() {
+        let broke = joined(broke.map(|row| &row.name), "; ");
+        let held = match self.held() {
             true => format!("Every invariant held, in {} seeds at each point.", self.count),
-            false => format!("An invariant BROKE at: {}.", broke.join("; ")),
+            false => format!("An invariant BROKE at: {broke}."),
         };
         let (with, without): (Vec<&Row>, Vec<&Row>) =
             self.rows.iter().filter(|row| !row.needs_unsafe_multiple).partition(|row| row.is_escrow());
@@ -235,8 +230,7 @@ impl Study {
                 0 => format!("{cell:<width$}"),
                 _ => format!("{cell:>width$}"),
             };
-            let padded: Vec<String> = cells.into_iter().zip(widths.iter().enumerate()).map(pad).collect();
-            padded.join("  ").trim_end().to_owned()
+            joined(cells.into_iter().zip(widths.iter().enumerate()).map(pad), "  ").trim_end().to_owned()
         };
         let mut lines = vec![line(HEADS)];
         lines.extend(rows.iter().map(|row| line(row.each_ref().map(String::as_str))));

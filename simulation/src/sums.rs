@@ -1,8 +1,6 @@
 //! The sums of many outcomes of one point: the figures for tables.
 //!
-//! Commands play seeds and add their outcomes here, in any order. It must not hold anything that
-//! depends on the order, the machine or the clock. The same seeds give the same figures, to the
-//! byte.
+//! Outcomes are added in any order: the same seeds give the same figures, to the byte.
 
 use std::collections::BTreeMap;
 
@@ -19,19 +17,15 @@ fn points() -> impl Iterator<Item = u32> {
 /// Outcomes of one point.
 #[derive(Clone, Debug, Default)]
 pub struct Sums {
-    seeds: u64,
-    simulated_ms: u64,
+    /// The plain sums; all else in it is computed in the end.
+    figures: Figures,
     hops: u64,
-    keys: Keys,
     routes: BTreeMap<String, Keys>,
     /// The time without service by route, of each seed and home region that was without service.
     without: BTreeMap<String, Vec<u64>>,
     /// The time without service of the arc that was hit worst, of each seed.
     worst: Vec<u64>,
     latency_ms: Vec<u64>,
-    takeovers: u64,
-    at_risk: u64,
-    marked_too_much: u64,
     broke: BTreeMap<u64, Breach>,
 }
 
@@ -102,10 +96,10 @@ pub struct Latency {
 impl Sums {
     /// Adds one seed's outcome.
     pub fn add(&mut self, outcome: &Outcome) {
-        self.seeds += 1;
-        self.simulated_ms += outcome.simulated_ms;
+        self.figures.seeds += 1;
+        self.figures.simulated_ms += outcome.simulated_ms;
+        self.figures.keys += &outcome.keys;
         self.hops += outcome.hops;
-        self.keys += &outcome.keys;
         for (route, keys) in &outcome.routes {
             *self.routes.entry(route.clone()).or_default() += keys;
         }
@@ -119,9 +113,9 @@ impl Sums {
         }
         self.latency_ms.extend(&outcome.latency_ms);
         let happened = |what| outcome.happened.get(what).copied().unwrap_or(0);
-        self.takeovers += happened("takeover");
-        self.at_risk += happened("run at risk");
-        self.marked_too_much += happened("marked at risk too much");
+        self.figures.takeovers += happened("takeover");
+        self.figures.at_risk += happened("run at risk");
+        self.figures.marked_too_much += happened("marked at risk too much");
         if let Some(breach) = outcome.breaches.first() {
             self.broke.insert(outcome.seed, breach.clone());
         }
@@ -131,35 +125,30 @@ impl Sums {
     pub fn figures(mut self, direct_ms: u64) -> Figures {
         self.latency_ms.sort_unstable();
         let added = |thousandths| at(&self.latency_ms, thousandths).saturating_sub(direct_ms);
-        let keys = self.keys.clone();
-        let (least, most) = poisson(keys.unasked());
+        let (begun, unasked) = (self.figures.keys.begun, self.figures.keys.unasked());
+        let (least, most) = poisson(unasked);
         let routes = self.routes.into_iter().map(|(name, keys)| {
             let without_service = spread(self.without.remove(&name).unwrap_or_default());
             let doubles_per_million = per_million(keys.unasked() as f64, keys.begun);
             (name, OfRoute { keys, doubles_per_million, without_service })
         });
         Figures {
-            seeds: self.seeds,
-            simulated_ms: self.simulated_ms,
-            doubles_per_million: per_million(keys.unasked() as f64, keys.begun),
-            doubles_between: (per_million(least, keys.begun), per_million(most, keys.begun)),
+            doubles_per_million: per_million(unasked as f64, begun),
+            doubles_between: (per_million(least, begun), per_million(most, begun)),
             routes: routes.collect(),
             without_service: spread(self.worst),
             added_latency_ms: Latency { p50: added(500), p99: added(990) },
             distribution: points().map(|point| (point, added(point))).collect(),
-            hops_per_hundred: rounded(self.hops as f64 * 100.0 / keys.begun.max(1) as f64, 10.0),
-            keys,
-            takeovers: self.takeovers,
-            at_risk: self.at_risk,
-            marked_too_much: self.marked_too_much,
+            hops_per_hundred: rounded(self.hops as f64 * 100.0 / begun.max(1) as f64, 10.0),
             broke: self.broke.len() as u64,
             first_broken: self.broke.into_iter().take(MOST_BROKEN).collect(),
+            ..self.figures
         }
     }
 }
 
 /// The value that this share, in thousandths, does not exceed; 0 for none. `sorted` must be sorted.
-fn at(sorted: &[u64], thousandths: u32) -> u64 {
+pub(crate) fn at(sorted: &[u64], thousandths: u32) -> u64 {
     let index = (sorted.len() * thousandths as usize).div_ceil(1_000).saturating_sub(1);
     sorted.get(index).copied().unwrap_or(0)
 }
@@ -177,8 +166,7 @@ fn rounded(value: f64, steps: f64) -> f64 {
     (value * steps).round() / steps
 }
 
-/// The bounds of the mean of a count, with a confidence of 95 %: exact for none (the rule of
-/// three), else Byar's approximation.
+/// The bounds of a count's mean, at 95 %: exact for none (rule of three), else by Byar.
 fn poisson(count: u64) -> (f64, f64) {
     if count == 0 {
         return (0.0, 3.0);

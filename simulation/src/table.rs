@@ -1,8 +1,6 @@
-//! One region's Postgres in memory: its gate, its tables, its log of commits, and the statements on
-//! them.
+//! One region's Postgres in memory: its gate, its tables, its log of commits, and the statements.
 //!
-//! Each statement is one transaction, judged by this region's own wall clock. [`crate::cluster`]
-//! ships the log to other regions.
+//! Each statement is one transaction. [`crate::cluster`] ships the log to other regions.
 
 mod audit;
 mod authority;
@@ -10,9 +8,7 @@ mod disk;
 mod escrow;
 mod history;
 mod jobs;
-mod order;
 mod parts;
-mod seed;
 mod stored;
 mod truth;
 mod upkeep;
@@ -26,25 +22,24 @@ use onceway::ports::store::{
 };
 use onceway::ports::upkeep::Entry;
 use onceway::protocol::authority::GateState;
-use onceway::protocol::decide::Basis;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::lifetime::{Lifetime, NEVER, Retention};
 use onceway::protocol::observed::{self, Observed, Passed};
 use onceway::protocol::plant::{Check, is_disabled};
-use onceway::protocol::record::{Answer, Nonce, Row, Token, next_attempt};
+use onceway::protocol::record::{Answer, Basis, Nonce, Row, State, Token, next_attempt};
 use onceway::protocol::region::Origin;
 use onceway::protocol::register::Acceptor;
 use onceway::protocol::time::Date;
 use onceway::protocol::view::{AcceptorId, View};
 
-pub(crate) use history::fresh;
 pub use history::{Gated, Granted, HeardOf, Held, History, Lodgment, Record, Standing, Truth, Write};
+pub(crate) use history::{founded, fresh};
 pub(crate) use parts::Change;
-pub(crate) use stored::{Phase, Stored};
+pub(crate) use stored::Stored;
 
 use crate::clock::SimClock;
-use parts::{Beaten, Commit};
-use stored::micros;
+use parts::{Beaten, Commit, Keyed, Over, at, taken};
+use stored::{CLAIMED, Orders, in_doubt, micros, names, settled};
 
 /// One region's Postgres.
 #[derive(Clone, Debug)]
@@ -58,8 +53,8 @@ pub(crate) struct Table {
     running: Boot,
     acceptor: (u64, Acceptor),
     views: BTreeMap<u64, (Arc<View>, i64)>,
-    escrows: BTreeMap<KeyId, BTreeMap<Origin, parts::Escrowed>>,
-    imports: BTreeMap<KeyId, BTreeMap<Origin, Stored>>,
+    escrows: Keyed<parts::Escrowed>,
+    imports: Keyed<Stored>,
     /// Doubles in the journal: the key, the run's origin, the other one and its token.
     doubles: BTreeSet<(KeyId, Origin, Origin, Token)>,
     /// Attempts whose late answers are in the journal.
@@ -67,9 +62,9 @@ pub(crate) struct Table {
     /// The greatest token of a row that was ever reaped.
     forgotten: Token,
     history: History,
-    rows: BTreeMap<KeyId, BTreeMap<Origin, Stored>>,
+    rows: Keyed<Stored>,
     /// The own rows, in the orders of their look-ups.
-    orders: order::Orders,
+    orders: Orders,
     beats: BTreeMap<Origin, Beaten>,
     /// Keys whose rows of each origin were applied or imported after its newest heartbeat.
     latest: BTreeMap<Origin, BTreeSet<KeyId>>,
@@ -86,8 +81,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// An empty store at epoch 1, started now, with an acceptor that holds nothing. Its boot is not
-    /// approved yet.
+    /// An empty store at epoch 1, started now, whose boot is not approved yet.
     pub(crate) fn new(origin: Origin, system: u64, clock: SimClock) -> Self {
         let running = Boot { system, timeline: 1, started: clock.micros() };
         Self {
@@ -108,7 +102,7 @@ impl Table {
             forgotten: Token { epoch: 0, attempt: 0 },
             history: History::default(),
             rows: BTreeMap::new(),
-            orders: order::Orders::default(),
+            orders: Orders::default(),
             beats: BTreeMap::new(),
             latest: BTreeMap::new(),
             copying: BTreeSet::new(),
@@ -132,8 +126,7 @@ impl Table {
         self.restart();
     }
 
-    /// The server of a standby with these data that was promoted. Its own number tells the checker
-    /// that it knows nothing of what the one before wrote since.
+    /// The server of a promoted standby with these data. By its own number the checker knows it.
     pub(crate) fn promoted(mut self, number: u64, before: &Table) -> Self {
         let gates = self.history.gates.last().cloned().into_iter().collect();
         self.history = History::default();
@@ -213,16 +206,20 @@ impl Table {
     }
 
     /// The end of a stored life in this store's observed time. Of a replicated row it is not before
-    /// the end in its origin's observed time, of which its last heartbeat tells.
-    fn ends(&self, id: &KeyId, origin: &Origin, row: &Stored) -> i64 {
-        let replicated = self.rows.get(id).and_then(|rows| rows.get(origin));
-        let is_ours = *origin == self.origin || replicated.is_none_or(|one| !std::ptr::eq(one, row));
+    /// the end in its origin's, of which its last heartbeat tells.
+    fn ends(&self, id: &KeyId, row: &Stored) -> i64 {
+        let is_ours = row.row.origin == self.origin || !self.is_replicated(id, row);
         if is_ours || is_disabled(Check::ObservedTime) {
             return row.due;
         }
-        let there = self.beats.get(origin).map_or(0, |beat| beat.observed.0);
+        let there = self.beats.get(&row.row.origin).map_or(0, |beat| beat.observed.0);
         let there = i64::try_from(there).unwrap_or(i64::MAX).saturating_mul(1_000);
         row.due.saturating_sub(there).saturating_add(self.start())
+    }
+
+    /// True if replication brought this row of a key; else a survivor handed it over.
+    fn is_replicated(&self, id: &KeyId, row: &Stored) -> bool {
+        at(&self.rows, id, &row.row.origin).is_some_and(|one| std::ptr::eq(one, row))
     }
 
     fn is_open(&self) -> bool {
@@ -244,7 +241,7 @@ impl Table {
         let now = self.now();
         let own = self.own(&ask.id);
         // Before the gate, which may have moved since an earlier call wrote it.
-        if let Some(own) = own.filter(|own| own.nonce == ask.nonce && matches!(own.phase, Phase::Claimed)) {
+        if let Some(own) = own.filter(|own| own.row.nonce == ask.nonce && own.is_claimed()) {
             return own.won();
         }
         // A claim of an absent key looks for rows first: it returns them whatever the gate says.
@@ -256,17 +253,11 @@ impl Table {
             self.history.stale += 1;
             return ClaimReply::GateMoved;
         }
-        let (over, attempt) = match &ask.basis {
-            Basis::Absent => (Vec::new(), self.next_attempt(0)),
-            Basis::Known { own: seen, over, attempt }
-                if self.own_yields(own, *seen, now) && self.others_yield(&ask.id, over, *attempt) =>
-            {
-                (over.clone(), self.next_attempt(*attempt))
-            }
-            Basis::Known { .. } => return ClaimReply::Found(self.read(&ask.id)),
+        let Some((over, known)) = self.yielded(ask, own, now) else {
+            return ClaimReply::Found(self.read(&ask.id));
         };
-        let accepted = own.is_some_and(|own| own.accepted);
-        let row = self.row(ask, Phase::Claimed, over, attempt, accepted);
+        let accepted = own.is_some_and(|own| own.row.accepted);
+        let row = self.row(ask, CLAIMED, over, self.next_attempt(known), accepted);
         let won = row.won();
         self.write(&ask.id, row);
         won
@@ -276,39 +267,46 @@ impl Table {
         next_attempt(known, self.epoch, self.forgotten)
     }
 
+    /// What a claim supersedes, and the last attempt that it knows; `None`: a row is in the way.
+    fn yielded(&self, ask: &ClaimAsk, own: Option<&Stored>, now: i64) -> Option<(Over, u32)> {
+        match &ask.basis {
+            Basis::Absent => Some((Vec::new(), 0)),
+            Basis::Known { own: seen, over, attempt } => {
+                let yields = self.own_yields(own, *seen, now) && self.others_yield(&ask.id, over, *attempt);
+                yields.then(|| (over.clone(), *attempt))
+            }
+        }
+    }
+
     /// The own row, as this statement writes it.
-    fn row(
-        &self,
-        ask: &ClaimAsk,
-        phase: Phase,
-        over: Vec<(Origin, Token)>,
-        attempt: u32,
-        accepted: bool,
-    ) -> Stored {
-        let (token, start) = (Token { epoch: self.epoch, attempt }, self.start());
+    fn row(&self, ask: &ClaimAsk, state: State, over: Over, attempt: u32, accepted: bool) -> Stored {
         let (expires, due) = self.life(&ask.lifetime);
-        Stored {
-            token,
+        let row = Row {
+            origin: self.origin.clone(),
+            token: Token { epoch: self.epoch, attempt },
             nonce: ask.nonce,
             fingerprint: ask.fingerprint,
-            phase,
+            state,
             over,
             risk: ask.risk.clone(),
             request_id: ask.request_id,
-            hold: ask.hold,
-            settle_time: ask.settle_time,
-            recovery: ask.recovery,
-            claimed: self.date(),
-            held: start,
             expires,
-            due,
-            tombstone: ask.lifetime.tombstone,
             principal: ask.principal,
             accepted,
             doubted: self.doubted(&ask.id),
+            settle_time: ask.settle_time,
+            recovery: ask.recovery,
+        };
+        Stored {
+            row,
+            hold: ask.hold,
+            claimed: self.date(),
+            held: self.start(),
+            due,
+            tombstone: ask.lifetime.tombstone,
             route: ask.route.clone(),
             path: ask.path.clone(),
-            was_settled: None,
+            settled: None,
         }
     }
 
@@ -326,22 +324,18 @@ impl Table {
 
     /// The number of attempts of a key that may have happened: the claim that is written keeps it.
     fn doubted(&self, id: &KeyId) -> u32 {
-        let open = |row: &Stored| u32::from(matches!(row.phase, Phase::Claimed | Phase::InDoubt(_)));
-        self.all(id).values().map(|row| row.doubted + open(row)).max().unwrap_or(0)
+        self.all(id).values().map(|one| one.row.doubted + u32::from(one.is_open())).max().unwrap_or(0)
     }
 
     /// True if the own row is the one that the basis saw, in a state that lets a new attempt begin.
     fn own_yields(&self, own: Option<&Stored>, seen: Option<(Token, Nonce)>, now: i64) -> bool {
         match (own, seen) {
             (None, None) => true,
-            (Some(row), Some((token, nonce))) if row.token == token && row.nonce == nonce => {
-                match row.phase {
-                    Phase::Claimed => row.left(now).is_zero(),
-                    Phase::InDoubt(_) | Phase::Released => true,
-                    Phase::Settled(..) | Phase::Tombstone => false,
-                }
+            (Some(own), Some((token, nonce))) => {
+                let over = !own.is_claimed() || own.left(now).is_zero();
+                own.is_of(token, nonce) && over && !own.is_final()
             }
-            (None, Some(_)) | (Some(_), None | Some(_)) => false,
+            (None, Some(_)) | (Some(_), None) => false,
         }
     }
 
@@ -349,47 +343,45 @@ impl Table {
     /// row. A released row of no higher attempt number needs neither.
     fn others_yield(&self, id: &KeyId, over: &[(Origin, Token)], attempt: u32) -> bool {
         let rows = self.all(id);
-        rows.iter().filter(|(origin, _)| **origin != &self.origin).all(|(origin, row)| {
-            let named = |list: &[(Origin, Token)]| {
-                list.iter().any(|(named, token)| named == *origin && *token >= row.token)
-            };
-            let masked = || named(over) || rows.values().any(|other| named(&other.over));
-            match row.phase {
-                Phase::Settled(..) | Phase::Tombstone => false,
-                Phase::Claimed | Phase::InDoubt(_) => masked() || is_disabled(Check::Over),
-                Phase::Released => masked() || row.token.attempt <= attempt,
+        rows.iter().filter(|(origin, _)| **origin != &self.origin).all(|(origin, one)| {
+            let token = one.row.token;
+            let masked =
+                || names(over, origin, token) || rows.values().any(|other| other.names(origin, token));
+            match one.row.state {
+                State::Settled { .. } | State::Tombstone => false,
+                State::Claimed { .. } | State::InDoubt { .. } => masked() || is_disabled(Check::Over),
+                State::Released => masked() || token.attempt <= attempt,
             }
         })
     }
 
     pub(crate) fn settle(&mut self, attempt: &Attempt, answer: &Answer) -> Written {
-        let now = self.clock.micros();
         if let Some(first) = self.is_open().then(|| self.settled_elsewhere(attempt)).flatten() {
             return self.take_over(attempt, first, answer);
         }
-        self.end(attempt, false, |phase| match phase {
-            Phase::Claimed | Phase::InDoubt(_) => Some(Some(Phase::Settled(Arc::new(answer.clone()), now))),
+        self.end(attempt, false, |state| match state {
+            State::Claimed { .. } | State::InDoubt { .. } => Some(Some(settled(answer.clone()))),
             // Another answer under the same token has lost to that one.
-            Phase::Settled(stored, _) => (**stored == *answer).then_some(None),
-            Phase::Released | Phase::Tombstone => None,
+            State::Settled { answer: stored, .. } => (**stored == *answer).then_some(None),
+            State::Released | State::Tombstone => None,
         })
     }
 
     pub(crate) fn release(&mut self, attempt: &Attempt) -> Written {
-        self.end(attempt, false, |phase| match phase {
-            Phase::Claimed | Phase::InDoubt(_) => Some(Some(Phase::Released)),
-            Phase::Released => Some(None),
-            Phase::Settled(..) | Phase::Tombstone => None,
+        self.end(attempt, false, |state| match state {
+            State::Claimed { .. } | State::InDoubt { .. } => Some(Some(State::Released)),
+            State::Released => Some(None),
+            State::Settled { .. } | State::Tombstone => None,
         })
     }
 
     pub(crate) fn doubt(&mut self, attempt: &Attempt, answer: Option<Unclear>) -> Written {
         let status = answer.as_ref().map(|answer| answer.status);
         let ended = answer.as_ref().is_some_and(|answer| answer.ends_attempt);
-        let written = self.end(attempt, ended, |phase| match phase {
-            Phase::Claimed => Some(Some(Phase::InDoubt(status))),
-            Phase::InDoubt(_) => Some(None),
-            Phase::Released | Phase::Settled(..) | Phase::Tombstone => None,
+        let written = self.end(attempt, ended, |state| match state {
+            State::Claimed { .. } => Some(Some(in_doubt(status))),
+            State::InDoubt { .. } => Some(None),
+            State::Released | State::Settled { .. } | State::Tombstone => None,
         });
         if written == Written::Done {
             let since = self.date();
@@ -405,43 +397,39 @@ impl Table {
         &mut self,
         attempt: &Attempt,
         ended: bool,
-        arrow: impl FnOnce(&Phase) -> Option<Option<Phase>>,
+        arrow: impl FnOnce(&State) -> Option<Option<State>>,
     ) -> Written {
         if !self.is_open() {
             self.history.stale += 1;
             return Written::GateMoved;
         }
-        let own = self.own(&attempt.id);
-        let own = own.filter(|row| row.token == attempt.token && row.nonce == attempt.nonce);
-        let Some(row) = own.cloned() else {
+        let own = self.own(&attempt.id).filter(|own| own.is_of(attempt.token, attempt.nonce)).cloned();
+        let moved = own.and_then(|own| Some((arrow(&own.row.state)?, own)));
+        let Some((next, mut own)) = moved else {
             self.history.stale += 1;
             return Written::Lost;
         };
-        match arrow(&row.phase) {
-            None => {
-                self.history.stale += 1;
-                Written::Lost
+        if let Some(state) = next {
+            let settles = matches!(state, State::Settled { .. });
+            own.settled = settles.then(|| self.clock.micros());
+            own.row.state = state;
+            if ended {
+                (own.hold, own.row.settle_time) = (Duration::ZERO, Duration::ZERO);
             }
-            Some(None) => Written::Done,
-            Some(Some(phase)) => {
-                let left = |span| if ended { Duration::ZERO } else { span };
-                let (hold, settle_time) = (left(row.hold), left(row.settle_time));
-                let row = Stored { phase, hold, settle_time, ..row };
-                self.write(&attempt.id, row);
-                Written::Done
-            }
+            self.write(&attempt.id, own);
         }
+        Written::Done
     }
 
     /// All rows of a key, in the order of their origins.
     pub(crate) fn read(&self, id: &KeyId) -> Vec<Row> {
-        self.all(id).into_iter().map(|(origin, row)| self.shown(origin, row)).collect()
+        self.all(id).into_values().map(|row| self.shown(row)).collect()
     }
 
     /// The row as a look-up shows it.
-    fn shown(&self, origin: &Origin, row: &Stored) -> Row {
-        let now = (*origin == self.origin).then(|| self.now());
-        row.shown(origin.clone(), now, self.clock.micros())
+    fn shown(&self, row: &Stored) -> Row {
+        let now = (row.row.origin == self.origin).then(|| self.now());
+        row.shown(now, self.clock.micros())
     }
 
     /// One row per origin: the newer of the replicated and the imported one.
@@ -460,12 +448,12 @@ impl Table {
         if !self.is_open() {
             return None;
         }
-        let was = self.beats.get(&self.origin).map(|was| (was.observed, was.step)).unwrap_or_default();
+        let (was, step) = self.counted();
         let (observed, counted) = match &passed {
-            Some(passed) => observed::next(was.0, passed, was.1),
-            None => (was.0, false),
+            Some(passed) => observed::next(was, passed, step),
+            None => (was, false),
         };
-        let step = passed.map_or(was.1, |passed| passed.step);
+        let step = passed.map_or(step, |passed| passed.step);
         let seq = self.write_beat(observed, step);
         Some(Beat { seq, date: self.date(), observed, counted })
     }
@@ -480,11 +468,9 @@ impl Table {
         self.beats.get(&self.origin).map_or(0, |last| last.seq)
     }
 
-    /// Writes a heartbeat that counts nothing.
-    fn beat_on(&mut self) {
-        let was = self.beats.get(&self.origin);
-        let (observed, step) = was.map(|was| (was.observed, was.step)).unwrap_or_default();
-        self.write_beat(observed, step);
+    /// The own counter, and the most that the next heartbeat adds to it.
+    fn counted(&self) -> (Observed, Duration) {
+        self.beats.get(&self.origin).map(|last| (last.observed, last.step)).unwrap_or_default()
     }
 
     fn write_beat(&mut self, observed: Observed, step: Duration) -> u64 {
@@ -528,7 +514,7 @@ impl Table {
     }
 
     fn own(&self, id: &KeyId) -> Option<&Stored> {
-        self.rows.get(id)?.get(&self.origin)
+        at(&self.rows, id, &self.origin)
     }
 
     fn write(&mut self, id: &KeyId, row: Stored) {
@@ -538,19 +524,9 @@ impl Table {
     }
 
     fn delete(&mut self, id: &KeyId) {
-        let me = self.origin.clone();
-        let was = self.remove(id, &me);
+        let was = taken(&mut self.rows, id, &self.origin);
         self.orders.turn(id, was.as_ref(), None);
         self.commit(Change::Gone(id.clone()));
-    }
-
-    fn remove(&mut self, id: &KeyId, origin: &Origin) -> Option<Stored> {
-        let rows = self.rows.get_mut(id)?;
-        let was = rows.remove(origin);
-        if rows.is_empty() {
-            self.rows.remove(id);
-        }
-        was
     }
 
     fn date(&self) -> Date {
@@ -559,9 +535,10 @@ impl Table {
 
     fn commit(&mut self, change: Change) {
         let approved = self.is_open();
-        let open = |row: &&Stored| matches!(row.phase, Phase::Claimed | Phase::InDoubt(_) | Phase::Released);
         let beside_open = match &change {
-            Change::Gone(id) => self.all(id).iter().any(|(origin, row)| **origin != self.origin && open(row)),
+            Change::Gone(id) => {
+                self.all(id).iter().any(|(origin, row)| **origin != self.origin && !row.is_final())
+            }
             Change::Row(..) | Change::Beat(_) => false,
         };
         self.log.push(Commit { at: self.clock.elapsed(), approved, beside_open, restored: false, change });

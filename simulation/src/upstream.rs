@@ -1,11 +1,11 @@
 //! The protected services: one per region, or one shared by all, with a ledger of all effects.
 //!
-//! The ledger is the truth that no gateway sees: it counts effects by key. An effect that was begun
-//! happens at its time, even if the caller no longer waits.
+//! The ledger is the truth that no gateway sees. An effect that was begun happens at its time, even
+//! if the caller no longer waits.
 
 use std::collections::BTreeMap;
 use std::future::pending;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,11 +16,11 @@ use onceway::ports::{Body, BodyError, Upstream, body};
 use onceway::protocol::key::KeyId;
 use onceway::protocol::record::{RequestId, Token};
 use onceway::protocol::region::RegionName;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::clock::{SimClock, pause};
 use crate::cluster::Cluster;
-use crate::process::Process;
+use crate::process::{Process, locked};
 use crate::table::fresh;
 
 /// The behaviour of an upstream for requests, from the next one on.
@@ -130,6 +130,9 @@ pub struct Happening {
     pub over_by: Option<Duration>,
 }
 
+/// The effects on each key.
+pub type Ledger = BTreeMap<KeyId, Vec<Happening>>;
+
 impl Happening {
     /// The time of the truth about it, at a status address that lags by so much.
     fn known_from(&self, lag: Duration) -> Duration {
@@ -186,10 +189,9 @@ struct Inner {
     services: BTreeMap<RegionName, Service>,
     /// Every request that arrived, with its upstream's region, in the order of arrival.
     arrivals: Vec<(RegionName, Arrival)>,
-    ledger: BTreeMap<KeyId, Vec<Happening>>,
+    ledger: Ledger,
     /// Every effect that was begun, in that order.
     begun: Vec<Attempted>,
-    /// The number of requests, questions and checks.
     events: u64,
 }
 
@@ -213,65 +215,59 @@ impl Upstreams {
             UpstreamMode::Answer { after: Duration::ZERO, status: 200, body: Bytes::new(), effect: true };
         let connect = Duration::ZERO;
         let service = Service { mode, probes: ProbeMode::Ledger, connect, sick: false, questions: 0 };
-        self.lock().services.insert(region, service);
+        locked(&self.inner).services.insert(region, service);
     }
 
     /// Lets the services keep their promise from now on, whatever else they do, on which routes
     /// rely: no attempt takes effect later than the hold and settle time of its claim, and by then
     /// the status address knows of it.
     pub(crate) fn promise(&self, cluster: Cluster) {
-        self.lock().promise = Some(cluster);
+        locked(&self.inner).promise = Some(cluster);
     }
 
     /// Sets the behaviour of a region's upstream.
     pub fn set_mode(&self, region: &RegionName, mode: UpstreamMode) {
-        self.lock().service(region).mode = mode;
+        locked(&self.inner).service(region).mode = mode;
     }
 
-    /// Lets a region's upstream fail its health checks, or pass them. It answers requests as
-    /// before.
+    /// Lets an upstream fail its health checks, or pass them. It answers requests as before.
     pub fn set_sick(&self, region: &RegionName, sick: bool) {
-        self.lock().service(region).sick = sick;
+        locked(&self.inner).service(region).sick = sick;
     }
 
     /// Sets the time of a connection to a region's upstream, from now on, for requests with a key.
     pub fn set_connect(&self, region: &RegionName, connect: Duration) {
-        self.lock().service(region).connect = connect;
+        locked(&self.inner).service(region).connect = connect;
     }
 
     /// Sets the answers of a region's status address.
     pub fn set_probes(&self, region: &RegionName, probes: ProbeMode) {
-        self.lock().service(region).probes = probes;
+        locked(&self.inner).service(region).probes = probes;
     }
 
     /// The effects on a key that have happened by now, in the order in which they were begun.
     pub fn effects(&self, id: &KeyId) -> Vec<Happening> {
         let now = self.clock.elapsed();
-        let inner = self.lock();
+        let inner = locked(&self.inner);
         inner.ledger.get(id).into_iter().flatten().filter(|effect| effect.at <= now).cloned().collect()
     }
 
     /// The effects on every key that have happened by now.
-    pub fn ledger(&self) -> BTreeMap<KeyId, Vec<Happening>> {
-        let ids: Vec<KeyId> = self.lock().ledger.keys().cloned().collect();
+    pub fn ledger(&self) -> Ledger {
+        let ids: Vec<KeyId> = locked(&self.inner).ledger.keys().cloned().collect();
         ids.into_iter().map(|id| (id.clone(), self.effects(&id))).collect()
-    }
-
-    /// Every request that arrived anywhere, with its upstream's region, in the order of arrival.
-    pub fn all_arrivals(&self) -> Vec<(RegionName, Arrival)> {
-        self.lock().arrivals.clone()
     }
 
     /// All requests that arrived at a region's upstream.
     pub fn arrivals(&self, region: &RegionName) -> Vec<Arrival> {
-        let inner = self.lock();
+        let inner = locked(&self.inner);
         let here = inner.arrivals.iter().filter(|(at, _)| at == region);
         here.map(|(_, arrival)| arrival.clone()).collect()
     }
 
     /// Attempts that have arrived anywhere since the cursor was last moved, in that order.
     pub(crate) fn arrived_since(&self, cursor: &mut usize) -> Vec<Attempted> {
-        let inner = self.lock();
+        let inner = locked(&self.inner);
         let attempts = fresh(&inner.arrivals, cursor).iter().filter_map(|(region, arrival)| {
             let (id, token, _) = arrival.attempt.as_ref()?;
             let (at, by, body) = (arrival.at, region.clone(), arrival.body.clone());
@@ -282,26 +278,22 @@ impl Upstreams {
 
     /// Effects that were begun since the cursor was last moved. Each happens at its time.
     pub(crate) fn begun_since(&self, cursor: &mut usize) -> Vec<Attempted> {
-        fresh(&self.lock().begun, cursor).to_vec()
+        fresh(&locked(&self.inner).begun, cursor).to_vec()
     }
 
     /// The number of questions about attempts by a region's gateways.
     pub fn questions(&self, region: &RegionName) -> usize {
-        self.lock().service(region).questions
+        locked(&self.inner).service(region).questions
     }
 
     /// The number of requests, questions and checks that arrived so far.
     pub(crate) fn events(&self) -> u64 {
-        self.lock().events
+        locked(&self.inner).events
     }
 
     /// The port of a region to its upstream.
     pub fn upstream(&self, region: &RegionName) -> SimUpstream {
         SimUpstream { upstreams: self.clone(), region: region.clone(), process: Process::default() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -320,17 +312,16 @@ pub struct SimUpstream {
 }
 
 impl SimUpstream {
-    /// The same upstream, as this process reaches it.
     pub(crate) fn of(self, process: &Process) -> Self {
         Self { process: process.clone(), ..self }
     }
 
     /// Lets a request arrive, and returns the upstream's behaviour for it.
     fn arrive(&self, arrival: Arrival) -> UpstreamMode {
-        let promise = self.upstreams.lock().promise.clone();
+        let promise = locked(&self.upstreams.inner).promise.clone();
         let over_by = promise.zip(arrival.attempt.as_ref());
         let over_by = over_by.and_then(|(cluster, (id, token, _))| cluster.over_by(&self.region, id, *token));
-        let mut inner = self.upstreams.lock();
+        let mut inner = locked(&self.upstreams.inner);
         inner.events += 1;
         let service = inner.service(&self.region);
         let mode = service.mode.clone();
@@ -339,17 +330,15 @@ impl SimUpstream {
         }
         let (attempt, asked) = (arrival.attempt.clone(), arrival.body.clone());
         inner.arrivals.push((self.region.clone(), arrival));
+        let receipt = receipt(&attempt);
         let mode = match mode {
             UpstreamMode::Receipt { after } => {
-                UpstreamMode::Answer { after, status: 201, body: receipt(&attempt), effect: true }
+                UpstreamMode::Answer { after, status: 201, body: receipt.clone(), effect: true }
             }
             UpstreamMode::Once { after } => {
                 let first = attempt.as_ref().and_then(|(id, ..)| inner.ledger.get(id)?.first());
-                let (effect, body) = match first {
-                    Some(first) => (false, first.body.clone()),
-                    None => (true, receipt(&attempt)),
-                };
-                UpstreamMode::Answer { after, status: 201, body, effect }
+                let body = first.map_or(&receipt, |first| &first.body).clone();
+                UpstreamMode::Answer { after, status: 201, body, effect: first.is_none() }
             }
             other => other,
         };
@@ -358,16 +347,10 @@ impl SimUpstream {
                 Some((*after, *status, body.clone()))
             }
             UpstreamMode::EffectThenDrop | UpstreamMode::EffectThenFail { .. } | UpstreamMode::HangInBody => {
-                Some((Duration::ZERO, 201, receipt(&attempt)))
+                Some((Duration::ZERO, 201, receipt))
             }
-            UpstreamMode::FailThenEffect { after, .. } => Some((*after, 201, receipt(&attempt))),
-            UpstreamMode::Answer { effect: false, .. }
-            | UpstreamMode::Receipt { .. }
-            | UpstreamMode::Once { .. }
-            | UpstreamMode::Refuse
-            | UpstreamMode::Busy { .. }
-            | UpstreamMode::DropBeforeEffect
-            | UpstreamMode::Hang => None,
+            UpstreamMode::FailThenEffect { after, .. } => Some((*after, 201, receipt)),
+            _ => None,
         };
         if let (Some((id, token, request_id)), Some((after, status, body))) = (attempt, effect) {
             let queued = matches!(mode, UpstreamMode::FailThenEffect { .. });
@@ -375,12 +358,27 @@ impl SimUpstream {
             let latest = over_by.filter(|_| queued).map_or(now + after, |over| over.max(now));
             let at = (now + after).min(latest);
             let region = self.region.clone();
-            let (by, asked_for) = (region.clone(), asked.clone());
-            inner.begun.push(Attempted { at, by, id: id.clone(), token, body: asked_for });
+            let begun = Attempted { at, by: region.clone(), id: id.clone(), token, body: asked.clone() };
+            inner.begun.push(begun);
             let happening = Happening { at, region, token, request_id, status, body, asked, queued, over_by };
             inner.ledger.entry(id).or_default().push(happening);
         }
         mode
+    }
+
+    /// Lets a request arrive, and waits for the answer until `end`, which is `within` after it was
+    /// sent. A body that never ends breaks off at `until`.
+    async fn deliver(
+        &self,
+        arrival: Arrival,
+        end: Instant,
+        until: Option<Instant>,
+        within: Duration,
+    ) -> Result<Response<Body>, SendError> {
+        let mode = self.arrive(arrival);
+        let answered = timeout_at(end, self.answer(mode, until)).await;
+        self.process.runs().await;
+        answered.unwrap_or_else(|_| Err(SendError::Late(format!("no answer within {within:?}"))))
     }
 
     /// The answer, by the mode; a body that never ends breaks off at `until`.
@@ -420,14 +418,14 @@ impl SimUpstream {
 
     /// Notes the arrival of a question or a check.
     fn asked<T>(&self, look: impl FnOnce(&mut Service) -> T) -> T {
-        let mut inner = self.upstreams.lock();
+        let mut inner = locked(&self.upstreams.inner);
         inner.events += 1;
         look(inner.service(&self.region))
     }
 
     /// The tokens of all effects of the key so far, where the status address tells the truth.
     fn tokens(&self, probe: &Probe) -> EffectTokens {
-        let inner = self.upstreams.lock();
+        let inner = locked(&self.upstreams.inner);
         let now = self.upstreams.clock.elapsed();
         let known = |effect: &&Happening| {
             effect.at <= now && (inner.shared || Some(&effect.region) == probe.region.as_ref())
@@ -437,7 +435,7 @@ impl SimUpstream {
     }
 
     fn probe_mode(&self, probe: &Probe) -> ProbeMode {
-        let mut inner = self.upstreams.lock();
+        let mut inner = locked(&self.upstreams.inner);
         let shared = inner.shared;
         let asked = if shared { Some(&self.region) } else { probe.region.as_ref() };
         let Some(service) = asked.and_then(|asked| inner.services.get(asked)) else {
@@ -449,10 +447,7 @@ impl SimUpstream {
         let lag = match &service.probes {
             ProbeMode::Ledger => Duration::ZERO,
             ProbeMode::Lags { by } => *by,
-            other @ (ProbeMode::Happened { .. }
-            | ProbeMode::DidNotHappen
-            | ProbeMode::CannotSay
-            | ProbeMode::Silent) => return other.clone(),
+            other => return other.clone(),
         };
         let now = self.upstreams.clock.elapsed();
         let happenings = inner.ledger.entry(probe.id.clone()).or_default();
@@ -511,20 +506,15 @@ impl Upstream for SimUpstream {
         if !may_send() {
             return Err(SendError::NotSent("the right to send ended".to_owned()));
         }
-        let mode = self.arrive(Arrival {
+        let arrival = Arrival {
             at: self.upstreams.clock.elapsed(),
             attempt: Some((send.id, send.token, send.request_id)),
             method: send.method,
             target: send.target,
             headers: send.headers,
             body: send.body,
-        });
-        let answered = timeout_at(until, self.answer(mode, Some(until))).await;
-        self.process.runs().await;
-        match answered {
-            Ok(answered) => answered,
-            Err(_) => Err(SendError::Late(format!("no answer within {within:?}"))),
-        }
+        };
+        self.deliver(arrival, until, Some(until), within).await
     }
 
     async fn probe(&self, probe: Probe, within: Duration, limit: usize) -> ProbeReply {
@@ -566,17 +556,15 @@ impl Upstream for SimUpstream {
         let read = body::collect(streamed, usize::MAX).await;
         let (body::Collected::Whole(bytes) | body::Collected::Over(bytes, _)) =
             read.map_err(|error| SendError::Unknown(error.to_string()))?;
-        let mode = self.arrive(Arrival {
+        let arrival = Arrival {
             at: self.upstreams.clock.elapsed(),
             attempt: None,
             method: head.method,
             target: head.uri,
             headers: head.headers,
             body: bytes,
-        });
+        };
         // The wait does not limit a body once begun: no caller passes a body that hangs here.
-        let answered = timeout(within, self.answer(mode, None)).await;
-        self.process.runs().await;
-        answered.unwrap_or_else(|_| Err(SendError::Late(format!("no answer within {within:?}"))))
+        self.deliver(arrival, Instant::now() + within, None, within).await
     }
 }

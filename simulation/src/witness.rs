@@ -3,20 +3,21 @@
 //! `gateway::authority::register::witness` answers, with the table of speakers and its bounds. A
 //! write is durable at once, and outlives everything but a copy that is put back.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use onceway::gateway::authority::register::witness::{Duty, Witness as Answers};
 use onceway::ports::Acceptors;
 use onceway::ports::peers::{Forward, ForwardReply, PeerMessage, PeerReply, Pong, Question};
 use onceway::ports::store::{StoreError, Written};
 use onceway::protocol::region::RegionName;
-use onceway::protocol::register::{Accepted, Acceptor, Ballot};
+use onceway::protocol::register::{Acceptor, Ballot};
 use onceway::protocol::versions::Versions;
 use onceway::protocol::view::{AcceptorId, View};
 
 use crate::clock::SimClock;
 use crate::peers::{Answering, Region};
-use crate::table::{Granted, Held, fresh};
+use crate::process::locked;
+use crate::table::{Granted, Held, founded, fresh};
 
 /// A witness and its file.
 pub struct Witness {
@@ -55,20 +56,14 @@ impl Kept {
     }
 }
 
-impl SimFile {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Acceptors for SimFile {
     async fn acceptor(&self) -> Result<(u64, Acceptor), StoreError> {
-        let kept = self.kept();
+        let kept = locked(&self.0);
         Ok((kept.version, kept.acceptor.clone()))
     }
 
     async fn set_acceptor(&self, version: u64, acceptor: &Acceptor) -> Result<Written, StoreError> {
-        let mut kept = self.kept();
+        let mut kept = locked(&self.0);
         if kept.version != version {
             return Ok(Written::Lost);
         }
@@ -94,7 +89,7 @@ impl Witness {
     /// Its file is put back to what it was then, and a process starts over it.
     pub fn put_back(&self, then: &Acceptor) {
         {
-            let mut kept = self.file.kept();
+            let mut kept = locked(&self.file.0);
             let anew = AcceptorId(kept.acceptor.id.0 - APART);
             let begun = then.after_start(false, anew);
             kept.write(begun);
@@ -104,39 +99,33 @@ impl Witness {
 
     fn start(&self, duty: Duty) {
         let begun = begin(duty, &self.file, &self.clock);
-        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = begun;
+        *locked(&self.running) = begun;
     }
 
     fn running(&self) -> Arc<Answers<SimFile, SimClock>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.running).clone()
     }
 
     /// The state of its acceptor.
     pub fn acceptor(&self) -> Acceptor {
-        self.file.kept().acceptor.clone()
+        locked(&self.file.0).acceptor.clone()
     }
 
     /// Each promise and each value that it has held since the cursor was last moved.
     pub(crate) fn history_since(&self, cursor: &mut usize) -> Vec<Held> {
-        fresh(&self.file.kept().history, cursor).to_vec()
+        fresh(&locked(&self.file.0).history, cursor).to_vec()
     }
 
     /// Each lease that it has granted since the cursor was last moved.
     pub(crate) fn granted_since(&self, cursor: &mut usize) -> Vec<Granted> {
-        fresh(&self.file.kept().granted, cursor).to_vec()
+        fresh(&locked(&self.file.0).granted, cursor).to_vec()
     }
 
     pub(crate) fn found(&self, ballot: &Ballot, view: &Arc<View>) {
         {
-            let mut kept = self.file.kept();
-            let accepted = Accepted { ballot: ballot.clone(), view: view.clone() };
-            let founded = Acceptor {
-                admitted: true,
-                promised: Some(ballot.clone()),
-                accepted: Some(accepted),
-                ..kept.acceptor.clone()
-            };
-            kept.write(founded);
+            let mut kept = locked(&self.file.0);
+            let next = founded(&kept.acceptor, ballot, view);
+            kept.write(next);
         }
         self.start(self.running().duty().clone());
     }
@@ -144,7 +133,7 @@ impl Witness {
 
 /// A process that starts over the file. Panics if a newer version wrote it: no scenario does.
 fn begin(duty: Duty, file: &SimFile, clock: &SimClock) -> Arc<Answers<SimFile, SimClock>> {
-    let held = file.kept().acceptor.clone();
+    let held = locked(&file.0).acceptor.clone();
     match Answers::new(duty, file.clone(), clock.clone(), &held) {
         Ok(running) => Arc::new(running),
         Err(why) => panic!("{why}"),

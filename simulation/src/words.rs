@@ -1,14 +1,12 @@
-//! Shared texts for a story and a breach: the name of a key, and a moment since clients began to
-//! ask; and the names of kinds.
+//! Shared texts: a key, a moment since clients began to ask, a list, and the names of kinds.
 //!
-//! [`crate::checker`] and [`crate::play`] write their texts with it, so that readers find a thing
-//! of the one in the other.
+//! Readers find a thing of a story in a breach by them, and the other way round.
 
 use std::time::Duration;
 
 use onceway::protocol::key::KeyId;
 
-/// An enum of kinds, each with its name in scenarios.
+/// An enum of kinds, each with its name in scenarios, stories and results. A name never changes.
 macro_rules! named {
     ($about_all:literal $of:ident $($kind:ident $name:literal $about:literal)*) => {
         #[doc = $about_all]
@@ -21,7 +19,7 @@ macro_rules! named {
             /// All kinds.
             pub const ALL: &[$of] = &[$($of::$kind),*];
 
-            /// The name in scenarios.
+            /// The name that people read and write.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$kind => $name),* }
             }
@@ -40,9 +38,13 @@ pub fn key(id: &KeyId) -> String {
     format!("{}/{}", id.tenant(), id.key().as_str())
 }
 
-/// Seconds since clients began at `zero`, with microseconds; earlier moments have a minus. Both
-/// count since the world began.
+/// Seconds since clients began at `zero`, with microseconds; earlier moments have a minus.
 pub fn moment(at: Duration, zero: Duration) -> String {
     let (sign, span) = if at >= zero { ("", at - zero) } else { ("-", zero - at) };
     format!("{sign}{}.{:06}", span.as_secs(), span.subsec_micros())
+}
+
+/// The texts of all of these, with this between them.
+pub(crate) fn joined<T: ToString>(all: impl IntoIterator<Item = T>, between: &str) -> String {
+    all.into_iter().map(|one| one.to_string()).collect::<Vec<_>>().join(between)
 }

@@ -1,11 +1,10 @@
 //! A whole simulated deployment: stores, network and upstreams of all regions, from one seed.
 //!
-//! Each part has its own switches. It must be made on a paused tokio runtime, and must not start
-//! anything: the player of a scenario does.
+//! Each part has its own switches. It must be made on a paused tokio runtime, and starts nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onceway::gateway::authority::register::witness::Duty;
@@ -22,7 +21,7 @@ use crate::cluster::Cluster;
 use crate::dice::SimDice;
 use crate::peers::{LinkMode, Network};
 use crate::ports::SimPorts;
-use crate::process::Process;
+use crate::process::{Process, locked};
 use crate::upstream::Upstreams;
 use crate::witness::Witness;
 
@@ -45,8 +44,7 @@ pub struct World {
 }
 
 impl World {
-    /// A world of these regions, each with an empty store of generation 1 and an upstream; `shared`
-    /// upstreams know of one another.
+    /// These regions, each with an empty store and an upstream; `shared` ones know of one another.
     pub fn new(seed: u64, regions: &[RegionName], shared: bool) -> Self {
         let begin = Instant::now();
         // Stream 0 is the world's own; processes get the others.
@@ -74,7 +72,7 @@ impl World {
 
     /// Adds a witness under its name, before the founding: it votes from the first view on.
     pub fn add_witness(&self, duty: Duty) -> Arc<Witness> {
-        let mut witnesses = self.witnesses.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut witnesses = locked(&self.witnesses);
         // Counted downwards, because the ids of stores' acceptors count upwards.
         let id = AcceptorId(u128::MAX - witnesses.len() as u128);
         let clock = SimClock::new(self.begin, Duration::from_secs(7), 0);
@@ -87,7 +85,7 @@ impl World {
 
     /// All witnesses.
     pub fn witnesses(&self) -> Vec<Arc<Witness>> {
-        self.witnesses.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        locked(&self.witnesses).values().cloned().collect()
     }
 
     /// Founds the register: all stores and witnesses vote, every region of the ring serves, and all
@@ -103,7 +101,7 @@ impl World {
         let meanings = routes.meanings();
         let escrow = escrow.into_iter().map(|route| (meanings[&route], route));
         let escrow = escrow.map(|(meaning, route)| (route, meaning)).collect();
-        let witnesses = self.witnesses.lock().unwrap_or_else(PoisonError::into_inner);
+        let witnesses = locked(&self.witnesses);
         let mut voters = self.cluster.acceptors();
         voters.extend(witnesses.iter().map(|(name, witness)| (name.clone(), witness.acceptor().id)));
         let Some(region) = voters.keys().next().cloned() else { panic!("a world without voters") };

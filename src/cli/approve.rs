@@ -5,12 +5,10 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::failure::Failure;
 use super::http::Admin;
-use super::process::tell;
+use super::process::{Failure, tell};
 use super::rehearsal::Dry;
-use super::table::pairs;
-use super::words::{printable, word};
+use super::table::{pairs, printable, word};
 
 /// Approve an act that another operator asks for, and print what it is.
 ///

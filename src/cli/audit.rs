@@ -1,9 +1,7 @@
-//! `onceway audit`: keys that ran at risk, keys that ran twice, late answers, and the life of one
-//! key.
+//! `onceway audit`: keys that ran at risk, keys that ran twice, late answers, the life of one key.
 //!
-//! `gateway::operator::audit` is the contract of the JSON. [`export`] prints everything, and
-//! [`compare`] compares it with a ledger. The output shows keys: a person who may ask an admin
-//! listener may see them. The gateway says which runs are doubles.
+//! `gateway::operator::audit` is the contract of the JSON: the gateway says which runs are doubles.
+//! The output shows keys: a person who may ask an admin listener may see them.
 
 mod compare;
 mod export;
@@ -15,11 +13,9 @@ use std::collections::BTreeSet;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::failure::Failure;
 use super::http::{Admin, segment};
-use super::process::tell;
-use super::table::{Side, columns, table};
-use super::words::{date, list, printable, word};
+use super::process::{Failure, tell};
+use super::table::{Side, columns, date, list, printable, table, word};
 use crate::gateway::operator::instant::stamp;
 
 /// List the keys that a region ran although a lost one may have run them too, and the keys that ran
@@ -211,27 +207,19 @@ mod tests {
     }
 
     #[test]
-    fn journal_findings_print_as_a_table() {
-        let late = json!({
-            "at_ms": 1_767_225_600_000_i64, "kind": "late", "tenant": "acme", "key": "k\u{1b}1", "token": "3.1", "actor": null,
-            "reason": "answered 201, too late: by then the attempt had been released",
-        });
-        let text = journal(&[late]);
+    fn journal_findings_print_as_a_table_that_marks_bugs() {
+        let finding = |kind: &str, explained: Option<&str>| {
+            json!({
+                "at_ms": 1_767_225_600_000_i64, "kind": kind, "explained": explained, "tenant": "acme", "key": "k\u{1b}1",
+                "token": "3.1", "actor": null, "reason": "answered 201, too late: by then the attempt had been released",
+            })
+        };
+        let text = journal(&[finding("late", None)]);
         for part in ["by the journal", "late", "acme", "k 1", "3.1", "too late", "01 Jan 2026"] {
             assert!(text.contains(part), "{part} in {text}");
         }
         assert_eq!(journal(&[]), "");
-    }
-
-    #[test]
-    fn unexplained_doubles_are_marked_as_such() {
-        let double = |explained: &str| {
-            json!({
-                "at_ms": 1_767_225_600_000_i64, "kind": "double", "explained": explained, "tenant": "acme", "key": "k1",
-                "token": "3.1", "reason": "ran here as 3.1 (answer: 201) and as eu#1 3.1 (answer: 201)",
-            })
-        };
-        let text = journal(&[double("risk"), double("unexplained")]);
+        let text = journal(&[finding("double", Some("risk")), finding("double", Some("unexplained"))]);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[2].contains("explained by"), "{text}");
         assert!(lines[3].contains(" risk ") && !lines[3].contains("A BUG"), "{text}");

@@ -1,13 +1,10 @@
-//! Authority as `onceway status` and `onceway region status` show it: owners, shares, since when,
-//! and waits.
+//! Authority as `onceway status` and `onceway region status` show it.
 //!
-//! `gateway::authority::status` is the contract of the JSON. A field that an older or newer gateway
-//! does not send is shown as "-".
+//! `gateway::authority::status` is the contract of the JSON.
 
 use serde_json::Value;
 
-use super::table::{Side, columns, pairs, table};
-use super::words::{list, share, span, word, words};
+use super::table::{Side, columns, list, pairs, share, span, table, word, words};
 
 /// One line about the register and the lease; nothing if the gateway does not report them.
 pub fn summary(authority: &Value) -> Vec<(&'static str, String)> {
@@ -90,7 +87,6 @@ pub fn hindrance(missing: &Value) -> String {
     if left.is_empty() { format!("{what}: {text}") } else { format!("{what}: {left}: {text}") }
 }
 
-/// The time that is left, or the need of an operator.
 fn left(missing: &Value) -> String {
     match (missing["left_ms"].is_null(), missing["needs_operator"] == true) {
         (false, _) => format!("{} left", seconds(&missing["left_ms"])),
@@ -118,7 +114,6 @@ fn standing(region: &Value) -> String {
     why.to_owned()
 }
 
-/// Milliseconds as seconds with one decimal.
 pub fn seconds(millis: &Value) -> String {
     millis.as_u64().map_or("-".to_owned(), |millis| format!("{:.1} s", millis as f64 / 1_000.0))
 }

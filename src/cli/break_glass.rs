@@ -1,17 +1,16 @@
 //! `onceway break-glass`: going on without a majority.
 //!
-//! `http` asks a gateway that is left, and `gateway::authority` refuses while another way is open.
-//! It must not be possible by accident: the operator names the stopped regions, attests, and
-//! confirms.
+//! `gateway::authority` refuses while another way is open. Nobody does it by accident: the operator
+//! names the stopped regions, attests, and confirms.
 
 use clap::Args;
 use serde_json::json;
 
-use super::failure::Failure;
 use super::http::{Admin, Approval};
 use super::key::Who;
+use super::process::Failure;
 use super::rehearsal::Dry;
-use super::words::word;
+use super::table::word;
 use crate::protocol::region::RegionName;
 
 /// Go on without a majority: the regions and witnesses that are left decide alone.

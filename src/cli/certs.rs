@@ -1,7 +1,5 @@
 //! `onceway certs`: an authority and a certificate per region, for deployments without their own.
-//!
-//! `adapters::issue` makes and writes them, and the list of revoked ones. It must not overwrite a
-//! key or a certificate.
+//! `adapters::issue` makes, writes and revokes them.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -10,8 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::failure::Failure;
-use super::process::tell;
+use super::process::{Failure, tell};
 use crate::adapters::issue::{self, Purpose};
 use crate::protocol::region::RegionName;
 
@@ -98,10 +95,9 @@ impl Revoke {
     fn run(&self) -> Result<(), Failure> {
         let Self { name, out, certificates, dry_run, json } = self;
         let revoked = match dry_run {
-            true => issue::revocation(out, name, certificates).map(|(all, _)| all),
-            false => issue::revoke(out, name, certificates),
+            true => issue::revocation(out, name, certificates)?.0,
+            false => issue::revoke(out, name, certificates)?,
         };
-        let revoked = revoked.map_err(Failure::failed)?;
         let file = out.join("ca.pem");
         let said = json!({ "file": file, "revoked": revoked, "dry_run": dry_run });
         let file = file.display();
@@ -148,10 +144,10 @@ impl Certs {
             .create(out)
             .map_err(|error| Failure::Failed(format!("cannot make {}: {error}", out.display())))?;
         if !is_there {
-            issue::generate(&[]).and_then(|made| made.write(out)).map_err(Failure::failed)?;
+            issue::generate(&[])?.write(out)?;
         }
-        issue::add(out, &regions, Purpose::Region).map_err(Failure::failed)?;
-        issue::add(out, &witnesses, Purpose::Witness).map_err(Failure::failed)?;
+        issue::add(out, &regions, Purpose::Region)?;
+        issue::add(out, &witnesses, Purpose::Witness)?;
         self.tell(out, &names, is_there)
     }
 
@@ -189,10 +185,8 @@ impl Certs {
     fn rehearse(&self, out: &Path, regions: &[RegionName], is_there: bool) -> Result<(), Failure> {
         let files = Self::files(regions, is_there);
         if let Some(taken) = files.iter().map(|file| out.join(file)).find(|file| file.exists()) {
-            return Err(Failure::Failed(format!(
-                "{} is there already: files are never overwritten",
-                taken.display()
-            )));
+            let taken = taken.display();
+            return Err(Failure::Failed(format!("{taken} is there already: files are never overwritten")));
         }
         let text = format!("would make in {}: {}\nNothing was changed.\n", out.display(), files.join(", "));
         tell(self.json, &self.as_json(out, regions, is_there), &text)

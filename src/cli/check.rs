@@ -1,6 +1,4 @@
-//! `onceway check`: lists the mistakes of configuration files.
-//!
-//! `config` reads and checks. It must not connect to anything.
+//! `onceway check`: lists the mistakes of configuration files. It connects to nothing.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,8 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use toml::de::DeTable;
 
-use super::failure::Failure;
-use super::process::{complain, print};
+use super::process::{Failure, complain, print};
 use crate::config::diff::{self, Difference};
 use crate::config::reader::Problem;
 use crate::config::region::NO_OTLP;
@@ -63,7 +60,6 @@ pub struct Check {
 /// Advice on a region file among others that cannot make its store.
 const NO_PROVISION: &str = "has no [provision]: gateways need none, but `onceway store init` and `serve --init` cannot make or renew this region's store with this file, so keep one elsewhere that has it";
 
-/// Findings of the checks of several files.
 #[derive(Default)]
 struct All<'a> {
     /// The files that could be read, each with its kind.
@@ -183,7 +179,6 @@ impl<'a> All<'a> {
     }
 }
 
-/// Problems of several regions together.
 fn compare(regions: &[(&PathBuf, Regional)]) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut seen = BTreeMap::new();

@@ -1,14 +1,11 @@
 //! All commands, each in one place: its name, its words for the first screen of `onceway --help`,
 //! its arguments, and the function that runs it.
-//!
-//! A command's own file has its arguments and help. A test holds that the first screen has 80
-//! columns.
 
 use clap::{ArgMatches, Args, Command};
 
-use super::failure::Failure;
 #[cfg(feature = "lab")]
 use super::lab;
+use super::process::Failure;
 use super::{
     approve, audit, break_glass, certs, check, coverage, doubts, explain, init, jobs, key, manual, new,
     protocol, region, ring, ring_change, serve, shadow, status, store, top, witness,
@@ -61,7 +58,6 @@ With --dry-run an act says what would happen and what hinders it, changes nothin
 
 `onceway COMMAND --help` explains a command with examples.";
 
-/// A command, or several below a common name.
 struct Entry {
     name: &'static str,
     /// Words for the first screen; empty if it is not shown there.
@@ -97,7 +93,6 @@ fn several<const N: usize>(
     Entry { name, words, kind: Kind::Several { about, commands: commands.into() } }
 }
 
-/// The commands by purpose.
 fn groups() -> Vec<(&'static str, Vec<Entry>)> {
     let look = [
         one("status", "is this gateway well, and who owns what?", status::Status::run),
@@ -190,7 +185,6 @@ fn preparations() -> [Entry; 9] {
     ]
 }
 
-/// All commands with their arguments.
 pub fn cli() -> Command {
     let about = "A gateway that makes a retried API request take effect once, across regions";
     let cli = Command::new("onceway").version(env!("CARGO_PKG_VERSION")).about(about);

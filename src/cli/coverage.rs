@@ -1,20 +1,16 @@
-//! `onceway coverage`: state-changing requests that gateways have seen without a key's protection;
-//! a check for CI.
+//! `onceway coverage`: state-changing requests without a key's protection; a check for CI.
 //!
 //! `gateway::telemetry::coverage` counts and classifies. This command merges gateways, decides if
-//! the check fails and suggests entries for `routes.toml`. It must not show anything but shapes of
-//! paths, and must not pass if a gateway could not be asked.
+//! the check fails (it does if one cannot be asked), and suggests entries for `routes.toml`.
 
 use std::collections::BTreeMap;
 
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::failure::Failure;
 use super::http;
-use super::process::{block_on, print};
-use super::table::{table, thousands};
-use super::words::printable;
+use super::process::{Failure, block_on, print};
+use super::table::{printable, table, thousands};
 
 /// List state-changing requests that gateways saw without key protection; fails if there are any.
 #[derive(Args)]
@@ -62,7 +58,6 @@ struct Line {
     refused: bool,
 }
 
-/// Class of a line for the check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Unprotected,
@@ -94,7 +89,6 @@ impl Line {
         }
     }
 
-    /// Protection of the line, in words.
     fn describe(&self) -> String {
         match (self.protection.as_str(), &self.route, self.refused) {
             ("protected", ..) => "protected".to_owned(),

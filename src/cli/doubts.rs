@@ -1,18 +1,16 @@
 //! `onceway doubts`: the keys in doubt of all regions, and the act on those of a route.
 //!
-//! `gateway::operator::doubt_lists` is the contract of the JSON, and `key` acts on a listed key.
-//! The output shows keys: a person who may ask an admin listener may see them. A region that did
-//! not answer is told: nobody may read its silence as "none".
+//! `gateway::operator::doubt_lists` is the contract of the JSON. A region that did not answer is
+//! told: nobody may read its silence as "none".
 
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
-use super::failure::Failure;
 use super::http::{Admin, Approval};
 use super::key::Why;
-use super::process::tell;
+use super::process::{Failure, tell};
 use super::rehearsal::Dry;
-use super::words::{date, list, printable, span, word};
+use super::table::{date, list, printable, span, word};
 
 /// List the keys of all regions whose effect may or may not have happened, each once, with what is
 /// known of it and the commands that end it.

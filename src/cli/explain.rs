@@ -5,8 +5,7 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::failure::Failure;
-use super::process::print;
+use super::process::{Failure, print};
 use super::table::pairs;
 use crate::config::reference::{self, Entry};
 

@@ -1,7 +1,6 @@
 //! Requests to an admin listener: its address and token, one GET or one POST.
 //!
-//! `onceway_client` carries them. It must not follow redirects, and must not show the token to any
-//! address but the given one.
+//! `onceway_client` carries them, and follows no redirect. The token is for the given address only.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -15,9 +14,8 @@ use hyper::{StatusCode, Uri};
 use rustls::ClientConfig;
 use serde_json::Value;
 
-use super::failure::Failure;
-use super::process::block_on;
-use super::words::{list, printable};
+use super::process::{Failure, block_on};
+use super::table::{list, printable};
 use crate::adapters::upstream::{Tls, TlsFiles};
 use crate::config::Config;
 /// One segment of a path, with everything but letters, digits, '-', '_', '.' and '~' escaped (RFC
@@ -59,7 +57,6 @@ pub struct Approval {
     approval: Option<String>,
 }
 
-/// Means of access to an admin listener.
 #[derive(Clone)]
 pub struct Access {
     token: Option<String>,
@@ -128,14 +125,12 @@ impl Admin {
         Ok((region, all))
     }
 
-    /// Its address, with the means of access.
     pub fn target(&self) -> Result<Target, Failure> {
         Ok(Target { base: self.admin.clone(), access: self.by.access()? })
     }
 }
 
 impl Local {
-    /// The checked files, and the gateway.
     pub fn load(&self) -> Result<(Config, Target), Failure> {
         let config = Config::load_for_command(&self.config)?;
         let written = config.process.admin.token.as_ref().map(|token| token.reveal().to_owned());
@@ -173,8 +168,7 @@ impl Target {
     /// The JSON of `GET path`, within ten seconds. Any other answer is [`Failure::Failed`]: a
     /// missing list is not a list with entries, which is [`Failure::Incomplete`].
     pub fn get(&self, path: &str) -> Result<Value, Failure> {
-        let sent = send(&self.base, Ask::get(path), &self.access);
-        self.parsed(&block_on(async { sent.await.map_err(Failure::failed) })?)
+        self.parsed(&block_on(get(&self.base, path, &self.access))?)
     }
 
     /// The JSON of `GET path` about one thing, within ten seconds; fails as an act on it does.
@@ -191,8 +185,7 @@ impl Target {
     /// The JSON of an answer, or its failure: the table of exit codes gives it for the status and
     /// code.
     fn judged(&self, ask: Ask, within: Duration) -> Result<Value, Failure> {
-        let answer =
-            block_on(async { ask_at(&self.base, ask, &self.access, within).await.map_err(Failure::failed) })?;
+        let answer = block_on(ask_at(&self.base, ask, &self.access, within))?;
         if answer.status == StatusCode::OK {
             return self.parsed(&answer.body);
         }
@@ -230,16 +223,10 @@ impl By {
     }
 }
 
-/// The body of `GET base + path`, within ten seconds.
-///
-/// # Errors
-/// A wrong address, no connection, any status but 200, or an answer that is too late.
+/// The body of `GET base + path`, within ten seconds. The error: a wrong address, no connection, any
+/// status but 200, or an answer that is too late.
 pub async fn get(base: &str, path: &str, access: &Access) -> Result<Bytes> {
-    send(base, Ask::get(path), access).await
-}
-
-async fn send(base: &str, ask: Ask, access: &Access) -> Result<Bytes> {
-    let answer = ask_at(base, ask, access, WITHIN).await?;
+    let answer = ask_at(base, Ask::get(path), access, WITHIN).await?;
     match answer.status {
         StatusCode::OK => Ok(answer.body),
         _ => bail!(refusal(base, &answer)),

@@ -1,7 +1,6 @@
 //! `onceway init`: founds a deployment's register, once.
 //!
-//! `http` asks the gateway of the region file, `gateway::authority::acts::admin_ops` founds. It
-//! must not found with files other than the gateway's own: they would not describe the running
+//! The gateway's own files must be those of the region file: others would not describe the running
 //! deployment.
 
 use std::time::Duration;
@@ -10,12 +9,15 @@ use clap::Args;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::failure::Failure;
 use super::http::{Local, Target};
-use super::process::block_on;
+use super::process::{Failure, block_on};
 use super::rehearsal::Dry;
-use super::words::{word, words};
+use super::ring_change::escrow;
+use super::table::{word, words};
 use crate::config::{Config, span};
+
+/// Time between two tries.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Found the deployment: from now on its regions run keys. Once, when all of them are up.
 ///
@@ -58,17 +60,12 @@ impl Init {
     pub fn run(&self) -> Result<(), Failure> {
         let (config, target) = self.gateway.load()?;
         same_files(&config, &target)?;
-        let escrow: Vec<String> = config.shared.escrow().iter().map(ToString::to_string).collect();
+        let escrow = escrow(&config);
         let act = self.dry.mark(json!({ "escrow": escrow, "epoch_above": self.epoch_above }));
         let report = self.found(&target, &act)?;
         self.dry.tell(self.json, &report, &picture(&report, &escrow))
     }
-}
 
-/// Time between two tries.
-const AGAIN: Duration = Duration::from_secs(1);
-
-impl Init {
     /// Asks the gateway, and asks again while it is too early and time is left.
     fn found(&self, target: &Target, act: &Value) -> Result<Value, Failure> {
         let until = Instant::now() + self.wait;
@@ -79,7 +76,7 @@ impl Init {
             }
             block_on(async {
                 tokio::time::sleep_until(until.min(Instant::now() + AGAIN)).await;
-                Ok(())
+                Ok::<_, Failure>(())
             })?;
         }
     }

@@ -1,18 +1,15 @@
 //! `onceway jobs`: the accepted requests of all regions, and acts on dead letters.
 //!
-//! `gateway::operator::dead_letters` is the contract of the JSON, `server::admin` serves it. The
-//! output shows keys: a person who may ask an admin listener may see them.
+//! `gateway::operator::dead_letters` is the contract of the JSON.
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::failure::Failure;
 use super::http::{Admin, segment};
 use super::key::Why;
-use super::process::tell;
+use super::process::{Failure, tell};
 use super::rehearsal::Dry;
-use super::table::table;
-use super::words::{date, list, printable, word};
+use super::table::{date, list, printable, table, word};
 
 /// List the accepted requests of all regions that wait to be run, and the dead letters.
 ///

@@ -7,12 +7,10 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::failure::Failure;
 use super::http::{Admin, Approval, segment};
-use super::process::{print, tell};
+use super::process::{Failure, print, tell};
 use super::rehearsal::Dry;
-use super::table::{pairs, table};
-use super::words::{date, list, word, words};
+use super::table::{date, list, pairs, table, word, words};
 
 /// The key, and the gateway to ask.
 #[derive(Args)]

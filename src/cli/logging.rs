@@ -1,7 +1,6 @@
 //! Logs: to stderr, as text or as JSON, chosen by `ONCEWAY_LOG` or the configuration.
 //!
-//! Commands that run for long set logging up once, before anything else; [`super::stderr`] writes
-//! the lines. Other rooms decide what to log; keys and tokens are never logged.
+//! Commands that run for long set logging up once, before anything else.
 
 use std::fmt::Display;
 use std::io::IsTerminal;
@@ -11,10 +10,10 @@ use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry};
 
-use super::failure::Failure;
+use super::process::Failure;
 use super::stderr::Lines;
-use crate::config::levels;
 use crate::config::region::LogFormat;
+use crate::config::values::log_filter;
 use crate::server::reload::Levels;
 
 /// The variable with the filter of the log.
@@ -25,15 +24,12 @@ type Beside = Box<dyn Layer<Registry> + Send + Sync>;
 
 /// Sets logging up for this process, and `beside` with it. The returned [`Levels`] change the
 /// filter later, unless `ONCEWAY_LOG` is set. Hold the returned [`Lines`] to the end, when the last
-/// lines are written.
-///
-/// # Errors
-/// `ONCEWAY_LOG` cannot be read, or logging is set up already.
+/// lines are written. The error: `ONCEWAY_LOG` cannot be read, or logging is set up already.
 pub fn set_up(format: LogFormat, level: &str, beside: Option<Beside>) -> Result<(Levels, Lines), Failure> {
     let chosen = std::env::var(VARIABLE).ok().filter(|chosen| !chosen.trim().is_empty());
     let wanted = chosen.as_deref().unwrap_or(level);
     // The reader of the file has checked the file's level already.
-    let filter = levels::filter(wanted).map_err(|why| Failure::Bad(format!("{VARIABLE}: {why}")))?;
+    let filter = log_filter(wanted).map_err(|why| Failure::Bad(format!("{VARIABLE}: {why}")))?;
     let (filter, handle) = reload::Layer::new(filter);
     let failed = |error: &dyn Display| Failure::Failed(format!("cannot set logging up: {error}"));
     let written = Lines::to_stderr().map_err(|error| failed(&error))?;
@@ -53,7 +49,7 @@ fn levels<S: Send + Sync + 'static>(is_chosen: bool, handle: Handle<EnvFilter, S
         if is_chosen {
             return Ok(());
         }
-        let filter = levels::filter(level)?;
+        let filter = log_filter(level)?;
         handle.reload(filter).map_err(|error| error.to_string())
     })
 }

@@ -1,8 +1,4 @@
-//! `onceway completion` and `onceway man`: completions and manual pages, made from the commands'
-//! own definitions.
-//!
-//! `super::commands` lists the commands; `clap_complete` and `clap_mangen` write the texts. It must
-//! not say anything that `--help` does not.
+//! `onceway completion` and `onceway man`: made from the commands' own definitions.
 
 use std::path::PathBuf;
 
@@ -10,8 +6,7 @@ use clap::{Args, Command};
 use clap_complete::Shell;
 use serde_json::json;
 
-use super::failure::Failure;
-use super::process::{print, tell};
+use super::process::{Failure, print, tell};
 
 /// Print a shell's completions of all commands and options.
 #[derive(Args)]
@@ -55,7 +50,7 @@ impl Completion {
         };
         let mut script = Vec::new();
         clap_complete::generate(shell, &mut cli, "onceway", &mut script);
-        print(&String::from_utf8(script).map_err(Failure::failed)?)
+        print(&String::from_utf8(script)?)
     }
 }
 
@@ -93,6 +88,6 @@ fn each(command: &Command, what: &mut impl FnMut(&Command) -> Result<(), Failure
 
 fn page(command: &Command) -> Result<String, Failure> {
     let mut roff = Vec::new();
-    clap_mangen::Man::new(command.clone()).render(&mut roff).map_err(Failure::failed)?;
-    String::from_utf8(roff).map_err(Failure::failed)
+    clap_mangen::Man::new(command.clone()).render(&mut roff)?;
+    Ok(String::from_utf8(roff)?)
 }

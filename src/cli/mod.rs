@@ -1,8 +1,6 @@
 //! The command line: arguments in, one command run, an exit code out.
 //!
-//! [`commands`] lists the commands; each has a file with its arguments and help. Shared: `table`
-//! lines columns up, `words` writes values, `http` asks an admin listener, `logging` sets logs up,
-//! `process` prints, `failure` has the exit codes, `rehearsal` shows dry runs. It must not print a
+//! [`commands`] lists the commands; each has a file with its arguments and help. None prints a
 //! secret, nor a key except one that it was given to print.
 
 mod approve;
@@ -15,7 +13,6 @@ mod commands;
 mod coverage;
 mod doubts;
 mod explain;
-mod failure;
 mod http;
 mod init;
 mod jobs;
@@ -39,20 +36,18 @@ mod store;
 mod table;
 mod top;
 mod witness;
-mod words;
 
 use std::process::ExitCode;
 
 use clap::ArgMatches;
 
-use self::failure::Failure;
-use self::process::complain;
+use self::process::{Failure, complain};
 
 /// Runs the command that the process's arguments name. Blocks until it has ended.
 pub fn run() -> ExitCode {
     let matches = match commands::cli().try_get_matches() {
         Ok(matches) => matches,
-        Err(error) => match failure::misread(&error) {
+        Err(error) => match process::misread(&error) {
             Some(failure) => return end(&failure, true),
             None => error.exit(),
         },

@@ -1,7 +1,6 @@
-//! `onceway new`: writes the files of a deployment.
+//! `onceway new`: writes the files of a deployment, and overwrites none.
 //!
-//! `config/single` is what it writes for one region, but for what is drawn or given. Must not
-//! overwrite a file, ask anything, or connect to anything.
+//! `config/single` is what it writes for one region, but for what is drawn or given.
 
 use std::fs;
 use std::io::Write;
@@ -11,12 +10,10 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use super::failure::Failure;
-use super::process::tell;
+use super::process::{Failure, tell};
 use crate::adapters::issue;
 use crate::adapters::upstream::Base;
-use crate::config::secret::database_url;
-use crate::config::secret::no_password_in_url;
+use crate::config::secret::{database_url, no_password_in_url};
 use crate::gateway::credentials::digest;
 use crate::protocol::region::RegionName;
 
@@ -103,9 +100,8 @@ impl New {
             written.map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
         }
         if regions.len() > 1 {
-            fs::create_dir(&certificates).map_err(Failure::failed)?;
-            let made = issue::generate(regions).and_then(|made| made.write(&certificates));
-            made.map_err(Failure::failed)?;
+            fs::create_dir(&certificates)?;
+            issue::generate(regions)?.write(&certificates)?;
         }
         let paths: Vec<_> = files.iter().map(|(path, ..)| path).collect();
         let said = json!({ "files": paths, "tenant": "acme", "token": token });
@@ -114,7 +110,7 @@ impl New {
 
     fn files(&self, token: &str) -> Result<Vec<File>, Failure> {
         let Self { dir, regions, .. } = self;
-        let digits: String = digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+        let digits = hex(&digest(token.as_bytes()));
         let seed = RING.replace(SEED, &format!("0x{}", drawn::<8>()?));
         let (head, _) = seed.split_once("[[region]]").unwrap_or((&seed, ""));
         let list = regions.iter().map(|name| format!("[[region]]\nname = \"{name}\"\nweight = 1\n"));
@@ -217,8 +213,12 @@ fn failover(regions: usize) -> &'static str {
 /// So many random bytes, as hex digits.
 fn drawn<const BYTES: usize>() -> Result<String, Failure> {
     let mut bytes = [0_u8; BYTES];
-    rand::TryRng::try_fill_bytes(&mut rand::rngs::SysRng, &mut bytes).map_err(Failure::failed)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    rand::TryRng::try_fill_bytes(&mut rand::rngs::SysRng, &mut bytes)?;
+    Ok(hex(&bytes))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

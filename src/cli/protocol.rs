@@ -1,20 +1,16 @@
 //! `onceway protocol raise`: makes the regions use the newest version that all of them speak.
 //! [`Speech`] sets a process's versions.
 //!
-//! `http` asks any gateway of the deployment; `gateway::authority` asks all others and changes the
-//! view. `serve` and `witness` take [`Speech`]. It must not raise anything without --yes: there is
-//! no way back.
+//! `gateway::authority` asks all regions and changes the view. There is no way back.
 
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::failure::Failure;
 use super::http::Admin;
 use super::key::Who;
-use super::process::tell;
+use super::process::{Failure, tell};
 use super::rehearsal::Dry;
-use super::table::table;
-use super::words::{printable, word};
+use super::table::{printable, table, word};
 use crate::protocol::versions::{NEXT, Versions};
 
 /// Have all regions go by the newest protocol version that each of them and each witness speaks.

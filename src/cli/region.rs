@@ -1,8 +1,6 @@
-//! `onceway region drain | resume | status | rebuild`, and `onceway takeover`: acts on one region,
-//! and its standing.
+//! `onceway region drain | resume | status | rebuild`, and `onceway takeover`.
 //!
-//! `http` asks any gateway of the deployment, `gateway::authority::acts::admin_ops` performs. It
-//! must not force anything that the operator did not name twice.
+//! `gateway::authority::acts::admin_ops` performs. Nothing is forced that was not named twice.
 
 use std::io::{IsTerminal, Write};
 
@@ -10,12 +8,11 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::authority;
-use super::failure::Failure;
 use super::http::{Admin, Approval};
 use super::key::{Who, Why};
-use super::process::tell;
+use super::process::{Failure, tell};
 use super::rehearsal::Dry;
-use super::words::{list, word, words};
+use super::table::{list, word, words};
 use crate::protocol::region::RegionName;
 
 /// Take a region out of service: its keys move to their next regions, without a gap in the record.
@@ -207,13 +204,13 @@ impl Status {
         let peer = &status["peers"][region.as_str()];
         let whole = json!({ "epoch": authority["epoch"], "region": found, "opening": opening, "peer": peer });
         tell(*json, &whole, &authority::one(authority, found))?;
+        let [standing, state] = ["standing", "state"].map(|field| word(&found[field]));
         match found["standing"].as_str() {
             Some("serving") if found["state"].as_str().is_none_or(|state| state == "runs keys") => Ok(()),
-            Some("serving") => Err(Failure::Incomplete(format!(
-                "{region} should serve, and does not: {}",
-                word(&found["state"])
-            ))),
-            Some(_) | None => Err(Failure::Incomplete(format!("{region} is {}", word(&found["standing"])))),
+            Some("serving") => {
+                Err(Failure::Incomplete(format!("{region} should serve, and does not: {state}")))
+            }
+            Some(_) | None => Err(Failure::Incomplete(format!("{region} is {standing}"))),
         }
     }
 }
@@ -297,7 +294,7 @@ fn confirmed(region: &RegionName, given: Option<&str>) -> Result<(), Failure> {
             // To stderr: stdout is for results.
             let asked = write!(std::io::stderr(), "This breaks a safety rule. Type {region} to go on: ");
             let mut line = String::new();
-            asked.and_then(|()| std::io::stdin().read_line(&mut line)).map_err(Failure::failed)?;
+            asked.and_then(|()| std::io::stdin().read_line(&mut line))?;
             line
         }
         None => {

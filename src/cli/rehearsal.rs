@@ -6,10 +6,8 @@
 use clap::Args;
 use serde_json::Value;
 
-use super::failure::Failure;
-use super::process::tell;
-use super::table::{table, thousands};
-use super::words::{list, share, word};
+use super::process::{Failure, tell};
+use super::table::{list, share, table, thousands, word};
 
 /// Flag of a dry run.
 #[derive(Args)]

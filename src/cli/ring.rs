@@ -1,16 +1,14 @@
 //! `onceway ring show | explain`: shares of the regions, and the reason for a key's place.
 //!
-//! `config::ring` reads the file, `protocol::ring` places, `ring_change` has `plan` and `apply`.
-//! The picture is of the file: `onceway status` shows the ring in force. It must not print a key's
-//! text, only its digest, so that pasting it into a ticket reveals nothing.
+//! The picture is of the file: `onceway status` shows the ring in force. Of a key only the digest
+//! is printed, so that pasting it into a ticket reveals nothing.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
 
-use super::failure::Failure;
-use super::process::print;
+use super::process::{Failure, print};
 use super::ring_change::place_by;
 use super::table::{bar, pairs, table, thousands};
 use crate::config::load_ring;
@@ -99,7 +97,7 @@ fn picture(file: &RingFile) -> String {
     let mut text = format!(
         "ring of {}, place_by = \"{}\", digest {:.16}\n\n{}",
         file.deployment,
-        place_by(file.place_by),
+        place_by(file.ring.place_by()),
         file.ring.digest().to_string(),
         table("region|>weight|>share|>arcs|", rows)
     );
@@ -114,19 +112,15 @@ fn picture(file: &RingFile) -> String {
 fn as_json(file: &RingFile) -> String {
     let regions = homes(file);
     let regions = regions.iter().map(|(name, weight, arcs)| {
-        json!({ "name": name.as_str(), "weight": weight, "arcs": arcs, "share": file.ring.share(name) })
-    });
-    let pins = file.pins.iter().map(|pin| {
-        let regions: Vec<&str> = pin.regions.iter().map(RegionName::as_str).collect();
-        json!({ "tenant": pin.tenant.as_str(), "regions": regions })
+        json!({ "name": name, "weight": weight, "arcs": arcs, "share": file.ring.share(name) })
     });
     let whole = json!({
         "deployment": file.deployment,
-        "place_by": place_by(file.place_by),
+        "place_by": file.ring.place_by(),
         "digest": file.ring.digest().to_string(),
         "arcs": ARCS,
         "regions": regions.collect::<Vec<_>>(),
-        "pins": pins.collect::<Vec<_>>(),
+        "pins": file.pins,
     });
     format!("{whole}\n")
 }
@@ -138,16 +132,15 @@ impl Explain {
         let file = load_ring(&self.ring)?;
         let id = KeyId::new(tenant, key);
         let order = file.ring.order(&id);
-        let hashed = match file.place_by {
+        let hashed = match file.ring.place_by() {
             PlaceBy::Tenant => "the tenant",
             PlaceBy::Key => "tenant and key",
         };
         let pinned = file.pins.iter().any(|pin| pin.tenant == *id.tenant());
         if self.json {
-            let names: Vec<&str> = order.names().map(RegionName::as_str).collect();
             let said = json!({
-                "tenant": id.tenant().as_str(), "digest": id.digest().to_string(), "arc": file.ring.arc(&id).0,
-                "place_by": place_by(file.place_by), "pinned": pinned, "order": names, "home": order.home().as_str(),
+                "tenant": id.tenant(), "digest": id.digest().to_string(), "arc": file.ring.arc(&id).0, "pinned": pinned,
+                "place_by": file.ring.place_by(), "order": order.names().collect::<Vec<_>>(), "home": order.home(),
             });
             return print(&format!("{said}\n"));
         }
@@ -157,7 +150,7 @@ impl Explain {
             }
             false => "the arc's order: weighted rendezvous over all regions with a weight above 0".to_owned(),
         };
-        let (arc, all, by) = (file.ring.arc(&id), thousands(ARCS.into()), place_by(file.place_by));
+        let (arc, all, by) = (file.ring.arc(&id), thousands(ARCS.into()), place_by(file.ring.place_by()));
         let rows = [
             ("tenant", id.tenant().to_string()),
             ("key", format!("digest {}", id.digest())),

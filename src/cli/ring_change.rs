@@ -1,22 +1,18 @@
-//! `onceway ring plan | apply`: changes that the ring file would make in the register's ring, and
-//! putting them in force.
+//! `onceway ring plan | apply`: changes that the ring file would make in the register's ring.
 //!
-//! `config` reads the files, `http` asks the gateway of the region file,
 //! `gateway::authority::acts::admin_ops` compares and performs. The file is a proposal: nothing
-//! moves until it is applied with --yes. It must not print the seed.
+//! moves until it is applied with --yes.
 
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::failure::Failure;
 use super::http::Local;
 use super::key::Who;
-use super::process::{print, tell};
+use super::process::{Failure, print, tell};
 use super::rehearsal::{Dry, moves};
-use super::table::pairs;
-use super::words::{list, word, words};
+use super::table::{list, pairs, word, words};
 use crate::config::Config;
-use crate::protocol::ring_spec::{Pin, PlaceBy, RegionSpec, RingSpec};
+use crate::protocol::ring_spec::PlaceBy;
 
 /// Show the changes that ring.toml and routes.toml would make to the state in force: arcs that
 /// move, pins, regions, escrow. Changes nothing.
@@ -119,7 +115,6 @@ impl Apply {
     }
 }
 
-/// The word in the ring file.
 pub fn place_by(place_by: PlaceBy) -> &'static str {
     match place_by {
         PlaceBy::Tenant => "tenant",
@@ -129,23 +124,11 @@ pub fn place_by(place_by: PlaceBy) -> &'static str {
 
 /// The ring and the escrow of the files, in the admin listener's form.
 fn proposal(config: &Config) -> Value {
-    let RingSpec { seed, place_by, regions, pins } = config.shared.ring.spec();
-    let place_by = self::place_by(place_by);
-    let regions: Vec<Value> = regions
-        .iter()
-        .map(|RegionSpec { name, weight }| json!({ "name": name.as_str(), "weight": weight }))
-        .collect();
-    let pins: Vec<Value> = pins
-        .iter()
-        .map(|Pin { tenant, regions }| {
-            let regions: Vec<&str> = regions.iter().map(|name| name.as_str()).collect();
-            json!({ "tenant": tenant.as_str(), "regions": regions })
-        })
-        .collect();
-    let escrow: Vec<String> = config.shared.escrow().iter().map(ToString::to_string).collect();
-    json!({
-        "ring": { "seed": seed, "place_by": place_by, "regions": regions, "pins": pins }, "escrow": escrow,
-    })
+    json!({ "ring": config.shared.ring.spec(), "escrow": escrow(config) })
+}
+
+pub fn escrow(config: &Config) -> Vec<String> {
+    config.shared.escrow().iter().map(ToString::to_string).collect()
 }
 
 /// The lists of a plan, each with its name for people.
@@ -203,10 +186,6 @@ mod tests {
             assert!(text.lines().any(|one| one == line), "{line:?} in\n{text}");
         }
         assert!(!text.contains("regions that leave"));
-    }
-
-    #[test]
-    fn a_plan_without_changes_says_so() {
         let text = picture(&json!({ "epoch": 7, "moves": [] }));
         assert_eq!(text, "nothing would change: the files say what is in force at epoch 7\n");
     }

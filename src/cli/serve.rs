@@ -1,20 +1,16 @@
-//! `onceway serve`: one gateway process of one region.
-//!
-//! `config` checks everything first, then `server::run` serves. It must not start anything before
-//! all is valid.
+//! `onceway serve`: one gateway process of one region. `server::run` serves.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::failure::Failure;
-use super::process::block_on;
+use super::process::{Failure, block_on};
 use super::protocol::Speech;
 use super::{logging, store};
 use crate::config::Config;
 use crate::config::region::NO_OTLP;
 use crate::server::reload::Files;
-use crate::server::run::{self, LoopDied, Start};
+use crate::server::run::{self, LoopDied};
 
 /// Run one gateway of one region, until SIGTERM or SIGINT.
 ///
@@ -76,15 +72,14 @@ impl Serve {
             if self.init {
                 store::make(&self.config, &config).await?;
             }
-            let start = Start { founds: self.init, speaks: self.speech.versions() };
-            let ended = run::run(config, files, levels, start).await;
+            let ended = run::run(config, files, levels, self.init, self.speech.versions()).await;
             #[cfg(feature = "otlp")]
             if let Some(exporting) = exporting {
                 exporting.stop().await;
             }
             ended.map_err(|error| match error.downcast::<LoopDied>() {
                 Ok(died) => Failure::Died(died.to_string()),
-                Err(error) => Failure::failed(error),
+                Err(error) => error.into(),
             })
         })
     }

@@ -1,14 +1,12 @@
 //! `onceway shadow`: counts of the decisions that a gateway in shadow mode would have made.
 //!
-//! `gateway::shadow` counts, `server::admin` serves, this command prints. A field that an older or
-//! newer gateway does not send counts as nothing.
+//! `gateway::shadow` counts. A field that a gateway does not send counts as nothing.
 
 use clap::Args;
 use serde_json::Value;
 
-use super::failure::Failure;
 use super::http::Admin;
-use super::process::tell;
+use super::process::{Failure, tell};
 use super::table::{table, thousands};
 
 /// Show how many requests a gateway in shadow mode would have run, replayed or refused.

@@ -1,7 +1,6 @@
 //! `onceway status`: a gateway's report of itself, for people.
 //!
-//! `gateway::telemetry::status` is the contract of the JSON, and `server::admin` serves it. A field
-//! that an older or newer gateway does not send is shown as "-".
+//! `gateway::telemetry::status` is the contract of the JSON.
 
 use std::collections::BTreeSet;
 
@@ -9,11 +8,9 @@ use clap::Args;
 use serde_json::Value;
 
 use super::authority;
-use super::failure::Failure;
 use super::http::Admin;
-use super::process::tell;
-use super::table::{pairs, table};
-use super::words::{self, list, printable, word};
+use super::process::{Failure, tell};
+use super::table::{list, pairs, printable, share, table, word};
 
 /// Answer "is this gateway well, and what does it wait for?": readiness, store, owners and the
 /// reasons, peers, observed lag, replication.
@@ -50,12 +47,9 @@ fn picture(status: &Value) -> String {
         (None, _) => "-",
     };
     let store = &status["store"];
+    let [gate, heartbeat] = ["gate_version", "heartbeat"].map(|field| word(&store[field]));
     let open = match store["open"].as_bool() {
-        Some(true) => format!(
-            "open, gate version {}, heartbeat {}",
-            word(&store["gate_version"]),
-            word(&store["heartbeat"])
-        ),
+        Some(true) => format!("open, gate version {gate}, heartbeat {heartbeat}"),
         Some(false) => format!("CLOSED: {}", word(&store["reason"])),
         None => "-".to_owned(),
     };
@@ -142,10 +136,10 @@ fn regions(status: &Value) -> String {
     // as long as it is known.
     let all: BTreeSet<String> = names("shares").chain(names("peers")).collect();
     for name in &all {
-        let (share, peer) = (&status["shares"][name], &status["peers"][name]);
+        let (owned, peer) = (&status["shares"][name], &status["peers"][name]);
         let copy = copies.iter().find(|copy| copy["from"] == name.as_str());
         let of_copy = |field: &str| copy.map_or("-".to_owned(), |copy| word(&copy[field]));
-        let mut row = vec![printable(name), words::share(share)];
+        let mut row = vec![printable(name), share(owned)];
         if me == Some(name.as_str()) {
             row.push("(this one)".to_owned());
         } else {

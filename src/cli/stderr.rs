@@ -2,8 +2,7 @@
 //!
 //! Lines queue for one thread, which writes all of them at once: an error and what is before it
 //! immediately, any other line 5 ms later at most. If the queue is full, the line is dropped and
-//! counted; the log says so once the reader is back. A killed process loses 5 ms at most. It must
-//! not change the order of lines, nor drop a line while there is room.
+//! counted; the log says so once the reader is back.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -40,19 +39,14 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     lines: Vec<u8>,
-    /// True if they are written now.
     urgent: bool,
-    /// Lines dropped since the last report.
     lost: u64,
     /// True while the thread writes lines of the queue.
     writes: bool,
 }
 
 impl Lines {
-    /// Writes to standard error.
-    ///
-    /// # Errors
-    /// Standard error is closed, or no further thread can start.
+    /// Writes to standard error. The error: it is closed, or no further thread can start.
     pub fn to_stderr() -> io::Result<Self> {
         Self::to(File::from(io::stderr().as_fd().try_clone_to_owned()?), MOST)
     }
@@ -65,7 +59,6 @@ impl Lines {
         Ok(Self(shared))
     }
 
-    /// Another writer of the same lines.
     pub fn writer(&self) -> impl for<'a> MakeWriter<'a> + Send + Sync + 'static {
         Writer(self.0.clone())
     }
@@ -251,7 +244,6 @@ mod tests {
         drop(reader);
     }
 
-    /// Output of a subscriber.
     struct Captured(Arc<Mutex<Vec<u8>>>);
 
     impl Write for Captured {

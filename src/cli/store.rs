@@ -1,8 +1,5 @@
 //! `onceway store init | check | reseed`: makes a region's store or prints its SQL, lists its
-//! missing parts, follows a peer anew.
-//!
-//! `config` names roles and publishers, `adapters::postgres::provision` does it. It must not print
-//! a connection string.
+//! missing parts, follows a peer anew. `adapters::postgres::provision` does it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,16 +7,15 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::failure::Failure;
 use super::logging;
-use super::process::{block_on, print};
+use super::process::{Failure, block_on, print};
 use crate::adapters::postgres::address::{Address, BadAddress};
 use crate::adapters::postgres::provision::{
     self, Hint, Line, Plan, Promotion, Report, Role, Script, Status, Whence,
 };
 use crate::config::provision::{Provision, conninfo};
 use crate::config::region::{LogFormat, Process};
-use crate::config::secret::{Secret, SecretSource};
+use crate::config::secret::SecretSource;
 use crate::config::{Config, span};
 use crate::protocol::region::{Origin, RegionName};
 
@@ -135,8 +131,7 @@ impl Init {
         }
         let plan = Wanted::read(&self.config)?.plan()?;
         if self.dry_run {
-            let found = block_on(async { provision::check(&plan).await.map_err(Failure::failed) })?;
-            return tell(&plan, &found, self.json, true);
+            return tell(&plan, &block_on(provision::check(&plan))?, self.json, true);
         }
         tell(&plan, &block_on(complete(&plan, self.wait))?, self.json, false)
     }
@@ -146,7 +141,7 @@ impl Init {
 async fn complete(plan: &Plan, wait: Duration) -> Result<Report, Failure> {
     let until = tokio::time::Instant::now() + wait;
     loop {
-        let report = provision::init(plan).await.map_err(Failure::failed)?;
+        let report = provision::init(plan).await?;
         let now = tokio::time::Instant::now();
         if report.is_complete() || report.is_broken() || now >= until {
             return Ok(report);
@@ -159,13 +154,11 @@ impl Reseed {
     pub fn run(&self) -> Result<(), Failure> {
         let plan = Wanted::read(&self.config)?.plan()?;
         if self.dry_run {
-            let found = block_on(async {
-                provision::rehearse_reseed(&plan, &self.from).await.map_err(Failure::failed)
-            })?;
+            let found = block_on(provision::rehearse_reseed(&plan, &self.from))?;
             return tell(&plan, &found, self.json, true);
         }
         let report = block_on(async {
-            let report = provision::reseed(&plan, &self.from).await.map_err(Failure::failed)?;
+            let report = provision::reseed(&plan, &self.from).await?;
             if self.wait.is_zero() { Ok(report) } else { complete(&plan, self.wait).await }
         })?;
         tell(&plan, &report, self.json, false)
@@ -175,8 +168,7 @@ impl Reseed {
 impl Check {
     pub fn run(&self) -> Result<(), Failure> {
         let plan = Wanted::read(&self.config)?.plan()?;
-        let found = block_on(async { provision::check(&plan).await.map_err(Failure::failed) })?;
-        tell(&plan, &found, self.json, false)
+        tell(&plan, &block_on(provision::check(&plan))?, self.json, false)
     }
 }
 
@@ -236,7 +228,7 @@ pub(super) async fn make(file: &Path, config: &Config) -> Result<(), Failure> {
         Some(provision) => Wanted { file, config: config.clone(), provision: provision.clone() }.plan()?,
         None => of_one(file, config)?,
     };
-    let report = provision::init(&plan).await.map_err(Failure::failed)?;
+    let report = provision::init(&plan).await?;
     if report.is_broken() {
         return Err(Failure::Failed(format!(
             "{report}the store needs a person: see the lines marked broken"
@@ -305,10 +297,8 @@ impl<'a> Wanted<'a> {
     fn plan(&self) -> Result<Plan, Failure> {
         let Self { file, config, provision } = self;
         let environment = |name: &str| std::env::var(name).ok();
-        let secret = |source: &SecretSource| self.secret(source);
-        let role = |name: &str, password: Option<&SecretSource>| -> Result<Role, Failure> {
-            let password = password.map(secret).transpose()?.map(|secret| secret.reveal().to_owned());
-            Ok(Role { name: name.to_owned(), password })
+        let role = |name: &str, password: &Option<SecretSource>| -> Result<Role, Failure> {
+            Ok(Role { name: name.to_owned(), password: self.password(password)? })
         };
         let authorities = provision.publishers_ca.as_deref();
         let subscribe = provision.publishers.iter().map(|(name, source)| {
@@ -316,16 +306,13 @@ impl<'a> Wanted<'a> {
             let found = found.map_err(|why| bad(file, &format!("[provision.publishers]: {name}: {why}")))?;
             Ok((self.origin(name)?, found.reveal().to_owned()))
         });
-        let admin = secret(&provision.admin_url)?.reveal().parse();
+        let admin = self.secret(&provision.admin_url)?.parse();
         Ok(Plan {
             me: self.me(),
             all: self.all()?,
             deployment: config.shared.deployment.clone(),
-            gateway_role: role(&provision.gateway_role, provision.gateway_password.as_ref())?,
-            replication_role: Some(role(
-                &provision.replication_role,
-                provision.replication_password.as_ref(),
-            )?),
+            gateway_role: role(&provision.gateway_role, &provision.gateway_password)?,
+            replication_role: Some(role(&provision.replication_role, &provision.replication_password)?),
             admin: admin
                 .map_err(|why: BadAddress| bad(file, &format!("[provision]: the admin URL: {why}")))?,
             subscribe: subscribe.collect::<Result<_, Failure>>()?,
@@ -336,17 +323,18 @@ impl<'a> Wanted<'a> {
 
     fn verifiers(&self) -> Result<String, Failure> {
         let Provision { gateway_password, replication_password, .. } = &self.provision;
-        let text = |source: &Option<SecretSource>| -> Result<Option<String>, Failure> {
-            let secret = source.as_ref().map(|source| self.secret(source)).transpose()?;
-            Ok(secret.map(|secret| secret.reveal().to_owned()))
-        };
-        let (gateway, replication) = (text(gateway_password)?, text(replication_password)?);
+        let (gateway, replication) = (self.password(gateway_password)?, self.password(replication_password)?);
         Ok(provision::verifiers(gateway.as_deref(), replication.as_deref()))
     }
 
-    fn secret(&self, source: &SecretSource) -> Result<Secret, Failure> {
+    fn secret(&self, source: &SecretSource) -> Result<String, Failure> {
         let found = source.resolve(&|name: &str| std::env::var(name).ok(), |_| Ok(()));
-        found.map_err(|why| bad(self.file, &format!("[provision]: {why}")))
+        let found = found.map_err(|why| bad(self.file, &format!("[provision]: {why}")))?;
+        Ok(found.reveal().to_owned())
+    }
+
+    fn password(&self, source: &Option<SecretSource>) -> Result<Option<String>, Failure> {
+        source.as_ref().map(|source| self.secret(source)).transpose()
     }
 
     fn script(&self) -> Result<Script, Failure> {

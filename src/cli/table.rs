@@ -1,13 +1,13 @@
-//! Lines columns up, for people.
+//! What a gateway sent, for people: single values as words, and lines that line up.
 //!
-//! Nothing is shortened: a reader searches the text.
+//! A value that was not sent is "-". Nothing is shortened: a reader searches the text. No control
+//! character may get through to the terminal.
 
-/// Alignment of a column.
+use serde_json::Value;
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Texts.
     Left,
-    /// Numbers.
     Right,
 }
 
@@ -37,7 +37,6 @@ pub fn table(head: &str, rows: impl IntoIterator<Item = Vec<String>>) -> String 
     columns(&sides, &std::iter::once(names).chain(rows).collect::<Vec<_>>())
 }
 
-/// Names with their values.
 pub fn pairs<'a>(rows: impl IntoIterator<Item = (&'a str, String)>) -> String {
     let rows = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]);
     columns(&[Side::Left; 2], &rows.collect::<Vec<_>>())
@@ -46,14 +45,8 @@ pub fn pairs<'a>(rows: impl IntoIterator<Item = (&'a str, String)>) -> String {
 /// A whole number with a comma between thousands.
 pub fn thousands(number: u64) -> String {
     let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
+    groups.join(",")
 }
 
 /// A bar of at most `width` characters, in eighths.
@@ -61,6 +54,52 @@ pub fn bar(part: f64, width: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = (part.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
     format!("{}{}", "█".repeat(eighths / 8), EIGHTHS[eighths % 8])
+}
+
+/// One value as a word; nothing and unknown things are "-".
+pub fn word(value: &Value) -> String {
+    match value {
+        Value::Null | Value::Array(_) | Value::Object(_) => "-".to_owned(),
+        Value::Bool(true) => "yes".to_owned(),
+        Value::Bool(false) => "NO".to_owned(),
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => printable(text),
+    }
+}
+
+/// The entries of a list; none of anything else.
+pub fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The entries of a list as words, with commas.
+pub fn words(value: &Value) -> String {
+    list(value).iter().map(word).collect::<Vec<_>>().join(", ")
+}
+
+pub fn share(value: &Value) -> String {
+    value.as_f64().map_or("-".to_owned(), |share| format!("{:.2} %", share * 100.0))
+}
+
+/// A text without control characters, which could rewrite the terminal that shows it.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Seconds, in the greatest unit that fits.
+pub fn span(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+pub fn date(millis: &Value) -> String {
+    let Some(at) = millis.as_u64() else { return "-".to_owned() };
+    let at = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(at);
+    httpdate::fmt_http_date(at)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! `onceway top`: regions, leases, windows and rates, live in a terminal.
 //!
-//! [`sample`] asks gateways, [`frame`] draws their answers, [`screen`] has the terminal and gives
-//! it back. The words are those of `onceway status`. It goes on while gateways do not answer.
+//! The words are those of `onceway status`. It goes on while gateways do not answer.
 
 mod frame;
 mod sample;
@@ -13,9 +12,8 @@ use std::time::Duration;
 use clap::Args;
 use tokio::time::Instant;
 
-use super::failure::Failure;
 use super::http::{self, Access};
-use super::process::{block_on, complain, print_on, tell};
+use super::process::{Failure, block_on, complain, print_on, tell};
 use crate::config::span;
 use frame::Frame;
 use sample::Sample;
@@ -90,7 +88,7 @@ impl Top {
     }
 
     async fn live(&self, access: &Access) -> Result<(), Failure> {
-        let mut screen = Screen::take().map_err(Failure::failed)?;
+        let mut screen = Screen::take()?;
         let mut before: Option<Sample> = None;
         loop {
             let due = Instant::now() + self.interval;

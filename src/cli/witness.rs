@@ -1,16 +1,12 @@
-//! `onceway witness`: a voter without a store.
-//!
-//! `config::witness` checks the file, `adapters::witness` keeps the promises, `server::witness`
-//! serves. It must not make a new file unless it was asked to.
+//! `onceway witness`: a voter without a store. `server::witness` serves.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
 
-use super::failure::Failure;
 use super::logging;
-use super::process::{block_on, tell};
+use super::process::{Failure, block_on, tell};
 use super::protocol::Speech;
 use crate::adapters::system::SystemDice;
 use crate::adapters::witness::AcceptorFile;
@@ -88,8 +84,7 @@ impl Witness {
         let anew = AcceptorId(SystemDice.nonce().0);
         let opened = AcceptorFile::open(&config.file, &config.name, anew).map_err(bad)?;
         let files = Files { file: self.config.clone(), watched };
-        let speaks = self.speech.versions();
-        block_on(async { witness::run(config, opened, files, levels, speaks).await.map_err(Failure::failed) })
+        block_on(witness::run(config, opened, files, levels, self.speech.versions()))
     }
 
     fn rehearse(&self, config: &WitnessConfig) -> Result<(), Failure> {

@@ -10,6 +10,7 @@ use super::region::Others;
 use super::ring::RingFile;
 use super::routes::RouteAt;
 use super::span::{show, show_size, whole_millis};
+use super::upstreams::Named;
 use super::values::{ADDRESSES, ByRegion, ELSEWHERE, PUBLISHERS};
 use crate::gateway::authority::failover::Failover;
 use crate::gateway::policy::route::{Alone, Escrow, Mode, Policy};
@@ -160,7 +161,9 @@ pub fn upstreams_exist(others: &Others, ring: &Ring, routes: &[RouteAt], problem
                 );
                 problems.add(&others.file, why);
             }
-            Some(Located { at, value: false }) if ring.regions().len() > 1 && probes(route) => {
+            Some(Located { at, value: Some(Named { shared: false, .. }) })
+                if ring.regions().len() > 1 && probes(route) =>
+            {
                 let why = format!(
                     "[upstreams.{name}]: route {of:?} probes it also for other regions' attempts: write \
                      shared = true if it knows of all effects, or choose another recovery for the route"

@@ -1,8 +1,7 @@
-//! `[admin]`: whom the admin listener answers (by a shared token, or `operators.toml`), and its
-//! TLS.
+//! `[admin]`: whom the admin listener answers, by a shared token or `operators.toml`, and its TLS.
 //!
-//! `region` and `witness` read the rest of their files. Messages repeat neither a secret nor the
-//! digest of a token: its author may have written the token itself.
+//! Messages repeat neither a secret nor the digest of a token: its author may have written the
+//! token itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -30,7 +29,6 @@ pub struct Admin {
     pub named: BTreeMap<TokenDigest, Operator>,
     /// Acts that a second person has to approve.
     pub second_person: BTreeSet<Weighty>,
-    /// TLS of the admin listener.
     pub tls: Option<TlsFiles>,
 }
 
@@ -45,7 +43,7 @@ impl Admin {
 /// Reads `[admin]` and the file that it names. `acts` is false for a witness, which knows none.
 pub(super) fn read(top: &Section<'_>, address: Option<SocketAddr>, acts: bool) -> Option<Admin> {
     let Some(section) = top.table("admin") else { return open(top, address, None) };
-    let tls = section.if_there("tls", |tls| listen::tls(tls, "[admin.tls]"));
+    let tls = section.if_there("tls", listen::tls);
     let source = SecretSource::read_if_there(&section, &TOKEN);
     let has_token = section.has(TOKEN.variable) || section.has(TOKEN.file);
     let token = source.and_then(|source| source.needed(&section, &TOKEN, token));
@@ -98,7 +96,6 @@ fn open(top: &Section<'_>, address: Option<SocketAddr>, tls: Option<TlsFiles>) -
     None
 }
 
-/// Reads the file of operators.
 pub(super) fn named(source: &Source, problems: &Problems) -> Option<BTreeMap<TokenDigest, Operator>> {
     let document = source.parse(problems)?;
     let top = Section::top(source, &document, problems);

@@ -18,6 +18,7 @@ use super::values::tenant;
 use crate::gateway::credentials::caller::{Caller, PRINCIPAL_LIMIT, Voucher};
 use crate::gateway::credentials::issuer::{Algorithm, Issuer, VerifyingKey};
 use crate::gateway::credentials::{Credentials, TokenDigest};
+use crate::protocol::digest::Digest32;
 
 /// Algorithms that may be pinned: public keys only.
 const ALGORITHMS: [(&str, Algorithm); 9] = [
@@ -38,7 +39,6 @@ const REFERENCE: [&str; 2] =
 const KNOWN: &str =
     "this token is one of the reference file's, which everybody knows: list digests of your own tokens only";
 
-/// Most that an issuer's clock may be off, in seconds.
 const MOST_LEEWAY: u64 = 300;
 
 /// Reads the file. With `named`, every token must name the principal that a route binds to.
@@ -139,7 +139,7 @@ fn principal(value: &DeValue<'_>) -> Result<String, String> {
 pub(super) fn digest_of(section: &Section<'_>) -> Option<TokenDigest> {
     let advice = "write the token's digest, as `printf %s TOKEN | sha256sum` prints it";
     let digest = section.required("sha256", advice, token_digest)?;
-    let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let digits = Digest32::new(digest).to_string();
     if REFERENCE.iter().any(|file| file.contains(&digits)) {
         section.warn_at("sha256", KNOWN);
     }
@@ -147,19 +147,13 @@ pub(super) fn digest_of(section: &Section<'_>) -> Option<TokenDigest> {
 }
 
 fn token_digest(value: &DeValue<'_>) -> Result<TokenDigest, String> {
-    let text = reader::text(value)?;
-    let digits: Option<Vec<u8>> =
-        text.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
-    let pairs = digits.filter(|digits| digits.len() == 64).map(|digits| {
-        digits.chunks(2).map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit)).collect::<Vec<_>>()
-    });
-    pairs.and_then(|bytes| TokenDigest::try_from(bytes).ok()).ok_or_else(|| {
+    let digest = Digest32::parse(&reader::text(value)?.to_ascii_lowercase());
+    digest.map(|digest| *digest.as_bytes()).ok_or_else(|| {
         "must be 64 hex digits, as `printf %s TOKEN | sha256sum` prints them; never write the token itself"
             .to_owned()
     })
 }
 
-/// Most bytes of a file of keys.
 const LIMIT: usize = 256 * 1024;
 const RSA: [Algorithm; 6] = [
     Algorithm::RS256,

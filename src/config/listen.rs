@@ -105,7 +105,7 @@ pub(super) fn read(top: &Section<'_>) -> (Option<Listen>, Option<SocketAddr>) {
     // `across` says whether it is needed.
     let has_peer = section.has("peer");
     let peer = section.optional("peer", socket);
-    let tls = section.if_there("tls", |one| self::tls(one, "[listen.tls]"));
+    let tls = section.if_there("tls", self::tls);
     let trusted = section.if_there("trusted", trusted::read);
     let edge = edge(&section);
     let usual = || (PublicLimits::default(), MostAtOnce::default());
@@ -154,8 +154,7 @@ fn edge(section: &Section<'_>) -> Option<Edge> {
     Some(Edge { trusted_proxies, proxy_protocol: proxy_protocol.unwrap_or(false), cors: cors? })
 }
 
-fn cors(mut section: Section<'_>) -> Option<Vec<HeaderValue>> {
-    section.rename("[listen.cors]".to_owned());
+fn cors(section: Section<'_>) -> Option<Vec<HeaderValue>> {
     let advice = "name the origins of the pages that may ask, such as origins = [\"https://shop.example\"]";
     let origins = section.required("origins", advice, |value| reader::list(value, origin));
     section.finish();
@@ -183,9 +182,8 @@ fn origin(value: &DeValue<'_>) -> Result<HeaderValue, String> {
     }
 }
 
-/// Reads `[listen.tls]` or `[admin.tls]`, by its name.
-pub(super) fn tls(mut section: Section<'_>, name: &str) -> Option<TlsFiles> {
-    section.rename(name.to_owned());
+/// Reads `[listen.tls]` or `[admin.tls]`.
+pub(super) fn tls(section: Section<'_>) -> Option<TlsFiles> {
     let advice = "name the file with the certificate for clients and its intermediates, PEM";
     let certificate = section.required_later("certificate", advice);
     let key = section.required_later("key", "name the file with the private key of the certificate, PEM");
@@ -196,13 +194,10 @@ pub(super) fn tls(mut section: Section<'_>, name: &str) -> Option<TlsFiles> {
     Some(TlsFiles { certificate: certificate?, key: key? })
 }
 
-fn limits(mut section: Section<'_>) -> (PublicLimits, MostAtOnce) {
-    section.rename("[listen.limits]".to_owned());
+fn limits(section: Section<'_>) -> (PublicLimits, MostAtOnce) {
     let (usual, most) = (PublicLimits::default(), MostAtOnce::default());
-    let count = |key, usual| {
-        let written = section.optional(key, |value| reader::number(value, 1, 1_000_000));
-        written.and_then(|count| usize::try_from(count).ok()).unwrap_or(usual)
-    };
+    let count =
+        |key, usual| section.optional(key, |value| reader::number(value, 1, 1_000_000)).unwrap_or(usual);
     let size =
         |key, usual| section.optional(key, |value| reader::size(value, 1 << 20, 1 << 40)).unwrap_or(usual);
     let time = |key, usual| section.span(key, 100, 600, usual);

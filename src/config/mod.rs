@@ -2,7 +2,7 @@
 //!
 //! | file | who shares it | read by |
 //! |---|---|---|
-//! | `ring.toml` | all regions | [`ring`], `failover` |
+//! | `ring.toml` | all regions | [`ring`] |
 //! | `routes.toml` | all regions | [`routes`] |
 //! | region file, such as `us-east.toml` | one process | [`region`] |
 //! | `witness.toml` | one witness | [`witness`] |
@@ -13,12 +13,10 @@
 //! `Ring`). This room opens no port and no connection, and shows no secret.
 
 mod across;
-pub mod admin;
+pub(crate) mod admin;
 mod certificates;
 mod credentials;
 pub(crate) mod diff;
-mod failover;
-pub(crate) mod levels;
 pub mod listen;
 mod plain;
 mod policy;
@@ -36,8 +34,8 @@ pub mod shared;
 pub(crate) mod span;
 mod stamp;
 pub mod trusted;
-pub mod upstreams;
-mod values;
+pub(crate) mod upstreams;
+pub(crate) mod values;
 pub mod witness;
 
 use std::path::Path;
@@ -50,9 +48,9 @@ use crate::gateway::settings::Settings;
 use crate::protocol::region::RegionName;
 
 use diff::Places;
-pub use problems::Errors;
-use problems::{Environment, Found, Need, Surroundings, judged};
-use reader::{At, Problem, Problems, Source};
+pub use problems::{Checked, Errors};
+use problems::{Environment, Need, Surroundings, checked, judged};
+use reader::{At, Problems, Source};
 use region::Process;
 use ring::RingFile;
 use routes::RouteAt;
@@ -73,29 +71,19 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads a region file and the files that it names, and checks everything.
-    ///
-    /// Secrets that the file names by variables come from the environment. Blocks: some files. The
-    /// errors are all problems of all files.
-    pub fn load(region_file: &Path) -> Result<Self, Errors> {
-        Self::load_with(region_file, &|name| std::env::var(name).ok())
-    }
-
-    /// Like [`Config::load`], for commands that ask a running gateway or make its store.
-    ///
-    /// The store's address and the key that seals requests are not looked up, and are empty. The
-    /// errors are all problems of all files.
+    /// Like [`Config::load_watched`], for commands that ask a running gateway or make its store: the
+    /// store's address and the key that seals requests are empty.
     pub fn load_for_command(region_file: &Path) -> Result<Self, Errors> {
         Self::watched(region_file, &|name| std::env::var(name).ok(), Need::Command).0
     }
 
-    /// Like [`Config::load`], with the files that were looked at and their state, even after
-    /// errors.
+    /// Reads a region file and the files that it names, and checks everything. Also returns the
+    /// files that were looked at and their state, even after errors. Blocks: some files.
     pub fn load_watched(region_file: &Path) -> (Result<Self, Errors>, Watched) {
         Self::watched(region_file, &|name| std::env::var(name).ok(), Need::Serve)
     }
 
-    /// Like [`Config::load`], with another environment. The errors are all problems of all files.
+    /// Like [`Config::load_watched`], with another environment.
     pub fn load_with(region_file: &Path, environment: Environment<'_>) -> Result<Self, Errors> {
         Self::watched(region_file, environment, Need::Serve).0
     }
@@ -141,7 +129,7 @@ pub fn load_routes(path: &Path) -> Result<Routes, Errors> {
 
 fn routes_alone(source: &Source, problems: &Problems) -> Option<Routes> {
     let routes = routes::read(source, problems)?;
-    across::routes_fit(&routes, ring::DRIFT, &failover::timings(failover::HEARTBEAT), problems);
+    across::routes_fit(&routes, ring::DRIFT, &ring::timings(ring::HEARTBEAT), problems);
     Some(Routes(routes.into_iter().map(|route| route.value).collect()))
 }
 
@@ -152,19 +140,6 @@ pub fn load_credentials(path: &Path) -> Result<Credentials, Errors> {
 
 fn credentials_alone(source: &Source, problems: &Problems) -> Option<Credentials> {
     credentials::read(source, false, problems)
-}
-
-/// Result of a check of a file.
-#[derive(Debug)]
-pub struct Checked<T> {
-    /// Value of the file, if it has no errors.
-    pub value: Option<T>,
-    /// Errors of the file.
-    pub wrong: Vec<Problem>,
-    /// Secrets and files that are not on this machine, and values that everybody knows.
-    pub missing: Vec<Problem>,
-    /// Valid settings with an effect that their author may not expect.
-    pub advice: Vec<Problem>,
 }
 
 /// The region of a file, and the settings that it shares with other regions.
@@ -220,13 +195,6 @@ pub fn check_witness(file: &Path, environment: Environment<'_>) -> Checked<Regio
     checked(|problems| Source::read_named(file, problems, name))
 }
 
-fn checked<T>(read: impl FnOnce(&Problems) -> Option<T>) -> Checked<T> {
-    let problems = Problems::default();
-    let value = read(&problems);
-    let Found { wrong, missing, advice } = problems.into_found();
-    Checked { value: value.filter(|_| wrong.is_empty()), wrong, missing, advice }
-}
-
 fn read(region_file: &Path, surroundings: Surroundings<'_>, problems: &Problems) -> Option<(Config, Places)> {
     let source = Source::read(region_file, &At::file(region_file), problems)?;
     let file = region::read(&source, surroundings, problems)?;
@@ -261,7 +229,7 @@ fn read(region_file: &Path, surroundings: Surroundings<'_>, problems: &Problems)
 /// Checks the two files that all regions share against each other.
 fn together(ring: Option<RingFile>, routes: Option<Vec<RouteAt>>, problems: &Problems) -> Option<Shared> {
     let (ring, routes) = (ring?, routes?);
-    across::routes_fit(&routes, ring.drift, &failover::timings(ring.heartbeat), problems);
+    across::routes_fit(&routes, ring.drift, &ring::timings(ring.heartbeat), problems);
     across::lives_fit(&routes, ring.failover.max_life, problems);
     across::outlives_an_outage(&routes, &ring.ring, &ring.failover, problems);
     across::escrow_has_a_holder(&routes, &ring.ring, problems);

@@ -34,14 +34,14 @@ pub fn flag(value: &DeValue<'_>) -> Result<bool, String> {
 }
 
 /// Reads a whole number in these bounds. The message does not repeat it: it may be the seed.
-pub fn number(value: &DeValue<'_>, least: u64, most: u64) -> Result<u64, String> {
+pub fn number<T: TryFrom<u64>>(value: &DeValue<'_>, least: u64, most: u64) -> Result<T, String> {
     let range = match most {
         u64::MAX => format!("must be a whole number from {least} to 2^64 - 1"),
         most => format!("must be a whole number from {least} to {most}"),
     };
     let DeValue::Integer(integer) = value else { return Err(format!("{range}, not {}", kind(value))) };
     match u64::from_str_radix(integer.as_str(), integer.radix()) {
-        Ok(number) if (least..=most).contains(&number) => Ok(number),
+        Ok(number) if (least..=most).contains(&number) => T::try_from(number).map_err(|_| range),
         Ok(_) | Err(_) => Err(range),
     }
 }
@@ -51,8 +51,7 @@ pub fn hundredths(value: &DeValue<'_>, most: u32) -> Result<u32, String> {
     let range = format!("must be a number from 0 to {most} with at most two decimals, such as 2 or 2.5");
     let (whole, decimals) = match value {
         DeValue::Integer(_) => {
-            let whole = number(value, 0, most.into()).map_err(|_| range)?;
-            return Ok(whole as u32 * 100);
+            return number(value, 0, most.into()).map(|whole: u32| whole * 100).map_err(|_| range);
         }
         DeValue::Float(float) => float.as_str().split_once('.').ok_or(&range)?,
         other => return Err(format!("{range}, not {}", kind(other))),

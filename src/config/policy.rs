@@ -8,7 +8,7 @@ use toml::de::DeValue;
 
 use super::reader::{self, Section};
 use super::settings;
-use super::values::upstream_path;
+use super::values::{header, upstream_path};
 use crate::adapters::headers::{FORWARDED_PREFIX, RESERVED_PREFIX, is_hop_by_hop, is_under};
 use crate::gateway::policy::route::{
     Alone, Dialect, Escrow, Mismatch, Mode, NEVER_REPLAYED, Policy, REPLAY_HEADERS,
@@ -64,17 +64,11 @@ fn below<'a>(route: &Section<'a>, key: &'static str, policy: &mut Policy) -> Opt
     Some(section)
 }
 
-/// Reads a list of headers. `wrong` says what is wrong with a name.
 fn headers(
     value: &DeValue<'_>,
     wrong: impl Fn(&HeaderName) -> Option<&'static str>,
 ) -> Result<Vec<HeaderName>, String> {
     reader::list(value, |item| header(&reader::text(item)?, &wrong))
-}
-
-fn header(text: &str, wrong: impl Fn(&HeaderName) -> Option<&'static str>) -> Result<HeaderName, String> {
-    let name = HeaderName::from_bytes(text.as_bytes()).map_err(|_| format!("{text:?} is no header name"))?;
-    wrong(&name).map_or(Ok(name), |why| Err(format!("{text:?} {why}")))
 }
 
 /// True if a connection or the listener gives the header its meaning.
@@ -103,8 +97,7 @@ fn recovery(section: &Section<'_>) -> Option<(Recovery, Option<Uri>)> {
         );
     }
     match (rule, attempts) {
-        // At most 1,000, as read.
-        (Recovery::Rerun { .. }, Some(most)) => Some((Recovery::Rerun { max_attempts: most as u32 }, None)),
+        (Recovery::Rerun { .. }, Some(max_attempts)) => Some((Recovery::Rerun { max_attempts }, None)),
         (Recovery::Probe, _) => Some((rule, Some(probe?))),
         (Recovery::Rerun { .. } | Recovery::Park, _) => Some((rule, None)),
     }
@@ -235,7 +228,7 @@ fn key_headers(route: &Section<'_>, policy: &mut Policy) {
 }
 
 fn mismatch(route: &Section<'_>) -> Mismatch {
-    let read = |value: &DeValue<'_>| match reader::number(value, 400, 499) {
+    let read = |value: &DeValue<'_>| match reader::number::<u64>(value, 400, 499) {
         Ok(422) => Ok(Mismatch::Unprocessable),
         Ok(409) => Ok(Mismatch::Conflict),
         Ok(_) | Err(_) => Err("must be 422 or 409".to_owned()),
@@ -339,7 +332,7 @@ const TOLD_WHEN: &str = "+Retry-After";
 /// Reads one item of a list: `404`, `"404"`, `"4xx"` or `"400-407"`.
 fn range(value: &DeValue<'_>) -> Result<Vec<u16>, String> {
     if value.is_integer() {
-        return reader::number(value, 200, 599).map(|status| vec![status as u16]);
+        return reader::number(value, 200, 599).map(|status| vec![status]);
     }
     spelled(&reader::text(value)?)
 }

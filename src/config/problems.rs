@@ -55,7 +55,7 @@ pub struct Problem {
 }
 
 /// All errors of some files; at least one problem.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Errors(pub Vec<Problem>);
 
 impl fmt::Display for Errors {
@@ -74,6 +74,29 @@ pub(super) fn judged<T>(read: impl FnOnce(&Problems) -> Option<T>) -> (Result<T,
         (Some(value), none) if none.is_empty() => (Ok(value), watched),
         (_, some) => (Err(Errors(some)), watched),
     }
+}
+
+/// Result of a check of a file.
+#[derive(Debug)]
+pub struct Checked<T> {
+    /// Value of the file, if it has no errors.
+    pub value: Option<T>,
+    /// Errors of the file.
+    pub wrong: Vec<Problem>,
+    /// Secrets and files that are not on this machine, and values that everybody knows.
+    pub missing: Vec<Problem>,
+    /// Valid settings with an effect that their author may not expect.
+    pub advice: Vec<Problem>,
+}
+
+/// Reads a value for a check, which tells the kinds of problems apart.
+pub(super) fn checked<T>(read: impl FnOnce(&Problems) -> Option<T>) -> Checked<T> {
+    let problems = Problems::default();
+    let value = read(&problems);
+    let Problems { wrong, missing, known, advice, looked_at: _ } = problems;
+    let (wrong, missing) = (sorted(wrong.into_inner()), [missing.into_inner(), known.into_inner()].concat());
+    let (value, advice) = (value.filter(|_| wrong.is_empty()), sorted(advice.into_inner()));
+    Checked { value, wrong, missing: sorted(missing), advice }
 }
 
 impl Problem {
@@ -115,17 +138,6 @@ pub struct Problems {
     looked_at: RefCell<Vec<(PathBuf, Stamp)>>,
 }
 
-/// All findings, in order.
-#[derive(Debug, Default)]
-pub struct Found {
-    /// Errors of the files.
-    pub wrong: Vec<Problem>,
-    /// Things that this machine does not have, and valid values that should not stay.
-    pub missing: Vec<Problem>,
-    /// Valid settings with an effect that their author may not expect.
-    pub advice: Vec<Problem>,
-}
-
 impl Problems {
     /// Adds an error.
     pub fn add(&self, at: &At, text: impl ToString) {
@@ -137,12 +149,12 @@ impl Problems {
         self.missing.borrow_mut().push(Problem::at(at, text));
     }
 
-    /// Adds a value that everybody knows. Only [`Problems::into_found`] reports it.
+    /// Adds a value that everybody knows. Only [`checked`] reports it.
     pub fn warn(&self, at: &At, text: impl ToString) {
         self.known.borrow_mut().push(Problem::at(at, text));
     }
 
-    /// Adds advice about a value that may be meant. Only [`Problems::into_found`] reports it.
+    /// Adds advice about a value that may be meant. Only [`checked`] reports it.
     pub fn advise(&self, at: &At, text: impl ToString) {
         self.advice.borrow_mut().push(Problem::at(at, text));
     }
@@ -164,20 +176,7 @@ impl Problems {
 
     /// All of them, by file in the order of first mention, then by line.
     pub fn into_sorted(self) -> Vec<Problem> {
-        let (mut all, missing) = (self.wrong.into_inner(), self.missing.into_inner());
-        all.extend(missing);
-        sorted(all)
-    }
-
-    /// All findings, with missing things and advice apart.
-    pub fn into_found(self) -> Found {
-        let mut missing = self.missing.into_inner();
-        missing.extend(self.known.into_inner());
-        Found {
-            wrong: sorted(self.wrong.into_inner()),
-            missing: sorted(missing),
-            advice: sorted(self.advice.into_inner()),
-        }
+        sorted([self.wrong.into_inner(), self.missing.into_inner()].concat())
     }
 }
 

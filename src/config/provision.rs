@@ -10,7 +10,7 @@ use toml::de::DeValue;
 use super::certificates;
 use super::reader::{self, Section};
 use super::secret::{Names, Need, Secret, SecretSource, database_url, no_password_in_conninfo};
-use super::values::{ByRegion, PUBLISHERS, by_region};
+use super::values::{ByRegion, by_region};
 use crate::adapters::postgres::address::Address;
 use crate::protocol::region::RegionName;
 
@@ -74,9 +74,8 @@ pub(super) fn read(mut section: Section<'_>) -> (Option<Provision>, ByRegion<Sec
             source.later(&section, &section.at_key(source.key(&names)), |_| Ok(()));
         }
     }
-    let publishers = by_region(&section, "publishers", PUBLISHERS, |value| {
-        publisher(value, &section, publishers_ca.as_deref())
-    });
+    let publishers =
+        by_region(&section, "publishers", |value| publisher(value, &section, publishers_ca.as_deref()));
     for located in publishers.entries.values() {
         located.value.later(&section, &located.at, |text| conninfo(text, publishers_ca.as_deref()));
     }
@@ -104,11 +103,7 @@ fn role(value: &DeValue<'_>) -> Result<String, String> {
 }
 
 /// Reads the connection string of another region's Postgres, or its source.
-fn publisher(
-    value: &DeValue<'_>,
-    section: &Section<'_>,
-    authorities: Option<&Path>,
-) -> Result<SecretSource, String> {
+fn publisher(value: &DeValue<'_>, section: &Section<'_>, ca: Option<&Path>) -> Result<SecretSource, String> {
     const ADVICE: &str = "write { env = \"NAME\" } with the name of an environment variable, or { file = \"PATH\" }, that holds the whole string";
     if let DeValue::Table(table) = value {
         let mut entries = table.iter().map(|(key, value)| (key.get_ref().as_ref(), value.get_ref()));
@@ -120,7 +115,7 @@ fn publisher(
     }
     let text = reader::text(value)?;
     no_password_in_conninfo(&text).map_err(|why| format!("{why}: {ADVICE}"))?;
-    conninfo(&text, authorities).map(|()| SecretSource::Written(Secret::new(&text)))
+    conninfo(&text, ca).map(|()| SecretSource::Written(Secret::new(&text)))
 }
 
 /// Checks a libpq connection string. It may hold a password, so no message repeats it.

@@ -83,11 +83,8 @@ impl Source {
 
     fn at(&self, offset: usize) -> At {
         let before = &self.text.as_bytes()[..offset.min(self.text.len())];
-        At {
-            file: self.path.clone(),
-            line: 1 + before.iter().filter(|byte| **byte == b'\n').count(),
-            key: None,
-        }
+        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        At { file: self.path.clone(), line, key: None }
     }
 }
 
@@ -294,16 +291,20 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The table under this key.
+    /// The table under this key, which messages call `[listen]` or `[listen.tls]`.
     pub fn table(&self, key: &'static str) -> Option<Section<'a>> {
         self.asked.borrow_mut().push(key);
         match table(self.table.get(key)?.get_ref(), key) {
-            Ok(table) => Some(self.below(table, self.at_key(key), format!("[{key}]"))),
+            Ok(table) => Some(self.below(table, self.at_key(key), self.name_below(key))),
             Err(why) => {
                 self.fail_at(key, why);
                 None
             }
         }
+    }
+
+    fn name_below(&self, key: &str) -> String {
+        self.name.strip_suffix(']').map_or_else(|| format!("[{key}]"), |name| format!("{name}.{key}]"))
     }
 
     /// The result of `read` for a table that may be absent. `None` if it is there and wrong.
@@ -368,7 +369,7 @@ impl<'a> Section<'a> {
             let name: &str = key.get_ref();
             let at = self.at_entry(key.span(), name);
             match table(value.get_ref(), name) {
-                Ok(table) => all.push((name.to_owned(), self.below(table, at, name.to_owned()))),
+                Ok(table) => all.push((name.to_owned(), self.below(table, at, self.name_below(name)))),
                 Err(why) => self.problems.add(&at, self.said(why)),
             }
         }

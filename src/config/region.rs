@@ -19,10 +19,8 @@ use super::provision::{self, Provision};
 use super::reader::{self, At, Located, Problems, Section, Source};
 use super::secret::{Names, Secret, SecretSource, database_url};
 use super::upstreams::{Named, Service};
-use super::values::{
-    ADDRESSES, ByRegion, ELSEWHERE, by_region, host_and_port, is_host_and_port, region_name,
-};
-use super::{certificates, levels, upstreams};
+use super::values::{ByRegion, by_region, host_and_port, is_host_and_port, log_filter, region_name};
+use super::{certificates, upstreams};
 use crate::adapters::identity::IdentityFiles;
 use crate::gateway::authority::failover::UpstreamHealth;
 use crate::gateway::limits::quota::{Pace, Quota};
@@ -36,7 +34,6 @@ pub(super) struct RegionFile {
     pub routes: Option<Located<PathBuf>>,
     pub credentials: Option<Located<PathBuf>>,
     pub others: Others,
-    /// The other settings.
     pub process: Option<Process>,
 }
 
@@ -49,8 +46,8 @@ pub(super) struct Others {
     pub elsewhere: ByRegion<String>,
     /// True if the upstreams are shared; `None` if the file does not say.
     pub shared: Option<bool>,
-    /// `[upstreams]`: the place of each, and whether it is shared; true if it could not be read.
-    pub named: BTreeMap<String, Located<bool>>,
+    /// `[upstreams]`; `None` for one that could not be read.
+    pub named: BTreeMap<Arc<str>, Located<Option<Named>>>,
     /// Place of the file, for what it lacks.
     pub file: At,
     /// True if `[listen]` has a `peer`, and its place; `None` if that table has problems.
@@ -147,13 +144,9 @@ pub enum LogFormat {
 }
 
 /// Reads the file. Errors are added to `problems`.
-pub(super) fn read(
-    source: &Source,
-    surroundings: Surroundings<'_>,
-    problems: &Problems,
-) -> Option<RegionFile> {
+pub(super) fn read(source: &Source, within: Surroundings<'_>, problems: &Problems) -> Option<RegionFile> {
     let document = source.parse(problems)?;
-    let top = Section::top(source, &document, problems).within(surroundings);
+    let top = Section::top(source, &document, problems).within(within);
     let advice = "say which region of ring.toml this is, such as region = \"us-east\"";
     let region = top.required_located("region", advice, region_name);
     let beside = |key, advice: &str| top.required_located(key, advice, |value| top.path(value));
@@ -167,48 +160,42 @@ pub(super) fn read(
     let hears = listen.as_ref().map(|listen| listen.peer.is_some());
     let hears = Located { at: top.at_key("listen"), value: hears };
     let admin = admin::read(&top, admin, true);
-    let accept_key = top.table("accept").map_or(Some(None), |section| accept_key(section).map(Some));
+    let accept_key = top.if_there("accept", accept_key);
     let store = store(&top);
     let (upstream, elsewhere, shared) = upstream(&top);
-    let upstreams = upstreams::all(&top);
+    let named = upstreams::all(&top);
     let has_peer = top.has("peer");
     let knows = Located { at: top.at().clone(), value: has_peer };
     let (peer, addresses) = peer(&top, region.as_ref().map(|region| &region.value));
     let (provision, publishers) = top.table("provision").map(provision::read).unzip();
-    let quota = top.table("quota").map(self::quota);
+    let quota = top.if_there("quota", self::quota);
     let log = log(&top);
-    let otlp = top.table("otlp").map(otlp);
+    let otlp = top.if_there("otlp", otlp);
     top.finish();
     let whole = || -> Option<Process> {
         // A [provision] that exists must be right. Its absence is right, too.
         let provision = provision.map_or(Some(None), |written| written.map(Some))?;
-        let quota = quota.map_or(Some(None), |written| written.map(Some))?;
-        let otlp = otlp.map_or(Some(None), |written| written.map(Some))?;
-        let (listen, admin, accept_key, store) = (listen?, admin?, accept_key?, store?);
         let peer = if has_peer { Some(peer?) } else { None };
-        let named = upstreams.iter().map(|(name, _, named)| Some((Arc::from(name.as_str()), named.clone()?)));
-        let upstreams = named.collect::<Option<_>>()?;
+        let upstreams = named.iter().map(|(name, named)| Some((name.clone(), named.value.clone()?)));
+        let upstreams = upstreams.collect::<Option<_>>()?;
         Some(Process {
             shadow,
-            quota,
-            listen,
-            admin,
-            accept_key,
-            store,
+            quota: quota?,
+            listen: listen?,
+            admin: admin?,
+            accept_key: accept_key?,
+            store: store?,
             upstream: upstream?,
             upstreams,
             peer,
             provision,
             log,
-            otlp,
+            otlp: otlp?,
             drain,
         })
     };
     let process = whole();
-    let named = upstreams
-        .into_iter()
-        .map(|(name, at, named)| (name, Located { at, value: named.is_none_or(|named| named.shared) }));
-    let (named, file) = (named.collect(), At::file(source.path()));
+    let file = At::file(source.path());
     let others = Others { addresses, elsewhere, shared, named, file, hears, knows, publishers };
     Some(RegionFile { region, ring, routes, credentials, others, process })
 }
@@ -221,7 +208,7 @@ pub(super) fn log(top: &Section<'_>) -> Log {
         log.format = section.optional("format", |value| reader::word(value, &words)).unwrap_or(log.format);
         let level = section.optional("level", |value| {
             let text = reader::text(value)?;
-            levels::filter(&text).map(|_| text)
+            log_filter(&text).map(|_| text)
         });
         log.level = level.unwrap_or(log.level);
         section.finish();
@@ -252,17 +239,13 @@ fn store(top: &Section<'_>) -> Option<Store> {
     let section = top.needed("store", advice)?;
     let source = SecretSource::read(&section, &URL);
     let pool = section.optional("pool", |value| reader::number(value, 2, 1_000)).unwrap_or(16);
-    let generation = section.optional("generation", |value| reader::number(value, 1, u64::from(u32::MAX)));
+    let generation = section.optional("generation", |value| reader::number(value, 1, u32::MAX.into()));
     let url = source.as_ref().and_then(|source| source.needed_to_serve(&section, &URL, database_url));
     if let (Some(source), Some(url)) = (&source, &url) {
         certificates::of_store(url, &section, source.key(&URL));
     }
     section.finish();
-    Some(Store {
-        url: url?,
-        pool: usize::try_from(pool).unwrap_or(usize::MAX),
-        generation: generation.and_then(|number| u32::try_from(number).ok()).unwrap_or(1),
-    })
+    Some(Store { url: url?, pool, generation: generation.unwrap_or(1) })
 }
 
 /// Reads `[quota]`: limits for each tenant, of which one must be written.
@@ -299,16 +282,16 @@ fn quota(section: Section<'_>) -> Option<Quota> {
 }
 
 fn up_to(value: &DeValue<'_>, most: u64) -> Result<NonZeroU32, String> {
-    let number = reader::number(value, 1, most)?;
-    u32::try_from(number).ok().and_then(NonZeroU32::new).ok_or_else(|| "is out of range".to_owned())
+    reader::number(value, 1, most)
+        .and_then(|number| NonZeroU32::new(number).ok_or("is out of range".to_owned()))
 }
 
 fn otlp(section: Section<'_>) -> Option<Otlp> {
     let advice = "say where the collector takes OTLP over HTTP, such as endpoint = \"http://127.0.0.1:4318\"";
     let endpoint = section.required("endpoint", advice, http_address);
-    let percent = section.optional("sample_percent", |value| reader::number(value, 0, 100)).unwrap_or(100);
+    let percent = section.optional("sample_percent", |value| reader::number(value, 0, 100));
     section.finish();
-    Some(Otlp { endpoint: endpoint?, sample_percent: u8::try_from(percent).unwrap_or(100) })
+    Some(Otlp { endpoint: endpoint?, sample_percent: percent.unwrap_or(100) })
 }
 
 fn upstream(top: &Section<'_>) -> (Option<Upstream>, ByRegion<String>, Option<bool>) {
@@ -320,7 +303,7 @@ fn upstream(top: &Section<'_>) -> (Option<Upstream>, ByRegion<String>, Option<bo
     let address = section.required("address", advice, upstreams::address);
     let advice = "say true if any region's upstream can tell whether an effect happened anywhere, false if each knows its own only";
     let shared = section.required("shared", advice, reader::flag);
-    let table = by_region(&section, "elsewhere", ELSEWHERE, upstreams::address);
+    let table = by_region(&section, "elsewhere", upstreams::address);
     let elsewhere = table.clone().values();
     let others: Vec<&str> = elsewhere.values().map(String::as_str).collect();
     let service = upstreams::service(&section, address.map(|one| vec![one]), &others);
@@ -334,25 +317,21 @@ fn upstream(top: &Section<'_>) -> (Option<Upstream>, ByRegion<String>, Option<bo
 fn peer(top: &Section<'_>, me: Option<&RegionName>) -> (Option<Peer>, ByRegion<String>) {
     let Some(section) = top.table("peer") else { return (None, ByRegion::none(top.at())) };
     let files = identity(&section, me, "name the region's certificate; `onceway certs` makes one");
-    let addresses = by_region(&section, "addresses", ADDRESSES, host_and_port);
+    let addresses = by_region(&section, "addresses", host_and_port);
     section.finish();
     (files.map(|files| Peer { files, addresses: addresses.clone().values() }), addresses)
 }
 
 /// Reads the certificate by which others know this process, with its key and authority.
-pub(super) fn identity(
-    section: &Section<'_>,
-    me: Option<&RegionName>,
-    advice: &str,
-) -> Option<IdentityFiles> {
-    let certificate = section.required_later("certificate", advice);
+pub(super) fn identity(peer: &Section<'_>, me: Option<&RegionName>, advice: &str) -> Option<IdentityFiles> {
+    let certificate = peer.required_later("certificate", advice);
     let advice = "name the private key of the certificate; `onceway certs` makes one";
-    let key = section.required_later("key", advice);
+    let key = peer.required_later("key", advice);
     let advice = "name the certificate of the deployment's authority; `onceway certs` makes one";
-    let ca = section.required_later("ca", advice);
+    let ca = peer.required_later("ca", advice);
     let files = IdentityFiles { certificate: certificate?, key: key?, authorities: ca? };
     if let Some(me) = me {
-        certificates::of_peer(section, me, &files);
+        certificates::of_peer(peer, me, &files);
     }
     Some(files)
 }

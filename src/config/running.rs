@@ -3,16 +3,15 @@
 //!
 //! A reload must not change the settings on which ownership, leases, windows and clocks depend, nor
 //! anything opened at the start. Every field is named here, so that a new one needs a decision.
-//! `server::reload` reads the files.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::admin::Admin;
-use super::failover::timings;
 use super::listen::Listen;
 use super::reader::{At, Located, Problems};
 use super::region::{Log, Process, Store, Upstream};
+use super::ring::timings;
 use super::secret::Secret;
 use super::upstreams::{Named, Service};
 use super::{Config, across};
@@ -186,11 +185,9 @@ fn upstream(now: &Upstream, read: &Upstream, differs: &mut impl FnMut(&str, bool
     differs("[upstream.health]", shown(health) != shown(&now.health));
 }
 
-fn named(
-    now: &BTreeMap<Arc<str>, Named>,
-    read: &BTreeMap<Arc<str>, Named>,
-    differs: &mut impl FnMut(&str, bool),
-) {
+type All = BTreeMap<Arc<str>, Named>;
+
+fn named(now: &All, read: &All, differs: &mut impl FnMut(&str, bool)) {
     differs("[upstreams]", read.keys().ne(now.keys()));
     for (name, now) in now {
         let Some(read) = read.get(name) else { continue };

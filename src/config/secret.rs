@@ -94,6 +94,9 @@ impl Names {
     }
 }
 
+/// A check of a secret, which must not repeat it.
+type Check = fn(&str) -> Result<(), String>;
+
 impl SecretSource {
     /// Reads exactly one of the keys.
     pub(super) fn read(section: &Section<'_>, names: &Names) -> Option<Self> {
@@ -154,7 +157,7 @@ impl SecretSource {
         &self,
         section: &Section<'_>,
         names: &Names,
-        check: impl Fn(&str) -> Result<(), String>,
+        check: Check,
     ) -> Option<Secret> {
         match section.surroundings.need {
             Need::Command => Some(Secret::new("")),
@@ -166,12 +169,7 @@ impl SecretSource {
     ///
     /// If it cannot be had, that is reported and the file is refused. The value then only helps to
     /// find more errors.
-    pub(super) fn needed(
-        &self,
-        section: &Section<'_>,
-        names: &Names,
-        check: impl Fn(&str) -> Result<(), String>,
-    ) -> Option<Secret> {
+    pub(super) fn needed(&self, section: &Section<'_>, names: &Names, check: Check) -> Option<Secret> {
         if let Self::File(path) = self {
             section.problems.looks_at(path);
         }

@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::failover::timings;
-use super::ring::RingFile;
+use super::ring::{RingFile, timings};
 use super::routes::RouteAt;
 use super::settings::{lasting, written};
 use super::span::show;
@@ -54,7 +53,7 @@ pub struct Shared {
 impl Shared {
     /// Makes it from the two files.
     pub(super) fn of(file: RingFile, routes: Vec<RouteAt>) -> Self {
-        let RingFile { deployment, place_by: _, pins: _, ring, drift, skew, heartbeat, failover } = file;
+        let RingFile { deployment, pins: _, ring, drift, skew, heartbeat, failover } = file;
         let routes = Routes(routes.into_iter().map(|route| route.value).collect());
         let digest = Digest32::new([0; 32]);
         Self { deployment, ring, drift, skew, heartbeat, failover, routes, digest }.digested()
@@ -115,17 +114,11 @@ impl Shared {
 
     /// Settings of a region's gateway whose region file says nothing more.
     pub fn settings(&self, me: RegionName, generation: u32, credentials: Arc<Credentials>) -> Settings {
+        let (routes, shared, most_at_once) = (self.routes.clone(), self.digest, MostAtOnce::default());
         Settings {
             me,
             generation,
-            live: Reload {
-                routes: self.routes.clone(),
-                credentials,
-                quota: None,
-                most_at_once: MostAtOnce::default(),
-                shared: self.digest,
-                restart: Vec::new(),
-            },
+            live: Reload { routes, credentials, quota: None, most_at_once, shared, restart: Vec::new() },
             drift: self.drift,
             skew: self.skew,
             seals_requests: false,

@@ -1,8 +1,6 @@
-//! Spans of time and sizes as people write them: `"250ms"`, `"10s"`, `"24h"`; `"64KiB"`, `"1MiB"`,
-//! `"5MB"`.
+//! Spans of time and sizes as people write them: `"250ms"`, `"10s"`, `"24h"`; `"64KiB"`, `"5MB"`.
 //!
-//! The files of this room read and show values with it, and `cli` reads arguments. No unit is
-//! guessed: a bare number is an error.
+//! No unit is guessed: a bare number is an error.
 
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use http::HeaderName;
 use toml::de::DeValue;
 
 use super::reader::{self, Section};
-use super::values::socket;
+use super::values::{self, socket};
 
 /// A listener for a trusted front.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,12 +87,10 @@ fn bits(address: IpAddr) -> u128 {
 /// Reads ranges of addresses, at least one.
 pub(super) fn networks(value: &DeValue<'_>) -> Result<Vec<Network>, String> {
     let read = |one: &DeValue<'_>| reader::text(one).and_then(|text| Network::parse(&text));
-    let list = reader::list(value, read)?;
-    if list.is_empty() { Err("must name at least one range of addresses".to_owned()) } else { Ok(list) }
+    reader::some(value, "name at least one range of addresses", read)
 }
 
-pub(super) fn read(mut section: Section<'_>) -> Option<Trusted> {
-    section.rename("[listen.trusted]".to_owned());
+pub(super) fn read(section: Section<'_>) -> Option<Trusted> {
     let advice = "say where the front connects, such as address = \"127.0.0.1:7405\"";
     let address = section.required("address", advice, socket);
     let advice = "name the header in which the front names the tenant, such as tenant_header = \"X-Tenant\"";
@@ -113,13 +111,8 @@ pub(super) fn read(mut section: Section<'_>) -> Option<Trusted> {
     let (has_principal, has_from) = (section.has("principal_header"), section.has("from"));
     section.finish();
     let wrong = has_principal && principal_header.is_none() || has_from && from.is_none();
-    let whole = Trusted {
-        address: address?,
-        tenant_header: tenant_header?,
-        principal_header,
-        from: from.unwrap_or_default(),
-    };
-    (!wrong).then_some(whole)
+    let (address, tenant_header, from) = (address?, tenant_header?, from.unwrap_or_default());
+    (!wrong).then_some(Trusted { address, tenant_header, principal_header, from })
 }
 
 /// Reads the name of a header that has no other meaning.
@@ -137,13 +130,13 @@ fn header(value: &DeValue<'_>) -> Result<HeaderName, String> {
         "transfer-encoding",
         "upgrade",
     ];
-    let text = reader::text(value)?;
-    let name = HeaderName::from_bytes(text.as_bytes()).map_err(|_| format!("{text:?} is no header name"))?;
-    let own = name.as_str().starts_with("onceway-") || name.as_str().starts_with("x-forwarded-");
-    if own || TAKEN.contains(&name.as_str()) {
-        return Err(format!("{text:?} means something else already: let the front use a header of its own"));
-    }
-    Ok(name)
+    let is_taken = |name: &str| {
+        name.starts_with("onceway-") || name.starts_with("x-forwarded-") || TAKEN.contains(&name)
+    };
+    values::header(&reader::text(value)?, |name| {
+        is_taken(name.as_str())
+            .then_some("means something else already: let the front use a header of its own")
+    })
 }
 
 #[cfg(test)]

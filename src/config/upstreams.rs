@@ -1,6 +1,8 @@
 //! `[upstream]` and `[upstreams.NAME]` of the region file: where a protected service is, how it is
 //! reached, and when it counts as sick.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE};
@@ -10,7 +12,7 @@ use rustls::pki_types::ServerName;
 use toml::de::DeValue;
 
 use super::certificates;
-use super::reader::{self, At, Section};
+use super::reader::{self, Located, Section};
 use super::secret::{Names, Secret, SecretSource};
 use super::span::show;
 use super::values::{is_host_and_port, is_name, upstream_path};
@@ -24,11 +26,9 @@ pub struct Service {
     pub addresses: Vec<String>,
     /// The `Host` header that it gets.
     pub host: Host,
-    /// Bounds of its connections.
     pub bounds: Bounds,
     /// Period after which names are asked for their addresses anew.
     pub resolve_every: Duration,
-    /// The files of its TLS.
     pub tls: TlsFiles,
     /// The name that its certificates must have, if not its address's.
     pub server_name: Option<String>,
@@ -58,25 +58,20 @@ impl Service {
 /// Credential that takes the place of the client's `Authorization`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credential {
-    /// The header.
     pub header: HeaderName,
-    /// The header's whole value.
     pub value: Secret,
 }
 
 /// A service that routes name.
 #[derive(Clone, Debug)]
 pub struct Named {
-    /// The service.
     pub service: Service,
     /// True if any region's service of this name can answer a probe about any effect.
     pub shared: bool,
 }
 
-/// Longest wait for something unused, in seconds.
 const MOST_IDLE: u64 = 600;
 
-/// Reads an address of a service.
 pub(super) fn address(value: &DeValue<'_>) -> Result<String, String> {
     let text = reader::text(value)?;
     let rest = text.split_once("://").map_or("", |(_, rest)| rest.strip_suffix('/').unwrap_or(rest));
@@ -89,7 +84,6 @@ pub(super) fn address(value: &DeValue<'_>) -> Result<String, String> {
     }
 }
 
-/// Reads a named service. The caller finishes the section.
 fn named(section: &Section<'_>) -> Option<Named> {
     let advice = "say where the service is, such as addresses = [\"https://api.example.com\"]";
     let addresses = section
@@ -112,13 +106,13 @@ pub(super) fn service(
     let max_age = section.span("max_age", 1_000, 86_400, defaults.max_age);
     let most = u64::try_from(defaults.connections).unwrap_or(u64::MAX);
     let connections = section.optional("connections", |value| reader::number(value, 1, most));
-    let connections = connections.and_then(|most| usize::try_from(most).ok()).unwrap_or(defaults.connections);
+    let connections = connections.unwrap_or(defaults.connections);
     let resolve_every = section.span("resolve_every", 100, MOST_IDLE, Duration::from_secs(5));
     let bounds = Bounds { keep_idle, write_idle, max_age, connections };
     let bases: Vec<Base> = addresses.iter().flatten().filter_map(|text| Base::parse(text).ok()).collect();
     let is_encrypted =
         bases.iter().any(Base::is_encrypted) || others.iter().any(|other| other.starts_with("https://"));
-    let (tls, server_name) = match below(section, "tls") {
+    let (tls, server_name) = match section.table("tls") {
         Some(one) => tls(one, addresses.is_none() || is_encrypted)?,
         None => (TlsFiles::default(), None),
     };
@@ -129,18 +123,11 @@ pub(super) fn service(
             "{bare} is a bare address, and a certificate names a host: write the name that it must have as server_name in its tls table"
         ));
     }
-    let credential = match below(section, "credentials") {
+    let credential = match section.table("credentials") {
         Some(one) => Some(credential(one)?),
         None => None,
     };
     Some(Service { addresses: addresses?, host, bounds, resolve_every, tls, server_name, credential })
-}
-
-/// A table below this one, with the names of both.
-fn below<'a>(section: &Section<'a>, key: &'static str) -> Option<Section<'a>> {
-    let mut below = section.table(key)?;
-    below.rename(format!("{}.{key}]", section.name().trim_end_matches(']')));
-    Some(below)
 }
 
 fn host(value: &DeValue<'_>) -> Result<Host, String> {
@@ -217,25 +204,23 @@ fn credential(section: Section<'_>) -> Option<Credential> {
 }
 
 /// Reads `[upstreams]`: all services by name.
-pub(super) fn all(top: &Section<'_>) -> Vec<(String, At, Option<Named>)> {
-    let Some(section) = top.table("upstreams") else { return Vec::new() };
-    let mut all = Vec::new();
-    for (key, mut one) in section.named_tables() {
-        one.rename(format!("[upstreams.{key}]"));
+pub(super) fn all(top: &Section<'_>) -> BTreeMap<Arc<str>, Located<Option<Named>>> {
+    let mut all = BTreeMap::new();
+    let Some(section) = top.table("upstreams") else { return all };
+    for (key, one) in section.named_tables() {
         if let Err(why) = is_name(&key) {
             one.fail(format!("{key:?} {why}"));
         }
         let at = one.at().clone();
-        let read = named(&one);
+        let value = named(&one);
         one.finish();
-        all.push((key, at, read));
+        all.insert(key.into(), Located { at, value });
     }
     all
 }
 
 /// Reads `[upstream.health]`: the health check, and the sickness that asks for a drain.
-pub(super) fn health(mut section: Section<'_>) -> Option<UpstreamHealth> {
-    section.rename("[upstream.health]".to_owned());
+pub(super) fn health(section: Section<'_>) -> Option<UpstreamHealth> {
     let advice =
         "name a path of the upstream that answers 200 to 399 while it is well, such as path = \"/healthz\"";
     let path = section

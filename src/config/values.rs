@@ -1,13 +1,16 @@
-//! Values that several files hold: names, addresses, and tables whose keys are names of regions.
+//! Values that several files hold: names, addresses, levels of the log, and tables whose keys are
+//! names of regions.
 //!
 //! `plain` has values of no meaning. `across` checks which regions a table must have.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use http::Uri;
+use http::{HeaderName, Uri};
 use toml::de::DeValue;
+use tracing_subscriber::EnvFilter;
 
+use super::problems::nearest;
 use super::reader::{self, At, Located, Section};
 use crate::protocol::key::Tenant;
 use crate::protocol::region::RegionName;
@@ -37,6 +40,15 @@ pub(super) fn upstream_path(value: &DeValue<'_>, must: &str) -> Result<Uri, Stri
     uri.ok_or_else(|| format!("{text:?} must be a path {must}"))
 }
 
+/// Reads the name of a header. `wrong` says what is wrong with it.
+pub(super) fn header(
+    text: &str,
+    wrong: impl Fn(&HeaderName) -> Option<&'static str>,
+) -> Result<HeaderName, String> {
+    let name = HeaderName::from_bytes(text.as_bytes()).map_err(|_| format!("{text:?} is no header name"))?;
+    wrong(&name).map_or(Ok(name), |why| Err(format!("{text:?} {why}")))
+}
+
 pub(super) fn socket(value: &DeValue<'_>) -> Result<SocketAddr, String> {
     let text = reader::text(value)?;
     text.parse().map_err(|_| format!("{text:?} must be an IP address and a port, such as \"127.0.0.1:7401\""))
@@ -44,25 +56,21 @@ pub(super) fn socket(value: &DeValue<'_>) -> Result<SocketAddr, String> {
 
 pub(super) fn host_and_port(value: &DeValue<'_>) -> Result<String, String> {
     let text = reader::text(value)?;
-    match is_host_and_port(&text) {
-        true => Ok(text),
-        false => Err(format!("{text:?} must be host:port, such as \"eu-west.example.com:7403\"")),
-    }
+    let wrong = format!("{text:?} must be host:port, such as \"eu-west.example.com:7403\"");
+    is_host_and_port(&text).then_some(text).ok_or(wrong)
 }
 
 pub(super) fn is_host_and_port(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     let host_is_right = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
         Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok(),
-        None => {
-            !host.is_empty()
-                && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
-        }
+        None => !host.is_empty() && host.bytes().all(allowed),
     };
     host_is_right && port.parse::<u16>().is_ok_and(|port| port > 0)
 }
 
-/// Names of the tables by region in messages.
+/// Names of the tables by region.
 pub(super) const ADDRESSES: &str = "[peer.addresses]";
 pub(super) const ELSEWHERE: &str = "[upstream.elsewhere]";
 pub(super) const PUBLISHERS: &str = "[provision.publishers]";
@@ -94,16 +102,14 @@ impl<T> ByRegion<T> {
     }
 }
 
-/// Reads the table `key` of `parent`, by its name in messages.
+/// Reads the table `key` of `parent`.
 pub(super) fn by_region<T>(
     parent: &Section<'_>,
     key: &'static str,
-    name: &str,
     read: impl Fn(&DeValue<'_>) -> Result<T, String>,
 ) -> ByRegion<T> {
     let mut table = ByRegion::none(parent.at());
-    let Some(mut section) = parent.table(key) else { return table };
-    section.rename(name.to_owned());
+    let Some(section) = parent.table(key) else { return table };
     table.at = section.at().clone();
     let one = |key: &str, value: &DeValue<'_>| {
         let region = RegionName::parse(key).map_err(|error| error.to_string())?;
@@ -116,4 +122,56 @@ pub(super) fn by_region<T>(
         }
     }
     table
+}
+
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// Reads the levels of the log, for files, for `ONCEWAY_LOG` and for a change while it runs.
+///
+/// A single word must be a level: the filter would take any other word for a part of the program,
+/// and silence the rest. The error is one line that says what to write.
+pub fn log_filter(text: &str) -> Result<EnvFilter, String> {
+    let words: Vec<&str> = text.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
+    let is_level = |word: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word));
+    let mut alone = words.iter().filter(|word| !word.contains(['=', '[']));
+    if let Some(word) = alone.find(|word| !is_level(word)) {
+        let advice = match nearest(word, &LEVELS) {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => {
+                let advice =
+                    "write off, error, warn, info, debug or trace, or a part with its level, such as";
+                format!("{advice} \"onceway=debug\"")
+            }
+        };
+        return Err(format!("{word:?} is no level: {advice}"));
+    }
+    // A blank would become a letter of the part's name.
+    EnvFilter::try_new(words.join(","))
+        .map_err(|error| format!("{text:?}: {error}; write a level such as \"info\", or \"onceway=debug\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::log_filter as filter;
+
+    #[test]
+    fn a_word_alone_is_a_level() {
+        for good in
+            ["info", "WARN", "off", "info,onceway::gateway=debug", "warn, onceway=trace", "[request]=debug"]
+        {
+            filter(good).unwrap_or_else(|why| panic!("{good}: {why}"));
+        }
+        assert_eq!(filter("warn, debug").unwrap().to_string(), filter("warn,debug").unwrap().to_string());
+        for (bad, said) in [
+            ("inof", "\"inof\" is no level: did you mean \"info\"?"),
+            ("info,debgu", "\"debgu\" is no level: did you mean \"debug\"?"),
+            ("loud", "\"loud\" is no level: write off, error, warn"),
+            ("onceway", "\"onceway\" is no level: write off, error, warn"),
+            ("onceway::gateway,info", "such as \"onceway=debug\""),
+            ("onceway=loud", "\"onceway=loud\": "),
+        ] {
+            let error = filter(bad).unwrap_err();
+            assert!(error.contains(said), "{error}");
+        }
+    }
 }

@@ -59,13 +59,9 @@ impl WitnessConfig {
 }
 
 /// Reads the file and the ring that it names. Errors are added to `problems`.
-pub(super) fn read(
-    source: &Source,
-    surroundings: Surroundings<'_>,
-    problems: &Problems,
-) -> Option<WitnessConfig> {
+pub(super) fn read(source: &Source, within: Surroundings<'_>, problems: &Problems) -> Option<WitnessConfig> {
     let document = source.parse(problems)?;
-    let top = Section::top(source, &document, problems).within(surroundings);
+    let top = Section::top(source, &document, problems).within(within);
     let advice = "say which [[witness]] of ring.toml this is, such as name = \"witness-1\"";
     let name = top.required_located("name", advice, region_name);
     let advice = "name the file that all regions share, such as ring = \"ring.toml\"";

@@ -18,9 +18,8 @@ pub struct Account {
 }
 
 impl Account {
-    /// Finds the account for Postgres; none if onceway is not root, and Postgres then runs as the
-    /// same user. Blocks for one small file. Errors when onceway is root and the machine has
-    /// neither a `postgres` nor a `nobody` account.
+    /// Finds the account for Postgres; none if onceway is not root. Errors when it is, and the
+    /// machine has neither a `postgres` nor a `nobody` account. Blocks for one small file.
     pub fn for_postgres() -> Result<Option<Account>> {
         if !rustix::process::geteuid().is_root() {
             return Ok(None);

@@ -1,9 +1,6 @@
-//! One TCP address in front of several gateways of a region, like a load balancer.
-//!
-//! Each connection goes to the next gateway that is ready and accepts. The balancer asks `/readyz`
-//! of each admin listener five times a second. If no gateway is ready, the connection goes to any
-//! that accepts; if none accepts, the balancer resets it. The servers of a `patroni` are balanced
-//! strictly: only the primary is ready.
+//! One TCP address in front of several gateways of a region. Each connection goes to the next that
+//! is ready and accepts; if none is ready, to any that accepts; else it is reset. The servers of a
+//! `patroni` are balanced strictly: only the primary is ready.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

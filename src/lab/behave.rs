@@ -1,10 +1,8 @@
-//! Parser of the header `Demo-Behave`, by which a caller tells the sample upstream how to treat a
-//! call.
+//! Parser of the header `Demo-Behave`, by which a caller tells [`crate::upstream`] how to treat a
+//! call: `slow=2s | status=500 | drop-answer | hang | big=5MB`. Commas separate several values.
 //!
-//! [`crate::upstream`] acts on it. Values:
-//! `slow=2s | status=500 | status=402 | drop-answer | hang | big=5MB`. Commas separate several
-//! values: `slow` goes with any other one, and the others exclude each other. An unknown value is
-//! an error, so that a mistyped drill does not pass.
+//! `slow` goes with any other one, and the others exclude each other. An unknown value is an error,
+//! so that a mistyped drill does not pass.
 
 use std::time::Duration;
 
@@ -23,8 +21,7 @@ pub struct Behave {
 pub enum Then {
     /// The effect, and the usual answer.
     Answer,
-    /// The effect, and an answer of exactly this many bytes. If that is too few for the usual
-    /// answer, the body is a little longer.
+    /// The effect, and an answer of this many bytes, or a little more for the usual answer.
     Big(usize),
     /// The effect; the connection is closed without an answer.
     DropAnswer,
@@ -44,8 +41,7 @@ impl Then {
 }
 
 impl Behave {
-    /// Parses the values of all `Demo-Behave` lines of a request. No line means an ordinary answer.
-    /// The error names the word that the parser does not understand.
+    /// Parses all `Demo-Behave` lines; none means an ordinary answer. The error names the word.
     pub fn parse<'a>(lines: impl Iterator<Item = &'a str>) -> Result<Behave, String> {
         let (mut slow, mut then) = (None, None);
         for word in lines.flat_map(|line| line.split(',')).map(str::trim).filter(|word| !word.is_empty()) {
@@ -116,27 +112,22 @@ fn split_unit(text: &str) -> Option<(f64, &str)> {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Behave, String> {
-        Behave::parse(std::iter::once(text))
-    }
-
     #[test]
-    fn each_behaviour_is_understood() {
-        let plain = |then| Ok(Behave { slow: None, then });
-        assert_eq!(parse(""), plain(Then::Answer));
-        assert_eq!(parse("status=402"), plain(Then::Status(StatusCode::PAYMENT_REQUIRED)));
-        assert_eq!(parse("drop-answer"), plain(Then::DropAnswer));
-        assert_eq!(parse("hang"), plain(Then::Hang));
-        assert_eq!(parse("big=5MB"), plain(Then::Big(5_000_000)));
-        assert_eq!(parse("big=1.5KiB"), plain(Then::Big(1536)));
-        assert_eq!(parse("slow=2s"), Ok(Behave { slow: Some(Duration::from_secs(2)), then: Then::Answer }));
-    }
-
-    #[test]
-    fn several_combine() {
-        let expected = Behave { slow: Some(Duration::from_millis(1500)), then: Then::DropAnswer };
-        assert_eq!(parse("slow=1500ms, drop-answer"), Ok(expected));
-        assert_eq!(Behave::parse(["drop-answer", "slow=1.5s"].into_iter()), Ok(expected));
+    fn each_behaviour_is_understood_alone_and_with_others() {
+        for (lines, slow, then) in [
+            (&[""][..], 0, Then::Answer),
+            (&["status=402"], 0, Then::Status(StatusCode::PAYMENT_REQUIRED)),
+            (&["drop-answer"], 0, Then::DropAnswer),
+            (&["hang"], 0, Then::Hang),
+            (&["big=5MB"], 0, Then::Big(5_000_000)),
+            (&["big=1.5KiB"], 0, Then::Big(1536)),
+            (&["slow=2s"], 2_000, Then::Answer),
+            (&["slow=1500ms, drop-answer"], 1_500, Then::DropAnswer),
+            (&["drop-answer", "slow=1.5s"], 1_500, Then::DropAnswer),
+        ] {
+            let slow = (slow > 0).then_some(Duration::from_millis(slow));
+            assert_eq!(Behave::parse(lines.iter().copied()), Ok(Behave { slow, then }), "{lines:?}");
+        }
     }
 
     #[test]
@@ -144,7 +135,7 @@ mod tests {
         let texts =
             "fast|slow|slow=2|slow=-1s|status=99|status=100|status=x|big=2GB|big=1XB|hang=1|hang, status=500";
         for text in texts.split('|') {
-            assert!(parse(text).is_err(), "{text}");
+            assert!(Behave::parse(std::iter::once(text)).is_err(), "{text}");
         }
     }
 }

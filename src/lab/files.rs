@@ -1,8 +1,5 @@
 //! The files of a deployment on one machine: ring, routes, credentials, one region file per
-//! gateway, certificates.
-//!
-//! `deployment` writes them at each start. The demo has no configuration of its own kind: it runs
-//! files as a user would write them.
+//! gateway, certificates. The demo runs files as a user would write them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -27,7 +24,6 @@ use super::ports::RegionPorts;
 /// The demo's tenants and their tokens. They open nothing but a demo.
 pub const TENANTS: [(&str, &str); 2] = [("acme", "sk_demo_acme"), ("globex", "sk_demo_globex")];
 pub const GATEWAY_ROLE: &str = "onceway_gateway";
-/// The role of the subscribers in each Postgres.
 pub const REPLICATION_ROLE: &str = "onceway_replication";
 pub const DATABASE: &str = "onceway";
 pub const DEPLOYMENT: &str = "demo";
@@ -76,8 +72,7 @@ path = "/v1/blobs"
 key = "off"
 "#;
 
-/// Failover that people can watch. A lost region's keys run elsewhere within seconds, and return
-/// soon after the region does.
+/// Failover that people can watch: a lost region's keys move within seconds.
 pub const FAILOVER: &str = r#"
 [clock]
 drift_ppm = 500
@@ -100,7 +95,6 @@ accept = { keep_headers = ["Demo-Behave"] }
 
 pub struct RegionFile<'a> {
     pub name: &'a RegionName,
-    /// Its listeners, its upstream and its Postgres.
     pub ports: RegionPorts,
     /// The peers' listeners and their Postgres, as reached from here.
     pub peers: Vec<(RegionName, SocketAddr)>,
@@ -119,7 +113,6 @@ pub fn keyed(address: &str, path: &str, key: &str, body: &'static str) -> Ask {
         .with("Idempotency-Key", format!("\"{key}\""))
 }
 
-/// Writes the shared files into `dir`: ring, routes and credentials.
 pub fn write_shared(dir: &Path, regions: &[RegionName]) -> Result<()> {
     let mut ring = ring(regions, &vec![1; regions.len()], FAILOVER);
     if regions.len() == 2 {
@@ -141,8 +134,7 @@ pub fn write_shared(dir: &Path, regions: &[RegionName]) -> Result<()> {
     write(dir, "credentials.toml", &known)
 }
 
-/// Has the program make certificates for these regions in `dir/folder`, unless some are there. A
-/// region that is to come may be among them.
+/// Has the program make certificates for these regions in `dir/folder`, unless some are there.
 pub fn certify(program: &Path, dir: &Path, folder: &str, regions: &[RegionName]) -> Result<()> {
     let folder = dir.join(folder);
     if folder.join("ca.pem").exists() { Ok(()) } else { issue(program, &folder, regions) }
@@ -160,7 +152,6 @@ fn issue(program: &Path, folder: &Path, regions: &[RegionName]) -> Result<()> {
     Ok(())
 }
 
-/// A region's certificate and key in such a folder.
 pub fn certificate_and_key(folder: &Path, region: &RegionName) -> (PathBuf, PathBuf) {
     (folder.join(format!("{region}.pem")), folder.join(format!("{region}.key")))
 }

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde::Deserialize;
 use tokio::net::TcpStream;
 
-use super::ports::{GatewayPorts, local};
+use super::ports::{RegionPorts, local};
 use super::process::{Launch, Process, State};
 use super::{lock, wait};
 
@@ -23,7 +23,6 @@ pub(super) const STOP_WITHIN: Duration = Duration::from_secs(8);
 pub enum Action {
     /// SIGKILL.
     Kill,
-    /// An orderly stop.
     Stop,
     /// Starts a part that does not run, resumes a paused one.
     Start,
@@ -34,7 +33,8 @@ pub enum Action {
 }
 
 pub struct Gateway {
-    pub ports: GatewayPorts,
+    /// Its region's ports, with its own listeners.
+    pub ports: RegionPorts,
     launch: Launch,
     process: Mutex<Option<Arc<Process>>>,
     /// Protocol versions for the next process; all that it can speak, if `None`.
@@ -42,7 +42,7 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    pub fn new(ports: GatewayPorts, launch: Launch) -> Self {
+    pub fn new(ports: RegionPorts, launch: Launch) -> Self {
         Self { ports, launch, process: Mutex::default(), speaks: Mutex::default() }
     }
 
@@ -67,9 +67,8 @@ impl Gateway {
         lock(&self.process).clone().filter(|process| process.lives())
     }
 
-    /// Performs the action. A start is idempotent and returns when all listeners accept
-    /// connections. To kill or stop a gateway that does not run is no error; to pause it is an
-    /// error.
+    /// Performs the action; a start returns when all listeners accept connections. If the gateway
+    /// does not run, only a pause is an error.
     pub async fn act(&self, action: Action) -> Result<()> {
         match (action, self.process()) {
             (Action::Start, process) => self.start(process).await,
@@ -97,7 +96,7 @@ impl Gateway {
                 process
             }
         };
-        let GatewayPorts { public, admin, peer } = self.ports;
+        let RegionPorts { public, admin, peer, .. } = self.ports;
         let accepting = async || {
             if let State::Exited { how } = process.state() {
                 bail!("it ended while starting ({how}): {}", process.log_tail());
@@ -115,7 +114,6 @@ impl Gateway {
             .with_context(|| format!("the gateway with log {}", self.launch.log.display()))
     }
 
-    /// State in a word: running, paused or down.
     pub fn word(&self) -> &'static str {
         word(self.process().map(|process| process.state()))
     }

@@ -1,10 +1,8 @@
-//! The janitor: a helper process that cleans up after a killed supervisor, because SIGKILL leaves
-//! the supervisor no time.
+//! The janitor: a helper process that cleans up after a killed supervisor. It reads a pipe, whose
+//! other end only the supervisor holds; an end without the line `bye` means its death.
 //!
-//! It reads a pipe; only the supervisor holds the other end. The line `bye` means that the
-//! supervisor has cleaned up. The end of the pipe without that line means that the supervisor is
-//! dead. The janitor must not touch a process outside of the deployment's folder, or one that is
-//! neither this program nor a Postgres nor what runs one. It must outlive Ctrl-C.
+//! It must not touch a process outside of the deployment's folder, or one that is neither this
+//! program nor a Postgres nor what runs one. It must outlive Ctrl-C.
 
 use std::io::BufRead;
 use std::path::Path;
@@ -64,13 +62,9 @@ impl Janitor {
     }
 }
 
-/// Waits on stdin for `bye` or the end. After an end without `bye`:
-///
-/// - kills every process of this program, of Postgres or of its Patroni that works in `dir`,
-/// - releases their shared memory,
-/// - deletes `dir` if `delete` (only a folder made by [`scratch::create`]).
-///
-/// Blocks until then. Errors when something survives.
+/// Waits on stdin for `bye`. After an end without it, kills every process of this program, of
+/// Postgres or of its Patroni that works in `dir`. Releases their shared memory, and deletes `dir`
+/// if `delete` (only one of [`scratch::create`]). Errors when something survives.
 pub fn run_janitor(dir: &Path, delete: bool) -> Result<()> {
     let dir = dir.canonicalize().with_context(|| format!("no folder {}", dir.display()))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;

@@ -1,9 +1,6 @@
 //! The ledger of the sample payments service: an append-only file with one line per effect, flushed
-//! before any answer. The demo and the drills count it, so it never deduplicates.
-//!
-//! Three [`crate::upstream`]s, one per region, write to the same ledger. Beside the file it
-//! keeps three things in memory, for probes: the totals, the answer of every effect and the calls
-//! in progress. It plays another company's machine, and knows of no claims, holds or gateways.
+//! before any answer. It never deduplicates. Totals, answers and calls in progress are in memory,
+//! for probes. It plays another company's machine, and knows of no claims, holds or gateways.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
@@ -28,7 +25,7 @@ pub struct Order {
 }
 
 /// The answer to an effect, given or kept for a probe.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// JSON body before padding.
     pub body: Bytes,
@@ -36,7 +33,6 @@ pub struct Answer {
     pub padded_to: usize,
 }
 
-/// Answer to a probe about an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The effect happened; this was the answer to the first one.
@@ -206,7 +202,7 @@ mod tests {
     }
 
     fn numbered(effect: u64) -> Answer {
-        Answer { body: Bytes::from(format!("answer {effect}")), padded_to: 0 }
+        Answer { body: Bytes::from(format!("answer {effect}")), ..Answer::default() }
     }
 
     #[test]

@@ -1,17 +1,15 @@
 //! The network between the regions of a fleet: two [`Relay`]s for every ordered pair, one for peer
-//! calls and one for replication.
-//!
-//! A relay of the pair (a, b) carries the connections that a opens towards b. Bytes from a to b
-//! therefore travel forward on the relays of (a, b) and backward on those of (b, a).
+//! calls and one for replication. A relay of (a, b) carries the connections that a opens towards b.
+//! Bytes from a to b travel forward on it, and backward on that of (b, a).
 
 use std::collections::BTreeMap;
-use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use anyhow::{Context, Result};
+
 use super::relay::{Direction, Relay};
 
-/// Purpose of a connection between regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkKind {
     Peer,
@@ -26,16 +24,9 @@ pub struct Endpoints {
     pub replication: SocketAddr,
 }
 
-/// Either they are the same region, or one of them does not exist.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no link from region {from} to region {to}")]
-pub struct NoSuchLink {
-    pub from: usize,
-    pub to: usize,
-}
-
 /// All links. Regions have the numbers of their endpoints' order. The controls act at once and
-/// never block. Delays survive cut, freeze and heal.
+/// never block; they fail for one region, or for one that does not exist. Delays survive cut,
+/// freeze and heal.
 #[derive(Debug)]
 pub struct Links {
     /// Relays by pair and [`LinkKind`].
@@ -44,7 +35,7 @@ pub struct Links {
 
 impl Links {
     /// Starts a relay per ordered pair and kind, each on a free port of 127.0.0.1, without delay.
-    pub async fn start(endpoints: &[Endpoints]) -> io::Result<Links> {
+    pub async fn start(endpoints: &[Endpoints]) -> Result<Links> {
         let mut links = BTreeMap::new();
         for from in 0..endpoints.len() {
             for (to, target) in endpoints.iter().enumerate().filter(|(to, _)| *to != from) {
@@ -55,49 +46,45 @@ impl Links {
         Ok(Links { links })
     }
 
-    pub fn address(&self, from: usize, to: usize, kind: LinkKind) -> Result<SocketAddr, NoSuchLink> {
+    pub fn address(&self, from: usize, to: usize, kind: LinkKind) -> Result<SocketAddr> {
         Ok(self.link(from, to)?[kind as usize].local_addr())
     }
 
-    fn link(&self, from: usize, to: usize) -> Result<&[Relay; 2], NoSuchLink> {
-        self.links.get(&(from, to)).ok_or(NoSuchLink { from, to })
+    fn link(&self, from: usize, to: usize) -> Result<&[Relay; 2]> {
+        let link = self.links.get(&(from, to));
+        link.with_context(|| format!("there is no link from region {from} to region {to}"))
     }
 
-    /// Resets connections, and new ones as they come. One way: resets only the connections that `a`
-    /// opens towards `b` (peer calls of a, and a's subscription to b). Connections that b opens
-    /// towards a live on.
-    pub fn cut(&self, a: usize, b: usize, oneway: bool) -> Result<(), NoSuchLink> {
+    /// Resets connections, and new ones as they come. One way: only those that `a` opens towards
+    /// `b` (peer calls of a, and a's subscription to b).
+    pub fn cut(&self, a: usize, b: usize, oneway: bool) -> Result<()> {
         self.opened(a, b, oneway)?.for_each(Relay::cut);
         Ok(())
     }
 
-    /// A black hole: connections stay, and no byte arrives. One way: holds back only bytes from `a`
-    /// to `b`, on every connection between the two, whichever region opened it. Bytes from b to a
-    /// still arrive.
-    pub fn freeze(&self, a: usize, b: usize, oneway: bool) -> Result<(), NoSuchLink> {
+    /// A black hole: connections stay, and no byte arrives. One way: holds back bytes from `a` to
+    /// `b` only, whichever region opened the connection.
+    pub fn freeze(&self, a: usize, b: usize, oneway: bool) -> Result<()> {
         self.travelling(a, b, oneway)?.for_each(|(relay, direction)| relay.freeze(direction));
         Ok(())
     }
 
-    /// Ends cut and freeze; the bytes held back arrive. One way: ends the effects of a one-way cut
-    /// and a one-way freeze from `a` to `b`, and leaves the opposite direction as it is.
-    pub fn heal(&self, a: usize, b: usize, oneway: bool) -> Result<(), NoSuchLink> {
+    /// Ends cut and freeze; the bytes held back arrive. One way: from `a` to `b` only.
+    pub fn heal(&self, a: usize, b: usize, oneway: bool) -> Result<()> {
         self.opened(a, b, oneway)?.for_each(Relay::mend);
         self.travelling(a, b, oneway)?.for_each(|(relay, direction)| relay.thaw(direction));
         Ok(())
     }
 
-    /// Sets the delay of bytes to `rtt` / 2 in each direction from now on. One way: delays only
-    /// bytes from `a` to `b`, whichever region opened the connection. The delay from b to a stays
-    /// as it was, so an asymmetric link takes two calls.
-    pub fn set_rtt(&self, a: usize, b: usize, rtt: Duration, oneway: bool) -> Result<(), NoSuchLink> {
+    /// Sets the delay of bytes to `rtt` / 2 in each direction from now on. One way: from `a` to `b`
+    /// only, so an asymmetric link takes two calls.
+    pub fn set_rtt(&self, a: usize, b: usize, rtt: Duration, oneway: bool) -> Result<()> {
         self.travelling(a, b, oneway)?.for_each(|(relay, direction)| relay.set_delay(direction, rtt / 2));
         Ok(())
     }
 
-    /// Holds back all bytes of replication between `a`'s subscription and `b`, until
-    /// [`Links::heal`]. Peer calls go on.
-    pub fn freeze_rows(&self, a: usize, b: usize) -> Result<(), NoSuchLink> {
+    /// Holds back `a`'s replication from `b`, until [`Links::heal`]. Peer calls go on.
+    pub fn freeze_rows(&self, a: usize, b: usize) -> Result<()> {
         let replication = &self.link(a, b)?[LinkKind::Replication as usize];
         replication.freeze(Direction::Forward);
         replication.freeze(Direction::Backward);
@@ -105,7 +92,7 @@ impl Links {
     }
 
     /// Relays of connections opened by `a` towards `b` and, unless `oneway`, the other way.
-    fn opened(&self, a: usize, b: usize, oneway: bool) -> Result<impl Iterator<Item = &Relay>, NoSuchLink> {
+    fn opened(&self, a: usize, b: usize, oneway: bool) -> Result<impl Iterator<Item = &Relay>> {
         let (there, back) = (self.link(a, b)?, self.link(b, a)?);
         Ok(there.iter().chain(back.iter().filter(move |_| !oneway)))
     }
@@ -116,7 +103,7 @@ impl Links {
         a: usize,
         b: usize,
         oneway: bool,
-    ) -> Result<impl Iterator<Item = (&Relay, Direction)>, NoSuchLink> {
+    ) -> Result<impl Iterator<Item = (&Relay, Direction)>> {
         use Direction::{Backward, Forward};
         let (there, back) = (self.link(a, b)?, self.link(b, a)?);
         let ways = [(there, Forward), (back, Backward), (there, Backward), (back, Forward)];
@@ -174,7 +161,7 @@ mod tests {
     }
 
     fn nothing_came(end: &TcpStream) -> bool {
-        end.try_read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        end.try_read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
     }
 
     #[tokio::test]
@@ -187,8 +174,9 @@ mod tests {
             }
         }
         assert_eq!(seen.len(), 12);
-        assert_eq!(net.links.cut(1, 1, false), Err(NoSuchLink { from: 1, to: 1 }));
-        assert_eq!(net.links.set_rtt(0, 3, BOUND, true), Err(NoSuchLink { from: 0, to: 3 }));
+        let error = net.links.cut(1, 1, false).unwrap_err().to_string();
+        assert_eq!(error, "there is no link from region 1 to region 1");
+        assert!(net.links.set_rtt(0, 3, BOUND, true).is_err());
     }
 
     #[tokio::test]

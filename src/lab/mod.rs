@@ -1,22 +1,16 @@
 //! The lab: a whole deployment on one machine, for `onceway demo`, the drills and the integration
-//! tests, and the ports' [`contract`].
-//!
-//! Each piece is usable alone:
+//! tests, and the ports' [`contract`]. Each piece is usable alone:
 //!
 //! - [`binaries`] finds Postgres or has it [`fetched`], and [`cluster`] runs a private one.
 //! - [`process`] and [`gateway`] run a gateway; [`region`] runs one or several behind a
-//!   [`balancer`].
-//! - [`patroni`] runs a region's Postgres as a primary and its standby.
+//!   [`balancer`], and [`patroni`] its Postgres as a primary and its standby.
 //! - [`relay`] and [`links`] are the network between regions.
 //! - [`ledger`] and [`upstream`] are the sample payments service; [`sample`] runs it alone.
-//! - [`deployment`] puts the pieces together, [`demo`] and [`tour`] show the deployment, and
-//!   [`control`] takes it apart.
-//! - [`drill`] breaks it under load and counts. [`compare`] measures it beside [`naive`], another
-//!   design.
-//! - [`janitor`] cleans up after a supervisor that was killed.
+//! - [`deployment`] puts the pieces together, [`demo`] and [`tour`] show it, and [`control`] takes
+//!   it apart. [`janitor`] cleans up after a supervisor that was killed.
+//! - [`drill`] breaks it under load and counts. [`compare`] measures it beside [`naive`].
 //!
-//! The lab finds and stops processes through `/proc`: Linux only. It starts, breaks and mends
-//! things: the gateway is a program to it.
+//! The lab finds and stops processes through `/proc`: Linux only. The gateway is a program to it.
 
 #![allow(clippy::disallowed_methods, reason = "it measures and stamps for people")]
 #![allow(missing_docs, reason = "the command line and the tests use it, and nobody else")]
@@ -26,8 +20,7 @@ pub(crate) mod balancer;
 pub(crate) mod behave;
 pub mod binaries;
 pub mod cluster;
-pub(crate) mod cluster_audit;
-pub mod cluster_slots;
+pub mod cluster_sql;
 pub mod compare;
 pub mod contract;
 pub(crate) mod control;
@@ -47,7 +40,6 @@ pub mod process;
 pub mod proctable;
 pub mod region;
 pub mod relay;
-mod ring_file;
 pub mod sample;
 pub mod scratch;
 pub(crate) mod shared_memory;
@@ -81,27 +73,37 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Carries each connection that comes. Dropping the set closes the listener and all of them.
-fn accept<F>(listener: TcpListener, mut carry: impl FnMut(TcpStream) -> F + Send + 'static) -> JoinSet<()>
+fn accept<F>(listener: TcpListener, carry: impl FnMut(TcpStream) -> F + Send + 'static) -> JoinSet<()>
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let mut accepting = JoinSet::new();
-    accepting.spawn(async move {
-        let mut connections = JoinSet::new();
-        loop {
-            tokio::select! {
-                // Ended connections first: each connection ends once, so this cannot starve the
-                // listener. In the other order, frequent callers could starve this branch, and
-                // ended connections would pile up.
-                biased;
-                Some(_done) = connections.join_next() => {}
-                accepted = listener.accept() => {
-                    // An error is the connection's (a reset before this accept).
-                    let Ok((client, _)) = accepted else { continue };
-                    connections.spawn(carry(client));
-                }
+    [accept_until(listener, std::future::pending(), carry)].into_iter().collect()
+}
+
+/// Does the same until `stop`. Then closes the listener, and waits for the connections to end.
+async fn accept_until<F>(
+    listener: TcpListener,
+    stop: impl Future<Output = ()>,
+    mut carry: impl FnMut(TcpStream) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let (mut stop, mut connections) = (std::pin::pin!(stop), JoinSet::new());
+    loop {
+        tokio::select! {
+            // The stop and ended connections first: each comes once, so they cannot starve the
+            // listener. In the other order, frequent callers could starve them, and ended
+            // connections would pile up.
+            biased;
+            () = &mut stop => break,
+            Some(_done) = connections.join_next() => {}
+            accepted = listener.accept() => {
+                // An error is the connection's (a reset before this accept).
+                let Ok((client, _)) = accepted else { continue };
+                connections.spawn(carry(client));
             }
         }
-    });
-    accepting
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
 }

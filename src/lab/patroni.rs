@@ -1,9 +1,7 @@
 //! A region's Postgres under Patroni: a primary and a synchronous standby of two servers, one etcd,
-//! and one address that follows the primary.
+//! and one address that follows the primary. Patroni alone decides who is the primary.
 //!
-//! Patroni takes over the region's own server, and the last primary's data folder becomes the
-//! region's own again. `drill::promotes` kills the primary between. Patroni alone decides who is
-//! the primary.
+//! It takes over the region's own server, and the last primary's folder becomes the region's again.
 
 use std::ffi::OsString;
 use std::fs;
@@ -17,15 +15,14 @@ use tokio::task::JoinSet;
 use super::account::Account;
 use super::balancer::{self, Readiness};
 use super::binaries::Binaries;
-use super::cluster::{Cluster, SUPERUSER, connect};
+use super::cluster::{Cluster, SUPERUSER, connect, kill_all_in};
 use super::ports::local;
 use super::process::{Launch, Process, State};
-use super::{ports, proctable, wait};
+use super::{ports, wait};
 use onceway_client::Ask;
 
 /// Time limit for a server to become the primary, or a standby to be copied and follow.
 const READY_WITHIN: Duration = Duration::from_secs(90);
-const DIES_WITHIN: Duration = Duration::from_secs(10);
 const LOOKS_WITHIN: Duration = Duration::from_secs(1);
 
 /// A data folder. Dropping it kills the server that works there, and puts back the settings, which
@@ -34,7 +31,7 @@ struct Data(PathBuf);
 
 impl Drop for Data {
     fn drop(&mut self) {
-        let _ = kill_in(&self.0);
+        let _ = kill_all_in(&self.0);
         let _ = fs::rename(self.0.join("postgresql.base.conf"), self.0.join("postgresql.conf"));
     }
 }
@@ -66,7 +63,7 @@ pub fn check() -> Result<()> {
         "{} must be on PATH: type `sudo apt-get install patroni python3-etcd etcd-server`, or `pip install 'patroni[etcd3,psycopg3]'` and get etcd",
         missing.join(" and ")
     );
-    let copies = Binaries::find()?.postgres().with_file_name("pg_basebackup");
+    let copies = Binaries::find()?.program("pg_basebackup");
     let copies_by = copies.display();
     ensure!(
         copies.is_file(),
@@ -123,7 +120,7 @@ impl Pair {
     /// Sends SIGKILL to the primary and its Patroni, as if their machine had died.
     pub async fn kill_primary(&self) -> Result<()> {
         self.primary.patroni.kill().await?;
-        tokio::task::block_in_place(|| kill_in(&self.primary.data.0))
+        tokio::task::block_in_place(|| kill_all_in(&self.primary.data.0))
     }
 
     /// Reads from the standby, past the primary's address. Waits until it has replayed what it has.
@@ -148,7 +145,7 @@ impl Pair {
         for Node { patroni, data, .. } in [&standby, &primary] {
             // Patroni stops its server in order, unless both are dead.
             patroni.stop(Signal::TERM, READY_WITHIN).await?;
-            tokio::task::block_in_place(|| kill_in(&data.0))?;
+            tokio::task::block_in_place(|| kill_all_in(&data.0))?;
         }
         if is_promoted {
             fs::remove_dir_all(cluster.data())?;
@@ -175,10 +172,6 @@ impl Node {
         let waited = wait::for_some(&format!("server {} to lead", self.name), READY_WITHIN, leads).await;
         waited.with_context(|| self.patroni.log_tail())
     }
-}
-
-fn kill_in(data: &Path) -> Result<()> {
-    proctable::kill_all_under(data, &proctable::is_postgres, DIES_WITHIN)
 }
 
 fn launch(program: &str, args: Vec<OsString>, dir: &Path, account: Option<&Account>) -> Result<Process> {

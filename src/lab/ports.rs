@@ -1,9 +1,7 @@
-//! The ports of a fleet, as the demo's contract lays them out, and a check before the start that
-//! all are free.
-//!
-//! Region number i has base + 10·i: +1 public, +2 admin, +3 peer, +4 sample upstream, +5 Postgres.
-//! Control has base + 0. In a region of several gateways the first three are its balancer's. The
-//! gateways' own ports lie behind those of the last region. The owner of a port binds it.
+//! The ports of a fleet, and a check before the start that all are free. Region number i has base +
+//! 10·i: +1 public, +2 admin, +3 peer, +4 sample upstream, +5 Postgres. Control has base + 0. In a
+//! region of several gateways the first three are its balancer's, and theirs lie behind all
+//! regions'.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -51,31 +49,12 @@ pub struct RegionPorts {
     pub postgres: u16,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GatewayPorts {
-    pub public: u16,
-    pub admin: u16,
-    pub peer: u16,
-}
-
-impl RegionPorts {
-    /// The listeners by which clients, operators and peers know the region.
-    pub fn listeners(&self) -> GatewayPorts {
-        GatewayPorts { public: self.public, admin: self.admin, peer: self.peer }
-    }
-
-    /// The same region with these listeners, as one gateway of it has them.
-    pub fn with_listeners(self, own: GatewayPorts) -> RegionPorts {
-        RegionPorts { public: own.public, admin: own.admin, peer: own.peer, ..self }
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetPorts {
     pub control: u16,
     pub regions: Vec<RegionPorts>,
-    /// Each gateway's own listeners, by region number; empty for a region of one gateway.
-    pub gateways: Vec<Vec<GatewayPorts>>,
+    /// Its ports with each gateway's own listeners, by region; none for a region of one gateway.
+    pub gateways: Vec<Vec<RegionPorts>>,
 }
 
 impl FleetPorts {
@@ -84,8 +63,7 @@ impl FleetPorts {
         FleetPorts::lay_out_shared(base, regions, &[])
     }
 
-    /// Does the same with several gateways per region. `gateways` has their number by region;
-    /// regions beyond the list have one.
+    /// Does the same with several gateways, by region; regions beyond the list have one.
     pub fn lay_out_shared(base: u16, regions: usize, gateways: &[usize]) -> Result<FleetPorts> {
         ensure!(base != 0, "port base 0 is no port: choose one with --port-base, such as 7400");
         let region = |number: usize| -> Option<RegionPorts> {
@@ -100,19 +78,19 @@ impl FleetPorts {
         })?;
         let mut all = vec![Vec::new(); regions];
         let mut next = u16::try_from(regions * 10).ok().and_then(|beyond| base.checked_add(beyond));
-        for (own, count) in all.iter_mut().zip(gateways).filter(|(_, count)| **count > 1) {
+        for (number, count) in gateways.iter().enumerate().take(regions).filter(|(_, count)| **count > 1) {
             for _ in 0..*count {
                 let first = next.filter(|first| *first < u16::MAX - 3);
                 let first = first.context("that many gateways do not fit: choose a lower --port-base")?;
-                own.push(GatewayPorts { public: first, admin: first + 1, peer: first + 2 });
+                let [public, admin, peer] = [first, first + 1, first + 2];
+                all[number].push(RegionPorts { public, admin, peer, ..laid_out[number] });
                 next = Some(first + 3);
             }
         }
         Ok(FleetPorts { control: base, regions: laid_out, gateways: all })
     }
 
-    /// Checks that every port can be bound on 127.0.0.1 now. `names` are the regions' names, for
-    /// the message. The error names every taken port and its purpose.
+    /// Checks that every port can be bound now. The error names each taken one and its purpose.
     pub fn check_free(&self, names: &[String]) -> Result<()> {
         let mut wanted = vec![(self.control, "control".to_owned())];
         for (ports, name) in self.regions.iter().zip(names) {
@@ -164,11 +142,9 @@ mod tests {
     fn the_contract_is_kept_to_the_letter() {
         let ports = FleetPorts::lay_out(7400, 3).unwrap();
         assert_eq!(ports.control, 7400);
-        let of = |base: u16| {
-            let [public, admin, peer, upstream, postgres] = [1_u16, 2, 3, 4, 5].map(|offset| base + offset);
-            RegionPorts { public, admin, peer, upstream, postgres }
-        };
-        assert_eq!((ports.regions[0], ports.regions[2]), (of(7400), of(7420)));
+        let first = RegionPorts { public: 7401, admin: 7402, peer: 7403, upstream: 7404, postgres: 7405 };
+        let last = RegionPorts { public: 7421, admin: 7422, peer: 7423, upstream: 7424, postgres: 7425 };
+        assert_eq!((ports.regions[0], ports.regions[2]), (first, last));
     }
 
     #[test]
@@ -188,7 +164,7 @@ mod tests {
             (FleetPorts::lay_out(7400, 3).unwrap(), FleetPorts::lay_out_shared(7400, 3, &[1, 3, 2]).unwrap());
         assert_eq!(one.regions, several.regions);
         assert!(one.gateways.iter().all(Vec::is_empty) && several.gateways[0].is_empty());
-        let own = GatewayPorts { public: 7430, admin: 7431, peer: 7432 };
+        let own = RegionPorts { public: 7430, admin: 7431, peer: 7432, ..one.regions[1] };
         assert_eq!((several.gateways[1].len(), several.gateways[1][0]), (3, own));
         assert_eq!(several.gateways[2].last().map(|last| last.peer), Some(7444));
         assert!(FleetPorts::lay_out_shared(65_490, 3, &[9, 9, 9]).is_err());

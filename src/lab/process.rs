@@ -1,9 +1,6 @@
-//! One child process of the supervisor: a gateway, or the postmaster of a
-//! [`crate::cluster::Cluster`].
-//!
-//! Each child has a process group of its own: Ctrl-C on the terminal reaches only the supervisor,
-//! which then stops the children in order. A child is reaped as soon as it exits. Signals go to the
-//! whole tree below the child. [`crate::janitor`] covers the death of the supervisor itself.
+//! One child process of the supervisor, such as a gateway or a postmaster, in a process group of
+//! its own: Ctrl-C reaches only the supervisor. It is reaped as soon as it exits. Signals go to the
+//! whole tree below it. [`crate::janitor`] covers the death of the supervisor itself.
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
@@ -61,8 +58,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a child; the caller must be inside a tokio runtime with I/O enabled. Errors name the
-    /// program or file that failed.
+    /// Starts a child, inside a tokio runtime with I/O enabled. Errors name the program or file.
     pub fn spawn(launch: &Launch) -> Result<Process> {
         let log = OpenOptions::new().create(true).append(true).open(&launch.log);
         let log = log.with_context(|| format!("cannot open log file {}", launch.log.display()))?;
@@ -120,8 +116,7 @@ impl Process {
         }
     }
 
-    /// Sends SIGKILL to the child and everything below it; returns when the child is reaped. No
-    /// error if it is over already.
+    /// Sends SIGKILL to the whole tree, until the child is reaped. No error if it is over.
     pub async fn kill(&self) -> Result<()> {
         if self.is_reaped() {
             return Ok(());
@@ -134,9 +129,8 @@ impl Process {
         }
     }
 
-    /// Asks the child to end with `signal` (SIGTERM for a gateway), waits for `bound`, then kills
-    /// it. A paused child is resumed first. Returns the cause of its end; no error if it is over
-    /// already.
+    /// Asks the child to end with `signal`, and kills it after `bound`. A paused one is resumed
+    /// first. Returns the cause of its end; no error if it is over already.
     pub async fn stop(&self, signal: Signal, bound: Duration) -> Result<String> {
         if !self.is_reaped() {
             proctable::signal(self.pid, signal);
@@ -161,7 +155,7 @@ impl Process {
     pub async fn resume(&self) -> Result<()> {
         if !self.is_reaped() {
             let pid = self.pid;
-            tokio::task::spawn_blocking(move || proctable::continue_tree(pid)).await?;
+            tokio::task::spawn_blocking(move || proctable::signal_tree(pid, Signal::CONT)).await?;
         }
         Ok(())
     }

@@ -1,9 +1,6 @@
-//! The table of processes as `/proc` shows it: parents and children, stopped processes, processes
-//! that work in a folder.
-//!
-//! All functions block for a walk over `/proc` (about a millisecond). A process that vanishes
-//! during a walk is absent, never an error. Only processes are signalled that a caller named, or
-//! that work in its folder.
+//! The table of processes as `/proc` shows it. All functions block for a walk (about a
+//! millisecond). A process that vanishes meanwhile is absent, never an error. Only processes are
+//! signalled that a caller named, or that work in its folder.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -65,8 +62,7 @@ pub fn descendants(root: Pid) -> Vec<Entry> {
     found
 }
 
-/// Sends a signal. A process that is gone already is no error. A process that this one may not
-/// signal is left alone.
+/// Sends a signal, if the process is still there and may be signalled.
 pub fn signal(pid: Pid, signal: Signal) {
     let _ = kill_process(pid, signal);
 }
@@ -90,25 +86,21 @@ pub fn stop_tree(root: Pid, bound: Duration) -> Result<()> {
     })
 }
 
-/// Lets the whole tree continue. Children first, so that the parent finds them awake.
-pub fn continue_tree(root: Pid) {
+/// Sends a signal to the whole tree. Children first, so that the parent finds them awake.
+pub fn signal_tree(root: Pid, sent: Signal) {
     for entry in descendants(root) {
-        signal(entry.pid, Signal::CONT);
+        signal(entry.pid, sent);
     }
-    signal(root, Signal::CONT);
+    signal(root, sent);
 }
 
-/// Kills (SIGKILL) `root` and all its descendants. Blocks for a few milliseconds, at most about a
-/// second. Does not wait for `root` to be reaped, which is its parent's business.
+/// Kills `root` and all its descendants, in about a second at most. The parent has to reap.
 pub fn kill_tree(root: Pid) {
     // The stop comes first: a parent that cannot run cannot fork a child that the scan below would
     // miss. If a process cannot be stopped in time (it waits for the disk), the kill of the visible
     // ones is still right.
     let _ = stop_tree(root, Duration::from_secs(1));
-    for entry in descendants(root) {
-        signal(entry.pid, Signal::KILL);
-    }
-    signal(root, Signal::KILL);
+    signal_tree(root, Signal::KILL);
 }
 
 /// Processes (never this one) that work in `dir` or below it and whose executable `is_ours`
@@ -123,8 +115,7 @@ pub fn living_under(dir: &Path, is_ours: &dyn Fn(&Path) -> bool) -> Vec<Pid> {
     found.filter(|pid| *pid != ourselves).collect()
 }
 
-/// Removes the mark that `/proc` adds to a file that was removed or replaced since. The rest is the
-/// name at the start of the process.
+/// Removes the mark that `/proc` adds to a file that was removed or replaced since.
 fn without_deleted_mark(path: PathBuf) -> PathBuf {
     match path.to_str().and_then(|text| text.strip_suffix(" (deleted)")) {
         Some(kept) => PathBuf::from(kept),
@@ -132,8 +123,7 @@ fn without_deleted_mark(path: PathBuf) -> PathBuf {
     }
 }
 
-/// Kills every process of [`living_under`] until two scans in a row find none. Blocks at most
-/// `bound`; then it is an error.
+/// Kills every process of [`living_under`] until two scans in a row find none, or `bound`.
 pub fn kill_all_under(dir: &Path, is_ours: &dyn Fn(&Path) -> bool, bound: Duration) -> Result<()> {
     let mut quiet_scans = 0;
     let mut found = Vec::new();
@@ -168,7 +158,7 @@ mod tests {
         stop_tree(root, BOUND).unwrap();
         assert_eq!(read(root).unwrap().activity, Activity::Stopped);
         assert!(descendants(root).iter().all(|entry| entry.activity == Activity::Stopped));
-        continue_tree(root);
+        signal_tree(root, Signal::CONT);
         let none_stopped = || descendants(root).iter().all(|entry| entry.activity != Activity::Stopped);
         wait::blocking_until("the children to go on", BOUND, none_stopped).unwrap();
         kill_tree(root);

@@ -1,8 +1,6 @@
-//! One region of a deployment on one machine: its Postgres, its gateway or several that share it,
-//! and the controls of both.
-//!
-//! Several gateways are behind one address (`balancer`). A region's sample upstream is not part of
-//! it: a provider is another company's machine, and does not die with the region.
+//! One region of a deployment on one machine: its Postgres, its gateway or several that share it
+//! behind one address, and the controls of both. Its sample upstream is not part of it: a provider
+//! is another company's machine, and does not die with the region.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -17,7 +15,7 @@ use tokio::task::JoinSet;
 use super::balancer::{self, Readiness};
 use super::cluster::Cluster;
 use super::gateway::{Action, Gateway, STOP_WITHIN, word};
-use super::ports::{GatewayPorts, RegionPorts, local};
+use super::ports::{RegionPorts, local};
 use super::process::{Launch, Process};
 use super::{status, wait};
 use onceway_protocol::region::RegionName;
@@ -65,7 +63,7 @@ pub struct Shown {
 impl Region {
     /// A region of one gateway, whose parts are not started.
     pub fn new(name: RegionName, ports: RegionPorts, cluster: Cluster, launch: Launch) -> Self {
-        let gateways = vec![Arc::new(Gateway::new(ports.listeners(), launch.clone()))];
+        let gateways = vec![Arc::new(Gateway::new(ports, launch.clone()))];
         let busy = tokio::sync::Mutex::default();
         Self { name, ports, cluster, gateways, _address: None, launch, busy }
     }
@@ -74,14 +72,14 @@ impl Region {
     pub async fn share(mut self, gateways: Vec<Arc<Gateway>>) -> Result<Self> {
         let ready = gateways.iter().map(|gateway| format!("{}/readyz", gateway.admin()));
         let readiness = Readiness::watch(ready, false);
-        let balancer = async |port: u16, own: fn(&GatewayPorts) -> u16| {
-            let at = |gateway: &Arc<Gateway>| local(own(&gateway.ports));
-            balancer::start(port, gateways.iter().map(at).collect(), &readiness).await
+        let balancer = async |of: fn(&RegionPorts) -> u16| {
+            let at = |gateway: &Arc<Gateway>| local(of(&gateway.ports));
+            balancer::start(of(&self.ports), gateways.iter().map(at).collect(), &readiness).await
         };
         let balancers = [
-            balancer(self.ports.public, |own| own.public).await?,
-            balancer(self.ports.admin, |own| own.admin).await?,
-            balancer(self.ports.peer, |own| own.peer).await?,
+            balancer(|ports| ports.public).await?,
+            balancer(|ports| ports.admin).await?,
+            balancer(|ports| ports.peer).await?,
         ];
         self._address = Some((readiness, balancers));
         self.gateways = gateways;

@@ -1,8 +1,5 @@
 //! The sample payments service, or a sample Postgres, as a process of its own: for trying a
 //! deployment before the user's own takes its place.
-//!
-//! [`crate::upstream`] serves, [`crate::ledger`] keeps the effects, and [`crate::cluster`] runs
-//! Postgres. At its end it lets running calls finish (at most ten seconds).
 
 use std::net::SocketAddr;
 use std::path::Path;

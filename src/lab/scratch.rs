@@ -16,9 +16,8 @@ use super::wait;
 const MARK: &str = ".onceway-scratch";
 const DELETE_BOUND: Duration = Duration::from_secs(10);
 
-/// Makes an empty folder with a random name (`<prefix>-<uuid>`) under the system's folder for
-/// temporary files. Other accounts may walk through it (Postgres may run under another one), but
-/// not write to it. Blocks. The path has no symbolic links.
+/// Makes an empty folder for temporary files, with a random name and no symbolic link. Other
+/// accounts may walk through it (Postgres may run under one), but not write to it. Blocks.
 pub fn create(prefix: &str) -> Result<PathBuf> {
     let mut bytes = [0_u8; 16];
     SysRng.try_fill_bytes(&mut bytes).context("the system gives no random bytes")?;
@@ -33,9 +32,8 @@ pub fn create(prefix: &str) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Deletes a folder made by [`create`] and its contents; no error if it is gone. Refuses a folder
-/// without the mark. Blocks at most about ten seconds: a dying process may still put a file into a
-/// folder during the deletion.
+/// Deletes a folder made by [`create`]; no error if it is gone. Refuses one without the mark.
+/// Blocks at most about ten seconds: a dying process may still put a file into it.
 pub fn delete(dir: &Path) -> Result<()> {
     if !dir.exists() {
         return Ok(());

@@ -1,7 +1,5 @@
-//! Finds and removes the one System V shared memory segment that a killed Postgres leaves behind.
-//!
-//! Postgres itself recycles the segment when it starts again on the same folder; only a deployment
-//! that is thrown away must clean up. No segment goes that has an attached process, or that no
+//! Finds and removes the one System V shared memory segment that a killed Postgres leaves behind,
+//! for a deployment that is thrown away. No segment goes that has an attached process, or that no
 //! `postmaster.pid` of this deployment names. Blocks for small files and one short command.
 
 use std::fs;
@@ -15,9 +13,8 @@ use super::wait;
 /// longer shows that process.
 const LET_GO_BOUND: Duration = Duration::from_secs(2);
 
-/// Removes the segment that `data`'s left-over `postmaster.pid` names, once no process is attached
-/// to it. A segment that is gone, or a clean shutdown (no `postmaster.pid`), is no error. Nor is a
-/// failure: the segment is 56 bytes of untidiness. Blocks for at most two seconds.
+/// Removes the segment that `data`'s left-over `postmaster.pid` names, once no process is attached.
+/// No failure is an error: it is 56 bytes of untidiness. Blocks for at most two seconds.
 pub fn release(data: &Path) {
     let Ok(pid_file) = fs::read_to_string(data.join("postmaster.pid")) else { return };
     let Some((key, id)) = named_segment(&pid_file) else { return };

@@ -1,11 +1,8 @@
 //! One empty data folder per user and Postgres, which private clusters are copied from: `initdb`
-//! takes three times as long.
+//! takes three times as long. Nothing here is needed: whoever gets no copy runs `initdb`.
 //!
-//! It stands in the user's cache (`$XDG_CACHE_HOME/onceway`, or `~/.cache/onceway`). A folder with
-//! the final name is always complete. Nothing here is needed: whoever gets no copy runs `initdb`.
-//!
-//! Each copy gets a system identifier of its own. Postgres names the slots of a subscription's
-//! first copy by it, so two subscribers with one identifier take each other's slots away.
+//! It stands in the user's cache. A folder with the final name is always complete. Each copy gets a
+//! system identifier of its own: by it Postgres names the slots of a subscription's first copy.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -27,7 +24,7 @@ const ABANDONED: Duration = Duration::from_secs(600);
 
 /// The place of the template for these programs and this account; none without a cache folder.
 pub fn place(binaries: &Binaries, account: Option<&Account>) -> Option<PathBuf> {
-    let program = binaries.initdb();
+    let program = binaries.program("initdb");
     let made = fs::metadata(&program).ok()?;
     let uid = account.map(|account| account.uid);
     let which = format!("{} {} {} {uid:?}", program.display(), made.mtime(), made.size());
@@ -35,8 +32,7 @@ pub fn place(binaries: &Binaries, account: Option<&Account>) -> Option<PathBuf> 
     Some(fetched::cache()?.join(name))
 }
 
-/// Copies the template to a data folder with another system identifier. Returns true if all of it
-/// was done. Blocks for a quarter of a second.
+/// Copies the template, with another system identifier; true if all was done. Blocks.
 pub fn make(template: &Path, data: &Path, binaries: &Binaries, account: Option<&Account>) -> bool {
     copy(template, data) && identify(data).is_some() && rewrite_wal(data, binaries, account)
 }
@@ -56,7 +52,7 @@ fn identify(data: &Path) -> Option<()> {
 
 /// The write-ahead log states the identifier, too: `pg_resetwal` makes it anew.
 fn rewrite_wal(data: &Path, binaries: &Binaries, account: Option<&Account>) -> bool {
-    let mut command = Command::new(binaries.pg_resetwal());
+    let mut command = Command::new(binaries.program("pg_resetwal"));
     command.arg("-D").arg(data).current_dir("/").stdout(Stdio::null()).stderr(Stdio::null());
     if let Some(account) = account {
         command.uid(account.uid).gid(account.gid);

@@ -1,8 +1,6 @@
-//! The demo's guided tour: shows onceway at work on the running deployment, with the `curl` command
-//! of each step.
-//!
-//! Every step checks its claim against the ledger, and fails the tour if the claim is false. It
-//! reaches a gateway only by ways that a user has.
+//! The demo's guided tour, with the `curl` command of each step. Every step checks its claim
+//! against the ledger, and fails the tour if the claim is false. It reaches a gateway only by ways
+//! that a user has.
 
 use std::fmt::Display;
 use std::io::{IsTerminal, Write, stdout};
@@ -10,6 +8,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use rand::TryRng;
+use rand::rngs::SysRng;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -34,9 +34,7 @@ pub struct Narrator {
 
 impl Narrator {
     fn step(&self, number: u32, title: &str) {
-        if !self.json {
-            println!("\n{number}. {title}");
-        }
+        self.line("\n", format_args!("{number}. {title}"));
     }
 
     fn curl(&self, text: impl Display) {
@@ -67,32 +65,30 @@ impl Narrator {
         }
     }
 
-    fn still_no_more(&self) {
-        if !self.json && stdout().is_terminal() {
-            println!();
-        }
-    }
-
     fn shown(&self, number: u32, fact: &str, detail: Value) {
-        match self.json {
-            true => println!(
-                "{}",
-                json!({ "event": "tour", "step": number, "ok": true, "fact": fact, "detail": detail })
-            ),
-            false => println!("   ✓ {fact}"),
-        }
+        let event = json!({ "event": "tour", "step": number, "ok": true, "fact": fact, "detail": detail });
+        self.tell(&event, format_args!("   ✓ {fact}"));
     }
 
     pub fn failed(&self, why: &str) {
+        self.tell(&json!({ "event": "tour", "ok": false, "why": why }), format_args!("   ✗ {why}"));
+    }
+
+    /// Prints an event, as JSON or in these words.
+    pub fn tell(&self, event: &Value, words: impl Display) {
         match self.json {
-            true => println!("{}", json!({ "event": "tour", "ok": false, "why": why })),
-            false => println!("   ✗ {why}"),
+            true => println!("{event}"),
+            false => println!("{words}"),
         }
     }
 }
 
 pub async fn show(deployment: &Deployment, narrator: &Narrator) -> Result<()> {
-    let tour = Tour { deployment, narrator, run: run_mark()? };
+    let regions: Vec<&Region> = deployment.regions.iter().collect();
+    let regions = regions.try_into().ok().context("a deployment has three regions")?;
+    let mut mark = [0_u8; 4];
+    SysRng.try_fill_bytes(&mut mark).context("the system gives no random bytes")?;
+    let tour = Tour { deployment, narrator, regions, run: hex(&mark) };
     tour.payment_and_retry().await?;
     tour.copies_at_once().await?;
     tour.other_amount().await?;
@@ -107,26 +103,22 @@ pub fn totals(deployment: &Deployment, narrator: &Narrator) {
     let keyed: Vec<_> = totals.iter().filter(|total| !total.key.is_empty()).collect();
     let effects: u64 = keyed.iter().map(|total| total.effects).sum();
     let (keys, twice) = (keyed.len(), keyed.iter().filter(|total| total.effects > 1).count());
-    match narrator.json {
-        true => {
-            println!("{}", json!({ "event": "ledger", "keys": keys, "effects": effects, "twice": twice }))
-        }
-        false => {
-            println!("\nThe ledger: {keys} keys, {effects} effects, {twice} keys with more than one effect.")
-        }
-    }
+    let event = json!({ "event": "ledger", "keys": keys, "effects": effects, "twice": twice });
+    let words = "keys with more than one effect";
+    narrator.tell(&event, format_args!("\nThe ledger: {keys} keys, {effects} effects, {twice} {words}."));
 }
 
 struct Tour<'a> {
     deployment: &'a Deployment,
     narrator: &'a Narrator,
+    regions: [&'a Region; 3],
     /// Mark that makes the keys of this run new.
     run: String,
 }
 
 impl Tour<'_> {
     async fn payment_and_retry(&self) -> Result<()> {
-        let [us, eu, ap] = self.regions()?;
+        let [us, eu, ap] = self.regions;
         let key = self.key_homed_at("first", eu).await?;
         let title = "A payment. The client talks to us-east; the key's home is eu-west, so eu-west runs it.";
         self.narrator.step(1, title);
@@ -154,14 +146,12 @@ impl Tour<'_> {
     }
 
     async fn copies_at_once(&self) -> Result<()> {
-        let regions = self.regions()?;
         let key = format!("copies-{}", self.run);
         self.narrator.step(3, "200 copies of one payment at once, spread over the three regions.");
-        self.curl(regions[0], &key, BODY, None);
+        self.curl(self.regions[0], &key, BODY, None);
         let mut copies = JoinSet::new();
         for number in 0..COPIES {
-            let ask = ask(regions[number % 3], &key, BODY, None);
-            copies.spawn(async move { ask.send(PATIENCE).await });
+            copies.spawn(ask(self.regions[number % 3], &key, BODY, None).send_owned(PATIENCE));
         }
         let (mut first, mut replays, mut later, mut bodies) = (0, 0, 0, Vec::new());
         while let Some(answer) = copies.join_next().await {
@@ -186,7 +176,7 @@ impl Tour<'_> {
     }
 
     async fn other_amount(&self) -> Result<()> {
-        let [us, _, _] = self.regions()?;
+        let [us, _, _] = self.regions;
         let key = format!("copies-{}", self.run);
         self.narrator.step(4, "The same key with another amount: a bug in the client, and refused as one.");
         self.curl(us, &key, OTHER_BODY, None);
@@ -199,7 +189,7 @@ impl Tour<'_> {
     }
 
     async fn killed_in_mid_payment(&self) -> Result<()> {
-        let [us, eu, _] = self.regions()?;
+        let [us, eu, _] = self.regions;
         let key = self.key_homed_at("killed", eu).await?;
         let title = "The home's gateway is killed (SIGKILL) while the provider works on a payment.";
         self.narrator.step(5, title);
@@ -230,7 +220,7 @@ impl Tour<'_> {
     }
 
     async fn home_unreachable(&self) -> Result<()> {
-        let [us, eu, ap] = self.regions()?;
+        let [us, eu, ap] = self.regions;
         let old = self.key_homed_at("old", ap).await?;
         let new = self.key_homed_at("new", ap).await?;
         let first = charge(ap, &old, BODY, None).await?;
@@ -274,8 +264,7 @@ impl Tour<'_> {
         self.audited(&[us, eu]).await
     }
 
-    /// Waits until a lost region's key runs elsewhere, and prints the answers that clients get
-    /// meanwhile. Returns the region that ran it.
+    /// Waits until a lost region's key runs elsewhere, and prints the answers. Returns where.
     async fn taken_over(&self, at: &Region, key: &str) -> Result<String> {
         let line = Mutex::new((String::new(), 0_u32));
         let served = async || {
@@ -291,7 +280,9 @@ impl Tour<'_> {
             Ok(None)
         };
         let successor = wait::for_some("the key to run on a successor", PATIENCE, served).await?;
-        self.narrator.still_no_more();
+        if !self.narrator.json && stdout().is_terminal() {
+            println!();
+        }
         self.narrator.say(format_args!("201, Onceway-Region: {successor}"));
         ensure!(successor != "ap-south", "a region that was killed answered");
         Ok(successor)
@@ -334,8 +325,7 @@ impl Tour<'_> {
         let told = "the same keys, clients, retries and machines for both; ap-south is killed while payouts are on their way";
         self.narrator.say(told);
         let mark = format!("payout-{}", self.run);
-        let compared = compare::run(self.deployment, &workload, &mark).await?;
-        let Compared { naive, onceway } = compared;
+        let Compared { naive, onceway } = compare::run(self.deployment, &workload, &mark).await?;
         self.narrator.say("           keys  payouts made  made twice  in doubt, for an operator  unanswered");
         for (name, counts) in [("naive", naive), ("onceway", onceway)] {
             let Counts { keys, effects, doubles, in_doubt, unanswered } = counts;
@@ -350,7 +340,7 @@ impl Tour<'_> {
     }
 
     async fn endpoint_killed(&self) -> Result<()> {
-        let [us, _, _] = self.regions()?;
+        let [us, _, _] = self.regions;
         self.narrator.step(8, "One of the two endpoints of us-east's provider, behind TLS, is killed.");
         let [first, _] = self.deployment.endpoints.first().context("us-east has endpoints")?;
         self.narrator.curl(format_args!("curl -X POST {}/endpoints/us-east/1/kill", self.control()));
@@ -381,7 +371,7 @@ impl Tour<'_> {
 
     /// A key whose home is `region`, found through an admin listener, as any user could.
     async fn key_homed_at(&self, word: &str, region: &Region) -> Result<String> {
-        let [us, _, _] = self.regions()?;
+        let [us, _, _] = self.regions;
         for number in 0..200 {
             let key = format!("{word}-{number}-{}", self.run);
             let status = self.key_status(us, &key).await?;
@@ -434,11 +424,6 @@ impl Tour<'_> {
     fn control(&self) -> String {
         format!("http://127.0.0.1:{}", self.deployment.ports.control)
     }
-
-    fn regions(&self) -> Result<[&Region; 3]> {
-        let regions: Vec<&Region> = self.deployment.regions.iter().collect();
-        regions.try_into().ok().context("a deployment has three regions")
-    }
 }
 
 fn ask(region: &Region, key: &str, body: &'static str, behave: Option<&str>) -> Ask {
@@ -451,11 +436,4 @@ fn ask(region: &Region, key: &str, body: &'static str, behave: Option<&str>) -> 
 
 async fn charge(region: &Region, key: &str, body: &'static str, behave: Option<&str>) -> Result<Answer> {
     ask(region, key, body, behave).send(PATIENCE).await
-}
-
-fn run_mark() -> Result<String> {
-    let mut bytes = [0_u8; 4];
-    rand::TryRng::try_fill_bytes(&mut rand::rngs::SysRng, &mut bytes)
-        .context("the system gives no random bytes")?;
-    Ok(hex(&bytes))
 }

@@ -1,10 +1,5 @@
-//! The sample payments service: one server per region for the shared [`crate::ledger`]. It
-//! does not deduplicate.
-//!
-//! - `POST /v1/charges | payouts | emails | notes` has one effect per call.
-//! - `POST /v1/blobs` counts and digests a stream.
-//! - `GET` of any other path describes the request.
-//! - `GET /onceway/effects` is the probe that the gateway's upstream adapter asks.
+//! The sample payments service: one server per region for the shared [`crate::ledger`]. Each POST
+//! to one of `KINDS` has one effect: nothing is deduplicated. `POST /v1/blobs` digests a stream.
 //!
 //! [`crate::behave`] says how to treat a call. The service plays another company's machine, and
 //! knows of no gateways. A caller that hangs up cancels no effect that it ordered.
@@ -35,7 +30,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::behave::{Behave, Then};
 use super::ledger::{Answer, Ledger, Order, Outcome};
-use super::{hex, lock, wait};
+use super::{accept_until, hex, lock, wait};
 
 /// Path of a gateway's health check; 503 while the service is set to be sick.
 const HEALTH_PATH: &str = "/healthz";
@@ -63,24 +58,23 @@ const KINDS: [(&str, &str, &str); 4] = [
     ("/v1/notes", "nt", "note"),
 ];
 
-/// A server of one region. Dropping it closes its connections; ordered effects still happen.
-#[derive(Debug)]
+/// One address of a region's service, perhaps behind TLS. Dropping it closes its connections;
+/// ordered effects still happen.
 pub struct Upstream {
     address: SocketAddr,
-    stopping: watch::Sender<bool>,
+    acceptor: Option<TlsAcceptor>,
     door: Arc<Door>,
-    accepting: JoinSet<()>,
+    accepting: Mutex<JoinSet<()>>,
 }
 
 impl Upstream {
     /// Listens on `address`. The ledger books the effects under `region`.
     pub async fn start(region: &str, address: SocketAddr, ledger: Arc<Ledger>) -> std::io::Result<Upstream> {
-        let listener = TcpListener::bind(address).await?;
-        let address = listener.local_addr()?;
-        let (stopping, stopped) = watch::channel(false);
-        let door = Arc::new(Door { region: region.to_owned(), ledger, sick: AtomicBool::new(false) });
-        let accepting = [accept(listener, None, door.clone(), stopped)].into_iter().collect();
-        Ok(Upstream { address, stopping, door, accepting })
+        let (sick, stopping) = (AtomicBool::default(), watch::Sender::new(false));
+        let door = Arc::new(Door { region: region.to_owned(), ledger, sick, stopping });
+        let mut upstream = Upstream { address, acceptor: None, door, accepting: Mutex::default() };
+        upstream.address = upstream.open().await?;
+        Ok(upstream)
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -88,9 +82,9 @@ impl Upstream {
     }
 
     /// One more address of the service, behind TLS. It is not open yet.
-    pub fn endpoint(&self, address: SocketAddr, acceptor: TlsAcceptor) -> Endpoint {
-        let (stopped, door) = (self.stopping.subscribe(), self.door.clone());
-        Endpoint { address, acceptor, door, stopped, accepting: Mutex::default() }
+    pub fn endpoint(&self, address: SocketAddr, acceptor: TlsAcceptor) -> Upstream {
+        let (acceptor, door) = (Some(acceptor), self.door.clone());
+        Upstream { address, acceptor, door, accepting: Mutex::default() }
     }
 
     /// Makes the service fail its health checks (`sick`) or pass them. Other calls work as before.
@@ -99,34 +93,21 @@ impl Upstream {
     }
 
     /// Stops listening, lets running calls end within `bound`, then closes the connections.
-    pub async fn stop(mut self, bound: Duration) {
-        self.stopping.send_replace(true);
-        let _ = timeout(bound, self.accepting.join_next()).await;
-    }
-}
-
-/// An address of the service behind TLS, which can be killed alone.
-pub struct Endpoint {
-    address: SocketAddr,
-    acceptor: TlsAcceptor,
-    door: Arc<Door>,
-    stopped: watch::Receiver<bool>,
-    accepting: Mutex<JoinSet<()>>,
-}
-
-impl Endpoint {
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    pub async fn stop(self, bound: Duration) {
+        self.door.stopping.send_replace(true);
+        let mut accepting = std::mem::take(&mut *lock(&self.accepting));
+        let _ = timeout(bound, accepting.join_next()).await;
     }
 
-    pub async fn open(&self) -> std::io::Result<()> {
+    /// Listens, unless it does. Returns the address: with a port, if it had none.
+    pub async fn open(&self) -> std::io::Result<SocketAddr> {
         if !lock(&self.accepting).is_empty() {
-            return Ok(());
+            return Ok(self.address);
         }
         let listener = TcpListener::bind(self.address).await?;
-        let (door, acceptor) = (self.door.clone(), self.acceptor.clone());
-        lock(&self.accepting).spawn(accept(listener, Some(acceptor), door, self.stopped.clone()));
-        Ok(())
+        let address = listener.local_addr()?;
+        lock(&self.accepting).spawn(accept(listener, self.acceptor.clone(), self.door.clone()));
+        Ok(address)
     }
 
     /// Closes listener and connections at once, as a dying process would; effects still happen.
@@ -136,50 +117,22 @@ impl Endpoint {
     }
 }
 
-async fn accept(
-    listener: TcpListener,
-    acceptor: Option<TlsAcceptor>,
-    door: Arc<Door>,
-    stopped: watch::Receiver<bool>,
-) {
-    let mut connections = JoinSet::new();
-    let mut stop = stopped.clone();
-    loop {
-        tokio::select! {
-            // Busy callers must starve neither the stop nor the cleanup. Each connection ends once,
-            // so both leave room.
-            biased;
-            _ = stop.wait_for(|stopping| *stopping) => break,
-            Some(_done) = connections.join_next() => {}
-            accepted = listener.accept() => {
-                if let Ok((stream, _)) = accepted {
-                    connections.spawn(greet(stream, acceptor.clone(), door.clone(), stopped.clone()));
-                }
-            }
-        }
-    }
-    drop(listener);
-    while connections.join_next().await.is_some() {}
+async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>, door: Arc<Door>) {
+    let mut stopped = door.stopping.subscribe();
+    let stop = async move { drop(stopped.wait_for(|stopping| *stopping).await) };
+    accept_until(listener, stop, |stream| greet(stream, acceptor.clone(), door.clone())).await;
 }
 
-async fn greet(
-    stream: TcpStream,
-    acceptor: Option<TlsAcceptor>,
-    door: Arc<Door>,
-    stopped: watch::Receiver<bool>,
-) {
+async fn greet(stream: TcpStream, acceptor: Option<TlsAcceptor>, door: Arc<Door>) {
     let _ = stream.set_nodelay(true);
-    let Some(acceptor) = acceptor else { return converse(stream, door, stopped).await };
+    let Some(acceptor) = acceptor else { return converse(stream, door).await };
     if let Ok(stream) = acceptor.accept(stream).await {
-        converse(stream, door, stopped).await;
+        converse(stream, door).await;
     }
 }
 
-async fn converse(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
-    door: Arc<Door>,
-    mut stopped: watch::Receiver<bool>,
-) {
+async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, door: Arc<Door>) {
+    let mut stopped = door.stopping.subscribe();
     let service = service_fn(move |request| door.clone().serve(request));
     // No time limit on idle connections: a caller's pool must not meet a connection that closes
     // just as the caller sends.
@@ -197,7 +150,6 @@ async fn converse(
     let _ = connection.await;
 }
 
-/// The call gets no answer; its connection is closed.
 #[derive(Debug, thiserror::Error)]
 #[error("the sample upstream closes the connection without an answer")]
 struct NoAnswer;
@@ -209,6 +161,7 @@ struct Door {
     region: String,
     ledger: Arc<Ledger>,
     sick: AtomicBool,
+    stopping: watch::Sender<bool>,
 }
 
 impl Door {
@@ -280,8 +233,7 @@ impl Door {
         };
         if !behave.then.has_effect() {
             wait::pause(behave.slow.unwrap_or_default()).await;
-            return answer(behave.then, StatusCode::CREATED, Answer { body: Bytes::new(), padded_to: 0 })
-                .await;
+            return answer(behave.then, StatusCode::CREATED, Answer::default()).await;
         }
         let (region, amount) = (self.region.clone(), wanted.amount);
         let write_answer = move |effect: u64| {
@@ -381,7 +333,6 @@ fn padding(then: Then) -> usize {
     }
 }
 
-/// The end of a call: its answer, another one, or none.
 async fn answer(then: Then, usual: StatusCode, answer: Answer) -> Reply {
     match then {
         Then::Answer | Then::Big(_) => Ok(respond(usual, answer)),
@@ -422,7 +373,7 @@ fn text(headers: &HeaderMap, name: &str) -> String {
 }
 
 fn plain(body: &Value) -> Answer {
-    Answer { body: Bytes::from(body.to_string()), padded_to: 0 }
+    Answer { body: Bytes::from(body.to_string()), ..Answer::default() }
 }
 
 fn respond(status: StatusCode, answer: Answer) -> Response<Padded> {
@@ -438,8 +389,7 @@ fn problem(status: StatusCode, detail: &str) -> Response<Padded> {
         [StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT, StatusCode::NOT_MODIFIED].contains(&status);
     let title = status.canonical_reason().unwrap_or("Unnamed status");
     let answer = plain(&json!({"title": title, "status": status.as_u16(), "detail": detail}));
-    let mut response =
-        respond(status, if bodiless { Answer { body: Bytes::new(), padded_to: 0 } } else { answer });
+    let mut response = respond(status, if bodiless { Answer::default() } else { answer });
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     response
 }

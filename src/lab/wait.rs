@@ -1,8 +1,6 @@
 //! Waits, in one place: for a condition with a deadline, or for a moment that a caller asked for.
-//!
-//! `tests/suites/tidy.rs` lets no other file of the fleet sleep. Waits use the system's monotonic
-//! clock (tokio's in async code). Callers name their conditions, and an error repeats the name. A
-//! deployment that does not start thus says what it lacks.
+//! `tests/suites/tidy.rs` lets no other file of the fleet sleep. Callers name their conditions, and
+//! an error repeats the name.
 
 use std::thread;
 use std::time::{Duration, Instant};

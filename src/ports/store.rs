@@ -8,13 +8,12 @@ use std::time::Duration;
 
 pub use onceway_protocol::authority::{Boot, Gate, GateVersion};
 
-use onceway_protocol::decide::Basis;
 use onceway_protocol::digest::Digest32;
 use onceway_protocol::fingerprint::Fingerprint;
 use onceway_protocol::key::KeyId;
 use onceway_protocol::lifetime::{Lifetime, Retention};
 use onceway_protocol::observed::{Observed, Passed};
-use onceway_protocol::record::{Answer, Nonce, Recovery, RequestId, Row, Token};
+use onceway_protocol::record::{Answer, Basis, Nonce, Recovery, RequestId, Row, Token};
 use onceway_protocol::region::{Origin, RegionName};
 use onceway_protocol::time::Date;
 

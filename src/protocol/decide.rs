@@ -8,25 +8,9 @@ use std::time::Duration;
 use super::digest::Digest32;
 use super::fingerprint::Fingerprint;
 use super::plant::{Check, is_disabled};
-use super::record::{Answer, Ground, Nonce, Reading, Recovery, RequestId, Row, State, Token};
+use super::record::{Answer, Basis, Beside, Nonce, Reading, Recovery, RequestId, Row, State, Token};
 use super::region::Origin;
 use super::time::Date;
-
-/// The basis of a claim: the rows that the request saw before it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Basis {
-    /// No row of any origin.
-    Absent,
-    /// Rows that this claim knowingly supersedes.
-    Known {
-        /// This region's own row, if any, compared by token and nonce in the writing statement.
-        own: Option<(Token, Nonce)>,
-        /// Open rows of other origins.
-        over: Vec<(Origin, Token)>,
-        /// The highest attempt seen; the claim takes the next number.
-        attempt: u32,
-    },
-}
 
 /// A settled answer with where it came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,21 +93,17 @@ pub fn decide(reading: Reading, facts: &Facts<'_>) -> Verdict {
         {
             Verdict::KeyReused(row.expires)
         }
-        Reading::Released(_, ground) => Verdict::Claim(basis(ground)),
+        Reading::Released(_, basis) => Verdict::Claim(basis),
         Reading::InProgress(row) => Verdict::Attach(left(&row.state), row.expires),
         Reading::Settled(row) => match settlement(&row) {
             Some(settlement) => Verdict::Replay(settlement),
             None => Verdict::Parked(row.expires),
         },
-        Reading::InDoubt(row, ground) => match rule(&row, &ground) {
-            Recovery::Rerun { max_attempts } if ground.doubted < max_attempts => {
-                Verdict::Claim(basis(ground))
-            }
+        Reading::InDoubt(row, Beside { basis, doubted, rows }) => match rule(&row, &rows) {
+            Recovery::Rerun { max_attempts } if doubted < max_attempts => Verdict::Claim(basis),
             Recovery::Rerun { .. } | Recovery::Park => Verdict::Parked(row.expires),
             Recovery::Probe => {
-                let all = std::iter::once(&row).chain(&ground.beside);
-                let doubts = all.map(doubt).collect();
-                Verdict::Probe { doubts, basis: basis(ground) }
+                Verdict::Probe { doubts: std::iter::once(&row).chain(&rows).map(doubt).collect(), basis }
             }
         },
     }
@@ -131,8 +111,8 @@ pub fn decide(reading: Reading, facts: &Facts<'_>) -> Verdict {
 
 /// The rule for a key in doubt: the one of its claim, whatever its route says by now
 /// (docs/protocol.md#rule-13). Of several attempts in doubt the strictest rule counts.
-pub fn rule(row: &Row, ground: &Ground) -> Recovery {
-    let rules = ground.beside.iter().map(|row| row.recovery);
+pub fn rule(row: &Row, beside: &[Row]) -> Recovery {
+    let rules = beside.iter().map(|row| row.recovery);
     rules.fold(row.recovery, |one, other| match (one, other) {
         (Recovery::Park, _) | (_, Recovery::Park) => Recovery::Park,
         (Recovery::Probe, _) | (_, Recovery::Probe) => Recovery::Probe,
@@ -273,11 +253,6 @@ pub fn conclude<'a>(rows: &'a [Row], said: &'a [Word], me: &Origin) -> Option<Co
             own.filter(|own| !waits(own)).map(Conclusion::OwnNot)
         }
     }
-}
-
-/// The basis of a claim on this ground.
-pub fn basis(ground: Ground) -> Basis {
-    Basis::Known { own: ground.own, over: ground.over, attempt: ground.attempt }
 }
 
 fn left(state: &State) -> Duration {

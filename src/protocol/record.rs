@@ -266,33 +266,46 @@ pub struct Row {
 pub enum Reading {
     /// No row.
     Absent,
-    /// Nothing happened so far: the highest token's row, and the ground of the next claim.
-    Released(Row, Ground),
+    /// Nothing happened so far: the highest token's row, and the basis of the next claim.
+    Released(Row, Basis),
     /// An attempt is running: the highest token's row.
     InProgress(Row),
-    /// In doubt: the highest token's row of those in doubt, and the ground of the next claim.
-    InDoubt(Row, Ground),
+    /// In doubt: the highest token's row of those in doubt, and what is known beside.
+    InDoubt(Row, Beside),
     /// The final answer.
     Settled(Row),
     /// Past retention.
     Gone(Row),
 }
 
-/// The ground of a key's next claim, which has to reckon with all rows.
+/// The basis of a claim: the rows that the request saw before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ground {
-    /// The reader's own row, in any state and even if masked: the claim overwrites it.
-    pub own: Option<(Token, Nonce)>,
-    /// Rows of other origins that the claim supersedes: those in doubt or released, and all that
-    /// the own row had superseded, as the claim overwrites its list too.
-    pub over: Vec<(Origin, Token)>,
-    /// The highest attempt of all rows.
-    pub attempt: u32,
+pub enum Basis {
+    /// No row of any origin.
+    Absent,
+    /// Rows that this claim knowingly supersedes.
+    Known {
+        /// This region's own row, in any state and even if masked: the claim overwrites it. It is
+        /// compared by token and nonce in the writing statement.
+        own: Option<(Token, Nonce)>,
+        /// Rows of other origins: those in doubt or released, and all that the own row had
+        /// superseded, as the claim overwrites its list too.
+        over: Vec<(Origin, Token)>,
+        /// The highest attempt of all rows; the claim takes the next number.
+        attempt: u32,
+    },
+}
+
+/// The knowledge of a key in doubt, beside the highest row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beside {
+    /// The basis of the next claim.
+    pub basis: Basis,
     /// The number of attempts that may have happened.
     pub doubted: u32,
-    /// The other rows in doubt, highest token first, if the key is in doubt. No claim may be made
-    /// before each of them is answered for.
-    pub beside: Vec<Row>,
+    /// The other rows in doubt, highest token first. No claim may be made before each of them is
+    /// answered for.
+    pub rows: Vec<Row>,
 }
 
 /// A reader's knowledge beside the rows.
@@ -365,25 +378,22 @@ pub fn resolve(mut rows: Vec<Row>, reader: &Reader) -> Reading {
     let sure = rows.iter().filter(|row| !reads_as_doubt(row, reader));
     let masks: Vec<(Origin, Token)> = sure.flat_map(|row| row.over.iter().cloned()).collect();
     let own = rows.iter().find(|row| row.origin == reader.me);
-    // The ground of every claim, whichever of the rows are masked.
-    let mut ground = Ground {
-        own: own.map(|row| (row.token, row.nonce)),
-        over: own.map(|row| row.over.clone()).unwrap_or_default(),
-        attempt: rows.iter().map(|row| row.token.attempt).max().unwrap_or(0),
-        doubted: doubted(&rows),
-        beside: Vec::new(),
-    };
+    // The basis of every claim, whichever of the rows are masked.
+    let superseded = own.map(|row| row.over.clone()).unwrap_or_default();
+    let own = own.map(|row| (row.token, row.nonce));
+    let attempt = rows.iter().map(|row| row.token.attempt).max().unwrap_or(0);
+    let doubted = doubted(&rows);
     rows.retain(|row| !masks.iter().any(|(origin, token)| *origin == row.origin && *token >= row.token));
     if let Some(at) = rows.iter().position(|row| is_running(row, reader)) {
         return Reading::InProgress(rows.swap_remove(at));
     }
-    ground.supersede(rows.iter(), reader);
+    let basis = Basis::Known { own, over: supersede(superseded, &rows, reader), attempt };
     let (doubts, released): (Vec<Row>, Vec<Row>) =
         rows.into_iter().partition(|row| reads_as_doubt(row, reader));
     let mut doubts = doubts.into_iter();
     match (doubts.next(), released.into_iter().next()) {
-        (Some(highest), _) => Reading::InDoubt(highest, Ground { beside: doubts.collect(), ..ground }),
-        (None, Some(highest)) => Reading::Released(highest, ground),
+        (Some(highest), _) => Reading::InDoubt(highest, Beside { basis, doubted, rows: doubts.collect() }),
+        (None, Some(highest)) => Reading::Released(highest, basis),
         (None, None) => Reading::Absent,
     }
 }
@@ -395,16 +405,14 @@ pub fn doubted<'a>(rows: impl IntoIterator<Item = &'a Row>) -> u32 {
     rows.into_iter().map(|row| row.doubted.saturating_add(may_have(row))).max().unwrap_or(0)
 }
 
-impl Ground {
-    fn supersede<'a>(&mut self, rows: impl Iterator<Item = &'a Row>, reader: &Reader) {
-        let others = rows.filter(|row| row.origin != reader.me).map(|row| (row.origin.clone(), row.token));
-        let mut over: BTreeMap<Origin, Token> = BTreeMap::new();
-        for (origin, token) in self.over.drain(..).chain(others) {
-            let named = over.entry(origin).or_insert(token);
-            *named = token.max(*named);
-        }
-        self.over = over.into_iter().collect();
+fn supersede(already: Vec<(Origin, Token)>, rows: &[Row], reader: &Reader) -> Vec<(Origin, Token)> {
+    let others = rows.iter().filter(|row| row.origin != reader.me);
+    let mut over: BTreeMap<Origin, Token> = BTreeMap::new();
+    for (origin, token) in already.into_iter().chain(others.map(|row| (row.origin.clone(), row.token))) {
+        let named = over.entry(origin).or_insert(token);
+        *named = token.max(*named);
     }
+    over.into_iter().collect()
 }
 
 fn is_running(row: &Row, reader: &Reader) -> bool {

@@ -1,12 +1,9 @@
 //! The admin listener: health, readiness, metrics, status, coverage and keys.
 //!
-//! It serves `GET` requests itself; the answer to an unknown path lists them. `/readyz` is for the
-//! health checks of global DNS: it can serve *or forward*.
-//!
-//! [`super::admin_acts`] acts on keys, [`super::admin_authority`] on regions. On loopback no
-//! password is needed, but the request must name a host of loopback. On other addresses every path
-//! but the two health checks needs a token (config refuses otherwise), and an act one whose
-//! operator may act. No path is logged: they hold keys.
+//! The answer to an unknown path lists them. `/readyz` is for the health checks of global DNS: it
+//! can serve *or forward*. On loopback no password is needed, but the request must name a host of
+//! loopback. Elsewhere every path but the two health checks needs a token (config refuses
+//! otherwise), and an act one whose operator may act. No path is logged: they hold keys.
 
 use std::sync::Arc;
 
@@ -47,7 +44,6 @@ pub struct Admin<P: Ports> {
 }
 
 impl<P: Ports> Admin<P> {
-    /// Makes an admin service that answers these operators.
     pub fn new(
         gateway: Arc<Gateway<P>>,
         metrics: PrometheusHandle,
@@ -60,9 +56,8 @@ impl<P: Ports> Admin<P> {
         Self { gateway, metrics, process, rates, key: Key::new(operators), tries }
     }
 
-    /// Answers an act that an operator asked another region for.
-    ///
-    /// The operator has to be known here, by a token: the region that asks proves nothing.
+    /// Answers an act that an operator asked another region for. The operator has to be known here,
+    /// by a token: the region that asks proves nothing.
     pub async fn act_for(&self, path: &str, body: String, proof: Proof) -> PeerReply {
         let mut headers = HeaderMap::new();
         let Proof { authorization, approval } = proof;
@@ -206,7 +201,6 @@ impl<P: Ports> Answers for Admin<P> {
     }
 }
 
-/// The key that a path names.
 fn named(tenant: &str, key: &str) -> Result<KeyId, Box<Answer>> {
     admin_acts::id(&percent::decode(tenant), &percent::decode(key)).map_err(|why| bad(&why))
 }

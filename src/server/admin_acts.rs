@@ -1,8 +1,7 @@
 //! Keys in the admin API: the pages of their lists, and the acts that end an attempt by hand.
 //!
-//! `?limit=&after=TENANT/KEY` of a list, `POST /v1/keys/{tenant}/{key}/settle` and `/release`, and
-//! `POST /v1/doubts/rule`. With `dry_run` in the body nothing is changed. `gateway::operator`
-//! decides. Neither paths nor bodies are logged.
+//! With `dry_run` in the body nothing is changed. `gateway::operator` decides. Neither paths nor
+//! bodies are logged.
 
 use std::sync::Arc;
 
@@ -69,9 +68,7 @@ struct Rehearsed {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
-    /// Stores the given answer.
     Settle,
-    /// Records that nothing happened.
     Release,
 }
 

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 use crate::ports::store::StoreError;
 
-/// Response type of every path.
 pub type Answer = Response<Full<Bytes>>;
 
 /// The answer of a path, or the refusal as an answer.
@@ -50,7 +49,6 @@ pub(super) fn coded(status: StatusCode, code: &str, detail: &str) -> Answer {
     with(status, detail, json!({ "code": code }))
 }
 
-/// Refuses an operator who may not do this.
 pub(super) fn forbidden(why: impl AsRef<str>) -> Box<Answer> {
     Box::new(coded(StatusCode::FORBIDDEN, "forbidden", why.as_ref()))
 }

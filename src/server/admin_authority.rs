@@ -1,7 +1,5 @@
 //! Regions in the admin API: founding, plans and changes of the ring, drains, returns, takeovers.
 //!
-//! `POST /v1/admin/...` (the answer to an unknown path lists them), `GET /v1/audit/journal`.
-//!
 //! A refusal carries the act's `code`: 503 `not-yet` may succeed later, 404 is `unknown-region`,
 //! all others are 409. With `dry_run` in its body an act is only rehearsed. No body is logged: a
 //! ring holds the seed.
@@ -14,7 +12,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::admin_answer::{Acted, Answer, bad, coded, from_store, json, problem};
-use super::admin_posted::{ActBody, Case, Posted, Words, journalled};
+use super::admin_posted::{ActBody, Case, MOST_TEXT, Posted, Words, journalled};
 use crate::gateway::authority::act_error::ActError;
 use crate::gateway::authority::acts::dry_run::Act;
 use crate::gateway::credentials::operators::Weighty;
@@ -25,9 +23,6 @@ use crate::protocol::key::Tenant;
 use crate::protocol::region::RegionName;
 use crate::protocol::ring::Ring;
 use crate::protocol::ring_spec::{Pin, PlaceBy, RegionSpec, RingSpec};
-
-/// Longest reason or name, in bytes.
-const MOST_TEXT: usize = 1_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -275,8 +270,6 @@ fn seconded<P: Ports>(
 }
 
 /// One page of the doubles and late answers in the region's journal.
-///
-/// The query has `limit`, `after` (the last page's `next`) and `days` back.
 pub(super) async fn findings<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answer {
     let (mut most, mut after, mut days) = (100, None, 30);
     for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {

@@ -71,7 +71,6 @@ pub(super) fn loaded(files: Option<&TlsFiles>, section: &str) -> Result<Option<S
 
 /// The service behind an admin listener.
 pub(super) trait Answers: Send + Sync + 'static {
-    /// Answers one request.
     fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Answer> + Send;
 }
 

@@ -1,8 +1,7 @@
 //! Accepted requests in the admin API: the lists of jobs, and the acts on dead letters.
 //!
-//! `GET /v1/jobs?state=waiting|dead`, `GET /v1/jobs/all`, `POST /v1/jobs/{tenant}/{key}/retry` and
-//! `/drop`. An act that names another `region` is passed on to it, if the operator shows a token.
-//! Neither paths nor bodies are logged.
+//! An act that names another `region` is passed on to it, if the operator shows a token. Neither
+//! paths nor bodies are logged.
 
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::admin_acts::act_at;
 use super::admin_answer::{Acted, Answer, bad, coded, forbidden, json, problem};
-use super::admin_posted::{ActBody, Posted, journalled};
+use super::admin_posted::{ActBody, MOST_TEXT, Posted, journalled};
 use crate::gateway::instance::Gateway;
 use crate::gateway::operator::dead_letters::JobAct;
 use crate::ports::Ports;
@@ -19,9 +18,6 @@ use crate::ports::jobs::{Act, Acted as Outcome};
 use crate::protocol::job::JobState;
 use crate::protocol::key::KeyId;
 use crate::protocol::region::RegionName;
-
-/// Longest reason or name, in bytes.
-const MOST_TEXT: usize = 1_000;
 
 #[derive(Serialize)]
 struct Done {
@@ -43,7 +39,6 @@ struct Why {
 
 journalled!(Why);
 
-/// Reads the state of the jobs that are asked for.
 pub(super) fn state(query: &str) -> Result<Option<JobState>, Box<Answer>> {
     match query {
         "" => Ok(None),
@@ -53,7 +48,6 @@ pub(super) fn state(query: &str) -> Result<Option<JobState>, Box<Answer>> {
     }
 }
 
-/// Performs an act on one job.
 pub(super) async fn act<P: Ports, B: ActBody>(
     gateway: &Arc<Gateway<P>>,
     what: JobAct,

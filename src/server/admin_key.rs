@@ -20,7 +20,7 @@ use crate::gateway::credentials::{TokenDigest, digest};
 pub(super) struct Key {
     pub(super) operators: Replaceable<Operators>,
     /// Drawn at the start: seals what nobody outside of this process may make.
-    drawn: hmac::Key,
+    pub(super) drawn: hmac::Key,
 }
 
 impl Key {
@@ -35,11 +35,6 @@ impl Key {
     /// True if acts of this kind need a second person.
     pub(super) fn needs(&self, what: Weighty) -> bool {
         self.operators.now().second_person.contains(&what)
-    }
-
-    /// The key that seals what only this process may make.
-    pub(super) fn drawn(&self) -> &hmac::Key {
-        &self.drawn
     }
 
     /// The key that seals the sessions of a token's owner.

@@ -23,6 +23,8 @@ use crate::ports::peers::Proof;
 pub(super) const APPROVAL: &str = "onceway-approval";
 /// Largest body of an act, in bytes.
 const BODY_LIMIT: usize = 2 << 20;
+/// Longest reason or name, in bytes.
+pub(super) const MOST_TEXT: usize = 1_000;
 /// Longest time for the body to arrive.
 const BODY_TIME: Duration = Duration::from_secs(10);
 
@@ -37,7 +39,6 @@ impl<B> ActBody for B where
 {
 }
 
-/// The words of an act.
 pub(super) trait Words: DeserializeOwned {
     /// The name for the journal; `None` if the act is not journalled.
     fn actor(&mut self) -> Option<&mut String> {

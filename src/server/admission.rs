@@ -36,7 +36,6 @@ pub struct Client {
     /// The same as a header's value, as each request gets it.
     pub forwarded_for: HeaderValue,
     pub tls: bool,
-    /// Listener that accepted the connection.
     pub door: Door,
     /// Refusal of the connection's framing guard, if any.
     pub refusal: Refusal,
@@ -139,7 +138,6 @@ fn is_strict(authority: &str) -> bool {
         }
 }
 
-/// The target as path and query.
 fn origin_form(target: &Uri, client: &Client) -> Result<Uri, Problem> {
     if target == "*"
         && let Some(refused) = client.refusal.get()

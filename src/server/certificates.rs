@@ -1,8 +1,7 @@
 //! Expiry dates of this process's certificates, as metrics.
 //!
-//! A process looks at its certificates when it reads them. The store's are read for each
-//! connection, so this file looks at them again and again. A file that cannot be read changes
-//! nothing here: the code that loads it reports the error.
+//! The store's are read for each connection, so this file looks at them again and again. A file
+//! that cannot be read changes nothing here: the code that loads it reports the error.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -77,7 +76,6 @@ fn look_at<const N: usize>(files: [(&'static str, Option<&PathBuf>); N]) -> Expi
 }
 
 impl Expiries {
-    /// Shows these dates from now on.
     pub fn show(&self) {
         for (of, at) in &self.0 {
             metrics::gauge!(observe::CERTIFICATE_EXPIRES, "of" => *of).set(*at as f64);

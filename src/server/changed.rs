@@ -45,14 +45,11 @@ pub(super) async fn next<T: Send + 'static>(
     }
 }
 
-/// The problems of the files, a line each.
 pub(super) fn lines(errors: Errors) -> Vec<String> {
     errors.0.iter().map(ToString::to_string).collect()
 }
 
-/// Reads the files if they changed, or if `asked` is set.
-///
-/// Returns their state, and what was read. `None` if reading panicked.
+/// Reads the files if they changed, or if `asked` is set. `None` if reading panicked.
 async fn look<T: Send + 'static>(
     watched: Watched,
     asked: bool,

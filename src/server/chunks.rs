@@ -30,7 +30,6 @@ pub enum Step {
     Drop(usize),
     /// Pass this many on. They end the body.
     Last(usize),
-    /// Get more bytes.
     More,
 }
 

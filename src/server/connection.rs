@@ -72,7 +72,6 @@ pub fn lingering(body: Body) -> Body {
     Lingering(Some(body)).boxed_unsync()
 }
 
-/// The body, until it ended or failed.
 struct Lingering(Option<Body>);
 
 impl http_body::Body for Lingering {

@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex};
 use super::locked;
 use crate::gateway::limits::concurrency::counted_as;
 
-/// The places that addresses hold.
 #[derive(Debug, Default)]
 pub struct Places {
     taken: Mutex<BTreeMap<IpAddr, usize>>,
@@ -85,7 +84,6 @@ impl Strangers {
         (there < most.div_ceil(2)).then_some(stranger)
     }
 
-    /// Notes a peer's handshake from that address.
     pub fn shook(&self, address: IpAddr) {
         let address = address.to_canonical();
         let mut known = locked(&self.known);

@@ -59,11 +59,9 @@ enum At {
     /// In a body, with this many bytes to come.
     Length(u64),
     Chunked(Chunks),
-    /// Behind a refusal.
     Refused,
 }
 
-/// A client's stream under guard.
 pub struct Guard<S> {
     stream: S,
     at: At,
@@ -72,8 +70,6 @@ pub struct Guard<S> {
     /// Bytes judged and not given to hyper yet.
     ready: BytesMut,
     refusal: Refusal,
-    /// The part of the budget that this connection's heads hold.
-    ///
     /// It counts the bytes of an unfinished head. After a large head it keeps counting as much,
     /// since buffers stay as large as they were.
     held: Held,

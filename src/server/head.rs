@@ -10,7 +10,6 @@ use http::{HeaderName, Method, Uri, Version};
 use super::problem::malformed;
 use crate::gateway::request::problems::{Kind, Problem};
 
-/// Most headers of a request.
 pub const MOST_HEADERS: usize = 100;
 /// Largest head of a request, in bytes.
 pub const HEAD_LIMIT: usize = 64 * 1024;
@@ -110,10 +109,7 @@ fn field(line: &[u8]) -> Result<(HeaderName, &[u8]), Problem> {
     // Also refuses white space between name and colon: readers take it in different ways.
     let name = HeaderName::from_bytes(name).map_err(|_| malformed("a header's name is malformed"))?;
     let value = value[1..].trim_ascii();
-    match is_value(value) {
-        true => Ok((name, value)),
-        false => Err(malformed("a header's value is malformed")),
-    }
+    if is_value(value) { Ok((name, value)) } else { Err(malformed("a header's value is malformed")) }
 }
 
 /// The rule of `HeaderValue::from_bytes`, without its copy.

@@ -1,8 +1,7 @@
 //! One budget for the heads of all requests of a process, in bytes.
 //!
 //! The first [`FREE`] bytes of each head do not count, so usual heads pass while others fill the
-//! budget. [`super::guard`] counts unfinished heads of HTTP/1, [`Blocks`] those of HTTP/2,
-//! `public` those of requests in work. Nobody waits: without room, a head is refused.
+//! budget. Nobody waits: without room, a head is refused.
 
 use std::io;
 use std::pin::Pin;
@@ -19,7 +18,6 @@ use crate::adapters::writes_through;
 /// Bytes of a head that do not count.
 pub const FREE: usize = 4 * 1024;
 
-/// The heads of a process.
 #[derive(Debug, Default)]
 pub struct Heads {
     held: AtomicUsize,

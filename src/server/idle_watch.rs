@@ -5,7 +5,7 @@
 //! answers above it. `write_timeout` bounds the delays of the socket itself.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -45,7 +45,6 @@ impl Cut {
     }
 }
 
-/// The requests of one connection.
 pub struct Watch {
     idle_time: Duration,
     write_stall: Duration,
@@ -83,9 +82,8 @@ impl Watch {
         Arc::new(Self { idle_time, write_stall, state: Mutex::new(state), given_up: Notify::new() })
     }
 
-    /// Notes that a request began.
     pub fn open(self: &Arc<Self>) -> Open {
-        let mut state = self.state();
+        let mut state = locked(&self.state);
         state.next += 1;
         state.open += 1;
         Open { watch: self.clone(), id: state.next, answered: false }
@@ -108,7 +106,7 @@ impl Watch {
     pub async fn quiet(&self, span: Duration) {
         loop {
             let end = {
-                let state = self.state();
+                let state = locked(&self.state);
                 let since = if state.open == 0 { state.since } else { Instant::now() };
                 since + span
             };
@@ -121,7 +119,7 @@ impl Watch {
 
     /// Returns the reason to cut, or the moment to look again.
     fn look(&self, now: Instant) -> Result<Cut, Instant> {
-        let state = self.state();
+        let state = locked(&self.state);
         let mut next = now + self.idle_time.min(self.write_stall);
         if state.given_up > MOST_GIVEN_UP {
             return Ok(Cut::GivenUp);
@@ -142,10 +140,6 @@ impl Watch {
         }
         Err(next)
     }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        locked(&self.state)
-    }
 }
 
 /// A request that is being answered. Dropping it before [`Open::answered`] counts as giving it up.
@@ -160,7 +154,7 @@ impl Open {
     pub fn answered(mut self, response: Response<Body>) -> Response<Body> {
         self.answered = true;
         {
-            let mut state = self.watch.state();
+            let mut state = locked(&self.watch.state);
             state.given_up = state.given_up.saturating_sub(1);
             state.waits(self.id);
         }
@@ -170,7 +164,7 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        let mut state = self.watch.state();
+        let mut state = locked(&self.watch.state);
         state.open -= 1;
         state.is_here(self.id);
         if state.open == 0 {
@@ -198,7 +192,7 @@ impl http_body::Body for Watched {
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
         // The reader is here.
-        self.open.watch.state().is_here(self.open.id);
+        locked(&self.open.watch.state).is_here(self.open.id);
         if self.rest.is_empty() {
             match Pin::new(&mut self.body).poll_frame(context) {
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
@@ -211,7 +205,7 @@ impl http_body::Body for Watched {
         let piece = self.rest.len().min(PIECE);
         let piece = self.rest.split_to(piece);
         // The reader takes it along, and is waited for.
-        self.open.watch.state().waits(self.open.id);
+        locked(&self.open.watch.state).waits(self.open.id);
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 

@@ -34,7 +34,7 @@ pub mod public;
 pub(crate) mod reload;
 pub(crate) mod run;
 mod second_person;
-#[cfg(feature = "otlp")]
+#[cfg_attr(not(feature = "otlp"), path = "no_spans.rs")]
 mod spans;
 pub mod witness;
 mod write_timeout;

@@ -42,7 +42,7 @@ fn config(folder: &Path, upstream: u16) -> Config {
     let ports = RegionPorts { public: 1, admin: 2, peer: 3, upstream, postgres: 5 };
     let file =
         RegionFile { name: &name, ports, peers: Vec::new(), publishers: Vec::new(), endpoints: Vec::new() };
-    Config::load(&files::write_region(folder, &file).unwrap()).unwrap()
+    Config::load_watched(&files::write_region(folder, &file).unwrap()).0.unwrap()
 }
 
 /// Reads up to these last bytes. `false` at the end of the stream.
@@ -98,16 +98,8 @@ fn a_passed_request_allocates_little_and_makes_no_connection() {
         let metrics = PrometheusBuilder::new().build_recorder().handle();
         let operators = Admin::new(gateway.clone(), metrics, Operators::default().into());
         let (service, heads) = (Arc::new(Service(gateway, Arc::new(operators))), Arc::default());
-        let limits = PublicLimits::default();
-        public::listen(
-            &mut listeners,
-            listener,
-            None,
-            service,
-            limits,
-            Door::Public(None, Arc::default()),
-            &heads,
-        );
+        let (limits, door) = (PublicLimits::default(), Door::Public(None, Arc::default()));
+        public::listen(&mut listeners, listener, None, service, limits, door, &heads);
         (listeners, address)
     });
     let client = ask(&runtime, TcpStream::connect(address).unwrap(), FIRST);

@@ -104,6 +104,9 @@ pub fn listen<S: PeerService>(
     });
 }
 
+/// The certificates that a peer showed.
+type Chain = [CertificateDer<'static>];
+
 /// One connection: its other end, and this side's identity, service and limits.
 struct Door<S> {
     address: SocketAddr,
@@ -132,12 +135,11 @@ impl<S: PeerService> Door<S> {
         };
         strangers.shook(address.ip());
         drop(stranger);
-        let certificates: Arc<[CertificateDer<'static>]> =
-            stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec().into();
+        let chain: Arc<Chain> = stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec().into();
         let door = Arc::new(self);
         let handler = service_fn(move |request| {
-            let (door, certificates) = (door.clone(), certificates.clone());
-            async move { Ok::<_, Infallible>(door.answer(request, &certificates).await) }
+            let (door, chain) = (door.clone(), chain.clone());
+            async move { Ok::<_, Infallible>(door.answer(request, &chain).await) }
         });
         let connection = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -158,13 +160,9 @@ impl<S: PeerService> Door<S> {
         }
     }
 
-    async fn answer(
-        &self,
-        request: Request<Incoming>,
-        certificates: &[CertificateDer<'static>],
-    ) -> Response<Body> {
+    async fn answer(&self, request: Request<Incoming>, chain: &Chain) -> Response<Body> {
         let (head, body) = request.into_parts();
-        match self.take_up(head, body, certificates).await {
+        match self.take_up(head, body, chain).await {
             Ok(response) => response,
             Err(problem) => {
                 // The service logs a forbidden sender itself, and not each time.
@@ -179,18 +177,13 @@ impl<S: PeerService> Door<S> {
         }
     }
 
-    async fn take_up(
-        &self,
-        head: Parts,
-        body: Incoming,
-        certificates: &[CertificateDer<'static>],
-    ) -> Result<Response<Body>, Problem> {
+    async fn take_up(&self, head: Parts, body: Incoming, chain: &Chain) -> Result<Response<Body>, Problem> {
         let (service, speaks, limits) = (&self.service, self.identity.speaks, *self.limits.now());
-        if !self.identity.still_lets_in(certificates, &self.seen) {
+        if !self.identity.still_lets_in(chain, &self.seen) {
             return Err(Kind::PeerRevoked
                 .said("the list of revoked certificates was read since this connection was made"));
         }
-        let from = verified(&head, certificates)?;
+        let from = verified(&head, chain)?;
         let hears =
             |said: &PeerMessage<'_>| service.hears(&from, said).map_err(|why| Kind::PeerForbidden.said(why));
         // A region that may not send a hello may send nothing: not even a body is read from it.
@@ -264,12 +257,11 @@ fn heard_of(head: &Parts, speaks: Versions) -> Result<(), Problem> {
 }
 
 /// Region that the message names, if the connection's certificate names it too.
-fn verified(head: &Parts, certificates: &[CertificateDer<'static>]) -> Result<RegionName, Problem> {
+fn verified(head: &Parts, chain: &Chain) -> Result<RegionName, Problem> {
     let from = wire::decode_from(&head.headers).map_err(unreadable)?;
-    if !region_of(certificates, &from) {
-        return Err(
-            Kind::PeerForged.said(format!("the message says it is from {from}, the certificate does not"))
-        );
+    if !region_of(chain, &from) {
+        let why = format!("the message says it is from {from}, the certificate does not");
+        return Err(Kind::PeerForged.said(why));
     }
     Ok(from)
 }

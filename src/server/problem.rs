@@ -20,7 +20,6 @@ pub fn no_room_for_head() -> Problem {
     Kind::Overloaded.said("the heads of all requests together are as large as they may be: send a smaller head, or send it again")
 }
 
-/// The refusal as its sender gets it.
 pub fn response(problem: &Problem) -> Response<Body> {
     let mut response = Response::new(full(problem.to_json(Dialect::Plain)));
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::BAD_REQUEST);

@@ -151,10 +151,11 @@ async fn cut(watch: &Watch) -> Cut {
 }
 
 impl<S: PublicService> Conn<S> {
-    /// The place of a connection of this client. A trusted proxy has one for each of its clients.
+    /// The place of a connection of this client. A trusted front, as a trusted proxy, has one for
+    /// each of its clients.
     fn take_place(&self, places: &Arc<Places>) -> Option<Place> {
         let Client { ip, door, .. } = &self.client;
-        let is_proxy = door.edge().is_some_and(|edge| edge.trusts(*ip));
+        let is_proxy = door.edge().is_none_or(|edge| edge.trusts(*ip));
         places.take(*ip, if is_proxy { self.limits.connections } else { self.limits.connections_per_ip })
     }
 

@@ -1,12 +1,11 @@
 //! The configuration read again: on SIGHUP, and when one of its files changed.
 //!
 //! The whole configuration is replaced, or nothing. Wrong files cause only a log line, a counter
-//! and a status. `config::running` says what may be replaced. A start takes its certificates and
-//! upstreams from here, too.
+//! and a status. A start takes its certificates and upstreams from here, too.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result};
 use http::HeaderValue;
@@ -16,7 +15,7 @@ use tokio::signal::unix::Signal;
 
 use super::certificates::Expiries;
 use super::peer::{PeerLimits, QUESTION_LIMIT};
-use super::{Replaceable, admin_door, certificates, changed, descriptors};
+use super::{Replaceable, admin_door, certificates, changed, descriptors, locked};
 use crate::adapters::identity::PeerIdentity;
 use crate::adapters::postgres::login::Login;
 use crate::adapters::upstream::{self, Base, Renewable, ServiceSettings, Tls, UpstreamSettings};
@@ -44,13 +43,9 @@ pub type Levels = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
 /// Parts that are replaced beside the gateway.
 pub(super) struct Replaced {
-    /// Bounds of the public listener.
+    /// Bounds of the public and of the trusted listener.
     pub public: Replaceable<PublicLimits>,
-    /// Bounds of the trusted listener.
-    pub trusted: Replaceable<PublicLimits>,
-    /// Bounds of the peer listener.
     pub peers: Replaceable<PeerLimits>,
-    /// Those whom the admin listener answers.
     pub operators: Replaceable<Operators>,
     /// TLS of the public and of the admin listener.
     tls: [Option<Replaceable<ServerConfig>>; 2],
@@ -60,7 +55,6 @@ pub(super) struct Replaced {
     levels: Levels,
 }
 
-/// The certificates of valid files.
 struct Certified {
     tls: [Option<ServerConfig>; 2],
     identity: Option<PeerIdentity>,
@@ -69,7 +63,6 @@ struct Certified {
 }
 
 impl Replaced {
-    /// Makes the parts that a process starts with.
     pub fn new(
         config: &Config,
         tls: [Option<Replaceable<ServerConfig>>; 2],
@@ -80,7 +73,6 @@ impl Replaced {
     ) -> Self {
         Self {
             public: config.process.listen.limits.into(),
-            trusted: trusted(config).into(),
             peers: peer_limits(config).into(),
             operators: config.process.admin.operators().into(),
             tls,
@@ -94,7 +86,6 @@ impl Replaced {
     fn take(&self, config: &Config, read: Certified) {
         let Certified { tls, identity, upstreams, expiries } = read;
         self.public.replace(config.process.listen.limits);
-        self.trusted.replace(trusted(config));
         self.peers.replace(peer_limits(config));
         self.operators.replace(config.process.admin.operators());
         for (before, after) in self.tls.iter().zip(tls) {
@@ -117,12 +108,6 @@ impl Replaced {
     }
 }
 
-fn trusted(config: &Config) -> PublicLimits {
-    // The front is one address, or a few.
-    let bounds = config.process.listen.limits;
-    PublicLimits { connections_per_ip: bounds.connections, ..bounds }
-}
-
 /// Bounds of peers' messages: the largest body, and the largest kept answer as base64.
 fn peer_limits(config: &Config) -> PeerLimits {
     let body_limit = config.shared.routes.policies().map(|policy| policy.body_limit).max().unwrap_or(0);
@@ -137,7 +122,6 @@ pub(super) fn identity(config: &Config) -> Result<Option<PeerIdentity>> {
     Ok(Some(PeerIdentity::load(config.me.clone(), &peer.files)?))
 }
 
-/// TLS settings for clients, if there are any.
 pub(super) fn clients_tls(config: &Config) -> Result<Option<ServerConfig>> {
     admin_door::loaded(config.process.listen.tls.as_ref(), "[listen.tls]")
 }
@@ -193,7 +177,7 @@ pub(super) async fn watch<P: Ports>(
         match read {
             Ok((config, read)) => {
                 gateway.agree_on_lives(&config.shared.routes).await;
-                let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut running = locked(&running);
                 let ring = config.shared.ring.digest();
                 if ring != running.config().shared.ring.digest() {
                     tracing::info!(

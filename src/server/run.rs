@@ -4,7 +4,7 @@
 //! requests, running ones finish, then the listeners close. On SIGHUP, and after a change, the
 //! files are read again (`reload`).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -15,7 +15,6 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
-#[cfg(feature = "otlp")]
 use tracing::Instrument;
 
 use super::admin::{self, Admin};
@@ -23,10 +22,9 @@ use super::heads::Heads;
 use super::listener_kind::Door;
 use super::peer;
 use super::reload::{self, Files, Levels, Replaced, clients_tls, identity, upstreams};
-#[cfg(feature = "otlp")]
-use super::spans;
 use super::{
-    Listeners, PeerService, PublicService, Replaceable, admin_door, certificates, descriptors, public,
+    Listeners, PeerService, PublicService, Replaceable, admin_door, certificates, descriptors, locked,
+    public, spans,
 };
 use crate::adapters::bundle::RealPorts;
 use crate::adapters::identity::PeerIdentity;
@@ -42,7 +40,6 @@ use crate::config::running::Running;
 use crate::gateway::instance::Gateway;
 use crate::gateway::limits::concurrency::Place;
 use crate::gateway::settings::Settings;
-use crate::gateway::telemetry::trace::Begin;
 use crate::ports::peers::{Forward, ForwardReply, PeerMessage, PeerReply, Pong, Question};
 use crate::ports::{Body, observe};
 use crate::protocol::region::{Origin, RegionName};
@@ -59,37 +56,17 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 /// Pause between two times at which new samples of histograms are counted.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 
-#[cfg(feature = "otlp")]
-const JOB_SPAN: Option<Begin> = Some(spans::job);
-#[cfg(not(feature = "otlp"))]
-const JOB_SPAN: Option<Begin> = None;
-
 /// A loop of the gateway died, so the process has left.
 #[derive(Debug, thiserror::Error)]
 #[error("the loop `{0}` died: the log says why; start the gateway again, and report it")]
 pub struct LoopDied(&'static str);
 
-/// Particulars of one start.
-#[derive(Clone, Copy, Debug)]
-pub struct Start {
-    /// True if a deployment of one region founds its register.
-    pub founds: bool,
-    /// The protocol versions that it speaks with its peers.
-    pub speaks: Versions,
-}
-
 struct Service(Arc<Gateway<RealPorts>>, Arc<Admin<RealPorts>>);
 
 impl PublicService for Service {
-    async fn call(self: Arc<Self>, request: Request<Body>) -> Response<Body> {
-        #[cfg(feature = "otlp")]
-        {
-            let mut request = request;
-            let span = spans::request("request", request.headers_mut());
-            self.0.handle(request).instrument(span).await
-        }
-        #[cfg(not(feature = "otlp"))]
-        self.0.handle(request).await
+    async fn call(self: Arc<Self>, mut request: Request<Body>) -> Response<Body> {
+        let span = spans::request("request", request.headers_mut());
+        self.0.handle(request).instrument(span).await
     }
 }
 
@@ -104,15 +81,9 @@ impl PeerService for Service {
         self.0.place_for_forward(head, bytes)
     }
 
-    async fn forward(self: Arc<Self>, from: RegionName, forward: Forward, place: Place) -> ForwardReply {
-        #[cfg(feature = "otlp")]
-        {
-            let mut forward = forward;
-            let span = spans::request("forwarded request", &mut forward.headers);
-            self.0.serve_forward(from, forward, place).instrument(span).await
-        }
-        #[cfg(not(feature = "otlp"))]
-        self.0.serve_forward(from, forward, place).await
+    async fn forward(self: Arc<Self>, from: RegionName, mut forward: Forward, place: Place) -> ForwardReply {
+        let span = spans::request("forwarded request", &mut forward.headers);
+        self.0.serve_forward(from, forward, place).instrument(span).await
     }
 
     async fn pong(self: Arc<Self>) -> Pong {
@@ -129,10 +100,10 @@ impl PeerService for Service {
 
 /// Runs a gateway until a signal asks it to leave.
 ///
-/// `files` is the place from which `config` is read again; `levels` sets the log levels then. The
-/// error is the setting, file or port at fault, or [`LoopDied`].
-pub async fn run(config: Config, files: Files, levels: Levels, start: Start) -> Result<()> {
-    let Start { founds, speaks } = start;
+/// `files` is the place from which `config` is read again; `levels` sets the log levels then. If it
+/// `founds`, a deployment of one region founds its register. The error is the setting, file or port
+/// at fault, or [`LoopDied`].
+pub async fn run(config: Config, files: Files, levels: Levels, founds: bool, speaks: Versions) -> Result<()> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let hangup = signal(SignalKind::hangup())?;
     let metrics = recorder()?;
@@ -160,31 +131,18 @@ pub async fn run(config: Config, files: Files, levels: Levels, start: Start) -> 
         Some(front) => Some((bind(front.address, "trusted").await?, front.clone())),
         None => None,
     };
-    gateway.start(JOB_SPAN);
+    gateway.start(spans::JOB);
     let mut listeners = Listeners::new(CLOSE_WITHIN);
-    let replaced = Replaced::new(
-        &config,
-        [tls.clone(), admin_tls.clone()],
-        identity.clone(),
-        upstreams.renewable(),
-        login,
-        levels,
-    );
+    let (both, renewable) = ([tls.clone(), admin_tls.clone()], upstreams.renewable());
+    let replaced = Replaced::new(&config, both, identity.clone(), renewable, login, levels);
     let operators = Arc::new(Admin::new(gateway.clone(), metrics, replaced.operators.clone()));
     let service = Arc::new(Service(gateway.clone(), operators.clone()));
-    public::listen(
-        &mut listeners,
-        public,
-        tls,
-        service.clone(),
-        replaced.public.clone(),
-        Door::Public(front, Arc::new(listen.edge.clone())),
-        &heads,
-    );
+    let (door, bounds) = (Door::Public(front, Arc::new(listen.edge.clone())), &replaced.public);
+    public::listen(&mut listeners, public, tls, service.clone(), bounds.clone(), door, &heads);
     if let Some((listener, front)) = trusted {
         tracing::info!(address = %front.address, "listening for a trusted front");
-        let bounds = replaced.trusted.clone();
-        public::listen(&mut listeners, listener, None, service.clone(), bounds, Door::Trusted(front), &heads);
+        let door = Door::Trusted(front);
+        public::listen(&mut listeners, listener, None, service.clone(), bounds.clone(), door, &heads);
     }
     if let Some((peer, identity)) = peer {
         peer::listen(&mut listeners, peer, identity, service, replaced.peers.clone());
@@ -197,13 +155,16 @@ pub async fn run(config: Config, files: Files, levels: Levels, start: Start) -> 
     gateway.loaded(Vec::new());
     let running = Arc::new(Mutex::new(Running::start(config)));
     let watching = tokio::spawn(reload::watch(gateway.clone(), running.clone(), files, replaced, hangup));
-    let died = ended(&gateway, &mut terminate, &mut interrupt).await;
+    let died = tokio::select! {
+        biased;
+        () = signalled(&mut terminate, &mut interrupt) => None,
+        name = gateway.loop_died() => Some(name),
+    };
     watching.abort();
-    let drain = running.lock().unwrap_or_else(PoisonError::into_inner).config().process.drain;
+    let drain = locked(&running).config().process.drain;
     leave(&gateway, listeners, died, drain).await
 }
 
-/// The recorder of this process's metrics.
 fn recorder() -> Result<PrometheusHandle> {
     let recorder = PrometheusBuilder::new().set_buckets(&observe::BUCKETS)?.build_recorder();
     let metrics = recorder.handle();
@@ -267,20 +228,6 @@ fn found_alone(gateway: &Arc<Gateway<RealPorts>>, config: &Config) {
     });
 }
 
-/// Waits for a signal to stop, or for the death of a loop, and names that.
-async fn ended(
-    gateway: &Gateway<RealPorts>,
-    terminate: &mut Signal,
-    interrupt: &mut Signal,
-) -> Option<&'static str> {
-    tokio::select! {
-        biased;
-        () = signalled(terminate, interrupt) => None,
-        name = gateway.loop_died() => Some(name),
-    }
-}
-
-/// Waits for a signal to stop.
 pub(super) async fn signalled(terminate: &mut Signal, interrupt: &mut Signal) {
     tokio::select! {
         biased;

@@ -1,9 +1,8 @@
 //! A second person for weighty acts: the request of the first one, and the approval of it.
 //!
 //! A request holds the act as it was posted, its operator, and what the act finds. An approval is a
-//! name, an end, and a seal over both and the request. The seal's key was drawn by this process, so
-//! nothing is stored, and nobody else can make one. It is for that act alone, as long as that act
-//! finds the same.
+//! name, an end, and a seal over both and the request. This process drew the seal's key, so nothing
+//! is stored. It is for that act alone, as long as that act finds the same.
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
@@ -64,7 +63,6 @@ struct Approved {
 }
 
 impl Case<'_> {
-    /// True if acts of this kind need a second person here.
     pub(super) fn needs(&self, what: Weighty) -> bool {
         self.key.needs(what)
     }
@@ -103,7 +101,7 @@ impl Case<'_> {
         };
         let Approval { by, until_ms, seal } = &approval;
         let seal = BASE64.decode(seal).unwrap_or_default();
-        if hmac::verify(self.key.drawn(), &sealed(&request, by, *until_ms), &seal).is_err() {
+        if hmac::verify(&self.key.drawn, &sealed(&request, by, *until_ms), &seal).is_err() {
             return refused(
                 "this approval is not one of this act: the act differs, what it finds has changed, or this gateway was started anew; ask for another one",
             );
@@ -146,7 +144,7 @@ pub(super) async fn approve<P: Ports, B: ActBody>(gateway: &Gateway<P>, posted: 
 }
 
 fn given(key: &Key, request: &str, by: &str, until_ms: i64) -> String {
-    let seal = hmac::sign(key.drawn(), &sealed(request, by, until_ms));
+    let seal = hmac::sign(&key.drawn, &sealed(request, by, until_ms));
     encoded(&Approval { by: by.to_owned(), until_ms, seal: BASE64.encode(seal) })
 }
 

@@ -11,6 +11,7 @@ use tracing::Span;
 use tracing::field::Empty;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
+use crate::gateway::telemetry::trace::Begin;
 use crate::gateway::telemetry::trace::{self, TRACEPARENT, TRACESTATE};
 use crate::ports::observe::SPANS;
 
@@ -19,14 +20,12 @@ pub(super) fn request(name: &'static str, headers: &mut HeaderMap) -> Span {
     begin(name, "server", headers)
 }
 
-/// Begins the span of one run of a job, from the headers of the accepted request.
+/// Makes the span of one run of a job, from the headers of the accepted request.
 ///
 /// The client does not wait for the job, so the kind is consumer (OpenTelemetry, trace API,
 /// SpanKind). The span handles that one request and no span surrounds it. So the request's span may
 /// be its parent (semantic conventions for messaging, "Process" spans).
-pub(super) fn job(headers: &mut HeaderMap) -> Span {
-    begin("job", "consumer", headers)
-}
+pub(super) const JOB: Option<Begin> = Some(|headers| begin("job", "consumer", headers));
 
 fn begin(name: &'static str, kind: &'static str, headers: &mut HeaderMap) -> Span {
     let span = tracing::trace_span!(

@@ -36,25 +36,16 @@ use crate::protocol::versions::Versions;
 
 /// Longest time for connections to finish at a stop.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
-/// Bounds of its peer listener: it takes no forwards, and no answers to lodge.
-const LIMITS: PeerLimits = PeerLimits {
-    connections: 1_000,
-    handshake_time: Duration::from_secs(5),
-    body_limit: 0,
-    question_limit: peer::QUESTION_LIMIT,
-    body_time: Duration::from_secs(10),
-};
 
 struct Served<A, C> {
     witness: Witness<A, C>,
     /// True if the process began as a new voter: its file may not be the last one that it wrote.
-    began_anew: bool,
+    is_anew: bool,
     config: Replaceable<ConfigStatus>,
     expiries: Replaceable<Expiries>,
     key: Key,
 }
 
-/// The state of the process, for operators.
 #[derive(Serialize)]
 struct Shown {
     #[serde(flatten)]
@@ -92,7 +83,7 @@ impl<A: Acceptors, C: Clock> Served<A, C> {
         let accepted = acceptor.and_then(|acceptor| acceptor.accepted.as_ref());
         let epoch = accepted.map_or(0, |accepted| accepted.view.epoch());
         let admitted = u64::from(acceptor.is_some_and(|acceptor| acceptor.admitted));
-        let (anew, current) = (u64::from(self.began_anew), u64::from(self.config.now().current));
+        let (anew, current) = (u64::from(self.is_anew), u64::from(self.config.now().current));
         let anew_help = "1 if it started as a new voter: its file was put back, or its machine started anew";
         let page: String = [
             ("onceway_witness_epoch", "gauge", "Epoch of the view it accepted last, 0 if none", epoch),
@@ -163,7 +154,9 @@ pub async fn run(
              anew. It may have forgotten promises, so it is a new voter: silent until the regions have taken it in"
         );
     }
-    descriptors::make_room(descriptors::of_witness(LIMITS.connections), "");
+    // It takes no forwards.
+    let limits = PeerLimits { body_limit: 0, ..PeerLimits::default() };
+    descriptors::make_room(descriptors::of_witness(limits.connections), "");
     let loaded = ConfigStatus {
         loaded_ms: Some(SystemClock.date().as_millis()),
         current: true,
@@ -172,16 +165,11 @@ pub async fn run(
     let (says, expiries) =
         (Replaceable::from(loaded), Replaceable::from(certificates::look_of_witness(&config)));
     let operators = Replaceable::from(config.operators.operators());
-    let served = Arc::new(Served {
-        witness,
-        began_anew: is_anew,
-        config: says.clone(),
-        expiries: expiries.clone(),
-        key: Key::new(operators.clone()),
-    });
+    let (status, key) = (says.clone(), Key::new(operators.clone()));
+    let served = Arc::new(Served { witness, is_anew, config: status, expiries: expiries.clone(), key });
     let (peer, admin) = (bind(config.peer, "peer").await?, bind(config.admin, "admin").await?);
     let mut listeners = Listeners::new(CLOSE_WITHIN);
-    peer::listen(&mut listeners, peer, &identity, served.clone(), LIMITS);
+    peer::listen(&mut listeners, peer, &identity, served.clone(), limits);
     let admin_tls = admin_door::tls(&config.operators)?.map(Replaceable::from);
     admin_door::listen(&mut listeners, admin, admin_tls.clone(), served);
     tracing::info!(
@@ -212,7 +200,6 @@ struct Replaced {
     says: Replaceable<ConfigStatus>,
 }
 
-/// The witness's certificate, and the authorities of the regions' certificates.
 fn identity(config: &WitnessConfig) -> anyhow::Result<PeerIdentity> {
     Ok(PeerIdentity::load(config.name.clone(), &config.identity)?)
 }

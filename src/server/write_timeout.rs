@@ -16,7 +16,6 @@ use crate::ports::observe;
 /// First bytes of an HTTP/2 client (RFC 9113 section 3.4). No HTTP/1 request begins with them.
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A client's socket.
 pub struct Paced {
     stream: TcpStream,
     /// Bytes looked at and not read yet.

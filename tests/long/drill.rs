@@ -10,7 +10,7 @@ use onceway_lab::drill::{self, Drill, Settings};
 
 fn options(settings: &Settings) -> Options {
     let (program, port_base, rtt) = (program(), port_base(), settings.rtt);
-    Options { program, port_base, data: None, rtt, routes: None, failover: None }
+    Options { program, port_base, rtt, ..Options::default() }
 }
 
 /// Runs these drills one after the other. Each must hold.

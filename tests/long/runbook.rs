@@ -132,8 +132,8 @@ fn each_runbook_section_does_what_it_says() {
         let failover =
             Some("\n[failover]\nlease = \"3s\"\nfloor = \"1s\"\nstable_for = \"100ms\"\n".to_owned());
         let rtt = Duration::from_millis(5);
-        let options =
-            Options { program: program(), port_base: port_base(), data: None, rtt, routes: None, failover };
+        let (program, port_base) = (program(), port_base());
+        let mut options = Options { program, port_base, rtt, failover, ..Options::default() };
         for title in apart {
             let fleet = Deployment::start(&options, &|_| {}).await.expect("three regions start");
             at_the_desk(fleet, &[title]).await;
@@ -141,11 +141,9 @@ fn each_runbook_section_does_what_it_says() {
         if titles.is_empty() {
             return;
         }
-        let started = match titles.iter().any(|title| ["Add a region", "Removing a region"].contains(title)) {
-            true => Deployment::start_with_spare(&options, &|_| {}).await,
-            false => Deployment::start(&options, &|_| {}).await,
-        };
-        at_the_desk(started.expect("three regions start"), &titles).await;
+        options.spare = titles.iter().any(|title| ["Add a region", "Removing a region"].contains(title));
+        let fleet = Deployment::start(&options, &|_| {}).await.expect("three regions start");
+        at_the_desk(fleet, &titles).await;
     });
 }
 

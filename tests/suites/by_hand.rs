@@ -2,10 +2,9 @@
 //!
 //! The commands are: certificates, `check`, `store init` in the wrong order (it names the missing
 //! region, exit code 3), `store check`, `serve`, `status`. `guide.rs` has three regions, on
-//! machines of their own. It must not use another way than these commands.
+//! machines of their own.
 
-use crate::console::form;
-use crate::console::pages::{hidden, page_of, signed_in};
+use crate::console::{Desk, hidden};
 use crate::support::*;
 use onceway_lab::cluster::Cluster;
 use onceway_lab::files::RegionFile;
@@ -42,27 +41,51 @@ fn write(dir: &Path, ports: &[RegionPorts]) {
         let (own, other) = (ports[number], ports[1 - number]);
         let at = |port| vec![(names[1 - number].clone(), (Ipv4Addr::LOCALHOST, port).into())];
         let (peers, publishers) = (at(other.peer), at(other.postgres));
-        let file = files::write_region(
-            dir,
-            &RegionFile { name, ports: own, peers, publishers, endpoints: Vec::new() },
-        )
-        .unwrap();
+        let file = RegionFile { name, ports: own, peers, publishers, endpoints: Vec::new() };
+        let file = files::write_region(dir, &file).unwrap();
         let text = fs::read_to_string(&file).unwrap();
         let admin = format!("\n[admin]\ntoken_file = \"token\"\noperators = \"{name}.operators\"\n");
         fs::write(file, text + &admin).unwrap();
     }
 }
 
-async fn onceway(dir: &Path, args: &[&str]) -> Output {
-    Command::new(program()).args(args).current_dir(dir).output().await.unwrap()
+/// The files and ports of both regions.
+struct Pair {
+    dir: PathBuf,
+    ports: Vec<RegionPorts>,
 }
 
-/// Runs a command, and expects an exit code. Returns the output.
-async fn expect(dir: &Path, args: &[&str], code: i32) -> String {
-    let output = onceway(dir, args).await;
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert_eq!(output.status.code(), Some(code), "onceway {args:?}: {said}");
-    said
+impl Pair {
+    fn admin(&self, number: usize) -> String {
+        format!("http://127.0.0.1:{}", self.ports[number].admin)
+    }
+
+    fn public(&self, number: usize) -> String {
+        format!("http://127.0.0.1:{}", self.ports[number].public)
+    }
+
+    fn token(&self, name: &str) -> String {
+        fs::read_to_string(self.dir.join(name)).unwrap()
+    }
+
+    async fn onceway(&self, args: &[&str]) -> Output {
+        Command::new(program()).args(args).current_dir(&self.dir).output().await.unwrap()
+    }
+
+    /// Runs a command that must end so, and say this. Returns its output.
+    async fn expect(&self, args: &[&str], code: i32, says: &str) -> String {
+        let output = self.onceway(args).await;
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.code() == Some(code) && said.contains(says), "onceway {args:?}: {said}");
+        said
+    }
+
+    /// What a command prints as JSON, asked of a region under the shared token.
+    async fn json(&self, number: usize, args: &[&str]) -> Value {
+        let more = ["--admin", &self.admin(number), "--token-file", "token", "--json"];
+        let output = self.onceway(&[args, &more].concat()).await;
+        serde_json::from_slice(&output.stdout).unwrap_or_default()
+    }
 }
 
 fn serve(dir: &Path, name: &str) -> Child {
@@ -90,84 +113,72 @@ async fn clusters(dir: &Path, ports: &[RegionPorts]) -> Vec<Cluster> {
     clusters
 }
 
-#[test]
-fn set_up_commands_alone_make_two_regions() {
-    run(async {
-        let dir: PathBuf = scratch::create("onceway-by-hand").unwrap();
-        let _janitor = Janitor::spawn(&program(), &dir, true).unwrap();
-        let ports = FleetPorts::lay_out(port_base(), NAMES.len()).unwrap().regions;
-        write(&dir, &ports);
-        let _clusters = clusters(&dir, &ports).await;
-        let ledger = Ledger::create(&dir.join("ledger.jsonl")).unwrap();
-        let mut doors = Vec::new();
-        for (name, ports) in NAMES.iter().zip(&ports) {
-            let address = (Ipv4Addr::LOCALHOST, ports.upstream).into();
-            doors.push(Upstream::start(name, address, ledger.clone()).await.unwrap());
-        }
+#[tokio::test(flavor = "multi_thread")]
+async fn set_up_commands_alone_make_two_regions() {
+    let dir: PathBuf = scratch::create("onceway-by-hand").unwrap();
+    let _janitor = Janitor::spawn(&program(), &dir, true).unwrap();
+    let ports = FleetPorts::lay_out(port_base(), NAMES.len()).unwrap().regions;
+    write(&dir, &ports);
+    let _clusters = clusters(&dir, &ports).await;
+    let ledger = Ledger::create(&dir.join("ledger.jsonl")).unwrap();
+    let pair = Pair { dir, ports };
+    let mut doors = Vec::new();
+    for (name, ports) in NAMES.iter().zip(&pair.ports) {
+        let address = (Ipv4Addr::LOCALHOST, ports.upstream).into();
+        doors.push(Upstream::start(name, address, ledger.clone()).await.unwrap());
+    }
 
-        expect(&dir, &["certs", "--out", "certificates", "--region", "north", "--region", "south"], 0).await;
-        expect(&dir, &["check", "north.toml", "south.toml"], 0).await;
-        let said = expect(&dir, &["store", "check", "--config", "north.toml"], 3).await;
-        assert!(said.contains("store init"), "{said}");
-        // Rehearsed, each ends as the real one does where it waits.
-        let said = expect(&dir, &["store", "init", "--config", "north.toml", "--dry-run"], 0).await;
-        assert!(said.contains("pending") && said.ends_with("\nNothing was changed.\n"), "{said}");
-        let said = expect(&dir, &["store", "init", "--config", "north.toml"], 3).await;
-        assert!(said.contains("pending") && said.contains("south"), "{said}");
-        let init = ["store", "init", "--config", "south.toml", "--wait", "60s"];
-        expect(&dir, &[&init[..], &["--dry-run"]].concat(), 0).await;
-        expect(&dir, &init, 0).await;
-        expect(&dir, &["store", "init", "--config", "north.toml", "--wait", "60s"], 0).await;
-        for name in ["north.toml", "south.toml"] {
-            let said = expect(&dir, &["store", "check", "--config", name], 0).await;
-            assert!(!said.contains("pending") && !said.contains("broken"), "{said}");
-            // The servers of tests speak no TLS, which is no reason for another exit code.
-            assert!(said.contains("\nhint     ssl = off: ") && !said.contains("jit"), "{said}");
-            let said = expect(&dir, &["store", "check", "--config", name, "--json"], 0).await;
-            let said: Value = serde_json::from_str(&said).unwrap();
-            let ssl = json!({ "setting": "ssl", "is": "off", "recommended": "on" });
-            assert!(said["hints"].as_array().unwrap().contains(&ssl), "{said}");
-        }
+    let certs = ["certs", "--out", "certificates", "--region", "north", "--region", "south"];
+    pair.expect(&certs, 0, "").await;
+    pair.expect(&["check", "north.toml", "south.toml"], 0, "").await;
+    pair.expect(&["store", "check", "--config", "north.toml"], 3, "store init").await;
+    // Rehearsed, each ends as the real one does where it waits.
+    let said = pair.expect(&["store", "init", "--config", "north.toml", "--dry-run"], 0, "pending").await;
+    assert!(said.ends_with("\nNothing was changed.\n"), "{said}");
+    let said = pair.expect(&["store", "init", "--config", "north.toml"], 3, "pending").await;
+    assert!(said.contains("south"), "{said}");
+    let init = ["store", "init", "--config", "south.toml", "--wait", "60s"];
+    pair.expect(&[&init[..], &["--dry-run"]].concat(), 0, "").await;
+    pair.expect(&init, 0, "").await;
+    pair.expect(&["store", "init", "--config", "north.toml", "--wait", "60s"], 0, "").await;
+    for name in ["north.toml", "south.toml"] {
+        // The servers of tests speak no TLS, which is no reason for another exit code.
+        let check = ["store", "check", "--config", name];
+        let said = pair.expect(&check, 0, "\nhint     ssl = off: ").await;
+        assert!(["pending", "broken", "jit"].iter().all(|word| !said.contains(word)), "{said}");
+        let said = pair.expect(&[&check[..], &["--json"]].concat(), 0, "").await;
+        let said: Value = serde_json::from_str(&said).unwrap();
+        let ssl = json!({ "setting": "ssl", "is": "off", "recommended": "on" });
+        assert!(said["hints"].as_array().unwrap().contains(&ssl), "{said}");
+    }
 
-        let [_north, _south] = [serve(&dir, "north"), serve(&dir, "south")];
-        founded(&dir).await;
-        for ports in &ports {
-            let admin = format!("http://127.0.0.1:{}", ports.admin);
-            until("the region to serve", async || {
-                let said =
-                    onceway(&dir, &["status", "--admin", &admin, "--token-file", "token", "--json"]).await;
-                let status: Value = serde_json::from_slice(&said.stdout).unwrap_or_default();
-                status["readiness"]["serves"] == true && status["readiness"]["forwards_to"][0].is_string()
-            })
-            .await;
-            let refused = expect(&dir, &["status", "--admin", &admin], 1).await;
-            assert!(refused.contains("--token-file"), "{refused}");
-            let shown = expect(&dir, &["status", "--admin", &admin, "--token-file", "token"], 0).await;
-            assert!(NAMES.iter().all(|name| shown.contains(name)), "{shown}");
-        }
-        let said = expect(&dir, &["init", "--config", "south.toml"], 1).await;
-        assert!(said.contains("founded"), "{said}");
-        let key = key("by-hand");
-        let public = |number: usize| format!("http://127.0.0.1:{}", ports[number].public);
-        let first = ask(post(&public(0), "/v1/charges", &key, BODY)).await;
-        let retry = ask(post(&public(1), "/v1/charges", &key, BODY)).await;
-        assert_eq!((first.status.as_u16(), &retry.body), (201, &first.body), "{}", first.text());
-        assert_eq!((retry.header("idempotent-replayed"), effects(&ledger, &key)), ("true", 1));
-        ends_doubts_at_the_owner(&dir, &ports).await;
-        acts_on_jobs_elsewhere(&dir, &ports).await;
-    });
+    let [_north, _south] = [serve(&pair.dir, "north"), serve(&pair.dir, "south")];
+    founded(&pair).await;
+    for number in 0..2 {
+        until("the region to serve", async || {
+            let readiness = pair.json(number, &["status"]).await["readiness"].clone();
+            readiness["serves"] == true && readiness["forwards_to"][0].is_string()
+        })
+        .await;
+        let status = ["status", "--admin", &pair.admin(number)];
+        pair.expect(&status, 1, "--token-file").await;
+        let shown = pair.expect(&[&status[..], &["--token-file", "token"]].concat(), 0, NAMES[0]).await;
+        assert!(shown.contains(NAMES[1]), "{shown}");
+    }
+    pair.expect(&["init", "--config", "south.toml"], 1, "founded").await;
+    let key = key("by-hand");
+    let first = ask(post(&pair.public(0), "/v1/charges", &key, BODY)).await;
+    let retry = ask(post(&pair.public(1), "/v1/charges", &key, BODY)).await;
+    assert_eq!((first.status.as_u16(), &retry.body), (201, &first.body), "{}", first.text());
+    assert_eq!((retry.header("idempotent-replayed"), effects(&ledger, &key)), ("true", 1));
+    ends_doubts_at_the_owner(&pair).await;
+    acts_on_jobs_elsewhere(&pair).await;
 }
 
 /// Any region passes an act on to the key's owner, which knows the operator by the token and writes
 /// the name of its own file into the journal. The other region's word for it is worth nothing.
-async fn ends_doubts_at_the_owner(dir: &Path, ports: &[RegionPorts]) {
-    let admin = |number: usize| format!("http://127.0.0.1:{}", ports[number].admin);
-    let public = |number: usize| format!("http://127.0.0.1:{}", ports[number].public);
-    let shown = async |number: usize, key: &str| -> Value {
-        let words =
-            ["key", "show", "acme", key, "--admin", &admin(number), "--token-file", "token", "--json"];
-        serde_json::from_slice(&onceway(dir, &words).await.stdout).unwrap_or_default()
-    };
+async fn ends_doubts_at_the_owner(pair: &Pair) {
+    let shown = async |number: usize, key: &str| pair.json(number, &["key", "show", "acme", key]).await;
     for (number, token, code, says) in
         [(0, "ann", 0, "released"), (1, "ann", 0, "released"), (0, "eve", 1, "eve may only look")]
     {
@@ -178,19 +189,17 @@ async fn ends_doubts_at_the_owner(dir: &Path, ports: &[RegionPorts]) {
             (owner.as_deref() == Some(NAMES[1 - number])).then_some(key)
         })
         .await;
-        let doubt = post(&public(number), "/v1/notes", &owned, BODY).with("Demo-Behave", "status=500");
+        let doubt = post(&pair.public(number), "/v1/notes", &owned, BODY).with("Demo-Behave", "status=500");
         assert_eq!(ask(doubt).await.status, 500);
         if (number, token) == (0, "ann") {
             // The console passes acts on, too.
-            released_on_the_console(dir, &admin(number), &owned).await;
+            released_on_the_console(pair, &pair.admin(number), &owned).await;
             assert_eq!(shown(1 - number, &owned).await["journal"][0]["actor"], "ann");
             continue;
         }
         let release = ["key", "release", "acme", &owned, "--reason", "a test", "--actor", "mallory"];
-        let admin = admin(number);
-        let asked = [&release[..], &["--admin", &admin, "--token-file", token]].concat();
-        let said = expect(dir, &asked, code).await;
-        assert!(said.contains(says), "{said}");
+        let more = ["--admin", &pair.admin(number), "--token-file", token];
+        pair.expect(&[&release[..], &more].concat(), code, says).await;
         let journal = shown(1 - number, &owned).await["journal"].clone();
         let actors: Vec<_> = journal.as_array().unwrap().iter().map(|entry| entry["actor"].clone()).collect();
         assert_eq!(actors, vec![json!(token); 1 - usize::try_from(code).unwrap()], "{journal}");
@@ -199,21 +208,18 @@ async fn ends_doubts_at_the_owner(dir: &Path, ports: &[RegionPorts]) {
 
 /// Releases a key of the other region on a region's console: with a session here, and a token
 /// there.
-async fn released_on_the_console(dir: &Path, base: &str, key: &str) {
-    let token = |name: &str| fs::read_to_string(dir.join(name)).unwrap();
-    let cookie = signed_in(base, &token("ann")).await;
-    let page = page_of(base, &cookie, key).await.text();
+async fn released_on_the_console(pair: &Pair, base: &str, key: &str) {
+    let desk = Desk::open(base, &pair.token("ann")).await;
+    let page = desk.key(key).await.text();
     assert!(page.contains("you will be asked for your token"), "{page}");
     let [region, seen] = ["region", "seen"].map(|name| hidden(&page, name));
     let fields =
         [("region", &*region), ("tenant", "acme"), ("key", key), ("seen", &seen), ("reason", "a test")];
-    let send = async |more: &[(&str, &str)]| {
-        let fields = [&fields[..], more].concat();
-        ask(form(base, "/console/release", &fields).with("Cookie", &cookie)).await
-    };
+    let send =
+        async |more: &[(&str, &str)]| desk.send("/console/release", &[&fields[..], more].concat()).await;
     let looked = send(&[]).await;
     assert!(looked.status == 200 && looked.text().contains("Nothing was tried yet"), "{}", looked.text());
-    let (ann, eve, other) = (token("ann"), token("eve"), "x".repeat(24));
+    let (ann, eve, other) = (pair.token("ann"), pair.token("eve"), "x".repeat(24));
     for (token, status, says) in [
         ("", 400, "show the token"),
         (&other, 503, "not known there by the token"),
@@ -229,19 +235,14 @@ async fn released_on_the_console(dir: &Path, base: &str, key: &str) {
 }
 
 /// Each region lists the jobs of all, and passes an act on to the region of the job.
-async fn acts_on_jobs_elsewhere(dir: &Path, ports: &[RegionPorts]) {
-    let admin = |number: usize| format!("http://127.0.0.1:{}", ports[number].admin);
+async fn acts_on_jobs_elsewhere(pair: &Pair) {
     let listed = async |number: usize, here: bool| -> Vec<Value> {
-        let admin = admin(number);
-        let words = ["jobs", "--admin", &admin, "--token-file", "token", "--json"];
-        let words = [&words[..], if here { &["--here"] } else { &[] }].concat();
-        let page: Value = serde_json::from_slice(&onceway(dir, &words).await.stdout).unwrap_or_default();
-        page["jobs"].as_array().cloned().unwrap_or_default()
+        let words = if here { &["jobs", "--here"][..] } else { &["jobs"] };
+        pair.json(number, words).await["jobs"].as_array().cloned().unwrap_or_default()
     };
     let key = found("a job of the south", async || {
         let key = key("job");
-        let public = format!("http://127.0.0.1:{}", ports[1].public);
-        let request = post(&public, "/v1/emails", &key, BODY).with("Demo-Behave", "status=503");
+        let request = post(&pair.public(1), "/v1/emails", &key, BODY).with("Demo-Behave", "status=503");
         let request = request.with("Prefer", "respond-async");
         assert_eq!(ask(request).await.status, 202);
         let own = listed(1, true).await;
@@ -251,27 +252,24 @@ async fn acts_on_jobs_elsewhere(dir: &Path, ports: &[RegionPorts]) {
     assert!(listed(0, true).await.iter().all(|job| job["key"] != *key));
     let all = listed(0, false).await;
     assert_eq!(all.iter().find(|job| job["key"] == *key).unwrap()["region"], "south", "{all:?}");
-    let base = admin(0);
-    let cookie = signed_in(&base, &fs::read_to_string(dir.join("ann")).unwrap()).await;
-    let page = |path: &str| Ask::get(format!("{base}{path}")).with("Cookie", &cookie);
-    assert!(ask(page("/console")).await.text().contains(&*key));
-    let text = ask(page(&format!("/console/job?region=south&tenant=acme&key={key}"))).await.text();
+    let base = pair.admin(0);
+    let desk = Desk::open(&base, &pair.token("ann")).await;
+    assert!(desk.page("/console").await.text().contains(&*key));
+    let text = desk.page(&format!("/console/job?region=south&tenant=acme&key={key}")).await.text();
     assert!(text.contains("Give it up: drop") && text.contains("you will be asked for your token"), "{text}");
     let drop = ["jobs", "drop", "acme", &*key, "--region", "south", "--reason", "a test", "--admin", &base];
-    let of = async |token: &str| onceway(dir, &[&drop[..], &["--token-file", token]].concat()).await;
-    let refused = of("eve").await;
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("eve may only look"), "{refused:?}");
+    let of = async |token: &str| pair.onceway(&[&drop[..], &["--token-file", token]].concat()).await;
+    ends(&of("eve").await, 1, "eve may only look");
     // A worker may have it at this moment.
     until("the job to be dropped", async || of("ann").await.status.success()).await;
     assert!(listed(1, true).await.iter().all(|job| job["key"] != *key));
 }
 
 /// Runs `onceway init` until all regions are up. A second founding is refused.
-async fn founded(dir: &Path) {
+async fn founded(pair: &Pair) {
     until("the deployment to be founded", async || {
-        let ended = onceway(dir, &["init", "--config", "north.toml"]).await;
-        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-        assert!(matches!(ended.status.code(), Some(0 | 1 | 3)), "{said}");
+        let ended = pair.onceway(&["init", "--config", "north.toml"]).await;
+        assert!(matches!(ended.status.code(), Some(0 | 1 | 3)), "{}", err(&ended));
         ended.status.success()
     })
     .await;

@@ -1,7 +1,7 @@
 //! The command line, through the built binary: its output and its exit codes.
 //!
 //! `config/` holds the reference files of these tests; `tests/suites/config.rs` tests mistakes in
-//! files. It must not need Postgres or a running gateway.
+//! files.
 
 mod codes;
 mod everywhere;
@@ -12,13 +12,20 @@ use crate::support::documents::text as document;
 use crate::support::*;
 use std::os::unix::fs::PermissionsExt;
 
-fn onceway(args: &[&str]) -> Output {
+const RING: &str = "config/ring.toml";
+
+/// The program in this tree's folder, without the settings of whoever runs the tests.
+fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
     command.args(args).current_dir(env!("CARGO_MANIFEST_DIR"));
     for variable in ["ONCEWAY_RING", "ONCEWAY_CONFIG", "ONCEWAY_ADMIN", "ONCEWAY_ADMIN_TOKEN_FILE"] {
         command.env_remove(variable);
     }
-    command.output().unwrap()
+    command
+}
+
+fn onceway(args: &[&str]) -> Output {
+    command(args).output().unwrap()
 }
 
 /// Stdout of a command that must succeed and write nothing to stderr.
@@ -28,10 +35,16 @@ fn well(args: &[&str]) -> String {
     out(&output)
 }
 
+/// The JSON on a command's stdout.
+fn report(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
+}
+
 #[test]
 fn ring_show_draws_the_shares() {
+    let drawn = well(&["ring", "show", "--ring", RING]);
     assert_eq!(
-        well(&["ring", "show", "--ring", "config/ring.toml"]),
+        drawn,
         concat!(
             "ring of example, place_by = \"key\", digest b23b1e9ea8721114\n",
             "\n",
@@ -45,23 +58,19 @@ fn ring_show_draws_the_shares() {
             "initech  eu-west\n",
         )
     );
-}
-
-#[test]
-fn ring_show_as_json_adds_up() {
-    let text = well(&["ring", "show", "--ring", "config/ring.toml", "--json"]);
-    let ring: Value = serde_json::from_str(&text).unwrap();
+    let by_environment = command(&["ring", "show"]).env("ONCEWAY_RING", RING).output().unwrap();
+    assert_eq!((by_environment.status.code(), out(&by_environment)), (Some(0), drawn));
+    let ring = report(&onceway(&["ring", "show", "--ring", RING, "--json"]));
     let arcs = |region: &Value| region["arcs"].as_u64().unwrap();
     assert_eq!(ring["regions"].as_array().unwrap().iter().map(arcs).sum::<u64>(), 65_536);
-    assert_eq!(ring["place_by"], "key");
-    assert_eq!(ring["pins"][0]["tenant"], "initech");
+    assert_eq!((&ring["place_by"], &ring["pins"][0]["tenant"]), (&json!("key"), &json!("initech")));
 }
 
 #[test]
 fn ring_explain_names_the_rule_and_not_the_key() {
-    let by_arc = well(&["ring", "explain", "acme", "order-1001", "--ring", "config/ring.toml"]);
+    let explain = |tenant: &str| well(&["ring", "explain", tenant, "order-1001", "--ring", RING]);
     assert_eq!(
-        by_arc,
+        explain("acme"),
         concat!(
             "tenant  acme\n",
             "key     digest 61d98934\n",
@@ -71,9 +80,8 @@ fn ring_explain_names_the_rule_and_not_the_key() {
             "home    ap-south\n",
         )
     );
-    let pinned = well(&["ring", "explain", "initech", "order-1001", "--ring", "config/ring.toml"]);
     assert_eq!(
-        pinned,
+        explain("initech"),
         concat!(
             "tenant  initech\n",
             "key     digest 99f84465\n",
@@ -83,43 +91,21 @@ fn ring_explain_names_the_rule_and_not_the_key() {
             "home    eu-west\n",
         )
     );
-    let bad_key = onceway(&["ring", "explain", "acme", "planted secret", "--ring", "config/ring.toml"]);
+    let as_json = report(&onceway(&["ring", "explain", "acme", "order-1001", "--ring", RING, "--json"]));
+    assert_eq!(
+        as_json,
+        json!({ "tenant": "acme", "digest": "61d98934", "arc": 23335, "place_by": "key", "pinned": false,
+            "order": ["ap-south", "us-east", "eu-west"], "home": "ap-south" })
+    );
+    let bad_key = onceway(&["ring", "explain", "acme", "planted secret", "--ring", RING]);
     assert!(bad_key.status.code() == Some(2) && !err(&bad_key).contains("planted"), "{}", err(&bad_key));
-}
-
-#[test]
-fn the_ring_file_may_come_from_the_environment() {
-    let output = Command::new(env!("CARGO_BIN_EXE_onceway"))
-        .args(["ring", "show"])
-        .env("ONCEWAY_RING", Path::new(env!("CARGO_MANIFEST_DIR")).join("config/ring.toml"))
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(0));
-    assert_eq!(out(&output), well(&["ring", "show", "--ring", "config/ring.toml"]));
-}
-
-#[test]
-fn check_takes_every_kind_of_file() {
-    let output = onceway(&[
-        "check",
-        "config/us-east.toml",
-        "config/eu-west.toml",
-        "config/ap-south.toml",
-        "config/ring.toml",
-        "config/routes.toml",
-        "config/credentials.toml",
-    ]);
-    let said = out(&output);
-    assert_eq!((output.status.code(), said.lines().count()), (Some(0), 6), "{}", err(&output));
-    assert!(said.contains("config/us-east.toml: region us-east of example, in order"), "{said}");
 }
 
 #[test]
 fn check_warns_of_absent_files_and_strict_refuses_them() {
     let check = |flags: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
-        let output = command.arg("check").args(flags).arg("config/us-east.toml").arg("config/eu-west.toml");
-        output.env_clear().current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap()
+        let args = [&["check"], flags, &["config/us-east.toml", "config/eu-west.toml"]].concat();
+        command(&args).env_clear().output().unwrap()
     };
     let line = |text: &str| {
         document("config/us-east.toml").lines().position(|line| line.starts_with(text)).unwrap() + 1
@@ -129,11 +115,10 @@ fn check_warns_of_absent_files_and_strict_refuses_them() {
     let mild = check(&[]);
     assert_eq!(mild.status.code(), Some(0), "{}", err(&mild));
     assert_eq!(String::from_utf8_lossy(&mild.stdout).lines().count(), 2);
-    assert!(err(&mild).contains(&format!("config/us-east.toml:{store}: warning: {unset}")), "{}", err(&mild));
-    assert!(
-        err(&mild).contains(&format!("config/us-east.toml:{pem}: warning: [peer]: certificate: cannot read"))
-    );
-    assert!(err(&mild).contains("config/eu-west.toml:"), "{}", err(&mild));
+    let certificate = "[peer]: certificate: cannot read";
+    for (line, why) in [(store, unset), (pem, certificate)] {
+        has(&err(&mild), &[&format!("config/us-east.toml:{line}: warning: {why}"), "config/eu-west.toml:"]);
+    }
     let strict = check(&["--strict"]);
     ends(&strict, 2, &format!("config/us-east.toml:{store}: {unset}"));
     // The reference routes have one that reruns; it may be meant.
@@ -150,22 +135,11 @@ fn check_warns_of_absent_files_and_strict_refuses_them() {
 #[test]
 fn check_serve_warns_of_a_file_without_provision() {
     let folder = reference_files();
-    let file = folder.path().join("us-east.toml");
-    let (before, _) = std::fs::read_to_string(&file)
-        .unwrap()
-        .split_once("\n[provision]")
-        .map(|(a, b)| (a.to_owned(), b.to_owned()))
-        .unwrap();
-    std::fs::write(&file, before).unwrap();
-    let file = file.to_str().unwrap();
-    let serving = onceway(&["check", "--serve", file]);
-    assert_eq!(serving.status.code(), Some(0), "{}", err(&serving));
-    assert!(
-        err(&serving).contains("us-east.toml: warning: has no [provision]: gateways need none"),
-        "{}",
-        err(&serving)
-    );
-    assert!(!err(&onceway(&["check", file])).contains("has no [provision]"));
+    let before = |text: String| text.split_once("\n[provision]").unwrap().0.to_owned();
+    let file = change(&folder, "us-east.toml", before);
+    let serving = onceway(&["check", "--serve", &file]);
+    ends(&serving, 0, "us-east.toml: warning: has no [provision]: gateways need none");
+    assert!(!err(&onceway(&["check", &file])).contains("has no [provision]"));
 }
 
 /// The reference files of three regions, for a test to change.
@@ -174,24 +148,35 @@ fn reference_files() -> TempDir {
     let tomls = ["us-east", "eu-west", "ap-south", "ring", "routes", "credentials"];
     let names = tomls.map(|name| format!("{name}.toml")).into_iter();
     for name in names.chain(["accounts.jwks.json".to_owned()]) {
-        std::fs::write(folder.path().join(&name), document(&format!("config/{name}"))).unwrap();
+        fs::write(folder.path().join(&name), document(&format!("config/{name}"))).unwrap();
     }
     folder
+}
+
+/// Changes one of them. Returns its path.
+fn change(folder: &TempDir, name: &str, change: impl FnOnce(String) -> String) -> String {
+    let file = folder.path().join(name);
+    fs::write(&file, change(fs::read_to_string(&file).unwrap())).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+fn replaced(text: &str, from: &str, to: &str) -> String {
+    assert!(text.contains(from), "{from}");
+    text.replacen(from, to, 1)
 }
 
 #[test]
 fn the_reference_witness_is_valid_with_its_ring_entry() {
     let folder = reference_files();
-    let (file, ring) = (folder.path().join("witness.toml"), folder.path().join("ring.toml"));
+    let file = folder.path().join("witness.toml");
     let text = document("config/witness.toml");
-    std::fs::write(&file, &text).unwrap();
+    fs::write(&file, &text).unwrap();
     let check = || onceway(&["check", file.to_str().unwrap()]);
-    let before = check();
-    ends(&before, 2, "witness-1 is no witness of the ring");
+    ends(&check(), 2, "witness-1 is no witness of the ring");
     let said = text.lines().filter_map(|line| line.strip_prefix("#        "));
     let listed = said.fold(String::new(), |lines, line| lines + "\n" + line) + "\n";
     assert!(listed.contains("[[witness]]"), "{listed}");
-    std::fs::write(&ring, std::fs::read_to_string(&ring).unwrap() + &listed).unwrap();
+    change(&folder, "ring.toml", |text| text + &listed);
     let after = check();
     assert_eq!(after.status.code(), Some(0), "{}", err(&after));
     assert_eq!(out(&after).trim_end(), format!("{}: witness witness-1, in order", file.display()));
@@ -200,14 +185,12 @@ fn the_reference_witness_is_valid_with_its_ring_entry() {
 #[test]
 fn check_takes_a_ring_with_any_seed() {
     let folder = reference_files();
-    let file = folder.path().join("ring.toml");
-    let text = std::fs::read_to_string(&file).unwrap();
     for seed in ["0", "0x8000000000000000", "0xffffffffffffffff"] {
         let other = |line: &str| {
             if line.starts_with("seed = ") { format!("seed = {seed}\n") } else { format!("{line}\n") }
         };
-        std::fs::write(&file, text.lines().map(other).collect::<String>()).unwrap();
-        let output = onceway(&["check", "--strict", file.to_str().unwrap()]);
+        let file = change(&folder, "ring.toml", |text| text.lines().map(other).collect());
+        let output = onceway(&["check", "--strict", &file]);
         assert_eq!(output.status.code(), Some(0), "{seed}: {}", err(&output));
     }
 }
@@ -215,10 +198,8 @@ fn check_takes_a_ring_with_any_seed() {
 #[test]
 fn check_warns_of_spans_this_build_cannot_export() {
     let folder = reference_files();
-    let file = folder.path().join("us-east.toml");
-    let text = std::fs::read_to_string(&file).unwrap();
-    std::fs::write(&file, text + "\n[otlp]\nendpoint = \"http://127.0.0.1:4318\"\n").unwrap();
-    let output = onceway(&["check", file.to_str().unwrap()]);
+    let otlp = "\n[otlp]\nendpoint = \"http://127.0.0.1:4318\"\n";
+    let output = onceway(&["check", &change(&folder, "us-east.toml", |text| text + otlp)]);
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     let warned = err(&output).contains("warning: this onceway was built without the export of spans");
     assert_eq!(warned, !cfg!(feature = "otlp"), "{}", err(&output));
@@ -229,9 +210,7 @@ fn check_compares_regions() {
     let folder = reference_files();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let edit = |name: &str, to: &str, from: &str, by: &str| {
-        let text = std::fs::read_to_string(at(name)).unwrap();
-        assert!(text.contains(from));
-        std::fs::write(at(to), text.replacen(from, by, 1)).unwrap();
+        fs::write(at(to), replaced(&fs::read_to_string(at(name)).unwrap(), from, by)).unwrap();
     };
     edit("ring.toml", "ring-2.toml", "weight = 1", "weight = 2");
     edit("routes.toml", "routes-2.toml", "max_attempts = 3", "max_attempts = 4");
@@ -240,16 +219,15 @@ fn check_compares_regions() {
     let files = ["us-east.toml", "eu-west.toml", "ap-south.toml", "us-east.toml"].map(at);
     let files = files.each_ref().map(String::as_str);
     let output = onceway(&[&["check"], &files[..]].concat());
-    assert_eq!(output.status.code(), Some(2));
+    ends(&output, 2, "3 problems");
     let said = err(&output);
-    assert!(said.contains("3 problems"), "{said}");
     let ring = format!(
         "{}: region.weight differs from {}, so eu-west and us-east do not share it",
         at("ring-2.toml"),
         at("ring.toml")
     );
     assert!(said.contains(&ring), "{said}");
-    let text = std::fs::read_to_string(at("routes.toml")).unwrap();
+    let text = fs::read_to_string(at("routes.toml")).unwrap();
     let line = text.lines().position(|line| line == "name = \"emails\"").unwrap();
     let routes = format!(
         "{}:{line}: route.max_attempts of route \"emails\" differs from {}:{line}, so ap-south and us-east",
@@ -257,30 +235,20 @@ fn check_compares_regions() {
         at("routes.toml")
     );
     assert!(said.contains(&routes), "{said}");
-    let report: Value =
-        serde_json::from_str(&out(&onceway(&[&["check", "--json"], &files[..]].concat()))).unwrap();
+    let report = report(&onceway(&[&["check", "--json"], &files[..]].concat()));
     let keys: Vec<&str> =
         report["problems"].as_array().unwrap().iter().filter_map(|one| one["key"].as_str()).collect();
     assert!(keys.contains(&"region.weight") && keys.contains(&"route.max_attempts"), "{report}");
     assert!(said.contains("region us-east is the region of"), "{said}");
 }
 
-/// The same, with another text in the first region's file.
-fn region_with(from: &str, to: &str) -> TempDir {
-    let folder = reference_files();
-    let text = document("config/us-east.toml");
-    assert!(text.contains(from));
-    std::fs::write(folder.path().join("us-east.toml"), text.replacen(from, to, 1)).unwrap();
-    folder
-}
-
 #[test]
 fn an_unreachable_store_error_shows_no_secret() {
-    let folder = region_with("\"ONCEWAY_ADMIN_URL\"", "\"ONCEWAY_TEST_ADMIN_URL\"");
-    let file = folder.path().join("us-east.toml");
+    let folder = reference_files();
+    let named = |text: String| replaced(&text, "\"ONCEWAY_ADMIN_URL\"", "\"ONCEWAY_TEST_ADMIN_URL\"");
+    let file = change(&folder, "us-east.toml", named);
     let run = |url: Option<&str>| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
-        command.args(["store", "check", "--config", file.to_str().unwrap()]);
+        let mut command = command(&["store", "check", "--config", &file]);
         command.env_remove("ONCEWAY_TEST_ADMIN_URL").env_remove("ONCEWAY_LOG");
         for other in ["EU_WEST", "AP_SOUTH"] {
             command.env(
@@ -302,10 +270,8 @@ fn an_unreachable_store_error_shows_no_secret() {
 
 #[test]
 fn store_init_prints_sql_without_server_or_secrets() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/us-east.toml");
     let run = |secret: Option<&str>| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
-        command.args(["store", "init", "--print", "--config"]).arg(&file);
+        let mut command = command(&["store", "init", "--print", "--config", "config/us-east.toml"]);
         for name in [
             "ADMIN_URL",
             "PUBLISHER_EU_WEST",
@@ -320,27 +286,24 @@ fn store_init_prints_sql_without_server_or_secrets() {
     };
     let printed = run(None);
     assert_eq!(printed.status.code(), Some(0), "{}", err(&printed));
-    let text = String::from_utf8(printed.stdout).unwrap();
-    for part in [
-        "\\getenv publisher ONCEWAY_PUBLISHER_EU_WEST",
-        " password :'gateway_verifier';",
-        "create subscription sub_us_east_from_ap_south connection :'publisher'",
-        "create publication onceway_us_east_g1",
-    ] {
-        assert!(text.contains(part), "{part}");
-    }
-    assert_eq!(String::from_utf8(run(Some("planted-secret")).stdout).unwrap(), text);
+    let text = out(&printed);
+    has(
+        &text,
+        &[
+            "\\getenv publisher ONCEWAY_PUBLISHER_EU_WEST",
+            " password :'gateway_verifier';",
+            "create subscription sub_us_east_from_ap_south connection :'publisher'",
+            "create publication onceway_us_east_g1",
+        ],
+    );
+    assert_eq!(out(&run(Some("planted-secret"))), text);
 }
 
 #[test]
 fn serve_starts_nothing_before_all_is_valid() {
     // The certificates of the reference file do not exist.
-    let folder = region_with("[log]", "# no certificates\n[log]");
-    let file = folder.path().join("us-east.toml");
-    let output = onceway(&["serve", "--config", file.to_str().unwrap()]);
-    ends(&output, 2, "ONCEWAY_STORE_URL is not set");
-    let mut serve = Command::new(env!("CARGO_BIN_EXE_onceway"));
-    serve.args(["serve", "--config", file.to_str().unwrap()]);
+    let mut serve = command(&["serve", "--config", "config/us-east.toml"]);
+    ends(&serve.output().unwrap(), 2, "ONCEWAY_STORE_URL is not set");
     let output = serve.env("ONCEWAY_STORE_URL", "postgres://gateway@127.0.0.1:1/onceway").output().unwrap();
     ends(&output, 1, "certs/us-east.pem");
     assert!(!err(&output).contains("listening"), "{}", err(&output));
@@ -349,30 +312,31 @@ fn serve_starts_nothing_before_all_is_valid() {
 }
 
 #[test]
-fn help_explains_commands_and_exit_codes() {
-    let help = well(&["--help"]);
-    for taught in ["onceway check", "ONCEWAY_LOG", "Exit codes"] {
-        assert!(help.contains(taught), "{taught}");
-    }
-    assert!(!help.contains("janitor"));
-    assert!(well(&["status", "--help"]).contains("--token-file"));
-}
-
-#[test]
 fn certs_are_made_once_and_never_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let made = folder.path().join("certs");
     let dir = made.to_str().unwrap();
+    let said = well(&["certs", "--out", dir, "--region", "a", "b", "--dry-run"]);
+    assert!(said.contains("ca.pem, ca.key, a.pem, a.key, b.pem, b.key"), "{said}");
+    for dry in [&[][..], &["--dry-run"]] {
+        let taken = onceway(&[&["certs", "--out", dir, "--region", "a", "ca"][..], dry].concat());
+        ends(&taken, 2, "ca.pem and ca.key are the authority's");
+    }
+    assert!(!made.exists());
     let said = well(&["certs", "--out", dir, "--region", "us-east", "eu-west", "--region", "ap-south"]);
     assert!(said.contains("ap-south, eu-west, us-east"), "{said}");
     for name in ["ca.pem", "ca.key", "us-east.pem", "us-east.key", "eu-west.pem", "ap-south.key"] {
         assert!(made.join(name).is_file(), "{name}");
     }
-    let mode = std::fs::metadata(&made).unwrap().permissions().mode();
+    let mode = fs::metadata(&made).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700, "whoever reads its keys can be any region");
-    let before = std::fs::read(made.join("ca.pem")).unwrap();
-    assert_eq!(onceway(&["certs", "--out", dir, "--region", "us-east"]).status.code(), Some(1));
-    assert_eq!(std::fs::read(made.join("ca.pem")).unwrap(), before);
-    let twice = onceway(&["certs", "--out", dir, "--region", "us-east", "us-east"]);
-    assert_eq!(twice.status.code(), Some(2));
+    let before = fs::read(made.join("ca.pem")).unwrap();
+    for (more, exit) in [(&["us-east"][..], 1), (&["us-east", "--dry-run"], 1), (&["us-east", "us-east"], 2)]
+    {
+        ends(&onceway(&[&["certs", "--out", dir, "--region"], more].concat()), exit, "");
+    }
+    assert_eq!(fs::read(made.join("ca.pem")).unwrap(), before);
+    let other = folder.path().join("other");
+    let made = report(&onceway(&["certs", "--out", other.to_str().unwrap(), "--region", "a", "--json"]));
+    assert_eq!((&made["authority"], &made["files"][2]), (&json!("made"), &json!("a.pem")));
 }

@@ -4,7 +4,7 @@
 //! The simulation's `tests/suites/contract.rs` runs the same suites. It must not assert more than
 //! the contract, except for properties that only a superuser can show.
 
-mod door;
+pub mod door;
 mod peers;
 mod store;
 mod upstream;

@@ -2,9 +2,7 @@
 //! bounded.
 //!
 //! Sockets are raw, with small buffers. `net/slow` has the public listener's deadlines one by one.
-//! It must not need more than one region.
 
-use crate::net::support::{RawServer, Then};
 use crate::support::solo::routes;
 use crate::support::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -58,34 +56,32 @@ async fn take_all(address: &str, deaf: &mut Vec<TcpStream>) {
     }
 }
 
-#[test]
-fn silent_sockets_do_not_block_health_checks() {
-    run(async {
-        let solo = Solo::start(&routes(), None).await;
-        let admin = solo.region.admin();
-        let address = admin.strip_prefix("http://").unwrap().to_owned();
-        let mut deaf = Vec::new();
-        for _ in 0..20 {
-            take_all(&address, &mut deaf).await;
-            assert_eq!(probe(&address, "/healthz").await.map(|(status, _)| status), Some(200));
-            assert!(probe(&address, "/readyz").await.is_some());
-        }
-        // Silent sockets keep the places of health checks only until others come.
-        let mut silent = Vec::new();
-        for _ in 0..200 {
-            silent.push(small(&address).await);
-        }
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_sockets_do_not_block_health_checks() {
+    let solo = Solo::start(&routes(), None).await;
+    let admin = solo.region.admin();
+    let address = admin.strip_prefix("http://").unwrap().to_owned();
+    let mut deaf = Vec::new();
+    for _ in 0..20 {
+        take_all(&address, &mut deaf).await;
         assert_eq!(probe(&address, "/healthz").await.map(|(status, _)| status), Some(200));
-        // The sockets are still open: their time to read ends, and so do they. The first place that
-        // is free may be taken by the question before.
-        until("the places to be free again", async || {
-            probe(&address, "/metrics").await.is_some_and(|(status, answer)| {
-                status == 200 && answer.contains("onceway_connections_cut_total{reason=\"stalled\"}")
-            })
+        assert!(probe(&address, "/readyz").await.is_some());
+    }
+    // Silent sockets keep the places of health checks only until others come.
+    let mut silent = Vec::new();
+    for _ in 0..200 {
+        silent.push(small(&address).await);
+    }
+    assert_eq!(probe(&address, "/healthz").await.map(|(status, _)| status), Some(200));
+    // The sockets are still open: their time to read ends, and so do they. The first place that
+    // is free may be taken by the question before.
+    until("the places to be free again", async || {
+        probe(&address, "/metrics").await.is_some_and(|(status, answer)| {
+            status == 200 && answer.contains("onceway_connections_cut_total{reason=\"stalled\"}")
         })
-        .await;
-        drop((deaf, silent));
-    });
+    })
+    .await;
+    drop((deaf, silent));
 }
 
 /// The number of begun heads, if as many files may be open.
@@ -107,68 +103,37 @@ fn kib(pid: u32, name: &str) -> u64 {
     line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-#[test]
-fn two_thousand_unfinished_heads_are_held_within_one_budget() {
-    run(async {
-        let count = most_heads();
-        let limits = format!(
-            "[listen.limits]\nconnections = 12000\nconnections_per_ip = 12000\nheads = \"{ROOM_MIB}MiB\"\n"
-        );
-        let solo = Solo::start_adding(&routes(), None, &limits).await;
-        let address = solo.public().strip_prefix("http://").unwrap().to_owned();
-        let pid = solo.region.process().unwrap().pid();
-        let before = kib(pid, "VmHWM");
-        let head = format!("GET /v1/notes HTTP/1.1\r\nHost: a\r\nx: {}", "x".repeat(63 << 10));
-        let mut all = Vec::new();
-        for number in 0..count {
-            let mut stream = timeout(PATIENCE, TcpStream::connect(&address)).await.unwrap().unwrap();
-            // A connection that was refused meanwhile may be closed already.
-            let _ = timeout(PATIENCE, stream.write_all(head.as_bytes())).await.expect("it is read");
-            all.push(stream);
-            if number % 200 == 0 {
-                let key = key("beside");
-                // A head of the usual size always has room.
-                let answer = ask(post(&solo.public(), "/v1/charges", &key, BODY)).await;
-                assert_eq!((answer.status.as_u16(), effects(&solo.ledger, &key)), (201, 1));
-            }
+#[tokio::test(flavor = "multi_thread")]
+async fn two_thousand_unfinished_heads_are_held_within_one_budget() {
+    let count = most_heads();
+    let limits = format!(
+        "[listen.limits]\nconnections = 12000\nconnections_per_ip = 12000\nheads = \"{ROOM_MIB}MiB\"\n"
+    );
+    let solo = Solo::start_adding(&routes(), None, &limits).await;
+    let address = solo.public().strip_prefix("http://").unwrap().to_owned();
+    let pid = solo.region.process().unwrap().pid();
+    let before = kib(pid, "VmHWM");
+    let head = format!("GET /v1/notes HTTP/1.1\r\nHost: a\r\nx: {}", "x".repeat(63 << 10));
+    let mut all = Vec::new();
+    for number in 0..count {
+        let mut stream = timeout(PATIENCE, TcpStream::connect(&address)).await.unwrap().unwrap();
+        // A connection that was refused meanwhile may be closed already.
+        let _ = timeout(PATIENCE, stream.write_all(head.as_bytes())).await.expect("it is read");
+        all.push(stream);
+        if number % 200 == 0 {
+            let key = key("beside");
+            // A head of the usual size always has room.
+            let answer = ask(post(&solo.public(), "/v1/charges", &key, BODY)).await;
+            assert_eq!((answer.status.as_u16(), effects(&solo.ledger, &key)), (201, 1));
         }
-        let grown = (kib(pid, "VmHWM") - before) / 1024;
-        // Beyond the budget: 4 KiB of each head, the connection itself, and the last refusals.
-        let bound = ROOM_MIB + count * 12 / 1024 + 32;
-        println!("{count} unfinished heads of 63 KiB: {grown} MiB more, at most {bound}");
-        assert!(grown <= bound, "{grown} MiB for {count} heads, more than {bound}");
-        let mut answer = String::new();
-        let last = all.last_mut().unwrap();
-        timeout(PATIENCE, last.read_to_string(&mut answer)).await.unwrap().unwrap();
-        assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("overloaded"), "{answer}");
-    });
-}
-
-#[test]
-fn one_address_cannot_take_all_places_without_keys() {
-    run(async {
-        let upstream = RawServer::start(Then::AnswerAndHang("")).await;
-        let address = upstream.address.parse().unwrap();
-        let solo = Solo::start_adding(&routes(), Some(address), "[listen.limits]\nrequests = 16\n").await;
-        let address = solo.public().strip_prefix("http://").unwrap().to_owned();
-        let begin = async |from: &str| {
-            let socket = TcpSocket::new_v4().unwrap();
-            socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
-            let mut stream = socket.connect(address.parse().unwrap()).await.unwrap();
-            stream.write_all(b"GET /v1/list HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
-            stream
-        };
-        let arrived = async |count: usize| upstream.seen().len() == count;
-        let mut hanging = Vec::new();
-        for number in 1..=13 {
-            hanging.push(begin("127.0.0.1").await);
-            until("the request to be sent on", async || arrived(number).await).await;
-        }
-        let mut one_more = begin("127.0.0.1").await;
-        let mut status = [0; 12];
-        timeout(PATIENCE, one_more.read_exact(&mut status)).await.unwrap().unwrap();
-        assert_eq!(&status, b"HTTP/1.1 503");
-        hanging.push(begin("127.0.0.2").await);
-        until("another address's request to be sent on", async || arrived(14).await).await;
-    });
+    }
+    let grown = (kib(pid, "VmHWM") - before) / 1024;
+    // Beyond the budget: 4 KiB of each head, the connection itself, and the last refusals.
+    let bound = ROOM_MIB + count * 12 / 1024 + 32;
+    println!("{count} unfinished heads of 63 KiB: {grown} MiB more, at most {bound}");
+    assert!(grown <= bound, "{grown} MiB for {count} heads, more than {bound}");
+    let mut answer = String::new();
+    let last = all.last_mut().unwrap();
+    timeout(PATIENCE, last.read_to_string(&mut answer)).await.unwrap().unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("overloaded"), "{answer}");
 }

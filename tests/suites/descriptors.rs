@@ -2,10 +2,10 @@
 //! allowed, and warns if that is too low.
 //!
 //! Real processes, whose shell sets the limits. The gateway is in shadow mode, which asks no store.
-//! `deploy/files.rs` compares the unit's limit with a gateway's need. It must not touch the limits
-//! of this process.
+//! `deploy/files.rs` compares the unit's limit with a gateway's need.
 
 use crate::support::*;
+use crate::witness::house;
 use onceway_lab::ports::FleetPorts;
 use std::fs::File;
 
@@ -14,32 +14,22 @@ const BOUND: Duration = Duration::from_secs(30);
 const FEW: u64 = 1_000;
 const ENOUGH: u64 = 2_000;
 
+/// The files of a gateway in shadow mode, as one of two regions.
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
-    let names = ["north", "south", "witness-1"].map(|name| RegionName::parse(name).unwrap());
-    files::write_shared(dir, &names[..2]).unwrap();
-    let program = Path::new(env!("CARGO_BIN_EXE_onceway"));
-    files::certify(program, dir, "certificates", &names).unwrap();
-    let witness = format!("{}\n[[witness]]\nname = \"witness-1\"\n", files::FAILOVER);
-    files::write(dir, "ring.toml", &files::ring(&names[..2], &[1, 1], &witness)).unwrap();
+    let names = ["north", "south"].map(|name| RegionName::parse(name).unwrap());
+    files::write_shared(dir, &names).unwrap();
+    files::certify(&program(), dir, "certificates", &names).unwrap();
     let base = ports::free_run(30).unwrap();
     let [own, other] = &FleetPorts::lay_out(base, 2).unwrap().regions[..] else { panic!("two regions") };
-    let at = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
-    let peers = vec![(names[1].clone(), at(other.peer)), (names[2].clone(), at(other.admin))];
-    let publishers = vec![(names[1].clone(), at(other.postgres))];
+    let at = |port: u16| vec![(names[1].clone(), SocketAddr::from(([127, 0, 0, 1], port)))];
+    let (peers, publishers) = (at(other.peer), at(other.postgres));
     let file = files::RegionFile { name: &names[0], ports: *own, peers, publishers, endpoints: Vec::new() };
     let file = files::write_region(dir, &file).unwrap();
     let limits = "[listen.limits]\nconnections = 50\nconnections_per_ip = 50\nrequests = 100\n\n[store]\n";
     let text = fs::read_to_string(&file).unwrap().replacen("[store]\n", limits, 1);
     fs::write(file, format!("shadow = true\n{text}")).unwrap();
-    let text = format!(
-        "name = \"witness-1\"\nring = \"ring.toml\"\nfile = \"witness.state\"\n[listen]\npeer = \"{}\"\nadmin = \"{}\"\n[peer]\n\
-         certificate = \"certificates/witness-1.pem\"\nkey = \"certificates/witness-1.key\"\nca = \"certificates/ca.pem\"\n",
-        at(other.admin),
-        at(other.public),
-    );
-    files::write(dir, "witness.toml", &text).unwrap();
     folder
 }
 
@@ -100,10 +90,7 @@ async fn a_gateway_raises_its_file_limit_or_warns() {
 
 #[tokio::test]
 async fn a_witness_raises_its_file_limit_or_warns() {
-    let folder = folder();
-    let args = ["witness", "--config", "witness.toml"];
-    let mut init = Command::new(env!("CARGO_BIN_EXE_onceway"));
-    let made = init.args(args).arg("--init").current_dir(folder.path()).output().unwrap();
-    assert!(made.status.success(), "{made:?}");
-    takes_what_it_may(folder.path(), &args, false).await;
+    let house = house();
+    house.init();
+    takes_what_it_may(house.folder.path(), &["witness", "--config", "witness.toml"], false).await;
 }

@@ -2,7 +2,7 @@
 //! work again without help.
 //!
 //! Answers to clients are checked against the ledger: nothing is sent without a durable claim, and
-//! nothing happens twice. A test must not leave anything broken.
+//! nothing happens twice.
 
 use crate::support::solo::routes;
 use crate::support::*;
@@ -45,169 +45,110 @@ async fn refused(region: &Region, key: &str, expected: &str) -> Answer {
     .await
 }
 
-#[test]
-fn a_killed_home_store_refuses_keys_and_recovers() {
-    run(async {
-        let three = three().await;
-        let home = &three.regions[2];
-        let before = homed_at(&three, 2, "before").await;
-        assert_eq!(charge(home, &before).await.status, 201);
-        let during = homed_at(&three, 2, "during").await;
-        home.act(Action::Kill, Part::Postgres).await.unwrap();
-        for region in &three.regions {
-            let answer = refused(region, &during, "store-unavailable").await;
-            assert_eq!(answer.status, 503);
-            assert!(answer.header("retry-after").parse::<u64>().is_ok());
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_home_store_refuses_keys_and_recovers() {
+    let three = three().await;
+    let home = &three.regions[2];
+    let before = homed_at(&three, 2, "before").await;
+    assert_eq!(charge(home, &before).await.status, 201);
+    let during = homed_at(&three, 2, "during").await;
+    home.act(Action::Kill, Part::Postgres).await.unwrap();
+    for region in &three.regions {
+        let answer = refused(region, &during, "store-unavailable").await;
+        assert_eq!(answer.status, 503);
+        assert!(answer.header("retry-after").parse::<u64>().is_ok());
+    }
+    assert_eq!(effects(&three.ledger, &during), 0, "sent without a durable claim");
+    until("the health check to notice, while it can still forward", async || {
+        let ready = ask(Ask::get(format!("{}/readyz", home.admin()))).await;
+        ready.status == 200 && ready.json()["serves"] == false
+    })
+    .await;
+    home.act(Action::Start, Part::Postgres).await.unwrap();
+    charged(&three.regions[0], &during).await;
+    assert_eq!(charge(home, &before).await.header("idempotent-replayed"), "true");
+    assert_eq!((effects(&three.ledger, &during), effects(&three.ledger, &before)), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_home_gateway_causes_no_second_effect() {
+    let three = three().await;
+    let [edge, home] = [&three.regions[0], &three.regions[2]];
+    let key = homed_at(&three, 2, "paused").await;
+    let request = post(&edge.public(), "/v1/charges", &key, BODY).with("Demo-Behave", "slow=1s");
+    let waiting = tokio::spawn(request.send_owned(PATIENCE));
+    becomes(home, &key, "in-progress").await;
+    home.act(Action::Pause, Part::Gateway).await.unwrap();
+    // The edge gives the silent home up by its pings, long before any time-out.
+    let response = waiting.await.unwrap().unwrap();
+    let expected = ["home-unavailable", "outcome-unknown"];
+    assert!(expected.contains(&code(&response).as_str()), "{}", response.text());
+    refused(edge, &key, "home-unavailable").await;
+    home.act(Action::Resume, Part::Gateway).await.unwrap();
+    charged(edge, &key).await;
+    assert_eq!(effects(&three.ledger, &key), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_store_that_goes_back_is_closed() {
+    let three = three().await;
+    let home = &three.regions[1];
+    let key = homed_at(&three, 1, "reverted").await;
+    let store = home.cluster.connect(DATABASE).await.unwrap();
+    store.batch_execute("update onceway.heartbeats set seq = 0 where origin = 'eu-west#1'").await.unwrap();
+    until("the gateway to notice", async || {
+        let ready = ask(Ask::get(format!("{}/readyz", home.admin()))).await.json();
+        ready["serves"] == false && ready["reasons"].to_string().contains("went back while it ran")
+    })
+    .await;
+    refused(home, &key, "store-unavailable").await;
+    assert_eq!(effects(&three.ledger, &key), 0);
+    // As an error: only a rebuild opens it again.
+    let is_it = |line: &&str| line.contains("ERROR") && line.contains("the store went back while it ran: ");
+    let logged = async || log(home).await.lines().filter(is_it).count();
+    until("the error to be logged", async || logged().await == 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stuck_store_keeps_its_lease_and_refuses_fast() {
+    const OPEN: &str = "onceway_store_breaker_open{calls=\"writes\"}";
+    const SPARED: &str = "onceway_store_spared_total{calls=\"writes\"}";
+    let solo = Solo::start(&routes(), None).await;
+    let (region, before) = (&solo.region, key("before"));
+    assert_eq!(charge(region, &before).await.status, 201);
+    let locking = region.cluster.connect(files::DATABASE).await.unwrap();
+    locking.batch_execute("begin; lock table onceway.records in share mode").await.unwrap();
+    let stuck = key("stuck");
+    until("the store to be spared", async || {
+        let one = |at| post(&region.public(), "/v1/charges", &format!("{stuck}-{at}"), BODY);
+        let storm: JoinSet<_> = (0..40).map(|at| one(at).send_owned(PATIENCE)).collect();
+        for response in storm.join_all().await {
+            assert_eq!(code(&response.unwrap()), "store-unavailable");
         }
-        assert_eq!(effects(&three.ledger, &during), 0, "sent without a durable claim");
-        until("the health check to notice, while it can still forward", async || {
-            let ready = ask(Ask::get(format!("{}/readyz", home.admin()))).await;
-            ready.status == 200 && ready.json()["serves"] == false
-        })
-        .await;
-        home.act(Action::Start, Part::Postgres).await.unwrap();
-        charged(&three.regions[0], &during).await;
-        assert_eq!(charge(home, &before).await.header("idempotent-replayed"), "true");
-        assert_eq!((effects(&three.ledger, &during), effects(&three.ledger, &before)), (1, 1));
-    });
-}
-
-#[test]
-fn a_paused_home_gateway_causes_no_second_effect() {
-    run(async {
-        let three = three().await;
-        let [edge, home] = [&three.regions[0], &three.regions[2]];
-        let key = homed_at(&three, 2, "paused").await;
-        let request = post(&edge.public(), "/v1/charges", &key, BODY).with("Demo-Behave", "slow=1s");
-        let waiting = tokio::spawn(request.send_owned(PATIENCE));
-        becomes(home, &key, "in-progress").await;
-        home.act(Action::Pause, Part::Gateway).await.unwrap();
-        // The edge gives the silent home up by its pings, long before any time-out.
-        let response = waiting.await.unwrap().unwrap();
-        assert!(
-            ["home-unavailable", "outcome-unknown"].contains(&code(&response).as_str()),
-            "{}",
-            response.text()
-        );
-        refused(edge, &key, "home-unavailable").await;
-        home.act(Action::Resume, Part::Gateway).await.unwrap();
-        charged(edge, &key).await;
-        assert_eq!(effects(&three.ledger, &key), 1);
-    });
-}
-
-/// Runs a statement on a region's store that only its owner could.
-async fn in_store(region: &Region, sql: &str) {
-    let config: tokio_postgres::Config = region.show().postgres.parse().unwrap();
-    let (client, connection) = config.connect(tokio_postgres::NoTls).await.unwrap();
-    let driver = tokio::spawn(connection);
-    client.batch_execute(sql).await.unwrap();
-    drop(client);
-    driver.await.unwrap().unwrap();
-}
-
-#[test]
-fn a_running_store_that_goes_back_is_closed() {
-    run(async {
-        let three = three().await;
-        let home = &three.regions[1];
-        let key = homed_at(&three, 1, "reverted").await;
-        in_store(home, "update onceway.heartbeats set seq = 0 where origin = 'eu-west#1'").await;
-        until("the gateway to notice", async || {
-            let ready = ask(Ask::get(format!("{}/readyz", home.admin()))).await.json();
-            ready["serves"] == false && ready["reasons"].to_string().contains("went back while it ran")
-        })
-        .await;
-        refused(home, &key, "store-unavailable").await;
-        assert_eq!(effects(&three.ledger, &key), 0);
-        let logged_errors = |why: &str| {
-            let log = fs::read_to_string(home.gateway_log()).unwrap();
-            log.lines().filter(|line| line.contains("ERROR") && line.contains(why)).count()
-        };
-        // As an error: only a rebuild opens it again.
-        until("the error to be logged", async || logged_errors("the store went back while it ran: ") == 1)
-            .await;
-
-        // After a restart, the store asks its peers for its heartbeats that they saw. That is
-        // logged once, and checked again and again.
-        home.act(Action::Kill, Part::Both).await.unwrap();
-        home.act(Action::Start, Part::Both).await.unwrap();
-        until("the gateway to say why", async || logged_errors("the store went back: ") > 0).await;
-        let beat = async || status(&three.regions[0]).await["store"]["heartbeat"].as_u64().unwrap();
-        let first = beat().await;
-        until("some heartbeats", async || beat().await >= first + 8).await;
-        assert_eq!(logged_errors("the store went back: "), 1, "said once");
-
-        // As a rebuilt store would come back.
-        in_store(home, "update onceway.heartbeats set seq = seq + 1000000 where origin = 'eu-west#1'").await;
-        restart(home).await;
-        charged(home, &key).await;
-    });
-}
-
-#[test]
-fn a_stop_finishes_running_requests_and_refuses_others() {
-    run(async {
-        let solo = Solo::start(&routes(), None).await;
-        let key = key("stopping");
-        let running = post(&solo.public(), "/v1/charges", &key, BODY).with("Demo-Behave", "slow=900ms");
-        let running = tokio::spawn(running.send_owned(PATIENCE));
-        becomes(&solo.region, &key, "in-progress").await;
-        solo.region.act(Action::Stop, Part::Gateway).await.unwrap();
-        assert_eq!(running.await.unwrap().unwrap().status, 201);
-        solo.region.act(Action::Start, Part::Gateway).await.unwrap();
-        solo.serves().await;
-        let again = charge(&solo.region, &key).await;
-        assert_eq!((again.header("idempotent-replayed"), effects(&solo.ledger, &key)), ("true", 1));
-    });
-}
-
-#[test]
-fn a_stuck_store_keeps_its_lease_and_refuses_fast() {
-    run(async {
-        const OPEN: &str = "onceway_store_breaker_open{calls=\"writes\"}";
-        const SPARED: &str = "onceway_store_spared_total{calls=\"writes\"}";
-        let solo = Solo::start(&routes(), None).await;
-        let (region, before) = (&solo.region, key("before"));
-        assert_eq!(charge(region, &before).await.status, 201);
-        let locking = region.cluster.connect(files::DATABASE).await.unwrap();
-        locking.batch_execute("begin; lock table onceway.records in share mode").await.unwrap();
-        let stuck = key("stuck");
-        until("the store to be spared", async || {
-            let storm = (0..40).map(|at| {
-                tokio::spawn(
-                    post(&region.public(), "/v1/charges", &format!("{stuck}-{at}"), BODY)
-                        .send_owned(PATIENCE),
-                )
-            });
-            for response in storm.collect::<Vec<_>>() {
-                assert_eq!(code(&response.await.unwrap().unwrap()), "store-unavailable");
-            }
-            series(region, OPEN).await == Some(1.0)
-        })
-        .await;
-        let refused = charge(region, &stuck).await;
-        assert_eq!((refused.status.as_u16(), code(&refused).as_str()), (503, "store-unavailable"));
-        assert_eq!(refused.json()["safe_to_retry"], true);
-        assert!(refused.header("retry-after").parse::<u64>().is_ok());
-        assert!(series(region, SPARED).await >= Some(1.0));
-        assert_eq!(charge(region, &before).await.header("idempotent-replayed"), "", "a retry claims, too");
-        let status = status(region).await;
-        assert!(status["store"]["spared"].as_str().unwrap().starts_with("writes of keys"), "{status}");
-        assert_eq!((&status["store"]["open"], &status["readiness"]["serves"]), (&true.into(), &false.into()));
-        // Far longer than a lease: heartbeats and renewals go on.
-        let beat = status["store"]["heartbeat"].as_u64().unwrap();
-        until("twenty heartbeats more", async || {
-            assert_eq!(series(region, "onceway_lease_held").await, Some(1.0));
-            series(region, "onceway_heartbeat_seq").await >= Some((beat + 20) as f64)
-        })
-        .await;
-        locking.batch_execute("rollback").await.unwrap();
-        charged(region, &stuck).await;
-        solo.serves().await;
-        assert_eq!(series(region, OPEN).await, Some(0.0));
-        assert_eq!((effects(&solo.ledger, &stuck), effects(&solo.ledger, &before)), (1, 1));
-    });
+        series(region, OPEN).await == Some(1.0)
+    })
+    .await;
+    let refused = charge(region, &stuck).await;
+    assert_eq!((refused.status.as_u16(), code(&refused).as_str()), (503, "store-unavailable"));
+    assert_eq!(refused.json()["safe_to_retry"], true);
+    assert!(refused.header("retry-after").parse::<u64>().is_ok());
+    assert!(series(region, SPARED).await >= Some(1.0));
+    assert_eq!(charge(region, &before).await.header("idempotent-replayed"), "", "a retry claims, too");
+    let status = status(region).await;
+    assert!(status["store"]["spared"].as_str().unwrap().starts_with("writes of keys"), "{status}");
+    assert_eq!((&status["store"]["open"], &status["readiness"]["serves"]), (&true.into(), &false.into()));
+    // Far longer than a lease: heartbeats and renewals go on.
+    let beat = status["store"]["heartbeat"].as_u64().unwrap();
+    until("twenty heartbeats more", async || {
+        assert_eq!(series(region, "onceway_lease_held").await, Some(1.0));
+        series(region, "onceway_heartbeat_seq").await >= Some((beat + 20) as f64)
+    })
+    .await;
+    locking.batch_execute("rollback").await.unwrap();
+    charged(region, &stuck).await;
+    solo.serves().await;
+    assert_eq!(series(region, OPEN).await, Some(0.0));
+    assert_eq!((effects(&solo.ledger, &stuck), effects(&solo.ledger, &before)), (1, 1));
 }
 
 /// The epoch and standings of a region's gateways, and their refusals of strangers.
@@ -230,52 +171,45 @@ fn names(regions: &Value) -> Vec<String> {
 /// Certificates of the deployment's authority, of no region, of a witness and of another region:
 /// each forbidden cell of the table, with real certificates. The runbook has those of a region that
 /// joins, and of one that left.
-#[test]
-fn strangers_may_say_nothing_and_takeover_still_works() {
-    run(async {
-        let three = three().await;
-        let folder = three.dir().join("certificates");
-        let [mallory, witness] = ["mallory", "w-1"].map(|name| RegionName::parse(name).unwrap());
-        add(&folder, std::slice::from_ref(&mallory), Purpose::Region).unwrap();
-        add(&folder, std::slice::from_ref(&witness), Purpose::Witness).unwrap();
-        let identity =
-            |name: &RegionName| PeerIdentity::load(name.clone(), &files_in(&folder, name)).unwrap();
-        let (stranger, answers) = (identity(&mallory), identity(&witness));
-        let key = homed_at(&three, 0, "right-after").await;
-        for region in &three.regions {
-            let address = said::listens(&three, region);
-            let (_, regions, before) = standing(region).await;
-            let begun = Instant::now();
-            let count = said::forbidden(&stranger, &mallory, Sender::Stranger, &region.name, &address).await;
-            assert_eq!(count, Kind::ALL.len(), "it may say nothing");
-            for (kind, request) in said::all(&witness, &witness, &region.name) {
-                let response = said::say(&answers, &region.name, &address, request).await;
-                let kind = kind.name();
-                assert!(
-                    response.is_err(),
-                    "a witness's certificate opened a connection for {kind}: {response:?}"
-                );
-            }
-            let after = standing(region).await;
-            // A busy machine may judge a region lost meanwhile: only what was said is looked for.
-            assert!(after.0 < said::POISONED, "the view that {mallory} said is followed: {}", after.0);
-            assert_eq!(names(&after.1), names(&regions), "the regions of {}'s view", region.name);
-            assert!(after.2 >= before + count as f64, "{} then {}: each is counted", before, after.2);
-            // The log is written behind the answers.
-            until("the refusal's line in the log", async || refusals(region) > 0).await;
-            let most = 1 + begun.elapsed().as_secs() / 60;
-            assert!(refusals(region) <= most, "at most {most} lines of {}", region.name);
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_may_say_nothing_and_takeover_still_works() {
+    let three = three().await;
+    let folder = three.dir().join("certificates");
+    let [mallory, witness] = ["mallory", "w-1"].map(|name| RegionName::parse(name).unwrap());
+    add(&folder, std::slice::from_ref(&mallory), Purpose::Region).unwrap();
+    add(&folder, std::slice::from_ref(&witness), Purpose::Witness).unwrap();
+    let identity = |name: &RegionName| PeerIdentity::load(name.clone(), &files_in(&folder, name)).unwrap();
+    let (stranger, answers) = (identity(&mallory), identity(&witness));
+    let key = homed_at(&three, 0, "right-after").await;
+    for region in &three.regions {
+        let address = said::listens(&three, region);
+        let (_, regions, before) = standing(region).await;
+        let begun = Instant::now();
+        let count = said::forbidden(&stranger, &mallory, Sender::Stranger, &region.name, &address).await;
+        assert_eq!(count, Kind::ALL.len(), "it may say nothing");
+        for (kind, request) in said::all(&witness, &witness, &region.name) {
+            let response = said::say(&answers, &region.name, &address, request).await;
+            assert!(response.is_err(), "{}: a witness's certificate opened a connection", kind.name());
         }
-        // A region of the ring, in the name of another one.
-        let [to, from, named] = [0, 1, 2].map(|number: usize| &three.regions[number]);
-        let address = said::listens(&three, to);
-        let count =
-            said::in_anothers_name(&identity(&from.name), &from.name, &named.name, &to.name, &address).await;
-        assert!(count > 4, "{count} messages must be of their sender");
-        assert_eq!(effects(&three.ledger, "mallory-1"), 0);
-        three.regions[0].act(Action::Kill, Part::Both).await.unwrap();
-        charged(&three.regions[1], &key).await;
-        assert_eq!(effects(&three.ledger, &key), 1);
-        three.shut_down().await.unwrap();
-    });
+        let after = standing(region).await;
+        // A busy machine may judge a region lost meanwhile: only what was said is looked for.
+        assert!(after.0 < said::POISONED, "the view that {mallory} said is followed: {}", after.0);
+        assert_eq!(names(&after.1), names(&regions), "the regions of {}'s view", region.name);
+        assert!(after.2 >= before + count as f64, "{} then {}: each is counted", before, after.2);
+        // The log is written behind the answers.
+        until("the refusal's line in the log", async || refusals(region) > 0).await;
+        let most = 1 + begun.elapsed().as_secs() / 60;
+        assert!(refusals(region) <= most, "at most {most} lines of {}", region.name);
+    }
+    // A region of the ring, in the name of another one.
+    let [to, from, named] = [0, 1, 2].map(|number: usize| &three.regions[number]);
+    let address = said::listens(&three, to);
+    let count =
+        said::in_anothers_name(&identity(&from.name), &from.name, &named.name, &to.name, &address).await;
+    assert!(count > 4, "{count} messages must be of their sender");
+    assert_eq!(effects(&three.ledger, "mallory-1"), 0);
+    three.regions[0].act(Action::Kill, Part::Both).await.unwrap();
+    charged(&three.regions[1], &key).await;
+    assert_eq!(effects(&three.ledger, &key), 1);
+    three.shut_down().await.unwrap();
 }

@@ -1,14 +1,78 @@
 //! Random key headers, JSON bodies, messages between regions and configurations: no panic, and
 //! never a guess.
 //!
-//! Each target takes known-interesting texts first, then changes them at random for
-//! `ONCEWAY_FUZZ_SECONDS` (3 by default). It compares the result with a second
-//! reading: another library's, or our own encoder. Texts of former faults are kept. It must not
-//! fuzz through sockets: `net/` does.
+//! Each target takes known-interesting texts first. Then it changes them at random for
+//! `ONCEWAY_FUZZ_SECONDS` (3 by default), often with a known word inserted. It compares the result
+//! with a second reading: another library's, or our own encoder. Texts of former faults are kept.
+//! Sockets are not fuzzed here: `net/` does that.
 
 mod asking;
 mod configuration;
 mod header;
 mod json;
-mod mix;
 mod wire;
+
+use std::panic::RefUnwindSafe;
+use std::time::Duration;
+
+/// A text as bytes, shown readably when a target fails.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Text(pub Vec<u8>);
+
+impl std::fmt::Debug for Text {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "b\"{}\"", self.0.escape_ascii())
+    }
+}
+
+/// Runs `check` on each of `texts`, then on random changes of them, with `words` put in, until the
+/// time is over.
+pub fn fuzz(texts: &[&[u8]], words: &[&[u8]], check: impl Fn(&[u8]) + RefUnwindSafe) {
+    texts.iter().for_each(|text| check(text));
+    bolero::check!()
+        .with_type::<Vec<u8>>()
+        .map(|script| Text(mix(texts, words, &script)))
+        .with_test_time(time())
+        .for_each(|text: &Text| check(&text.0));
+}
+
+fn time() -> Duration {
+    let asked = std::env::var("ONCEWAY_FUZZ_SECONDS").ok();
+    Duration::from_secs(asked.map_or(3, |text| text.parse().expect("ONCEWAY_FUZZ_SECONDS is a number")))
+}
+
+/// Follows a script: its first byte picks the text to begin with, every four further ones are a
+/// change.
+fn mix(texts: &[&[u8]], words: &[&[u8]], script: &[u8]) -> Vec<u8> {
+    let Some((first, changes)) = script.split_first() else { return Vec::new() };
+    let mut text =
+        texts.get(usize::from(*first) % (texts.len() + 1)).map_or(Vec::new(), |text| text.to_vec());
+    for change in changes.chunks_exact(4) {
+        let place = usize::from(u16::from_be_bytes([change[1], change[2]]));
+        let at = place % (text.len() + 1);
+        let (kind, what) = (change[0] % 8, usize::from(change[3]));
+        let end = (at + 1 + what % 16).min(text.len());
+        match kind {
+            0..=2 => drop(text.splice(at..at, words[what % words.len()].iter().copied())),
+            3 => text.extend_from_slice(words[what % words.len()]),
+            4 => text.insert(at, change[3]),
+            5 => drop(text.splice(at..end, [change[3]])),
+            6 => drop(text.drain(at..end)),
+            _ => {
+                let copy = text[at..end].repeat(1 + what / 16);
+                drop(text.splice(at..at, copy));
+            }
+        }
+    }
+    text
+}
+
+#[test]
+fn mutation_scripts_reach_every_text() {
+    let (texts, words): (&[&[u8]], &[&[u8]]) = (&[b"abc", b"defg"], &[b"-"]);
+    assert_eq!(mix(texts, words, &[]), b"");
+    assert_eq!(mix(texts, words, &[2]), b"");
+    assert_eq!(mix(texts, words, &[1]), b"defg");
+    assert_eq!(mix(texts, words, &[0, 0, 0, 1, 7]), b"a-bc");
+    assert_eq!(mix(texts, words, &[0, 6, 0, 1, 0, 4, 0, 0, b'x', 3, 0, 0, 0]), b"xac-");
+}

@@ -33,7 +33,6 @@ mod regions;
 mod reload;
 mod request_path;
 mod seeing;
-mod spellings;
 mod store;
 mod tidy;
 mod upstreams;

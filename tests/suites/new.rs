@@ -72,6 +72,12 @@ impl Place {
         said
     }
 
+    /// Runs a command that must end so, and say this.
+    async fn fails(&self, words: &[&str], exit: i32, says: &str) {
+        let (code, said) = self.ended(words).await;
+        assert!(code == Some(exit) && said.contains(says), "{words:?} {code:?}: {said}");
+    }
+
     /// The files of `onceway new` with this test's ports; returns the token.
     async fn new_gateway(&self, words: &[&str]) -> String {
         let said = self.well(&words[1..]).await;
@@ -142,174 +148,147 @@ fn commands() -> Vec<String> {
         .collect()
 }
 
-#[test]
-fn the_readmes_three_commands_start_a_gateway() {
-    run(async {
-        let (place, _room) = (Place::new(), room(1).await);
-        let commands = commands();
-        let [postgres, new, serve] = &commands[..] else { panic!("three commands: {commands:?}") };
-        let url = format!("postgres://postgres@127.0.0.1:{}/onceway", place.postgres);
-        let port = place.postgres.to_string();
-        let words = |command: &str| -> Vec<String> {
-            let own =
-                command.replace("cargo run -- ", "onceway ").replace(":3000", &format!(":{}", place.service));
-            own.split_whitespace().map(str::to_owned).collect()
-        };
-        let with = |command: &str, more: &[&str]| -> Vec<String> {
-            words(command).into_iter().chain(more.iter().map(|word| (*word).to_owned())).collect()
-        };
-        let start = |words: Vec<String>| place.run(&words.iter().map(String::as_str).collect::<Vec<_>>());
-        let service = place.service.to_string();
-        let _service = place.run(&["python3", "-m", "http.server", "--bind", "127.0.0.1", &service]);
-        let mut postgres = start(with(postgres, &["--port", &port]));
-        let mut said = BufReader::new(postgres.stdout.take().unwrap()).lines();
-        assert_eq!(said.next_line().await.unwrap(), Some(format!("listens: {url}")));
-        let new = with(new, &["--store", &url]);
-        let token = place.new_gateway(&new.iter().map(String::as_str).collect::<Vec<_>>()).await;
-        let _gateway = start(words(serve));
-        assert!(place.page(&token).await.contains("Directory listing"));
-        found("the superuser to be told of", async || {
-            let log = fs::read_to_string(place.path().join("log")).unwrap();
-            log.contains("the store's role is a superuser").then_some(())
-        })
-        .await;
-    });
+#[tokio::test(flavor = "multi_thread")]
+async fn the_readmes_three_commands_start_a_gateway() {
+    let (place, _room) = (Place::new(), room(1).await);
+    let commands = commands();
+    let [postgres, new, serve] = &commands[..] else { panic!("three commands: {commands:?}") };
+    let url = format!("postgres://postgres@127.0.0.1:{}/onceway", place.postgres);
+    let port = place.postgres.to_string();
+    let words = |command: &str| -> Vec<String> {
+        let own =
+            command.replace("cargo run -- ", "onceway ").replace(":3000", &format!(":{}", place.service));
+        own.split_whitespace().map(str::to_owned).collect()
+    };
+    let with = |command: &str, more: &[&str]| -> Vec<String> {
+        words(command).into_iter().chain(more.iter().map(|word| (*word).to_owned())).collect()
+    };
+    let start = |words: Vec<String>| place.run(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    let service = place.service.to_string();
+    let _service = place.run(&["python3", "-m", "http.server", "--bind", "127.0.0.1", &service]);
+    let mut postgres = start(with(postgres, &["--port", &port]));
+    let mut said = BufReader::new(postgres.stdout.take().unwrap()).lines();
+    assert_eq!(said.next_line().await.unwrap(), Some(format!("listens: {url}")));
+    let new = with(new, &["--store", &url]);
+    let token = place.new_gateway(&new.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let _gateway = start(words(serve));
+    assert!(place.page(&token).await.contains("Directory listing"));
+    found("the superuser to be told of", async || {
+        let log = fs::read_to_string(place.path().join("log")).unwrap();
+        log.contains("the store's role is a superuser").then_some(())
+    })
+    .await;
 }
 
-#[test]
-fn one_region_needs_neither_certificates_nor_a_superuser() {
-    run(async {
-        let (place, _room) = (Place::new(), room(1).await);
-        let Owned { cluster, store, token, _service } = owned(&place).await;
-        place.well(&["check", "--serve", "gateway/us-east.toml"]).await;
-        let (code, said) = place.ended(&["onceway", "new", "gateway"]).await;
-        assert!(code == Some(2) && said.contains("is there already"), "{said}");
+#[tokio::test(flavor = "multi_thread")]
+async fn one_region_prepares_for_others_and_keeps_its_keys() {
+    let (place, _room) = (Place::new(), room(1).await);
+    let Owned { cluster, store, token, _service } = owned(&place).await;
+    place.well(&["check", "--serve", "gateway/us-east.toml"]).await;
+    place.fails(&["onceway", "new", "gateway"], 2, "is there already").await;
 
-        let nowhere = store.replace("/mine", "/nowhere");
-        place.ended(&["onceway", "new", "other", "--store", &nowhere]).await;
-        let (code, said) =
-            place.ended(&["onceway", "serve", "--config", "other/us-east.toml", "--init"]).await;
-        let why = format!(
-            "3D000: there is no such database: make it, as by `createdb` (role me, host 127.0.0.1:{}, database nowhere)",
-            place.postgres
-        );
-        assert!(code == Some(1) && said.contains(&why), "{said}");
-        let serve = ["onceway", "serve", "--config", "gateway/us-east.toml", "--init"];
-        let mine = cluster.connect("mine").await.unwrap();
-        mine.batch_execute("create table orders ()").await.unwrap();
-        let (code, said) = place.ended(&serve).await;
-        assert!(
-            code == Some(1) && said.contains("make one of its own, such as `createdb onceway`"),
-            "{said}"
-        );
-        mine.batch_execute("drop table orders").await.unwrap();
+    let nowhere = store.replace("/mine", "/nowhere");
+    place.ended(&["onceway", "new", "other", "--store", &nowhere]).await;
+    let why = format!(
+        "3D000: there is no such database: make it, as by `createdb` (role me, host 127.0.0.1:{}, database nowhere)",
+        place.postgres
+    );
+    place.fails(&["onceway", "serve", "--config", "other/us-east.toml", "--init"], 1, &why).await;
+    let serve = ["onceway", "serve", "--config", "gateway/us-east.toml", "--init"];
+    let mine = cluster.connect("mine").await.unwrap();
+    mine.batch_execute("create table orders ()").await.unwrap();
+    place.fails(&serve, 1, "make one of its own, such as `createdb onceway`").await;
+    mine.batch_execute("drop table orders").await.unwrap();
 
-        let mut gateway = place.run(&serve);
-        assert_eq!(place.page(&token).await, "0 made");
-        let key = key("order");
-        let post = || place.ask(Ask::post("/orders", "{}"), &token).with("Idempotency-Key", &*key);
-        let made = found("a key to run", async || {
-            let answer = post().send(PATIENCE).await.unwrap();
-            (answer.status != 503).then_some(answer)
+    let mut gateway = place.run(&serve);
+    assert_eq!(place.page(&token).await, "0 made");
+    let key = key("order");
+    let post = || place.ask(Ask::post("/orders", "{}"), &token).with("Idempotency-Key", &*key);
+    let made = found("a key to run", async || {
+        let answer = post().send(PATIENCE).await.unwrap();
+        (answer.status != 503).then_some(answer)
+    })
+    .await;
+    assert_eq!((made.status.as_u16(), made.text().as_str()), (201, "made 1"), "{}", made.text());
+    let replays = async || {
+        let again = found("the answer to be replayed", async || {
+            let answer = post().send(PATIENCE).await.ok()?;
+            (answer.status == 201).then_some(answer)
         })
         .await;
-        assert_eq!((made.status.as_u16(), made.text().as_str()), (201, "made 1"), "{}", made.text());
-        // Without --init, and with it once more: the same keys.
-        for serve in [&serve[..4], &serve[..]] {
-            gateway.kill().await.unwrap();
-            gateway = place.run(serve);
-            let again = found("the answer to be replayed", async || {
-                let answer = post().send(PATIENCE).await.ok()?;
-                (answer.status == 201).then_some(answer)
-            })
-            .await;
-            assert_eq!((again.text().as_str(), again.header("idempotent-replayed")), ("made 1", "true"));
-        }
-        let bare = place.ask(Ask::post("/orders", "{}"), &token).send(PATIENCE).await.unwrap();
-        assert_eq!(bare.json()["code"], "key-missing");
-        assert_eq!(place.page(&token).await, "1 made");
-        assert!(!fs::read_to_string(place.path().join("log")).unwrap().contains("superuser"));
-    });
-}
-
-/// The page "From one region to three" up to where "Adding a region" goes on. The keys stay.
-#[test]
-fn one_region_prepares_for_others_and_keeps_its_keys() {
-    run(async {
-        let (place, _room) = (Place::new(), room(1).await);
-        let Owned { cluster, store, token, _service } = owned(&place).await;
-        let serve = ["onceway", "serve", "--config", "gateway/us-east.toml", "--init"];
-        let mut gateway = place.run(&serve);
-        let key = key("order");
-        let post = || place.ask(Ask::post("/orders", "{}"), &token).with("Idempotency-Key", &*key);
-        let answered = async |gateway: &str| {
-            found(gateway, async || {
-                let answer = post().send(PATIENCE).await.ok()?;
-                (answer.status == 201).then_some(answer)
-            })
-            .await
-        };
-        assert_eq!(answered("a key to run").await.text(), "made 1");
-        gateway.kill().await.unwrap();
-
-        cluster.stop(PATIENCE).await.unwrap();
-        drop(cluster);
-        let _cluster = postgres(&place, &[]).await;
-        let regions = ["--region", "us-east", "eu-west", "ap-south"];
-        place.well(&[&["certs", "--out", "gateway/certificates"], &regions[..]].concat()).await;
-        let file = place.path().join("gateway/us-east.toml");
-        let text = fs::read_to_string(&file).unwrap();
-        let text =
-            text.replace("[listen]\n", &format!("[listen]\npeer = \"127.0.0.1:{}\"\n", place.public + 2));
-        let text = text.replace("//me@", "//onceway_gateway@");
-        let (me, admin) = ("certificates/us-east", store.replace("//me@", "//postgres@"));
-        let more = format!(
-            "\n[peer]\ncertificate = \"{me}.pem\"\nkey = \"{me}.key\"\nca = \"certificates/ca.pem\"\n\n[provision]\nadmin_url = \"{admin}\"\n"
-        );
-        fs::write(&file, text + &more).unwrap();
-        place.well(&["check", "--strict", "gateway/us-east.toml"]).await;
-        for command in ["init", "check"] {
-            place.well(&["store", command, "--config", "gateway/us-east.toml"]).await;
-        }
-        let _gateway = place.run(&serve[..4]);
-        let again = answered("the answer to be replayed").await;
         assert_eq!((again.text().as_str(), again.header("idempotent-replayed")), ("made 1", "true"));
-    });
+    };
+    // Without --init, and with it once more: the same keys.
+    for serve in [&serve[..4], &serve[..]] {
+        gateway.kill().await.unwrap();
+        gateway = place.run(serve);
+        replays().await;
+    }
+    let bare = place.ask(Ask::post("/orders", "{}"), &token).send(PATIENCE).await.unwrap();
+    assert_eq!(bare.json()["code"], "key-missing");
+    assert_eq!(place.page(&token).await, "1 made");
+    assert!(!fs::read_to_string(place.path().join("log")).unwrap().contains("superuser"));
+
+    gateway.kill().await.unwrap();
+    drop(mine);
+    let _cluster = prepare_for_others(&place, cluster, &store).await;
+    let _gateway = place.run(&serve[..4]);
+    replays().await;
 }
 
-#[test]
-fn onceway_new_writes_a_file_for_each_region() {
-    run(async {
-        let place = Place::new();
-        let new = ["onceway", "new", "gateway", "--regions", "us-east,eu-west,ap-south"];
-        place.new_gateway(&new).await;
-        for name in ["us-east", "eu-west", "ap-south"] {
-            place.well(&["check", "--strict", &format!("gateway/{name}.toml")]).await;
-        }
-        let file = place.path().join("gateway/us-east.toml");
-        let text = fs::read_to_string(&file).unwrap();
-        let (head, rest) = text.split_once("# The certificate that other").unwrap();
-        let (_, tail) = rest.split_once("# For `onceway store").unwrap();
-        for (without, why) in [
-            (
-                text.replace("peer = \"0.0.0.0:", "# \""),
-                "[listen]: peer is missing: say where other regions connect",
-            ),
-            (format!("{head}# {tail}"), "[peer] is missing: say how peers are known and found"),
-        ] {
-            fs::write(&file, without).unwrap();
-            let (code, said) = place.ended(&["onceway", "check", "gateway/us-east.toml"]).await;
-            assert!(code == Some(2) && said.contains(why), "{said}");
-        }
-        for wrong in [
-            &["--store", "postgres://me@127.0.0.1/x"][..],
-            &["--regions", "a b"],
-            &["--regions", "a"],
-            &["--upstream", "localhost"],
-        ] {
-            let words = [&["onceway", "new", "other", "--regions=a,b"], wrong].concat();
-            assert_eq!(place.ended(&words).await.0, Some(2), "{words:?}");
-        }
-        assert!(!place.path().join("other").exists());
-    });
+/// The page "From one region to three" up to where "Adding a region" goes on.
+async fn prepare_for_others(place: &Place, cluster: Cluster, store: &str) -> Cluster {
+    cluster.stop(PATIENCE).await.unwrap();
+    drop(cluster);
+    let cluster = postgres(place, &[]).await;
+    let regions = ["--region", "us-east", "eu-west", "ap-south"];
+    place.well(&[&["certs", "--out", "gateway/certificates"], &regions[..]].concat()).await;
+    let file = place.path().join("gateway/us-east.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let text = text.replace("[listen]\n", &format!("[listen]\npeer = \"127.0.0.1:{}\"\n", place.public + 2));
+    let text = text.replace("//me@", "//onceway_gateway@");
+    let (me, admin) = ("certificates/us-east", store.replace("//me@", "//postgres@"));
+    let more = format!(
+        "\n[peer]\ncertificate = \"{me}.pem\"\nkey = \"{me}.key\"\nca = \"certificates/ca.pem\"\n\n[provision]\nadmin_url = \"{admin}\"\n"
+    );
+    fs::write(&file, text + &more).unwrap();
+    place.well(&["check", "--strict", "gateway/us-east.toml"]).await;
+    for command in ["init", "check"] {
+        place.well(&["store", command, "--config", "gateway/us-east.toml"]).await;
+    }
+    cluster
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn onceway_new_writes_a_file_for_each_region() {
+    let place = Place::new();
+    let new = ["onceway", "new", "gateway", "--regions", "us-east,eu-west,ap-south"];
+    place.new_gateway(&new).await;
+    for name in ["us-east", "eu-west", "ap-south"] {
+        place.well(&["check", "--strict", &format!("gateway/{name}.toml")]).await;
+    }
+    let file = place.path().join("gateway/us-east.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let (head, rest) = text.split_once("# The certificate that other").unwrap();
+    let (_, tail) = rest.split_once("# For `onceway store").unwrap();
+    for (without, why) in [
+        (
+            text.replace("peer = \"0.0.0.0:", "# \""),
+            "[listen]: peer is missing: say where other regions connect",
+        ),
+        (format!("{head}# {tail}"), "[peer] is missing: say how peers are known and found"),
+    ] {
+        fs::write(&file, without).unwrap();
+        place.fails(&["onceway", "check", "gateway/us-east.toml"], 2, why).await;
+    }
+    for wrong in [
+        &["--store", "postgres://me@127.0.0.1/x"][..],
+        &["--regions", "a b"],
+        &["--regions", "a"],
+        &["--upstream", "localhost"],
+    ] {
+        let words = [&["onceway", "new", "other", "--regions=a,b"], wrong].concat();
+        place.fails(&words, 2, "").await;
+    }
+    assert!(!place.path().join("other").exists());
 }

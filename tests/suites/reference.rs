@@ -7,15 +7,11 @@
 
 mod written;
 
-use std::collections::BTreeSet;
-use std::path::Path;
-use std::process::Command;
-
-use crate::support::documents::{pages, text as document};
+use crate::support::documents::{pages, text as document, top};
+use crate::support::*;
+use onceway::config::load_ring;
 use onceway::config::reference::{self, Default, Entry, FILES};
 use onceway::config::witness::WitnessConfig;
-use onceway::config::{Config, load_ring};
-use tempfile::TempDir;
 
 fn text(file: &str) -> &'static str {
     FILES.iter().find(|(name, _)| *name == file).unwrap().1
@@ -49,12 +45,8 @@ fn accepted(file: &str, entries: &[Entry], table: &str) -> Option<BTreeSet<Strin
         Some(first) => {
             let open = reference::with(text, first, &first.value);
             let lines = open.lines().enumerate();
-            let added =
-                lines.map(
-                    |(at, line)| {
-                        if at == first.line { format!("{line}\n{STRANGE}") } else { line.to_owned() }
-                    },
-                );
+            let strange = |at| (at == first.line).then_some(STRANGE);
+            let added = lines.flat_map(|(at, line)| [line].into_iter().chain(strange(at)));
             added.collect::<Vec<_>>().join("\n")
         }
         None => return None,
@@ -131,15 +123,10 @@ fn every_key_says_its_default_what_it_is_for_and_what_may_stand_there() {
             None => lacks("what may stand there?"),
             // A reader of the file alone must find the bounds there, too.
             Some(words) => {
-                let quoted = |part: &str| part.trim_matches('"').to_owned();
                 let bounds = words.split_once("from ").and_then(|(_, rest)| rest.split_once(" to "));
-                for bound in bounds
-                    .iter()
-                    .flat_map(|(least, most)| [quoted(least), quoted(most.split(',').next().unwrap_or(""))])
-                {
-                    if !entry.why.contains(bound.as_str())
-                        && !["2^64 - 1", "0", "3650d"].contains(&bound.as_str())
-                    {
+                let bounds = bounds.map(|(least, most)| [least, most.split(',').next().unwrap_or("")]);
+                for bound in bounds.iter().flatten().map(|bound| bound.trim_matches('"')) {
+                    if !entry.why.contains(bound) && !["2^64 - 1", "0", "3650d"].contains(&bound) {
                         lacks(&format!("its comment does not name the bound {bound}"));
                     }
                 }
@@ -159,23 +146,20 @@ fn folder(file: &str, text: &str) -> TempDir {
         let text = text.split("[[pin]]").next().unwrap();
         let text = match name {
             "ring.toml" => format!("{text}\n[[witness]]\nname = \"witness-1\"\n"),
-            _ => text.to_owned(),
-        };
-        let text = match name {
             // Tables of TLS are for upstreams that speak it.
             "us-east.toml" => text
                 .replace("[peer.addresses]\n", "[peer.addresses]\nwitness-1 = \"w:1\"\n")
                 .replace("\"http://127.0.0.1:7404\"", "\"https://upstream.example:7404\""),
-            _ => text,
+            _ => text.to_owned(),
         };
-        std::fs::write(folder.path().join(name), text).unwrap();
+        fs::write(folder.path().join(name), text).unwrap();
     }
-    std::fs::create_dir(folder.path().join("secrets")).unwrap();
+    fs::create_dir(folder.path().join("secrets")).unwrap();
     for secret in ["upstream", "stripe"] {
-        std::fs::write(folder.path().join("secrets").join(secret), "Bearer secret").unwrap();
+        fs::write(folder.path().join("secrets").join(secret), "Bearer secret").unwrap();
     }
-    let keys = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/accounts.jwks.json");
-    std::fs::copy(keys, folder.path().join("accounts.jwks.json")).unwrap();
+    let keys = document("config/accounts.jwks.json");
+    fs::write(folder.path().join("accounts.jwks.json"), keys).unwrap();
     folder
 }
 
@@ -184,7 +168,7 @@ fn understood(file: &str, text: &str) -> String {
     let folder = folder(file, text);
     let at = |name: &str| folder.path().join(name);
     let set =
-        |name: &str| (name == "ONCEWAY_STORE_URL").then(|| "postgres://gateway@127.0.0.1/onceway".to_owned());
+        |name: &str| (name == "ONCEWAY_STORE_URL").then(|| "postgres://me@127.0.0.1/onceway".to_owned());
     let shown = match file {
         "ring.toml" => load_ring(&at(file)).map(|ring| format!("{ring:?}")),
         "witness.toml" => WitnessConfig::load(&at(file)).map(|witness| format!("{witness:?}")),
@@ -274,50 +258,37 @@ fn each_default_is_what_counts_where_the_key_is_absent() {
 #[test]
 fn what_must_be_written_is_called_required() {
     let all = reference::entries();
-    let required = |path: &str| {
-        let entry = all.iter().find(|entry| entry.path == path).unwrap_or_else(|| panic!("{path}"));
-        reference::is_required(entry)
-    };
-    for path in [
-        "deployment",
-        "seed",
-        "region.weight",
-        "witness.name",
-        "upstream.shared",
-        "listen.tls.key",
-        "upstream.health.path",
-        "route.recovery",
-    ] {
-        assert!(required(path), "{path}");
-    }
+    let needed = ["deployment", "seed", "region.weight", "witness.name", "upstream.shared", "listen.tls.key"];
     // One of several keys with the same meaning, or none at all.
-    for path in ["store.url_env", "accept.key_env", "admin.token_file", "listen.trusted.from", "route.wait"] {
-        assert!(!required(path), "{path}");
+    let others = ["store.url_env", "accept.key_env", "admin.token_file", "listen.trusted.from", "route.wait"];
+    let needed = needed.into_iter().chain(["upstream.health.path", "route.recovery"]);
+    for (path, is_required) in needed.map(|path| (path, true)).chain(others.map(|path| (path, false))) {
+        let entry = all.iter().find(|entry| entry.path == path).unwrap_or_else(|| panic!("{path}"));
+        assert_eq!(reference::is_required(entry), is_required, "{path}");
     }
     assert!(explain(&["upstream.shared"]).1.contains("default  required\n"));
     assert!(explain(&["admin.token_file"]).1.contains("default  none\n"));
 }
 
 fn explain(args: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
-    let output = command.args(["config", "explain"]).args(args).output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (output.status.code(), text(output.stdout), text(output.stderr))
+    let output = Command::new(program()).args(["config", "explain"]).args(args).output().unwrap();
+    (output.status.code(), out(&output), err(&output))
 }
 
 #[test]
 fn explain_says_it_all() {
     let (code, said, _) = explain(&["failover.lease"]);
     assert_eq!(code, Some(0));
-    for part in [
-        "failover.lease",
-        "default  \"10s\"",
-        "must be  a span of time in quotes, from \"1s\" to \"10m\"",
-        "in       ring.toml",
-        "failure detector",
-    ] {
-        assert!(said.contains(part), "{part:?} in {said}");
-    }
+    has(
+        &said,
+        &[
+            "failover.lease",
+            "default  \"10s\"",
+            "must be  a span of time in quotes, from \"1s\" to \"10m\"",
+            "in       ring.toml",
+            "failure detector",
+        ],
+    );
     let (_, by_end, _) = explain(&["lease"]);
     assert_eq!(by_end, said);
     let (_, certificates, _) = explain(&["peer.certificate"]);
@@ -326,7 +297,7 @@ fn explain_says_it_all() {
     assert!(explain(&["route.retention"]).1.contains("from its newest attempt"));
     let (_, list, _) = explain(&[]);
     let (_, json, _) = explain(&["--json"]);
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let json: Value = serde_json::from_str(&json).unwrap();
     let all = json.as_array().unwrap();
     assert_eq!(all.len(), reference::entries().len());
     for key in all {
@@ -349,15 +320,13 @@ fn a_key_that_is_none_is_refused_with_the_nearest() {
 /// The exit code of `onceway check`, and its warnings or errors about secrets that the reference
 /// files show to everybody: file, line and key.
 fn known(args: &[&str]) -> (Option<i32>, Vec<(String, u64, String)>) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
-    let output =
-        command.args(["check", "--json"]).args(args).current_dir(env!("CARGO_MANIFEST_DIR")).output();
-    let output = output.unwrap();
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let word = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let mut command = Command::new(program());
+    let output = command.args(["check", "--json"]).args(args).current_dir(top()).output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let about = report["problems"].as_array().unwrap().iter();
     let about = about.filter(|problem| word(&problem["message"]).contains("the reference file"));
-    let place = |problem: &serde_json::Value| {
+    let place = |problem: &Value| {
         (word(&problem["file"]), problem["line"].as_u64().unwrap_or(0), word(&problem["key"]))
     };
     (output.status.code(), about.map(place).collect())

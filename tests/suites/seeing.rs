@@ -4,7 +4,6 @@
 //! Every name in the rules is compared with the code. `watched.rs` looks at real gateways.
 //! `tests/long/alerts.rs` plays the rules (deploy/prometheus/alerts_test.yml) and looks at a real
 //! Prometheus.
-//! It must not start a gateway, nor Prometheus.
 
 use crate::support::documents::{anchors, broken_links, pages, place_of, queries, text, top};
 use crate::support::promtool::{self, promtool};
@@ -74,6 +73,11 @@ fn of_the_witness() -> BTreeSet<String> {
     names(&text("src/server/witness.rs"))
 }
 
+/// The names of all metrics.
+fn known() -> BTreeSet<String> {
+    observe::ALL.iter().map(|metric| metric.name.to_owned()).chain(of_the_witness()).collect()
+}
+
 /// Matchers in queries, as metric, label and value, that the metric's help does not know.
 fn strange_matchers(text: &str) -> Vec<String> {
     let mut strange = Vec::new();
@@ -110,14 +114,9 @@ fn the_alert_rules_are_valid() {
 #[test]
 fn every_alert_has_a_firing_and_a_quiet_case() {
     let tests = text("deploy/prometheus/alerts_test.yml");
-    let cases: Vec<(&str, bool)> = tests
-        .split("alertname: ")
-        .skip(1)
-        .filter_map(|part| {
-            let (name, rest) = part.split_once('\n')?;
-            Some((name.trim(), rest.trim_start().starts_with("exp_alerts: []")))
-        })
-        .collect();
+    let is_quiet = |rest: &str| rest.trim_start().starts_with("exp_alerts: []");
+    let cases = tests.split("alertname: ").skip(1).filter_map(|part| part.split_once('\n'));
+    let cases: Vec<_> = cases.map(|(name, rest)| (name.trim(), is_quiet(rest))).collect();
     for name in alerts().keys() {
         for quiet in [true, false] {
             assert!(cases.contains(&(name.as_str(), quiet)), "{name} has no case with quiet = {quiet}");
@@ -132,21 +131,15 @@ fn every_required_alert_exists_and_gives_advice() {
         assert!(alerts.contains_key(name), "nothing tells of {what}: {name} is missing");
     }
     for (name, lines) in &alerts {
-        let severity = value(lines, "labels");
-        assert!(
-            severity
-                .is_some_and(|labels| ["{ severity: critical }", "{ severity: warning }"].contains(&labels)),
-            "{name}: {severity:?}"
-        );
+        let severity = value(lines, "labels").unwrap_or_default();
+        let known = ["{ severity: critical }", "{ severity: warning }"];
+        assert!(known.contains(&severity), "{name}: {severity}");
         assert!(value(lines, "summary").is_some_and(|summary| summary.len() > 10), "{name} has no summary");
         let url = value(lines, "runbook_url").unwrap_or_else(|| panic!("{name} has no runbook_url"));
         place_of(name, url);
         // `deploy_files` runs every command that a file of deploy/ names.
         let description = value(lines, "description").unwrap_or_default();
-        assert!(
-            description.contains("`onceway "),
-            "{name}: the description names no command:\n{description}"
-        );
+        assert!(description.contains("`onceway "), "{name}: it names no command:\n{description}");
     }
 }
 
@@ -154,9 +147,7 @@ fn every_required_alert_exists_and_gives_advice() {
 fn the_dashboard_shows_every_metric_in_valid_queries() {
     let queries = queries();
     let all: String = queries.iter().map(|(_, query)| format!("{query}\n")).collect();
-    let mut known: BTreeSet<String> = observe::ALL.iter().map(|metric| metric.name.to_owned()).collect();
-    known.extend(of_the_witness());
-    assert_eq!(names(&all), known, "the dashboard shows other metrics than there are");
+    assert_eq!(names(&all), known(), "the dashboard shows other metrics than there are");
     assert_eq!(strange_matchers(&all), Vec::<String>::new());
     // As recording rules, which promtool reads as Prometheus would.
     let mut rules = "groups:\n  - name: dashboard\n    rules:\n".to_owned();
@@ -176,16 +167,13 @@ fn the_dashboard_shows_every_metric_in_valid_queries() {
 
 #[test]
 fn every_metric_that_a_document_or_rule_names_exists() {
-    let mut known: BTreeSet<String> = observe::ALL.iter().map(|metric| metric.name.to_owned()).collect();
-    known.extend(of_the_witness());
+    let mut known = known();
     known.extend(ROLES.map(str::to_owned));
     let mut files = pages();
     for folder in ["deploy/prometheus", "config"] {
         let entries = fs::read_dir(top().join(folder)).unwrap().flatten();
-        let named = entries.filter(|entry| {
-            entry.path().extension().is_some_and(|end| ["yml", "toml"].iter().any(|known| end == *known))
-        });
-        files.extend(named.map(|entry| format!("{folder}/{}", entry.file_name().display())));
+        let paths = entries.map(|entry| format!("{folder}/{}", entry.file_name().display()));
+        files.extend(paths.filter(|path| path.ends_with(".yml") || path.ends_with(".toml")));
     }
     for file in files {
         // Names of a file's own variables or databases are no metrics. Those of Kubernetes and
@@ -225,20 +213,14 @@ fn every_metric_is_documented_in_the_codes_words() {
         text(path) == after,
         "{path} is not what the code says: ONCEWAY_RECORD=1 cargo test --test suites seeing:: writes it anew"
     );
-    assert!(
-        of_the_witness().len() >= 5 && of_the_witness().is_subset(&names(&after)),
-        "the witness' metrics are missing"
-    );
+    let own = of_the_witness();
+    assert!(own.len() >= 5 && own.is_subset(&names(&after)), "the witness' metrics are missing");
 }
 
 #[test]
 fn the_readers_of_this_suite_notice_faults() {
-    assert_eq!(
-        names("rate(onceway_store_seconds_bucket[5m]) + onceway_nothing_bucket{a=\"onceway\"}")
-            .into_iter()
-            .collect::<Vec<_>>(),
-        ["onceway_nothing_bucket", "onceway_store_seconds"]
-    );
+    let query = "rate(onceway_store_seconds_bucket[5m]) + onceway_nothing_bucket{a=\"onceway\"}";
+    assert!(names(query).iter().eq(["onceway_nothing_bucket", "onceway_store_seconds"]));
     let right = r#"onceway_answers_total{region=~"$region",verdict="key_reused"}"#;
     assert_eq!(strange_matchers(right), Vec::<String>::new());
     let right = right.replace("=\"key_reused\"", "=~\"key_reused|settled\"");

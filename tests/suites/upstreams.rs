@@ -69,15 +69,9 @@ impl Door {
     }
 
     async fn reopen(self: &Arc<Self>) {
-        let listener = SocketAddr::from(([127, 0, 0, 1], self.port));
         // The killed listener goes at its task's next turn.
-        let socket = loop {
-            match TcpListener::bind(listener).await {
-                Ok(socket) => break socket,
-                Err(_) => tokio::task::yield_now().await,
-            }
-        };
-        self.serve(socket);
+        let bind = async || TcpListener::bind((Ipv4Addr::LOCALHOST, self.port)).await.ok();
+        self.serve(found("the killed listener to go", bind).await);
     }
 }
 
@@ -131,15 +125,18 @@ async fn stage() -> &'static Stage {
 impl Stage {
     /// The requests under this key, as the endpoints saw them.
     fn seen(&self, key: &str) -> Vec<BTreeMap<String, String>> {
-        let seen = self.seen.lock().unwrap();
-        seen.iter()
-            .filter(|headers| headers.get("x-request-key").is_some_and(|one| one == key))
-            .cloned()
-            .collect()
+        let mut seen = self.seen.lock().unwrap().clone();
+        seen.retain(|headers| headers.get("x-request-key").is_some_and(|one| one == key));
+        seen
     }
 
     fn charge(&self, name: &'static str, written: &str) -> Ask {
         self.ask("/v1/charges", name, written)
+    }
+
+    /// A request without a key.
+    fn note(&self) -> Ask {
+        Ask::post(format!("{}/v1/notes", self.solo.public()), BODY)
     }
 
     fn ask(&self, path: &str, name: &'static str, written: &str) -> Ask {
@@ -179,8 +176,7 @@ fn a_key_of_another_header_runs_once() {
         assert_eq!((none.status.as_u16(), code(&none).as_str()), (400, "key-missing"));
         // Requests without keys go there as well.
         let before = stage.seen.lock().unwrap().len();
-        let passed = ask(Ask::post(format!("{}/v1/notes", stage.solo.public()), BODY)).await;
-        assert_eq!(passed.status.as_u16(), 201);
+        assert_eq!(ask(stage.note()).await.status, 201);
         assert!(stage.seen.lock().unwrap().len() > before);
     });
 }
@@ -189,22 +185,17 @@ fn a_key_of_another_header_runs_once() {
 fn a_credential_that_is_replaced_counts_from_then_on() {
     run(async {
         let stage = stage().await;
-        fs::write(stage.solo.dir.join("pay"), "Bearer sk_two\n").unwrap();
-        until("the new credential to be sent", async || {
-            let key = key("rotated");
-            assert_eq!(ask(stage.charge("Idempotency-Key", &key)).await.status.as_u16(), 201);
-            let sent = stage.seen(&key).remove(0)["authorization"].clone();
-            assert!(["Bearer sk_one", "Bearer sk_two"].contains(&sent.as_str()));
-            sent == "Bearer sk_two"
-        })
-        .await;
-        fs::write(stage.solo.dir.join("pay"), "Bearer sk_one\n").unwrap();
-        until("the old one to be back", async || {
-            let key = key("rotated-back");
-            assert_eq!(ask(stage.charge("Idempotency-Key", &key)).await.status.as_u16(), 201);
-            stage.seen(&key).remove(0)["authorization"] == "Bearer sk_one"
-        })
-        .await;
+        for now in ["Bearer sk_two", "Bearer sk_one"] {
+            fs::write(stage.solo.dir.join("pay"), format!("{now}\n")).unwrap();
+            until("that credential to be sent", async || {
+                let key = key("rotated");
+                assert_eq!(ask(stage.charge("Idempotency-Key", &key)).await.status.as_u16(), 201);
+                let sent = stage.seen(&key).remove(0)["authorization"].clone();
+                assert!(["Bearer sk_one", "Bearer sk_two"].contains(&sent.as_str()));
+                sent == now
+            })
+            .await;
+        }
     });
 }
 
@@ -218,8 +209,7 @@ fn a_refused_credential_of_ours_releases_the_key() {
         assert_eq!(key_status(&stage.solo.region, &key).await["state"], "released");
         assert_eq!(ask(stage.charge("Idempotency-Key", &key)).await.status.as_u16(), 201, "it runs then");
         assert_eq!(stage.seen(&key).len(), 2);
-        let passed = Ask::post(format!("{}/v1/notes", stage.solo.public()), BODY).with("X-Refuse", "1");
-        let passed = ask(passed).await;
+        let passed = ask(stage.note().with("X-Refuse", "1")).await;
         assert_eq!((passed.status.as_u16(), code(&passed).as_str()), (502, "upstream-credential"));
         assert!(log(&stage.solo.region).await.contains("the upstream refuses our credential"));
         assert!(!log(&stage.solo.region).await.contains("sk_one"));
@@ -263,10 +253,8 @@ fn killed_endpoints_cause_no_second_effect() {
         // With nobody killed all of them run.
         tokio::time::timeout(Duration::from_secs(60), async {
             for _ in 0..20 {
-                assert_eq!(
-                    ask(stage.ask("/v1/payouts", "Idempotency-Key", &key("calm"))).await.status.as_u16(),
-                    201
-                );
+                let calm = stage.ask("/v1/payouts", "Idempotency-Key", &key("calm"));
+                assert_eq!(ask(calm).await.status.as_u16(), 201);
             }
         })
         .await

@@ -3,15 +3,11 @@
 //!
 //! `seeing.rs` compares alerts, dashboard and documents with the names in the code; the
 //! simulation's `counted.rs` counts. Each test breaks something and looks at the page that
-//! Prometheus would get. It must not look for anything that no operator would see.
+//! Prometheus would get.
 
 use crate::net::support::{RawServer, Then};
 use crate::support::solo::routes;
 use crate::support::*;
-use rcgen::{CertificateParams, KeyPair};
-use std::fs::OpenOptions;
-use std::io::{BufRead, BufReader};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::time::SystemTime;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -20,22 +16,34 @@ const TOKEN: &str = "sk_demo_acme";
 /// The setting for log lines as JSON objects.
 const JSON: &str = "[log]\nformat = \"json\"\n";
 
-/// All lines of a gateway's log with this message, about one key or none.
-async fn lines(region: &Region, message: &str, digest: Option<&str>) -> Vec<Value> {
+/// All lines of a gateway's log with this message.
+async fn lines(region: &Region, message: &str) -> Vec<Value> {
     let log = log(region).await;
     let all = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    all.filter(|line| line["message"] == message && digest.is_none_or(|digest| line["key"] == digest))
-        .collect()
+    all.filter(|line| line["message"] == message).collect()
+}
+
+/// The only one about a key.
+async fn line_about(region: &Region, message: &str, key: &str) -> Value {
+    let digest = key_status(region, key).await["digest"].clone();
+    let mut lines = lines(region, message).await;
+    lines.retain(|line| line["key"] == digest);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    lines.remove(0)
+}
+
+/// Refuses a stranger, and has one line about it.
+async fn is_not_admitted(region: &Region, stranger: Ask) {
+    assert_eq!(ask(stranger.with("Traceparent", PARENT)).await.status, 401);
+    let lines = lines(region, "not admitted").await;
+    let logged: Vec<_> = lines.iter().map(|line| (&line["code"], &line["trace"])).collect();
+    assert_eq!(logged, [(&json!("credential-invalid"), &json!(TRACE))]);
 }
 
 /// Checks a line about a key of acme.
 fn check_line(line: &Value, trace: &str, verdict: &str, code: &str) {
     let logged = ["trace", "tenant", "region", "verdict", "code"].map(|field| &line[field]);
     assert_eq!(logged, [trace, "acme", "solo", verdict, code], "{line}");
-}
-
-async fn digest(region: &Region, key: &str) -> String {
-    key_status(region, key).await["digest"].as_str().unwrap().to_owned()
 }
 
 /// An upstream that performs every effect and keeps the headers of each request. It hangs up on
@@ -45,157 +53,126 @@ async fn recording() -> RawServer {
     RawServer::start(Then::AnswerChanges(answer)).await
 }
 
-#[test]
-fn every_request_has_a_trace_upstream_and_logged() {
-    run(async {
-        let upstream = recording().await;
-        let solo = Solo::start_adding(&routes(), upstream.address.parse().ok(), JSON).await;
-        let region = &solo.region;
-        let (traced, begun) = (key("traced"), key("begun"));
-        let request = |key: &str| post(&solo.public(), "/v1/charges", key, BODY);
-        let with = request(&traced).with("Traceparent", PARENT).with("Tracestate", "vendor=1");
-        assert_eq!(ask(with).await.status, 201);
-        assert_eq!(
-            ask(request(&begun).with("Traceparent", "rubbish").with("Tracestate", "vendor=1")).await.status,
-            201
-        );
-        let said = upstream.headers();
-        assert_eq!((&*said[0]["traceparent"], &*said[0]["tracestate"]), (PARENT, "vendor=1"));
-        let name = said[1]["onceway-request-id"].trim_start_matches("req_").to_owned();
-        assert!(said[1]["traceparent"].starts_with(&format!("00-{name}-")), "{:?}", said[1]);
-        assert!(
-            said[1]["traceparent"].ends_with("-01") && !said[1].contains_key("tracestate"),
-            "{:?}",
-            said[1]
-        );
-        for (key, trace) in [(&traced, TRACE), (&begun, &name)] {
-            let logged = lines(region, "answered", Some(&digest(region, key).await)).await;
-            let [line] = &logged[..] else { panic!("{logged:?}") };
-            check_line(line, trace, "settled", "-");
-            assert!(line["epoch"].as_u64() >= Some(1) && line["status"] == 201, "{line}");
-        }
-        let stranger =
-            Ask::post(format!("{}/v1/charges", solo.public()), BODY).with("Idempotency-Key", &*traced);
-        assert_eq!(ask(stranger.with("Traceparent", PARENT)).await.status, 401);
-        let logged = lines(region, "not admitted", None).await;
-        let [line] = &logged[..] else { panic!("{logged:?}") };
-        assert_eq!((&line["code"], &line["trace"]), (&"credential-invalid".into(), &TRACE.into()), "{line}");
-    });
+#[tokio::test(flavor = "multi_thread")]
+async fn every_request_has_a_trace_upstream_and_logged() {
+    let upstream = recording().await;
+    let solo = Solo::start_adding(&routes(), upstream.address.parse().ok(), JSON).await;
+    let region = &solo.region;
+    let (traced, begun) = (key("traced"), key("begun"));
+    let request = |key: &str| post(&solo.public(), "/v1/charges", key, BODY);
+    let with = request(&traced).with("Traceparent", PARENT).with("Tracestate", "vendor=1");
+    assert_eq!(ask(with).await.status, 201);
+    let with = request(&begun).with("Traceparent", "rubbish").with("Tracestate", "vendor=1");
+    assert_eq!(ask(with).await.status, 201);
+    let said = upstream.headers();
+    assert_eq!((&*said[0]["traceparent"], &*said[0]["tracestate"]), (PARENT, "vendor=1"));
+    let name = said[1]["onceway-request-id"].trim_start_matches("req_").to_owned();
+    assert!(said[1]["traceparent"].starts_with(&format!("00-{name}-")), "{:?}", said[1]);
+    assert!(said[1]["traceparent"].ends_with("-01") && !said[1].contains_key("tracestate"), "{:?}", said[1]);
+    for (key, trace) in [(&traced, TRACE), (&begun, &name)] {
+        let line = line_about(region, "answered", key).await;
+        check_line(&line, trace, "settled", "-");
+        assert!(line["epoch"].as_u64() >= Some(1) && line["status"] == 201, "{line}");
+    }
+    let stranger = Ask::post(format!("{}/v1/charges", solo.public()), BODY).with("Idempotency-Key", &*traced);
+    is_not_admitted(region, stranger).await;
 }
 
-#[test]
-fn unkeyed_requests_and_status_questions_are_logged() {
-    run(async {
-        let upstream = recording().await;
-        let solo = Solo::start_adding(&routes(), upstream.address.parse().ok(), JSON).await;
-        let (region, public) = (&solo.region, solo.public());
-        let to = |path: &str| Ask::post(format!("{public}{path}"), BODY);
-        // A route without keys, one with an optional key, and a path that no route takes.
-        assert_eq!(ask(to("/v1/blobs").with("Traceparent", PARENT)).await.status, 201);
-        assert_eq!(ask(to("/v1/notes").with("Tracestate", "vendor=1")).await.status, 201);
-        assert_eq!(ask(Ask::get(format!("{public}/v1/nothing"))).await.status, 502);
-        let said = upstream.headers();
-        assert_eq!(said[0]["traceparent"], PARENT);
-        let begun = said[1]["traceparent"].split('-').nth(1).unwrap().to_owned();
-        assert!(begun.len() == 32 && !said[1].contains_key("tracestate"), "{:?}", said[1]);
-        let passed = lines(region, "passed", None).await;
-        let logged: Vec<_> = passed
-            .iter()
-            .map(|line| ["route", "verdict", "code"].map(|field| line[field].as_str().unwrap()))
-            .collect();
-        let expected =
-            [["blobs", "passed", "-"], ["notes", "passed", "-"], ["-", "refused", "upstream-broke"]];
-        assert_eq!(logged, expected);
-        assert_eq!((&passed[0]["trace"], &passed[1]["trace"]), (&TRACE.into(), &begun.clone().into()));
-        for (route, verdict) in [("blobs", "passed"), ("notes", "passed"), ("-", "failed")] {
-            let labels = format!("route=\"{route}\",verdict=\"{verdict}\",where=\"here\"");
-            let timed = series(region, &format!("onceway_request_seconds_count{{{labels}}}")).await;
-            assert_eq!(timed, Some(1.0), "{labels}");
-        }
-        for line in &passed {
-            assert!(line["region"] == "solo" && line["epoch"].as_u64() >= Some(1), "{line}");
-            assert!(line["status"].is_u64() && line["ms"].is_u64(), "{line}");
-        }
+#[tokio::test(flavor = "multi_thread")]
+async fn unkeyed_requests_and_status_questions_are_logged() {
+    let upstream = recording().await;
+    let solo = Solo::start_adding(&routes(), upstream.address.parse().ok(), JSON).await;
+    let (region, public) = (&solo.region, solo.public());
+    let to = |path: &str| Ask::post(format!("{public}{path}"), BODY);
+    // A route without keys, one with an optional key, and a path that no route takes.
+    assert_eq!(ask(to("/v1/blobs").with("Traceparent", PARENT)).await.status, 201);
+    assert_eq!(ask(to("/v1/notes").with("Tracestate", "vendor=1")).await.status, 201);
+    assert_eq!(ask(Ask::get(format!("{public}/v1/nothing"))).await.status, 502);
+    let said = upstream.headers();
+    assert_eq!(said[0]["traceparent"], PARENT);
+    let begun = said[1]["traceparent"].split('-').nth(1).unwrap().to_owned();
+    assert!(begun.len() == 32 && !said[1].contains_key("tracestate"), "{:?}", said[1]);
+    let passed = lines(region, "passed").await;
+    let fields = |line: &Value| ["route", "verdict", "code"].map(|field| line[field].clone());
+    let logged: Vec<_> = passed.iter().map(fields).collect();
+    let expected = [["blobs", "passed", "-"], ["notes", "passed", "-"], ["-", "refused", "upstream-broke"]];
+    assert_eq!(logged, expected);
+    assert_eq!((&passed[0]["trace"], &passed[1]["trace"]), (&TRACE.into(), &begun.clone().into()));
+    let timed = async |route: &str, verdict: &str| {
+        let labels = format!("route=\"{route}\",verdict=\"{verdict}\",where=\"here\"");
+        series(region, &format!("onceway_request_seconds_count{{{labels}}}")).await
+    };
+    for (route, verdict) in [("blobs", "passed"), ("notes", "passed"), ("-", "failed")] {
+        assert_eq!(timed(route, verdict).await, Some(1.0), "{route} {verdict}");
+    }
+    for line in &passed {
+        assert!(line["region"] == "solo" && line["epoch"].as_u64() >= Some(1), "{line}");
+        assert!(line["status"].is_u64() && line["ms"].is_u64(), "{line}");
+    }
 
-        let known = key("asked");
-        assert_eq!(ask(post(&public, "/v1/charges", &known, BODY)).await.status, 201);
-        let question = |key: &str| {
-            let address = format!("{public}/.well-known/onceway/requests/{key}");
-            Ask::get(address).with("Authorization", format!("Bearer {TOKEN}")).with("Traceparent", PARENT)
-        };
-        let unknown = key("never");
-        for (key, status, verdict, code) in
-            [(&known, 200, "settled", "-"), (&unknown, 404, "refused", "key-unknown")]
-        {
-            assert_eq!(ask(question(key)).await.status, status);
-            let logged = lines(region, "looked up", Some(&digest(region, key).await)).await;
-            let [line] = &logged[..] else { panic!("{logged:?}") };
-            check_line(line, TRACE, verdict, code);
-            assert_eq!(line["status"], status, "{line}");
-        }
-        let looked_up = "onceway_request_seconds_count{route=\"-\",verdict=\"looked_up\",where=\"here\"}";
-        assert_eq!(series(region, looked_up).await, Some(1.0));
-        let refused = "onceway_request_seconds_count{route=\"-\",verdict=\"refused\",where=\"here\"}";
-        let before = series(region, refused).await.expect("the key that nobody knows");
-        let malformed = Ask::get(format!("{public}/v1/nothing")).with("Connection", "Idempotency-Key");
-        assert_eq!(ask(malformed).await.status, 400, "at the door");
-        assert_eq!(series(region, refused).await, Some(before + 1.0));
-        let stranger = Ask::get(format!("{public}/.well-known/onceway/requests/{known}"));
-        assert_eq!(ask(stranger.with("Traceparent", PARENT)).await.status, 401);
-        let logged = lines(region, "not admitted", None).await;
-        let [line] = &logged[..] else { panic!("{logged:?}") };
-        assert_eq!((&line["code"], &line["trace"]), (&"credential-invalid".into(), &TRACE.into()), "{line}");
-        let log = log(region).await;
-        assert!(!log.contains(&known) && !log.contains(&unknown), "a key in the log");
-    });
+    let known = key("asked");
+    assert_eq!(ask(post(&public, "/v1/charges", &known, BODY)).await.status, 201);
+    let question = |key: &str| {
+        let address = format!("{public}/.well-known/onceway/requests/{key}");
+        Ask::get(address).with("Authorization", format!("Bearer {TOKEN}")).with("Traceparent", PARENT)
+    };
+    let unknown = key("never");
+    for (key, status, verdict, code) in
+        [(&known, 200, "settled", "-"), (&unknown, 404, "refused", "key-unknown")]
+    {
+        assert_eq!(ask(question(key)).await.status, status);
+        let line = line_about(region, "looked up", key).await;
+        check_line(&line, TRACE, verdict, code);
+        assert_eq!(line["status"], status, "{line}");
+    }
+    assert_eq!(timed("-", "looked_up").await, Some(1.0));
+    let before = timed("-", "refused").await.expect("the key that nobody knows");
+    let malformed = Ask::get(format!("{public}/v1/nothing")).with("Connection", "Idempotency-Key");
+    assert_eq!(ask(malformed).await.status, 400, "at the door");
+    assert_eq!(timed("-", "refused").await, Some(before + 1.0));
+    let stranger = Ask::get(format!("{public}/.well-known/onceway/requests/{known}"));
+    is_not_admitted(region, stranger).await;
+    let log = log(region).await;
+    assert!(!log.contains(&known) && !log.contains(&unknown), "a key in the log");
 }
 
-#[test]
-fn metrics_show_slots_certificates_and_unexplained_doubles() {
-    run(async {
-        let otlp = "[otlp]\nendpoint = \"http://127.0.0.1:4318\"\n";
-        let solo = Solo::start_adding(&routes(), None, otlp).await;
-        let region = &solo.region;
-        let log = log(region).await;
-        let warned = log.matches("this onceway was built without the export of spans").count();
-        assert_eq!(warned, usize::from(!cfg!(feature = "otlp")), "{log}");
-        let retained = "onceway_slot_retained_bytes{slot=\"forgotten\"}";
-        assert_eq!(series(region, retained).await, None);
-        let client = region.cluster.connect(files::DATABASE).await.unwrap();
-        client.query("select pg_create_physical_replication_slot('forgotten', true)", &[]).await.unwrap();
-        // The gateway's heartbeats are WAL that nobody reads.
-        until("the slot to keep something", async || series(region, retained).await > Some(0.0)).await;
-        let before = series(region, retained).await;
-        until("the slot to keep more", async || series(region, retained).await > before).await;
-        assert_eq!(series(region, "onceway_slot_lost{slot=\"forgotten\"}").await, Some(0.0));
-        client.query("select pg_drop_replication_slot('forgotten')", &[]).await.unwrap();
-        until("the slot to be gone", async || series(region, retained).await == Some(0.0)).await;
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
-        for of in ["peer", "authority"] {
-            let name = format!("onceway_certificate_expires_timestamp_seconds{{of=\"{of}\"}}");
-            let expires = series(region, &name).await.unwrap();
-            assert!(expires > now + 86_400.0 && expires < now + 50.0 * 366.0 * 86_400.0, "{of}: {expires}");
-        }
-        let first_lines = Ask::get(format!("{}/console/now", region.admin()));
-        assert!(ask(first_lines.clone()).await.text().contains("Nothing asks for you."));
-        let double = "insert into onceway.journal (kind, tenant, key) values ('double', 'acme', 'k')";
-        client.batch_execute(double).await.unwrap();
-        let said = ask(first_lines).await.text();
-        assert!(
-            said.contains("1 key ran in two regions") && !said.contains("Nothing asks for you."),
-            "{said}"
-        );
-        found_though_no_claim_says_a_risk(&solo).await;
-        over_tls(&solo).await;
-        for of in ["store", "store_authority"] {
-            let name = format!("onceway_certificate_expires_timestamp_seconds{{of=\"{of}\"}}");
-            until(of, async || series(region, &name).await == Some(1_924_992_000.0)).await;
-        }
-    });
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_show_slots_certificates_and_unexplained_doubles() {
+    let otlp = "[otlp]\nendpoint = \"http://127.0.0.1:4318\"\n";
+    let solo = Solo::start_adding(&routes(), None, otlp).await;
+    let region = &solo.region;
+    let log = log(region).await;
+    let warned = log.matches("this onceway was built without the export of spans").count();
+    assert_eq!(warned, usize::from(!cfg!(feature = "otlp")), "{log}");
+    let retained = "onceway_slot_retained_bytes{slot=\"forgotten\"}";
+    assert_eq!(series(region, retained).await, None);
+    let client = region.cluster.connect(files::DATABASE).await.unwrap();
+    client.query("select pg_create_physical_replication_slot('forgotten', true)", &[]).await.unwrap();
+    // The gateway's heartbeats are WAL that nobody reads.
+    until("the slot to keep something", async || series(region, retained).await > Some(0.0)).await;
+    let before = series(region, retained).await;
+    until("the slot to keep more", async || series(region, retained).await > before).await;
+    assert_eq!(series(region, "onceway_slot_lost{slot=\"forgotten\"}").await, Some(0.0));
+    client.query("select pg_drop_replication_slot('forgotten')", &[]).await.unwrap();
+    until("the slot to be gone", async || series(region, retained).await == Some(0.0)).await;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
+    let expires = async |of: &str| {
+        series(region, &format!("onceway_certificate_expires_timestamp_seconds{{of=\"{of}\"}}")).await
+    };
+    for of in ["peer", "authority"] {
+        let expires = expires(of).await.unwrap();
+        assert!(expires > now + 86_400.0 && expires < now + 50.0 * 366.0 * 86_400.0, "{of}: {expires}");
+    }
+    let first_lines = Ask::get(format!("{}/console/now", region.admin()));
+    assert!(ask(first_lines.clone()).await.text().contains("Nothing asks for you."));
+    let double = "insert into onceway.journal (kind, tenant, key) values ('double', 'acme', 'k')";
+    client.batch_execute(double).await.unwrap();
+    let said = ask(first_lines).await.text();
+    assert!(said.contains("1 key ran in two regions") && !said.contains("Nothing asks for you."), "{said}");
+    found_though_no_claim_says_a_risk(&solo).await;
 }
 
-/// Two regions settled a key, and neither claim names a risk. The look over all records journals,
-/// counts, logs and reports that, once.
+/// Two regions settled a key, and neither claim names a risk: counted, logged and shown.
 async fn found_though_no_claim_says_a_risk(solo: &Solo) {
     let region = &solo.region;
     assert_eq!(series(region, "onceway_unexplained_doubles_total").await, Some(0.0));
@@ -205,125 +182,15 @@ async fn found_though_no_claim_says_a_risk(solo: &Solo) {
                 select 'acme', 'silent', origin, 4, 1, 1, gen_random_uuid(), sha256('x'), gen_random_uuid(), 201, '\\x01', now(), 0, 0, 0, 0, \
                 now(), now() + interval '1 day', 86400000 from unnest(array['solo#1', 'elsewhere#1!']) as origin";
     client.batch_execute(rows).await.unwrap();
-    until("it to be counted", async || {
-        series(region, "onceway_unexplained_doubles_total").await == Some(1.0)
-    })
-    .await;
+    let counted = async || series(region, "onceway_unexplained_doubles_total").await == Some(1.0);
+    until("it to be counted", counted).await;
     assert_eq!(series(region, "onceway_doubles_total").await, Some(2.0), "the forged entry and this one");
-    let get = async |path: &str| ask(Ask::get(format!("{}{path}", region.admin()))).await;
-    let status = get("/v1/status").await.json();
-    assert_eq!((&status["audit"]["doubles"], &status["audit"]["unexplained"]), (&2.into(), &1.into()));
-    let passes = status["audit"]["passes"].as_u64().unwrap();
-    let found = get("/v1/audit/journal").await.json();
-    let silent: Vec<&Value> =
-        found["findings"].as_array().unwrap().iter().filter(|one| one["key"] == "silent").collect();
-    let [one] = &silent[..] else { panic!("journalled once: {found}") };
-    assert_eq!(
-        (&one["kind"], &one["explained"], &one["token"]),
-        (&"double".into(), &"unexplained".into(), &"1.1".into())
-    );
-    let said =
-        "ran here as 1.1 (answer: 201) and at elsewhere#1 as 1.1 (answer: 201): nothing explains it: a bug";
-    assert_eq!(one["reason"], said);
     let message = "a key ran in two regions, and nothing explains it: this is a bug, see `onceway audit`";
     let log = log(region).await;
     assert_eq!(log.matches(message).count(), 1, "{log}");
-    let audit = onceway(region, &["audit"]).await;
-    assert_eq!(audit.status.code(), Some(3));
-    let (table, why) = (String::from_utf8_lossy(&audit.stdout), String::from_utf8_lossy(&audit.stderr));
-    assert!(
-        table.contains("NOTHING: A BUG") && why.contains("1 keys ran twice, and nothing explains it"),
-        "{table}{why}"
-    );
-    assert!(
-        get("/console/now").await.text().contains("1 key ran in two regions, and nothing explains it: a bug")
-    );
-    until("two more passes", async || {
-        get("/v1/status").await.json()["audit"]["passes"].as_u64() >= Some(passes + 2)
-    })
-    .await;
-    assert_eq!(series(region, "onceway_unexplained_doubles_total").await, Some(1.0), "found once");
+    ends(&onceway(region, &["audit"]).await, 3, "1 keys ran twice, and nothing explains it");
+    let page = ask(Ask::get(format!("{}/console/now", region.admin()))).await.text();
+    assert!(page.contains("1 key ran in two regions, and nothing explains it: a bug"), "{page}");
     let age = series(region, "onceway_audit_age_seconds").await.unwrap();
     assert!((0.0..60.0).contains(&age), "{age}");
-}
-
-/// Lets the region's Postgres show a certificate that ends with the year 2030, from now on. The
-/// gateway connects by that, and shows it, too.
-async fn over_tls(solo: &Solo) {
-    let (region, data) = (&solo.region, solo.region.cluster.data());
-    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-    params.not_after = rcgen::date_time_ymd(2031, 1, 1);
-    let key = KeyPair::generate().unwrap();
-    let certificate = params.self_signed(&key).unwrap().pem();
-    let owner = fs::metadata(&data).unwrap();
-    for (name, text) in [("server.crt", &certificate), ("server.key", &key.serialize_pem())] {
-        fs::write(data.join(name), text).unwrap();
-        fs::set_permissions(data.join(name), fs::Permissions::from_mode(0o600)).unwrap();
-        chown(data.join(name), Some(owner.uid()), Some(owner.gid())).unwrap();
-        fs::write(solo.dir.join(name), text).unwrap();
-    }
-    let client = region.cluster.connect(files::DATABASE).await.unwrap();
-    client.batch_execute("alter system set ssl = on").await.unwrap();
-    client.batch_execute("select pg_reload_conf()").await.unwrap();
-    until("Postgres to speak TLS", async || {
-        client.query_one("show ssl", &[]).await.unwrap().get::<_, String>(0) == "on"
-    })
-    .await;
-    let file = solo.dir.join("solo.toml");
-    let plain = fs::read_to_string(&file).unwrap();
-    let path = |name: &str| solo.dir.join(name).display().to_string();
-    let (shown, key) = (path("server.crt"), path("server.key"));
-    let (here, port) = (files::GATEWAY_ROLE, region.cluster.port());
-    let tls = plain.replace(
-        &format!("{here}@127.0.0.1:{port}/{}", files::DATABASE),
-        &format!(
-            "{here}@localhost:{port}/{}?sslmode=verify-full&sslrootcert={shown}&sslcert={shown}&sslkey={key}",
-            files::DATABASE
-        ),
-    );
-    assert_ne!(tls, plain, "the store's URL is found");
-    fs::write(&file, tls).unwrap();
-    restart(region).await;
-    solo.serves().await;
-}
-
-#[test]
-fn an_unread_log_blocks_nothing_and_loses_nothing() {
-    /// More lines than any pipe takes.
-    const ASKED: usize = 500;
-    run(async {
-        let mut held = None;
-        let solo = Solo::start_with(&routes(), None, |dir| {
-            let pipe = dir.join("gateway.log");
-            assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-            // An open for writing waits until a reader has the pipe open. This reader reads
-            // nothing.
-            held = Some(OpenOptions::new().read(true).write(true).open(pipe).unwrap());
-        })
-        .await;
-        let (region, mut pipe) = (&solo.region, BufReader::new(held.unwrap()));
-        for _ in 0..ASKED / 50 {
-            let mut asked = JoinSet::new();
-            for _ in 0..50 {
-                asked.spawn(ask(Ask::post(format!("{}/v1/charges", solo.public()), BODY)));
-            }
-            assert!(asked.join_all().await.iter().all(|answer| answer.status == 401));
-        }
-        assert_eq!(ask(post(&solo.public(), "/v1/charges", &key("unread"), BODY)).await.status, 201);
-        assert_eq!(series(region, "onceway_lease_held").await, Some(1.0));
-        assert_eq!(series(region, "onceway_log_lines_dropped_total").await, Some(0.0));
-        let reading = tokio::task::spawn_blocking(move || {
-            let (mut line, mut refused) = (String::new(), 0);
-            while !line.contains("answered") {
-                line.clear();
-                pipe.read_line(&mut line).unwrap();
-                refused += usize::from(line.contains("not admitted"));
-            }
-            (refused, pipe)
-        });
-        let (refused, pipe) = tokio::time::timeout(BOUND, reading).await.expect("the last line").unwrap();
-        assert_eq!(refused, ASKED);
-        region.act(Action::Kill, Part::Gateway).await.unwrap();
-        drop(pipe);
-    });
 }

@@ -3,7 +3,7 @@
 //!
 //! `witness/reload.rs` changes its files while it runs, `src/adapters/witness/tests.rs` damages the
 //! file in many ways. `net/` attacks the peer listener that it shares with gateways;
-//! `config/witness.toml` is its file. It must not need Postgres.
+//! `config/witness.toml` is its file.
 
 mod hostile;
 mod reload;
@@ -17,7 +17,7 @@ use onceway::adapters::witness::{AcceptorFile, Opened};
 use onceway::config::witness::WitnessConfig;
 use onceway::gateway::authority::register::witness::{Duty, Witness};
 use onceway::ports::Clock;
-use onceway::ports::peers::{Forward, ForwardReply, PeerReply, Question};
+use onceway::ports::peers::{Forward, ForwardReply, PeerReply, Pong, Question};
 use onceway::protocol::change::Change;
 use onceway::protocol::digest::Digest32;
 use onceway::protocol::register::{Ballot, Message, Reply};
@@ -29,21 +29,19 @@ use onceway::protocol::view::{AcceptorId, Content, View};
 use onceway_lab::contract::peers::forward;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The time limit for a process to start or to end.
-const BOUND: Duration = Duration::from_secs(30);
 /// The time limit for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The files of a witness in a folder of their own, and the way to it from region `us-east`.
-struct House {
-    folder: TempDir,
+pub struct House {
+    pub folder: TempDir,
     pki: Pki,
     peers: HttpPeers,
     peer: String,
     admin: String,
 }
 
-fn house() -> House {
+pub fn house() -> House {
     let pki = Pki::new(&["us-east", "eu-west", "ap-south", "witness-1", "mallory", "left"]);
     let folder = tempfile::tempdir().unwrap();
     let certificates = folder.path().join("certs");
@@ -56,6 +54,14 @@ fn house() -> House {
     let listed = [("# [[witness]]\n# name", "[[witness]]\nname"), ("lease = \"10s\"", "lease = \"1500ms\"")];
     fs::write(folder.path().join("ring.toml"), reference("ring.toml", &listed)).unwrap();
     House { folder, peers: peers(&pki, &peer), pki, peer, admin: format!("http://{admin}") }
+}
+
+/// The same, made and running.
+async fn begun() -> (House, Running) {
+    let house = house();
+    house.init();
+    let running = house.start().await;
+    (house, running)
 }
 
 fn bring(pki: &Pki, certificates: &Path) {
@@ -96,6 +102,10 @@ impl House {
         (output.status.code(), String::from_utf8(text).unwrap())
     }
 
+    pub fn init(&self) {
+        assert_eq!(self.ended(&["--init"]).0, Some(0));
+    }
+
     async fn start(&self) -> Running {
         self.start_with(&[]).await
     }
@@ -113,22 +123,33 @@ impl House {
 
     async fn started(&self, command: &mut Command) -> Running {
         let running = Running(Mortal(command.spawn().unwrap()));
-        wait::for_some("the witness to answer", BOUND, async || {
-            Ok(self.peers.ping(&region("witness-1"), PATIENCE).await.ok())
-        })
-        .await
-        .unwrap();
+        let ping = async || self.peers.ping(&region("witness-1"), PATIENCE).await.ok();
+        found("the witness to answer", ping).await;
         running
     }
 
+    async fn pong(&self) -> Pong {
+        self.peers.ping(&region("witness-1"), PATIENCE).await.unwrap()
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        Ask::get(format!("{}{path}", self.admin)).send(PATIENCE).await.unwrap()
+    }
+
     async fn gauge(&self, name: &str) -> String {
-        let page = Ask::get(format!("{}/metrics", self.admin)).send(PATIENCE).await.unwrap().text();
+        let page = self.get("/metrics").await.text();
         let found = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         found.unwrap_or_else(|| panic!("no {name} in {page}")).to_owned()
     }
 
     async fn ask(&self, question: Question) -> PeerReply {
         self.peers.ask(&region("witness-1"), question, PATIENCE).await.unwrap()
+    }
+
+    /// The acceptor of a witness that holds nothing.
+    async fn acceptor(&self) -> AcceptorId {
+        let Reply::NotFounded(id) = self.message(Message::Read).await else { panic!("it holds nothing") };
+        id
     }
 
     async fn message(&self, message: Message) -> Reply {
@@ -167,14 +188,25 @@ fn view(epoch: u64, witness: u128) -> Arc<View> {
 
 /// Founds a new witness and kills its process. Returns its acceptor and the view that it accepted.
 async fn founded_and_killed(house: &House) -> (AcceptorId, Arc<View>) {
-    assert_eq!(house.ended(&["--init"]).0, Some(0));
+    house.init();
     let running = house.start().await;
-    let Reply::NotFounded(id) = house.message(Message::Read).await else { panic!("it is new") };
+    let id = house.acceptor().await;
     let first = view(1, id.0);
-    let found = Message::Found { ballot: ballot(1), view: first.clone() };
-    assert_eq!(house.message(found).await, Reply::Accepted);
+    assert_eq!(house.message(found_by(&first)).await, Reply::Accepted);
     running.signal(Signal::KILL);
     (id, first)
+}
+
+fn prepare(counter: u64) -> Message {
+    Message::Prepare { ballot: ballot(counter) }
+}
+
+fn accept(counter: u64, view: &Arc<View>) -> Message {
+    Message::Accept { ballot: ballot(counter), view: view.clone() }
+}
+
+fn found_by(view: &Arc<View>) -> Message {
+    Message::Found { ballot: ballot(1), view: view.clone() }
 }
 
 fn renew(name: &str, view: &Arc<View>) -> Message {
@@ -188,42 +220,36 @@ async fn promises_outlive_the_process() {
     let (id, first) = founded_and_killed(&house).await;
 
     let running = house.start().await;
-    let Reply::Promised(accepted) = house.message(Message::Prepare { ballot: ballot(7) }).await else {
-        panic!("it is founded")
-    };
+    let Reply::Promised(accepted) = house.message(prepare(7)).await else { panic!("it is founded") };
     // The founding prepares nothing, so its ballot counts as the lowest.
     assert_eq!((accepted.ballot, accepted.view), (ballot(0), first.clone()));
     assert_eq!(house.message(renew("us-east", &first)).await, Reply::Granted(1));
     drop(running);
 
     let running = house.start().await;
-    assert_eq!(house.message(Message::Prepare { ballot: ballot(6) }).await, Reply::Outbid(ballot(7)));
+    assert_eq!(house.message(prepare(6)).await, Reply::Outbid(ballot(7)));
     // The grant is not known to be over: this process has seen it for less than a lease.
     let Reply::Holds { id: same, promised, running: leases, .. } = house.message(Message::Read).await else {
         panic!("it is founded")
     };
     assert_eq!((same, promised), (id, Some(ballot(7))));
     assert_eq!(leases, [region("us-east")].into());
-    let over = wait::for_some("the grant to be over", BOUND, async || {
-        let Reply::Holds { running, .. } = house.message(Message::Read).await else {
-            panic!("it is founded")
-        };
-        Ok(running.is_empty().then_some(()))
-    });
-    over.await.unwrap();
+    let read = async || house.message(Message::Read).await;
+    until(
+        "the grant to be over",
+        async || matches!(read().await, Reply::Holds { running, .. } if running.is_empty()),
+    )
+    .await;
     drop(running);
 
     // An older copy would grant below its accepted ballot.
     let running = house.start().await;
     let second = view(2, id.0);
-    assert_eq!(
-        house.message(Message::Accept { ballot: ballot(7), view: second.clone() }).await,
-        Reply::Accepted
-    );
+    assert_eq!(house.message(accept(7, &second)).await, Reply::Accepted);
     drop(running);
     let mut running = house.start().await;
     assert_eq!(house.message(renew("us-east", &first)).await, Reply::Newer);
-    let pong = house.peers.ping(&region("witness-1"), PATIENCE).await.unwrap();
+    let pong = house.pong().await;
     assert_eq!((pong.epoch, pong.view, pong.serving), (2, second.digest(), false));
     assert_eq!((pong.beat, pong.applied.len()), (None, 0));
     running.signal(Signal::TERM);
@@ -239,21 +265,19 @@ async fn a_restored_state_file_votes_no_more() {
     let copy = fs::read(house.path("witness.state")).unwrap();
 
     let running = house.start().await;
-    assert!(matches!(house.message(Message::Prepare { ballot: ballot(7) }).await, Reply::Promised(_)));
+    assert!(matches!(house.message(prepare(7)).await, Reply::Promised(_)));
     let second = view(2, id.0);
-    let accept = Message::Accept { ballot: ballot(7), view: second.clone() };
-    assert_eq!(house.message(accept).await, Reply::Accepted);
+    assert_eq!(house.message(accept(7, &second)).await, Reply::Accepted);
     assert_eq!(house.gauge("onceway_witness_began_anew").await, "0");
     drop(running);
 
     // Every way to write a copy over it: into the same file here.
     fs::write(house.path("witness.state"), copy).unwrap();
     let running = house.start().await;
-    let Reply::NotFounded(other) = house.message(Message::Read).await else { panic!("it holds nothing") };
+    let other = house.acceptor().await;
     assert_ne!(other, id);
     // Each of these would break what it promised, and none of them is answered as that acceptor.
-    let below = Message::Accept { ballot: ballot(6), view: view(2, 9) };
-    for message in [Message::Prepare { ballot: ballot(6) }, below, renew("us-east", &first)] {
+    for message in [prepare(6), accept(6, &view(2, 9)), renew("us-east", &first)] {
         for (to, replied) in
             [(Some(id), Reply::OtherAcceptor(other)), (Some(other), Reply::NotFounded(other))]
         {
@@ -273,9 +297,7 @@ async fn a_restored_state_file_votes_no_more() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_witness_is_an_acceptor_and_nothing_else() {
-    let house = house();
-    assert_eq!(house.ended(&["--init"]).0, Some(0));
-    let _running = house.start().await;
+    let (house, _running) = begun().await;
     for question in [Question::Views { after: 0 }, Question::Key { id: net::key_id("acme", "k") }] {
         let PeerReply::Refused(why) = house.ask(question).await else { panic!("it has no store") };
         assert_eq!(why, "witness-1 is a witness: it votes on views and keeps no keys");
@@ -283,15 +305,14 @@ async fn a_witness_is_an_acceptor_and_nothing_else() {
     let forward = Forward { body: bytes::Bytes::new(), ..forward("k") };
     let reply = house.peers.forward(&region("witness-1"), forward).await.unwrap();
     assert!(matches!(reply, ForwardReply::NotOwner { epoch: 0 }));
-    let get = |path: &str| Ask::get(format!("{}{path}", house.admin));
-    assert_eq!(get("/healthz").send(PATIENCE).await.unwrap().text(), "ok\n");
-    let metrics = get("/metrics").send(PATIENCE).await.unwrap().text();
+    assert_eq!(house.get("/healthz").await.text(), "ok\n");
+    let metrics = house.get("/metrics").await.text();
     assert!(metrics.contains("\nonceway_witness_refusals_total 2\n"), "{metrics}");
     for of in ["peer", "authority"] {
         let expires = format!("\nonceway_certificate_expires_timestamp_seconds{{of=\"{of}\"}} ");
         assert!(metrics.contains(&expires), "{metrics}");
     }
-    let status = get("/v1/status").send(PATIENCE).await.unwrap().json();
+    let status = house.get("/v1/status").await.json();
     assert_eq!((&status["witness"], &status["epoch"]), (&"witness-1".into(), &Value::Null));
     let rebound = "GET /v1/status HTTP/1.1\r\nHost: rebound.example\r\nConnection: close\r\n\r\n";
     let answer = talk(house.admin.trim_start_matches("http://"), rebound).await;
@@ -301,28 +322,27 @@ async fn a_witness_is_an_acceptor_and_nothing_else() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_state_file_is_made_once_for_one_process() {
     let house = house();
-    let (code, said) = house.ended(&[]);
-    assert!(code == Some(2) && said.contains("there is no such file") && said.contains("--init"), "{said}");
+    let ends = |more: &[&str], exit: i32, parts: &[&str]| {
+        let (code, said) = house.ended(more);
+        let all = parts.iter().all(|part| said.contains(part));
+        assert!(code == Some(exit) && all, "{more:?} {code:?} {said}");
+    };
+    ends(&[], 2, &["there is no such file", "--init"]);
     assert!(!house.path("witness.state").exists());
     let text = fs::read_to_string(house.path("witness.toml")).unwrap();
     fs::write(house.path("witness.toml"), text.replacen("\"witness.state\"", "\"absent/witness.state\"", 1))
         .unwrap();
     for nowhere in [&["--init"][..], &["--init", "--dry-run"]] {
-        let (code, said) = house.ended(nowhere);
-        assert!(code == Some(2) && said.contains("absent: No such file"), "{nowhere:?} {code:?} {said}");
+        ends(nowhere, 2, &["absent: No such file"]);
     }
     fs::write(house.path("witness.toml"), text).unwrap();
-    let (code, said) = house.ended(&["--init", "--dry-run"]);
-    assert!(code == Some(0) && said.ends_with("Nothing was changed.\n"), "{said}");
+    ends(&["--init", "--dry-run"], 0, &["Nothing was changed.\n"]);
     assert!(!house.path("witness.state").exists());
-    let (code, said) = house.ended(&["--init"]);
-    assert!(code == Some(0) && said.contains("made for witness-1, acceptor "), "{said}");
-    assert_eq!(house.ended(&["--init", "--dry-run"]).0, Some(2));
-    let (code, said) = house.ended(&["--init"]);
-    assert!(code == Some(2) && said.contains("never overwritten"), "{said}");
+    ends(&["--init"], 0, &["made for witness-1, acceptor "]);
+    ends(&["--init", "--dry-run"], 2, &[]);
+    ends(&["--init"], 2, &["never overwritten"]);
     let _running = house.start().await;
-    let (code, said) = house.ended(&[]);
-    assert!(code == Some(2) && said.contains("another process uses this file"), "{said}");
+    ends(&[], 2, &["another process uses this file"]);
 }
 
 /// A boot clock that a test moves.
@@ -418,8 +438,8 @@ fn the_reference_witness_file_is_valid() {
     assert_eq!(config.name, region("witness-1"));
     assert_eq!(config.drift.ppm, 500);
     assert_eq!(config.file, house.path("witness.state"));
+    let text = fs::read_to_string(house.path("witness.toml")).unwrap();
     let said = |from: &str, to: &str| {
-        let text = fs::read_to_string(house.path("witness.toml")).unwrap();
         assert!(text.contains(from), "{from}");
         fs::write(house.path("other.toml"), text.replacen(from, to, 1)).unwrap();
         let errors = WitnessConfig::load(&house.path("other.toml")).expect_err(to);
@@ -433,7 +453,7 @@ fn the_reference_witness_file_is_valid() {
         (
             "name = \"witness-1\"\n\n",
             "name = \"witness-2\"\n\n",
-            "witness-2 is no witness of the ring: add it there",
+            "witness-2 is no witness of the ring: add it",
         ),
         ("name = \"witness-1\"\n\n", "\n", "name is missing: say which [[witness]]"),
         ("file = \"witness.state\"", "", "file is missing: name the file on a local disk"),
@@ -451,29 +471,23 @@ fn the_reference_witness_file_is_valid() {
 /// one. Put back too late, it says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_witness_votes_only_on_versions_it_speaks() {
-    let house = house();
-    assert_eq!(house.ended(&["--init"]).0, Some(0));
-    let older = house.start().await;
-    let pong = house.peers.ping(&region("witness-1"), PATIENCE).await.unwrap();
+    let (house, older) = begun().await;
+    let pong = house.pong().await;
     assert_eq!((pong.speaks, pong.protocol), (Versions::OURS, 1));
-    let Reply::NotFounded(id) = house.message(Message::Read).await else { panic!("it is new") };
-    let first = view(1, id.0);
+    let first = view(1, house.acceptor().await.0);
     let second = Arc::new(View::from_content(Content { protocol: NEXT, ..first.content() }));
     let refused = "the regions go by protocol version 2 and this witness speaks 1-1";
-    let found = |view: &Arc<View>| Message::Found { ballot: ballot(1), view: view.clone() };
-    let replied = house.ask(Question::Acceptor { to: None, message: found(&second) }).await;
+    let replied = house.ask(Question::Acceptor { to: None, message: found_by(&second) }).await;
     assert!(matches!(&replied, PeerReply::Refused(why) if why.starts_with(refused)), "{replied:?}");
-    assert_eq!(house.message(found(&first)).await, Reply::Accepted);
+    assert_eq!(house.message(found_by(&first)).await, Reply::Accepted);
     drop(older);
 
     let newer = house.start_with(&["--speaks=1-2"]).await;
-    let pong = house.peers.ping(&region("witness-1"), PATIENCE).await.unwrap();
+    let pong = house.pong().await;
     assert_eq!((pong.speaks, pong.protocol), (Versions::new(1, 2).unwrap(), 1));
     let raised = Arc::new(first.next(&Change::Protocol(NEXT)).unwrap());
-    let Reply::Promised(_) = house.message(Message::Prepare { ballot: ballot(7) }).await else {
-        panic!("it is founded")
-    };
-    assert_eq!(house.message(Message::Accept { ballot: ballot(7), view: raised }).await, Reply::Accepted);
+    assert!(matches!(house.message(prepare(7)).await, Reply::Promised(_)), "it is founded");
+    assert_eq!(house.message(accept(7, &raised)).await, Reply::Accepted);
     drop(newer);
     let (code, said) = house.ended(&[]);
     assert!(code == Some(1) && said.contains(refused), "{code:?}: {said}");

@@ -130,7 +130,8 @@ pub async fn deployment(rtt: Duration) -> Deployment {
 /// The same, with routes of the test's choosing, and other waits: the text of its `[failover]`.
 pub async fn deployment_with(rtt: Duration, routes: Option<String>, failover: &str) -> Deployment {
     let failover = Some(failover.to_owned());
-    let options = Options { program: program(), port_base: port_base(), data: None, rtt, routes, failover };
+    let (program, port_base) = (program(), port_base());
+    let options = Options { program, port_base, rtt, routes, failover, ..Options::default() };
     let _room = room(3).await;
     Deployment::start(&options, &|_| {}).await.expect("three regions start")
 }
@@ -321,4 +322,11 @@ pub fn err(output: &Output) -> String {
 pub fn ends(output: &Output, code: i32, says: &str) {
     let said = err(output);
     assert!(output.status.code() == Some(code) && said.contains(says), "{}: {said}", output.status);
+}
+
+/// Fails unless a text has all of these parts.
+#[track_caller]
+pub fn has(text: &str, parts: &[&str]) {
+    let missing: Vec<_> = parts.iter().filter(|part| !text.contains(**part)).collect();
+    assert!(missing.is_empty(), "{missing:?} not in\n{text}");
 }

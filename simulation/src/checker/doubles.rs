@@ -1,35 +1,23 @@
-//! Invariants that only the end of a scenario can judge. No journal has a double, a store shows a
-//! double that its own journal lacks, or an unexplained double is none.
+//! Invariants about journals, which only the end of a scenario can judge: a gateway journals what
+//! it finds in its store a while later.
 //!
-//! Each gateway searches the records of its store and journals its findings, which takes a while.
-//! The check must not run before that. It must not judge by `protocol::double`: a fault there would
-//! hide itself.
+//! They do not judge by `protocol::double`: a fault there would hide itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use onceway::protocol::double::Why;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::record::{Row, State};
-use onceway::protocol::region::RegionName;
 
 use super::invariant::{Found, Invariant};
 use crate::table::Truth;
-use crate::upstream::Happening;
-use crate::words::key;
+use crate::upstream::Ledger;
+use crate::words::{joined, key};
 
 /// If a key ran twice and some store shows both answers, a journal says so.
-pub(super) fn doubles_are_journalled(
-    ledger: &BTreeMap<KeyId, Vec<Happening>>,
-    stores: &[Truth],
-    found: &mut Found,
-) {
-    let noted: BTreeSet<&KeyId> = stores
-        .iter()
-        .flat_map(|store| &store.journal)
-        .filter(|(_, entry)| entry.kind == "double")
-        .filter_map(|(id, _)| id.as_ref())
-        .collect();
+pub(super) fn doubles_are_journalled(ledger: &Ledger, stores: &[Truth], found: &mut Found) {
+    let noted: BTreeSet<&KeyId> = journalled_doubles(stores).collect();
     for (id, effects) in ledger.iter().filter(|(id, effects)| effects.len() > 1 && !noted.contains(id)) {
         if let Some(rows) = stores.iter().find_map(|store| answered_twice(store, id)) {
             let at = effects.iter().map(|effect| effect.at).max().unwrap_or(Duration::ZERO);
@@ -44,18 +32,14 @@ pub(super) fn doubles_are_journalled(
 pub(super) fn doubles_are_found(stores: &[Truth], now: Duration, found: &mut Found) {
     for store in stores {
         for (id, rows) in &store.rows {
-            let settled: Vec<&Row> =
-                rows.iter().filter(|row| matches!(row.state, State::Settled { .. })).collect();
+            let settled = settled(rows);
             for (at, one) in settled.iter().enumerate() {
                 for other in settled[at + 1..].iter().filter(|other| other.nonce != one.nonce) {
                     let why = explained(one, other);
                     if !said(store, id).any(|said| said == Some(why)) {
-                        let (key, at) = (key(id), &store.origin);
-                        let (one, other) = (describe_row(one), describe_row(other));
-                        let text = format!(
-                            "{key}: {at} shows {one} and {other}, {}, and its journal does not say so",
-                            why.name()
-                        );
+                        let (key, at, why) = (key(id), &store.origin, why.name());
+                        let shows = format!("{} and {}, {why}", describe_row(one), describe_row(other));
+                        let text = format!("{key}: {at} shows {shows}, and its journal does not say so");
                         found.push(Invariant::DoublesFound, now, text);
                     }
                 }
@@ -65,12 +49,7 @@ pub(super) fn doubles_are_found(stores: &[Truth], now: Duration, found: &mut Fou
 }
 
 /// A double that a journal does not explain raises an alert, so the key took effect twice.
-pub(super) fn alarms_are_true(
-    ledger: &BTreeMap<KeyId, Vec<Happening>>,
-    stores: &[Truth],
-    now: Duration,
-    found: &mut Found,
-) {
+pub(super) fn alarms_are_true(ledger: &Ledger, stores: &[Truth], now: Duration, found: &mut Found) {
     for store in stores {
         let doubles = store.journal.iter().filter(|(_, entry)| entry.explained == Some(Why::Unexplained));
         let once = |id: &KeyId| ledger.get(id).is_none_or(|effects| effects.len() < 2);
@@ -101,15 +80,22 @@ fn said<'a>(store: &'a Truth, id: &'a KeyId) -> impl Iterator<Item = Option<Why>
 }
 
 fn describe_row(row: &Row) -> String {
-    let risk: Vec<&str> = row.risk.iter().map(RegionName::as_str).collect();
-    let risk = if risk.is_empty() { String::new() } else { format!(" at risk of {}", risk.join(" and ")) };
-    format!("{} {}{risk}", row.origin, row.token)
+    let risk = if row.risk.is_empty() { "" } else { " at risk of " };
+    format!("{} {}{risk}{}", row.origin, row.token, joined(&row.risk, " and "))
 }
 
 /// The answers that a store shows of a key, if there is more than one.
 fn answered_twice(store: &Truth, id: &KeyId) -> Option<String> {
-    let rows = store.rows.get(id)?;
-    let settled = rows.iter().filter(|row| matches!(row.state, State::Settled { .. }));
-    let describe_row: Vec<String> = settled.map(describe_row).collect();
-    (describe_row.len() > 1).then(|| describe_row.join(", "))
+    let settled = settled(store.rows.get(id)?);
+    (settled.len() > 1).then(|| joined(settled.into_iter().map(describe_row), ", "))
+}
+
+fn settled(rows: &[Row]) -> Vec<&Row> {
+    rows.iter().filter(|row| matches!(row.state, State::Settled { .. })).collect()
+}
+
+/// The keys of which some journal has a double.
+pub(crate) fn journalled_doubles(stores: &[Truth]) -> impl Iterator<Item = &KeyId> {
+    let entries = stores.iter().flat_map(|store| &store.journal);
+    entries.filter(|(_, entry)| entry.kind == "double").filter_map(|(id, _)| id.as_ref())
 }

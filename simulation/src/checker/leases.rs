@@ -1,14 +1,13 @@
-//! The invariants about leases: each sender has a lease, judged by the grants of acceptors and not
-//! by its own belief.
+//! The invariants about leases, judged by the grants of acceptors and not by a sender's own belief.
 //!
-//! Acceptors write down their grants ([`crate::table::Granted`]). A grant runs for its span of true
-//! time at least, because its judge adds the drift. The window hides most breaches of this from the
-//! counting of effects.
+//! A grant runs for its span of true time at least, because its judge adds the drift. The window
+//! hides most breaches of this from the counting of effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use onceway::protocol::region::RegionName;
+use onceway::protocol::register::Accepted;
 use onceway::protocol::view::AcceptorId;
 
 use super::invariant::{Found, Invariant};
@@ -29,14 +28,14 @@ pub(super) struct Leases {
 
 impl Leases {
     pub(super) fn voted(&mut self, votes: &[(Voter, Vec<Held>)]) {
-        let accepted =
-            votes.iter().flat_map(|(_, all)| all).filter_map(|held| Some((held.at, held.accepted.as_ref()?)));
-        for (at, accepted) in accepted {
-            for id in accepted.view.voters().values() {
-                if accepted.view.epoch() == 1 {
+        for Held { at, accepted, .. } in votes.iter().flat_map(|(_, all)| all) {
+            let Some(Accepted { view, .. }) = accepted else { continue };
+            for id in view.voters().values() {
+                if view.epoch() == 1 {
                     self.voters.insert(*id);
                 } else if !self.voters.contains(id) {
-                    self.new_voters.entry(*id).and_modify(|since| *since = at.min(*since)).or_insert(at);
+                    let since = self.new_voters.entry(*id).or_insert(*at);
+                    *since = *at.min(since);
                 }
             }
         }
@@ -44,13 +43,27 @@ impl Leases {
 
     pub(super) fn granted(&mut self, all: Vec<Granted>, found: &mut Found) {
         for granted in all {
-            if let Some(since) = self.new_voters.get(&granted.id) {
-                silent_at_first(&granted, *since, found);
+            let (at, view) = (granted.at, &granted.view);
+            // Who became a voter after the founding knows nothing of the leases granted before.
+            if let Some(since) =
+                self.new_voters.get(&granted.id).filter(|since| at < **since + view.longest_lease())
+            {
+                let why = format!(": it became a voter at {}", found.moment(*since));
+                breaks(Invariant::SilentAtFirst, &granted, "", &why, found);
             }
             let of_region = self.granted.entry(granted.region.clone()).or_default();
             let before = of_region.entry(granted.id).or_default();
-            grants_stay(before.last(), &granted, found);
-            grants_are_agreed(&granted, found);
+            // Else keys that the region gained since could be taken while it relies on this.
+            let (was, is) = (before.last().map_or(0, |before| before.view.epoch()), view.epoch());
+            if was > is {
+                let (of, why) = (format!(" of epoch {is}"), format!(", after one of epoch {was}"));
+                breaks(Invariant::GrantsStay, &granted, &of, &why, found);
+            }
+            let (length, longest) = (granted.until.saturating_sub(at), view.longest_lease());
+            if length > longest {
+                let (of, why) = (format!(" of {length:?}"), format!(": {longest:?} were agreed on"));
+                breaks(Invariant::GrantsAgreed, &granted, &of, &why, found);
+            }
             before.push(granted);
         }
     }
@@ -63,8 +76,7 @@ impl Leases {
         })
     }
 
-    /// True if grants of a majority run for a region at that time, no matter which keys it owns
-    /// under them.
+    /// True if grants of a majority run for a region then, whichever keys it owns under them.
     pub(super) fn is_granted(&self, region: &RegionName, at: Duration) -> bool {
         let by = self.running(region, at).map(|granted| granted.id).collect();
         self.running(region, at).any(|granted| is_majority(granted.view.voters(), &by))
@@ -89,38 +101,8 @@ impl Leases {
     }
 }
 
-/// No grant of an older view replaces a grant. Otherwise keys that the region gained since
-/// could be taken from it while it relies on the grant.
-fn grants_stay(before: Option<&Granted>, granted: &Granted, found: &mut Found) {
-    let (is, Granted { at, id, region, .. }) = (granted.view.epoch(), granted);
-    if let Some(was) = before.map(|before| before.view.epoch()).filter(|was| *was > is) {
-        let when = found.moment(*at);
-        let text =
-            format!("{id:?} granted {region} a lease of epoch {is} at {when}, after one of epoch {was}");
-        found.push(Invariant::GrantsStay, *at, text);
-    }
-}
-
-/// No grant is longer than its view allows. A new voter is silent for no longer than that.
-fn grants_are_agreed(granted: &Granted, found: &mut Found) {
-    let Granted { at, id, region, until, view } = granted;
-    let (length, longest) = (until.saturating_sub(*at), view.longest_lease());
-    if length > longest {
-        let when = found.moment(*at);
-        let text =
-            format!("{id:?} granted {region} a lease of {length:?} at {when}: {longest:?} were agreed on");
-        found.push(Invariant::GrantsAgreed, *at, text);
-    }
-}
-
-/// An acceptor that became a voter after the founding knows nothing of the leases granted
-/// before. It is silent until they have run out.
-fn silent_at_first(granted: &Granted, since: Duration, found: &mut Found) {
-    let Granted { at, id, region, until: _, view } = granted;
-    let over = since + view.longest_lease();
-    if *at < over {
-        let (when, since) = (found.moment(*at), found.moment(since));
-        let text = format!("{id:?} granted {region} a lease at {when}: it became a voter at {since}");
-        found.push(Invariant::SilentAtFirst, *at, text);
-    }
+fn breaks(invariant: Invariant, granted: &Granted, of: &str, why: &str, found: &mut Found) {
+    let Granted { at, id, region, .. } = granted;
+    let when = found.moment(*at);
+    found.push(invariant, *at, format!("{id:?} granted {region} a lease{of} at {when}{why}"));
 }

@@ -103,12 +103,8 @@ impl News {
 
     pub(super) fn is_empty(&self) -> bool {
         let Self { now: _, heard: _, stores, votes, arrived, granted, arrivals, effects } = self;
-        stores.is_empty()
-            && arrived.is_empty()
-            && granted.is_empty()
-            && votes.is_empty()
-            && arrivals.is_empty()
-            && effects.is_empty()
+        let attempts = arrived.is_empty() && arrivals.is_empty() && effects.is_empty();
+        stores.is_empty() && votes.is_empty() && granted.is_empty() && attempts
     }
 
     fn read(&mut self, table: &Table, cursor: &mut StoreCursor) {

@@ -1,5 +1,4 @@
-//! The invariants about records: the arrows, tokens, and the gate and the boot that a claim passes
-//! under.
+//! The invariants about records: arrows, tokens, and the gate and boot that a claim passes under.
 //!
 //! A key whose record was deleted may begin again, under greater tokens.
 
@@ -14,14 +13,12 @@ use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::view::View;
 
 use super::invariant::{Found, Invariant};
-use super::marks::Marks;
 use super::news::StoreNews;
-use super::views::Views;
+use super::views::{Marks, Views};
 use crate::table::{Gated, Lodgment, Record, Standing, Write};
 use crate::upstream::Attempted;
 use crate::words::key;
 
-/// The allowance for clocks over a short life.
 const LIFE_MARGIN: Duration = Duration::from_secs(2);
 
 #[derive(Clone)]
@@ -32,8 +29,7 @@ pub(super) struct Claim {
     pub(super) record: Record,
 }
 
-/// The least time for which something is remembered that was promised for so long: clocks that run
-/// fast within the allowance break no promise.
+/// The least of a promised life: clocks that run fast within the allowance break no promise.
 fn least(life: Duration) -> Duration {
     life.saturating_sub(life / 100).saturating_sub(LIFE_MARGIN)
 }
@@ -52,6 +48,20 @@ struct Written<'a> {
     at: Duration,
 }
 
+impl Written<'_> {
+    /// Reports that its writer broke an invariant by what it did to its key.
+    fn breaks(&self, invariant: Invariant, did: &str, rest: &str, found: &mut Found) {
+        found.push(invariant, self.at, format!("{} {did} {}{rest}", self.origin, key(self.id)));
+    }
+}
+
+/// An attempt, by its region, its key and its token.
+type Attempt = (RegionName, KeyId, Token);
+
+fn attempt(sent: &Attempted) -> Attempt {
+    (sent.by.clone(), sent.id.clone(), sent.token)
+}
+
 /// A store has an accepted request that has not ended.
 struct Waiting {
     origin: Origin,
@@ -68,21 +78,21 @@ pub(super) struct Records {
     /// The greatest token of a key that a store ever claimed, also after the key was forgotten.
     greatest: BTreeMap<(u64, KeyId), Token>,
     /// All claims of an attempt, in the order of their commits.
-    claims: BTreeMap<(RegionName, KeyId, Token), Vec<Claim>>,
+    claims: BTreeMap<Attempt, Vec<Claim>>,
     /// Records written whole, without a claim before them: they stand in for another region.
-    stood_in: BTreeMap<(RegionName, KeyId, Token), Vec<Record>>,
+    stood_in: BTreeMap<Attempt, Vec<Record>>,
     /// The stores of other regions that ever had a row of an attempt.
-    arrived: BTreeMap<(RegionName, KeyId, Token), BTreeSet<Origin>>,
+    arrived: BTreeMap<Attempt, BTreeSet<Origin>>,
     /// Settled records of each key, by any store.
     settled: BTreeMap<KeyId, Vec<Settled>>,
     /// The times in which accepted requests waited for their job, in each store.
     waiting: BTreeMap<KeyId, Vec<Waiting>>,
     /// The time at which an attempt was first released.
-    released: BTreeMap<(RegionName, KeyId, Token), Duration>,
+    released: BTreeMap<Attempt, Duration>,
     /// The time at which a claim was first lodged anywhere.
     lodged: BTreeMap<(Origin, KeyId, Token), Duration>,
     /// The stores where claims of a region were lodged, and since when.
-    holders: BTreeMap<(RegionName, KeyId, Token), BTreeMap<Origin, Duration>>,
+    holders: BTreeMap<Attempt, BTreeMap<Origin, Duration>>,
 }
 
 impl Records {
@@ -100,16 +110,7 @@ impl Records {
         })
     }
 
-    /// Ends the life of an attempt that was claimed and released: nothing happened. An accepted
-    /// request is released from the first, and lives.
-    fn promises_nothing(&mut self, place: &(u64, KeyId), record: &Record) {
-        if self.last.get(place).is_some_and(|was| was.token == record.token) {
-            self.born.remove(place);
-        }
-    }
-
-    /// Rows came to another region's store.
-    pub(super) fn came(&mut self, arrived: Vec<(Origin, (RegionName, KeyId, Token))>) {
+    pub(super) fn came(&mut self, arrived: Vec<(Origin, Attempt)>) {
         for (at, attempt) in arrived {
             self.arrived.entry(attempt).or_default().insert(at);
         }
@@ -122,9 +123,9 @@ impl Records {
             let of_region = (lodgment.origin.region.clone(), lodgment.id.clone(), lodgment.token);
             let holders = self.holders.entry(of_region).or_default();
             holders.entry(origin.clone()).or_insert(lodgment.at);
-            let key = (lodgment.origin, lodgment.id, lodgment.token);
-            let at = lodgment.at;
-            self.lodged.entry(key).and_modify(|known| *known = at.min(*known)).or_insert(at);
+            let known =
+                self.lodged.entry((lodgment.origin, lodgment.id, lodgment.token)).or_insert(lodgment.at);
+            *known = lodgment.at.min(*known);
         }
         for Write { at, id, record, approved, beside_open } in writes {
             self.waits(&origin, &id, record.as_ref(), at);
@@ -156,10 +157,7 @@ impl Records {
                     if let Some(greatest) = greatest.filter(|_| !self.last.contains_key(&place)) {
                         never_comes_again(&written, &record, greatest, found);
                     }
-                    self.greatest.insert(
-                        place.clone(),
-                        greatest.map_or(record.token, |known| known.max(record.token)),
-                    );
+                    self.greatest.insert(place.clone(), greatest.unwrap_or(record.token).max(record.token));
                     whole_at_once(&written, &record, found);
                     boot_is_approved(&written, &record, approved, found);
                     let claim = Claim { at, store: number, origin: origin.clone(), record: record.clone() };
@@ -169,7 +167,10 @@ impl Records {
                     }
                 }
                 Standing::Released => {
-                    self.promises_nothing(&place, &record);
+                    // What was claimed and released promises nothing. An accepted request lives.
+                    if !is_first {
+                        self.born.remove(&place);
+                    }
                     self.released.entry(attempt).or_insert(at);
                 }
                 Standing::Tombstone => {
@@ -180,11 +181,11 @@ impl Records {
                 Standing::Settled => self.settles(attempt, (number, at), record.lives.1),
                 Standing::InDoubt => {}
             }
-            if let Some(was) = self.last.get(&(number, id.clone())) {
+            if let Some(was) = self.last.get(&place) {
                 arrows_are_followed(&written, was, &record, found);
                 tokens_grow(&written, was, &record, found);
             }
-            self.last.insert((number, id), record);
+            self.last.insert(place, record);
         }
     }
 
@@ -204,7 +205,7 @@ impl Records {
     }
 
     /// Keeps the end of a settled record's life. It counts from its claim in that store, if any.
-    fn settles(&mut self, attempt: (RegionName, KeyId, Token), (store, at): (u64, Duration), life: Duration) {
+    fn settles(&mut self, attempt: Attempt, (store, at): (u64, Duration), life: Duration) {
         let claims = self.claims.get(&attempt).into_iter().flatten();
         let since = claims.filter(|claim| claim.store == store).map(|claim| claim.at).min();
         let until = since.unwrap_or(at).saturating_add(least(life));
@@ -213,16 +214,15 @@ impl Records {
     }
 
     /// Keeps a claim. True if it is the first one of its attempt in that store.
-    fn is_first(&mut self, attempt: (RegionName, KeyId, Token), claim: Claim) -> bool {
+    fn is_first(&mut self, attempt: Attempt, claim: Claim) -> bool {
         let claims = self.claims.entry(attempt).or_default();
         let is_first = claims.iter().all(|known| known.store != claim.store);
         claims.push(claim);
         is_first
     }
 
-    /// The claim that a send stands on.
     pub(super) fn claim(&self, sent: &Attempted) -> Option<&Claim> {
-        let claims = self.claims.get(&(sent.by.clone(), sent.id.clone(), sent.token))?;
+        let claims = self.claims.get(&attempt(sent))?;
         claims.iter().find(|claim| claim.at <= sent.at)
     }
 
@@ -232,7 +232,7 @@ impl Records {
     /// no store knew of it that is left. Nor is anything while a request waits that was accepted
     /// before it: its job asks for no new life.
     pub(super) fn is_forgotten(&self, other: &Attempted, claim: &Claim, views: &Views) -> bool {
-        let attempt = (other.by.clone(), other.id.clone(), other.token);
+        let attempt = attempt(other);
         let claims = self.claims.get(&attempt).map(Vec::as_slice).unwrap_or_default();
         let lodged = self.holders.get(&attempt).into_iter().flat_map(BTreeMap::keys);
         let mut knew = self.arrived.get(&attempt).into_iter().flatten().chain(lodged);
@@ -257,25 +257,21 @@ impl Records {
     /// settled, or the region let a later one run and released that.
     fn is_past(&self, by: &RegionName, id: &KeyId, token: Token, at: Duration) -> bool {
         let later = self.released.range((by.clone(), id.clone(), token)..);
-        let mut later = later
-            .take_while(|((of, key, _), _)| of == by && key == id)
-            .skip_while(|((.., of), _)| *of == token);
+        let later = later.take_while(|((of, key, _), _)| of == by && key == id);
+        let mut later = later.skip_while(|((.., of), _)| *of == token);
         let over = |claim: &Claim| claim.at.saturating_add(least(claim.record.lives.1)) <= at;
         if later.any(|(attempt, released)| {
             *released <= at && self.claims.get(attempt).is_some_and(|all| all.iter().all(over))
         }) {
             return true;
         }
-        let claims = self.claims.get(&(by.clone(), id.clone(), token));
-        let claims = claims.into_iter().flatten();
-        let mut over = claims.map(|claim| claim.at.saturating_add(least(claim.record.lives.1)));
+        let mut claims = self.claims.get(&(by.clone(), id.clone(), token)).into_iter().flatten();
         let settled = self.settled.get(id).into_iter().flatten();
         let mut settled = settled.filter(|settled| settled.at <= at && settled.token >= token).peekable();
-        settled.peek().is_some() && settled.all(|settled| settled.until <= at) && over.all(|end| end <= at)
+        settled.peek().is_some() && settled.all(|settled| settled.until <= at) && claims.all(over)
     }
 
-    /// Leaves out rows of earlier lives, which a store may show for longer than they were promised:
-    /// a later row's claim came when they might have been forgotten.
+    /// Leaves out rows of earlier lives, which a store may show for longer than they were promised.
     pub(super) fn of_last_life(&self, id: &KeyId, rows: &mut Vec<Row>) {
         let claimed = |row: &Row| {
             let claims = self.claims.get(&(row.origin.region.clone(), id.clone(), row.token))?;
@@ -290,7 +286,7 @@ impl Records {
 
     /// The time at which the attempt was first claimed in the same store, whenever it was sent.
     pub(super) fn claimed(&self, sent: &Attempted, store: u64) -> Option<Duration> {
-        let claims = self.claims.get(&(sent.by.clone(), sent.id.clone(), sent.token))?;
+        let claims = self.claims.get(&attempt(sent))?;
         claims.iter().find(|claim| claim.store == store).map(|claim| claim.at)
     }
 
@@ -301,12 +297,12 @@ impl Records {
 
     /// The stores where the claim of a send was lodged before this moment.
     pub(super) fn holders(&self, sent: &Attempted, before: Duration) -> impl Iterator<Item = &Origin> {
-        let all = self.holders.get(&(sent.by.clone(), sent.id.clone(), sent.token));
+        let all = self.holders.get(&attempt(sent));
         all.into_iter().flatten().filter(move |(_, at)| **at < before).map(|(holder, _)| holder)
     }
 
     pub(super) fn is_released(&self, sent: &Attempted, by: Duration) -> bool {
-        let released = self.released.get(&(sent.by.clone(), sent.id.clone(), sent.token));
+        let released = self.released.get(&attempt(sent));
         released.is_some_and(|at| *at <= by)
     }
 }
@@ -330,8 +326,7 @@ fn claimed_while_open(id: &KeyId, claim: &Claim, views: &Views, found: &mut Foun
     }
 }
 
-/// A claim is lodged while the store goes by the claim's view and knows its origin. Otherwise
-/// its absence proves nothing.
+/// Otherwise a claim's absence at a store proves nothing.
 fn lodged_under_its_view(
     at_store: &Origin,
     number: u64,
@@ -352,16 +347,13 @@ fn lodged_under_its_view(
 
 /// A final record stays: a tombstone is deleted after every row that it hides.
 fn final_stays(written: &Written, last: Option<&Record>, beside_open: bool, found: &mut Found) {
-    let Written { origin, id, at } = *written;
     if beside_open && last.is_some_and(|last| last.standing == Standing::Tombstone) {
-        let text = format!("{origin} forgot {} while another region's open row of it stood there", key(id));
-        found.push(Invariant::FinalStays, at, text);
+        let rest = " while another region's open row of it stood there";
+        written.breaks(Invariant::FinalStays, "forgot", rest, found);
     }
 }
 
-/// A record moves along the arrows only.
 fn arrows_are_followed(written: &Written, was: &Record, is: &Record, found: &mut Found) {
-    let Written { origin, id, at } = *written;
     use Standing::{Claimed, InDoubt, Released, Settled, Tombstone};
     let grows = is.token > was.token;
     let stays = is.token == was.token;
@@ -377,23 +369,20 @@ fn arrows_are_followed(written: &Written, was: &Record, is: &Record, found: &mut
         (Settled | Tombstone, Claimed | InDoubt | Released) | (Tombstone, Settled) => false,
     };
     if !follows {
-        let (id, from, to) = (key(id), was.standing, is.standing);
-        let text = format!("{origin} moved {id} from {from:?} {} to {to:?} {}", was.token, is.token);
-        found.push(Invariant::Arrows, at, text);
+        let (from, to) = (was.standing, is.standing);
+        let rest = format!(" from {from:?} {} to {to:?} {}", was.token, is.token);
+        written.breaks(Invariant::Arrows, "moved", &rest, found);
     }
 }
 
-/// Each claim of a key has a greater token than the one before.
 fn tokens_grow(written: &Written, was: &Record, is: &Record, found: &mut Found) {
-    let Written { origin, id, at } = *written;
     if is.standing == Standing::Claimed && is.token <= was.token {
-        let text = format!("{origin} claimed {} under {} after {}", key(id), is.token, was.token);
-        found.push(Invariant::TokensGrow, at, text);
+        let rest = format!(" under {} after {}", is.token, was.token);
+        written.breaks(Invariant::TokensGrow, "claimed", &rest, found);
     }
 }
 
-/// True if a store made this record itself: a claim, or a stand-in that is complete at once. The
-/// hold is zero, too, once an answer has ended an attempt.
+/// True if a store made this record itself: a claim, or a stand-in that is complete at once.
 fn is_made_here(record: &Record, is_first: bool) -> bool {
     match record.standing {
         Standing::Claimed => true,
@@ -404,46 +393,32 @@ fn is_made_here(record: &Record, is_first: bool) -> bool {
 
 /// A token does not come again after its key was forgotten.
 fn never_comes_again(written: &Written, record: &Record, greatest: Token, found: &mut Found) {
-    let Written { origin, id, at } = *written;
     if record.token <= greatest {
-        let text = format!("{origin} claimed {} under {} once more, after {greatest}", key(id), record.token);
-        found.push(Invariant::TokensGrow, at, text);
+        let rest = format!(" under {} once more, after {greatest}", record.token);
+        written.breaks(Invariant::TokensGrow, "claimed", &rest, found);
     }
 }
 
-/// A claim that nobody sends under must be complete at once. If its writer died before it
-/// completed the record, the claim would read as an attempt.
+/// If its writer died before it completed the record, the claim would read as an attempt.
 fn whole_at_once(written: &Written, record: &Record, found: &mut Found) {
-    let Written { origin, id, at } = *written;
     // Without that check, rows are as an older version left them.
     if record.hold.is_zero() && !is_disabled(Check::NamedAnswered) {
-        let (id, token) = (key(id), record.token);
-        let text = format!(
-            "{origin} claimed {id} under {token}, which nobody sends, and says nothing of what it is for"
-        );
-        found.push(Invariant::WholeAtOnce, at, text);
+        let rest = format!(" under {}, which nobody sends, and says nothing of what it is for", record.token);
+        written.breaks(Invariant::WholeAtOnce, "claimed", &rest, found);
     }
 }
 
 /// A life is over once that much time has passed, no matter which date a clock shows.
 fn kept_for_its_life(written: &Written, born: Duration, life: Duration, what: &str, found: &mut Found) {
-    let Written { origin, id, at } = *written;
-    if at < born + least(life) {
-        let text = format!(
-            "{origin} {what} {} {:?} after it was made, and {life:?} were promised",
-            key(id),
-            at - born
-        );
-        found.push(Invariant::KeptForItsLife, at, text);
+    if written.at < born + least(life) {
+        let rest = format!(" {:?} after it was made, and {life:?} were promised", written.at - born);
+        written.breaks(Invariant::KeptForItsLife, what, &rest, found);
     }
 }
 
-/// No claim passes while the running server is not the approved one.
 fn boot_is_approved(written: &Written, record: &Record, approved: bool, found: &mut Found) {
-    let Written { origin, id, at } = *written;
     if !approved {
-        let (id, token) = (key(id), record.token);
-        let text = format!("{origin} claimed {id} under {token} while its boot was not approved");
-        found.push(Invariant::BootApproved, at, text);
+        let rest = format!(" under {} while its boot was not approved", record.token);
+        written.breaks(Invariant::BootApproved, "claimed", &rest, found);
     }
 }

@@ -12,6 +12,7 @@ use onceway::protocol::view::{Standing, View};
 use super::invariant::{Found, Invariant};
 use super::records::{Claim, Records};
 use super::views::Views;
+use crate::table::Gated;
 use crate::upstream::Attempted;
 use crate::words::key;
 
@@ -41,60 +42,55 @@ impl Sends {
         Self { reruns, ..Self::default() }
     }
 
-    /// An attempt reached an upstream.
     pub(super) fn sent(&mut self, sent: Attempted, known: Known, found: &mut Found) {
-        let Some(claim) = sent_is_claimed(&sent, known.records, found) else { return };
+        let Some(claim) = known.records.claim(&sent) else {
+            return breaks(Invariant::ClaimedBeforeSent, &sent, "was sent without a claim", found);
+        };
         sent_is_lodged(&sent, claim, known, found);
-        sent_before_the_loss(&sent, known.views, found);
+        if let Some(since) = known.views.ended(&sent.by, sent.token.epoch).filter(|since| *since < sent.at) {
+            let what = format!("was sent though the region was lost at {}", found.moment(since));
+            breaks(Invariant::OneSender, &sent, &what, found);
+        }
         sent_while_owned(&sent, claim, known, found);
         let earlier = self.before.entry(sent.id.clone()).or_default();
-        for other in earlier.iter() {
-            sent_in_order(&sent, other, found);
+        for Attempted { at, by, token, .. } in earlier.iter().filter(|other| other.token >= sent.token) {
+            let what = format!("was sent after {token} by {by} at {}", found.moment(*at));
+            breaks(Invariant::OneSender, &sent, &what, found);
         }
         let of_this_life = remembered(earlier, claim, known);
-        for other in &of_this_life {
-            other_was_known(&sent, claim, other, known.records, found);
-        }
+        of_this_life.iter().for_each(|other| other_was_known(&sent, claim, other, known.records, found));
         asks_the_same(&sent, claim, &of_this_life, known.records, found);
         earlier.push(sent);
     }
 
     pub(super) fn happened(&mut self, effect: &Attempted, known: Known, found: &mut Found) {
         let ran = self.ran.entry(effect.id.clone()).or_default();
-        let others = std::mem::take(ran);
-        *ran = others.iter().cloned().chain([effect.clone()]).collect();
+        let others = ran.clone();
+        ran.push(effect.clone());
         if others.is_empty() {
             return;
         }
-        let Some(claim) = known.records.claim(effect) else {
-            self.doubled.insert(effect.id.clone());
-            return self.second_effect_is_accounted_for(effect, &others, known, found);
+        let claim = known.records.claim(effect);
+        let others = match claim {
+            Some(claim) => remembered(&others, claim, known),
+            None => others,
         };
-        let others = remembered(&others, claim, known);
         if others.is_empty() {
             self.anew += 1;
             return;
         }
         self.doubled.insert(effect.id.clone());
-        self.second_effect_is_accounted_for(effect, &others, known, found);
-        let earlier = self.before.get(&effect.id).map(Vec::as_slice).unwrap_or_default();
-        let earlier = remembered(earlier, claim, known);
-        if !self.reruns.contains(&claim.record.route) {
-            lodged_claims_are_asked_for(effect, claim, &earlier, known, found);
+        self.second_effect(effect, &others, known, found);
+        if let Some(claim) = claim.filter(|claim| !self.reruns.contains(&claim.record.route)) {
+            let earlier = self.before.get(&effect.id).map(Vec::as_slice).unwrap_or_default();
+            lodged_claims_are_asked_for(effect, claim, &remembered(earlier, claim, known), known, found);
         }
     }
 
     /// A second effect needs a rule of the key's route that allows it, or a record that says it ran
     /// at risk. If the claim had to be lodged, it is the one about escrow that breaks.
-    fn second_effect_is_accounted_for(
-        &self,
-        effect: &Attempted,
-        others: &[Attempted],
-        known: Known,
-        found: &mut Found,
-    ) {
-        // An effect that the claim itself names is no risk: no client learned that it had not
-        // happened.
+    fn second_effect(&self, effect: &Attempted, others: &[Attempted], known: Known, found: &mut Found) {
+        // What the claim itself names is no risk: no client learned that it had not happened.
         let names = |claim: &Claim, other: &Attempted| {
             let over = &claim.record.over;
             other.at <= claim.at
@@ -113,7 +109,7 @@ impl Sends {
             true => Invariant::OneEffectUnderEscrow,
             false => Invariant::SecondEffectAtRisk,
         };
-        found.push(invariant, effect.at, format!("{} took effect again", describe(effect, found)));
+        breaks(invariant, effect, "took effect again", found);
     }
 }
 
@@ -122,19 +118,10 @@ fn remembered(others: &[Attempted], claim: &Claim, known: Known) -> Vec<Attempte
     others.iter().filter(|other| !known.records.is_forgotten(other, claim, known.views)).cloned().collect()
 }
 
-fn describe(sent: &Attempted, found: &Found) -> String {
+/// Reports what a send, or its effect, broke.
+fn breaks(invariant: Invariant, sent: &Attempted, what: &str, found: &mut Found) {
     let Attempted { at, by, id, token, body: _ } = sent;
-    format!("{} {token} by {by} at {}", key(id), found.moment(*at))
-}
-
-/// Each send has its claim durable before it. Returns the claim.
-fn sent_is_claimed<'a>(sent: &Attempted, records: &'a Records, found: &mut Found) -> Option<&'a Claim> {
-    let claim = records.claim(sent);
-    if claim.is_none() {
-        let text = format!("{} was sent without a claim", describe(sent, found));
-        found.push(Invariant::ClaimedBeforeSent, sent.at, text);
-    }
-    claim
+    found.push(invariant, *at, format!("{} {token} by {by} at {} {what}", key(id), found.moment(*at)));
 }
 
 /// On a route under escrow, the claim is also lodged with the next region.
@@ -143,17 +130,7 @@ fn sent_is_lodged(sent: &Attempted, claim: &Claim, known: Known, found: &mut Fou
     let escrowed = view.escrow().contains_key(&claim.record.route);
     let owed = escrowed && view.owner(&sent.id) == Some(&sent.by) && view.target(&sent.id).is_some();
     if owed && !known.records.is_lodged(sent, &claim.origin) {
-        let text = format!("{} was sent without its escrow", describe(sent, found));
-        found.push(Invariant::ClaimedBeforeSent, sent.at, text);
-    }
-}
-
-/// A region sends nothing once another region goes by its loss.
-fn sent_before_the_loss(sent: &Attempted, views: &Views, found: &mut Found) {
-    if let Some(since) = views.ended(&sent.by, sent.token.epoch).filter(|since| *since < sent.at) {
-        let since = found.moment(since);
-        let text = format!("{} was sent though the region was lost at {since}", describe(sent, found));
-        found.push(Invariant::OneSender, sent.at, text);
+        breaks(Invariant::ClaimedBeforeSent, sent, "was sent without its escrow", found);
     }
 }
 
@@ -161,21 +138,12 @@ fn sent_before_the_loss(sent: &Attempted, views: &Views, found: &mut Found) {
 /// owned the key must not send it (docs/protocol.md#rule-9).
 fn sent_while_owned(sent: &Attempted, claim: &Claim, known: Known, found: &mut Found) {
     let Some(at) = known.records.claimed(sent, claim.store) else { return };
-    let gates = known.views.gates_between(claim.store, at, sent.at);
+    let gates = known.views.stretch(claim.store, |gate| gate.at <= at, |gate| gate.at < sent.at);
     let lost = gates.iter().find(|gate| gate.state.view.owner(&sent.id) != Some(&sent.by));
     if let Some(gate) = lost {
-        let (sent_so, since) = (describe(sent, found), found.moment(gate.at));
-        let text = format!("{sent_so} was sent though the key was another's at {since}, after its claim");
-        found.push(Invariant::OneSender, sent.at, text);
-    }
-}
-
-/// Attempts of a key are sent in the order of their tokens.
-fn sent_in_order(sent: &Attempted, other: &Attempted, found: &mut Found) {
-    if other.token >= sent.token {
-        let (one, Attempted { by, token, .. }) = (describe(sent, found), other);
-        let text = format!("{one} was sent after {token} by {by} at {}", found.moment(other.at));
-        found.push(Invariant::OneSender, sent.at, text);
+        let since = found.moment(gate.at);
+        let what = format!("was sent though the key was another's at {since}, after its claim");
+        breaks(Invariant::OneSender, sent, &what, found);
     }
 }
 
@@ -190,13 +158,8 @@ fn other_was_known(sent: &Attempted, claim: &Claim, other: &Attempted, records: 
     let known =
         !record.risk.is_empty() || records.names(record, other) || records.is_released(other, sent.at);
     if !known {
-        let text = format!(
-            "{} knew nothing of {} by {} and runs at no risk",
-            describe(sent, found),
-            other.token,
-            other.by
-        );
-        found.push(Invariant::KnewOfOthers, sent.at, text);
+        let what = format!("knew nothing of {} by {} and runs at no risk", other.token, other.by);
+        breaks(Invariant::KnewOfOthers, sent, &what, found);
     }
 }
 
@@ -211,9 +174,8 @@ fn asks_the_same(sent: &Attempted, claim: &Claim, all: &[Attempted], records: &R
     let known = known.filter(|other| here(other) || records.names(&claim.record, other));
     let newest = known.max_by_key(|other| other.token);
     if let Some(Attempted { by, token, .. }) = newest.filter(|newest| newest.body != sent.body) {
-        let one = describe(sent, found);
-        let text = format!("{one} was sent with another body than {token} by {by}, which it knew of");
-        found.push(Invariant::AsksTheSame, sent.at, text);
+        let what = format!("was sent with another body than {token} by {by}, which it knew of");
+        breaks(Invariant::AsksTheSame, sent, &what, found);
     }
 }
 
@@ -235,7 +197,8 @@ fn lodged_claims_are_asked_for(
         earlier && other.by != effect.by && !records.names(record, other)
     };
     for other in earlier.iter().filter(unknown) {
-        let since = views.gates_since(claim.store, other.token.epoch, claim.at);
+        let before = |gate: &Gated| gate.state.view.epoch() <= other.token.epoch;
+        let since = views.stretch(claim.store, before, |gate| gate.at <= claim.at);
         let waived = since.iter().any(|gate| gate.state.waived.iter().any(|(lost, _)| *lost == other.by));
         let present = |holder: &Origin, view: &View| {
             let lost = matches!(view.standing(&holder.region), Some(Standing::Lost { .. }) | None);
@@ -243,13 +206,11 @@ fn lodged_claims_are_asked_for(
         };
         let asked = |holder: &&Origin| since.iter().all(|gate| present(holder, &gate.state.view));
         if let Some(holder) = records.holders(other, claim.at).find(asked).filter(|_| !waived) {
-            let text = format!(
-                "{} took effect again, at risk of {}, whose claim {} was lodged at {holder} all the time",
-                describe(effect, found),
-                other.by,
-                other.token
+            let Attempted { by, token, .. } = other;
+            let what = format!(
+                "took effect again, at risk of {by}, whose claim {token} was lodged at {holder} all the time"
             );
-            found.push(Invariant::OneEffectUnderEscrow, effect.at, text);
+            breaks(Invariant::OneEffectUnderEscrow, effect, &what, found);
         }
     }
 }

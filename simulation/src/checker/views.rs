@@ -1,4 +1,5 @@
-//! The invariants about views: promises, chosen and adopted views, and opening.
+//! The invariants about views: promises, chosen and adopted views, and opening. And the marks at
+//! risk that the views do not ask for.
 //!
 //! [`super::sends`] asks here for the gate of a claim and for the time of a loss. It must not take
 //! a store's view for chosen: it counts the votes.
@@ -17,9 +18,10 @@ use onceway::protocol::view::{AcceptorId, Standing, View};
 use onceway::protocol::window::{Window, WindowRule};
 
 use super::invariant::{Found, Invariant};
-use super::news::{StoreNews, Voter};
-use crate::table::{Gated, HeardOf, Held};
+use super::news::{Heard, StoreNews, Voter};
+use crate::table::{Gated, HeardOf, Held, Record};
 
+#[derive(Default)]
 pub(super) struct Views {
     /// The last state of each acceptor.
     held: BTreeMap<Voter, Held>,
@@ -29,31 +31,25 @@ pub(super) struct Views {
     left_out: BTreeSet<u64>,
     /// Each state of each store's gate.
     gates: BTreeMap<u64, Vec<Gated>>,
-    /// The rule for the window after a loss.
-    rule: WindowRule,
     /// The time of the first adoption of a view that declared a region lost in that epoch.
     lost: BTreeMap<(RegionName, u64), Duration>,
 }
 
 impl Views {
-    /// Nothing is known yet. No window is shorter than `rule` says.
-    pub(super) fn new(rule: WindowRule) -> Self {
-        Self {
-            held: BTreeMap::new(),
-            votes: BTreeMap::new(),
-            chosen: BTreeMap::new(),
-            left_out: BTreeSet::new(),
-            gates: BTreeMap::new(),
-            rule,
-            lost: BTreeMap::new(),
-        }
-    }
-
     pub(super) fn agreed(&mut self, votes: Vec<(Voter, Vec<Held>)>, now: Duration, found: &mut Found) {
         for (voter, history) in votes {
             for held in history {
-                if let Some(before) = self.held.get(&voter) {
-                    promises_are_kept(before, &held, now, found);
+                if let Some(before) = self.held.get(&voter).filter(|before| before.id == held.id) {
+                    let Held { id, promised, accepted, .. } = &held;
+                    if *promised < before.promised {
+                        let text = format!("{id:?} promised {promised:?} after {:?}", before.promised);
+                        found.push(Invariant::PromisesKept, now, text);
+                    }
+                    let ballot = accepted.as_ref().map(|accepted| accepted.ballot.clone());
+                    if *accepted != before.accepted && ballot < before.promised {
+                        let text = format!("{id:?} accepted {ballot:?} below {:?}", before.promised);
+                        found.push(Invariant::PromisesKept, now, text);
+                    }
                 }
                 self.one_view_is_chosen(&held, now, found);
                 self.held.insert(voter.clone(), held);
@@ -62,24 +58,22 @@ impl Views {
         self.no_epoch_is_left_out(now, found);
     }
 
-    pub(super) fn adopted(&mut self, store: &StoreNews, found: &mut Found) {
+    /// Judges what a store adopted. No window after a loss is shorter than `rule` says.
+    pub(super) fn adopted(&mut self, store: &StoreNews, rule: &WindowRule, found: &mut Found) {
         for gate in &store.gates {
             self.adopted_view_is_chosen(&store.origin, &gate.state.view, gate.at, found);
             let gates = self.gates.entry(store.number).or_default();
             if let Some(before) = gates.last() {
-                epoch_never_falls(&store.origin, before, gate, found);
-                nothing_is_known_of_views_that_were_skipped(&store.origin, before, gate, found);
-                gate_opens_when_covered(&store.origin, before, gate, found);
+                epochs_follow(&store.origin, before, gate, found);
                 if opens(&store.origin, before, gate) {
-                    opens_after_each_loss(&store.origin, gates, gate, &self.rule, found);
+                    opens_when_covered(&store.origin, gate, found);
+                    opens_after_each_loss(&store.origin, gates, gate, rule, found);
                 }
             }
             gates.push(gate.clone());
             for (region, at) in gate.state.view.lost() {
-                self.lost
-                    .entry((region.clone(), at))
-                    .and_modify(|since| *since = gate.at.min(*since))
-                    .or_insert(gate.at);
+                let since = self.lost.entry((region.clone(), at)).or_insert(gate.at);
+                *since = gate.at.min(*since);
             }
         }
         let at = store.gates.last().map_or(Duration::ZERO, |gate| gate.at);
@@ -100,20 +94,15 @@ impl Views {
         gates.get(first..end).unwrap_or_default()
     }
 
-    /// The states of a store's gate that began after the one moment and before the other.
-    pub(super) fn gates_between(&self, store: u64, after: Duration, before: Duration) -> &[Gated] {
+    /// The states of a store's gate that follow those before it, up to the last within it.
+    pub(super) fn stretch(
+        &self,
+        store: u64,
+        before: impl Fn(&Gated) -> bool,
+        within: impl Fn(&Gated) -> bool,
+    ) -> &[Gated] {
         let gates = self.gates.get(&store).map(Vec::as_slice).unwrap_or_default();
-        let first = gates.partition_point(|gate| gate.at <= after);
-        let end = gates.partition_point(|gate| gate.at < before);
-        gates.get(first..end).unwrap_or_default()
-    }
-
-    /// The states of a store's gate from the first view after an epoch on, until a moment.
-    pub(super) fn gates_since(&self, store: u64, epoch: u64, until: Duration) -> &[Gated] {
-        let gates = self.gates.get(&store).map(Vec::as_slice).unwrap_or_default();
-        let first = gates.partition_point(|gate| gate.state.view.epoch() <= epoch);
-        let end = gates.partition_point(|gate| gate.at <= until);
-        gates.get(first..end).unwrap_or_default()
+        gates.get(gates.partition_point(before)..gates.partition_point(within)).unwrap_or_default()
     }
 
     /// Says whether a region may have run a key without a trace in a store. That store claims the
@@ -161,8 +150,7 @@ impl Views {
         })
     }
 
-    /// The first adoption of a view that declared the region lost after this epoch. From then on
-    /// the region's lease must be over, even if the window hides it.
+    /// The first adoption of a loss after this epoch: then the region's lease must be over.
     pub(super) fn ended(&self, region: &RegionName, epoch: u64) -> Option<Duration> {
         let from = (region.clone(), epoch + 1);
         let later = self.lost.range(from..).take_while(|((name, _), _)| name == region);
@@ -174,44 +162,29 @@ impl Views {
         let Some(accepted) = &held.accepted else { return };
         let key = (accepted.ballot.clone(), accepted.view.digest());
         let (view, ids) = self.votes.entry(key).or_insert_with(|| (accepted.view.clone(), BTreeSet::new()));
-        if !ids.insert(held.id) {
-            return;
-        }
-        if !is_agreed(view, ids) {
+        if !ids.insert(held.id) || !is_agreed(view, ids) {
             return;
         }
         let (view, epoch) = (view.clone(), view.epoch());
-        match self.chosen.get(&epoch) {
-            Some(known) if *known != view => {
-                found.push(
-                    Invariant::OneViewPerEpoch,
-                    now,
-                    format!("two views were chosen for epoch {epoch}"),
-                );
+        if let Some(known) = self.chosen.get(&epoch) {
+            if *known != view {
+                let text = format!("two views were chosen for epoch {epoch}");
+                found.push(Invariant::OneViewPerEpoch, now, text);
             }
-            Some(_) => {}
-            None => {
-                self.chosen.insert(epoch, view.clone());
-                let before = self.chosen.range(..epoch).next_back().map(|(_, view)| view);
-                let after = self.chosen.range(epoch + 1..).next().map(|(_, view)| view);
-                let pairs =
-                    before.map(|before| (before, &view)).into_iter().chain(after.map(|after| (&view, after)));
-                pairs.for_each(|(before, after)| marks_stay(before, after, now, found));
-            }
+            return;
         }
+        if let Some((_, before)) = self.chosen.range(..epoch).next_back() {
+            marks_stay(before, &view, now, found);
+        }
+        if let Some((_, after)) = self.chosen.range(epoch..).next() {
+            marks_stay(&view, after, now, found);
+        }
+        self.chosen.insert(epoch, view);
     }
 
     /// No epoch is left out, except those that an operator skips by breaking the glass. The
     /// survivors cannot know the others' last agreements before they stopped.
     fn no_epoch_is_left_out(&mut self, now: Duration, found: &mut Found) {
-        let (Some((first, _)), Some((last, _))) =
-            (self.chosen.first_key_value(), self.chosen.last_key_value())
-        else {
-            return;
-        };
-        if last - first + 1 == self.chosen.len() as u64 {
-            return;
-        }
         for (before, after) in self.chosen.values().zip(self.chosen.values().skip(1)) {
             let epoch = before.epoch() + 1;
             if epoch < after.epoch() && !is_forced(before, after) && self.left_out.insert(epoch) {
@@ -245,32 +218,17 @@ fn is_forced(before: &View, after: &View) -> bool {
     after.voters() == after.voters_before() && after.epoch() - before.epoch() > STRIDE / 2
 }
 
-/// The epoch of a region's gate never falls.
-fn epoch_never_falls(origin: &Origin, before: &Gated, after: &Gated, found: &mut Found) {
+/// The epoch of a region's gate never falls. The owners under a skipped view are not known. So
+/// nothing starts at once with the next view.
+fn epochs_follow(origin: &Origin, before: &Gated, after: &Gated, found: &mut Found) {
     let (was, is) = (before.state.view.epoch(), after.state.view.epoch());
     if is < was {
-        found.push(
-            Invariant::AdoptedIsChosen,
-            after.at,
-            format!("the epoch of {origin} fell from {was} to {is}"),
-        );
+        let text = format!("the epoch of {origin} fell from {was} to {is}");
+        found.push(Invariant::AdoptedIsChosen, after.at, text);
     }
-}
-
-/// A gate that opens has applied every mark, except those whose loss an operator accepted.
-fn gate_opens_when_covered(origin: &Origin, before: &Gated, after: &Gated, found: &mut Found) {
-    let view = &after.state.view;
-    if !opens(origin, before, after) {
-        return;
-    }
-    let marks = view.members().iter().filter_map(|(name, member)| Some((view.origin(name)?, member.mark)));
-    for (other, mark) in marks.filter(|(other, _)| other != origin) {
-        let applied = after.applied.get(&other).copied().unwrap_or(0);
-        let waived = after.state.waived.iter().any(|(region, _)| *region == other.region);
-        if applied < mark && !waived {
-            let text = format!("{origin} opened at {applied} of {other}, whose mark is {mark}");
-            found.push(Invariant::OpenWhenCovered, after.at, text);
-        }
+    if is > was + 1 && after.state.is_open() && after.state.view.serves(&origin.region) {
+        let text = format!("{origin} adopted epoch {is} after {was}, and was open at once");
+        found.push(Invariant::OpenWhenCovered, after.at, text);
     }
 }
 
@@ -279,17 +237,17 @@ fn opens(origin: &Origin, before: &Gated, after: &Gated) -> bool {
     !before.state.is_open() && after.state.is_open() && after.state.view.serves(&origin.region)
 }
 
-/// The owners under a skipped view are not known. So nothing starts at once with the next view.
-fn nothing_is_known_of_views_that_were_skipped(
-    origin: &Origin,
-    before: &Gated,
-    after: &Gated,
-    found: &mut Found,
-) {
-    let (was, is) = (before.state.view.epoch(), after.state.view.epoch());
-    if is > was + 1 && after.state.is_open() && after.state.view.serves(&origin.region) {
-        let text = format!("{origin} adopted epoch {is} after {was}, and was open at once");
-        found.push(Invariant::OpenWhenCovered, after.at, text);
+/// A gate that opens has applied every mark, except those whose loss an operator accepted.
+fn opens_when_covered(origin: &Origin, opened: &Gated, found: &mut Found) {
+    let view = &opened.state.view;
+    let marks = view.members().iter().filter_map(|(name, member)| Some((view.origin(name)?, member.mark)));
+    for (other, mark) in marks.filter(|(other, _)| other != origin) {
+        let applied = opened.applied.get(&other).copied().unwrap_or(0);
+        let waived = opened.state.waived.iter().any(|(region, _)| *region == other.region);
+        if applied < mark && !waived {
+            let text = format!("{origin} opened at {applied} of {other}, whose mark is {mark}");
+            found.push(Invariant::OpenWhenCovered, opened.at, text);
+        }
     }
 }
 
@@ -337,27 +295,41 @@ fn marks_stay(before: &View, after: &View, now: Duration, found: &mut Found) {
         let lost = matches!(is.standing, Standing::Lost { .. });
         if is.generation == was.generation && is.mark < was.mark && !lost {
             let (was, is, epoch) = (was.mark, is.mark, after.epoch());
-            found.push(
-                Invariant::MarksStay,
-                now,
-                format!("the mark of {name} fell from {was} to {is} in epoch {epoch}"),
-            );
+            let text = format!("the mark of {name} fell from {was} to {is} in epoch {epoch}");
+            found.push(Invariant::MarksStay, now, text);
         }
     }
 }
 
-/// A promise never falls, and nothing is accepted below it.
-fn promises_are_kept(before: &Held, after: &Held, now: Duration, found: &mut Found) {
-    if before.id != after.id {
-        return;
+/// Runs at risk, and those that need not have been marked. A mark too many costs no effect, but
+/// explains a double that nobody would look at then. Their number breaks nothing: a gateway that
+/// lacks a view from before a loss marks all its keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// The runs that were marked.
+    pub marked: u64,
+    /// Those of them at risk of a region that cannot have run the key.
+    pub over: u64,
+    heard: Heard,
+}
+
+impl Marks {
+    /// Takes in what stores had heard at the last look. A region that was heard of since then may
+    /// still be a risk. So the count depends a little on the number of looks.
+    pub(super) fn heard(&mut self, heard: Heard) {
+        self.heard = heard;
     }
-    if after.promised < before.promised {
-        let text = format!("{:?} promised {:?} after {:?}", after.id, after.promised, before.promised);
-        found.push(Invariant::PromisesKept, now, text);
-    }
-    let ballot = after.accepted.as_ref().map(|accepted| accepted.ballot.clone());
-    if after.accepted != before.accepted && ballot < before.promised {
-        let text = format!("{:?} accepted {ballot:?} below {:?}", after.id, before.promised);
-        found.push(Invariant::PromisesKept, now, text);
+
+    pub(super) fn claimed(&mut self, id: &KeyId, (store, record): (u64, &Record), views: &Views) {
+        if record.risk.is_empty() {
+            return;
+        }
+        self.marked += 1;
+        let nothing = BTreeMap::new();
+        let heard = self.heard.get(&store).unwrap_or(&nothing);
+        let may_have_run = |lost| views.may_have_run(lost, id, (store, record.token.epoch), heard);
+        if !record.risk.iter().all(may_have_run) {
+            self.over += 1;
+        }
     }
 }

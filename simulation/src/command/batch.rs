@@ -1,14 +1,13 @@
 //! Many seeds of one scenario, on all cores, added up.
 //!
-//! The library plays one seed on one thread. A seed that panics counts as broken. It must not let
-//! the number of cores change a result.
+//! A seed is played on one thread, so that the number of cores changes no result.
 
 #![allow(clippy::disallowed_methods, reason = "it measures real time, for people")]
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -17,6 +16,7 @@ use serde::Serialize;
 
 use crate::outcome::{Breach, Keys, Outcome, Requests};
 use crate::play;
+use crate::process::locked;
 use crate::scenario::Scenario;
 
 /// Acts with one safety check removed, if one is named.
@@ -27,13 +27,11 @@ pub fn planted<T>(check: Option<Check>, act: impl FnOnce() -> T) -> T {
     }
 }
 
-/// The number of seeds that are played at the same time.
 fn threads() -> u64 {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64
 }
 
-/// Does each number's work on all cores, with a bar that shows the rate and the time left. Calls
-/// `take` with each result and its number, in any order.
+/// Does each number's work on all cores, and calls `take` with each result, in any order.
 pub fn on_all_cores<T>(count: u64, work: impl Fn(u64) -> T + Sync, take: impl FnMut(u64, T) + Send) {
     let (next, bar, take) = (AtomicU64::new(0), bar(count), Mutex::new(take));
     std::thread::scope(|scope| {
@@ -45,7 +43,7 @@ pub fn on_all_cores<T>(count: u64, work: impl Fn(u64) -> T + Sync, take: impl Fn
                         return;
                     }
                     let done = work(number);
-                    (take.lock().unwrap_or_else(PoisonError::into_inner))(number, done);
+                    locked(&take)(number, done);
                     bar.inc(1);
                 }
             });
@@ -62,13 +60,10 @@ pub fn play(scenario: &Arc<Scenario>, seed: u64, check: Option<Check>) -> Outcom
     played.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-        let text = text.unwrap_or_else(|| "a panic".to_owned());
-        let breach = Breach { invariant: "panic".to_owned(), at_ms: 0, broke_us: 0, text };
-        Outcome { seed, breaches: vec![breach], ..Outcome::default() }
+        Outcome::broken(seed, "panic", text.unwrap_or_else(|| "a panic".to_owned()))
     })
 }
 
-/// Counts of one kind of fault.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Injected {
     pub injected: u64,
@@ -76,21 +71,16 @@ pub struct Injected {
     pub mattered: u64,
 }
 
-/// A seed that broke.
 #[derive(Clone, Debug, Serialize)]
 pub struct Broke {
     pub seed: u64,
-    /// Its first breach.
     pub breach: Breach,
 }
 
-/// Many seeds, added up.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Batch {
     pub scenario: String,
-    /// The first seed.
     pub from: u64,
-    /// The number of seeds.
     pub count: u64,
     /// The safety check that was removed.
     pub plant: Option<String>,
@@ -108,7 +98,6 @@ pub struct Batch {
     pub faults: BTreeMap<String, Injected>,
     /// Counts of happenings that a batch must have seen.
     pub happened: BTreeMap<String, u64>,
-    /// The seeds that broke, in order.
     pub broke: Vec<Broke>,
     /// The directed scenario of the safety check that was removed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,7 +105,6 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Plays seeds `from .. from + count` on all cores.
     pub fn play(scenario: &Arc<Scenario>, from: u64, count: u64, check: Option<Check>) -> Self {
         let begun = Instant::now();
         let mut batch = Self {

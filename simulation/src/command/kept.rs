@@ -1,7 +1,6 @@
 //! Kept seeds: this file replays them, and adds to their file.
 //!
-//! `scenario::kept` reads the file, `batch` plays a seed. It must not take a seed out: a person
-//! decides that.
+//! It takes no seed out: a person decides that.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -9,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::batch::{self, Broke};
-use super::out::say;
+use super::show::say;
 use crate::scenario::{self, find, kept};
 
 /// The longest text of a breach beside a seed, in characters.
@@ -40,8 +39,7 @@ pub fn replay() -> Result<bool, String> {
     Ok(held)
 }
 
-/// Adds the seeds that broke to the file in the source tree of this build, unless they are there
-/// already. Blocks: reads and writes one file.
+/// Adds new seeds to the file in this build's source tree. Blocks: reads and writes one file.
 pub fn add(scenario: &Path, broke: &[Broke]) -> Result<(), String> {
     let file = kept::in_the_tree();
     let known = kept::read(&file).map_err(|errors| errors.to_string())?;

@@ -5,18 +5,17 @@
 
 mod batch;
 mod kept;
-mod out;
 mod plants;
 mod points;
-mod report;
 mod show;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
 use onceway::protocol::plant::Check;
+use serde::Serialize;
 
 use crate::play;
 use crate::report::Report;
@@ -26,11 +25,10 @@ use crate::scenario::vary::Setting;
 use crate::scenario::{self, Scenario, find};
 use crate::study::Point;
 use batch::Batch;
-use out::say;
+use show::say;
 
 const HELD: u8 = 0;
 const BROKE: u8 = 1;
-/// The request cannot be played.
 const BAD_INPUT: u8 = 2;
 
 /// Play failovers of a whole deployment in simulated time, from a seed.
@@ -267,7 +265,13 @@ fn perform(command: Command) -> Result<bool, String> {
             Ok(true)
         }
         Command::Kept => kept::replay(),
-        Command::Faults => Ok(faults()),
+        Command::Faults => {
+            for kind in Kind::all() {
+                let named = if kind.is_drawn() { "" } else { " Drawn where it is named only." };
+                say!("{:<26} {}{named}", kind.name(), kind.about());
+            }
+            Ok(true)
+        }
         Command::Run { what, .. } | Command::Seeds { what, .. } | Command::Replay { what, .. }
             if what.plant.as_deref() == Some("list") =>
         {
@@ -277,37 +281,25 @@ fn perform(command: Command) -> Result<bool, String> {
         Command::Run { what, seed, json } => {
             let (_, scenario, plant) = what.load()?;
             let outcome = batch::play(&scenario, seed, plant);
-            let held = outcome.held();
-            match json {
-                true => say!("{}", serde_json::to_string(&outcome).map_err(|error| error.to_string())?),
-                false => show::one(&scenario, &outcome),
-            }
-            Ok(held)
+            shown(json, &outcome, || show::one(&scenario, &outcome))?;
+            Ok(outcome.held())
         }
         Command::Seeds { what, seeds: many, json, keep } => seeds(&what, &many, json, keep),
         Command::Sweep { swept: Swept { deployment, vary, seeds }, json } => {
-            let path = find::find(&deployment.scenario)?;
-            let points = points::grid(&path, &deployment.settings, &vary)?;
-            study(&deployment, &points, &seeds, json)
+            study(&deployment, &seeds, json, |path, settings| points::grid(path, settings, &vary))
         }
-        Command::Compare { deployment, seeds, json } => {
-            let path = find::find(&deployment.scenario)?;
-            let points = points::compared(&path, &deployment.settings)?;
-            study(&deployment, &points, &seeds, json)
-        }
+        Command::Compare { deployment, seeds, json } => study(&deployment, &seeds, json, points::compared),
         Command::Report { swept: Swept { deployment, vary, seeds }, out, json } => {
             let (path, scenario) = deployment.load()?;
             let mut points = points::grid(&path, &deployment.settings, &vary)?;
             points::join(&mut points, points::compared(&path, &deployment.settings)?);
             let study = points::play(&scenario, &points, seeds.from, seeds.count);
             let shown = batch::play(&scenario, seeds.from, None);
-            report::write(&path, Report { study, shown }, out, json)
+            points::report(&path, Report { study, shown }, out, json)
         }
         Command::Plants { scenarios, count, only } => {
-            let scenarios: Result<Vec<_>, _> =
-                scenarios.iter().map(|name| scenario::as_it_is(name)).collect();
-            let only: Result<Vec<_>, _> = only.iter().map(|name| plant(name)).collect();
-            let only = only?;
+            let scenarios = scenarios.iter().map(|name| scenario::as_it_is(name)).collect::<Result<_, _>>();
+            let only = only.iter().map(|name| plant(name)).collect::<Result<Vec<_>, _>>()?;
             plants::table(scenarios?, count, if only.is_empty() { &Check::ALL[..] } else { &only })
         }
         Command::Replay { what, seed } => {
@@ -319,8 +311,7 @@ fn perform(command: Command) -> Result<bool, String> {
     }
 }
 
-/// Plays these seeds, and those of the removed check's directed scenario, and shows them. Returns
-/// true if every invariant held and all expected happenings occurred.
+/// Plays these seeds, and those of the removed check's directed scenario, and shows them.
 fn seeds(what: &What, seeds: &Many, json: bool, keep: bool) -> Result<bool, String> {
     let (path, scenario, plant) = what.load()?;
     // There are no seeds beyond the last number.
@@ -331,31 +322,32 @@ fn seeds(what: &What, seeds: &Many, json: bool, keep: bool) -> Result<bool, Stri
         let scenario = scenario::as_it_is(own.scenario)?;
         played.directed = Some(Box::new(Batch::play(&scenario, own.from, own.seeds, plant)));
     }
-    match json {
-        true => say!("{}", serde_json::to_string(&played).map_err(|error| error.to_string())?),
-        false => show::many(&path, &scenario, &played),
-    }
+    shown(json, &played, || show::many(&path, &scenario, &played))?;
     if keep {
         kept::add(&path, &played.broke)?;
     }
     Ok(played.held() && played.missing(&scenario).is_empty())
 }
 
-fn faults() -> bool {
-    for kind in Kind::all() {
-        let named = if kind.is_drawn() { "" } else { " Drawn where it is named only." };
-        say!("{:<26} {}{named}", kind.name(), kind.about());
-    }
-    true
+/// Makes the points, plays them and shows them. Returns true if every invariant held.
+fn study(
+    deployment: &Described,
+    seeds: &Many,
+    json: bool,
+    points: impl FnOnce(&Path, &[Setting]) -> Result<Vec<Point>, String>,
+) -> Result<bool, String> {
+    let points = points(&find::find(&deployment.scenario)?, &deployment.settings)?;
+    let (path, scenario) = deployment.load()?;
+    let study = points::play(&scenario, &points, seeds.from, seeds.count);
+    shown(json, &study, || points::show(&path, &study))?;
+    Ok(study.held())
 }
 
-/// Plays the points and shows them. Returns true if every invariant held.
-fn study(deployment: &Described, points: &[Point], seeds: &Many, json: bool) -> Result<bool, String> {
-    let (path, scenario) = deployment.load()?;
-    let study = points::play(&scenario, points, seeds.from, seeds.count);
+/// Prints a result as JSON, or for people.
+fn shown(json: bool, result: &impl Serialize, for_people: impl FnOnce()) -> Result<(), String> {
     match json {
-        true => say!("{}", serde_json::to_string(&study).map_err(|error| error.to_string())?),
-        false => points::show(&path, &study),
+        true => say!("{}", serde_json::to_string(result).map_err(|error| error.to_string())?),
+        false => for_people(),
     }
-    Ok(study.held())
+    Ok(())
 }

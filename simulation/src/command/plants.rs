@@ -1,8 +1,6 @@
-//! The use of each safety check: each one is removed in turn, and the seeds that notice are
-//! counted.
+//! The use of each safety check: one is removed in turn, and the seeds that notice are counted.
 //!
-//! `protocol::plant` names the checks. `scenario::directed` names the scenario that shows the
-//! absence of each. Seeds that break with all checks in place do not count.
+//! Seeds that break with all checks in place do not count.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,9 +9,10 @@ use std::sync::Arc;
 use onceway::protocol::plant::Check;
 
 use super::batch::Batch;
-use super::out::say;
+use super::show::say;
 use crate::scenario::directed::directed;
 use crate::scenario::{self, Scenario};
+use crate::words::joined;
 
 struct Seeds {
     scenario: Arc<Scenario>,
@@ -29,8 +28,7 @@ impl Seeds {
         Self { scenario, from, count, broken }
     }
 
-    /// The seeds that break without the check and hold with it, each with the invariant that broke
-    /// first.
+    /// The seeds that break without the check only, each with the invariant that broke first.
     fn noticing(&self, check: Check) -> BTreeMap<u64, String> {
         let mut found = broken(&self.scenario, self.from, self.count, Some(check));
         found.retain(|seed, _| !self.broken.contains(seed));
@@ -38,8 +36,7 @@ impl Seeds {
     }
 }
 
-/// Prints a row for each of these checks. Returns true if every removal was noticed, by one of the
-/// scenarios or by the directed one.
+/// Prints a row for each of these checks. Returns true if every removal was noticed.
 pub fn table(scenarios: Vec<Arc<Scenario>>, count: u64, checks: &[Check]) -> Result<bool, String> {
     let asked: Vec<Seeds> = scenarios.into_iter().map(|scenario| Seeds::of(scenario, 0, count)).collect();
     let mut own = Own::default();
@@ -66,8 +63,7 @@ pub fn table(scenarios: Vec<Arc<Scenario>>, count: u64, checks: &[Check]) -> Res
 struct Own(BTreeMap<(&'static str, u64, u64), Seeds>);
 
 impl Own {
-    /// The row of this check, if its own scenario notices. A scenario of chance takes many seeds.
-    /// They are played a few at a time, until one notices.
+    /// The row of this check, if its own scenario notices: a few seeds at a time, until one does.
     fn noticing(&mut self, check: Check) -> Result<Option<String>, String> {
         const AT_A_TIME: u64 = 2;
         let own = directed(check);
@@ -109,5 +105,5 @@ fn first_of(found: &BTreeMap<u64, String>) -> String {
     }
     let mut all: Vec<(&str, u64)> = counted.into_iter().collect();
     all.sort_by(|one, other| other.1.cmp(&one.1).then(one.0.cmp(other.0)));
-    all.iter().map(|(invariant, count)| format!("{invariant} ({count})")).collect::<Vec<_>>().join(", ")
+    joined(all.iter().map(|(invariant, count)| format!("{invariant} ({count})")), ", ")
 }

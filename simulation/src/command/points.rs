@@ -1,28 +1,25 @@
-//! The same seeds at several points: makes the points of a sweep and of a comparison, plays them,
-//! and shows the table.
+//! The same seeds at several points: makes, plays and shows them, and writes the page of a report.
 //!
-//! `scenario::vary` changes the values. It must not let a point have other seeds than the other
-//! points.
+//! All points have the same seeds.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::batch;
-use super::out::say;
+use super::show::say;
+use crate::report::{Report, html};
 use crate::scenario::vary::Setting;
 use crate::scenario::{self, Scenario, find};
 use crate::study::{self, LEGEND, Point, Study};
 use crate::sums::Sums;
+use crate::words::joined;
 
 /// The limit for points: more are surely a typing mistake.
 const MOST_POINTS: usize = 500;
-/// The multiples in a comparison.
 const MULTIPLES: [&str; 4] = ["0", "1", "2", "3"];
 
-/// Every combination of the values.
-///
-/// # Errors
-/// All faults of all values, a line each.
+/// Every combination of the values, or all faults of all values, a line each.
 pub fn grid(path: &Path, base: &[Setting], vary: &[String]) -> Result<Vec<Point>, String> {
     let mut errors = Vec::new();
     let mut axes: Vec<Vec<Setting>> = Vec::new();
@@ -30,8 +27,8 @@ pub fn grid(path: &Path, base: &[Setting], vary: &[String]) -> Result<Vec<Point>
         match Setting::several(text) {
             Err(why) => errors.push(format!("--vary {why}")),
             Ok(axis) if axes.iter().any(|other| other[0].path == axis[0].path) => {
-                errors
-                    .push(format!("--vary {text}: {} is varied twice: list its values once", axis[0].key()));
+                let key = axis[0].key();
+                errors.push(format!("--vary {text}: {key} is varied twice: list its values once"));
             }
             Ok(axis) => axes.push(axis),
         }
@@ -41,38 +38,29 @@ pub fn grid(path: &Path, base: &[Setting], vary: &[String]) -> Result<Vec<Point>
         errors.push(format!("--vary: {size} combinations, more than {MOST_POINTS}: vary less at once"));
         return Err(errors.join("\n"));
     }
+    let named = |settings: Vec<Setting>| {
+        let shown = joined(settings.iter().map(Setting::shown), " ");
+        let found = point(path, base, settings);
+        found.map_err(|errors| errors.iter().map(|error| format!("{error} ({shown})")).collect::<Vec<_>>())
+    };
     // First each value by itself, so that each of its faults is reported once.
-    let alone: Vec<Vec<Setting>> = axes.iter().flatten().map(|value| vec![value.clone()]).collect();
-    for settings in alone {
-        let shown = settings[0].shown();
-        let found = point(path, base, settings).err().unwrap_or_default();
-        errors.extend(found.into_iter().map(|error| format!("{error} ({shown})")));
+    for value in axes.iter().flatten() {
+        errors.extend(named(vec![value.clone()]).err().unwrap_or_default());
     }
     if !errors.is_empty() {
         return Err(errors.join("\n"));
     }
     let mut all: Vec<Vec<Setting>> = vec![Vec::new()];
     for axis in axes {
-        let with = |settings: Vec<Setting>| {
-            axis.iter()
-                .map(move |value| [&settings[..], std::slice::from_ref(value)].concat())
-                .collect::<Vec<_>>()
-        };
-        all = all.into_iter().flat_map(with).collect();
+        let with = |settings: &Vec<Setting>, value| [&settings[..], std::slice::from_ref(value)].concat();
+        let each = all.iter().flat_map(|settings| axis.iter().map(move |value| with(settings, value)));
+        all = each.collect();
     }
-    let points = all.into_iter().map(|settings| {
-        let shown: Vec<String> = settings.iter().map(Setting::shown).collect();
-        point(path, base, settings).map_err(|errors| {
-            errors.iter().map(|error| format!("{error} ({})", shown.join(" "))).collect::<Vec<_>>()
-        })
-    });
+    let points = all.into_iter().map(named);
     points.collect::<Result<_, _>>().map_err(|errors| errors.join("\n"))
 }
 
-/// The points of a comparison: several multiples, and escrow on all routes.
-///
-/// # Errors
-/// All faults of the scenario at any of them, a line each.
+/// The points of a comparison: several multiples, and escrow on all routes. Or all their faults.
 pub fn compared(path: &Path, base: &[Setting]) -> Result<Vec<Point>, String> {
     let multiples = MULTIPLES.iter().map(|multiple| format!("failover.multiple={multiple}"));
     let escrows = ["claim", "claim+answer"].iter().map(|escrow| format!("route.escrow={escrow}"));
@@ -91,7 +79,6 @@ fn point(path: &Path, base: &[Setting], settings: Vec<Setting>) -> Result<Point,
     }
 }
 
-/// Adds the points that are not there yet.
 pub fn join(points: &mut Vec<Point>, more: Vec<Point>) {
     let new = |point: &Point| points.iter().all(|other| other.settings != point.settings);
     let fresh: Vec<Point> = more.into_iter().filter(new).collect();
@@ -121,7 +108,6 @@ pub fn play(scenario: &Scenario, points: &[Point], from: u64, count: u64) -> Stu
     }
 }
 
-/// Shows a study on a terminal.
 pub fn show(path: &Path, study: &Study) {
     say!("{}: {}", study.scenario, study.title);
     let last = study.from + study.count.saturating_sub(1);
@@ -144,4 +130,31 @@ pub fn show(path: &Path, study: &Study) {
             say!("       onceway-sim replay {} --seed {seed}{}", find::shown(path), settings.concat());
         }
     }
+}
+
+/// Writes the page and the data and shows the rest. Returns true if every invariant held.
+pub fn report(
+    path: &Path,
+    report: Report,
+    out: Option<PathBuf>,
+    json: Option<PathBuf>,
+) -> Result<bool, String> {
+    let out = out.unwrap_or_else(|| PathBuf::from(format!("{}.html", report.study.scenario)));
+    put(&out, &html(&report))?;
+    let data = serde_json::to_string(&report).map_err(|error| error.to_string())?;
+    match json {
+        Some(file) if file == Path::new("-") => say!("{data}"),
+        some => {
+            if let Some(file) = some {
+                put(&file, &data)?;
+            }
+            show(path, &report.study);
+            say!("\nThe page is {}.", out.display());
+        }
+    }
+    Ok(report.study.held())
+}
+
+fn put(file: &Path, text: &str) -> Result<(), String> {
+    fs::write(file, text).map_err(|error| format!("cannot write {}: {error}", file.display()))
 }

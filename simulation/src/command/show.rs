@@ -1,21 +1,39 @@
-//! Results for a terminal.
+//! Results for a terminal: lines on standard output.
 //!
-//! Commands print the counts of the library and of `batch` with it.
+//! Every command of this folder prints with [`say!`]. It does not end the process if its reader has
+//! left, such as `| head`. That is no failure, and the exit code still reports the result.
 
+use std::fmt::Arguments;
+use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 
 use super::batch::{Batch, Broke};
-use super::out::say;
 use crate::outcome::{FaultSpan, Keys, Outage, Outcome, Requests};
 use crate::scenario::{Scenario, find};
+use crate::sums;
+use crate::words::joined;
 
-/// The percentile of sorted values; 0 if there are none.
-pub fn percentile(sorted: &[u64], percent: usize) -> u64 {
-    let index = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
-    sorted.get(index).copied().unwrap_or(0)
+/// Prints one line, like `println!`, and goes on if the reader has left.
+macro_rules! say {
+    () => {
+        $crate::command::show::line(format_args!(""))
+    };
+    ($($text:tt)*) => {
+        $crate::command::show::line(format_args!($($text)*))
+    };
+}
+pub(super) use say;
+
+/// Writes one line. Panics if that fails, unless its reader has left: a full disk must not pass for
+/// a result.
+pub fn line(text: Arguments<'_>) {
+    match writeln!(std::io::stdout().lock(), "{text}") {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+        Err(error) => panic!("cannot write to standard output: {error}"),
+    }
 }
 
-/// Shows one seed.
 pub fn one(scenario: &Scenario, outcome: &Outcome) {
     say!("{}: {}", scenario.name, scenario.title);
     say!("seed {}, {} s simulated", outcome.seed, outcome.simulated_ms / 1_000);
@@ -40,7 +58,6 @@ pub fn one(scenario: &Scenario, outcome: &Outcome) {
     say!("{}", if outcome.held() { "Every invariant held." } else { "An invariant broke." });
 }
 
-/// Shows many seeds.
 pub fn many(path: &Path, scenario: &Scenario, batch: &Batch) {
     say!("{}: {}", scenario.name, scenario.title);
     let last = batch.from + batch.count.saturating_sub(1);
@@ -103,9 +120,8 @@ fn keys(keys: &Keys) {
 }
 
 fn requests(requests: &Requests) {
-    let refused: Vec<String> =
-        requests.refused.iter().map(|(code, count)| format!("{code} {count}")).collect();
-    let refused = if refused.is_empty() { "none".to_owned() } else { refused.join(", ") };
+    let refused = joined(requests.refused.iter().map(|(code, count)| format!("{code} {count}")), ", ");
+    let refused = if refused.is_empty() { "none" } else { &refused };
     let Requests { sent, answered, replayed, broken, timed_out, forwarded, .. } = requests;
     say!(
         "requests      {sent} sent, {answered} answered, {replayed} replayed, {forwarded} forwarded, {broken} broke, {timed_out} timed out; refused: {refused}"
@@ -113,7 +129,7 @@ fn requests(requests: &Requests) {
 }
 
 fn latency(sorted: &[u64]) {
-    let [half, most, all] = [50, 99, 100].map(|percent| percentile(sorted, percent));
+    let [half, most, all] = [500, 990, 1_000].map(|thousandths| sums::at(sorted, thousandths));
     say!(
         "latency       p50 {half} ms, p99 {most} ms, longest {all} ms, from a key's first request to its answer"
     );

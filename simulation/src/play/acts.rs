@@ -1,22 +1,18 @@
-//! The acts of an operator, as the pages of docs/operate say: drain and resume, other weights, a
-//! new empty store.
+//! The acts of an operator, as the pages of docs/operate say.
 //!
 //! Each command goes to a healthy gateway and is repeated while it answers "not yet".
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use onceway::config::shared::Shared;
 use onceway::gateway::authority::act_error::ActError;
-use onceway::gateway::instance::Gateway;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::Ring;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::log::Log;
-use super::organs::Organs;
-use crate::deployment::Deployment;
-use crate::ports::SimPorts;
+use super::organs::Stage;
+use crate::deployment::{Deployment, Node};
 
 /// The time for which an operator repeats a command, and the pause between two tries. Nobody gives
 /// up a region that needs a new store.
@@ -25,29 +21,25 @@ const PATIENCE_FOR_A_STORE: Duration = Duration::from_secs(600);
 /// The time for which an operator waits until others have heard of a later heartbeat than a copy's.
 const PATIENCE_FOR_A_COPY: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_millis(500);
-/// The time limit for the answer to a command.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 pub(super) const ACTOR: &str = "operator";
 
 enum Act {
-    /// `onceway takeover`, then `onceway region rebuild --accept-risk`. The takeover is for a
-    /// region that was not declared lost automatically.
+    /// The takeover before it is for a region that was not declared lost automatically.
     Rebuild,
-    /// `onceway region drain`.
     Drain,
-    /// `onceway region resume`.
     Resume,
-    /// `onceway ring apply`.
     Apply(Arc<Ring>),
 }
 
 impl Act {
     async fn perform(
         &self,
-        gateway: &Arc<Gateway<SimPorts>>,
+        at: &Node,
         region: &RegionName,
-        escrow: BTreeSet<Arc<str>>,
+        shared: &Shared,
     ) -> Result<Option<u32>, ActError> {
+        let gateway = &at.gateway;
         match self {
             Self::Rebuild => {
                 // If the region's lease is not over yet, both errors name the missing condition.
@@ -63,41 +55,31 @@ impl Act {
             Self::Resume => gateway.resume(region, ACTOR).await.map(|_| None),
             Self::Apply(ring) => {
                 let epoch = gateway.pong().await.epoch;
-                gateway.apply(ring.clone(), escrow, epoch, ACTOR).await.map(|_| None)
+                gateway.apply(ring.clone(), shared.escrow(), epoch, ACTOR).await.map(|_| None)
             }
         }
     }
 }
 
-/// The tools of an operator who is part of a fault.
-pub struct Hands<'a> {
-    pub deployment: &'a Arc<Deployment>,
-    /// The log for acts that were not possible.
-    pub log: &'a Log,
-    /// The parts that faults and operators have taken.
-    pub organs: &'a Organs,
-}
-
-/// Destroys the region's disk, with all commits that had not left it. An empty store replaces it
-/// once the region's loss was accepted.
-pub async fn disk_lost(hands: &Hands<'_>, region: &RegionName, until: Instant, copied: Duration) {
-    let deployment = hands.deployment;
+/// Destroys the region's disk. An empty store replaces it once the region's loss was accepted.
+pub async fn disk_lost(stage: &Stage, region: &RegionName, until: Instant, copied: Duration) {
+    let deployment = &stage.deployment;
     deployment.lose(region);
     deployment.world.cluster.destroy(region);
     sleep_until(until).await;
-    replace(hands, region, copied).await;
+    replace(stage, region, copied).await;
 }
 
 /// Restores the region's Postgres to its state at the beginning of the fault. That is noticed, and
 /// the store is replaced. Every other region must have heard of a later heartbeat than the copy's
 /// by then. Otherwise the copy goes unnoticed
 /// (docs/not-promised.md#a-store-restored-from-an-old-copy).
-pub async fn store_restored(hands: &Hands<'_>, region: &RegionName, until: Instant, copied: Duration) {
-    let deployment = hands.deployment;
+pub async fn store_restored(stage: &Stage, region: &RegionName, until: Instant, copied: Duration) {
+    let deployment = &stage.deployment;
     let copy = deployment.world.cluster.copy(region);
     sleep_until(until).await;
     if !will_be_noticed(deployment, region, copy.heartbeat()).await {
-        hands.log.not_possible(format!("store-restored at {region}: others have not heard of what it wrote"));
+        stage.log.not_possible(format!("store-restored at {region}: others have not heard of what it wrote"));
         return;
     }
     deployment.lose(region);
@@ -107,7 +89,7 @@ pub async fn store_restored(hands: &Hands<'_>, region: &RegionName, until: Insta
     sleep(Duration::from_secs(5)).await;
     deployment.lose(region);
     deployment.world.cluster.destroy(region);
-    replace(hands, region, copied).await;
+    replace(stage, region, copied).await;
 }
 
 /// Waits until all other gateways have heard of a later heartbeat than this one; false if not.
@@ -115,31 +97,22 @@ async fn will_be_noticed(deployment: &Deployment, region: &RegionName, copied: u
     let origin = deployment.world.cluster.origin(region);
     let end = Instant::now() + PATIENCE_FOR_A_COPY;
     loop {
-        let mut behind = 0;
+        let mut all_heard = true;
         for other in deployment.regions().iter().filter(|other| *other != region) {
             let pong = deployment.node(other).gateway.pong().await;
             let heard = pong.heard.get(&origin).max(pong.applied.get(&origin));
-            behind += usize::from(heard.is_none_or(|heard| *heard <= copied));
+            all_heard &= heard.is_some_and(|heard| *heard > copied);
         }
-        if behind == 0 {
-            return true;
-        }
-        if Instant::now() >= end {
-            return false;
+        if all_heard || Instant::now() >= end {
+            return all_heard;
         }
         sleep(AGAIN).await;
     }
 }
 
 /// Loses the slot that one region keeps for the other. The operator reseeds it once both answer.
-pub async fn slot_lost(
-    deployment: &Deployment,
-    from: &RegionName,
-    to: &RegionName,
-    until: Instant,
-    copied: Duration,
-) {
-    let cluster = &deployment.world.cluster;
+pub async fn slot_lost(stage: &Stage, [from, to]: [&RegionName; 2], until: Instant, copied: Duration) {
+    let cluster = &stage.deployment.world.cluster;
     cluster.lose_slot(from, to);
     sleep_until(until).await;
     let end = Instant::now() + PATIENCE_FOR_A_STORE;
@@ -151,60 +124,50 @@ pub async fn slot_lost(
 }
 
 /// Replaces a lost store by an empty one, of the generation that the rebuild asks for.
-async fn replace(hands: &Hands<'_>, region: &RegionName, copied: Duration) {
-    let Hands { deployment, log, organs } = hands;
+async fn replace(stage: &Stage, region: &RegionName, copied: Duration) {
+    let deployment = &stage.deployment;
     // If no majority can agree on it, the store stays away for good, and that is reported.
-    let Some(answer) = repeated(deployment, log, region, &Act::Rebuild).await else { return };
+    let Some(answer) = repeated(stage, region, &Act::Rebuild).await else { return };
     let generation = answer.unwrap_or(deployment.world.cluster.origin(region).generation + 1);
-    let _begins = organs.may_begin().await;
+    let _begins = stage.organs.may_begin().await;
     deployment.world.cluster.rebuild_within(region, generation, copied);
     deployment.normal_store(region);
     deployment.cut_off(region, false);
     deployment.begin_process(region);
 }
 
-/// Drains a region, and resumes it.
-pub async fn drain(deployment: &Arc<Deployment>, log: &Log, region: &RegionName, until: Instant) {
-    repeated(deployment, log, region, &Act::Drain).await;
+pub async fn drain(stage: &Stage, region: &RegionName, until: Instant) {
+    repeated(stage, region, &Act::Drain).await;
     sleep_until(until).await;
-    repeated(deployment, log, region, &Act::Resume).await;
+    repeated(stage, region, &Act::Resume).await;
 }
 
 /// Gives a region twice its weight, and takes that back.
-pub async fn ring_change(deployment: &Arc<Deployment>, log: &Log, region: &RegionName, until: Instant) {
-    let Some(after) = deployment.scenario().doubled(region) else {
+pub async fn ring_change(stage: &Stage, region: &RegionName, until: Instant) {
+    let Stage { deployment, log, organs: _ } = stage;
+    let Some(after) = deployment.scenario.doubled(region) else {
         log.not_possible(format!("ring-change at {region}: a weight is too great to be doubled"));
         return;
     };
-    repeated(deployment, log, region, &Act::Apply(after.clone())).await;
+    repeated(stage, region, &Act::Apply(after.clone())).await;
     sleep_until(until).await;
-    repeated(deployment, log, region, &Act::Apply(deployment.scenario().shared.ring.clone())).await;
+    repeated(stage, region, &Act::Apply(deployment.scenario.shared.ring.clone())).await;
 }
 
 /// Resumes all regions that are still drained after everything else was mended.
-pub async fn resume_all(deployment: &Arc<Deployment>, log: &Log) {
+pub async fn resume_all(stage: &Stage) {
+    let deployment = &stage.deployment;
     for region in deployment.regions().to_vec() {
-        let drained = deployment
-            .node(&region)
-            .gateway
-            .authority_status()
-            .regions
-            .into_iter()
-            .any(|status| status.name == region.as_str() && status.standing == "drained");
-        if drained {
-            repeated(deployment, log, &region, &Act::Resume).await;
+        let mut regions = deployment.node(&region).gateway.authority_status().regions.into_iter();
+        if regions.any(|status| status.name == region.as_str() && status.standing == "drained") {
+            repeated(stage, &region, &Act::Resume).await;
         }
     }
 }
 
-/// Asks a healthy gateway, another region's if possible, again and again while the act is not
-/// possible yet. `None` if it never was.
-async fn repeated(
-    deployment: &Arc<Deployment>,
-    log: &Log,
-    about: &RegionName,
-    act: &Act,
-) -> Option<Option<u32>> {
+/// Asks healthy gateways, of other regions first, until the act is possible. `None`: it never was.
+async fn repeated(stage: &Stage, about: &RegionName, act: &Act) -> Option<Option<u32>> {
+    let deployment = &stage.deployment;
     let patience = match act {
         Act::Rebuild => PATIENCE_FOR_A_STORE,
         Act::Drain | Act::Resume | Act::Apply(_) => PATIENCE,
@@ -216,15 +179,14 @@ async fn repeated(
         let asked = others.get(turn % others.len().max(1)).copied().unwrap_or(about);
         turn += 1;
         let node = deployment.node(asked);
-        let escrow = deployment.scenario().shared.escrow();
-        let answer = node.process.while_alive(act.perform(&node.gateway, about, escrow));
+        let answer = node.process.while_alive(act.perform(&node, about, &deployment.scenario.shared));
         let why = match timeout(ANSWER_WITHIN, answer).await {
             Ok(Some(Ok(done))) => return Some(done),
             Ok(Some(Err(error))) => error.to_string(),
             Ok(None) | Err(_) => "nobody answered".to_owned(),
         };
         if Instant::now() >= end {
-            log.not_possible(format!("an operator's command about {about}: {why}"));
+            stage.log.not_possible(format!("an operator's command about {about}: {why}"));
             return None;
         }
         sleep(AGAIN).await;

@@ -1,7 +1,6 @@
 //! Chosen views and held leases, by the votes and grants of acceptors.
 //!
-//! Stores and witnesses write down each vote and each grant ([`crate::table::History`]). It must
-//! not read a gateway, because a gateway may believe something else.
+//! It reads no gateway, because a gateway may believe something else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -6,29 +6,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use http::StatusCode;
 use onceway::protocol::key::KeyId;
 
 use super::log::Asked;
 use crate::checker::Invariant;
 use crate::deployment::Reply;
-use crate::upstream::Happening;
+use crate::upstream::Ledger;
 use crate::words;
 
-/// The invariant that only clients can see, by its name and rule.
-/// The checker has all others.
+/// The invariant that only clients can see, by its name and rule. The checker has all others.
 pub const SAME_ANSWER: &str = "same-answer (rule 10)";
 
-/// True for an upstream's answer.
-pub fn is_answer(reply: &Reply) -> bool {
-    matches!(reply, Reply::Answered { status, .. } if status.is_success() && *status != StatusCode::ACCEPTED)
-}
-
 /// The broken invariants, with texts.
-pub fn wrong(asked: &[Asked], ledger: &BTreeMap<KeyId, Vec<Happening>>) -> Vec<(String, String)> {
+pub fn wrong(asked: &[Asked], ledger: &Ledger) -> Vec<(String, String)> {
     let mut answer: BTreeMap<&KeyId, BTreeSet<&Bytes>> = BTreeMap::new();
     let mut of_another: BTreeSet<&KeyId> = BTreeSet::new();
-    for Asked { id, reply, body: request, .. } in asked.iter().filter(|asked| is_answer(&asked.reply)) {
+    for Asked { id, reply, body: request, .. } in asked.iter().filter(|asked| asked.reply.is_answer()) {
         let Reply::Answered { body, .. } = reply else { continue };
         answer.entry(id).or_default().insert(body);
         let effects = ledger.get(id).map(Vec::as_slice).unwrap_or_default();

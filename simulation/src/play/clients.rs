@@ -1,5 +1,4 @@
-//! Clients: they send keys, retry, move to another region when theirs is gone, and send some keys
-//! twice.
+//! Clients: they send keys, retry, move to another region, and send some keys twice.
 //!
 //! `scenario::workload` has their settings.
 
@@ -12,16 +11,16 @@ use onceway::protocol::region::RegionName;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::log::{Asked, Log};
-use crate::deployment::{Deployment, Reply, request};
+use super::log::Asked;
+use super::organs::Stage;
+use crate::deployment::{Reply, request};
 use crate::dice::Chance;
 use crate::scenario::workload::{Workload, tenant};
 
 /// The longest wait of a client before it uses a key for another request.
 const WRONG_WITHIN: Duration = Duration::from_secs(20);
 
-/// The body of a key's own client, and the body of a client that uses the key by mistake. Gateways
-/// refuse the mistake.
+/// The body of a key's own client, and of one that uses the key by mistake, which is refused.
 pub const BODIES: [&str; 2] = ["{}", r#"{"mistaken":true}"#];
 
 /// The problem code for the second of two different requests under one key.
@@ -30,27 +29,15 @@ pub const KEY_REUSED: &str = "key-reused";
 /// The problem code for a key whose life is over, while that is still remembered.
 pub const KEY_EXPIRED: &str = "key-expired";
 
-/// One key of a workload.
 #[derive(Clone, Debug)]
 pub struct Sent {
     pub id: KeyId,
     pub tenant: u32,
-    pub workload: usize,
-    /// The time of the first request, on the world's clock.
-    pub since: Duration,
+    pub workload: Arc<Workload>,
 }
 
-/// Sends new keys of one workload until `end`, each by a client of its own. Returns the keys once
-/// all clients are done.
-pub async fn run(
-    deployment: Arc<Deployment>,
-    log: Arc<Log>,
-    chance: Chance,
-    number: usize,
-    end: Instant,
-) -> Vec<Sent> {
-    let scenario = deployment.scenario().clone();
-    let workload = &scenario.workloads[number];
+/// Sends new keys of a workload until `end`, each by its own client. Returns them in the end.
+pub async fn run(stage: Stage, chance: Chance, workload: Arc<Workload>, end: Instant) -> Vec<Sent> {
     let (mut clients, mut sent) = (JoinSet::new(), Vec::new());
     // The mean time between two keys. At a rate of 0 no key is sent, and the task ends at once.
     let Some(mean) = Duration::from_secs(100).checked_div(workload.rate) else { return sent };
@@ -61,16 +48,10 @@ pub async fn run(
         }
         let tenant_number = chance.below(u64::from(workload.tenants)) as u32;
         let Ok(key) = Key::parse(&format!("{}-{}", workload.name, sent.len())) else { break };
-        let (id, since) = (KeyId::new(tenant(tenant_number), key), deployment.world.elapsed());
-        let key = Sent { id, tenant: tenant_number, workload: number, since };
+        let id = KeyId::new(tenant(tenant_number), key);
+        let key = Sent { id, tenant: tenant_number, workload: workload.clone() };
         let at_two = chance.percent(workload.at_two);
-        let client = |body| Client {
-            deployment: deployment.clone(),
-            log: log.clone(),
-            chance: chance.split(),
-            key: key.clone(),
-            body,
-        };
+        let client = |body| Client { stage: stage.clone(), chance: chance.split(), key: key.clone(), body };
         for _ in 0..=u32::from(at_two) {
             clients.spawn(client(BODIES[0]).go());
         }
@@ -84,7 +65,6 @@ pub async fn run(
     sent
 }
 
-/// The end of a client's requests for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Answered,
@@ -94,8 +74,7 @@ enum End {
 }
 
 struct Client {
-    deployment: Arc<Deployment>,
-    log: Arc<Log>,
+    stage: Stage,
     chance: Chance,
     key: Sent,
     body: &'static str,
@@ -104,49 +83,46 @@ struct Client {
 impl Client {
     /// Uses the same key for another request, at the same time or later, from anywhere.
     async fn go_wrong(self) {
-        let scenario = self.deployment.scenario().clone();
         if self.chance.percent(50) {
             sleep(self.chance.within(WRONG_WITHIN)).await;
         }
-        let regions = self.deployment.regions();
-        let at = regions[self.chance.below(regions.len() as u64) as usize].clone();
-        self.insist(&scenario.workloads[self.key.workload], at).await;
+        self.insist(self.one_of(self.stage.deployment.regions())).await;
+    }
+
+    fn one_of(&self, regions: &[RegionName]) -> RegionName {
+        regions[self.chance.below(regions.len() as u64) as usize].clone()
     }
 
     async fn go(self) {
-        let scenario = self.deployment.scenario().clone();
-        let workload = &scenario.workloads[self.key.workload];
-        let near = if workload.near.is_empty() { self.deployment.regions() } else { &workload.near };
-        let at = near[self.chance.below(near.len() as u64) as usize].clone();
-        match self.insist(workload, at).await {
-            End::GivenUp => self.log.gave_up(&self.key.id),
+        let workload = &self.key.workload;
+        let near = if workload.near.is_empty() { self.stage.deployment.regions() } else { &workload.near };
+        match self.insist(self.one_of(near)).await {
+            End::GivenUp => self.stage.log.gave_up(&self.key.id),
             End::Answered if self.chance.percent(workload.again) => {
                 sleep(self.chance.within(workload.again_within)).await;
-                let regions = self.deployment.regions();
-                let at = regions[self.chance.below(regions.len() as u64) as usize].clone();
-                self.insist(workload, at).await;
+                self.insist(self.one_of(self.stage.deployment.regions())).await;
             }
             End::Answered | End::AnothersKey => {}
         }
     }
 
     /// Sends the key until it is answered, or the client gives up.
-    async fn insist(&self, workload: &Workload, mut at: RegionName) -> End {
-        let retry = workload.retry;
+    async fn insist(&self, mut at: RegionName) -> End {
+        let retry = self.key.workload.retry;
         let mut pause = retry.first;
         let mut silent: Option<Instant> = None;
-        let end = Instant::now() + self.deployment.by_client(&at, retry.gives_up);
+        let end = Instant::now() + self.stage.deployment.by_client(&at, retry.gives_up);
         for _ in 0..retry.attempts {
             if Instant::now() >= end {
                 return End::GivenUp;
             }
-            let patience = self.deployment.by_client(&at, retry.timeout);
-            let reply = ask(&self.deployment, &self.log, &self.key, self.body, &at, patience).await;
+            let patience = self.stage.deployment.by_client(&at, retry.timeout);
+            let reply = ask(&self.stage, &self.key, self.body, &at, patience).await;
             let mut wait = pause / 2 + self.chance.within(pause);
             match &reply {
                 Reply::Answered { status, code, retry_after, .. } => {
                     silent = None;
-                    if status.is_success() && status.as_u16() != 202 {
+                    if reply.is_answer() {
                         return End::Answered;
                     }
                     if code == KEY_REUSED {
@@ -165,7 +141,7 @@ impl Client {
                     }
                 }
             }
-            let wait = self.deployment.by_client(&at, wait);
+            let wait = self.stage.deployment.by_client(&at, wait);
             sleep(wait.min(end.saturating_duration_since(Instant::now()))).await;
             pause = (pause * 2).min(retry.most);
         }
@@ -174,15 +150,14 @@ impl Client {
 
     /// The region that the gateway's name resolves to once a region does not answer any more.
     fn nearest_but(&self, at: &RegionName) -> RegionName {
-        let network = &self.deployment.scenario().network;
-        let others = self.deployment.regions().iter().filter(|other| *other != at);
-        let alive = others.filter(|other| !self.deployment.node(other).process.is_dead());
+        let network = &self.stage.deployment.scenario.network;
+        let others = self.stage.deployment.regions().iter().filter(|other| *other != at);
+        let alive = others.filter(|other| !self.stage.deployment.node(other).process.is_dead());
         alive.min_by_key(|other| network.one_way(at, other)).unwrap_or(at).clone()
     }
 }
 
-/// True for problems that no retry changes: the client's own mistakes, a key that is over, and a
-/// dead letter, which only an operator can help.
+/// True for problems that no retry changes: mistakes, a key that is over, and a dead letter.
 fn is_final(status: StatusCode, code: &str) -> bool {
     match status {
         StatusCode::CONFLICT => code == "dead-letter",
@@ -191,25 +166,11 @@ fn is_final(status: StatusCode, code: &str) -> bool {
     }
 }
 
-/// Sends one request, and logs the reply.
-pub async fn ask(
-    deployment: &Deployment,
-    log: &Log,
-    key: &Sent,
-    body: &'static str,
-    at: &RegionName,
-    within: Duration,
-) -> Reply {
-    let path = &deployment.scenario().workloads[key.workload].path;
+pub async fn ask(stage: &Stage, key: &Sent, body: &'static str, at: &RegionName, within: Duration) -> Reply {
     let begun = Instant::now();
-    let reply = deployment.send(at, request(path, key.tenant, key.id.key().as_str(), body), within).await;
-    log.asked(Asked {
-        begun,
-        ended: Instant::now(),
-        id: key.id.clone(),
-        body,
-        at: at.clone(),
-        reply: reply.clone(),
-    });
+    let request = request(&key.workload.path, key.tenant, key.id.key().as_str(), body);
+    let reply = stage.deployment.send(at, request, within).await;
+    let (ended, id) = (Instant::now(), key.id.clone());
+    stage.log.asked(Asked { begun, ended, id, body, at: at.clone(), reply: reply.clone() });
     reply
 }

@@ -1,10 +1,9 @@
 //! Breaks and mends things, by the timeline and by the swarm.
 //!
-//! Each fault takes hold of the parts that it breaks, so that no two of them mend one another. It
-//! must leave nothing broken once all have ended.
+//! Each fault takes hold of the parts that it breaks, so that no two of them mend one another.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onceway::protocol::lifetime::Retention;
@@ -13,14 +12,14 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::acts;
-use super::log::Log;
-use super::organs::{self, Organs};
+use super::organs::{self, Stage};
 use crate::cluster::StoreMode;
 use crate::deployment::{Deployment, Files};
 use crate::dice::Chance;
 use crate::letters::Post;
 use crate::peers::LinkMode;
 use crate::points::Point;
+use crate::process::locked;
 use crate::scenario::fault::{
     CLOCK_MOST, CONNECTS_MS, Fault, GHOST_MS, Happens, How, Kind, LAGS_MS, LOWERED_MS, OfLink, OfRegion,
     RAISED, Swarm,
@@ -52,16 +51,12 @@ const HANDED_OVER: Duration = Duration::from_secs(5);
 const PROMOTED_WITHIN: Duration = Duration::from_secs(5);
 /// The time from the end of a Postgres to the promotion of its standby.
 const FAILED_OVER: Duration = Duration::from_millis(500);
-/// The size of a step of a database's clock.
-const STEP_MICROS: i64 = 5_000_000;
+const STEP: Duration = Duration::from_secs(5);
 
 pub struct Faults {
-    deployment: Arc<Deployment>,
-    log: Arc<Log>,
+    on: Stage,
     chance: Chance,
-    organs: Arc<Organs>,
-    /// The stores that have forgotten their rows. One store keeps its rows, or there would be
-    /// nothing to come home to.
+    /// The stores that have forgotten their rows: one keeps them, to come home to.
     forgot: Mutex<BTreeSet<String>>,
 }
 
@@ -70,16 +65,72 @@ struct Forgotten<'a>(&'a Mutex<BTreeSet<String>>, String);
 
 impl Drop for Forgotten<'_> {
     fn drop(&mut self) {
-        lock(self.0).remove(&self.1);
+        locked(self.0).remove(&self.1);
     }
 }
 
-fn lock(forgot: &Mutex<BTreeSet<String>>) -> MutexGuard<'_, BTreeSet<String>> {
-    forgot.lock().unwrap_or_else(PoisonError::into_inner)
+/// The switches of one region: each is set by a fault that breaks it, and set back in the end.
+struct Switches<'a> {
+    deployment: &'a Deployment,
+    region: &'a RegionName,
+    breaks: bool,
 }
+
+impl Switches<'_> {
+    fn store(&self, mode: StoreMode) {
+        match self.breaks {
+            true => self.deployment.world.cluster.set_mode(self.region, mode),
+            false => self.deployment.normal_store(self.region),
+        }
+    }
+
+    fn store_down(&self) {
+        if self.breaks {
+            return self.deployment.world.cluster.kill(self.region);
+        }
+        self.deployment.normal_store(self.region);
+        self.deployment.world.cluster.restart(self.region);
+    }
+
+    fn clock(&self, by: Duration, direction: i64) {
+        let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX) * direction;
+        self.deployment.world.cluster.step_clock(self.region, if self.breaks { by } else { -by });
+    }
+
+    fn upstream(&self, mode: UpstreamMode) {
+        match self.breaks {
+            true => self.deployment.world.upstreams.set_mode(self.region, mode),
+            false => self.deployment.normal_upstream(self.region),
+        }
+    }
+
+    fn probes(&self, mode: ProbeMode) {
+        let mode = if self.breaks { mode } else { ProbeMode::Ledger };
+        self.deployment.world.upstreams.set_probes(self.region, mode);
+    }
+
+    fn client_clocks(&self, per_second: Duration) {
+        let per_second = if self.breaks { per_second } else { Duration::from_secs(1) };
+        self.deployment.set_client_pace(self.region, per_second);
+    }
+
+    /// The span while it is broken, and none afterwards.
+    fn span(&self, by: Duration) -> Duration {
+        if self.breaks { by } else { Duration::ZERO }
+    }
+}
+
+/// What other files of a region say.
+const RENAMED: fn(&mut Files) = |files| files.renamed = true;
+const ESCROW_MOVED: fn(&mut Files) = |files| files.escrow_moved = true;
+const PATIENT: fn(&mut Files) = |files| files.patient = true;
 
 fn remembers(by: Duration) -> impl Fn(&mut Files) + Copy + Send + 'static {
     move |files| files.retention = Some(by)
+}
+
+fn fails_after(how: &How) -> UpstreamMode {
+    UpstreamMode::EffectThenFail { status: how.status.unwrap_or(500) }
 }
 
 /// A proxy that gives up, and a service that goes on. A service that turns a request away and says
@@ -92,15 +143,13 @@ fn fails_first(how: &How) -> UpstreamMode {
 }
 
 impl Faults {
-    /// Nothing is broken.
-    pub fn new(deployment: Arc<Deployment>, log: Arc<Log>, chance: Chance, organs: Arc<Organs>) -> Arc<Self> {
-        Arc::new(Self { deployment, log, chance, organs, forgot: Mutex::default() })
+    pub fn new(on: Stage, chance: Chance) -> Arc<Self> {
+        Arc::new(Self { on, chance, forgot: Mutex::default() })
     }
 
-    /// Lets all faults of the scenario happen, and ends with the last of them. That is at `end` at
-    /// the latest, plus the time for mending.
+    /// Lets all faults of the scenario happen until `end`, and ends with the mending of the last.
     pub async fn run(self: Arc<Self>, begun: Instant, end: Instant) {
-        let scenario = self.deployment.scenario().clone();
+        let scenario = self.on.deployment.scenario.clone();
         let mut all = JoinSet::new();
         for fault in scenario.faults.clone() {
             all.spawn(self.clone().on_time(fault, begun, end));
@@ -146,43 +195,37 @@ impl Faults {
 
     /// Chooses the details of a fault whose kind has several.
     fn somehow(&self, kind: Kind) -> How {
-        match kind {
-            Kind::Region(OfRegion::GatewayDiesAfter) => {
+        let Kind::Region(kind) = kind else { return How::default() };
+        let about = |ms| self.chance.about(Duration::from_millis(ms));
+        let by = match kind {
+            OfRegion::GatewayDiesAfter => {
                 let point = Point::ALL[self.chance.below(Point::ALL.len() as u64) as usize];
-                How { points: vec![point], ..How::default() }
+                return How { points: vec![point], ..How::default() };
             }
-            Kind::Region(OfRegion::StoreClockFarAhead | OfRegion::StoreClockFarBack) => {
+            OfRegion::StoreClockFarAhead | OfRegion::StoreClockFarBack => {
                 // Seconds are as likely as minutes, hours, days and years.
                 let most = [60, 3_600, 86_400, 86_400 * 60, CLOCK_MOST][self.chance.below(5) as usize];
-                How { by: Duration::from_secs(1 + self.chance.below(most)), ..How::default() }
+                Duration::from_secs(1 + self.chance.below(most))
             }
-            Kind::Region(OfRegion::RetentionLowered) => How { by: self.less(), ..How::default() },
-            Kind::Region(OfRegion::StoreLate) => {
-                How { by: self.chance.about(Duration::from_millis(GHOST_MS)), ..How::default() }
-            }
-            Kind::Region(OfRegion::UpstreamEffectThenFail) => self.failure(Duration::ZERO),
-            Kind::Region(OfRegion::UpstreamFailThenEffect) => {
-                let policies = self.deployment.scenario().shared.routes.policies();
+            OfRegion::RetentionLowered => self.less(),
+            OfRegion::StoreLate => about(GHOST_MS),
+            OfRegion::UpstreamEffectThenFail => return self.failure(Duration::ZERO),
+            OfRegion::UpstreamFailThenEffect => {
+                let policies = self.on.deployment.scenario.shared.routes.policies();
                 let longest = policies.map(|policy| policy.hold + policy.settle_time).max();
-                self.failure(longest.unwrap_or_default())
+                return self.failure(longest.unwrap_or_default());
             }
-            Kind::Region(OfRegion::UpstreamConnectsSlowly) => {
-                How { by: self.chance.about(Duration::from_millis(CONNECTS_MS)), ..How::default() }
-            }
-            Kind::Region(OfRegion::ProbesLag) => {
-                How { by: self.chance.about(Duration::from_millis(LAGS_MS)), ..How::default() }
-            }
-            Kind::Region(OfRegion::RetentionReloaded) => {
-                let by = [self.less(), RAISED][self.chance.below(2) as usize];
-                How { by, ..How::default() }
-            }
-            Kind::Region(_) | Kind::Link(_) => How::default(),
-        }
+            OfRegion::UpstreamConnectsSlowly => about(CONNECTS_MS),
+            OfRegion::ProbesLag => about(LAGS_MS),
+            OfRegion::RetentionReloaded => [self.less(), RAISED][self.chance.below(2) as usize],
+            _ => return How::default(),
+        };
+        How { by, ..How::default() }
     }
 
     /// A shorter retention than that of any route, by a third where they are short.
     fn less(&self) -> Duration {
-        let policies = self.deployment.scenario().shared.routes.policies();
+        let policies = self.on.deployment.scenario.shared.routes.policies();
         let spans = policies.filter_map(|policy| match policy.retention {
             Retention::For(span) => Some(span * 2 / 3),
             Retention::Never => None,
@@ -196,28 +239,30 @@ impl Faults {
         How { status, says_when: self.chance.percent(30), by: self.chance.within(latest), ..How::default() }
     }
 
-    /// Lets a region's process die after the first of these statements, and starts another one,
-    /// again and again.
+    /// Lets a region's process die after these statements and starts another, again and again.
     async fn dies_after(&self, region: &RegionName, points: &[Point], until: Instant) {
         while Instant::now() < until {
-            let process = self.deployment.node(region).process;
+            let process = self.on.deployment.node(region).process;
             process.dies_at(points);
             let died = timeout_at(until, process.died()).await.is_ok();
             process.dies_at(&[]);
             if died {
-                sleep_until((Instant::now() + SUPERVISED).min(until)).await;
-                let _begins = self.organs.may_begin().await;
-                self.deployment.begin_process(region);
+                let at = (Instant::now() + SUPERVISED).min(until);
+                self.begins(at, || self.on.deployment.begin_process(region)).await;
             }
         }
     }
 
-    /// Kills a region's process, and starts another one in the end.
     async fn killed(&self, region: &RegionName, until: Instant) {
-        self.deployment.node(region).process.kill();
-        sleep_until(until).await;
-        let _begins = self.organs.may_begin().await;
-        self.deployment.begin_process(region);
+        self.on.deployment.node(region).process.kill();
+        self.begins(until, || self.on.deployment.begin_process(region)).await;
+    }
+
+    /// Lets gateways begin at that time, once nobody attests that one is stopped.
+    async fn begins(&self, at: Instant, begin: impl FnOnce()) {
+        sleep_until(at).await;
+        let _begins = self.on.organs.may_begin().await;
+        begin();
     }
 
     /// Lets a region remember keys for only this long.
@@ -229,21 +274,24 @@ impl Faults {
 
     /// Lets leases run for this long: from region to region, as the setting needs a restart.
     async fn leases_raised(&self, first: &RegionName, by: Duration, until: Instant) {
-        let regions = self.deployment.regions();
-        let begins = regions.iter().position(|region| region == first).unwrap_or(0);
-        let all = || regions.iter().cycle().skip(begins).take(regions.len());
-        for region in all() {
+        for region in self.from(first) {
             self.restarts_with(region, |files| files.lease = Some(by)).await;
         }
         sleep_until(until).await;
-        for region in all() {
+        for region in self.from(first) {
             self.restarts_with(region, |files| files.lease = None).await;
         }
     }
 
+    fn from(&self, first: &RegionName) -> impl Iterator<Item = &RegionName> {
+        let regions = self.on.deployment.regions();
+        let begins = regions.iter().position(|region| region == first).unwrap_or(0);
+        regions.iter().cycle().skip(begins).take(regions.len())
+    }
+
     /// Changes the files of a region, has its gateway read them, and takes that back in the end.
     async fn read_other(&self, region: &RegionName, change: impl Fn(&mut Files), until: Instant) {
-        let deployment = &self.deployment;
+        let deployment = &self.on.deployment;
         let before = deployment.files(region);
         deployment.write_files(region, change);
         deployment.read_again(region).await;
@@ -260,14 +308,12 @@ impl Faults {
         change: impl Fn(&mut Files) + Copy + Send + 'static,
         until: Instant,
     ) {
-        let (now, regions) = (Instant::now(), self.deployment.regions());
+        let (now, count) = (Instant::now(), self.on.deployment.regions().len() as u32);
         let half = until.duration_since(now) / 2;
-        let begins = regions.iter().position(|region| region == first).unwrap_or(0);
         let mut all = JoinSet::new();
-        for turn in 0..regions.len() {
-            let later = half * turn as u32 / regions.len() as u32;
-            let region = regions[(begins + turn) % regions.len()].clone();
-            let this = self.clone();
+        for (turn, region) in (0..).zip(self.from(first)) {
+            let later = half * turn / count;
+            let (this, region) = (self.clone(), region.clone());
             all.spawn(async move {
                 sleep_until(now + later).await;
                 this.read_other(&region, change, now + half + later).await;
@@ -276,10 +322,9 @@ impl Faults {
         while all.join_next().await.is_some() {}
     }
 
-    /// Promotes a standby that follows the region's Postgres up to its next heartbeat, once this
-    /// time has passed from there on.
+    /// Promotes a standby that follows the store up to its next heartbeat, so long after that.
     async fn promoted(&self, region: &RegionName, until: Instant) {
-        let cluster = &self.deployment.world.cluster;
+        let cluster = &self.on.deployment.world.cluster;
         let (lasts, before) = (until - Instant::now(), cluster.copy(region).heartbeat());
         let mut standby = cluster.copy(region);
         while standby.heartbeat() == before && Instant::now() < until + PROMOTED_WITHIN {
@@ -291,20 +336,12 @@ impl Faults {
         cluster.kill(region);
         sleep(FAILED_OVER).await;
         cluster.promote_to(region, standby);
-        self.deployment.normal_store(region);
-    }
-
-    /// Sets the clock of a region's database off in this direction, and right again.
-    async fn far_off(&self, region: &RegionName, by: Duration, direction: i64, until: Instant) {
-        let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX) * direction;
-        self.deployment.world.cluster.step_clock(region, by);
-        sleep_until(until).await;
-        self.deployment.world.cluster.step_clock(region, -by);
+        self.on.deployment.normal_store(region);
     }
 
     /// Copies the files of the witnesses, and puts them back in the end.
     async fn witnesses_put_back(&self, until: Instant) {
-        let copied = self.deployment.world.witnesses().into_iter();
+        let copied = self.on.deployment.world.witnesses().into_iter();
         let copied: Vec<_> = copied.map(|witness| (witness.acceptor(), witness)).collect();
         sleep_until(until).await;
         copied.iter().for_each(|(then, witness)| witness.put_back(then));
@@ -312,22 +349,18 @@ impl Faults {
 
     /// Restarts the gateway of a region with other files.
     async fn restarts_with(&self, region: &RegionName, change: impl Fn(&mut Files)) {
-        self.deployment.write_files(region, change);
-        let before = self.deployment.node(region).process;
-        let begins = self.organs.may_begin().await;
-        self.deployment.begin_process(region);
+        self.on.deployment.write_files(region, change);
+        let before = self.on.deployment.node(region).process;
+        let begins = self.on.organs.may_begin().await;
+        self.on.deployment.begin_process(region);
         drop(begins);
         // The old process ends its running attempts, as in an upgrade.
         sleep(HANDED_OVER).await;
         before.kill();
     }
 
-    fn hands(&self) -> acts::Hands<'_> {
-        acts::Hands { deployment: &self.deployment, log: &self.log, organs: &self.organs }
-    }
-
     fn somewhere(&self, kind: Kind) -> Happens {
-        let regions = self.deployment.regions();
+        let regions = self.on.deployment.regions();
         let count = regions.len() as u64;
         let one = self.chance.below(count);
         let name = |number: u64| regions[(number % count) as usize].clone();
@@ -347,131 +380,134 @@ impl Faults {
             Happens::Link(kind, from, to) => (Kind::Link(*kind), format!("{from}>{to}")),
             Happens::Anywhere(_) => return,
         };
-        let Some(_taken) = self.organs.take(organs::of(&what, &how, self.deployment.regions())) else {
-            self.log.not_possible(format!("{} at {place}: something there is broken already", kind.name()));
+        let Some(_taken) = self.on.organs.take(organs::of(&what, &how, self.on.deployment.regions())) else {
+            self.on
+                .log
+                .not_possible(format!("{} at {place}: something there is broken already", kind.name()));
             return;
         };
         let _forgotten = match kind {
             Kind::Region(OfRegion::DiskLost | OfRegion::StoreRestored) => {
                 if !self.another_is_whole(&place) {
-                    self.log.not_possible(format!("{} at {place}: it is the last whole store", kind.name()));
+                    self.on
+                        .log
+                        .not_possible(format!("{} at {place}: it is the last whole store", kind.name()));
                     return;
                 }
-                lock(&self.forgot).insert(place.clone());
+                locked(&self.forgot).insert(place.clone());
                 Some(Forgotten(&self.forgot, place.clone()))
             }
             Kind::Region(_) | Kind::Link(_) => None,
         };
-        let number = self.log.breaks(kind.name(), place);
+        let number = self.on.log.breaks(kind.name(), place);
         match &what {
             Happens::Region(kind, region) => self.clone().region(*kind, region, &how, until).await,
             Happens::Link(kind, from, to) => self.link(*kind, from, to, &how, until).await,
             Happens::Anywhere(_) => {}
         }
-        self.log.mended(number);
+        self.on.log.mended(number);
     }
 
     /// True if another region's store has all its rows and follows a view. A store that was
     /// restored follows none before it was approved, and alone it could not go on.
     fn another_is_whole(&self, region: &str) -> bool {
-        let forgot = lock(&self.forgot);
+        let forgot = locked(&self.forgot);
         let is_whole = |other: &RegionName| {
-            let follows = || self.deployment.world.cluster.gate(other).is_some();
+            let follows = || self.on.deployment.world.cluster.gate(other).is_some();
             !forgot.contains(other.as_str()) && follows()
         };
-        self.deployment.regions().iter().any(|other| other.as_str() != region && is_whole(other))
+        self.on.deployment.regions().iter().any(|other| other.as_str() != region && is_whole(other))
     }
 
     async fn region(self: Arc<Self>, kind: OfRegion, region: &RegionName, how: &How, until: Instant) {
-        let deployment = &self.deployment;
+        let deployment = &self.on.deployment;
         let (cluster, upstreams) = (&deployment.world.cluster, &deployment.world.upstreams);
-        let after = deployment.scenario().upstream.answers_after;
-        let store = |mode| cluster.set_mode(region, mode);
-        let upstream = |mode| upstreams.set_mode(region, mode);
-        match kind {
-            OfRegion::RegionLoss => return self.lost(region, until).await,
-            OfRegion::MachineRestarts => return self.machine_restarts(region, until).await,
-            OfRegion::DiskLost => return acts::disk_lost(&self.hands(), region, until, how.copied).await,
-            OfRegion::StoreRestored => {
-                return acts::store_restored(&self.hands(), region, until, how.copied).await;
+        let slower = deployment.scenario.upstream.answers_after + UPSTREAM_SLOWER;
+        // A fault of one switch is broken by it and mended by it. All others end in the first turn.
+        for breaks in [true, false] {
+            if !breaks {
+                sleep_until(until).await;
             }
-            OfRegion::StorePromoted => return self.promoted(region, until).await,
-            OfRegion::Drain => return acts::drain(deployment, &self.log, region, until).await,
-            OfRegion::RingChange => return acts::ring_change(deployment, &self.log, region, until).await,
-            OfRegion::GatewayKilled => return self.killed(region, until).await,
-            OfRegion::GatewayDiesAfter => return self.dies_after(region, &how.points, until).await,
-            OfRegion::RoutesRenamed => {
-                return self.read_other(region, |files| files.renamed = true, until).await;
+            let at = Switches { deployment, region, breaks };
+            match kind {
+                OfRegion::RegionLoss => return self.lost(region, until).await,
+                OfRegion::MachineRestarts => return self.machine_restarts(region, until).await,
+                OfRegion::DiskLost => return acts::disk_lost(&self.on, region, until, how.copied).await,
+                OfRegion::StoreRestored => {
+                    return acts::store_restored(&self.on, region, until, how.copied).await;
+                }
+                OfRegion::StorePromoted => return self.promoted(region, until).await,
+                OfRegion::Drain => return acts::drain(&self.on, region, until).await,
+                OfRegion::RingChange => return acts::ring_change(&self.on, region, until).await,
+                OfRegion::GatewayKilled => return self.killed(region, until).await,
+                OfRegion::GatewayDiesAfter => return self.dies_after(region, &how.points, until).await,
+                OfRegion::RoutesRenamed => return self.read_other(region, RENAMED, until).await,
+                OfRegion::RetentionReloaded => {
+                    return self.rolled_out(region, remembers(how.by), until).await;
+                }
+                OfRegion::EscrowReloaded => return self.rolled_out(region, ESCROW_MOVED, until).await,
+                OfRegion::HoldsReloaded => return self.rolled_out(region, PATIENT, until).await,
+                OfRegion::LeaseRaised => return self.leases_raised(region, how.by, until).await,
+                OfRegion::RetentionLowered => return self.lowered(region, how.by, until).await,
+                OfRegion::WitnessPutBack => return self.witnesses_put_back(until).await,
+                OfRegion::GatewayPaused => return self.paused(region, until).await,
+                OfRegion::GatewayUpgraded => return self.upgraded(region, until).await,
+                OfRegion::ConfirmationsLate => cluster.set_confirms(region, at.span(how.by)),
+                OfRegion::StoreDown => at.store_down(),
+                OfRegion::StoreStalls => at.store(StoreMode::Stall(STATEMENT_LOST)),
+                OfRegion::StoreLosesReplies => at.store(StoreMode::LoseReplies(STATEMENT_LOST)),
+                OfRegion::StoreLate => at.store(StoreMode::Late { bound: STATEMENT_LOST, after: how.by }),
+                OfRegion::StoreSlow if breaks => cluster.set_latency(region, STATEMENT_SLOW),
+                OfRegion::StoreSlow => deployment.normal_store(region),
+                OfRegion::StoreRestarts if breaks => cluster.crash(region),
+                OfRegion::StoreRestarts => {}
+                OfRegion::StoreClockAhead => at.clock(STEP, 1),
+                OfRegion::StoreClockBack => at.clock(STEP, -1),
+                OfRegion::StoreClockFarAhead => at.clock(how.by, 1),
+                OfRegion::StoreClockFarBack => at.clock(how.by, -1),
+                OfRegion::ClockFast => self.drift(region, i64::from(breaks)),
+                OfRegion::ClockSlow => self.drift(region, -i64::from(breaks)),
+                OfRegion::Isolated => deployment.cut_off(region, breaks),
+                OfRegion::BigTransaction => self.stall(region, breaks),
+                OfRegion::UpstreamRefuses => at.upstream(UpstreamMode::Refuse),
+                OfRegion::UpstreamSlow => at.upstream(UpstreamMode::Receipt { after: slower }),
+                OfRegion::UpstreamEffectThenDrop => at.upstream(UpstreamMode::EffectThenDrop),
+                OfRegion::UpstreamDropsBefore => at.upstream(UpstreamMode::DropBeforeEffect),
+                OfRegion::UpstreamEffectThenFail => at.upstream(fails_after(how)),
+                OfRegion::UpstreamFailThenEffect => at.upstream(fails_first(how)),
+                OfRegion::UpstreamConnectsSlowly => upstreams.set_connect(region, at.span(how.by)),
+                OfRegion::UpstreamBusy => at.upstream(UpstreamMode::Busy { retry_after: 1 }),
+                OfRegion::UpstreamHangs => at.upstream(UpstreamMode::Hang),
+                OfRegion::UpstreamHangsInBody => at.upstream(UpstreamMode::HangInBody),
+                OfRegion::ClientClocksFast => at.client_clocks(CLIENTS_FAST),
+                OfRegion::ClientClocksSlow => at.client_clocks(CLIENTS_SLOW),
+                OfRegion::ProbesSilent => at.probes(ProbeMode::Silent),
+                OfRegion::ProbesLag => at.probes(ProbeMode::Lags { by: how.by }),
+                OfRegion::ProbesCannotSay => at.probes(ProbeMode::CannotSay),
             }
-            OfRegion::RetentionReloaded => return self.rolled_out(region, remembers(how.by), until).await,
-            OfRegion::EscrowReloaded => {
-                return self.rolled_out(region, |files| files.escrow_moved = true, until).await;
-            }
-            OfRegion::HoldsReloaded => {
-                return self.rolled_out(region, |files| files.patient = true, until).await;
-            }
-            OfRegion::LeaseRaised => return self.leases_raised(region, how.by, until).await,
-            OfRegion::RetentionLowered => return self.lowered(region, how.by, until).await,
-            OfRegion::StoreClockFarAhead => return self.far_off(region, how.by, 1, until).await,
-            OfRegion::StoreClockFarBack => return self.far_off(region, how.by, -1, until).await,
-            OfRegion::WitnessPutBack => return self.witnesses_put_back(until).await,
-            OfRegion::GatewayPaused => return self.paused(region, until).await,
-            OfRegion::GatewayUpgraded => return self.upgraded(region, until).await,
-            OfRegion::ConfirmationsLate => cluster.set_confirms(region, how.by),
-            OfRegion::StoreDown => cluster.kill(region),
-            OfRegion::StoreStalls => store(StoreMode::Stall(STATEMENT_LOST)),
-            OfRegion::StoreLosesReplies => store(StoreMode::LoseReplies(STATEMENT_LOST)),
-            OfRegion::StoreLate => store(StoreMode::Late { bound: STATEMENT_LOST, after: how.by }),
-            OfRegion::StoreSlow => cluster.set_latency(region, STATEMENT_SLOW),
-            OfRegion::StoreRestarts => cluster.crash(region),
-            OfRegion::StoreClockAhead => cluster.step_clock(region, STEP_MICROS),
-            OfRegion::StoreClockBack => cluster.step_clock(region, -STEP_MICROS),
-            OfRegion::ClockFast => self.drift(region, 1),
-            OfRegion::ClockSlow => self.drift(region, -1),
-            OfRegion::Isolated => deployment.cut_off(region, true),
-            OfRegion::BigTransaction => self.stall(region, true),
-            OfRegion::UpstreamRefuses => upstream(UpstreamMode::Refuse),
-            OfRegion::UpstreamSlow => upstream(UpstreamMode::Receipt { after: after + UPSTREAM_SLOWER }),
-            OfRegion::UpstreamEffectThenDrop => upstream(UpstreamMode::EffectThenDrop),
-            OfRegion::UpstreamDropsBefore => upstream(UpstreamMode::DropBeforeEffect),
-            OfRegion::UpstreamEffectThenFail => {
-                upstream(UpstreamMode::EffectThenFail { status: how.status.unwrap_or(500) });
-            }
-            OfRegion::UpstreamFailThenEffect => upstream(fails_first(how)),
-            OfRegion::UpstreamConnectsSlowly => upstreams.set_connect(region, how.by),
-            OfRegion::UpstreamBusy => upstream(UpstreamMode::Busy { retry_after: 1 }),
-            OfRegion::UpstreamHangs => upstream(UpstreamMode::Hang),
-            OfRegion::UpstreamHangsInBody => upstream(UpstreamMode::HangInBody),
-            OfRegion::ClientClocksFast => deployment.set_client_pace(region, CLIENTS_FAST),
-            OfRegion::ClientClocksSlow => deployment.set_client_pace(region, CLIENTS_SLOW),
-            OfRegion::ProbesSilent => upstreams.set_probes(region, ProbeMode::Silent),
-            OfRegion::ProbesLag => upstreams.set_probes(region, ProbeMode::Lags { by: how.by }),
-            OfRegion::ProbesCannotSay => upstreams.set_probes(region, ProbeMode::CannotSay),
         }
-        sleep_until(until).await;
-        self.mend(kind, region);
     }
 
     async fn lost(&self, region: &RegionName, until: Instant) {
-        self.deployment.lose(region);
-        sleep_until(until).await;
-        let _begins = self.organs.may_begin().await;
-        self.deployment.bring_back(region);
+        self.on.deployment.lose(region);
+        self.begins(until, || self.on.deployment.bring_back(region)).await;
     }
 
     /// Kills gateway and Postgres of a region, and starts both in the end.
     async fn machine_restarts(&self, region: &RegionName, until: Instant) {
-        self.deployment.node(region).process.kill();
-        self.deployment.world.cluster.kill(region);
-        sleep_until(until).await;
-        let _begins = self.organs.may_begin().await;
-        self.deployment.normal_store(region);
-        self.deployment.world.cluster.restart(region);
-        self.deployment.begin_process(region);
+        let deployment = &self.on.deployment;
+        deployment.node(region).process.kill();
+        deployment.world.cluster.kill(region);
+        let begin = || {
+            deployment.normal_store(region);
+            deployment.world.cluster.restart(region);
+            deployment.begin_process(region);
+        };
+        self.begins(until, begin).await;
     }
 
     async fn paused(&self, region: &RegionName, until: Instant) {
-        let process = self.deployment.node(region).process;
+        let process = self.on.deployment.node(region).process;
         process.pause();
         sleep_until(until).await;
         process.resume();
@@ -479,89 +515,29 @@ impl Faults {
 
     /// Begins another process beside a region's gateway, and kills the first one in the end.
     async fn upgraded(&self, region: &RegionName, until: Instant) {
-        let before = self.deployment.node(region).process;
-        self.deployment.begin_process(region);
+        let before = self.on.deployment.node(region).process;
+        self.on.deployment.begin_process(region);
         sleep_until(until).await;
         before.kill();
     }
 
-    fn mend(&self, kind: OfRegion, region: &RegionName) {
-        let deployment = &self.deployment;
-        match kind {
-            OfRegion::StoreDown => {
-                deployment.normal_store(region);
-                deployment.world.cluster.restart(region);
-            }
-            OfRegion::StoreStalls
-            | OfRegion::StoreLosesReplies
-            | OfRegion::StoreLate
-            | OfRegion::StoreSlow => deployment.normal_store(region),
-            OfRegion::StoreClockAhead => deployment.world.cluster.step_clock(region, -STEP_MICROS),
-            OfRegion::StoreClockBack => deployment.world.cluster.step_clock(region, STEP_MICROS),
-            OfRegion::ClockFast | OfRegion::ClockSlow => self.drift(region, 0),
-            OfRegion::Isolated => deployment.cut_off(region, false),
-            OfRegion::BigTransaction => self.stall(region, false),
-            OfRegion::UpstreamRefuses
-            | OfRegion::UpstreamSlow
-            | OfRegion::UpstreamEffectThenDrop
-            | OfRegion::UpstreamDropsBefore
-            | OfRegion::UpstreamEffectThenFail
-            | OfRegion::UpstreamFailThenEffect
-            | OfRegion::UpstreamBusy
-            | OfRegion::UpstreamHangs
-            | OfRegion::UpstreamHangsInBody => deployment.normal_upstream(region),
-            OfRegion::ClientClocksFast | OfRegion::ClientClocksSlow => {
-                deployment.set_client_pace(region, Duration::from_secs(1));
-            }
-            OfRegion::UpstreamConnectsSlowly => {
-                deployment.world.upstreams.set_connect(region, Duration::ZERO)
-            }
-            OfRegion::ProbesSilent | OfRegion::ProbesCannotSay | OfRegion::ProbesLag => {
-                deployment.world.upstreams.set_probes(region, ProbeMode::Ledger);
-            }
-            OfRegion::ConfirmationsLate => deployment.world.cluster.set_confirms(region, Duration::ZERO),
-            // Over by itself, or mended where it was broken.
-            OfRegion::StoreRestarts
-            | OfRegion::StorePromoted
-            | OfRegion::RegionLoss
-            | OfRegion::MachineRestarts
-            | OfRegion::DiskLost
-            | OfRegion::StoreRestored
-            | OfRegion::GatewayKilled
-            | OfRegion::GatewayPaused
-            | OfRegion::GatewayDiesAfter
-            | OfRegion::LeaseRaised
-            | OfRegion::RetentionLowered
-            | OfRegion::RetentionReloaded
-            | OfRegion::EscrowReloaded
-            | OfRegion::HoldsReloaded
-            | OfRegion::RoutesRenamed
-            | OfRegion::StoreClockFarAhead
-            | OfRegion::StoreClockFarBack
-            | OfRegion::GatewayUpgraded
-            | OfRegion::WitnessPutBack
-            | OfRegion::Drain
-            | OfRegion::RingChange => {}
-        }
-    }
-
     /// Lets a region's rows wait at all others, or releases them.
     fn stall(&self, region: &RegionName, stalled: bool) {
-        for other in self.deployment.regions().iter().filter(|other| *other != region) {
-            self.deployment.world.cluster.stall(region, other, stalled);
+        for other in self.on.deployment.regions().iter().filter(|other| *other != region) {
+            self.on.deployment.world.cluster.stall(region, other, stalled);
         }
     }
 
     /// The allowed drift is between any two clocks: each may be off by half of it.
     fn drift(&self, region: &RegionName, direction: i64) {
-        let most = i64::from(self.deployment.scenario().shared.drift.ppm / 2);
-        self.deployment.node(region).clock.drift(direction * most);
+        let most = i64::from(self.on.deployment.scenario.shared.drift.ppm / 2);
+        self.on.deployment.node(region).clock.drift(direction * most);
     }
 
     async fn link(&self, kind: OfLink, from: &RegionName, to: &RegionName, how: &How, until: Instant) {
-        let deployment = &self.deployment;
+        let deployment = &self.on.deployment;
         let world = &deployment.world;
-        let one_way = deployment.scenario().network.one_way(from, to);
+        let one_way = deployment.scenario.network.one_way(from, to);
         let mode = |mode| world.network.set_link(from, to, mode, one_way);
         let post = |post| {
             how.letters.iter().for_each(|letter| world.network.set_letters(from, to, *letter, post));
@@ -590,10 +566,10 @@ impl Faults {
                     sleep(FLAP).await;
                 }
             }
-            OfLink::SlotLost => return acts::slot_lost(deployment, from, to, until, how.copied).await,
+            OfLink::SlotLost => return acts::slot_lost(&self.on, [from, to], until, how.copied).await,
             OfLink::ReplicationStalls => world.cluster.hold(from, to, true),
             OfLink::ReplicationSlow => {
-                let delay = one_way + deployment.scenario().network.replication;
+                let delay = one_way + deployment.scenario.network.replication;
                 world.cluster.set_delay(from, to, delay + ROWS_SLOWER);
                 sleep_until(until).await;
                 return deployment.normal_replication(from, to);

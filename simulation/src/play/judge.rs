@@ -1,7 +1,6 @@
 //! Looks on while a scenario is played, and reports the outcome in the end.
 //!
-//! [`crate::checker`] has the invariants, [`super::log`] the answers to clients, the world the
-//! truth.
+//! The checker has the invariants, the log the answers to clients, the world the truth.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,31 +10,34 @@ use onceway::gateway::policy::route::Route;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::record::Recovery;
 use onceway::protocol::region::RegionName;
-use onceway::protocol::view::{Standing as InView, View};
+use onceway::protocol::view::{Member, Standing as InView, View};
 use tokio::time::Instant;
 
 use super::agreed;
-use super::answers::{self, is_answer};
+use super::answers;
 use super::clients::{KEY_EXPIRED, KEY_REUSED, Sent};
-use super::log::{Asked, Log};
+use super::log::{Asked, Broken, Log, Served};
 use super::mattered::{self, Seen};
 use super::starters::Starters;
-use crate::checker::{self, Checker};
+use crate::checker::{self, Checker, journalled_doubles};
 use crate::deployment::{Deployment, Reply};
 use crate::outcome::{
     Breach, FaultSpan, HAPPENINGS, Keys, Outage, Outcome, Requests, Second, ServingSpan, ViewSpan,
 };
-use crate::scenario::known::policy_of;
-use crate::table::{Standing, Truth};
+use crate::table::{Record, Standing, Truth};
+use crate::upstream::Attempted;
 
 /// The limit for breaches: more show nothing new.
 const MOST_BREACHES: usize = 20;
+
+/// The views that some region kept, by epoch.
+type Views = BTreeMap<u64, Arc<View>>;
 
 /// The judge of one play.
 pub struct Judge {
     deployment: Arc<Deployment>,
     log: Arc<Log>,
-    begun: Instant,
+    pub(crate) begun: Instant,
     checker: Checker,
     starters: Starters,
     /// True if the story is wanted: then the judge also looks at the reasons why gateways wait.
@@ -53,8 +55,8 @@ impl Judge {
         let rerun = |route: &&Route| {
             route.policy().is_some_and(|policy| matches!(policy.recovery, Recovery::Rerun { .. }))
         };
-        let routes = deployment.scenario().shared.routes.0.iter();
-        let rule = deployment.scenario().shared.failover.window;
+        let routes = deployment.scenario.shared.routes.0.iter();
+        let rule = deployment.scenario.shared.failover.window;
         let checker = Checker::new(routes.filter(rerun).map(|route| route.name.clone()).collect(), rule)
             .counting_from(deployment.world.elapsed().saturating_sub(begun.elapsed()));
         let starters = Starters::default();
@@ -69,11 +71,6 @@ impl Judge {
             dead: BTreeSet::new(),
             mended: (begun, 0),
         }
-    }
-
-    /// The time at which clients began to ask.
-    pub fn begun(&self) -> Instant {
-        self.begun
     }
 
     /// The breaches so far.
@@ -150,6 +147,10 @@ impl Judge {
         let routes = self.keys(&asked, sent, &truths);
         let mut keys = Keys::default();
         routes.values().for_each(|of_route| keys += of_route);
+        let served = |Served { region, from, to }| {
+            let (from_ms, to_ms) = (self.since(from), self.since(to));
+            ServingSpan { region: region.to_string(), from_ms, to_ms }
+        };
         let mut outcome = Outcome {
             seed,
             simulated_ms: millis(simulated),
@@ -161,7 +162,7 @@ impl Judge {
             latency_ms: latencies(&asked),
             outages: self.outages(&asked, sent),
             views: self.view_spans(&truths, &views),
-            serving: self.serving_spans(),
+            serving: self.log.all_served().into_iter().map(served).collect(),
             leases: agreed::lease_spans(world, &truths, world.elapsed().saturating_sub(self.begun.elapsed())),
             seconds: self.seconds(&asked),
             ..Outcome::default()
@@ -176,8 +177,7 @@ impl Judge {
         outcome
     }
 
-    /// The number of retries that got the answer of a region that was lost by then. The answer was
-    /// settled before the takeover.
+    /// The retries that got an answer of a region lost by then: it was settled before the takeover.
     fn replayed_after_takeovers(&self, asked: &[Asked], views: &[ViewSpan]) -> u64 {
         let is_after = |asked: &&Asked| {
             let Reply::Answered { replayed: true, by, .. } = &asked.reply else { return false };
@@ -195,33 +195,22 @@ impl Judge {
     /// The ends of the keys of each route.
     fn keys(&self, asked: &[Asked], sent: &[Sent], truths: &[Truth]) -> BTreeMap<String, Keys> {
         let gave_up = self.log.given_up();
-        let answered: BTreeSet<&KeyId> = asked
-            .iter()
-            .filter(|asked| asked.ended <= self.mended.0 && is_answer(&asked.reply))
-            .map(|asked| &asked.id)
-            .collect();
+        let in_time = |asked: &&Asked| asked.ended <= self.mended.0 && asked.reply.is_answer();
+        let answered: BTreeSet<&KeyId> = asked.iter().filter(in_time).map(|asked| &asked.id).collect();
         let in_the_end: BTreeMap<&KeyId, &Reply> =
             asked.iter().map(|asked| (&asked.id, &asked.reply)).collect();
-        let listed: BTreeSet<&KeyId> = truths
-            .iter()
-            .flat_map(|store| &store.journal)
-            .filter(|(_, entry)| entry.kind == "double")
-            .filter_map(|(id, _)| id.as_ref())
-            .collect();
+        let listed: BTreeSet<&KeyId> = journalled_doubles(truths).collect();
         let ledger = self.deployment.world.upstreams.ledger();
         let doubled = self.checker.doubled();
         let twice = ledger.iter().filter(|(id, effects)| effects.len() > 1 && doubled.contains(id));
         let doubles: BTreeSet<&KeyId> = twice.map(|(id, _)| id).collect();
         let gone = if doubles.is_empty() { BTreeSet::new() } else { self.gone() };
-        let scenario = self.deployment.scenario();
         let mut routes: BTreeMap<String, Keys> = BTreeMap::new();
-        for Sent { id, workload, tenant: _, since: _ } in sent {
-            let route = &scenario.workloads[*workload].route;
-            let policy = policy_of(&scenario.shared.routes, route);
-            let reruns = policy.is_some_and(|policy| matches!(policy.recovery, Recovery::Rerun { .. }));
+        for Sent { id, workload, tenant: _ } in sent {
+            let reruns = matches!(workload.policy.recovery, Recovery::Rerun { .. });
             let double = doubles.contains(id);
-            let in_doubt = in_the_end.get(id).is_some_and(|reply| code(reply) == "outcome-unknown");
-            *routes.entry(route.clone()).or_default() += &Keys {
+            let in_doubt = in_the_end.get(id).is_some_and(|reply| reply.code() == "outcome-unknown");
+            *routes.entry(workload.route.clone()).or_default() += &Keys {
                 begun: 1,
                 answered: answered.contains(id).into(),
                 given_up: gave_up.contains(id).into(),
@@ -235,14 +224,11 @@ impl Judge {
         routes
     }
 
-    /// Keys whose first attempt was sent just before their region was lost. The claim, which is
-    /// written just before the send, never left the region.
+    /// Keys first sent just before their region was lost: their claims never left the region.
     fn gone(&self) -> BTreeSet<KeyId> {
         let mut first = BTreeMap::new();
-        for (region, arrival) in self.deployment.world.upstreams.all_arrivals() {
-            if let Some((id, ..)) = arrival.attempt {
-                first.entry(id).or_insert((region, arrival.at));
-            }
+        for Attempted { at, by, id, .. } in self.deployment.world.upstreams.arrived_since(&mut 0) {
+            first.entry(id).or_insert((by, at));
         }
         let gone = first.into_iter().filter(|(_, (region, at))| self.deployment.never_left(region, *at));
         gone.map(|(id, _)| id).collect()
@@ -252,10 +238,9 @@ impl Judge {
     /// request begins it. The next key of these that is answered for the first time ends it. A dead
     /// gateway's requests do not count: clients send them elsewhere.
     fn outages(&self, asked: &[Asked], sent: &[Sent]) -> Vec<Outage> {
-        let scenario = self.deployment.scenario();
-        let route = |key: &Sent| scenario.workloads[key.workload].route.clone();
-        let routes: BTreeMap<&KeyId, String> = sent.iter().map(|key| (&key.id, route(key))).collect();
-        let ring = &scenario.shared.ring;
+        let routes: BTreeMap<&KeyId, &String> =
+            sent.iter().map(|key| (&key.id, &key.workload.route)).collect();
+        let ring = &self.deployment.scenario.shared.ring;
         let mut open: BTreeMap<(String, String), Instant> = BTreeMap::new();
         let mut all = Vec::new();
         let outage = |(home, route): (String, String), from: Instant, to: Instant| {
@@ -264,14 +249,14 @@ impl Judge {
         };
         for asked in asked {
             let home = ring.order(&asked.id).names().next().map(ToString::to_string);
-            let (Some(home), Some(route)) = (home, routes.get(&asked.id)) else { continue };
-            let arc = (home, route.clone());
-            if is_answer(&asked.reply) {
+            let Some((home, route)) = home.zip(routes.get(&asked.id)) else { continue };
+            let arc = (home, String::clone(route));
+            if asked.reply.is_answer() {
                 let replayed = matches!(asked.reply, Reply::Answered { replayed: true, .. });
                 if !replayed && let Some(from) = open.remove(&arc) {
                     all.push(outage(arc, from, asked.ended));
                 }
-            } else if !matches!(code(&asked.reply), "" | "in-progress" | "outcome-unknown" | KEY_REUSED) {
+            } else if !matches!(asked.reply.code(), "" | "in-progress" | "outcome-unknown" | KEY_REUSED) {
                 open.entry(arc).or_insert(asked.begun);
             }
         }
@@ -280,73 +265,50 @@ impl Judge {
         all
     }
 
-    fn view_spans(&self, truths: &[Truth], views: &BTreeMap<u64, Arc<View>>) -> Vec<ViewSpan> {
+    fn view_spans(&self, truths: &[Truth], views: &Views) -> Vec<ViewSpan> {
         let begun = millis(self.deployment.world.elapsed()).saturating_sub(millis(self.begun.elapsed()));
         let first = |epoch: u64| {
             let gates = truths.iter().flat_map(|store| &store.history.gates);
             gates.filter(|gate| gate.state.view.epoch() >= epoch).map(|gate| gate.at).min()
         };
+        let stood =
+            |(name, member): (&RegionName, &Member)| (name.to_string(), standing(member.standing).to_owned());
         let span = |view: &Arc<View>| ViewSpan {
             epoch: view.epoch(),
             at_ms: first(view.epoch()).map_or(0, millis).saturating_sub(begun),
-            standings: view
-                .members()
-                .iter()
-                .map(|(name, member)| (name.to_string(), standing(member.standing).to_owned()))
-                .collect(),
+            standings: view.members().iter().map(stood).collect(),
         };
         views.values().map(span).collect()
-    }
-
-    fn serving_spans(&self) -> Vec<ServingSpan> {
-        let span = |served: super::log::Served| ServingSpan {
-            region: served.region.to_string(),
-            from_ms: self.since(served.from),
-            to_ms: self.since(served.to),
-        };
-        self.log.all_served().into_iter().map(span).collect()
     }
 
     fn seconds(&self, asked: &[Asked]) -> Vec<Second> {
         let mut seconds: Vec<Second> = Vec::new();
         for asked in asked.iter().filter(|asked| asked.begun <= self.mended.0) {
             let number = (self.since(asked.ended) / 1_000) as usize;
-            if seconds.len() <= number {
-                seconds.resize(number + 1, Second::default());
-            }
+            seconds.resize(seconds.len().max(number + 1), Second::default());
             let second = &mut seconds[number];
             match &asked.reply {
-                Reply::Answered { status, replayed, .. } => match (status.is_success(), replayed) {
-                    (true, false) => second.answered += 1,
-                    (true, true) => second.replayed += 1,
-                    (false, _) => second.refused += 1,
-                },
+                Reply::Answered { status, .. } if !status.is_success() => second.refused += 1,
+                Reply::Answered { replayed: true, .. } => second.replayed += 1,
+                Reply::Answered { .. } => second.answered += 1,
                 Reply::Broken | Reply::TimedOut => second.failed += 1,
             }
         }
         seconds
     }
 
-    fn fault_spans(
-        &self,
-        asked: &[Asked],
-        spans: &[ViewSpan],
-        views: &BTreeMap<u64, Arc<View>>,
-    ) -> Vec<FaultSpan> {
+    fn fault_spans(&self, asked: &[Asked], spans: &[ViewSpan], views: &Views) -> Vec<FaultSpan> {
         let end = Instant::now();
-        let ring = &self.deployment.scenario().shared.ring;
+        let ring = &self.deployment.scenario.shared.ring;
         let seen = |asked: &Asked| Seen {
             from_ms: self.since(asked.begun),
             to_ms: self.since(asked.ended),
             regions: mattered::touched(asked, ring.order(&asked.id).names().next()),
         };
-        let mut all: Vec<Seen> = asked
-            .iter()
-            .filter(|asked| !is_answer(&asked.reply) && code(&asked.reply) != KEY_REUSED)
-            .map(seen)
-            .collect();
-        all.extend(mattered::changes(spans, views));
-        let span = |broken: super::log::Broken| {
+        let odd = |asked: &&Asked| !asked.reply.is_answer() && asked.reply.code() != KEY_REUSED;
+        let odd = asked.iter().filter(odd).map(seen);
+        let all: Vec<Seen> = odd.chain(mattered::changes(spans, views)).collect();
+        let span = |broken: Broken| {
             let (from_ms, to_ms) = (self.since(broken.from), self.since(broken.to.unwrap_or(end)));
             let mattered = mattered::mattered(&broken.place, from_ms, to_ms, &all);
             FaultSpan { kind: broken.kind.to_owned(), place: broken.place, from_ms, to_ms, mattered }
@@ -359,13 +321,6 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn code(reply: &Reply) -> &str {
-    match reply {
-        Reply::Answered { code, .. } => code,
-        Reply::Broken | Reply::TimedOut => "",
-    }
-}
-
 fn standing(standing: InView) -> &'static str {
     match standing {
         InView::Serving => "serving",
@@ -374,8 +329,7 @@ fn standing(standing: InView) -> &'static str {
     }
 }
 
-/// Every view that some region kept.
-fn views(truths: &[Truth]) -> BTreeMap<u64, Arc<View>> {
+fn views(truths: &[Truth]) -> Views {
     let kept = truths.iter().flat_map(|store| &store.history.views);
     let adopted = truths.iter().flat_map(|store| &store.history.gates).map(|gate| &gate.state.view);
     kept.chain(adopted).map(|view| (view.epoch(), view.clone())).collect()
@@ -410,7 +364,7 @@ fn latencies(asked: &[Asked]) -> Vec<u64> {
     for asked in asked {
         let begun = first.entry(&asked.id).or_insert(asked.begun);
         *begun = (*begun).min(asked.begun);
-        if is_answer(&asked.reply) {
+        if asked.reply.is_answer() {
             answered.entry(&asked.id).or_insert(asked.ended);
         }
     }
@@ -421,12 +375,7 @@ fn latencies(asked: &[Asked]) -> Vec<u64> {
 }
 
 /// Counts the happenings that a batch of seeds must have seen: without them it shows nothing.
-fn happened(
-    asked: &[Asked],
-    truths: &[Truth],
-    views: &BTreeMap<u64, Arc<View>>,
-    outcome: &Outcome,
-) -> BTreeMap<String, u64> {
+fn happened(asked: &[Asked], truths: &[Truth], views: &Views, outcome: &Outcome) -> BTreeMap<String, u64> {
     let mut all: BTreeMap<String, u64> = HAPPENINGS.iter().map(|what| ((*what).to_owned(), 0)).collect();
     let mut add = |what: &str, count: usize| *all.entry(what.to_owned()).or_default() += count as u64;
     for (before, after) in views.values().zip(views.values().skip(1)) {
@@ -438,18 +387,13 @@ fn happened(
         add("ring change", usize::from(before.ring().digest() != after.ring().digest()));
         add("store retired", usize::from(after.retired().len() > before.retired().len()));
     }
-    let records = || truths.iter().flat_map(|store| &store.writes).filter_map(|write| write.record.as_ref());
-    let ids = |standing: Standing| {
-        records()
-            .filter(|record| record.standing == standing)
-            .map(|record| record.request_id)
-            .collect::<BTreeSet<_>>()
+    let requests = |are: fn(&&Record) -> bool| {
+        let records = truths.iter().flat_map(|store| &store.writes).filter_map(|write| write.record.as_ref());
+        records.filter(are).map(|record| record.request_id).collect::<BTreeSet<_>>().len()
     };
-    add("in doubt", ids(Standing::InDoubt).len());
-    let risky = records().filter(|record| !record.risk.is_empty()).map(|record| record.request_id);
-    add("run at risk", risky.collect::<BTreeSet<_>>().len());
-    let over = records().filter(|record| !record.over.is_empty()).map(|record| record.request_id);
-    add("run over another region's attempt", over.collect::<BTreeSet<_>>().len());
+    add("in doubt", requests(|record| record.standing == Standing::InDoubt));
+    add("run at risk", requests(|record| !record.risk.is_empty()));
+    add("run over another region's attempt", requests(|record| !record.over.is_empty()));
     for (what, kind) in [("risk accepted", "risk-accepted"), ("glass broken", "glass-broken")] {
         let notes = truths.iter().flat_map(|store| &store.journal).filter(|(_, entry)| entry.kind == kind);
         add(what, notes.count());
@@ -466,7 +410,7 @@ fn happened(
         ("refused for another body", KEY_REUSED),
         ("refused after its life", KEY_EXPIRED),
     ] {
-        add(what, asked.iter().filter(|asked| code(&asked.reply) == wanted).count());
+        add(what, asked.iter().filter(|asked| asked.reply.code() == wanted).count());
     }
     let across = |asked: &&Asked| match &asked.reply {
         Reply::Answered { replayed: true, by, .. } => !by.is_empty() && by != asked.at.as_str(),

@@ -1,8 +1,6 @@
-//! Judges if a fault mattered: something was seen, while it lasted or soon after, of a region that
-//! it happened to.
+//! Judges if a fault mattered: something was seen, meanwhile or soon after, of a region it befell.
 //!
-//! An event elsewhere at the same time belongs to another fault. Two faults in one region both
-//! count.
+//! An event elsewhere belongs to another fault. Two faults in one region both count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,8 +15,7 @@ use crate::outcome::ViewSpan;
 /// The time after its mending in which a fault may still matter.
 const AFTERWARDS_MS: u64 = 1_000;
 
-/// An unusual event: a request that was not answered at once, or a view that changed something.
-/// Times are since clients began to ask.
+/// A request that was not answered at once, or a view that changed something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// The beginning.

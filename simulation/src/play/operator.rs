@@ -1,12 +1,9 @@
-//! The operator on call: reads the gateways' own status, and does the acts that only an operator
-//! can, once a call lasted long enough.
+//! The operator on call, who acts once a call in the gateways' status lasted long enough.
 //!
-//! The scenario says how long this operator waits. The operator goes by the product's own words: a
-//! hindrance that needs an operator, leases that nobody holds, and the names in the answer of
-//! `break-glass`.
+//! The operator goes by the product's own words: a hindrance that needs an operator, leases that
+//! nobody holds, and the names in the answer of `break-glass`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use onceway::gateway::authority::status::AuthorityStatus;
@@ -14,9 +11,7 @@ use onceway::protocol::region::RegionName;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::acts::ACTOR;
-use super::log::Log;
-use super::organs::{self, Organs, Taken};
-use crate::deployment::Deployment;
+use super::organs::{self, Stage, Taken};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The time limit for a gateway to show its status.
@@ -35,17 +30,15 @@ enum Call {
 }
 
 pub struct Operator {
-    deployment: Arc<Deployment>,
-    log: Arc<Log>,
-    organs: Arc<Organs>,
+    stage: Stage,
     /// The time since which a call lasts without a break, or since it was last acted on.
     since: BTreeMap<Call, Instant>,
 }
 
 impl Operator {
     /// An operator who has seen nothing yet.
-    pub fn new(deployment: Arc<Deployment>, log: Arc<Log>, organs: Arc<Organs>) -> Self {
-        Self { deployment, log, organs, since: BTreeMap::new() }
+    pub fn new(stage: Stage) -> Self {
+        Self { stage, since: BTreeMap::new() }
     }
 
     /// Looks and acts until it is dropped.
@@ -60,7 +53,7 @@ impl Operator {
         let calls = self.calls().await;
         self.since.retain(|call, _| calls.contains_key(call));
         let now = Instant::now();
-        let waits = self.deployment.scenario().operator;
+        let waits = self.stage.deployment.scenario.operator;
         for (call, who) in calls {
             let wait = match call {
                 Call::Risk(_) => waits.accepts_risk_after,
@@ -81,7 +74,7 @@ impl Operator {
     async fn calls(&self) -> BTreeMap<Call, Vec<RegionName>> {
         let mut calls: BTreeMap<Call, Vec<RegionName>> = BTreeMap::new();
         let mut somebody_runs = false;
-        for region in self.deployment.regions() {
+        for region in self.stage.deployment.regions() {
             let Some(authority) = self.status(region).await else { continue };
             somebody_runs |= authority.lease.held;
             for hindrance in authority.opening.iter().filter(|hindrance| hindrance.needs_operator) {
@@ -99,7 +92,7 @@ impl Operator {
 
     /// The output of `onceway status` of a region; `None` if its gateway does not answer.
     async fn status(&self, region: &RegionName) -> Option<AuthorityStatus> {
-        let node = self.deployment.node(region);
+        let node = self.stage.deployment.node(region);
         let shown = node.process.while_alive(async {
             node.process.runs().await;
             node.gateway.authority_status()
@@ -109,27 +102,25 @@ impl Operator {
 
     /// `onceway takeover REGION --accept-risk`, at a gateway that asks for it.
     async fn accept_risk(&self, by: &RegionName, region: &RegionName) {
-        let node = self.deployment.node(by);
+        let node = self.stage.deployment.node(by);
         let asked = node.gateway.takeover(region, true, ACTOR, "nobody can say what it had");
-        match timeout(ANSWER_WITHIN, node.process.while_alive(asked)).await {
+        let why = match timeout(ANSWER_WITHIN, node.process.while_alive(asked)).await {
             Ok(Some(Ok(done))) => {
                 let waived = done.waived.join(", ");
-                self.log.acted(format!("accepts the risk of the loss of {region}: {waived} open without it"));
+                let text = format!("accepts the risk of the loss of {region}: {waived} open without it");
+                return self.stage.log.acted(text);
             }
-            Ok(Some(Err(error))) => {
-                self.log.not_possible(format!("the risk of {region} was not accepted: {error}"))
-            }
-            Ok(None) | Err(_) => {
-                self.log.not_possible(format!("the risk of {region} was not accepted: {by} does not answer"))
-            }
-        }
+            Ok(Some(Err(error))) => error.to_string(),
+            Ok(None) | Err(_) => format!("{by} does not answer"),
+        };
+        self.stage.log.not_possible(format!("the risk of {region} was not accepted: {why}"));
     }
 
     /// `onceway break-glass`, at one gateway after the other. The operator attests that dead
     /// gateways are stopped. Other gateways that the command names are stopped first, and started
     /// again afterwards.
     async fn break_glass(&self, answering: &[RegionName]) {
-        let quiet = self.organs.may_begin().await;
+        let quiet = self.stage.organs.may_begin().await;
         let mut stopped: Vec<(RegionName, Taken<'_>)> = Vec::new();
         for by in answering {
             if stopped.iter().any(|(region, _)| region == by) {
@@ -143,18 +134,17 @@ impl Operator {
             };
             match answer {
                 Ok(said) => {
-                    self.log.acted(said);
+                    self.stage.log.acted(said);
                     break;
                 }
-                Err(why) => self.log.not_possible(format!("the glass was not broken at {by}: {why}")),
+                Err(why) => self.stage.log.not_possible(format!("the glass was not broken at {by}: {why}")),
             }
         }
         drop(quiet);
-        stopped.iter().for_each(|(region, _)| self.deployment.begin_process(region));
+        stopped.iter().for_each(|(region, _)| self.stage.deployment.begin_process(region));
     }
 
-    /// Stops the gateways of all named regions, if no fault holds one of them and the asking region
-    /// is none of them.
+    /// Stops the gateways of all named regions, but not the asking one's, nor what a fault holds.
     fn stop_named<'a>(
         &'a self,
         by: &RegionName,
@@ -162,15 +152,15 @@ impl Operator {
         stopped: &mut Vec<(RegionName, Taken<'a>)>,
     ) -> bool {
         let asked = why.split_once(NOT_SAID_TO_BE).map_or("", |(names, _)| names);
-        let regions = self.deployment.regions();
+        let regions = self.stage.deployment.regions();
         let named: Vec<&RegionName> =
             regions.iter().filter(|region| asked.contains(region.as_str())).collect();
         if named.is_empty() || named.contains(&by) {
             return false;
         }
         for region in named {
-            let Some(taken) = self.organs.take(organs::process(region)) else { return false };
-            self.deployment.node(region).process.kill();
+            let Some(taken) = self.stage.organs.take(organs::process(region)) else { return false };
+            self.stage.deployment.node(region).process.kill();
             stopped.push((region.clone(), taken));
         }
         true
@@ -178,9 +168,9 @@ impl Operator {
 
     /// Attests at a gateway that all regions with dead gateways are stopped.
     async fn attest(&self, by: &RegionName) -> Result<String, String> {
-        let is_dead = |region: &&RegionName| self.deployment.node(region).process.is_dead();
-        let stopped: BTreeSet<_> = self.deployment.regions().iter().filter(is_dead).cloned().collect();
-        let node = self.deployment.node(by);
+        let is_dead = |region: &&RegionName| self.stage.deployment.node(region).process.is_dead();
+        let stopped: BTreeSet<_> = self.stage.deployment.regions().iter().filter(is_dead).cloned().collect();
+        let node = self.stage.deployment.node(by);
         let asked = node.gateway.break_glass(&stopped, ACTOR, "their gateways are switched off");
         match timeout(ANSWER_WITHIN, node.process.while_alive(asked)).await {
             Ok(Some(Ok(epoch))) => {

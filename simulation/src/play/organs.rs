@@ -1,15 +1,26 @@
-//! The parts that a fault or an operator takes hold of. No two of them break or mend the same part
-//! at the same time.
+//! The stage of a play, and its parts that a fault or an operator takes hold of. No two of them
+//! break or mend the same part at the same time.
 //!
 //! An operator who attests that a gateway is stopped keeps everybody from starting it meanwhile.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use onceway::protocol::region::RegionName;
 
+use super::log::Log;
+use crate::deployment::Deployment;
 use crate::letters::Letter;
+use crate::process::locked;
 use crate::scenario::fault::{Happens, How, OfLink, OfRegion};
+
+/// Everything that clients, faults and operators of a play act on.
+#[derive(Clone)]
+pub struct Stage {
+    pub deployment: Arc<Deployment>,
+    pub log: Arc<Log>,
+    pub organs: Arc<Organs>,
+}
 
 /// The taken parts.
 #[derive(Debug, Default)]
@@ -39,7 +50,7 @@ const ALONE: usize = usize::MAX;
 impl Organs {
     /// Takes hold of all of these; of none if one of them is taken.
     pub fn take(&self, parts: Vec<Organ>) -> Option<Taken<'_>> {
-        let mut held = self.held();
+        let mut held = locked(&self.held);
         let is_free = |part: &Organ| held.get(&part.name).is_none_or(|by| part.shared && *by != ALONE);
         if !parts.iter().all(is_free) {
             return None;
@@ -55,15 +66,11 @@ impl Organs {
     pub async fn may_begin(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.beginning.lock().await
     }
-
-    fn held(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        let mut held = self.organs.held();
+        let mut held = locked(&self.organs.held);
         for part in &self.parts {
             match held.get_mut(&part.name) {
                 Some(by) if part.shared && *by > 1 => *by -= 1,
@@ -108,10 +115,7 @@ fn of_region(kind: OfRegion, region: &RegionName, regions: &[RegionName]) -> Vec
     };
     match kind {
         OfRegion::RegionLoss | OfRegion::DiskLost | OfRegion::StoreRestored => {
-            let mut all = links(region);
-            all.extend(process(region));
-            all.push(named("store", region));
-            all
+            [links(region), process(region), vec![named("store", region)]].concat()
         }
         OfRegion::MachineRestarts => [process(region), vec![named("store", region)]].concat(),
         OfRegion::RoutesRenamed => vec![named("routes", region)],

@@ -1,9 +1,7 @@
 //! The regions that could start keys at this moment, even if no key comes. No two may start the
 //! same key, and each needs grants of a majority.
 //!
-//! Effects show faults of leases late or never, because a window stands behind them. Gateways
-//! report their leases, [`crate::checker`] has the acceptors' grants. It must not judge sends: the
-//! checker does.
+//! Effects show faults of leases late or never, because a window stands behind them.
 
 use std::collections::BTreeSet;
 
@@ -58,8 +56,8 @@ impl Starters {
                 let all: BTreeSet<RegionName> =
                     holders.iter().map(|(region, _)| (*region).clone()).filter(|at| starts(at, id)).collect();
                 if all.len() > 1 {
-                    let names = all.iter().map(RegionName::as_str).collect::<Vec<_>>().join(" and ");
-                    let text = format!("{names} may all start {} now", words::key(id));
+                    let text =
+                        format!("{} may all start {} now", words::joined(&all, " and "), words::key(id));
                     wrong.push((Invariant::OneSender, all, text));
                 }
             }

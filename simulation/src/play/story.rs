@@ -1,15 +1,13 @@
 //! The story of one play, in the order of simulated time: requests, attempts, views, leases, waits
 //! and faults.
 //!
-//! It is made from [`super::log`] and the world's histories; `onceway-sim replay` prints it. The
-//! same seed makes the same story, to the byte. It must not judge: it only repeats the outcome's
-//! breaches.
+//! `onceway-sim replay` prints it. The same seed makes the same story, to the byte. It does not
+//! judge: it repeats the outcome's breaches.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use onceway::protocol::authority::GateState;
-use onceway::protocol::region::RegionName;
 use onceway::protocol::view::{self, View};
 use tokio::time::Instant;
 
@@ -19,7 +17,8 @@ use super::log::{Log, Noted};
 use crate::deployment::{Deployment, Reply};
 use crate::outcome::{Breach, Outcome};
 use crate::table::{Record, Standing, Truth};
-use crate::words::{key, moment};
+use crate::upstream::{Attempted, Happening};
+use crate::words::{joined, key, moment};
 
 /// A line and its moment, since the world began.
 type Line = (Duration, String);
@@ -39,30 +38,25 @@ pub fn tell(deployment: &Arc<Deployment>, log: &Log, begun: Instant, outcome: &O
         let (id, at) = (key(&asked.id), &asked.at);
         let other = if asked.body == BODIES[0] { "" } else { ", another request" };
         lines.push((since(asked.begun), format!("CLIENT     {at} is sent {id}{other}")));
-        lines.push((
-            since(asked.ended),
-            format!("CLIENT     {id} has {} of {at}", describe_reply(&asked.reply)),
-        ));
+        let reply = describe_reply(&asked.reply);
+        lines.push((since(asked.ended), format!("CLIENT     {id} has {reply} of {at}")));
     }
     let broke = |breach: &Breach| zero + Duration::from_micros(breach.broke_us);
     for breach in &outcome.breaches {
         lines.push((broke(breach), format!("BREACH     {}: {}", breach.invariant, breach.text)));
     }
     lines.sort_by_key(|(at, _)| *at);
-    let mut story: Vec<String> =
-        lines.into_iter().map(|(at, text)| format!("{} {text}", column(at, zero))).collect();
+    let line = |(at, text): Line| format!("{:>12} {text}", moment(at, zero));
     // The breaches once more at the end, which readers see first.
-    let describe_reply =
+    let last =
         |breach: &Breach| format!("BROKE      {} at {}", breach.invariant, moment(broke(breach), zero));
-    story.extend(outcome.breaches.iter().map(describe_reply));
-    story
+    lines.into_iter().map(line).chain(outcome.breaches.iter().map(last)).collect()
 }
 
 fn chosen(all: &[Chosen]) -> Vec<Line> {
     let line = |number: usize| {
         let Chosen { at, view, by } = &all[number];
-        let by = by.iter().map(RegionName::as_str).collect::<Vec<_>>().join(", ");
-        let what = changes(&all[..number], view);
+        let (by, what) = (joined(by, ", "), changes(&all[..number], view));
         (*at, format!("VIEW       {} is chosen by {by}: {what}", view.epoch()))
     };
     (0..all.len()).map(line).collect()
@@ -90,8 +84,7 @@ fn changes(earlier: &[Chosen], view: &View) -> String {
         all.push("another ring".to_owned());
     }
     if before.voters() != view.voters() {
-        let names: Vec<&str> = view.voters().keys().map(RegionName::as_str).collect();
-        all.push(format!("{} vote from now on", names.join(", ")));
+        all.push(format!("{} vote from now on", joined(view.voters().keys(), ", ")));
     }
     if all.is_empty() { "everybody stands as before".to_owned() } else { all.join("; ") }
 }
@@ -139,11 +132,10 @@ fn breaking(log: &Log, since: &impl Fn(Instant) -> Duration) -> Vec<Line> {
 /// The story of one store: its gate, its records, and the claims that it holds for others.
 fn of_store(store: &Truth) -> Vec<Line> {
     let mut lines = Vec::new();
-    let mut before: Option<&GateState> = None;
-    for gate in &store.history.gates {
-        let text = gate_line(before, &gate.state);
-        lines.push((gate.at, format!("GATE       {}: {text}", store.origin)));
-        before = Some(&gate.state);
+    let gates = &store.history.gates;
+    let before = [None].into_iter().chain(gates.iter().map(|gate| Some(&gate.state)));
+    for (gate, before) in gates.iter().zip(before) {
+        lines.push((gate.at, format!("GATE       {}: {}", store.origin, gate_line(before, &gate.state))));
     }
     for write in &store.writes {
         let id = key(&write.id);
@@ -164,35 +156,27 @@ fn recorded(record: &Record) -> String {
     let mut text = format!("{} {}", standing(record.standing), record.token);
     if !record.over.is_empty() {
         let over = record.over.iter().map(|(origin, token)| format!("{token} of {origin}"));
-        text.push_str(&format!(", over {}", over.collect::<Vec<_>>().join(", ")));
+        text.push_str(&format!(", over {}", joined(over, ", ")));
     }
     if !record.risk.is_empty() {
-        let risk: Vec<&str> = record.risk.iter().map(RegionName::as_str).collect();
-        text.push_str(&format!(", at risk of {}", risk.join(", ")));
+        text.push_str(&format!(", at risk of {}", joined(&record.risk, ", ")));
     }
     text
 }
 
 fn upstreams(deployment: &Deployment) -> Vec<Line> {
     let mut lines = Vec::new();
-    for (region, arrival) in deployment.world.upstreams.all_arrivals() {
-        if let Some((id, token, _)) = &arrival.attempt {
-            lines.push((arrival.at, format!("UPSTREAM   {region}: {} arrives under {token}", key(id))));
-        }
+    for Attempted { at, by, id, token, .. } in deployment.world.upstreams.arrived_since(&mut 0) {
+        lines.push((at, format!("UPSTREAM   {by}: {} arrives under {token}", key(&id))));
     }
     for (id, effects) in deployment.world.upstreams.ledger() {
         for (number, effect) in effects.iter().enumerate() {
             let again = if number > 0 { " AGAIN" } else { "" };
-            let (region, token) = (&effect.region, effect.token);
-            lines.push((effect.at, format!("EFFECT     {region}: {} under {token}{again}", key(&id))));
+            let Happening { at, region, token, .. } = effect;
+            lines.push((*at, format!("EFFECT     {region}: {} under {token}{again}", key(&id))));
         }
     }
     lines
-}
-
-/// A moment at the width of its column.
-fn column(at: Duration, zero: Duration) -> String {
-    format!("{:>12}", moment(at, zero))
 }
 
 fn standing(standing: Standing) -> &'static str {
@@ -209,9 +193,9 @@ fn gate_line(before: Option<&GateState>, now: &GateState) -> String {
     let mut text = String::new();
     let epoch = now.view.epoch();
     if before.is_none_or(|before| before.view.epoch() != epoch) {
-        let members =
-            now.view.members().iter().map(|(name, member)| format!("{name} {}", in_view(member.standing)));
-        text.push_str(&format!("goes by view {epoch} ({}), ", members.collect::<Vec<_>>().join(", ")));
+        let members = now.view.members().iter();
+        let members = members.map(|(name, member)| format!("{name} {}", in_view(member.standing)));
+        text.push_str(&format!("goes by view {epoch} ({}), ", joined(members, ", ")));
     }
     match &now.pending {
         Some(pending) => text.push_str(&format!("gives up keys for view {}", pending.target.epoch())),

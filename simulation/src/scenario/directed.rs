@@ -1,7 +1,6 @@
 //! The scenario for each safety check in which its absence shows within a few seeds.
 //!
-//! `onceway-sim seeds --plant` and `onceway-sim plants` play these beside the requested scenarios.
-//! Each holds with all checks in place.
+//! Commands play these beside the requested scenarios. Each holds with all checks in place.
 
 use onceway::protocol::plant::Check;
 
@@ -26,15 +25,13 @@ const fn seeds_from(from: u64, seeds: u64, scenario: &'static str) -> Directed {
 /// some still notice after a change of the protocol. Such a change lets each seed go another way.
 pub fn directed(check: Check) -> Directed {
     match check {
-        Check::GrantOnAccept => seeds(2, "second-lease"),
+        Check::GrantOnAccept | Check::ReleaseBound => seeds(2, "second-lease"),
         Check::NothingNewer => seeds(2, "stale-view"),
         Check::UntilFromBefore => seeds(2, "slow-links"),
-        Check::Tenure => seeds(2, "sleeping-handler"),
+        Check::Tenure | Check::LeaseAtSend => seeds(2, "sleeping-handler"),
         Check::GateInClaim => seeds(2, "slow-store"),
-        Check::ReleaseBound => seeds(2, "second-lease"),
         Check::MarksAccumulate => seeds(2, "two-moves"),
-        Check::Import => seeds(2, "sealed-keeper"),
-        Check::Conversion => seeds(2, "sealed-keeper"),
+        Check::Import | Check::Conversion | Check::SealedAsked => seeds(2, "sealed-keeper"),
         Check::EscrowGate => seeds(20, "swarm"),
         Check::EscrowMeaning => seeds(2, "renamed-routes"),
         Check::HeartbeatOfEpoch => seeds(2, "new-target"),
@@ -51,20 +48,14 @@ pub fn directed(check: Check) -> Directed {
         Check::LateRenewal => seeds(2, "late-renewal"),
         Check::VotersBefore => seeds(2, "new-voter"),
         Check::Quiet => seeds(2, "lost-grants"),
-        Check::ClosedWhenGained => seeds(1, "late-rows"),
+        Check::ClosedWhenGained | Check::Window | Check::WindowBegins => seeds(1, "late-rows"),
         Check::SkippedView => seeds(2, "skipped-view"),
         Check::PendingClosed => seeds(5, "late-rows"),
         Check::LeaseOfOlderView => seeds_from(34, 120, "swarm"),
         Check::LossUntilHeard => seeds_from(2, 30, "late-rows"),
-        Check::SealedAsked => seeds(2, "sealed-keeper"),
-        Check::Window => seeds(1, "late-rows"),
-        Check::WindowBegins => seeds(1, "late-rows"),
-        Check::LeaseAtSend => seeds(2, "sleeping-handler"),
-        Check::Journal => seeds(10, "late-rows"),
-        Check::Audit => seeds(10, "late-rows"),
+        Check::Journal | Check::Audit => seeds(10, "late-rows"),
         Check::Fingerprint => seeds(2, "reused-keys"),
-        Check::StandInWhole => seeds(2, "half-a-word"),
-        Check::NamedAnswered => seeds(2, "half-a-word"),
+        Check::StandInWhole | Check::NamedAnswered => seeds(2, "half-a-word"),
         Check::ObservedTime => seeds(2, "rebooted"),
         Check::AwayRemembered => seeds(2, "late-job"),
         Check::OpenImport => seeds(2, "open-import"),

@@ -1,8 +1,6 @@
-//! `[[fault]]` and `[swarm]`: the kind, place, time and length of faults, by a timeline or drawn
-//! from the seed.
+//! `[[fault]]` and `[swarm]`: faults by a timeline, or drawn from the seed.
 //!
-//! [`crate::play::faults`] breaks and mends. Each kind has one name everywhere: in scenario files,
-//! in the story and in results.
+//! Each kind has one name everywhere: in scenario files, in the story and in results.
 
 use std::time::Duration;
 
@@ -230,6 +228,10 @@ pub(super) fn read(top: &Section<'_>, known: &Known<'_>, length: Duration) -> (V
     (faults, top.table("swarm").map(swarm))
 }
 
+const OF_ONE: &str = "it happens to one region: write region = \"NAME\", or region = \"any\"";
+const OF_TWO: &str =
+    "it happens between two regions: write regions = [\"FROM\", \"TO\"], or regions = \"any\"";
+
 fn fault(mut section: Section<'_>, known: &Known<'_>, length: Duration) -> Option<Fault> {
     let kind = section.required("kind", "say what goes wrong, such as kind = \"region-loss\"", kind);
     if let Some(kind) = kind {
@@ -250,17 +252,14 @@ fn fault(mut section: Section<'_>, known: &Known<'_>, length: Duration) -> Optio
         }
         (Some(Kind::Region(kind)), Some(Some(region)), None) => Some(Happens::Region(kind, region)),
         (Some(Kind::Link(kind)), None, Some(Some((from, to)))) => Some(Happens::Link(kind, from, to)),
-        (Some(Kind::Region(_)), ..) => {
-            section.fail("it happens to one region: write region = \"NAME\", or region = \"any\"");
+        (kind, ..) => {
+            match kind {
+                Some(Kind::Region(_)) => section.fail(OF_ONE),
+                Some(Kind::Link(_)) => section.fail(OF_TWO),
+                None => {}
+            }
             None
         }
-        (Some(Kind::Link(_)), ..) => {
-            section.fail(
-                "it happens between two regions: write regions = [\"FROM\", \"TO\"], or regions = \"any\"",
-            );
-            None
-        }
-        (None, ..) => None,
     };
     let how = read_how(&section, kind);
     section.finish();
@@ -268,51 +267,50 @@ fn fault(mut section: Section<'_>, known: &Known<'_>, length: Duration) -> Optio
 }
 
 fn read_how(section: &Section<'_>, kind: Option<Kind>) -> How {
-    let has_letters = matches!(kind, Some(Kind::Link(OfLink::LettersLost | OfLink::LettersLate)));
-    let has_points = matches!(kind, Some(Kind::Region(OfRegion::GatewayDiesAfter)));
-    let fails = matches!(
-        kind,
-        Some(Kind::Region(OfRegion::UpstreamEffectThenFail | OfRegion::UpstreamFailThenEffect))
-    );
-    let (has_by, most, usual) = match kind {
-        Some(Kind::Link(OfLink::LettersLate) | Kind::Region(OfRegion::ConfirmationsLate)) => {
-            (true, 3_600, LATER_MS)
-        }
-        Some(Kind::Region(OfRegion::StoreClockFarAhead | OfRegion::StoreClockFarBack)) => {
-            (true, CLOCK_MOST, CLOCK_USUAL_MS)
-        }
-        Some(Kind::Region(OfRegion::LeaseRaised)) => (true, 600, LEASE_MS),
-        Some(Kind::Region(OfRegion::RetentionLowered)) => (true, 86_400, LOWERED_MS),
-        Some(Kind::Region(OfRegion::StoreLate)) => (true, 3_600, GHOST_MS),
-        Some(Kind::Region(OfRegion::UpstreamFailThenEffect)) => (true, 3_600, GAVE_UP_MS),
-        Some(Kind::Region(OfRegion::UpstreamConnectsSlowly)) => (true, 3_600, CONNECTS_MS),
-        Some(Kind::Region(OfRegion::ProbesLag)) => (true, 3_600, LAGS_MS),
-        Some(Kind::Region(OfRegion::RetentionReloaded)) => (true, RAISED.as_secs(), LOWERED_MS),
-        Some(Kind::Region(_) | Kind::Link(_)) | None => (false, 0, 0),
-    };
     let mut how = How::default();
-    if has_letters {
-        how.letters = words(section, "letters", Letter::ALL, Letter::name).unwrap_or(how.letters);
-    }
-    if has_points {
-        how.points = words(section, "points", Point::ALL, Point::name).unwrap_or(how.points);
-    }
-    if has_by {
+    let Some(kind) = kind else { return how };
+    // The longest time in seconds, and the usual one in milliseconds.
+    let by = match kind {
+        Kind::Link(OfLink::LettersLate) | Kind::Region(OfRegion::ConfirmationsLate) => {
+            Some((3_600, LATER_MS))
+        }
+        Kind::Region(OfRegion::StoreClockFarAhead | OfRegion::StoreClockFarBack) => {
+            Some((CLOCK_MOST, CLOCK_USUAL_MS))
+        }
+        Kind::Region(OfRegion::LeaseRaised) => Some((600, LEASE_MS)),
+        Kind::Region(OfRegion::RetentionLowered) => Some((86_400, LOWERED_MS)),
+        Kind::Region(OfRegion::StoreLate) => Some((3_600, GHOST_MS)),
+        Kind::Region(OfRegion::UpstreamFailThenEffect) => Some((3_600, GAVE_UP_MS)),
+        Kind::Region(OfRegion::UpstreamConnectsSlowly) => Some((3_600, CONNECTS_MS)),
+        Kind::Region(OfRegion::ProbesLag) => Some((3_600, LAGS_MS)),
+        Kind::Region(OfRegion::RetentionReloaded) => Some((RAISED.as_secs(), LOWERED_MS)),
+        Kind::Region(_) | Kind::Link(_) => None,
+    };
+    if let Some((most, usual)) = by {
         how.by = span(section, "by", 1, most, usual);
     }
-    if fails {
-        let status = |value: &DeValue<'_>| reader::number(value, 400, 599);
-        let status = section.optional("status", status).and_then(|status| u16::try_from(status).ok());
-        let late = kind == Some(Kind::Region(OfRegion::UpstreamFailThenEffect));
-        how.status = status.or(Some(if late { 504 } else { 500 }));
+    match kind {
+        Kind::Link(OfLink::LettersLost | OfLink::LettersLate) => {
+            how.letters = words(section, "letters", Letter::ALL, Letter::name).unwrap_or(how.letters);
+        }
+        Kind::Region(OfRegion::GatewayDiesAfter) => {
+            how.points = words(section, "points", Point::ALL, Point::name).unwrap_or(how.points);
+        }
+        Kind::Region(OfRegion::UpstreamEffectThenFail) => how.status = Some(status(section, 500)),
+        Kind::Region(OfRegion::UpstreamFailThenEffect) => {
+            how.status = Some(status(section, 504));
+            how.says_when = section.optional("says_when", reader::flag).unwrap_or(false);
+        }
+        Kind::Region(_) | Kind::Link(_) => {}
     }
-    if kind == Some(Kind::Region(OfRegion::UpstreamFailThenEffect)) {
-        how.says_when = section.optional("says_when", reader::flag).unwrap_or(false);
-    }
-    if kind.is_some_and(Kind::copies) {
+    if kind.copies() {
         how.copied = span(section, "copied", 0, 86_400, COPIED_MS);
     }
     how
+}
+
+fn status(section: &Section<'_>, usual: u16) -> u16 {
+    section.optional("status", |value| reader::number(value, 400, 599)).unwrap_or(usual)
 }
 
 /// Reads a list of kinds by their names.
@@ -355,15 +353,11 @@ fn swarm(section: Section<'_>) -> Swarm {
         .optional("kinds", |value| reader::list(value, kind))
         .unwrap_or_else(|| Kind::all().into_iter().filter(|kind| kind.is_drawn()).collect());
     if kinds.is_empty() {
-        section.fail_at(
-            "kinds",
-            "no kind is named: leave kinds out for all of them, or the whole table for none",
-        );
+        let text = "no kind is named: leave kinds out for all of them, or the whole table for none";
+        section.fail_at("kinds", text);
     }
-    let off =
-        section.optional("off", |value| reader::number(value, 0, 99)).map_or(50, |percent| percent as u32);
-    let at_once =
-        section.optional("at_once", |value| reader::number(value, 1, 100)).map_or(3, |count| count as usize);
+    let off = section.optional("off", |value| reader::number(value, 0, 99)).unwrap_or(50);
+    let at_once = section.optional("at_once", |value| reader::number(value, 1, 100)).unwrap_or(3);
     let swarm = Swarm {
         every: span(&section, "every", 100, 3_600, 4_000),
         lasts: span(&section, "lasts", 10, 3_600, 6_000),

@@ -1,7 +1,7 @@
 //! The files that come with the harness, within the binary: scenarios, their ring and routes files,
-//! and the kept seeds. A scenario is found by the path of a file, or by the name of one of these.
+//! and the kept seeds.
 //!
-//! So a binary has them all wherever it is installed.
+//! A scenario is found by the path of a file, or by the name of one of these.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -38,8 +38,7 @@ fn text(path: &Path) -> Option<&'static str> {
     FILES.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
-/// Reads a file of the file system, or one from here. `wanted_by` is the place that names it.
-/// Blocks: reads one file at most.
+/// Reads a file from here or of the file system, which blocks. `wanted_by` names it.
 pub(super) fn read(path: &Path, wanted_by: &At, problems: &Problems) -> Option<Source> {
     match text(path) {
         Some(text) => Some(Source::of(path, text.to_owned())),
@@ -47,10 +46,7 @@ pub(super) fn read(path: &Path, wanted_by: &At, problems: &Problems) -> Option<S
     }
 }
 
-/// The file: the path itself if it exists, else the scenario of this name.
-///
-/// # Errors
-/// The existing scenarios, in one line.
+/// The file: the path itself if it exists, else the scenario of this name. Or the existing ones.
 pub fn find(wanted: &str) -> Result<PathBuf, String> {
     let given = Path::new(wanted);
     if given.is_file() {

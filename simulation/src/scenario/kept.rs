@@ -30,10 +30,7 @@ pub fn in_the_tree() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("kept").join("seeds.toml")
 }
 
-/// Reads all seeds of a file, in its order. Blocks: reads one file.
-///
-/// # Errors
-/// All problems of the file.
+/// All seeds of a file, in its order, or all its problems. Blocks: reads one file.
 pub fn read(path: &Path) -> Result<Vec<Kept>, Errors> {
     let problems = Problems::default();
     let all = find::read(path, &At::file(path), &problems).and_then(|source| {

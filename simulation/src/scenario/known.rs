@@ -2,30 +2,28 @@
 //!
 //! The parts of a scenario read their values with it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use onceway::config::reader::{self, Section};
 use onceway::config::shared::Shared;
-use onceway::gateway::policy::route::{Policy, Routes};
 use onceway::protocol::region::RegionName;
 use toml::de::DeValue;
 
+use crate::words::joined;
+
 /// The shared files, as far as they could be read, which the rest of a scenario refers to.
-pub(super) struct Known<'a> {
-    pub(super) regions: Option<&'a [RegionName]>,
-    pub(super) shared: Option<&'a Shared>,
-}
+pub(super) struct Known<'a>(pub(super) Option<&'a Shared>);
 
 impl Known<'_> {
     /// Reads the name of a region that the ring file has.
     pub(super) fn region(&self, value: &DeValue<'_>) -> Result<RegionName, String> {
         let text = reader::text(value)?;
         let name = RegionName::parse(&text).map_err(|error| error.to_string())?;
-        match self.regions {
-            Some(regions) if !regions.contains(&name) => {
-                let known: Vec<&str> = regions.iter().map(RegionName::as_str).collect();
-                Err(format!("there is no region {text:?} in the ring file: it has {}", known.join(", ")))
+        let regions = self.0.map(|shared| shared.ring.regions().iter().map(|region| &region.name));
+        match regions {
+            Some(regions) if regions.clone().all(|known| *known != name) => {
+                let known = joined(regions, ", ");
+                Err(format!("there is no region {text:?} in the ring file: it has {known}"))
             }
             Some(_) | None => Ok(name),
         }
@@ -44,9 +42,4 @@ pub(super) fn span(
     section
         .optional(key, |value| reader::time(value, least, most))
         .unwrap_or(Duration::from_millis(default_ms))
-}
-
-/// The policy of the route of this name in one file, where names are what workloads go by.
-pub(crate) fn policy_of<'a>(routes: &'a Routes, name: &str) -> Option<&'a Arc<Policy>> {
-    routes.0.iter().find(|route| *route.name == *name)?.policy()
 }

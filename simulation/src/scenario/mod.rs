@@ -2,8 +2,6 @@
 //! problems are reported at once.
 //!
 //! Placement, failover and routes come from the very files that gateways read (`onceway::config`).
-//! `vary` changes values before anything is read, `workload` and `fault` read their tables by what
-//! `known` has.
 
 pub(crate) mod directed;
 pub(crate) mod fault;
@@ -35,33 +33,25 @@ use crate::outcome::HAPPENINGS;
 /// A checked scenario.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// The file's name without its ending.
-    pub name: String,
-    /// One line for people.
-    pub title: String,
+    pub(crate) name: String,
+    pub(crate) title: String,
     /// The gateways' shared settings: the ring file and the routes file together.
-    pub shared: Shared,
-    /// The time for which clients ask and faults happen. Then everything is mended, and all keys
-    /// must end.
-    pub length: Duration,
-    /// The distances between regions.
-    pub network: Network,
-    /// The errors of clocks.
-    pub clocks: Clocks,
+    pub(crate) shared: Shared,
+    /// For so long clients ask and faults happen. Then all is mended, and all keys must end.
+    pub(crate) length: Duration,
+    pub(crate) network: Network,
     /// The duration of a statement at a region's own store, there and back.
-    pub statement: Duration,
+    pub(crate) statement: Duration,
     /// The behaviour of the protected services while no fault affects them.
-    pub upstream: Upstream,
-    /// The time for which an operator looks on.
-    pub operator: Operator,
+    pub(crate) upstream: Upstream,
+    pub(crate) operator: Operator,
     /// The clients' workloads.
-    pub workloads: Vec<Workload>,
+    pub workloads: Vec<Arc<Workload>>,
     /// The timeline of faults.
     pub faults: Vec<Fault>,
-    /// Random faults, from the seed.
-    pub swarm: Option<Swarm>,
+    pub(crate) swarm: Option<Swarm>,
     /// The happenings that a batch must have seen. Without them it shows nothing.
-    pub expects: Expects,
+    pub(crate) expects: Expects,
     /// The time beyond a lease for which a home region's keys may be refused at most; `None`: any.
     pub refused_beyond_lease: Option<Duration>,
     doubled: Doubled,
@@ -88,18 +78,17 @@ impl Scenario {
 
 /// The distances between regions.
 #[derive(Clone, Debug)]
-pub struct Network {
+pub(crate) struct Network {
     /// The round trip between two regions without a link of their own.
-    pub round_trip: Duration,
+    pub(crate) round_trip: Duration,
     /// The time that a commit takes to a subscriber beyond half a round trip.
-    pub replication: Duration,
+    pub(crate) replication: Duration,
     /// Pairs with a round trip of their own.
-    pub links: Vec<(RegionName, RegionName, Duration)>,
+    pub(crate) links: Vec<(RegionName, RegionName, Duration)>,
 }
 
 impl Network {
-    /// The time for one way between two regions.
-    pub fn one_way(&self, one: &RegionName, other: &RegionName) -> Duration {
+    pub(crate) fn one_way(&self, one: &RegionName, other: &RegionName) -> Duration {
         let is = |(a, b, _): &&(RegionName, RegionName, Duration)| {
             (a, b) == (one, other) || (a, b) == (other, one)
         };
@@ -107,68 +96,48 @@ impl Network {
     }
 }
 
-/// The errors of clocks, drawn anew for each seed.
-#[derive(Clone, Copy, Debug)]
-pub struct Clocks {
-    /// The greatest initial error of wall clocks, either way, for databases and gateways.
-    pub skew: Duration,
-    /// The greatest rate error of boot clocks, either way, in parts per million.
-    pub drift_ppm: u32,
-}
-
 /// The behaviour of a protected service.
 #[derive(Clone, Copy, Debug)]
-pub struct Upstream {
-    /// The time until its answer.
-    pub answers_after: Duration,
+pub(crate) struct Upstream {
+    pub(crate) answers_after: Duration,
     /// One service for all regions, not one each: any region's status address knows all attempts.
-    pub one_for_all: bool,
+    pub(crate) one_for_all: bool,
 }
 
 /// The waiting times of the operator: for so long gateways have to ask for an operator's act.
 #[derive(Clone, Copy, Debug)]
-pub struct Operator {
+pub(crate) struct Operator {
     /// Accepting the risk of a loss, if keys wait for nothing else.
-    pub accepts_risk_after: Duration,
+    pub(crate) accepts_risk_after: Duration,
     /// Going on without a majority, if no region runs keys.
-    pub breaks_glass_after: Duration,
+    pub(crate) breaks_glass_after: Duration,
 }
 
 /// Happenings that must have occurred, and kinds of faults that must have mattered.
 #[derive(Clone, Debug)]
-pub struct Expects {
-    /// Their names.
-    pub names: Vec<String>,
+pub(crate) struct Expects {
+    pub(crate) names: Vec<String>,
     /// The least number of seeds. A smaller batch need not have seen them.
-    pub of: u64,
+    pub(crate) of: u64,
 }
 
-/// The scenario of this name, unchanged. Blocks as [`load`] does.
-///
-/// # Errors
-/// No scenario has this name, or the problems of its files.
+/// The scenario of this name, unchanged, or why there is none. Blocks as [`load`] does.
 pub fn as_it_is(name: &str) -> Result<Arc<Scenario>, String> {
     let path = find::find(name)?;
     load(&path, &[]).map(Arc::new).map_err(|errors| errors.to_string())
 }
 
-/// Reads a scenario and the two files that it names, with these settings changed. Blocks: reads
-/// three files, and takes some milliseconds for the ring.
-///
-/// # Errors
-/// All problems of all three files.
+/// Reads a scenario and the two files that it names, with these settings changed, or all problems.
+/// Blocks: reads three files, and takes some milliseconds for the ring.
 pub fn load(path: &Path, settings: &[Setting]) -> Result<Scenario, Errors> {
     let problems = Problems::default();
     match find::read(path, &At::file(path), &problems) {
         Some(source) => of(source, path, settings, problems),
-        None => Err(errors(problems)),
+        None => Err(Errors(problems.into_sorted())),
     }
 }
 
 /// Like [`load`], for a text at this path.
-///
-/// # Errors
-/// All problems of all three files.
 pub fn of(
     mut source: Source,
     path: &Path,
@@ -176,19 +145,17 @@ pub fn of(
     problems: Problems,
 ) -> Result<Scenario, Errors> {
     vary::apply(&mut source, vary::Of::Scenario, settings, &problems);
-    let Some(document) = source.parse(&problems) else { return Err(errors(problems)) };
-    let top = Section::top(&source, &document, &problems);
-    let shared = shared(&top, path, settings, &problems);
-    let scenario = read(&top, path, shared);
-    top.finish();
+    let scenario = source.parse(&problems).and_then(|document| {
+        let top = Section::top(&source, &document, &problems);
+        let shared = shared(&top, path, settings, &problems);
+        let scenario = read(&top, path, shared);
+        top.finish();
+        scenario
+    });
     match (scenario, problems.into_sorted()) {
         (Some(scenario), none) if none.is_empty() => Ok(scenario),
         (_, some) => Err(Errors(some)),
     }
-}
-
-fn errors(problems: Problems) -> Errors {
-    Errors(problems.into_sorted())
 }
 
 /// Reads the two files that all gateways share.
@@ -200,16 +167,11 @@ fn shared(top: &Section<'_>, path: &Path, settings: &[Setting], problems: &Probl
         vary::apply(&mut source, of, settings, problems);
         Some(source)
     };
-    let ring = source(
-        "ring",
-        "name the ring file, such as ring = \"rings/three.toml\"; yours will do",
-        vary::Of::Ring,
-    );
-    let routes = source(
-        "routes",
-        "name the routes file, such as routes = \"rings/routes.toml\"; yours will do",
-        vary::Of::Routes,
-    );
+    let [say_ring, say_routes] = [("ring", "three"), ("routes", "routes")].map(|(key, file)| {
+        format!("name the {key} file, such as {key} = \"rings/{file}.toml\"; yours will do")
+    });
+    let ring = source("ring", &say_ring, vary::Of::Ring);
+    let routes = source("routes", &say_routes, vary::Of::Routes);
     match config::load_shared(&ring?, &routes?) {
         Ok(shared) => Some(shared),
         Err(Errors(found)) => {
@@ -223,19 +185,15 @@ fn shared(top: &Section<'_>, path: &Path, settings: &[Setting], problems: &Probl
 
 fn read(top: &Section<'_>, path: &Path, shared: Option<Shared>) -> Option<Scenario> {
     let title = top.required("title", "say in a line what this shows", reader::text);
-    let regions: Vec<RegionName> = shared
-        .iter()
-        .flat_map(|shared| shared.ring.regions().iter().map(|region| region.name.clone()))
-        .collect();
-    let known = Known { regions: shared.as_ref().map(|_| regions.as_slice()), shared: shared.as_ref() };
+    let known = Known(shared.as_ref());
     let length = span(top, "length", 1_000, 86_400, 60_000);
     let network = network(top, &known);
-    let clocks = in_table(top, "clocks", |section| Clocks {
-        skew: span_in(section, "skew", 3_600, 200),
-        // At most 500,000, as read.
-        drift_ppm: section
-            .and_then(|section| section.optional("drift_ppm", |value| reader::number(value, 0, 500_000)))
-            .map_or(50, |ppm| ppm as u32),
+    // Read, and so checked, but nothing goes by it.
+    in_table(top, "clocks", |section| {
+        span_in(section, "skew", 3_600, 200);
+        section.and_then(|section| {
+            section.optional("drift_ppm", |value| reader::number::<u32>(value, 0, 500_000))
+        });
     });
     let statement = in_table(top, "store", |section| span_in(section, "statement", 10, 2));
     let upstream = in_table(top, "upstream", |section| Upstream {
@@ -262,7 +220,6 @@ fn read(top: &Section<'_>, path: &Path, shared: Option<Shared>) -> Option<Scenar
         shared,
         length,
         network,
-        clocks,
         statement,
         upstream,
         operator,
@@ -295,14 +252,11 @@ fn network(top: &Section<'_>, known: &Known<'_>) -> Network {
     });
     let mut links = Vec::new();
     for section in top.tables("link") {
-        let ends = section.required(
-            "regions",
-            "name both ends, such as regions = [\"us-east\", \"eu-west\"]",
-            |value| {
-                let names = reader::list(value, |value| known.region(value))?;
-                fault::two_of(names).ok_or_else(|| "must be two different regions".to_owned())
-            },
-        );
+        let advice = "name both ends, such as regions = [\"us-east\", \"eu-west\"]";
+        let ends = section.required("regions", advice, |value| {
+            let names = reader::list(value, |value| known.region(value))?;
+            fault::two_of(names).ok_or_else(|| "must be two different regions".to_owned())
+        });
         let round_trip = section.required("round_trip", "such as round_trip = \"180ms\"", |value| {
             reader::time(value, Duration::ZERO, Duration::from_secs(60))
         });

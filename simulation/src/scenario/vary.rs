@@ -1,9 +1,8 @@
 //! Settings from the command line: `failover.multiple=3` changes one value of the ring file, the
 //! routes file or the scenario before it is read.
 //!
-//! [`super::load`] has each of its texts changed here, so a changed value is checked like a written
-//! one. It must not know the meaning of keys, with one exception. Less than two lags needs
-//! `unsafe_multiple`, which the caller surely means.
+//! A changed value is checked like a written one. Keys mean nothing here, with one exception: less
+//! than two lags needs `unsafe_multiple`, which the caller surely means.
 
 use std::str::FromStr;
 
@@ -43,10 +42,7 @@ impl FromStr for Setting {
 }
 
 impl Setting {
-    /// One setting per value: `failover.multiple=0,1,2`.
-    ///
-    /// # Errors
-    /// Advice on what to write, in one line.
+    /// One setting per value: `failover.multiple=0,1,2`. Or advice on what to write, in one line.
     pub fn several(text: &str) -> Result<Vec<Self>, String> {
         let (path, values) = text
             .split_once('=')

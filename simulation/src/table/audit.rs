@@ -3,6 +3,7 @@
 //! Each double is journalled once: for a key, the run at risk's origin, the other one and its
 //! token. Each late answer is journalled once: for its attempt.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
@@ -10,68 +11,46 @@ use std::time::Duration;
 
 use onceway::ports::audit::{Begin, Counted, Double, Finding, History, HistoryRow, Of, RunAtRisk, Stretch};
 use onceway::ports::store::{Attempt, Written};
-use onceway::ports::upkeep::{Entry, Place};
+use onceway::ports::upkeep::{Entry, Place, Who};
 use onceway::protocol::double::{Trace, Why};
 use onceway::protocol::key::KeyId;
 use onceway::protocol::plant::{Check, is_disabled};
-use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
+use onceway::protocol::record::{Answer, AnswerBody, RequestId, Row, State, Token};
 use onceway::protocol::region::Origin;
 use onceway::protocol::time::Date;
 
-use super::{Phase, Stored, Table, micros};
-
-/// Another origin's final row.
-pub(super) struct Settlement {
-    origin: Origin,
-    token: Token,
-    nonce: Nonce,
-    answer: Arc<Answer>,
-    at_risk: bool,
-    named: bool,
-}
+use super::{Stored, Table, micros, settled};
 
 impl Table {
-    /// The final row of another origin with the highest token, if this attempt's own row is open.
-    pub(super) fn settled_elsewhere(&self, attempt: &Attempt) -> Option<Settlement> {
-        let own = self.own(&attempt.id)?;
-        let is_open = matches!(own.phase, Phase::Claimed | Phase::InDoubt(_));
-        if !is_open || own.token != attempt.token || own.nonce != attempt.nonce {
-            return None;
-        }
-        let rows = self.all(&attempt.id).into_iter().filter(|(origin, _)| **origin != self.origin);
-        let names = |row: &Stored, other: &Origin, token: Token| {
-            row.over.iter().any(|(named, upto)| named == other && *upto >= token)
-        };
-        let settled = rows.filter_map(|(origin, row)| match &row.phase {
-            Phase::Settled(answer, _) => Some(Settlement {
-                origin: origin.clone(),
-                token: row.token,
-                nonce: row.nonce,
-                answer: answer.clone(),
-                at_risk: !own.risk.is_empty() || !row.risk.is_empty(),
-                named: names(own, origin, row.token) || names(row, &self.origin, own.token),
-            }),
-            Phase::Claimed | Phase::InDoubt(_) | Phase::Released | Phase::Tombstone => None,
-        });
-        settled.max_by(|a, b| a.token.cmp(&b.token).then_with(|| b.origin.cmp(&a.origin)))
+    /// Another origin's newest settled row, and what explains both, if this attempt's row is open.
+    pub(super) fn settled_elsewhere(&self, attempt: &Attempt) -> Option<(Row, Why)> {
+        let own =
+            self.own(&attempt.id).filter(|own| own.is_open() && own.is_of(attempt.token, attempt.nonce))?;
+        let rows = self.all(&attempt.id).into_values().filter(|row| row.row.origin != self.origin);
+        let settled = rows.filter(|row| matches!(row.row.state, State::Settled { .. }));
+        let first = settled.max_by_key(|row| (row.row.token, Reverse(&row.row.origin)))?;
+        let at_risk = !own.row.risk.is_empty() || !first.row.risk.is_empty();
+        let named = own.names(&first.row.origin, first.row.token) || first.names(&self.origin, own.row.token);
+        Some((first.row.clone(), Why::of(at_risk, named)))
     }
 
     /// Takes over the answer that others may have replayed already into the own row, and journals
     /// both answers (6d). If it is the same attempt's answer, as after a conversion of escrow,
     /// nothing ran twice.
-    pub(super) fn take_over(&mut self, attempt: &Attempt, first: Settlement, answer: &Answer) -> Written {
-        let now = self.clock.micros();
-        let Settlement { origin, token, nonce, answer: kept, at_risk, named } = first;
+    pub(super) fn take_over(
+        &mut self,
+        attempt: &Attempt,
+        (first, why): (Row, Why),
+        answer: &Answer,
+    ) -> Written {
+        let Row { origin, token, nonce, state: State::Settled { answer: kept, .. }, .. } = first else {
+            return Written::Lost;
+        };
         let reason = format!("{origin} settled {token} with {kept:?}; {} got {answer:?}", attempt.token);
-        self.end(attempt, false, |_| Some(Some(Phase::Settled(kept, now))));
+        self.end(attempt, false, |_| Some(Some(settled(kept))));
         if nonce != attempt.nonce {
             let ran = (self.origin.clone(), attempt.token);
-            self.enter_double(
-                &attempt.id,
-                ran,
-                (origin, token),
-                (Some(answer.status), &reason, Why::of(at_risk, named)),
-            );
+            self.enter_double(&attempt.id, ran, (origin, token), (Some(answer.status), &reason, why));
         }
         Written::Lost
     }
@@ -87,24 +66,19 @@ impl Table {
         let is_new =
             self.doubles.insert((id.clone(), ran.0, other.0, other.1)) && !is_disabled(Check::Journal);
         if is_new {
-            self.enter(Some(id), "double", Some(ran.1), Some(("", reason)));
+            self.enter(Some(id), "double", Some(ran.1), Who { actor: "", reason });
             self.amend(|entry| (entry.status, entry.explained) = (status, Some(why)));
         }
         is_new
     }
 
     pub(crate) fn late(&mut self, attempt: &Attempt, request_id: Option<RequestId>, answer: &Answer) -> bool {
-        let own = self.own(&attempt.id);
-        let ended = own.is_some_and(|own| {
-            own.token == attempt.token
-                && own.nonce == attempt.nonce
-                && matches!(own.phase, Phase::Settled(..) | Phase::Tombstone)
-        });
-        if ended || !self.lates.insert((attempt.id.clone(), attempt.nonce)) {
+        let own = self.own(&attempt.id).filter(|own| own.is_of(attempt.token, attempt.nonce));
+        if own.is_some_and(Stored::is_final) || !self.lates.insert((attempt.id.clone(), attempt.nonce)) {
             return false;
         }
         let reason = format!("answered {}, too late", answer.status);
-        self.enter(Some(&attempt.id), "late", Some(attempt.token), Some(("", &reason)));
+        self.enter(Some(&attempt.id), "late", Some(attempt.token), Who { actor: "", reason: &reason });
         self.amend(|entry| (entry.status, entry.request_id) = (Some(answer.status), request_id));
         true
     }
@@ -140,37 +114,33 @@ impl Table {
             Begin::At(tenant) => id.tenant() >= tenant,
             Begin::After(after) => *id > after,
         };
-        let page = ids.into_iter().filter(follows).take(most as usize);
-        page.map(|id| self.history_of(id)).collect()
+        let entries = |id: &KeyId| {
+            let about = self.journal.iter().filter(|(about, _)| about.as_ref() == Some(id));
+            about.map(|(_, entry)| entry.clone()).collect()
+        };
+        let history =
+            |id: &KeyId| History { id: id.clone(), rows: self.rows_of_key(id), journal: entries(id) };
+        ids.into_iter().filter(follows).take(most as usize).map(history).collect()
     }
 
     pub(crate) fn rows_of_key(&self, id: &KeyId) -> Vec<HistoryRow> {
-        let reply = |(origin, stored): (&Origin, &Stored)| {
-            let claimed = self.claimed(id, origin, stored);
-            let row = light(self.shown(origin, stored));
-            let settled = stored.settled_at().map(|at| Date(at.div_euclid(1_000)));
+        let reply = |stored: &Stored| {
+            let claimed = self.claimed(id, stored);
             HistoryRow {
-                row,
+                row: light(self.shown(stored)),
                 route: stored.route.clone(),
                 path: stored.path.clone(),
                 claimed,
-                settled,
+                settled: stored.settled.map(|at| Date(at.div_euclid(1_000))),
                 imported: claimed.is_none(),
             }
         };
-        self.all(id).into_iter().map(reply).collect()
-    }
-
-    fn history_of(&self, id: &KeyId) -> History {
-        let about = self.journal.iter().filter(|(about, _)| about.as_ref() == Some(id));
-        let journal = about.map(|(_, entry)| entry.clone()).collect();
-        History { id: id.clone(), rows: self.rows_of_key(id), journal }
+        self.all(id).into_values().map(reply).collect()
     }
 
     /// The time of a row's claim, by its origin's clock; not known of an imported one.
-    fn claimed(&self, id: &KeyId, origin: &Origin, stored: &Stored) -> Option<Date> {
-        let replicated = self.rows.get(id)?.get(origin)?;
-        std::ptr::eq(replicated, stored).then_some(stored.claimed)
+    fn claimed(&self, id: &KeyId, stored: &Stored) -> Option<Date> {
+        self.is_replicated(id, stored).then_some(stored.claimed)
     }
 
     pub(crate) fn runs_at_risk(&self, after: Option<&KeyId>, most: u32) -> Vec<RunAtRisk> {
@@ -178,7 +148,7 @@ impl Table {
         let runs = own.filter(|(id, _)| after.is_none_or(|after| *id > after));
         let listed = runs.map(|(id, row)| RunAtRisk {
             id: id.clone(),
-            row: self.shown(&self.origin, row),
+            row: self.shown(row),
             route: row.route.clone(),
             path: row.path.clone(),
         });
@@ -191,7 +161,7 @@ impl Table {
         for id in self.keys_behind(of, after) {
             let copies = [&self.rows, &self.imports].map(|table| table.get(id).map_or(0, BTreeMap::len));
             let all = if copies.iter().sum::<usize>() > 1 { self.all(id) } else { BTreeMap::new() };
-            let is_looked_at = |row: &&&Stored| of == Of::All || !row.risk.is_empty();
+            let is_looked_at = |row: &&&Stored| of == Of::All || !row.row.risk.is_empty();
             page.looked_at += all.values().filter(is_looked_at).count().max(1) as u64;
             let traces = if all.is_empty() { Vec::new() } else { self.traces(id) };
             if traces.len() > 1 {
@@ -210,17 +180,17 @@ impl Table {
     fn keys_behind(&self, of: Of, after: Option<&KeyId>) -> BTreeSet<&KeyId> {
         let behind = (after.map_or(Unbounded, Excluded), Unbounded);
         let all = self.rows.range::<KeyId, _>(behind).chain(self.imports.range::<KeyId, _>(behind));
-        let is_risky = |rows: &BTreeMap<Origin, Stored>| rows.values().any(|row| !row.risk.is_empty());
+        let is_risky = |rows: &BTreeMap<Origin, Stored>| rows.values().any(|row| !row.row.risk.is_empty());
         all.filter(|(_, rows)| of == Of::All || is_risky(rows)).map(|(id, _)| id).collect()
     }
 
     pub(crate) fn traces(&self, id: &KeyId) -> Vec<Trace> {
-        let trace = |(origin, row): (&Origin, &Stored)| Trace {
-            row: light(self.shown(origin, row)),
+        let trace = |row: &Stored| Trace {
+            row: light(self.shown(row)),
             route: row.route.clone(),
-            settled: row.settled_at().is_some(),
+            settled: row.settled.is_some(),
             over: self.is_over(row),
-            claimed: self.claimed(id, origin, row),
+            claimed: self.claimed(id, row),
             tombstone: row.tombstone,
         };
         self.audited(id).into_iter().map(trace).collect()
@@ -228,27 +198,25 @@ impl Table {
 
     /// True if the life of the key is over by this store's wall clock, tombstone included.
     fn is_over(&self, row: &Stored) -> bool {
-        let tombstone = match row.phase {
-            Phase::Settled(..) => micros(row.tombstone),
-            Phase::Claimed | Phase::InDoubt(_) | Phase::Released | Phase::Tombstone => 0,
-        };
+        let is_settled = matches!(row.row.state, State::Settled { .. });
+        let tombstone = if is_settled { micros(row.tombstone) } else { 0 };
         let lives = row.due.saturating_sub(row.held).saturating_add(tombstone);
         row.claimed.as_millis().saturating_mul(1_000).saturating_add(lives) <= self.clock.micros()
     }
 
     /// All rows of a key, by origin; of a replicated and an imported one the later, or both if both
     /// were settled and are not one attempt.
-    fn audited(&self, id: &KeyId) -> Vec<(&Origin, &Stored)> {
+    fn audited(&self, id: &KeyId) -> Vec<&Stored> {
         let all = self.all(id);
-        let counts = |origin: &Origin, row: &Stored| {
-            all.get(origin).is_some_and(|later| {
-                let two = row.nonce != later.nonce && row.settled_at().is_some();
-                std::ptr::eq(*later, row) || (two && later.settled_at().is_some())
+        let counts = |row: &&Stored| {
+            all.get(&row.row.origin).is_some_and(|later| {
+                let two = row.row.nonce != later.row.nonce && row.settled.is_some();
+                std::ptr::eq(*later, *row) || (two && later.settled.is_some())
             })
         };
-        let each = [&self.rows, &self.imports].into_iter().filter_map(|table| table.get(id)).flatten();
-        let mut rows: Vec<_> = each.filter(|(origin, row)| counts(origin, row)).collect();
-        rows.sort_by_key(|(origin, _)| *origin);
+        let each = [&self.rows, &self.imports].into_iter().filter_map(|table| table.get(id));
+        let mut rows: Vec<&Stored> = each.flat_map(BTreeMap::values).filter(counts).collect();
+        rows.sort_by_key(|row| &row.row.origin);
         rows
     }
 
@@ -258,7 +226,7 @@ impl Table {
             let turned = (id.clone(), second.origin.clone(), first.origin.clone(), first.token);
             let status = match &first.state {
                 State::Settled { answer, .. } => Some(answer.status),
-                State::Claimed { .. } | State::InDoubt { .. } | State::Released | State::Tombstone => None,
+                _ => None,
             };
             let (ran, other) = ((first.origin.clone(), first.token), (second.origin.clone(), second.token));
             let why = Why::of(*at_risk, *named);

@@ -1,7 +1,7 @@
 //! One region's Postgres in memory: the acceptor's row, the gate's state and the chosen views.
 //!
-//! [`crate::store`] is the port. The heartbeat of a new epoch is in the same commit as the gate
-//! that adopts it. So it ships behind every claim of the older epoch.
+//! The heartbeat of a new epoch is in the same commit as the gate that adopts it. So it ships
+//! behind every claim of the older epoch.
 
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use std::time::Duration;
 use onceway::ports::store::{GateVersion, Written};
 use onceway::protocol::authority::GateState;
 use onceway::protocol::plant::{Check, is_disabled};
-use onceway::protocol::register::{Accepted, Acceptor, Ballot};
+use onceway::protocol::register::{Acceptor, Ballot};
 use onceway::protocol::view::View;
 
-use super::{Gated, Granted, Held, Table};
+use super::stored::span;
+use super::{Gated, Granted, Held, Table, founded};
 
 impl Table {
     pub(crate) fn acceptor(&self) -> (u64, Acceptor) {
         self.acceptor.clone()
     }
 
-    /// Writes the acceptor. An acceptor that holds nothing has nothing to forget: its founding
-    /// needs no approved boot.
+    /// An acceptor that holds nothing has nothing to forget: its founding needs no approved boot.
     pub(crate) fn set_acceptor(&mut self, version: u64, acceptor: &Acceptor) -> Written {
         let (current, held) = &self.acceptor;
         if held.accepted.is_some() && !self.is_open() && !is_disabled(Check::RestoredVotes) {
@@ -56,7 +56,9 @@ impl Table {
             return Written::Lost;
         }
         self.write_gate(state.clone());
-        self.beat_on();
+        // A heartbeat of the new epoch, which counts nothing.
+        let (observed, step) = self.counted();
+        self.write_beat(observed, step);
         Written::Done
     }
 
@@ -64,15 +66,9 @@ impl Table {
         self.keep_views(std::slice::from_ref(&state.view));
         self.epoch = state.view.epoch();
         self.version.0 += 1;
-        let at = self.clock.elapsed();
+        let (at, applied, lodged) = (self.clock.elapsed(), self.applied(), self.lodged());
         let lags = self.history.lags_at(at);
-        self.history.gates.push(Gated {
-            at,
-            state: state.clone(),
-            applied: self.applied(),
-            lodged: self.lodged(),
-            lags,
-        });
+        self.history.gates.push(Gated { at, state: state.clone(), applied, lodged, lags });
         self.state = Some(state);
         self.flushed();
     }
@@ -92,17 +88,11 @@ impl Table {
 
     pub(crate) fn views(&self) -> Vec<(Arc<View>, Duration)> {
         let now = self.now();
-        let ago = |at: i64| Duration::from_micros(u64::try_from(now.saturating_sub(at)).unwrap_or(0));
-        self.views.values().map(|(view, at)| (view.clone(), ago(*at))).collect()
+        self.views.values().map(|(view, at)| (view.clone(), span(now.saturating_sub(*at)))).collect()
     }
 
-    /// Founds the register: every region's state after the founding.
     pub(crate) fn found(&mut self, ballot: &Ballot, view: &Arc<View>) {
-        let accepted = Accepted { ballot: ballot.clone(), view: view.clone() };
-        let promised = Some(ballot.clone());
-        let founded =
-            Acceptor { admitted: true, promised, accepted: Some(accepted), ..self.acceptor.1.clone() };
-        self.write_acceptor(founded);
+        self.write_acceptor(founded(&self.acceptor.1, ballot, view));
         self.write_gate(GateState::founded(view.clone()));
     }
 }

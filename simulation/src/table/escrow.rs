@@ -1,5 +1,4 @@
-//! One region's Postgres in memory: claims that other regions lodged here, and rows imported from
-//! survivors.
+//! One region's Postgres in memory: lodged claims of other regions, and rows of survivors.
 //!
 //! Both tables are local: nothing of them ships.
 
@@ -11,13 +10,14 @@ use onceway::ports::authority::{CopiedRow, Latest, Lodged, Lodging};
 use onceway::ports::store::{GateVersion, Written};
 use onceway::protocol::key::KeyId;
 use onceway::protocol::plant::{Check, is_disabled};
-use onceway::protocol::record::{Answer, Nonce, State, Token};
+use onceway::protocol::record::{Answer, Nonce, Row, State, Token};
 use onceway::protocol::region::Origin;
 use onceway::protocol::time::Date;
 
-use super::parts::Escrowed;
+use super::parts::{Escrowed, Over, at, taken};
+use super::stored::span;
 use super::upkeep::LATER;
-use super::{Lodgment, Phase, Stored, Table, micros};
+use super::{CLAIMED, Lodgment, Stored, Table, in_doubt, micros, settled};
 
 impl Escrowed {
     fn is(&self, token: Token, nonce: Nonce) -> bool {
@@ -41,11 +41,10 @@ impl Table {
         if !self.is_open() || (self.version != gate && !is_disabled(Check::EscrowGate)) {
             return Lodged::GateMoved;
         }
-        let Lodging { id, origin, token, .. } = lodging;
-        let held = self.escrows.get(id).and_then(|held| held.get(origin));
-        match held.map(|held| &held.lodging) {
-            Some(held) if (held.token, held.nonce) == (lodging.token, lodging.nonce) => return Lodged::Done,
-            Some(held) if held.token >= *token => return Lodged::Superseded,
+        let Lodging { id, origin, token, nonce, .. } = lodging;
+        match at(&self.escrows, id, origin) {
+            Some(held) if held.is(*token, *nonce) => return Lodged::Done,
+            Some(held) if held.lodging.token >= *token => return Lodged::Superseded,
             Some(_) | None => {}
         }
         let (expires, due) = self.life(&lodging.lifetime);
@@ -59,8 +58,7 @@ impl Table {
     }
 
     pub(crate) fn void(&mut self, id: &KeyId, origin: &Origin, token: Token, nonce: Nonce) {
-        let held = self.escrows.get(id).and_then(|held| held.get(origin));
-        if held.is_some_and(|held| held.is(token, nonce)) {
+        if at(&self.escrows, id, origin).is_some_and(|held| held.is(token, nonce)) {
             self.remove_escrow(id, origin);
         }
     }
@@ -99,55 +97,55 @@ impl Table {
             let Some(escrowed) = self.remove_escrow(id, origin) else { continue };
             let token = escrowed.lodging.token;
             let rows = self.all(id);
-            let known = |of: &Origin| rows.get(of).is_some_and(|row| row.token >= token);
+            let known = |of: &Origin| rows.get(of).is_some_and(|row| row.row.token >= token);
             let own = rows.get(&self.origin).copied();
             // A final record stays, whatever its token.
-            let is_final = own.is_some_and(|row| matches!(row.phase, Phase::Settled(..) | Phase::Tombstone));
-            if known(origin) || known(&self.origin) || is_final {
+            if known(origin) || known(&self.origin) || own.is_some_and(Stored::is_final) {
                 continue;
             }
-            let over = own.map(|row| row.over.clone()).unwrap_or_default();
-            self.write_converted(id, escrowed, over);
+            let over = own.map(|own| own.row.over.clone()).unwrap_or_default();
+            let row = self.converted(&self.origin, escrowed, over);
+            let is_open = row.is_open();
+            self.write(id, row);
+            if is_open {
+                let since = self.date();
+                self.doubts.entry(id.clone()).or_insert((since, None));
+            }
         }
         Some(ids.len() as u64)
     }
 
-    fn write_converted(&mut self, id: &KeyId, escrowed: Escrowed, over: Vec<(Origin, Token)>) {
-        let is_open = escrowed.answer.is_none();
-        let row = self.converted(escrowed, over);
-        self.write(id, row);
-        if is_open {
-            let since = self.date();
-            self.doubts.entry(id.clone()).or_insert((since, None));
-        }
-    }
-
-    fn converted(&self, escrowed: Escrowed, over: Vec<(Origin, Token)>) -> Stored {
+    /// The claim that was lodged, as a record of this origin.
+    fn converted(&self, origin: &Origin, escrowed: Escrowed, over: Over) -> Stored {
         let Escrowed { lodging, answer, date, stored, expires, due } = escrowed;
-        let now = self.clock.micros();
-        Stored {
+        let at = answer.is_some().then(|| self.clock.micros());
+        let row = Row {
+            origin: origin.clone(),
             token: lodging.token,
             nonce: lodging.nonce,
             fingerprint: lodging.fingerprint,
-            phase: answer.map_or(Phase::InDoubt(None), |answer| Phase::Settled(answer, now)),
+            state: answer.map_or(in_doubt(None), settled),
             over,
             risk: Vec::new(),
             request_id: lodging.request_id,
-            hold: lodging.hold,
-            settle_time: lodging.settle_time,
-            recovery: lodging.recovery,
-            claimed: date,
-            held: stored,
             expires,
-            due,
-            tombstone: lodging.lifetime.tombstone,
             principal: lodging.principal,
             accepted: false,
             // An escrow row does not tell the attempts before apart: all may have happened.
             doubted: lodging.token.attempts().saturating_sub(1),
+            settle_time: lodging.settle_time,
+            recovery: lodging.recovery,
+        };
+        Stored {
+            row,
+            hold: lodging.hold,
+            claimed: date,
+            held: stored,
+            due,
+            tombstone: lodging.lifetime.tombstone,
             route: lodging.route,
             path: lodging.path,
-            was_settled: None,
+            settled: at,
         }
     }
 
@@ -160,7 +158,7 @@ impl Table {
         for (id, held) in &self.escrows {
             let rows = self.all(id);
             for (origin, escrowed) in held {
-                let arrived = rows.get(origin).is_some_and(|row| row.token >= escrowed.lodging.token);
+                let arrived = rows.get(origin).is_some_and(|row| row.row.token >= escrowed.lodging.token);
                 if arrived || escrowed.ends() <= by {
                     over.push((id.clone(), origin.clone(), arrived));
                 }
@@ -186,16 +184,11 @@ impl Table {
         let due: Vec<(KeyId, Origin)> = self.imports.iter().flat_map(of_key).take(most as usize).collect();
         let mut gone = 0;
         for (id, origin) in due {
-            let goes = self.is_answered_for(&id, &origin) || is_disabled(Check::OpenImport);
-            let Some(held) = self.imports.get_mut(&id) else { continue };
-            if goes {
-                held.remove(&origin);
+            if self.is_answered_for(&id, &origin) || is_disabled(Check::OpenImport) {
+                taken(&mut self.imports, &id, &origin);
                 gone += 1;
-            } else if let Some(row) = held.get_mut(&origin) {
+            } else if let Some(row) = self.imports.get_mut(&id).and_then(|held| held.get_mut(&origin)) {
                 row.due = now.saturating_add(micros(LATER));
-            }
-            if held.is_empty() {
-                self.imports.remove(&id);
             }
         }
         self.history.imports_gone += gone;
@@ -205,35 +198,25 @@ impl Table {
 
     /// True if the key's result would not change without this imported row.
     fn is_answered_for(&self, id: &KeyId, origin: &Origin) -> bool {
-        let Some(row) = self.imports.get(id).and_then(|held| held.get(origin)) else { return true };
+        let Some(row) = at(&self.imports, id, origin) else { return true };
         let rows = self.all(id);
         if rows.get(origin).is_none_or(|counts| !std::ptr::eq(*counts, row)) {
             return true;
         }
         let mut others = rows.iter().filter(|(other, _)| **other != origin).map(|(_, row)| row);
-        let names =
-            |other: &Stored| other.over.iter().any(|(named, token)| named == origin && *token >= row.token);
-        match row.phase {
-            Phase::Settled(..) | Phase::Tombstone => {
-                others.all(|other| matches!(other.phase, Phase::Settled(..) | Phase::Tombstone))
+        match row.row.state {
+            State::Settled { .. } | State::Tombstone => others.all(|other| other.is_final()),
+            State::Released => others.all(|other| !other.is_open()),
+            State::Claimed { .. } | State::InDoubt { .. } => {
+                others.any(|other| other.is_final() || !other.is_open() && other.names(origin, row.row.token))
             }
-            Phase::Released => others.all(|other| !matches!(other.phase, Phase::Claimed | Phase::InDoubt(_))),
-            Phase::Claimed | Phase::InDoubt(_) => others.any(|other| match other.phase {
-                Phase::Settled(..) | Phase::Tombstone => true,
-                Phase::Released => names(other),
-                Phase::Claimed | Phase::InDoubt(_) => false,
-            }),
         }
     }
 
     fn remove_escrow(&mut self, id: &KeyId, origin: &Origin) -> Option<Escrowed> {
-        let held = self.escrows.get_mut(id)?;
-        let escrowed = held.remove(origin);
-        if held.is_empty() {
-            self.escrows.remove(id);
-        }
+        let escrowed = taken(&mut self.escrows, id, origin)?;
         self.flushed();
-        escrowed
+        Some(escrowed)
     }
 
     pub(crate) fn rows_of(&self, origin: &Origin, after: Option<&KeyId>, most: u32) -> Vec<CopiedRow> {
@@ -242,24 +225,23 @@ impl Table {
         ids.filter_map(|id| self.handed_over(id, origin)).take(most as usize).collect()
     }
 
-    /// The row of a key as it is handed over.
     fn handed_over(&self, id: &KeyId, origin: &Origin) -> Option<CopiedRow> {
         let row = *self.all(id).get(origin)?;
         // The end of an imported row includes its tombstone.
-        let replicated = self.rows.get(id).and_then(|rows| rows.get(origin));
-        let imported = replicated.is_none_or(|replicated| !std::ptr::eq(replicated, row));
-        let is_tombstone = matches!(row.phase, Phase::Tombstone);
-        let beyond = if imported && !is_tombstone { micros(row.tombstone) } else { 0 };
-        Some(self.copy(id, origin, row, self.ends(id, origin, row).saturating_sub(beyond)))
+        let beyond = match row.row.state {
+            State::Tombstone => 0,
+            _ if self.is_replicated(id, row) => 0,
+            _ => micros(row.tombstone),
+        };
+        Some(self.copy(id, row, self.ends(id, row).saturating_sub(beyond)))
     }
 
-    fn copy(&self, id: &KeyId, origin: &Origin, row: &Stored, ends: i64) -> CopiedRow {
-        let now = self.now();
+    fn copy(&self, id: &KeyId, row: &Stored, ends: i64) -> CopiedRow {
         CopiedRow {
             id: id.clone(),
-            row: self.shown(origin, row),
+            row: self.shown(row),
             hold: row.hold,
-            lives: Duration::from_micros(u64::try_from(ends.saturating_sub(now)).unwrap_or(0)),
+            lives: span(ends.saturating_sub(self.now())),
             tombstone: row.tombstone,
             route: row.route.clone(),
             path: row.path.clone(),
@@ -272,11 +254,11 @@ impl Table {
         let rows = rows.filter_map(|id| self.handed_over(id, origin));
         let lodged = self.escrows.iter().filter_map(|(id, held)| Some((id, held.get(origin)?)));
         let lodged = lodged.map(|(id, escrowed)| {
-            let mut row = self.converted(escrowed.clone(), Vec::new());
-            if escrowed.answer.is_none() {
-                row.phase = Phase::Claimed;
+            let mut row = self.converted(origin, escrowed.clone(), Vec::new());
+            if row.is_open() {
+                row.row.state = CLAIMED;
             }
-            self.copy(id, origin, &row, row.due)
+            self.copy(id, &row, row.due)
         });
         let all: Vec<_> = (0..).zip(rows.chain(lodged)).skip(from as usize).collect();
         let next = (all.len() > most as usize).then(|| from + u64::from(most));
@@ -290,8 +272,8 @@ impl Table {
         }
         let (date, start) = (self.clock.micros(), self.start());
         for copied in rows {
-            let row =
-                Stored { due: micros(copied.lives).saturating_add(start), ..imported(copied, start, date) };
+            let due = micros(copied.lives).saturating_add(start);
+            let row = Stored { due, ..imported(&self.origin, copied, start, date) };
             if self.own(&copied.id).is_none_or(|known| row.is_newer_than(known)) {
                 self.write(&copied.id, row);
                 self.log.last_mut().expect("it was just written").restored = true;
@@ -308,7 +290,7 @@ impl Table {
         let (date, start) = (self.clock.micros(), self.start());
         for copied in rows {
             self.arrives(origin, &copied.id, copied.row.token);
-            let row = imported(copied, start, date);
+            let row = imported(origin, copied, start, date);
             let held = self.imports.entry(copied.id.clone()).or_default();
             if held.get(origin).is_none_or(|known| row.is_newer_than(known)) {
                 held.insert(origin.clone(), row);
@@ -319,39 +301,22 @@ impl Table {
     }
 }
 
-fn imported(copied: &CopiedRow, start: i64, date: i64) -> Stored {
+fn imported(origin: &Origin, copied: &CopiedRow, start: i64, date: i64) -> Stored {
     let CopiedRow { id: _, row, hold, lives, tombstone, route, path } = copied.clone();
     let stays = if matches!(row.state, State::Tombstone) { Duration::ZERO } else { tombstone };
-    let phase = match row.state {
-        State::Claimed { .. } => Phase::Claimed,
-        State::InDoubt { status, .. } => Phase::InDoubt(status),
-        State::Released => Phase::Released,
-        State::Tombstone => Phase::Tombstone,
-        State::Settled { answer, age, expired: _ } => {
-            Phase::Settled(answer, date.saturating_sub(micros(age)))
-        }
+    let settled = match row.state {
+        State::Settled { age, .. } => Some(date.saturating_sub(micros(age))),
+        _ => None,
     };
     Stored {
-        token: row.token,
-        nonce: row.nonce,
-        fingerprint: row.fingerprint,
-        phase,
-        over: row.over,
-        risk: row.risk,
-        request_id: row.request_id,
+        row: Row { origin: origin.clone(), ..row },
         hold,
         claimed: Date(date.div_euclid(1_000)),
         held: start,
-        expires: row.expires,
         due: start.saturating_add(micros(lives)).saturating_add(micros(stays)),
         tombstone,
-        principal: row.principal,
-        accepted: row.accepted,
-        doubted: row.doubted,
-        settle_time: row.settle_time,
-        recovery: row.recovery,
         route,
         path,
-        was_settled: None,
+        settled,
     }
 }

@@ -11,7 +11,7 @@ use onceway::protocol::authority::GateState;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::record::{RequestId, Row, Token};
 use onceway::protocol::region::{Origin, RegionName};
-use onceway::protocol::register::{Accepted, Acceptor, Ballot};
+use onceway::protocol::register::{Accepted, Acceptor, Ballot, Grant};
 use onceway::protocol::view::{AcceptorId, View};
 
 /// Progress of a store in an origin's rows.
@@ -85,15 +85,11 @@ impl Granted {
         let known = |region: &RegionName| before.grants.get(region).map(|grant| (grant.boot, grant.number));
         let fresh =
             next.grants.iter().filter(|(region, grant)| known(region) != Some((grant.boot, grant.number)));
-        fresh
-            .map(|(region, grant)| Self {
-                at,
-                id: next.id,
-                region: region.clone(),
-                until: at + grant.ttl,
-                view: grant.view.clone(),
-            })
-            .collect()
+        let granted = |(region, grant): (&RegionName, &Grant)| {
+            let (region, view) = (region.clone(), grant.view.clone());
+            Self { at, id: next.id, region, until: at + grant.ttl, view }
+        };
+        fresh.map(granted).collect()
     }
 }
 
@@ -215,4 +211,10 @@ pub(crate) fn fresh<'a, T>(history: &'a [T], cursor: &mut usize) -> &'a [T] {
     let new = history.get(*cursor..).unwrap_or_default();
     *cursor = history.len();
     new
+}
+
+/// The acceptor after the founding, which it accepted.
+pub(crate) fn founded(acceptor: &Acceptor, ballot: &Ballot, view: &Arc<View>) -> Acceptor {
+    let accepted = Some(Accepted { ballot: ballot.clone(), view: view.clone() });
+    Acceptor { admitted: true, promised: Some(ballot.clone()), accepted, ..acceptor.clone() }
 }

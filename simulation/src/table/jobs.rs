@@ -7,22 +7,21 @@ use std::time::Duration;
 
 use onceway::ports::jobs::{Act, Acted, Content, Job, JobLoad, JobRow, StoredRequest, Taken, Turns};
 use onceway::ports::store::{ClaimAsk, ClaimReply, Written};
-use onceway::protocol::decide::Basis;
 use onceway::protocol::job::JobState;
 use onceway::protocol::key::{KeyId, Tenant};
-use onceway::protocol::record::Nonce;
+use onceway::protocol::record::{Basis, Nonce, State};
 use onceway::protocol::time::Date;
 
 use super::parts::Kept;
-use super::{Phase, Table, micros};
+use super::stored::span;
+use super::{Table, micros};
 
 impl Table {
-    /// Executes one acceptance: the nonce first, then the gate and the rows in the way, then record
-    /// and job.
+    /// An acceptance: the nonce first, then the gate and the rows in the way, then record and job.
     pub(crate) fn accept(&mut self, ask: &ClaimAsk, request: &StoredRequest, keep: Duration) -> ClaimReply {
         let now = self.now();
         let own = self.own(&ask.id);
-        if let Some(own) = own.filter(|own| own.nonce == ask.nonce) {
+        if let Some(own) = own.filter(|own| own.row.nonce == ask.nonce) {
             return own.won();
         }
         if matches!(ask.basis, Basis::Absent) && !self.all(&ask.id).is_empty() {
@@ -31,18 +30,11 @@ impl Table {
         if !self.is_open() || ask.gate != self.version {
             return ClaimReply::GateMoved;
         }
-        let (over, attempt) = match &ask.basis {
-            Basis::Absent => (Vec::new(), 0),
-            Basis::Known { own: seen, over, attempt }
-                if own.is_none_or(|own| matches!(own.phase, Phase::Released))
-                    && self.own_yields(own, *seen, now)
-                    && self.others_yield(&ask.id, over, *attempt) =>
-            {
-                (over.clone(), *attempt)
-            }
-            Basis::Known { .. } => return ClaimReply::Found(self.read(&ask.id)),
+        let is_free = own.is_none_or(|own| matches!(own.row.state, State::Released));
+        let Some((over, attempt)) = self.yielded(ask, own, now).filter(|_| is_free) else {
+            return ClaimReply::Found(self.read(&ask.id));
         };
-        let row = self.row(ask, Phase::Released, over, attempt, true);
+        let row = self.row(ask, State::Released, over, attempt, true);
         let won = row.won();
         self.write(&ask.id, row);
         let job = Kept {
@@ -68,12 +60,8 @@ impl Table {
         turns: Option<&Turns>,
     ) -> Vec<Job> {
         let (now, start) = (self.now(), self.start());
-        let mut due: Vec<(i64, KeyId)> = self
-            .jobs
-            .iter()
-            .filter(|(_, job)| job.state == JobState::Waiting && job.next <= now)
-            .map(|(id, job)| (job.next, id.clone()))
-            .collect();
+        let due = self.jobs.iter().filter(|(_, job)| job.state == JobState::Waiting && job.next <= now);
+        let mut due: Vec<(i64, KeyId)> = due.map(|(id, job)| (job.next, id.clone())).collect();
         due.sort();
         if let Some(Turns { but_of, after }) = turns {
             let mut had: BTreeSet<Tenant> = but_of.iter().cloned().collect();
@@ -92,23 +80,18 @@ impl Table {
                 request_id: job.request_id,
                 runs: job.runs,
                 over: job.forget <= now,
-                content: job
-                    .request
-                    .clone()
-                    .map_or(Content::Erased, |request| Content::Whole(Box::new(request))),
+                content: job.request.clone().map_or(Content::Erased, |whole| Content::Whole(Box::new(whole))),
             });
         }
         taken
     }
 
     pub(crate) fn finish(&mut self, taken: &Taken) -> Written {
-        match self.held(taken) {
-            None => Written::Lost,
-            Some(_) => {
-                self.jobs.remove(&taken.id);
-                Written::Done
-            }
+        if self.held(taken).is_none() {
+            return Written::Lost;
         }
+        self.jobs.remove(&taken.id);
+        Written::Done
     }
 
     pub(crate) fn put_off(
@@ -167,7 +150,7 @@ impl Table {
         JobLoad {
             waiting: waiting().count() as u64,
             dead: (self.jobs.len() - waiting().count()) as u64,
-            oldest: Duration::from_micros(u64::try_from(oldest).unwrap_or(0)),
+            oldest: span(oldest),
         }
     }
 
@@ -197,14 +180,16 @@ impl Table {
         if with_worker {
             return Acted::Running;
         }
-        if let Some(own) = self.own(id).cloned() {
-            if matches!(own.phase, Phase::Claimed) && !own.left(now).is_zero() {
+        if let Some(mut own) = self.own(id).cloned() {
+            if own.is_claimed() && !own.left(now).is_zero() {
                 return Acted::Running;
             }
-            // Any nonce that no claim drew: a worker that read the row before cannot claim on it.
-            let fresh = Nonce(!own.nonce.0);
-            let nonce = if matches!(own.phase, Phase::Released) { fresh } else { own.nonce };
-            self.write(id, super::Stored { accepted: false, nonce, ..own });
+            own.row.accepted = false;
+            if matches!(own.row.state, State::Released) {
+                // No claim drew this nonce: a worker that read the row before cannot claim on it.
+                own.row.nonce = Nonce(!own.row.nonce.0);
+            }
+            self.write(id, own);
         }
         self.jobs.remove(id);
         Acted::Done

@@ -1,9 +1,7 @@
 //! The parts of a store beside its rows: its log and what a crash would take of it, claims that
 //! others lodged, and jobs.
-//!
-//! [`super::Table`] holds them, and the files beside this one have the statements on them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,11 +10,30 @@ use onceway::ports::jobs::StoredRequest;
 use onceway::protocol::job::JobState;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::observed::Observed;
-use onceway::protocol::record::{Answer, Nonce, RequestId};
+use onceway::protocol::record::{Answer, Nonce, RequestId, Token};
 use onceway::protocol::region::Origin;
 use onceway::protocol::time::Date;
 
 use super::stored::Stored;
+
+/// The rows of other origins that a claim supersedes.
+pub(super) type Over = Vec<(Origin, Token)>;
+
+/// What a table has of each key, by origin.
+pub(super) type Keyed<T> = BTreeMap<KeyId, BTreeMap<Origin, T>>;
+
+pub(super) fn at<'a, T>(all: &'a Keyed<T>, id: &KeyId, origin: &Origin) -> Option<&'a T> {
+    all.get(id)?.get(origin)
+}
+
+pub(super) fn taken<T>(all: &mut Keyed<T>, id: &KeyId, origin: &Origin) -> Option<T> {
+    let of_key = all.get_mut(id)?;
+    let was = of_key.remove(origin);
+    if of_key.is_empty() {
+        all.remove(id);
+    }
+    was
+}
 
 /// A heartbeat: its number, its writer's epoch, the time of its commit there, its writer's counter,
 /// and the most that the next one adds to that.
@@ -37,7 +54,6 @@ pub(crate) enum Change {
     Beat(Beaten),
 }
 
-/// One commit in the log that replication ships.
 #[derive(Clone, Debug)]
 pub(crate) struct Commit {
     /// The time of the commit, since the world began.
@@ -51,14 +67,12 @@ pub(crate) struct Commit {
     pub(crate) change: Change,
 }
 
-/// The previous content at the place of an applied commit.
 #[derive(Clone, Debug)]
 pub(super) enum Before {
     Row(KeyId, Option<Box<Stored>>),
     Beat(Option<Beaten>),
 }
 
-/// A commit of another region that was applied.
 #[derive(Clone, Debug)]
 pub(super) struct Applied {
     pub(super) at: Duration,

@@ -1,131 +1,179 @@
-//! A stored row of one origin, and its look-up.
+//! A stored row of one origin, its look-up, and the orders of the own ones.
 //!
 //! No time of another origin's row is judged here (docs/protocol.md#rule-12): another clock made
 //! its dates.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 use std::time::Duration;
 
 use onceway::ports::store::ClaimReply;
-use onceway::protocol::digest::Digest32;
-use onceway::protocol::fingerprint::Fingerprint;
-use onceway::protocol::record::{Answer, Nonce, Recovery, RequestId, Row, State, Token};
-use onceway::protocol::region::{Origin, RegionName};
+use onceway::protocol::key::KeyId;
+use onceway::protocol::record::{Answer, Nonce, Row, State, Token};
+use onceway::protocol::region::Origin;
 use onceway::protocol::time::Date;
 
 /// A stored row: times are observed times of its origin, in microseconds. Dates are for people.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
-    pub(crate) token: Token,
-    pub(crate) nonce: Nonce,
-    pub(crate) fingerprint: Fingerprint,
-    pub(crate) phase: Phase,
-    pub(crate) over: Vec<(Origin, Token)>,
-    pub(crate) risk: Vec<RegionName>,
-    pub(crate) request_id: RequestId,
+    /// As it was written: a look-up counts the spans of its state.
+    pub(crate) row: Row,
     pub(crate) hold: Duration,
     /// When the last claim was made, by its origin's wall clock.
     pub(crate) claimed: Date,
     pub(crate) held: i64,
-    pub(crate) expires: Date,
     pub(crate) due: i64,
     pub(crate) tombstone: Duration,
-    pub(crate) principal: Option<Digest32>,
-    pub(crate) accepted: bool,
-    /// Attempts before the last one that may have happened.
-    pub(crate) doubted: u32,
-    pub(crate) settle_time: Duration,
-    pub(crate) recovery: Recovery,
     pub(crate) route: Arc<str>,
     pub(crate) path: String,
-    pub(crate) was_settled: Option<i64>,
+    /// When it was settled, also if its answer is gone.
+    pub(crate) settled: Option<i64>,
 }
 
-#[derive(Clone, Debug)]
-pub(crate) enum Phase {
-    Claimed,
-    InDoubt(Option<u16>),
-    Released,
-    Settled(Arc<Answer>, i64),
-    Tombstone,
+/// The states of a stored row whose spans nobody has counted yet.
+pub(super) const CLAIMED: State = State::Claimed { left: Duration::ZERO, past: Duration::ZERO };
+
+pub(super) const fn in_doubt(status: Option<u16>) -> State {
+    State::InDoubt { status, left: Duration::ZERO, past: Duration::ZERO }
+}
+
+pub(super) fn settled(answer: impl Into<Arc<Answer>>) -> State {
+    State::Settled { answer: answer.into(), age: Duration::ZERO, expired: false }
 }
 
 impl Stored {
+    pub(super) fn is_of(&self, token: Token, nonce: Nonce) -> bool {
+        (self.row.token, self.row.nonce) == (token, nonce)
+    }
+
+    pub(super) fn is_claimed(&self) -> bool {
+        matches!(self.row.state, State::Claimed { .. })
+    }
+
+    /// True if its attempt may have happened.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.row.state, State::Claimed { .. } | State::InDoubt { .. })
+    }
+
+    pub(super) fn is_final(&self) -> bool {
+        matches!(self.row.state, State::Settled { .. } | State::Tombstone)
+    }
+
+    /// True if its claim knowingly superseded this attempt.
+    pub(super) fn names(&self, origin: &Origin, token: Token) -> bool {
+        names(&self.row.over, origin, token)
+    }
+
     /// The rest of the hold at `now`, by the reader's clock: never more than the whole of it.
     pub(super) fn left(&self, now: i64) -> Duration {
-        self.hold.saturating_sub(self.passed(now))
+        self.hold.saturating_sub(span(now.saturating_sub(self.held)))
     }
 
-    /// The time since the end of the hold at `now`.
     pub(super) fn past(&self, now: i64) -> Duration {
-        self.passed(now).saturating_sub(self.hold)
-    }
-
-    fn passed(&self, now: i64) -> Duration {
-        Duration::from_micros(u64::try_from(now.saturating_sub(self.held)).unwrap_or(0))
-    }
-
-    pub(super) fn settled_at(&self) -> Option<i64> {
-        match self.phase {
-            Phase::Settled(_, at) => Some(at),
-            Phase::Tombstone => self.was_settled,
-            Phase::Claimed | Phase::InDoubt(_) | Phase::Released => None,
-        }
+        span(now.saturating_sub(self.held)).saturating_sub(self.hold)
     }
 
     pub(super) fn won(&self) -> ClaimReply {
-        ClaimReply::Won { token: self.token, expires: self.expires }
+        ClaimReply::Won { token: self.row.token, expires: self.row.expires }
     }
 
     /// The row as a look-up shows it: `now` if the region that reads wrote it, and its wall time.
-    pub(super) fn shown(&self, origin: Origin, now: Option<i64>, wall: i64) -> Row {
-        let (left, past) = match now {
-            Some(now) => (self.left(now), self.past(now)),
-            None => (self.hold, Duration::ZERO),
-        };
-        let state = match &self.phase {
-            Phase::Claimed => State::Claimed { left, past },
-            Phase::InDoubt(status) => State::InDoubt { status: *status, left, past },
-            Phase::Released => State::Released,
-            Phase::Tombstone => State::Tombstone,
-            Phase::Settled(answer, at) => {
-                let age = Duration::from_micros(u64::try_from(wall.saturating_sub(*at)).unwrap_or(0));
-                let expired = now.is_some_and(|now| now >= self.due);
-                State::Settled { answer: answer.clone(), age, expired }
+    pub(super) fn shown(&self, now: Option<i64>, wall: i64) -> Row {
+        let mut row = self.row.clone();
+        match &mut row.state {
+            State::Claimed { left, past } | State::InDoubt { status: _, left, past } => {
+                (*left, *past) = match now {
+                    Some(now) => (self.left(now), self.past(now)),
+                    None => (self.hold, Duration::ZERO),
+                }
             }
-        };
-        Row {
-            origin,
-            token: self.token,
-            nonce: self.nonce,
-            fingerprint: self.fingerprint,
-            state,
-            over: self.over.clone(),
-            risk: self.risk.clone(),
-            request_id: self.request_id,
-            expires: self.expires,
-            principal: self.principal,
-            accepted: self.accepted,
-            doubted: self.doubted,
-            settle_time: self.settle_time,
-            recovery: self.recovery,
+            State::Settled { answer: _, age, expired } => {
+                *age = self.settled.map_or(Duration::ZERO, |at| span(wall.saturating_sub(at)));
+                *expired = now.is_some_and(|now| now >= self.due);
+            }
+            State::Released | State::Tombstone => {}
         }
+        row
     }
 
     /// True if this copy is newer than `other`, a copy of the same origin's row. The higher token
     /// counts. With equal tokens, the copy further along the arrows counts.
     pub(super) fn is_newer_than(&self, other: &Stored) -> bool {
-        let rank = |phase: &Phase| match phase {
-            Phase::Claimed => 0,
-            Phase::InDoubt(_) => 1,
-            Phase::Released => 2,
-            Phase::Settled(..) => 3,
-            Phase::Tombstone => 4,
+        let rank = |state: &State| match state {
+            State::Claimed { .. } => 0,
+            State::InDoubt { .. } => 1,
+            State::Released => 2,
+            State::Settled { .. } => 3,
+            State::Tombstone => 4,
         };
-        (self.token, rank(&self.phase)) > (other.token, rank(&other.phase))
+        (self.row.token, rank(&self.row.state)) > (other.row.token, rank(&other.row.state))
     }
+}
+
+/// True if a list of superseded rows has this attempt.
+pub(super) fn names(over: &[(Origin, Token)], origin: &Origin, token: Token) -> bool {
+    over.iter().any(|(named, upto)| named == origin && *upto >= token)
 }
 
 pub(super) fn micros(span: Duration) -> i64 {
     i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
+}
+
+pub(super) fn span(micros: i64) -> Duration {
+    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+}
+
+type Dated = BTreeMap<i64, BTreeSet<KeyId>>;
+
+/// The own rows in the orders of their look-ups, as the indexes of Postgres keep them. Else every
+/// look of the reaper, the sweep and the audit would go through every living key.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Orders {
+    due: Dated,
+    /// By the time of their last claim.
+    held: Dated,
+    risky: BTreeSet<KeyId>,
+}
+
+impl Orders {
+    pub(super) fn turn(&mut self, id: &KeyId, was: Option<&Stored>, is: Option<&Stored>) {
+        if let Some(was) = was {
+            forget(&mut self.due, was.due, id);
+            forget(&mut self.held, was.held, id);
+            self.risky.remove(id);
+        }
+        if let Some(is) = is {
+            self.due.entry(is.due).or_default().insert(id.clone());
+            self.held.entry(is.held).or_default().insert(id.clone());
+            if !is.row.risk.is_empty() {
+                self.risky.insert(id.clone());
+            }
+        }
+    }
+
+    /// Keys whose rows are due at `by`, the first due first.
+    pub(super) fn due(&self, by: i64) -> impl Iterator<Item = &KeyId> {
+        self.due.range(..=by).flat_map(|(_, ids)| ids)
+    }
+
+    /// Keys claimed after one moment and not after another, the first claimed first.
+    pub(super) fn held(&self, after: i64, last: i64) -> impl Iterator<Item = &KeyId> {
+        // An empty range whose ends cross would panic.
+        let stretch = (Excluded(after.min(last)), Included(last));
+        self.held.range(stretch).flat_map(|(_, ids)| ids)
+    }
+
+    pub(super) fn risky(&self) -> impl Iterator<Item = &KeyId> {
+        self.risky.iter()
+    }
+}
+
+fn forget(dated: &mut Dated, at: i64, id: &KeyId) {
+    if let Some(ids) = dated.get_mut(&at) {
+        ids.remove(id);
+        if ids.is_empty() {
+            dated.remove(&at);
+        }
+    }
 }

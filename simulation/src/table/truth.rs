@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use onceway::protocol::key::KeyId;
-use onceway::protocol::record::Token;
+use onceway::protocol::record::{State, Token};
 use onceway::protocol::region::Origin;
 
 use super::history::{HeardOf, History, Record, Standing, Truth, Write};
 use super::parts::{Change, Commit};
-use super::{Phase, Stored, Table};
+use super::stored::span;
+use super::{Stored, Table};
 
 impl Table {
     pub(crate) fn truth(&self) -> Truth {
@@ -27,8 +28,8 @@ impl Table {
     /// The end of an attempt's hold and settle time, since the world began, as its claim says.
     pub(crate) fn over_by(&self, id: &KeyId, token: Token) -> Option<Duration> {
         self.log.iter().rev().find_map(|commit| match &commit.change {
-            Change::Row(of, row) if of == id && row.token == token && matches!(row.phase, Phase::Claimed) => {
-                Some(commit.at + row.hold + row.settle_time)
+            Change::Row(of, row) if of == id && row.row.token == token && row.is_claimed() => {
+                Some(commit.at + row.hold + row.row.settle_time)
             }
             Change::Row(..) | Change::Gone(_) | Change::Beat(_) => None,
         })
@@ -39,12 +40,12 @@ impl Table {
     }
 
     pub(crate) fn heard(&self) -> BTreeMap<Origin, HeardOf> {
-        let epoch = |origin: &Origin| {
-            let beat = self.beats.get(origin).filter(|_| !self.copying.contains(origin));
-            beat.map_or(0, |beat| beat.epoch)
+        let heard = |(origin, rows): (Origin, u64)| {
+            let beat = self.beats.get(&origin).filter(|_| !self.copying.contains(&origin));
+            let epoch = beat.map_or(0, |beat| beat.epoch);
+            (origin, HeardOf { epoch, rows })
         };
-        let rows = self.applied().into_iter();
-        rows.map(|(origin, rows)| (origin.clone(), HeardOf { epoch: epoch(&origin), rows })).collect()
+        self.applied().into_iter().map(heard).collect()
     }
 
     /// The heartbeat of each origin up to which its rows are here.
@@ -78,21 +79,21 @@ impl Commit {
 
 impl Stored {
     fn recorded(&self) -> Record {
-        let lives = self.due.saturating_sub(self.held);
-        let lives = Duration::from_micros(u64::try_from(lives).unwrap_or(0));
+        let lives = span(self.due.saturating_sub(self.held));
+        let row = self.row.clone();
         Record {
-            token: self.token,
-            standing: match self.phase {
-                Phase::Claimed => Standing::Claimed,
-                Phase::InDoubt(_) => Standing::InDoubt,
-                Phase::Released => Standing::Released,
-                Phase::Settled(..) => Standing::Settled,
-                Phase::Tombstone => Standing::Tombstone,
+            token: row.token,
+            standing: match row.state {
+                State::Claimed { .. } => Standing::Claimed,
+                State::InDoubt { .. } => Standing::InDoubt,
+                State::Released => Standing::Released,
+                State::Settled { .. } => Standing::Settled,
+                State::Tombstone => Standing::Tombstone,
             },
-            over: self.over.clone(),
-            risk: self.risk.clone(),
-            accepted: self.accepted,
-            request_id: self.request_id,
+            over: row.over,
+            risk: row.risk,
+            accepted: row.accepted,
+            request_id: row.request_id,
             route: self.route.clone(),
             hold: self.hold,
             lives: (lives, lives.saturating_add(self.tombstone)),

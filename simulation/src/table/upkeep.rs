@@ -1,23 +1,21 @@
-//! One region's Postgres in memory: the statements beside requests, as `onceway::ports::upkeep`
-//! promises them.
+//! One region's Postgres in memory: the statements that `onceway::ports::upkeep` promises.
 //!
 //! Each statement is one transaction here too.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use onceway::ports::store::{Attempt, ClaimAsk, Written};
 use onceway::ports::upkeep::{
     Act, ClaimPage, Entry, ForeignPage, KeyStretch, ListedDoubt, OpenAttempt, Place, Reaped, Ruling, Who,
 };
-use onceway::protocol::decide::Basis;
 use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::plant::{Check, is_disabled};
-use onceway::protocol::record::{Recovery, Token};
+use onceway::protocol::record::{Basis, Recovery, Row, State, Token};
 use onceway::protocol::region::Origin;
 
-use super::{Phase, Stored, Table, micros};
+use super::{Stored, Table, micros, settled};
 
 /// The delay of a row that must not be deleted yet.
 pub(super) const LATER: Duration = Duration::from_secs(600);
@@ -38,18 +36,18 @@ impl Table {
         let due: Vec<KeyId> = self.orders.due(now).take(most as usize).cloned().collect();
         for id in due {
             let Some(own) = self.own(&id).cloned() else { continue };
-            let waits = away.is_some_and(|epoch| own.token.epoch >= epoch);
+            let waits = away.is_some_and(|epoch| own.row.token.epoch >= epoch);
             match self.fate(&id, &own, now) {
                 Fate::Forget if !waits => {
-                    self.forgotten = self.forgotten.max(own.token);
+                    self.forgotten = self.forgotten.max(own.row.token);
                     self.delete(&id);
                     reaped.forgotten += 1;
                 }
                 Fate::Expire { until } => {
                     let due = own.due.saturating_add(micros(own.tombstone)).max(until.unwrap_or(i64::MIN));
-                    let was_settled = own.settled_at();
-                    self.forgotten = self.forgotten.max(own.token);
-                    self.write(&id, Stored { phase: Phase::Tombstone, was_settled, due, ..own });
+                    self.forgotten = self.forgotten.max(own.row.token);
+                    let row = Row { state: State::Tombstone, ..own.row };
+                    self.write(&id, Stored { row, due, ..own });
                     reaped.expired += 1;
                 }
                 Fate::Forget | Fate::Keep => {
@@ -63,32 +61,25 @@ impl Table {
 
     fn fate(&self, id: &KeyId, own: &Stored, now: i64) -> Fate {
         let rows = self.all(id);
-        let foreign = || rows.iter().filter(|(origin, _)| **origin != &self.origin);
-        let others = || foreign().map(|(_, row)| *row);
-        let open = |row: &Stored| match row.phase {
-            Phase::Claimed | Phase::InDoubt(_) | Phase::Released => true,
-            Phase::Settled(..) | Phase::Tombstone => false,
-        };
-        let masks = others().any(open);
+        let others = || rows.values().copied().filter(|row| row.row.origin != self.origin);
+        let masks = others().any(|row| !row.is_final());
         // Two released rows must not wait for one another.
-        let covers = others().any(|row| matches!(row.phase, Phase::Claimed | Phase::InDoubt(_)));
-        let above =
-            |row: &&Stored| !open(row) && (matches!(row.phase, Phase::Tombstone) || row.token > own.token);
-        let life = |(origin, row): (&&Origin, &&Stored)| {
-            self.ends(id, origin, row).saturating_add(micros(row.tombstone))
-        };
-        let until = foreign().filter(|(_, row)| above(row)).map(life).max();
-        let hides = others().any(|row| matches!(row.phase, Phase::Settled(..)) && row.token <= own.token);
+        let covers = others().any(Stored::is_open);
+        let settled = |row: &Stored| matches!(row.row.state, State::Settled { .. });
+        let above = |row: &&Stored| row.is_final() && (!settled(row) || row.row.token > own.row.token);
+        let life = |row: &Stored| self.ends(id, row).saturating_add(micros(row.tombstone));
+        let until = others().filter(above).map(life).max();
+        let hides = others().any(|row| settled(row) && row.row.token <= own.row.token);
         let over = own.left(now).is_zero();
-        match own.phase {
-            Phase::Tombstone if masks && !is_disabled(Check::MaskingKept) => Fate::Keep,
-            Phase::Tombstone => Fate::Forget,
-            Phase::Settled(..) => Fate::Expire { until: None },
-            Phase::Released | Phase::InDoubt(_) | Phase::Claimed if hides => Fate::Keep,
-            Phase::Released if until.is_some() || !covers => Fate::Expire { until },
-            Phase::InDoubt(_) if until.is_some() => Fate::Expire { until },
-            Phase::Claimed if until.is_some() && over => Fate::Expire { until },
-            Phase::Released | Phase::InDoubt(_) | Phase::Claimed => Fate::Keep,
+        match own.row.state {
+            State::Tombstone if masks && !is_disabled(Check::MaskingKept) => Fate::Keep,
+            State::Tombstone => Fate::Forget,
+            State::Settled { .. } => Fate::Expire { until: None },
+            _ if hides => Fate::Keep,
+            State::Released if until.is_some() || !covers => Fate::Expire { until },
+            State::InDoubt { .. } if until.is_some() => Fate::Expire { until },
+            State::Claimed { .. } if until.is_some() && over => Fate::Expire { until },
+            State::Released | State::InDoubt { .. } | State::Claimed { .. } => Fate::Keep,
         }
     }
 
@@ -102,9 +93,9 @@ impl Table {
         if let Some(end) = most.checked_sub(1).and_then(|at| stretch.get(at)).map(|(_, row)| row.held) {
             stretch.retain(|(_, row)| row.held <= end);
         }
-        let claimed = stretch.iter().filter(|(_, row)| matches!(row.phase, Phase::Claimed));
+        let claimed = stretch.iter().filter(|(_, row)| row.is_claimed());
         ClaimPage {
-            claims: claimed.map(|(id, row)| self.open_attempt(id, &self.origin, row)).collect(),
+            claims: claimed.map(|(id, row)| self.open_attempt(id, row)).collect(),
             through: stretch.last().map(|(_, row)| Place(row.held)),
             more: stretch.len() >= most,
         }
@@ -113,13 +104,13 @@ impl Table {
     pub(crate) fn doubts(&self, after: Option<&KeyId>, most: u32) -> Vec<ListedDoubt> {
         let now = self.now();
         let runs_again = |origin: &Origin, row: &Stored| {
-            *origin == self.origin && matches!(row.phase, Phase::Claimed) && !row.left(now).is_zero()
+            *origin == self.origin && row.is_claimed() && !row.left(now).is_zero()
         };
         let listed = self.doubts.iter().filter(|(id, _)| after.is_none_or(|after| *id > after));
         let listed = listed.filter_map(|(id, (since, excerpt))| {
             let open = self.unanswered(id).into_iter().filter(|(origin, row)| !runs_again(origin, row));
-            let (origin, row) = open.max_by(|a, b| a.1.token.cmp(&b.1.token).then_with(|| b.0.cmp(a.0)))?;
-            let open = self.open_attempt(id, origin, row);
+            let (_, row) = open.max_by_key(|(origin, row)| (row.row.token, Reverse(*origin)))?;
+            let open = self.open_attempt(id, row);
             Some(ListedDoubt { open, since: *since, excerpt: excerpt.clone() })
         });
         listed.take(most as usize).collect()
@@ -132,14 +123,13 @@ impl Table {
     /// The open rows of a key that no final row and no superseding row answers for.
     fn unanswered(&self, id: &KeyId) -> Vec<(&Origin, &Stored)> {
         let rows = self.all(id);
-        if rows.values().any(|row| matches!(row.phase, Phase::Settled(..) | Phase::Tombstone)) {
+        if rows.values().any(|row| row.is_final()) {
             return Vec::new();
         }
-        let named = |origin: &Origin, token: Token| {
-            rows.values().any(|row| row.over.iter().any(|(named, upto)| named == origin && *upto >= token))
-        };
-        let open = rows.iter().filter(|(_, row)| matches!(row.phase, Phase::Claimed | Phase::InDoubt(_)));
-        open.filter(|(origin, row)| !named(origin, row.token)).map(|(origin, row)| (*origin, *row)).collect()
+        let named = |origin: &Origin, token: Token| rows.values().any(|row| row.names(origin, token));
+        let open = rows.iter().filter(|(_, row)| row.is_open());
+        let open = open.filter(|(origin, row)| !named(origin, row.row.token));
+        open.map(|(origin, row)| (*origin, *row)).collect()
     }
 
     pub(crate) fn foreign(&self, after: Option<&KeyId>, most: u32) -> ForeignPage {
@@ -173,8 +163,7 @@ impl Table {
 
     pub(crate) fn delist(&mut self, ids: &[KeyId]) {
         for id in ids {
-            let own = self.own(id);
-            if !own.is_some_and(|row| matches!(row.phase, Phase::Claimed | Phase::InDoubt(_))) {
+            if !self.own(id).is_some_and(Stored::is_open) {
                 self.doubts.remove(id);
             }
         }
@@ -198,13 +187,13 @@ impl Table {
 
     pub(crate) fn rule(&mut self, attempt: &Attempt, act: &Act) -> Written {
         let now = self.now();
-        let over = self.own(&attempt.id).is_some_and(|row| match (&row.phase, &act.ruling) {
-            (Phase::InDoubt(Some(_)), Ruling::Settled(_)) => true,
-            (Phase::InDoubt(None) | Phase::Claimed, Ruling::Settled(_)) => row.left(now).is_zero(),
-            (Phase::InDoubt(_) | Phase::Claimed, Ruling::Released) => {
-                row.left(now).is_zero() && row.past(now) >= row.settle_time
+        let over = self.own(&attempt.id).filter(|own| own.is_open()).is_some_and(|own| {
+            let answered = matches!(own.row.state, State::InDoubt { status: Some(_), .. });
+            let over = own.left(now).is_zero();
+            match &act.ruling {
+                Ruling::Settled(_) => answered || over,
+                Ruling::Released => over && own.past(now) >= own.row.settle_time,
             }
-            (Phase::Released | Phase::Settled(..) | Phase::Tombstone, _) => false,
         });
         if !self.is_open() {
             return Written::GateMoved;
@@ -218,8 +207,8 @@ impl Table {
         };
         if written == Written::Done {
             self.doubts.remove(&attempt.id);
-            let said = Some((act.actor.as_str(), act.reason.as_str()));
-            self.enter(Some(&attempt.id), kind, Some(attempt.token), said);
+            let by = Who { actor: &act.actor, reason: &act.reason };
+            self.enter(Some(&attempt.id), kind, Some(attempt.token), by);
         }
         written
     }
@@ -230,30 +219,27 @@ impl Table {
         }
         let mut changed = 0;
         for attempt in attempts {
-            let same = |row: &&Stored| (row.token, row.nonce) == (attempt.token, attempt.nonce);
-            let Some(row) = self.own(&attempt.id).filter(same).cloned() else { continue };
-            if matches!(row.phase, Phase::InDoubt(_)) && row.recovery != rule {
-                self.write(&attempt.id, Stored { recovery: rule, ..row });
-                let said = Some((by.actor, by.reason));
-                self.enter(Some(&attempt.id), "rule-by-hand", Some(attempt.token), said);
+            let same = |own: &&Stored| own.is_of(attempt.token, attempt.nonce);
+            let Some(mut own) = self.own(&attempt.id).filter(same).cloned() else { continue };
+            if own.is_open() && !own.is_claimed() && own.row.recovery != rule {
+                own.row.recovery = rule;
+                self.write(&attempt.id, own);
+                self.enter(Some(&attempt.id), "rule-by-hand", Some(attempt.token), by);
                 changed += 1;
             }
         }
         changed
     }
 
-    /// Writes a record in the place of other origins' attempts: like a claim on known rows, but
-    /// final or released at once.
+    /// A record in the place of others' attempts: like a claim, but final or released at once.
     pub(crate) fn stand_in(&mut self, ask: &ClaimAsk, ruling: &Ruling, by: Option<Who<'_>>) -> Written {
         let now = self.now();
         let own = self.own(&ask.id);
-        let stood = own.is_some_and(|own| {
-            let same = match (&own.phase, ruling) {
-                (Phase::Settled(stored, _), Ruling::Settled(answer)) => stored.status == answer.status,
-                (Phase::Released, Ruling::Released) => true,
-                (_, Ruling::Settled(_) | Ruling::Released) => false,
-            };
-            own.nonce == ask.nonce && same
+        let stood = own.filter(|own| own.row.nonce == ask.nonce).is_some_and(|own| match ruling {
+            Ruling::Settled(said) => {
+                matches!(&own.row.state, State::Settled { answer, .. } if answer.status == said.status)
+            }
+            Ruling::Released => matches!(own.row.state, State::Released),
         });
         if stood {
             return Written::Done;
@@ -267,27 +253,25 @@ impl Table {
             return Written::Lost;
         }
         let mut named = over.clone();
-        let kept = own.into_iter().flat_map(|own| own.over.clone());
+        let kept = own.into_iter().flat_map(|own| own.row.over.clone());
         named.extend(kept.filter(|(origin, _)| over.iter().all(|(known, _)| known != origin)));
-        let accepted = own.is_some_and(|own| own.accepted);
-        let (phase, kind) = match ruling {
-            Ruling::Settled(answer) => {
-                (Phase::Settled(Arc::new(answer.clone()), self.clock.micros()), "settled-by-hand")
-            }
-            Ruling::Released => (Phase::Released, "released-by-hand"),
+        let accepted = own.is_some_and(|own| own.row.accepted);
+        let (state, at, kind) = match ruling {
+            Ruling::Settled(said) => (settled(said.clone()), Some(self.clock.micros()), "settled-by-hand"),
+            Ruling::Released => (State::Released, None, "released-by-hand"),
         };
-        let row = self.row(ask, phase, named, self.next_attempt(*attempt), accepted);
-        let token = row.token;
-        self.write(&ask.id, row);
+        let row = self.row(ask, state, named, self.next_attempt(*attempt), accepted);
+        let token = row.row.token;
+        self.write(&ask.id, Stored { settled: at, ..row });
         self.doubts.remove(&ask.id);
         if let Some(by) = by {
-            self.enter(Some(&ask.id), kind, Some(token), Some((by.actor, by.reason)));
+            self.enter(Some(&ask.id), kind, Some(token), by);
         }
         Written::Done
     }
 
     pub(crate) fn note(&mut self, kind: &str, reason: &str) {
-        self.enter(None, kind, None, Some(("", reason)));
+        self.enter(None, kind, None, Who { actor: "", reason });
     }
 
     pub(crate) fn journal(&self, id: &KeyId) -> Vec<Entry> {
@@ -300,29 +284,16 @@ impl Table {
         self.journal.iter().filter(|(about, _)| about.is_none()).map(|(_, entry)| entry.clone()).collect()
     }
 
-    pub(super) fn enter(
-        &mut self,
-        id: Option<&KeyId>,
-        kind: &str,
-        token: Option<Token>,
-        said: Option<(&str, &str)>,
-    ) {
+    pub(super) fn enter(&mut self, id: Option<&KeyId>, kind: &str, token: Option<Token>, by: Who<'_>) {
         let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        let (actor, reason) = said.unwrap_or_default();
-        let (at, kind) = (self.date(), kind.to_owned());
-        let (actor, reason) = (text(actor), text(reason));
-        let (request_id, status, explained) = (None, None, None);
-        let entry = Entry { at, kind, token, request_id, status, actor, reason, explained };
+        let (at, kind, actor, reason) = (self.date(), kind.to_owned(), text(by.actor), text(by.reason));
+        let entry = Entry { at, kind, token, request_id: None, status: None, actor, reason, explained: None };
         self.journal.push((id.cloned(), entry));
         self.flushed();
     }
 
-    fn open_attempt(&self, id: &KeyId, origin: &Origin, row: &Stored) -> OpenAttempt {
-        OpenAttempt {
-            id: id.clone(),
-            row: self.shown(origin, row),
-            route: row.route.clone(),
-            path: row.path.clone(),
-        }
+    fn open_attempt(&self, id: &KeyId, row: &Stored) -> OpenAttempt {
+        let (route, path) = (row.route.clone(), row.path.clone());
+        OpenAttempt { id: id.clone(), row: self.shown(row), route, path }
     }
 }

@@ -16,9 +16,8 @@ use super::params::{StoredAnswer, big, borrowed, bytes, column, millis, promised
 use super::rows;
 use super::run::{self, Call, Failed};
 use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError};
-use crate::protocol::decide::Basis;
 use crate::protocol::key::{KeyId, Tenant};
-use crate::protocol::record::Token;
+use crate::protocol::record::{Basis, Token};
 use crate::protocol::time::Date;
 
 /// A stored body that is larger goes alone.

@@ -23,9 +23,8 @@ use crate::ports::store::{
     Attempt, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, StoreError, Unclear, Written,
 };
 use crate::protocol::authority::{GateState, Pending};
-use crate::protocol::decide::Basis;
 use crate::protocol::key::KeyId;
-use crate::protocol::record::{Answer, Row};
+use crate::protocol::record::{Answer, Basis, Row};
 
 impl KeyStore for PgStore {
     async fn claim(&self, ask: &ClaimAsk) -> Result<ClaimReply, StoreError> {

@@ -11,11 +11,10 @@ use uuid::Uuid;
 use super::answer::{self, Packed};
 use super::{errors, rows};
 use crate::ports::store::{Attempt, ClaimAsk, StoreError};
-use crate::protocol::decide::Basis;
 use crate::protocol::digest::Digest32;
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::{Lifetime, Retention};
-use crate::protocol::record::{Answer, AnswerBody, Nonce, Token};
+use crate::protocol::record::{Answer, AnswerBody, Basis, Nonce, Token};
 use crate::protocol::region::RegionName;
 
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];

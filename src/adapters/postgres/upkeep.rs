@@ -19,10 +19,9 @@ use crate::ports::store::{Attempt, ClaimAsk, StoreError, Written};
 use crate::ports::upkeep::{
     Act, ClaimPage, Entry, ForeignPage, KeyStretch, ListedDoubt, OpenAttempt, Place, Reaped, Ruling, Who,
 };
-use crate::protocol::decide::Basis;
 use crate::protocol::double::Why;
 use crate::protocol::key::{Key, KeyId, Tenant};
-use crate::protocol::record::{Recovery, RequestId};
+use crate::protocol::record::{Basis, Recovery, RequestId};
 use crate::protocol::time::Date;
 
 impl Upkeep for PgStore {

@@ -1,8 +1,7 @@
 //! `onceway audit compare`: differences between a provider's ledger and onceway.
 //!
-//! It reads the ledger first, as digests. Then onceway's keys come page by page and take their rows
-//! off it; the remaining rows belong to no key. So neither side is held in memory as text.
-//! [`super::ledger`] reads the file, and [`super::judge`] gives the verdict of a key.
+//! The ledger is read first, as digests. Then onceway's keys come page by page and take their rows
+//! off it. So neither side is held in memory as text.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,10 +9,9 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::failure::Failure;
 use super::super::http::Admin;
-use super::super::process::{print, tell};
-use super::super::words::{list, printable};
+use super::super::process::{Failure, print, tell};
+use super::super::table::{list, printable};
 use super::export::{PAGE, behind, broke_off};
 use super::judge::{Known, Rule, Verdict};
 use super::ledger::{Effect, Found, Layout, Ledger};
@@ -56,22 +54,8 @@ pub struct Compare {
     /// Print JSON, one object on each line, the summary last.
     #[arg(long)]
     json: bool,
-    /// The column with the idempotency key [default: idempotency_key or key]
-    #[arg(long, value_name = "NAME")]
-    key_column: Option<String>,
-    /// The column with the request id [default: onceway_request_id or request_id]
-    #[arg(long, value_name = "NAME")]
-    request_column: Option<String>,
-    /// The column with the tenant [default: onceway_tenant or tenant]
-    #[arg(long, value_name = "NAME", conflicts_with = "tenant")]
-    tenant_column: Option<String>,
-    /// The ledger is this tenant's; only its keys are compared.
-    #[arg(long, value_name = "TENANT")]
-    tenant: Option<String>,
-    /// The column with the time of the effect, for --from and --until [default: at, created_at,
-    /// created, time, timestamp or date]
-    #[arg(long, value_name = "NAME")]
-    time_column: Option<String>,
+    #[command(flatten)]
+    layout: Layout,
     /// Compare only effects of this time or later: a date, RFC 3339, or seconds since 1970.
     #[arg(long, value_name = "TIME", value_parser = time)]
     from: Option<i64>,
@@ -110,7 +94,6 @@ fn delimiter(text: &str) -> Result<u8, String> {
     }
 }
 
-/// Findings so far.
 struct Comparison<'a> {
     json: bool,
     rule: &'a Rule,
@@ -125,22 +108,15 @@ impl Compare {
         let rule = Rule {
             effects: self.effects.0..=self.effects.1,
             routes: self.routes.clone(),
-            tenant: self.tenant.clone(),
+            tenant: self.layout.tenant.clone(),
             from: self.from.unwrap_or(i64::MIN),
             until: self.until.unwrap_or(i64::MAX),
         };
         if rule.from >= rule.until {
             return Err(Failure::Bad("--from is not before --until".to_owned()));
         }
-        let layout = Layout {
-            key: self.key_column.clone(),
-            request: self.request_column.clone(),
-            tenant: self.tenant_column.clone(),
-            of: self.tenant.clone(),
-            time: self.time_column.clone(),
-            timed: self.from.is_some() || self.until.is_some() || self.time_column.is_some(),
-            delimiter: self.delimiter,
-        };
+        let timed = self.from.is_some() || self.until.is_some() || self.layout.time_column.is_some();
+        let layout = Layout { timed, delimiter: self.delimiter, ..self.layout.clone() };
         let mut ledger = Ledger::read(&self.ledger, &layout, &rule)?;
         let mut comparison = Comparison {
             json: self.json,
@@ -168,13 +144,8 @@ impl Comparison<'_> {
             let verdict = known.verdict(found.lines.len(), found.dated, self.rule);
             self.count(verdict);
             if let Some(kind) = shown(verdict) {
-                self.say(
-                    kind,
-                    (&known.tenant, &known.key, ""),
-                    &found.lines,
-                    &known.describe(),
-                    &known.entries,
-                )?;
+                let named = (&*known.tenant, &*known.key, "");
+                self.say(kind, named, &found.lines, &known.describe(), &known.entries)?;
             }
         }
         Ok(())
@@ -221,12 +192,8 @@ impl Comparison<'_> {
                 format!("{} effects, lines {}{more}", lines.len(), first.join(", "))
             }
         };
-        print(&format!(
-            "{kind:<9}  {}  {}  {there}: {}\n",
-            printable(tenant),
-            printable(named),
-            printable(described)
-        ))
+        let [tenant, named, described] = [tenant, named, described].map(printable);
+        print(&format!("{kind:<9}  {tenant}  {named}  {there}: {described}\n"))
     }
 
     /// Prints the summary, and returns the exit code.

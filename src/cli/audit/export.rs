@@ -1,15 +1,13 @@
 //! `onceway audit export`: everything that a region knows of its keys, as CSV or as JSON lines.
 //!
-//! `gateway::operator::export` is the contract of the JSON, and [`super::compare`] reads the same
-//! pages. One page is held in memory at a time.
+//! `gateway::operator::export` is the contract of the JSON. One page is held in memory at a time.
 
 use clap::Args;
 use serde_json::Value;
 
-use super::super::failure::Failure;
 use super::super::http::Admin;
-use super::super::process::{complain, print_on};
-use super::super::words::list;
+use super::super::process::{Failure, complain, print_on};
+use super::super::table::list;
 use crate::gateway::operator::instant::stamp;
 
 /// Keys in one page.
@@ -19,7 +17,6 @@ pub const PAGE: &str = "/v1/audit/export?limit=500";
 const FIELDS: &str = "tenant key key_state kind origin region epoch attempt request_id state status at_ms settled_ms expires_ms \
                       route path risk over accepted source actor note";
 
-/// The column of a field.
 fn column(field: &str) -> String {
     match field.strip_suffix("_ms") {
         Some("at") => "at".to_owned(),
@@ -126,10 +123,10 @@ fn cell(field: &str, value: &Value) -> String {
 fn csv(rows: impl IntoIterator<Item = Vec<String>>) -> Result<String, Failure> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     for row in rows {
-        writer.write_record(&row).map_err(Failure::failed)?;
+        writer.write_record(&row)?;
     }
     let bytes = writer.into_inner().map_err(|error| Failure::Failed(error.to_string()))?;
-    String::from_utf8(bytes).map_err(Failure::failed)
+    Ok(String::from_utf8(bytes)?)
 }
 
 #[cfg(test)]

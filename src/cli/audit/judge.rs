@@ -1,8 +1,6 @@
-//! Verdict on one key: onceway's records, the number of effects in a provider's ledger, and the
-//! conclusion.
+//! Verdict on one key, by onceway's records and the number of effects in a provider's ledger.
 //!
-//! [`super::compare`] brings both sides together, and the entries come from
-//! `gateway::operator::export`. Pure: no file, no gateway, no clock.
+//! The entries come from `gateway::operator::export`. Pure: no file, no gateway, no clock.
 
 use std::ops::RangeInclusive;
 
@@ -25,7 +23,6 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// True if a moment lies in the selected time.
     pub fn covers(&self, at: i64) -> bool {
         (self.from..self.until).contains(&at)
     }
@@ -42,7 +39,6 @@ pub struct Known {
     pub entries: Vec<Value>,
 }
 
-/// Verdict on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Both sides agree, or nothing can be said.
@@ -64,7 +60,6 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The word by which it is counted.
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Agrees => "agrees",
@@ -98,7 +93,6 @@ impl Known {
         all
     }
 
-    /// Ids of the requests of its attempts.
     pub fn requests(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().filter_map(|entry| entry["request_id"].as_str())
     }
@@ -166,12 +160,8 @@ impl Known {
             let status = word(&entry["status"]);
             let state = if entry["kind"] == "record" { word(&entry["state"]) } else { word(&entry["kind"]) };
             let at = entry["at_ms"].as_i64().map(crate::gateway::operator::instant::stamp);
-            let said = [
-                state,
-                status,
-                format!("by {} {token}", word(&entry["origin"])),
-                at.map(|at| format!("at {at}")).unwrap_or_default(),
-            ];
+            let by = format!("by {} {token}", word(&entry["origin"]));
+            let said = [state, status, by, at.map(|at| format!("at {at}")).unwrap_or_default()];
             parts.push(said.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" "));
         }
         parts.join("; ")

@@ -1,16 +1,18 @@
 //! A provider's ledger: a CSV file in which each row is one effect.
 //!
-//! The file may be large. Of each row only the place and a digest of the attempt's name are kept
-//! (25 bytes). If a finding has to show a row, the text is read a second time. This file must not
-//! guess: a row that cannot be read is an error with its line, and then nothing is compared.
+//! It may be large, so of each row only the place and a digest of the attempt's name are kept (25
+//! bytes). A finding's text is read a second time. A row that cannot be read is an error.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufReader, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use clap::Args;
 use csv::{ByteRecord, Reader, ReaderBuilder, Terminator};
 
-use super::super::failure::Failure;
+use super::super::process::Failure;
 use super::judge::Rule;
 use crate::gateway::operator::instant;
 use crate::protocol::digest::digest;
@@ -27,21 +29,29 @@ const TENANTS: [&str; 2] = ["onceway_tenant", "tenant"];
 const TIMES: [&str; 7] = ["at", "at_ms", "created_at", "created", "time", "timestamp", "date"];
 
 /// Columns and format of the file.
-#[derive(Clone, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct Layout {
-    /// The column with the idempotency key.
-    pub key: Option<String>,
-    /// The column with the request id that onceway sent.
-    pub request: Option<String>,
-    /// The column with the tenant.
+    /// The column with the idempotency key [default: idempotency_key or key]
+    #[arg(long, value_name = "NAME")]
+    pub key_column: Option<String>,
+    /// The column with the request id [default: onceway_request_id or request_id]
+    #[arg(long, value_name = "NAME")]
+    pub request_column: Option<String>,
+    /// The column with the tenant [default: onceway_tenant or tenant]
+    #[arg(long, value_name = "NAME", conflicts_with = "tenant")]
+    pub tenant_column: Option<String>,
+    /// The ledger is this tenant's; only its keys are compared.
+    #[arg(long, value_name = "TENANT")]
     pub tenant: Option<String>,
-    /// The one tenant of the ledger.
-    pub of: Option<String>,
-    /// The column with the time of the effect.
-    pub time: Option<String>,
+    /// The column with the time of the effect, for --from and --until [default: at, created_at,
+    /// created, time, timestamp or date]
+    #[arg(long, value_name = "NAME")]
+    pub time_column: Option<String>,
     /// True if times are needed: then a column must have them.
+    #[arg(skip)]
     pub timed: bool,
     /// Character between cells.
+    #[arg(skip)]
     pub delimiter: u8,
 }
 
@@ -103,11 +113,8 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Reads the file once.
-    ///
-    /// # Errors
-    /// [`Failure::Bad`]: the file cannot be read, a column is missing, or rows are wrong, with
-    /// their lines.
+    /// Reads the file once. The error: it cannot be read, a column is missing, or rows are wrong,
+    /// with their lines.
     pub fn read(path: &Path, layout: &Layout, rule: &Rule) -> Result<Ledger, Failure> {
         let mut reader = open(path, layout.delimiter)?;
         let columns = Columns::find(&header(path, &mut reader)?, layout)?;
@@ -141,29 +148,32 @@ impl Ledger {
     /// The rows of a key, by its name or by one of its requests. They count as asked for from now
     /// on.
     pub fn take<'a>(&mut self, tenant: &str, key: &str, requests: impl Iterator<Item = &'a str>) -> Found {
-        let mut names = vec![of_key(tenant, key)];
-        names.extend(requests.map(of_request));
-        names.sort_unstable();
-        names.dedup();
+        let names: BTreeSet<Name> =
+            [of_key(tenant, key)].into_iter().chain(requests.map(of_request)).collect();
+        let places: Vec<usize> = names.into_iter().flat_map(|name| self.places(name)).collect();
+        places.iter().for_each(|at| self.flags[*at] |= SEEN);
+        self.found(places)
+    }
+
+    /// The places of the rows with this name.
+    fn places(&self, name: Name) -> Range<usize> {
+        let place =
+            |after: fn(&Name, &Name) -> bool| self.marks.partition_point(|mark| after(&mark.name, &name));
+        place(Name::lt)..place(Name::le)
+    }
+
+    fn found(&self, places: impl IntoIterator<Item = usize>) -> Found {
         let mut found = Found::default();
-        for name in names {
-            let first = self.marks.partition_point(|mark| mark.name < name);
-            let rows = self.marks.iter().zip(&mut self.flags).skip(first);
-            for (mark, flags) in rows.take_while(|(mark, _)| mark.name == name) {
-                *flags |= SEEN;
-                found.lines.push(mark.line);
-                found.dated |= *flags & DATED != 0;
-            }
+        for at in places {
+            found.lines.push(self.marks[at].line);
+            found.dated |= self.flags[at] & DATED != 0;
         }
         found.lines.sort_unstable();
         found
     }
 
     /// Hands the rows not asked for to `each`, by attempt, in the order of the file. Reads the file
-    /// again for their text.
-    ///
-    /// # Errors
-    /// The file changed meanwhile, or an error of `each`.
+    /// again for their text. The error: the file changed meanwhile, or an error of `each`.
     pub fn rest(&self, mut each: impl FnMut(Effect, Found) -> Result<(), Failure>) -> Result<(), Failure> {
         let mut groups: Vec<(u64, usize)> = Vec::new();
         for (at, (mark, flags)) in self.marks.iter().zip(&self.flags).enumerate() {
@@ -182,7 +192,7 @@ impl Ledger {
             let Some(mark) = self.marks.get(at) else { return };
             match record.and_then(|record| self.columns.effect(record)) {
                 Ok(effect) if effect.name() == Some(mark.name) && ended.is_ok() => {
-                    ended = each(effect, self.group(at));
+                    ended = each(effect, self.found(self.places(mark.name)));
                 }
                 Ok(_) | Err(_) => changed |= ended.is_ok(),
             }
@@ -192,18 +202,6 @@ impl Ledger {
             return Err(Failure::Bad(format!("{} changed while it was read", self.path.display())));
         }
         Ok(())
-    }
-
-    /// The rows of one attempt, from its first mark on.
-    fn group(&self, first: usize) -> Found {
-        let rows = self.marks.iter().zip(&self.flags).skip(first);
-        let mut found = Found::default();
-        let name = self.marks.get(first).map(|mark| mark.name);
-        for (mark, flags) in rows.take_while(|(mark, _)| Some(mark.name) == name) {
-            found.lines.push(mark.line);
-            found.dated |= flags & DATED != 0;
-        }
-        found
     }
 }
 
@@ -237,33 +235,28 @@ fn shortened(domain: &'static str, parts: &[&[u8]]) -> Name {
 
 impl Columns {
     fn find(header: &[String], layout: &Layout) -> Result<Columns, Failure> {
+        let all = header.join(", ");
         let place = |name: &str| header.iter().position(|cell| plain(cell) == plain(name));
         let column = |flag: &str, named: &Option<String>, usual: &[&str]| match named {
             Some(name) => match place(name) {
                 Some(at) => Ok(Some(at)),
-                None => Err(Failure::Bad(format!(
-                    "{flag} {name}: the ledger has no such column; it has {}",
-                    header.join(", ")
-                ))),
+                None => {
+                    Err(Failure::Bad(format!("{flag} {name}: the ledger has no such column; it has {all}")))
+                }
             },
             None => Ok(usual.iter().find_map(|name| place(name))),
         };
+        let tenants: &[&str] = if layout.tenant.is_some() { &[] } else { &TENANTS };
         let columns = Columns {
-            key: column("--key-column", &layout.key, &KEYS)?,
-            request: column("--request-column", &layout.request, &REQUESTS)?,
-            tenant: column(
-                "--tenant-column",
-                &layout.tenant,
-                if layout.of.is_some() { &[] } else { &TENANTS },
-            )?,
-            of: layout.of.clone(),
-            time: column("--time-column", &layout.time, &TIMES)?.filter(|_| layout.timed),
+            key: column("--key-column", &layout.key_column, &KEYS)?,
+            request: column("--request-column", &layout.request_column, &REQUESTS)?,
+            tenant: column("--tenant-column", &layout.tenant_column, tenants)?,
+            of: layout.tenant.clone(),
+            time: column("--time-column", &layout.time_column, &TIMES)?.filter(|_| layout.timed),
         };
         let missing = |what: &str, flag: &str| {
-            Err(Failure::Bad(format!(
-                "no column is {what}: name it with {flag}; the ledger has {}",
-                header.join(", ")
-            )))
+            let why = format!("no column is {what}: name it with {flag}; the ledger has {all}");
+            Err(Failure::Bad(why))
         };
         match columns {
             Columns { key: None, request: None, .. } => {

@@ -9,8 +9,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::cli::failure::Failure;
-use crate::cli::process::{block_on, print, tell};
+use crate::cli::process::{Failure, block_on, print, tell};
 use crate::cli::table::pairs;
 use crate::config::span;
 use onceway_lab::binaries::Binaries;
@@ -106,13 +105,11 @@ impl Drill {
             return print(&listed(&drills, self.json));
         }
         if self.offline {
-            Binaries::find().map_err(Failure::failed)?;
+            Binaries::find()?;
         }
-        let base = self.port_base.map_or_else(|| ports::free_run(60), Ok).map_err(Failure::failed)?;
-        let program = std::env::current_exe().context("where is the onceway binary?");
-        let program = program.map_err(Failure::failed)?;
-        let options =
-            Options { program, port_base: base, data: None, rtt: self.rtt, routes: None, failover: None };
+        let port_base = self.port_base.map_or_else(|| ports::free_run(60), Ok)?;
+        let program = std::env::current_exe().context("where is the onceway binary?")?;
+        let options = Options { program, port_base, rtt: self.rtt, ..Options::default() };
         let settings = Settings {
             runs: self.runs,
             span: self.seconds.map(Duration::from_secs),
@@ -168,21 +165,18 @@ impl Drill {
 
     /// Prints a report as JSON, or in these words.
     fn print(&self, report: &impl Serialize, words: impl FnOnce() -> String) -> Result<(), Failure> {
-        match self.json {
-            true => print(&format!("{}\n", serde_json::to_string(report).map_err(Failure::failed)?)),
-            false => print(&words()),
-        }
+        if self.json { print(&format!("{}\n", serde_json::to_string(report)?)) } else { print(&words()) }
     }
 }
 
 /// Result of the work, unless a signal comes first. Then everything that was started ends with this
 /// process (the janitor waits for that).
 async fn unless_asked_to_leave<T>(work: impl Future<Output = anyhow::Result<T>>) -> Result<T, Failure> {
-    let mut leave = Leave::heard().map_err(Failure::failed)?;
+    let mut leave = Leave::heard()?;
     tokio::select! {
         biased;
         () = leave.asked() => Err(Failure::Failed("interrupted".to_owned())),
-        done = work => done.map_err(Failure::failed),
+        done = work => Ok(done?),
     }
 }
 

@@ -1,14 +1,11 @@
 //! One frame of `onceway top`: the gateways' reports, as JSON, or as lines that fit a terminal.
 //!
-//! [`super::sample`] asks the gateways, `cli::table` lines columns up, `cli::authority` has the
-//! words. In a narrow terminal the least useful columns go; in a low one lines at the end go, and
-//! their number is shown.
+//! In a narrow terminal the least useful columns go; in a low one lines at the end go.
 
 use serde_json::{Value, json};
 
 use super::super::authority;
-use super::super::table::{Side, columns};
-use super::super::words::{list, word};
+use super::super::table::{Side, columns, list, word};
 use super::sample::{GatewayState, Heard, Sample};
 
 /// Verdicts that have a rate, each with its column.
@@ -20,7 +17,6 @@ const RATES: [(&str, &str); 5] = [
     ("accepted", "accepted/s"),
 ];
 
-/// Contents of the frame.
 pub struct Frame {
     said: Value,
 }
@@ -48,17 +44,14 @@ impl Frame {
         Self { said }
     }
 
-    /// The same for programs.
     pub fn as_json(&self) -> &Value {
         &self.said
     }
 
-    /// True if no gateway answers.
     pub fn is_silent(&self) -> bool {
         list(&self.said["gateways"]).iter().all(|gateway| !gateway["trouble"].is_null())
     }
 
-    /// Reasons of the silence, in one line.
     pub fn silence(&self) -> String {
         let all = list(&self.said["gateways"]).iter().map(|gateway| word(&gateway["trouble"]));
         all.collect::<Vec<_>>().join("; ")
@@ -67,22 +60,16 @@ impl Frame {
     /// At most `height` lines of at most `width` characters, each with its end.
     pub fn lines(&self, width: usize, height: usize) -> Vec<String> {
         let mut text = format!("{}\n\n", self.title());
-        text.push_str(&fitting(
-            &REGIONS,
-            list(&self.said["regions"]).iter().map(region_row).collect(),
-            width,
-        ));
+        let regions = list(&self.said["regions"]).iter().map(region_row).collect();
+        text.push_str(&fitting(&REGIONS, regions, width));
         let opening: Vec<String> = list(&self.said["opening"]).iter().map(authority::hindrance).collect();
         if !opening.is_empty() {
             text.push_str(&format!("\nkeys that {} has gained wait for\n", word(&self.said["region"])));
             text.extend(opening.iter().map(|line| format!("{line}\n")));
         }
         text.push('\n');
-        text.push_str(&fitting(
-            &GATEWAYS,
-            list(&self.said["gateways"]).iter().map(gateway_row).collect(),
-            width,
-        ));
+        let gateways = list(&self.said["gateways"]).iter().map(gateway_row).collect();
+        text.push_str(&fitting(&GATEWAYS, gateways, width));
         for gateway in list(&self.said["gateways"]) {
             let of = word(&gateway["admin"]);
             let reasons = list(&gateway["reasons"])
@@ -188,16 +175,8 @@ fn region_row(region: &Value) -> Vec<String> {
     let share = region["share"].as_f64().map_or("-".to_owned(), |share| format!("{:.1} %", share * 100.0));
     let ms = |name: &str| region[name].as_f64().map_or("-".to_owned(), |ms| format!("{ms:.0} ms"));
     let window = authority::seconds(&region["window_left_ms"]);
-    vec![
-        word(&region["name"]),
-        format!("{standing}{upstream}"),
-        share,
-        up,
-        ms("lag_ms"),
-        window,
-        ms("lag_max_ms"),
-        ms("rtt_ms"),
-    ]
+    let [lag, lag_max, rtt] = ["lag_ms", "lag_max_ms", "rtt_ms"].map(ms);
+    vec![word(&region["name"]), format!("{standing}{upstream}"), share, up, lag, window, lag_max, rtt]
 }
 
 const GATEWAYS: [Column; 12] = [
@@ -328,6 +307,8 @@ mod tests {
         assert!(!frame().is_silent());
         assert_eq!(frame().as_json()["gateways"][0]["per_second"]["settled"], 15.0);
         assert_eq!(frame().as_json()["regions"][0]["window_left_ms"], 1_250);
+        let first = Frame::of(&sample(Instant::now(), 5.0), None);
+        assert!(first.as_json()["gateways"][0]["answers_per_second"].is_null(), "a first frame has no rates");
     }
 
     #[test]
@@ -344,11 +325,5 @@ mod tests {
         }
         assert!(frame().lines(80, 6).concat().contains("more lines"));
         assert!(frame().lines(45, 24).concat().contains("LOST"), "the standing stays");
-    }
-
-    #[test]
-    fn the_first_frame_has_no_rates() {
-        let first = Frame::of(&sample(Instant::now(), 5.0), None);
-        assert!(first.as_json()["gateways"][0]["answers_per_second"].is_null());
     }
 }

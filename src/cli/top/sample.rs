@@ -1,7 +1,6 @@
 //! The gateways' reports at one moment: their status, and the metrics for the rates.
 //!
-//! `gateway::telemetry::status` is the contract of the JSON, `ports::observe` names the metrics;
-//! [`super::frame`] draws. It must not fail because a gateway does: people look for such a gateway.
+//! A gateway that fails is told, and fails nothing here: people look for such a gateway.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,27 +9,24 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::super::http::{self, Access};
-use super::super::words::printable;
+use super::super::table::printable;
 use crate::ports::observe;
 
 /// Time limit of one gateway; a slower one counts as silent in this frame.
 const WITHIN: Duration = Duration::from_secs(3);
 
-/// All gateways at one moment.
 pub struct Sample {
     pub at: Instant,
     /// Each gateway that was asked, in the order of the arguments.
     pub gateways: Vec<Heard>,
 }
 
-/// One gateway.
 pub struct Heard {
     pub admin: String,
     /// Its report, or the reason why it has none.
     pub said: Result<GatewayState, String>,
 }
 
-/// Report of a gateway.
 pub struct GatewayState {
     pub status: Value,
     /// Keyed requests that it answered since its start, by verdict.
@@ -39,7 +35,6 @@ pub struct GatewayState {
 }
 
 impl Sample {
-    /// Asks all gateways at once.
     pub async fn take(admins: &[String], access: &Access) -> Self {
         let asked: Vec<_> = admins
             .iter()
@@ -68,11 +63,8 @@ async fn ask(admin: &str, access: &Access) -> Result<GatewayState, String> {
     let status = serde_json::from_slice(&status).map_err(|_| "it answered no JSON".to_owned())?;
     let page = http::get(admin, "/metrics", access).await.map_err(why)?;
     let page = String::from_utf8_lossy(&page);
-    Ok(GatewayState {
-        status,
-        answers: by(&page, observe::ANSWERS, "verdict"),
-        doubts: series(&page, observe::DOUBTS).map(|(_, value)| value).reduce(|a, b| a + b),
-    })
+    let doubts = series(&page, observe::DOUBTS).map(|(_, value)| value).reduce(|a, b| a + b);
+    Ok(GatewayState { status, answers: by(&page, observe::ANSWERS, "verdict"), doubts })
 }
 
 /// The sums of a metric's series by one of its labels.

@@ -1,9 +1,7 @@
 //! The terminal of `onceway top`: taken over whole, and given back as it was at every end of the
-//! command.
+//! command, after a signal or a panic too.
 //!
-//! [`super`] paints and waits here. A thread of its own reads keys; every tenth of a second it
-//! checks if it must end. It must not leave raw mode or the other screen behind: not after a
-//! signal, nor after a panic.
+//! A thread of its own reads keys; every tenth of a second it checks if it must end.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -29,7 +27,6 @@ pub enum Asked {
     Nothing,
 }
 
-/// The terminal while this command has it.
 pub struct Screen {
     asked: mpsc::UnboundedReceiver<Asked>,
     reads: Arc<AtomicBool>,
@@ -38,10 +35,7 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Takes the terminal over.
-    ///
-    /// # Errors
-    /// The terminal cannot be switched to raw mode; then it is as it was.
+    /// Takes the terminal over. If it cannot be switched to raw mode, it is as it was.
     pub fn take() -> std::io::Result<Self> {
         let signals = [
             signal(SignalKind::interrupt())?,
@@ -76,7 +70,6 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Columns and rows.
     pub fn size(&self) -> Option<(u16, u16)> {
         terminal::size().ok().filter(|(width, height)| *width > 0 && *height > 0)
     }
@@ -93,7 +86,6 @@ impl Screen {
         text
     }
 
-    /// Waits until the person asks for something, or until `due`.
     pub async fn until(&mut self, due: Instant) -> Asked {
         let [interrupt, terminate, hangup] = &mut self.signals;
         tokio::select! {

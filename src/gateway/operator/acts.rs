@@ -16,10 +16,10 @@ use crate::ports::peers::{PeerError, PeerReply, Question};
 use crate::ports::store::{Attempt, StoreError, Written};
 use crate::ports::upkeep::{Act, ListedDoubt, Ruling, Who};
 use crate::ports::{KeyStore, Peers, Ports, Upkeep};
-use crate::protocol::decide::{basis, over_in, settles_in};
+use crate::protocol::decide::{over_in, settles_in};
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Retention;
-use crate::protocol::record::{Ground, Reading, Row, State};
+use crate::protocol::record::{Basis, Beside, Reading, Row, State};
 use crate::protocol::region::RegionName;
 use crate::protocol::snapshot::Here;
 
@@ -105,8 +105,8 @@ pub enum Refusal {
 /// An attempt that may be ended by hand.
 enum Ruled {
     Own(Attempt),
-    /// Another region's, on that ground: a stand-in here ends it.
-    Other(Box<Row>, Ground),
+    /// Another region's: a stand-in here ends it, on that basis.
+    Other(Box<Row>, Basis),
 }
 
 impl<P: Ports> Gateway<P> {
@@ -133,9 +133,9 @@ impl<P: Ports> Gateway<P> {
         if self.view().owner(&listed.open.id) != Some(&self.settings.me) {
             return None;
         }
-        let Reading::InDoubt(row, ground) = self.read(rows) else { return None };
+        let Reading::InDoubt(row, beside) = self.read(rows) else { return None };
         listed.open.row =
-            std::iter::once(row).chain(ground.beside).find(|row| row.origin == listed.open.row.origin)?;
+            std::iter::once(row).chain(beside.rows).find(|row| row.origin == listed.open.row.origin)?;
         Some(listed)
     }
 
@@ -177,8 +177,8 @@ impl<P: Ports> Gateway<P> {
                 }
                 Err(error) => return Err(Refusal::Store(error)),
             },
-            Ruled::Other(row, ground) => {
-                self.stand_in_for(id, &row, act, ground).await?;
+            Ruled::Other(row, basis) => {
+                self.stand_in_for(id, &row, act, basis).await?;
                 row.token
             }
         };
@@ -217,9 +217,9 @@ impl<P: Ports> Gateway<P> {
         let rows = self.store().look_up_beside(std::slice::from_ref(id)).await.map_err(Refusal::Store)?;
         let reading = self.read(rows.into_iter().next().unwrap_or_default());
         let state = word(&reading);
-        let (row, ground) = match reading {
-            Reading::InDoubt(row, ground) => (row, Some(ground)),
-            Reading::InProgress(row) => (row, None),
+        let (row, beside, basis) = match reading {
+            Reading::InDoubt(row, Beside { rows, basis, .. }) => (row, rows, Some(basis)),
+            Reading::InProgress(row) => (row, Vec::new(), None),
             Reading::Absent | Reading::Released(..) | Reading::Settled(_) | Reading::Gone(_) => {
                 return Err(Refusal::NotInDoubt { state });
             }
@@ -228,21 +228,19 @@ impl<P: Ports> Gateway<P> {
             Ruling::Settled(_) => settles_in,
             Ruling::Released => over_in,
         };
-        let beside = ground.iter().flat_map(|ground| &ground.beside);
-        let all = std::iter::once(&row).chain(beside);
-        let left = all.map(rest).max().unwrap_or_default();
-        match ground {
+        let left = std::iter::once(&row).chain(&beside).map(rest).max().unwrap_or_default();
+        match basis {
             Some(_) if left.is_zero() && row.origin == self.origin => {
                 Ok(Ruled::Own(Attempt { id: id.clone(), token: row.token, nonce: row.nonce }))
             }
-            Some(ground) if left.is_zero() => Ok(Ruled::Other(Box::new(row), ground)),
+            Some(basis) if left.is_zero() => Ok(Ruled::Other(Box::new(row), basis)),
             Some(_) | None => Err(Refusal::Running { left }),
         }
     }
 
     /// Writes the ruling in the place of another region's attempt. That row does not hold its
     /// retention, so the record gets the longest of any route.
-    async fn stand_in_for(&self, id: &KeyId, row: &Row, act: &Act, ground: Ground) -> Result<(), Refusal> {
+    async fn stand_in_for(&self, id: &KeyId, row: &Row, act: &Act, basis: Basis) -> Result<(), Refusal> {
         let live = self.live();
         let all = live.routes.policies();
         let policy = all.max_by_key(|policy| match policy.retention {
@@ -256,7 +254,7 @@ impl<P: Ports> Gateway<P> {
             principal: row.principal,
             request_id: row.request_id,
             nonce: row.nonce,
-            basis: basis(ground),
+            basis,
             recovery: row.recovery,
             lifetime: self.settings.lifetime(policy),
             request: ("", ""),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::accept;
 use super::ask::{Ask, By};
-use super::attempt::claim::{ClaimBasis, Claimed, claim};
+use super::attempt::claim::{Claimed, claim};
 use super::attempt::recover;
 use super::attempt::send::run;
 use super::problems::{Kind, Problem};
@@ -17,9 +17,9 @@ use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::{Clock, Ports};
 use crate::protocol::authority::Closed;
-use crate::protocol::decide::{Basis, Facts, Verdict, decide, retry_after, same_request, settlement};
+use crate::protocol::decide::{Facts, Verdict, decide, retry_after, same_request, settlement};
 use crate::protocol::opening::Hindrance;
-use crate::protocol::record::{Reading, Row};
+use crate::protocol::record::{Basis, Reading, Row};
 use crate::protocol::region::RegionName;
 use crate::protocol::snapshot::{Here, Permit};
 use crate::protocol::time::Date;
@@ -32,16 +32,23 @@ enum Begun {
     Found(Vec<Row>),
 }
 
-/// Claims under this permit and runs. Or accepts, if no client waits and nothing happened so far.
-async fn begin<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, permit: &Permit, basis: ClaimBasis) -> Begun {
+/// Claims under this permit and runs. Or accepts, if no client waits and nothing happened so far
+/// (`untouched`).
+async fn begin<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    ask: &Ask,
+    permit: &Permit,
+    basis: Basis,
+    untouched: bool,
+) -> Begun {
     // A claim finds out by itself if the key is new, but writes it if it is.
-    let is_new = matches!(basis.seen, Basis::Absent);
+    let is_new = matches!(basis, Basis::Absent);
     if is_new && let Err(again) = gateway.may_start_a_key(ask.id.tenant()) {
         return Box::pin(full(gateway, ask, again)).await;
     }
-    let accepts = basis.untouched && matches!(ask.by, By::Later { .. });
+    let accepts = untouched && matches!(ask.by, By::Later { .. });
     let later = accepts.then(|| Box::new(accept::stored(gateway, ask)));
-    let claimed = claim(gateway, ask, permit, basis, later.as_deref()).await;
+    let claimed = claim(gateway, ask, permit, basis, untouched, later.as_deref()).await;
     if is_new && matches!(claimed, Ok(Claimed::Ours(_))) {
         gateway.started_a_key(ask.id.tenant());
     }
@@ -77,13 +84,13 @@ async fn full<P: Ports>(gateway: &Gateway<P>, ask: &Ask, again: Duration) -> Beg
 
 pub async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut rows: Vec<Row>) -> Step {
     for _ in 0..ROUNDS {
-        let basis = match find_basis(gateway, ask, rows).await {
-            Ok(basis) => basis,
+        let (basis, untouched) = match find_basis(gateway, ask, rows).await {
+            Ok(found) => found,
             Err(reply) => return Step::Ended(reply),
         };
         // A new permit each time: the earlier one does not hold after waiting or asking.
         let Here::Run(permit) = gateway.here(&ask.id) else { return Step::Again(gateway.moving()) };
-        rows = match begin(gateway, ask, &permit, basis).await {
+        rows = match begin(gateway, ask, &permit, basis, untouched).await {
             Begun::Done(step) => return step,
             Begun::Found(rows) => rows,
         };
@@ -91,12 +98,12 @@ pub async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut rows: Ve
     Step::Ended(Reply::Refused(gateway.later(Kind::InProgress), None))
 }
 
-/// The basis of the next claim, or the reply. Waits for the running attempt, and asks about doubts.
+/// The basis of the next claim and if nothing happened so far, or the reply. Waits for the running attempt, and asks about doubts.
 async fn find_basis<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
     mut rows: Vec<Row>,
-) -> Result<ClaimBasis, Reply> {
+) -> Result<(Basis, bool), Reply> {
     let attach_until = ask.arrived + ask.policy.wait.min(ask.deadline);
     loop {
         if let Some(reply) = accept::standing(gateway, ask, &rows).await {
@@ -105,7 +112,7 @@ async fn find_basis<P: Ports>(
         let reading = gateway.read(rows);
         let untouched = matches!(reading, Reading::Absent | Reading::Released(..));
         match verdict(ask, reading) {
-            Verdict::Claim(basis) => return Ok(ClaimBasis { seen: basis, untouched }),
+            Verdict::Claim(basis) => return Ok((basis, untouched)),
             Verdict::Attach(left, expires) => {
                 let mut waiter = gateway.attached.join(&ask.id);
                 let ended = async {
@@ -127,8 +134,8 @@ async fn find_basis<P: Ports>(
                 }
             }
             Verdict::Probe { doubts, basis } => {
-                let seen = Box::pin(recover::probe(gateway, ask, doubts, basis)).await?;
-                return Ok(ClaimBasis { seen, untouched: false });
+                let basis = Box::pin(recover::probe(gateway, ask, doubts, basis)).await?;
+                return Ok((basis, false));
             }
             Verdict::Parked(expires) => {
                 let after = gateway.jittered(Duration::from_secs(60));
@@ -165,18 +172,15 @@ pub async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Result<Rep
     let mut changed = None;
     for look in 0..LOOKS {
         let step = match gateway.here(&ask.id) {
-            Here::Run(permit) => {
-                let basis = ClaimBasis { seen: Basis::Absent, untouched: true };
-                match begin(gateway, ask, &permit, basis).await {
-                    Begun::Done(step) => step,
-                    Begun::Found(rows) => {
-                        if look == 0 {
-                            metrics::duplicate(ask.id.tenant());
-                        }
-                        follow(gateway, ask, rows).await
+            Here::Run(permit) => match begin(gateway, ask, &permit, Basis::Absent, true).await {
+                Begun::Done(step) => step,
+                Begun::Found(rows) => {
+                    if look == 0 {
+                        metrics::duplicate(ask.id.tenant());
                     }
+                    follow(gateway, ask, rows).await
                 }
-            }
+            },
             Here::Closed(Closed::CatchingUp) => Box::pin(serve_early(gateway, ask)).await,
             Here::Closed(Closed::Moving) => copy_or(gateway, ask, gateway.moving()).await,
             Here::Closed(Closed::NoLease) => {
@@ -253,7 +257,7 @@ async fn serve_early<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Step {
             else {
                 return Step::Ended(Reply::Refused(missing(gateway), expires));
             };
-            return match begin(gateway, ask, &permit, ClaimBasis { seen: basis, untouched }).await {
+            return match begin(gateway, ask, &permit, basis, untouched).await {
                 Begun::Done(step) => step,
                 Begun::Found(_) => Step::Again(missing(gateway)),
             };

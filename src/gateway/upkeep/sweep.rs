@@ -14,9 +14,9 @@ use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::store::{Attempt, GateVersion};
 use crate::ports::upkeep::{OpenAttempt, Place, Ruling};
 use crate::ports::{KeyStore, Ports, Upkeep};
-use crate::protocol::decide::{Basis, Conclusion, Word, basis, conclude, doubt, rule};
+use crate::protocol::decide::{Conclusion, Word, conclude, doubt, rule};
 use crate::protocol::key::KeyId;
-use crate::protocol::record::{Reading, Recovery, Row, State, Token};
+use crate::protocol::record::{Basis, Reading, Recovery, Row, State, Token};
 use crate::protocol::snapshot::Here;
 use crate::protocol::time::Moment;
 
@@ -231,11 +231,11 @@ async fn recover<P: Ports>(gateway: &Arc<Gateway<P>>, open: OpenAttempt) -> Opti
     // Nothing is recovered before the key may run here: its settlement may be on the way.
     let Here::Run(_) = gateway.here(&open.id) else { return Some(None) };
     let rows = gateway.rows(&open.id).await.ok()?;
-    let Reading::InDoubt(row, ground) = gateway.read(rows) else { return None };
-    if rule(&row, &ground) != Recovery::Probe {
+    let Reading::InDoubt(row, beside) = gateway.read(rows) else { return None };
+    if rule(&row, &beside.rows) != Recovery::Probe {
         return None;
     }
-    let rows: Vec<Row> = std::iter::once(row).chain(ground.beside.iter().cloned()).collect();
+    let rows: Vec<Row> = std::iter::once(row).chain(beside.rows).collect();
     // Another attempt was made since the key was listed: the next round has that one.
     if !rows.iter().any(|row| row.origin == open.row.origin && row.token == open.row.token) {
         return Some(None);
@@ -247,7 +247,7 @@ async fn recover<P: Ports>(gateway: &Arc<Gateway<P>>, open: OpenAttempt) -> Opti
         Conclusion::Happened(..) => "settled",
         Conclusion::OwnNot(_) | Conclusion::None(_) => "released",
     };
-    if ended(gateway, policy, &open, end, basis(ground)).await {
+    if ended(gateway, policy, &open, end, beside.basis).await {
         metrics::count_by(observe::SWEPT, "result", result);
         tracing::info!(key = %id.digest(), %token, result, "a key in doubt was recovered without its client");
     }

@@ -3,22 +3,10 @@
 
 pub mod looks;
 
-use std::time::Duration;
-
-use super::bench::{
-    AuditBench, Foreign, LONG, SHORT, StoreBench, answer, asks, asks_on, claimed, doubles, doubt, id,
-    journal, journalled, known, over_theirs, released_key, row, rows, runs_at_risk, settle, settled_key,
-    wins,
-};
+use super::bench::*;
 use super::imports::{answered, copied, import};
 use onceway_ports::audit::{Begin, Finding};
-use onceway_ports::store::{Attempt, ClaimAsk, Written};
-use onceway_ports::upkeep::Place;
-use onceway_ports::{Audit, Upkeep};
-use onceway_protocol::decide::Basis;
 use onceway_protocol::double::Why;
-use onceway_protocol::key::KeyId;
-use onceway_protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
 
 pub async fn suite(bench: &impl AuditBench) {
     the_first_answer_stays_and_both_are_journalled(bench).await;
@@ -37,13 +25,12 @@ async fn the_first_answer_stays_and_both_are_journalled(bench: &impl AuditBench)
     for in_doubt in [false, true] {
         let attempt = claimed(bench, &format!("audit-first-{in_doubt}"), 1).await;
         if in_doubt {
-            assert_eq!(doubt(bench, &attempt, None).await, Written::Done);
+            assert_eq!(doubt(bench, &attempt, None).await, Done);
         }
         bench.arrives(&attempt.id, Foreign::Settled).await;
         let theirs = settled(bench, &attempt.id, true).await;
         for _ in 0..2 {
-            let lost = settle(bench, &attempt, &ours()).await;
-            assert_eq!(lost, Written::Lost, "audit: their answer was first");
+            assert_eq!(settle(bench, &attempt, &ours()).await, Lost, "audit: their answer was first");
             let said = settled(bench, &attempt.id, false).await;
             assert_eq!(said, theirs, "audit: the own row must say theirs");
         }
@@ -70,7 +57,7 @@ async fn a_double_says_what_explains_it(bench: &impl AuditBench) {
         let stands = rows(bench, &ask.id).await.into_iter().find(|row| row.origin == peer);
         theirs.row.token = stands.map_or(theirs.row.token, |doubt| doubt.token);
         import(bench, &peer, &[theirs]).await;
-        assert_eq!(settle(bench, &attempt, &answer()).await, Written::Lost);
+        assert_eq!(settle(bench, &attempt, &answer()).await, Lost);
         let explained = journal(bench, &ask.id).await.into_iter().map(|entry| entry.explained);
         assert_eq!(explained.collect::<Vec<_>>(), [Some(why)]);
         let after = doubles(bench).await;
@@ -88,7 +75,7 @@ async fn the_same_attempt_is_no_double(bench: &impl AuditBench) {
     let mut same = copied(bench, &origin, "audit-same", 1, answered());
     (same.row.nonce, same.row.token) = (there.nonce, there.token);
     import(bench, &origin, &[same]).await;
-    assert_eq!(settle(bench, &attempt, &ours()).await, Written::Lost);
+    assert_eq!(settle(bench, &attempt, &ours()).await, Lost);
     assert_eq!(settled(bench, &attempt.id, false).await, answer(), "audit: its answer is known already");
     assert_eq!(journalled(bench, &attempt.id).await, [], "audit: one attempt is no double");
 }
@@ -99,7 +86,7 @@ async fn runs_at_risk_are_listed(bench: &impl AuditBench) {
     for at in 1..=3 {
         at_risk.push(runs_at_risk(bench, &format!("audit-list-{at}")).await);
     }
-    assert_eq!(settle(bench, &at_risk[1], &answer()).await, Written::Done);
+    assert_eq!(settle(bench, &at_risk[1], &answer()).await, Done);
     let (mut found, mut after) = (Vec::new(), Some(safe.id));
     for _ in 0..2 {
         let page = bench.store().runs_at_risk(after.as_ref(), 2).await.expect("audit: runs_at_risk failed");
@@ -129,7 +116,7 @@ async fn a_late_answer_is_journalled_once(bench: &impl AuditBench) {
     assert!(!late(bench, &first).await, "audit: journalled twice");
     let second = wins(bench, &asks_on(bench, &first.id, 2, known(&released)).await).await.0;
     assert!(!late(bench, &first).await, "audit: journalled twice");
-    assert_eq!(settle(bench, &second, &answer()).await, Written::Done);
+    assert_eq!(settle(bench, &second, &answer()).await, Done);
     let never = Attempt { nonce: Nonce(77), ..first.clone() };
     assert!(late(bench, &never).await, "audit: another attempt of that token is another answer");
     let journal = journal(bench, &first.id).await;
@@ -141,19 +128,18 @@ async fn a_late_answer_is_journalled_once(bench: &impl AuditBench) {
     assert!(!late(bench, &probed).await, "audit: what became of it is known");
     let other = claimed(bench, "audit-known-double", 1).await;
     bench.arrives(&other.id, Foreign::Settled).await;
-    assert_eq!(settle(bench, &other, &ours()).await, Written::Lost);
+    assert_eq!(settle(bench, &other, &ours()).await, Lost);
     assert!(!late(bench, &other).await, "audit: it is a double, and journalled as one");
     assert_eq!(journalled(bench, &other.id).await, [other.token]);
 }
 
-/// Findings are doubles and late answers, in the order of the journal, after one; the count is of
-/// all doubles.
+/// Doubles and late answers, in the journal's order, after one; the count is of all doubles.
 async fn findings_are_listed_in_order(bench: &impl AuditBench) {
     let before = doubles(bench).await;
     let seen = findings(bench, None, LONG).await.last().map(|finding| finding.place);
     let double = claimed(bench, "audit-finding-1", 1).await;
     bench.arrives(&double.id, Foreign::Settled).await;
-    assert_eq!(settle(bench, &double, &ours()).await, Written::Lost);
+    assert_eq!(settle(bench, &double, &ours()).await, Lost);
     let gone = released_key(bench, "audit-finding-2", 1).await;
     assert!(late(bench, &gone).await);
     bench.store().note("contract-finding", "no finding").await.expect("audit: note failed");
@@ -174,7 +160,7 @@ async fn everything_is_told_of_each_key(bench: &impl AuditBench) {
     let own = settled_key(bench, "audit-told-1", 1).await;
     let both = runs_at_risk(bench, "audit-told-2").await;
     let arrived = bench.arrives(&both.id, Foreign::Settled).await;
-    assert_eq!(settle(bench, &both, &ours()).await, Written::Lost);
+    assert_eq!(settle(bench, &both, &ours()).await, Lost);
     let origin = bench.peers()[1].clone();
     let imported = copied(bench, &origin, "audit-told-3", 1, answered());
     import(bench, &origin, std::slice::from_ref(&imported)).await;

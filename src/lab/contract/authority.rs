@@ -2,19 +2,9 @@
 //! register is founded once.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::time::Duration;
 
-use super::bench::{
-    SHORT, StoreBench, asks as asked, claim, gate, id, open, restart_and_approve, rows, wins,
-};
-use super::together;
-use onceway_ports::store::{ClaimReply, Gate, GateVersion, Written};
-use onceway_ports::{Acceptors, Authority, Replica};
-use onceway_protocol::authority::{GateState, Pending};
-use onceway_protocol::digest::{Digest32, digest};
-use onceway_protocol::key::Tenant;
-use onceway_protocol::region::Origin;
+use super::bench::*;
+use onceway_protocol::authority::Pending;
 use onceway_protocol::register::{Accepted, Acceptor, Ballot, Grant, Relies};
 use onceway_protocol::ring::Ring;
 use onceway_protocol::ring_spec::{Pin, PlaceBy, RegionSpec, RingSpec};
@@ -49,15 +39,15 @@ async fn the_founding_needs_no_approved_boot_and_all_after_it_do(bench: &impl Au
     assert_eq!(acceptor(bench).await, (version, made.clone()), "acceptor: a restart made another one of it");
     let founded = holding(bench, &made, 1);
     bench.restart().await;
-    assert_eq!(set(bench, version, &founded).await, Written::Done, "acceptor: the founding must pass");
+    assert_eq!(set(bench, version, &founded).await, Done, "acceptor: the founding must pass");
     let (version, read) = acceptor(bench).await;
     assert_eq!(read, founded, "acceptor: the founding was not stored as it was written");
     let next = holding(bench, &made, 2);
     let refused = set(bench, version, &next).await;
-    assert_eq!(refused, Written::GateMoved, "acceptor: written though the boot is not approved");
+    assert_eq!(refused, GateMoved, "acceptor: written though the boot is not approved");
     assert_eq!(acceptor(bench).await, (version, founded), "acceptor: a refused write changed something");
     open(bench).await;
-    assert_eq!(set(bench, version, &next).await, Written::Done, "acceptor: the boot is approved");
+    assert_eq!(set(bench, version, &next).await, Done, "acceptor: the boot is approved");
 }
 
 async fn an_acceptor_is_read_as_it_was_written(bench: &impl AuthorityBench) {
@@ -80,7 +70,7 @@ async fn an_acceptor_is_read_as_it_was_written(bench: &impl AuthorityBench) {
         (origin.region, grant)
     });
     full.grants = grants.collect();
-    assert_eq!(set(bench, version, &full).await, Written::Done);
+    assert_eq!(set(bench, version, &full).await, Done);
     restart_and_approve(bench).await;
     let (later, read) = acceptor(bench).await;
     assert_eq!(read, full, "acceptor: it must be read as it was written");
@@ -94,9 +84,9 @@ async fn concurrent_acceptor_writes_have_one_winner(bench: &impl AuthorityBench)
     let rivals: Vec<Acceptor> = (10..18).map(|counter| holding(bench, &before, counter)).collect();
     let written = together(rivals.iter().map(|rival| set(bench, version, rival)).collect()).await;
     let winner = the_one_done(&rivals, &written);
-    assert!(written.iter().all(|written| *written != Written::GateMoved), "acceptor: the boot is approved");
+    assert!(written.iter().all(|written| *written != GateMoved), "acceptor: the boot is approved");
     assert_eq!(acceptor(bench).await.1, *winner, "acceptor: somebody else's write stands there");
-    assert_eq!(set(bench, version, &before).await, Written::Lost, "acceptor: written at an old version");
+    assert_eq!(set(bench, version, &before).await, Lost, "acceptor: written at an old version");
 }
 
 /// An acceptor that was made anew may be at the version at which the former one was read. It has
@@ -105,14 +95,12 @@ async fn another_acceptor_is_not_written_over(bench: &impl AuthorityBench) {
     open(bench).await;
     let (version, stands) = acceptor(bench).await;
     let of_before = Acceptor { id: AcceptorId(stands.id.0 ^ 1), ..holding(bench, &stands, 30) };
-    let written = set(bench, version, &of_before).await;
-    assert_eq!(written, Written::Lost, "acceptor: another one was written in its place");
+    assert_eq!(set(bench, version, &of_before).await, Lost, "acceptor: another one was written in its place");
     assert_eq!(acceptor(bench).await, (version, stands), "acceptor: a lost write changed something");
 }
 
-/// The rival that was written: one of them must be.
 fn the_one_done<'a, T>(rivals: &'a [T], written: &[Written]) -> &'a T {
-    let mut done = rivals.iter().zip(written).filter(|(_, written)| **written == Written::Done);
+    let mut done = rivals.iter().zip(written).filter(|(_, written)| **written == Done);
     match (done.next(), done.next()) {
         (Some((winner, _)), None) => winner,
         _ => panic!("authority: one of them must be written: {written:?}"),
@@ -136,7 +124,7 @@ async fn a_gates_state_is_read_as_it_was_written(bench: &impl AuthorityBench) {
     ];
     for state in states {
         let version = open(bench).await.version;
-        assert_eq!(set_gate(bench, version, &state).await, Written::Done);
+        assert_eq!(set_gate(bench, version, &state).await, Done);
         assert_eq!(gate(bench).await.state.as_ref(), Some(&state), "gate: must be read as it was written");
         restart_and_approve(bench).await;
         assert_eq!(gate(bench).await.state, Some(state), "gate: a restart changed its state");
@@ -147,7 +135,7 @@ async fn a_gates_state_is_read_as_it_was_written(bench: &impl AuthorityBench) {
 async fn a_state_moves_version_epoch_heartbeat_and_views(bench: &impl AuthorityBench) {
     let (before, seq) = (open(bench).await, heartbeat(bench).await.0);
     let state = next(bench, &before);
-    assert_eq!(set_gate(bench, before.version, &state).await, Written::Done);
+    assert_eq!(set_gate(bench, before.version, &state).await, Done);
     let after = gate(bench).await;
     assert!(after.version > before.version, "gate: a new state must move the version");
     assert_eq!(after.epoch, state.view.epoch(), "gate: its epoch is the view's");
@@ -163,17 +151,21 @@ async fn a_state_moves_version_epoch_heartbeat_and_views(bench: &impl AuthorityB
 /// A writer that read the gate before a state or an approval moved it writes nothing.
 async fn a_state_written_at_an_old_version_is_lost(bench: &impl AuthorityBench) {
     let old = open(bench).await;
-    assert_eq!(set_gate(bench, old.version, &next(bench, &old)).await, Written::Done);
-    let moved = gate(bench).await;
-    let beaten = heartbeat(bench).await;
+    let moved = adopts(bench).await;
     let stale = next(bench, &moved);
-    assert_eq!(set_gate(bench, old.version, &stale).await, Written::Lost, "gate: written at an old version");
-    assert_eq!(gate(bench).await, moved, "gate: a lost write changed the gate");
-    assert_eq!(heartbeat(bench).await, beaten, "gate: a lost write left a heartbeat");
+    is_refused(bench, old.version, &stale, (Lost, "gate: written at an old version")).await;
     assert!(!views(bench).await.contains(&stale.view), "views: a lost write left its view");
     restart_and_approve(bench).await;
-    let lost = set_gate(bench, moved.version, &stale).await;
-    assert_eq!(lost, Written::Lost, "gate: an approval must move the version");
+    is_refused(bench, moved.version, &stale, (Lost, "gate: an approval must move the version")).await;
+}
+
+/// A state that is not written leaves no trace.
+async fn is_refused(bench: &impl AuthorityBench, at: GateVersion, state: &GateState, how: (Written, &str)) {
+    let ((how, why), version) = (how, at);
+    let (before, beaten) = (gate(bench).await, heartbeat(bench).await);
+    assert_eq!(set_gate(bench, version, state).await, how, "{why}");
+    assert_eq!(gate(bench).await, before, "gate: a refused write changed the gate");
+    assert_eq!(heartbeat(bench).await, beaten, "gate: a refused write left a heartbeat");
 }
 
 async fn concurrent_gate_writes_have_one_winner(bench: &impl AuthorityBench) {
@@ -192,55 +184,49 @@ async fn concurrent_gate_writes_have_one_winner(bench: &impl AuthorityBench) {
 async fn an_epoch_never_goes_back(bench: &impl AuthorityBench) {
     let now = adopts(bench).await;
     let older = GateState::founded(view(bench, now.epoch - 1, "older"));
-    assert_eq!(set_gate(bench, now.version, &older).await, Written::Lost, "gate: its epoch went back");
-    assert_eq!(gate(bench).await, now, "gate: a lost write changed the gate");
+    is_refused(bench, now.version, &older, (Lost, "gate: its epoch went back")).await;
     let opened = now.state.as_ref().expect("gate: it has a state").open();
-    assert_eq!(set_gate(bench, now.version, &opened).await, Written::Done, "gate: the same view may be set");
+    assert_eq!(set_gate(bench, now.version, &opened).await, Done, "gate: the same view may be set");
 }
 
 async fn no_state_passes_an_unapproved_boot(bench: &impl AuthorityBench) {
     let before = open(bench).await;
-    let beaten = heartbeat(bench).await;
     let state = next(bench, &before);
     bench.restart().await;
-    let refused = set_gate(bench, before.version, &state).await;
-    assert_eq!(refused, Written::GateMoved, "gate: written though the boot is not approved");
-    assert_eq!(gate(bench).await.state, before.state, "gate: a refused write changed the gate");
-    assert_eq!(heartbeat(bench).await, beaten, "gate: a refused write left a heartbeat");
+    let why = "gate: written though the boot is not approved";
+    is_refused(bench, before.version, &state, (GateMoved, why)).await;
     let version = open(bench).await.version;
-    assert_eq!(set_gate(bench, version, &state).await, Written::Done, "gate: the boot is approved");
+    assert_eq!(set_gate(bench, version, &state).await, Done, "gate: the boot is approved");
 }
 
-/// A claim compares the version under which its owner was computed. An older one never wins; the
-/// new one wins under the new epoch.
+/// An older version never wins; the new one wins under the new epoch.
 async fn no_claim_of_an_older_state_passes(bench: &impl AuthorityBench) {
-    let mut ask = asked(bench, &id(bench, "authority-older"), 1).await;
+    let mut ask = asks(bench, &id(bench, "authority-older"), 1).await;
     let now = adopts(bench).await;
     assert_eq!(claim(bench, &ask).await, ClaimReply::GateMoved, "gate: a claim of an older state passed");
     ask.gate = now.version;
     assert_eq!(wins(bench, &ask).await.0.token.epoch, now.epoch, "gate: a claim is of the gate's epoch");
 }
 
-/// Claims run while the gate moves. Those that win are of the old epoch, and all of them are stored
-/// once the gate has moved.
+/// Claims that win are of the old epoch, and are stored once the gate has moved.
 async fn a_concurrent_claim_wins_before_the_state_or_never(bench: &impl AuthorityBench) {
     let before = &open(bench).await;
     let state = next(bench, before);
-    let mut asks = Vec::new();
+    let mut all = Vec::new();
     for nonce in 1..=16 {
-        asks.push(asked(bench, &id(bench, &format!("authority-beside-{nonce}")), nonce).await);
+        all.push(asks(bench, &id(bench, &format!("authority-beside-{nonce}")), nonce).await);
     }
-    let (asks, state) = (&asks, &state);
+    let (all, state) = (&all, &state);
     // The gate's write is one of them.
-    let calls = (0..=asks.len()).map(|at| async move {
-        let Some(ask) = asks.get(at) else {
-            assert_eq!(set_gate(bench, before.version, state).await, Written::Done);
+    let calls = (0..=all.len()).map(|at| async move {
+        let Some(ask) = all.get(at) else {
+            assert_eq!(set_gate(bench, before.version, state).await, Done);
             return None;
         };
         Some(claim(bench, ask).await)
     });
     let both = together(calls.collect()).await;
-    for (ask, reply) in asks.iter().zip(both) {
+    for (ask, reply) in all.iter().zip(both) {
         let stands = !rows(bench, &ask.id).await.is_empty();
         match reply {
             Some(ClaimReply::Won { token, .. }) => {
@@ -298,7 +284,7 @@ pub(super) fn next(bench: &impl StoreBench, gate: &Gate) -> GateState {
 
 pub(super) async fn adopts(bench: &impl AuthorityBench) -> Gate {
     let before = open(bench).await;
-    assert_eq!(set_gate(bench, before.version, &next(bench, &before)).await, Written::Done);
+    assert_eq!(set_gate(bench, before.version, &next(bench, &before)).await, Done);
     gate(bench).await
 }
 

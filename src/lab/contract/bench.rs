@@ -1,20 +1,31 @@
 //! The bench of the store's clauses, and the calls that they share. A clause learns everything
 //! through the port.
 
-use std::future::Future;
-use std::time::Duration;
+pub(super) use std::sync::Arc;
+pub(super) use std::time::Duration;
+
+pub(super) use super::together;
+pub(super) use onceway_ports::authority::CopiedRow;
+pub(super) use onceway_ports::store::Written::{self, Done, GateMoved, Lost};
+pub(super) use onceway_ports::store::{
+    Attempt, ClaimAsk, ClaimReply, Gate, GateVersion, Heartbeat, StoreError, Unclear,
+};
+pub(super) use onceway_ports::upkeep::{Entry, ListedDoubt, Place, Ruling, Who};
+pub(super) use onceway_ports::{
+    Acceptors, Audit, Authority, Escrows, Imports, Jobs, KeyStore, Replica, Upkeep,
+};
+pub(super) use onceway_protocol::authority::GateState;
+pub(super) use onceway_protocol::digest::{Digest32, digest};
+pub(super) use onceway_protocol::fingerprint::{self, Fingerprint};
+pub(super) use onceway_protocol::key::{Key, KeyId, Tenant};
+pub(super) use onceway_protocol::lifetime::{Lifetime, Retention};
+pub(super) use onceway_protocol::record::{
+    Answer, AnswerBody, Basis, Nonce, Recovery, RequestId, Row, State, Token,
+};
+pub(super) use onceway_protocol::region::Origin;
+pub(super) use onceway_protocol::time::Date;
 
 use onceway_ports::audit::Counted;
-use onceway_ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, GateVersion, Unclear, Written};
-use onceway_ports::upkeep::Entry;
-use onceway_ports::{Audit, Imports, Jobs, KeyStore, Replica, Upkeep};
-use onceway_protocol::decide::Basis;
-use onceway_protocol::fingerprint::{self, Fingerprint};
-use onceway_protocol::key::{Key, KeyId, Tenant};
-use onceway_protocol::lifetime::{Lifetime, Retention};
-use onceway_protocol::record::{Answer, AnswerBody, Nonce, Recovery, RequestId, Row, State, Token};
-use onceway_protocol::region::Origin;
-use onceway_protocol::time::Date;
 
 /// A hold that no clause outlives.
 pub const LONG: Duration = Duration::from_secs(600);
@@ -67,24 +78,20 @@ pub trait AuditBench: ImportBench<Store: Audit> {}
 
 impl<B: ImportBench<Store: Audit>> AuditBench for B {}
 
-pub(super) async fn open(bench: &impl StoreBench) -> Gate {
-    opened(bench.store()).await
-}
-
 pub(super) async fn gate(bench: &impl StoreBench) -> Gate {
     bench.store().gate().await.expect("store: gate failed")
 }
 
-pub(super) async fn opened(store: &impl KeyStore) -> Gate {
-    let gate = store.gate().await.expect("store: gate failed");
-    if gate.is_open() {
-        return gate;
+pub(super) async fn open(bench: &impl StoreBench) -> Gate {
+    let closed = gate(bench).await;
+    if closed.is_open() {
+        return closed;
     }
-    let approved = store.approve(gate.version, &gate.running).await.expect("store: approve failed");
-    assert_eq!(approved, Written::Done, "store: the running boot at the gate's version must be approved");
-    let gate = store.gate().await.expect("store: gate failed");
-    assert!(gate.is_open(), "store: an approved boot must open the gate");
-    gate
+    let approved = bench.store().approve(closed.version, &closed.running).await;
+    assert_eq!(approved, Ok(Done), "store: the running boot at the gate's version must be approved");
+    let open = gate(bench).await;
+    assert!(open.is_open(), "store: an approved boot must open the gate");
+    open
 }
 
 pub(super) async fn restart_and_approve(bench: &impl StoreBench) {
@@ -106,7 +113,6 @@ pub(super) async fn asks(bench: &impl StoreBench, id: &KeyId, nonce: u128) -> Cl
     asked(id, nonce, open(bench).await.version)
 }
 
-/// The same on this basis.
 pub(super) async fn asks_on(bench: &impl StoreBench, id: &KeyId, nonce: u128, basis: Basis) -> ClaimAsk {
     ClaimAsk { basis, ..asks(bench, id, nonce).await }
 }
@@ -192,7 +198,7 @@ pub(super) async fn claimed_as(
 
 pub(super) async fn settled_key(bench: &impl StoreBench, name: &str, nonce: u128) -> Attempt {
     let attempt = claimed(bench, name, nonce).await;
-    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
+    assert_eq!(settle(bench, &attempt, &answer()).await, Done);
     attempt
 }
 
@@ -200,25 +206,20 @@ pub(super) async fn settled_key(bench: &impl StoreBench, name: &str, nonce: u128
 pub(super) async fn settled_for(bench: &impl StoreBench, name: &str, lifetime: Lifetime) -> (Attempt, Date) {
     let ask = asks(bench, &id(bench, name), 1).await;
     let (attempt, expires) = wins(bench, &ClaimAsk { lifetime, ..ask }).await;
-    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
+    assert_eq!(settle(bench, &attempt, &answer()).await, Done);
     (attempt, expires)
 }
 
 pub(super) async fn released_key(bench: &impl StoreBench, name: &str, nonce: u128) -> Attempt {
     let attempt = claimed(bench, name, nonce).await;
-    assert_eq!(release(bench, &attempt).await, Written::Done);
+    assert_eq!(release(bench, &attempt).await, Done);
     attempt
 }
 
 /// A fresh key, claimed and put in doubt.
-pub(super) async fn doubted_key(
-    bench: &impl StoreBench,
-    name: &str,
-    nonce: u128,
-    status: Option<u16>,
-) -> Attempt {
-    let attempt = claimed(bench, name, nonce).await;
-    assert_eq!(doubt(bench, &attempt, status).await, Written::Done);
+pub(super) async fn doubted_key(bench: &impl StoreBench, name: &str, status: Option<u16>) -> Attempt {
+    let attempt = claimed(bench, name, 1).await;
+    assert_eq!(doubt(bench, &attempt, status).await, Done);
     attempt
 }
 
@@ -240,10 +241,9 @@ pub(super) async fn own(bench: &impl StoreBench, id: &KeyId) -> Row {
 }
 
 pub(super) fn only(rows: Vec<Row>) -> Row {
-    match <[Row; 1]>::try_from(rows) {
-        Ok([row]) => row,
-        Err(rows) => panic!("store: one row was expected, not {}", rows.len()),
-    }
+    let [row] = <[Row; 1]>::try_from(rows)
+        .unwrap_or_else(|rows| panic!("store: one row was expected, not {}", rows.len()));
+    row
 }
 
 pub(super) fn is_claimed(row: &Row) -> bool {
@@ -289,12 +289,13 @@ pub(super) async fn journal(bench: &impl StoreBench, id: &KeyId) -> Vec<Entry> {
     bench.store().journal(id).await.expect("audit: journal failed")
 }
 
+pub(super) async fn listed(bench: &impl StoreBench, id: &KeyId) -> Option<ListedDoubt> {
+    let all = bench.store().doubts(None, 100_000).await.expect("store: doubts failed");
+    all.into_iter().find(|listed| listed.open.id == *id)
+}
+
 /// The attempts of the key's doubles in the journal.
 pub(super) async fn journalled(bench: &impl StoreBench, id: &KeyId) -> Vec<Token> {
-    journal(bench, id)
-        .await
-        .into_iter()
-        .filter(|entry| entry.kind == "double")
-        .filter_map(|entry| entry.token)
-        .collect()
+    let doubles = journal(bench, id).await.into_iter().filter(|entry| entry.kind == "double");
+    doubles.filter_map(|entry| entry.token).collect()
 }

@@ -1,24 +1,10 @@
 //! The promises of [`Escrows`]. Each run of the suite needs a new bench, whose gate
 //! [`super::authority`] moves.
 
-use std::time::Duration;
-
 use super::authority::{AuthorityBench, adopts};
-use super::bench::{
-    Foreign, LONG, SHORT, StoreBench, answer, claimed, id, is_settled, open, released_key,
-    restart_and_approve, row, rows, settle, settled_key,
-};
+use super::bench::*;
 use super::imports::latest;
-use super::together;
-use onceway_ports::authority::{CopiedRow, Lodged, Lodging};
-use onceway_ports::store::{Attempt, GateVersion, StoreError, Written};
-use onceway_ports::{Escrows, Imports, Upkeep};
-use onceway_protocol::digest::digest;
-use onceway_protocol::fingerprint::{self, Fingerprint};
-use onceway_protocol::key::KeyId;
-use onceway_protocol::lifetime::{Lifetime, Retention};
-use onceway_protocol::record::{Nonce, Recovery, RequestId, State, Token};
-use onceway_protocol::region::Origin;
+use onceway_ports::authority::{Lodged, Lodging};
 use onceway_protocol::written::LONGEST;
 
 pub trait EscrowBench: AuthorityBench<Store: Escrows + Imports> {}
@@ -45,8 +31,7 @@ pub async fn suite(bench: &impl EscrowBench) {
 
 /// A repeated lodging is done already; of one origin's claims of a key the highest token stays.
 async fn only_a_higher_token_replaces_a_lodged_claim(bench: &impl EscrowBench) {
-    let first = lodging(bench, "escrow-again", 3, 1).await;
-    assert_eq!(lodge(bench, &first).await, Lodged::Done, "escrow: it must be lodged");
+    let first = lodges(bench, "escrow-again", 3, 1).await;
     assert_eq!(lodge(bench, &first).await, Lodged::Done, "escrow: lodged again, it stands already");
     let lower = with(&first, 2, 2);
     assert_eq!(lodge(bench, &lower).await, Lodged::Superseded, "escrow: a lower token replaced a higher");
@@ -60,7 +45,6 @@ async fn only_a_higher_token_replaces_a_lodged_claim(bench: &impl EscrowBench) {
     assert_eq!(convert(bench, &elsewhere.origin).await, 1);
 }
 
-/// A claim is lodged neither at an old version nor before the boot is approved.
 async fn nothing_is_lodged_under_another_gate(bench: &impl EscrowBench) {
     let lodging = lodging(bench, "escrow-gate", 1, 1).await;
     let old = open(bench).await.version;
@@ -93,8 +77,7 @@ async fn claims_lodged_before_a_gate_change_are_found(bench: &impl EscrowBench) 
     });
     let answers = together(calls.collect()).await;
     let done = answers.iter().filter(|answers| **answers == Some(Lodged::Done)).count() as u64;
-    let superseded = answers.contains(&Some(Lodged::Superseded));
-    assert!(!superseded, "escrow: nothing stood there");
+    assert!(!answers.contains(&Some(Lodged::Superseded)), "escrow: nothing stood there");
     assert_eq!(convert(bench, &all[0].origin).await, done, "escrow: what was lodged is not what is found");
     for (lodging, answers) in all.iter().zip(&answers) {
         let stands = !rows(bench, &lodging.id).await.is_empty();
@@ -103,8 +86,7 @@ async fn claims_lodged_before_a_gate_change_are_found(bench: &impl EscrowBench) 
 }
 
 async fn a_voided_escrow_is_gone(bench: &impl EscrowBench) {
-    let lodging = lodging(bench, "escrow-void", 2, 1).await;
-    lodge(bench, &lodging).await;
+    let lodging = lodges(bench, "escrow-void", 2, 1).await;
     let Lodging { id, origin, token, nonce, .. } = &lodging;
     let (lower, other) = (with(&lodging, 1, 1).token, &bench.peers()[1]);
     for (origin, token, nonce) in [(origin, token, &Nonce(2)), (origin, &lower, nonce), (other, token, nonce)]
@@ -122,25 +104,24 @@ async fn a_voided_escrow_is_gone(bench: &impl EscrowBench) {
 /// A fact is never refused, under a newer state either, but it needs its own claim in the store.
 async fn an_answer_is_lodged_with_its_claim_at_any_epoch(bench: &impl EscrowBench) {
     let lodging = lodging(bench, "escrow-answer", 2, 1).await;
-    assert_eq!(lodge_answer(bench, &lodging).await, Written::Lost, "escrow: there is no such claim");
+    assert_eq!(lodge_answer(bench, &lodging).await, Lost, "escrow: there is no such claim");
     lodge(bench, &lodging).await;
     adopts(bench).await;
-    assert_eq!(lodge_answer(bench, &with(&lodging, 2, 2)).await, Written::Lost, "escrow: of another nonce");
-    assert_eq!(lodge_answer(bench, &with(&lodging, 3, 1)).await, Written::Lost, "escrow: of another token");
-    assert_eq!(lodge_answer(bench, &lodging).await, Written::Done, "escrow: of a newer state, but a fact");
-    assert_eq!(lodge_answer(bench, &lodging).await, Written::Done, "escrow: it is lodged already");
+    assert_eq!(lodge_answer(bench, &with(&lodging, 2, 2)).await, Lost, "escrow: of another nonce");
+    assert_eq!(lodge_answer(bench, &with(&lodging, 3, 1)).await, Lost, "escrow: of another token");
+    assert_eq!(lodge_answer(bench, &lodging).await, Done, "escrow: of a newer state, but a fact");
+    assert_eq!(lodge_answer(bench, &lodging).await, Done, "escrow: it is lodged already");
     // The next attempt has no answer yet.
     assert_eq!(lodge(bench, &with(&lodging, 3, 5)).await, Lodged::Done);
     assert_eq!(convert(bench, &lodging.origin).await, 1);
     let open = row(bench, &lodging.id).await;
     let State::InDoubt { .. } = open.state else { panic!("escrow: an older answer was kept: {open:?}") };
-    assert_eq!(lodge_answer(bench, &lodging).await, Written::Lost, "escrow: it was converted");
+    assert_eq!(lodge_answer(bench, &lodging).await, Lost, "escrow: it was converted");
 }
 
 /// It has all facts of the lodging, is listed for the operator, and ends like any own attempt.
 async fn a_converted_claim_is_an_own_doubt(bench: &impl EscrowBench) {
-    let lodging = lodging(bench, "escrow-doubt", 7, 1).await;
-    lodge(bench, &lodging).await;
+    let lodging = lodges(bench, "escrow-doubt", 7, 1).await;
     assert_eq!(rows(bench, &lodging.id).await, [], "escrow: it must not be shown as a record");
     restart_and_approve(bench).await;
     assert_eq!(convert(bench, &lodging.origin).await, 1, "escrow: it must be converted");
@@ -150,11 +131,10 @@ async fn a_converted_claim_is_an_own_doubt(bench: &impl EscrowBench) {
     assert_eq!((own.principal, &own.risk), (lodging.principal, &Vec::new()));
     let State::InDoubt { status: None, left, past } = own.state else { panic!("escrow: {own:?}") };
     assert!(left <= LONG && left > LONG / 2 && past.is_zero(), "escrow: the hold counts from the lodging");
-    let listed = bench.store().doubts(None, 10_000).await.expect("escrow: doubts failed");
-    let listed = listed.into_iter().find(|listed| listed.open.id == lodging.id).expect("escrow: not listed");
+    let listed = listed(bench, &lodging.id).await.expect("escrow: not listed");
     assert_eq!((listed.open.route, listed.open.path), (lodging.route.clone(), lodging.path.clone()));
     let attempt = Attempt { id: lodging.id.clone(), token: lodging.token, nonce: lodging.nonce };
-    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "escrow: it ends as an own attempt");
+    assert_eq!(settle(bench, &attempt, &answer()).await, Done, "escrow: it ends as an own attempt");
 }
 
 async fn the_longest_spans_are_read_again(bench: &impl EscrowBench) {
@@ -165,13 +145,11 @@ async fn the_longest_spans_are_read_again(bench: &impl EscrowBench) {
     assert_eq!(convert(bench, &lodging.origin).await, 1);
     let State::InDoubt { left, .. } = row(bench, &lodging.id).await.state else { panic!("escrow: no doubt") };
     assert!(left > LONGEST / 2 && left <= LONGEST, "escrow: {left:?}");
-    let listed = bench.store().doubts(None, 10_000).await.expect("escrow: doubts failed");
-    assert!(listed.iter().any(|listed| listed.open.id == lodging.id), "escrow: not listed");
+    assert!(listed(bench, &lodging.id).await.is_some(), "escrow: not listed");
 }
 
 async fn a_converted_answer_is_an_own_settlement(bench: &impl EscrowBench) {
-    let lodging = lodging(bench, "escrow-settled", 1, 1).await;
-    lodge(bench, &lodging).await;
+    let lodging = lodges(bench, "escrow-settled", 1, 1).await;
     lodge_answer(bench, &lodging).await;
     assert_eq!(convert(bench, &lodging.origin).await, 1);
     let own = row(bench, &lodging.id).await;
@@ -180,25 +158,19 @@ async fn a_converted_answer_is_an_own_settlement(bench: &impl EscrowBench) {
         panic!("escrow: {:?}", own.state)
     };
     assert_eq!(*stored, answer(), "escrow: another answer");
-    let listed = bench.store().doubts(None, 10_000).await.expect("escrow: doubts failed");
-    assert!(listed.iter().all(|listed| listed.open.id != lodging.id), "escrow: nothing is in doubt about it");
+    assert!(listed(bench, &lodging.id).await.is_none(), "escrow: nothing is in doubt about it");
 }
 
-/// An escrow is not converted if the origin's record or the own one has a token as high, or if any
-/// final row is here.
+/// Its origin's record or the own one has a token as high, or any final row is here.
 async fn an_already_known_attempt_is_not_converted(bench: &impl EscrowBench) {
-    let known = lodging(bench, "escrow-known", 1, 1).await;
-    lodge(bench, &known).await;
+    let known = lodges(bench, "escrow-known", 1, 1).await;
     assert_eq!(bench.arrives(&known.id, Foreign::Released).await, known.token, "bench: the same attempt");
-    let newer = lodging(bench, "escrow-newer", 2, 1).await;
-    lodge(bench, &newer).await;
+    let newer = lodges(bench, "escrow-newer", 2, 1).await;
     bench.arrives(&newer.id, Foreign::Released).await;
     let own = claimed(bench, "escrow-own", 1).await;
-    let equal = lodging(bench, "escrow-own", 1, 9).await;
-    lodge(bench, &equal).await;
+    lodges(bench, "escrow-own", 1, 9).await;
     let last = settled_key(bench, "escrow-final", 1).await;
-    let late = lodging(bench, "escrow-final", 5, 9).await;
-    lodge(bench, &late).await;
+    lodges(bench, "escrow-final", 5, 9).await;
     assert_eq!(convert(bench, &known.origin).await, 4, "escrow: all of them must be taken off");
     assert_eq!(rows(bench, &known.id).await.len(), 1, "escrow: converted beside its own record");
     assert_eq!(rows(bench, &newer.id).await.len(), 2, "escrow: the record there is of an older attempt");
@@ -206,14 +178,10 @@ async fn an_already_known_attempt_is_not_converted(bench: &impl EscrowBench) {
     assert!(is_settled(bench, &last.id).await, "escrow: what is final was opened");
 }
 
-/// A lodged claim is handed back as a running attempt, and with its answer as a settled one: its
-/// store may have neither.
+/// A running attempt, and with its answer a settled one: its store may have neither.
 async fn a_lodged_claim_is_handed_back_to_its_home(bench: &impl EscrowBench) {
-    let running = lodging(bench, "escrow-back", 3, 1).await;
-    let answered = lodging(bench, "escrow-back-answered", 1, 2).await;
-    for lodging in [&running, &answered] {
-        lodge(bench, lodging).await;
-    }
+    let running = lodges(bench, "escrow-back", 3, 1).await;
+    let answered = lodges(bench, "escrow-back-answered", 1, 2).await;
     lodge_answer(bench, &answered).await;
     bench.beats().await;
     let back = latest(bench, &running.origin, 1).await;
@@ -235,8 +203,7 @@ async fn a_lodged_claim_is_handed_back_to_its_home(bench: &impl EscrowBench) {
 
 async fn an_own_open_row_of_a_lower_token_gives_way(bench: &impl EscrowBench) {
     released_key(bench, "escrow-lower", 1).await;
-    let higher = lodging(bench, "escrow-lower", 2, 9).await;
-    lodge(bench, &higher).await;
+    let higher = lodges(bench, "escrow-lower", 2, 9).await;
     assert_eq!(convert(bench, &higher.origin).await, 1);
     let own = row(bench, &higher.id).await;
     assert_eq!((own.token, own.nonce), (higher.token, higher.nonce));
@@ -270,10 +237,8 @@ async fn a_conversion_goes_on_until_nothing_is_left(bench: &impl EscrowBench) {
 /// A store that restarted may have lost rows: before its boot is approved none is forgotten, and a
 /// conversion is an error, since 0 would say that none is left.
 async fn no_escrow_goes_before_the_boot_is_approved(bench: &impl EscrowBench) {
-    let closed = lodging(bench, "escrow-closed", 1, 1).await;
-    lodge(bench, &closed).await;
-    let kept = lodging(bench, "escrow-kept", 1, 1).await;
-    lodge(bench, &kept).await;
+    let closed = lodges(bench, "escrow-closed", 1, 1).await;
+    let kept = lodges(bench, "escrow-kept", 1, 1).await;
     bench.arrives(&kept.id, Foreign::Claimed).await;
     bench.restart().await;
     bench.pass(SHORT).await;
@@ -285,13 +250,9 @@ async fn no_escrow_goes_before_the_boot_is_approved(bench: &impl EscrowBench) {
     assert_eq!(convert(bench, &closed.origin).await, 1, "escrow: a refused conversion lost it");
 }
 
-/// An escrow goes once its record is here, not before, and not for a record of an older attempt.
 async fn an_escrow_goes_once_its_record_is_here(bench: &impl EscrowBench) {
-    let first = lodging(bench, "escrow-reaped", 1, 1).await;
-    let second = lodging(bench, "escrow-stays", 2, 1).await;
-    for lodging in [&first, &second] {
-        lodge(bench, lodging).await;
-    }
+    let first = lodges(bench, "escrow-reaped", 1, 1).await;
+    let second = lodges(bench, "escrow-stays", 2, 1).await;
     assert_eq!(reap(bench).await, 0, "escrow: no record of theirs is here");
     bench.arrives(&first.id, Foreign::Claimed).await;
     bench.arrives(&second.id, Foreign::Claimed).await;
@@ -359,6 +320,13 @@ fn with(lodging: &Lodging, attempt: u32, nonce: u128) -> Lodging {
     Lodging { token, nonce: Nonce(nonce), ..lodging.clone() }
 }
 
+/// A fresh lodging, which is lodged.
+async fn lodges(bench: &impl EscrowBench, name: &str, attempt: u32, nonce: u128) -> Lodging {
+    let lodging = lodging(bench, name, attempt, nonce).await;
+    assert_eq!(lodge(bench, &lodging).await, Lodged::Done, "escrow: it must be lodged");
+    lodging
+}
+
 async fn lodge(bench: &impl EscrowBench, lodging: &Lodging) -> Lodged {
     lodge_at(bench, lodging, open(bench).await.version).await
 }
@@ -377,13 +345,12 @@ async fn lodge_answer(bench: &impl EscrowBench, lodging: &Lodging) -> Written {
 }
 
 async fn convert(bench: &impl EscrowBench, origin: &Origin) -> u64 {
-    let mut all = 0;
-    loop {
-        match bench.store().convert(origin, 100).await.expect("escrow: convert failed") {
-            0 => return all,
-            some => all += some,
-        }
+    let (mut all, mut some) = (0, 1);
+    while some > 0 {
+        some = bench.store().convert(origin, 100).await.expect("escrow: convert failed");
+        all += some;
     }
+    all
 }
 
 async fn reap(bench: &impl EscrowBench) -> u64 {

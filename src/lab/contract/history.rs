@@ -1,17 +1,8 @@
 //! Random histories of calls on a store, with each reply, line by line: recorded from a real store,
-//! and replayed elsewhere.
-//!
-//! A clause states a promise; a history shows events between calls that nobody thought of together.
-//! Lines hold nothing that differs from run to run: no dates, no gate versions. The recorded line
-//! says what a reply should have been.
+//! and replayed elsewhere. They show events between calls that nobody thought of together. Lines
+//! hold nothing that differs from run to run: no dates, no gate versions.
 
-use onceway_ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion};
-use onceway_protocol::decide::Basis;
-use onceway_protocol::key::KeyId;
-use onceway_protocol::record::{Nonce, Row, State};
-use onceway_protocol::region::Origin;
-
-use super::bench::{Foreign, StoreBench, answer, asks, asks_on, claim, doubt, id, release, rows, settle};
+use super::bench::*;
 
 /// Number of keys of one history: few, so that calls meet.
 const KEYS: u64 = 4;
@@ -95,19 +86,27 @@ async fn one(bench: &impl StoreBench, draw: &mut Draw, key: &mut Known, nonce: u
 }
 
 async fn claims(bench: &impl StoreBench, key: &mut Known, ask: ClaimAsk, what: &str) -> String {
-    let told = match claim(bench, &ask).await {
-        ClaimReply::Won { token, .. } => {
-            key.won = Some(Attempt { id: ask.id.clone(), token, nonce: ask.nonce });
-            format!("won {token}")
-        }
-        ClaimReply::Found(rows) => format!("found {}", shown(bench, &rows)),
-        ClaimReply::GateMoved => "the gate moved".to_owned(),
-    };
+    let (won, told) = said(&ask, claim(bench, &ask).await, |rows| shown(bench, rows));
+    key.won = won.or(key.won.take());
     key.asked = Some(ask);
     format!("{what}: {told}")
 }
 
-/// Ends an attempt, now and then under another nonce.
+/// The attempt that a claim won, and its reply in words.
+pub(super) fn said(
+    ask: &ClaimAsk,
+    reply: ClaimReply,
+    shown: impl FnOnce(&[Row]) -> String,
+) -> (Option<Attempt>, String) {
+    match reply {
+        ClaimReply::Won { token, .. } => {
+            (Some(Attempt { id: ask.id.clone(), token, nonce: ask.nonce }), format!("won {token}"))
+        }
+        ClaimReply::Found(rows) => (None, format!("found {}", shown(&rows))),
+        ClaimReply::GateMoved => (None, "the gate moved".to_owned()),
+    }
+}
+
 async fn ends(bench: &impl StoreBench, draw: &mut Draw, mut attempt: Attempt) -> String {
     let strange = draw.below(6) == 0;
     if strange {

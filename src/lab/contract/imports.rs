@@ -1,22 +1,6 @@
 //! The promises of [`Imports`]. Each run of the suite needs a new bench.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use super::bench::{
-    Foreign, ImportBench, LONG, SHORT, StoreBench, answer, asks, asks_on, claim, claimed as claimed_key,
-    finds, id, is_settled, open, own, release, restart_and_approve, row, rows, settle, settled_key, wins,
-};
-use onceway_ports::authority::CopiedRow;
-use onceway_ports::store::{Attempt, ClaimReply, Written};
-use onceway_ports::{Imports, KeyStore};
-use onceway_protocol::decide::Basis;
-use onceway_protocol::digest::digest;
-use onceway_protocol::fingerprint::{self, Fingerprint};
-use onceway_protocol::key::KeyId;
-use onceway_protocol::record::{Answer, AnswerBody, Nonce, Recovery, RequestId, Row, State, Token};
-use onceway_protocol::region::Origin;
-use onceway_protocol::time::Date;
+use super::bench::*;
 
 pub async fn suite(bench: &impl ImportBench) {
     rows_are_handed_over_whole(bench).await;
@@ -38,7 +22,7 @@ async fn rows_are_handed_over_whole(bench: &impl ImportBench) {
     let origin = bench.peers()[1].clone();
     let past = Duration::ZERO;
     let states = [
-        claimed(),
+        running(),
         State::InDoubt { status: Some(502), left: LONG, past },
         State::InDoubt { status: None, left: LONG, past },
         State::Released,
@@ -99,7 +83,7 @@ async fn rows_come_in_pages_in_the_order_of_keys(bench: &impl ImportBench) {
 async fn the_later_of_two_rows_of_one_origin_counts(bench: &impl ImportBench) {
     open(bench).await;
     let origin = bench.peers()[0].clone();
-    let key = copied(bench, &origin, "import-behind", 1, claimed());
+    let key = copied(bench, &origin, "import-behind", 1, running());
     bench.arrives(&key.id, Foreign::Settled).await;
     import(bench, &origin, std::slice::from_ref(&key)).await;
     assert!(is_settled(bench, &key.id).await, "import: an earlier state of the attempt hides its answer");
@@ -108,12 +92,12 @@ async fn the_later_of_two_rows_of_one_origin_counts(bench: &impl ImportBench) {
     bench.arrives(&key.id, Foreign::Claimed).await;
     import(bench, &origin, std::slice::from_ref(&key)).await;
     assert!(is_settled(bench, &key.id).await, "import: the answer that a survivor has must be shown");
-    let earlier = CopiedRow { row: Row { state: claimed(), ..key.row.clone() }, ..key.clone() };
+    let earlier = CopiedRow { row: Row { state: running(), ..key.row.clone() }, ..key.clone() };
     import(bench, &origin, &[earlier]).await;
     assert!(is_settled(bench, &key.id).await, "import: an earlier state replaced a later one");
 
     for (attempt, state, shown, why) in [
-        (2, claimed(), 2, "the higher token must be shown"),
+        (2, running(), 2, "the higher token must be shown"),
         (1, answered(), 2, "a lower token replaced a higher"),
         (3, answered(), 3, "a higher token must replace a lower"),
     ] {
@@ -143,7 +127,6 @@ async fn imported_rows_stand_in_the_way_of_claims(bench: &impl ImportBench) {
     assert_eq!(wins(bench, &ask).await.0.token.attempt, 3, "import: what was seen is superseded");
 }
 
-/// A row that another one of its origin has overtaken no longer counts.
 async fn a_claim_supersedes_only_the_row_that_counts(bench: &impl ImportBench) {
     let origin = bench.peers()[0].clone();
     let mut ask = asks(bench, &id(bench, "import-overtaken"), 1).await;
@@ -157,16 +140,15 @@ async fn a_claim_supersedes_only_the_row_that_counts(bench: &impl ImportBench) {
     }
 }
 
-/// Of a replicated and an imported row of one key one is handed on: that of the higher epoch, then
-/// of the higher attempt, then of the later state.
+/// The later is that of the higher epoch, then of the higher attempt, then of the later state.
 async fn the_later_of_two_rows_is_handed_on(bench: &impl ImportBench) {
     open(bench).await;
     let origin = bench.peers()[0].clone();
     for (name, replicated, epochs, attempt, state, is_settled) in [
         ("ahead", Foreign::Claimed, 0, 1, answered(), true),
-        ("behind", Foreign::Settled, 0, 1, claimed(), true),
-        ("attempt", Foreign::Settled, 0, 2, claimed(), false),
-        ("epoch", Foreign::Settled, 1, 1, claimed(), false),
+        ("behind", Foreign::Settled, 0, 1, running(), true),
+        ("attempt", Foreign::Settled, 0, 2, running(), false),
+        ("epoch", Foreign::Settled, 1, 1, running(), false),
     ] {
         let mut imported = copied(bench, &origin, &format!("import-later-{name}"), attempt, state);
         let arrived = bench.arrives(&imported.id, replicated).await;
@@ -191,7 +173,7 @@ async fn the_answer_with_the_highest_token_stays(bench: &impl ImportBench) {
     for (at, (lower, higher)) in pairs.into_iter().enumerate() {
         for turned in [false, true] {
             let name = format!("import-answers-{at}-{turned}");
-            let attempt = claimed_key(bench, &name, 1).await;
+            let attempt = claimed(bench, &name, 1).await;
             let tokens = if turned { [higher, lower] } else { [lower, higher] };
             for (origin, token) in bench.peers().iter().zip(tokens) {
                 let theirs = Answer { status: if token == higher { 210 } else { 220 }, ..answer() };
@@ -200,7 +182,7 @@ async fn the_answer_with_the_highest_token_stays(bench: &impl ImportBench) {
                 there.row.token = token;
                 import(bench, origin, &[there]).await;
             }
-            assert_eq!(settle(bench, &attempt, &answer()).await, Written::Lost, "import: theirs was first");
+            assert_eq!(settle(bench, &attempt, &answer()).await, Lost, "import: theirs was first");
             let State::Settled { answer, .. } = own(bench, &attempt.id).await.state else {
                 panic!("import: it must be settled")
             };
@@ -209,8 +191,7 @@ async fn the_answer_with_the_highest_token_stays(bench: &impl ImportBench) {
     }
 }
 
-/// A store that restarted may have lost rows: before its boot is approved none is added, and none
-/// is forgotten.
+/// A store that restarted may have lost rows: none is added, and none is forgotten.
 async fn no_import_passes_an_unapproved_boot(bench: &impl ImportBench) {
     open(bench).await;
     let origin = bench.peers()[1].clone();
@@ -266,44 +247,39 @@ async fn rows_after_the_newest_heartbeat_are_found(bench: &impl ImportBench) {
 /// unless the other is later.
 async fn own_rows_are_restored_before_the_boot_is_approved(bench: &impl ImportBench) {
     let settled = settled_key(bench, "restored-settled", 1).await;
-    let running = claimed_key(bench, "restored-running", 2).await;
+    let run = claimed(bench, "restored-running", 2).await;
     let own = |name: &str, attempt, state| copied(bench, &bench.origin(), name, attempt, state);
     let of = |attempt: &Attempt, state| {
         let mut row = own("restored-none", 1, state);
         (row.id, row.row.token, row.row.nonce) = (attempt.id.clone(), attempt.token, attempt.nonce);
         row
     };
-    let (lacked, late) = (own("restored-lacked", 2, claimed()), own("restored-late", 1, claimed()));
-    let (twice, once) = (own("restored-twice", 1, answered()), own("restored-twice", 1, claimed()));
-    let theirs = copied(bench, &bench.peers()[0], "restored-theirs", 1, claimed());
+    let (lacked, late) = (own("restored-lacked", 2, running()), own("restored-late", 1, running()));
+    let (twice, once) = (own("restored-twice", 1, answered()), own("restored-twice", 1, running()));
+    let theirs = copied(bench, &bench.peers()[0], "restored-theirs", 1, running());
     let version = open(bench).await.version;
     bench.restart().await;
-    let all = [lacked.clone(), of(&settled, claimed()), of(&running, answered()), once.clone(), twice, once];
+    let all = [lacked.clone(), of(&settled, running()), of(&run, answered()), once.clone(), twice, once];
     let restore = async |rows: &[CopiedRow]| bench.store().restore(rows).await;
-    assert_eq!(restore(&all).await, Ok(Written::Done));
+    assert_eq!(restore(&all).await, Ok(Done));
     assert!(restore(&[theirs]).await.is_err(), "restore: the row is of another origin");
     let gate = bench.store().gate().await.expect("restore: gate failed");
     assert!(gate.version == version && !gate.is_open(), "restore: nothing was approved");
     open(bench).await;
-    assert_eq!(restore(std::slice::from_ref(&late)).await, Ok(Written::GateMoved));
+    assert_eq!(restore(std::slice::from_ref(&late)).await, Ok(GateMoved));
     assert_eq!(rows(bench, &late.id).await, [], "restore: the boot is approved");
-    for id in [&settled.id, &running.id, &all[3].id] {
-        let later = is_settled(bench, id).await;
-        assert!(later, "restore: of two states of one attempt the later one stays");
+    for id in [&settled.id, &run.id, &all[3].id] {
+        assert!(is_settled(bench, id).await, "restore: of two states of one attempt the later one stays");
     }
     let restored = row(bench, &lacked.id).await;
     assert_eq!(untimed(&Row { state: lacked.row.state.clone(), ..restored.clone() }), untimed(&lacked.row));
     let State::Claimed { left, .. } = restored.state else { panic!("restore: {restored:?}") };
     assert!(left > LONG / 2 && left <= LONG, "restore: its hold begins anew: {left:?}");
     let attempt = Attempt { id: lacked.id, token: lacked.row.token, nonce: lacked.row.nonce };
-    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "restore: it ends like any other");
+    assert_eq!(settle(bench, &attempt, &answer()).await, Done, "restore: it ends like any other");
 }
 /// All rows that a store of this origin may lack, read in pages.
-pub(super) async fn latest(
-    bench: &impl StoreBench<Store: Imports>,
-    origin: &Origin,
-    most: u32,
-) -> Vec<CopiedRow> {
+pub(super) async fn latest(bench: &impl ImportBench, origin: &Origin, most: u32) -> Vec<CopiedRow> {
     let (mut found, mut from) = (Vec::new(), Some(0));
     while let Some(place) = from {
         let page = bench.store().latest_of(origin, place, most).await.expect("latest: it failed");
@@ -350,7 +326,7 @@ async fn an_imported_row_goes_once_it_is_not_needed(bench: &impl ImportBench) {
         wins(bench, &asks_on(bench, &copied.id, nonce, basis).await).await.0
     };
     let named = over(&gone[4], 1).await;
-    assert_eq!(release(bench, &named).await, Written::Done);
+    assert_eq!(release(bench, &named).await, Done);
     // A running row says nothing yet. An open attempt elsewhere needs the final row, or the
     // released one.
     over(&stays[4], 2).await;
@@ -406,7 +382,7 @@ pub(super) fn copied(
     CopiedRow { id: id(bench, name), row, hold: LONG, lives: LONG, tombstone: LONG * 2, route, path }
 }
 
-fn claimed() -> State {
+fn running() -> State {
     State::Claimed { left: LONG, past: Duration::ZERO }
 }
 
@@ -424,7 +400,6 @@ fn big_answer() -> Answer {
     Answer { body: AnswerBody::Kept(b"{\"status\":\"made\"}".repeat(100)), ..answer() }
 }
 
-/// The row without its reader's clock.
 fn untimed(row: &Row) -> Row {
     let mut row = row.clone();
     if let State::Settled { age, .. } = &mut row.state {

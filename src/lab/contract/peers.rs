@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, Uri};
 
-use super::{SLACK, bounded, whole};
+use super::{SLACK, bounded, is_waited_for, read};
 use onceway_ports::peers::{Beat, Forward, ForwardReply, PeerError, PeerReply, Pong, Proof, Question};
 use onceway_ports::{Body, Clock, Peers};
 use onceway_protocol::change::Report;
@@ -34,7 +34,6 @@ pub enum PeerBehaviour {
         status: u16,
         body: Bytes,
     },
-    /// Answers every forward with "not the owner".
     NotOwner {
         epoch: u64,
     },
@@ -50,13 +49,10 @@ pub trait PeersBench: Sync {
     type Peers: Peers;
     type Clock: Clock;
 
+    /// The caller's side. [`peer`] is the one region that it knows.
     fn peers(&self) -> &Self::Peers;
 
     fn clock(&self) -> &Self::Clock;
-
-    fn peer(&self) -> RegionName;
-
-    fn unlisted(&self) -> RegionName;
 
     /// Changes the peer's behaviour, and forgets the calls that arrived.
     fn behave(&self, behaviour: PeerBehaviour) -> impl Future<Output = ()> + Send;
@@ -72,6 +68,14 @@ pub trait PeersBench: Sync {
 
     /// The same for questions.
     fn asked(&self) -> impl Future<Output = Vec<Question>> + Send;
+}
+
+fn peer() -> RegionName {
+    RegionName::parse("us").expect("a region")
+}
+
+fn unlisted() -> RegionName {
+    RegionName::parse("nowhere").expect("a region")
 }
 
 /// A bound that an answer keeps.
@@ -131,10 +135,7 @@ async fn an_answer_comes_back_whole(bench: &impl PeersBench) {
 async fn a_slow_answer_is_waited_for(bench: &impl PeersBench) {
     let after = Duration::from_millis(300);
     bench.behave(PeerBehaviour::Answer { after, status: 200, body: Bytes::from_static(b"slow") }).await;
-    let begun = bench.clock().now();
-    answered(bench, forward("slow")).await;
-    let took = bench.clock().now().since(begun);
-    assert!(took * 10 > after * 9, "peers: an answer that takes {after:?} came after {took:?}");
+    is_waited_for(bench.clock(), after, "peers: an answer", answered(bench, forward("slow"))).await;
     assert_eq!(bench.arrived().await.len(), 1, "peers: one forward must arrive once");
 }
 
@@ -148,7 +149,7 @@ async fn not_the_owner_is_told(bench: &impl PeersBench) {
 
 /// Neither a refusing peer nor an unlisted region gets a forward, a ping or a question.
 async fn a_call_that_reaches_nobody_was_not_sent(bench: &impl PeersBench) {
-    for (behaviour, to) in [(PeerBehaviour::Refuse, bench.peer()), (answers(200, ""), bench.unlisted())] {
+    for (behaviour, to) in [(PeerBehaviour::Refuse, peer()), (answers(200, ""), unlisted())] {
         bench.behave(behaviour).await;
         let pinged = ping(bench, &to, LONG).await.expect_err("peers: nobody answered a ping");
         let asked = ask(bench, &to, views(0), LONG).await.expect_err("peers: nobody answered a question");
@@ -160,20 +161,19 @@ async fn a_call_that_reaches_nobody_was_not_sent(bench: &impl PeersBench) {
     }
 }
 
-/// A connection that breaks after the forward was read is unknown; nothing is sent again.
 async fn a_broken_forward_is_unknown(bench: &impl PeersBench) {
     // The first one leaves a connection open, which looks good to the second until it breaks.
     bench.behave(answers(200, "")).await;
     reply(bench, forward("before-broken")).await;
     bench.behave(PeerBehaviour::BreakAfterReading).await;
-    let error = failure(bench, &bench.peer(), forward("broken")).await;
+    let error = failure(bench, &peer(), forward("broken")).await;
     assert!(matches!(error, PeerError::Unknown(_)), "peers: it was read, so it may have worked: {error}");
     assert_eq!(bench.arrived().await.len(), 1, "peers: one forward must arrive once, broken or not");
 }
 
 async fn a_dropped_forward_is_not_sent_again(bench: &impl PeersBench) {
     bench.behave(PeerBehaviour::Hang).await;
-    let (clock, peer) = (bench.clock(), bench.peer());
+    let (clock, peer) = (bench.clock(), peer());
     {
         let mut hanging = pin!(bench.peers().forward(&peer, forward("dropped")));
         let deadline = clock.now() + SLACK;
@@ -197,13 +197,13 @@ async fn a_pong_comes_back_whole(bench: &impl PeersBench) {
     bench.behave(answers(200, "")).await;
     let beat = Beat { seq: 1 << 40, age: Duration::from_millis(70) };
     let origin = |region, generation| Origin { region, generation };
-    let applied = [(origin(bench.peer(), 1), 1 << 40), (origin(bench.unlisted(), u32::MAX), 0)].into();
-    let own = Some(origin(bench.peer(), 2));
-    let heard = [(origin(bench.peer(), 1), 1 << 41)].into();
+    let applied = [(origin(peer(), 1), 1 << 40), (origin(unlisted(), u32::MAX), 0)].into();
+    let own = Some(origin(peer(), 2));
+    let heard = [(origin(peer(), 1), 1 << 41)].into();
     let full = Pong { serving: true, beat: Some(beat), origin: own, applied, heard, ..pong() };
     for pong in [full, pong()] {
         bench.set_pong(pong.clone()).await;
-        let mut got = ping(bench, &bench.peer(), LONG).await.expect("peers: no pong came");
+        let mut got = ping(bench, &peer(), LONG).await.expect("peers: no pong came");
         if let (Some(got), Some(set)) = (&mut got.beat, &pong.beat) {
             assert!(got.age >= set.age, "peers: a heartbeat cannot get younger on the way: {:?}", got.age);
             got.age = set.age;
@@ -214,16 +214,15 @@ async fn a_pong_comes_back_whole(bench: &impl PeersBench) {
 
 async fn a_ping_gives_up_within_its_bound(bench: &impl PeersBench) {
     bench.behave(PeerBehaviour::Hang).await;
-    let silent = ping(bench, &bench.peer(), TIGHT).await;
-    assert!(silent.is_err(), "peers: a peer that hangs answered a ping");
+    assert!(ping(bench, &peer(), TIGHT).await.is_err(), "peers: a peer that hangs answered a ping");
 }
 
 async fn a_peer_that_comes_back_is_reached(bench: &impl PeersBench) {
     for down in [PeerBehaviour::Refuse, PeerBehaviour::BreakAfterReading] {
         bench.behave(down).await;
-        failure(bench, &bench.peer(), forward("down")).await;
+        failure(bench, &peer(), forward("down")).await;
         bench.behave(answers(200, "back")).await;
-        until_reached(bench, async || match bench.peers().forward(&bench.peer(), forward("back")).await {
+        until_reached(bench, async || match bench.peers().forward(&peer(), forward("back")).await {
             Ok(ForwardReply::NotOwner { .. }) => panic!("{WRONG_REPLY}"),
             reply => reply.is_ok(),
         })
@@ -233,20 +232,19 @@ async fn a_peer_that_comes_back_is_reached(bench: &impl PeersBench) {
 
 async fn a_question_arrives_whole_and_once(bench: &impl PeersBench) {
     bench.set_told(PeerReply::Done).await;
-    for question in questions(bench.peer()) {
+    for question in questions(peer()) {
         bench.behave(answers(200, "")).await;
-        let reply = ask(bench, &bench.peer(), question.clone(), LONG).await;
+        let reply = ask(bench, &peer(), question.clone(), LONG).await;
         assert_eq!(reply, Ok(PeerReply::Done), "peers: {question:?}");
-        let asked = bench.asked().await;
-        assert!(asked == [question], "peers: one question must arrive once, as it was asked: {asked:?}");
+        assert_eq!(bench.asked().await, [question], "peers: one question must arrive once, as it was asked");
     }
 }
 
 async fn a_peers_reply_arrives_unchanged(bench: &impl PeersBench) {
     bench.behave(answers(200, "")).await;
-    for reply in tellings(bench.peer()) {
+    for reply in tellings(peer()) {
         bench.set_told(reply.clone()).await;
-        let back = ask(bench, &bench.peer(), views(0), LONG).await;
+        let back = ask(bench, &peer(), views(0), LONG).await;
         assert_eq!(back, Ok(reply), "peers: what was told changed on the way");
     }
 }
@@ -255,20 +253,19 @@ async fn a_peers_reply_arrives_unchanged(bench: &impl PeersBench) {
 async fn a_question_without_an_answer_is_unknown(bench: &impl PeersBench) {
     standing(bench).await;
     bench.behave(PeerBehaviour::BreakAfterReading).await;
-    let broken = ask(bench, &bench.peer(), views(1), LONG).await;
+    let broken = ask(bench, &peer(), views(1), LONG).await;
     assert!(matches!(broken, Err(PeerError::Unknown(_))), "peers: it was read: {broken:?}");
-    let asked = bench.asked().await;
-    assert!(asked == [views(1)], "peers: one question must arrive once: {asked:?}");
+    assert_eq!(bench.asked().await, [views(1)], "peers: one question must arrive once");
     standing(bench).await;
     bench.behave(PeerBehaviour::Hang).await;
-    let silent = ask(bench, &bench.peer(), views(0), TIGHT).await;
+    let silent = ask(bench, &peer(), views(0), TIGHT).await;
     assert!(matches!(silent, Err(PeerError::Unknown(_))), "peers: a peer that hangs: {silent:?}");
 }
 
 /// Waits until the peer answers over a standing connection.
 async fn standing(bench: &impl PeersBench) {
     bench.behave(answers(200, "")).await;
-    until_reached(bench, async || ask(bench, &bench.peer(), views(0), LONG).await.is_ok()).await;
+    until_reached(bench, async || ask(bench, &peer(), views(0), LONG).await.is_ok()).await;
 }
 
 /// Calls until the peer answers, as it may just have come back.
@@ -329,7 +326,7 @@ pub fn pong() -> Pong {
 }
 
 async fn reply(bench: &impl PeersBench, forward: Forward) -> ForwardReply {
-    let peer = bench.peer();
+    let peer = peer();
     let call = bench.peers().forward(&peer, forward);
     bounded(bench.clock(), Duration::ZERO, "peers: forward", call).await.expect("peers: the forward failed")
 }
@@ -337,10 +334,6 @@ async fn reply(bench: &impl PeersBench, forward: Forward) -> ForwardReply {
 async fn answered(bench: &impl PeersBench, forward: Forward) -> Response<Body> {
     let ForwardReply::Answer(response) = reply(bench, forward).await else { panic!("{WRONG_REPLY}") };
     response
-}
-
-async fn read(response: Response<Body>) -> Vec<u8> {
-    whole(response.into_body()).await.expect("peers: the body broke off")
 }
 
 async fn failure(bench: &impl PeersBench, to: &RegionName, forward: Forward) -> PeerError {

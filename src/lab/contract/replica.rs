@@ -1,13 +1,8 @@
 //! The promises of [`Replica`] of one store; [`super::replication`] has those between stores.
 
-use std::time::Duration;
-
-use super::bench::{SHORT, StoreBench, asks, id, open, restart_and_approve, row, wins};
-use onceway_ports::Replica;
-use onceway_ports::store::{ClaimAsk, Heartbeat, PeerMemory};
-use onceway_protocol::key::KeyId;
+use super::bench::*;
+use onceway_ports::store::PeerMemory;
 use onceway_protocol::observed::{Observed, Passed};
-use onceway_protocol::record::State;
 
 pub async fn suite(bench: &impl StoreBench) {
     heartbeats_grow_by_one(bench).await;

@@ -1,23 +1,14 @@
 //! Three stores that follow one another: random histories of them, and the promises of [`Replica`]
-//! while a first copy runs.
+//! while a first copy runs. The drill `histories` records them from three real stores.
 //!
-//! Histories have each reply, each arrival, and the state after a crash, line by line. The drill
-//! `histories` records them from three real stores; they are replayed elsewhere. Every link is cut,
-//! except while a history waits for one region's commits to arrive at another, so that lines are
-//! equal in every run. The recorded line says what a reply should have been.
+//! Every link is cut, except while a history waits for one region's commits to arrive at another,
+//! so that lines are equal in every run. The recorded line says what a reply should have been.
 
 use std::future::Future;
 
-use onceway_ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, Heartbeat, StoreError, Written};
-use onceway_ports::{Authority, KeyStore, Replica};
-use onceway_protocol::authority::GateState;
-use onceway_protocol::key::{Key, KeyId, Tenant};
-use onceway_protocol::record::{Row, State};
-use onceway_protocol::region::Origin;
-
 use super::authority::view_with;
-use super::bench::{answer, asked};
-use super::history::{Draw, standing_on, told};
+use super::bench::*;
+use super::history::{Draw, said, standing_on, told};
 
 pub const REGIONS: usize = 3;
 pub const HISTORIES: u64 = 8;
@@ -84,11 +75,8 @@ struct History<'a, B> {
     nonce: u128,
 }
 
-/// All recorded histories as one text. Both sides compare it, and the real side also records it.
-/// `say` gets the name of each history as it is played.
-///
-/// # Errors
-/// The bench or one of its stores failed, in words.
+/// All recorded histories as one text, for both sides. `say` gets the name of each. Errors are of
+/// the bench or one of its stores, in words.
 pub async fn all(bench: &impl ReplicationBench, say: &(dyn Fn(&str) + Sync)) -> Result<String, String> {
     for (from, to) in links() {
         bench.cut(from, to).await?;
@@ -110,7 +98,6 @@ pub async fn all(bench: &impl ReplicationBench, say: &(dyn Fn(&str) + Sync)) -> 
 /// The store that writes, and the one that copies, in [`copying`].
 const FROM: usize = 0;
 const TO: usize = 1;
-/// Looks at a copy that may end now.
 const LOOKS: u32 = 10_000;
 /// The keys of [`copying`], which are no history's.
 const COPIED: u64 = u32::MAX as u64;
@@ -118,9 +105,6 @@ const COPIED: u64 = u32::MAX as u64;
 /// The promises of [`Replica`] while the first copy of a peer's records runs: its heartbeats come
 /// already, and are not whole (docs/protocol.md#rule-29). For stores that have just begun to follow
 /// one another. The error names in words the clause that broke.
-///
-/// # Errors
-/// A clause does not hold, or the bench or one of its stores failed.
 pub async fn copying(bench: &impl ReplicationBench) -> Result<(), String> {
     let (mut stores, [before, missed, late]) = (History::new(bench, COPIED), [0, 1, 2]);
     stores.opened(TO).await?;
@@ -231,7 +215,6 @@ impl<'a, B: ReplicationBench> History<'a, B> {
         Ok(text)
     }
 
-    /// A claim under the gate as it is now.
     async fn ask(&mut self, region: usize, key: usize, over: bool) -> Result<ClaimAsk, String> {
         let store = self.bench.store(region);
         self.nonce += 1;
@@ -244,14 +227,12 @@ impl<'a, B: ReplicationBench> History<'a, B> {
     }
 
     async fn claim(&mut self, region: usize, key: usize, ask: &ClaimAsk) -> Result<String, String> {
-        Ok(match self.bench.store(region).claim(ask).await.map_err(words)? {
-            ClaimReply::Won { token, .. } => {
-                self.won[region][key] = Some(Attempt { id: ask.id.clone(), token, nonce: ask.nonce });
-                format!("won {token}")
-            }
-            ClaimReply::Found(rows) => format!("found {}", self.shown(&rows)),
-            ClaimReply::GateMoved => "the gate moved".to_owned(),
-        })
+        let reply = self.bench.store(region).claim(ask).await.map_err(words)?;
+        let (won, told) = said(ask, reply, |rows| self.shown(rows));
+        if won.is_some() {
+            self.won[region][key] = won;
+        }
+        Ok(told)
     }
 
     async fn claims(&mut self, region: usize, key: usize, over: bool) -> Result<String, String> {
@@ -393,7 +374,6 @@ impl<'a, B: ReplicationBench> History<'a, B> {
         }
     }
 
-    /// Claims a new key, and settles it.
     async fn settles(&mut self, region: usize, key: usize) -> Result<(), String> {
         self.claims(region, key, false).await?;
         let attempt = self.won[region][key].as_ref().ok_or("bench: a new key was not won")?;

@@ -1,7 +1,6 @@
 //! The promises of [`KeyStore`](onceway_ports::KeyStore), by subject. Suites run in this order.
 
 pub mod claims;
-pub mod gate;
 pub mod jobs;
 pub mod outcomes;
 pub mod reading;
@@ -14,7 +13,6 @@ pub async fn suite(bench: &impl StoreBench) {
     claims::suite(bench).await;
     outcomes::suite(bench).await;
     reading::suite(bench).await;
-    gate::suite(bench).await;
     jobs::suite(bench).await;
     upkeep::suite(bench).await;
     stand_in::suite(bench).await;

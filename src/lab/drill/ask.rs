@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use onceway_client::{Answer, NotConnected};
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answered {
     pub status: u16,
     /// A problem's code; empty for anything else.

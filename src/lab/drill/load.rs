@@ -1,8 +1,6 @@
-//! The clients of a drill. Clients in each region start keys at a steady rate and retry each key
-//! through other regions until it ends.
-//!
-//! A client obeys `Retry-After` and the problem's documentation, and can do no more than any client
-//! of an API. `verdict` judges the histories that this file keeps, key by key.
+//! The clients of a drill: they start keys at a steady rate in each region, and retry each key
+//! through other regions until it ends. A client obeys `Retry-After` and the problem's
+//! documentation, and can do no more than any client of an API.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,11 +18,12 @@ use crate::region::Region;
 use crate::{lock, wait};
 use onceway_client::Connections;
 use onceway_protocol::key::{Key, KeyId, Tenant};
+pub use onceway_protocol::record::Recovery;
 use onceway_protocol::ring::Ring;
 
 const BODY: &str = r#"{"amount":2000,"currency":"usd","source":"tok_visa"}"#;
 /// Longer than a gateway works on an answer (`wait`, `upstream_timeout` of the demo's routes).
-const PATIENCE: Duration = Duration::from_secs(8);
+pub const PATIENCE: Duration = Duration::from_secs(8);
 /// First and longest pause between two tries, if the answer gives none.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
 /// Most unended keys of one region's clients; they start no new key beyond.
@@ -33,17 +32,6 @@ const MOST_OPEN: usize = 40;
 const AT_ONCE: usize = 8;
 /// Answers "in doubt" for a parked key after the fault, until it is the operator's.
 const PARKED_ENOUGH: u32 = 3;
-
-/// A route's rule for a key in doubt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recovery {
-    /// Runs again: the route accepts more than one effect.
-    Rerun,
-    /// Asks the upstream.
-    Probe,
-    /// Leaves the key to an operator.
-    Park,
-}
 
 /// A route of the demo, with its properties.
 #[derive(Clone, Copy, Debug)]
@@ -55,11 +43,13 @@ pub struct Class {
     pub escrow: bool,
 }
 
+const RERUN: Recovery = Recovery::Rerun { max_attempts: 3 };
+
 pub const CLASSES: [Class; 4] = [
     Class { name: "payouts: park, escrow", path: "/v1/payouts", recovery: Recovery::Park, escrow: true },
     Class { name: "charges: probe", path: "/v1/charges", recovery: Recovery::Probe, escrow: false },
     Class { name: "notes: park", path: "/v1/notes", recovery: Recovery::Park, escrow: false },
-    Class { name: "emails: rerun", path: "/v1/emails", recovery: Recovery::Rerun, escrow: false },
+    Class { name: "emails: rerun", path: "/v1/emails", recovery: RERUN, escrow: false },
 ];
 
 /// Classes for probes: without escrow the window counts.
@@ -86,7 +76,6 @@ pub struct KeyLife {
 }
 
 impl KeyLife {
-    /// A key whose end is to come.
     pub fn begun(key: String, class: usize, home: usize, exchanges: Vec<Exchange>) -> KeyLife {
         KeyLife { key, class, home, exchanges, end: End::Without("nothing".to_owned()) }
     }
@@ -266,8 +255,7 @@ async fn bring_to_end(field: &Field, life: &mut KeyLife, region: usize, number: 
         wait::pause(before_retry(&got, pause, number)).await;
         pause = (pause * 3 / 2).min(PAUSES.1);
         via = (via + 1) % field.addresses.len();
-        let again = field.ask(via, life.class, &life.key, PATIENCE).await;
-        life.exchanges.push(again);
+        life.exchanges.push(field.ask(via, life.class, &life.key, PATIENCE).await);
     }
 }
 
@@ -284,7 +272,6 @@ fn may_retry(got: &Received) -> bool {
     got.answer().is_none_or(|answer| answer.status >= 500 || answer.status == 409 || answer.status == 429)
 }
 
-/// Waits until one more key may be asked for.
 async fn has_room(running: &mut JoinSet<()>, field: &Arc<Field>) -> Arc<Field> {
     if running.len() >= AT_ONCE {
         running.join_next().await;

@@ -8,12 +8,12 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::ask::Exchange;
-use super::load::{LODGED, PLAIN};
+use super::load::{LODGED, PATIENCE, PLAIN};
 use super::moves::until_done;
 use super::prober::{Probe, Prober, first_run_elsewhere, longest_pause};
 use super::report::{FirstRun, HOME_WITHIN, Takeover, millis};
 use super::run::Run;
-use crate::cluster_slots::HeldUp;
+use crate::cluster_sql::HeldUp;
 use crate::gateway::Action;
 use crate::region::Part;
 use crate::{files, wait};
@@ -34,8 +34,6 @@ const UNSEEN: Duration = Duration::from_secs(8);
 const WITHIN: Duration = Duration::from_secs(60);
 /// Time that the region gets to be counted as heard of, which must not happen.
 const SEALS: Duration = Duration::from_secs(5);
-/// The time that a retry waits for its answer.
-const PATIENCE: Duration = Duration::from_secs(8);
 
 /// A measured loss: probes for keys of one home through the other regions.
 struct Loss {
@@ -46,7 +44,8 @@ struct Loss {
 }
 
 impl Loss {
-    fn expect(run: &Run<'_>, victim: usize, via: Vec<usize>) -> Loss {
+    fn expect(run: &Run<'_>) -> Loss {
+        let (victim, via) = (run.victim, run.others(run.victim));
         let lags = via.iter().map(|number| {
             let status = run.watching.last(&run.name(*number));
             status["peers"][run.name(victim)]["lag_max_ms"].as_f64().unwrap_or(0.0)
@@ -55,8 +54,8 @@ impl Loss {
         let lag = Duration::from_secs_f64(lags.fold(0.0, f64::max) / 1e3);
         let rule = &run.file.failover;
         let window_before = lag.mul_f64(rule.multiple).max(rule.floor);
-        let plain = run.prober("plain", vec![victim], via.clone(), PLAIN);
-        let lodged = run.prober("lodged", vec![victim], via, LODGED);
+        let plain = run.prober(1.0, "plain", vec![victim], via.clone(), PLAIN);
+        let lodged = run.prober(1.0, "lodged", vec![victim], via, LODGED);
         Loss { victim, plain, lodged, window_before }
     }
 
@@ -86,27 +85,26 @@ impl Loss {
 }
 
 /// Kills gateway and Postgres (SIGKILL), and measures until the region's keys run elsewhere.
-async fn lose(run: &mut Run<'_>, victim: usize) -> Result<()> {
-    let loss = Loss::expect(run, victim, run.others(victim));
+async fn lose(run: &mut Run<'_>) -> Result<()> {
+    let loss = Loss::expect(run);
     wait::pause(Duration::from_secs(1)).await;
     let death = Instant::now();
-    run.act(victim, Action::Kill, Part::Both).await?;
+    run.act(run.victim, Action::Kill, Part::Both).await?;
     loss.measured(run, death).await
 }
 
 /// Starts a killed region when its keys run elsewhere.
 pub async fn kill(run: &mut Run<'_>) -> Result<()> {
-    let victim = run.victim;
-    lose(run, victim).await?;
+    lose(run).await?;
     wait::pause(run.span(STAYS_DEAD)).await;
-    run.act(victim, Action::Start, Part::Both).await
+    run.act(run.victim, Action::Start, Part::Both).await
 }
 
 /// Cuts both links of a region. Its clients go on talking to it, and it must refuse them.
 pub async fn isolate(run: &mut Run<'_>) -> Result<()> {
     let victim = run.victim;
-    let loss = Loss::expect(run, victim, run.others(victim));
-    let inside = run.prober("inside", vec![victim], vec![victim], PLAIN);
+    let loss = Loss::expect(run);
+    let inside = run.prober(1.0, "inside", vec![victim], vec![victim], PLAIN);
     wait::pause(Duration::from_secs(1)).await;
     let death = Instant::now();
     for other in run.others(victim) {
@@ -132,15 +130,10 @@ pub async fn isolate(run: &mut Run<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Kills all of a region, and its Postgres' disk with it.
+/// Kills a region and its Postgres' disk. Replaces the old store by an empty one, with the commands
+/// of docs/operate/replace-a-store.md.
 pub async fn disk_lost(run: &mut Run<'_>) -> Result<()> {
-    let victim = run.victim;
-    lose(run, victim).await?;
-    replaced(run).await
-}
-
-/// Replaces the old store by an empty one, with the commands of docs/operate/replace-a-store.md.
-async fn replaced(run: &mut Run<'_>) -> Result<()> {
+    lose(run).await?;
     let victim = run.victim;
     let (name, other) = (run.name(victim), run.others(victim)[0]);
     run.until_standing(other, victim, "lost", LOST_WITHIN).await?;
@@ -183,7 +176,7 @@ pub async fn restart(run: &mut Run<'_>) -> Result<()> {
     for (name, part, victims) in cases {
         let prober = |home: &usize| {
             let word = words.next().unwrap_or_default();
-            (*home, run.prober(word, vec![*home], vec![third], PLAIN))
+            (*home, run.prober(1.0, word, vec![*home], vec![third], PLAIN))
         };
         let probers: Vec<(usize, Prober)> = victims.iter().map(prober).collect();
         wait::pause(BETWEEN).await;
@@ -239,10 +232,10 @@ pub async fn reseed(run: &mut Run<'_>) -> Result<()> {
         run.note(format!("slot {slot} at {name} is dropped"));
         run.region(victim).cluster.drop_slot(&slot, WITHIN).await?;
     }
-    let unseen = run.prober("unseen", vec![victim], vec![victim], PLAIN);
+    let unseen = run.prober(1.0, "unseen", vec![victim], vec![victim], PLAIN);
     wait::pause(UNSEEN).await;
     let unseen = unseen.end().await?;
-    lose(run, victim).await?;
+    lose(run).await?;
     run.act(victim, Action::Start, Part::Both).await?;
     let mut held = Vec::new();
     for reader in &readers {
@@ -296,7 +289,6 @@ async fn follows_anew(run: &Run<'_>, reader: usize) -> Result<HeldUp> {
     Ok(held)
 }
 
-/// Waits until a region's copy of another one's tables is whole.
 async fn copied(run: &Run<'_>, reader: usize, from: &str) -> Result<()> {
     let by = run.name(reader);
     let ready = async || {

@@ -1,14 +1,5 @@
-//! Samples the gateways' memory and descriptors during a soak, and compares their quarters.
-//!
-//! Memory is the resident set. Descriptors are counted in `/proc/PID/fd`, in three kinds:
-//!
-//! - Connections to the store: a pool opens them at need and keeps them, up to its bound.
-//! - Kept connections to upstreams and from peers: they stay open for some time after their last
-//!   use. A shorter quarter cannot distinguish them from a leak.
-//! - All others.
-//!
-//! Only the first gateway of each region is judged, because it lives from beginning to end. The
-//! others are restarted all the time, so none of their lives has comparable quarters.
+//! Samples the gateways' memory (resident set) and descriptors during a soak, and compares their
+//! quarters. Only the first gateway of each region is judged: it lives from beginning to end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,12 +24,9 @@ pub struct Sample {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptors {
-    /// Connections to its region's store.
     pub store: u64,
-    /// Connections to upstreams (two descriptors each), kept for half a minute, and connections
-    /// from peers. When another gateway of the region ends, its peers' connections come to the
-    /// gateway that is left. They spread over both again at their renewal, after four minutes at
-    /// most.
+    /// Connections to upstreams (two descriptors each), kept for half a minute, and from peers. A
+    /// gateway that is left gets its neighbour's, for four minutes at most.
     pub kept: u64,
     pub others: u64,
 }
@@ -62,9 +50,8 @@ pub struct Slack {
 
 /// Slack of memory: a tenth, and 8 MiB.
 pub const MEMORY: Slack = Slack { percent: 10, beside: 8 * 1024 };
-/// Slack of descriptors that are no connections to the store. The rarest event is a drain. In half
-/// an hour three of them fall between the middles of the two quarters. The slack is smaller than
-/// that, so one descriptor left open by each shows.
+/// Slack of other descriptors. In half an hour three drains, the rarest event, fall between the two
+/// quarters: one descriptor left open by each shows.
 const DESCRIPTORS: Slack = Slack { percent: 0, beside: 2 };
 /// Slack in a shorter soak: on a busy machine the number of requests under way differs by more. One
 /// descriptor left open by every request still shows.
@@ -77,14 +64,9 @@ pub fn descriptors_slack(length: Duration) -> Slack {
     if length / 4 < KEPT_FOR { DESCRIPTORS_SHORT } else { DESCRIPTORS }
 }
 
-/// Most kept connections, in descriptors, in a soak that is too short to judge them otherwise; none
-/// if it is long enough. The sum of:
-///
-/// - two connections of each of the four gateways that are peers, because one may be in renewal,
-/// - two descriptors for each concurrent upstream request: as many as keys are started per second,
-///   at least sixteen.
-///
-/// A descriptor left open by every request soon exceeds this.
+/// Most kept connections, in descriptors, in a soak that is too short to judge them otherwise. Each
+/// of four peers has two, as one may be in renewal, and so has each concurrent request. One
+/// descriptor left open by every request soon exceeds this.
 pub fn most_kept(length: Duration, keys_per_second: f64) -> Option<u64> {
     let at_once = (keys_per_second.ceil() as u64).max(16);
     (length / 4 < KEPT_FOR).then_some(8 + 2 * at_once)
@@ -150,9 +132,8 @@ impl Meter {
         samples.map(|sample| of(sample.descriptors)).max().unwrap_or(0)
     }
 
-    /// The medians of a region's first gateway: of memory in KiB, and of descriptors except
-    /// connections to the store. Kept connections count only if the quarters are long enough to
-    /// judge them. None if the gateway did not live all the time, or has too few samples.
+    /// The medians of a region's first gateway: of memory in KiB, and of descriptors except those
+    /// to the store. None if it did not live all the time, or has too few samples.
     pub fn medians(&self, region: usize, begun: Instant, ended: Instant) -> Option<(Medians, Medians)> {
         let samples = self.samples.get(&(region, 0))?;
         let pid = samples.first()?.pid;

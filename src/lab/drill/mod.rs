@@ -1,17 +1,14 @@
 //! Drills: real regions under load, broken on purpose, with every key's history checked against the
-//! ledger.
+//! ledger. They act as operators and clients can, and read stores only to check the audit. No bound
+//! is made wider to hold it.
 //!
 //! - [`plan`] names the drills. [`schedule`] runs one once: [`run`] has its state, and [`losses`],
 //!   [`moves`] and [`promotes`] have the faults.
 //! - [`soak`] is the long run, with its [`meter`] and its verdict [`soaked`].
-//! - [`load`] and [`prober`] are the clients, [`ask`] their connections.
-//! - [`watching`] records the regions' statuses.
+//! - [`load`] and [`prober`] are the clients, [`ask`] their connections. [`watching`] records the
+//!   regions' statuses.
 //! - [`verdict`] judges into a [`report`], which has the bounds; [`summary`] adds runs up.
 //! - [`window`] makes the table of windows.
-//!
-//! `cli::drill` prints the reports, and `tests/long/drill.rs` runs a short form. Drills act as
-//! operators and clients can, and read stores only to check the audit. No bound is made wider to
-//! hold it.
 
 pub(crate) mod ask;
 pub mod load;
@@ -39,10 +36,8 @@ use super::deployment::{Deployment, Options};
 use super::patroni;
 
 /// Runs drills one after the other, and hands each run's report to `heard` as it ends. One
-/// deployment serves all of them, unless a run did not hold or broke it for good.
-///
-/// # Errors
-/// The fleet itself cannot be started or broken. Faults of gateways stand in the reports.
+/// deployment serves all of them, unless a run did not hold or broke it for good. Errors are the
+/// fleet's own; faults of gateways stand in the reports.
 pub async fn run(
     drills: &[Drill],
     options: &Options,
@@ -66,27 +61,21 @@ pub async fn run(
                 Some(ready) => ready,
                 None if drill == Drill::Soak => {
                     let failover = options.failover.clone().or(Some(soak::FAILOVER.to_owned()));
-                    let options = Options { failover, ..options.clone() };
-                    Deployment::start_shared(&options, &soak::GATEWAYS, say).await?
+                    let gateways = soak::GATEWAYS.to_vec();
+                    Deployment::start(&Options { failover, gateways, ..options.clone() }, say).await?
                 }
                 None => Deployment::start(options, say).await?,
             };
             say(&format!("{}: run {number} of {}", drill.name(), settings.runs));
             let ran = schedule::once(&ready, drill, number, settings, say).await;
-            let report = match ran.with_context(|| format!("{}, run {number}", drill.name())) {
-                Ok(report) => report,
-                Err(error) => {
-                    ready.shut_down().await?;
-                    return Err(error);
-                }
-            };
             // A run's permanent damage, or its lag, must not count against the next run.
-            if report.held && !of_its_own && !matches!(drill, Drill::DiskLost | Drill::Reseed) {
+            let is_whole = !of_its_own && !matches!(drill, Drill::DiskLost | Drill::Reseed);
+            if is_whole && ran.as_ref().is_ok_and(|report| report.held) {
                 deployment = Some(ready);
             } else {
                 ready.shut_down().await?;
             }
-            of_drill.push(report);
+            of_drill.push(ran.with_context(|| format!("{}, run {number}", drill.name()))?);
             if settings.timed {
                 hold_first_runs(&mut of_drill);
             }
@@ -100,8 +89,7 @@ pub async fn run(
     Ok(reports)
 }
 
-/// Holds the bound on the first run elsewhere at the 95th percentile. With fewer than twenty runs
-/// none may exceed it.
+/// Holds the bound at the 95th percentile: with fewer than twenty runs none may exceed it.
 fn hold_first_runs(reports: &mut [Report]) {
     let over = |report: &Report| report.first_run.as_ref().is_some_and(FirstRun::is_over);
     let late = reports.iter().filter(|report| over(report)).count();

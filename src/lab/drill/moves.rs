@@ -10,9 +10,8 @@ use tokio::time::Instant;
 
 use super::load::PLAIN;
 use super::prober::{Probe, pauses};
-use super::report::{PAUSE, millis};
+use super::report::{PAUSE, RingFile, millis};
 use super::run::Run;
-use crate::ring_file::RingFile;
 use crate::{files, wait};
 use onceway_protocol::region::RegionName;
 use onceway_protocol::ring::Ring;
@@ -20,15 +19,13 @@ use onceway_protocol::ring::Ring;
 /// Time during which an operator asks again while a move is not possible yet.
 const ASKED_WITHIN: Duration = Duration::from_secs(40);
 const STANDS_WITHIN: Duration = Duration::from_secs(40);
-/// Time that a move stands before the next.
 const STANDS: Duration = Duration::from_secs(3);
 
-/// Drains a region and returns it, both under load.
 pub async fn drain(run: &mut Run<'_>) -> Result<()> {
     let (victim, all, other) = (run.victim, run.all(), (run.victim + 1) % 3);
     (run.allowed.only_moving, run.allowed.no_double_at_all) = (true, true);
     let name = run.name(victim);
-    let prober = run.dense_prober(2.0, "moving", vec![victim], all, PLAIN);
+    let prober = run.prober(2.0, "moving", vec![victim], all, PLAIN);
     wait::pause(Duration::from_secs(1)).await;
     let words = ["region", "drain", &name, "--actor", "drill", "--reason", "drill"];
     let asked = Instant::now();
@@ -51,7 +48,7 @@ pub async fn drain(run: &mut Run<'_>) -> Result<()> {
 pub async fn ring(run: &mut Run<'_>) -> Result<()> {
     (run.allowed.only_moving, run.allowed.no_double_at_all) = (true, true);
     let all = run.all();
-    let prober = run.dense_prober(3.0, "moving", all.clone(), all, PLAIN);
+    let prober = run.prober(3.0, "moving", all.clone(), all, PLAIN);
     wait::pause(Duration::from_secs(1)).await;
     let mut weights = [2, 2, 2];
     weights[run.victim] = 1;

@@ -67,8 +67,7 @@ pub struct Settings {
     /// Keys that clients start per second, in all regions together.
     pub rate: f64,
     pub probes: f64,
-    /// Holds spans against their bounds. If false, reports only show the spans: on a machine with
-    /// other work they prove nothing.
+    /// Holds spans against their bounds; on a machine with other work they prove nothing.
     pub timed: bool,
     /// Length of a soak. In ten minutes or more: a restart each minute, a drain every five. In
     /// less: each at least once.

@@ -13,11 +13,9 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use super::ask::Exchange;
-use super::load::{Field, KeyLife};
+use super::load::{Field, KeyLife, PATIENCE};
 use crate::{lock, wait};
 
-/// The same as other clients have: a request that takes so long was not refused in time.
-const PATIENCE: Duration = Duration::from_secs(8);
 const MOST: usize = 24;
 
 #[derive(Clone, Debug)]
@@ -174,9 +172,7 @@ mod tests {
     fn a_pause_is_between_successes_around_a_refusal_or_a_slow_success() {
         let begun = Instant::now();
         let exchange = |sent: u64, took: u64, status: u16| {
-            let code = if status == 201 { "" } else { "moving" };
-            let (by, retry_after) = ("eu".to_owned(), String::new());
-            let answer = Answered { status, code: code.into(), by, replayed: false, retry_after, body: 0 };
+            let answer = Answered { status, ..Answered::default() };
             let sent = begun + Duration::from_millis(sent);
             let done = sent + Duration::from_millis(took);
             Exchange { via: 0, sent, done, received: Received::Answer(answer) }

@@ -1,9 +1,6 @@
 //! The drill on promoted standbys: a region's primary dies with its machine, and Patroni promotes
-//! its synchronous standby.
-//!
-//! Logical slots do not survive, and the standby may lack rows of other regions, so each follows
-//! the other anew. The standby is read before its promotion to count lost rows: later a gateway may
-//! have brought some back.
+//! its standby. Logical slots do not survive, so each region follows the other anew. The standby is
+//! read before its promotion to count lost rows: later a gateway may have brought some back.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -21,7 +18,6 @@ use crate::patroni::Pair;
 use crate::region::Part;
 use crate::{files, lock, wait};
 
-/// Load on the pair before the fault.
 const BEFORE: Duration = Duration::from_secs(3);
 /// Time limit for a copy to end, and for rows to arrive.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -45,7 +41,7 @@ async fn killed(run: &mut Run<'_>, pair: &Pair, is_promoted: &mut bool) -> Resul
     // Patroni starts a server as a standby, and promotes it.
     follow_anew(run, others.iter().map(|other| (victim, *other)).collect()).await?;
     run.home(HOME_WITHIN).await?;
-    let prober = run.prober("promoted", vec![victim], others.clone(), PLAIN);
+    let prober = run.prober(1.0, "promoted", vec![victim], others.clone(), PLAIN);
     wait::pause(BEFORE).await;
     let death = Instant::now();
     pair.kill_primary().await?;

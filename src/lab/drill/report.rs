@@ -5,12 +5,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
+use anyhow::{Context, Result};
+use onceway_protocol::ring::Ring;
+use onceway_protocol::ring_spec::{PlaceBy, RegionSpec, RingSpec};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
-
-use crate::ring_file::RingFile;
 
 /// Time beside the lease and the window in a takeover's bound.
 const BESIDE: Duration = Duration::from_millis(250);
@@ -21,7 +25,7 @@ pub const HOME_WITHIN: Duration = Duration::from_secs(60);
 
 /// `lease·(1 + 2·drift) + margin + window + 6 round trips + 250 ms`: the longest time from the
 /// death of a home to the first run of one of its keys elsewhere. All in milliseconds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Takeover {
     pub lease: f64,
     pub drift: f64,
@@ -109,7 +113,6 @@ pub struct Report {
     pub broken: Vec<String>,
     pub keys: u64,
     pub classes: BTreeMap<&'static str, ClassReport>,
-    /// Ends of keys' histories, counted.
     pub ends: BTreeMap<String, u64>,
     /// All replies to clients, by status and code.
     pub replies: BTreeMap<String, u64>,
@@ -120,7 +123,6 @@ pub struct Report {
     pub answers_without_effect: u64,
     /// Keys that some store lists as run at risk, or as double.
     pub listed: u64,
-    /// The first run elsewhere, after a loss.
     pub first_run: Option<FirstRun>,
     /// The longest time in which no key of a bucket ran, per home and next region, in milliseconds.
     pub pauses: BTreeMap<String, f64>,
@@ -194,4 +196,69 @@ impl Report {
 pub(super) fn counted(counts: &BTreeMap<String, u64>) -> String {
     let counts: Vec<String> = counts.iter().map(|(word, count)| format!("{count} {word}")).collect();
     counts.join(", ")
+}
+
+/// The ring file, as far as drills go by it. `files` wrote all of it: no default is known twice.
+#[derive(Deserialize)]
+pub struct RingFile {
+    seed: u64,
+    place_by: PlaceBy,
+    #[serde(rename = "region")]
+    regions: Vec<RegionSpec>,
+    pub clock: Clock,
+    pub failover: Failover,
+}
+
+#[derive(Deserialize)]
+pub struct Clock {
+    pub drift_ppm: u32,
+    #[serde(deserialize_with = "span")]
+    pub margin: Duration,
+}
+
+#[derive(Deserialize)]
+pub struct Failover {
+    #[serde(deserialize_with = "span")]
+    pub lease: Duration,
+    pub multiple: f64,
+    #[serde(deserialize_with = "span")]
+    pub floor: Duration,
+}
+
+impl RingFile {
+    pub fn read(dir: &Path) -> Result<Self> {
+        let path = dir.join("ring.toml");
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        toml::from_str(&text).with_context(|| format!("{} lacks what a drill goes by", path.display()))
+    }
+
+    /// Builds the ring, which takes milliseconds for each region.
+    pub fn ring(&self) -> Result<Arc<Ring>> {
+        let (seed, place_by, regions) = (self.seed, self.place_by, self.regions.clone());
+        Ok(Arc::new(Ring::build(&RingSpec { seed, place_by, regions, pins: Vec::new() })?))
+    }
+}
+
+fn span<'de, D: Deserializer<'de>>(text: D) -> Result<Duration, D::Error> {
+    humantime::parse_duration(&String::deserialize(text)?).map_err(serde::de::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use onceway_protocol::region::RegionName;
+
+    use super::*;
+    use crate::{drill::soak, files};
+
+    #[test]
+    fn the_drills_ring_files_have_the_expected_settings() {
+        let names = [RegionName::parse("us").unwrap(), RegionName::parse("eu").unwrap()];
+        for (failover, lease) in [(files::FAILOVER, 3), (soak::FAILOVER, 10)] {
+            let folder = tempfile::tempdir().unwrap();
+            files::write(folder.path(), "ring.toml", &files::ring(&names, &[1, 2], failover)).unwrap();
+            let file = RingFile::read(folder.path()).unwrap();
+            let weight = file.ring().unwrap().weight(&names[1]);
+            assert_eq!((file.failover.lease.as_secs(), weight), (lease, Some(2)));
+        }
+    }
 }

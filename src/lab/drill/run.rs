@@ -10,13 +10,12 @@ use tokio::time::Instant;
 use super::load::Field;
 use super::plan::Settings;
 use super::prober::{Aim, Probe, Prober};
-use super::report::Report;
+use super::report::{Report, RingFile};
 use super::verdict::Allowed;
 use super::watching::Watching;
 use crate::deployment::Deployment;
 use crate::gateway::Action;
 use crate::region::{Part, Region};
-use crate::ring_file::RingFile;
 use crate::wait;
 
 pub struct Run<'a> {
@@ -27,7 +26,6 @@ pub struct Run<'a> {
     pub settings: &'a Settings,
     /// The region that is broken first, by number; another one in each run.
     pub victim: usize,
-    /// Replies that clients may get.
     pub allowed: Allowed,
     pub probes: Vec<Probe>,
     /// Receives the progress of a long run, in words.
@@ -55,7 +53,6 @@ impl Run<'_> {
         (0..self.deployment.regions.len()).collect()
     }
 
-    /// The numbers of all regions but one.
     pub fn others(&self, of: usize) -> Vec<usize> {
         (0..self.deployment.regions.len()).filter(|number| *number != of).collect()
     }
@@ -92,8 +89,7 @@ impl Run<'_> {
         }
     }
 
-    /// True if a command succeeded, false if it is to be asked again: with exit code 3, which says
-    /// that it is not possible yet, or as `again` says.
+    /// None if the command is to be asked again: on exit code 3 (not possible yet), or if `again`.
     pub fn tried(&self, words: &[&str], output: &std::process::Output, again: bool) -> Result<Option<()>> {
         let again = again || output.status.code() == Some(3);
         match self.said(words, output) {
@@ -103,13 +99,8 @@ impl Run<'_> {
         }
     }
 
-    /// Starts a prober for keys of these homes.
-    pub fn prober(&self, word: &'static str, homes: Vec<usize>, via: Vec<usize>, class: usize) -> Prober {
-        self.dense_prober(1.0, word, homes, via, class)
-    }
-
-    /// Starts a prober like [`Run::prober`], with `times` as many probes.
-    pub fn dense_prober(
+    /// Starts a prober for keys of these homes, with `times` as many probes as usual.
+    pub fn prober(
         &self,
         times: f64,
         word: &'static str,
@@ -142,9 +133,8 @@ impl Run<'_> {
     /// The standing of a region as another one reports it.
     pub fn standing(&self, by: usize, about: &str) -> Option<String> {
         let status = self.watching.last(&self.name(by));
-        let regions = status["authority"]["regions"].as_array()?;
-        let found = regions.iter().find(|one| one["name"] == about)?;
-        found["standing"].as_str().map(str::to_owned)
+        let mut regions = status["authority"]["regions"].as_array()?.iter();
+        regions.find(|one| one["name"] == about)?["standing"].as_str().map(str::to_owned)
     }
 
     /// Waits until `told_by` says `serving`, `lost`, `sealed` or `drained` of another region.

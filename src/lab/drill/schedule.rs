@@ -1,9 +1,6 @@
 //! One run of a drill, from a healthy deployment to a verdict: load, faults and repairs, the ends
-//! of all keys, the count.
-//!
-//! `losses`, `moves` and `promotes` have the middle part, and act through [`Run`]; `verdict`
-//! judges. The run mends every fault before it brings keys to their ends, and counts also if the
-//! middle failed.
+//! of all keys, the count. The run mends every fault before it brings keys to their ends, and
+//! counts also if the middle failed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,8 +11,7 @@ use tokio::time::Instant;
 use super::load::{self, Field, Load};
 use super::plan::{Drill, Settings};
 use super::prober::Probe;
-use super::report::Report;
-use super::report::{HOME_WITHIN, millis};
+use super::report::{HOME_WITHIN, Report, RingFile, millis};
 use super::run::Run;
 use super::soaked::Soaked;
 use super::verdict::{self, Allowed, Remains};
@@ -23,8 +19,7 @@ use super::watching::Watching;
 use super::{losses, moves, promotes, soak, soaked};
 use crate::deployment::Deployment;
 use crate::region::Region;
-use crate::ring_file::RingFile;
-use crate::{cluster_audit, wait};
+use crate::{cluster_sql, wait};
 use onceway_client::Ask;
 
 /// Load before the first fault: caches, connections and lags of a running deployment.
@@ -32,10 +27,8 @@ const BEFORE: Duration = Duration::from_secs(3);
 const AFTER: Duration = Duration::from_secs(2);
 /// Time limit for keys to end when everything is well: the longest hold, a probe, and room.
 const ENDS_WITHIN: Duration = Duration::from_secs(45);
-/// Number of keys asked for once more when everything is over.
 const ASKED_AGAIN: usize = 400;
 
-/// Time limit of one page of an audit.
 const ASKED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Runs a drill once. Errors are the fleet's own; faults of gateways stand in the report.
@@ -111,7 +104,7 @@ async fn middle(drill: Drill, run: &mut Run<'_>, soaked: &mut Option<Soaked>) ->
 }
 
 async fn finish(mut run: Run<'_>, soaked: Option<Soaked>) -> Result<Report> {
-    let noted = cluster_audit::noted(&run.deployment.regions, run.field.mark()).await?;
+    let noted = cluster_sql::noted(&run.deployment.regions, run.field.mark()).await?;
     let mut audited = BTreeMap::new();
     for region in &run.deployment.regions {
         if let Err(error) = add_audit(&mut audited, region, run.field.mark()).await {
@@ -139,9 +132,8 @@ async fn finish(mut run: Run<'_>, soaked: Option<Soaked>) -> Result<Report> {
     Ok(report)
 }
 
-/// Asks as an operator does, once every region is home: until then an audit knows less. Adds the
-/// keys that begin with `mark` and are listed by this region's audit. The value is true if the
-/// audit says that the key ran twice, or perhaps did.
+/// Adds the keys that begin with `mark` and are listed by this region's audit, asked as an operator
+/// does. The value is true if the key ran twice, or perhaps did.
 async fn add_audit(keys: &mut BTreeMap<String, bool>, region: &Region, mark: &str) -> Result<()> {
     let mut after = String::new();
     loop {

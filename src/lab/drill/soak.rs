@@ -1,10 +1,7 @@
-//! The soak: a deployment with two gateways per region under steady load, and all work that
-//! operators do, over and over.
-//!
-//! It changes routes and limits and changes them back (SIGHUP), and replaces certificates under the
-//! same authority. It restarts one gateway after the other (orderly and by SIGKILL in turn), and
-//! drains regions and returns them. [`super::meter`] samples, and [`super::soaked`] judges the
-//! additional bounds. The first gateway of a region is never restarted: its memory is judged.
+//! The soak: a deployment with two gateways per region under steady load, and all work of operators
+//! over and over. It reloads, replaces certificates, restarts (in order or by SIGKILL) and drains.
+//! [`super::meter`] samples, and [`super::soaked`] judges the additional bounds. The first gateway
+//! of a region is never restarted: its memory is judged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -32,7 +29,6 @@ use crate::gateway::{Action, Gateway};
 use crate::{files, lock, status, wait};
 use onceway_protocol::region::RegionName;
 
-/// Number of gateways of each region, by region number.
 pub const GATEWAYS: [usize; 3] = [2; 3];
 /// Rules of failover: the defaults, except the wait before a return. A busy machine must not look
 /// like a dead region: other drills cover that.
@@ -47,7 +43,6 @@ floor = "1s"
 multiple = 2.0
 stable_for = "5s"
 "#;
-/// Number of the gateway that is restarted, in each region.
 const RESTARTED: usize = 1;
 const DONE_WITHIN: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -65,8 +60,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// A restart each minute and a drain every five, if the soak lasts for ten minutes or more;
-    /// else each action at least once.
+    /// A restart each minute and a drain every five; in a short soak, each at least once.
     fn of(length: Duration) -> Pace {
         let every = |seconds: u64, part: u32| match length >= Duration::from_secs(600) {
             true => Duration::from_secs(seconds),
@@ -141,7 +135,6 @@ impl Soak<'_, '_> {
             .collect()
     }
 
-    /// Changes routes and certificates until the end.
     async fn files(&self, begun: Instant) -> Result<()> {
         let dir = self.run.deployment.dir();
         let usual = std::fs::read_to_string(dir.join("routes.toml")).context("the routes")?;
@@ -189,8 +182,7 @@ impl Soak<'_, '_> {
         wait::for_some("every gateway to have read the routes", DONE_WITHIN, read).await
     }
 
-    /// Makes new certificates for all regions under the same authority. Returns when every steady
-    /// gateway shows its peers the new one.
+    /// Makes new certificates for all regions, until every steady gateway shows the new one.
     async fn rotate(&self, dir: &Path) -> Result<()> {
         self.run.note("certificates replaced, SIGHUP");
         let names: Vec<RegionName> =
@@ -208,7 +200,6 @@ impl Soak<'_, '_> {
         wait::for_some("every gateway to show its new certificate", DONE_WITHIN, shown).await
     }
 
-    /// Restarts and drains, one at a time, until the end.
     async fn moves(&self, begun: Instant) -> Result<()> {
         let (mut restart, mut drain) = (begun + self.pace.restart / 2, begun + self.pace.drain / 2);
         while self.comes(restart.min(drain)).await {

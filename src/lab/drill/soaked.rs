@@ -19,7 +19,6 @@ use super::report::Report;
 use super::run::Run;
 use crate::{lock, wait};
 
-/// Time limit for rows to reach the last region in the end.
 const ARRIVES_WITHIN: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -45,15 +44,13 @@ pub struct Harm {
 
 pub struct Soaked {
     pub meter: Meter,
-    /// Times in which connections may have broken.
     pub harms: Vec<Harm>,
     pub counts: Counts,
     pub begun: Instant,
     pub ended: Instant,
 }
 
-/// Holds the bounds of a soak, and reports its numbers. `audited` are the keys that some audit
-/// lists; the value is true if the key is not clean.
+/// Holds a soak's bounds. `audited` are the keys of some audit; true if one is not clean.
 pub async fn hold(
     soaked: &Soaked,
     run: &Run<'_>,
@@ -81,16 +78,16 @@ pub async fn hold(
     report.none("audit_not_clean", unclean, what);
     let lost = soaked.meter.claims_lost();
     report.none("claims_lost", lost, format!("{lost} outcomes found no claim left"));
-    hold_connections(soaked, &lives, report);
+    hold_connections(&soaked.harms, &lives, report);
     hold_resources(soaked, run, report);
     hold_stores(run, &lives, report).await
 }
 
 /// No request may fail at its connection, except when a gateway of its region just ended.
-fn hold_connections(soaked: &Soaked, lives: &[KeyLife], report: &mut Report) {
+fn hold_connections(harms: &[Harm], lives: &[KeyLife], report: &mut Report) {
     let (mut dropped, mut late, mut excused) = (0_u64, 0_u64, 0_u64);
     for exchange in lives.iter().flat_map(|life| &life.exchanges) {
-        let in_harm = soaked.harms.iter().any(|harm| {
+        let in_harm = harms.iter().any(|harm| {
             harm.region == exchange.via && exchange.done >= harm.from && exchange.sent <= harm.to
         });
         match &exchange.received {
@@ -150,8 +147,7 @@ fn hold_resources(soaked: &Soaked, run: &Run<'_>, report: &mut Report) {
     report.numbers.insert("descriptors", descriptors);
 }
 
-/// Checks that every answer that a client got is settled in every region's store. Checks that no
-/// key is open unless its client was told so.
+/// Every answer is settled in every store, and no key is open unless its client was told so.
 async fn hold_stores(run: &Run<'_>, lives: &[KeyLife], report: &mut Report) -> Result<()> {
     let in_doubt = |life: &&KeyLife| life.end == End::InDoubt;
     let is_probed = |life: &&KeyLife| CLASSES[life.class].recovery == Recovery::Probe;
@@ -204,13 +200,10 @@ mod tests {
         let at = |second: u64| begun + Duration::from_secs(second);
         let dropped = |via: usize, sent: u64, got: Received| {
             let exchange = Exchange { via, sent: at(sent), done: at(sent + 1), received: got };
-            let end = End::Definite;
-            let life = KeyLife { key: "k".into(), class: 0, home: 0, exchanges: vec![exchange], end };
-            let harms = vec![Harm { region: 1, from: at(10), to: at(20) }];
-            let counts = Counts::default();
-            let soaked = Soaked { meter: Meter::default(), harms, counts, begun, ended: at(60) };
+            let life = KeyLife::begun("k".into(), 0, 0, vec![exchange]);
+            let harms = [Harm { region: 1, from: at(10), to: at(20) }];
             let mut report = Report::default();
-            hold_connections(&soaked, &[life], &mut report);
+            hold_connections(&harms, &[life], &mut report);
             (report.numbers["dropped"].as_u64().unwrap(), report.broken.len())
         };
         assert_eq!(dropped(1, 12, Received::Broke), (0, 0));

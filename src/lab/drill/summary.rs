@@ -1,16 +1,12 @@
-//! Results of all runs of one drill together: counts, and the distribution of every span that has a
-//! bound.
-//!
-//! [`super::report`] has one run, `cli::drill` prints both. Field names are a contract: add, never
-//! rename.
+//! Results of all runs of one drill together: counts as in [`super::report`], and the distribution
+//! of every span that has a bound. Field names are a contract: add, never rename.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::report::Takeover;
-use super::report::{ClassReport, Report};
+use super::report::{ClassReport, Report, Takeover, counted};
 
 /// Distribution of one span over all runs, in milliseconds. With fewer than twenty values the 95th
 /// percentile is the largest.
@@ -38,10 +34,8 @@ impl Spread {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FirstRuns {
-    /// Runs in which no key ran elsewhere.
     pub never: usize,
     pub ms: Option<Spread>,
-    /// The same on a route under escrow.
     pub escrow_ms: Option<Spread>,
     pub window_ms: Option<Spread>,
     /// The bounds, each run's own.
@@ -58,25 +52,19 @@ pub struct Summary {
     pub held: usize,
     pub keys: u64,
     pub doubles: u64,
-    /// Doubles that some store and the audit list.
     pub doubles_listed: u64,
-    /// Doubles that ran again because their route says `rerun`.
     pub doubles_by_rerun: u64,
     pub classes: BTreeMap<&'static str, ClassReport>,
     pub ends: BTreeMap<String, u64>,
     pub replies: BTreeMap<String, u64>,
     pub answers_changed: u64,
-    /// Keys with an upstream's answer but without an effect in the ledger.
     pub answers_without_effect: u64,
-    /// Keys that some store lists as run at risk, or as double.
     pub listed: u64,
-    /// First runs elsewhere, after losses.
     pub first_run: Option<FirstRuns>,
     /// The longest pause of each run, per home and next region; all arcs of the two move together.
     pub pauses: BTreeMap<String, Spread>,
     /// The same over all homes.
     pub pause_ms: Option<Spread>,
-    /// Time from mending until every region serves its own arcs again.
     pub home_again_ms: Option<Spread>,
 }
 
@@ -134,8 +122,8 @@ impl Summary {
             self.listed
         );
         text.push_str(&ClassReport::table(&self.classes));
-        let _ = writeln!(text, "  ends     {}", super::report::counted(&self.ends));
-        let _ = writeln!(text, "  replies  {}", super::report::counted(&self.replies));
+        let _ = writeln!(text, "  ends     {}", counted(&self.ends));
+        let _ = writeln!(text, "  replies  {}", counted(&self.replies));
         let mut spans: Vec<(String, &Spread)> = Vec::new();
         let mut lines = String::new();
         if let Some(first) = &self.first_run {
@@ -194,16 +182,8 @@ mod tests {
     use super::*;
 
     fn run(drill: &'static str, ms: f64, held: bool) -> Report {
-        let bound = Takeover {
-            lease: 3000.0,
-            drift: 3.0,
-            margin: 50.0,
-            window: 1000.0,
-            round_trips: 360.0,
-            beside: 250.0,
-            bound: 4663.0,
-        };
-        let class = ClassReport { keys: 10, effects: 11, doubles: 1, doubles_listed: 1, doubles_by_rerun: 0 };
+        let bound = Takeover { bound: 4663.0, ..Takeover::default() };
+        let class = ClassReport { doubles: 1, doubles_listed: 1, ..ClassReport::default() };
         Report {
             drill,
             held,

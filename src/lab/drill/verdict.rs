@@ -1,6 +1,6 @@
 //! Judges a run by the histories of keys, the ledger and the stores together.
 //!
-//! `load` and `prober` bring the histories, `cluster_audit` the stores' lists, `schedule` the
+//! `load` and `prober` bring the histories, `cluster_sql` the stores' lists, `schedule` the
 //! audits' lists; this file fills the `report`. No double, answer or reply is excused beyond the
 //! exceptions written here.
 
@@ -11,10 +11,9 @@ use tokio::time::Instant;
 use super::ask::{Exchange, Received};
 use super::load::{CLASSES, End, KeyLife, Recovery};
 use super::report::Report;
-use crate::cluster_audit::Noted;
+use crate::cluster_sql::Noted;
 use crate::ledger::Totals;
 
-/// Most replies named in a report.
 const MOST_NAMED: usize = 12;
 
 /// Replies that a drill allows, beside the upstream's answers.
@@ -53,7 +52,6 @@ impl Allowed {
     }
 }
 
-/// Everything that a run left behind.
 pub struct Remains<'a> {
     /// The histories, those of probes included.
     pub lives: &'a [KeyLife],
@@ -111,7 +109,7 @@ pub fn judge(report: &mut Report, allowed: &Allowed, remains: &Remains<'_>) {
 /// have run it twice, which is allowed: a listed key is enough there.
 fn is_told(class: Recovery, noted: Option<&Noted>, audited: Option<bool>) -> bool {
     let shown = match class {
-        Recovery::Rerun => audited.is_some(),
+        Recovery::Rerun { .. } => audited.is_some(),
         Recovery::Probe | Recovery::Park => audited == Some(true),
     };
     shown && noted.is_some_and(Noted::is_listed)
@@ -134,7 +132,8 @@ fn count_effects(
     }
     counts.doubles += 1;
     let listed = is_told(class.recovery, noted, audited);
-    let by_rerun = class.recovery == Recovery::Rerun && noted.is_some_and(|noted| noted.again);
+    let reruns = matches!(class.recovery, Recovery::Rerun { .. });
+    let by_rerun = reruns && noted.is_some_and(|noted| noted.again);
     counts.doubles_listed += u64::from(listed);
     counts.doubles_by_rerun += u64::from(by_rerun && !listed);
     let regions = total.map(|total| total.regions.join(" and ")).unwrap_or_default();
@@ -198,25 +197,17 @@ mod tests {
     use super::*;
 
     fn answer(status: u16, code: &str) -> Received {
-        let answer = Answered {
-            status,
-            code: code.into(),
-            by: "eu".into(),
-            replayed: false,
-            retry_after: "1".into(),
-            body: u64::from(status),
-        };
-        Received::Answer(answer)
+        let (code, retry_after, body) = (code.into(), "1".into(), u64::from(status));
+        Received::Answer(Answered { status, code, retry_after, body, ..Answered::default() })
     }
 
-    fn exchange(got: Received) -> Exchange {
+    fn exchange(received: Received) -> Exchange {
         let now = Instant::now();
-        Exchange { via: 0, sent: now, done: now, received: got }
+        Exchange { via: 0, sent: now, done: now, received }
     }
 
     fn life(class: usize, got: Vec<Received>, end: End) -> KeyLife {
-        let exchanges = got.into_iter().map(exchange).collect();
-        KeyLife { key: "m-k".into(), class, home: 0, exchanges, end }
+        KeyLife { end, ..KeyLife::begun("m-k".into(), class, 0, got.into_iter().map(exchange).collect()) }
     }
 
     fn judged(allowed: &Allowed, life: KeyLife, effects: u64, noted: Option<Noted>) -> Report {
@@ -236,14 +227,8 @@ mod tests {
         let totals: Vec<Totals> = (effects > 0).then_some(totals).into_iter().collect();
         let noted = noted.map(|noted| ("m-k".to_owned(), noted)).into_iter().collect();
         let audited = audited.map(|audited| ("m-k".to_owned(), audited)).into_iter().collect();
-        let remains = Remains {
-            lives: &[life],
-            totals: &totals,
-            noted: &noted,
-            audited: &audited,
-            mark: "m-",
-            start: Instant::now(),
-        };
+        let (lives, totals, start) = (&[life][..], &totals[..], Instant::now());
+        let remains = Remains { lives, totals, noted: &noted, audited: &audited, mark: "m-", start };
         judge(&mut report, allowed, &remains);
         report
     }

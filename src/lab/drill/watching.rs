@@ -47,7 +47,6 @@ impl Watching {
         Watching { seen, _tasks }
     }
 
-    /// Adds the drill's own action to the list.
     pub fn note(&self, what: impl Into<String>) {
         self.seen().events.push(Event { at: Instant::now(), what: what.into() });
     }
@@ -61,7 +60,6 @@ impl Watching {
         self.seen().now.get(region).map(|(_, status)| status.clone()).unwrap_or_default()
     }
 
-    /// The last statuses of all regions, in words.
     pub fn now(&self) -> Vec<String> {
         self.seen().now.iter().map(|(name, (words, _))| format!("{name}: {words}")).collect()
     }

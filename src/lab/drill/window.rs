@@ -1,10 +1,8 @@
 //! The effect of the window: doubles on a route without escrow, measured and predicted, for several
-//! multiples of the observed lag.
+//! multiples of the observed lag. No wait restores rows that a region loses with its death.
 //!
-//! Each row has a deployment of its own, because the multiple stands in the ring file. The drill
-//! delays rows, not requests: the replication link of the dying region stands still, while its peer
-//! calls are as fast as before. The table promises nothing: no wait restores rows that a region
-//! loses with its death.
+//! Each row has a deployment of its own, because the multiple stands in the ring file. The
+//! replication link of the dying region stands still, while its peer calls are as fast as before.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,12 +16,11 @@ use tokio::time::Instant;
 use super::load::Field;
 use super::plan::Settings;
 use super::prober::{Aim, Prober, first_run_elsewhere};
-use super::report::millis;
-use crate::cluster_audit::{self, Noted};
+use super::report::{RingFile, millis};
+use crate::cluster_sql::{self, Noted};
 use crate::deployment::{Deployment, Options};
 use crate::gateway::Action;
 use crate::region::Part;
-use crate::ring_file::RingFile;
 use crate::wait;
 
 /// Multiples, in hundredths; true if the file must say `unsafe_multiple`.
@@ -142,7 +139,7 @@ async fn measure(deployment: &Deployment, settings: &Settings, percent: u32, row
     }
     victim.act(Action::Start, Part::Both).await?;
     victim.serves().await.context("the region's return")?;
-    let noted = cluster_audit::noted(&deployment.regions, field.mark()).await?;
+    let noted = cluster_sql::noted(&deployment.regions, field.mark()).await?;
     // Rows arrive all at once: a successor that opens before lacks all of them.
     let arrived = (rows == Rows::Late).then_some(ARRIVE_AFTER);
     let in_time = opened.zip(arrived).is_some_and(|(opened, arrived)| opened > arrived);

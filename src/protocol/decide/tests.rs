@@ -1,4 +1,4 @@
-//! Directed schedules for the reading and the verdict together: the ground of the next claim.
+//! Directed schedules for the reading and the verdict together: the basis of the next claim.
 
 use std::time::Duration;
 

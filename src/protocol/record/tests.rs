@@ -85,7 +85,7 @@ fn the_cases_of_the_reference() {
         assert_eq!((found, row.origin), (word, origin(by)), "{one:?}\n{other:?}");
     }
     match resolve(vec![row("a", (5, 3), State::Released, &[])], &here()) {
-        Reading::Released(_, ground) => assert_eq!((ground.own, ground.attempt), (None, 3)),
+        Reading::Released(_, Basis::Known { own, attempt, .. }) => assert_eq!((own, attempt), (None, 3)),
         other => panic!("{other:?}"),
     }
 }
@@ -129,8 +129,8 @@ fn a_lost_origins_claim_is_in_doubt_at_once() {
 fn a_row_in_doubt_masks_nothing() {
     let rows = [row("a", (5, 1), doubt(), &[]), row("b", (6, 2), doubt(), &[("a", (5, 1))])];
     match resolve(rows.to_vec(), &here()) {
-        Reading::InDoubt(row, ground) => {
-            assert_eq!((row.origin, ground.beside[0].origin.clone()), (origin("b"), origin("a")));
+        Reading::InDoubt(row, beside) => {
+            assert_eq!((row.origin, beside.rows[0].origin.clone()), (origin("b"), origin("a")));
         }
         other => panic!("{other:?}"),
     }

@@ -1,11 +1,10 @@
 //! Acts on a key in doubt and on an accepted request: the page shows the act once more, tries it
 //! without effect, then does it.
 //!
-//! [`super::key`] and [`super::jobs`] say which acts there are. A form becomes the same act as the
-//! admin API's JSON, so [`crate::server::admin_acts`] decides, and asks for a second person. If
-//! another region has to act, the form asks for the operator's token: that region knows its
+//! A form becomes the same act as the admin API's JSON, so [`crate::server::admin_acts`] decides.
+//! If another region has to act, the form asks for the operator's token: that region knows its
 //! operators by nothing else. An act is for what its operator saw: if that has changed, nothing is
-//! done. A form that is sent for the first time does nothing.
+//! done.
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
@@ -70,7 +69,6 @@ impl What {
 /// The fields of a form that its look over hands on.
 const FIELDS: [&str; 9] = ["region", "tenant", "key", "seen", "reason", "actor", "status", "headers", "body"];
 
-/// An act that a form says.
 struct Said<'a> {
     name: &'a str,
     what: What,
@@ -184,14 +182,8 @@ impl<'a> Said<'a> {
         };
         let [tenant, key] = [self.id.tenant().as_str(), self.id.key().as_str()].map(percent::encode);
         let path = format!("v1/{list}/{tenant}/{key}/{}", self.name);
-        let posted = Posted {
-            key: visit.key,
-            by: visit.visitor.clone(),
-            path: &path,
-            headers,
-            body: Full::new(Bytes::from(body.to_string())),
-            passed_on: false,
-        };
+        let (by, body) = (visit.visitor.clone(), Full::new(Bytes::from(body.to_string())));
+        let posted = Posted { key: visit.key, by, path: &path, headers, body, passed_on: false };
         let acted = match self.what {
             What::Key(verb) => admin_acts::rule(visit.gateway, verb, self.id.clone(), posted).await,
             What::Job(what) => admin_jobs::act(visit.gateway, what, self.id.clone(), posted).await,
@@ -282,7 +274,6 @@ fn header(text: &str) -> Result<HeaderValue, Refused> {
     HeaderValue::from_str(text).map_err(|_| Refused::bad("a token or an approval is one line of plain text"))
 }
 
-/// Reads the admin API's answer.
 async fn judged(answer: Answer) -> Result<(), Refused> {
     let (head, body) = answer.into_parts();
     if head.status.is_success() {

@@ -1,8 +1,7 @@
 //! The first lines of the console: matters for a person's attention, gathered from all sections.
 //!
-//! Most lines come from `gateway::telemetry::status`. Counts that no status has are read from the
-//! gateway's own page of metrics. Each line repeats a report of a gateway: a thing is wrong, waits,
-//! or is away from home. The bounds are those of deploy/prometheus/alerts.yml.
+//! Each repeats a report of a gateway: a thing is wrong, waits, or is away from home. Some counts
+//! are read from its page of metrics. The bounds are those of deploy/prometheus/alerts.yml.
 
 use crate::gateway::authority::status::AuthorityStatus;
 use crate::gateway::operator::audit::FindingsPage;
@@ -47,13 +46,10 @@ impl Counted {
                 Some((label.to_owned(), value.parse::<f64>().ok()?))
             })
         };
+        let dead = series(observe::JOBS_DEAD).map(|(_, dead)| dead as usize).sum();
         let lost = series(observe::SLOT_LOST).filter(|(_, lost)| *lost > 0.0);
         let ends = series(observe::CERTIFICATE_EXPIRES).map(|(of, at)| (of, (at * 1_000.0) as i64));
-        Self {
-            dead: series(observe::JOBS_DEAD).map(|(_, dead)| dead as usize).sum(),
-            slots: lost.map(|(slot, _)| slot).collect(),
-            certificates: ends.collect(),
-        }
+        Self { dead, slots: lost.map(|(slot, _)| slot).collect(), certificates: ends.collect() }
     }
 }
 

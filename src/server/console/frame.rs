@@ -1,8 +1,6 @@
-//! Common parts of the console's pages: the frame, tables, the forms of acts, and the format of
-//! spans, dates and shares.
+//! Common parts of the console's pages: frame, tables, forms of acts, spans, dates and shares.
 //!
-//! Every other file of this folder uses it. maud escapes each text that is written into a page;
-//! `PreEscaped` must not be used.
+//! maud escapes each text that is written into a page; `PreEscaped` must not be used.
 
 use std::time::{Duration, SystemTime};
 
@@ -228,7 +226,6 @@ pub(super) fn forms(
     section("decide", "Decide", None, &body)
 }
 
-/// Makes the fields for the operator's name and reason.
 fn make_reason_fields(visitor: &Visitor, act: &str) -> Markup {
     html! {
         label for={ (act) "-reason" } { "Why " span.soft { "journalled with the act" } }

@@ -1,7 +1,6 @@
 //! The console's accepted requests of all regions, and the page of one of them with its acts.
 //!
-//! `GET /console/job?region=&tenant=&key=`. `gateway::operator::dead_letters` makes the list;
-//! [`super::acts`] takes the forms. A region that did not answer is named: its jobs are unknown.
+//! A region that did not answer is named: its jobs are unknown.
 
 use http::StatusCode;
 use maud::{Markup, html};

@@ -1,8 +1,6 @@
-//! One key on the console: each region's records, its journal, and the forms to settle or release
-//! it in doubt.
+//! One key on the console: each region's records, its journal, and the forms that end its doubt.
 //!
-//! `gateway::operator::key` gathers the key's life over all regions. Answers of peers are their
-//! JSON, so every field may be missing. [`super::acts`] makes and takes the forms.
+//! Answers of peers are their JSON, so every field may be missing.
 
 use http::StatusCode;
 use maud::{Markup, html};
@@ -107,12 +105,10 @@ pub(super) fn state(state: &Value) -> Markup {
     }
 }
 
-/// Writes how long ago a date was, if it is known.
 pub(super) fn since(at_ms: Option<i64>, now_ms: i64) -> Markup {
     at_ms.map_or(html! { (NOTHING) }, |at| ago(at, now_ms))
 }
 
-/// Everything that happened to the key, over all regions that answered.
 fn lived(life: &KeyLife, now_ms: i64) -> Markup {
     let row = |event: &LifeEvent| {
         vec![
@@ -245,11 +241,8 @@ mod tests {
 
     fn life(name: &str, status: &Value) -> KeyLife {
         let regions = [("a", status), (name, status)].map(|(name, status)| (name.to_owned(), status.clone()));
-        KeyLife {
-            regions: regions.into(),
-            silent: [("c".to_owned(), "late".to_owned())].into(),
-            life: Vec::new(),
-        }
+        let silent = [("c".to_owned(), "late".to_owned())].into();
+        KeyLife { regions: regions.into(), silent, life: Vec::new() }
     }
 
     /// A region knows the operators of another one by nothing but their tokens.

@@ -1,8 +1,5 @@
 //! The console's lists from the store, page by page: keys in doubt, keys that ran at risk, findings
-//! of the journal.
-//!
-//! `gateway::operator` and `gateway::operator::audit` read the lists. A row links to the page of
-//! [`super::key`]. If the store does not answer, its list is left out and the page says so.
+//! of the journal. If the store does not answer, the page says so in place of the list.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +39,6 @@ pub(super) fn encoded(text: &str) -> String {
     byte_serialize(text.as_bytes()).collect()
 }
 
-/// Key after which a list's page begins.
 fn after<P: Ports>(visit: &Visit<'_, P>, list: &str) -> Option<KeyId> {
     let cursor = visit.asked(list)?;
     let (tenant, key) = cursor.split_once('/')?;

@@ -1,11 +1,5 @@
 //! The console: what an operator needs during an incident, on one page of the admin listener.
 //!
-//! `GET /console` (its script asks for the parts `/console/now` and `/console/audit`), `GET
-//! /console/key?tenant=&key=`, `GET /console/keys?tenant=&route=&state=&from=&before=`, `GET
-//! /console/job?region=&tenant=&key=`, `POST /console/settle`, `/console/release`,
-//! `/console/retry`, `/console/drop`, `/console/sign-in` and `/console/sign-out`, and its own
-//! files.
-//!
 //! [`super::admin_acts`] and [`super::admin_jobs`] perform the acts; [`session`] says who may use
 //! the console. maud escapes every text where it is written. No page names anything outside of this
 //! listener, and each page can be read without its script. Paths, bodies and tokens are not logged.
@@ -50,7 +44,6 @@ const FILES: [(&str, &str, &str); 3] = [
     ("icon.svg", "image/svg+xml", include_str!("icon.svg")),
 ];
 
-/// The visitor's right to use the console.
 enum Access {
     /// A visitor on loopback, with a token or with a valid session.
     Known(Visitor),
@@ -76,7 +69,6 @@ impl Access {
     }
 }
 
-/// Sends a browser that opens the admin listener to the console.
 pub(super) fn redirect() -> Answer {
     elsewhere("/console")
 }

@@ -1,9 +1,5 @@
 //! The console's page, and its part that changes by the second: ring, regions, leases, windows,
-//! lag.
-//!
-//! The figures are those of `gateway::telemetry::status` and `gateway::telemetry::lag_history`; the
-//! words are those of `onceway status`. [`super::lists`] has the lists from the store,
-//! [`super::attention`] the first lines.
+//! lag. The words are those of `onceway status`.
 
 use std::time::Duration;
 
@@ -38,7 +34,6 @@ pub(super) async fn whole<P: Ports>(visit: &Visit<'_, P>) -> Answer {
     visit.page(StatusCode::OK, "console", &main)
 }
 
-/// Makes the part that changes by the second.
 pub(super) async fn part<P: Ports>(visit: &Visit<'_, P>) -> Markup {
     let gateway = visit.gateway;
     let (status, doubts, accepted, findings) =
@@ -252,11 +247,8 @@ fn leases(status: &Status) -> Markup {
     let authority = &status.authority;
     let row = |region: &RegionStatus| {
         let votes = if authority.voters.contains(&region.name) { "yes" } else { "no" };
-        vec![
-            ("Region", html! { (region.name) }),
-            ("Lease", lease(status, region)),
-            ("Votes", html! { (votes) }),
-        ]
+        let (name, lease) = (html! { (region.name) }, lease(status, region));
+        vec![("Region", name), ("Lease", lease), ("Votes", html! { (votes) })]
     };
     let in_ring = authority.regions.iter().filter(|region| region.in_ring);
     let is_region = |voter: &str| authority.regions.iter().any(|region| region.name == voter);
@@ -272,10 +264,7 @@ fn leases(status: &Status) -> Markup {
     }
 }
 
-/// Writes a region's lease as it is known here.
-///
-/// A region's own gateways know its lease. For other regions, the view and the replies to pings
-/// show it.
+/// Writes a region's lease: of others only the view and the replies to pings are known.
 fn lease(status: &Status, region: &RegionStatus) -> Markup {
     let own = &status.authority.lease;
     let peer = status.peers.get(&region.name).filter(|peer| peer.up);
@@ -304,12 +293,9 @@ fn windows(authority: &AuthorityStatus) -> Markup {
             (None, true) => mark("bad", "needs an operator"),
             (None, false) => mark("warn", "comes by itself"),
         };
-        vec![
-            ("Region", html! { (missing.region) }),
-            ("What", html! { (missing.what) }),
-            ("Left", left),
-            ("Meaning", html! { (missing.text) }),
-        ]
+        let [region, what, text] =
+            [&*missing.region, missing.what, &*missing.text].map(|text| html! { (text) });
+        vec![("Region", region), ("What", what), ("Left", left), ("Meaning", text)]
     };
     table("What keeps keys that this region gained from starting", authority.opening.iter().map(row))
 }

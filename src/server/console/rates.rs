@@ -6,7 +6,7 @@
 //! interpolated, as Prometheus does.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use maud::{Markup, html};
@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::frame::{NOTHING, Row, mark, millis, table};
 use crate::ports::observe;
+use crate::server::locked;
 
 pub(in crate::server) const EVERY: Duration = Duration::from_secs(30);
 /// Samples that are kept: five minutes.
@@ -40,9 +41,8 @@ impl Default for Rates {
 }
 
 impl Rates {
-    /// Keeps this page of metrics as a sample.
     pub(in crate::server) fn keep(&self, page: &str) {
-        let mut samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut samples = locked(&self.0);
         if samples.len() >= KEPT {
             samples.pop_front();
         }
@@ -50,7 +50,7 @@ impl Rates {
     }
 
     pub(super) fn shown(&self, page: &str) -> Markup {
-        let samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let samples = locked(&self.0);
         let Some((since, before)) = samples.front() else { return html! {} };
         drawn(&read(page), before, since.elapsed())
     }

@@ -1,7 +1,6 @@
 //! The search for keys on the console: a form, and a page of keys that fit it.
 //!
-//! `gateway::operator::export` walks the store. A row links to the page of [`super::key`]. The
-//! admin API reads its parameters here, too.
+//! The admin API reads its parameters here, too.
 
 use http::StatusCode;
 use maud::{Markup, html};

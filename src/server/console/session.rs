@@ -6,7 +6,7 @@
 //! cookies: the cookie's name tells regions apart, and its path keeps it from other pages. To
 //! browsers, a page on another port of the same host is the "same site", so the origin is compared.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use crate::protocol::digest::Digest32;
 use crate::protocol::time::Date;
+use crate::server::locked;
 
 /// Duration of a session, in seconds: a shift.
 const LASTS: i64 = 8 * 3_600;
@@ -69,10 +70,8 @@ fn name(region: &str) -> String {
 }
 
 /// Checks that a page of this listener sent the form. Today's browsers all name the origin of a
-/// POST. A request that does not is from no browser, and can use the admin API.
-///
-/// # Errors
-/// What to do about it.
+/// POST. A request that does not is from no browser, and can use the admin API. The error says what
+/// to do.
 pub(super) fn is_own(headers: &HeaderMap) -> Result<(), &'static str> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let (Some(host), Some(origin)) = (text(HOST.as_str()), text(ORIGIN.as_str())) else {
@@ -117,7 +116,7 @@ pub(super) enum Tried {
 impl Tries {
     /// Judges a token by `is_right`, if a try is allowed now.
     pub(super) fn judge(&self, now: Instant, is_right: impl FnOnce() -> bool) -> Tried {
-        let mut span = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut span = locked(&self.0);
         let left = span.began.map(|began| (began + SPAN).saturating_duration_since(now)).unwrap_or_default();
         if !left.is_zero() && span.refused >= MOST {
             span.refused = span.refused.saturating_add(1);

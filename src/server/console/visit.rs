@@ -84,7 +84,6 @@ pub(super) async fn form<B: ActBody>(headers: &HeaderMap, body: B) -> Result<For
     Ok(Form(parse(&body.to_bytes()).into_owned().collect()))
 }
 
-/// Sends the browser to another place of this listener.
 pub(super) fn elsewhere(place: &str) -> Answer {
     let mut answer = sent(StatusCode::SEE_OTHER, "text/plain; charset=utf-8", format!("{place}\n"));
     // Places are written here or percent-encoded. A place that is no header text can only be a

@@ -64,12 +64,13 @@ impl Stage {
         let options = Options {
             program: program(),
             port_base: ports::free_run(40).expect("forty free ports in a row"),
-            data: None,
             rtt: Duration::from_millis(5),
             routes: Some(routes()),
             failover: Some(FAILOVER.to_owned()),
+            gateways: vec![2],
+            ..Options::default()
         };
-        let fleet = Deployment::start_shared(&options, &[2], &|_| {}).await.expect("three regions start");
+        let fleet = Deployment::start(&options, &|_| {}).await.expect("three regions start");
         let eu = &fleet.regions[1];
         let file = fleet.dir().join("eu-west.toml");
         fs::write(&file, fs::read_to_string(&file).unwrap() + HEALTH).unwrap();

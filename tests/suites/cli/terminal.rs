@@ -2,10 +2,9 @@
 //! restored afterwards.
 //!
 //! `src/cli/top` has tests of a frame's content. The terminal is a pseudo terminal of the kernel.
-//! It must not need a gateway.
 
 use crate::cli::register::{admin, at};
-use crate::cli::{err, out};
+use crate::cli::{command, err, out, report};
 use crate::support::*;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
@@ -35,13 +34,9 @@ fn top_prints_one_frame_for_scripts() {
     let (address, _) = admin(status(), (200, json!({})));
     let once = at(&address, &["top", "--once", "--interval", "100ms"]);
     assert_eq!((once.status.code(), err(&once).as_str()), (Some(0), ""));
-    for part in ["seen by us-east · epoch 8", "LOST", "window: 1.5 s left: the window runs", "8.4 s"] {
-        assert!(out(&once).contains(part), "{part:?} in\n{}", out(&once));
-    }
+    has(&out(&once), &["seen by us-east · epoch 8", "LOST", "window: 1.5 s left: the window runs", "8.4 s"]);
     assert!(!out(&once).contains('\u{1b}'), "plain text");
-    let report = at(&address, &["top", "--once", "--interval", "100ms", "--json"]);
-    let report: Value = serde_json::from_str(&out(&report)).unwrap();
-    let gateway = &report["gateways"][0];
+    let gateway = &report(&at(&address, &["top", "--once", "--interval", "100ms", "--json"]))["gateways"][0];
     assert_eq!((&gateway["doubts"], &gateway["per_second"]["settled"]), (&json!(2.0), &json!(0.0)));
     // Without a terminal: the same, and stderr says so.
     let piped = at(&address, &["top", "--interval", "100ms"]);
@@ -68,10 +63,7 @@ impl Terminal {
         let name = ptsname(&master, Vec::new()).unwrap();
         let slave = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
         tcsetwinsize(&slave, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
-        command
-            .args(["top", "--interval", "100ms", "--admin", address])
-            .env_remove("ONCEWAY_ADMIN_TOKEN_FILE");
+        let mut command = command(&["top", "--interval", "100ms", "--admin", address]);
         let end = || Stdio::from(slave.try_clone().unwrap());
         let top = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
         let mut reader = File::from(master.try_clone().unwrap());

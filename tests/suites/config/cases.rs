@@ -377,6 +377,40 @@ pub const CASES: &[Case] = &[
         "region.toml:12: [log]: level: \"loud\" is no level: write off, error, warn, info, debug or trace, or a part with its level, such as \"onceway=debug\""),
     ("region", "[upstream]", "pool = 1\n[upstream]",
         "region.toml:11: [store]: pool: must be a whole number from 2 to 1000"),
+    ("region", "0.0.0.0:7403", "0.0.0.0:7401",
+        "region.toml:5: [listen]: public and peer cannot both listen on port 7401: give each a port of its own"),
+    // A listener on all addresses also listens on this one.
+    ("region", "127.0.0.1:7402", "127.0.0.1:7401",
+        "region.toml:5: [listen]: public and admin cannot both listen on port 7401: give each a port of its own"),
+    ("region", "0.0.0.0:7403", "[::]:7402",
+        "region.toml:5: [listen]: admin and peer cannot both listen on port 7402: give each a port of its own"),
+    ("region", "[store]", "[listen.trusted]\naddress = \"127.0.0.1:7402\"\ntenant_header = \"X-Tenant\"\n[store]",
+        "region.toml:5: [listen]: admin and trusted cannot both listen on port 7402: give each a port of its own"),
+    ("region", "[store]", "[listen.trusted]\naddress = \"127.0.0.2:7402\"\ntenant_header = \"X-Tenant\"\n[store]", ""),
+    // A parsed address is checked even if another one is wrong.
+    ("region", "public = \"0.0.0.0:7401\"\nadmin = \"127.0.0.1:7402\"", "public = \"everywhere\"\nadmin = \"0.0.0.0:7403\"",
+        "region.toml:5: [listen]: admin and peer cannot both listen on port 7403: give each a port of its own\n\
+         region.toml:5: the admin listener on 0.0.0.0:7403 is open to other machines: name a file with a token ([admin] token_file), or listen on 127.0.0.1\n\
+         region.toml:6: [listen]: public: \"everywhere\" must be an IP address and a port, such as \"127.0.0.1:7401\""),
+    ("routes", "hold = \"10s\"", "hold = \"10s\"\nmode = \"async\"",
+        "routes.toml:9: route \"charges\": mode: must be \"sync\" or \"prefer\" or \"accept\", not \"async\""),
+    ("routes", "upstream_timeout = \"5s\"\n", "upstream_timeout = \"5s\"\n[route.accept]\nmax_runs = 2\n",
+        "routes.toml:10: route \"charges\": [route.accept] has no effect where mode = \"sync\": remove it, or write mode = \"prefer\" or \"accept\""),
+    ("routes", "upstream_timeout = \"5s\"\n", "upstream_timeout = \"5s\"\nmode = \"accept\"\n[route.accept]\nmax_runs = 0\nbackof = \"1s\"\n",
+        "routes.toml:12: route \"charges\" [route.accept]: max_runs: must be a whole number from 1 to 1000\n\
+         routes.toml:13: route \"charges\" [route.accept]: unknown key \"backof\": did you mean \"backoff\"?"),
+    ("routes", "upstream_timeout = \"5s\"\n", "upstream_timeout = \"5s\"\nmode = \"accept\"\n[route.accept]\nbackoff = \"10m\"\n",
+        "routes.toml:11: route \"charges\" [route.accept]: backoff is longer than backoff_most: shorten backoff, or lengthen backoff_most"),
+    ("routes", "upstream_timeout = \"5s\"\n", "upstream_timeout = \"5s\"\nmode = \"accept\"\nretention = \"1h\"\n",
+        "routes.toml:1: route \"charges\": request_retention 1d is longer than retention 1h: shorten request_retention, or lengthen retention"),
+    ("routes", "upstream_timeout = \"5s\"\n", "upstream_timeout = \"5s\"\nmode = \"accept\"\n[route.accept]\nkeep_headers = [\"Cookie\"]\n",
+        "routes.toml:12: route \"charges\" [route.accept]: keep_headers: \"Cookie\" is a credential: it is stored only where requests are sealed ([accept] key_env)"),
+    ("region", "[upstream]", "[accept]\nkey_file = \"absent\"\n[upstream]",
+        "region.toml:12: [accept]: key_file: cannot read absent: No such file or directory (os error 2)"),
+    ("region", "[upstream]", "[accept]\nkey_file = \"ring.toml\"\n[upstream]",
+        "region.toml:12: [accept]: key_file: ring.toml must hold 32 bytes as base64: `openssl rand -base64 32` makes such a key"),
+    ("region", "[upstream]", "[accept]\nkey_env = \"ONCEWAY_TEST_UNSET\"\n[upstream]",
+        "region.toml:12: [accept]: key_env: the environment variable ONCEWAY_TEST_UNSET is not set: set it to the secret"),
 ];
 
 /// A text in the issuer, its replacement, and all messages, a line each.

@@ -2,7 +2,7 @@
 //! reload.
 //!
 //! The files are those of `cases.rs`, beside real certificates; `secrets.rs` has files that are not
-//! on this machine. It must not connect.
+//! on this machine.
 
 use std::path::Path;
 
@@ -127,10 +127,8 @@ fn a_file_that_is_not_here_hides_nothing_of_the_others() {
     let checked = check_region(&folder.path().join("region.toml"), &|_| None, Need::Gateway);
     assert_eq!(checked.missing.len(), 2, "{:#?}", checked.missing);
     let said = wrong(folder.path(), Need::Gateway);
-    assert!(
-        said.len() == 2 && said[0].contains("store.key: no PEM") && said[1].contains("ca.pem"),
-        "{said:#?}"
-    );
+    assert_eq!(said.len(), 2, "{said:#?}");
+    assert!(said[0].contains("store.key: no PEM") && said[1].contains("ca.pem"), "{said:#?}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! settings.
 //!
 //! `cases.rs` has all other mistakes and the files that these change. The good ring is of two
-//! regions, so it says `manual`. It must not start a process.
+//! regions, so it says `manual`.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use onceway::gateway::policy::route::{Alone, Escrow};
 use onceway::protocol::region::RegionName;
 
 use crate::config::cases::Case;
-use crate::config::{files, load, load_reference, policy_of, said};
+use crate::config::{load_reference, load_with, policy_of, said_with};
 
 #[rustfmt::skip]
 pub const FAILOVER_CASES: &[Case] = &[
@@ -78,9 +78,7 @@ pub const FAILOVER_CASES: &[Case] = &[
 #[test]
 fn failover_is_what_the_file_says_and_otherwise_the_default() {
     let ms = Duration::from_millis;
-    let of = |edits: &[(&str, &str, &str)]| {
-        load(files(edits).path()).unwrap_or_else(|errors| panic!("{errors}")).settings().failover
-    };
+    let of = |edits: &[(&str, &str, &str)]| load_with(edits).settings().failover;
     let plain = of(&[]);
     assert_eq!((plain.mode, plain.lease, plain.min_serving), (Mode::Manual, ms(10_000), 1));
     assert_eq!((plain.window.percent, plain.window.floor, plain.window.beyond), (200, ms(1_000), ms(60_000)));
@@ -116,14 +114,11 @@ fn failover_is_what_the_file_says_and_otherwise_the_default() {
 fn a_lease_outlives_three_pings_however_fast_the_heartbeat() {
     let with = |margin: &str| {
         let margin = format!("margin = \"{margin}\"");
-        said(
-            files(&[
-                ("ring", "seed = 7", "seed = 7\nheartbeat = \"50ms\""),
-                ("ring", "drift_ppm = 500", &margin),
-                ("ring", "[failover]", "[failover]\nlease = \"1s\""),
-            ])
-            .path(),
-        )
+        said_with(&[
+            ("ring", "seed = 7", "seed = 7\nheartbeat = \"50ms\""),
+            ("ring", "drift_ppm = 500", &margin),
+            ("ring", "[failover]", "[failover]\nlease = \"1s\""),
+        ])
     };
     assert_eq!(with("240ms"), [""; 0]);
     let short = with("250ms");
@@ -133,7 +128,7 @@ fn a_lease_outlives_three_pings_however_fast_the_heartbeat() {
 #[test]
 fn who_cannot_fail_over_must_say_so() {
     let automatic = ("ring", "[failover]\nmode = \"manual\"\n", "");
-    let refused = |edits: &[(&str, &str, &str)]| said(files(&[&[automatic], edits].concat()).path());
+    let refused = |edits: &[(&str, &str, &str)]| said_with(&[&[automatic], edits].concat());
     assert_eq!(refused(&[]).len(), 1);
     // An edge has an acceptor as well. If one region owns all keys, no other region can take them
     // over.
@@ -155,17 +150,18 @@ fn who_cannot_fail_over_must_say_so() {
 
 #[test]
 fn escrow_needs_a_region_that_can_hold_the_claims() {
-    let escrow = |alone: &str| {
-        ("routes", "recovery = \"rerun\"", format!("recovery = \"rerun\"\nescrow = \"claim\"{alone}"))
+    let by = |lines: &str| format!("recovery = \"rerun\"\nescrow = {lines}");
+    let with = |lines: &str, others: &[(&'static str, &'static str, &'static str)]| {
+        said_with(&[&[("routes", "recovery = \"rerun\"", &*by(lines))], others].concat())
     };
-    let with = |alone: &str, other: (&str, &str, &str)| {
-        let (file, from, to) = escrow(alone);
-        said(files(&[(file, from, &to), other]).path())
+    let escrow = |lines: &str| {
+        let config = load_with(&[("routes", "recovery = \"rerun\"", &by(lines))]);
+        assert_eq!(config.shared.escrow().iter().map(|name| &**name).collect::<Vec<_>>(), ["emails"]);
+        policy_of(&config, "/v1/emails").escrow
     };
-    let (file, from, to) = escrow("");
-    let config = load(files(&[(file, from, &to)]).path()).unwrap();
-    assert_eq!(policy_of(&config, "/v1/emails").escrow, Escrow::Claim(Alone::Refuse));
-    assert_eq!(config.shared.escrow().iter().map(|name| &**name).collect::<Vec<_>>(), ["emails"]);
+    assert_eq!(escrow("\"claim\""), Escrow::Claim(Alone::Refuse));
+    let both = "\"claim+answer\"\nescrow_alone = \"run\"";
+    assert_eq!(escrow(both), Escrow::ClaimAndAnswer(Alone::Run));
     let edge = ("ring", "name = \"west\"\nweight = 1", "name = \"west\"\nweight = 0");
     let pin = ("ring", "[clock]", "[[pin]]\ntenant = \"acme\"\nregions = [\"west\"]\n[clock]");
     for (other, why) in
@@ -175,16 +171,9 @@ fn escrow_needs_a_region_that_can_hold_the_claims() {
             "routes.toml:10: route \"emails\": under escrow the next region holds the claims, but {why}, so its new keys would always be \
              refused: write escrow_alone = \"run\" (they run without escrow), or name a second region"
         );
-        assert_eq!(with("", other), [line]);
-        assert_eq!(with("\nescrow_alone = \"run\"", other), [""; 0]);
+        assert_eq!(with("\"claim\"", &[other]), [line]);
+        assert_eq!(with("\"claim\"\nescrow_alone = \"run\"", &[other]), [""; 0]);
     }
-    let both = (
-        "routes",
-        "recovery = \"rerun\"",
-        "recovery = \"rerun\"\nescrow = \"claim+answer\"\nescrow_alone = \"run\"",
-    );
-    let config = load(files(&[both]).path()).unwrap();
-    assert_eq!(policy_of(&config, "/v1/emails").escrow, Escrow::ClaimAndAnswer(Alone::Run));
 }
 
 #[test]

@@ -9,15 +9,11 @@ use onceway::config::check_operators;
 use onceway::gateway::credentials::digest;
 use onceway::gateway::credentials::operators::Visitor;
 
-use crate::config::{files, load, said};
+use crate::config::{files, load, said, said_with};
+use crate::support::operator;
 
 const NAMED: (&str, &str, &str) =
     ("region", "[store]\n", "[admin]\noperators = \"operators.toml\"\n[store]\n");
-
-fn operator(name: &str, role: &str, token: &str) -> String {
-    let digits: String = digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("[[operator]]\nname = {name:?}\nrole = {role:?}\nsha256 = \"{digits}\"\n")
-}
 
 #[test]
 fn each_mistake_is_reported_at_its_line() {
@@ -62,7 +58,7 @@ fn each_mistake_is_reported_at_its_line() {
         fs::write(folder.path().join("operators.toml"), &text).unwrap();
         assert_eq!(said(folder.path()), [format!("operators.toml:{expected}")], "{text}");
     }
-    let absent = said(files(&[NAMED]).path());
+    let absent = said_with(&[NAMED]);
     assert!(absent[0].contains("operators.toml") && absent.len() == 1, "{absent:?}");
 }
 

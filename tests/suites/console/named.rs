@@ -2,8 +2,8 @@
 //!
 //! A test must look at the journal, not at what an act answered.
 
-use super::pages::{admin, get, hidden, page_of, signed_in};
-use crate::console::{encoded, form};
+use super::pages::admin;
+use crate::console::{Desk, encoded, hidden, state, told};
 use crate::support::console::{ANN, BOB, EVE, TOKEN, alone, doubt, solo};
 use crate::support::*;
 
@@ -14,9 +14,7 @@ async fn act(token: &str, path: &str, body: &Value) -> Answer {
 
 /// The names under which a key was acted on.
 async fn actors(key: &str) -> Vec<String> {
-    let path = format!("/v1/keys/acme/{}", encoded(key));
-    let status = ask(get(&admin().await, &path).with("Authorization", format!("Bearer {EVE}"))).await.json();
-    let entries = status["journal"].as_array().cloned().unwrap_or_default();
+    let entries = state(&admin().await, EVE, key).await["journal"].as_array().cloned().unwrap_or_default();
     entries.iter().filter_map(|entry| entry["actor"].as_str()).map(str::to_owned).collect()
 }
 
@@ -43,12 +41,10 @@ fn the_look_role_sees_all_and_changes_nothing() {
         let (base, key) = (admin().await, key("looked-at"));
         doubt(&solo().await.public(), &key).await;
         let name = encoded(&key);
+        let dry = json!({ "reason": "a test", "actor": "eve", "status": 201, "dry_run": true });
         let acts = [
             (format!("/v1/keys/acme/{name}/release"), json!({ "reason": "a test", "actor": "eve" })),
-            (
-                format!("/v1/keys/acme/{name}/settle"),
-                json!({ "reason": "a test", "actor": "eve", "status": 201, "dry_run": true }),
-            ),
+            (format!("/v1/keys/acme/{name}/settle"), dry),
             ("/v1/admin/region/drain".to_owned(), json!({ "region": "solo", "actor": "eve" })),
         ];
         for (path, body) in &acts {
@@ -57,39 +53,15 @@ fn the_look_role_sees_all_and_changes_nothing() {
             assert_eq!((refused.status.as_u16(), &said["code"]), (403, &json!("forbidden")), "{path}");
             assert!(said["detail"].as_str().unwrap().starts_with("eve may only look"), "{said}");
         }
-        let cookie = signed_in(&base, EVE).await;
-        let page = page_of(&base, &cookie, &key).await.text();
+        let desk = Desk::open(&base, EVE).await;
+        let page = desk.key(&key).await.text();
         assert!(page.contains("eve may only look") && !page.contains("<form class=\"act\""), "{page}");
         let fields = [("tenant", "acme"), ("key", &key), ("reason", "a test"), ("confirmed", "yes")];
-        let refused = ask(form(&base, "/console/release", &fields).with("Cookie", &cookie)).await;
+        let refused = desk.send("/console/release", &fields).await;
         assert!(refused.status == 403 && refused.text().contains("Nothing was done"), "{}", refused.text());
         assert_eq!(actors(&key).await, [""; 0]);
         let done = act(TOKEN, &acts[0].0, &acts[0].1).await;
         assert_eq!(done.status, StatusCode::OK, "{}", done.text());
-    });
-}
-
-#[test]
-fn the_console_acts_under_the_name_of_its_session() {
-    run(async {
-        let _alone = alone().await;
-        let (base, key) = (admin().await, key("by-form"));
-        doubt(&solo().await.public(), &key).await;
-        let cookie = signed_in(&base, ANN).await;
-        let page = page_of(&base, &cookie, &key).await.text();
-        assert!(page.contains("<b>ann</b>") && !page.contains("name=\"actor\""), "{page}");
-        let seen = hidden(&page, "seen");
-        let fields = [
-            ("tenant", "acme"),
-            ("key", &key),
-            ("seen", &seen),
-            ("reason", "a test"),
-            ("actor", "mallory"),
-            ("confirmed", "yes"),
-        ];
-        let done = ask(form(&base, "/console/release", &fields).with("Cookie", &cookie)).await;
-        assert_eq!(done.status, 303, "{}", done.text());
-        assert_eq!(actors(&key).await, ["ann"]);
     });
 }
 
@@ -105,8 +77,8 @@ async fn command(token: &str, words: &[&str]) -> Output {
 /// Writes the region's file, and waits until the gateway has taken it over.
 async fn taken_over(text: &str) {
     let loaded = async || {
-        let status = get(&admin().await, "/v1/status").with("Authorization", format!("Bearer {TOKEN}"));
-        ask(status).await.json()["config"]["loaded_ms"].as_i64()
+        let status = told(&admin().await, TOKEN, "/v1/status").await.json();
+        status["config"]["loaded_ms"].as_i64()
     };
     let before = loaded().await;
     fs::write(solo().await.dir.join("solo.toml"), text).unwrap();
@@ -135,16 +107,13 @@ fn a_second_person_approves_a_release() {
         assert_eq!(refused.status.code(), Some(3), "{}", err(&refused));
         let request = last_word(&err(&refused), "onceway approve ey");
         for (token, why) in [(BOB, "bob may not approve"), (TOKEN, "needs a token with a name")] {
-            let approved = command(token, &["approve", &request]).await;
-            assert!(approved.status.code() == Some(1) && err(&approved).contains(why), "{}", err(&approved));
+            ends(&command(token, &["approve", &request]).await, 1, why);
         }
         let shown = command(ANN, &["approve", &request, "--dry-run"]).await;
         assert!(out(&shown).contains("Nothing was approved."), "{}", out(&shown));
         let approved = command(ANN, &["approve", &request]).await;
         let text = out(&approved);
-        for part in ["v1/keys/acme/", "bob", "in-doubt", "the provider knows nothing of it"] {
-            assert!(text.contains(part), "{text}");
-        }
+        has(&text, &["v1/keys/acme/", "bob", "in-doubt", "the provider knows nothing of it"]);
         let approval = last_word(&text, "--approval ey");
         let other = [&release[..5], &["another reason", "--approval", &approval]].concat();
         assert_eq!(command(BOB, &other).await.status.code(), Some(3));
@@ -160,20 +129,16 @@ fn a_second_person_approves_a_release() {
 async fn approved_on_the_console() {
     let (base, key) = (admin().await, key("seconded-by-form"));
     doubt(&solo().await.public(), &key).await;
-    let cookie = signed_in(&base, BOB).await;
-    let seen = hidden(&page_of(&base, &cookie, &key).await.text(), "seen");
+    let desk = Desk::open(&base, BOB).await;
+    let seen = hidden(&desk.key(&key).await.text(), "seen");
     let fields =
         [("tenant", "acme"), ("key", &*key), ("seen", &*seen), ("reason", "r"), ("confirmed", "yes")];
-    let send = async |more: &[(&str, &str)]| {
-        let fields = [&fields[..], more].concat();
-        ask(form(&base, "/console/release", &fields).with("Cookie", &cookie)).await
-    };
+    let send =
+        async |more: &[(&str, &str)]| desk.send("/console/release", &[&fields[..], more].concat()).await;
     let refused = send(&[]).await;
     let text = refused.text();
-    assert!(
-        refused.status == 403 && text.contains("a second person") && actors(&key).await.is_empty(),
-        "{text}"
-    );
+    assert!(refused.status == 403 && text.contains("a second person"), "{text}");
+    assert_eq!(actors(&key).await, [""; 0]);
     let request = text.split("readonly spellcheck=\"false\">").nth(1).unwrap_or_else(|| panic!("{text}"));
     let approved = command(ANN, &["approve", request.split('<').next().unwrap()]).await;
     let approval = last_word(&out(&approved), "--approval ey");

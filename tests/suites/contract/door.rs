@@ -1,13 +1,12 @@
 //! A port that is open at times: the server behind it can go away and come back at the same
 //! address.
 //!
-//! The benches of peers and upstream use it. It must not know which protocol is served.
+//! The benches of peers and upstream use it, and `accept.rs`.
 
 use crate::support::*;
 use std::io;
 use tokio::net::TcpSocket;
 
-const BOUND: Duration = Duration::from_secs(20);
 /// The state as `/proc/net/tcp` writes it.
 const ESTABLISHED: &str = "01";
 
@@ -30,18 +29,14 @@ impl Door {
     pub async fn is_quiet(&self) {
         let connected = |line: &str| {
             let mut fields = line.split_whitespace().skip(2);
-            let port = fields
-                .next()
-                .and_then(|remote| remote.rsplit(':').next())
-                .map(|port| u16::from_str_radix(port, 16));
+            let remote = fields.next().and_then(|remote| remote.rsplit(':').next());
+            let port = remote.map(|port| u16::from_str_radix(port, 16));
             port == Some(Ok(self.address.port())) && fields.next() == Some(ESTABLISHED)
         };
-        wait::for_some("connections to end", BOUND, async || {
-            let sockets = fs::read_to_string("/proc/net/tcp")?;
-            Ok((!sockets.lines().any(connected)).then_some(()))
+        until("connections to end", async || {
+            !fs::read_to_string("/proc/net/tcp").unwrap().lines().any(connected)
         })
-        .await
-        .unwrap();
+        .await;
     }
 
     /// Opens a listener. Fails while the one before still exists.

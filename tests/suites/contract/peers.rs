@@ -1,7 +1,6 @@
 //! The peers' bench: the real peer listener over mutual TLS, with a scripted region behind it.
 //!
-//! `net/support.rs` makes the certificates, `door.rs` the address. It must not assert what the port
-//! does.
+//! `net/support.rs` makes the certificates, `door.rs` the address.
 
 use crate::contract::door::Door;
 use crate::net::support::{Pki, region};
@@ -16,8 +15,6 @@ use onceway::server::{Listeners, PeerService};
 use onceway_lab::contract::peers::{PeerBehaviour, PeersBench, pong};
 use std::future::pending;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-
-const BOUND: Duration = Duration::from_secs(20);
 
 /// The way from `eu`, whose peers are under test, to its peer `us`.
 pub struct Link {
@@ -99,12 +96,11 @@ async fn break_connections(
 impl House {
     async fn listen(&mut self, peer: &Arc<Played>) {
         // The listener before may still be closing.
-        let listener = wait::for_some("the port to be free", BOUND, async || Ok(self.door.open().ok()));
+        let listener = found("the port to be free", async || self.door.open().ok()).await;
         let mut listeners = Listeners::new(Duration::ZERO);
-        let limits = PeerLimits::default();
         self.openings += 1;
         let opening = Arc::new(Opening { number: self.openings, played: peer.clone() });
-        listen(&mut listeners, listener.await.unwrap(), &self.identity, opening, limits);
+        listen(&mut listeners, listener, &self.identity, opening, PeerLimits::default());
         self.open = Some(listeners);
     }
 }
@@ -174,18 +170,17 @@ impl Link {
     /// connection. A broken stream is noticed before its connection is. A call in between rightly
     /// fails at once, whatever the peer does by then.
     async fn is_mended(&self) {
-        wait::for_some("a connection that nobody breaks", BOUND, async || {
+        until("a connection that nobody breaks", async || {
             let house = self.house.lock().await;
             let (openings, broken) = (house.openings, house.broken);
             drop(house);
             if broken < self.peer.breaks.load(SeqCst) {
-                return Ok(None);
+                return false;
             }
-            drop(self.peers.ping(&region("us"), BOUND).await);
-            Ok((self.peer.reached.load(SeqCst) == openings).then_some(()))
+            drop(self.peers.ping(&region("us"), PATIENCE).await);
+            self.peer.reached.load(SeqCst) == openings
         })
-        .await
-        .unwrap();
+        .await;
     }
 }
 
@@ -199,14 +194,6 @@ impl PeersBench for Link {
 
     fn clock(&self) -> &SystemClock {
         &SystemClock
-    }
-
-    fn peer(&self) -> RegionName {
-        region("us")
-    }
-
-    fn unlisted(&self) -> RegionName {
-        region("nowhere")
     }
 
     async fn behave(&self, behaviour: PeerBehaviour) {
@@ -228,12 +215,8 @@ impl PeersBench for Link {
             open.stop().await;
         }
         // Until the end of the connection is noticed here, the result of a send is rightly unknown.
-        wait::for_some("a refused connection", BOUND, async || {
-            let ping = self.peers.ping(&region("us"), BOUND).await;
-            Ok(matches!(ping, Err(PeerError::NotSent(_))).then_some(()))
-        })
-        .await
-        .unwrap();
+        let ping = async || self.peers.ping(&region("us"), PATIENCE).await;
+        until("a refused connection", async || matches!(ping().await, Err(PeerError::NotSent(_)))).await;
     }
 
     async fn set_pong(&self, pong: Pong) {

@@ -1,14 +1,13 @@
 //! The store's bench: a private Postgres, restarted for real, and rows of another region that a
 //! superuser inserts.
 //!
-//! `store/support.rs` makes the server and its store. It must not assert what a store does.
+//! `store/support.rs` makes the server and its store.
 
 use crate::store::support::{Region, ask, id, open, won};
 use crate::support::*;
 use onceway::adapters::postgres::{PgStore, provision};
 use onceway::ports::store::{ClaimAsk, ClaimReply};
-use onceway::protocol::decide::Basis;
-use onceway::protocol::record::{Reader, Reading, Row, State, resolve};
+use onceway::protocol::record::{Basis, Reader, Reading, Row, State, resolve};
 use onceway_lab::contract::store::{Foreign, LONG, StoreBench};
 
 const ME: &str = "eu#1";

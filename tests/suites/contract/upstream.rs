@@ -1,12 +1,12 @@
 //! The upstream's bench: a scripted HTTP/1.1 server for requests and for questions to its status
 //! address.
 //!
-//! `door.rs` has the address. It must not assert what the port does.
+//! `door.rs` has the address.
 
 use crate::contract::door::Door;
 use crate::net::support::{fed, region};
 use crate::support::*;
-use http::{Response, Uri};
+use http::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -16,11 +16,9 @@ use onceway::adapters::upstream::{Base, HttpUpstream, ServiceSettings, UpstreamS
 use onceway::ports::Body;
 use onceway::ports::body::{empty, full};
 use onceway::server::Listeners;
-use onceway_lab::contract::upstream::{Arrived, ProbeBehaviour, UpstreamBehaviour, UpstreamBench};
+use onceway_lab::contract::upstream::{Arrived, ProbeBehaviour, STATUS, UpstreamBehaviour, UpstreamBench};
 use std::future::pending;
 use tokio::sync::mpsc::UnboundedSender;
-
-const STATUS: &str = "/status";
 
 pub struct Service {
     upstream: HttpUpstream,
@@ -157,14 +155,6 @@ impl UpstreamBench for Service {
 
     fn clock(&self) -> &SystemClock {
         &SystemClock
-    }
-
-    fn region(&self) -> RegionName {
-        region("eu")
-    }
-
-    fn status_address(&self) -> Uri {
-        Uri::from_static(STATUS)
     }
 
     async fn behave(&self, behaviour: UpstreamBehaviour) {

@@ -1,11 +1,11 @@
 //! Questions between regions and their answers: each message is refused or understood, and an
 //! understood one is written the same way again.
 //!
-//! The target is `adapters::wire::ask`. It must not know what a gateway does with a question.
+//! The target is `adapters::wire::ask`.
 
 use onceway::adapters::wire::ask::{read_question, read_refusal, read_told, write_question, write_told};
 
-use crate::fuzz::mix::fuzz;
+use crate::fuzz::fuzz;
 
 const VIEW: &str = r#"{"epoch":3,"protocol":1,"ring":{"seed":1,"place_by":"key","regions":[{"name":"eu","weight":1}],"pins":[]},"escrow":[{"route":"charges","means":"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"}],
 "voters":[{"name":"eu","id":"000000000000000000000000000000ff"}],"voters_before":[{"name":"eu","id":"000000000000000000000000000000ff"}],"members":[{"name":"eu","generation":1,"standing":"serving","mark":9,"release":null}],"retired":[],"longest_lease":[10,0],"longest_life":[90000,0]}"#;

@@ -2,12 +2,12 @@
 //! line.
 //!
 //! `tests/suites/config/cases.rs` holds the good files and the mistakes that users make; the
-//! changes here are random. It must not judge the wording.
+//! changes here are random.
 
 use crate::config::cases::{
     CASES, CREDENTIALS, ISSUER, ISSUER_CASES, KEYS, REGION, RING, ROUTES, SECRET_KEYS,
 };
-use crate::fuzz::mix::fuzz;
+use crate::fuzz::fuzz;
 use crate::support::*;
 use onceway::config::{Errors, load_credentials, load_ring, load_routes};
 

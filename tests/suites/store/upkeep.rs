@@ -96,7 +96,7 @@ async fn clearing_the_list_loses_no_doubt() {
     let meanwhile = async {
         waits(&admin, "delete from onceway.doubts").await;
         let own = Some((last[1].token, last[1].nonce));
-        let basis = onceway::protocol::decide::Basis::Known { own, over: Vec::new(), attempt: 1 };
+        let basis = onceway::protocol::record::Basis::Known { own, over: Vec::new(), attempt: 1 };
         let again = won(&store, &ClaimAsk { basis, ..ask("second", 3, gate.version) }).await;
         assert_eq!(
             store.doubt(&again, Some(Unclear { status: 500, ends_attempt: false, excerpt: None })).await,

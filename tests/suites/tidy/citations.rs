@@ -6,7 +6,7 @@
 
 use crate::support::documents::anchors;
 use crate::tidy::proofs::exists;
-use crate::tidy::{HOUSE, Offence, Rule};
+use crate::tidy::{HOUSE, Offence, Rule, by_line};
 use std::collections::BTreeSet;
 
 const PROTOCOL: &str = "docs/protocol.md";
@@ -16,14 +16,10 @@ pub const ANCHORS: Rule = Rule {
     reason: "Code cites a rule as a page of docs/ with an anchor: the page must have that heading. A \
              rule's number never changes, and a new rule gets the next one.",
     check: |source| {
-        let mut found: Vec<Offence> = Vec::new();
-        for (index, line) in source.raw.lines().enumerate() {
+        by_line(source, |line| {
             let missing = cited(line).into_iter().filter(|(page, anchor)| !has_heading(page, anchor));
-            found.extend(
-                missing.map(|(page, anchor)| (index + 1, format!("{page} has no heading #{anchor}"))),
-            );
-        }
-        found
+            missing.map(|(page, anchor)| format!("{page} has no heading #{anchor}")).collect()
+        })
     },
     forged: || {
         // Without its '#' no citation: this file is read, too.
@@ -83,26 +79,22 @@ pub const RULES: Rule = Rule {
         let tests = "- Tests: `tidy::the_house_is_seen`.";
         let whole = format!("**T.**\n\nNaive: x.\n\nRule: y.\n\n{code}\n{tests}\n");
         let only = |text: &str| format!("### Rule 1\n\n**T.**\n\nNaive: x.\n\nRule: y.\n\n{text}\n");
+        let marked = |text: &str| only(text).replace("Rule 1", "Rule 1 //~");
+        let both = format!("{code}\n{tests}");
         vec![
             (PROTOCOL, format!("# A\n### Rule 1\n\n{whole}## B\n### Rule 2\n\n{whole}- Plants: `over`.")),
             (PROTOCOL, format!("### Rule 2\n{whole}### Rule 2 //~\n{whole}### Rule x //~\n{whole}")),
-            (
-                PROTOCOL,
-                only(&format!("{code}\n{tests}")).replace("Rule 1", "Rule 1 //~").replace("Naive", ""),
-            ),
-            (
-                PROTOCOL,
-                only(&format!("{code}\n{tests}")).replace("Rule 1", "Rule 1 //~").replace("Rule:", ""),
-            ),
-            (PROTOCOL, only(code).replace("Rule 1", "Rule 1 //~")),
-            (PROTOCOL, only(tests).replace("Rule 1", "Rule 1 //~")),
+            (PROTOCOL, marked(&both).replace("Naive", "")),
+            (PROTOCOL, marked(&both).replace("Rule:", "")),
+            (PROTOCOL, marked(code)),
+            (PROTOCOL, marked(tests)),
             (PROTOCOL, only(&format!("- Code: `removed`. //~\n{tests}"))),
             (PROTOCOL, only(&format!("- Code: `src/nowhere.rs`, `src/lib.rs`. //~\n{tests}"))),
             (PROTOCOL, only(&format!("- Code: `src/protocol/plant.rs` `disable`. //~\n{tests}"))),
             (PROTOCOL, only(&format!("{code}\n- Tests: `tidy::no_such_test`. //~"))),
             (PROTOCOL, only(&format!("{code}\n- Tests: none. //~"))),
-            (PROTOCOL, only(&format!("{code}\n{tests}\n- Plants: `over`\n  (`swarm`)."))),
-            (PROTOCOL, only(&format!("{code}\n{tests}\n- Plants: `over` (`no-such`). //~"))),
+            (PROTOCOL, only(&format!("{both}\n- Plants: `over`\n  (`swarm`)."))),
+            (PROTOCOL, only(&format!("{both}\n- Plants: `over` (`no-such`). //~"))),
             ("docs/a.md", "### Rule 1".to_string()),
         ]
     },
@@ -165,10 +157,7 @@ fn code(quoted: &[&str]) -> Vec<String> {
     let (paths, names): (Vec<&str>, Vec<&str>) = quoted.iter().copied().partition(|word| word.contains('/'));
     let files: Vec<&str> =
         HOUSE.iter().filter(|source| paths.contains(&&*source.path)).map(|source| &*source.raw).collect();
-    let mut found: Vec<String> = Vec::new();
-    if paths.is_empty() {
-        found.push("no file of code is named".to_string());
-    }
+    let mut found = Vec::from_iter(paths.is_empty().then(|| "no file of code is named".to_string()));
     let is_missing = |path: &&&str| !HOUSE.iter().any(|source| source.path == ***path);
     found.extend(paths.iter().filter(is_missing).map(|path| format!("there is no file {path}")));
     let is_defined = |name: &str| files.iter().any(|text| defines(text, name));
@@ -188,11 +177,8 @@ fn defines(text: &str, name: &str) -> bool {
 
 fn tests(quoted: &[&str]) -> Vec<String> {
     let missing = quoted.iter().filter(|name| !exists(name));
-    let mut found: Vec<String> = missing.map(|name| format!("there is no test `{name}`")).collect();
-    if quoted.is_empty() {
-        found.push("no test is named".to_string());
-    }
-    found
+    let missing = missing.map(|name| format!("there is no test `{name}`"));
+    missing.chain(quoted.is_empty().then(|| "no test is named".to_string())).collect()
 }
 
 fn plants(quoted: &[&str]) -> Vec<String> {

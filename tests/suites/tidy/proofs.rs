@@ -4,7 +4,7 @@
 //! Documents name tests as `` `suite::test` ``; the house gives the sources. It must not judge
 //! whether the test proves the claim: a reader does.
 
-use crate::tidy::{HOUSE, Offence, Rule};
+use crate::tidy::{HOUSE, Rule, by_line};
 
 /// The words by which documents explain how they name a test.
 const FORM: &str = "suite::test";
@@ -16,16 +16,10 @@ pub const PROOFS: Rule = Rule {
         if !source.path.ends_with(".md") {
             return Vec::new();
         }
-        let mut found: Vec<Offence> = Vec::new();
-        for (index, line) in source.raw.lines().enumerate() {
+        by_line(source, |line| {
             let quoted = line.split('`').skip(1).step_by(2).filter(|name| is_test(name) && *name != FORM);
-            found.extend(
-                quoted
-                    .filter(|name| !exists(name))
-                    .map(|name| (index + 1, format!("there is no test `{name}`"))),
-            );
-        }
-        found
+            quoted.filter(|name| !exists(name)).map(|name| format!("there is no test `{name}`")).collect()
+        })
     },
     forged: || {
         vec![
@@ -51,21 +45,19 @@ pub const COMMANDS: Rule = Rule {
     reason: "A command that runs one suite must run it: the target after `--test` is in tests/ or simulation/tests/, and the suite \
              after it (`regions::`) is a file of that target. A filter that matches nothing passes in silence.",
     check: |source| {
-        let mut found: Vec<Offence> = Vec::new();
-        for (index, line) in source.raw.lines().enumerate() {
+        by_line(source, |line| {
+            let mut found = Vec::new();
             for (at, _) in line.match_indices(OPTION) {
                 let mut words = line[at + OPTION.len()..].split(' ').filter(|word| *word != "--");
                 let target = plain(words.next().unwrap_or_default());
                 let suites = words.map_while(|word| Some(plain(word.split_once("::")?.0)));
                 let named = std::iter::once(None).chain(suites.map(Some));
                 let missing = named.filter(|suite| !is_suite(target, *suite));
-                found.extend(missing.map(|suite| {
-                    let suite = suite.map_or(String::new(), |suite| format!("{suite}:: in "));
-                    (index + 1, format!("there is no {suite}target {target:?}"))
-                }));
+                let of = |suite: Option<&str>| suite.map_or(String::new(), |suite| format!("{suite}:: in "));
+                found.extend(missing.map(|suite| format!("there is no {}target {target:?}", of(suite))));
             }
-        }
-        found
+            found
+        })
     },
     forged: || {
         let forged = |text: &str| text.replace("OPTION ", OPTION);

@@ -4,7 +4,7 @@
 //! no aliases: a reviewer sees those. Words that this file must not contain itself are put together
 //! from halves.
 
-use crate::tidy::Rule;
+use crate::tidy::{Rule, by_line};
 
 const PROTOCOL: &[&str] = &["src/protocol/"];
 const GATEWAY: &[&str] = &["src/gateway/"];
@@ -71,15 +71,15 @@ pub const BANNED: Rule = Rule {
     reason: "Some words do not belong into some places (tests/suites/tidy/words.rs lists them, with the reason).",
     check: |source| {
         let bans = BANS.iter().filter(|ban| source.within(ban.within) && !source.within(ban.but));
-        let found = bans.flat_map(|ban| {
-            let lines = source.raw.lines().enumerate().filter(|_| source.is_rust());
-            lines.filter_map(|(index, line)| {
-                let code = line.split("//").next().unwrap_or_default();
+        let bans: Vec<&Ban> = bans.filter(|_| source.is_rust()).collect();
+        by_line(source, |line| {
+            let code = line.split("//").next().unwrap_or_default();
+            let of = |ban: &&Ban| {
                 let word = ban.words.iter().find(|word| stands(code, word, |_| true, |_| true))?;
-                Some((index + 1, format!("`{word}`: {}", ban.why)))
-            })
-        });
-        found.collect()
+                Some(format!("`{word}`: {}", ban.why))
+            };
+            bans.iter().filter_map(of).collect()
+        })
     },
     forged: || {
         let all = BANS.iter().flat_map(|ban| {
@@ -152,15 +152,13 @@ pub const PLACES: Rule = Rule {
     reason: "What is published names no developer's machine (use a path relative to the tree, or a temporary folder) \
              and no unfinished business (do it, or open an issue).",
     check: |source| {
-        let mut found = Vec::new();
-        for (number, line) in source.raw.lines().enumerate() {
+        by_line(source, |line| {
             let machine =
                 MACHINES.iter().find(|path| stands(line, path, |before| !"._-~}".contains(before), |_| true));
             let reminder = REMINDERS.iter().find(|word| stands(line, word, |c| c != '_', |c| c != '_'));
-            found.extend(machine.map(|path| (number + 1, format!("names a path of one machine: {path}"))));
-            found.extend(reminder.map(|word| (number + 1, format!("{word} is unfinished business"))));
-        }
-        found
+            let machine = machine.map(|path| format!("names a path of one machine: {path}"));
+            machine.into_iter().chain(reminder.map(|word| format!("{word} is unfinished business"))).collect()
+        })
     },
     forged: || {
         let [work, home, root, users] = MACHINES;

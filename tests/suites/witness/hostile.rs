@@ -5,10 +5,6 @@
 //! tests of the suite do.
 
 use super::*;
-use crate::net::support::region;
-use crate::support::*;
-use onceway::ports::peers::Question;
-use onceway::protocol::register::{Message, Reply};
 use onceway::protocol::speakers::{Kind, Sender};
 use onceway::protocol::view::{Member, Standing};
 
@@ -24,12 +20,11 @@ fn left_behind(witness: u128) -> Arc<View> {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_forbidden_message_is_refused_and_logged_once() {
     let house = house();
-    assert_eq!(house.ended(&["--init"]).0, Some(0));
+    house.init();
     let log = house.path("witness.log");
     let _running = house.start_logging(&log).await;
-    let Reply::NotFounded(id) = house.message(Message::Read).await else { panic!("it is new") };
-    let found = Message::Found { ballot: ballot(1), view: left_behind(id.0) };
-    assert_eq!(house.message(found).await, Reply::Accepted);
+    let id = house.acceptor().await;
+    assert_eq!(house.message(found_by(&left_behind(id.0))).await, Reply::Accepted);
     let before = fs::read(house.path("witness.state")).unwrap();
 
     let senders = [
@@ -65,6 +60,6 @@ async fn every_forbidden_message_is_refused_and_logged_once() {
     let refusals = || fs::read_to_string(&log).unwrap().matches("a peer may not say this").count();
     until("each to be told, and its repetition not", async || refusals() == lines).await;
     // It votes as before, for whoever may ask.
-    let asked = Question::Acceptor { to: Some(id), message: Message::Prepare { ballot: ballot(7) } };
+    let asked = Question::Acceptor { to: Some(id), message: prepare(7) };
     assert!(matches!(house.ask(asked).await, PeerReply::Acceptor(Reply::Promised(_))));
 }

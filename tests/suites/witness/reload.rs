@@ -1,12 +1,11 @@
 //! A witness's files changed while it runs: certificates, the token, and changes that wait for a
 //! restart.
 //!
-//! `../witness.rs` starts the process, `tests/suites/reload.rs` does the same to a gateway. It must
-//! not look at promises.
+//! `../witness.rs` starts the process, `tests/suites/reload.rs` does the same to a gateway.
 
 use crate::net::support::{Pki, region};
 use crate::support::*;
-use crate::witness::{BOUND, PATIENCE, bring, house, peers};
+use crate::witness::{PATIENCE, begun, bring, house, peers};
 use onceway::adapters::upstream::{Tls, TlsFiles};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use rustix::process::Signal;
@@ -15,14 +14,10 @@ use rustix::process::Signal;
 /// files change nothing.
 #[tokio::test]
 async fn changed_files_are_reloaded_all_or_none() {
-    let house = house();
-    assert_eq!(house.ended(&["--init"]).0, Some(0));
-    let running = house.start().await;
-    let config = async || {
-        Ask::get(format!("{}/v1/status", house.admin)).send(PATIENCE).await.unwrap().json()["config"].clone()
-    };
-    let until = async |what: &str, is: &dyn Fn(&Value) -> bool| {
-        wait::for_some(what, BOUND, async || Ok(Some(config().await).filter(|said| is(said)))).await.unwrap()
+    let (house, running) = begun().await;
+    let config = async || house.get("/v1/status").await.json()["config"].clone();
+    let shown = async |what: &str, is: &dyn Fn(&Value) -> bool| {
+        found(what, async || Some(config().await).filter(|said| is(said))).await
     };
     let first = config().await;
     assert_eq!(first["current"], true);
@@ -30,20 +25,16 @@ async fn changed_files_are_reloaded_all_or_none() {
     let newer = Pki::new(&["us-east", "eu-west", "witness-1"]);
     bring(&newer, &house.path("certs"));
     let renewed = peers(&newer, &house.peer);
-    wait::for_some("the new certificate to be shown", BOUND, async || {
-        Ok(renewed.ping(&region("witness-1"), PATIENCE).await.ok())
-    })
-    .await
-    .unwrap();
+    let ping = async || renewed.ping(&region("witness-1"), PATIENCE).await.is_ok();
+    until("the new certificate to be shown", ping).await;
     let stranger = peers(&Pki::new(&["us-east"]), &house.peer);
     assert!(stranger.ping(&region("witness-1"), PATIENCE).await.is_err());
 
     fs::write(house.path("certs/witness-1.pem"), "no certificate").unwrap();
     running.signal(Signal::HUP);
-    let said = until("the wrong file to be seen", &|said| said["current"] == false).await;
+    let said = shown("the wrong file to be seen", &|said| said["current"] == false).await;
     assert!(said["problems"][0].as_str().unwrap().contains("witness-1.pem"), "{said}");
-    let metrics = Ask::get(format!("{}/metrics", house.admin)).send(PATIENCE).await.unwrap();
-    assert!(metrics.text().contains("\nonceway_witness_config_current 0\n"), "{}", metrics.text());
+    assert_eq!(house.gauge("onceway_witness_config_current").await, "0");
     let again = peers(&newer, &house.peer).ping(&region("witness-1"), PATIENCE).await;
     assert!(again.is_ok(), "it goes on as before: {again:?}");
 
@@ -51,11 +42,11 @@ async fn changed_files_are_reloaded_all_or_none() {
     let ring = fs::read_to_string(house.path("ring.toml")).unwrap();
     fs::write(house.path("ring.toml"), ring.replace("drift_ppm = 500", "drift_ppm = 600")).unwrap();
     let waits = |said: &Value| said["restart"] == json!(["clock"]);
-    let said = until("the clock to wait for a restart", &waits).await;
+    let said = shown("the clock to wait for a restart", &waits).await;
     assert_eq!((&said["current"], said["problems"].as_array().map(Vec::len)), (&false.into(), Some(0)));
 
     fs::write(house.path("ring.toml"), &ring).unwrap();
-    let said = until("everything to be running", &|said| said["current"] == true).await;
+    let said = shown("everything to be running", &|said| said["current"] == true).await;
     assert_eq!(said["restart"], json!([]));
     assert!(said["loaded_ms"].as_i64() > first["loaded_ms"].as_i64(), "{first} {said}");
 
@@ -68,13 +59,8 @@ async fn changed_files_are_reloaded_all_or_none() {
     let ca = house.path("certs/ca.pem");
     fs::write(&ca, fs::read_to_string(&ca).unwrap() + &ended).unwrap();
     running.signal(Signal::HUP);
-    wait::for_some("its end to be shown", BOUND, async || {
-        let page = Ask::get(format!("{}/metrics", house.admin)).send(PATIENCE).await?.text();
-        let shown = "\nonceway_certificate_expires_timestamp_seconds{of=\"authority\"} 978307200\n";
-        Ok(page.contains(shown).then_some(()))
-    })
-    .await
-    .unwrap();
+    let gauge = "onceway_certificate_expires_timestamp_seconds{of=\"authority\"}";
+    until("its end to be shown", async || house.gauge(gauge).await == "978307200").await;
 }
 
 /// A new token counts at once, and no file opens a listener to others: the address waits for a
@@ -82,7 +68,7 @@ async fn changed_files_are_reloaded_all_or_none() {
 #[tokio::test]
 async fn a_new_token_applies_and_stays_with_its_address() {
     let house = house();
-    assert_eq!(house.ended(&["--init"]).0, Some(0));
+    house.init();
     let loopback = fs::read_to_string(house.path("witness.toml")).unwrap();
     let (asks, first, second) =
         ("token_file = \"token\"", "the-first-token-of-a-witness", "its-second-token-is-another");
@@ -106,20 +92,13 @@ async fn a_new_token_applies_and_stays_with_its_address() {
 
     fs::write(house.path("token"), second).unwrap();
     running.signal(Signal::HUP);
-    wait::for_some("the second token to count", BOUND, async || {
-        Ok((status(second).await == 200).then_some(()))
-    })
-    .await
-    .unwrap();
+    until("the second token to count", async || status(second).await == 200).await;
     assert_eq!(status(first).await, 401);
 
     fs::write(house.path("witness.toml"), loopback).unwrap();
     running.signal(Signal::HUP);
-    let waits = async || {
-        let config = asked(second).await.json()["config"].clone();
-        Ok((config["restart"] == json!(["listen.admin"])).then_some(()))
-    };
-    wait::for_some("the address to wait for a restart", BOUND, waits).await.unwrap();
+    let waits = async || asked(second).await.json()["config"]["restart"] == json!(["listen.admin"]);
+    until("the address to wait for a restart", waits).await;
     assert_eq!([status(second).await, status("").await], [200, 401]);
 }
 
@@ -134,7 +113,7 @@ fn certify(house: &super::House) {
 #[tokio::test]
 async fn the_admin_listener_speaks_tls_with_its_newest_certificate() {
     let house = house();
-    assert_eq!(house.ended(&["--init"]).0, Some(0));
+    house.init();
     certify(&house);
     let text = fs::read_to_string(house.path("witness.toml")).unwrap();
     let tls = "[admin.tls]\ncertificate = \"certs/admin.pem\"\nkey = \"certs/admin.key\"\n";
@@ -163,5 +142,5 @@ async fn the_admin_listener_speaks_tls_with_its_newest_certificate() {
 
     certify(&house);
     running.signal(Signal::HUP);
-    wait::for_some("the new certificate to be shown", BOUND, async || Ok(health().await.ok())).await.unwrap();
+    until("the new certificate to be shown", async || health().await.is_ok()).await;
 }

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use http::{HeaderValue, Response, StatusCode, Uri};
+use http::{HeaderValue, Response, StatusCode};
 use onceway::ports::body;
 use onceway::ports::peers::{Forward, ForwardReply, PeerReply, Pong, Question};
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError, Written};
@@ -324,14 +324,6 @@ impl<P: Peers> PeersBench for Link<P> {
         self.ports.clock()
     }
 
-    fn peer(&self) -> RegionName {
-        region("us")
-    }
-
-    fn unlisted(&self) -> RegionName {
-        region("nowhere")
-    }
-
     async fn behave(&self, behaviour: PeerBehaviour) {
         let mode = match behaviour {
             PeerBehaviour::Refuse => LinkMode::Refuse,
@@ -388,14 +380,6 @@ impl<U: Upstream> UpstreamBench for Service<U> {
 
     fn clock(&self) -> &SimClock {
         self.ports.clock()
-    }
-
-    fn region(&self) -> RegionName {
-        region("eu")
-    }
-
-    fn status_address(&self) -> Uri {
-        Uri::from_static("/status")
     }
 
     async fn behave(&self, behaviour: UpstreamBehaviour) {

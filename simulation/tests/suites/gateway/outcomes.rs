@@ -5,10 +5,9 @@
 
 use onceway::ports::store::{Attempt, ClaimAsk, Written};
 use onceway::ports::{KeyStore, Ports, Upkeep};
-use onceway::protocol::decide::Basis;
 use onceway::protocol::digest::digest;
 use onceway::protocol::fingerprint::Fingerprint;
-use onceway::protocol::record::{Answer, AnswerBody};
+use onceway::protocol::record::{Answer, AnswerBody, Basis};
 use simulation::cluster::StoreMode;
 use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use onceway::ports::KeyStore;
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, Unclear, Written};
-use onceway::protocol::decide::Basis;
 use onceway::protocol::fingerprint::{Fingerprint, raw};
 use onceway::protocol::lifetime::{Lifetime, Retention};
-use onceway::protocol::record::{Answer, AnswerBody, Recovery, State};
+use onceway::protocol::record::{Answer, AnswerBody, Basis, Recovery, State};
 use onceway_lab::contract::store::asked;
 use simulation::store::SimStore;
 use simulation::upstream::UpstreamMode;

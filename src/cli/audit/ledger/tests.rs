@@ -75,7 +75,7 @@ fn files_are_written_in_many_ways() {
     let lines = ["k1", "k,2", "k3", "k4"].map(|key| take(&mut ledger, key));
     assert_eq!(lines, [vec![2], vec![4], vec![5], vec![7]]);
     let csv = Csv::new(b"key;x\nk1;1\n");
-    let layout = Layout { of: Some("acme".to_owned()), delimiter: b';', ..Layout::default() };
+    let layout = Layout { tenant: Some("acme".to_owned()), delimiter: b';', ..Layout::default() };
     let mut ledger = Ledger::read(&csv.path(), &layout, &rule()).unwrap();
     assert_eq!(take(&mut ledger, "k1"), [2]);
 }
@@ -124,11 +124,11 @@ fn missing_columns_are_reported_beside_the_present_ones() {
     let csv = Csv::new(b"id,amount\n1,2\n");
     let told = read_error(csv.read(&Layout::default()));
     assert!(told.contains("--key-column") && told.contains("id, amount"), "{told}");
-    let named = Layout { key: Some("ref".to_owned()), ..Layout::default() };
+    let named = Layout { key_column: Some("ref".to_owned()), ..Layout::default() };
     assert!(read_error(csv.read(&named)).contains("--key-column ref: the ledger has no such column"));
     let csv = Csv::new(b"key,amount\nk,2\n");
     assert!(read_error(csv.read(&Layout::default())).contains("two tenants may use the same key"));
-    let of = Layout { of: Some("acme".to_owned()), ..Layout::default() };
+    let of = Layout { tenant: Some("acme".to_owned()), ..Layout::default() };
     assert_eq!(csv.read(&of).unwrap().rows(), 1);
     assert!(read_error(csv.read(&Layout { timed: true, ..of })).contains("--time-column"));
     assert!(read_error(Csv::new(b"").read(&Layout::default())).contains("is empty"));

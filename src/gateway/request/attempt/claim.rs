@@ -14,9 +14,8 @@ use crate::gateway::upkeep::store_gate;
 use crate::ports::jobs::StoredRequest;
 use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError};
 use crate::ports::{Dice, Jobs, KeyStore, Ports};
-use crate::protocol::decide::Basis;
 use crate::protocol::hold::SendBy;
-use crate::protocol::record::Row;
+use crate::protocol::record::{Basis, Row};
 use crate::protocol::region::RegionName;
 use crate::protocol::snapshot::Permit;
 use crate::protocol::time::Date;
@@ -32,12 +31,6 @@ pub struct Claim {
     _running: Run,
 }
 
-pub struct ClaimBasis {
-    pub seen: Basis,
-    /// True if those rows say that nothing happened. Only then can absence be a proof.
-    pub untouched: bool,
-}
-
 pub enum Claimed {
     Ours(Claim),
     Found(Vec<Row>),
@@ -46,18 +39,20 @@ pub enum Claimed {
 }
 
 /// Claims the key durably, to run now or to store the request for its job (`later`); or returns its
-/// rows. An unconfirmed claim is repeated once with its nonce. After that it is never sent, and is
-/// released in the background.
+/// rows. `untouched`: the rows of the basis say that nothing happened, and only then can absence be
+/// a proof. An unconfirmed claim is repeated once with its nonce. After that it is never sent, and
+/// is released in the background.
 pub async fn claim<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
     permit: &Permit,
-    basis: ClaimBasis,
+    basis: Basis,
+    untouched: bool,
     later: Option<&StoredRequest>,
 ) -> Result<Claimed, Problem> {
     // Entered before the claim: a region that gives keys up, or seals, waits for possible claims.
     let running = gateway.authority.running.begin(&ask.id);
-    let claim = asked(gateway, ask, permit, basis);
+    let claim = asked(gateway, ask, permit, basis, untouched);
     if !permit.view.allows(claim.life()) {
         let route = &*ask.route;
         tracing::warn!(route, "refused: the regions have not agreed yet to remember keys for so long");
@@ -114,8 +109,14 @@ pub async fn claim<P: Ports>(
 /// The claim to ask for. A lost region may have run the key without a record here. Unless the key's
 /// absence proves that none did, the row itself names those regions, so the journal of such runs is
 /// complete (docs/protocol.md#rule-31).
-fn asked<P: Ports>(gateway: &Gateway<P>, ask: &Ask, permit: &Permit, basis: ClaimBasis) -> ClaimAsk {
-    let risk = match basis.untouched {
+fn asked<P: Ports>(
+    gateway: &Gateway<P>,
+    ask: &Ask,
+    permit: &Permit,
+    basis: Basis,
+    untouched: bool,
+) -> ClaimAsk {
+    let risk = match untouched {
         true => permit.known.at_risk_unproven(&ask.id, &ask.route, &ask.meanings),
         false => permit.known.at_risk(&ask.id),
     };
@@ -125,7 +126,7 @@ fn asked<P: Ports>(gateway: &Gateway<P>, ask: &Ask, permit: &Permit, basis: Clai
         nonce: gateway.ports.dice().nonce(),
         request_id: ask.request_id,
         gate: permit.gate,
-        basis: basis.seen,
+        basis,
         risk,
         hold: ask.policy.hold,
         settle_time: ask.policy.settle_time,

@@ -19,13 +19,13 @@ use crate::gateway::upkeep::store_gate;
 use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError, Written};
 use crate::ports::upkeep::{Ruling, Who};
 use crate::ports::{Dice, KeyStore, Ports, Upkeep};
-use crate::protocol::decide::{Basis, Doubt, Settlement};
+use crate::protocol::decide::{Doubt, Settlement};
 use crate::protocol::digest::Digest32;
 use crate::protocol::fingerprint::Fingerprint;
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Lifetime;
 use crate::protocol::plant::{Check, is_disabled};
-use crate::protocol::record::{Answer, Nonce, Recovery, RequestId};
+use crate::protocol::record::{Answer, Basis, Nonce, Recovery, RequestId};
 use crate::protocol::snapshot::Here;
 
 /// Asks about every attempt in doubt, newest first. If none happened, a new one may begin on the

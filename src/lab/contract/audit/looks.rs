@@ -2,23 +2,11 @@
 //! look goes, what is settled. Pairs are judged by `protocol::double`, as a gateway does.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
 
-use super::super::bench::{
-    AuditBench, Foreign, LONG, SHORT, StoreBench, answer, asks_on, claimed, claimed_as, doubles, doubt, id,
-    journal, journalled, lived, over_theirs, release, runs_at_risk, settle, settled_for, settled_key, wins,
-};
+use super::super::bench::*;
 use super::super::imports::{answered, copied, import};
 use onceway_ports::audit::{Double, Of, Stretch};
-use onceway_ports::authority::CopiedRow;
-use onceway_ports::store::Written;
-use onceway_ports::{Audit, Upkeep};
 use onceway_protocol::double::{Held, Trace, Twice, Why, compare};
-use onceway_protocol::key::KeyId;
-use onceway_protocol::lifetime::Lifetime;
-use onceway_protocol::record::{Answer, Nonce, State, Token};
-use onceway_protocol::region::Origin;
 
 pub async fn suite(bench: &impl AuditBench) {
     a_double_is_found_though_no_claim_says_a_risk(bench).await;
@@ -56,12 +44,11 @@ async fn a_double_is_found_though_no_claim_says_a_risk(bench: &impl AuditBench) 
     assert_eq!((after.doubles, after.unexplained), (before.doubles + 1, before.unexplained + 1));
 }
 
-/// A double is journalled once, for every repetition and in either order of its rows.
 async fn doubles_are_journalled_once_in_either_order(bench: &impl AuditBench) {
     let certain = runs_at_risk(bench, "look-certain").await;
-    assert_eq!(settle(bench, &certain, &answer()).await, Written::Done);
+    assert_eq!(settle(bench, &certain, &answer()).await, Done);
     let possible = runs_at_risk(bench, "look-possible").await;
-    assert_eq!(doubt(bench, &possible, None).await, Written::Done);
+    assert_eq!(doubt(bench, &possible, None).await, Done);
     assert_eq!(look_at(bench, Of::AtRisk, "look-certain").await, None, "audit: no other row is here yet");
     bench.arrives(&certain.id, Foreign::Settled).await;
     bench.arrives(&possible.id, Foreign::InDoubt).await;
@@ -85,7 +72,7 @@ async fn doubles_are_journalled_once_in_either_order(bench: &impl AuditBench) {
 async fn a_double_met_at_settlement_is_journalled_once(bench: &impl AuditBench) {
     let met = runs_at_risk(bench, "look-met").await;
     bench.arrives(&met.id, Foreign::Settled).await;
-    assert_eq!(settle(bench, &met, &answer()).await, Written::Lost);
+    assert_eq!(settle(bench, &met, &answer()).await, Lost);
     let traces = look_at(bench, Of::All, "look-met").await.expect("audit: both rows are here");
     let double = pair(bench, &met.id, &traces).expect("audit: both have their answers");
     assert_eq!(bench.store().journal_doubles(&[double]).await, Ok(vec![false]));
@@ -94,10 +81,10 @@ async fn a_double_met_at_settlement_is_journalled_once(bench: &impl AuditBench) 
 
 async fn an_attempt_without_effect_is_no_double(bench: &impl AuditBench) {
     let released = runs_at_risk(bench, "look-released").await;
-    assert_eq!(release(bench, &released).await, Written::Done);
+    assert_eq!(release(bench, &released).await, Done);
     bench.arrives(&released.id, Foreign::Settled).await;
     let there = runs_at_risk(bench, "look-nothing-there").await;
-    assert_eq!(settle(bench, &there, &answer()).await, Written::Done);
+    assert_eq!(settle(bench, &there, &answer()).await, Done);
     bench.arrives(&there.id, Foreign::Released).await;
     for (attempt, name) in [(&released, "look-released"), (&there, "look-nothing-there")] {
         let traces = look_at(bench, Of::All, name).await.expect("audit: both rows are here");
@@ -118,7 +105,7 @@ async fn a_knowingly_superseded_attempt_is_no_double(bench: &impl AuditBench) {
         let mut ask = asks_on(bench, &key, 1, over).await;
         ask.risk = vec![peer.region.clone()];
         let attempt = wins(bench, &ask).await.0;
-        assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
+        assert_eq!(settle(bench, &attempt, &answer()).await, Done);
         let traces = look_at(bench, Of::All, name).await.expect("audit: both rows are here");
         assert_eq!(pair(bench, &attempt.id, &traces), None, "audit: it was superseded knowingly");
         let mut late = copied(bench, &peer, name, later, state);
@@ -179,7 +166,7 @@ async fn a_tombstone_says_whether_it_was_settled(bench: &impl AuditBench) {
             true => settle(bench, &attempt, &answer()).await,
             false => release(bench, &attempt).await,
         };
-        assert_eq!(written, Written::Done);
+        assert_eq!(written, Done);
         ends.push((attempt, settles));
     }
     bench.pass(SHORT).await;
@@ -205,7 +192,7 @@ async fn evidence_has_the_dates_of_its_life(bench: &impl AuditBench) {
     let attempt = claimed_as(bench, "look-dates", 1, |ask| ask.lifetime = brief).await;
     let read = async |id: &KeyId| traces_of(bench, id).await.into_iter().next().expect("audit: one row");
     let open = read(&attempt.id).await;
-    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
+    assert_eq!(settle(bench, &attempt, &answer()).await, Done);
     let young = read(&attempt.id).await;
     bench.pass(SHORT).await;
     let old = read(&attempt.id).await;
@@ -268,7 +255,7 @@ async fn runs_at_risk_are_looked_at_in_stretches(bench: &impl AuditBench) {
             3 => claimed(bench, &name(at), 1).await,
             _ => runs_at_risk(bench, &name(at)).await,
         };
-        assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
+        assert_eq!(settle(bench, &attempt, &answer()).await, Done);
         own.push(attempt.id);
     }
     bench.arrives(&own[4], Foreign::Settled).await;

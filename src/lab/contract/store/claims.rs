@@ -1,24 +1,12 @@
 //! Clauses of the store about claims: which of them wins, on which basis, and the rows found
 //! instead. Rows of other origins are superseded knowingly, or not at all.
 
-use std::time::Duration;
-
-use super::super::bench::{
-    Foreign, LONG, SHORT, StoreBench, answer, asks, asks_again, asks_on, claim, claimed, claimed_as, doubt,
-    doubted_key, finds, id, is_claimed, known, lived, only, open, own, release, released_key, row, rows,
-    settle, settled_key, wins,
-};
-use super::super::together;
-use onceway_ports::KeyStore;
-use onceway_ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, Written};
-use onceway_protocol::decide::Basis;
-use onceway_protocol::key::{Key, KeyId};
-use onceway_protocol::record::{Nonce, State, Token};
+use super::super::bench::*;
 
 pub async fn suite(bench: &impl StoreBench) {
     an_absent_key_is_won_with_attempt_one(bench).await;
     a_second_claim_finds_the_first(bench).await;
-    a_repeated_claim_finds_itself(bench).await;
+    a_repeated_claim_finds_itself(bench, "repeat", false).await;
     concurrent_claims_have_one_winner(bench).await;
     another_gate_version_stores_nothing(bench).await;
     two_tenants_with_equal_keys_are_two_keys(bench).await;
@@ -34,8 +22,7 @@ pub async fn suite(bench: &impl StoreBench) {
     rows_that_nobody_saw_are_found(bench).await;
 }
 
-/// Claims and settlements that a store may make together, of every kind. Each ends as if it were
-/// alone.
+/// All that a store may make together, of every kind. Each ends as if it were alone.
 async fn many_claims_and_settlements_at_once_are_as_if_alone(bench: &impl StoreBench) {
     const EACH: u128 = 12;
     let gate = open(bench).await.version;
@@ -79,7 +66,7 @@ async fn many_claims_and_settlements_at_once_are_as_if_alone(bench: &impl StoreB
         let ClaimReply::Won { token, .. } = reply else { continue };
         let attempt = Attempt { id: ask.id.clone(), token: *token, nonce: ask.nonce };
         let lost = Attempt { nonce: Nonce(ask.nonce.0 + 100_000), ..attempt.clone() };
-        ends.extend([(attempt.clone(), Written::Done), (attempt, Written::Done), (lost, Written::Lost)]);
+        ends.extend([(attempt.clone(), Done), (attempt, Done), (lost, Lost)]);
     }
     let answer = answer();
     let ended = together(ends.iter().map(|(attempt, _)| settle(bench, attempt, &answer)).collect()).await;
@@ -90,7 +77,6 @@ async fn many_claims_and_settlements_at_once_are_as_if_alone(bench: &impl StoreB
     }
 }
 
-/// An absent key is won with attempt 1 under the gate's epoch, and its row is claimed as asked.
 async fn an_absent_key_is_won_with_attempt_one(bench: &impl StoreBench) {
     let gate = open(bench).await;
     let ask = asks(bench, &id(bench, "absent"), 1).await;
@@ -111,8 +97,7 @@ async fn an_absent_key_is_won_with_attempt_one(bench: &impl StoreBench) {
     assert!(left > Duration::ZERO && left <= LONG, "store: {left:?} cannot be left of a hold of {LONG:?}");
 }
 
-/// Neither a claim that saw nothing nor one on the row's basis supersedes a running hold. Both find
-/// the row, claimed, with hold left, and change nothing.
+/// With and without the row's basis, claims find it, claimed, with hold left.
 async fn a_second_claim_finds_the_first(bench: &impl StoreBench) {
     let first = claimed(bench, "second", 1).await;
     for ask in [asks(bench, &first.id, 2).await, asks_again(bench, &first.id, 3).await] {
@@ -124,15 +109,14 @@ async fn a_second_claim_finds_the_first(bench: &impl StoreBench) {
         assert!(left > Duration::ZERO, "store: a claim just made must have hold left");
     }
     assert_eq!(row(bench, &first.id).await.nonce, first.nonce, "store: a lost claim must change nothing");
-    assert_eq!(settle(bench, &first, &answer()).await, Written::Done, "store: the holder must still settle");
+    assert_eq!(settle(bench, &first, &answer()).await, Done, "store: the holder must still settle");
 }
 
-/// Of claims of a new key, and of recoveries of a key in doubt, one wins.
 async fn concurrent_claims_have_one_winner(bench: &impl StoreBench) {
     for round in 0..5 {
         let (id, basis, attempt) = match round {
             4 => {
-                let doubted = doubted_key(bench, "recover-race", 1, None).await;
+                let doubted = doubted_key(bench, "recover-race", None).await;
                 let basis = known(&row(bench, &doubted.id).await);
                 (doubted.id, basis, 2)
             }
@@ -163,16 +147,27 @@ async fn concurrent_claims_have_one_winner(bench: &impl StoreBench) {
 }
 
 /// A claim repeated with the same nonce finds the own claim: same token, same expiry, nothing new.
-async fn a_repeated_claim_finds_itself(bench: &impl StoreBench) {
-    let ask = asks(bench, &id(bench, "repeat"), 1).await;
+/// So does one whose answer was lost, although the gate closed, or moved, in between. It is
+/// durable, so "nothing was written" would be wrong.
+pub(super) async fn a_repeated_claim_finds_itself(bench: &impl StoreBench, name: &str, restarts: bool) {
+    let meanwhile = async || {
+        if restarts {
+            bench.restart().await
+        }
+    };
+    let ask = asks(bench, &id(bench, name), 1).await;
     let first = claim(bench, &ask).await;
-    for _ in 0..2 {
-        assert_eq!(claim(bench, &ask).await, first, "store: a repeated claim must answer as the first time");
+    meanwhile().await;
+    for gate in ["as it is", "open"] {
+        let found = claim(bench, &ask).await;
+        assert_eq!(found, first, "store: a repeated claim must answer as the first time, the gate {gate}");
+        open(bench).await;
     }
     let attempt = Attempt { id: ask.id.clone(), token: row(bench, &ask.id).await.token, nonce: ask.nonce };
-    assert_eq!(release(bench, &attempt).await, Written::Done);
+    assert_eq!(release(bench, &attempt).await, Done);
     let again = asks_again(bench, &ask.id, 2).await;
     let second = claim(bench, &again).await;
+    meanwhile().await;
     let found = claim(bench, &again).await;
     assert_eq!(found, second, "store: a repeated claim on a known basis must find itself");
     let row = row(bench, &ask.id).await;
@@ -200,7 +195,6 @@ async fn two_tenants_with_equal_keys_are_two_keys(bench: &impl StoreBench) {
     }
 }
 
-/// Keys of one byte, of 255 bytes and of all visible ASCII are kept, and kept apart.
 async fn extreme_keys_are_kept_apart(bench: &impl StoreBench) {
     let visible: String = (b'!'..=b'~').map(char::from).collect();
     let long = "k".repeat(Key::MAX_LEN);
@@ -242,7 +236,7 @@ async fn a_released_key_is_won_with_the_next_attempt(bench: &impl StoreBench) {
 /// A key in doubt is won on its row's basis, whatever the rest of the hold: its holder gave up.
 async fn a_key_in_doubt_is_won_with_the_next_attempt(bench: &impl StoreBench) {
     for (name, status) in [("doubt-again", None), ("doubt-again-500", Some(500))] {
-        let first = doubted_key(bench, name, 1, status).await;
+        let first = doubted_key(bench, name, status).await;
         let ask = asks(bench, &first.id, 2).await;
         finds(bench, &ask, "a claim that saw no row must be shown one in doubt").await;
         let (second, _) = wins(bench, &asks_again(bench, &first.id, 2).await).await;
@@ -250,7 +244,7 @@ async fn a_key_in_doubt_is_won_with_the_next_attempt(bench: &impl StoreBench) {
         let again = row(bench, &first.id).await;
         assert!(is_claimed(&again), "store: it must be claimed again");
         assert_eq!(again.doubted, 1, "store: the attempt in doubt may have happened");
-        assert_eq!(release(bench, &second).await, Written::Done);
+        assert_eq!(release(bench, &second).await, Done);
         wins(bench, &asks_again(bench, &first.id, 3).await).await;
         assert_eq!(row(bench, &first.id).await.doubted, 1, "store: a release takes no doubt back");
     }
@@ -301,13 +295,13 @@ async fn a_hold_that_is_over_is_superseded(bench: &impl StoreBench) {
 }
 
 async fn a_superseded_attempt_has_lost(bench: &impl StoreBench) {
-    let first = doubted_key(bench, "superseded", 1, None).await;
+    let first = doubted_key(bench, "superseded", None).await;
     let (second, _) = wins(bench, &asks_again(bench, &first.id, 2).await).await;
-    assert_eq!(settle(bench, &first, &answer()).await, Written::Lost, "store: a superseded attempt settled");
-    assert_eq!(release(bench, &first).await, Written::Lost, "store: a superseded attempt released");
-    assert_eq!(doubt(bench, &first, None).await, Written::Lost, "store: a superseded attempt doubted");
+    assert_eq!(settle(bench, &first, &answer()).await, Lost, "store: a superseded attempt settled");
+    assert_eq!(release(bench, &first).await, Lost, "store: a superseded attempt released");
+    assert_eq!(doubt(bench, &first, None).await, Lost, "store: a superseded attempt doubted");
     let settled = settle(bench, &second, &answer()).await;
-    assert_eq!(settled, Written::Done, "store: the newest attempt settles, whatever an older one did");
+    assert_eq!(settled, Done, "store: the newest attempt settles, whatever an older one did");
 }
 
 /// A claim names the rows that it knowingly supersedes, and counts attempts on from them.

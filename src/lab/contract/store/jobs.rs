@@ -1,22 +1,12 @@
 //! Clauses of the store about jobs: accepted with their record, taken by one worker, given back,
 //! buried, revived by an operator. A store has one table of jobs: each clause leaves none behind.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 
-use super::super::bench::{
-    Foreign, LONG, SHORT, StoreBench, answer, asks, asks_again, asks_on, claimed, doubt, finds, gate, id,
-    open, release, row, rows, settle, wins,
-};
-use super::super::together;
-use onceway_ports::jobs::{Act, Acted, Content, Job, JobRow, Jobs, StoredRequest, Taken, Turns};
-use onceway_ports::store::{ClaimAsk, ClaimReply, GateVersion, Written};
-use onceway_protocol::decide::Basis;
+use super::super::bench::*;
+use onceway_ports::jobs::{Act, Acted, Content, Job, JobRow, StoredRequest, Taken, Turns};
 use onceway_protocol::job::JobState;
-use onceway_protocol::key::{Key, KeyId, Tenant};
-use onceway_protocol::record::{Nonce, State};
 
 pub async fn suite(bench: &impl StoreBench) {
     an_acceptance_stores_record_and_job(bench).await;
@@ -75,7 +65,7 @@ async fn takes(bench: &impl StoreBench, nonce: u128) -> Job {
 }
 
 async fn finish(bench: &impl StoreBench, taken: &Taken) {
-    assert_eq!(bench.store().finish(taken).await, Ok(Written::Done), "store: a taken job must be finished");
+    assert_eq!(bench.store().finish(taken).await, Ok(Done), "store: a taken job must be finished");
     assert_eq!(bench.store().job(&taken.id).await, Ok(None), "store: a finished job must be gone");
 }
 
@@ -97,7 +87,7 @@ async fn an_acceptance_stores_record_and_job(bench: &impl StoreBench) {
     let (attempt, _) = wins(bench, &asks_again(bench, &id, 2).await).await;
     assert_eq!(attempt.token.attempt, 1, "store: the first claim of a job is the first attempt");
     assert!(is_marked(&id).await, "store: the row stays marked as accepted while it runs");
-    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
+    assert_eq!(settle(bench, &attempt, &answer()).await, Done);
     assert!(is_marked(&id).await, "store: the row stays marked as accepted in the end");
     let job = takes(bench, 3).await;
     assert_eq!((&job.taken.id, job.runs, job.over), (&id, 1, false));
@@ -133,7 +123,6 @@ async fn an_acceptance_finds_itself(bench: &impl StoreBench) {
     finish(bench, &takes(bench, 3).await.taken).await;
 }
 
-/// Nothing is stored at another version of the gate, or while the boot is not approved.
 async fn a_closed_gate_accepts_nothing(bench: &impl StoreBench) {
     let mut ask = asks(bench, &id(bench, "accept-closed"), 1).await;
     ask.gate = GateVersion(ask.gate.0 + 1);
@@ -145,7 +134,6 @@ async fn a_closed_gate_accepts_nothing(bench: &impl StoreBench) {
     open(bench).await;
 }
 
-/// A released key may be accepted over its row; one that is claimed, in doubt or settled may not.
 async fn an_acceptance_replaces_a_released_row_only(bench: &impl StoreBench) {
     let attempt = claimed(bench, "accept-over", 1).await;
     for nonce in [2, 3] {
@@ -153,7 +141,7 @@ async fn an_acceptance_replaces_a_released_row_only(bench: &impl StoreBench) {
         assert!(matches!(accept(bench, &ask).await, ClaimReply::Found(_)), "store: accepted over an attempt");
         let written =
             if nonce == 2 { doubt(bench, &attempt, None).await } else { release(bench, &attempt).await };
-        assert_eq!(written, Written::Done);
+        assert_eq!(written, Done);
     }
     let ask = asks_again(bench, &attempt.id, 5).await;
     assert!(matches!(accept(bench, &ask).await, ClaimReply::Won { .. }), "store: a released row must yield");
@@ -165,8 +153,7 @@ async fn an_acceptance_replaces_a_released_row_only(bench: &impl StoreBench) {
     finish(bench, &takes(bench, 7).await.taken).await;
 }
 
-/// By turns, a take gives each tenant's longest due job, after the tenant that had its turn last.
-/// Named tenants are left out.
+/// A take gives each tenant's longest due job, after the tenant that had its turn last.
 async fn jobs_are_taken_by_turns(bench: &impl StoreBench) {
     let (busy, own) = (bench.tenant("busy"), id(bench, "turns").tenant().clone());
     let of = |tenant: &Tenant, name: &str| KeyId::new(tenant.clone(), Key::parse(name).expect("a key"));
@@ -208,7 +195,6 @@ async fn jobs_are_taken_by_turns(bench: &impl StoreBench) {
     }
 }
 
-/// Takers at the same time never get one job; a job that was taken is not due.
 async fn one_job_has_one_taker(bench: &impl StoreBench) {
     for (at, name) in ["taken-a", "taken-b", "taken-c", "taken-d"].into_iter().enumerate() {
         accepted(bench, name, at as u128).await;
@@ -237,12 +223,11 @@ async fn a_worker_that_dies_gives_its_job_back(bench: &impl StoreBench) {
     bench.pass(SHORT).await;
     let again = takes(bench, 4).await;
     assert_eq!((&again.taken.id, again.runs), (&id, 2), "store: a taken job must come back by itself");
-    let put = bench.store().put_off(&again.taken, Duration::ZERO, false, "not counted").await;
-    assert_eq!(put, Ok(Written::Done));
+    assert_eq!(bench.store().put_off(&again.taken, Duration::ZERO, false, "not counted").await, Ok(Done));
     let third = takes(bench, 5).await;
     assert_eq!(third.runs, 2, "store: a run that did not count must be taken back");
     let put = bench.store().put_off(&third.taken, SHORT, true, "counted").await;
-    assert_eq!((put, take(bench, 6, SHORT).await.len()), (Ok(Written::Done), 0), "store: it is put off");
+    assert_eq!((put, take(bench, 6, SHORT).await.len()), (Ok(Done), 0), "store: it is put off");
     let shown = shown(bench, &id).await;
     assert_eq!((shown.runs, shown.trouble.as_deref()), (2, Some("counted")));
     bench.pass(SHORT).await;
@@ -257,9 +242,9 @@ async fn writes_of_an_older_taking_are_lost(bench: &impl StoreBench) {
     bench.pass(SHORT).await;
     let newer = takes(bench, 3).await.taken;
     let store = bench.store();
-    assert_eq!(store.finish(&older).await, Ok(Written::Lost));
-    assert_eq!(store.put_off(&older, Duration::ZERO, true, "late").await, Ok(Written::Lost));
-    assert_eq!(store.bury(&older, "late").await, Ok(Written::Lost));
+    assert_eq!(store.finish(&older).await, Ok(Lost));
+    assert_eq!(store.put_off(&older, Duration::ZERO, true, "late").await, Ok(Lost));
+    assert_eq!(store.bury(&older, "late").await, Ok(Lost));
     finish(bench, &newer).await;
 }
 
@@ -269,7 +254,7 @@ async fn a_letter_waits_for_its_operator(bench: &impl StoreBench) {
     let store = bench.store();
     assert_eq!(store.revive(&id, &act()).await, Ok(Acted::Waiting));
     let job = takes(bench, 2).await;
-    assert_eq!(store.bury(&job.taken, "poison").await, Ok(Written::Done));
+    assert_eq!(store.bury(&job.taken, "poison").await, Ok(Done));
     assert_eq!(take(bench, 3, LONG).await, [], "store: a dead letter must not be taken");
     let dead = store.jobs(Some(JobState::Dead), 10).await.expect("store: jobs failed");
     let [job] = dead.as_slice() else { panic!("store: one dead letter, not {dead:?}") };
@@ -293,13 +278,13 @@ async fn a_request_is_erased_when_its_retention_is_over(bench: &impl StoreBench)
     let job = takes(bench, 2).await;
     assert!(!job.over);
     let put = store.put_off(&job.taken, LONG, true, "for longer than it is kept").await;
-    assert_eq!((put, take(bench, 3, LONG).await.len()), (Ok(Written::Done), 0));
+    assert_eq!((put, take(bench, 3, LONG).await.len()), (Ok(Done), 0));
     assert_eq!(store.erase().await, Ok(0), "store: a request is kept while its retention runs");
     bench.pass(SHORT).await;
     assert_eq!(store.erase().await, Ok(0), "store: a waiting one's is kept for its worker");
     let job = takes(bench, 6).await;
     assert!(job.over, "store: the retention of the request is over");
-    assert_eq!(store.bury(&job.taken, "late").await, Ok(Written::Done));
+    assert_eq!(store.bury(&job.taken, "late").await, Ok(Done));
     assert_eq!(store.erase().await, Ok(1));
     assert!(!shown(bench, &ask.id).await.kept, "store: past its retention the request must be erased");
     assert_eq!(store.revive(&ask.id, &act()).await, Ok(Acted::Erased));
@@ -320,15 +305,15 @@ async fn a_discarded_job_leaves_a_free_key(bench: &impl StoreBench) {
     let id = accepted(bench, "discard-running", 3).await;
     let (attempt, _) = wins(bench, &asks_again(bench, &id, 4).await).await;
     assert_eq!(store.discard(&id, &act()).await, Ok(Acted::Running));
-    assert_eq!(doubt(bench, &attempt, None).await, Written::Done);
+    assert_eq!(doubt(bench, &attempt, None).await, Done);
     assert_eq!(store.discard(&id, &act()).await, Ok(Acted::Done));
-    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "store: a doubt keeps its nonce");
+    assert_eq!(settle(bench, &attempt, &answer()).await, Done, "store: a doubt keeps its nonce");
 
     // Whatever its record says, that worker goes on with the request that it has read.
     let id = accepted(bench, "discard-taken", 5).await;
     let job = takes(bench, 6).await;
     assert_eq!(store.discard(&id, &act()).await, Ok(Acted::Running), "store: a worker has it");
-    assert_eq!(store.put_off(&job.taken, LONG, true, "later").await, Ok(Written::Done));
+    assert_eq!(store.put_off(&job.taken, LONG, true, "later").await, Ok(Done));
     assert_eq!(store.discard(&id, &act()).await, Ok(Acted::Done), "store: no worker has it any more");
     let id = accepted(bench, "discard-given-up", 7).await;
     assert_eq!(take(bench, 8, SHORT).await.len(), 1);

@@ -1,15 +1,6 @@
 //! Clauses of the store about an attempt's outcome: settle, release, doubt.
 
-use std::time::Duration;
-
-use super::super::bench::{
-    LONG, SHORT, StoreBench, answer, asks, asks_again, claimed, claimed_as, doubt, doubted_key, finds, id,
-    is_claimed, release, row, rows, settle,
-};
-use onceway_ports::store::{Attempt, Written};
-use onceway_protocol::fingerprint::Fingerprint;
-use onceway_protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
-use onceway_protocol::time::Date;
+use super::super::bench::*;
 
 pub async fn suite(bench: &impl StoreBench) {
     a_claim_or_doubt_settles_and_stays_so(bench).await;
@@ -24,7 +15,7 @@ pub async fn suite(bench: &impl StoreBench) {
 async fn open(bench: &impl StoreBench, name: &str, status: Option<u16>) -> Attempt {
     match status {
         None => claimed(bench, name, 1).await,
-        status => doubted_key(bench, &format!("doubt-{name}"), 1, status).await,
+        status => doubted_key(bench, &format!("doubt-{name}"), status).await,
     }
 }
 
@@ -34,14 +25,12 @@ async fn a_claim_or_doubt_settles_and_stays_so(bench: &impl StoreBench) {
     for status in [None, Some(500)] {
         let attempt = open(bench, "settle", status).await;
         let before = row(bench, &attempt.id).await;
-        assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "store: a claim must settle");
+        assert_eq!(settle(bench, &attempt, &answer()).await, Done, "store: a claim must settle");
         let other = Answer { status: 500, headers: Vec::new(), body: AnswerBody::NotKept };
-        assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "store: settling twice is done");
-        let replaced = settle(bench, &attempt, &other).await;
-        assert_eq!(replaced, Written::Lost, "store: a settled answer was replaced");
-        assert_eq!(release(bench, &attempt).await, Written::Lost, "store: a settled attempt was released");
-        let doubted = doubt(bench, &attempt, Some(500)).await;
-        assert_eq!(doubted, Written::Lost, "store: a settled attempt was doubted");
+        assert_eq!(settle(bench, &attempt, &answer()).await, Done, "store: settling twice is done");
+        assert_eq!(settle(bench, &attempt, &other).await, Lost, "store: a settled answer was replaced");
+        assert_eq!(release(bench, &attempt).await, Lost, "store: a settled attempt was released");
+        assert_eq!(doubt(bench, &attempt, Some(500)).await, Lost, "store: a settled attempt was doubted");
         let again = asks_again(bench, &attempt.id, 2).await;
         finds(bench, &again, "a settled key must not be won on its own row's basis").await;
         let row = row(bench, &attempt.id).await;
@@ -56,7 +45,7 @@ async fn a_claim_or_doubt_settles_and_stays_so(bench: &impl StoreBench) {
 async fn a_hold_that_is_over_still_settles(bench: &impl StoreBench) {
     let attempt = claimed_as(bench, "late-settle", 1, |ask| ask.hold = SHORT).await;
     bench.pass(SHORT).await;
-    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "store: a late answer must settle");
+    assert_eq!(settle(bench, &attempt, &answer()).await, Done, "store: a late answer must settle");
 }
 
 /// Header order, repeated names, any bytes, empty and unkept bodies read back identical.
@@ -82,7 +71,7 @@ async fn answers_read_back_identical(bench: &impl StoreBench) {
     ];
     for (at, answer) in answers.iter().enumerate() {
         let attempt = claimed(bench, &format!("answer-{at}"), 1).await;
-        assert_eq!(settle(bench, &attempt, answer).await, Written::Done);
+        assert_eq!(settle(bench, &attempt, answer).await, Done);
         let read = stored(&row(bench, &attempt.id).await.state);
         assert!(read == *answer, "store: {answer:?} was read back as {read:?}, or with other bytes");
         let found = finds(bench, &asks(bench, &attempt.id, 2).await, "a settled key must not be won").await;
@@ -90,34 +79,27 @@ async fn answers_read_back_identical(bench: &impl StoreBench) {
     }
 }
 
-/// A claim is released, and a repetition is done already. The attempt, the request and its expiry
-/// stay in the row, and nothing else becomes of it.
+/// A repetition is done already. The attempt, the request and its expiry stay in the row.
 async fn a_claim_or_doubt_is_released(bench: &impl StoreBench) {
     for status in [None, Some(500)] {
         let attempt = open(bench, "release", status).await;
         let before = row(bench, &attempt.id).await;
-        assert_eq!(release(bench, &attempt).await, Written::Done, "store: a claim must be released");
-        assert_eq!(release(bench, &attempt).await, Written::Done, "store: releasing twice is done");
+        assert_eq!(release(bench, &attempt).await, Done, "store: a claim must be released");
+        assert_eq!(release(bench, &attempt).await, Done, "store: releasing twice is done");
         let after = row(bench, &attempt.id).await;
         assert_eq!(after.state, State::Released, "store: it must read as released");
         assert_eq!(named(&after), named(&before), "store: a release changes the state and nothing else");
-        let settled = settle(bench, &attempt, &answer()).await;
-        assert_eq!(settled, Written::Lost, "store: a released attempt settled");
-        assert_eq!(
-            doubt(bench, &attempt, None).await,
-            Written::Lost,
-            "store: a released attempt was doubted"
-        );
+        assert_eq!(settle(bench, &attempt, &answer()).await, Lost, "store: a released attempt settled");
+        assert_eq!(doubt(bench, &attempt, None).await, Lost, "store: a released attempt was doubted");
         assert_eq!(row(bench, &attempt.id).await, after, "store: released must stay released");
     }
 }
 
-/// A doubt keeps the upstream's status, or that none came, and the rest of the hold.
 async fn a_doubt_keeps_the_status(bench: &impl StoreBench) {
     for (name, given) in [("doubt-none", None), ("doubt-408", Some(408)), ("doubt-599", Some(599))] {
         let attempt = claimed(bench, name, 1).await;
-        assert_eq!(doubt(bench, &attempt, given).await, Written::Done, "store: a claim must be doubted");
-        assert_eq!(doubt(bench, &attempt, given).await, Written::Done, "store: doubting twice is done");
+        assert_eq!(doubt(bench, &attempt, given).await, Done, "store: a claim must be doubted");
+        assert_eq!(doubt(bench, &attempt, given).await, Done, "store: doubting twice is done");
         let State::InDoubt { status, left, past: Duration::ZERO } = row(bench, &attempt.id).await.state
         else {
             panic!("store: a doubted attempt must read as in doubt");
@@ -127,7 +109,6 @@ async fn a_doubt_keeps_the_status(bench: &impl StoreBench) {
     }
 }
 
-/// A report under another token or nonce is lost, and changes nothing.
 async fn another_name_has_lost(bench: &impl StoreBench) {
     let right = claimed(bench, "named", 5).await;
     let token = right.token;
@@ -138,15 +119,14 @@ async fn another_name_has_lost(bench: &impl StoreBench) {
         Attempt { id: id(bench, "named-absent"), ..right.clone() },
     ];
     for attempt in &wrong {
-        assert_eq!(settle(bench, attempt, &answer()).await, Written::Lost, "store: {attempt:?} settled");
-        assert_eq!(release(bench, attempt).await, Written::Lost, "store: {attempt:?} released");
-        assert_eq!(doubt(bench, attempt, None).await, Written::Lost, "store: {attempt:?} doubted");
+        assert_eq!(settle(bench, attempt, &answer()).await, Lost, "store: {attempt:?} settled");
+        assert_eq!(release(bench, attempt).await, Lost, "store: {attempt:?} released");
+        assert_eq!(doubt(bench, attempt, None).await, Lost, "store: {attempt:?} doubted");
     }
     assert!(is_claimed(&row(bench, &right.id).await), "store: a lost write changed the row");
     assert!(rows(bench, &wrong[3].id).await.is_empty(), "store: a lost write made a row");
-    assert_eq!(settle(bench, &right, &answer()).await, Written::Done);
-    let again = settle(bench, &wrong[0], &answer()).await;
-    assert_eq!(again, Written::Lost, "store: another nonce settled again");
+    assert_eq!(settle(bench, &right, &answer()).await, Done);
+    assert_eq!(settle(bench, &wrong[0], &answer()).await, Lost, "store: another nonce settled again");
 }
 
 /// The parts of a row that no outcome changes.

@@ -1,17 +1,10 @@
-//! Clauses of the store about reading: look-ups, fingerprints, retention.
+//! Clauses of the store about reading (look-ups, fingerprints, retention), and about its gate: a
+//! restarted server serves nothing until its boot is approved.
 
-use std::time::Duration;
-
-use super::super::bench::{
-    LONG, SHORT, StoreBench, asks, asks_again, asks_on, claimed, finds, fingerprint_of, id, known, lived,
-    release, row, settled_for, wins,
-};
-use onceway_ports::KeyStore;
-use onceway_ports::store::Written;
-use onceway_protocol::digest::digest;
-use onceway_protocol::fingerprint::{self, Fingerprint};
-use onceway_protocol::lifetime::{Lifetime, NEVER, Retention};
-use onceway_protocol::record::{Row, State};
+use super::super::bench::*;
+use super::claims::a_repeated_claim_finds_itself;
+use onceway_ports::store::Boot;
+use onceway_protocol::lifetime::NEVER;
 
 pub async fn suite(bench: &impl StoreBench) {
     look_ups_keep_the_order(bench).await;
@@ -19,9 +12,11 @@ pub async fn suite(bench: &impl StoreBench) {
     an_expired_answer_is_a_tombstone(bench).await;
     stored_life_is_longer_than_promised(bench).await;
     a_key_may_be_kept_for_ever(bench).await;
+    a_restart_closes_the_gate(bench).await;
+    a_repeated_claim_finds_itself(bench, "unconfirmed", true).await;
+    approval_compares_version_and_boot(bench).await;
 }
 
-/// A look-up answers in the order of its ids, repeats included, with nothing for absent keys.
 async fn look_ups_keep_the_order(bench: &impl StoreBench) {
     let first = claimed(bench, "look-1", 1).await;
     let second = claimed(bench, "look-2", 2).await;
@@ -47,7 +42,7 @@ async fn fingerprints_and_principals_read_back(bench: &impl StoreBench) {
         let read = row(bench, &ask.id).await;
         assert_eq!(read.fingerprint, ask.fingerprint, "store: a fingerprint must read back identical");
         assert_eq!(read.principal, principal, "store: a principal must read back");
-        assert_eq!(release(bench, &attempt).await, Written::Done);
+        assert_eq!(release(bench, &attempt).await, Done);
         let mut ask = asks_again(bench, &ask.id, 2).await;
         ask.fingerprint = fingerprint_of("re-serialised");
         wins(bench, &ask).await;
@@ -83,11 +78,76 @@ async fn stored_life_is_longer_than_promised(bench: &impl StoreBench) {
     assert_eq!(row.expires, expires, "store: the skew must not be promised");
 }
 
-/// A key that is kept for ever has a date that never comes.
 async fn a_key_may_be_kept_for_ever(bench: &impl StoreBench) {
     let mut ask = asks(bench, &id(bench, "never"), 1).await;
     ask.lifetime = Lifetime { retention: Retention::Never, ..lived(SHORT, Duration::ZERO) };
     let (_, expires) = wins(bench, &ask).await;
     assert_eq!(expires, NEVER, "store: never must be told as such");
     assert_eq!(row(bench, &ask.id).await.expires, NEVER);
+}
+
+/// After a restart nothing is written until the boot is approved; then attempts go on.
+async fn a_restart_closes_the_gate(bench: &impl StoreBench) {
+    let before = open(bench).await;
+    let held = claimed(bench, "restart-held", 1).await;
+    assert_eq!(gate(bench).await, before, "store: the gate moved though nobody touched it");
+    let mut fresh = asks(bench, &id(bench, "restart-fresh"), 2).await;
+    bench.restart().await;
+    let closed = gate(bench).await;
+    assert!(!closed.is_open(), "store: a restart must close the gate");
+    assert_ne!(closed.running, before.running, "store: a restart must be another boot");
+    assert_eq!(closed.approved, before.approved, "store: a restart approves nothing by itself");
+    for version in [before.version, closed.version] {
+        fresh.gate = version;
+        assert_eq!(
+            claim(bench, &fresh).await,
+            ClaimReply::GateMoved,
+            "store: a closed gate let a claim pass"
+        );
+    }
+    assert!(rows(bench, &fresh.id).await.is_empty(), "store: a closed gate let a row pass");
+    assert_eq!(settle(bench, &held, &answer()).await, GateMoved, "store: settled while closed");
+    assert_eq!(release(bench, &held).await, GateMoved, "store: released while closed");
+    assert_eq!(doubt(bench, &held, None).await, GateMoved, "store: doubted while closed");
+    let beat = bench.store().beat(None).await.expect("store: beat failed");
+    assert_eq!(beat, None, "store: a closed gate let a heartbeat pass");
+    assert!(is_claimed(&row(bench, &held.id).await), "store: look-ups must go on while the gate is closed");
+    fresh.gate = open(bench).await.version;
+    wins(bench, &fresh).await;
+    assert_eq!(settle(bench, &held, &answer()).await, Done, "store: it survives a restart");
+}
+
+/// An approval of another version, or another boot than the running one, opens nothing. One that
+/// passes moves the version, so that a reader of the former one reads the gate again.
+async fn approval_compares_version_and_boot(bench: &impl StoreBench) {
+    let before = open(bench).await;
+    bench.restart().await;
+    let now = gate(bench).await;
+    let version = GateVersion(now.version.0 + 1);
+    assert_eq!(approve(bench, version, &now.running).await, Lost, "store: approved at {version:?}");
+    let others = [
+        before.running,
+        Boot { system: now.running.system ^ 1, ..now.running.clone() },
+        Boot { timeline: now.running.timeline + 1, ..now.running.clone() },
+        Boot { started: now.running.started + 1, ..now.running.clone() },
+    ];
+    for boot in &others {
+        assert_eq!(approve(bench, now.version, boot).await, Lost, "store: approved {boot:?}");
+    }
+    assert_eq!(gate(bench).await, now, "store: a lost approval changed the gate");
+    assert_eq!(approve(bench, now.version, &now.running).await, Done, "store: must be approved");
+    let opened = gate(bench).await;
+    assert!(opened.is_open(), "store: an approved boot must open the gate");
+    assert!(opened.version > now.version, "store: an approval must move the gate's version");
+    assert_eq!(opened.epoch, now.epoch, "store: an approval must not change the epoch");
+    let old = approve(bench, now.version, &now.running).await;
+    assert_eq!(old, Lost, "store: an approval at an old version must be lost");
+    let mut ask = asks(bench, &id(bench, "old-version"), 1).await;
+    ask.gate = now.version;
+    let reply = claim(bench, &ask).await;
+    assert_eq!(reply, ClaimReply::GateMoved, "store: a claim under the old version passed");
+}
+
+async fn approve(bench: &impl StoreBench, version: GateVersion, boot: &Boot) -> Written {
+    bench.store().approve(version, boot).await.expect("store: approve failed")
 }

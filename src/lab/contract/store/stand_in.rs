@@ -1,17 +1,7 @@
 //! Clauses of the store about stand-ins for other origins' attempts.
 
-use std::time::Duration;
-
-use super::super::bench::{
-    Foreign, LONG, StoreBench, answer, asks_on, doubt, id, known, open, over_theirs as basis_over, own, rows,
-    wins,
-};
-use super::upkeep::{act, journalled, listed};
-use onceway_ports::Upkeep;
-use onceway_ports::store::{Attempt, ClaimAsk, Written};
-use onceway_ports::upkeep::{Ruling, Who};
-use onceway_protocol::decide::Basis;
-use onceway_protocol::record::{Nonce, State, Token};
+use super::super::bench::*;
+use super::upkeep::{act, journalled};
 
 pub async fn suite(bench: &impl StoreBench) {
     a_stand_in_record_is_complete_at_once(bench).await;
@@ -20,10 +10,10 @@ pub async fn suite(bench: &impl StoreBench) {
 }
 
 /// A claim over another origin's row that has arrived, of a key without an own row.
-async fn over_theirs(bench: &impl StoreBench, name: &str, nonce: u128) -> (ClaimAsk, Token) {
+async fn stands_over(bench: &impl StoreBench, name: &str, nonce: u128) -> (ClaimAsk, Token) {
     let key = id(bench, name);
     let theirs = bench.arrives(&key, Foreign::InDoubt).await;
-    let ask = asks_on(bench, &key, nonce, basis_over(bench, theirs)).await;
+    let ask = asks_on(bench, &key, nonce, over_theirs(bench, theirs)).await;
     let risk = vec![bench.peers()[0].region.clone()];
     (ClaimAsk { hold: Duration::ZERO, risk, ..ask }, theirs)
 }
@@ -32,14 +22,13 @@ async fn stand_in(bench: &impl StoreBench, ask: &ClaimAsk, ruling: &Ruling) -> W
     bench.store().stand_in(ask, ruling, None).await.expect("store: stand_in failed")
 }
 
-/// A stand-in is final or released at once, above the rows that it names, with all fields of a
-/// claim. A repetition is done already.
+/// It stands above the rows that it names, with all fields of a claim.
 async fn a_stand_in_record_is_complete_at_once(bench: &impl StoreBench) {
     for (name, ruling) in [("stand-settled", Ruling::Settled(answer())), ("stand-released", Ruling::Released)]
     {
-        let (ask, theirs) = over_theirs(bench, name, 71).await;
+        let (ask, theirs) = stands_over(bench, name, 71).await;
         for _ in 0..2 {
-            assert_eq!(stand_in(bench, &ask, &ruling).await, Written::Done, "store: {name}");
+            assert_eq!(stand_in(bench, &ask, &ruling).await, Done, "store: {name}");
         }
         let own = own(bench, &ask.id).await;
         match (&own.state, &ruling) {
@@ -51,12 +40,12 @@ async fn a_stand_in_record_is_complete_at_once(bench: &impl StoreBench) {
         assert!(own.over == [(bench.peers()[0].clone(), theirs)] && own.token.attempt > theirs.attempt);
     }
     // An own attempt that is over gives way as to a claim, and the rows that it named stay named.
-    let (ask, theirs) = over_theirs(bench, "stand-own", 72).await;
+    let (ask, theirs) = stands_over(bench, "stand-own", 72).await;
     let (attempt, _) = wins(bench, &ask).await;
-    assert_eq!(doubt(bench, &attempt, None).await, Written::Done);
+    assert_eq!(doubt(bench, &attempt, None).await, Done);
     let basis = known(&own(bench, &ask.id).await);
     let ask = ClaimAsk { basis, nonce: Nonce(73), ..ask };
-    assert_eq!(stand_in(bench, &ask, &Ruling::Released).await, Written::Done);
+    assert_eq!(stand_in(bench, &ask, &Ruling::Released).await, Done);
     let own = own(bench, &ask.id).await;
     assert!(own.over == [(bench.peers()[0].clone(), theirs)] && own.token > attempt.token, "store: {own:?}");
 }
@@ -64,27 +53,26 @@ async fn a_stand_in_record_is_complete_at_once(bench: &impl StoreBench) {
 /// A stand-in is lost if the rows say something else by now, or under another gate.
 async fn a_stand_in_record_is_based_on_seen_rows(bench: &impl StoreBench) {
     let released = Ruling::Released;
-    let (ask, _) = over_theirs(bench, "stand-unseen", 81).await;
+    let (ask, _) = stands_over(bench, "stand-unseen", 81).await;
     let unseen = ClaimAsk { basis: Basis::Known { own: None, over: Vec::new(), attempt: 0 }, ..ask.clone() };
-    assert_eq!(stand_in(bench, &unseen, &released).await, Written::Lost, "store: it hides what it never saw");
+    assert_eq!(stand_in(bench, &unseen, &released).await, Lost, "store: it hides what it never saw");
     let (running, _) = wins(bench, &ClaimAsk { hold: LONG, ..ask.clone() }).await;
     let again = ClaimAsk { nonce: Nonce(82), ..ask.clone() };
-    assert_eq!(stand_in(bench, &again, &released).await, Written::Lost, "store: an own row came meanwhile");
+    assert_eq!(stand_in(bench, &again, &released).await, Lost, "store: an own row came meanwhile");
     let basis = Basis::Known { own: Some((running.token, running.nonce)), over: Vec::new(), attempt: 9 };
     let again = ClaimAsk { basis, ..again };
-    assert_eq!(stand_in(bench, &again, &released).await, Written::Lost, "store: an attempt runs");
+    assert_eq!(stand_in(bench, &again, &released).await, Lost, "store: an attempt runs");
     let key = id(bench, "stand-answered");
     bench.arrives(&key, Foreign::Settled).await;
     let answered = ClaimAsk { id: key.clone(), ..ask };
     let stood = stand_in(bench, &answered, &Ruling::Settled(answer())).await;
-    assert_eq!(stood, Written::Lost, "store: it has its answer");
+    assert_eq!(stood, Lost, "store: it has its answer");
     assert_eq!(rows(bench, &key).await.len(), 1, "store: nothing was written");
-    let (ask, _) = over_theirs(bench, "stand-moved", 83).await;
+    let (ask, _) = stands_over(bench, "stand-moved", 83).await;
     bench.restart().await;
-    assert_eq!(stand_in(bench, &ask, &released).await, Written::GateMoved, "store: the boot is not approved");
+    assert_eq!(stand_in(bench, &ask, &released).await, GateMoved, "store: the boot is not approved");
     open(bench).await;
-    let stood = stand_in(bench, &ask, &released).await;
-    assert_eq!(stood, Written::GateMoved, "store: the gate is at another version");
+    assert_eq!(stand_in(bench, &ask, &released).await, GateMoved, "store: the gate is at another version");
     assert_eq!(rows(bench, &ask.id).await.len(), 1, "store: nothing was written");
 }
 
@@ -94,13 +82,12 @@ async fn an_operators_word_in_anothers_place_is_journalled(bench: &impl StoreBen
         ("stand-by-hand-1", Ruling::Settled(answer()), "settled-by-hand"),
         ("stand-by-hand-2", Ruling::Released, "released-by-hand"),
     ] {
-        let (ask, _) = over_theirs(bench, name, 91).await;
+        let (ask, _) = stands_over(bench, name, 91).await;
         bench.store().enlist(std::slice::from_ref(&ask.id)).await.expect("store: enlist failed");
         let act = act(ruling);
         let by = Who { actor: &act.actor, reason: &act.reason };
         for _ in 0..2 {
-            let written = bench.store().stand_in(&ask, &act.ruling, Some(by)).await;
-            assert_eq!(written, Ok(Written::Done), "store: {name}");
+            assert_eq!(bench.store().stand_in(&ask, &act.ruling, Some(by)).await, Ok(Done), "store: {name}");
         }
         let token = own(bench, &ask.id).await.token;
         journalled(bench, &Attempt { id: ask.id.clone(), token, nonce: ask.nonce }, kind).await;

@@ -1,8 +1,8 @@
-//! Delays and breaks replication between two Postgres, and reads its progress, for the drill that
-//! records histories. It acts as the superuser, on locks, slots and sessions, and with one trigger
-//! that waits. It changes no row.
+//! Reads, delays and breaks stores in SQL as the superuser, for drills and histories. It bypasses
+//! the gateway, so that a fault of the product's audit shows. It acts on locks, slots and sessions,
+//! and with one trigger that waits. It changes no row.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -11,16 +11,14 @@ use anyhow::{Context, Result, bail, ensure};
 use tokio_postgres::Client;
 
 use super::cluster::Cluster;
-use super::cluster_audit::flushed;
 use super::files::DATABASE;
+use super::region::Region;
 use super::{lock, wait};
 
-/// Advisory lock that each row waits for when replication brings it into the records, after
-/// [`Cluster::hold_copy`].
+/// Advisory lock that each row of a copy waits for, after [`Cluster::hold_copy`].
 const COPIES: i64 = 0x636f_7069_6573;
 
-/// A subscription that applies nothing while this value lives. It has the effect of a large
-/// transaction ahead, for a span that the holder chooses.
+/// A subscription that applies nothing while this lives, as behind a large transaction.
 pub struct HeldUp(Client);
 
 impl HeldUp {
@@ -35,9 +33,53 @@ pub struct Session {
     began: String,
 }
 
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Noted {
+    /// Some row records that only the window allowed its claim.
+    pub at_risk: bool,
+    /// Some row was claimed over other rows, or by a second attempt.
+    pub again: bool,
+    pub journal: BTreeSet<String>,
+}
+
+impl Noted {
+    /// True if the store lists the key for people: an attempt at risk, a double, or a late answer.
+    pub fn is_listed(&self) -> bool {
+        self.at_risk || self.journal.contains("double") || self.journal.contains("late")
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ends {
+    pub settled: BTreeSet<String>,
+    /// No row is settled, and some row is claimed or in doubt.
+    pub open: BTreeSet<String>,
+}
+
+/// Findings of all these regions' stores together, about the keys that begin with `mark`.
+pub async fn noted(regions: &[Region], mark: &str) -> Result<BTreeMap<String, Noted>> {
+    let mut all: BTreeMap<String, Noted> = BTreeMap::new();
+    for region in regions {
+        let client = region.cluster.connect(DATABASE).await?;
+        let rows = "select convert_from(key, 'UTF8'), bool_or(cardinality(risk) > 0), bool_or(over <> '[]' or attempt > 1) \
+                    from onceway.records where starts_with(convert_from(key, 'UTF8'), $1) group by key";
+        for row in client.query(rows, &[&mark]).await? {
+            let noted = all.entry(row.try_get(0)?).or_default();
+            noted.at_risk |= row.try_get::<_, bool>(1)?;
+            noted.again |= row.try_get::<_, bool>(2)?;
+        }
+        let journal = "select convert_from(key, 'UTF8'), kind from onceway.journal \
+                       where key is not null and starts_with(convert_from(key, 'UTF8'), $1)";
+        for row in client.query(journal, &[&mark]).await? {
+            all.entry(row.try_get(0)?).or_default().journal.insert(row.try_get(1)?);
+        }
+    }
+    all.retain(|_, noted| *noted != Noted::default());
+    Ok(all)
+}
+
 impl Cluster {
-    /// Name of the subscription here that brings the rows of this region. The slot on the other
-    /// side has the same name.
+    /// Name of the subscription that brings this region's rows, and of the slot there.
     pub async fn subscription_from(&self, region: &str) -> Result<String> {
         let client = self.connect(DATABASE).await?;
         let like = format!("%\\_from\\_{}", region.replace('-', "\\_"));
@@ -47,8 +89,7 @@ impl Cluster {
         Ok(row.try_get(0)?)
     }
 
-    /// Stops this subscription from applying anything; readers still see every row that it has
-    /// brought. Waits for the transaction that it applies now.
+    /// Stops this subscription from applying anything, after the transaction of now.
     pub async fn hold_up(&self, subscription: &str) -> Result<HeldUp> {
         let client = self.connect(DATABASE).await?;
         let tables = tables(&client, subscription).await?;
@@ -82,8 +123,7 @@ impl Cluster {
         Ok((reseed.await?, HeldUp(client)))
     }
 
-    /// Waits until the subscriber of this name exists and has been sent every commit up to now. A
-    /// sent commit may not be applied yet.
+    /// Waits until the subscriber of this name was sent every commit, applied or not.
     pub async fn sent_to(&self, subscription: &str, within: Duration) -> Result<()> {
         let client = self.connect(DATABASE).await?;
         let now = flushed(&client).await?;
@@ -122,14 +162,57 @@ impl Cluster {
         self.rested(pid).await?.context("the session is gone, or at work")
     }
 
-    /// Waits until the session has begun and ended a statement after the snapshot `before`. The
-    /// writes of that statement are then committed.
+    /// Waits until the session has ended a statement, and committed it, since `before`.
     pub async fn has_worked(&self, before: &Session, within: Duration) -> Result<()> {
         let worked = async || {
             let now = self.rested(before.pid).await?;
             Ok(now.filter(|now| now != before).map(drop))
         };
         wait::for_some("the statement to end", within, worked).await
+    }
+
+    /// Final states of the keys that begin with `mark`.
+    pub async fn ends(&self, mark: &str) -> Result<Ends> {
+        let client = self.connect(DATABASE).await?;
+        let rows = "select convert_from(key, 'UTF8'), bool_or(state = 4), bool_or(state in (1, 2)) \
+                    from onceway.records where starts_with(convert_from(key, 'UTF8'), $1) group by key";
+        let mut ends = Ends::default();
+        for row in client.query(rows, &[&mark]).await? {
+            if row.try_get(1)? {
+                ends.settled.insert(row.try_get(0)?);
+            } else if row.try_get(2)? {
+                ends.open.insert(row.try_get(0)?);
+            }
+        }
+        Ok(ends)
+    }
+
+    /// Keys that begin with `mark` and of which this store holds a row written by `region`.
+    pub async fn written_by(&self, region: &str, mark: &str) -> Result<BTreeSet<String>> {
+        let client = self.connect(DATABASE).await?;
+        let rows = "select distinct convert_from(key, 'UTF8') from onceway.records \
+                    where starts_with(convert_from(key, 'UTF8'), $1) and starts_with(origin, $2)";
+        client.query(rows, &[&mark, &region]).await?.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    /// Waits until every commit was sent to every subscriber; it may still be on its way.
+    pub async fn sent(&self, within: Duration) -> Result<()> {
+        let client = self.connect(DATABASE).await?;
+        let now = flushed(&client).await?;
+        let sent = async || {
+            let behind = "select from pg_stat_replication where sent_lsn < $1::text::pg_lsn limit 1";
+            Ok(client.query_opt(behind, &[&now]).await?.is_none().then_some(()))
+        };
+        wait::for_some("what is committed to be sent", within, sent).await
+    }
+
+    /// Number of subscriptions and slots here that name that region.
+    pub async fn ties_to(&self, database: &str, region: &str) -> Result<i64> {
+        let client = self.connect(database).await?;
+        let like = format!("%{}%", region.replace('-', "\\_"));
+        let sql = "select (select count(*) from pg_subscription where subname like $1) + \
+                          (select count(*) from pg_replication_slots where slot_name like $1)";
+        Ok(client.query_one(sql, &[&like]).await?.try_get(0)?)
     }
 
     async fn rested(&self, pid: i32) -> Result<Option<Session>> {
@@ -155,4 +238,9 @@ fn makes_copies_wait(table: &str) -> String {
          create trigger copy_waits before insert on {table} for each row execute function onceway.copy_waits(); \
          alter table {table} enable replica trigger copy_waits"
     )
+}
+
+/// The position of the last commit.
+async fn flushed(client: &Client) -> Result<String> {
+    Ok(client.query_one("select pg_current_wal_flush_lsn()::text", &[]).await?.try_get(0)?)
 }
