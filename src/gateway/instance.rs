@@ -14,13 +14,12 @@ use tokio::sync::{Notify, watch};
 use crate::gateway::authority::state::{Authority, Wakes};
 use crate::gateway::limits::concurrency::Concurrency;
 use crate::gateway::reloadable::{ConfigStatus, Live, Reload};
-use crate::gateway::request::ask::Ask;
 use crate::gateway::request::attach::Attached;
 use crate::gateway::settings::{Fixed, Settings, Timings};
 use crate::gateway::shadow::memory::Shadow;
 use crate::gateway::telemetry::coverage::{Coverage, Report};
 use crate::gateway::telemetry::lag_history::LagHistory;
-use crate::gateway::telemetry::{metrics, prepare};
+use crate::gateway::telemetry::metrics::{self, observe};
 use crate::gateway::upkeep::hearing::Hearing;
 use crate::gateway::upkeep::key_habits::Generators;
 use crate::gateway::upkeep::looks::Looks;
@@ -43,7 +42,6 @@ pub struct Gateway<P: Ports> {
     pub(super) settings: Fixed,
     /// Settings that can be replaced at run time: each request reads them once.
     pub(super) live: ArcSwap<Live<P>>,
-    /// Result of the last reading of the files.
     pub(super) config: ArcSwap<ConfigStatus>,
     pub(super) authority: Arc<Authority>,
     pub(super) origin: Origin,
@@ -68,7 +66,6 @@ pub struct Gateway<P: Ports> {
     pub(super) requests_shown: ::metrics::Gauge,
     pub(super) idle: Notify,
     pub(super) stopping: AtomicBool,
-    /// The loop that died, if one did.
     pub(super) died: watch::Sender<Option<&'static str>>,
 }
 
@@ -81,7 +78,7 @@ pub(super) const SHADOWED: &str = "shadow mode: everything passes, nothing is de
 pub struct NotInRing(RegionName);
 
 impl<P: Ports> Gateway<P> {
-    /// Creates a gateway that has done nothing yet.
+    /// A gateway that has done nothing yet.
     pub fn new(ports: P, settings: Settings, view: View) -> Result<Arc<Self>, NotInRing> {
         if view.standing(&settings.me).is_none() {
             return Err(NotInRing(settings.me));
@@ -89,25 +86,14 @@ impl<P: Ports> Gateway<P> {
         let origin = Origin { region: settings.me.clone(), generation: settings.generation };
         let others = view.members().keys().filter(|name| **name != settings.me);
         let peers = others.map(|name| (name.clone(), Peer::unknown())).collect();
-        prepare::prepare(&settings.me, &settings.live.routes, settings.shadow, &view);
+        metrics::prepare(&settings.me, &settings.live.routes, settings.shadow, &view);
         let closed = if settings.shadow { SHADOWED } else { "starting" };
         let shadow = settings.shadow.then(|| Arc::new(Shadow::new()));
         let ports = Arc::new(ports);
         let since = ports.clock().now();
-        let Settings {
-            me,
-            drift,
-            skew,
-            seals_requests,
-            timings,
-            failover,
-            upstream_health,
-            speaks,
-            live,
-            ..
-        } = settings;
-        let live = Live::of(live, &ports);
-        let site = Site { me: origin.clone(), lease: failover.lease, drift, speaks };
+        let live = Live::of(settings.live, &ports);
+        let (drift, speaks) = (settings.drift, settings.speaks);
+        let site = Site { me: origin.clone(), lease: settings.failover.lease, drift, speaks };
         let store = StoreHealth::Closed { why: closed.to_owned(), since };
         let authority = Arc::new(Authority::new(site, Arc::new(view), store, ports.dice()));
         Ok(Arc::new(Self {
@@ -115,7 +101,16 @@ impl<P: Ports> Gateway<P> {
             ports,
             live: ArcSwap::from_pointee(live),
             config: ArcSwap::default(),
-            settings: Fixed { me, drift, skew, seals_requests, timings, failover, upstream_health, speaks },
+            settings: Fixed {
+                me: settings.me,
+                drift,
+                skew: settings.skew,
+                seals_requests: settings.seals_requests,
+                timings: settings.timings,
+                failover: settings.failover,
+                upstream_health: settings.upstream_health,
+                speaks,
+            },
             authority,
             origin,
             attached: Arc::default(),
@@ -141,49 +136,42 @@ impl<P: Ports> Gateway<P> {
     /// Reports the state-changing requests that this gateway has seen, and if a key protected them.
     pub fn coverage(&self) -> Report {
         let (seen, full) = self.coverage.seen();
-        let seconds = self.ports.clock().now().since(self.begun).as_secs();
+        let seconds = self.now().since(self.begun).as_secs();
         Report { region: self.settings.me.to_string(), seconds, full, seen }
     }
 
-    /// Goes by these settings from the next request on. Requests that have begun end under the old
-    /// ones.
+    /// Goes by these settings from the next request on; requests that have begun keep the old ones.
     pub fn reload(&self, reload: Reload) {
-        prepare::prepare_routes(&reload.routes);
+        metrics::prepare_routes(&reload.routes);
         let restart = reload.restart.clone();
         self.live.store(Arc::new(self.live.load().next(reload, &self.ports)));
         self.loaded(restart);
         // Last: with this count, a reader sees all of the new settings.
-        metrics::config_reload(true);
+        metrics::count_by(observe::CONFIG_RELOADS, "result", "ok");
     }
 
     /// Notes that the files were read and are running, except for settings that wait for a restart.
     pub fn loaded(&self, restart: Vec<String>) {
         let now = self.ports.clock().date();
-        metrics::config_loaded(now);
-        metrics::config_current(restart.is_empty());
+        metrics::set(observe::CONFIG_LOADED, now.as_millis() as f64 / 1_000.0);
+        metrics::tell(observe::CONFIG_CURRENT, restart.is_empty());
         let (loaded_ms, current) = (Some(now.as_millis()), restart.is_empty());
         self.config.store(Arc::new(ConfigStatus { loaded_ms, current, restart, ..ConfigStatus::default() }));
     }
 
     /// Notes that the files are wrong: the running settings stay.
     pub fn reload_failed(&self, problems: Vec<String>) {
-        metrics::config_current(false);
+        metrics::tell(observe::CONFIG_CURRENT, false);
         let before = (**self.config.load()).clone();
         self.config.store(Arc::new(ConfigStatus { current: false, problems, ..before }));
-        metrics::config_reload(false);
+        metrics::count_by(observe::CONFIG_RELOADS, "result", "failed");
     }
 
-    /// The settings that requests go by now. Take them once per request.
     pub(super) fn live(&self) -> Arc<Live<P>> {
         self.live.load_full()
     }
 
-    pub(super) fn settings(&self) -> &Fixed {
-        &self.settings
-    }
-
-    /// Refuses new keyed requests and waits until running ones have ended, at most `within`.
-    /// Returns the number of requests that are left.
+    /// Refuses new keyed requests, and waits. Returns how many still run after `within`.
     pub async fn stop(&self, within: Duration) -> usize {
         self.stopping.store(true, Ordering::SeqCst);
         let clock = self.ports.clock();
@@ -223,34 +211,29 @@ impl<P: Ports> Gateway<P> {
         }
     }
 
-    pub(super) fn ports(&self) -> &P {
-        &self.ports
+    pub(super) fn now(&self) -> Moment {
+        self.ports.clock().now()
+    }
+
+    pub(super) fn store(&self) -> &P::Store {
+        self.ports.store()
     }
 
     pub(super) fn health(&self) -> MutexGuard<'_, Health> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Typical duration of an attempt on this route, as observed.
     pub(super) fn typical(&self, route: &str) -> Option<Duration> {
         self.live.load().typical(route)
     }
 
-    /// Adds one observation of the upstream's latency.
-    pub(super) fn observe_upstream(&self, ask: &Ask, started: Moment) {
-        let took = self.ports.clock().now().since(started);
-        metrics::upstream(&ask.route, took);
-        self.live.load().observe_latency(&ask.route, took);
-    }
-
-    /// Reads the rows of a key as this gateway does. Its knowledge of other regions counts.
+    /// Reads the rows of a key, by what this gateway knows of other regions.
     pub(super) fn read(&self, rows: Vec<Row>) -> Reading {
-        resolve(rows, &self.reader())
+        resolve(rows, &self.snapshot().reader(self.now()))
     }
 
-    /// All rows of a key in the own store.
     pub(super) async fn rows(&self, id: &KeyId) -> Result<Vec<Row>, StoreError> {
-        let mut found = self.ports.store().look_up(std::slice::from_ref(id)).await?;
+        let mut found = self.store().look_up(std::slice::from_ref(id)).await?;
         Ok(found.pop().unwrap_or_default())
     }
 
@@ -259,7 +242,6 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-/// A piece of work that a stop waits for: a request, or a look for jobs that are due.
 pub(super) struct InFlight<P: Ports> {
     gateway: Arc<Gateway<P>>,
     is_look: bool,
@@ -300,12 +282,11 @@ impl<P: Ports> Drop for InFlight<P> {
 /// This gateway's knowledge of its own heartbeat and its peers.
 pub(super) struct Health {
     pub(super) beat: Option<(u64, Moment)>,
-    /// True once the store was found to be an old copy, for the life of this process: its counts
-    /// run on and would catch up.
+    /// True once the store was found to be an old copy, for good: its counts would catch up.
     pub(super) went_back: bool,
     pub(super) peers: BTreeMap<RegionName, Peer>,
-    /// Memory of other stores that this region's store had when this process began, and the moment
-    /// when it was read. No window begins before that (docs/protocol.md#rule-31).
+    /// This store's memory of others as the process began, and the moment of the read. No window
+    /// begins before that (docs/protocol.md#rule-31).
     pub(super) remembered: Option<Remembered>,
 }
 
@@ -318,14 +299,11 @@ pub(super) struct Peer {
     pub(super) asked: Option<Moment>,
     pub(super) round_trip: Option<Duration>,
     pub(super) pong: Option<Pong>,
-    /// Its store in the view. The next fields are about that store; a replaced one is followed
-    /// anew.
+    /// Its store in the view: the next fields are about that one.
     pub(super) origin: Option<Origin>,
-    /// The heartbeat up to which its rows are in this region's store; `None` until the store was
-    /// read.
+    /// The heartbeat up to which its rows are here; `None` until the store was read.
     pub(super) applied: Option<u64>,
-    /// Its highest heartbeat that a ping reported or that was ever seen here, with its rows or
-    /// ahead of them.
+    /// Its highest heartbeat that was ever seen here, with its rows or ahead of them.
     pub(super) announced: Option<u64>,
     pub(super) lag: LagMeter,
     pub(super) trail: LagHistory,
@@ -354,7 +332,7 @@ impl Peer {
         }
     }
 
-    /// Follows its store in the view. Knowledge about another store is dropped; what was remembered
+    /// Follows its store in the view: what is known of another one is dropped, what was remembered
     /// of this one counts.
     pub(super) fn follow(&mut self, origin: Origin, remembered: Option<&Remembered>) {
         if self.origin.as_ref() == Some(&origin) {

@@ -22,4 +22,3 @@ pub mod settings;
 pub mod shadow;
 pub mod telemetry;
 pub mod upkeep;
-mod well_known;

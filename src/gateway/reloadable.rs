@@ -1,9 +1,7 @@
-//! Settings that may be replaced while a gateway runs: routes, credentials, quotas and limits, all
-//! at once.
+//! Settings that may be replaced while a gateway runs, all at once. A request keeps those of its
+//! beginning.
 //!
-//! `server::reload` reads the files and hands the settings over. A request takes the live settings
-//! once, at its beginning, and keeps them to its end. Ownership, leases, windows and clocks are not
-//! here: no replacement may move a key or end a hold early.
+//! Ownership, leases, windows and clocks are not here: none may move a key or end a hold early.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -64,31 +62,26 @@ impl<P: Ports> Live<P> {
         let Reload { routes, credentials, quota, most_at_once, shared, restart: _ } = reload;
         let quotas = quota.map(|quota| Arc::new(Quotas::new(quota, ports)));
         let live_keys = quota.and_then(|quota| Some(Arc::new(LiveKeys::new(quota.live_keys?))));
-        let typical = routes.0.iter().map(|route| (route.name.clone(), Typical::default())).collect();
-        let series = |route: &Arc<str>| (route.clone(), Arc::new(RouteTimes::new(route.clone())));
-        let times = routes.0.iter().map(|route| series(&route.name)).collect();
-        let unlisted = Arc::new(RouteTimes::new(NO_ROUTE.into()));
         let limited = live_keys.is_some() || quotas.as_ref().is_some_and(|quotas| quotas.limits_keys());
-        let publication = publication::document(&routes, limited).into();
-        let meanings = Arc::new(routes.meanings());
+        let names = || routes.0.iter().map(|route| route.name.clone());
+        let series = |route: Arc<str>| (route.clone(), Arc::new(RouteTimes::new(route)));
         Self {
+            meanings: Arc::new(routes.meanings()),
+            publication: publication::document(&routes, limited).into(),
+            times: names().map(series).collect(),
+            unlisted: Arc::new(RouteTimes::new(NO_ROUTE.into())),
+            typical: names().map(|route| (route, Typical::default())).collect(),
             routes,
-            meanings,
             credentials,
             quotas,
             live_keys,
-            publication,
-            times,
-            unlisted,
             shared,
             most_at_once,
             quota,
-            typical,
         }
     }
 
-    /// The settings that follow these. Observations of a route stay, and so do buckets and counts
-    /// whose quota is the same.
+    /// The settings that follow these. Observations stay, and so do counts whose quota is the same.
     pub(super) fn next(&self, reload: Reload, ports: &Arc<P>) -> Self {
         let mut next = Self::of(reload, ports);
         if next.quota == self.quota {

@@ -28,8 +28,7 @@ pub struct Settings {
     pub seals_requests: bool,
     /// Periods and time limits.
     pub timings: Timings,
-    /// Shadow mode: requests pass through, and decisions are only counted. Neither store nor peers
-    /// are asked.
+    /// Shadow mode: requests pass, decisions are counted, neither store nor peers are asked.
     pub shadow: bool,
     /// Failover settings.
     pub failover: Failover,

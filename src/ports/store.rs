@@ -227,7 +227,7 @@ pub struct Beat {
 }
 
 /// One incoming replication, as its subscriber's Postgres sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Subscription {
     /// The region whose rows it brings.
     pub from: String,

@@ -3,7 +3,7 @@
 use http::HeaderMap;
 use tracing::Span;
 
-use crate::gateway::telemetry::spans::Begin;
+use crate::gateway::telemetry::trace::Begin;
 
 pub(super) const JOB: Option<Begin> = None;
 

@@ -2,7 +2,7 @@
 //!
 //! A span continues the trace that the headers name, and later spans continue this one. A sampled
 //! span replaces the parent in the headers: then a collector has seen it. Otherwise the headers
-//! stay as they came. `gateway::telemetry::spans` fills spans in; `adapters::otlp` exports them.
+//! stay as they came. `gateway::telemetry::trace` fills spans in; `adapters::otlp` exports them.
 
 use http::{HeaderMap, HeaderValue};
 use opentelemetry::Context;
@@ -11,7 +11,7 @@ use tracing::Span;
 use tracing::field::Empty;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-use crate::gateway::telemetry::spans::Begin;
+use crate::gateway::telemetry::trace::Begin;
 use crate::gateway::telemetry::trace::{self, TRACEPARENT, TRACESTATE};
 use crate::ports::observe::SPANS;
 

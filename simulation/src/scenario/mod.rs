@@ -191,7 +191,9 @@ fn read(top: &Section<'_>, path: &Path, shared: Option<Shared>) -> Option<Scenar
     // Read, and so checked, but nothing goes by it.
     in_table(top, "clocks", |section| {
         span_in(section, "skew", 3_600, 200);
-        section.and_then(|section| section.optional("drift_ppm", |value| reader::number::<u32>(value, 0, 500_000)));
+        section.and_then(|section| {
+            section.optional("drift_ppm", |value| reader::number::<u32>(value, 0, 500_000))
+        });
     });
     let statement = in_table(top, "store", |section| span_in(section, "statement", 10, 2));
     let upstream = in_table(top, "upstream", |section| Upstream {

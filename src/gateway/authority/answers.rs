@@ -1,7 +1,6 @@
 //! Answers to other regions' questions, except forwards and pings.
 //!
-//! `ports::peers` lists the questions. The channel is authenticated: `from` is the region that
-//! asks. An answer that must be durable is not taken from memory.
+//! The channel is authenticated. An answer that must be durable is not taken from memory.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::register::{asking, learn};
+use super::register::{learn, propose};
 use super::{gate_loop, moves};
 use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::applied::applied;
@@ -27,7 +26,6 @@ use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::register::{Message, Reply};
 use crate::protocol::view::AcceptorId;
 
-/// Rows in one page, at most.
 const MOST_ROWS: u32 = 1_000;
 /// Rows per read: each row may hold a large answer.
 const READ_ROWS: u32 = 50;
@@ -84,8 +82,8 @@ impl<P: Ports> Gateway<P> {
         }
     }
 
-    /// Reason why a question cannot be answered. Either it brings a view of a protocol version that
-    /// is not spoken here, or all regions go by such a version.
+    /// Reason why a question cannot be answered: a protocol version that is not spoken here. It
+    /// brings a view of one, or all regions go by one.
     fn not_understood(&self, question: &Question) -> Option<String> {
         let speaks = self.settings.speaks;
         // A view that is said to be chosen is checked first: if it is chosen, this process is
@@ -97,10 +95,9 @@ impl<P: Ports> Gateway<P> {
         })
     }
 
-    /// This region's copy of another store: the applied or imported heartbeat, and an own heartbeat
-    /// committed after it. The own one puts the rows on disk: a crash forgets applied rows that are
-    /// not flushed. For a lost store, answers only once all its escrow rows here are records
-    /// (docs/protocol.md#rule-39).
+    /// This region's copy of another store, and an own heartbeat after it. That puts the rows on
+    /// disk: a crash forgets applied rows that are not flushed. For a lost store, answers only once
+    /// all its escrow rows here are records (docs/protocol.md#rule-39).
     pub(super) async fn frontier_of(
         self: &Arc<Self>,
         origin: &Origin,
@@ -114,14 +111,13 @@ impl<P: Ports> Gateway<P> {
         if is_lost && !is_disabled(Check::ToldOfRecords) {
             gate_loop::convert(self, origin).await?;
         }
-        let applied = applied(self.ports.store()).await.map_err(|error| error.to_string())?;
-        let beat = self.ports.store().beat(None).await.map_err(|error| error.to_string())?;
+        let applied = applied(self.store()).await.map_err(|error| error.to_string())?;
+        let beat = self.store().beat(None).await.map_err(|error| error.to_string())?;
         let seal = beat.ok_or("the store restarted and is not approved yet")?.seq;
         Ok(opening::Frontier { applied: applied.rows(origin), seal })
     }
 
-    /// One page of an origin's rows: `most` rows, or fewer if they are large. Empty only if there
-    /// are none.
+    /// One page of an origin's rows: fewer than `most` if they are large, empty if there are none.
     async fn rows_of(
         &self,
         origin: &Origin,
@@ -130,7 +126,7 @@ impl<P: Ports> Gateway<P> {
     ) -> Result<Vec<CopiedRow>, StoreError> {
         let (mut page, mut bytes) = (Vec::new(), 0);
         while page.len() < most as usize {
-            let rows = self.ports.store().rows_of(origin, after.as_ref(), READ_ROWS.min(most)).await?;
+            let rows = self.store().rows_of(origin, after.as_ref(), READ_ROWS.min(most)).await?;
             let Some(last) = rows.last() else { break };
             after = Some(last.id.clone());
             for row in rows {
@@ -144,13 +140,12 @@ impl<P: Ports> Gateway<P> {
         Ok(page)
     }
 
-    /// One page of the rows of an origin that its store may lack. Empty at the end, or where none
-    /// was found in time.
+    /// One page of rows that an origin's store may lack; empty if none was found in time.
     async fn latest_of(&self, origin: &Origin, mut from: u64, most: u32) -> Result<PeerReply, StoreError> {
         let clock = self.ports.clock();
         let until = clock.now() + LATEST_WITHIN;
         loop {
-            let Latest { mut rows, mut next } = self.ports.store().latest_of(origin, from, most).await?;
+            let Latest { mut rows, mut next } = self.store().latest_of(origin, from, most).await?;
             if let Some(place) = next.filter(|_| rows.is_empty() && clock.now() < until) {
                 from = place;
                 continue;
@@ -168,8 +163,7 @@ impl<P: Ports> Gateway<P> {
         }
     }
 
-    /// Accepts here that rows of a lost region may be missing. Its window, its gap and silent
-    /// regions no longer keep anything closed.
+    /// Accepts that rows of a lost region may be missing: nothing waits for them here any more.
     pub(in crate::gateway) async fn accept_risk(
         self: &Arc<Self>,
         region: &RegionName,
@@ -188,7 +182,7 @@ impl<P: Ports> Gateway<P> {
         .await?;
         let text = format!("{actor}: the loss of {region} in epoch {at}: {reason}");
         tracing::warn!(text, "an operator accepted the risk of a lost region");
-        if let Err(error) = self.ports.store().note("risk-accepted", &text).await {
+        if let Err(error) = self.store().note("risk-accepted", &text).await {
             tracing::error!(text, %error, "an accepted risk could not be journalled");
         }
         self.authority.wakes.gate.notify_one();
@@ -196,16 +190,15 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-/// Answers a peer's message for the acceptor `to`. If its numbers are far ahead of this region's,
-/// the gateway reads the promises and views of a majority. It refuses the message if the numbers
-/// are still out of bounds.
+/// Answers a peer's message for the acceptor `to`. If its numbers are far ahead, a majority is read
+/// first; a message that is still out of bounds is refused.
 async fn answer_as_acceptor<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     from: &RegionName,
     to: Option<AcceptorId>,
     message: &Message,
 ) -> Result<Reply, String> {
-    let read = || gateway.ports.store().acceptor();
+    let read = || gateway.store().acceptor();
     let (_, acceptor) = read().await.map_err(|error| error.to_string())?;
     if within(&acceptor, message, &gateway.bounds()).is_err() {
         learn::catch_up(gateway).await;
@@ -222,14 +215,13 @@ async fn answer_as_acceptor<P: Ports>(
     {
         return Err("the register is founded: an acceptor that was made anew is no new deployment".to_owned());
     }
-    asking::answer(gateway, to, message).await
+    propose::answer(gateway, to, message).await
 }
 
 fn told<T>(found: Result<T, impl ToString>, wrap: impl FnOnce(T) -> PeerReply) -> PeerReply {
     found.map_or_else(|why| PeerReply::Refused(why.to_string()), wrap)
 }
 
-/// A list or a status as JSON, for people.
 fn shown(page: Result<impl Serialize, StoreError>, wrap: fn(String) -> PeerReply) -> PeerReply {
     told(page, |page| told(serde_json::to_string(&page), wrap))
 }

@@ -1,38 +1,40 @@
-//! Return: a region that was lost, sealed or added takes its arcs (docs/protocol.md#rule-35).
+//! This region leaves if its upstream is sick for long, and returns if it was lost, sealed or
+//! added.
 //!
-//! [`super::register::propose`] has the seal agreed on, [`super::moves`] hands the arcs over, and
-//! [`super::gate_loop`] opens them once covered. Until then the region forwards. A region that is
-//! lost often waits longer each time, one whose upstream fails its checks until they succeed:
-//! nothing depends on an early return.
+//! It seals (docs/protocol.md#rule-35), forwards until it was well for long enough, and takes its
+//! arcs. One that is lost often waits longer each time. An operator's drain stays; one for health
+//! does not.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::failover::Mode;
+use serde::Serialize;
+
+use super::failover::{Mode, UpstreamHealth};
 use super::moves::{self, Move};
 use super::register::{learn, propose};
-use super::{takeover, upstream};
+use super::takeover;
 use crate::gateway::instance::Gateway;
+use crate::gateway::telemetry::metrics::{self, observe};
 use crate::gateway::upkeep::applied::applied;
-use crate::ports::{Authority as _, Clock, Ports, Replica};
+use crate::ports::{Authority as _, Ports, Replica, Upkeep, Upstream};
 use crate::protocol::authority::GateState;
 use crate::protocol::change::Change;
+use crate::protocol::health::{self, Facts};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::time::Moment;
 use crate::protocol::view::{Standing, View};
 
 const LOOK: Duration = Duration::from_millis(250);
-/// Time limit for agreeing on a seal.
 const WITHIN: Duration = Duration::from_secs(3);
 /// Period in which returns are counted. After the third, each further return doubles the wait.
 const DAMPING: Duration = Duration::from_secs(600);
-/// Doublings of the wait, at most.
 const DOUBLINGS: u32 = 6;
 
 pub async fn home_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let mut well = Well::None;
     while let Some(strong) = gateway.upgrade() {
-        let now = strong.ports.clock().now();
+        let now = strong.now();
         if let Err(why) = look(&strong, &mut well, now).await {
             tracing::info!(why, "this region cannot take its arcs back yet");
             well = None;
@@ -57,7 +59,7 @@ async fn look<P: Ports>(gateway: &Arc<Gateway<P>>, well: &mut Well, now: Moment)
         Some(Standing::Lost { .. }) => seal(gateway, &view).await,
         // A region that left the ring has no arcs to take.
         Some(Standing::Sealed { drained: false })
-            if view.ring().weight(&gateway.settings.me).is_none() || upstream::holds_back(gateway, &view) =>
+            if view.ring().weight(&gateway.settings.me).is_none() || holds_back(gateway, &view) =>
         {
             *well = None;
             Ok(())
@@ -84,16 +86,15 @@ async fn look<P: Ports>(gateway: &Arc<Gateway<P>>, well: &mut Well, now: Moment)
     }
 }
 
-/// A region that serves, if no serving region answers. Then none of them can declare the others
-/// lost or give arcs back. A majority must still say that its lease is over.
+/// A region that serves, if none answers: then none can declare the others lost or give arcs back.
+/// A majority must still say that its lease is over.
 fn nobody_left<P: Ports>(gateway: &Gateway<P>, view: &View) -> Option<RegionName> {
     let automatic = gateway.settings.failover.mode == Mode::Automatic;
     let silent = view.serving().all(|name| gateway.is_silent(name));
     view.serving().next().filter(|_| automatic && silent).cloned()
 }
 
-/// Seals this region's rows from before its loss, once its rows flow again and none of its attempts
-/// runs.
+/// Seals the rows from before this region's loss, once rows flow again and no attempt runs.
 async fn seal<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) -> Result<(), String> {
     if gateway.authority.running.any(|_| true) {
         return Ok(());
@@ -101,7 +102,7 @@ async fn seal<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) -> Result<(
     if !flows(gateway, view) && !nobody_serves(gateway, view).await {
         return Ok(());
     }
-    let beat = gateway.ports.store().beat(None).await.map_err(|error| error.to_string())?;
+    let beat = gateway.store().beat(None).await.map_err(|error| error.to_string())?;
     let Some(beat) = beat else { return Ok(()) };
     let Origin { region, generation } = gateway.origin.clone();
     let change = Change::Seal { region, generation, seal: beat.seq };
@@ -109,10 +110,9 @@ async fn seal<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) -> Result<(
     propose::propose(gateway, view, Arc::new(next), WITHIN).await.map(|_| ())
 }
 
-/// True if no region serves that could apply this region's rows. A region that takes over from
-/// those regions needs this region's seal, so the seal must not wait for them. The silence of
-/// serving regions proves nothing, as a link may be cut: they would wait behind the seal for rows
-/// that cannot arrive. A majority must say that their leases are over.
+/// True if no region serves that could apply this region's rows: its seal must not wait for them.
+/// Their silence proves nothing, as a link may be cut: a majority must say that their leases are
+/// over.
 async fn nobody_serves<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View) -> bool {
     if !view.serving().all(|name| gateway.is_silent(name)) {
         return false;
@@ -121,7 +121,6 @@ async fn nobody_serves<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View) -> bool
     view.serving().all(|name| takeover::is_over_by(view, name, &held).is_ok())
 }
 
-/// True if all serving regions have applied this region's recent rows.
 fn flows<P: Ports>(gateway: &Gateway<P>, view: &View) -> bool {
     let health = gateway.health();
     let Some((own, _)) = health.beat else { return false };
@@ -136,11 +135,10 @@ fn flows<P: Ports>(gateway: &Gateway<P>, view: &View) -> bool {
 /// Heartbeats behind, at most, to count as flowing.
 const RECENT: u64 = 20;
 
-/// True if all earlier seals have been applied here and the rows of all serving regions flow. Then
-/// the arcs open soon after they are taken. A new store has no mark to wait for, and must not take
-/// arcs before its first copies are whole.
+/// True if all earlier seals have been applied here and the rows of serving regions flow. A new
+/// store has no mark to wait for, and must not take arcs before its first copies are whole.
 async fn is_covered<P: Ports>(gateway: &Gateway<P>, view: &View) -> Result<bool, String> {
-    let applied = applied(gateway.ports.store()).await.map_err(|error| error.to_string())?;
+    let applied = applied(gateway.store()).await.map_err(|error| error.to_string())?;
     let health = gateway.health();
     let newest = |name| Some(health.peers.get(name)?.pong.as_ref()?.beat?.seq);
     // Rows of a region that left the ring are fetched from others, once keys are given.
@@ -157,13 +155,138 @@ async fn is_covered<P: Ports>(gateway: &Gateway<P>, view: &View) -> Result<bool,
     }))
 }
 
-/// Time that this region must have been well. It grows with the number of recent returns.
+/// Time that this region must have been well; it grows with the number of recent returns.
 async fn stable_for<P: Ports>(gateway: &Gateway<P>) -> Duration {
-    let kept = gateway.ports.store().views().await.unwrap_or_default();
+    let kept = gateway.store().views().await.unwrap_or_default();
     let lately: Vec<&Arc<View>> =
         kept.iter().filter(|(_, age)| *age <= DAMPING).map(|(view, _)| view).collect();
     let me = &gateway.settings.me;
     let returns = lately.windows(2).filter(|pair| !pair[0].serves(me) && pair[1].serves(me)).count();
     let doublings = u32::try_from(returns.saturating_sub(2)).unwrap_or(DOUBLINGS).min(DOUBLINGS);
     gateway.settings.failover.stable_for * 2_u32.pow(doublings)
+}
+
+/// A gateway's report about its upstream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UpstreamStatus {
+    /// True if the last check succeeded.
+    pub well: bool,
+    /// Milliseconds for which every check has failed.
+    pub failing_ms: Option<u64>,
+    /// True if that is long enough to ask for a drain.
+    pub sick: bool,
+    /// True if this region is out because of it, and comes back by itself.
+    pub keeps_out: bool,
+}
+
+pub(in crate::gateway) async fn check_loop<P: Ports>(gateway: Weak<Gateway<P>>, check: UpstreamHealth) {
+    let mut not_before = None;
+    while let Some(strong) = gateway.upgrade() {
+        let begun = strong.now();
+        let probed = strong.ports.upstream().check(&check.path, check.within).await;
+        let now = strong.now();
+        heard(&strong, probed, now);
+        if not_before.is_none_or(|moment| now >= moment)
+            && let Err(why) = drain(&strong, check.cool_down, now).await
+        {
+            tracing::warn!(why, "this region could not be drained for its sick upstream");
+            // Keys may have been given up in vain: no new try at once.
+            not_before = Some(strong.now() + strong.settings.failover.kill_after * 2);
+        }
+        strong.rest(begun + check.every).await;
+    }
+}
+
+fn heard<P: Ports>(gateway: &Gateway<P>, probed: Result<(), String>, now: Moment) {
+    let mut health = gateway.authority.upstream();
+    let was = health.is_failing();
+    health.checked(probed.is_ok(), now);
+    drop(health);
+    match probed {
+        Err(why) if !was => tracing::warn!(why, "the upstream fails its checks"),
+        Ok(()) if was => tracing::info!("the upstream is well again"),
+        Ok(()) | Err(_) => {}
+    }
+    metrics::tell(observe::UPSTREAM_SICK, gateway.upstream_is_sick());
+}
+
+/// Drains this region, if its upstream is sick and others are better off.
+async fn drain<P: Ports>(gateway: &Arc<Gateway<P>>, cool_down: Duration, now: Moment) -> Result<(), String> {
+    let view = gateway.view();
+    let me = &gateway.settings.me;
+    if !gateway.upstream_is_sick() || !view.serves(me) || !gateway.holds_lease(now) || gateway.is_stopping() {
+        return Ok(());
+    }
+    let facts = Facts {
+        others_well: others_well(gateway, &view),
+        min_serving: gateway.settings.failover.min_serving,
+        serving_for: gateway.snapshot().given.map(|given| now.since(given)),
+        cool_down,
+    };
+    if let Err(stays) = health::may_drain(&facts) {
+        tracing::debug!(%stays, "the upstream is sick, and this region stays");
+        return Ok(());
+    }
+    let failing = gateway.authority.upstream().failing_for(now).unwrap_or_default();
+    let text = format!("{me}: its upstream has failed every check for {} s", failing.as_secs());
+    tracing::warn!(text, "draining this region: it comes back by itself");
+    if let Err(error) = gateway.store().note("drained-by-health", &text).await {
+        tracing::error!(text, %error, "a drain for health could not be journalled");
+    }
+    moves::move_to(gateway, &Move::stands(view, me, Standing::Sealed { drained: false })).await?;
+    metrics::count(observe::DRAINED_BY_HEALTH);
+    Ok(())
+}
+
+/// Number of other regions that serve, own keys, answer, and do not report a failing upstream.
+fn others_well<P: Ports>(gateway: &Gateway<P>, view: &View) -> usize {
+    let well = |name: &&RegionName| {
+        **name != gateway.settings.me
+            && moves::owns(view.ring(), name)
+            && !gateway.is_silent(name)
+            && !gateway.says_failing(name)
+    };
+    view.serving().filter(well).count()
+}
+
+/// True if this region, which is out and could return, stays out because its upstream fails.
+pub(super) fn holds_back<P: Ports>(gateway: &Gateway<P>, view: &View) -> bool {
+    let failing = gateway.authority.upstream().is_failing();
+    failing && health::may_stay_out(others_well(gateway, view), gateway.settings.failover.min_serving)
+}
+
+impl<P: Ports> Gateway<P> {
+    /// True if this region's upstream has failed for long enough to ask for a drain.
+    pub(super) fn upstream_is_sick(&self) -> bool {
+        let now = self.now();
+        let check = self.settings.upstream_health.as_ref();
+        check.is_some_and(|check| self.authority.upstream().is_sick(check.sick_after, now))
+    }
+
+    /// True if the last check failed. Peers hear of that long before the upstream counts as sick:
+    /// no region is drained to one that is about to notice the same.
+    pub(in crate::gateway) fn upstream_fails(&self) -> bool {
+        self.authority.upstream().is_failing()
+    }
+
+    /// True if a region, this one or a peer, says that its upstream fails its checks.
+    pub(super) fn says_failing(&self, name: &RegionName) -> bool {
+        let probed = || self.health().peers.get(name)?.pong.as_ref().map(|pong| pong.upstream_failing);
+        if *name == self.settings.me { self.upstream_fails() } else { probed().unwrap_or(false) }
+    }
+
+    /// Status of this region's upstream, if it is checked.
+    pub fn upstream_status(&self) -> Option<UpstreamStatus> {
+        self.settings.upstream_health.as_ref()?;
+        let health = *self.authority.upstream();
+        let failing = health.failing_for(self.now());
+        let view = self.view();
+        let out = view.standing(&self.settings.me) == Some(Standing::Sealed { drained: false });
+        Some(UpstreamStatus {
+            well: !health.is_failing(),
+            failing_ms: failing.map(|failing| u64::try_from(failing.as_millis()).unwrap_or(u64::MAX)),
+            sick: self.upstream_is_sick(),
+            keeps_out: out && holds_back(self, &view),
+        })
+    }
 }

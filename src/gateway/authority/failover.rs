@@ -33,8 +33,7 @@ pub struct Failover {
     pub window: WindowRule,
     /// Time that a region which gives keys up waits for running attempts, at most.
     pub drain_limit: Duration,
-    /// Time after which a change is ended that no majority agreed on although keys were given up
-    /// for it.
+    /// Time after which a change that keys were given up for is ended if no majority agrees.
     pub kill_after: Duration,
     /// Time that a returning region must have been well before it takes its arcs back.
     pub stable_for: Duration,

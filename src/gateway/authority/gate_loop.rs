@@ -1,17 +1,15 @@
-//! The gate's loop: follows the newest view, measures windows, and opens gained keys once nothing
-//! is missing.
+//! The gate's loop: follows the newest view, measures windows, and opens gained keys.
 //!
-//! `protocol::{opening, window}` decide. Several processes of a region may run this loop: each
-//! write compares the gate's version. Nothing is opened by facts older than the last write of the
-//! gate.
+//! `protocol::{opening, window}` decide. Several processes may run it: each write compares the
+//! gate's version, and nothing is opened by facts older than its last write.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::moves;
-use super::register::asking;
 use super::register::learn::{self, Follows};
+use super::register::propose;
 use super::state::Importing;
 use crate::gateway::instance::{Gateway, Peer};
 use crate::gateway::telemetry::metrics;
@@ -20,7 +18,7 @@ use crate::gateway::upkeep::doubles;
 use crate::ports::authority::CopiedRow;
 use crate::ports::peers::{PeerReply, Question};
 use crate::ports::store::{GateVersion, PeerMemory, StoreError, Written};
-use crate::ports::{Authority as _, Clock, Escrows, Imports, Peers, Ports, Replica};
+use crate::ports::{Authority as _, Escrows, Imports, Peers, Ports, Replica};
 use crate::protocol::authority::GateState;
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Retention;
@@ -32,8 +30,7 @@ use crate::protocol::window::Window;
 
 /// Rows in one page of an import, and escrow rows in one conversion.
 const PAGE: u32 = 500;
-/// Pages of one import in one look. Between looks the newest view is followed, so whoever left the
-/// ring is asked no more.
+/// Pages of one import in one look: between looks the newest view is followed.
 const PAGES: usize = 16;
 const PAGE_WITHIN: Duration = Duration::from_secs(5);
 /// Pause between two looks while keys wait to be opened.
@@ -41,7 +38,7 @@ const CLOSELY: Duration = Duration::from_millis(20);
 
 pub async fn gate_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     while let Some(strong) = gateway.upgrade() {
-        let begun = strong.ports.clock().now();
+        let begun = strong.now();
         let busy = look(&strong).await;
         let poll = strong.settings.timings.poll;
         // What is missing may arrive at any moment, unless a window has long to run or an operator
@@ -60,12 +57,12 @@ async fn look<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
         let before = gateway.view().epoch();
         learn::from_peer(gateway, &peer).await;
         let in_vain = gateway.view().epoch() == before;
-        gateway.authority.gathered().doubt(&peer, in_vain, gateway.ports.clock().now());
+        gateway.authority.gathered().doubt(&peer, in_vain, gateway.now());
     }
     if !gateway.store_is_open() {
         return false;
     }
-    if !gateway.authority.gathered().is_recalled(gateway.ports.clock().now()) {
+    if !gateway.authority.gathered().is_recalled(gateway.now()) {
         recall(gateway).await;
     }
     learn::founding(gateway).await;
@@ -88,7 +85,7 @@ async fn look<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
 
 /// A peer that reports a newer view. Peers whose views were not confirmed lately are skipped.
 fn ahead<P: Ports>(gateway: &Gateway<P>) -> Option<RegionName> {
-    let (epoch, now) = (gateway.view().epoch(), gateway.ports.clock().now());
+    let (epoch, now) = (gateway.view().epoch(), gateway.now());
     let health = gateway.health();
     let newer = |peer: &Peer| peer.pong.as_ref().is_some_and(|pong| pong.epoch > epoch);
     let gathered = gateway.authority.gathered();
@@ -97,11 +94,11 @@ fn ahead<P: Ports>(gateway: &Gateway<P>) -> Option<RegionName> {
 }
 
 async fn recall<P: Ports>(gateway: &Gateway<P>) {
-    match gateway.ports.store().views().await {
+    match gateway.store().views().await {
         Ok(kept) => {
             let life = gateway.agreed_life();
             gateway.authority.change(|known, _| known.recall(kept, |ago| Retention::For(ago) > life));
-            gateway.authority.gathered().recalled(gateway.ports.clock().now());
+            gateway.authority.gathered().recalled(gateway.now());
         }
         Err(error) => tracing::warn!(%error, "the views that are kept could not be read"),
     }
@@ -109,7 +106,7 @@ async fn recall<P: Ports>(gateway: &Gateway<P>) {
 
 /// Begins a window when the loss is durably adopted here, and ends it with the loss.
 fn measure<P: Ports>(gateway: &Gateway<P>, state: &GateState) {
-    let now = gateway.ports.clock().now();
+    let now = gateway.now();
     let health = gateway.health();
     let Some((remembered, _)) = &health.remembered else { return };
     let mut gathered = gateway.authority.gathered();
@@ -151,7 +148,7 @@ async fn open<P: Ports>(gateway: &Arc<Gateway<P>>, version: GateVersion, state: 
     if missing.is_empty() {
         // Compares with the version that was read before all checks. A store that restarted
         // meanwhile may have lost newly arrived rows, and its approval changed the version.
-        match gateway.ports.store().set_gate(version, &state.open()).await {
+        match gateway.store().set_gate(version, &state.open()).await {
             Ok(Written::Done) => {
                 tracing::info!(epoch = state.view.epoch(), "opened the keys that were gained");
                 learn::adopt(gateway).await;
@@ -188,8 +185,8 @@ async fn open<P: Ports>(gateway: &Arc<Gateway<P>>, version: GateVersion, state: 
 }
 
 async fn missing<P: Ports>(gateway: &Gateway<P>, state: &GateState) -> Result<Vec<Hindrance>, StoreError> {
-    let applied = applied(gateway.ports.store()).await?.rows;
-    let now = gateway.ports.clock().now();
+    let applied = applied(gateway.store()).await?.rows;
+    let now = gateway.now();
     let rule = gateway.settings.failover.window;
     let known = gateway.snapshot();
     let keepers = opening::keepers(&state.view, &known.views, &known.applied.epochs);
@@ -208,12 +205,11 @@ async fn missing<P: Ports>(gateway: &Gateway<P>, state: &GateState) -> Result<Ve
     }))
 }
 
-/// Turns the escrow rows of a lost store into records of this one, so that they are public
-/// (docs/protocol.md#rule-39).
+/// Turns the escrow rows of a lost store into own, public records (docs/protocol.md#rule-39).
 pub async fn convert<P: Ports>(gateway: &Arc<Gateway<P>>, origin: &Origin) -> Result<(), String> {
     let mut all = 0;
     loop {
-        match gateway.ports.store().convert(origin, PAGE).await.map_err(|error| error.to_string())? {
+        match gateway.store().convert(origin, PAGE).await.map_err(|error| error.to_string())? {
             0 => break,
             some => all += some,
         }
@@ -225,8 +221,7 @@ pub async fn convert<P: Ports>(gateway: &Arc<Gateway<P>>, origin: &Origin) -> Re
     Ok(())
 }
 
-/// Another region's copy of a store, on its disk. The region answers once it has adopted the view
-/// of epoch `at`.
+/// Another region's copy of a store, once it has adopted the view of epoch `at`.
 pub async fn frontier_at<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     by: &RegionName,
@@ -237,7 +232,7 @@ pub async fn frontier_at<P: Ports>(
         return gateway.frontier_of(origin, at).await;
     }
     let question = Question::Frontier { origin: origin.clone(), at };
-    match gateway.ports.peers().ask(by, question, asking::WITHIN).await {
+    match gateway.ports.peers().ask(by, question, propose::WITHIN).await {
         Ok(PeerReply::Frontier(frontier)) => Ok(frontier),
         Ok(PeerReply::Refused(why)) => Err(why),
         Ok(other) => Err(format!("{by} answered {other:?}")),
@@ -245,8 +240,8 @@ pub async fn frontier_at<P: Ports>(
     }
 }
 
-/// Fetches all rows of a lost or replaced store, in pages, from a survivor that has rows which this
-/// region may lack (docs/protocol.md#rule-33). Returns after some pages; the next look goes on.
+/// Fetches rows of a lost or replaced store from a survivor that has rows which may be missing here
+/// (docs/protocol.md#rule-33). Returns after some pages; the next look goes on.
 async fn import<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     version: GateVersion,
@@ -254,7 +249,7 @@ async fn import<P: Ports>(
     from: &RegionName,
     upto: u64,
 ) -> Result<(), String> {
-    let store = gateway.ports.store();
+    let store = gateway.store();
     let begun = gateway.authority.gathered().imports.remove(origin);
     let same = |begun: &Importing| (begun.version, &begun.from, begun.upto) == (version, from, upto);
     let begun = begun.filter(same);
@@ -293,9 +288,8 @@ async fn import<P: Ports>(
     Ok(())
 }
 
-/// Publishes that everything of this view may start.
 fn opened<P: Ports>(gateway: &Gateway<P>, view: &View) {
-    let now = gateway.ports.clock().now();
+    let now = gateway.now();
     gateway.authority.change(|known, _| known.opened(view, now));
     show(gateway, view, Vec::new());
 }

@@ -1,8 +1,7 @@
-//! Questions about authority, as requests and loops ask them; and the two ways in which chosen
-//! views, and gates that were read, come in for all decisions from then on.
+//! Questions about authority, as requests and loops ask them: `protocol::snapshot` answers.
 //!
-//! `protocol::snapshot` answers; this file brings the clock. A decision that needs several answers
-//! takes one snapshot and asks that. [`super::register`] knows if a view is chosen.
+//! Chosen views, and gates that were read, come in here for all decisions from then on. A decision
+//! that needs several answers takes one snapshot and asks that.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,11 +9,10 @@ use std::time::Duration;
 
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
+use crate::ports::Ports;
 use crate::ports::store::{Gate, GateVersion};
-use crate::ports::{Clock, Ports};
 use crate::protocol::authority::GateState;
 use crate::protocol::key::KeyId;
-use crate::protocol::record::Reader;
 use crate::protocol::region::RegionName;
 use crate::protocol::ring::Arc16;
 use crate::protocol::snapshot::{Here, Snapshot, StoreHealth};
@@ -22,7 +20,6 @@ use crate::protocol::time::Moment;
 use crate::protocol::view::View;
 
 impl<P: Ports> Gateway<P> {
-    /// The knowledge of this moment. A decision reads it once.
     pub(in crate::gateway) fn snapshot(&self) -> Arc<Snapshot> {
         self.authority.snapshot()
     }
@@ -34,12 +31,7 @@ impl<P: Ports> Gateway<P> {
 
     /// The right of this region to a key, now.
     pub(in crate::gateway) fn here(&self, id: &KeyId) -> Here {
-        self.snapshot().here(id, self.ports.clock().now())
-    }
-
-    /// A reader of rows, with the facts that it needs beside them.
-    pub(in crate::gateway) fn reader(&self) -> Reader {
-        self.snapshot().reader(self.ports.clock().now())
+        self.snapshot().here(id, self.now())
     }
 
     /// The time that a lease of this region runs now.
@@ -52,31 +44,26 @@ impl<P: Ports> Gateway<P> {
         self.snapshot().holds_lease(now)
     }
 
-    /// Moment since which this gateway lacks the lease although its region is to serve. If it holds
-    /// the lease, the moment when the lease ends.
+    /// Moment since which this gateway lacks the lease although it is to serve, or when that ends.
     pub(in crate::gateway) fn unleased_since(&self) -> Moment {
         let snapshot = self.snapshot();
         self.begun.max(snapshot.given.unwrap_or_default()).max(snapshot.lease.last)
     }
 
-    /// Reason why this process may do nothing, if the regions go by a version that it does not
-    /// speak.
+    /// Reason why this process may do nothing: the regions go by a version that it does not speak.
     pub(in crate::gateway) fn outgrown(&self) -> Option<String> {
         self.snapshot().outgrown()
     }
 
-    /// All chosen views that are kept here, by epoch.
     pub(in crate::gateway) fn known_views(&self) -> Arc<BTreeMap<u64, Arc<View>>> {
         self.snapshot().views.clone()
     }
 
-    /// The chosen view of that epoch, if it is kept here.
     pub(in crate::gateway) fn known_view(&self, epoch: u64) -> Option<Arc<View>> {
         self.snapshot().views.get(&epoch).cloned()
     }
 
-    /// The gate's known state, if the store is open. `None` if the regions go by a version that is
-    /// not spoken here: then this process must not act on it.
+    /// The gate's known state, if the store is open and the regions' version is spoken here.
     pub(in crate::gateway) fn gate_state(&self) -> Option<(GateVersion, GateState)> {
         self.snapshot().gate().map(|(gate, state)| (gate.version, state.clone()))
     }
@@ -85,15 +72,15 @@ impl<P: Ports> Gateway<P> {
         matches!(*self.snapshot().store, StoreHealth::Open(_))
     }
 
-    /// Takes in a chosen view. From now on requests are placed by it; the gate follows. If the view
-    /// takes keys from this region, the tenure ends in the same step.
+    /// Takes in a chosen view: requests are placed by it, and the gate follows. If it takes keys
+    /// from this region, the tenure ends in the same step.
     pub(super) fn install_view(&self, view: &Arc<View>) {
         if !self.settings.speaks.has(view.protocol()) {
             return self.goes_by(view.protocol());
         }
         // No request waits until the ring's table is made.
         view.ring().arc_order(Arc16(0));
-        let now = self.ports.clock().now();
+        let now = self.now();
         let learned = self.authority.change(|known, lease| {
             let loses = known.view.loses(view, &self.settings.me);
             let is_new = known.learn(view, now);

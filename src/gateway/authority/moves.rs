@@ -1,9 +1,7 @@
-//! Clean moves of arcs: stop, seal, agree (docs/protocol.md#rule-27).
+//! Clean moves of arcs: stop, seal, agree (docs/protocol.md#rule-27); and who may join or leave.
 //!
-//! `protocol::change` names the reports that a change needs, [`super::register::propose`] has it
-//! agreed on. A region may give keys up for a change that no majority agrees on. It then ends the
-//! change after a while, by agreeing on an equal view. A region gives nothing up that it does not
-//! lose.
+//! A region gives nothing up that it does not lose. It may give keys up for a change that no
+//! majority agrees on. It ends that after a while, by agreeing on an equal view.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,6 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use super::act_error::{ActError, not_yet, refused};
 use super::register::propose;
 use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::applied::applied;
@@ -19,7 +18,7 @@ use crate::ports::store::Written;
 use crate::ports::{Authority as _, Clock, KeyStore, Peers, Ports, Replica};
 use crate::protocol::authority::{GateState, Pending};
 use crate::protocol::change::{Change, Report};
-use crate::protocol::region::RegionName;
+use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::ring::Ring;
 use crate::protocol::view::{Escrowed, Release, Standing, View};
 
@@ -27,12 +26,9 @@ use crate::protocol::view::{Escrowed, Release, Standing, View};
 const REPORT_WITHIN: Duration = Duration::from_secs(2);
 /// Time limit for agreeing on a change once all losers have sealed.
 const AGREE_WITHIN: Duration = Duration::from_secs(2);
-/// Pause between two looks at the moving keys.
 const LOOK: Duration = Duration::from_millis(5);
-/// Conflicts with other writers of the gate, at most, per change.
 const TRIES: usize = 8;
 
-/// A change of the placement, made from a view.
 pub struct Move {
     pub base: Arc<View>,
     pub ring: Arc<Ring>,
@@ -104,7 +100,7 @@ async fn ask<P: Ports>(
 }
 
 /// Gives up the keys that this region loses by `target`: closes the gate for them, lets running
-/// attempts end for a moment, seals, reports. A repeated call reports the same.
+/// attempts end, seals, reports. A repeated call reports the same.
 pub async fn release<P: Ports>(gateway: &Arc<Gateway<P>>, target: Arc<View>) -> Result<Report, String> {
     let state = change_gate(gateway, |state| {
         if target.epoch().checked_sub(1) != Some(state.view.epoch()) {
@@ -125,14 +121,13 @@ pub async fn release<P: Ports>(gateway: &Arc<Gateway<P>>, target: Arc<View>) -> 
         Some(seal) => seal,
         None => seal(gateway, &base, &target).await?,
     };
-    let applied = applied(gateway.ports.store()).await.map_err(|error| error.to_string())?;
+    let applied = applied(gateway.store()).await.map_err(|error| error.to_string())?;
     let release = Release { base: base.epoch(), target: target.placement() };
     let seen = base.losses().map(|(origin, _)| (origin.clone(), applied.rows(&origin))).collect();
     Ok(Report { generation: gateway.origin.generation, seal, release, seen })
 }
 
-/// Waits a moment for the moving keys, then writes the heartbeat after this region's last write
-/// about them.
+/// Waits a moment for the moving keys, then writes the heartbeat after the last of them.
 async fn seal<P: Ports>(gateway: &Arc<Gateway<P>>, base: &View, target: &View) -> Result<u64, String> {
     let clock = gateway.ports.clock();
     let until = clock.now() + gateway.settings.failover.drain_limit;
@@ -144,7 +139,7 @@ async fn seal<P: Ports>(gateway: &Arc<Gateway<P>>, base: &View, target: &View) -
     {
         clock.sleep_until(clock.now() + LOOK).await;
     }
-    let beat = gateway.ports.store().beat(None).await.map_err(|error| error.to_string())?;
+    let beat = gateway.store().beat(None).await.map_err(|error| error.to_string())?;
     let seal = beat.ok_or("the store restarted and is not approved yet")?.seq;
     change_gate(gateway, |state| match &state.pending {
         Some(pending) if pending.target.placement() == target.placement() => {
@@ -163,13 +158,13 @@ pub async fn change_gate<P: Ports>(
     change: impl Fn(&GateState) -> Result<Option<GateState>, String>,
 ) -> Result<GateState, String> {
     for _ in 0..TRIES {
-        let gate = gateway.ports.store().gate().await.map_err(|error| error.to_string())?;
+        let gate = gateway.store().gate().await.map_err(|error| error.to_string())?;
         gateway.install_gate(gate.clone());
         let Some(state) = gate.state else { return Err("the register is not founded".to_owned()) };
         let Some(next) = change(&state)? else { return Ok(state) };
-        match gateway.ports.store().set_gate(gate.version, &next).await.map_err(|error| error.to_string())? {
+        match gateway.store().set_gate(gate.version, &next).await.map_err(|error| error.to_string())? {
             Written::Done => {
-                if let Ok(gate) = gateway.ports.store().gate().await {
+                if let Ok(gate) = gateway.store().gate().await {
                     gateway.install_gate(gate);
                 }
                 return Ok(next);
@@ -181,10 +176,9 @@ pub async fn change_gate<P: Ports>(
     Err("the gate keeps changing: ask again".to_owned())
 }
 
-/// Ends a change that no majority agrees on although keys were given up for it: the proposer died,
-/// or another loser refused.
+/// Ends a change that keys were given up for but no majority agrees on.
 pub fn watch_pending<P: Ports>(gateway: &Arc<Gateway<P>>, state: &GateState) {
-    let now = gateway.ports.clock().now();
+    let now = gateway.now();
     let due = {
         let mut gathered = gateway.authority.gathered();
         let Some(pending) = &state.pending else {
@@ -208,4 +202,102 @@ pub fn watch_pending<P: Ports>(gateway: &Arc<Gateway<P>>, state: &GateState) {
             }
         });
     }
+}
+
+/// Number of regions that would own keys under that ring if `gone` no longer served.
+pub fn owners(view: &View, ring: &Ring, gone: Option<&RegionName>) -> usize {
+    view.serving().filter(|name| Some(*name) != gone && owns(ring, name)).count()
+}
+
+/// True if that ring lets a region own keys. An edge forwards only.
+pub fn owns(ring: &Ring, name: &RegionName) -> bool {
+    ring.weight(name).is_some_and(|weight| weight > 0)
+}
+
+pub fn may_apply<P: Ports>(gateway: &Gateway<P>, base: &View, ring: &Ring) -> Result<(), ActError> {
+    let leaves = |name: &&RegionName| ring.weight(name).is_none();
+    if let Some(serves) = base.serving().find(leaves) {
+        return refused(format!(
+            "region {serves} still serves and owns keys: `onceway region drain {serves}` first, then apply this ring"
+        ));
+    }
+    let (before, after) = (owners(base, base.ring(), None), owners(base, ring, None));
+    let least = gateway.settings.failover.min_serving;
+    if after == 0 {
+        return refused("no region that serves would own keys: never the last region");
+    }
+    if after < before && after < least {
+        return refused(format!(
+            "only {after} regions that serve would own keys, min_serving is {least}: resume or add another first"
+        ));
+    }
+    for spec in ring.regions().iter().filter(|spec| base.ring().weight(&spec.name).is_none()) {
+        may_join(gateway, base, &spec.name)?;
+    }
+    Ok(())
+}
+
+/// Checks that a new region answers, and exchanges rows both ways with all that serve. Otherwise it
+/// would wait for ever, or get requests that no region can forward.
+fn may_join<P: Ports>(gateway: &Gateway<P>, base: &View, name: &RegionName) -> Result<(), ActError> {
+    let not_yet = |why: String| not_yet(format!("region {name} cannot join yet: {why}"));
+    let me = &gateway.settings.me;
+    if gateway.is_silent(name) && name != me {
+        return not_yet(format!(
+            "its gateway does not answer {me}: start it, and restart the gateways of {me} with the files that name {name}"
+        ));
+    }
+    let health = gateway.health();
+    let pong = |of: &RegionName| health.peers.get(of).and_then(|peer| peer.pong.as_ref());
+    if let Some(trouble) = health.peers.get(name).and_then(|peer| peer.trouble.as_ref()) {
+        return not_yet(trouble.clone());
+    }
+    let (goes_by, speaks) = (base.protocol(), pong(name).map(|pong| pong.speaks));
+    if let Some(speaks) = speaks.filter(|speaks| !speaks.has(goes_by)) {
+        return not_yet(format!(
+            "the regions go by protocol version {goes_by} and it speaks {speaks}: run a onceway there that speaks it"
+        ));
+    }
+    let applied = |by: &RegionName, of: &RegionName| match by == me {
+        true => health.peers.get(of).map(|peer| peer.applied.unwrap_or(0)),
+        false => pong(by).and_then(|pong| pong.applied.get(&origin_of(base, of)).copied()),
+    };
+    for other in base.serving().filter(|other| *other != name) {
+        for (by, of) in [(other, name), (name, other)] {
+            match applied(by, of) {
+                None => {
+                    return not_yet(format!(
+                        "{by} does not know {of}: restart its gateways with the files that name {of}"
+                    ));
+                }
+                Some(0) => {
+                    return not_yet(format!(
+                        "no row of {of} has arrived at {by}: run `onceway store init` in both until nothing is pending"
+                    ));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    let origin = pong(name).and_then(|pong| pong.origin.as_ref());
+    if origin.is_some_and(|origin| *origin != origin_of(base, name)) {
+        let should = origin_of(base, name);
+        return not_yet(format!(
+            "its store is not {should}: `generation` in its region file is wrong, or its store is another one"
+        ));
+    }
+    // A region that left must return with the same store: another one has forgotten its runs.
+    let beat = pong(name).and_then(|pong| pong.beat).map_or(u64::MAX, |beat| beat.seq);
+    match base.members().get(name) {
+        Some(member) if beat < member.mark => refused(format!(
+            "region {name} was a member before and sealed heartbeat {}, its store is at {beat}: it is another one, and has to take another name",
+            member.mark
+        )),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The origin of a region that is about to join: that of a first store.
+pub fn origin_of(view: &View, name: &RegionName) -> Origin {
+    view.origin(name).unwrap_or_else(|| Origin { region: name.clone(), generation: 1 })
 }

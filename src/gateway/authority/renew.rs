@@ -1,17 +1,16 @@
 //! Holds the region's lease: renews it at all voters, and gives it up when it is not reliable.
 //!
-//! `protocol::lease` decides. A region that cannot write its own store does not renew: the lease is
-//! the failure detector. A stalled loop gives the lease up by itself, as validity counts from
-//! before the renewal was sent.
+//! A region that cannot write its own store does not renew. A stalled loop gives the lease up by
+//! itself, as validity counts from before the renewal was sent.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::register::{asking, learn};
+use super::register::{learn, propose};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
+use crate::ports::Ports;
 use crate::ports::store::Boot;
-use crate::ports::{Clock, Ports};
 use crate::protocol::digest::{Digest32, digest};
 use crate::protocol::lease::Renewal;
 use crate::protocol::register::Message;
@@ -23,7 +22,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 
 pub async fn renew_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     while let Some(strong) = gateway.upgrade() {
-        let begun = strong.ports.clock().now();
+        let begun = strong.now();
         let renewed = renew(&strong, begun).await;
         let pause = if renewed { strong.lease() / 3 } else { AGAIN };
         // A gateway that adopts a view needs the lease under it at once.
@@ -56,10 +55,10 @@ async fn renew<P: Ports>(gateway: &Arc<Gateway<P>>, now: Moment) -> bool {
     };
     let (region, holder) = (gateway.settings.me.clone(), gateway.authority.proposals.proposer);
     let message = Message::Renew { region, boot, holder, starts, view: view.clone(), ttl };
-    let mut replies = asking::send(gateway, asking::to_all(&view, &message), ttl / 3);
+    let mut replies = propose::send(gateway, propose::to_all(&view, &message), ttl / 3);
     let mut renewed = false;
     while let Some((voter, _, reply)) = replies.recv().await {
-        let heard = gateway.ports.clock().now();
+        let heard = gateway.now();
         match gateway.authority.with_lease(|lease| lease.heard(&voter, &reply, now, heard)) {
             Renewal::Open => tracing::trace!(%voter, ?reply, "a renewal is not decided yet"),
             Renewal::Renewed => {
@@ -74,12 +73,11 @@ async fn renew<P: Ports>(gateway: &Arc<Gateway<P>>, now: Moment) -> bool {
             }
         }
     }
-    metrics::lease(gateway.snapshot().lease_left(gateway.ports.clock().now()));
+    metrics::lease(gateway.snapshot().lease_left(gateway.now()));
     renewed
 }
 
-/// The view and the boot to renew under, if this gateway may hold a lease at all
-/// (docs/protocol.md#rule-23).
+/// The view and the boot to renew under, if it may hold a lease at all (docs/protocol.md#rule-23).
 fn may_hold<P: Ports>(gateway: &Gateway<P>, now: Moment) -> Option<(Arc<View>, Digest32)> {
     let known = gateway.snapshot();
     let (gate, state) = known.gate()?;
@@ -90,8 +88,7 @@ fn may_hold<P: Ports>(gateway: &Gateway<P>, now: Moment) -> Option<(Arc<View>, D
     may.then(|| (state.view.clone(), boot_digest(&gate.running)))
 }
 
-/// Digest of a boot of the region's Postgres: two primaries of one region never hold a lease
-/// together (docs/protocol.md#rule-24).
+/// Digest of a boot: two primaries of a region never share a lease (docs/protocol.md#rule-24).
 fn boot_digest(boot: &Boot) -> Digest32 {
     let Boot { system, timeline, started } = boot;
     let parts: [&[u8]; 3] = [&system.to_be_bytes(), &timeline.to_be_bytes(), &started.to_be_bytes()];

@@ -1,9 +1,8 @@
-//! The state of authority in one process: the snapshot that decisions read, and what the loops keep
-//! beside it. Nothing here decides anything.
+//! The state of authority in one process: the snapshot that decisions read, and what the loops
+//! keep.
 //!
 //! [`Authority::change`] is the only way from one snapshot to the next: under one lock, in one
-//! swap. One lock holds all facts that the loops gather and that no request reads: the loops are
-//! few and slow.
+//! swap. One lock holds all facts that no request reads. Nothing here decides anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -65,7 +64,6 @@ impl Authority {
         }
     }
 
-    /// The knowledge of this moment. A decision reads it once.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshot.load_full()
     }
@@ -80,7 +78,6 @@ impl Authority {
         value
     }
 
-    /// Changes the lease, and publishes it.
     pub fn with_lease<T>(&self, change: impl FnOnce(&mut Lease) -> T) -> T {
         self.change(|_, lease| change(lease))
     }
@@ -98,32 +95,26 @@ impl Authority {
     }
 }
 
-/// Pause before asking a peer again whose views no majority showed. Other peers may know more, and
-/// the reason may pass.
+/// Pause before asking a peer again whose views no majority showed: the reason may pass.
 const AGAIN: Duration = Duration::from_millis(300);
-/// Period for reading again the views that the store keeps: their age ends the risk of stores that
-/// were replaced long ago.
+/// Period for reading kept views again: their age ends the risk of stores replaced long ago.
 const RECALL_EVERY: Duration = Duration::from_secs(60);
 
-/// Facts that this process has gathered.
 pub struct Gathered {
-    /// The windows of lost stores.
     pub windows: BTreeMap<Origin, Window>,
     /// Answers of serving regions about lost and replaced stores, by region and store.
     pub frontiers: BTreeMap<(RegionName, Origin), opening::Frontier>,
-    /// The epoch of those answers. An answer from before a mark was raised does not say which
-    /// region has the rows.
+    /// The epoch of those answers: one from before a mark was raised does not say who has the rows.
     pub frontiers_under: u64,
     /// Lost stores whose escrow rows here are own records.
     pub converted: BTreeSet<Origin>,
     /// Imports that are not at their end, by store.
     pub imports: BTreeMap<Origin, Importing>,
-    /// The change that keys are given up for, and the moment when this process first saw it.
+    /// The change that keys are given up for, and the moment when this process saw it first.
     pub pending: Option<(u64, Moment)>,
     /// The silence of the region's acceptor before it may answer.
     pub admission: Admission,
-    /// Peers that reported views which no majority showed, and the moments until which they are not
-    /// asked again.
+    /// Peers whose views no majority showed, and until when they are not asked again.
     doubted: BTreeMap<RegionName, Moment>,
     /// Moment of the last read of the views that the store keeps.
     recalled: Option<Moment>,
@@ -171,12 +162,10 @@ impl Gathered {
         self.doubted.get(peer).is_some_and(|until| now < *until)
     }
 
-    /// Notes that the views that the store keeps were read.
     pub fn recalled(&mut self, now: Moment) {
         self.recalled = Some(now);
     }
 
-    /// True if the views that the store keeps were read a short while ago.
     pub fn is_recalled(&self, now: Moment) -> bool {
         self.recalled.is_some_and(|at| now.since(at) < RECALL_EVERY)
     }
@@ -192,7 +181,6 @@ impl Gathered {
     }
 }
 
-/// The proposer of this process.
 pub struct Proposals {
     /// 64 random bits: no other process proposes under the same ballot.
     pub proposer: u64,
@@ -216,22 +204,18 @@ impl Proposals {
         }
     }
 
-    /// The ballot of this process with that counter.
     pub fn ballot(&self, counter: u64, region: RegionName) -> Ballot {
         Ballot { counter, region, proposer: self.proposer }
     }
 
-    /// The next ballot of this process.
     pub fn next(&self, region: RegionName) -> Ballot {
         self.ballot(self.counter.fetch_add(1, Ordering::SeqCst) + 1, region)
     }
 
-    /// The highest counter that is known here.
     pub fn highest(&self) -> u64 {
         self.counter.load(Ordering::SeqCst).max(self.reached())
     }
 
-    /// Makes the next ballot follow `counter`.
     pub fn follow(&self, counter: u64) {
         self.counter.fetch_max(counter, Ordering::SeqCst);
     }
@@ -247,12 +231,10 @@ impl Proposals {
     }
 }
 
-/// Attempts of this process between their claim and their stored outcome. A drain that runs out of
-/// time goes on without them.
+/// Attempts of this process between their claim and their stored outcome.
 #[derive(Clone, Default)]
 pub struct Running(Arc<Mutex<BTreeMap<KeyId, usize>>>);
 
-/// One running attempt, for as long as this value lives.
 pub struct Run {
     all: Running,
     id: KeyId,

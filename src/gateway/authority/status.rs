@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::failover::Mode;
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::readiness::{PeerStatus, Readiness};
-use crate::ports::{Clock, Ports};
+use crate::ports::Ports;
 use crate::protocol::authority::GateState;
 use crate::protocol::key::KeyId;
 use crate::protocol::opening::Hindrance;
@@ -59,8 +59,7 @@ pub struct RegionStatus {
     pub since_epoch: u64,
     /// Milliseconds since that epoch came here; absent while the store does not answer.
     pub since_ms: Option<u64>,
-    /// Its state now, as far as it is known here: `runs keys`, `runs no keys`, `silent` or
-    /// `not asked`.
+    /// Its state as known here: `runs keys`, `runs no keys`, `silent` or `not asked`.
     pub state: &'static str,
     /// Reason for a state other than `runs keys`, if it is known.
     pub because: Option<String>,
@@ -96,17 +95,15 @@ pub struct HindranceStatus {
 }
 
 impl<P: Ports> Gateway<P> {
-    /// The epoch of the view that this gateway now runs keys under. `None` without a lease by its
-    /// clock, or while the store takes no claims.
+    /// The epoch that this gateway runs keys under; `None` without a lease or an open store.
     pub fn held_under(&self) -> Option<u64> {
         let known = self.snapshot();
         let StoreHealth::Open(gate) = &*known.store else { return None };
-        let state = gate.state.as_ref().filter(|_| known.holds_lease(self.ports.clock().now()));
+        let state = gate.state.as_ref().filter(|_| known.holds_lease(self.now()));
         state.map(|state| state.view.epoch())
     }
 
-    /// True if a request for this key would be claimed here now. The proof of absence is not
-    /// considered.
+    /// True if a request for this key would be claimed now, apart from proofs of absence.
     pub fn may_start(&self, id: &KeyId) -> bool {
         matches!(self.here(id), Here::Run(_))
     }
@@ -119,7 +116,7 @@ impl<P: Ports> Gateway<P> {
     /// The register, the lease and the gate as this gateway knows them.
     pub fn authority_status(&self) -> AuthorityStatus {
         let known = self.snapshot();
-        let (view, left) = (&known.view, known.lease_left(self.ports.clock().now()));
+        let (view, left) = (&known.view, known.lease_left(self.now()));
         let pending = known.gate().and_then(|(_, state)| Some(state.pending.as_ref()?.target.epoch()));
         AuthorityStatus {
             epoch: view.epoch(),
@@ -137,29 +134,18 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-/// Source of a region's state.
-pub enum Live<'a> {
-    /// This gateway's own region.
-    Own(&'a Readiness),
-    /// Another region's gateways, as far as they are known here.
-    Peer(&'a PeerStatus),
-    /// No gateway of it is known here.
-    NotAsked,
-}
-
 impl RegionStatus {
-    /// Adds its state now, the reason, and what to do. A region that is silent never runs keys
-    /// here.
-    pub fn describe(&mut self, live: &Live<'_>, mode: &str) {
-        (self.state, self.because) = match live {
-            Live::Own(readiness) if readiness.serves => ("runs keys", None),
-            Live::Own(readiness) => ("runs no keys", Some(readiness.reasons.join("; "))),
-            Live::Peer(peer) if !peer.up => ("silent", Some(silence(peer))),
-            Live::Peer(peer) if peer.serving => ("runs keys", None),
-            Live::Peer(_) => ("runs no keys", None),
-            Live::NotAsked => ("not asked", None),
+    /// Adds its state now, the reason, and what to do.
+    pub fn describe(&mut self, own: Option<&Readiness>, peer: Option<&PeerStatus>, mode: &str) {
+        (self.state, self.because) = match (own, peer) {
+            (Some(readiness), _) if readiness.serves => ("runs keys", None),
+            (Some(readiness), _) => ("runs no keys", Some(readiness.reasons.join("; "))),
+            (None, Some(peer)) if !peer.up => ("silent", Some(silence(peer))),
+            (None, Some(peer)) if peer.serving => ("runs keys", None),
+            (None, Some(_)) => ("runs no keys", None),
+            (None, None) => ("not asked", None),
         };
-        self.advice = advice(self, mode, matches!(live, Live::Own(_)));
+        self.advice = advice(self, mode, own.is_some());
     }
 }
 
@@ -309,7 +295,7 @@ mod tests {
         ];
         for (standing, (up, serving), state, advised) in table {
             let mut told = region(standing);
-            told.describe(&Live::Peer(&peer(up, serving)), "automatic");
+            told.describe(None, Some(&peer(up, serving)), "automatic");
             assert_eq!(told.state, state, "{standing}");
             let advice = told.advice.as_deref();
             assert_eq!(advice.is_some(), advised.is_some(), "{standing} {state}: {advice:?}");
@@ -317,7 +303,7 @@ mod tests {
             assert!(advice.contains(advised), "{standing}: {advice:?}");
         }
         let mut manual = region("serving");
-        manual.describe(&Live::Peer(&peer(false, false)), "manual");
+        manual.describe(None, Some(&peer(false, false)), "manual");
         assert!(manual.advice.unwrap().contains("onceway takeover eu-west"));
         assert_eq!(manual.because.as_deref(), Some("it was last heard 14.0 s ago"));
     }
@@ -328,7 +314,7 @@ mod tests {
         let reasons = vec!["the region's lease is not held".to_owned(), "so and so".to_owned()];
         let readiness = Readiness { ready: false, serves: false, forwards_to: Vec::new(), reasons };
         let mut own = region("serving");
-        own.describe(&Live::Own(&readiness), "automatic");
+        own.describe(Some(&readiness), None, "automatic");
         assert_eq!((own.state, own.advice), ("runs no keys", None));
         assert_eq!(own.because.as_deref(), Some("the region's lease is not held; so and so"));
     }

@@ -1,9 +1,8 @@
 //! Unclean takeover: declares a region lost if its lease ran out at a majority
 //! (docs/protocol.md#rule-30).
 //!
-//! The lease is the failure detector, not the pings: a region that answers pings and cannot write
-//! its store holds no lease. Nothing is proposed while a majority may still grant: a half-accepted
-//! takeover blocks every region.
+//! The lease is the failure detector, not the pings. Nothing is proposed while a majority may still
+//! grant: a half-accepted takeover blocks every region.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -11,7 +10,7 @@ use std::time::Duration;
 
 use super::failover::Mode;
 use super::register::learn::{self, Read};
-use super::register::{asking, propose};
+use super::register::propose;
 use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::applied::applied;
 use crate::ports::{Clock, Dice, Ports};
@@ -22,22 +21,20 @@ use crate::protocol::speakers;
 use crate::protocol::time::Moment;
 use crate::protocol::view::View;
 
-/// Pause between two looks at the own acceptor's grants.
 const LOOK: Duration = Duration::from_millis(50);
 /// Additional wait of each further survivor before it proposes the same.
 const STEP: Duration = Duration::from_millis(150);
 /// Time limit for one attempt to declare a region lost.
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// Moment since which this process has seen each region serve without a break. An older grant says
-/// nothing about that time. From then on the region gets one lease's time, like a region that never
-/// renewed.
+/// Moment since which each region was seen to serve without a break. An older grant says nothing
+/// about that time: it then gets one lease's time, like one that never renewed.
 type Since = BTreeMap<RegionName, Moment>;
 
 pub async fn watch_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let mut since = Since::new();
     while let Some(strong) = gateway.upgrade() {
-        let now = strong.ports.clock().now();
+        let now = strong.now();
         let view = strong.view();
         since.retain(|region, _| view.serves(region));
         for region in view.serving() {
@@ -51,12 +48,12 @@ pub async fn watch_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
 }
 
 async fn look<P: Ports>(gateway: &Arc<Gateway<P>>, since: &Since) {
-    let Some(own) = asking::look(gateway).await else { return };
+    let Some(own) = propose::look(gateway).await else { return };
     if gateway.settings.failover.mode == Mode::Manual {
         return;
     }
     let view = gateway.view();
-    let now = gateway.ports.clock().now();
+    let now = gateway.now();
     if !gateway.holds_lease(now) {
         return;
     }
@@ -94,7 +91,7 @@ fn is_over<P: Ports>(
 }
 
 /// Has a region declared lost, if a majority says that its lease is over. `by_hand`: an operator
-/// says that the region is gone, so that a sealed region without a lease can be declared lost too.
+/// says that it is gone, so a sealed one without a lease can be lost too.
 pub async fn lose<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     view: &Arc<View>,
@@ -116,8 +113,7 @@ pub async fn lose<P: Ports>(
     propose::propose(gateway, view, Arc::new(next), WITHIN).await
 }
 
-/// True if a change is unfinished. If no region holds a lease, no renewal meets it, and it would
-/// block every takeover for ever.
+/// True if a change is unfinished: without a lease no renewal meets it, and it blocks takeovers.
 pub fn is_unfinished(view: &View, held: &Read) -> bool {
     held.values().any(|held| held.accepted.view.epoch() > view.epoch())
 }
@@ -130,8 +126,7 @@ pub fn may_lose(view: &View, region: &RegionName, held: &Read) -> Result<(), Str
     })
 }
 
-/// Checks that a majority of the voters, by their state as read, says that the region's lease is
-/// over.
+/// Checks that a majority of the voters, as read, says that the region's lease is over.
 pub fn is_over_by(view: &View, region: &RegionName, held: &Read) -> Result<(), String> {
     let over = learn::ids(held.iter().filter(|(name, held)| {
         view.voters().get(*name) == Some(&held.id)
@@ -148,11 +143,10 @@ pub fn is_over_by(view: &View, region: &RegionName, held: &Read) -> Result<(), S
     Err(format!("its lease may run still: {by} it is over, which is no majority"))
 }
 
-/// The highest heartbeat of the region that any region of the ring has applied, as far as known
-/// now. A survivor with more says so before anything opens (docs/protocol.md#rule-33). Rows that
-/// only regions in `gone` had do not count: no region can fetch them, so the mark must not wait for
-/// them. If they were sealed before, the gap must show. Neither do those of a region outside the
-/// ring: nobody asks it for rows.
+/// The highest heartbeat of the region that any region of the ring has applied, as known now. A
+/// survivor with more says so before anything opens (docs/protocol.md#rule-33). Rows that only
+/// regions in `gone`, or outside the ring, had do not count: nobody can fetch them, so the gap must
+/// show.
 pub async fn frontier<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     view: &View,
@@ -160,7 +154,7 @@ pub async fn frontier<P: Ports>(
     gone: &BTreeSet<RegionName>,
 ) -> u64 {
     let Some(origin) = view.origin(region) else { return 0 };
-    let own = applied(gateway.ports.store()).await.map_or(0, |own| own.rows(&origin));
+    let own = applied(gateway.store()).await.map_or(0, |own| own.rows(&origin));
     let health = gateway.health();
     let counts = |name: &RegionName| !gone.contains(name) && speakers::tells_of_others(name, view);
     let left = health.peers.iter().filter(|(name, _)| counts(name)).map(|(_, peer)| peer);

@@ -1,9 +1,7 @@
-//! Issuers: signed tokens (JWT, RFC 7519), verified with keys from a local file only.
+//! Issuers: signed tokens (JWT, RFC 7519), verified by RFC 8725 with keys from a local file only.
 //!
-//! The rules are those of RFC 8725. The algorithm is one that was pinned for the key, never the
-//! token's choice. Keys that the token names itself (`jku`, `jwk`, `x5u`, `x5c`) are refused, as is
-//! `crit`. `exp`, `aud` and `iss` must be present. Must not fetch anything, and no refusal may hold
-//! any part of a token.
+//! The algorithm is pinned for the key. Keys that a token names itself are refused, as is `crit`.
+//! Must not fetch anything, and no refusal may hold any part of a token.
 
 use std::time::Duration;
 
@@ -81,8 +79,7 @@ pub enum Refused {
     ForeignTenant,
 }
 
-/// The caller that the token was signed for, if a known issuer signed it and it is valid now; else
-/// the first rule that it breaks.
+/// The caller that a known issuer signed the token for, or the first rule that it breaks.
 pub fn verify(issuers: &[Issuer], token: &[u8], now: Date) -> Result<Caller, Refused> {
     let token = str::from_utf8(token).ok().filter(|token| is_signed(token)).ok_or(Refused::NotSigned)?;
     if token.len() > TOKEN_LIMIT {
@@ -102,7 +99,6 @@ struct Claims {
     iss: String,
 }
 
-/// True for three parts of base64url (RFC 7515, section 7.1).
 fn is_signed(token: &str) -> bool {
     let is_part = |part: &str| {
         !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))

@@ -1,8 +1,7 @@
 //! Operators: who may look, who may act, and under which name an act is journalled.
 //!
-//! Named operators have a token each, of which only the digest is held. The shared admin token has
-//! no name: whoever has it gives one, and the journal says so once operators are named. An act
-//! must not be journalled under a name that only its caller claims, if the token has one.
+//! Named operators have a token each, of which only the digest is held. An act must not be
+//! journalled under a name that only its caller claims, if the token has one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -115,8 +114,7 @@ impl Visitor {
         }
     }
 
-    /// Checks that the visitor may approve the act of another, and says who approves. An error says
-    /// what would be needed.
+    /// Says who approves the act of another, if the visitor may; else what would be needed.
     pub fn may_approve(&self) -> Result<&str, String> {
         match self {
             Self::Named(operator) if operator.may_approve() => Ok(&operator.name),

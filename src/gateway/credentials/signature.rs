@@ -1,9 +1,8 @@
 //! Signatures of signed tokens, checked by `ring`: the parts of `jsonwebtoken` that verify, none
 //! that sign.
 //!
-//! [`super::issuer`] installs this before it verifies. One of the crate's own back ends has a known
-//! timing flaw in RSA (RUSTSEC-2023-0071), the other is a second crypto library. Must not know
-//! claims, keys' ids or issuers.
+//! One of the crate's own back ends has a known timing flaw in RSA (RUSTSEC-2023-0071), the other
+//! is a second crypto library. Must not know claims, keys' ids or issuers.
 
 use std::sync::Once;
 
@@ -18,8 +17,7 @@ use ring::signature::{
     UnparsedPublicKey, VerificationAlgorithm,
 };
 
-/// Installs `ring` as the verifier, once per process. Without it the crate panics at the first
-/// token.
+/// Installs `ring` as the verifier: without one the crate panics at the first token.
 pub(super) fn install() {
     static PROVIDER: CryptoProvider = CryptoProvider {
         signer_factory: |_, _| Err(ErrorKind::InvalidAlgorithm.into()),

@@ -1,9 +1,8 @@
 //! Credentials: find a request's caller: a tenant and, if it is named, a principal.
 //!
-//! For API tokens only SHA-256 digests are held. So neither a memory dump of this map nor its file
-//! discloses a token, and looking a digest up leaks nothing about others. A tenant comes from a
-//! verified credential, or from the front of a listener that is bound to one ([`Vouched`]). It must
-//! not come from anything else that a client can write.
+//! A tenant comes from a verified credential or a trusted front ([`Vouched`]), and from nothing
+//! else that a client can write. Of API tokens only SHA-256 digests are held, so no dump discloses
+//! one.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -21,9 +20,8 @@ use crate::protocol::time::Date;
 /// SHA-256 of the bytes of a token.
 pub type TokenDigest = [u8; 32];
 
-/// The caller that a listener's trusted front names: an extension of the request that only such a
-/// listener sets. `None`: the front named no tenant, or more than one. The request has no other way
-/// to name one.
+/// The caller that a listener's trusted front names; only such a listener sets this extension.
+/// `None`: it named no tenant, or more than one, and nothing else may name one.
 #[derive(Clone, Debug)]
 pub struct Vouched(pub Option<Caller>);
 
@@ -40,15 +38,13 @@ impl Credentials {
         self.tokens.insert(token, caller)
     }
 
-    /// Adds an issuer of signed tokens. Must not be called with an `iss` that is known: the first
-    /// one is asked.
+    /// Adds an issuer of signed tokens, whose `iss` is not known yet.
     pub fn add_issuer(&mut self, issuer: Issuer) {
         self.issuers.push(issuer);
     }
 
-    /// The caller of a request with exactly one `Authorization` header. Its token must be a known
-    /// API token, or signed by a known issuer; otherwise `None`. `now` is the wall clock's: a
-    /// signed token has its own end.
+    /// The caller of a request with exactly one `Authorization` header. It is a known API token, or
+    /// signed by a known issuer and valid at `now`, by the wall clock.
     pub fn caller(&self, headers: &HeaderMap, now: Date) -> Option<Caller> {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         let (Some(value), None) = (values.next(), values.next()) else { return None };
@@ -68,8 +64,7 @@ impl Credentials {
     }
 }
 
-/// The token of `Bearer TOKEN`, or of `Basic` with the token as the user and no password, as
-/// clients of payment APIs send it.
+/// The token of `Bearer TOKEN`, or of `Basic` as the user without a password.
 fn token(credential: &[u8]) -> Option<Cow<'_, [u8]>> {
     let space = credential.iter().position(|byte| *byte == b' ')?;
     let (scheme, rest) = (&credential[..space], &credential[space + 1..]);
@@ -83,8 +78,7 @@ fn token(credential: &[u8]) -> Option<Cow<'_, [u8]>> {
     (!token.is_empty()).then_some(token)
 }
 
-/// The digest under which a token is known: plain SHA-256, as `printf %s TOKEN | sha256sum` prints
-/// it.
+/// A token's digest: plain SHA-256, as `printf %s TOKEN | sha256sum` prints it.
 pub fn digest(token: &[u8]) -> TokenDigest {
     Sha256::digest(token).into()
 }

@@ -1,10 +1,7 @@
-//! Limits on requests that this gateway has at once, and on bytes of their bodies. Requests beyond
-//! are refused before they are read.
+//! Limits on requests at once, and on bytes of their bodies, enforced before they are read.
 //!
-//! A place is kept with the request: by its task, which goes on when the client hangs up, and by
-//! its answer's body. Clients and peers have places of their own, so neither shuts the other out.
-//! The last eighth of either is for tenants that have little here. Nothing waits: a queue would
-//! need a bound, too.
+//! A place is kept by a request's task and by its answer's body. Clients and peers have places of
+//! their own, and the last eighth is for tenants that have little here. Nothing waits in a queue.
 
 use std::any::Any;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,11 +16,9 @@ use crate::gateway::telemetry::metrics;
 use crate::ports::Body;
 use crate::protocol::key::Tenant;
 
-/// One in so many places, and bytes, is kept for tenants that have fewer than that. No more, as a
-/// tenant that is alone wants them all.
+/// One in so many places, and bytes, is kept for tenants that have fewer than that.
 const KEPT: usize = 8;
-/// Counters for tenants, without a lock or a growing table. Two tenants in one counter share it, as
-/// flows do in stochastic fair queueing.
+/// Counters for tenants, without a lock or a growing table; two may share one.
 const SHARES: usize = 1024;
 
 /// Limits of one gateway: for its clients, and the same again for its peers.
@@ -130,15 +125,14 @@ impl Concurrency {
 
 impl Place {
     /// Names the request's tenant, once known; requests without a key count as one tenant. `false`:
-    /// the remaining places are for tenants that have less here.
+    /// the remaining places are for others.
     pub(in crate::gateway) fn is_of(&self, tenant: Option<&Tenant>) -> bool {
         let (count, number) = (&self.0.count, share_of(tenant));
         let own = &count.shares[number].requests;
         is_counted(own, &count.all.requests, self.0.most.requests, || self.0.share.set(number))
     }
 
-    /// Notes that the request has no key, and its sender's address. `false`: the remaining places
-    /// are for tenants, or for other addresses, that have less here.
+    /// Notes that the request has no key, and its sender's address. `false`: as above.
     pub(in crate::gateway) fn has_no_key(&self, from: Option<IpAddr>) -> bool {
         let (count, most) = (&self.0.count, self.0.most.requests);
         let number = number_of(&from.map(counted_as));
@@ -153,8 +147,7 @@ impl Place {
         }
     }
 
-    /// Makes room for the request's body, of so many bytes instead of the number before. `false`:
-    /// too little room. For fewer bytes than before, room is never refused.
+    /// Makes room for the body instead of that before, always for less. `false`: too little.
     pub(in crate::gateway) fn has_room_for(&self, bytes: usize) -> bool {
         let (count, most) = (&self.0.count, self.0.most.bodies);
         let before = self.0.body.load(Ordering::SeqCst);
@@ -186,8 +179,7 @@ impl Place {
     }
 }
 
-/// Counts one more of `own`, unless that was noted before. `false`: the remaining places of `most`
-/// are for those that have less of `all`.
+/// Counts one more of `own`, once. `false`: the remaining places are for those with less of `all`.
 fn is_counted(
     own: &AtomicUsize,
     all: &AtomicUsize,
@@ -233,8 +225,7 @@ fn number_of(counted: &impl Hash) -> usize {
     (hasher.finish() % SHARES as u64) as usize
 }
 
-/// The address that a client is counted under. IPv6 clients are counted by /64, the usual
-/// allocation of one client.
+/// The address that a client is counted under; of IPv6 the /64, one client's usual allocation.
 pub fn counted_as(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),

@@ -12,7 +12,7 @@ use crate::gateway::instance::Gateway;
 use crate::gateway::reloadable::Live;
 use crate::gateway::request::problems::{Kind, Problem};
 use crate::gateway::telemetry::metrics;
-use crate::ports::{Clock, Ports, Upkeep};
+use crate::ports::{Ports, Upkeep};
 use crate::protocol::key::Tenant;
 
 /// Pause between two looks, in multiples of the last look's time.
@@ -43,12 +43,12 @@ impl<P: Ports> Gateway<P> {
         })
     }
 
-    /// Checks that the tenant may start a further key. An error is the time until it should ask
-    /// again. Counts in the background when it is time.
+    /// Checks that the tenant may start a further key, else the time until it should ask again.
+    /// Counts in the background when it is time.
     pub(in crate::gateway) fn may_start_a_key(self: &Arc<Self>, tenant: &Tenant) -> Result<(), Duration> {
         let live = self.live();
         let Some(keys) = &live.live_keys else { return Ok(()) };
-        let Look { full, begin } = keys.look(tenant, self.ports.clock().now());
+        let Look { full, begin } = keys.look(tenant, self.now());
         if begin {
             let (gateway, counter) = (Arc::downgrade(self), Counter(keys.clone()));
             tokio::spawn(async move { count_loop(gateway, &counter).await });
@@ -71,10 +71,10 @@ async fn count_loop<P: Ports>(gateway: Weak<Gateway<P>>, Counter(keys): &Counter
             return;
         }
         let Some((tenant, after)) = keys.next() else { return };
-        let begun = gateway.ports.clock().now();
-        let stretch = gateway.ports.store().live_keys(&tenant, after.as_ref(), STRETCH);
+        let begun = gateway.now();
+        let stretch = gateway.store().live_keys(&tenant, after.as_ref(), STRETCH);
         let stretch = metrics::upkeep("count", stretch).await.ok();
-        let ended = gateway.ports.clock().now();
+        let ended = gateway.now();
         let pause = if stretch.is_some() { ended.since(begun) * PAUSE } else { ONCE_MORE };
         keys.add_stretch(tenant, stretch, ended);
         gateway.rest(ended + pause).await;

@@ -1,10 +1,8 @@
-//! The quota on live keys: a limit on one tenant's keys in the region's store, so that no tenant
-//! fills it.
+//! The quota on live keys: a limit on one tenant's keys in the region's store.
 //!
-//! The region's gateways share a store. Each counts there, adds the keys that it started itself
-//! since, and counts again sooner if less is left. The limit is approximate: a gateway does not
-//! know keys that others started since, or that were started while it counts. Must not refuse a key
-//! that is in the store, nor hold a request up for a count.
+//! Each gateway counts there, adds the keys that it started since, and counts sooner if less is
+//! left: the limit is approximate. Must not refuse a key that is stored, nor hold a request up for
+//! a count.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;

@@ -1,10 +1,7 @@
-//! Quotas of one tenant at this gateway: rates of new keys, look-ups and misses, and a number of
-//! keys. They keep a tenant from harming the store or its neighbours.
+//! Quotas of one tenant at this gateway, charged before a body is read or the store asked.
 //!
-//! [`crate::gateway::request::admit`] and [`crate::gateway::request::address`] charge before a body
-//! is read or the store asked. Later the charges that do not apply are given back. The algorithm is
-//! GCRA (ITU-T I.371) by the `governor` crate, over the Clock port and a bounded table of tenants.
-//! The limit is one process's, not the fleet's.
+//! The charges that do not apply are given back later. The algorithm is GCRA (ITU-T I.371) by the
+//! `governor` crate, over the Clock port and a bounded table. The limit is one process's.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -72,8 +69,7 @@ impl<P: Ports> Quotas<P> {
         }
     }
 
-    /// Charges a keyed request for a new key and for a look-up. One of them is given back at its
-    /// end.
+    /// Charges for a new key and a look-up. One of them is given back at the request's end.
     pub(in crate::gateway) fn charge(&self, tenant: &Tenant) -> Result<Charged, Exceeded> {
         self.take(&self.new_keys, tenant)
     }
@@ -107,8 +103,7 @@ pub(in crate::gateway) struct Charged {
 }
 
 impl Charged {
-    /// Gives back the charge that did not apply: if a stored key was found, that of a new key or of
-    /// a miss, else that of the look-up.
+    /// Gives back the charge that did not apply: by whether a stored key was found.
     pub(in crate::gateway) fn give_back(&self, tenant: &Tenant, found: bool) {
         if let Some(buckets) = if found { &self.unless_found } else { &self.look_ups } {
             buckets.give_back(tenant);
@@ -147,8 +142,7 @@ struct Buckets {
     most: usize,
 }
 
-/// A bucket is the moment when it will be full again, in nanoseconds since the limiter's start
-/// ("theoretical arrival time").
+/// A bucket: when it is full again, in nanoseconds since the limiter began.
 #[derive(Default)]
 struct Inner {
     own: BTreeMap<Tenant, u64>,

@@ -1,8 +1,7 @@
-//! Operators' view of keys in doubt, and their rulings: the list, and ending an attempt by hand.
+//! Keys in doubt for operators: the list, and ending an attempt by hand.
 //!
-//! `ports::upkeep` performs a ruling and journals it in one transaction. Only the owner rules, only
-//! on an attempt that is over, and only with a name and a reason. Field names are a contract: add,
-//! never rename. Bodies are not shown.
+//! Only the owner rules, only on an attempt that is over, and only with a name and a reason. Field
+//! names are a contract: add, never rename. Bodies are not shown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,12 +49,10 @@ pub struct DoubtStatus {
     pub attempts: u32,
     /// The rule of its claim: `park`, `probe` or `rerun N`.
     pub recovery: String,
-    /// Time for which the attempt may still be running, in milliseconds. Until then no ruling is
-    /// possible; a release takes the settle time more.
+    /// Milliseconds for which the attempt may still run and not be ruled; a release takes more.
     pub over_in_ms: u64,
 }
 
-/// One page of the list.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Doubts {
     /// The region that lists: its own attempts, and those of other regions under keys that it owns.
@@ -115,20 +112,20 @@ enum Ruled {
 impl<P: Ports> Gateway<P> {
     /// One page of the operator's list, after a key.
     pub async fn doubts(&self, after: Option<&KeyId>, most: u32) -> Result<Doubts, StoreError> {
-        let mut found = self.ports.store().doubts(after, most.saturating_add(1)).await?;
+        let mut found = self.store().doubts(after, most.saturating_add(1)).await?;
         let more = found.len() > most as usize;
         found.truncate(most as usize);
         let next = found.last().filter(|_| more).map(|last| cursor(&last.open.id));
         let ids: Vec<KeyId> = found.iter().map(|listed| listed.open.id.clone()).collect();
-        let rows = self.ports.store().look_up_beside(&ids).await?;
+        let rows = self.store().look_up_beside(&ids).await?;
         let shown = found.into_iter().zip(rows).filter_map(|(listed, rows)| self.in_doubt_here(listed, rows));
         let view = self.view();
         let doubts = shown.map(|listed| doubt_status(&listed, view.owner(&listed.open.id))).collect();
         Ok(Doubts { region: self.settings.me.to_string(), doubts, more, next })
     }
 
-    /// A listed key as shown. Another region's attempt is shown if it is in doubt under a key that
-    /// this region owns. Its remaining hold is judged here.
+    /// A listed key as shown. Another region's attempt must be in doubt under a key that is owned
+    /// here; its remaining hold is judged here.
     fn in_doubt_here(&self, mut listed: ListedDoubt, rows: Vec<Row>) -> Option<ListedDoubt> {
         if listed.open.row.origin == self.origin {
             return Some(listed);
@@ -150,11 +147,8 @@ impl<P: Ports> Gateway<P> {
         }
     }
 
-    /// Has another region act for an operator, by its own admin API: the owner of a key, or the
-    /// region of a job. Returns that one's status and body.
-    ///
-    /// # Errors
-    /// The region refused or did not answer. Without an answer it may have acted.
+    /// Has another region act for an operator, by its admin API. Returns that one's status and
+    /// body. An error: it refused or did not answer, and may then have acted.
     pub async fn act_at(&self, there: &RegionName, act: Question) -> Result<(u16, String), StoreError> {
         let definite = |why: String| StoreError::Definite(format!("{there} has to act: {why}"));
         match self.ports.peers().ask(there, act, ACT_WITHIN).await {
@@ -174,7 +168,7 @@ impl<P: Ports> Gateway<P> {
     /// Ends an attempt in doubt by hand, and wakes waiting requests. Returns the key's new state.
     pub async fn rule(self: &Arc<Self>, id: &KeyId, act: &Act) -> Result<KeyStatus, Refusal> {
         let token = match self.may_rule(id, act).await? {
-            Ruled::Own(attempt) => match self.ports.store().rule(&attempt, act).await {
+            Ruled::Own(attempt) => match self.store().rule(&attempt, act).await {
                 Ok(Written::Done) => attempt.token,
                 Ok(Written::Lost) => return Err(Refusal::Changed),
                 Ok(Written::GateMoved) => {
@@ -193,14 +187,13 @@ impl<P: Ports> Gateway<P> {
             Ruling::Released => "released",
         };
         tracing::warn!(key = %id.digest(), %token, kind, "an operator ended an attempt by hand");
-        if let Ok(mut found) = self.ports.store().look_up_beside(std::slice::from_ref(id)).await {
+        if let Ok(mut found) = self.store().look_up_beside(std::slice::from_ref(id)).await {
             self.attached.wake(id, found.pop().unwrap_or_default());
         }
         self.key_status(id).await.map_err(Refusal::Store)
     }
 
-    /// Checks a ruling without making it: returns its refusal as far as it can be known beforehand,
-    /// else the key as it is. Changes nothing.
+    /// Checks a ruling without making it: its refusal as far as known, else the key as it is.
     pub async fn rehearse_rule(&self, id: &KeyId, act: &Act) -> Result<KeyStatus, Refusal> {
         self.may_rule(id, act).await?;
         self.key_status(id).await.map_err(Refusal::Store)
@@ -218,11 +211,10 @@ impl<P: Ports> Gateway<P> {
         self.in_doubt(id, &act.ruling).await
     }
 
-    /// The attempt of a key in doubt, if it and all others in doubt are surely over. For "did not
-    /// happen" the request must also have left the upstream.
+    /// The attempt of a key in doubt, if all in doubt are surely over. For "did not happen" they
+    /// must have left the upstream, too.
     async fn in_doubt(&self, id: &KeyId, ruling: &Ruling) -> Result<Ruled, Refusal> {
-        let rows =
-            self.ports.store().look_up_beside(std::slice::from_ref(id)).await.map_err(Refusal::Store)?;
+        let rows = self.store().look_up_beside(std::slice::from_ref(id)).await.map_err(Refusal::Store)?;
         let reading = self.read(rows.into_iter().next().unwrap_or_default());
         let state = word(&reading);
         let (row, beside, basis) = match reading {
@@ -246,8 +238,8 @@ impl<P: Ports> Gateway<P> {
         }
     }
 
-    /// Writes the ruling as a record in the place of another region's attempt. The other row does
-    /// not hold its retention, so the record gets the longest of any route.
+    /// Writes the ruling in the place of another region's attempt. That row does not hold its
+    /// retention, so the record gets the longest of any route.
     async fn stand_in_for(&self, id: &KeyId, row: &Row, act: &Act, basis: Basis) -> Result<(), Refusal> {
         let live = self.live();
         let all = live.routes.policies();
@@ -256,11 +248,7 @@ impl<P: Ports> Gateway<P> {
             Retention::Never => Duration::MAX,
         });
         let Some(policy) = policy else { return Err(Refusal::Changed) };
-        let nonce = match act.ruling {
-            Ruling::Settled(_) => Some(row.nonce),
-            Ruling::Released => None,
-        };
-        let terms = || in_place_of(self, row, nonce, policy, "".into(), String::new());
+        let terms = in_place_of(self, row, policy, "".into(), String::new());
         let by = Who { actor: &act.actor, reason: &act.reason };
         let stood = stand_in(self, id, terms, basis, &act.ruling, Some(by)).await;
         stood.map_err(|failed| match failed {
@@ -270,8 +258,7 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-/// Checks that an act has a reason and a name.
-pub(in crate::gateway) fn signed(by: Who<'_>) -> Result<(), Refusal> {
+pub fn signed(by: Who<'_>) -> Result<(), Refusal> {
     let malformed = |why: &str| Err(Refusal::Malformed(why.to_owned()));
     if by.reason.trim().is_empty() || by.reason.len() > MOST_WORDS {
         return malformed("say why: a reason of 1 to 1000 bytes is journalled with the act");
@@ -285,9 +272,7 @@ pub(in crate::gateway) fn signed(by: Who<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Checks that an act has a reason and a name, and that a settled answer can be given to a client.
-///
-/// # Errors
+/// Checks that an act has a reason and a name, and that a settled answer can be given. An error is
 /// [`Refusal::Malformed`], with the missing part.
 pub fn well_formed(act: &Act) -> Result<(), Refusal> {
     let malformed = |why: &str| Err(Refusal::Malformed(why.to_owned()));

@@ -14,7 +14,7 @@ use crate::gateway::upkeep::doubles;
 use crate::ports::audit::{Finding, Of, RunAtRisk};
 use crate::ports::store::StoreError;
 use crate::ports::upkeep::Place;
-use crate::ports::{Audit as _, Clock, Ports};
+use crate::ports::{Audit as _, Ports};
 use crate::protocol::double::{self, Held, Trace, Twice};
 use crate::protocol::key::KeyId;
 
@@ -52,14 +52,12 @@ pub struct RunStatus {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FindingsPage {
     pub region: String,
-    /// The entries, oldest first.
     pub findings: Vec<FindingStatus>,
     /// Cursor of the next page; absent on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-/// A double or a late answer.
 #[derive(Clone, Debug, Serialize)]
 pub struct FindingStatus {
     pub tenant: String,
@@ -68,12 +66,11 @@ pub struct FindingStatus {
     pub entry: JournalEntry,
 }
 
-/// Looks at runs at risk again and again.
-pub(in crate::gateway) async fn audit_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+pub async fn audit_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     // Beginning of the next look at runs at risk: round and round, a stretch at a time.
     let mut after = None;
     while let Some(gateway) = gateway.upgrade() {
-        let begun = gateway.ports.clock().now();
+        let begun = gateway.now();
         if gateway.store_is_open() && !gateway.is_stopping() {
             match doubles::look(&gateway, Of::AtRisk, after.as_ref(), STRETCH).await {
                 Ok(next) => after = next,
@@ -92,7 +89,7 @@ pub(in crate::gateway) async fn audit_loop<P: Ports>(gateway: Weak<Gateway<P>>) 
 impl<P: Ports> Gateway<P> {
     /// One page of the keys that ran at risk here, after a key.
     pub async fn audit(&self, after: Option<&KeyId>, most: u32) -> Result<AuditPage, StoreError> {
-        let store = self.ports.store();
+        let store = self.store();
         let mut runs = store.runs_at_risk(after, most.saturating_add(1)).await?;
         let more = runs.len() > most as usize;
         runs.truncate(most as usize);
@@ -117,15 +114,14 @@ impl<P: Ports> Gateway<P> {
         Ok(AuditPage { region: self.settings.me.to_string(), runs, more, next })
     }
 
-    /// One page of the doubles and late answers in the region's journal, oldest first. Entries from
-    /// longer ago than `back` are left out.
+    /// One page of the region's journal of these, oldest first, none from longer ago than `back`.
     pub async fn findings(
         &self,
         after: Option<Place>,
         back: Duration,
         most: u32,
     ) -> Result<FindingsPage, StoreError> {
-        let found = self.ports.store().findings(after, back, most).await?;
+        let found = self.store().findings(after, back, most).await?;
         let next = found.last().filter(|_| found.len() >= most as usize).map(|last| last.place.0.to_string());
         let of = |found: Finding| FindingStatus {
             tenant: found.id.tenant().to_string(),
@@ -137,7 +133,6 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-/// Compares the own row with other regions' rows, in one word.
 fn verdict(rows: &[Trace], held: &Held) -> &'static str {
     let (own, others): (Vec<&Trace>, Vec<&Trace>) =
         rows.iter().partition(|trace| trace.row.origin == held.me);

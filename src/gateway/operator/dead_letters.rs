@@ -81,7 +81,7 @@ impl<P: Ports> Gateway<P> {
 
     /// Jobs of this region, oldest first.
     pub async fn jobs(&self, state: Option<JobState>) -> Result<Vec<JobStatus>, StoreError> {
-        let rows = self.ports.store().jobs(state, MOST_LISTED).await?;
+        let rows = self.store().jobs(state, MOST_LISTED).await?;
         Ok(rows.into_iter().map(|row| job_status(&self.settings.me, row)).collect())
     }
 
@@ -90,10 +90,7 @@ impl<P: Ports> Gateway<P> {
         Ok(JobsPage { region: self.settings.me.to_string(), jobs: self.jobs(state).await?, silent: None })
     }
 
-    /// Jobs of all regions of the view, oldest first.
-    ///
-    /// # Errors
-    /// The own store did not answer, and no other region did.
+    /// Jobs of all regions, oldest first. An error: no region answered, nor the own store.
     pub async fn all_jobs(self: &Arc<Self>, state: Option<JobState>) -> Result<JobsPage, StoreError> {
         let Answers { given, silent } =
             self.ask_all(&Question::Jobs { state }, self.jobs_here(state)).await?;
@@ -107,11 +104,10 @@ impl<P: Ports> Gateway<P> {
         Ok(JobsPage { region, jobs, silent: Some(silent) })
     }
 
-    /// Expected result of [`Gateway::act_on_job`], by the job and its key's record as they are now.
-    /// Changes nothing. Only the statement that drops a waiting job knows if a worker holds it.
-    /// Then [`Acted::Running`] may come in place of [`Acted::Done`].
+    /// Expected result of [`Gateway::act_on_job`], by what is stored now. Only the statement that
+    /// drops a waiting job knows if a worker holds it: then it may be [`Acted::Running`].
     pub async fn rehearse_on_job(&self, id: &KeyId, what: JobAct) -> Result<Acted, StoreError> {
-        let store = self.ports.store();
+        let store = self.store();
         let Some(job) = store.job(id).await? else { return Ok(Acted::Absent) };
         match (what, job.state) {
             (JobAct::Retry, JobState::Waiting) => Ok(Acted::Waiting),
@@ -128,7 +124,7 @@ impl<P: Ports> Gateway<P> {
 
     /// Performs the act, and journals it.
     pub async fn act_on_job(&self, id: &KeyId, what: JobAct, act: &Act) -> Result<Acted, StoreError> {
-        let store = self.ports.store();
+        let store = self.store();
         let acted = match what {
             JobAct::Retry => store.revive(id, act).await?,
             JobAct::Drop => store.discard(id, act).await?,

@@ -1,24 +1,27 @@
-//! The keys in doubt of all regions, as one list in the order of keys: each key once.
+//! Keys in doubt, many at a time: the list of all regions, and a change of the rule by which they
+//! end.
 //!
-//! Each region lists its own attempts, and those that others left under keys that it owns. An
-//! operator asks any one region. A region that does not answer is named: its doubts are unknown,
-//! and a list without it must not look whole.
+//! A region that does not answer is named: a list without it must not look whole. A doubt keeps the
+//! rule of its claim (docs/protocol.md#rule-13): only an operator's act changes it, journalled for
+//! each key.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::acts::{DoubtStatus, Doubts};
+use super::acts::{DoubtStatus, Doubts, Refusal, signed};
 use super::everywhere::Answers;
 use crate::gateway::instance::Gateway;
-use crate::ports::Ports;
+use crate::gateway::policy::route::Route;
 use crate::ports::peers::Question;
-use crate::ports::store::StoreError;
+use crate::ports::store::{Attempt, StoreError};
+use crate::ports::upkeep::{OpenAttempt, Who};
+use crate::ports::{Ports, Upkeep};
 use crate::protocol::key::{Key, KeyId, Tenant};
+use crate::protocol::record::{Recovery, State};
 use crate::protocol::region::RegionName;
 
-/// One page of the list of all regions.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct AllDoubts {
     /// The region that was asked, and asked the others.
@@ -34,10 +37,7 @@ pub struct AllDoubts {
 }
 
 impl<P: Ports> Gateway<P> {
-    /// One page of the keys in doubt of all regions of the view, after a key.
-    ///
-    /// # Errors
-    /// The own store did not answer, and no other region did.
+    /// One page of all regions' keys in doubt. An error: none answered, nor the own store.
     pub async fn all_doubts(
         self: &Arc<Self>,
         after: Option<&KeyId>,
@@ -51,10 +51,9 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-/// The pages of several regions as one: its keys, and the cursor of the next page.
-///
-/// A key counts only up to the end of the shortest page that goes on: behind it, that region's keys
-/// are missing. Of a key on two lists the owner's entry is shown.
+/// The pages of several regions as one, and the cursor of the next. A key counts only up to the end
+/// of the shortest page that goes on: behind it, that region's keys are missing. Of a key on two
+/// lists the owner's entry is shown.
 fn merged(
     pages: Vec<(RegionName, Doubts)>,
     after: Option<&KeyId>,
@@ -83,13 +82,119 @@ fn merged(
     (shown.into_iter().map(|(_, doubt)| doubt).collect(), next)
 }
 
-/// The key of an entry, unless a peer's words are no key.
 fn id(doubt: &DoubtStatus) -> Option<KeyId> {
     Some(KeyId::new(Tenant::parse(&doubt.tenant).ok()?, Key::parse(&doubt.key).ok()?))
 }
 
+const PAGE: u32 = 500;
+
+/// Result of the act, or of its dry run.
+#[derive(Clone, Debug, Serialize)]
+pub struct RuleChange {
+    /// The region whose own attempts it is about.
+    pub region: String,
+    pub route: String,
+    /// The rule of now: `park`, `probe` or `rerun N`.
+    pub recovery: String,
+    /// Attempts in doubt that changed, or would in a dry run.
+    pub changed: u64,
+    /// Attempts in doubt that went by that rule before.
+    pub same: u64,
+    /// Other regions' attempts under keys of this one: ask there, or settle or release each key.
+    pub elsewhere: u64,
+    pub dry_run: bool,
+}
+
+impl<P: Ports> Gateway<P> {
+    /// Has this region's keys in doubt of one route go by its rule of now (`rerun`, `probe`) or by
+    /// `park`. A dry run counts only. [`Refusal::Malformed`] if there is no such route, it says
+    /// another rule, or who or why is missing. If the store fails, some have changed: ask again.
+    pub async fn change_doubt_rule(
+        &self,
+        route: &str,
+        rule: &str,
+        by: Who<'_>,
+        dry_run: bool,
+    ) -> Result<RuleChange, Refusal> {
+        signed(by)?;
+        let live = self.live();
+        let named = live.routes.0.iter().find(|known| &*known.name == route);
+        let Some((named, policy)) = named.and_then(|named| Some((named, named.policy()?))) else {
+            return Err(Refusal::Malformed(format!("no route with keys is named {route:?}")));
+        };
+        let recovery = rule_of_now(policy.recovery, rule).map_err(Refusal::Malformed)?;
+        let mut change = RuleChange {
+            region: self.settings.me.to_string(),
+            route: route.to_owned(),
+            recovery: recovery.to_string(),
+            changed: 0,
+            same: 0,
+            elsewhere: 0,
+            dry_run,
+        };
+        let mut after: Option<KeyId> = None;
+        loop {
+            let page = self.store().doubts(after.as_ref(), PAGE).await.map_err(Refusal::Store)?;
+            after = page.last().filter(|_| page.len() >= PAGE as usize).map(|last| last.open.id.clone());
+            let open = page.into_iter().map(|listed| listed.open);
+            let is_doubt = |open: &OpenAttempt| matches!(open.row.state, State::InDoubt { .. });
+            let open = open.filter(|open| is_doubt(open) && self.is_of(named, open));
+            let (own, others): (Vec<_>, Vec<_>) = open.partition(|open| open.row.origin == self.origin);
+            let (to_change, same): (Vec<_>, Vec<_>) =
+                own.into_iter().partition(|open| open.row.recovery != recovery);
+            (change.same, change.elsewhere) =
+                (change.same + same.len() as u64, change.elsewhere + others.len() as u64);
+            let attempts: Vec<Attempt> = to_change.iter().map(OpenAttempt::attempt).collect();
+            change.changed += match dry_run || attempts.is_empty() {
+                true => attempts.len() as u64,
+                false => {
+                    let store = self.store();
+                    store.change_rule(&attempts, recovery, by).await.map_err(Refusal::Store)?
+                }
+            };
+            if after.is_none() {
+                break;
+            }
+        }
+        if !dry_run {
+            tracing::warn!(
+                route,
+                rule = change.recovery,
+                changed = change.changed,
+                "an operator changed the rule of keys in doubt"
+            );
+        }
+        Ok(change)
+    }
+
+    /// True if a listed attempt is of this route by its path. Where several routes take it and end
+    /// doubts differently, the name at its claim decides.
+    fn is_of(&self, route: &Route, open: &OpenAttempt) -> bool {
+        let live = self.live();
+        let only = live.routes.of_path(&open.path).is_some();
+        route.path.matches(&open.path) && (only || open.route == route.name)
+    }
+}
+
+/// The rule that an operator may name: the route's own, or `park`.
+fn rule_of_now(says: Recovery, named: &str) -> Result<Recovery, String> {
+    match named {
+        _ if named == Recovery::Park.name() => Ok(Recovery::Park),
+        _ if named == says.name() => Ok(says),
+        _ if Recovery::NAMES.contains(&named) => Err(format!(
+            "the route says recovery = {:?}: keys in doubt go by the route's rule of now or by \"park\", so change the route first",
+            says.name()
+        )),
+        _ => {
+            let (last, others) = Recovery::NAMES.split_at(Recovery::NAMES.len() - 1);
+            Err(format!("a rule is {} or {}, not {named:?}", others.join(", "), last[0]))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+
     use super::*;
 
     fn doubt(key: &str, owner: &str, origin: &str) -> DoubtStatus {
@@ -144,5 +249,23 @@ mod tests {
         // A region that shows the same keys again and again adds nothing.
         let again = vec![page("eu", &[("b", "eu")], true), page("us", &[("x", "us")], false)];
         assert_eq!(shown(again, "b", 9), (vec!["x of us".to_owned()], None));
+    }
+
+    #[test]
+    fn a_rule_is_the_routes_own_of_now_or_park() {
+        let rerun = Recovery::Rerun { max_attempts: 7 };
+        let (park, probe) = (Recovery::Park, Recovery::Probe);
+        for (says, named, expected) in [
+            (rerun, "rerun", Some(rerun)),
+            (rerun, "park", Some(park)),
+            (rerun, "probe", None),
+            (probe, "probe", Some(probe)),
+            (park, "park", Some(park)),
+            (park, "rerun", None),
+            (rerun, "rerun 9", None),
+            (rerun, "", None),
+        ] {
+            assert_eq!(rule_of_now(says, named).ok(), expected, "{says}, {named}");
+        }
     }
 }

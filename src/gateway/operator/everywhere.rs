@@ -17,16 +17,13 @@ use crate::protocol::region::RegionName;
 const WITHIN: Duration = Duration::from_secs(3);
 
 /// The answers of the regions, and the reasons of those that gave none.
-pub(in crate::gateway) struct Answers<T> {
-    pub(in crate::gateway) given: Vec<(RegionName, T)>,
-    pub(in crate::gateway) silent: BTreeMap<String, String>,
+pub struct Answers<T> {
+    pub given: Vec<(RegionName, T)>,
+    pub silent: BTreeMap<String, String>,
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Asks all regions of the view: this one by `own`, whose answer comes last.
-    ///
-    /// # Errors
-    /// The own store did not answer, and no other region did.
+    /// Asks all regions of the view, this one by `own`. An error: none answered.
     pub(in crate::gateway) async fn ask_all<T: DeserializeOwned>(
         self: &Arc<Self>,
         question: &Question,

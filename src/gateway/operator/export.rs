@@ -1,21 +1,18 @@
-//! Export of a region's knowledge about its keys, page by page, to compare with a provider's
-//! records.
+//! The keys that a region's store knows: exported page by page, and searched.
 //!
-//! One entry for each record (an origin's last attempt), and one for each journal entry. Rows
-//! replicate, so one region knows all of them, as far as its copies have arrived. The page says how
-//! far behind each may be. Field names are a contract: add, never rename. No header and no body is
-//! shown.
+//! The export has an entry for each record and for each journal entry, to compare with a provider's
+//! records. Field names are a contract: add, never rename. No header and no body is shown.
 
 use serde::Serialize;
 
 use super::key::{self, cursor, word};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::readiness::PeerStatus;
-use crate::ports::audit::{History, HistoryRow};
+use crate::ports::audit::{Begin, History, HistoryRow};
 use crate::ports::store::StoreError;
 use crate::ports::upkeep::Entry;
 use crate::ports::{Audit as _, Clock, Ports};
-use crate::protocol::key::KeyId;
+use crate::protocol::key::{KeyId, Tenant};
 use crate::protocol::record::Row;
 
 #[derive(Clone, Debug, Serialize)]
@@ -49,8 +46,7 @@ pub struct ExportEntry {
     /// Meaning of all records of the key together: absent, released, in-progress, in-doubt, settled
     /// or expired.
     pub key_state: &'static str,
-    /// `record`, or the kind of a journal entry: `late`, `double`, `settled-by-hand`,
-    /// `released-by-hand`.
+    /// `record`, or a journal entry's: `late`, `double`, `settled-by-hand`, `released-by-hand`.
     pub kind: String,
     /// The region and generation that made the attempt. For a journal entry, the journal's.
     pub origin: String,
@@ -77,8 +73,7 @@ pub struct ExportEntry {
     pub over: Vec<String>,
     /// True if it was accepted to run without its client.
     pub accepted: bool,
-    /// Source of the row here: `own`, `replicated` or `imported` (a survivor of a lost region
-    /// handed it over).
+    /// Source of the row: `own`, `replicated` or `imported` (from a survivor of a lost region).
     pub source: &'static str,
     pub actor: Option<String>,
     pub note: Option<String>,
@@ -87,26 +82,22 @@ pub struct ExportEntry {
 impl<P: Ports> Gateway<P> {
     /// The keys after one, at most so many, with everything that this region's store holds of each.
     pub async fn export(&self, after: Option<&KeyId>, most: u32) -> Result<ExportPage, StoreError> {
-        let histories = self.ports.store().histories(after.into(), most).await?;
+        let histories = self.store().histories(after.into(), most).await?;
         let next = histories.last().filter(|_| histories.len() >= most as usize);
         let next = next.map(|last| cursor(&last.id));
-        Ok(ExportPage {
-            region: self.settings.me.to_string(),
-            at_ms: self.ports.clock().date().as_millis(),
-            copies: self.copies(),
-            entries: histories.into_iter().flat_map(|history| self.entries(history)).collect(),
-            next,
-        })
-    }
-
-    fn copies(&self) -> Vec<CopyStatus> {
-        let of = |(region, PeerStatus { up, lag_ms, heard_ms_ago, .. })| CopyStatus {
+        let copy = |(region, PeerStatus { up, lag_ms, heard_ms_ago, .. })| CopyStatus {
             region,
             up,
             lag_ms,
             heard_ms_ago,
         };
-        self.peers_status().into_iter().map(of).collect()
+        Ok(ExportPage {
+            region: self.settings.me.to_string(),
+            at_ms: self.ports.clock().date().as_millis(),
+            copies: self.peers_status().into_iter().map(copy).collect(),
+            entries: histories.into_iter().flat_map(|history| self.entries(history)).collect(),
+            next,
+        })
     }
 
     fn entries(&self, history: History) -> Vec<ExportEntry> {
@@ -165,5 +156,166 @@ impl ExportEntry {
     fn of(id: &KeyId, key_state: &'static str) -> Self {
         let (tenant, key) = (id.tenant().to_string(), id.key().as_str().to_owned());
         Self { tenant, key, key_state, ..Self::default() }
+    }
+}
+
+/// States that a key can have, as [`FoundKey::state`] says them.
+pub const STATES: [&str; 5] = ["in-progress", "in-doubt", "settled", "released", "expired"];
+const MOST_LOOKED_AT: usize = 5_000;
+const STRETCH: u32 = 250;
+
+/// Properties of the keys that are looked for; absent ones do not matter.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Their account. Without one all keys are walked.
+    pub tenant: Option<Tenant>,
+    pub route: Option<String>,
+    /// Their state, one of [`STATES`].
+    pub state: Option<String>,
+    /// The earliest claim of one of their attempts, in milliseconds since 1970.
+    pub from_ms: Option<i64>,
+    /// The end of that span: later claims do not count.
+    pub before_ms: Option<i64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct FoundPage {
+    pub region: String,
+    /// Moment of the page, milliseconds since 1970, by the gateway's clock.
+    pub at_ms: i64,
+    pub keys: Vec<FoundKey>,
+    pub looked_at: usize,
+    /// Cursor from which the search goes on; absent if all keys were looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FoundKey {
+    pub tenant: String,
+    pub key: String,
+    /// The meaning of all its records together.
+    pub state: &'static str,
+    /// Route and path of its last attempt.
+    pub route: String,
+    pub path: String,
+    /// Moment of its last claim, milliseconds since 1970. `null` if it is not known.
+    pub claimed_ms: Option<i64>,
+    /// The upstream's status, if one is known.
+    pub status: Option<u16>,
+    pub origins: Vec<String>,
+}
+
+impl<P: Ports> Gateway<P> {
+    /// The keys behind one that have these properties, at most so many.
+    pub async fn search(
+        &self,
+        wanted: &Wanted,
+        after: Option<&KeyId>,
+        most: u32,
+    ) -> Result<FoundPage, StoreError> {
+        // A cursor of another tenant is none of this search.
+        let is_of_it = |after: &&KeyId| wanted.tenant.as_ref().is_none_or(|tenant| tenant == after.tenant());
+        let (mut keys, mut looked_at, mut last) = (Vec::new(), 0, after.filter(is_of_it).cloned());
+        let next = 'walk: loop {
+            let begin = match (&last, &wanted.tenant) {
+                (Some(after), _) => Begin::After(after),
+                (None, Some(tenant)) => Begin::At(tenant),
+                (None, None) => Begin::First,
+            };
+            let stretch = self.store().histories(begin, STRETCH).await?;
+            let is_end = stretch.len() < STRETCH as usize;
+            for history in stretch {
+                if wanted.tenant.as_ref().is_some_and(|tenant| tenant != history.id.tenant()) {
+                    break 'walk None;
+                }
+                looked_at += 1;
+                last = Some(history.id.clone());
+                keys.extend(self.found_key(history).filter(|found| wanted.has(found)).map(|found| found.key));
+                if keys.len() >= most as usize || looked_at >= MOST_LOOKED_AT {
+                    break 'walk last.as_ref();
+                }
+            }
+            if is_end {
+                break None;
+            }
+        };
+        let (region, at_ms) = (self.settings.me.to_string(), self.ports.clock().date().as_millis());
+        Ok(FoundPage { region, at_ms, keys, looked_at, next: next.map(cursor) })
+    }
+
+    /// A key with what is asked of it; `None` if only the journal knows it.
+    fn found_key(&self, history: History) -> Option<Candidate> {
+        let History { id, rows, journal: _ } = history;
+        let last = rows.iter().max_by_key(|held| held.claimed.map(|at| at.as_millis()))?;
+        let key = FoundKey {
+            tenant: id.tenant().to_string(),
+            key: id.key().as_str().to_owned(),
+            state: word(&self.read(rows.iter().map(|held| held.row.clone()).collect())),
+            route: last.route.to_string(),
+            path: last.path.clone(),
+            claimed_ms: last.claimed.map(|at| at.as_millis()),
+            status: key::row_status(&last.row).status,
+            origins: rows.iter().map(|held| held.row.origin.to_string()).collect(),
+        };
+        let routes = rows.iter().map(|held| held.route.to_string()).collect();
+        let claims = rows.iter().filter_map(|held| held.claimed.map(|at| at.as_millis())).collect();
+        Some(Candidate { key, routes, claims })
+    }
+}
+
+struct Candidate {
+    key: FoundKey,
+    routes: Vec<String>,
+    claims: Vec<i64>,
+}
+
+impl Wanted {
+    fn has(&self, found: &Candidate) -> bool {
+        let in_time = |at: &i64| {
+            self.from_ms.is_none_or(|from| *at >= from) && self.before_ms.is_none_or(|end| *at < end)
+        };
+        let any_time = self.from_ms.is_none() && self.before_ms.is_none();
+        self.route.as_ref().is_none_or(|route| found.routes.contains(route))
+            && self.state.as_ref().is_none_or(|state| *state == found.key.state)
+            && (any_time || found.claims.iter().any(in_time))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+
+    use super::*;
+
+    #[test]
+    fn a_key_is_found_by_any_of_its_attempts() {
+        let key = FoundKey {
+            state: "in-doubt",
+            route: "payouts".to_owned(),
+            claimed_ms: Some(20),
+            ..FoundKey::default()
+        };
+        let routes = ["charges", "payouts"].map(str::to_owned).to_vec();
+        let found = Candidate { key, routes, claims: vec![10, 20] };
+        let text = |text: &str| Some(text.to_owned());
+        let any = Wanted::default();
+        for (wanted, expected) in [
+            (any.clone(), true),
+            (Wanted { route: text("charges"), ..any.clone() }, true),
+            (Wanted { route: text("charge"), ..any.clone() }, false),
+            (Wanted { state: text("in-doubt"), ..any.clone() }, true),
+            (Wanted { state: text("settled"), ..any.clone() }, false),
+            (Wanted { from_ms: Some(20), ..any.clone() }, true),
+            (Wanted { from_ms: Some(21), ..any.clone() }, false),
+            (Wanted { before_ms: Some(10), ..any.clone() }, false),
+            // One attempt has to be in the span: one before it and one behind it are none.
+            (Wanted { from_ms: Some(11), before_ms: Some(20), ..any.clone() }, false),
+            (Wanted { from_ms: Some(10), before_ms: Some(11), ..any.clone() }, true),
+        ] {
+            assert_eq!(wanted.has(&found), expected, "{wanted:?}");
+        }
+        // An imported record does not tell when it was claimed.
+        let imported = Candidate { claims: Vec::new(), ..found };
+        assert!(any.has(&imported) && !Wanted { from_ms: Some(0), ..any }.has(&imported));
     }
 }

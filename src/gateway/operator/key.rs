@@ -1,9 +1,7 @@
-//! One key: as this region's store shows it, in the words that all lists share, and its life as all
-//! regions know it.
+//! One key, in the words that all lists share, and its life as all regions know it.
 //!
-//! A record that several regions hold is told once, with the regions that hold it. A store keeps
-//! the last attempt of each region, so earlier ones appear only as far as the journals name them.
-//! Field names are a contract: add, never rename. No body and no header of an answer is shown.
+//! A store keeps the last attempt of each region: earlier ones appear only as far as journals name
+//! them. Field names are a contract: add, never rename. No body and no header is shown.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +21,6 @@ use crate::protocol::key::KeyId;
 use crate::protocol::record::{Reading, Row, State};
 use crate::protocol::region::Origin;
 
-/// The life of one key, as this region's store shows it.
 #[derive(Clone, Debug, Serialize)]
 pub struct KeyStatus {
     pub tenant: String,
@@ -66,7 +63,6 @@ pub struct RowStatus {
     pub more: Option<MoreOfRow>,
 }
 
-/// Times and origin of a row, for people.
 #[derive(Clone, Debug, Serialize)]
 pub struct MoreOfRow {
     pub route: String,
@@ -79,7 +75,6 @@ pub struct MoreOfRow {
     pub source: &'static str,
 }
 
-/// One entry of the journal about a key.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct JournalEntry {
     /// Moment of the entry, milliseconds since 1970.
@@ -95,13 +90,12 @@ pub struct JournalEntry {
     pub status: Option<u16>,
     pub actor: Option<String>,
     pub reason: Option<String>,
-    /// Explanation of a double: `risk` (one of the two ran at risk), `over` (one of them knew of
-    /// the other), or `unexplained`: a bug.
+    /// Explanation of a double: `risk` (one ran at risk), `over` (one knew of the other), or
+    /// `unexplained`: a bug.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub explained: Option<&'static str>,
 }
 
-/// The life of one key, over all regions.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct KeyLife {
     /// Each region's copy of the key; the region that was asked comes first.
@@ -112,7 +106,6 @@ pub struct KeyLife {
     pub life: Vec<LifeEvent>,
 }
 
-/// One thing that happened to a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LifeEvent {
     /// Moment of it, milliseconds since 1970; absent if nobody knows it.
@@ -137,7 +130,7 @@ impl JournalEntry {
 impl<P: Ports> Gateway<P> {
     /// This region's copy of a key.
     pub async fn key_status(&self, id: &KeyId) -> Result<KeyStatus, StoreError> {
-        let held = self.ports.store().rows_of_key(id).await?;
+        let held = self.store().rows_of_key(id).await?;
         let described = |held: &HistoryRow| {
             let more = MoreOfRow {
                 route: held.route.to_string(),
@@ -149,11 +142,11 @@ impl<P: Ports> Gateway<P> {
             RowStatus { more: Some(more), ..row_status(&held.row) }
         };
         let rows = held.iter().map(described).collect();
-        let journal = self.ports.store().journal(id).await?;
+        let journal = self.store().journal(id).await?;
         let journal = journal.into_iter().map(journal_entry).collect();
         let reading = self.read(held.into_iter().map(|held| held.row).collect());
         let excerpt = match &reading {
-            Reading::InDoubt(..) => self.ports.store().excerpt(id).await?,
+            Reading::InDoubt(..) => self.store().excerpt(id).await?,
             _known => None,
         };
         let state = word(&reading);
@@ -185,7 +178,7 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-pub(in crate::gateway) fn journal_entry(entry: Entry) -> JournalEntry {
+pub fn journal_entry(entry: Entry) -> JournalEntry {
     JournalEntry {
         at_ms: entry.at.as_millis(),
         kind: entry.kind,
@@ -198,7 +191,7 @@ pub(in crate::gateway) fn journal_entry(entry: Entry) -> JournalEntry {
     }
 }
 
-pub(in crate::gateway) fn source(held: &HistoryRow, me: &Origin) -> &'static str {
+pub fn source(held: &HistoryRow, me: &Origin) -> &'static str {
     match (held.row.origin == *me, held.imported) {
         (true, _) => "own",
         (false, false) => "replicated",
@@ -206,7 +199,7 @@ pub(in crate::gateway) fn source(held: &HistoryRow, me: &Origin) -> &'static str
     }
 }
 
-pub(in crate::gateway) fn row_status(row: &Row) -> RowStatus {
+pub fn row_status(row: &Row) -> RowStatus {
     let (state, left, status) = match &row.state {
         State::Claimed { left, past: _ } => ("claimed", Some(left), None),
         State::InDoubt { status, left, past: _ } => ("in-doubt", Some(left), *status),
@@ -227,7 +220,7 @@ pub(in crate::gateway) fn row_status(row: &Row) -> RowStatus {
     }
 }
 
-pub(in crate::gateway) fn word(reading: &Reading) -> &'static str {
+pub fn word(reading: &Reading) -> &'static str {
     match reading {
         Reading::Absent => "absent",
         Reading::Released(..) => "released",
@@ -238,12 +231,11 @@ pub(in crate::gateway) fn word(reading: &Reading) -> &'static str {
     }
 }
 
-pub(in crate::gateway) fn cursor(id: &KeyId) -> String {
+pub fn cursor(id: &KeyId) -> String {
     format!("{}/{}", id.tenant(), id.key().as_str())
 }
 
-/// The life of a key, oldest first, from the status that each region gave. Events without a time
-/// come last.
+/// The life of a key, oldest first; events without a time come last.
 fn life(regions: &BTreeMap<String, Value>) -> Vec<LifeEvent> {
     // Rows by origin and attempt, each with the regions that hold it.
     let mut records: BTreeMap<(String, String), BTreeMap<&str, &Value>> = BTreeMap::new();

@@ -1,7 +1,7 @@
 //! Questions and acts of operators, from top to bottom.
 //!
-//! 1. Lists: [`audit`], [`search`] and [`export`] of one region, [`doubt_lists`] of all.
-//! 2. Acts: [`dead_letters`], [`doubt_rule`], and [`acts`] on keys.
+//! 1. Lists: [`audit`] and [`export`] of one region, [`doubt_lists`] of all.
+//! 2. Acts: [`dead_letters`], and [`acts`] on keys.
 //! 3. [`key`] is one key, here and over all regions, which [`everywhere`] asks.
 //! 4. Spellings: [`instant`], [`percent`].
 //!
@@ -11,12 +11,10 @@ pub(crate) mod acts;
 pub(crate) mod audit;
 pub mod dead_letters;
 pub(crate) mod doubt_lists;
-pub(crate) mod doubt_rule;
 pub(super) mod everywhere;
 pub(crate) mod export;
 pub(crate) mod instant;
 pub(crate) mod key;
 pub mod percent;
-pub(crate) mod search;
 
 pub use acts::Refusal;

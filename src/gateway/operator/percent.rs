@@ -11,8 +11,7 @@ pub fn encode(text: &str) -> String {
     utf8_percent_encode(text, &NOT_UNRESERVED).to_string()
 }
 
-/// Decodes `%41` to `A`. An invalid escape stays as it is; bytes that are no UTF-8 afterwards are
-/// replaced.
+/// Decodes `%41` to `A`. An invalid escape stays; bytes that are no UTF-8 are replaced.
 pub fn decode(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }

@@ -1,10 +1,9 @@
 //! The canonical form of a JSON body (RFC 8785), only if it is lossless, for the canonical
 //! fingerprint.
 //!
-//! Lossless: two bodies with one canonical form hold the same values for every parser. Parsers may
-//! differ about some bodies (two equal members, a number beyond a double). Such a body is *raw
-//! only*: its retries must be equal byte by byte. A wrong "same" would swallow a request, a wrong
-//! "other" is a 422.
+//! Lossless: two bodies with one form hold the same values for every parser. A body about which
+//! parsers may differ is *raw only*. A wrong "same" would swallow a request, a wrong "other" is a
+//! 422.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -51,13 +50,9 @@ pub enum RawOnly {
     InexactNumber,
 }
 
-/// The RFC 8785 form of `body`. Numbers of one value are one number (`1`, `1.0`, `1e0`; `0`, `-0`),
-/// as RFC 8785 has it.
-///
-/// Takes time and memory in proportion to the body (times its depth, if members are out of order).
-///
-/// # Errors
-/// The first reason met that makes the body raw only.
+/// The RFC 8785 form of `body`, or the first reason that makes it raw only. Numbers of one value
+/// are one number (`1`, `1.0`, `1e0`). Takes time and memory in proportion to the body, and its
+/// depth.
 pub fn canonical_json(body: &[u8]) -> Result<Vec<u8>, RawOnly> {
     let text = str::from_utf8(body).map_err(|_| RawOnly::NotUtf8)?;
     if text.starts_with('\u{feff}') {
@@ -68,9 +63,8 @@ pub fn canonical_json(body: &[u8]) -> Result<Vec<u8>, RawOnly> {
     if writer.at < text.len() { Err(writer.not_json()) } else { Ok(writer.out) }
 }
 
-/// Reads `text` from `at` on and appends the canonical form to `out`, in one pass. Builds no tree
-/// of values and does not use serde. Serde hides the spelling of a number, and serde_json's default
-/// float parser is not exact.
+/// Appends the canonical form of `text` from `at` on to `out`, in one pass. Does not use serde:
+/// that hides the spelling of a number, and its default float parser is not exact.
 struct Writer<'a> {
     text: &'a str,
     at: usize,
@@ -92,7 +86,6 @@ impl<'a> Writer<'a> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    /// Steps over `byte` if it is next.
     fn take(&mut self, byte: u8) -> bool {
         let found = self.peek() == Some(byte);
         self.at += usize::from(found);
@@ -169,7 +162,6 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Steps over `byte`, which must be next.
     fn expect(&mut self, byte: u8) -> Result<(), RawOnly> {
         if self.take(byte) { Ok(()) } else { Err(self.not_json()) }
     }
@@ -234,7 +226,6 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Reads the rest of an escape after its backslash.
     fn escape(&mut self) -> Result<char, RawOnly> {
         if self.take(b'u') {
             return self.unicode_escape();
@@ -314,11 +305,9 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// True if the number with this mantissa, read as `value`, is exactly the number in `written`.
-///
-/// Beyond [`SAFE_DIGITS`] several decimals share a double, and only the one with the written digits
-/// is taken. The exponent then needs no check: both are within half a unit of the last place of
-/// `value`.
+/// True if the number with this mantissa, read as `value`, is exactly the one in `written`. Beyond
+/// [`SAFE_DIGITS`] several decimals share a double: only the written digits are taken. The exponent
+/// needs no check, as both are within half a unit of the last place.
 fn exact(mantissa: &str, value: f64, written: &str) -> bool {
     if value == 0.0 {
         return significant(mantissa).next().is_none();

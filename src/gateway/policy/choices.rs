@@ -27,10 +27,8 @@ impl Default for KeyHeaders {
 }
 
 impl KeyHeaders {
-    /// Reads the key, with its header's value.
-    ///
-    /// # Errors
-    /// No key, a malformed one, or different ones in two headers: picking one would be a guess.
+    /// Reads the key, with its header's value. Different ones in two headers are an error: picking
+    /// one would be a guess.
     pub fn read(&self, headers: &HeaderMap, syntax: Syntax) -> Result<(Key, HeaderValue), KeyError> {
         let mut found = None;
         for name in &self.from {
@@ -46,8 +44,8 @@ impl KeyHeaders {
         found.ok_or(KeyError::Missing)
     }
 
-    /// Leaves the key in `Idempotency-Key` alone, as written. In the headers it was read from, and
-    /// in those that some services take for them (`X_Request_Key`), another one could be found.
+    /// Leaves the key in `Idempotency-Key` alone, as written. In headers that it was read from, or
+    /// that some services take for them (`X_Request_Key`), another one could be found.
     pub fn move_into(&self, headers: &mut HeaderMap, own: &HeaderName, written: HeaderValue) {
         if self.from.iter().any(|name| name != own) {
             let is = |name: &HeaderName| {
@@ -139,7 +137,7 @@ pub struct Accept {
     pub backoff: Backoff,
 }
 
-/// Binding of a key by its first claim (docs/protocol.md#rule-1: the replay cache as an oracle).
+/// Binding of a key by its first claim (docs/protocol.md#rule-1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Binding {
     /// To the tenant: all its callers get the answer.

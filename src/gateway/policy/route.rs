@@ -53,8 +53,7 @@ impl Matched<'_> {
 /// Reason why the routes refuse a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// No route takes it, and its method may change state each time (POST, PATCH, or an unknown
-    /// one). Or its path climbs.
+    /// No route takes it and its method may change state each time, or its path climbs.
     NoRoute,
     /// Its path is another spelling of one that a route with keys takes.
     Spelling,
@@ -79,9 +78,8 @@ impl Routes {
         self.policies().map(|policy| policy.life()).max()
     }
 
-    /// A digest of each route's meaning, by name: the requests that it takes, the recovery of its
-    /// keys and its escrow. The first route that matches takes a request. So the methods and paths
-    /// of earlier routes are part of the meaning.
+    /// A digest of each route's meaning, by name: its requests, the recovery of its keys and its
+    /// escrow. Earlier routes say which requests it gets, so they are part of it.
     pub fn meanings(&self) -> Meanings {
         let mut taken = String::new();
         let mut meanings = Meanings::new();
@@ -99,8 +97,8 @@ impl Routes {
     }
 
     /// The policy under which a doubt is ended whose request is not at hand: that of the routes
-    /// that take its path. `None` if no route does, or if their methods make a difference. The
-    /// route's name in a record says nothing: it is from the files of some region at some time.
+    /// that take its path, unless their methods make a difference. The route's name in a record
+    /// says nothing: it is from the files of some region at some time.
     pub fn of_path(&self, path: &str) -> Option<&Arc<Policy>> {
         let (mut taken, mut found) = (Vec::new(), None);
         for route in self.0.iter().filter(|route| route.path.matches(path)) {
@@ -120,8 +118,8 @@ impl Routes {
     }
 
     /// The first route that takes this request. It is refused if its upstream may find another
-    /// resource, one that needs a key: by a path that climbs, by another spelling of the path, or
-    /// by a header that overrides method or path.
+    /// resource, one that needs a key: by a path that climbs, or is spelt otherwise, or by an
+    /// overriding header.
     pub fn find(&self, method: &Method, path: &str, headers: &HeaderMap) -> Matched<'_> {
         let takes = |route: &Route| route.takes(method) && route.path.matches(path);
         let found = self.0.iter().position(takes);
@@ -148,8 +146,8 @@ impl Routes {
         }
     }
 
-    /// True if the request may mean another route than the found one, and that route has keys. But
-    /// if the found one also takes the plain spelling, only an earlier one counts.
+    /// True if the request may mean another route with keys; only an earlier one, if the found one
+    /// takes the plain spelling as well.
     fn is_another_spelling(&self, method: &Method, found: Option<usize>, plain: &Plain<'_>) -> bool {
         let first = found.filter(|number| self.0[*number].path.matches_plain(plain));
         self.0.iter().enumerate().any(|(number, route)| {

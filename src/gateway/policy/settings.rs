@@ -1,10 +1,9 @@
 //! Every setting of a route, declared once: its field, and its key, type, bounds, default and
 //! words.
 //!
-//! `config::settings` reads, shows and compares by [`EVERY`] and [`KEYED`], and
-//! `config/routes.toml` is written from them. Settings that are no plain value are read in
-//! `config::policy`. This file must not change a default: a default is left out of the digest of
-//! shared settings, so regions that go by two defaults would not notice it.
+//! `config::settings` reads and shows them, `config/routes.toml` is written from them. This file
+//! must not change a default: it is left out of the digest of shared settings, so no region would
+//! notice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -152,8 +151,7 @@ pub struct Policy {
     pub mode: Mode,
     /// Rules for storing and running accepted requests.
     pub accept: Accept,
-    /// The headers that are stored with an accepted request that is not sealed, beside those of
-    /// every request.
+    /// Headers that are stored with an unsealed accepted request, beside those of every one.
     pub keep_headers: Vec<HeaderName>,
     /// Callers that may use a key that was claimed on this route.
     pub bind: Binding,
@@ -171,8 +169,7 @@ impl Policy {
         policy
     }
 
-    /// The time after its claim from which a key is surely new again, tombstone included; stored
-    /// answers outlive it by the skew.
+    /// The time after its claim from which a key is surely new again, tombstone included.
     pub fn life(&self) -> Retention {
         self.retention.and(self.hold + self.settle_time + self.tombstone)
     }

@@ -1,9 +1,8 @@
 //! The business signature: the parts of a JSON body that identify a request, by JSON pointers (RFC
 //! 6901).
 //!
-//! `protocol::fingerprint` digests the selected parts. A field that is left out of the body counts
-//! as absent, which is not `null`. A body without a lossless canonical form has no signature: such
-//! a route never uses raw bytes instead.
+//! A field that is left out counts as absent, which is not `null`. A body without a lossless
+//! canonical form has no signature: raw bytes are never used instead.
 
 use super::canonical::{self, RawOnly};
 
@@ -55,10 +54,8 @@ enum Token {
 }
 
 impl Pointer {
-    /// Reads a pointer such as `/amount` or `/items/*/note`; `~1` is a slash, `~0` a tilde.
-    ///
-    /// # Errors
-    /// One line about the correct form.
+    /// Reads a pointer such as `/amount` or `/items/*/note`; `~1` is a slash, `~0` a tilde. An
+    /// error tells the correct form.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = |why: &str| {
             format!("{text:?} is no JSON pointer to a field: {why}, as in \"/amount\" or \"/items/*/note\"")
@@ -100,11 +97,8 @@ impl Selection {
         format!("{word}\n{}", texts.join("\n"))
     }
 
-    /// The selected parts of this body. Two bodies select the same bytes exactly if they hold the
-    /// same values in the same selected fields.
-    ///
-    /// # Errors
-    /// The reason why the body has no lossless canonical form.
+    /// The selected parts of this body: two select the same bytes exactly if they hold the same
+    /// values in the same fields. An error: it has no lossless canonical form.
     pub fn select(&self, body: &[u8]) -> Result<Vec<u8>, RawOnly> {
         let text = canonical::canonical_json(body)?;
         let mut walk = Walk { text: &text, at: 0, path: Vec::new(), out: Vec::new() };
@@ -206,8 +200,7 @@ impl<'t> Walk<'t> {
         self.out.push(close);
     }
 
-    /// Steps through the children of the container here, or over a scalar. `each` steps over the
-    /// child's value.
+    /// Steps through the children here, or over a scalar. `each` steps over the child's value.
     fn children(&mut self, mut each: impl FnMut(&mut Self, Step<'t>)) {
         let Some((open, close)) = self.brackets() else {
             self.value();

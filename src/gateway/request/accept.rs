@@ -46,7 +46,6 @@ const RESPOND_ASYNC: &str = "respond-async";
 /// Longest time that a client is asked to stay away.
 const MOST_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Says if the client waits for the result of its request.
 pub fn by(policy: &Policy, headers: &HeaderMap) -> By {
     let preferred = prefers(headers);
     match policy.mode {
@@ -119,7 +118,7 @@ pub async fn standing<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, rows: &[Ro
     if !same_request(&row, &ask.fingerprint, ask.principal) {
         return None;
     }
-    match Box::pin(gateway.ports.store().job(&ask.id)).await {
+    match Box::pin(gateway.store().job(&ask.id)).await {
         Ok(None) => None,
         Ok(Some(job)) => Some(match job.state {
             JobState::Waiting => {

@@ -13,16 +13,15 @@ use http::request::Parts;
 use http::{Method, Request, Response, Uri};
 use serde::Serialize;
 
-use super::problems::{Kind, Problem};
+use super::problems::{KEYS, Kind, Problem};
 use super::{admit, finish, reply};
 use crate::gateway::instance::Gateway;
 use crate::gateway::limits::quota::{Charged, Quotas};
 use crate::gateway::operator::percent;
 use crate::gateway::policy::route::Dialect;
+use crate::gateway::telemetry::metrics;
 use crate::gateway::telemetry::times::Where;
 use crate::gateway::telemetry::trace::{self, Trace};
-use crate::gateway::telemetry::{metrics, spans};
-use crate::gateway::well_known::KEYS;
 use crate::ports::peers::{Forward, ForwardReply};
 use crate::ports::store::StoreError;
 use crate::ports::{Body, Clock, Dice, Jobs, Peers, Ports};
@@ -97,7 +96,6 @@ pub async fn answer<P: Ports>(
     gateway.timed(if code == "-" { "looked_up" } else { "refused" }, None, from, arrived, response)
 }
 
-/// The key's state, or another region's answer, with the verdict and the code of its log line.
 struct Told {
     verdict: &'static str,
     code: &'static str,
@@ -105,7 +103,6 @@ struct Told {
 }
 
 impl Told {
-    /// The result of [`here`]. A refusal is counted.
     fn of(known: Result<(&'static str, Response<Body>), Problem>) -> Self {
         match known {
             Ok((verdict, response)) => Self { verdict, code: "-", response },
@@ -144,7 +141,6 @@ async fn found<P: Ports>(
     }
 }
 
-/// Answers a peer by this region's store.
 pub async fn answer_peer<P: Ports>(gateway: &Arc<Gateway<P>>, forward: &Forward) -> Response<Body> {
     let told = Told::of(here(gateway, &forward.id, forward.principal).await);
     looked_up(gateway, &forward.id, trace::of(&forward.headers), &told);
@@ -155,15 +151,14 @@ pub async fn answer_peer<P: Ports>(gateway: &Arc<Gateway<P>>, forward: &Forward)
 fn looked_up<P: Ports>(gateway: &Gateway<P>, id: &KeyId, trace: Trace, told: &Told) {
     let &Told { verdict, code, ref response } = told;
     let (region, epoch, status) = (&gateway.settings.me, gateway.view().epoch(), response.status().as_u16());
-    spans::looked_up(id, region, epoch);
-    spans::answered(verdict, code, status);
+    trace::looked_up(id, region, epoch);
+    trace::answered(verdict, code, status);
     tracing::info!(
         tenant = %id.tenant(), key = %id.digest(), %region, verdict, code, status, epoch, %trace, "looked up"
     );
 }
 
-/// The key's state by this region's store, as a word and as an answer. An error: there is no such
-/// key, the store is silent, or this region should know the key but does not serve it.
+/// The key's state by this region's store, as a word and as an answer.
 async fn here<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     id: &KeyId,
@@ -244,7 +239,7 @@ async fn read_state<P: Ports>(
 ) -> Result<Option<KeyState>, StoreError> {
     let rows = metrics::upkeep("look_up", gateway.rows(id)).await?;
     let own = rows.iter().any(|row| row.origin == gateway.origin && row.accepted);
-    let job = if own { gateway.ports.store().job(id).await?.map(|job| job.state) } else { None };
+    let job = if own { gateway.store().job(id).await?.map(|job| job.state) } else { None };
     let (state, row) = match gateway.read(rows) {
         Reading::Absent => return Ok(None),
         Reading::Gone(row) => ("expired", row),

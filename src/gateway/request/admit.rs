@@ -64,7 +64,7 @@ pub async fn admit<P: Ports>(
     let Some(policy) = policy.cloned() else {
         // It belongs to a trace like any other.
         let mut request = request;
-        let trace = trace::follow(request.headers_mut(), gateway.ports().dice().request_id());
+        let trace = trace::follow(request.headers_mut(), gateway.ports.dice().request_id());
         return Admitted::Pass(Box::new(request), Passing::of(times, matched, trace, arrived));
     };
     let echo = policy.key_headers.from.iter().find_map(|name| request.headers().get(name)).cloned();
@@ -97,16 +97,16 @@ async fn keyed<P: Ports>(
     }
     make_room(gateway, place, announced(&head.headers, &body, policy.body_limit)?)?;
     let charged = gateway.charge(live, id.tenant(), Quotas::charge)?;
-    let begun = gateway.ports().clock().now();
+    let begun = gateway.now();
     let body = read_body(gateway, body, policy.body_limit).await?;
     let waited = Waited::default();
-    waited.add(gateway.ports().clock().now().since(begun));
+    waited.add(gateway.now().since(begun));
     make_room(gateway, place, body.len())?;
     let target = head.uri.into_parts().path_and_query.map(Uri::from).unwrap_or_default();
     let fingerprint = take_fingerprint(&policy, &head.method, &target, &head.headers, &body)?;
-    let deadline = gateway.settings().patience(&policy);
+    let deadline = gateway.settings.patience(&policy);
     let by = accept::by(&policy, &head.headers);
-    let (request_id, mut headers) = (gateway.ports().dice().request_id(), head.headers);
+    let (request_id, mut headers) = (gateway.ports.dice().request_id(), head.headers);
     trace::follow(&mut headers, request_id);
     Ok(Ask {
         id,
@@ -131,7 +131,6 @@ async fn keyed<P: Ports>(
     })
 }
 
-/// The tenant's key, the principal, and the key as its header has it.
 pub fn identify<P: Ports>(
     gateway: &Gateway<P>,
     live: &Live<P>,
@@ -149,18 +148,16 @@ pub fn identify<P: Ports>(
 pub fn find_caller<P: Ports>(gateway: &Gateway<P>, live: &Live<P>, head: &Parts) -> Option<Caller> {
     match head.extensions.get::<Vouched>() {
         Some(Vouched(caller)) => caller.clone(),
-        None => live.credentials.caller(&head.headers, gateway.ports().clock().date()),
+        None => live.credentials.caller(&head.headers, gateway.ports.clock().date()),
     }
 }
 
-/// Checks that the credential names a principal, if the route binds its keys to one.
 fn check_named(policy: &Policy, principal: Option<Digest32>) -> Result<(), Problem> {
     let named = principal.is_some() || policy.bind == Binding::Tenant;
     named.then_some(()).ok_or_else(|| Kind::CredentialInvalid.problem())
 }
 
-/// Admits a request that a peer forwarded. The peer has verified tenant and key; all else is
-/// checked here. A refusal comes with its form.
+/// Admits a request that a peer forwarded, which has verified tenant and key.
 pub fn admit_forward<P: Ports>(
     gateway: &Gateway<P>,
     forward: Forward,
@@ -175,47 +172,40 @@ pub fn admit_forward<P: Ports>(
         Matched::Refused(why) => return Err((why.into(), Dialect::Plain)),
     };
     let dialect = policy.dialect;
-    forwarded(gateway, &live, (route, policy), forward, place).map_err(|problem| (problem, dialect))
-}
-
-fn forwarded<P: Ports>(
-    gateway: &Gateway<P>,
-    live: &Live<P>,
-    (route, policy): (Arc<str>, Arc<Policy>),
-    forward: Forward,
-    place: &Place,
-) -> Result<Ask, Problem> {
-    check_named(&policy, forward.principal)?;
-    if forward.body.len() > policy.body_limit {
-        return Err(too_large(policy.body_limit));
-    }
-    make_room(gateway, place, forward.body.len())?;
-    policy.key_policy.check(forward.id.key())?;
-    let Forward { method, target, headers, body, .. } = &forward;
-    let fingerprint = take_fingerprint(&policy, method, target, headers, body)?;
-    let echo = forward.headers.get(&reply::KEY).cloned().ok_or(KeyError::Missing)?;
-    let by = accept::by(&policy, &forward.headers);
-    Ok(Ask {
-        id: forward.id,
-        principal: forward.principal,
-        echo,
-        route,
-        policy,
-        meanings: live.meanings.clone(),
-        method: forward.method,
-        target: forward.target,
-        headers: forward.headers,
-        body: forward.body,
-        fingerprint,
-        request_id: forward.request_id,
-        arrived: gateway.ports().clock().now(),
-        deadline: forward.deadline,
-        by,
-        charged: Charged::default(),
-        times: None,
-        waited: Waited::default(),
-        _place: Some(place.clone()),
-    })
+    let admitted = || {
+        check_named(&policy, forward.principal)?;
+        if forward.body.len() > policy.body_limit {
+            return Err(too_large(policy.body_limit));
+        }
+        make_room(gateway, place, forward.body.len())?;
+        policy.key_policy.check(forward.id.key())?;
+        let Forward { method, target, headers, body, .. } = &forward;
+        let fingerprint = take_fingerprint(&policy, method, target, headers, body)?;
+        let echo = forward.headers.get(&reply::KEY).cloned().ok_or(KeyError::Missing)?;
+        let by = accept::by(&policy, &forward.headers);
+        Ok(Ask {
+            id: forward.id,
+            principal: forward.principal,
+            echo,
+            route,
+            policy,
+            meanings: live.meanings.clone(),
+            method: forward.method,
+            target: forward.target,
+            headers: forward.headers,
+            body: forward.body,
+            fingerprint,
+            request_id: forward.request_id,
+            arrived: gateway.now(),
+            deadline: forward.deadline,
+            by,
+            charged: Charged::default(),
+            times: None,
+            waited: Waited::default(),
+            _place: Some(place.clone()),
+        })
+    };
+    admitted().map_err(|problem| (problem, dialect))
 }
 
 /// Most bytes of the body: as its head says, or its framing (if empty), or the route's limit.
@@ -229,8 +219,8 @@ fn announced(headers: &HeaderMap, body: &Body, limit: usize) -> Result<usize, Pr
 }
 
 async fn read_body<P: Ports>(gateway: &Gateway<P>, body: Body, limit: usize) -> Result<Bytes, Problem> {
-    let clock = gateway.ports().clock();
-    let until = clock.now() + gateway.settings().timings.body_within;
+    let clock = gateway.ports.clock();
+    let until = clock.now() + gateway.settings.timings.body_within;
     let collected = tokio::select! {
         biased;
         collected = body::collect(body, limit) => collected.ok(),
@@ -252,8 +242,7 @@ fn make_room<P: Ports>(gateway: &Gateway<P>, place: &Place, bytes: usize) -> Res
 }
 
 /// Takes two digests: of the raw bytes, and of the business signature if the route has one, else of
-/// the canonical form if the body has a lossless one. Nothing replaces a signature. The headers
-/// that count on the route are part of both digests.
+/// the canonical form if there is a lossless one. Headers that count are part of both.
 pub fn take_fingerprint(
     policy: &Policy,
     method: &Method,

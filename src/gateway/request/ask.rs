@@ -63,8 +63,7 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// The principal that a claim binds the key to, if its route wants that. A job's key stays
-    /// bound as its client was told.
+    /// The principal that a claim binds the key to. A job's key stays bound as its client was told.
     pub fn bound_to(&self) -> Option<Digest32> {
         match (self.by, self.policy.bind) {
             (By::Worker, _) | (By::Client | By::Later { .. }, Binding::Principal) => self.principal,

@@ -1,8 +1,7 @@
 //! Attached duplicates: requests that wait for a running attempt's outcome.
 //!
-//! An attempt that ends in this process wakes its duplicates at once. One poller finds those that
-//! end in another gateway of the region. It also closes the gap between reading a record and
-//! joining. This file must not hold its lock over anything slow.
+//! An attempt that ends in this process wakes them at once; one poller finds the others, and closes
+//! the gap between reading a record and joining. The lock is held over nothing slow.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -34,7 +33,6 @@ impl Attached {
         Waiter { attached: self.clone(), id: id.clone(), place: Some(place) }
     }
 
-    /// Gives the key's present rows to all requests that wait for it.
     pub fn wake(&self, id: &KeyId, rows: Vec<Row>) {
         let place = self.lock().remove(id);
         if let Some(place) = place {
@@ -58,7 +56,6 @@ impl Attached {
     }
 }
 
-/// One request's place among those that wait.
 pub struct Waiter {
     attached: Arc<Attached>,
     id: KeyId,
@@ -67,7 +64,6 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Completes with the key's rows once its attempt has ended.
     pub async fn ended(&mut self) -> Vec<Row> {
         let Some(place) = &self.place else { return std::future::pending().await };
         loop {

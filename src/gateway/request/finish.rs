@@ -1,22 +1,24 @@
-//! The end of a keyed request: rendered, counted, logged.
+//! The end of a keyed request: rendered, counted, logged; and the refusals that several flows give.
 //!
-//! [`super::reply`] renders. A hop carries another region's answer as its client gets it, so its
-//! verdict and code are read from headers. An upstream may write the same headers: nothing is
-//! decided by them.
+//! A hop carries another region's answer as its client gets it, so its verdict and code are read
+//! from headers. An upstream may write the same headers: nothing is decided by them.
+
+use std::time::Duration;
 
 use http::header::{LINK, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, Response};
 
 use super::ask::Ask;
-use super::problems::{self, Kind};
+use super::problems::{self, Kind, Problem};
 use super::reply::{self, Reply};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::times::Where;
-use crate::gateway::telemetry::{metrics, spans, trace};
-use crate::gateway::well_known;
-use crate::ports::{Body, Clock, Ports};
+use crate::gateway::telemetry::{metrics, trace};
+use crate::ports::{Body, Dice, Ports};
 use crate::protocol::key::Key;
 use crate::protocol::outcome::{Outcome, OutcomeSets};
+use crate::protocol::snapshot::Unfit;
+use crate::protocol::time::Date;
 
 /// Renders, counts and logs the reply of this region: the one line per request.
 pub fn finish<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply) -> Response<Body> {
@@ -35,15 +37,15 @@ pub fn finish_from<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply, from
     ask.charged.give_back(ask.id.tenant(), reply.is_retry());
     metrics::answer(&ask.route, ask.id.tenant(), verdict);
     let response = reply::render(reply, &ask.echo, ask.request_id, &gateway.settings.me, ask.policy.dialect);
-    let took = gateway.ports.clock().now().since(ask.arrived);
+    let took = gateway.now().since(ask.arrived);
     if let Some(times) = &ask.times {
         times.request(verdict, response.status(), from, took);
         if from == Where::Here {
             times.overhead(took.saturating_sub(ask.waited.all()));
         }
     }
-    spans::asked(ask, &gateway.settings.me, gateway.view().epoch());
-    spans::answered(verdict, code, response.status().as_u16());
+    trace::asked(ask, &gateway.settings.me, gateway.view().epoch());
+    trace::answered(verdict, code, response.status().as_u16());
     tracing::info!(
         request = %ask.request_id, route = %ask.route, tenant = %ask.id.tenant(), key = %ask.id.digest(),
         region = %gateway.settings.me, verdict, code, status = response.status().as_u16(),
@@ -68,7 +70,7 @@ pub fn forwarded_verdict<B>(
     if let Some(kind) = kind(headers) {
         return (kind.verdict(), kind.row().code);
     }
-    let accepted = headers.get(LOCATION).is_some_and(|place| place == well_known::of(key).as_str());
+    let accepted = headers.get(LOCATION).is_some_and(|place| place == problems::status_url(key).as_str());
     let verdict = match outcomes.classify(answer.status().as_u16(), headers.contains_key(RETRY_AFTER)) {
         _any if accepted => "accepted",
         Outcome::NothingHappened => "released",
@@ -77,7 +79,6 @@ pub fn forwarded_verdict<B>(
     (verdict, NONE)
 }
 
-/// The code of a problem, read from the link to its explanation in these headers.
 pub fn code(headers: &HeaderMap) -> &'static str {
     kind(headers).map_or(NONE, |kind| kind.row().code)
 }
@@ -89,14 +90,54 @@ fn kind(headers: &HeaderMap) -> Option<Kind> {
     named.filter_map(Kind::of).next()
 }
 
+impl<P: Ports> Gateway<P> {
+    /// At least `span`, and up to as much again or three seconds more, so that refused clients do
+    /// not come back together. Whole seconds, each equally likely, since `Retry-After` has no
+    /// others (RFC 9110, section 10.2.3).
+    pub(in crate::gateway) fn jittered(&self, span: Duration) -> Duration {
+        const VALUES: u64 = 4;
+        let least = span.as_secs() + u64::from(span.subsec_nanos() > 0);
+        let below = Duration::from_secs(least.max(VALUES)) - Duration::from_nanos(1);
+        Duration::from_secs(least + self.ports.dice().jitter(below).as_secs())
+    }
+
+    /// A problem that may be over in a second or some.
+    pub(in crate::gateway) fn later(&self, kind: Kind) -> Problem {
+        kind.after(self.jittered(Duration::from_secs(1)))
+    }
+
+    pub(in crate::gateway) fn overloaded(&self) -> Problem {
+        self.later(Kind::Overloaded)
+    }
+
+    /// The problem of a key whose owner is changing. A move takes well below a second.
+    pub(in crate::gateway) fn moving(&self) -> Problem {
+        const LEAST: Duration = Duration::from_millis(250);
+        Kind::Moving.after(LEAST + self.ports.dice().jitter(LEAST * 2))
+    }
+
+    pub(in crate::gateway) fn unknown(&self, expires: Option<Date>) -> Reply {
+        Reply::Refused(self.later(Kind::OutcomeUnknown), expires)
+    }
+
+    pub(in crate::gateway) fn store_unavailable(&self, why: String) -> Problem {
+        tracing::warn!(why, "refused: the store is not available");
+        self.later(Kind::StoreUnavailable)
+    }
+
+    /// The refusal of a gateway that runs no key at all.
+    pub(in crate::gateway) fn unfit(&self, why: &Unfit) -> Problem {
+        tracing::warn!(why = why.reason(), "refused: no key is run here");
+        self.later(match why {
+            Unfit::NotFounded => Kind::NotFounded,
+            Unfit::Outgrown(_) => Kind::Outgrown,
+            Unfit::Store(_) => Kind::StoreUnavailable,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::time::Duration;
-
-    use http::HeaderValue;
-
-    use super::*;
     use crate::gateway::policy::route::{Dialect, Mismatch};
     use crate::gateway::request::problems::{KINDS, Problem};
     use crate::gateway::request::reply::{Pending, Reply};
@@ -105,6 +146,11 @@ mod tests {
     use crate::protocol::record::{Answer, AnswerBody, RequestId};
     use crate::protocol::region::{Origin, RegionName};
     use crate::protocol::time::Date;
+    use http::HeaderValue;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
 
     const AFTER: Duration = Duration::from_secs(1);
 

@@ -1,4 +1,5 @@
-//! The rows of a key, followed until there is a reply: claim, wait, ask about a doubt, claim again.
+//! A key at this region: its rows are followed until there is a reply. Claim, wait, ask about a
+//! doubt, claim again; and look at it anew if it moves.
 //!
 //! `protocol::decide` judges the rows. [`super::attempt`] runs what may run.
 
@@ -10,27 +11,30 @@ use super::ask::{Ask, By};
 use super::attempt::claim::{Claimed, claim};
 use super::attempt::recover;
 use super::attempt::send::run;
-use super::problems::Kind;
+use super::problems::{Kind, Problem};
 use super::reply::{Reply, Step};
 use crate::gateway::instance::Gateway;
-use crate::gateway::telemetry::metrics;
+use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::{Clock, Ports};
-use crate::protocol::decide::{Verdict, decide, retry_after};
+use crate::protocol::authority::Closed;
+use crate::protocol::decide::{Facts, Verdict, decide, retry_after, same_request, settlement};
+use crate::protocol::opening::Hindrance;
 use crate::protocol::record::{Basis, Reading, Row};
+use crate::protocol::region::RegionName;
 use crate::protocol::snapshot::{Here, Permit};
 use crate::protocol::time::Date;
 
 /// Races for its key that one request may lose. After that the client gets `in-progress`.
 const ROUNDS: usize = 32;
 
-pub enum Begun {
+enum Begun {
     Done(Step),
     Found(Vec<Row>),
 }
 
 /// Claims under this permit and runs. Or accepts, if no client waits and nothing happened so far
 /// (`untouched`).
-pub async fn begin<P: Ports>(
+async fn begin<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
     permit: &Permit,
@@ -54,7 +58,7 @@ pub async fn begin<P: Ports>(
         Ok(Claimed::Found(rows)) => return Begun::Found(rows),
         Ok(Claimed::Moved) => Step::Again(gateway.moving()),
         Err(problem) => {
-            metrics::claim_failed(&ask.route, ask.id.tenant());
+            metrics::count_of(observe::CLAIMS_FAILED, &ask.route, ask.id.tenant());
             Step::Ended(Reply::Refused(problem, None))
         }
     };
@@ -71,14 +75,13 @@ async fn full<P: Ports>(gateway: &Gateway<P>, ask: &Ask, again: Duration) -> Beg
         }
         Ok(rows) => return Begun::Found(rows),
         Err(error) => {
-            metrics::claim_failed(&ask.route, ask.id.tenant());
+            metrics::count_of(observe::CLAIMS_FAILED, &ask.route, ask.id.tenant());
             gateway.store_unavailable(error.to_string())
         }
     };
     Begun::Done(Step::Ended(Reply::Refused(refused, None)))
 }
 
-/// Follows the rows of the key until there is a reply.
 pub async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut rows: Vec<Row>) -> Step {
     for _ in 0..ROUNDS {
         let (basis, untouched) = match find_basis(gateway, ask, rows).await {
@@ -121,11 +124,11 @@ async fn find_basis<P: Ports>(
                 };
                 match ask.waits(gateway.ports.clock(), ended).await {
                     Some(ended) => {
-                        metrics::attached("replayed");
+                        metrics::count_by(observe::ATTACHED, "result", "replayed");
                         rows = ended;
                     }
                     None => {
-                        metrics::attached("waited_out");
+                        metrics::count_by(observe::ATTACHED, "result", "waited_out");
                         return Err(running(gateway, ask, left, expires));
                     }
                 }
@@ -140,25 +143,174 @@ async fn find_basis<P: Ports>(
                 return Err(Reply::Refused(parked, Some(expires)));
             }
             Verdict::Replay(settlement) => return Err(Reply::Replay(settlement)),
-            Verdict::KeyReused(expires) => return Err(reused(ask, expires)),
-            Verdict::KeyExpired(expires) => return Err(expired(expires)),
+            Verdict::KeyReused(expires) => {
+                return Err(Reply::Refused(ask.policy.mismatch.into(), Some(expires)));
+            }
+            Verdict::KeyExpired(expires) => {
+                return Err(Reply::Refused(Kind::KeyExpired.problem(), Some(expires)));
+            }
         }
     }
 }
 
-pub fn running<P: Ports>(gateway: &Gateway<P>, ask: &Ask, left: Duration, expires: Date) -> Reply {
+fn running<P: Ports>(gateway: &Gateway<P>, ask: &Ask, left: Duration, expires: Date) -> Reply {
     let after = retry_after(left.saturating_sub(ask.policy.wait), gateway.typical(&ask.route));
     Reply::Refused(Kind::InProgress.after(after), Some(expires))
 }
 
-pub fn reused(ask: &Ask, expires: Date) -> Reply {
-    Reply::Refused(ask.policy.mismatch.into(), Some(expires))
-}
-
-pub fn expired(expires: Date) -> Reply {
-    Reply::Refused(Kind::KeyExpired.problem(), Some(expires))
-}
-
-pub fn verdict(ask: &Ask, reading: Reading) -> Verdict {
+fn verdict(ask: &Ask, reading: Reading) -> Verdict {
     decide(reading, &ask.fingerprint, ask.principal)
+}
+
+/// Looks at a key while it changes, at most. One move changes the gate up to three times.
+const LOOKS: u32 = 4;
+
+/// Serves a key as far as this region may. If facts that it relied on have changed, it looks again.
+// Boxes, here and below: a request would move the room for what few requests come to.
+pub async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Result<Reply, RegionName> {
+    let mut changed = None;
+    for look in 0..LOOKS {
+        let step = match gateway.here(&ask.id) {
+            Here::Run(permit) => match begin(gateway, ask, &permit, Basis::Absent, true).await {
+                Begun::Done(step) => step,
+                Begun::Found(rows) => {
+                    if look == 0 {
+                        metrics::duplicate(ask.id.tenant());
+                    }
+                    follow(gateway, ask, rows).await
+                }
+            },
+            Here::Closed(Closed::CatchingUp) => Box::pin(serve_early(gateway, ask)).await,
+            Here::Closed(Closed::Moving) => copy_or(gateway, ask, gateway.moving()).await,
+            Here::Closed(Closed::NoLease) => {
+                copy_or(gateway, ask, gateway.later(Kind::NotAuthoritative)).await
+            }
+            Here::Elsewhere(owner) => return Err(owner),
+            Here::Nobody => Step::Ended(Reply::Refused(gateway.later(Kind::HomeUnavailable), None)),
+            Here::Unfit(why) => {
+                metrics::count_of(observe::CLAIMS_FAILED, &ask.route, ask.id.tenant());
+                copy_or(gateway, ask, gateway.unfit(&why)).await
+            }
+        };
+        match step {
+            Step::Ended(reply) => return Ok(reply),
+            Step::Again(problem) => changed = Some(problem),
+        }
+    }
+    Ok(Reply::Refused(changed.unwrap_or_else(|| gateway.moving()), None))
+}
+
+async fn copy_or<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, problem: Problem) -> Step {
+    let copy = Box::pin(local_copy(gateway, ask)).await;
+    Step::Ended(copy.unwrap_or(Reply::Refused(problem, None)))
+}
+
+/// The reply by the local copy, if it is settled: it is final, so any copy may be replayed.
+pub async fn local_copy<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Option<Reply> {
+    let found = metrics::store("look_up", &ask.route, gateway.ports.clock(), gateway.rows(&ask.id));
+    let Reading::Settled(row) = gateway.read(found.await.ok()?) else { return None };
+    let reply = match same_request(&row, &ask.fingerprint, ask.principal) {
+        true => Reply::Replay(settlement(&row)?),
+        false => Reply::Refused(ask.policy.mismatch.into(), Some(row.expires)),
+    };
+    metrics::count(observe::LOCAL_REPLAYS);
+    metrics::duplicate(ask.id.tenant());
+    Some(reply)
+}
+
+/// Time that a client stays away if only an operator can lift a hindrance.
+const UNTIL_AN_OPERATOR: Duration = Duration::from_secs(60);
+
+/// Serves a gained key that this region may not start yet: rows of earlier owners have not arrived
+/// (docs/protocol.md#rule-34). Final records are replayed, and known attempts are waited for. A key
+/// without rows here, or a released one, is refused: a row may be on its way. Nothing is recovered.
+async fn serve_early<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Step {
+    let found = metrics::store("look_up", &ask.route, gateway.ports.clock(), gateway.rows(&ask.id));
+    let rows = match found.await {
+        Ok(rows) => rows,
+        Err(error) => {
+            return Step::Ended(Reply::Refused(gateway.store_unavailable(error.to_string()), None));
+        }
+    };
+    if !rows.is_empty() {
+        metrics::duplicate(ask.id.tenant());
+    }
+    if let Some(reply) = accept::standing(gateway, ask, &rows).await {
+        return Step::Ended(reply);
+    }
+    let reading = gateway.read(rows);
+    let (untouched, expires) = match &reading {
+        Reading::Absent => (true, None),
+        Reading::Released(row, _) => (true, Some(row.expires)),
+        Reading::InProgress(row) | Reading::InDoubt(row, _) | Reading::Settled(row) | Reading::Gone(row) => {
+            (false, Some(row.expires))
+        }
+    };
+    Step::Ended(match verdict(ask, reading) {
+        Verdict::Replay(settlement) => Reply::Replay(settlement),
+        Verdict::KeyReused(expires) => Reply::Refused(ask.policy.mismatch.into(), Some(expires)),
+        Verdict::KeyExpired(expires) => Reply::Refused(Kind::KeyExpired.problem(), Some(expires)),
+        Verdict::Attach(left, expires) => running(gateway, ask, left, expires),
+        Verdict::Claim(basis) if untouched => {
+            let Some(permit) = gateway.snapshot().early(&ask.id, &ask.route, &ask.meanings, gateway.now())
+            else {
+                return Step::Ended(Reply::Refused(missing(gateway), expires));
+            };
+            return match begin(gateway, ask, &permit, basis, untouched).await {
+                Begun::Done(step) => step,
+                Begun::Found(_) => Step::Again(missing(gateway)),
+            };
+        }
+        Verdict::Claim(_) | Verdict::Probe { .. } | Verdict::Parked { .. } => {
+            let (after, _) = wait(&gateway.snapshot().hindrances);
+            Reply::Refused(Kind::InDoubt.after(upward(gateway, after)), expires)
+        }
+    })
+}
+
+fn missing<P: Ports>(gateway: &Gateway<P>) -> Problem {
+    // No region is lost: the missing rows are on their way, and here in a moment.
+    if gateway.view().lost().next().is_none() {
+        return gateway.moving();
+    }
+    let (after, operator) = wait(&gateway.snapshot().hindrances);
+    Kind::HomeUnavailable.after(upward(gateway, after)).because(match operator {
+        false => "The key's home is lost, and its last records may still be on their way here",
+        true => "The key's home is lost, and its last records may be missing here: an operator has to accept that before new keys run",
+    })
+}
+
+/// Time that the hindrances surely last, and if only an operator can lift one.
+fn wait(hindrances: &[Hindrance]) -> (Duration, bool) {
+    if hindrances.iter().any(Hindrance::needs_operator) {
+        return (UNTIL_AN_OPERATOR, true);
+    }
+    let left = hindrances.iter().filter_map(Hindrance::left);
+    (left.max().unwrap_or_default().max(Duration::from_secs(1)), false)
+}
+
+/// Adds jitter, so that refused clients do not come back together.
+fn upward<P: Ports>(gateway: &Gateway<P>, span: Duration) -> Duration {
+    gateway.jittered(span.min(Duration::from_secs(1))) + span.saturating_sub(Duration::from_secs(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::protocol::region::{Origin, RegionName};
+
+    use super::*;
+
+    #[test]
+    fn a_client_hears_the_longest_wait() {
+        let region = || RegionName::parse("eu").unwrap();
+        let origin = || Origin { region: region(), generation: 1 };
+        let runs = |secs| Hindrance::Window { origin: origin(), left: Duration::from_secs(secs) };
+        let import = Hindrance::Import { origin: origin(), from: region(), upto: 9 };
+        let told = |hindrances: &[Hindrance]| wait(hindrances);
+        assert_eq!(told(&[]), (Duration::from_secs(1), false));
+        assert_eq!(told(&[runs(7), import.clone(), runs(30)]), (Duration::from_secs(30), false));
+        assert_eq!(told(&[import]), (Duration::from_secs(1), false));
+        let gap = Hindrance::Gap(origin());
+        assert_eq!(told(&[runs(300), gap]), (UNTIL_AN_OPERATOR, true));
+    }
 }

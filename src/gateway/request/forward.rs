@@ -1,9 +1,7 @@
-//! Requests whose key another region owns: replayed from the local copy, or forwarded, one hop, to
-//! the owner.
+//! Answers to admitted requests, here or from the key's owner, each from a task of its own.
 //!
-//! A settled record is final, so any copy of it may be replayed at any time, whether the home is up
-//! or not. A forward must not be sent twice, nor held over an outage. If the owner cannot be
-//! reached, the request is refused, and the same key may be sent again.
+//! A client that hangs up cancels nothing. A settled record is final, so any copy of it may be
+//! replayed. Else the owner is asked, over one hop: not twice, nor over an outage.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,13 +11,13 @@ use tracing::Instrument;
 
 use super::ask::Ask;
 use super::finish::{finish, finish_from, forwarded_verdict};
+use super::follow::{local_copy, serve};
 use super::problems::Kind;
 use super::reply::{self, Reply};
-use super::serve::{Served, local_copy, serve};
 use crate::gateway::authority::register::learn;
-use crate::gateway::instance::Gateway;
+use crate::gateway::instance::{Gateway, InFlight};
 use crate::gateway::telemetry::times::Where;
-use crate::gateway::telemetry::{metrics, spans, trace};
+use crate::gateway::telemetry::{metrics, trace};
 use crate::ports::peers::{ForwardReply, PeerError};
 use crate::ports::{Body, Clock, Peers, Ports};
 use crate::protocol::region::RegionName;
@@ -30,14 +28,14 @@ const ON_THE_WAY: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Answers from the local copy if it is settled, else from the owner. A peer that does not own the
-/// key may know a newer view. This region then learns that view, and the owner under it answers.
-pub async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: RegionName) -> Response<Body> {
+/// key may know a newer view, which is learned then.
+async fn elsewhere<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: RegionName) -> Response<Body> {
     if let Some(reply) = local_copy(gateway, ask).await {
         return finish(gateway, ask, reply);
     }
     let epoch = match hop(gateway, ask, &owner).await {
         Ok(response) => return response,
-        Err(NotOwner { epoch }) => epoch,
+        Err(epoch) => epoch,
     };
     if epoch > gateway.view().epoch() {
         learn::from_peer(gateway, &owner).await;
@@ -47,24 +45,20 @@ pub async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: Regio
         Here::Elsewhere(next) if next == owner => return moving(),
         Here::Elsewhere(next) => next,
         Here::Run(_) | Here::Closed(_) | Here::Nobody | Here::Unfit(_) => match serve(gateway, ask).await {
-            Served::Reply(reply) => return finish(gateway, ask, reply),
-            Served::Elsewhere(next) => next,
+            Ok(reply) => return finish(gateway, ask, reply),
+            Err(next) => next,
         },
     };
-    hop(gateway, ask, &next).await.unwrap_or_else(|NotOwner { .. }| moving())
+    hop(gateway, ask, &next).await.unwrap_or_else(|_epoch| moving())
 }
 
-/// Error: the peer does not own the key under its view.
-struct NotOwner {
-    epoch: u64,
-}
-
-/// Asks the owner, once. The answer is the owner's, or the refusal if it cannot be asked.
+/// The owner's answer, or the refusal if it cannot be asked. An error: the epoch of a view by which
+/// it does not own the key.
 async fn hop<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
     owner: &RegionName,
-) -> Result<Response<Body>, NotOwner> {
+) -> Result<Response<Body>, u64> {
     let refuse = |result, reply| {
         metrics::forward(owner, result);
         Ok(finish_from(gateway, ask, reply, Where::Forwarded))
@@ -73,7 +67,7 @@ async fn hop<P: Ports>(
         return refuse("silent", unavailable(gateway, "the peer answers no pings"));
     }
     let forward = ask.forward(gateway.view().epoch());
-    let asked = gateway.ports.peers().forward(owner, forward).instrument(spans::forward(owner));
+    let asked = gateway.ports.peers().forward(owner, forward).instrument(trace::forward(owner));
     let answer = tokio::select! {
         biased;
         answer = asked => answer,
@@ -92,7 +86,7 @@ async fn hop<P: Ports>(
         Ok(ForwardReply::NotOwner { epoch }) => {
             metrics::forward(owner, "not_owner");
             tracing::warn!(%owner, their_epoch = epoch, epoch = gateway.view().epoch(), "the regions do not agree on a key's owner");
-            Err(NotOwner { epoch })
+            Err(epoch)
         }
         Err(PeerError::NotSent(why)) => refuse("not_sent", unavailable(gateway, &why)),
         Err(error @ PeerError::Versions { .. }) => {
@@ -105,17 +99,16 @@ async fn hop<P: Ports>(
     }
 }
 
-/// Times a request that the owner answered, and logs its line.
 fn forwarded<P: Ports>(gateway: &Gateway<P>, ask: &Ask, owner: &RegionName, response: &Response<Body>) {
     let (verdict, code) = forwarded_verdict(ask.id.key(), &ask.policy.outcomes, response);
     if let Some(times) = &ask.times {
-        let took = gateway.ports.clock().now().since(ask.arrived);
+        let took = gateway.now().since(ask.arrived);
         times.request(verdict, response.status(), Where::Forwarded, took);
     }
     let (status, epoch) = (response.status().as_u16(), gateway.view().epoch());
-    spans::asked(ask, &gateway.settings.me, epoch);
-    spans::forwarded(owner);
-    spans::answered(verdict, code, status);
+    trace::asked(ask, &gateway.settings.me, epoch);
+    trace::forwarded(owner);
+    trace::answered(verdict, code, status);
     tracing::info!(
         request = %ask.request_id, route = %ask.route, tenant = %ask.id.tenant(), key = %ask.id.digest(),
         region = %gateway.settings.me, %owner, verdict, code, status, epoch, trace = %trace::of(&ask.headers),
@@ -123,8 +116,7 @@ fn forwarded<P: Ports>(gateway: &Gateway<P>, ask: &Ask, owner: &RegionName, resp
     );
 }
 
-/// Completes when waiting for the answer has no use any more: the peer fell silent (`true`), or the
-/// time is over.
+/// Completes when waiting has no use any more: the peer fell silent (`true`), or time is over.
 async fn given_up<P: Ports>(gateway: &Gateway<P>, ask: &Ask, owner: &RegionName) -> bool {
     let clock = gateway.ports.clock();
     let begun = clock.now();
@@ -145,4 +137,35 @@ async fn given_up<P: Ports>(gateway: &Gateway<P>, ask: &Ask, owner: &RegionName)
 fn unavailable<P: Ports>(gateway: &Gateway<P>, why: &str) -> Reply {
     tracing::warn!(why, "refused: the home region cannot be reached");
     Reply::Refused(gateway.later(Kind::HomeUnavailable), None)
+}
+
+/// Answers an admitted request: here if this region owns the key, else from the copy or the owner.
+/// What a peer forwarded is not forwarded again. Neither a client that hangs up nor a stop cuts it
+/// short.
+pub async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, ask: Arc<Ask>, may_forward: bool) -> Response<Body> {
+    // Counted before the look: if a stop saw nothing in flight, this request sees the stop.
+    let begun = InFlight::begin(gateway.clone());
+    if gateway.is_stopping() {
+        return finish(gateway, &ask, Reply::Refused(gateway.later(Kind::Stopping), None));
+    }
+    let work = {
+        let (gateway, ask) = (gateway.clone(), ask.clone());
+        async move {
+            let response = match serve(&gateway, &ask).await {
+                Ok(reply) => finish(&gateway, &ask, reply),
+                Err(owner) if may_forward => Box::pin(elsewhere(&gateway, &ask, owner)).await,
+                Err(_) => finish(&gateway, &ask, Reply::Refused(gateway.moving(), None)),
+            };
+            drop(begun);
+            response
+        }
+    };
+    // A box, since a task moves its future several times.
+    match tokio::spawn(Box::pin(work).in_current_span()).await {
+        Ok(response) => response,
+        Err(error) => {
+            tracing::error!(%error, key = %ask.id.digest(), "a request's task ended before its answer");
+            finish(gateway, &ask, gateway.unknown(None))
+        }
+    }
 }

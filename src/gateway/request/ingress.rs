@@ -1,7 +1,7 @@
 //! The two ways into a gateway: a client's request, and one that a peer forwarded.
 //!
 //! [`crate::gateway::limits::concurrency`] gives each a place, and [`super::admit`] reads it.
-//! [`super::answer`] answers keyed requests, [`super::passthrough`] streams the others.
+//! [`super::forward`] answers keyed requests, [`super::passthrough`] streams the others.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use http::{HeaderMap, Method, Request, Response};
 
 use super::admit::Admitted;
-use super::answer::answer;
+use super::forward::answer;
 use super::problems::Problem;
 use super::{address, admit, problems, reply};
 use crate::gateway::instance::Gateway;
@@ -18,10 +18,9 @@ use crate::gateway::limits::concurrency::{Place, Whose};
 use crate::gateway::policy::route::{Dialect, NO_ROUTE};
 use crate::gateway::shadow;
 use crate::gateway::telemetry::times::{RouteTimes, Where};
-use crate::gateway::telemetry::{metrics, spans, trace};
-use crate::gateway::well_known;
+use crate::gateway::telemetry::{metrics, trace};
 use crate::ports::peers::{Forward, ForwardReply};
-use crate::ports::{Body, Clock, Ports};
+use crate::ports::{Body, Ports};
 use crate::protocol::region::RegionName;
 use crate::protocol::snapshot::Here;
 use crate::protocol::time::Moment;
@@ -32,13 +31,12 @@ fn sender(headers: &HeaderMap) -> Option<IpAddr> {
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Answers a client's request. Once a key is admitted, dropping the future (the client hung up)
-    /// cancels nothing.
+    /// Answers a client's request. Once a key is admitted, dropping the future cancels nothing.
     pub async fn handle(self: &Arc<Self>, request: Request<Body>) -> Response<Body> {
         if let Some(shadow) = &self.shadow {
             return Box::pin(shadow::pass::pass(self, shadow, request)).await;
         }
-        let arrived = self.ports.clock().now();
+        let arrived = self.now();
         match self.place(Whose::Client) {
             Ok(place) => {
                 place.keeps(request.extensions().get());
@@ -65,7 +63,7 @@ impl<P: Ports> Gateway<P> {
         if address::is_asked(request.method(), request.uri().path()) {
             return Box::pin(address::answer(self, request, arrived)).await;
         }
-        if request.uri().path() == well_known::PUBLICATION
+        if request.uri().path() == problems::PUBLICATION
             && [Method::GET, Method::HEAD].contains(request.method())
         {
             return page(reply::publication(self.live().publication.clone()));
@@ -103,7 +101,7 @@ impl<P: Ports> Gateway<P> {
         arrived: Moment,
         response: Response<Body>,
     ) -> Response<Body> {
-        let (live, took) = (self.live.load(), self.ports.clock().now().since(arrived));
+        let (live, took) = (self.live.load(), self.now().since(arrived));
         let times = route.unwrap_or_else(|| live.times(NO_ROUTE));
         times.request(verdict, response.status(), from, took);
         response
@@ -120,15 +118,12 @@ impl<P: Ports> Gateway<P> {
         let response = reply::refuse(problem, dialect);
         let (region, code, status) = (&self.settings.me, problem.code(), response.status().as_u16());
         tracing::info!(%region, code, status, epoch = self.view().epoch(), %trace, "not admitted");
-        spans::answered("refused", code, status);
+        trace::answered("refused", code, status);
         response
     }
 
-    /// Takes a place for a request that a peer forwards, with room for so many bytes of its body,
-    /// before that is read.
-    ///
-    /// # Errors
-    /// The reply to the peer: nothing was stored or sent.
+    /// Takes a place for a request that a peer forwards, with room for so many bytes, before its
+    /// body is read. An error is the reply to the peer: nothing was stored or sent.
     pub fn place_for_forward(&self, head: &Forward, bytes: usize) -> Result<Place, Box<ForwardReply>> {
         let place = self.place(Whose::Peer).and_then(|place| {
             let has = place.is_of(Some(head.id.tenant())) && place.has_room_for(bytes);

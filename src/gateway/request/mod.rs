@@ -2,15 +2,14 @@
 //!
 //! 1. [`ingress`] has the two ways in. [`address`] tells a key's state. [`admit`] says who asks,
 //!    under which key, what exactly; [`passthrough`] takes requests without a key.
-//! 2. [`answer`] asks the owner ([`forward`]), or serves the key here ([`serve`], [`follow`]): it
-//!    reads the rows, and replays, waits ([`attach`]), accepts ([`accept`]) or runs ([`attempt`]).
-//! 3. [`finish`] ends it. [`refusals`], [`reply`], [`ask`] and [`problems`] are what all of them
-//!    say. Nothing here may send a request without a durable claim.
+//! 2. [`forward`] asks the owner, or has the key served here: [`follow`] reads the rows, and
+//!    replays, waits ([`attach`]), accepts ([`accept`]) or runs ([`attempt`]).
+//! 3. [`finish`] ends it. [`reply`], [`ask`] and [`problems`] are what all of them say. Nothing
+//!    here may send a request without a durable claim.
 
 pub(super) mod accept;
 pub(super) mod address;
 pub(super) mod admit;
-pub(super) mod answer;
 pub(super) mod ask;
 pub(super) mod attach;
 pub(super) mod attempt;
@@ -20,8 +19,6 @@ pub(super) mod forward;
 pub(super) mod ingress;
 pub(super) mod passthrough;
 pub(crate) mod problems;
-pub(super) mod refusals;
 pub(super) mod reply;
-pub(super) mod serve;
 
 pub use problems::codes;

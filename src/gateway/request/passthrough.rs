@@ -1,8 +1,7 @@
 //! Requests without a key: they pass to the upstream as they came, are counted, and have a log
 //! line.
 //!
-//! Only the client waits for such a request: if it hangs up before the answer begins, there is no
-//! log line.
+//! If a client hangs up before the answer begins, there is no log line.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +12,10 @@ use super::problems::Kind;
 use super::reply;
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::{Dialect, Matched, UNLISTED_TIMEOUT};
-use crate::gateway::telemetry::spans;
 use crate::gateway::telemetry::times::{RouteTimes, Where};
-use crate::gateway::telemetry::trace::Trace;
+use crate::gateway::telemetry::trace::{self, Trace};
 use crate::ports::upstream::{CredentialRefused, SendError};
-use crate::ports::{Body, Clock, Ports, Upstream};
+use crate::ports::{Body, Ports, Upstream};
 use crate::protocol::time::Moment;
 
 /// Facts about a request that passes, for its log line and its upstream.
@@ -77,11 +75,11 @@ impl<P: Ports> Gateway<P> {
             Ok(response) => (response, "passed", "-"),
             Err(problem) => (reply::refuse(&problem, Dialect::Plain), "refused", problem.code()),
         };
-        let (status, took) = (response.status(), self.ports.clock().now().since(*arrived));
+        let (status, took) = (response.status(), self.now().since(*arrived));
         times.request(verdict, status, Where::Here, took);
         let (status, ms) = (status.as_u16(), took.as_millis());
-        spans::passed(route, region, epoch);
-        spans::answered(verdict, code, status);
+        trace::passed(route, region, epoch);
+        trace::answered(verdict, code, status);
         tracing::info!(%route, %region, verdict, code, status, epoch, ms = ms as u64, %trace, "passed");
         response
     }

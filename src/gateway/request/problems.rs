@@ -1,8 +1,8 @@
-//! The problems that a client can meet: their codes, words and advice (RFC 9457).
+//! The problems that a client can meet: their codes, words and advice (RFC 9457); and the own
+//! paths.
 //!
-//! One row of the table says all of a code; the page, the documents and the dialects read it. A
-//! code never changes its meaning: clients branch on it. This file must not hold any text that a
-//! client or an upstream chose.
+//! One row of the table says all of a code, which never changes its meaning: clients branch on it.
+//! This file must not hold any text that a client or an upstream chose.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -11,9 +11,10 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::gateway::operator::percent;
 use crate::gateway::policy::route::{Dialect, Mismatch, Refused};
 use crate::gateway::policy::signature::Unsigned;
-use crate::protocol::key::KeyError;
+use crate::protocol::key::{Key, KeyError};
 use crate::protocol::key_policy::Breach;
 
 /// Path of the page of all problems.
@@ -421,7 +422,7 @@ pub fn page() -> String {
     );
     page.push_str(&format!(
         "<p>What each route asks of a key, compares, remembers and answers: <a href=\"{path}\">{path}</a>.</p>\n",
-        path = crate::gateway::well_known::PUBLICATION
+        path = PUBLICATION
     ));
     for Row { code, title, advice, .. } in KINDS.iter().map(|kind| kind.row()) {
         page.push_str(&format!("<h2 id=\"{code}\">{code}</h2>\n<p><b>{title}.</b> {advice}</p>\n"));
@@ -429,8 +430,19 @@ pub fn page() -> String {
     page
 }
 
+/// Path of the contract for clients.
+pub const PUBLICATION: &str = "/.well-known/idempotency";
+/// Path of the state of keys; the key follows, percent-encoded.
+pub const KEYS: &str = "/.well-known/onceway/requests/";
+
+/// The address of a key's state.
+pub fn status_url(key: &Key) -> String {
+    format!("{KEYS}{}", percent::encode(key.as_str()))
+}
+
 #[cfg(test)]
 mod tests {
+
     use super::*;
 
     #[test]

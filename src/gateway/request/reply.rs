@@ -14,7 +14,6 @@ use serde::Serialize;
 
 use super::problems::{self, Kind, Problem, seconds};
 use crate::gateway::policy::route::Dialect;
-use crate::gateway::well_known;
 use crate::ports::body::{self, Body};
 use crate::protocol::decide::Settlement;
 use crate::protocol::key::Key;
@@ -94,8 +93,7 @@ impl Reply {
         }
     }
 
-    /// True if it shows that the request started no key. Refusals of another request or of an
-    /// expired key do not count: a client that guesses keys pays for it.
+    /// True if it shows that the request started no key. A client that guesses keys pays for it.
     pub fn is_retry(&self) -> bool {
         match self {
             Reply::Replay(_) => true,
@@ -159,7 +157,7 @@ pub fn render(
 
 /// 202 with a status monitor (RFC 9110 section 15.3.3).
 fn accepted(pending: &Pending) -> Response<Body> {
-    let status_url = well_known::of(&pending.key);
+    let status_url = problems::status_url(&pending.key);
     let state = if pending.running { "running" } else { "accepted" };
     let (location, request_id) = (value(&status_url), pending.request_id.to_string());
     let mut response = json(&PendingJson { state, status_url, request_id });

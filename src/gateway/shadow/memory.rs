@@ -1,9 +1,6 @@
-//! Shadow mode's memory: the keys so far, in a bounded table, oldest out; and the expected
-//! decisions, counted by route.
+//! Shadow mode's memory: the keys so far, in a bounded table, and the expected decisions by route.
 //!
-//! [`super::pass`] calls it when a request's body is complete and when its answer came. The memory
-//! is one process's, not the fleet's, and ends with it: the report is a guess. It holds digests
-//! only: no key, tenant or body.
+//! The memory is one process's and ends with it: the report is a guess. It holds digests only.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +20,6 @@ use crate::protocol::time::Moment;
 /// Keys that one process remembers, at most.
 const MOST_KEYS: usize = 100_000;
 
-/// The counts, and the memory of keys.
 #[derive(Debug)]
 pub struct Shadow(Mutex<Inner>);
 
@@ -48,8 +44,7 @@ pub struct Counts {
     pub unjudged: u64,
     /// Refused, by code.
     pub refused: BTreeMap<&'static str, u64>,
-    /// Copies of one request whose final answers had different statuses: a replay would have
-    /// differed.
+    /// Copies of one request whose final answers had different statuses.
     pub diverged: u64,
 }
 
@@ -164,7 +159,6 @@ pub struct Asked {
     pub bound_to: Option<Digest32>,
 }
 
-/// The state of the key that a request met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Met {
     /// Nothing: the request would have run, as the entry of this number.
@@ -192,13 +186,11 @@ impl Memory {
         Self { entries: BTreeMap::new(), order: BTreeMap::new(), next: 0, most, forgotten: 0 }
     }
 
-    /// Number of remembered keys, and of keys that were dropped for newer ones.
     pub fn size(&self) -> (usize, u64) {
         (self.entries.len(), self.forgotten)
     }
 
-    /// Takes in a complete request and returns the state of the key that it would have met.
-    /// `reruns`: the route's recovery runs keys in doubt again.
+    /// Takes in a complete request and returns the state of its key. `reruns`: doubts run again.
     pub fn meet(
         &mut self,
         key: Digest32,
@@ -260,8 +252,7 @@ impl Memory {
         ended
     }
 
-    /// Drops a run that was given up without an answer. Returns the number of copies that waited
-    /// for it.
+    /// Drops a run that was given up. Returns the number of copies that waited for it.
     pub fn forget(&mut self, key: Digest32, met: Met) -> usize {
         let Met::Nothing(number) = met else { return 0 };
         if self.entries.get(&key).is_none_or(|entry| entry.number != number) {

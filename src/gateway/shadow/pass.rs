@@ -1,17 +1,21 @@
-//! Requests of a gateway in shadow mode, passed through; beside them their trials.
+//! Requests of a gateway in shadow mode, passed through, their bodies copied; beside them their
+//! trials.
 //!
-//! `Gateway::handle` calls [`pass`] first if the region file says `shadow = true`.
-//! [`super::memory`] remembers keys, [`super::tee`] copies bodies as they stream. The body of a
-//! request and its answer may end in either order.
+//! The copy never delays or changes the body. A request's body and its answer may end in either
+//! order. [`super::memory`] remembers keys.
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 
+use bytes::{Bytes, BytesMut};
 use http::header::RETRY_AFTER;
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, Uri};
+use http_body::{Body as _, SizeHint};
+use http_body_util::BodyExt;
 
 use super::memory::{Asked, Met, Report, Shadow, Verdict};
-use super::tee::{Copied, tee};
 use crate::gateway::instance::Gateway;
 use crate::gateway::limits::quota::{Charged, Quotas};
 use crate::gateway::policy::route::{Binding, Matched, NO_ROUTE, Policy};
@@ -19,9 +23,10 @@ use crate::gateway::reloadable::Live;
 use crate::gateway::request::admit::{identify, take_fingerprint};
 use crate::gateway::request::passthrough::Passing;
 use crate::gateway::request::problems::{Kind, Problem};
+use crate::gateway::telemetry::metrics::observe;
 use crate::gateway::telemetry::{metrics, trace};
 use crate::ports::upstream::SendError;
-use crate::ports::{Body, Clock, Ports, Upstream};
+use crate::ports::{Body, BodyError, Clock, Polled, Ports, Upstream};
 use crate::protocol::digest::{Digest32, digest};
 use crate::protocol::key::KeyId;
 use crate::protocol::outcome::Outcome;
@@ -33,20 +38,19 @@ impl<P: Ports> Gateway<P> {
     pub fn shadow_report(&self) -> Option<Report> {
         let inner = self.shadow.as_ref()?.lock();
         let (remembered, forgotten) = inner.memory.size();
-        let seconds = self.ports.clock().now().since(self.begun).as_secs();
+        let seconds = self.now().since(self.begun).as_secs();
         let region = self.settings.me.to_string();
         let routes = inner.routes.iter().map(|(route, counts)| (route.to_string(), counts.clone())).collect();
         Some(Report { region, seconds, remembered, forgotten, routes })
     }
 }
 
-/// Passes a request, and counts its expected result.
 pub async fn pass<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     shadow: &Arc<Shadow>,
     request: Request<Body>,
 ) -> Response<Body> {
-    let arrived = gateway.ports.clock().now();
+    let arrived = gateway.now();
     let (head, body) = request.into_parts();
     let (method, path) = (&head.method, head.uri.path());
     let live = gateway.live();
@@ -105,7 +109,6 @@ fn try_out<P: Ports>(
     Some(Trial { shadow, charged, route, policy, id, principal, key, stage })
 }
 
-/// Passes a keyed request whose body is copied as it streams by.
 async fn watch<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     trial: Trial,
@@ -131,14 +134,13 @@ async fn watch<P: Ports>(
         Err(SendError::NotSent(_)) => (Outcome::NothingHappened, None),
         Err(SendError::Unknown(_) | SendError::Late(_)) => (Outcome::Unknown, None),
     };
-    trial.answered(answer, gateway.ports.clock().now());
+    trial.answered(answer, gateway.now());
     gateway.passed(passing, answered)
 }
 
 /// One keyed request on its way: its body and its answer may end in either order.
 struct Trial {
     shadow: Arc<Shadow>,
-    /// Charges to its tenant's quotas.
     charged: Charged,
     route: Arc<str>,
     policy: Arc<Policy>,
@@ -155,7 +157,6 @@ struct Stage {
 }
 
 impl Trial {
-    /// Takes in the end of the body, whole or not.
     fn came(&self, copied: Copied, asks: (&Method, &Uri, &HeaderMap), now: Moment) {
         let body = match copied {
             Copied::Whole(body) => body,
@@ -212,7 +213,7 @@ impl Trial {
         }
         if ended.diverged {
             self.shadow.lock().routes.entry(self.route.clone()).or_default().diverged += 1;
-            metrics::shadow_diverged(&self.route);
+            metrics::count_by(observe::SHADOW_DIVERGED, "route", self.route.clone());
             tracing::info!(route = %self.route, tenant = %self.id.tenant(), key = %self.id.digest(), status = answer.1, "shadow mode: a copy of a request got another final status");
         }
     }
@@ -229,8 +230,7 @@ impl Trial {
 }
 
 impl Drop for Trial {
-    /// A client that hung up took the answer along. The result of its run is not known, nor the
-    /// replies of the copies that waited for it.
+    /// A client that hung up took the answer along: also that of the copies that waited for it.
     fn drop(&mut self) {
         let stage = self.stage.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let (Some(met), None) = (stage.met, stage.answer) {
@@ -239,5 +239,124 @@ impl Drop for Trial {
                 self.judge(Verdict::Unjudged);
             }
         }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Copied {
+    Whole(Bytes),
+    Over,
+    /// The body broke off, or was given up by its reader.
+    Broken,
+}
+
+/// Receiver of the copy: called once, at the body's end, at its limit, or when it is given up.
+type AtEnd = Box<dyn FnOnce(Copied) + Send>;
+
+pub fn tee(inner: Body, limit: usize, at_end: impl FnOnce(Copied) + Send + 'static) -> Body {
+    let mut tee = Tee { inner, copy: BytesMut::new(), limit, at_end: Some(Box::new(at_end)) };
+    if tee.inner.is_end_stream() {
+        tee.finish();
+    }
+    tee.boxed_unsync()
+}
+
+struct Tee {
+    inner: Body,
+    copy: BytesMut,
+    limit: usize,
+    at_end: Option<AtEnd>,
+}
+
+impl Tee {
+    fn finish(&mut self) {
+        if let Some(at_end) = self.at_end.take() {
+            at_end(Copied::Whole(std::mem::take(&mut self.copy).freeze()));
+        }
+    }
+
+    fn copy(&mut self, data: &Bytes) {
+        if self.at_end.is_none() {
+            return;
+        }
+        if self.copy.len() + data.len() <= self.limit {
+            self.copy.extend_from_slice(data);
+        } else if let Some(at_end) = self.at_end.take() {
+            self.copy = BytesMut::new();
+            at_end(Copied::Over);
+        }
+    }
+}
+
+impl http_body::Body for Tee {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
+        let polled = Pin::new(&mut self.inner).poll_frame(context);
+        match &polled {
+            Poll::Pending | Poll::Ready(Some(Err(_))) => {}
+            Poll::Ready(None) => self.finish(),
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Some(data) = frame.data_ref() {
+                    self.copy(data);
+                }
+                // A reader may not poll again once the body says that it is over.
+                if self.inner.is_end_stream() {
+                    self.finish();
+                }
+            }
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+impl Drop for Tee {
+    fn drop(&mut self) {
+        if let Some(at_end) = self.at_end.take() {
+            at_end(Copied::Broken);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ports::body::{Collected, chain, collect, empty, full};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    async fn through(body: Body, limit: usize) -> (Bytes, Copied) {
+        let (send, copied) = mpsc::channel();
+        let hint = body.size_hint().exact();
+        let teed = tee(body, limit, move |copy| send.send(copy).unwrap());
+        assert_eq!(teed.size_hint().exact(), hint, "a length that is known stays known");
+        let Ok(Collected::Whole(bytes)) = collect(teed, 1 << 10).await else { panic!("a whole body") };
+        let first = copied.recv().unwrap();
+        assert!(copied.recv().is_err(), "told once");
+        (bytes, first)
+    }
+
+    #[tokio::test]
+    async fn a_tee_passes_everything_and_keeps_a_bounded_copy() {
+        let pieces = || chain(Bytes::from_static(b"one"), full("two"));
+        assert_eq!(through(pieces(), 6).await, ("onetwo".into(), Copied::Whole("onetwo".into())));
+        assert_eq!(through(pieces(), 5).await, ("onetwo".into(), Copied::Over));
+        assert_eq!(through(empty(), 0).await, (Bytes::new(), Copied::Whole(Bytes::new())));
+    }
+
+    #[test]
+    fn a_body_that_nobody_reads_is_broken() {
+        let (send, copied) = mpsc::channel();
+        drop(tee(full("x"), 9, move |copy| send.send(copy).unwrap()));
+        assert_eq!(copied.recv(), Ok(Copied::Broken));
     }
 }

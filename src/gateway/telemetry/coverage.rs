@@ -35,7 +35,6 @@ pub enum How {
     NoRoute,
 }
 
-/// One line of the table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Seen {
     pub method: String,
@@ -77,8 +76,7 @@ impl Default for Coverage {
 }
 
 impl Coverage {
-    /// Counts a request, if its method may change state: those that are not safe (RFC 9110, section
-    /// 9.2.1).
+    /// Counts a request, unless its method is safe (RFC 9110, section 9.2.1).
     pub fn saw(&self, method: &Method, path: &str, matched: Matched<'_>, with_key: bool, refused: bool) {
         if method.is_safe() {
             return;
@@ -107,7 +105,6 @@ impl Coverage {
         self.count(Seen { method: method.to_owned(), path, route, protection, refused });
     }
 
-    /// All lines so far, and if the table is full.
     pub fn seen(&self) -> (Vec<Counted>, bool) {
         let lines = self.lock();
         let all = lines.iter().map(|(seen, count)| Counted { seen: seen.clone(), count: *count });

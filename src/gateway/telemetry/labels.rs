@@ -1,8 +1,4 @@
-//! Labels of tenants: a bounded number, because labels that grow with the clients would fill the
-//! memory.
-//!
-//! Tenants come from verified credentials, but their number is not bounded: tokens of an issuer may
-//! name any number.
+//! Labels of tenants: a bounded number, because tokens of an issuer may name any number of them.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -15,18 +11,16 @@ use crate::protocol::key::Tenant;
 /// Tenants that one process labels by name, at most.
 const MOST_TENANTS: usize = 1_000;
 
-/// The label that all further tenants share. No tenant can have that name: parentheses are not in
-/// the alphabet.
-pub(in crate::gateway) const OTHER: &str = "(other)";
+/// The label that all further tenants share: no tenant can have that name.
+pub const OTHER: &str = "(other)";
 
 /// The label of a tenant: its name, or [`OTHER`] beyond the first 1,000 tenants of this process.
-pub(in crate::gateway) fn tenant_label(tenant: &Tenant) -> SharedString {
+pub fn tenant_label(tenant: &Tenant) -> SharedString {
     static LABELS: LazyLock<Labels> = LazyLock::new(|| Labels::new(MOST_TENANTS));
     SharedString::from_shared(LABELS.of(tenant))
 }
 
-/// The tenants seen so far, up to a bound. A look-up takes no lock; a new tenant copies the set, at
-/// most `most` times ever.
+/// The tenants seen so far, up to a bound. Look-ups take no lock; a new tenant copies the set.
 struct Labels {
     seen: ArcSwap<BTreeSet<Arc<str>>>,
     growing: Mutex<()>,
@@ -38,8 +32,7 @@ impl Labels {
         Self { seen: ArcSwap::default(), growing: Mutex::new(()), most }
     }
 
-    /// The tenant's own label, or [`OTHER`] if too many were seen before it. A tenant keeps the
-    /// label it had first.
+    /// The tenant's own label, or [`OTHER`] if too many came before it. It keeps its first.
     fn of(&self, tenant: &Tenant) -> Arc<str> {
         let seen = self.seen.load();
         if let Some(label) = seen.get(tenant.as_str()) {
@@ -59,11 +52,6 @@ impl Labels {
         self.seen.store(Arc::new(seen));
         label
     }
-}
-
-/// The label of a route. Its name is shared, not copied.
-pub(super) fn route_label(route: &Arc<str>) -> SharedString {
-    SharedString::from_shared(route.clone())
 }
 
 #[cfg(test)]

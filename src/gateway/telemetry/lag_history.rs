@@ -16,17 +16,16 @@ const MOST: usize = 180;
 pub struct TrailPoint {
     /// Time since it began; it lasts for five seconds at most.
     pub age: Duration,
-    /// The largest lag within it. `None` if the peer did not answer throughout, or nothing was
-    /// measured.
+    /// The largest lag within it; `None` if the peer was silent, or nothing was measured.
     pub lag: Option<Duration>,
 }
 
 /// Points of one peer's lag, oldest first.
 #[derive(Clone, Debug, Default)]
-pub(in crate::gateway) struct LagHistory(VecDeque<(Moment, Option<Duration>)>);
+pub struct LagHistory(VecDeque<(Moment, Option<Duration>)>);
 
 impl LagHistory {
-    pub(in crate::gateway) fn sample(&mut self, now: Moment, lag: Option<Duration>) {
+    pub fn sample(&mut self, now: Moment, lag: Option<Duration>) {
         match self.0.back_mut() {
             Some((begun, largest)) if now.since(*begun) < EVERY => *largest = lag.max(*largest),
             Some(_) | None => self.0.push_back((now, lag)),
@@ -36,7 +35,7 @@ impl LagHistory {
         }
     }
 
-    pub(in crate::gateway) fn points(&self, now: Moment) -> Vec<TrailPoint> {
+    pub fn points(&self, now: Moment) -> Vec<TrailPoint> {
         self.0.iter().map(|(begun, lag)| TrailPoint { age: now.since(*begun), lag: *lag }).collect()
     }
 }

@@ -1,23 +1,23 @@
 //! Counting: thin functions over the names in `ports::observe`, whose help says what each counts.
 //!
-//! First what clients get, and what became of their keys and attempts; then the region with its
-//! settings, lease, view, clock and peers; then the store's calls, jobs, upkeep, and the search for
-//! keys that ran twice. No label may hold a client's text: tenants are verified, and bounded by
-//! [`super::labels`].
+//! [`prepare`] gives every series that the configuration names a zero. No label may hold a client's
+//! text: tenants are verified, and bounded by [`super::labels`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::Response;
-use metrics::{Counter, Gauge, counter, gauge, histogram};
+use metrics::{Counter, Gauge, SharedString, counter, gauge, histogram};
 use tracing::{Instrument, trace_span};
 
-use super::labels::{OTHER, route_label, tenant_label};
-use crate::gateway::request::problems::Problem;
+use super::labels::{OTHER, tenant_label};
+use crate::gateway::policy::route::Routes;
+use crate::gateway::request::problems::{Problem, codes};
 use crate::ports::audit::Counted;
 use crate::ports::jobs::JobLoad;
-use crate::ports::observe::{self, SPANS};
+pub use crate::ports::observe;
+use crate::ports::observe::{Kind, SPANS};
 use crate::ports::store::{Slot, StoreError};
 use crate::ports::upkeep::Reaped;
 use crate::ports::upstream::SendError;
@@ -31,27 +31,50 @@ use crate::protocol::speakers::Sender;
 use crate::protocol::time::{Date, Moment};
 use crate::protocol::view::View;
 
-pub(in crate::gateway) fn answer(route: &Arc<str>, tenant: &Tenant, verdict: &'static str) {
-    let (route, tenant) = (route_label(route), tenant_label(tenant));
-    counter!(observe::ANSWERS, "route" => route, "tenant" => tenant, "verdict" => verdict).increment(1);
+pub fn count(name: &'static str) {
+    counter!(name).increment(1);
 }
 
-pub(in crate::gateway) fn duplicate(tenant: &Tenant) {
+/// Counts one more, with one label.
+pub fn count_by(name: &'static str, label: &'static str, value: impl Into<SharedString>) {
+    counter!(name, label => value.into()).increment(1);
+}
+
+pub fn count_of(name: &'static str, route: &Arc<str>, tenant: &Tenant) {
+    counter!(name, "route" => route.clone(), "tenant" => tenant_label(tenant)).increment(1);
+}
+
+pub fn set(name: &'static str, value: f64) {
+    gauge!(name).set(value);
+}
+
+/// Shows if this is true.
+pub fn tell(name: &'static str, is: bool) {
+    gauge!(name).set(f64::from(u8::from(is)));
+}
+
+pub fn answer(route: &Arc<str>, tenant: &Tenant, verdict: &'static str) {
+    let tenant = tenant_label(tenant);
+    counter!(observe::ANSWERS, "route" => route.clone(), "tenant" => tenant, "verdict" => verdict)
+        .increment(1);
+}
+
+pub fn duplicate(tenant: &Tenant) {
     counter!(observe::DUPLICATES, "tenant" => tenant_label(tenant)).increment(1);
 }
 
-pub(in crate::gateway) fn refused(problem: &Problem) {
+pub fn refused(problem: &Problem) {
     counter!(observe::REFUSALS, "code" => problem.code()).increment(1);
 }
 
-pub(in crate::gateway) fn weak_key(route: &str, tenant: &Tenant, weakness: Weakness) {
+pub fn weak_key(route: &str, tenant: &Tenant, weakness: Weakness) {
     let (route, tenant, kind) = (route.to_owned(), tenant_label(tenant), weakness.name());
     counter!(observe::WEAK_KEYS, "route" => route, "tenant" => tenant, "kind" => kind).increment(1);
 }
 
 /// The counters of requests that pass. Looked up once, as each such request moves one.
 #[derive(Debug)]
-pub(in crate::gateway) struct Passed {
+pub struct Passed {
     answered: Counter,
     not_sent: Counter,
     unknown: Counter,
@@ -69,7 +92,7 @@ impl Default for Passed {
 }
 
 impl Passed {
-    pub(in crate::gateway) fn count(&self, answered: &Result<Response<Body>, SendError>) {
+    pub fn count(&self, answered: &Result<Response<Body>, SendError>) {
         let counter = match answered {
             Ok(_) => &self.answered,
             Err(SendError::NotSent(_)) => &self.not_sent,
@@ -80,171 +103,85 @@ impl Passed {
 }
 
 /// Counts a shadow verdict on one request; `code` is that of a refusal, else `-`.
-pub(in crate::gateway) fn shadow(route: &Arc<str>, verdict: &'static str, code: &'static str) {
-    counter!(observe::SHADOW, "route" => route_label(route), "verdict" => verdict, "code" => code)
-        .increment(1);
+pub fn shadow(route: &Arc<str>, verdict: &'static str, code: &'static str) {
+    counter!(observe::SHADOW, "route" => route.clone(), "verdict" => verdict, "code" => code).increment(1);
 }
 
-pub(in crate::gateway) fn shadow_diverged(route: &Arc<str>) {
-    counter!(observe::SHADOW_DIVERGED, "route" => route_label(route)).increment(1);
-}
-
-pub(in crate::gateway) fn quota_exceeded(tenant: &Tenant, of: &'static str) {
+pub fn quota_exceeded(tenant: &Tenant, of: &'static str) {
     counter!(observe::QUOTA_EXCEEDED, "tenant" => tenant_label(tenant), "quota" => of).increment(1);
 }
 
-/// Shows a tenant's number of keys when they were counted. Not for tenants that share a label: the
-/// next would overwrite the last.
-pub(in crate::gateway) fn live_keys(tenant: &Tenant, keys: u64) {
+/// Shows a tenant's number of keys; not for tenants that share a label, which would overwrite it.
+pub fn live_keys(tenant: &Tenant, keys: u64) {
     let label = tenant_label(tenant);
     if label.as_ref() != OTHER {
         gauge!(observe::LIVE_KEYS, "tenant" => label).set(keys as f64);
     }
 }
 
-pub(in crate::gateway) fn forward(to: &RegionName, result: &'static str) {
+pub fn forward(to: &RegionName, result: &'static str) {
     counter!(observe::FORWARDS, "to" => to.to_string(), "result" => result).increment(1);
 }
 
-pub(in crate::gateway) fn local_replay() {
-    counter!(observe::LOCAL_REPLAYS).increment(1);
-}
-
-pub(in crate::gateway) fn attached(result: &'static str) {
-    counter!(observe::ATTACHED, "result" => result).increment(1);
-}
-
-pub(in crate::gateway) fn attempt(route: &str, outcome: &'static str) {
+pub fn attempt(route: &str, outcome: &'static str) {
     counter!(observe::ATTEMPTS, "route" => route.to_owned(), "outcome" => outcome).increment(1);
 }
 
-pub(in crate::gateway) fn probe(result: &'static str) {
-    counter!(observe::PROBES, "result" => result).increment(1);
-}
-
-pub(in crate::gateway) fn claim_lost(route: &Arc<str>, tenant: &Tenant) {
-    let (route, tenant) = (route_label(route), tenant_label(tenant));
-    counter!(observe::CLAIMS_LOST, "route" => route, "tenant" => tenant).increment(1);
-}
-
-pub(in crate::gateway) fn claim_failed(route: &Arc<str>, tenant: &Tenant) {
-    let (route, tenant) = (route_label(route), tenant_label(tenant));
-    counter!(observe::CLAIMS_FAILED, "route" => route, "tenant" => tenant).increment(1);
-}
-
-pub(in crate::gateway) fn claim_unconfirmed() {
-    counter!(observe::CLAIMS_UNCONFIRMED).increment(1);
-}
-
-pub(in crate::gateway) fn run_at_risk(route: &Arc<str>) {
-    counter!(observe::RUNS_AT_RISK, "route" => route_label(route)).increment(1);
-}
-
-pub(in crate::gateway) fn late(route: &Arc<str>) {
-    counter!(observe::LATE_ANSWERS, "route" => route_label(route)).increment(1);
-}
-
-pub(in crate::gateway) fn escrow(result: &'static str) {
-    counter!(observe::ESCROWS, "result" => result).increment(1);
-}
-
-pub(in crate::gateway) fn send_refused() {
-    counter!(observe::SENDS_REFUSED).increment(1);
-}
-
-pub(in crate::gateway) fn settle_retried() {
-    counter!(observe::SETTLES_RETRIED).increment(1);
-}
-
-pub(in crate::gateway) fn upstream(route: &str, took: Duration) {
+pub fn upstream(route: &str, took: Duration) {
     histogram!(observe::UPSTREAM_SECONDS, "route" => route.to_owned()).record(took.as_secs_f64());
 }
 
-/// The gauge of requests that are here at once. It is counted up and down: two requests that leave
-/// at once would set it in the wrong order.
-pub(in crate::gateway) fn at_once(of: &'static str) -> Gauge {
+/// The gauge of requests here at once, counted up and down: two that leave would set it wrongly.
+pub fn at_once(of: &'static str) -> Gauge {
     let gauge = gauge!(observe::REQUESTS_AT_ONCE, "of" => of);
     gauge.set(0.0);
     gauge
 }
 
-pub(in crate::gateway) fn in_flight() -> Gauge {
+pub fn in_flight() -> Gauge {
     let gauge = gauge!(observe::IN_FLIGHT);
     gauge.set(0.0);
     gauge
 }
 
-pub(in crate::gateway) fn loop_died(name: &'static str) {
-    counter!(observe::LOOP_DIED, "loop" => name).increment(1);
-}
-
-pub(in crate::gateway) fn upstream_sick(sick: bool) {
-    gauge!(observe::UPSTREAM_SICK).set(f64::from(u8::from(sick)));
-}
-
-pub(in crate::gateway) fn drained_by_health() {
-    counter!(observe::DRAINED_BY_HEALTH).increment(1);
-}
-
-pub(in crate::gateway) fn config_reload(ok: bool) {
-    let result = if ok { "ok" } else { "failed" };
-    counter!(observe::CONFIG_RELOADS, "result" => result).increment(1);
-}
-
-pub(in crate::gateway) fn config_loaded(at: Date) {
-    gauge!(observe::CONFIG_LOADED).set(at.as_millis() as f64 / 1_000.0);
-}
-
-pub(in crate::gateway) fn config_current(current: bool) {
-    gauge!(observe::CONFIG_CURRENT).set(f64::from(u8::from(current)));
-}
-
 /// Shows by how much the database's clock moved ahead of the boot clock between two heartbeats.
-pub(in crate::gateway) fn clock_ahead((then, at): (Date, Moment), (date, now): (Date, Moment)) {
+pub fn clock_ahead((then, at): (Date, Moment), (date, now): (Date, Moment)) {
     let moved = date.as_millis().saturating_sub(then.as_millis()) as f64 / 1_000.0;
-    gauge!(observe::CLOCK_AHEAD).set(moved - now.since(at).as_secs_f64());
+    set(observe::CLOCK_AHEAD, moved - now.since(at).as_secs_f64());
 }
 
-pub(in crate::gateway) fn lease(left: Duration) {
-    gauge!(observe::LEASE_HELD).set(f64::from(u8::from(!left.is_zero())));
-    gauge!(observe::LEASE_SECONDS).set(left.as_secs_f64());
+pub fn lease(left: Duration) {
+    tell(observe::LEASE_HELD, !left.is_zero());
+    set(observe::LEASE_SECONDS, left.as_secs_f64());
 }
 
-pub(in crate::gateway) fn hindrances(missing: &[Hindrance]) {
-    gauge!(observe::HINDRANCES).set(missing.len() as f64);
+pub fn hindrances(missing: &[Hindrance]) {
+    set(observe::HINDRANCES, missing.len() as f64);
     let for_operator = missing.iter().filter(|missing| missing.needs_operator()).count();
-    gauge!(observe::HINDRANCES_OPERATOR).set(for_operator as f64);
+    set(observe::HINDRANCES_OPERATOR, for_operator as f64);
     let windows = missing.iter().filter_map(Hindrance::left);
-    gauge!(observe::WINDOW_LEFT_SECONDS).set(windows.max().unwrap_or_default().as_secs_f64());
+    set(observe::WINDOW_LEFT_SECONDS, windows.max().unwrap_or_default().as_secs_f64());
 }
 
-pub(in crate::gateway) fn view(view: &View) {
-    gauge!(observe::EPOCH).set(view.epoch() as f64);
-    gauge!(observe::PROTOCOL).set(f64::from(view.protocol()));
+pub fn view(view: &View) {
+    set(observe::EPOCH, view.epoch() as f64);
+    set(observe::PROTOCOL, f64::from(view.protocol()));
     for (name, member) in view.members() {
         let serving = f64::from(u8::from(member.standing.is_serving()));
         gauge!(observe::REGION_STANDING, "member" => name.to_string()).set(serving);
     }
 }
 
-pub(in crate::gateway) fn heartbeat(seq: u64) {
-    gauge!(observe::HEARTBEAT).set(seq as f64);
-}
-
 /// Shows if this is true of a peer.
-pub(in crate::gateway) fn peer(name: &'static str, peer: &RegionName, is: bool) {
+pub fn peer(name: &'static str, peer: &RegionName, is: bool) {
     gauge!(name, "peer" => peer.to_string()).set(f64::from(u8::from(is)));
 }
 
-pub(in crate::gateway) fn round_trip(peer: &RegionName, took: Duration) {
+pub fn round_trip(peer: &RegionName, took: Duration) {
     gauge!(observe::PEER_RTT_SECONDS, "peer" => peer.to_string()).set(took.as_secs_f64());
 }
 
-pub(in crate::gateway) fn peer_refused(sender: Sender) {
-    counter!(observe::PEER_REFUSED, "sender" => sender.word()).increment(1);
-}
-
-pub(in crate::gateway) fn lag(peer: &RegionName, lag: &LagMeter, now: Moment) {
+pub fn lag(peer: &RegionName, lag: &LagMeter, now: Moment) {
     if let Some(lag) = lag.current(now) {
         gauge!(observe::LAG_SECONDS, "origin" => peer.to_string()).set(lag.as_secs_f64());
     }
@@ -254,7 +191,7 @@ pub(in crate::gateway) fn lag(peer: &RegionName, lag: &LagMeter, now: Moment) {
 }
 
 /// Times a store call and counts its failure.
-pub(in crate::gateway) async fn store<T>(
+pub async fn store<T>(
     op: &'static str,
     route: &Arc<str>,
     clock: &impl Clock,
@@ -264,13 +201,13 @@ pub(in crate::gateway) async fn store<T>(
     let begun = clock.now();
     let result = call.instrument(span).await;
     let took = clock.now().since(begun).as_secs_f64();
-    histogram!(observe::STORE_SECONDS, "op" => op, "route" => route_label(route)).record(took);
+    histogram!(observe::STORE_SECONDS, "op" => op, "route" => route.clone()).record(took);
     failure(op, &result);
     result
 }
 
 /// Counts the failure of a store call that no request waits for.
-pub(in crate::gateway) async fn upkeep<T>(
+pub async fn upkeep<T>(
     op: &'static str,
     call: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
@@ -289,38 +226,25 @@ fn failure<T>(op: &'static str, result: &Result<T, StoreError>) {
     tracing::warn!(op, %error, "a store call failed");
 }
 
-pub(in crate::gateway) fn store_up(up: bool) {
-    gauge!(observe::STORE_UP).set(f64::from(u8::from(up)));
-}
-
-pub(in crate::gateway) fn job(route: &str, result: &'static str) {
+pub fn job(route: &str, result: &'static str) {
     counter!(observe::JOBS, "route" => route.to_owned(), "result" => result).increment(1);
 }
 
-pub(in crate::gateway) fn job_load(load: &JobLoad) {
-    gauge!(observe::JOBS_WAITING).set(load.waiting as f64);
-    gauge!(observe::JOBS_DEAD).set(load.dead as f64);
-    gauge!(observe::JOBS_OLDEST_SECONDS).set(load.oldest.as_secs_f64());
+pub fn job_load(load: &JobLoad) {
+    set(observe::JOBS_WAITING, load.waiting as f64);
+    set(observe::JOBS_DEAD, load.dead as f64);
+    set(observe::JOBS_OLDEST_SECONDS, load.oldest.as_secs_f64());
 }
 
-pub(in crate::gateway) fn reaped(reaped: &Reaped) {
+pub fn reaped(reaped: &Reaped) {
     let results = [("expired", reaped.expired), ("forgotten", reaped.forgotten), ("kept", reaped.kept)];
     for (result, count) in results {
         counter!(observe::REAPED, "result" => result).increment(count);
     }
 }
 
-pub(in crate::gateway) fn swept(result: &'static str) {
-    counter!(observe::SWEPT, "result" => result).increment(1);
-}
-
-pub(in crate::gateway) fn doubts(count: u64) {
-    gauge!(observe::DOUBTS).set(count as f64);
-}
-
-/// Shows the replication slots of this region's server. `known` are those shown before: one that
-/// was dropped holds nothing any more.
-pub(in crate::gateway) fn slots(known: &mut BTreeSet<String>, slots: &[Slot]) {
+/// Shows the own server's replication slots; of `known` those that were dropped hold nothing.
+pub fn slots(known: &mut BTreeSet<String>, slots: &[Slot]) {
     for gone in known.iter().filter(|name| slots.iter().all(|slot| slot.name != **name)) {
         slot(gone, 0, false);
     }
@@ -335,18 +259,126 @@ fn slot(name: &str, retained: u64, lost: bool) {
     gauge!(observe::SLOT_LOST, "slot" => name.to_owned()).set(f64::from(u8::from(lost)));
 }
 
-/// Counts the doubles in the region's journal: the same number at every gateway of the region, and
-/// over restarts. The series begins with the first look at the journal. One that began with zero
-/// would seem to grow when a gateway starts.
-pub(in crate::gateway) fn doubles(counted: &Counted) {
+/// Counts the doubles in the region's journal, from the first look at it. A series that began with
+/// zero would seem to grow when a gateway starts.
+pub fn doubles(counted: &Counted) {
     counter!(observe::DOUBLES).absolute(counted.doubles);
     counter!(observe::UNEXPLAINED).absolute(counted.unexplained);
 }
 
-pub(in crate::gateway) fn audit_age(age: Duration) {
-    gauge!(observe::AUDIT_AGE).set(age.as_secs_f64());
+/// Names of the loops, as the log and `onceway_loop_died_total` spell them.
+pub const LOOPS: [&str; 16] = [
+    "heartbeat",
+    "poll",
+    "ping",
+    "gate",
+    "renew",
+    "takeover",
+    "return",
+    "voters",
+    "upstream",
+    "waiters",
+    "jobs",
+    "job-load",
+    "reaper",
+    "audit",
+    "doubles",
+    "sweep",
+];
+
+/// Counters with one label, and the values of it that are known beforehand.
+const BY_LABEL: [(&str, &str, &[&str]); 9] = [
+    (observe::OTLP_SPANS, "result", &["exported", "dropped", "failed"]),
+    (observe::CONFIG_RELOADS, "result", &["ok", "failed"]),
+    (observe::ATTACHED, "result", &["replayed", "waited_out"]),
+    (observe::PROBES, "result", &["happened", "did_not_happen", "too_early", "cannot_say"]),
+    (observe::REAPED, "result", &["expired", "forgotten", "kept"]),
+    (observe::SWEPT, "result", &["abandoned", "settled", "released"]),
+    (observe::ESCROWS, "result", &ESCROWS),
+    (observe::STORE_SPARED, "calls", &CALLS),
+    (observe::LOOP_DIED, "loop", &LOOPS),
+];
+const ESCROWS: [&str; 7] =
+    ["lodged", "alone", "refused", "stale", "unavailable", "answer_lodged", "answer_failed"];
+const CALLS: [&str; 2] = ["reads", "writes"];
+const PLAIN: [&str; 6] = [
+    observe::DRAINED_BY_HEALTH,
+    observe::LOCAL_REPLAYS,
+    observe::CLAIMS_UNCONFIRMED,
+    observe::SENDS_REFUSED,
+    observe::SETTLES_RETRIED,
+    observe::LOG_DROPPED,
+];
+const OPS: [&str; 13] = [
+    "claim", "accept", "settle", "release", "doubt", "look_up", "reap", "sweep", "count", "take", "lodge",
+    "late", "audit",
+];
+
+pub fn prepare(me: &RegionName, routes: &Routes, in_shadow: bool, view: &View) {
+    for metric in observe::ALL {
+        match metric.kind {
+            Kind::Counter => metrics::describe_counter!(metric.name, metric.help),
+            Kind::Gauge => metrics::describe_gauge!(metric.name, metric.help),
+            Kind::Histogram => metrics::describe_histogram!(metric.name, metric.help),
+        }
+    }
+    for (name, label, values) in BY_LABEL {
+        values.iter().for_each(|value| counter!(name, label => *value).absolute(0));
+    }
+    for name in PLAIN {
+        counter!(name).absolute(0);
+    }
+    for code in codes() {
+        counter!(observe::REFUSALS, "code" => code).absolute(0);
+    }
+    for sender in Sender::ALL {
+        counter!(observe::PEER_REFUSED, "sender" => sender.word()).absolute(0);
+    }
+    for calls in CALLS {
+        gauge!(observe::STORE_BREAKER, "calls" => calls).set(0.0);
+    }
+    for (op, kind) in OPS.iter().flat_map(|op| ["definite", "unknown"].map(|kind| (*op, kind))) {
+        counter!(observe::STORE_ERRORS, "op" => op, "kind" => kind).absolute(0);
+    }
+    prepare_routes(routes);
+    job_load(&JobLoad::default());
+    tell(observe::UPSTREAM_SICK, false);
+    tell(observe::CONFIG_CURRENT, true);
+    for name in view.members().keys().filter(|name| *name != me) {
+        for result in ["answered", "not_sent", "unknown", "not_owner", "silent", "version"] {
+            counter!(observe::FORWARDS, "to" => name.to_string(), "result" => result).absolute(0);
+        }
+        peer(observe::PEER_FOREIGN, name, false);
+        peer(observe::PEER_DISAGREES, name, false);
+        // Shadow mode asks no peers, so it must not report them as silent.
+        if !in_shadow {
+            peer(observe::PEER_UP, name, false);
+        }
+    }
+    // Nor does it ask the store.
+    if !in_shadow {
+        tell(observe::STORE_UP, false);
+        counter!(observe::AUDIT_PASSES).absolute(0);
+    }
+    set(observe::EPOCH, view.epoch() as f64);
+    set(observe::PROTOCOL, f64::from(view.protocol()));
+    set(observe::DOUBTS, 0.0);
+    set(observe::HEARTBEAT, 0.0);
+    hindrances(&[]);
 }
 
-pub(in crate::gateway) fn audit_pass() {
-    counter!(observe::AUDIT_PASSES).increment(1);
+pub fn prepare_routes(routes: &Routes) {
+    for route in routes.0.iter().map(|route| &route.name) {
+        for outcome in ["final", "nothing_happened", "unknown"] {
+            counter!(observe::ATTEMPTS, "route" => route.to_string(), "outcome" => outcome).absolute(0);
+        }
+        for name in [observe::RUNS_AT_RISK, observe::LATE_ANSWERS] {
+            counter!(name, "route" => route.clone()).absolute(0);
+        }
+    }
+    for route in routes.0.iter().map(|route| &*route.name).chain(["unknown"]) {
+        for result in ["accepted", "settled", "retried", "waited", "dead"] {
+            counter!(observe::JOBS, "route" => route.to_owned(), "result" => result).absolute(0);
+        }
+    }
 }

@@ -1,9 +1,7 @@
 //! The published contract for clients: rules of each route for keys, comparison, retention and
-//! answers.
+//! answers, as draft-ietf-httpapi-idempotency-key-header-07 wants (section 2.6).
 //!
-//! The IETF draft wants a resource to publish its rules and its expiry (section 2.6 of
-//! draft-ietf-httpapi-idempotency-key-header-07). This document must not hold anything that clients
-//! need not know: no upstream, no status address of an upstream, no hold, no region.
+//! It must not hold what clients need not know: no upstream, no hold, no region.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +11,6 @@ use serde_json::{Value, json};
 use crate::gateway::policy::route::{Binding, Dialect, KeyHeaders, Mode, Policy, Protection, Route, Routes};
 use crate::gateway::policy::signature::{FingerprintRule, Pointer, Selection};
 use crate::gateway::request::problems::{self, Kind, Problem};
-use crate::gateway::well_known;
 use crate::protocol::key::Syntax;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::{Outcome, OutcomeSets};
@@ -121,8 +118,7 @@ impl Refusal {
     }
 }
 
-/// The document, as JSON. `quota`: this gateway limits how fast keys are started.
-pub(in crate::gateway) fn document(routes: &Routes, quota: bool) -> Vec<u8> {
+pub fn document(routes: &Routes, quota: bool) -> Vec<u8> {
     let document = Document {
         version: VERSION,
         documentation: problems::PAGE,
@@ -179,7 +175,7 @@ fn terms(policy: &Policy, required: bool, quota: bool) -> Terms<'_> {
         expired: expired(policy),
         wait_seconds: policy.wait.as_secs_f64(),
         mode: policy.mode.name(),
-        status_address: well_known::KEYS,
+        status_address: problems::KEYS,
         statuses: statuses(&policy.outcomes),
         refusals: refusals(policy, required, quota),
     }
@@ -238,7 +234,6 @@ fn statuses(sets: &OutcomeSets) -> BTreeMap<&'static str, Vec<String>> {
     ])
 }
 
-/// The refusals that a client can react to.
 fn refusals(policy: &Policy, required: bool, quota: bool) -> Vec<Refusal> {
     let signed = matches!(policy.fingerprint, FingerprintRule::Signature(_));
     let refusals = [

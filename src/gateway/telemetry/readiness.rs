@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::gateway::instance::{Gateway, Peer, SHADOWED};
-use crate::ports::{Clock, KeyStore, Ports};
+use crate::ports::{KeyStore, Ports};
 use crate::protocol::lease::Waits;
 use crate::protocol::region::RegionName;
 use crate::protocol::register::majority;
@@ -61,7 +61,7 @@ impl<P: Ports> Gateway<P> {
         let (serves, alone) = match &*self.snapshot().store {
             StoreHealth::Open(_) => {
                 let held = self.has_authority(&mut reasons);
-                let spares = self.ports.store().breaker_status();
+                let spares = self.store().breaker_status();
                 reasons.extend(spares.as_ref().map(|why| format!("store: {why}")));
                 let founded = self.view().epoch() > 0;
                 let alone = founded && !held && self.is_alone_since(self.unleased_since());
@@ -88,13 +88,11 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// True if this gateway has lacked its store, or its lease, for longer than its region could
-    /// have kept its keys by this gateway alone. Then another gateway renews the lease and runs the
-    /// keys, or other regions may take them. Clients are better served elsewhere, even for keys
-    /// that this gateway could forward. Before that it is ready: a region that is lost as a whole
-    /// still forwards, and is taken over meanwhile.
+    /// have kept its keys by it alone. Others run the keys then, and clients are better served
+    /// elsewhere. Before that it is ready: a region that is lost as a whole still forwards.
     fn is_alone_since(&self, since: Moment) -> bool {
         let owns = self.view().serves(&self.settings.me);
-        owns && self.ports.clock().now().since(since) > self.lease() * 2
+        owns && self.now().since(since) > self.lease() * 2
     }
 
     fn explain_silence(&self, name: &RegionName) -> String {
@@ -119,7 +117,7 @@ impl<P: Ports> Gateway<P> {
             reasons.extend(self.no_majority(&view));
             return false;
         }
-        let now = self.ports.clock().now();
+        let now = self.now();
         let held = self.holds_lease(now);
         if !held {
             let why = match self.authority.with_lease(|lease| lease.waits(now)) {
@@ -137,10 +135,9 @@ impl<P: Ports> Gateway<P> {
         held
     }
 
-    /// Advice if so many regions are silent that no majority of the voters can be left. Witnesses
-    /// count as if they answered: no gateway pings them.
+    /// Advice if no majority of the voters can be left. Witnesses count as if they answered.
     fn no_majority(&self, view: &View) -> Option<String> {
-        let (now, health) = (self.ports.clock().now(), self.health());
+        let (now, health) = (self.now(), self.health());
         let is_silent = |name: &RegionName| {
             health.peers.get(name).is_some_and(|peer| peer.is_silent(now, &self.settings.timings))
         };
@@ -154,7 +151,7 @@ impl<P: Ports> Gateway<P> {
     }
 
     pub(in crate::gateway) fn peers_status(&self) -> BTreeMap<String, PeerStatus> {
-        let now = self.ports.clock().now();
+        let now = self.now();
         let ms = |span: std::time::Duration| span.as_secs_f64() * 1_000.0;
         let health = self.health();
         let of = |(name, peer): (&RegionName, &Peer)| {

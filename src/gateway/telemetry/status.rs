@@ -8,8 +8,8 @@ use std::sync::PoisonError;
 use serde::Serialize;
 
 use super::readiness::{PeerStatus, Readiness};
-use crate::gateway::authority::status::{AuthorityStatus, Live};
-use crate::gateway::authority::upstream::UpstreamStatus;
+use crate::gateway::authority::failback::UpstreamStatus;
+use crate::gateway::authority::status::AuthorityStatus;
 use crate::gateway::instance::Gateway;
 use crate::gateway::reloadable::ConfigStatus;
 use crate::gateway::upkeep::looks::AuditStatus;
@@ -40,7 +40,6 @@ pub struct Status {
     pub config: ConfigStatus,
     pub readiness: Readiness,
     pub store: StoreStatus,
-    /// Progress of the search for keys that ran twice.
     pub audit: AuditStatus,
     /// Keys on the region's list of doubts, as counted last; absent before.
     pub doubts: Option<u64>,
@@ -49,7 +48,7 @@ pub struct Status {
     pub shares: BTreeMap<String, f64>,
     pub peers: BTreeMap<String, PeerStatus>,
     /// Incoming replications; absent while the store does not answer.
-    pub subscriptions: Option<Vec<SubscriptionStatus>>,
+    pub subscriptions: Option<Vec<Subscription>>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -58,8 +57,7 @@ pub struct StoreStatus {
     pub open: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Kinds of calls that are not made for now, since the store did not answer; absent while all
-    /// are made.
+    /// Kinds of calls that are spared for now, since the store did not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spared: Option<String>,
     /// The gate's version, if it is open.
@@ -67,47 +65,29 @@ pub struct StoreStatus {
     pub heartbeat: Option<u64>,
 }
 
-#[derive(Clone, Debug, Serialize)]
-pub struct SubscriptionStatus {
-    /// The region whose rows it brings.
-    pub from: String,
-    /// True if the initial copy is done.
-    pub ready: bool,
-    pub streaming: bool,
-}
-
 impl<P: Ports> Gateway<P> {
-    /// The date on this gateway's clock, for people and for texts to people. No key is decided by
-    /// it.
+    /// The date on this gateway's clock, for people. No key is decided by it.
     pub fn date(&self) -> Date {
         self.ports.clock().date()
     }
 
     /// The state of this gateway.
     pub async fn status(&self) -> Status {
-        let store = self.ports.store();
-        let (found, views) = match &self.shadow {
+        let store = self.store();
+        let (subscriptions, views) = match &self.shadow {
             Some(_) => (None, Vec::new()),
             None => {
                 let (found, views) = tokio::join!(store.subscriptions(), store.views());
                 (found.ok(), views.unwrap_or_default())
             }
         };
-        let subscriptions = found.map(|all| {
-            let one = |Subscription { from, ready, streaming }| SubscriptionStatus { from, ready, streaming };
-            all.into_iter().map(one).collect()
-        });
         let (readiness, peers) = (self.readiness(), self.peers_status());
         let mut authority = self.authority_status();
         for region in &mut authority.regions {
             let known = views.iter().find(|(view, _)| view.epoch() == region.since_epoch);
             region.since_ms = known.map(|(_, ago)| ago.as_millis() as u64);
-            let live = match peers.get(&region.name) {
-                _ if region.name == self.settings.me.as_str() => Live::Own(&readiness),
-                Some(peer) => Live::Peer(peer),
-                None => Live::NotAsked,
-            };
-            region.describe(&live, authority.mode);
+            let own = (region.name == self.settings.me.as_str()).then_some(&readiness);
+            region.describe(own, peers.get(&region.name), authority.mode);
         }
         let view = self.view();
         let ring = view.ring();
@@ -143,7 +123,7 @@ impl<P: Ports> Gateway<P> {
         };
         let heartbeat = health.beat.map(|(seq, _)| seq);
         drop(health);
-        let spared = self.ports.store().breaker_status();
+        let spared = self.store().breaker_status();
         StoreStatus { open: gate.is_some(), reason, spared, gate_version: gate, heartbeat }
     }
 }

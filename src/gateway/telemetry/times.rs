@@ -10,7 +10,6 @@ use std::time::Duration;
 use http::StatusCode;
 use metrics::{Histogram, histogram};
 
-use super::labels::route_label;
 use crate::ports::observe;
 
 /// The words of the log, and `failed`: a refusal that is no fault of its client.
@@ -29,16 +28,14 @@ const VERDICTS: [&str; 12] = [
     "failed",
 ];
 
-/// The region that a client's answer came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::gateway) enum Where {
+pub enum Where {
     Here,
     /// The request was sent on to the key's owner, whatever came of it.
     Forwarded,
 }
 
-/// The series of one route. Each begins with its first request, but `failed`: a rate sees no series
-/// that begins.
+/// The series of one route; `failed` begins at once, as a rate sees no beginning.
 #[derive(Debug)]
 pub struct RouteTimes {
     route: Arc<str>,
@@ -48,33 +45,26 @@ pub struct RouteTimes {
 }
 
 impl RouteTimes {
-    pub(in crate::gateway) fn new(route: Arc<str>) -> Self {
+    pub fn new(route: Arc<str>) -> Self {
         let [here, forwarded] = Default::default();
         let times = Self { route, here, forwarded, overhead: OnceLock::new() };
         times.series("failed", Where::Here);
         times
     }
 
-    /// The route's name; `-` for requests that no route takes.
-    pub(in crate::gateway) fn route(&self) -> &Arc<str> {
+    pub fn route(&self) -> &Arc<str> {
         &self.route
     }
 
     /// Records one request of a client, from its arrival to the head of its answer.
-    pub(in crate::gateway) fn request(
-        &self,
-        verdict: &'static str,
-        status: StatusCode,
-        from: Where,
-        took: Duration,
-    ) {
+    pub fn request(&self, verdict: &'static str, status: StatusCode, from: Where, took: Duration) {
         let failed = verdict == "refused" && status.is_server_error();
         self.series(if failed { "failed" } else { verdict }, from).record(took.as_secs_f64());
     }
 
     /// Records the part of a keyed request's time that onceway took.
-    pub(in crate::gateway) fn overhead(&self, took: Duration) {
-        let series = || histogram!(observe::OVERHEAD_SECONDS, "route" => route_label(&self.route));
+    pub fn overhead(&self, took: Duration) {
+        let series = || histogram!(observe::OVERHEAD_SECONDS, "route" => self.route.clone());
         self.overhead.get_or_init(series).record(took.as_secs_f64());
     }
 
@@ -86,24 +76,23 @@ impl RouteTimes {
         // A word that is not listed would be a mistake: it counts as the last one, so it is seen.
         let number = VERDICTS.iter().position(|known| *known == verdict).unwrap_or(VERDICTS.len() - 1);
         let labels = || {
-            let route = route_label(&self.route);
+            let route = self.route.clone();
             histogram!(observe::REQUEST_SECONDS, "route" => route, "verdict" => VERDICTS[number], "where" => place)
         };
         series[number].get_or_init(labels)
     }
 }
 
-/// Time that a request waited for others: for its client's body, its upstream, or an earlier
-/// attempt.
+/// Time that a request waited for its client's body, its upstream, or an earlier attempt.
 #[derive(Debug, Default)]
 pub struct Waited(AtomicU64);
 
 impl Waited {
-    pub(in crate::gateway) fn add(&self, span: Duration) {
+    pub fn add(&self, span: Duration) {
         self.0.fetch_add(span.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    pub(in crate::gateway) fn all(&self) -> Duration {
+    pub fn all(&self) -> Duration {
         Duration::from_nanos(self.0.load(Ordering::Relaxed))
     }
 }

@@ -1,40 +1,39 @@
-//! The trace that a request belongs to (W3C Trace Context): the client's, or one that begins here.
+//! The trace that a request belongs to (W3C Trace Context), and the spans of requests and jobs.
 //!
-//! [`crate::gateway::request::admit`] sets it once, at the first gateway. The header then goes with
-//! the request to the owner, the upstream and a stored job. Each log line about the request names
-//! the trace. A gateway without span export passes the client's `traceparent` on unchanged: no
-//! tracing backend would know another parent. With span export, the gateway's own span is the
-//! parent, set by `server::spans` before the request comes here.
+//! It goes with the request to the owner, the upstream and a stored job. Without a collector the
+//! client's `traceparent` goes on unchanged: no tracing backend would know another parent.
+//! `server::spans` begins a span, this file records its steps. Keys are digests, as in the log.
 
 use std::fmt;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+use tracing::field::display;
+use tracing::{Span, trace_span};
 
+use crate::gateway::request::ask::Ask;
+use crate::ports::jobs::{Content, Job};
+use crate::ports::observe::SPANS;
+use crate::protocol::key::KeyId;
 use crate::protocol::record::RequestId;
+use crate::protocol::region::RegionName;
 
-/// The trace and the parent's span.
 pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-/// Additions of tracing systems to it.
 pub const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 /// Length of the part that every version has: `00-<32 digits>-<16 digits>-01`.
 const LENGTH: usize = 55;
 
-/// The span of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parent {
-    /// Its trace; not zero.
     pub trace: u128,
-    /// Its own id; not zero.
     pub span: u64,
-    /// True if it is recorded.
     pub sampled: bool,
 }
 
 /// A trace id; `-` without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::gateway) struct Trace(Option<u128>);
+pub struct Trace(Option<u128>);
 
-pub(in crate::gateway) const NONE: Trace = Trace(None);
+pub const NONE: Trace = Trace(None);
 
 impl fmt::Display for Trace {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -45,7 +44,7 @@ impl fmt::Display for Trace {
     }
 }
 
-pub(in crate::gateway) fn of(headers: &HeaderMap) -> Trace {
+pub fn of(headers: &HeaderMap) -> Trace {
     Trace(parent(headers).map(|parent| parent.trace))
 }
 
@@ -57,10 +56,9 @@ pub fn parent(headers: &HeaderMap) -> Option<Parent> {
     read(line.as_bytes())
 }
 
-/// Leaves the headers of a request that belongs to a trace as they are. Otherwise begins a trace,
-/// named after the request. The trace is *sampled*: the log line is a record of it, and samplers
-/// that follow the parent would otherwise record none. Returns the trace.
-pub(in crate::gateway) fn follow(headers: &mut HeaderMap, request: RequestId) -> Trace {
+/// Leaves the headers of a request that belongs to a trace. Otherwise begins one, named after the
+/// request and *sampled*: samplers that follow the parent would otherwise record none.
+pub fn follow(headers: &mut HeaderMap, request: RequestId) -> Trace {
     let theirs = of(headers);
     if theirs.0.is_some() {
         return theirs;
@@ -85,8 +83,7 @@ fn write_hex(digits: &mut [u8], mut number: u128) {
     }
 }
 
-/// The headers that name the trace of a request.
-pub(in crate::gateway) fn alone(headers: &HeaderMap) -> HeaderMap {
+pub fn alone(headers: &HeaderMap) -> HeaderMap {
     let lines = [TRACEPARENT, TRACESTATE].into_iter();
     let lines =
         lines.flat_map(|name| headers.get_all(&name).iter().map(move |line| (name.clone(), line.clone())));
@@ -122,8 +119,71 @@ fn hex(digits: &[u8]) -> Option<u128> {
     digits.iter().try_fold(0, |number: u128, byte| Some(number << 4 | u128::from(digit(*byte)?)))
 }
 
+/// Begins a span in the trace that headers name, and has them name it.
+pub type Begin = fn(&mut HeaderMap) -> Span;
+
+pub fn upstream() -> Span {
+    trace_span!(target: SPANS, "upstream", otel.kind = "client")
+}
+
+pub fn forward(owner: &RegionName) -> Span {
+    trace_span!(target: SPANS, "forward", otel.kind = "client", %owner)
+}
+
+/// Begins the span of one run of a job, in the trace that its request's headers name.
+pub fn job(begin: Option<Begin>, job: &mut Job) -> Span {
+    match (begin, &mut job.content) {
+        (Some(begin), Content::Whole(request)) => begin(&mut request.headers),
+        (Some(_), Content::Unreadable(_) | Content::Erased) | (None, _) => Span::none(),
+    }
+}
+
+/// Records a keyed request, at the gateway that decides or forwards it.
+pub(in crate::gateway) fn asked(ask: &Ask, region: &RegionName, epoch: u64) {
+    let span = Span::current();
+    if span.is_disabled() {
+        return;
+    }
+    span.record("request", display(&ask.request_id)).record("route", &*ask.route);
+    span.record("tenant", display(ask.id.tenant())).record("key", display(ask.id.digest()));
+    span.record("region", display(region)).record("epoch", epoch);
+}
+
+pub fn answered(verdict: &'static str, code: &'static str, status: u16) {
+    Span::current().record("verdict", verdict).record("code", code).record("status", status);
+}
+
+pub fn forwarded(owner: &RegionName) {
+    Span::current().record("owner", display(owner));
+}
+
+pub fn passed(route: &str, region: &RegionName, epoch: u64) {
+    Span::current().record("route", route).record("region", display(region)).record("epoch", epoch);
+}
+
+pub fn looked_up(id: &KeyId, region: &RegionName, epoch: u64) {
+    let span = Span::current();
+    if span.is_disabled() {
+        return;
+    }
+    span.record("tenant", display(id.tenant())).record("key", display(id.digest()));
+    span.record("region", display(region)).record("epoch", epoch);
+}
+
+pub fn ran(job: &Job, route: &str, region: &RegionName, epoch: u64, result: &'static str, trouble: &str) {
+    let (span, id) = (Span::current(), &job.taken.id);
+    if span.is_disabled() {
+        return;
+    }
+    span.record("request", display(&job.request_id)).record("route", route);
+    span.record("tenant", display(id.tenant())).record("key", display(id.digest()));
+    span.record("region", display(region)).record("epoch", epoch).record("runs", job.runs);
+    span.record("result", result).record("trouble", trouble);
+}
+
 #[cfg(test)]
 mod tests {
+
     use super::*;
 
     const GOOD: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";

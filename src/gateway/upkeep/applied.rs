@@ -1,17 +1,15 @@
-//! The state of replication here: the heartbeat up to which the rows of each region are applied.
-//! The only reader of heartbeats and of imports.
+//! The heartbeat up to which each region's rows are applied: the only reader of heartbeats and
+//! imports.
 //!
-//! A heartbeat counts only once every row that its region committed before it is here. Its row can
-//! arrive minutes before the records, as Postgres copies tables one by one
-//! (docs/protocol.md#rule-29). Before it counts, it proves no absence, frontier, coverage or lag:
-//! only that its region has written it.
+//! A heartbeat counts only once every row that its region committed before is here. Its own may
+//! come minutes earlier, as Postgres copies tables one by one (docs/protocol.md#rule-29).
 
 use crate::ports::Replica;
 use crate::ports::store::StoreError;
 use crate::protocol::plant::{Check, is_disabled};
 use crate::protocol::snapshot::Applied;
 
-pub(in crate::gateway) async fn applied(store: &impl Replica) -> Result<Applied, StoreError> {
+pub async fn applied(store: &impl Replica) -> Result<Applied, StoreError> {
     let mut found = Applied::default();
     // In this order: a copy that begins between the two calls turns earlier rows into imported
     // ones, which still count.

@@ -1,8 +1,7 @@
-//! Finds keys that two regions ran, and journals each once for the region, whichever gateway looks
-//! first.
+//! Finds keys that two regions ran, and journals each once for the region.
 //!
-//! A double is found within one pass over all records after its second row arrived ([`comb_loop`]).
-//! Its statements use the connections for background work, so no request waits for them.
+//! A double is found within one pass over all records after its second row arrived. No request
+//! waits for these statements: they use the connections for background work.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{MutexGuard, PoisonError, Weak};
@@ -11,10 +10,10 @@ use std::time::Duration;
 use super::applied::applied;
 use super::looks::{AuditStatus, Looks};
 use crate::gateway::instance::Gateway;
-use crate::gateway::telemetry::metrics;
+use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::audit::{Double, Of};
 use crate::ports::store::StoreError;
-use crate::ports::{Audit as _, Clock, Ports};
+use crate::ports::{Audit as _, Ports};
 use crate::protocol::double::{self, Held, Trace, Twice, Why};
 use crate::protocol::key::KeyId;
 use crate::protocol::record::{Row, State};
@@ -29,26 +28,22 @@ const RESTS: u32 = 32;
 const PAUSE: Duration = Duration::from_millis(50);
 const BATCH: usize = 200;
 
-/// Looks through all records, a stretch at a time, in a few per cent of the store's time.
-///
-/// - The search goes by rows alone: two settled attempts are a double, whether or not a claim names
-///   a risk.
-/// - Runs at risk are looked at more often, and imported rows at once.
-/// - Only the journal outlives a restart: the next process begins a pass of its own.
-pub(in crate::gateway) async fn comb_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+/// Looks through all records, a stretch at a time, in a few per cent of the store's time. It goes
+/// by rows alone: two settled attempts are a double, whether or not a claim names a risk. Only the
+/// journal outlives a restart.
+pub async fn comb_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let mut comb = Orphans { after: None, most: STRETCH };
     while let Some(gateway) = gateway.upgrade() {
         let rest = match gateway.store_is_open() && !gateway.is_stopping() {
             true => comb.look(&gateway).await,
             false => gateway.settings.timings.reap,
         };
-        metrics::audit_age(gateway.audit_age());
-        let next = gateway.ports.clock().now() + rest;
+        metrics::set(observe::AUDIT_AGE, gateway.audit_age().as_secs_f64());
+        let next = gateway.now() + rest;
         gateway.rest(next).await;
     }
 }
 
-/// Place of a pass over all records.
 struct Orphans {
     after: Option<KeyId>,
     most: u32,
@@ -57,13 +52,13 @@ struct Orphans {
 impl Orphans {
     /// Looks a stretch further. Returns the time to rest.
     async fn look<P: Ports>(&mut self, gateway: &Gateway<P>) -> Duration {
-        let begun = gateway.ports.clock().now();
+        let begun = gateway.now();
         if self.after.is_none() {
             let mut looks = gateway.looks();
             (looks.begun, looks.looked_at) = (Some(begun), 0);
         }
         let through = look(gateway, Of::All, self.after.as_ref(), self.most).await;
-        let now = gateway.ports.clock().now();
+        let now = gateway.now();
         let rest = (now.since(begun) * RESTS).max(PAUSE);
         match through {
             Ok(Some(through)) => {
@@ -73,7 +68,7 @@ impl Orphans {
             Ok(None) => {
                 self.after = None;
                 gateway.looks().ended(now);
-                metrics::audit_pass();
+                metrics::count(observe::AUDIT_PASSES);
             }
             // Perhaps the store cannot do so much within the time limit of a call.
             Err(_) => self.most = (self.most / 2).max(LEAST),
@@ -82,15 +77,14 @@ impl Orphans {
     }
 }
 
-/// Looks at one stretch, and journals its doubles. Returns where the next one begins; `None` if
-/// this was the last one.
-pub(in crate::gateway) async fn look<P: Ports>(
+/// Looks at one stretch, and journals its doubles. Returns where the next one begins, if any.
+pub async fn look<P: Ports>(
     gateway: &Gateway<P>,
     of: Of,
     after: Option<&KeyId>,
     most: u32,
 ) -> Result<Option<KeyId>, StoreError> {
-    let stretch = metrics::upkeep("audit", gateway.ports.store().stretch(of, after, most)).await?;
+    let stretch = metrics::upkeep("audit", gateway.store().stretch(of, after, most)).await?;
     if of == Of::All {
         gateway.looks().looked_at += stretch.looked_at;
     }
@@ -98,30 +92,28 @@ pub(in crate::gateway) async fn look<P: Ports>(
     Ok(stretch.through.filter(|_| stretch.more))
 }
 
-/// Looks at these keys, whose rows have just arrived. A failure is counted, and the search finds
-/// them later.
-pub(in crate::gateway) async fn look_at<P: Ports>(gateway: &Gateway<P>, ids: &[KeyId]) {
-    if let Ok(traces) = metrics::upkeep("audit", gateway.ports.store().traces(ids)).await {
+/// Looks at keys whose rows have just arrived. After a failure the search finds them later.
+pub async fn look_at<P: Ports>(gateway: &Gateway<P>, ids: &[KeyId]) {
+    if let Ok(traces) = metrics::upkeep("audit", gateway.store().traces(ids)).await {
         let shared = ids.iter().cloned().zip(traces).filter(|(_, traces)| traces.len() > 1);
         let _ = journal(gateway, shared.collect()).await;
     }
 }
 
-/// Counts the journal's doubles. It includes those that a settlement met and journalled itself.
-pub(in crate::gateway) async fn count<P: Ports>(gateway: &Gateway<P>) {
-    if let Ok(counted) = metrics::upkeep("audit", gateway.ports.store().doubles()).await {
+/// Counts the journal's doubles, also those that a settlement journalled itself.
+pub async fn count<P: Ports>(gateway: &Gateway<P>) {
+    if let Ok(counted) = metrics::upkeep("audit", gateway.store().doubles()).await {
         metrics::doubles(&counted);
         gateway.looks().counted = Some(counted);
     }
 }
 
-/// Reads until when each store held its rows. Rows that are compared by it must be read later: a
-/// row that is still here then was not forgotten before the heartbeat.
-pub(in crate::gateway) async fn held<P: Ports>(gateway: &Gateway<P>) -> Result<Held, StoreError> {
-    Ok(Held { beats: applied(gateway.ports.store()).await?.dates, ..nothing_held(gateway) })
+/// Reads until when each store held its rows. Rows to compare by it must be read later: one that is
+/// still here then was not forgotten before.
+pub async fn held<P: Ports>(gateway: &Gateway<P>) -> Result<Held, StoreError> {
+    Ok(Held { beats: applied(gateway.store()).await?.dates, ..nothing_held(gateway) })
 }
 
-/// The knowledge of a reader that has not asked for heartbeats.
 fn nothing_held<P: Ports>(gateway: &Gateway<P>) -> Held {
     Held { me: gateway.origin.clone(), beats: BTreeMap::new(), views: gateway.known_views() }
 }
@@ -134,14 +126,14 @@ async fn journal<P: Ports>(gateway: &Gateway<P>, shared: Vec<(KeyId, Vec<Trace>)
     if !over.is_empty() {
         beats = held(gateway).await?;
         let ids: Vec<KeyId> = over.into_iter().map(|(id, _)| id).collect();
-        let again = gateway.ports.store().traces(&ids).await?;
+        let again = gateway.store().traces(&ids).await?;
         shared.extend(ids.into_iter().zip(again));
     }
     let replaced: BTreeSet<Origin> = gateway.view().retired.keys().cloned().collect();
     let of = |(id, traces): &(KeyId, Vec<Trace>)| doubles_of(id, traces, &beats, &replaced);
     let found: Vec<Double> = shared.iter().flat_map(of).collect();
     for some in found.chunks(BATCH) {
-        let journalled = metrics::upkeep("audit", gateway.ports.store().journal_doubles(some)).await?;
+        let journalled = metrics::upkeep("audit", gateway.store().journal_doubles(some)).await?;
         for (double, _) in some.iter().zip(&journalled).filter(|(_, journalled)| **journalled) {
             tell(double);
         }
@@ -165,9 +157,8 @@ fn tell(double: &Double) {
 }
 
 /// The doubles among a key's rows that this region journals: sure ones, runs at its own risk, and
-/// its own runs that did not reckon with an older one. Another region journals its own. This region
-/// does so instead if a replaced store has a part. That store finds nothing any more, and the other
-/// region may never get its rows.
+/// its own runs that did not reckon with an older one. For a replaced store's part, which finds
+/// nothing any more, each region does so.
 fn doubles_of(id: &KeyId, traces: &[Trace], held: &Held, replaced: &BTreeSet<Origin>) -> Vec<Double> {
     let me = &held.me;
     let mut found = Vec::new();
@@ -235,10 +226,9 @@ impl<P: Ports> Gateway<P> {
     /// Time since the last whole pass began, or since the gateway began if there was none.
     pub(in crate::gateway) fn audit_age(&self) -> Duration {
         let since = self.looks().whole.map_or(self.begun, |(begun, _)| begun);
-        self.ports.clock().now().since(since)
+        self.now().since(since)
     }
 
-    /// Progress of the search for keys that ran twice.
     pub(in crate::gateway) fn audit_status(&self) -> AuditStatus {
         let age_ms = self.audit_age().as_millis() as u64;
         let looks = self.looks();
@@ -275,25 +265,21 @@ mod tests {
     }
 
     /// The pairs that a region journals, and the reason of the first one.
-    fn told(traces: &[Trace], me: &str, replaced: &[&str]) -> (Vec<(String, String)>, String) {
+    fn told(traces: &[Trace], me: &str, replaced: &[&str]) -> (Vec<String>, String) {
         let id = KeyId::new(Tenant::parse("acme").unwrap(), Key::parse("k").unwrap());
         let replaced = replaced.iter().map(|name| origin(name)).collect();
         let held = Held { me: origin(me), beats: BTreeMap::new(), views: Arc::default() };
         let found = doubles_of(&id, traces, &held, &replaced);
-        let names = |double: &Double| (double.first.origin.to_string(), double.second.origin.to_string());
+        let names = |double: &Double| format!("{} {}", double.first.origin, double.second.origin);
         let reason = found.first().map(|double| double.reason.clone()).unwrap_or_default();
         (found.iter().map(names).collect(), reason)
-    }
-
-    fn named(one: &str, other: &str) -> (String, String) {
-        (one.to_owned(), other.to_owned())
     }
 
     #[test]
     fn two_answers_are_journalled_wherever_they_meet() {
         let rows = [trace("a#1", 5, settled(201), &[]), trace("b#1", 6, settled(202), &[])];
-        for (me, pair) in [("a#1", ("a#1", "b#1")), ("b#1", ("b#1", "a#1")), ("c#1", ("a#1", "b#1"))] {
-            assert_eq!(told(&rows, me, &[]).0, [named(pair.0, pair.1)], "{me}");
+        for (me, pair) in [("a#1", "a#1 b#1"), ("b#1", "b#1 a#1"), ("c#1", "a#1 b#1")] {
+            assert_eq!(told(&rows, me, &[]).0, [pair], "{me}");
         }
         let (_, reason) = told(&rows, "b#1", &[]);
         let expected =
@@ -304,11 +290,11 @@ mod tests {
     #[test]
     fn the_region_that_took_the_risk_journals_unanswered_attempts() {
         let rows = [trace("a#1", 5, doubt(), &[]), trace("b#1", 6, settled(201), &["a"])];
-        assert_eq!(told(&rows, "b#1", &[]).0, [named("b#1", "a#1")]);
-        assert_eq!(told(&rows, "a#1", &[]).0, [], "b speaks for itself");
-        assert_eq!(told(&rows, "c#1", &[]).0, []);
+        assert_eq!(told(&rows, "b#1", &[]).0, ["b#1 a#1"]);
+        assert_eq!(told(&rows, "a#1", &[]).0, [""; 0], "b speaks for itself");
+        assert_eq!(told(&rows, "c#1", &[]).0, [""; 0]);
         for replaced in ["a#1", "b#1"] {
-            assert_eq!(told(&rows, "c#1", &[replaced]).0, [named("b#1", "a#1")], "{replaced} never does");
+            assert_eq!(told(&rows, "c#1", &[replaced]).0, ["b#1 a#1"], "{replaced} never does");
         }
         assert!(told(&rows, "b#1", &[]).1.ends_with("(answer: none): one of them ran at risk"));
     }
@@ -316,11 +302,11 @@ mod tests {
     #[test]
     fn the_settling_region_journals_overlooked_attempts() {
         let rows = [trace("a#1", 5, doubt(), &[]), trace("b#1", 6, settled(201), &[])];
-        assert_eq!(told(&rows, "b#1", &[]).0, [named("b#1", "a#1")]);
-        assert_eq!(told(&rows, "a#1", &[]).0, [], "b speaks for itself");
+        assert_eq!(told(&rows, "b#1", &[]).0, ["b#1 a#1"]);
+        assert_eq!(told(&rows, "a#1", &[]).0, [""; 0], "b speaks for itself");
         assert!(told(&rows, "b#1", &[]).1.ends_with("(answer: none): nothing explains it: a bug"));
         let rows = [trace("a#1", 5, settled(201), &[]), trace("b#1", 6, doubt(), &["a"])];
-        assert_eq!(told(&rows, "a#1", &[]).0, [], "b ran at risk, and says so");
+        assert_eq!(told(&rows, "a#1", &[]).0, [""; 0], "b ran at risk, and says so");
     }
 
     #[test]
@@ -331,6 +317,6 @@ mod tests {
             trace("c#1", 7, settled(201), &["a"]),
         ];
         let (pairs, _) = told(&rows, "c#1", &[]);
-        assert_eq!(pairs, [named("b#1", "a#1"), named("c#1", "a#1"), named("c#1", "b#1")]);
+        assert_eq!(pairs, ["b#1 a#1", "c#1 a#1", "c#1 b#1"]);
     }
 }

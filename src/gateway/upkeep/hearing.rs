@@ -1,8 +1,6 @@
-//! Checks a peer's message against the table of the peer plane before it is handled, and reports
-//! refusals.
+//! Checks a peer's message against the table of `protocol::speakers` before it is handled.
 //!
-//! `protocol::speakers` has the table. A refusal changes nothing, is counted each time, and is
-//! logged once a minute per peer and kind of message.
+//! A refusal changes nothing, is counted, and is logged once a minute per peer and kind of message.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -15,7 +13,6 @@ use crate::protocol::time::Moment;
 
 /// Pause between two log lines about one peer and one kind of message.
 const TELL_EVERY: Duration = Duration::from_secs(60);
-/// Remembered pairs of peer and kind, at most; each needs a certificate of the authority.
 const MOST_TOLD: usize = 1_000;
 
 #[derive(Debug, Default)]
@@ -24,10 +21,8 @@ pub struct Hearing {
 }
 
 impl Hearing {
-    /// Checks that `from`, which has the role `sender` here, may say this at `now`.
-    ///
-    /// # Errors
-    /// The reason, in one line for the sender. It is logged here.
+    /// Checks that `from`, which has the role `sender` here, may say this at `now`. An error is the
+    /// reason, in one line for the sender; it is logged here.
     pub fn hears(
         &self,
         from: &RegionName,

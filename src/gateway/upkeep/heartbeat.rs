@@ -1,9 +1,7 @@
-//! Heartbeats, and the approval of the store's boot.
+//! Heartbeats, the clock of replication (docs/protocol.md#rule-29), and the approval of a boot.
 //!
-//! Heartbeats are the clock of replication (docs/protocol.md#rule-29). After a restart of the store
-//! no claim passes until its boot is approved here. It is approved only if no peer has seen a later
-//! heartbeat of this region than the store holds. A store restored from an old copy has forgotten
-//! claims (docs/protocol.md#rule-8).
+//! After a restart of the store no claim passes before peers say that they saw no later heartbeat.
+//! A store restored from an old copy has forgotten claims (docs/protocol.md#rule-8).
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,10 +11,10 @@ use super::peers::{ping_loop, poll_loop};
 use super::store_gate::{close, open, refuse, went_back};
 use super::supervise::supervise;
 use crate::gateway::instance::Gateway;
-use crate::gateway::telemetry::metrics;
+use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::peers::{PeerReply, Question};
 use crate::ports::store::{Boot, Gate, StoreError, Written};
-use crate::ports::{Clock, Imports, KeyStore, Peers, Ports, Replica};
+use crate::ports::{Imports, KeyStore, Peers, Ports, Replica};
 use crate::protocol::observed::Watch;
 use crate::protocol::plant::{Check, is_disabled};
 use crate::protocol::region::RegionName;
@@ -32,8 +30,7 @@ const PAGE: u32 = 500;
 /// Pages of one peer, at most: whoever has more to say must not be listened to for ever.
 const MOST_PAGES: usize = 100_000;
 
-/// Starts the loops. Each ends when the gateway is dropped.
-pub(in crate::gateway) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
+pub fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
     supervise(gateway, "heartbeat", beat_loop);
     supervise(gateway, "poll", poll_loop);
     for peer in gateway.view().members().keys().filter(|name| **name != gateway.settings.me) {
@@ -46,12 +43,12 @@ async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let (mut asking, mut watch) = (None, Watch::default());
     let mut first = None;
     while let Some(gateway) = gateway.upgrade() {
-        let begun = gateway.ports.clock().now();
+        let begun = gateway.now();
         // A heartbeat that any peer saw was committed before this one, so the new number must be
         // greater.
         let seen = gateway.highest_in_ring();
         let passed = watch.passed(begun, gateway.settings.timings.heartbeat * STEP);
-        let beat = gateway.ports.store().beat(Some(passed)).await;
+        let beat = gateway.store().beat(Some(passed)).await;
         if !matches!(beat, Ok(Some(_))) {
             watch.lost();
         }
@@ -61,10 +58,10 @@ async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
                 went_back(&gateway);
             }
             Ok(Some(beat)) => {
-                let answered = gateway.ports.clock().now();
+                let answered = gateway.now();
                 watch.heard(passed, beat.counted, beat.observed, begun, answered);
                 gateway.health().beat = Some((beat.seq, begun));
-                metrics::heartbeat(beat.seq);
+                metrics::set(observe::HEARTBEAT, beat.seq as f64);
                 metrics::clock_ahead(*first.get_or_insert((beat.date, begun)), (beat.date, begun));
                 if !gateway.store_is_open() {
                     reopen(&gateway).await;
@@ -88,22 +85,16 @@ async fn reopen<P: Ports>(gateway: &Arc<Gateway<P>>) {
         // Claims count from what the next heartbeat may add at most, which one writes first.
         return close(gateway, "starting: the first heartbeat is not committed yet".to_owned());
     }
-    match gateway.ports.store().gate().await {
+    match gateway.store().gate().await {
         Ok(gate) if gate.is_open() => open(gateway, gate),
         Ok(_) => close(gateway, "the store restarted and is not approved yet".to_owned()),
         Err(error) => close(gateway, error.to_string()),
     }
 }
 
-/// Moment since which peers are asked about a boot. Earlier answers do not count: this region may
-/// have written more since then, and peers may have seen it.
-struct Asking {
-    boot: Boot,
-    since: Moment,
-}
-
-/// Approves the running boot, once the peers' memory shows no regression.
-async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking: &mut Option<Asking>) {
+/// Approves the running boot, once the peers' memory shows no regression. `asking`: since when they
+/// are asked about a boot.
+async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking: &mut Option<(Boot, Moment)>) {
     let (gate, own) = match own_state(gateway).await {
         Ok(found) => found,
         Err(error) => return close(gateway, error.to_string()),
@@ -111,11 +102,12 @@ async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking: &mut Option<Asking
     if gate.is_open() {
         return reopen(gateway).await;
     }
-    let now = gateway.ports.clock().now();
+    let now = gateway.now();
+    // Earlier answers do not count: this region may have written more since then.
     let since = match asking {
-        Some(asking) if asking.boot == gate.running => asking.since,
+        Some((boot, since)) if *boot == gate.running => *since,
         Some(_) | None => {
-            *asking = Some(Asking { boot: gate.running.clone(), since: now });
+            *asking = Some((gate.running.clone(), now));
             now
         }
     };
@@ -154,7 +146,7 @@ async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking: &mut Option<Asking
     {
         return close(gateway, why);
     }
-    match gateway.ports.store().approve(gate.version, &gate.running).await {
+    match gateway.store().approve(gate.version, &gate.running).await {
         Ok(Written::Done) => {
             tracing::info!(heartbeat = own, knowing = answers.knowing, "approved the store's boot");
             reopen(gateway).await;
@@ -164,11 +156,9 @@ async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking: &mut Option<Asking
     }
 }
 
-/// Number of peers that must answer before a boot is approved (docs/protocol.md#rule-8). If the
-/// same server only restarted, it has lost nothing that it confirmed, and one peer is enough. A
-/// store without an approved boot, or of another system or timeline, may be an old copy. The one
-/// peer that answers may be behind as well. Then each majority that ever acted must have a member
-/// among the peers that answer.
+/// Number of peers that must answer before a boot is approved (docs/protocol.md#rule-8). A server
+/// that only restarted has lost nothing: one is enough. Any other store may be an old copy, and the
+/// one peer behind as well. Then each majority that ever acted must have a member among them.
 fn answers_needed(gate: &Gate, peers: usize) -> usize {
     if only_restarted(gate) {
         return peers.min(1);
@@ -179,23 +169,20 @@ fn answers_needed(gate: &Gate, peers: usize) -> usize {
 }
 
 /// True if the running server is the approved one, restarted over the same timeline.
-pub(in crate::gateway) fn only_restarted(gate: &Gate) -> bool {
+pub fn only_restarted(gate: &Gate) -> bool {
     let same = |approved: &Boot| {
         (approved.system, approved.timeline) == (gate.running.system, gate.running.timeline)
     };
     gate.approved.as_ref().is_some_and(same)
 }
 
-pub(in crate::gateway) async fn own_state<P: Ports>(gateway: &Gateway<P>) -> Result<(Gate, u64), StoreError> {
-    let gate = gateway.ports.store().gate().await?;
-    Ok((gate, applied(gateway.ports.store()).await?.written(&gateway.origin)))
+pub async fn own_state<P: Ports>(gateway: &Gateway<P>) -> Result<(Gate, u64), StoreError> {
+    let gate = gateway.store().gate().await?;
+    Ok((gate, applied(gateway.store()).await?.written(&gateway.origin)))
 }
 
-/// Asks each of these peers for rows of this store's own that it may lack, and takes them in. What
-/// was asked and taken before does no harm. An error says who did not answer.
-///
-/// A promoted standby may lack the last moment, also where it has the newest heartbeat that was
-/// seen. Its peers have what replication or escrow brought them (docs/protocol.md#rule-8).
+/// Asks each of these peers for own rows that a promoted standby may lack, also if it has the
+/// newest heartbeat (docs/protocol.md#rule-8), and takes them in. An error says who did not answer.
 async fn regain<'a, P: Ports>(
     gateway: &Arc<Gateway<P>>,
     peers: impl Iterator<Item = &'a RegionName>,
@@ -212,7 +199,6 @@ async fn regain<'a, P: Ports>(
     Ok(())
 }
 
-/// Takes in the rows of one peer. Returns their number.
 async fn from_peer<P: Ports>(gateway: &Arc<Gateway<P>>, peer: &RegionName) -> Result<usize, String> {
     let (mut from, mut all) = (0, 0);
     for _ in 0..MOST_PAGES {
@@ -224,7 +210,7 @@ async fn from_peer<P: Ports>(gateway: &Arc<Gateway<P>>, peer: &RegionName) -> Re
             Err(error) => return Err(error.to_string()),
         };
         all += rows.len();
-        match gateway.ports.store().restore(&rows).await.map_err(|error| error.to_string())? {
+        match gateway.store().restore(&rows).await.map_err(|error| error.to_string())? {
             Written::Done => {}
             // Another process of this region approved the boot, after it had asked.
             Written::Lost | Written::GateMoved => return Ok(all),

@@ -1,10 +1,7 @@
-//! The workers: an accepted request runs on the same path as a client's, again and again, up to a
-//! bound.
+//! The workers: an accepted request runs on the path of a client's, again and again, up to a bound.
 //!
-//! [`crate::gateway::request::follow`] performs jobs, so claim, token, send-by and recovery are the
-//! same code. If a worker dies, nothing is lost: its job is due again by itself, and the record
-//! holds its result. If the key was settled meanwhile, the worker finds that first. If this region
-//! no longer owns the key, the worker hands the request to the owner.
+//! If a worker dies, its job is due again by itself, and the record holds its result. If this
+//! region no longer owns the key, the request is handed to the owner.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +19,10 @@ use crate::gateway::request::ask::{Ask, By};
 use crate::gateway::request::follow;
 use crate::gateway::request::problems::Kind;
 use crate::gateway::request::reply::{self, Reply};
-use crate::gateway::telemetry::{metrics, spans, times, trace};
+use crate::gateway::telemetry::{metrics, times, trace};
 use crate::ports::jobs::{Content, Job, StoredRequest, Turns};
 use crate::ports::peers::ForwardReply;
-use crate::ports::{Clock, Dice, Jobs, KeyStore, Peers, Ports};
+use crate::ports::{Clock, Dice, Jobs, Peers, Ports};
 use crate::protocol::fingerprint;
 use crate::protocol::key::Tenant;
 use crate::protocol::record::{Reading, Row};
@@ -40,12 +37,15 @@ enum End {
     /// The record has its final state, or nothing waits for this job any more.
     Done,
     /// Another run, after this time at least. A run that did not count says nothing about the job.
-    Again { after: Duration, counted: bool, trouble: String },
-    /// No further run helps.
+    Again {
+        after: Duration,
+        counted: bool,
+        trouble: String,
+    },
     Dead(String),
 }
 
-pub(in crate::gateway) fn start<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Begin>) {
+pub fn start<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<trace::Begin>) {
     supervise(gateway, "jobs", |weak| async move {
         while let Some(gateway) = weak.upgrade() {
             if gateway.is_stopping() {
@@ -64,7 +64,7 @@ pub(in crate::gateway) fn start<P: Ports>(gateway: &Arc<Gateway<P>>, span: Optio
     });
     supervise(gateway, "job-load", |weak| async move {
         while let Some(gateway) = weak.upgrade() {
-            let store = gateway.ports.store();
+            let store = gateway.store();
             // Failures here are tried again soon; the store's own health is reported elsewhere.
             if let Ok(erased @ 1..) = store.erase().await {
                 tracing::info!(erased, "stored requests of dead letters are past their retention");
@@ -72,14 +72,13 @@ pub(in crate::gateway) fn start<P: Ports>(gateway: &Arc<Gateway<P>>, span: Optio
             if let Ok(load) = store.load().await {
                 metrics::job_load(&load);
             }
-            let next = gateway.ports.clock().now() + COUNT_EVERY;
+            let next = gateway.now() + COUNT_EVERY;
             gateway.rest(next).await;
         }
     });
 }
 
-/// Takes due jobs, as far as workers are free, and runs each in a task of its own.
-async fn take<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Begin>) {
+async fn take<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<trace::Begin>) {
     if !gateway.store_is_open() {
         return;
     }
@@ -97,8 +96,8 @@ async fn take<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Begin>) {
 }
 
 /// Gives spare workers to tenants that have few, in turn.
-async fn spare<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Begin>) {
-    let (workers, begun) = (&gateway.jobs, gateway.ports.clock().now());
+async fn spare<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<trace::Begin>) {
+    let (workers, begun) = (&gateway.jobs, gateway.now());
     let much = |(tenant, count): (&Tenant, &usize)| (*count >= QUARTER).then(|| tenant.clone());
     let but_of: Vec<Tenant> = lock(&workers.busy).iter().filter_map(much).collect();
     let mut turns = {
@@ -114,7 +113,7 @@ async fn spare<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Begin>) 
         // From the first tenant again.
         last = take_for(gateway, &workers.spare, Some(&turns), span).await;
     }
-    let ended = gateway.ports.clock().now();
+    let ended = gateway.now();
     // However often the workers are woken, this takes a fifth of the time at most; and no other
     // tenant may have a due job.
     let pause = match last {
@@ -124,27 +123,26 @@ async fn spare<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Begin>) 
     *lock(&workers.turns) = Turn { after: last, from: Some(ended + pause) };
 }
 
-/// Takes jobs for these places, and runs them. Returns the last tenant whose jobs were taken, by
-/// name.
+/// Takes jobs for these places, and runs them. Returns the last tenant by name.
 async fn take_for<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     places: &Arc<Semaphore>,
     turns: Option<&Turns>,
-    span: Option<spans::Begin>,
+    span: Option<trace::Begin>,
 ) -> Option<Tenant> {
     let free = places.available_permits();
     if free == 0 {
         return None;
     }
     let nonce = gateway.ports.dice().nonce();
-    let taken = gateway.ports.store().take(nonce, free, away(gateway), turns);
+    let taken = gateway.store().take(nonce, free, away(gateway), turns);
     let mut last = None;
     for mut job in metrics::upkeep("take", taken).await.unwrap_or_default() {
         let Ok(permit) = places.clone().try_acquire_owned() else { return last };
         last = last.max(Some(job.taken.id.tenant().clone()));
         let busy = Busy::with(&gateway.jobs.busy, job.taken.id.tenant());
         let (gateway, begun) = (gateway.clone(), InFlight::begin(gateway.clone()));
-        let span = spans::job(span, &mut job);
+        let span = trace::job(span, &mut job);
         tokio::spawn(async move {
             run(&gateway, job).instrument(span).await;
             drop((permit, busy));
@@ -155,8 +153,7 @@ async fn take_for<P: Ports>(
     last
 }
 
-/// Time that a taken job is left to its worker: longer than any run, and than the hold of a worker
-/// that died.
+/// Time that a taken job is left to its worker: longer than any run, and than a dead one's hold.
 fn away<P: Ports>(gateway: &Gateway<P>) -> Duration {
     let live = gateway.live();
     let policies = live.routes.policies();
@@ -174,7 +171,7 @@ async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, job: Job) {
                 End::Dead(format!("its workers never came back: run {} times", job.runs - 1))
             } else {
                 let reply = follow::follow(gateway, &ask, rows).await.reply();
-                spans::answered(reply.verdict(), reply.code(), reply.status());
+                trace::answered(reply.verdict(), reply.code(), reply.status());
                 ended(gateway, &ask.policy, job.runs, reply)
             }
         }
@@ -184,7 +181,7 @@ async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, job: Job) {
     {
         end = End::Dead(format!("{trouble}; run {} times", job.runs));
     }
-    let (store, key) = (gateway.ports.store(), job.taken.id.digest());
+    let (store, key) = (gateway.store(), job.taken.id.digest());
     let (result, trouble) = match &end {
         End::Done => ("settled", ""),
         End::Again { counted: true, trouble, .. } => ("retried", trouble.as_str()),
@@ -196,7 +193,7 @@ async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, job: Job) {
         request = %job.request_id, %route, tenant = %job.taken.id.tenant(), %key, %region, epoch, runs = job.runs,
         result, trouble, %trace, "job"
     );
-    spans::ran(&job, &route, region, epoch, result, trouble);
+    trace::ran(&job, &route, region, epoch, result, trouble);
     metrics::job(&route, result);
     // If a write fails, the job comes back by itself; the record stops it from happening twice.
     let written = match &end {
@@ -213,11 +210,9 @@ async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, job: Job) {
 async fn prepared<P: Ports>(gateway: &Arc<Gateway<P>>, job: &Job) -> Result<(Ask, Vec<Row>), End> {
     let id = &job.taken.id;
     let dead = |why: &str| End::Dead(why.to_owned());
-    let found = metrics::upkeep("look_up", gateway.ports.store().look_up(std::slice::from_ref(id)));
-    let Ok(mut found) = found.await else {
+    let Ok(rows) = metrics::upkeep("look_up", gateway.rows(id)).await else {
         return Err(waits(Duration::from_secs(1), "the store does not answer"));
     };
-    let rows = found.pop().unwrap_or_default();
     match gateway.read(rows.clone()) {
         Reading::Settled(_) => return Err(End::Done),
         Reading::Gone(_) => return Err(dead("its key is past its retention")),
@@ -226,7 +221,9 @@ async fn prepared<P: Ports>(gateway: &Arc<Gateway<P>>, job: &Job) -> Result<(Ask
     }
     let own = rows.iter().find(|row| row.origin == gateway.origin);
     let Some(own) = own.filter(|own| own.accepted) else { return Err(End::Done) };
-    if rows.iter().any(|row| row.accepted && supersedes(row, own)) {
+    let is_over =
+        |row: &Row| row.over.iter().any(|(origin, token)| *origin == own.origin && *token >= own.token);
+    if rows.iter().any(|row| row.accepted && is_over(row)) {
         // Another region has accepted it since, over this acceptance: its job ends it.
         return Err(End::Done);
     }
@@ -250,13 +247,8 @@ async fn prepared<P: Ports>(gateway: &Arc<Gateway<P>>, job: &Job) -> Result<(Ask
     Ok((ask, rows))
 }
 
-fn supersedes(row: &Row, own: &Row) -> bool {
-    row.over.iter().any(|(origin, token)| *origin == own.origin && *token >= own.token)
-}
-
-/// Hands a request to the owner, because the key's arc has moved since it was accepted here. The
-/// owner gets it as a client's retry, and accepts it or reports its result. That is as safe as any
-/// retry, so it is repeated until the key has its end. A region that owns nothing runs nothing.
+/// Hands a request to the owner, because the key's arc has moved since. The owner gets it as a
+/// client's retry: as safe as any, so it is repeated until the key has its end.
 async fn handed_on<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     job: &Job,
@@ -270,7 +262,7 @@ async fn handed_on<P: Ports>(
     let clock = gateway.ports.clock();
     let forward = ask.forward(gateway.view().epoch());
     let until = clock.now() + ask.deadline;
-    let asked = gateway.ports.peers().forward(owner, forward).instrument(spans::forward(owner));
+    let asked = gateway.ports.peers().forward(owner, forward).instrument(trace::forward(owner));
     let answer = tokio::select! {
         biased;
         answer = asked => answer.ok(),
@@ -286,8 +278,7 @@ async fn handed_on<P: Ports>(
     }
 }
 
-/// True if this request is the record's: a request that is not sealed may have been damaged or cut
-/// at rest.
+/// True if this request is the record's: an unsealed one may have been damaged at rest.
 fn is_of(request: &StoredRequest, own: &Row) -> bool {
     let target = request.target.path_and_query().map_or("/", |target| target.as_str());
     fingerprint::raw(request.method.as_str(), target, &request.body) == own.fingerprint.raw
@@ -313,7 +304,7 @@ fn ask<P: Ports>(gateway: &Gateway<P>, job: &Job, own: &Row, request: StoredRequ
         fingerprint: own.fingerprint,
         principal: own.principal,
         request_id: job.request_id,
-        arrived: gateway.ports.clock().now(),
+        arrived: gateway.now(),
         charged: Charged::default(),
         times: None,
         waited: times::Waited::default(),

@@ -1,8 +1,7 @@
-//! Watches how each tenant makes its keys, and reports weak habits. It reports by a metric and a
-//! log line, at most once an hour for a tenant and kind.
+//! Watches how each tenant makes its keys, and reports weak habits, at most once an hour for each
+//! kind.
 //!
-//! `protocol::generator` judges. Memory is bounded, and so is the wait: a key whose shard is busy
-//! is not looked at. No key is kept or shown.
+//! `protocol::generator` judges. Memory and wait are bounded. No key is kept or shown.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, TryLockError};
@@ -22,7 +21,7 @@ const TENANTS: usize = 64;
 const QUIET: Duration = Duration::from_secs(3_600);
 
 #[derive(Default)]
-pub(in crate::gateway) struct Generators([Mutex<BTreeMap<Tenant, Watched>>; SHARDS]);
+pub struct Generators([Mutex<BTreeMap<Tenant, Watched>>; SHARDS]);
 
 #[derive(Default)]
 struct Watched {
@@ -32,8 +31,7 @@ struct Watched {
 }
 
 impl Generators {
-    /// Shows a tenant's habits to `judge`. Returns the weakness found, and if a log line is due for
-    /// it.
+    /// Shows a tenant's habits to `judge`. Returns the weakness found, and if a log line is due.
     fn watch(
         &self,
         tenant: &Tenant,
@@ -62,7 +60,6 @@ impl Generators {
         Some((found, due))
     }
 
-    /// Takes in an admitted request's key.
     pub(in crate::gateway) fn admitted(&self, ask: &Ask, clock: &impl Clock) {
         let signs = Signs::of(ask.id.key(), clock.date());
         report(ask, self.watch(ask.id.tenant(), clock.now(), |habits| habits.see(signs)));

@@ -9,9 +9,8 @@ use serde::Serialize;
 use crate::ports::audit::Counted;
 use crate::protocol::time::Moment;
 
-/// Progress of this gateway's search.
 #[derive(Default)]
-pub(in crate::gateway) struct Looks {
+pub struct Looks {
     /// Beginning of the pass that is under way.
     pub(super) begun: Option<Moment>,
     pub(super) looked_at: u64,
@@ -31,8 +30,7 @@ pub struct AuditStatus {
     pub unexplained: Option<u64>,
     /// Whole passes over all records, since the gateway began.
     pub passes: u64,
-    /// Milliseconds since the last whole pass began, or since the gateway began if there was none.
-    /// Rows from before that moment were looked at; later ones perhaps not.
+    /// Milliseconds since the last whole pass began, or else the gateway.
     pub age_ms: u64,
     /// Duration of that pass, in milliseconds; absent if there was none.
     pub took_ms: Option<u64>,

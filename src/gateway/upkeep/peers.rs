@@ -1,15 +1,13 @@
 //! Peers: their pings, the copies of their heartbeats, and their words and this region's.
 //!
-//! Heartbeats are the clock of replication (docs/protocol.md#rule-29): the observed lag comes from
-//! their copies, and is remembered over restarts. [`super::hearing`] has the table of what each may
-//! say here.
+//! The observed lag comes from the copies (docs/protocol.md#rule-29), and is remembered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::applied::applied;
-use crate::gateway::authority::members::origin_of;
+use crate::gateway::authority::moves::origin_of;
 use crate::gateway::instance::{Gateway, Health, LAG_PERIOD, Peer};
 use crate::gateway::telemetry::lag_history::TrailPoint;
 use crate::gateway::telemetry::metrics;
@@ -30,7 +28,6 @@ const PING_WITHIN: Duration = Duration::from_secs(2);
 /// Pause between two writes of the memory about peers.
 const REMEMBER_EVERY: Duration = Duration::from_secs(5);
 
-/// The peers' memory of this region's heartbeats.
 pub(super) struct Answers {
     /// Peers that were asked since and know.
     pub(super) knowing: usize,
@@ -40,8 +37,7 @@ pub(super) struct Answers {
     pub(super) highest: u64,
 }
 
-/// Pings one peer again and again, and keeps its answers.
-pub(super) async fn ping_loop<P: Ports>(gateway: Weak<Gateway<P>>, peer: RegionName) {
+pub async fn ping_loop<P: Ports>(gateway: Weak<Gateway<P>>, peer: RegionName) {
     while let Some(gateway) = gateway.upgrade() {
         let clock = gateway.ports.clock();
         let asked = clock.now();
@@ -76,13 +72,9 @@ fn heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, pong: Pong, asked: M
         peer.lag.announced(beat.seq, beat.age, round_trip, arrived);
         peer.announced = peer.announced.max(Some(beat.seq));
     }
-    peer.trouble = trouble;
-    peer.tried = true;
-    peer.foreign = false;
+    (peer.trouble, peer.tried, peer.foreign) = (trouble, true, false);
     metrics::peer(observe::PEER_FOREIGN, name, false);
-    peer.heard = Some(arrived);
-    peer.asked = Some(asked);
-    peer.round_trip = Some(round_trip);
+    (peer.heard, peer.asked, peer.round_trip) = (Some(arrived), Some(asked), Some(round_trip));
     peer.pong = Some(pong);
     drop(health);
     if let Some(version) = gateway.told_version() {
@@ -103,9 +95,9 @@ fn not_heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, error: &PeerErro
     }
 }
 
-/// Looks at the copies of other regions' heartbeats, and keeps the memory of them over restarts.
-/// Now and then reads the replication slots of the own server.
-pub(super) async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+/// Looks at the copies of other regions' heartbeats, keeps the memory of them over restarts, and
+/// now and then reads the replication slots.
+pub async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let mut recalled = false;
     let mut remembered: Option<Moment> = None;
     let mut began: Option<Moment> = None;
@@ -116,7 +108,7 @@ pub(super) async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
         if !recalled {
             recalled = recall(&gateway).await;
         }
-        if let Ok(applied) = applied(gateway.ports.store()).await
+        if let Ok(applied) = applied(gateway.store()).await
             && recalled
         {
             gateway.authority.change(|known, _| known.applied = Arc::new(applied.clone()));
@@ -129,9 +121,9 @@ pub(super) async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
                 take_over_lags(&gateway).await;
             }
             let memory = memory(&gateway, begun);
-            if gateway.ports.store().remember(&memory).await.is_ok() {
+            if gateway.store().remember(&memory).await.is_ok() {
                 remembered = Some(begun);
-                if let Ok(found) = gateway.ports.store().slots().await {
+                if let Ok(found) = gateway.store().slots().await {
                     metrics::slots(&mut slots, &found);
                 }
             }
@@ -143,19 +135,18 @@ pub(super) async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
 
 /// Reads what this store remembers of others. The view may not be known yet, so nothing is dropped.
 async fn recall<P: Ports>(gateway: &Gateway<P>) -> bool {
-    let Ok(memory) = gateway.ports.store().recall().await else { return false };
-    let now = gateway.ports.clock().now();
+    let Ok(memory) = gateway.store().recall().await else { return false };
+    let now = gateway.now();
     let memory = memory.into_iter().map(|past| (past.origin.clone(), past)).collect();
     gateway.health().remembered = Some((memory, now));
     true
 }
 
-/// Takes over larger lags that another gateway of the region has seen: it may have watched for
-/// longer, and is about to end. Whoever has watched for a whole trailing period needs no other: two
-/// that always did this would keep a lag for ever.
+/// Takes over larger lags that another gateway of the region saw, which may have watched for
+/// longer. Not after a whole trailing period: two that always did this would keep a lag for ever.
 async fn take_over_lags<P: Ports>(gateway: &Gateway<P>) {
-    let Ok(memory) = gateway.ports.store().recall().await else { return };
-    let now = gateway.ports.clock().now();
+    let Ok(memory) = gateway.store().recall().await else { return };
+    let now = gateway.now();
     let mut health = gateway.health();
     for PeerMemory { origin, lag, .. } in memory {
         let peer = health.peers.get_mut(&origin.region).filter(|peer| peer.origin.as_ref() == Some(&origin));
@@ -202,7 +193,7 @@ fn memory<P: Ports>(gateway: &Gateway<P>, now: Moment) -> Vec<PeerMemory> {
 impl<P: Ports> Gateway<P> {
     /// Reports this region's state to a peer.
     pub async fn pong(&self) -> Pong {
-        let now = self.ports.clock().now();
+        let now = self.now();
         let health = self.health();
         let applied: BTreeMap<Origin, u64> =
             health.peers.values().filter_map(|peer| Some((peer.origin.clone()?, peer.applied?))).collect();
@@ -234,7 +225,7 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// The version, not spoken here, by which a majority of the ring's regions say to go in newer
-    /// views: those may say more than this process can read. The word of fewer is their own affair.
+    /// views, which this process may be unable to read.
     pub(super) fn told_version(&self) -> Option<u16> {
         let (view, health) = (self.view(), self.health());
         let regions = view.ring().regions();
@@ -246,9 +237,8 @@ impl<P: Ports> Gateway<P> {
         versions.into_iter().min().filter(|_| most)
     }
 
-    /// True if a peer has answered no ping for longer than it may.
     pub(in crate::gateway) fn is_silent(&self, name: &RegionName) -> bool {
-        let now = self.ports.clock().now();
+        let now = self.now();
         let health = self.health();
         health.peers.get(name).is_none_or(|peer| peer.is_silent(now, &self.settings.timings))
     }
@@ -258,24 +248,22 @@ impl<P: Ports> Gateway<P> {
         self.answers_of(&|_| true, Moment::default()).highest
     }
 
-    /// The highest heartbeat of this region that this process wrote, or that a region of the ring
-    /// heard of. What follows from it is for the life of the process. So a region that left does
-    /// not count: it could close every store by one number.
+    /// The same, heard of in regions of the ring only. What follows from it is for the life of the
+    /// process: a region that left could close every store by one number.
     pub(super) fn highest_in_ring(&self) -> u64 {
         let view = self.view();
         self.answers_of(&|name| speakers::tells_of_others(name, &view), Moment::default()).highest
     }
 
-    /// The newest view that is known or adopted: a process that just started may know of no other
-    /// than the gate's.
+    /// The newest view that is known or adopted: a new process may know of the gate's only.
     pub(super) fn newest_view(&self, gate: &Gate) -> Arc<View> {
         let known = self.view();
         let adopted = gate.state.as_ref().map(|state| &state.view);
         adopted.filter(|view| view.epoch() > known.epoch()).unwrap_or(&known).clone()
     }
 
-    /// The memory of this region at the peers that were asked since `moment`. The highest heartbeat
-    /// is that of any peer, but vouchers alone are counted.
+    /// The memory of this region at peers that were asked since `moment`. All may name the highest
+    /// heartbeat, but vouchers alone are counted.
     pub(super) fn answers_since(&self, moment: Moment, vouchers: &BTreeSet<RegionName>) -> Answers {
         let highest = self.answers_of(&|_| true, moment).highest;
         Answers { highest, ..self.answers_of(&|name| vouchers.contains(name), moment) }
@@ -322,22 +310,19 @@ impl<P: Ports> Gateway<P> {
         None
     }
 
-    /// Checks that a peer may say this here. Called before the message has any effect.
-    ///
-    /// # Errors
-    /// The reason, in one line for the peer. It was counted and logged.
+    /// Checks that a peer may say this here, before the message has any effect. An error is one
+    /// line for the peer: it was counted and logged.
     pub fn hears(&self, from: &RegionName, said: &PeerMessage<'_>) -> Result<(), String> {
         let sender = self.sender(from);
-        let heard = self.hearing.hears(from, sender, said, self.ports.clock().now());
-        heard.inspect_err(|_| metrics::peer_refused(sender))
+        let heard = self.hearing.hears(from, sender, said, self.now());
+        heard.inspect_err(|_| metrics::count_by(observe::PEER_REFUSED, "sender", sender.word()))
     }
 
-    /// Counts and logs a message that is refused for its content. [`Gateway::hears`] does so for
-    /// its sender.
+    /// Counts and logs a message that is refused for its content, not for its sender.
     pub(in crate::gateway) fn out_of_bounds(&self, from: &RegionName, kind: Kind, why: &str) {
         let sender = self.sender(from);
-        metrics::peer_refused(sender);
-        self.hearing.tell(from, sender, kind, why, self.ports.clock().now());
+        metrics::count_by(observe::PEER_REFUSED, "sender", sender.word());
+        self.hearing.tell(from, sender, kind, why, self.now());
     }
 
     /// The role of a peer under the view that this gateway goes by.
@@ -349,7 +334,7 @@ impl<P: Ports> Gateway<P> {
 
     /// The observed lag behind each peer, oldest first, at most a quarter of an hour back.
     pub fn lag_trails(&self) -> BTreeMap<String, Vec<TrailPoint>> {
-        let now = self.ports.clock().now();
+        let now = self.now();
         let health = self.health();
         health.peers.iter().map(|(name, peer)| (name.to_string(), peer.trail.points(now))).collect()
     }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use crate::gateway::instance::Gateway;
 use crate::gateway::request::problems::Problem;
-use crate::gateway::telemetry::metrics;
+use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::store::Gate;
-use crate::ports::{Clock, KeyStore, Ports};
+use crate::ports::{KeyStore, Ports};
 use crate::protocol::snapshot::StoreHealth;
 
 /// Lets claims pass. The only place that opens a store, so it asks whether that went back.
-pub(super) fn open<P: Ports>(gateway: &Gateway<P>, gate: Gate) {
+pub fn open<P: Ports>(gateway: &Gateway<P>, gate: Gate) {
     if gateway.health().went_back {
         return went_back(gateway);
     }
@@ -24,45 +24,45 @@ pub(super) fn open<P: Ports>(gateway: &Gateway<P>, gate: Gate) {
         tracing::info!(was, version, epoch, "the store is open");
         // The acceptors hear of a new start at once: while this process lives, it can say that
         // nothing of the one before is relied on.
-        if gateway.holds_lease(gateway.ports.clock().now()) {
+        if gateway.holds_lease(gateway.now()) {
             gateway.authority.wakes.renewal.notify_one();
         }
     }
-    metrics::store_up(true);
+    metrics::tell(observe::STORE_UP, true);
 }
 
 /// Closes the store for now. Each heartbeat calls this; it is logged once.
-pub(super) fn close<P: Ports>(gateway: &Gateway<P>, why: String) {
+pub fn close<P: Ports>(gateway: &Gateway<P>, why: String) {
     if shut(gateway, &why) {
         tracing::warn!(why, "the store is closed: no key is run here");
     }
 }
 
 /// Closes a store that only a rebuild opens again.
-pub(super) fn refuse<P: Ports>(gateway: &Gateway<P>, why: String) {
+pub fn refuse<P: Ports>(gateway: &Gateway<P>, why: String) {
     if shut(gateway, &why) {
         tracing::error!(why, "the store is refused: no key is run here");
     }
 }
 
 /// Refuses the store from now on: it is an old copy.
-pub(in crate::gateway) fn went_back<P: Ports>(gateway: &Gateway<P>) {
+pub fn went_back<P: Ports>(gateway: &Gateway<P>) {
     gateway.health().went_back = true;
     let why = "the store went back while it ran: it is an old copy, has forgotten claims and must be rebuilt from its peers";
     refuse(gateway, why.to_owned());
 }
 
 /// Closes the store. True if that is news: it was open, or closed for another reason.
-pub(in crate::gateway) fn shut<P: Ports>(gateway: &Gateway<P>, why: &str) -> bool {
-    let now = gateway.ports.clock().now();
+pub fn shut<P: Ports>(gateway: &Gateway<P>, why: &str) -> bool {
+    let now = gateway.now();
     let is_news = gateway.authority.change(|known, _| known.close(why, now));
-    metrics::store_up(false);
+    metrics::tell(observe::STORE_UP, false);
     is_news
 }
 
 /// Reads the gate anew, after a claim found it at another version.
-pub(in crate::gateway) async fn look_again<P: Ports>(gateway: &Gateway<P>) -> Result<(), Problem> {
-    match gateway.ports.store().gate_again().await {
+pub async fn look_again<P: Ports>(gateway: &Gateway<P>) -> Result<(), Problem> {
+    match gateway.store().gate_again().await {
         Ok(gate) if gate.is_open() => {
             gateway.install_gate(gate);
             Ok(())

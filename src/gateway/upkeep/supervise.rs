@@ -1,20 +1,19 @@
 //! The loops beside requests: each is started here, and the death of one is noticed.
 //!
-//! A loop ends once its gateway stops or is dropped. One that ends otherwise has panicked or
-//! returned. Its gateway would look alive and leave its work undone, so it gives its lease up,
+//! A gateway whose loop ended would look alive and leave its work undone. So it gives its lease up,
 //! refuses keyed requests and is told to leave.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use crate::gateway::instance::Gateway;
-use crate::gateway::telemetry::metrics;
-use crate::gateway::telemetry::prepare::LOOPS;
+use crate::gateway::telemetry::metrics::LOOPS;
+use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::Ports;
 use crate::protocol::lease::Lease;
 
-/// Runs a loop of the gateway in the background, under its name in `prepare::LOOPS`.
-pub(in crate::gateway) fn supervise<P: Ports, Running>(
+/// Runs a loop of the gateway in the background, under its name in [`LOOPS`].
+pub fn supervise<P: Ports, Running>(
     gateway: &Arc<Gateway<P>>,
     name: &'static str,
     begin: impl FnOnce(Weak<Gateway<P>>) -> Running,
@@ -43,7 +42,7 @@ impl<P: Ports> Gateway<P> {
     fn lost(&self, name: &'static str, why: &str) {
         self.stopping.store(true, Ordering::SeqCst);
         self.authority.with_lease(Lease::lay_down);
-        metrics::loop_died(name);
+        metrics::count_by(observe::LOOP_DIED, "loop", name);
         tracing::error!(loop = name, why, "a loop died: this gateway has given its lease up and leaves");
         self.died.send_replace(Some(name));
     }

@@ -1,8 +1,6 @@
-//! The sweep: finds abandoned claims and keys in doubt that no client asks about, and asks the
-//! upstream.
+//! The sweep: finds abandoned claims and doubts that no client asks about, and asks the upstream.
 //!
-//! A claim is listed, and first asked about, within its hold and one period. The rules are those of
-//! [`sweep_loop`]. It runs nothing, and judges no hold by a clock of its own.
+//! It runs nothing, and judges no hold by a clock of its own.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, Weak};
@@ -10,48 +8,40 @@ use std::time::Duration;
 
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::Policy;
-use crate::gateway::request::attempt::persist::{self, Fact};
+use crate::gateway::request::attempt::persist::{self, Fact, ProbeAnswer};
 use crate::gateway::request::attempt::probe::{self, ProbeAnswer};
-use crate::gateway::request::attempt::recover::{in_place_of, stand_in};
+use crate::gateway::request::attempt::recover::{For, in_place_of, stand_in};
 use crate::gateway::telemetry::metrics;
+use crate::gateway::telemetry::metrics::{self, observe};
+use crate::ports::{Clock, KeyStore, Ports, Upkeep};
 use crate::ports::store::{Attempt, GateVersion};
 use crate::ports::upkeep::{OpenAttempt, Place, Ruling};
-use crate::ports::{Clock, KeyStore, Ports, Upkeep};
-use crate::protocol::decide::{Conclusion, Word, conclude, rule};
+use crate::protocol::decide::{Conclusion, Word, conclude, doubt, rule};
 use crate::protocol::key::KeyId;
 use crate::protocol::record::{Basis, Reading, Recovery, Row, State, Token};
 use crate::protocol::snapshot::Here;
 use crate::protocol::time::Moment;
 
-/// Rows in one look.
 const PAGE: u32 = 200;
 /// Looks at claims in one sweep. After a start all claims are looked at once, over many sweeps.
 const STRETCHES: usize = 50;
-/// Attempts asked about in one sweep, so that a silent upstream does not delay other sweeps for
-/// long.
+/// Attempts asked about in one sweep: a silent upstream must not delay others for long.
 const QUESTIONS: usize = 32;
-/// Claims, or other regions' rows, in one look.
 const STRETCH: u32 = 2_000;
-/// Looks at other regions' rows in one sweep.
 const FOREIGN_LOOKS: usize = 25;
-/// Questions to the upstream at a time.
 const AT_A_TIME: usize = 8;
 /// Longest pause between two questions about one attempt.
 const RAREST: Duration = Duration::from_secs(300);
 
-/// Sweeps again and again.
-///
-/// - An abandoned claim (its hold is over) is stored as in doubt, which puts it on the operator's
-///   list.
-/// - Where the rule of the claim is `probe` the upstream is asked. Happened: settled. Did not
-///   happen, and surely over: released. Otherwise it stays, and is asked again, ever more rarely.
-/// - Under other rules it is listed only: its request is not stored, so nothing runs without a
-///   client. The worker handles accepted requests.
-/// - Other regions' open attempts under keys owned here get a stand-in.
-pub(in crate::gateway) async fn sweep_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+/// Sweeps again and again. An abandoned claim (its hold is over) is stored as in doubt, which puts
+/// it on the operator's list. If its rule is `probe`, the upstream is asked, ever more rarely.
+/// Happened: settled. Did not happen, and surely over: released. Under other rules it is listed
+/// only: its request is not stored, so nothing runs without a client. Other regions' open attempts
+/// under keys owned here get a stand-in.
+pub async fn sweep_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let mut sweep = Sweep::default();
     while let Some(gateway) = gateway.upgrade() {
-        let begun = gateway.ports.clock().now();
+        let begun = gateway.now();
         let version = gateway.gate_state().map(|(version, _)| version);
         if sweep.under != version {
             // Another boot may have gone back in the order of the claims: look at all of them.
@@ -67,7 +57,6 @@ pub(in crate::gateway) async fn sweep_loop<P: Ports>(gateway: Weak<Gateway<P>>) 
     }
 }
 
-/// State that one sweep leaves to the next.
 #[derive(Default)]
 struct Sweep {
     /// The gate's version under which the place is one.
@@ -76,7 +65,6 @@ struct Sweep {
     place: Option<Place>,
     /// Claims that still ran at the last look, and the moment when their hold will be over.
     running: BTreeMap<KeyId, Moment>,
-    /// Attempts that other regions left open.
     left: Orphans,
     /// Key on the list up to which it was looked at.
     after: Option<KeyId>,
@@ -92,16 +80,15 @@ struct Asked {
 }
 
 impl Sweep {
-    /// Stores abandoned claims as in doubt.
     async fn abandoned<P: Ports>(&mut self, gateway: &Gateway<P>) {
-        let store = gateway.ports.store();
+        let store = gateway.store();
         let youngest = gateway.live().routes.policies().map(|policy| policy.hold).min();
         let Some(youngest) = youngest else { return };
         for _ in 0..STRETCHES {
             let Ok(page) = metrics::upkeep("sweep", store.claims(self.place, youngest, STRETCH)).await else {
                 return;
             };
-            let now = gateway.ports.clock().now();
+            let now = gateway.now();
             for claim in page.claims {
                 if let State::Claimed { left, .. } = claim.row.state {
                     self.running.insert(claim.id, now + left);
@@ -112,7 +99,7 @@ impl Sweep {
                 break;
             }
         }
-        let now = gateway.ports.clock().now();
+        let now = gateway.now();
         let over = self.running.iter().filter(|(_, over)| **over <= now).map(|(id, _)| id.clone());
         let ids: Vec<KeyId> = over.take(PAGE as usize).collect();
         let Ok(found) = store.look_up(&ids).await else { return };
@@ -121,17 +108,17 @@ impl Sweep {
             let Some(own) = rows.into_iter().find(|row| row.origin == gateway.origin) else { continue };
             let State::Claimed { left, .. } = own.state else { continue };
             if !left.is_zero() {
-                self.running.insert(id, gateway.ports.clock().now() + left);
+                self.running.insert(id, gateway.now() + left);
                 continue;
             }
             let open = OpenAttempt { id: id.clone(), row: own, route: "".into(), path: String::new() };
             match metrics::upkeep("doubt", store.doubt(&open.attempt(), None)).await {
                 Ok(_) => {
-                    metrics::swept("abandoned");
+                    metrics::count_by(observe::SWEPT, "result", "abandoned");
                     tracing::warn!(key = %id.digest(), token = %open.row.token, "a claim was abandoned: its hold is over, the key is in doubt");
                 }
                 Err(_) => {
-                    self.running.insert(id, gateway.ports.clock().now());
+                    self.running.insert(id, gateway.now());
                 }
             }
         }
@@ -139,23 +126,26 @@ impl Sweep {
 
     /// Looks at the list, and asks about the next keys on it.
     async fn listed<P: Ports>(&mut self, gateway: &Arc<Gateway<P>>) {
-        let store = gateway.ports.store();
+        let store = gateway.store();
         if let Ok(count) = metrics::upkeep("sweep", store.unlist()).await {
-            metrics::doubts(count);
+            metrics::set(observe::DOUBTS, count as f64);
             *gateway.doubted.lock().unwrap_or_else(PoisonError::into_inner) = Some(count);
         }
         let page = metrics::upkeep("sweep", store.doubts(self.after.as_ref(), PAGE)).await;
         let Ok(page) = page else { return };
         self.after = page.last().filter(|_| page.len() >= PAGE as usize).map(|last| last.open.id.clone());
+        let is_here = |open: &OpenAttempt| {
+            open.row.origin == gateway.origin || gateway.view().owner(&open.id) == Some(&gateway.settings.me)
+        };
         let (here, gone): (Vec<OpenAttempt>, Vec<OpenAttempt>) =
-            page.into_iter().map(|listed| listed.open).partition(|open| is_here(gateway, open));
+            page.into_iter().map(|listed| listed.open).partition(is_here);
         let gone: Vec<KeyId> = gone.into_iter().map(|open| open.id).collect();
         if !gone.is_empty() {
             // Their owner has them on its list. A failure is counted, and the next round tries
             // again.
             let _ = metrics::upkeep("sweep", store.delist(&gone)).await;
         }
-        let now = gateway.ports.clock().now();
+        let now = gateway.now();
         let due = here.into_iter().filter(|open| {
             let asked = self.asked.get(&open.id).filter(|asked| asked.token == open.row.token);
             asked.is_none_or(|asked| asked.next <= now)
@@ -163,11 +153,10 @@ impl Sweep {
         let due = due.filter(|open| is_probed(gateway, open)).take(QUESTIONS).collect();
         self.ask(gateway, due).await;
         // Attempts that have not come up for so long are off the list.
-        let now = gateway.ports.clock().now();
+        let now = gateway.now();
         self.asked.retain(|_, asked| now.since(asked.next) < RAREST * 2);
     }
 
-    /// Asks about these attempts, a few at a time.
     async fn ask<P: Ports>(&mut self, gateway: &Arc<Gateway<P>>, due: Vec<OpenAttempt>) {
         for some in due.chunks(AT_A_TIME) {
             let mut tasks = Vec::new();
@@ -183,7 +172,7 @@ impl Sweep {
                 let period = gateway.settings.timings.sweep;
                 let before = self.asked.get(&open.id).filter(|asked| asked.token == open.row.token);
                 let pause = before.map_or(period, |asked| (asked.pause * 2).min(RAREST));
-                let next = gateway.ports.clock().now() + at_least.unwrap_or(pause);
+                let next = gateway.now() + at_least.unwrap_or(pause);
                 self.asked.insert(open.id.clone(), Asked { token: open.row.token, next, pause });
             }
         }
@@ -191,11 +180,8 @@ impl Sweep {
 }
 
 /// The search for other regions' open attempts under keys that this region owns: no other region
-/// ends them, and their clients may never come back.
-///
-/// Each process looks once per view, in the order of keys, when all gained keys may start. By then
-/// all rows of former owners have arrived, and later ones need a new view. Open attempts go on the
-/// region's list, for the sweep and for operators.
+/// ends them. Each process looks once per view, when all gained keys may start: by then all rows of
+/// former owners have arrived. They go on the region's list.
 #[derive(Default)]
 struct Orphans {
     /// The epoch of the view that is searched under; 0: none so far.
@@ -205,7 +191,6 @@ struct Orphans {
 }
 
 impl Orphans {
-    /// Looks a stretch further, if there is one.
     async fn look<P: Ports>(&mut self, gateway: &Gateway<P>) {
         let Some((_, state)) = gateway.gate_state() else { return };
         // Before the gate is open, rows may be on their way, and also the answers of rows that are
@@ -216,7 +201,7 @@ impl Orphans {
         if self.epoch != state.view.epoch() {
             *self = Self { epoch: state.view.epoch(), ..Self::default() };
         }
-        let store = gateway.ports.store();
+        let store = gateway.store();
         for _ in 0..FOREIGN_LOOKS {
             if self.done {
                 return;
@@ -234,27 +219,20 @@ impl Orphans {
     }
 }
 
-/// True if the attempt's rule is to ask, and its path says whom. Where nothing is said of a path
-/// any more, or two things, its keys are listed.
+/// True if the attempt's rule is to ask, and its path says whom, in one way only.
 fn is_probed<P: Ports>(gateway: &Gateway<P>, open: &OpenAttempt) -> bool {
     let asks = || gateway.live().routes.of_path(&open.path).is_some_and(|policy| policy.probe.is_some());
     open.row.recovery == Recovery::Probe && asks()
 }
 
-/// True if a listed key is this region's to list: its own attempt, or another region's under a key
-/// that it owns.
-fn is_here<P: Ports>(gateway: &Gateway<P>, open: &OpenAttempt) -> bool {
-    open.row.origin == gateway.origin || gateway.view().owner(&open.id) == Some(&gateway.settings.me)
-}
-
 /// Asks about the attempts of one key and stores the outcome. `None` if there is nothing more to
-/// ask. Otherwise the time after which to ask again, if known.
+/// ask, else the time after which to ask again, if known.
 async fn recover<P: Ports>(gateway: &Arc<Gateway<P>>, open: OpenAttempt) -> Option<Option<Duration>> {
     let live = gateway.live();
     let policy = live.routes.of_path(&open.path)?;
     // Nothing is recovered before the key may run here: its settlement may be on the way.
     let Here::Run(_) = gateway.here(&open.id) else { return Some(None) };
-    let rows = gateway.ports.store().look_up(std::slice::from_ref(&open.id)).await.ok()?.pop()?;
+    let rows = gateway.rows(&open.id).await.ok()?;
     let Reading::InDoubt(row, beside) = gateway.read(rows) else { return None };
     if rule(&row, &beside.rows) != Recovery::Probe {
         return None;
@@ -272,14 +250,13 @@ async fn recover<P: Ports>(gateway: &Arc<Gateway<P>>, open: OpenAttempt) -> Opti
         Conclusion::OwnNot(_) | Conclusion::None(_) => "released",
     };
     if ended(gateway, policy, &open, end, beside.basis).await {
-        metrics::swept(result);
+        metrics::count_by(observe::SWEPT, "result", result);
         tracing::info!(key = %id.digest(), %token, result, "a key in doubt was recovered without its client");
     }
     Some(None)
 }
 
-/// Stores a known outcome: of an own attempt in its own row, of another region's by a stand-in.
-/// True if it is stored; if not, the key stays on the list.
+/// Stores a known outcome: in the own row, or by a stand-in. If not, the key stays on the list.
 async fn ended<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     policy: &Policy,
@@ -297,16 +274,16 @@ async fn ended<P: Ports>(
         let stored = persist::store(gateway, &open.route, policy.hold, attempt, fact).await;
         return stored == persist::Stored::Yes;
     }
-    let (nonce, ruling) = match &end {
-        Conclusion::Happened(row, answer) => (Some(row.nonce), Ruling::Settled((***answer).clone())),
-        Conclusion::OwnNot(_) | Conclusion::None(_) => (None, Ruling::Released),
+    let ruling = match &end {
+        Conclusion::Happened(_, answer) => Ruling::Settled((***answer).clone()),
+        Conclusion::OwnNot(_) | Conclusion::None(_) => Ruling::Released,
     };
-    let terms = || in_place_of(gateway, row, nonce, policy, open.route.clone(), open.path.clone());
+    let terms = in_place_of(gateway, row, policy, open.route.clone(), open.path.clone());
     stand_in(gateway, &open.id, terms, basis, &ruling, None).await.is_ok()
 }
 
-/// Asks about each attempt in doubt by itself, newest first, until one happened. Returns the
-/// answers, and the time after which to ask again, if known.
+/// Asks about each attempt in doubt, newest first, until one happened. Also returns the time after
+/// which to ask again, if known.
 async fn ask_all<P: Ports>(
     gateway: &Gateway<P>,
     policy: &Policy,
@@ -315,7 +292,7 @@ async fn ask_all<P: Ports>(
 ) -> (Vec<Word>, Option<Duration>) {
     let (mut said, mut over_in) = (Vec::new(), None);
     for row in rows {
-        let word = match probe::question(gateway, policy, &open.id, row, &open.path).await {
+        let word = match persist::question(gateway, policy, &open.id, row, &open.path).await {
             ProbeAnswer::Happened(answer) => Word::Happened(answer),
             ProbeAnswer::DidNotHappen => Word::DidNotHappen,
             ProbeAnswer::TooEarly(after) => {

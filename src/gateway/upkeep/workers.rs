@@ -13,13 +13,12 @@ use crate::protocol::time::Moment;
 /// Jobs that one gateway runs at a time, at most; oldest first.
 const MOST_AT_ONCE: usize = 16;
 
-/// Further jobs while those are busy, for tenants that have less than a quarter of them here. A
-/// tenant with thousands of jobs leaves these to the others.
+/// Further jobs while those are busy, for tenants with less than a quarter of them here.
 const SPARE: usize = 4;
 
 pub(super) const QUARTER: usize = MOST_AT_ONCE / 4;
 
-pub(in crate::gateway) struct Workers {
+pub struct Workers {
     pub(super) due: Arc<Notify>,
     pub(super) free: Arc<Semaphore>,
     pub(super) spare: Arc<Semaphore>,
@@ -42,10 +41,8 @@ impl Default for Workers {
     }
 }
 
-/// Number of running jobs of each tenant here.
 pub(super) type Counts = Arc<Mutex<BTreeMap<Tenant, usize>>>;
 
-/// One job that runs here, counted for its tenant.
 pub(super) struct Busy(Counts, Tenant);
 
 impl Busy {
@@ -67,12 +64,11 @@ impl Drop for Busy {
     }
 }
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Workers {
-    /// Notes that a job may be due before the next look.
     pub(in crate::gateway) fn due(&self) {
         self.due.notify_one();
     }

@@ -26,15 +26,7 @@ pub(super) use onceway_protocol::region::Origin;
 pub(super) use onceway_protocol::time::Date;
 
 use onceway_ports::audit::Counted;
-use onceway_ports::{Audit, Imports, Jobs, KeyStore, Replica, Upkeep};
-use onceway_ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, GateVersion, Terms, Unclear, Written};
-use onceway_ports::upkeep::Entry;
-use onceway_protocol::fingerprint::{self, Fingerprint};
-use onceway_protocol::key::{Key, KeyId, Tenant};
-use onceway_protocol::lifetime::{Lifetime, Retention};
-use onceway_protocol::record::{Answer, AnswerBody, Basis, Nonce, Recovery, RequestId, Row, State, Token};
-use onceway_protocol::region::Origin;
-use onceway_protocol::time::Date;
+use onceway_ports::store::Terms;
 
 /// A hold that no clause outlives.
 pub const LONG: Duration = Duration::from_secs(600);

@@ -1,8 +1,6 @@
-//! Operators' acts on the register: founding, plans and changes of the ring, drains, returns,
-//! takeovers.
+//! Operators' acts on the register: founding, changes of the ring, drains, returns, takeovers.
 //!
-//! Every act returns its result, or the reason why nothing changed. Nothing is done that an
-//! operator did not ask for by name.
+//! Every act returns its result, or the reason why nothing changed. None is done unasked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,8 +10,8 @@ use serde::Serialize;
 
 use crate::gateway::authority::act_error::{ActError, not_yet, refused};
 use crate::gateway::authority::moves::{self, Move};
-use crate::gateway::authority::register::{asking, learn};
-use crate::gateway::authority::{members, takeover};
+use crate::gateway::authority::register::{learn, propose};
+use crate::gateway::authority::takeover;
 use crate::gateway::instance::Gateway;
 use crate::ports::peers::{PeerReply, Question};
 use crate::ports::{Peers, Ports, Upkeep};
@@ -70,8 +68,7 @@ pub struct RingPlan {
     pub escrow_added: Vec<String>,
     /// Routes that leave escrow.
     pub escrow_removed: Vec<String>,
-    /// Routes under escrow whose meaning differs from the agreed one: other requests, recovery or
-    /// escrow.
+    /// Routes under escrow that mean other requests, recovery or escrow than agreed.
     pub escrow_changed: Vec<String>,
 }
 
@@ -93,9 +90,8 @@ pub(super) enum Wanted {
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Founds the register: the first view, with every region of the ring serving. Every voter must
-    /// answer (else `not-yet`) and be empty (else `refused`). If an earlier founding was cut short,
-    /// a second call completes it.
+    /// Founds the register, with every region of the ring serving. Every voter must answer (else
+    /// `not-yet`) and be empty (else `refused`). A second call completes one that was cut short.
     pub async fn found(
         self: &Arc<Self>,
         escrow: BTreeSet<Arc<str>>,
@@ -116,15 +112,14 @@ impl<P: Ports> Gateway<P> {
         Ok(FoundReport { epoch: first.epoch(), voters })
     }
 
-    /// Has each voter of the view accept this message, one after the other. An error names the
-    /// first that does not, with its reply.
+    /// Has each voter of the view accept this message. An error names the first that does not.
     pub(super) async fn accepted_by_all(
         self: &Arc<Self>,
         view: &View,
         message: Message,
     ) -> Result<(), (RegionName, Option<Reply>)> {
         for (name, id) in view.voters() {
-            match asking::ask(self, name, Some(*id), message.clone(), WITHIN).await {
+            match propose::ask(self, name, Some(*id), message.clone(), WITHIN).await {
                 Some(Reply::Accepted) => {}
                 other => return Err((name.clone(), other)),
             }
@@ -132,8 +127,7 @@ impl<P: Ports> Gateway<P> {
         Ok(())
     }
 
-    /// The founding that would be done, as all voters would hold it. Asks each for its state, and
-    /// changes nothing.
+    /// The founding that would be done. Asks each voter for its state, and changes nothing.
     pub(super) async fn may_found(
         self: &Arc<Self>,
         escrow: BTreeSet<Arc<str>>,
@@ -147,7 +141,7 @@ impl<P: Ports> Gateway<P> {
         let names: Vec<RegionName> = regions.chain(&self.settings.failover.witnesses).cloned().collect();
         let (mut voters, mut begun) = (BTreeMap::new(), None);
         for name in &names {
-            match asking::ask(self, name, None, Message::Read, WITHIN).await {
+            match propose::ask(self, name, None, Message::Read, WITHIN).await {
                 Some(Reply::NotFounded(id)) => {
                     voters.insert(name.clone(), id);
                 }
@@ -213,12 +207,9 @@ impl<P: Ports> Gateway<P> {
         })
     }
 
-    /// Puts a ring in force, as a clean move. New regions come in sealed, and take their arcs when
-    /// they are covered. Errors:
-    /// - `epoch`: the register is at another epoch than expected.
-    /// - `refused`: a region that serves would leave, or too few regions would own keys.
-    /// - `not-yet`: a joining region is not ready, a region does not give its keys up, or no
-    ///   majority agrees.
+    /// Puts a ring in force, as a clean move; new regions come in sealed. Errors: `epoch` if it is
+    /// another than expected. `refused` if a serving region would leave or too few would own keys.
+    /// `not-yet` if a region is not ready or does not give its keys up, or no majority agrees.
     pub async fn apply(
         self: &Arc<Self>,
         ring: Arc<Ring>,
@@ -253,15 +244,14 @@ impl<P: Ports> Gateway<P> {
             let detail = format!("the register is at epoch {}, not {expect_epoch}: plan again", base.epoch());
             return Err(ActError { code: "epoch", detail });
         }
-        members::may_apply(self, &base, &ring)?;
+        moves::may_apply(self, &base, &ring)?;
         let what = format!("ring {} on epoch {expect_epoch}", ring.digest());
         let (escrow, standings) = (self.meant(escrow)?, BTreeMap::new());
         Ok(Wanted::Move { to: Move { base, ring, escrow, standings }, kind: "ring-applied", what })
     }
 
-    /// Takes a region out of service, as a clean move; it stays out until [`Gateway::resume`].
-    /// `refused` if fewer than `min_serving` regions would be left; with `force`, if none would be
-    /// left. Otherwise fails as [`Gateway::apply`].
+    /// Takes a region out of service, as a clean move, until [`Gateway::resume`]. `refused` if
+    /// fewer than `min_serving` regions would be left; with `force`, if none.
     pub async fn drain(
         self: &Arc<Self>,
         region: &RegionName,
@@ -290,7 +280,7 @@ impl<P: Ports> Gateway<P> {
             }
         }
         // An edge serves and owns nothing: it cannot take keys over.
-        let left = members::owners(&base, base.ring(), Some(region));
+        let left = moves::owners(&base, base.ring(), Some(region));
         if left == 0 {
             return refused(format!("{region} is the last region that serves"));
         }
@@ -303,8 +293,7 @@ impl<P: Ports> Gateway<P> {
         Ok(drained(base, format!("{region} (force: {force})")))
     }
 
-    /// Gives a drained region its arcs back, as a clean move. `unknown-region`, or `refused` if it
-    /// is lost: it returns by itself. Otherwise fails as [`Gateway::apply`].
+    /// Gives a drained region its arcs back. `refused` if it is lost: it returns by itself.
     pub async fn resume(self: &Arc<Self>, region: &RegionName, actor: &str) -> Result<u64, ActError> {
         self.moved(self.may_resume(region)?, actor, "").await
     }
@@ -328,13 +317,9 @@ impl<P: Ports> Gateway<P> {
         }
     }
 
-    /// Declares a region lost by hand, unless the view does so already. With `accept_risk`, every
-    /// serving region opens its arcs without a further wait. `not-yet` if the region's lease runs,
-    /// or no majority answers.
-    ///
-    /// The risk is accepted for every loss of the region that the view names. If its store was
-    /// replaced after a loss, other regions wait for that loss. The region's standing then stays as
-    /// it is.
+    /// Declares a region lost by hand, unless it is. With `accept_risk`, every serving region opens
+    /// its arcs at once, for every loss that the view names: also for one before its store was
+    /// replaced. `not-yet` if the region's lease runs, or no majority answers.
     pub async fn takeover(
         self: &Arc<Self>,
         region: &RegionName,
@@ -390,11 +375,10 @@ impl<P: Ports> Gateway<P> {
         Ok(())
     }
 
-    /// Journals an operator's act. The act is done in either case: if the journal fails, it is
-    /// logged.
+    /// Journals an operator's act; a failure is logged, as the act is done in either case.
     pub(in crate::gateway) async fn journal_act(&self, kind: &str, text: &str) {
         tracing::warn!(kind, text, "an operator acted");
-        if let Err(error) = self.ports.store().note(kind, text).await {
+        if let Err(error) = self.store().note(kind, text).await {
             tracing::error!(kind, text, %error, "an operator's act could not be journalled");
         }
     }
@@ -408,7 +392,7 @@ impl<P: Ports> Gateway<P> {
         moves::move_to(self, &to).await.map(|view| view.epoch()).map_err(ActError::not_yet)
     }
 
-    /// The view of a founded register. Refused if the view's protocol version is not spoken here.
+    /// The view of a founded register, if its protocol version is spoken here.
     pub(in crate::gateway) fn founded(&self) -> Result<Arc<View>, ActError> {
         let view = self.view();
         match self.outgrown() {
@@ -424,8 +408,7 @@ pub(super) fn losses_of<'a>(view: &'a View, region: &'a RegionName) -> impl Iter
     view.losses().filter(move |(origin, _)| origin.region == *region).map(|(_, at)| at)
 }
 
-/// True if the region is lost already. With `accept_risk`, also if one of its stores is lost and
-/// only the risk is left to be accepted.
+/// True if the region is lost already, or if only the risk of a lost store is left to accept.
 pub(super) fn is_declared(view: &View, region: &RegionName, accept_risk: bool) -> Result<bool, ActError> {
     let lost = matches!(standing(view, region)?, Standing::Lost { .. });
     Ok(lost || accept_risk && losses_of(view, region).next().is_some())

@@ -1,13 +1,9 @@
-//! Breaking the glass: going on without a majority, after an operator attests that all others are
-//! stopped. Or leaving a poisoned register: a ballot or an epoch is so large that nothing can
-//! follow it.
+//! Breaking the glass: going on without a majority, or leaving a register that a large number
+//! poisoned.
 //!
-//! All other acts of this folder are safe even if an operator is wrong; these two are as safe as
-//! the attestation. The first is refused while a majority answers; both are journalled before
-//! anything is done. `protocol::bounds` keeps large numbers out, so only those from before the
-//! bounds, or written by hand, need the second. An operator names the last genuine view: what
-//! acceptors agreed on after it is not undone. All its voters, except those said to be stopped,
-//! accept it again in an epoch above every epoch that any acceptor holds.
+//! These acts are as safe as what an operator attests, and are journalled first. The first is
+//! refused while a majority answers. For the second an operator names the last genuine view, and
+//! voters that are not stopped accept it again, above every epoch that is held.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,7 +26,6 @@ fn unread(error: StoreError) -> ActError {
     ActError::not_yet(format!("the store does not answer: {error}"))
 }
 
-/// A forced view that may be given to the survivors.
 pub struct Broken {
     pub view: Arc<View>,
     /// The gate to approve first.
@@ -50,10 +45,9 @@ pub struct WayOut {
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Goes on without the regions and witnesses that an operator attests to be stopped. They are
-    /// lost and no longer vote. All survivors must answer (else `not-yet`). Returns the epoch.
-    /// `refused` if a majority of the voters answers, or if this region's own store went back or is
-    /// new. Likewise if the view's protocol version is not spoken here.
+    /// Goes on without the regions and witnesses that an operator attests to be stopped: they are
+    /// lost and no longer vote. Survivors must answer (else `not-yet`). Returns the epoch.
+    /// `refused` if a majority answers, or this region's own store went back or is new.
     pub async fn break_glass(
         self: &Arc<Self>,
         stopped: &BTreeSet<RegionName>,
@@ -67,7 +61,7 @@ impl<P: Ports> Gateway<P> {
         let alone = if alone { "; the own acceptor was made anew and votes alone" } else { "" };
         self.attested(&format!("{actor} attests that {stopped:?} are stopped{alone}: {attested}")).await?;
         if let Some(gate) = unapproved {
-            self.ports.store().approve(gate.version, &gate.running).await.map_err(unread)?;
+            self.store().approve(gate.version, &gate.running).await.map_err(unread)?;
             tracing::warn!("the store's boot is approved by the attestation alone");
         }
         let epoch = view.epoch();
@@ -75,10 +69,10 @@ impl<P: Ports> Gateway<P> {
         self.force(&view, highest.saturating_add(FORCED_BY)).await
     }
 
-    /// Goes on from the view of epoch `above`. An operator attests that the regions agreed on
-    /// nothing above it. Regions said to be stopped are lost and no longer vote; all other voters
-    /// must answer (else `not-yet`). Returns the new epoch. `refused` if no such view is kept here,
-    /// if an acceptor holds a view that follows it, or no room is left above the poison.
+    /// Goes on from the view of epoch `above`, as an operator attests that nothing above it was
+    /// agreed on. Stopped regions are lost; other voters must answer (else `not-yet`). `refused` if
+    /// no such view is kept, an acceptor holds one that follows it, or no room is left above the
+    /// poison.
     pub async fn leave_poison(
         self: &Arc<Self>,
         above: u64,
@@ -103,8 +97,7 @@ impl<P: Ports> Gateway<P> {
         self.force(&view, counter).await
     }
 
-    /// The way out, if nothing speaks against it. Asks the voters for their state, and changes
-    /// nothing.
+    /// The way out, if nothing speaks against it. Changes nothing.
     pub(super) async fn may_leave_poison(
         self: &Arc<Self>,
         above: u64,
@@ -150,12 +143,11 @@ impl<P: Ports> Gateway<P> {
         Ok(WayOut { base, view, counter })
     }
 
-    /// The view of that epoch, as it is kept here.
     async fn kept(&self, epoch: u64) -> Result<Arc<View>, ActError> {
         if let Some(view) = self.known_view(epoch) {
             return Ok(view);
         }
-        let kept = self.ports.store().views().await.map_err(unread)?;
+        let kept = self.store().views().await.map_err(unread)?;
         let epochs: Vec<u64> = kept.iter().map(|(view, _)| view.epoch()).collect();
         let found = kept.into_iter().map(|(view, _)| view).find(|view| view.epoch() == epoch);
         found.ok_or_else(|| {
@@ -163,14 +155,12 @@ impl<P: Ports> Gateway<P> {
         })
     }
 
-    /// Journals what an operator attests.
     pub(super) async fn attested(&self, text: &str) -> Result<(), ActError> {
-        let noted = self.ports.store().note("glass-broken", text).await;
+        let noted = self.store().note("glass-broken", text).await;
         noted.map_err(|error| ActError::not_yet(format!("it could not be journalled: {error}")))
     }
 
-    /// The view that goes on without the stopped regions, if nothing speaks against it. Asks the
-    /// voters for their state, and changes nothing.
+    /// The view that goes on without the stopped, if nothing speaks against it. Changes nothing.
     pub(super) async fn may_break(
         self: &Arc<Self>,
         known: Arc<View>,
@@ -209,9 +199,8 @@ impl<P: Ports> Gateway<P> {
         Ok(Broken { view, unapproved, alone: anew.is_some(), highest })
     }
 
-    /// True if a peer answers and says that its store is closed. Its acceptor shows its state, and
-    /// accepts nothing until another region approves that store. The approving regions may be the
-    /// stopped ones.
+    /// True if a peer says that its store is closed: it accepts nothing until another region
+    /// approves that store, perhaps a stopped one.
     fn waits_for_approval(&self, name: &RegionName) -> bool {
         let health = self.health();
         let pong = health.peers.get(name).and_then(|peer| peer.pong.as_ref());
@@ -219,10 +208,9 @@ impl<P: Ports> Gateway<P> {
         pong.is_some_and(|pong| !pong.serving && pong.origin.is_some())
     }
 
-    /// The newest view that is known to be chosen. A gateway that was just started trusts its store
-    /// once a peer has said that the store did not go back. If all such peers are stopped, that
-    /// never happens. The store's view was chosen, however old it is: its voters are asked, and
-    /// newer views that they hold come first.
+    /// The newest view that is known to be chosen. If all peers are stopped, none says that this
+    /// store did not go back. Its view was chosen all the same, and its voters are asked for newer
+    /// ones.
     pub(super) async fn known(self: &Arc<Self>) -> Result<Arc<View>, ActError> {
         if let Some(why) = self.outgrown() {
             return refused(why);
@@ -230,7 +218,7 @@ impl<P: Ports> Gateway<P> {
         if self.view().epoch() > 0 {
             return Ok(self.view());
         }
-        let store = self.ports.store();
+        let store = self.store();
         let gate = store.gate().await.map_err(unread)?;
         let kept = store.views().await.map_err(unread)?;
         let adopted = gate.state.map(|state| state.view);
@@ -238,8 +226,7 @@ impl<P: Ports> Gateway<P> {
         newest.map_or_else(|| self.founded(), Ok)
     }
 
-    /// The view after `base` that goes on without the stopped regions. `shown` says what is known
-    /// of their rows.
+    /// The view after `base` without the stopped regions. `shown` says what is known of their rows.
     pub(super) async fn forced(
         self: &Arc<Self>,
         shown: &View,
@@ -256,10 +243,9 @@ impl<P: Ports> Gateway<P> {
         next.map(Arc::new).map_err(|why| ActError::refused(why.to_string()))
     }
 
-    /// The own acceptor, if two conditions hold. It was made anew with the region's new store, so
-    /// it is no voter; and every voter is said to be stopped. Then no survivor remembers a promise.
-    /// Its region goes by a view already, so its rows came from the stopped regions. The marks of
-    /// that view say which rows are missing.
+    /// The own acceptor, if it was made anew with the region's new store and all voters are
+    /// stopped. Then no survivor remembers a promise. The marks of its region's view say which rows
+    /// are missing.
     async fn made_anew(
         self: &Arc<Self>,
         base: &View,
@@ -267,19 +253,17 @@ impl<P: Ports> Gateway<P> {
     ) -> Result<Option<(RegionName, AcceptorId)>, ActError> {
         let me = &self.settings.me;
         let all_stopped = base.voters().keys().all(|voter| voter == me || stopped.contains(voter));
-        let gate = self.ports.store().gate().await.map_err(unread)?;
+        let gate = self.store().gate().await.map_err(unread)?;
         if !all_stopped || !base.is_present(&self.origin) || gate.state.is_none() {
             return Ok(None);
         }
-        let (_, own) = self.ports.store().acceptor().await.map_err(unread)?;
+        let (_, own) = self.store().acceptor().await.map_err(unread)?;
         let votes = base.voters().get(me) == Some(&own.id);
         Ok((!votes).then(|| (me.clone(), own.id)))
     }
 
-    /// The gate to approve. A store that restarted needs the approval of a peer that remembers it.
-    /// If all peers are stopped, no peer can approve, and without an approved boot the own acceptor
-    /// accepts nothing. This process's own knowledge still counts: a store that went back has
-    /// forgotten claims, and no attestation changes that.
+    /// The gate to approve, if all peers that could are stopped. This process's own knowledge still
+    /// counts: a store that went back has forgotten claims, and no attestation changes that.
     async fn approved_by_nobody(
         self: &Arc<Self>,
         base: &View,
@@ -307,7 +291,6 @@ impl<P: Ports> Gateway<P> {
         Ok(Some(gate))
     }
 
-    /// Makes every voter of the view accept it, and goes by it. Returns its epoch.
     pub(super) async fn force(self: &Arc<Self>, view: &Arc<View>, counter: u64) -> Result<u64, ActError> {
         let ballot = self.authority.proposals.ballot(counter, self.settings.me.clone());
         let forced = self.accepted_by_all(view, Message::Force { ballot, view: view.clone() }).await;

@@ -1,9 +1,6 @@
-//! Dry runs: the expected result of an operator's act, and its obstacles, without doing it.
+//! Dry runs: the expected result of an operator's act, and its obstacles, by the checks of the act.
 //!
-//! A dry run uses the same checks as the act, so it is refused for the same reasons in the same
-//! words. It cannot know problems that show only while acting: a loser that refuses, a rival
-//! proposal. Nothing is written anywhere and no view is learned: voters are read, not asked to
-//! promise.
+//! Nothing is written and no view is learned. Problems that show only while acting are not known.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,7 +35,7 @@ pub enum Act<'a> {
 }
 
 /// Expected result of an act. Field names are a contract: add, never rename.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Rehearsal {
     /// Always true: nothing was changed.
     pub dry_run: bool,
@@ -69,22 +66,12 @@ impl Rehearsal {
     }
 
     fn nothing(epoch: u64) -> Self {
-        Self {
-            dry_run: true,
-            from_epoch: epoch,
-            epoch: Some(epoch),
-            changes: false,
-            moves: Vec::new(),
-            effects: Vec::new(),
-            generation: None,
-            waived: None,
-        }
+        Self { dry_run: true, from_epoch: epoch, epoch: Some(epoch), ..Self::default() }
     }
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Computes the expected result of the act. Nothing is changed, here or elsewhere. Fails as the
-    /// act itself, as far as that can be known beforehand.
+    /// Computes the expected result of the act, or its failure, and changes nothing.
     pub async fn rehearse(self: &Arc<Self>, act: Act<'_>) -> Result<Rehearsal, ActError> {
         match act {
             Act::Found { escrow, epoch_above } => {

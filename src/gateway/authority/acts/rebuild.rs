@@ -1,9 +1,8 @@
-//! Replaces a region's store by an empty one: the view retires the old one, whose rows live on in
-//! the other regions (docs/protocol.md#rule-36).
+//! Replaces a region's store by an empty one: the view retires the old one
+//! (docs/protocol.md#rule-36).
 //!
-//! `onceway store init` makes the new store, and [`crate::gateway::authority::gate_loop`] fetches
-//! the old one's rows. A store that serves is not retired; nor is one whose last rows may still
-//! arrive, unless an operator accepts their loss.
+//! A store that serves is not retired; nor is one whose last rows may still arrive, unless an
+//! operator accepts their loss. Its rows live on in the other regions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +36,6 @@ pub struct RebuildReport {
 pub enum Replaced {
     /// Nothing to do: it was asked for before.
     Again(RebuildReport),
-    /// A retirement to propose.
     Now(Retiring),
 }
 
@@ -48,19 +46,15 @@ pub struct Retiring {
     pub next: Arc<View>,
 }
 
-/// The generation of the region's store, by the view.
 pub fn generation(view: &View, region: &RegionName) -> u32 {
     view.members().get(region).map_or(0, |member| member.generation)
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Retires the store of a region that is drained, sealed or lost. The region comes back with an
-    /// empty one. Until a region has heard of the new store, a repeated call changes nothing.
-    /// Errors:
-    /// - `refused`: the region serves, or is lost and `accept_risk` is not given. Rows that never
-    ///   left the old store would be gone.
-    /// - `not-yet`: no majority agrees. Or the region is sealed and its gateways run, or a serving
-    ///   region has not applied all its rows.
+    /// Retires the store of a region that is drained, sealed or lost; it comes back with an empty
+    /// one. `refused` if it serves, or is lost without `accept_risk`: rows that never left it would
+    /// be gone. `not-yet` if no majority agrees, its gateways run, or a serving region lacks rows
+    /// of it.
     pub async fn rebuild(
         self: &Arc<Self>,
         region: &RegionName,
@@ -79,7 +73,6 @@ impl<P: Ports> Gateway<P> {
         Ok(RebuildReport { epoch: agreed.epoch(), generation, again: false })
     }
 
-    /// The view that retires the store, if it may be proposed.
     pub(super) async fn may_rebuild(
         self: &Arc<Self>,
         region: &RegionName,
@@ -112,8 +105,8 @@ impl<P: Ports> Gateway<P> {
         Ok(Replaced::Now(Retiring { base, origin, next: Arc::new(next) }))
     }
 
-    /// True if this store replaced another and was never heard of: not here, not in a view, not by
-    /// a peer. A store that was let serve has run keys, even if no row of it has arrived anywhere.
+    /// True if this store replaced another and was never heard of, here, in a view or by a peer.
+    /// One that was let serve has run keys, even if no row of it arrived anywhere.
     fn is_awaited(&self, view: &View, origin: &Origin) -> bool {
         let views = self.known_views();
         let let_serve =
@@ -133,8 +126,8 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// Checks that a sealed store may go: no gateway writes to it, and all serving regions have all
-    /// of it on disk. Attempts that ran through the drain may have been settled after the seal. A
-    /// Postgres that crashes forgets what it applied last, although pings may have reported it.
+    /// of it on disk. Attempts may have been settled after the seal, and a Postgres that crashes
+    /// forgets what it applied last.
     async fn is_everywhere(
         self: &Arc<Self>,
         view: &View,

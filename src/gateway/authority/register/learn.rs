@@ -1,10 +1,8 @@
-//! Finds chosen views, and adopts them. Adopting is durable before anything follows from it.
+//! Finds chosen views, and adopts them, durably before anything follows from it.
 //!
-//! A reported view counts if a majority of the voters shows it: an acceptor speaks for itself only,
-//! and reading prepares nothing. Without a report, a plain read shows the view that a majority
-//! accepted under one ballot. Learning by full rounds would keep real changes from ending, so a
-//! round runs only if no majority shows a view. `protocol::{confirm, bounds}` judge the evidence:
-//! no message is believed, nor one acceptor alone (docs/protocol.md#rule-16).
+//! A view counts if a majority of the voters shows it: no message is believed, nor one acceptor
+//! alone (docs/protocol.md#rule-16). Full rounds would keep real changes from ending: one runs only
+//! if no majority shows a view.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -13,7 +11,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::{asking, propose};
+use super::propose;
 use crate::gateway::instance::Gateway;
 use crate::ports::peers::{PeerReply, Question};
 use crate::ports::store::Written;
@@ -25,13 +23,11 @@ use crate::protocol::region::RegionName;
 use crate::protocol::register::{Accepted, Ballot, Message, Reply, chosen, has_released};
 use crate::protocol::view::{AcceptorId, View};
 
-/// Conflicts with other writers of the gate, at most, per adoption.
 const TRIES: usize = 8;
 
 /// The state of acceptors as they showed it, by name.
 pub type Read = BTreeMap<RegionName, Held>;
 
-/// The state of one acceptor.
 pub struct Held {
     pub id: AcceptorId,
     pub promised: Option<Ballot>,
@@ -48,14 +44,13 @@ pub async fn from_peer<P: Ports>(gateway: &Arc<Gateway<P>>, peer: &RegionName) {
 
 async fn told_by<P: Ports>(gateway: &Gateway<P>, peer: &RegionName) -> Vec<Arc<View>> {
     let after = gateway.view().epoch();
-    match gateway.ports.peers().ask(peer, Question::Views { after }, asking::WITHIN).await {
+    match gateway.ports.peers().ask(peer, Question::Views { after }, propose::WITHIN).await {
         Ok(PeerReply::Views(views)) => views,
         Ok(_) | Err(_) => Vec::new(),
     }
 }
 
-/// Follows those of the reported views (oldest first) that a majority shows. If no majority shows
-/// one, a view may be half agreed on: a round finishes it.
+/// Follows reported views that a majority shows. If none, a round finishes a half-agreed one.
 async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, claimed: Vec<Arc<View>>) {
     let newer = |view: &Arc<View>| view.epoch() > gateway.view().epoch();
     let claimed: Vec<Arc<View>> = claimed.into_iter().filter(newer).collect();
@@ -70,7 +65,7 @@ async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, claimed: Vec<Arc<View>>) {
         }
         return;
     }
-    if let Err(error) = gateway.ports.store().keep_views(&views).await {
+    if let Err(error) = gateway.store().keep_views(&views).await {
         tracing::warn!(%error, "views that were learned could not be kept");
     }
     for view in &views {
@@ -78,22 +73,21 @@ async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, claimed: Vec<Arc<View>>) {
     }
 }
 
-/// Finds the founding that the own acceptor holds, if no view is known here: its founder may have
-/// died before it told anybody.
+/// Finds the founding that the own acceptor holds: its founder may have died.
 pub async fn founding<P: Ports>(gateway: &Arc<Gateway<P>>) {
     let (me, clock) = (&gateway.settings.me, gateway.ports.clock());
     if gateway.view().epoch() > 0 || gateway.authority.gathered().is_doubted(me, clock.now()) {
         return;
     }
-    let own = gateway.ports.store().acceptor().await.ok();
+    let own = gateway.store().acceptor().await.ok();
     if let Some(accepted) = own.and_then(|(_, acceptor)| acceptor.accepted) {
         follow(gateway, vec![accepted.view]).await;
     }
     gateway.authority.gathered().doubt(me, gateway.view().epoch() == 0, clock.now());
 }
 
-/// Handles a peer's report that this view was chosen. Asks also for the views between it and the
-/// own one: proofs by escrow need the list without a gap.
+/// Handles a report that this view was chosen. Asks also for the views before it: proofs by escrow
+/// need the list without a gap.
 pub async fn caught_up<P: Ports>(gateway: &Arc<Gateway<P>>, from: &RegionName, view: &Arc<View>) {
     let known = gateway.view().epoch();
     if view.epoch() <= known {
@@ -110,7 +104,7 @@ pub async fn caught_up<P: Ports>(gateway: &Arc<Gateway<P>>, from: &RegionName, v
 
 /// The state of all voters of that view that answer.
 pub async fn read<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View) -> Read {
-    let mut replies = asking::send(gateway, asking::to_all(view, &Message::Read), asking::WITHIN);
+    let mut replies = propose::send(gateway, propose::to_all(view, &Message::Read), propose::WITHIN);
     let mut held = Read::new();
     while let Some((voter, _, reply)) = replies.recv().await {
         if let Reply::Holds { id, promised, accepted, running } = reply {
@@ -120,13 +114,12 @@ pub async fn read<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View) -> Read {
     held
 }
 
-/// The ids of these acceptors.
 pub fn ids<'a>(held: impl Iterator<Item = (&'a RegionName, &'a Held)>) -> BTreeMap<RegionName, AcceptorId> {
     held.map(|(name, held)| (name.clone(), held.id)).collect()
 }
 
-/// Finds out if a view is chosen that an acceptor holds and that is newer than this region's. True
-/// if one is half agreed on that takes keys from this region.
+/// Finds out if a newer view is chosen that an acceptor holds. True if one is half agreed on that
+/// takes keys from this region.
 pub async fn newer<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
     let known = gateway.view();
     let held = read(gateway, &known).await;
@@ -155,7 +148,7 @@ pub async fn newer<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
         // A view out of bounds is not a real proposal.
         .filter(|accepted| near_epoch(accepted.view.epoch(), known.epoch()).is_ok());
     let Some(unfinished) = unfinished.max_by(|a, b| a.ballot.cmp(&b.ballot)) else { return false };
-    let now = gateway.ports.clock().now();
+    let now = gateway.now();
     let loses = known.loses(&unfinished.view, me) && !has_released(me, &unfinished.view);
     if loses {
         // Further renewals would block this view, and the half-agreed view would keep this region
@@ -171,7 +164,6 @@ pub async fn newer<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
 }
 
 pub enum Follows {
-    /// The gate follows the newest view.
     Newest,
     /// The gate does not follow it yet: the next look may be soon.
     NotYet,
@@ -179,11 +171,10 @@ pub enum Follows {
     Unread,
 }
 
-/// Makes the gate follow the newest view that is known.
 pub async fn adopt<P: Ports>(gateway: &Arc<Gateway<P>>) -> Follows {
     for _ in 0..TRIES {
         let view = gateway.view();
-        let read = gateway.ports.store().gate().await;
+        let read = gateway.store().gate().await;
         gateway.authority.gathered().log_unread(read.as_ref().err());
         let Ok(gate) = read else { return Follows::Unread };
         gateway.install_gate(gate.clone());
@@ -197,7 +188,7 @@ pub async fn adopt<P: Ports>(gateway: &Arc<Gateway<P>>) -> Follows {
             None if view.epoch() == 0 => return Follows::Newest,
             None => first(gateway, &view),
         };
-        match gateway.ports.store().set_gate(gate.version, &next).await {
+        match gateway.store().set_gate(gate.version, &next).await {
             Ok(Written::Done) => {
                 tracing::info!(epoch = next.view.epoch(), open = next.is_open(), "adopted a view");
                 gateway.authority.wakes.renewal.notify_one();
@@ -213,8 +204,8 @@ pub async fn adopt<P: Ports>(gateway: &Arc<Gateway<P>>) -> Follows {
     Follows::NotYet
 }
 
-/// The state of a gate that follows no view yet. A store that was present at the founding is empty
-/// and begins with the first view. A later store has everything to catch up with.
+/// The state of a gate that follows no view yet: a store from the founding is empty, a later one
+/// has everything to catch up with.
 fn first<P: Ports>(gateway: &Gateway<P>, newest: &Arc<View>) -> GateState {
     let views = gateway.known_views();
     let founded =
@@ -225,8 +216,7 @@ fn first<P: Ports>(gateway: &Gateway<P>, newest: &Arc<View>) -> GateState {
     }
 }
 
-/// Learns the views and promises of a majority, as a number is far ahead of those known here.
-/// Boxed: acceptors read one another for it.
+/// Learns the views and promises of a majority. Boxed: acceptors read one another for it.
 pub fn catch_up<P: Ports>(gateway: &Arc<Gateway<P>>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     let gateway = gateway.clone();
     Box::pin(async move {
@@ -235,9 +225,9 @@ pub fn catch_up<P: Ports>(gateway: &Arc<Gateway<P>>) -> Pin<Box<dyn Future<Outpu
     })
 }
 
-/// Those of the reported views that count because a majority shows them, oldest first. Returns when
-/// the newest is confirmed, or when all acceptors have answered or were given up. They are asked by
-/// name, not by id: one that was made anew shows its state, too.
+/// Those of the reported views that a majority shows, oldest first. Returns when the newest is
+/// confirmed, or all acceptors have answered or were given up. They are asked by name, not by id:
+/// one that was made anew shows its state, too.
 async fn confirmed<P: Ports>(gateway: &Arc<Gateway<P>>, reported: &[Arc<View>]) -> Vec<Arc<View>> {
     let known = gateway.view();
     let mut names: BTreeSet<RegionName> = known.voters().keys().cloned().collect();
@@ -246,7 +236,7 @@ async fn confirmed<P: Ports>(gateway: &Arc<Gateway<P>>, reported: &[Arc<View>]) 
     for name in names {
         let (gateway, into) = (gateway.clone(), into.clone());
         tokio::spawn(async move {
-            if let Some(reply) = asking::ask(&gateway, &name, None, Message::Read, asking::WITHIN).await {
+            if let Some(reply) = propose::ask(&gateway, &name, None, Message::Read, propose::WITHIN).await {
                 // A closed channel is fine: enough acceptors have answered.
                 let _ = into.send((name, reply));
             }
@@ -270,7 +260,6 @@ async fn confirmed<P: Ports>(gateway: &Arc<Gateway<P>>, reported: &[Arc<View>]) 
     found
 }
 
-/// The views that the shown ones confirm.
 fn judge<P: Ports>(
     gateway: &Gateway<P>,
     known: &View,

@@ -1,7 +1,8 @@
-//! Rounds of the register, until this change or another one is chosen.
+//! Rounds of the register, and the messages to acceptors: each voter by itself, at the same time.
 //!
-//! `protocol::round` is one round, [`super::asking`] carries it. A process makes one proposal at a
-//! time. It backs off before rivals' proposals, with jitter and growing pauses.
+//! `protocol::{round, register}` decide. A process makes one proposal at a time, and backs off
+//! before rivals. The own acceptor's answer leaves only when its promise is durable, never from
+//! memory.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,28 +10,27 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::asking;
 use crate::gateway::instance::Gateway;
-use crate::ports::peers::Question;
-use crate::ports::{Clock, Dice, Peers, Ports};
+use crate::ports::peers::{PeerReply, Question};
+use crate::ports::store::Written;
+use crate::ports::{Acceptors, Clock, Dice, Peers, Ports};
 use crate::protocol::bounds::{AHEAD, follow};
-use crate::protocol::round::{Round, Step};
+use crate::protocol::region::RegionName;
+use crate::protocol::register::{Acceptor, Message, Reply};
+use crate::protocol::round::{Outbox, Round, Step};
 use crate::protocol::time::Moment;
-use crate::protocol::view::View;
+use crate::protocol::view::{AcceptorId, View};
 
 /// The first pause after a round that was outbid or blocked; it doubles.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Time that the other voters get once one voter is blocked.
 const STRAGGLERS: Duration = Duration::from_millis(100);
-/// The obstacle unless another one is known.
 const SILENT: &str = "no majority of the acceptors answers";
-/// The obstacle if another ballot is higher.
 const OUTBID: &str = "another region proposes too";
 /// The first pause before a round that finishes another proposer's view; it doubles.
 const FINISH: Duration = Duration::from_millis(500);
 
-/// Has `wanted`, the next view of `base`, agreed on within a time. An error names the obstacle; the
-/// view may still be agreed on later.
+/// Has `wanted`, the next view of `base`, agreed on. After an error it still may be, later.
 pub async fn propose<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     base: &Arc<View>,
@@ -38,10 +38,10 @@ pub async fn propose<P: Ports>(
     within: Duration,
 ) -> Result<Arc<View>, String> {
     let _one = gateway.authority.proposals.proposing.lock().await;
-    let until = gateway.ports.clock().now() + within;
+    let until = gateway.now() + within;
     let mut pause = PAUSE;
     let mut why = SILENT;
-    while gateway.ports.clock().now() < until {
+    while gateway.now() < until {
         if gateway.view().epoch() > base.epoch() {
             return Err(format!("the view changed meanwhile: epoch {}", gateway.view().epoch()));
         }
@@ -60,8 +60,7 @@ pub async fn propose<P: Ports>(
     Err(why.to_owned())
 }
 
-/// Finishes a view that another proposer began, if it is unfinished after a while: rarely, with
-/// random back-off.
+/// Finishes another proposer's view if it is unfinished after a while.
 pub fn finish_later<P: Ports>(gateway: &Arc<Gateway<P>>) {
     if gateway.authority.proposals.finishing.swap(true, Ordering::SeqCst) {
         return;
@@ -96,7 +95,6 @@ async fn rest<P: Ports>(gateway: &Gateway<P>, pause: &mut Duration) {
     *pause = (*pause * 2).min(gateway.settings.failover.lease);
 }
 
-/// One round. Returns the view that it found chosen, or the obstacle.
 async fn round<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     base: &Arc<View>,
@@ -106,10 +104,10 @@ async fn round<P: Ports>(
     let proposals = &gateway.authority.proposals;
     let ballot = proposals.next(gateway.settings.me.clone());
     let clock = gateway.ports.clock();
-    let mut until = until.min(clock.now() + asking::WITHIN);
+    let mut until = until.min(clock.now() + WITHIN);
     let (mut round, outbox) = Round::open(ballot, base.clone(), wanted);
     let (into, mut replies) = mpsc::unbounded_channel();
-    asking::send_into(gateway, outbox, asking::WITHIN, &into);
+    send_into(gateway, outbox, WITHIN, &into);
     let (mut blocked, mut far) = (false, Vec::new());
     let own = proposals.highest();
     loop {
@@ -121,7 +119,7 @@ async fn round<P: Ports>(
         let Some((voter, id, reply)) = heard else { break };
         match round.heard(&voter, id, &reply) {
             Step::Wait => {}
-            Step::Send(outbox) => asking::send_into(gateway, outbox, asking::WITHIN, &into),
+            Step::Send(outbox) => send_into(gateway, outbox, WITHIN, &into),
             Step::Chosen(view) => {
                 gateway.install_view(&view);
                 return Ok(view);
@@ -159,17 +157,113 @@ async fn round<P: Ports>(
     })
 }
 
-/// Tells all other regions and witnesses of a chosen view. Those that miss the message learn it
-/// from pings.
+/// Tells all others of a chosen view. Those that miss the message learn it from pings.
 pub fn tell<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) {
     let others = view.members().keys().chain(gateway.settings.failover.witnesses.iter());
     for other in others.filter(|name| **name != gateway.settings.me) {
         let (gateway, view, other) = (gateway.clone(), view.clone(), other.clone());
         tokio::spawn(async move {
             let question = Question::Adopt { view };
-            if let Err(error) = gateway.ports.peers().ask(&other, question, asking::WITHIN).await {
+            if let Err(error) = gateway.ports.peers().ask(&other, question, WITHIN).await {
                 tracing::debug!(%other, %error, "a region was not told of a view");
             }
         });
     }
+}
+
+/// Time limit for a peer to report its views, and for an acceptor to show its state.
+pub const WITHIN: Duration = Duration::from_secs(1);
+const TRIES: usize = 16;
+
+/// Replies in the order of their arrival, each with the acceptor that was asked.
+pub type Replies = mpsc::UnboundedReceiver<(RegionName, AcceptorId, Reply)>;
+
+/// Sends each message; gives a voter up after `within`.
+pub fn send<P: Ports>(gateway: &Arc<Gateway<P>>, outbox: Outbox, within: Duration) -> Replies {
+    let (into, replies) = mpsc::unbounded_channel();
+    send_into(gateway, outbox, within, &into);
+    replies
+}
+
+pub fn send_into<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    outbox: Outbox,
+    within: Duration,
+    into: &mpsc::UnboundedSender<(RegionName, AcceptorId, Reply)>,
+) {
+    for (voter, id, message) in outbox {
+        let (gateway, into) = (gateway.clone(), into.clone());
+        tokio::spawn(async move {
+            if let Some(reply) = ask(&gateway, &voter, Some(id), message, within).await {
+                // A closed channel is fine: the sender already has enough replies.
+                let _ = into.send((voter, id, reply));
+            }
+        });
+    }
+}
+
+pub async fn ask<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    voter: &RegionName,
+    to: Option<AcceptorId>,
+    message: Message,
+    within: Duration,
+) -> Option<Reply> {
+    if *voter == gateway.settings.me {
+        let answered = answer(gateway, to, &message).await;
+        return answered.inspect_err(|why| tracing::debug!(why, "the own acceptor does not answer")).ok();
+    }
+    match gateway.ports.peers().ask(voter, Question::Acceptor { to, message }, within).await {
+        Ok(PeerReply::Acceptor(reply)) => return Some(reply),
+        Ok(other) => tracing::debug!(%voter, ?other, "an acceptor does not answer"),
+        Err(error) => tracing::debug!(%voter, %error, "an acceptor cannot be reached"),
+    }
+    None
+}
+
+pub fn to_all(view: &View, message: &Message) -> Outbox {
+    view.voters().iter().map(|(name, id)| (name.clone(), *id, message.clone())).collect()
+}
+
+/// The own acceptor's answer. If a write may or may not have happened, there is none.
+pub async fn answer<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    to: Option<AcceptorId>,
+    message: &Message,
+) -> Result<Reply, String> {
+    let store = gateway.store();
+    for _ in 0..TRIES {
+        let (version, acceptor) = store.acceptor().await.map_err(|error| error.to_string())?;
+        let now = observe(gateway, &acceptor);
+        let (next, reply) = gateway.authority.watch().answer(&acceptor, to, message, now);
+        let Some(next) = next else { return Ok(reply) };
+        match store.set_acceptor(version, &next).await.map_err(|error| error.to_string())? {
+            Written::Done => {
+                // Observed after the write: a grant seems to begin later than it does, never
+                // earlier.
+                observe(gateway, &next);
+                return Ok(reply);
+            }
+            Written::Lost => {}
+            Written::GateMoved => {
+                return Err(
+                    "the store restarted and is not approved yet: it may have forgotten promises".into()
+                );
+            }
+        }
+    }
+    Err("too many messages at a time".to_owned())
+}
+
+/// Reads the own acceptor, so that its grants are watched.
+pub async fn look<P: Ports>(gateway: &Arc<Gateway<P>>) -> Option<Acceptor> {
+    let (_, acceptor) = gateway.store().acceptor().await.ok()?;
+    observe(gateway, &acceptor);
+    Some(acceptor)
+}
+
+fn observe<P: Ports>(gateway: &Gateway<P>, acceptor: &Acceptor) -> Moment {
+    let now = gateway.now();
+    gateway.authority.watch().observe(acceptor, now);
+    now
 }

@@ -1,10 +1,8 @@
 //! A witness's answers: an acceptor of the register and nothing else, for deployments of two
 //! regions.
 //!
-//! A witness has no keys and owns nothing, so it refuses each message that is not for an acceptor.
-//! It answers one message at a time, and none before the promise in the answer is durable. The
-//! listener of a process brings the messages, and so does the simulation. [`Acceptor::after_start`]
-//! judges if the witness's file is the last one that it wrote.
+//! It owns nothing, so it refuses each message that is not for an acceptor. It answers one at a
+//! time, and none before the promise in the answer is durable.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard as MutexGuardStd, PoisonError};
@@ -123,9 +121,8 @@ struct GrantStatus {
 }
 
 impl<A: Acceptors, C: Clock> Witness<A, C> {
-    /// A witness over its acceptor, which holds `held` at the start. From now on it can be seen
-    /// that grants in it are over. Fails if that is a view of a protocol version that this process
-    /// does not speak.
+    /// A witness over its acceptor, which holds `held` at the start: fails if that is a view of a
+    /// version that this process does not speak.
     pub fn new(duty: Duty, acceptors: A, clock: C, held: &Acceptor) -> Result<Self, String> {
         let seat = Mutex::new(Seat::new(&duty, held, clock.now()));
         let accepted = held.accepted.as_ref().map(|accepted| accepted.view.clone());
@@ -173,15 +170,13 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
         })
     }
 
-    /// Checks that a peer may say this here, before anything is done about it. An error is one line
-    /// for the peer; the refusal was counted and logged.
+    /// Checks that a peer may say this here. An error is one line for the peer, counted and logged.
     pub fn hears(&self, from: &RegionName, said: &PeerMessage<'_>) -> Result<(), String> {
         let heard = self.hearing.hears(from, self.sender(from), said, self.clock.now());
         heard.inspect_err(|_| self.counts().refused += 1)
     }
 
-    /// Answers a ping. A witness serves no keys, has no heartbeat and shares no routes: its digest
-    /// of those is all zeros.
+    /// Answers a ping. A witness serves no keys and shares no routes: that digest is all zeros.
     pub async fn pong(&self) -> Pong {
         let accepted = self.held().await.ok().and_then(|acceptor| acceptor.accepted);
         let view = accepted.as_ref().map(|accepted| &accepted.view);
@@ -228,8 +223,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Checks that a message's numbers are within bounds. If not, the refusal is counted and
-    /// logged, and nothing is done.
+    /// Checks that a message's numbers are within bounds; if not, it is counted and logged.
     async fn bounded(&self, from: &RegionName, message: &Message) -> Result<(), String> {
         let acceptor = self.held().await.map_err(|error| error.to_string())?;
         let chosen = self.seat.lock().await.chosen.clone();

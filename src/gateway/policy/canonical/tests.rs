@@ -1,5 +1,5 @@
-//! Tests of the canonical form: RFC 8785's vectors, every raw-only reason, and agreement with
-//! serde_json. They must not depend on how a body's numbers are spelled.
+//! Tests of the canonical form: RFC 8785's vectors, every raw-only reason, and serde_json's
+//! reading.
 
 use proptest::prelude::*;
 use serde_json::Value;

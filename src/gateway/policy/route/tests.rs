@@ -1,6 +1,4 @@
-//! Tests of routes: matching, meanings, and the rules by which attempts on a path are over.
-//!
-//! This file must not need ports: routes are plain values.
+//! Tests of routes, as plain values: matching, meanings, and rules for doubts on a path.
 
 use http::{HeaderName, HeaderValue};
 

@@ -1,5 +1,4 @@
-//! Tests of the business signature: the selected fields, and agreement with a selection on
-//! serde_json's trees. They must not depend on the canonical form's own rules.
+//! Tests of the business signature: the selected fields, and a selection on serde_json's trees.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -9,18 +9,18 @@ use crate::gateway::authority::state::Run;
 use crate::gateway::instance::Gateway;
 use crate::gateway::request::ask::Ask;
 use crate::gateway::request::problems::{Kind, Problem};
-use crate::gateway::telemetry::metrics;
+use crate::gateway::telemetry::metrics::{self, observe};
 use crate::gateway::upkeep::store_gate;
 use crate::ports::jobs::StoredRequest;
-use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError, Terms};
 use crate::ports::{Clock, Dice, Jobs, KeyStore, Ports};
+use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError, Terms};
+use crate::protocol::hold::SendBy;
 use crate::protocol::lease::SendBy;
 use crate::protocol::record::{Basis, Nonce, Row};
 use crate::protocol::region::RegionName;
 use crate::protocol::snapshot::Permit;
 use crate::protocol::time::Date;
 
-/// A durable claim of one request.
 pub struct Claim {
     pub attempt: Attempt,
     pub expires: Date,
@@ -34,18 +34,15 @@ pub struct Claim {
 
 pub enum Claimed {
     Ours(Claim),
-    /// The key already has these rows.
     Found(Vec<Row>),
-    /// The gate is at another version than the permit's; nothing was written. The gate was read
-    /// anew.
+    /// The gate was at another version; nothing was written, and it was read anew.
     Moved,
 }
 
-/// Claims the key durably, to run now or to store the request for its job (`later`). Or returns the
-/// rows that the key has already. `untouched` is true if the rows of the basis say that nothing
-/// happened: only then can absence be a proof. If a commit was not confirmed, the claim is repeated
-/// once with its nonce. If it is still not confirmed, it is never sent, and is released in the
-/// background.
+/// Claims the key durably, to run now or to store the request for its job (`later`); or returns its
+/// rows. `untouched`: the rows of the basis say that nothing happened, and only then can absence be
+/// a proof. An unconfirmed claim is repeated once with its nonce. After that it is never sent, and
+/// is released in the background.
 pub async fn claim<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
@@ -62,11 +59,11 @@ pub async fn claim<P: Ports>(
         tracing::warn!(route, "refused: the regions have not agreed yet to remember keys for so long");
         return Err(gateway.later(Kind::NotAuthoritative));
     }
-    let now = gateway.ports.clock().now();
+    let now = gateway.now();
     let send_by = SendBy::new(now, ask.policy.hold, ask.policy.upstream_timeout, gateway.settings.drift);
     let mut unconfirmed = false;
     for _ in 0..2 {
-        let store = gateway.ports.store();
+        let store = gateway.store();
         let keep = ask.policy.accept.request_retention;
         let written = match later {
             None => metrics::store("claim", &ask.route, gateway.ports.clock(), store.claim(&claim)).await,
@@ -78,7 +75,9 @@ pub async fn claim<P: Ports>(
         match written {
             Ok(ClaimReply::Won { token, expires }) => {
                 if !claim.risk.is_empty() && later.is_none() {
-                    at_risk(ask, &claim);
+                    metrics::count_by(observe::RUNS_AT_RISK, "route", ask.route.clone());
+                    let lost: Vec<String> = claim.risk.iter().map(ToString::to_string).collect();
+                    tracing::warn!(key = %ask.id.digest(), lost = lost.join(","), "run at risk: a lost region may have run the key without a trace here");
                 }
                 let attempt = Attempt { id: claim.id, token, nonce: claim.terms.nonce };
                 let (permit, lodged) = (permit.clone(), None);
@@ -93,7 +92,7 @@ pub async fn claim<P: Ports>(
             Err(StoreError::Definite(why)) if !unconfirmed => return Err(gateway.store_unavailable(why)),
             Err(StoreError::Definite(_)) => break,
             Err(StoreError::Unknown(_)) => {
-                metrics::claim_unconfirmed();
+                metrics::count(observe::CLAIMS_UNCONFIRMED);
                 unconfirmed = true;
             }
         }
@@ -109,7 +108,7 @@ pub async fn claim<P: Ports>(
 }
 
 /// The claim to ask for. A lost region may have run the key without a record here. Unless the key's
-/// absence proves that none did, the row itself names those regions. So the journal of such runs is
+/// absence proves that none did, the row itself names those regions, so the journal of such runs is
 /// complete (docs/protocol.md#rule-31).
 fn asked<P: Ports>(
     gateway: &Gateway<P>,
@@ -140,10 +139,4 @@ pub(super) fn terms<P: Ports>(gateway: &Gateway<P>, ask: &Ask, nonce: Nonce) -> 
         path: ask.target.path().to_owned(),
         principal: ask.bound_to(),
     }
-}
-
-fn at_risk(ask: &Ask, claim: &ClaimAsk) {
-    metrics::run_at_risk(&ask.route);
-    let lost: Vec<String> = claim.risk.iter().map(ToString::to_string).collect();
-    tracing::warn!(key = %ask.id.digest(), lost = lost.join(","), "run at risk: a lost region may have run the key without a trace here");
 }

@@ -1,8 +1,7 @@
-//! Escrow: a claim is lodged with the next serving region before anything is sent, and other
-//! regions' claims are lodged here.
+//! Escrow: a claim is lodged with the next serving region before anything is sent, and others'
+//! here.
 //!
-//! With escrow, a destroyed region's claims are known elsewhere. A key without such a claim was
-//! never sent (`protocol::escrow`).
+//! A destroyed region's claims are known elsewhere: a key without one was never sent.
 
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use crate::gateway::instance::Gateway;
 use crate::gateway::policy::choices::LODGED_WITHIN;
 use crate::gateway::policy::route::{Alone, Escrow};
 use crate::gateway::request::ask::Ask;
-use crate::gateway::telemetry::metrics;
+use crate::gateway::telemetry::metrics::{self, observe};
 use crate::gateway::upkeep::store_gate;
 use crate::ports::authority::{Lodged, Lodging};
 use crate::ports::peers::{PeerReply, Question};
@@ -36,9 +35,8 @@ pub enum NotLodged {
 }
 
 /// The rule of this route while no other region serves; `None` if its claims are not lodged. The
-/// view decides, as all regions must go by the same. If a file asks for escrow before the view
-/// does, the gateway follows the file, too. If the files and the view differ about a route under
-/// escrow, every claim is lodged.
+/// view decides for all regions; if a file asks for escrow before the view does, it is followed,
+/// too. If they differ about a route under escrow, every claim is lodged.
 fn alone(view: &View, ask: &Ask) -> Option<Alone> {
     match ask.policy.escrow {
         Escrow::Claim(alone) | Escrow::ClaimAndAnswer(alone) => Some(alone),
@@ -59,7 +57,7 @@ pub async fn lodge<P: Ports>(
             Alone::Run => ("alone", Ok(None)),
             Alone::Refuse => ("refused", Err(NotLodged::Unavailable)),
         };
-        metrics::escrow(result);
+        metrics::count_by(observe::ESCROWS, "result", result);
         return lodged;
     };
     let lodging = Lodging {
@@ -71,7 +69,7 @@ pub async fn lodge<P: Ports>(
     let question = Question::Lodge(Box::new(lodging));
     let why = match gateway.ports.peers().ask(target, question, LODGED_WITHIN).await {
         Ok(PeerReply::Lodged(Lodged::Done)) => {
-            metrics::escrow("lodged");
+            metrics::count_by(observe::ESCROWS, "result", "lodged");
             return Ok(Some(target.clone()));
         }
         Ok(PeerReply::Lodged(Lodged::Superseded)) if Box::pin(stands(gateway, &claim.attempt)).await => {
@@ -81,28 +79,27 @@ pub async fn lodge<P: Ports>(
             return Err(NotLodged::Unavailable);
         }
         Ok(PeerReply::Lodged(Lodged::GateMoved | Lodged::Superseded) | PeerReply::Refused(_)) => {
-            metrics::escrow("stale");
+            metrics::count_by(observe::ESCROWS, "result", "stale");
             return Err(NotLodged::Stale);
         }
         Ok(_) => "the peer answered something else".to_owned(),
         Err(error) => error.to_string(),
     };
-    metrics::escrow("unavailable");
+    metrics::count_by(observe::ESCROWS, "result", "unavailable");
     tracing::warn!(key = %ask.id.digest(), %target, why, "a claim could not be lodged; it is released unsent");
     Err(NotLodged::Unavailable)
 }
 
-/// True if the claim is still the key's newest attempt in the own store. Tokens of one store grow.
-/// So its target knows no attempt beyond that one, unless this store went back
-/// (docs/protocol.md#rule-8).
+/// True if the claim is still the key's newest attempt in the own store. Tokens of one store grow:
+/// its target knows none beyond, unless this store went back (docs/protocol.md#rule-8).
 async fn stands<P: Ports>(gateway: &Gateway<P>, attempt: &Attempt) -> bool {
     let own =
         |row: &Row| row.origin == gateway.origin && (row.token, row.nonce) == (attempt.token, attempt.nonce);
     gateway.rows(&attempt.id).await.is_ok_and(|rows| rows.iter().any(own))
 }
 
-/// Takes back a claim that was never sent, wherever it may be lodged. In the background and once.
-/// If it stays lodged and this region is lost, it is in doubt: that costs an answer, not safety.
+/// Takes back a claim that was never sent, in the background and once. If it stays lodged and this
+/// region is lost, it is in doubt: that costs an answer, not safety.
 pub fn void<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Claim) {
     let view = &claim.permit.view;
     let (Some(_), Some(target)) = (alone(view, ask), view.target(&ask.id).cloned()) else { return };
@@ -114,14 +111,13 @@ pub fn void<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Claim) {
     });
 }
 
-/// Lodges the answer beside its claim, if the route asks for that, before the client gets it. A
-/// failure is counted: after a takeover the claim would be in doubt.
+/// Lodges the answer beside its claim, if the route asks for that, before the client gets it.
 pub async fn lodge_answer<P: Ports>(gateway: &Gateway<P>, ask: &Ask, claim: &Claim, answer: &Arc<Answer>) {
     let (Some(target), Escrow::ClaimAndAnswer(_)) = (&claim.lodged, ask.policy.escrow) else { return };
     let question = Question::LodgeAnswer { attempt: claim.attempt.clone(), answer: answer.clone() };
     match gateway.ports.peers().ask(target, question, LODGED_WITHIN).await {
-        Ok(PeerReply::Done) => metrics::escrow("answer_lodged"),
-        Ok(_) | Err(_) => metrics::escrow("answer_failed"),
+        Ok(PeerReply::Done) => metrics::count_by(observe::ESCROWS, "result", "answer_lodged"),
+        Ok(_) | Err(_) => metrics::count_by(observe::ESCROWS, "result", "answer_failed"),
     }
 }
 
@@ -148,9 +144,8 @@ fn belongs(state: &GateState, me: &RegionName, from: &RegionName, lodging: &Lodg
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Stores a claim of another region. Refused unless both go by the same view. The statement
-    /// that stores it compares that, too: once a gate has adopted a newer view, no escrow of an
-    /// older one is stored (docs/protocol.md#rule-37).
+    /// Stores a claim of another region, unless they go by different views. Its statement compares
+    /// that, too: no escrow of a view older than the gate's is stored (docs/protocol.md#rule-37).
     pub(in crate::gateway) async fn lodged(
         self: &Arc<Self>,
         from: &RegionName,
@@ -179,16 +174,14 @@ impl<P: Ports> Gateway<P> {
 
     /// Stores a lodging, and again if the first try is not confirmed: nothing is stored twice.
     async fn keep_lodging(&self, lodging: &Lodging, gate: GateVersion) -> Result<Lodged, StoreError> {
-        match metrics::upkeep("lodge", self.ports.store().lodge(lodging, gate)).await {
-            Err(StoreError::Unknown(_)) => {
-                metrics::upkeep("lodge", self.ports.store().lodge(lodging, gate)).await
-            }
+        match metrics::upkeep("lodge", self.store().lodge(lodging, gate)).await {
+            Err(StoreError::Unknown(_)) => metrics::upkeep("lodge", self.store().lodge(lodging, gate)).await,
             other => other,
         }
     }
 
-    /// Stores the answer to a claim that is lodged here. A fact is never refused for its epoch. If
-    /// the claim has become this region's own record meanwhile, that record is settled.
+    /// Stores the answer to a claim that is lodged here, or has become an own record. A fact is
+    /// never refused for its epoch.
     pub(in crate::gateway) async fn answer_lodged(
         self: &Arc<Self>,
         from: &RegionName,
@@ -196,7 +189,7 @@ impl<P: Ports> Gateway<P> {
         answer: &Arc<Answer>,
     ) -> PeerReply {
         let Some(origin) = self.origin_then(from, attempt.token.epoch) else { return no_such_region() };
-        let store = self.ports.store();
+        let store = self.store();
         let mut written = metrics::upkeep("lodge", store.lodge_answer(&origin, attempt, answer)).await;
         if written == Ok(Written::Lost) && self.was_its_key(from, attempt) {
             written = metrics::upkeep("settle", store.settle(attempt, answer)).await;
@@ -216,7 +209,7 @@ impl<P: Ports> Gateway<P> {
         attempt: &Attempt,
     ) -> PeerReply {
         let Some(origin) = self.origin_then(from, attempt.token.epoch) else { return no_such_region() };
-        let store = self.ports.store();
+        let store = self.store();
         let mut voided = metrics::upkeep("lodge", store.void(&origin, attempt)).await.map(drop);
         if voided.is_ok() && self.view().epoch() > attempt.token.epoch && self.was_its_key(from, attempt) {
             voided = metrics::upkeep("release", store.release(attempt)).await.map(drop);
@@ -229,8 +222,8 @@ impl<P: Ports> Gateway<P> {
         then.origin(region)
     }
 
-    /// True if the sender owned the key in the token's epoch. Then a record of this region under
-    /// that token is a claim of the sender that was lodged here, and no attempt of its own.
+    /// True if the sender owned the key in the token's epoch. Then a record here under that token
+    /// is a lodged claim of the sender.
     fn was_its_key(&self, from: &RegionName, attempt: &Attempt) -> bool {
         self.known_view(attempt.token.epoch).is_some_and(|then| then.owner(&attempt.id) == Some(from))
     }
@@ -271,46 +264,30 @@ mod tests {
         belongs(&GateState::founded(view), &region("b"), &region(from), &lodging)
     }
 
-    #[test]
-    fn a_claim_belongs_at_its_keys_target() {
-        assert_eq!(told("a", |_| ()), Ok(()));
-    }
-
-    #[test]
-    fn a_claim_of_another_view_does_not_belong_here() {
-        for epoch in [0, 2] {
-            let why = told("a", |lodging| lodging.token.epoch = epoch).unwrap_err();
-            assert!(why.contains("goes by epoch 1"), "{why}");
-        }
-        let first = view();
-        let next = GateState::founded(Arc::new(first.next(&Change::Kill).unwrap()));
-        assert!(belongs(&next, &region("b"), &region("a"), &lodging(&first)).is_err());
-    }
-
     /// A claim under another origin would not become a record once the sender's store is lost. Its
     /// absence would then prove that nothing was sent.
     #[test]
-    fn escrow_refuses_a_claim_of_another_store() {
-        for generation in [0, 2, u32::MAX] {
-            let why = told("a", |lodging| lodging.origin.generation = generation).unwrap_err();
-            assert!(why.contains("of another origin"), "{why}");
+    fn a_claim_belongs_at_its_keys_target_under_one_view() {
+        type Edit = fn(&mut Lodging);
+        let table: [(&str, Edit, &str); 9] = [
+            ("a", |_| (), ""),
+            ("a", |lodging| lodging.token.epoch = 0, "goes by epoch 1"),
+            ("a", |lodging| lodging.token.epoch = 2, "goes by epoch 1"),
+            ("a", |lodging| lodging.origin.generation = 0, "of another origin"),
+            ("a", |lodging| lodging.origin.generation = 2, "of another origin"),
+            ("a", |lodging| lodging.origin.generation = u32::MAX, "of another origin"),
+            ("a", |lodging| lodging.origin.region = region("c"), "of another origin"),
+            ("z", |lodging| lodging.origin.region = region("z"), "of another origin"),
+            ("c", |lodging| lodging.origin = view().origin(&region("c")).unwrap(), "does not own"),
+        ];
+        for (row, (from, change, expected)) in table.into_iter().enumerate() {
+            let why = told(from, change).err().unwrap_or_default();
+            assert!(why.contains(expected) && why.is_empty() == expected.is_empty(), "{row}: {why}");
         }
-        let why = told("a", |lodging| lodging.origin.region = region("c")).unwrap_err();
-        assert!(why.contains("of another origin"), "{why}");
-        let why = told("z", |lodging| lodging.origin.region = region("z")).unwrap_err();
-        assert!(why.contains("of another origin"), "no region of the view: {why}");
-    }
-
-    #[test]
-    fn escrow_refuses_a_claim_whose_sender_is_no_owner() {
-        let why = told("c", |lodging| lodging.origin = view().origin(&region("c")).unwrap()).unwrap_err();
-        assert!(why.contains("does not own"), "{why}");
-    }
-
-    #[test]
-    fn escrow_refuses_a_claim_for_another_target() {
-        let view = Arc::new(view());
-        let why = belongs(&GateState::founded(view.clone()), &region("c"), &region("a"), &lodging(&view));
-        assert!(why.unwrap_err().contains("not where"));
+        let first = Arc::new(view());
+        let next = GateState::founded(Arc::new(first.next(&Change::Kill).unwrap()));
+        assert!(belongs(&next, &region("b"), &region("a"), &lodging(&first)).is_err());
+        let here = belongs(&GateState::founded(first.clone()), &region("c"), &region("a"), &lodging(&first));
+        assert!(here.unwrap_err().contains("not where"));
     }
 }

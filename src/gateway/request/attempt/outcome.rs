@@ -16,7 +16,7 @@ use crate::gateway::instance::Gateway;
 use crate::gateway::request::ask::Ask;
 use crate::gateway::request::problems::Kind;
 use crate::gateway::request::reply::{self, Reply};
-use crate::gateway::telemetry::metrics;
+use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::body::{self, Collected};
 use crate::ports::store::Unclear;
 use crate::ports::upstream::CredentialRefused;
@@ -64,7 +64,9 @@ pub async fn answered<P: Ports>(
         Outcome::Final => {
             let collected =
                 ask.waits(gateway.ports.clock(), body::collect(rest, ask.policy.stored_limit)).await;
-            gateway.observe_upstream(ask, started);
+            let took = gateway.now().since(started);
+            metrics::upstream(&ask.route, took);
+            gateway.live.load().observe_latency(&ask.route, took);
             let (kept, response) = match collected {
                 Ok(Collected::Whole(bytes)) => {
                     (AnswerBody::Kept(bytes.to_vec()), reply::whole(head.clone(), bytes))
@@ -106,7 +108,6 @@ async fn settled<P: Ports>(
     }
 }
 
-/// Stores that the attempt's outcome is not known (in doubt), and replies so.
 pub async fn doubtful<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
@@ -159,10 +160,9 @@ pub async fn unsent<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Clai
     escrow::void(gateway, ask, claim);
 }
 
-/// The reply after the claim was lost: the other claim's outcome, but only if it is of this very
-/// request. Other requests under the key, and other principals', are not shown to this client.
+/// The reply after the claim was lost: the other's outcome, if it is of this very request.
 pub async fn stored_instead<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Reply {
-    metrics::claim_lost(&ask.route, ask.id.tenant());
+    metrics::count_of(observe::CLAIMS_LOST, &ask.route, ask.id.tenant());
     tracing::error!(key = %ask.id.digest(), "claim lost: the outcome of this attempt found no claim of its token");
     let rows = gateway.rows(&ask.id).await.unwrap_or_default();
     let expires = match gateway.read(rows) {

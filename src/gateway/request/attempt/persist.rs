@@ -1,21 +1,25 @@
-//! Outcomes of attempts on their way into the store, and those that come too late.
+//! Outcomes of attempts on their way into the store, late ones, and the upstream's word on them.
 //!
-//! The write of an outcome is repeated while the hold runs, so a short failure of the store loses
-//! nothing.
+//! The write is repeated while the hold runs, so a short failure of the store loses nothing. "Did
+//! not happen" counts only once the attempt is surely over (docs/protocol.md#rule-13).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::Instrument;
 
-use super::probe;
 use crate::gateway::instance::{Gateway, InFlight};
+use crate::gateway::policy::route::Policy;
 use crate::gateway::request::ask::Ask;
-use crate::gateway::telemetry::metrics;
+use crate::gateway::request::reply;
+use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::store::{Attempt, Unclear, Written};
-use crate::ports::upstream::{EffectTokens, ProbeReply};
-use crate::ports::{Audit, Clock, KeyStore, Ports};
-use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId};
+use crate::ports::upstream::{EffectTokens, Probe, ProbeReply};
+use crate::ports::{Audit, Clock, KeyStore, Ports, Upstream};
+use crate::protocol::decide::over_in;
+use crate::protocol::key::KeyId;
+use crate::protocol::outcome::Outcome;
+use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Token};
 use crate::protocol::time::Moment;
 
 const RETRY_EVERY: Duration = Duration::from_millis(200);
@@ -31,7 +35,6 @@ pub enum Fact {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Stored {
-    /// Durable.
     Yes,
     /// Another claim replaced this one: its outcome is stored.
     Lost,
@@ -39,8 +42,7 @@ pub enum Stored {
     NotYet,
 }
 
-/// Stores a fact, and waits a while for the result. What takes longer goes on in a task of its own.
-/// Its callers are in tasks that nobody cancels.
+/// Stores a fact. What takes longer than a while goes on in a task of its own.
 pub async fn store<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     route: &Arc<str>,
@@ -77,7 +79,7 @@ async fn persist<P: Ports>(
     fact: Fact,
     give_up: Moment,
 ) -> Stored {
-    let (clock, keys) = (gateway.ports.clock(), gateway.ports.store());
+    let (clock, keys) = (gateway.ports.clock(), gateway.store());
     let op = match &fact {
         Fact::Settled(..) => "settle",
         Fact::Released => "release",
@@ -107,16 +109,15 @@ async fn persist<P: Ports>(
                     tracing::error!(key = %attempt.id.digest(), token = %attempt.token, "an outcome could not be stored while its hold ran; the key is in doubt");
                     return Stored::NotYet;
                 }
-                metrics::settle_retried();
+                metrics::count(observe::SETTLES_RETRIED);
                 clock.sleep_until(clock.now() + RETRY_EVERY).await;
             }
         }
     }
 }
 
-/// Journals an answer to an attempt that is no longer this region's (docs/protocol.md#rule-10). An
-/// answer that was replayed already stays. Does nothing if the attempt stands settled: if that is
-/// another region's answer, the store has journalled both.
+/// Journals an answer to an attempt that is no longer this region's (docs/protocol.md#rule-10),
+/// unless the attempt stands settled. An answer that was replayed already stays.
 pub async fn late<P: Ports>(
     gateway: &Gateway<P>,
     route: &Arc<str>,
@@ -126,14 +127,14 @@ pub async fn late<P: Ports>(
 ) {
     let clock = gateway.ports.clock();
     loop {
-        match metrics::upkeep("late", gateway.ports.store().late(attempt, request_id, answer)).await {
+        match metrics::upkeep("late", gateway.store().late(attempt, request_id, answer)).await {
             Ok(false) => return,
             Ok(true) => break,
             Err(_) if clock.now() < give_up => clock.sleep_until(clock.now() + RETRY_EVERY).await,
             Err(_) => break,
         }
     }
-    metrics::late(route);
+    metrics::count_by(observe::LATE_ANSWERS, "route", route.clone());
     tracing::error!(key = %attempt.id.digest(), token = %attempt.token, request = request_id.map(tracing::field::display), status = answer.status, "late: an attempt had its effect that was released or taken over: see `onceway audit`");
 }
 
@@ -158,9 +159,9 @@ pub fn release_unconfirmed<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, nonce
     });
 }
 
-/// Looks for another effect of a key that was just settled, and not by its first attempt: an
-/// earlier one may have happened after its release. An upstream that names the tokens of all
-/// effects shows it. It is journalled like a late answer, once, and the client does not wait.
+/// Looks for another effect of a key that a later attempt settled: an earlier one may have happened
+/// after its release. An upstream that names the tokens of all effects shows it. It is journalled
+/// like a late answer, and the client does not wait.
 pub fn recount<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, attempt: &Attempt) {
     if ask.policy.probe.is_none() || attempt.token.attempts() < 2 {
         return;
@@ -168,14 +169,81 @@ pub fn recount<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, attempt: &Attempt
     let (gateway, policy, route) = (gateway.clone(), ask.policy.clone(), ask.route.clone());
     let (attempt, path) = (attempt.clone(), ask.target.path().to_owned());
     tokio::spawn(async move {
-        let said = probe::asked(&gateway, &policy, &attempt.id, attempt.token, &path).await;
+        let said = asked(&gateway, &policy, &attempt.id, attempt.token, &path).await;
         let ProbeReply::Happened(response) = said else { return };
         let Some(EffectTokens(all)) = response.extensions().get() else { return };
         let Some(token) = all.iter().copied().find(|token| *token != attempt.token) else { return };
         let answer =
             Answer { status: response.status().as_u16(), headers: Vec::new(), body: AnswerBody::NotKept };
         let other = Attempt { token, ..attempt };
-        let give_up = gateway.ports.clock().now() + policy.hold;
+        let give_up = gateway.now() + policy.hold;
         late(&gateway, &route, &other, (&answer, None), give_up).await;
     });
+}
+
+/// The upstream's answer about an attempt, as far as it counts.
+pub enum ProbeAnswer {
+    /// The attempt happened, with this final answer.
+    Happened(Arc<Answer>),
+    /// The attempt did not happen, and is surely over.
+    DidNotHappen,
+    /// The attempt did not happen so far. It is over after this time.
+    TooEarly(Duration),
+    CannotSay,
+}
+
+pub async fn question<P: Ports>(
+    gateway: &Gateway<P>,
+    policy: &Policy,
+    id: &KeyId,
+    doubt: &Row,
+    path: &str,
+) -> ProbeAnswer {
+    let (result, answer) = match asked(gateway, policy, id, doubt.token, path).await {
+        ProbeReply::Happened(response)
+            if policy.outcomes.classify(response.status().as_u16(), false) == Outcome::Final =>
+        {
+            let (head, body) = response.into_parts();
+            let answer = Answer {
+                status: head.status.as_u16(),
+                headers: reply::keep_headers(&head.headers, &policy.replay_headers),
+                body: body.map_or(AnswerBody::NotKept, |bytes| AnswerBody::Kept(bytes.to_vec())),
+            };
+            ("happened", ProbeAnswer::Happened(Arc::new(answer)))
+        }
+        ProbeReply::Happened(response) => {
+            let status = response.status().as_u16();
+            tracing::warn!(key = %id.digest(), status, "the probe's answer is not a final one; the key stays in doubt");
+            ("cannot_say", ProbeAnswer::CannotSay)
+        }
+        ProbeReply::DidNotHappen if over_in(doubt).is_zero() => ("did_not_happen", ProbeAnswer::DidNotHappen),
+        ProbeReply::DidNotHappen => ("too_early", ProbeAnswer::TooEarly(over_in(doubt))),
+        ProbeReply::CannotSay(why) => {
+            tracing::info!(key = %id.digest(), why, "the upstream cannot say whether the effect happened");
+            ("cannot_say", ProbeAnswer::CannotSay)
+        }
+    };
+    metrics::count_by(observe::PROBES, "result", result);
+    answer
+}
+
+async fn asked<P: Ports>(
+    gateway: &Gateway<P>,
+    policy: &Policy,
+    id: &KeyId,
+    token: Token,
+    path: &str,
+) -> ProbeReply {
+    // Every route whose recovery is `probe` has an address: other configurations are refused.
+    let Some(address) = &policy.probe else { return ProbeReply::CannotSay("no status address".to_owned()) };
+    // The owner of then, not the region of the row: a lodged claim is a row of the region that took
+    // over. If all who agreed on that view are gone, no region may know that owner.
+    let region = gateway.known_view(token.epoch).and_then(|view| view.owner(id).cloned());
+    if region.is_none() {
+        tracing::info!(key = %id.digest(), %token, "the view of the attempt is not known here: only an upstream of all regions can say");
+    }
+    let (upstream, id) = (policy.upstream.clone(), id.clone());
+    let question = Probe { upstream, id, token, region, address: address.clone(), path: path.to_owned() };
+    let within = gateway.settings.timings.probe_within;
+    gateway.ports.upstream().probe(question, within, policy.stored_limit).await
 }

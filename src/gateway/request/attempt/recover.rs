@@ -1,20 +1,16 @@
 //! Recovery by probe: asks the upstream if an attempt in doubt happened. And stand-ins: records of
 //! this region that end another region's attempts, whose rows only that region writes.
 //!
-//! "Happened" settles the attempt with its own answer. "Did not happen" counts only once the
-//! attempt is surely over: before that its request may still arrive (docs/protocol.md#rule-13).
-//! "Cannot say" changes nothing. Nothing runs here: a basis for the next claim is returned.
-//!
-//! A stand-in is final or released from its first moment, in one statement. A crash leaves all of
-//! it or nothing, and no row that is never sent reads as an attempt.
+//! "Did not happen" counts only once the attempt is surely over (docs/protocol.md#rule-13). Nothing
+//! runs here. A stand-in is written in one statement: no row that is never sent reads as an
+//! attempt.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::claim::terms;
 use super::outcome;
-use super::persist::{Fact, Stored, store};
-use super::probe::{ProbeAnswer, question};
+use super::persist::{Fact, ProbeAnswer, Stored, question, store};
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::Policy;
 use crate::gateway::request::ask::Ask;
@@ -28,11 +24,11 @@ use crate::ports::{Dice, KeyStore, Ports, Upkeep};
 use crate::protocol::decide::Settlement;
 use crate::protocol::key::KeyId;
 use crate::protocol::plant::{Check, is_disabled};
-use crate::protocol::record::{Answer, Basis, Nonce, Row};
+use crate::protocol::record::{Answer, Basis, Row};
 use crate::protocol::snapshot::Here;
 
-/// Asks about every attempt in doubt, newest first. A new attempt may begin, on the returned basis,
-/// only if none of them happened. Otherwise the error is the reply.
+/// Asks about every attempt in doubt, newest first. If none happened, a new one may begin on the
+/// returned basis. Otherwise the error is the reply.
 pub async fn probe<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
@@ -64,8 +60,7 @@ pub async fn probe<P: Ports>(
     }
 }
 
-/// Stores the answer of an attempt that happened. Another region's attempt gets a stand-in, as only
-/// that region writes its row.
+/// Stores the answer of an attempt that happened; another region's gets a stand-in.
 async fn happened<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
@@ -90,7 +85,7 @@ async fn happened<P: Ports>(
             Stored::NotYet => gateway.unknown(expires),
         };
     }
-    let terms = || Terms { request_id: doubt.request_id, ..terms(gateway, ask, doubt.nonce) };
+    let terms = Terms { request_id: doubt.request_id, ..terms(gateway, ask, doubt.nonce) };
     match stand_in(gateway, &ask.id, terms, basis, &Ruling::Settled((*answer).clone()), None).await {
         Ok(()) => Reply::Replay(replay),
         Err(NotWritten::Changed) => Reply::Refused(gateway.later(Kind::InDoubt), expires),
@@ -100,27 +95,23 @@ async fn happened<P: Ports>(
     }
 }
 
-/// Reason why nothing was written.
 pub enum NotWritten {
     /// The rows, or this region's rights, changed meanwhile.
     Changed,
     Store(StoreError),
 }
 
-/// The terms of a record in the place of another region's row. `nonce` is that of the attempt whose
-/// answer the record holds; `None` if nothing happened. With it, both rows are one attempt. If the
-/// other row's answer arrives after all, nothing ran twice. Its rule says nothing more once their
+/// The terms of a record in the place of another region's row. Its rule says nothing more once the
 /// outcome is stored. Route and path are empty if they are not known.
 pub fn in_place_of<P: Ports>(
     gateway: &Gateway<P>,
     row: &Row,
-    nonce: Option<Nonce>,
     policy: &Policy,
     route: Arc<str>,
     path: String,
 ) -> Terms {
     Terms {
-        nonce: nonce.unwrap_or_else(|| gateway.ports.dice().nonce()),
+        nonce: row.nonce,
         fingerprint: row.fingerprint,
         request_id: row.request_id,
         hold: Duration::ZERO,
@@ -138,14 +129,19 @@ pub fn in_place_of<P: Ports>(
 pub async fn stand_in<P: Ports>(
     gateway: &Gateway<P>,
     id: &KeyId,
-    terms: impl FnOnce() -> Terms,
+    terms: Terms,
     basis: Basis,
     ruling: &Ruling,
     by: Option<Who<'_>>,
 ) -> Result<(), NotWritten> {
     let Here::Run(permit) = gateway.here(id) else { return Err(NotWritten::Changed) };
+    let nonce = match ruling {
+        // Both rows are one attempt: if the other one's answer arrives after all, nothing ran twice.
+        Ruling::Settled(_) => terms.nonce,
+        Ruling::Released => gateway.ports.dice().nonce(),
+    };
+    let terms = Terms { nonce, hold: Duration::ZERO, settle_time: Duration::ZERO, ..terms };
     let (id, gate, risk) = (id.clone(), permit.gate, permit.known.at_risk(id));
-    let terms = Terms { hold: Duration::ZERO, settle_time: Duration::ZERO, ..terms() };
     let ask = ClaimAsk { id, gate, basis, risk, terms };
     if !permit.view.allows(ask.life()) {
         return Err(NotWritten::Changed);
@@ -153,7 +149,7 @@ pub async fn stand_in<P: Ports>(
     if is_disabled(Check::StandInWhole) || is_disabled(Check::NamedAnswered) {
         return in_two(gateway, &ask, ruling).await;
     }
-    let store = gateway.ports.store();
+    let store = gateway.store();
     let mut written = metrics::upkeep("stand_in", store.stand_in(&ask, ruling, by)).await;
     if let Err(StoreError::Unknown(_)) = written {
         written = metrics::upkeep("stand_in", store.stand_in(&ask, ruling, by)).await;
@@ -172,7 +168,7 @@ pub async fn stand_in<P: Ports>(
 
 /// The variant of the plants: a claim that is never sent, and then the known outcome.
 async fn in_two<P: Ports>(gateway: &Gateway<P>, ask: &ClaimAsk, ruling: &Ruling) -> Result<(), NotWritten> {
-    let store = gateway.ports.store();
+    let store = gateway.store();
     let Ok(ClaimReply::Won { token, .. }) = store.claim(ask).await else { return Err(NotWritten::Changed) };
     let attempt = Attempt { id: ask.id.clone(), token, nonce: ask.terms.nonce };
     let written = match ruling {

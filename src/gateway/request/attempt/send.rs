@@ -1,8 +1,7 @@
-//! A claimed key, run: lodge, check, send, settle, answer.
+//! A claimed key, run. The order is the safety argument: *claim durably → check the right to send →
+//! send → settle → answer*.
 //!
-//! The order is the safety argument: *claim durably → check the right to send → send → settle →
-//! answer*. A check before the claim would let a handler that slept send after another handler
-//! recovered the key.
+//! A check before the claim would let a handler that slept send after another recovered the key.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,9 +14,10 @@ use crate::gateway::instance::Gateway;
 use crate::gateway::request::ask::Ask;
 use crate::gateway::request::problems::Kind;
 use crate::gateway::request::reply::{Reply, Step};
-use crate::gateway::telemetry::{metrics, spans};
+use crate::gateway::telemetry::metrics::observe;
+use crate::gateway::telemetry::{metrics, trace};
 use crate::ports::upstream::{Send, SendError};
-use crate::ports::{Clock, Ports, Upstream};
+use crate::ports::{Ports, Upstream};
 use crate::protocol::time::Moment;
 
 pub async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut claim: Claim) -> Step {
@@ -35,17 +35,14 @@ pub async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut claim: Clai
     send(gateway, ask, claim).await
 }
 
-/// Reason why a claimed request is not sent.
 #[derive(Clone, Copy, Debug)]
 struct Unsendable {
     why: &'static str,
-    /// True if the key is looked at anew. A clean move ends no request: the key stays here, or
-    /// another region is known to own it by now.
+    /// True if the key is looked at anew: a clean move ends no request.
     again: bool,
 }
 
-/// Checks that a claimed request may be sent now. The only place that says so, for clients'
-/// requests, jobs and recoveries.
+/// Checks that a claimed request may be sent now: only here, for clients, jobs and recoveries.
 fn may_send<P: Ports>(gateway: &Gateway<P>, claim: &Claim, now: Moment) -> Result<(), Unsendable> {
     if !claim.send_by.allows(now) {
         return Err(Unsendable { why: "the time to send was over", again: false });
@@ -57,7 +54,6 @@ fn may_send<P: Ports>(gateway: &Gateway<P>, claim: &Claim, now: Moment) -> Resul
     Ok(())
 }
 
-/// Sends the claimed request, if it still may, and stores the outcome.
 async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> Step {
     let send = Send {
         upstream: ask.policy.upstream.clone(),
@@ -72,13 +68,13 @@ async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> S
     };
     // From here to the send there is no await: what is checked is still true when the first byte is
     // written.
-    let started = gateway.ports.clock().now();
+    let started = gateway.now();
     if let Err(why) = may_send(gateway, &claim, started) {
         return unsendable(gateway, ask, &claim, why).await;
     }
     // Making a connection may take seconds, so the check is repeated after it.
     let refused = OnceLock::new();
-    let still = || match may_send(gateway, &claim, gateway.ports.clock().now()) {
+    let still = || match may_send(gateway, &claim, gateway.now()) {
         Ok(()) => true,
         Err(why) => {
             let _first = refused.set(why);
@@ -86,7 +82,7 @@ async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> S
         }
     };
     let sent = gateway.ports.upstream().send(send, ask.policy.upstream_timeout, still);
-    let answered = ask.waits(gateway.ports.clock(), sent.instrument(spans::upstream())).await;
+    let answered = ask.waits(gateway.ports.clock(), sent.instrument(trace::upstream())).await;
     Step::Ended(match answered {
         Ok(response) => outcome::answered(gateway, ask, claim, response, started).await,
         Err(SendError::NotSent(_)) if let Some(why) = refused.get() => {
@@ -108,7 +104,7 @@ async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> S
 /// Releases a claim whose request was not sent, because the right to send it ended.
 async fn unsendable<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Claim, why: Unsendable) -> Step {
     let Unsendable { why, again } = why;
-    metrics::send_refused();
+    metrics::count(observe::SENDS_REFUSED);
     tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, why, "released unsent");
     outcome::unsent(gateway, ask, claim).await;
     let problem = gateway.later(Kind::NotAuthoritative);
