@@ -46,7 +46,7 @@ impl Leases {
             let (at, view) = (granted.at, &granted.view);
             // Who became a voter after the founding knows nothing of the leases granted before.
             if let Some(since) =
-                self.new_voters.get(&granted.id).filter(|since| at < **since + view.longest_lease())
+                self.new_voters.get(&granted.id).filter(|since| at < **since + view.longest_lease)
             {
                 let why = format!(": it became a voter at {}", found.moment(*since));
                 breaks(Invariant::SilentAtFirst, &granted, "", &why, found);
@@ -59,7 +59,7 @@ impl Leases {
                 let (of, why) = (format!(" of epoch {is}"), format!(", after one of epoch {was}"));
                 breaks(Invariant::GrantsStay, &granted, &of, &why, found);
             }
-            let (length, longest) = (granted.until.saturating_sub(at), view.longest_lease());
+            let (length, longest) = (granted.until.saturating_sub(at), view.longest_lease);
             if length > longest {
                 let (of, why) = (format!(" of {length:?}"), format!(": {longest:?} were agreed on"));
                 breaks(Invariant::GrantsAgreed, &granted, &of, &why, found);

@@ -8,13 +8,10 @@ use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceway::ports::store::{ClaimReply, Terms};
-use onceway::protocol::digest::Digest32;
-use onceway::protocol::fingerprint::Fingerprint;
+use onceway::ports::store::ClaimReply;
 use onceway::protocol::key::KeyId;
-use onceway::protocol::lifetime::Lifetime;
-use onceway::protocol::record::{Answer, Nonce, Recovery, RequestId, Row, State, Token};
-use onceway::protocol::region::{Origin, RegionName};
+use onceway::protocol::record::{Answer, Nonce, Row, State, Token};
+use onceway::protocol::region::Origin;
 use onceway::protocol::time::Date;
 
 /// A stored row: times are observed times of its origin, in microseconds. Dates are for people.

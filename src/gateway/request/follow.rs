@@ -17,7 +17,7 @@ use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::{Clock, Ports};
 use crate::protocol::authority::Closed;
-use crate::protocol::decide::{Facts, Verdict, decide, retry_after, same_request, settlement};
+use crate::protocol::decide::{Verdict, decide, retry_after, same_request, settlement};
 use crate::protocol::opening::Hindrance;
 use crate::protocol::record::{Basis, Reading, Row};
 use crate::protocol::region::RegionName;

@@ -11,9 +11,7 @@ pub(super) use onceway_ports::store::{
     Attempt, ClaimAsk, ClaimReply, Gate, GateVersion, Heartbeat, StoreError, Unclear,
 };
 pub(super) use onceway_ports::upkeep::{Entry, ListedDoubt, Place, Ruling, Who};
-pub(super) use onceway_ports::{
-    Acceptors, Audit, Authority, Escrows, Imports, Jobs, KeyStore, Replica, Upkeep,
-};
+pub(super) use onceway_ports::{Acceptors, Audit, Authority, Imports, Jobs, KeyStore, Replica, Upkeep};
 pub(super) use onceway_protocol::authority::GateState;
 pub(super) use onceway_protocol::digest::{Digest32, digest};
 pub(super) use onceway_protocol::fingerprint::{self, Fingerprint};

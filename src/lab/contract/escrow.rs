@@ -4,16 +4,16 @@
 use super::authority::{AuthorityBench, adopts};
 use super::bench::*;
 use super::imports::latest;
-use onceway_ports::{Escrows, Imports, Upkeep};
+use super::together;
 use onceway_ports::authority::{CopiedRow, Lodged, Lodging};
 use onceway_ports::store::{GateVersion, StoreError, Terms, Written};
+use onceway_ports::{Escrows, Imports};
 use onceway_protocol::digest::digest;
 use onceway_protocol::fingerprint::{self, Fingerprint};
 use onceway_protocol::key::KeyId;
 use onceway_protocol::lifetime::{Lifetime, Retention};
 use onceway_protocol::record::{Nonce, Recovery, RequestId, State, Token};
 use onceway_protocol::region::Origin;
-use super::together;
 use onceway_protocol::written::LONGEST;
 
 pub trait EscrowBench: AuthorityBench<Store: Escrows + Imports> {}
@@ -146,7 +146,10 @@ async fn a_converted_claim_is_an_own_doubt(bench: &impl EscrowBench) {
     let State::InDoubt { status: None, left, past } = own.state else { panic!("escrow: {own:?}") };
     assert!(left <= LONG && left > LONG / 2 && past.is_zero(), "escrow: the hold counts from the lodging");
     let listed = listed(bench, &lodging.id).await.expect("escrow: not listed");
-    assert_eq!((listed.open.route, listed.open.path), (lodging.terms.route.clone(), lodging.terms.path.clone()));
+    assert_eq!(
+        (listed.open.route, listed.open.path),
+        (lodging.terms.route.clone(), lodging.terms.path.clone())
+    );
     assert_eq!(settle(bench, &lodging.attempt(), &answer()).await, Done, "escrow: it ends as an own attempt");
 }
 

@@ -100,7 +100,7 @@ pub(super) fn said(
 ) -> (Option<Attempt>, String) {
     match reply {
         ClaimReply::Won { token, .. } => {
-            (Some(Attempt { id: ask.id.clone(), token, nonce: ask.nonce }), format!("won {token}"))
+            (Some(Attempt { id: ask.id.clone(), token, nonce: ask.terms.nonce }), format!("won {token}"))
         }
         ClaimReply::Found(rows) => (None, format!("found {}", shown(&rows))),
         ClaimReply::GateMoved => (None, "the gate moved".to_owned()),

@@ -1,11 +1,11 @@
 //! The promises of [`Replica`] of one store; [`super::replication`] has those between stores.
 
+use super::bench::{SHORT, StoreBench, asks, id, open, restart_and_approve, row, wins, *};
 use onceway_ports::Replica;
 use onceway_ports::store::{Heartbeat, PeerMemory};
 use onceway_protocol::key::KeyId;
-use std::time::Duration;
-use super::bench::{*, SHORT, StoreBench, asks, id, open, restart_and_approve, row, wins};
 use onceway_protocol::observed::{Observed, Passed};
+use std::time::Duration;
 
 pub async fn suite(bench: &impl StoreBench) {
     heartbeats_grow_by_one(bench).await;

@@ -55,10 +55,8 @@ pub struct Stage {
 
 impl Stage {
     pub async fn set_up(server: &Path) -> Self {
-        let options = Options {
-            gateways: vec![2],
-            ..options(Duration::from_millis(5), Some(routes()), FAILOVER)
-        };
+        let options =
+            Options { gateways: vec![2], ..options(Duration::from_millis(5), Some(routes()), FAILOVER) };
         let fleet = Deployment::start(&options, &|_| {}).await.expect("three regions start");
         let eu = &fleet.regions[1];
         let file = fleet.dir().join("eu-west.toml");

@@ -8,8 +8,9 @@ pub use onceway::adapters::postgres::provision::{self, Error, Plan, Report, Stat
 pub use onceway::adapters::postgres::{PgStore, StoreConfig};
 pub use onceway::ports::authority::Lodged;
 pub use onceway::ports::jobs::Acted;
-pub use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, GateVersion, StoreError, Terms, Unclear, Written};
-use onceway::ports::store::{Attempt, Gate};
+pub use onceway::ports::store::{
+    Attempt, ClaimAsk, ClaimReply, Gate, GateVersion, StoreError, Terms, Unclear, Written,
+};
 pub use onceway::ports::{Authority, Escrows, Imports, Jobs, Upkeep};
 pub use onceway::protocol::authority::GateState;
 use onceway::protocol::fingerprint::{self, Fingerprint};

@@ -3,8 +3,6 @@
 //! Each request of a bench is one of the simulation's switches, and adds no behaviour.
 
 use http::{HeaderValue, Response, StatusCode};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use onceway::ports::body;
 use onceway::ports::store::StoreError;
 use onceway::ports::{Authority, Peers, Upstream};
@@ -15,6 +13,8 @@ use onceway_lab::contract::upstream::{Arrived, ProbeBehaviour, UpstreamBehaviour
 use simulation::clock::SimClock;
 use simulation::peers::SimPeers;
 use simulation::upstream::SimUpstream;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::shared::*;
 

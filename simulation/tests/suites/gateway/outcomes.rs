@@ -115,10 +115,8 @@ async fn take_over_as(bench: &Bench, key: &str, change: impl FnOnce(&mut ClaimAs
     let running = Attempt { id: id(key), token: row.token, nonce: row.nonce };
     assert_eq!(store.release(&running).await, Ok(Written::Done));
     let (own, attempt) = (Some((row.token, row.nonce)), row.token.attempt);
-    let mut ask = ClaimAsk {
-        basis: Basis::Known { own, over: Vec::new(), attempt },
-        ..claim(key, 1, HOLD * 100)
-    };
+    let mut ask =
+        ClaimAsk { basis: Basis::Known { own, over: Vec::new(), attempt }, ..claim(key, 1, HOLD * 100) };
     ask.terms.fingerprint = row.fingerprint;
     change(&mut ask);
     won(store, ask).await

@@ -7,8 +7,8 @@ use http::Uri;
 use onceway::gateway::credentials::caller::{Caller, Voucher};
 use onceway::gateway::operator::dead_letters::{JobAct, JobStatus};
 use onceway::ports::jobs::{Acted, StoredRequest};
-use onceway::ports::{Jobs, KeyStore};
 use onceway::ports::store::{ClaimReply, Terms};
+use onceway::ports::{Jobs, KeyStore};
 use onceway::protocol::digest::Digest32;
 use onceway::protocol::fingerprint::canonical;
 

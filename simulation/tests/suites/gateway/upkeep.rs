@@ -6,8 +6,8 @@ use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, Terms, U
 use onceway::protocol::fingerprint::{Fingerprint, raw};
 use onceway::protocol::lifetime::{Lifetime, Retention};
 use onceway::protocol::record::{Answer, AnswerBody, Basis, Recovery, State};
-use std::time::Duration;
 use onceway_lab::contract::store::asked;
+use std::time::Duration;
 
 use super::bench::*;
 

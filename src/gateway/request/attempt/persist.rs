@@ -19,7 +19,7 @@ use crate::ports::{Audit, Clock, KeyStore, Ports, Upstream};
 use crate::protocol::decide::over_in;
 use crate::protocol::key::KeyId;
 use crate::protocol::outcome::Outcome;
-use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Token};
+use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, Token};
 use crate::protocol::time::Moment;
 
 const RETRY_EVERY: Duration = Duration::from_millis(200);

@@ -164,7 +164,8 @@ pub(super) async fn a_repeated_claim_finds_itself(bench: &impl StoreBench, name:
         assert_eq!(found, first, "store: a repeated claim must answer as the first time, the gate {gate}");
         open(bench).await;
     }
-    let attempt = Attempt { id: ask.id.clone(), token: row(bench, &ask.id).await.token, nonce: ask.terms.nonce };
+    let attempt =
+        Attempt { id: ask.id.clone(), token: row(bench, &ask.id).await.token, nonce: ask.terms.nonce };
     assert_eq!(release(bench, &attempt).await, Done);
     let again = asks_again(bench, &ask.id, 2).await;
     let second = claim(bench, &again).await;
