@@ -143,7 +143,7 @@ impl HttpPeers {
         };
         let read = collect(streaming(body, Patience::Endless, None), limit).await;
         match (replied, read) {
-            (Replied::PeerReply, Ok(Collected::Whole(json))) => ask::read_told(&json).map_err(unknown),
+            (Replied::PeerReply, Ok(Collected::Whole(json))) => ask::read_reply(&json).map_err(unknown),
             (Replied::PeerReply, Ok(Collected::Over(_, _))) => {
                 Err(unknown(format!("more than {MOST_TOLD} bytes were told: ask for less")))
             }
@@ -188,8 +188,8 @@ impl Peers for HttpPeers {
         question: Question,
         within: Duration,
     ) -> Result<PeerReply, PeerError> {
-        let told = timeout(within, self.put(to, question)).await;
-        told.unwrap_or_else(|_| Err(unknown("the question got no answer in time")))
+        let reply = timeout(within, self.put(to, question)).await;
+        reply.unwrap_or_else(|_| Err(unknown("the question got no answer in time")))
     }
 
     async fn forward(&self, to: &RegionName, forward: Forward) -> Result<ForwardReply, PeerError> {
@@ -204,8 +204,8 @@ impl Peers for HttpPeers {
     }
 
     async fn ping(&self, to: &RegionName, within: Duration) -> Result<Pong, PeerError> {
-        let told = timeout(within, self.ask_how(to)).await;
-        told.unwrap_or_else(|_| Err(unknown("the ping got no answer in time")))
+        let reply = timeout(within, self.ask_how(to)).await;
+        reply.unwrap_or_else(|_| Err(unknown("the ping got no answer in time")))
     }
 }
 

@@ -228,8 +228,8 @@ mod tests {
         let lost = lines.0.lock().lost;
         let counted = format!("onceway_log_lines_dropped_total {lost}\n");
         assert!(lost > 0 && recorder.handle().render().contains(&counted), "{lost}");
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let seen = told.clone();
+        let output = Arc::new(Mutex::new(Vec::new()));
+        let seen = output.clone();
         let written = move || Captured(seen.clone());
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(written).finish();
         tracing::subscriber::with_default(subscriber, || {
@@ -238,9 +238,9 @@ mod tests {
             lines.0.lock().lines.clear();
             (lines.0.tell(), lines.0.tell())
         });
-        let told = String::from_utf8(told.lock().unwrap().clone()).unwrap();
-        assert_eq!(told.matches(&format!("nobody read standard error lost={lost}")).count(), 1, "{told}");
-        assert_eq!((told.lines().count(), lines.0.lock().lost), (1, 0), "{told}");
+        let output = String::from_utf8(output.lock().unwrap().clone()).unwrap();
+        assert_eq!(output.matches(&format!("nobody read standard error lost={lost}")).count(), 1, "{output}");
+        assert_eq!((output.lines().count(), lines.0.lock().lost), (1, 0), "{output}");
         drop(reader);
     }
 

@@ -278,22 +278,23 @@ fn replay_headers(route: &Section<'_>) -> Vec<HeaderName> {
 /// status in both is an error.
 fn outcomes(section: &Section<'_>) -> OutcomeSets {
     let finals = section.optional("final", statuses);
-    let nothing = section.optional("nothing_happened", statuses_or_told_when);
-    let (finals, (nothing, told_when)) = match (finals, nothing) {
+    let nothing = section.optional("nothing_happened", statuses_or_retry_after);
+    let (finals, (nothing, with_retry_after)) = match (finals, nothing) {
         (None, None) => return OutcomeSets::default(),
         (Some(finals), None) => {
             let nothing = usual(Outcome::NothingHappened, &finals);
-            let told_when = if finals.contains(&503) { Vec::new() } else { vec![503] };
-            (finals, (nothing, told_when))
+            let with_retry_after = if finals.contains(&503) { Vec::new() } else { vec![503] };
+            (finals, (nothing, with_retry_after))
         }
-        (None, Some((nothing, told_when))) => {
-            let finals = usual(Outcome::Final, &[&nothing[..], &told_when].concat());
-            (finals, (nothing, told_when))
+        (None, Some((nothing, with_retry_after))) => {
+            let finals = usual(Outcome::Final, &[&nothing[..], &with_retry_after].concat());
+            (finals, (nothing, with_retry_after))
         }
         (Some(finals), Some(nothing)) => (finals, nothing),
     };
-    let [finals, nothing, told_when] = [finals, nothing, told_when].map(|all| StatusSet::of(&all));
-    OutcomeSets::new(finals, nothing, told_when).unwrap_or_else(|error| {
+    let [finals, nothing, with_retry_after] =
+        [finals, nothing, with_retry_after].map(|all| StatusSet::of(&all));
+    OutcomeSets::new(finals, nothing, with_retry_after).unwrap_or_else(|error| {
         section.fail_at("nothing_happened", error);
         OutcomeSets::default()
     })
@@ -311,8 +312,8 @@ fn statuses(value: &DeValue<'_>) -> Result<Vec<u16>, String> {
 }
 
 /// Reads a list of statuses, and apart from them those that end in [`TOLD_WHEN`].
-fn statuses_or_told_when(value: &DeValue<'_>) -> Result<(Vec<u16>, Vec<u16>), String> {
-    let (mut plain, mut told_when) = (Vec::new(), Vec::new());
+fn statuses_or_retry_after(value: &DeValue<'_>) -> Result<(Vec<u16>, Vec<u16>), String> {
+    let (mut plain, mut with_retry_after) = (Vec::new(), Vec::new());
     let item = |value: &DeValue<'_>| {
         let text = value.as_str().and_then(|text| text.strip_suffix(TOLD_WHEN));
         match text {
@@ -320,10 +321,10 @@ fn statuses_or_told_when(value: &DeValue<'_>) -> Result<(Vec<u16>, Vec<u16>), St
             None => Ok((range(value)?, false)),
         }
     };
-    for (statuses, only_told_when) in reader::list(value, item)? {
-        if only_told_when { told_when.extend(statuses) } else { plain.extend(statuses) }
+    for (statuses, only_with_retry_after) in reader::list(value, item)? {
+        if only_with_retry_after { with_retry_after.extend(statuses) } else { plain.extend(statuses) }
     }
-    Ok((plain, told_when))
+    Ok((plain, with_retry_after))
 }
 
 /// End of an item that counts only if the upstream says when to come back.

@@ -166,8 +166,9 @@ impl Tour<'_> {
                 bodies.push(answer.body);
             }
         }
-        let told = format!("{first} first answer, {replays} replays, {later} asked to come back later (409)");
-        self.narrator.say(told);
+        let sentence =
+            format!("{first} first answer, {replays} replays, {later} asked to come back later (409)");
+        self.narrator.say(sentence);
         ensure!(first == 1 && bodies.len() == 1, "{first} first answers, {} different bodies", bodies.len());
         self.effects(&key, 1)?;
         let detail = json!({ "first": first, "replays": replays, "later": later });
@@ -203,9 +204,9 @@ impl Tour<'_> {
         self.narrator.say(format_args!("the client is told: {status} {}", cut_off.json()["code"]));
         ensure!(cut_off.status.is_server_error(), "a cut-off payment was answered {}", cut_off.status);
         eu.act(Action::Start, Part::Gateway).await?;
-        let told =
+        let sentence =
             "the gateway is back; its claim runs out after its hold of 10 s; the client keeps retrying";
-        self.narrator.say(told);
+        self.narrator.say(sentence);
         self.curl(us, &key, BODY, None);
         let settled = async || {
             let answer = charge(us, &key, BODY, Some("slow=2s")).await?;
@@ -322,8 +323,8 @@ impl Tour<'_> {
         self.narrator.step(7, title);
         let (span, killed_after) = (Duration::from_secs(6), Duration::from_secs(3));
         let workload = Workload { rate: 20.0, span, victim: 2, killed_after };
-        let told = "the same keys, clients, retries and machines for both; ap-south is killed while payouts are on their way";
-        self.narrator.say(told);
+        let sentence = "the same keys, clients, retries and machines for both; ap-south is killed while payouts are on their way";
+        self.narrator.say(sentence);
         let mark = format!("payout-{}", self.run);
         let Compared { naive, onceway } = compare::run(self.deployment, &workload, &mark).await?;
         self.narrator.say("           keys  payouts made  made twice  in doubt, for an operator  unanswered");

@@ -60,8 +60,8 @@ mod tests {
     #[test]
     fn golden() {
         // python3: sha256(len8(b"d")+b"d"+len8(b"ab")+b"ab"+len8(b"")+b"")
-        let told = digest("d", &[b"ab", b""]).to_string();
-        assert_eq!(told, "6cdb5d66517cf1604a3986389c12564f6a8e654652b2a3637ee86e9eb3e00fe3");
+        let hex = digest("d", &[b"ab", b""]).to_string();
+        assert_eq!(hex, "6cdb5d66517cf1604a3986389c12564f6a8e654652b2a3637ee86e9eb3e00fe3");
     }
 
     #[test]

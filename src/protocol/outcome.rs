@@ -24,7 +24,7 @@ pub struct OutcomeSets {
     /// Statuses that mean "nothing happened" only beside `Retry-After`. A proxy answers 503 also
     /// when a connection broke after the request was sent. A service that turns one away says when
     /// to come back.
-    nothing_if_told_when: StatusSet,
+    nothing_with_retry_after: StatusSet,
 }
 
 /// A status that is in both sets, so that they cannot be used together.
@@ -37,21 +37,23 @@ impl OutcomeSets {
     pub fn new(
         finals: StatusSet,
         nothing: StatusSet,
-        nothing_if_told_when: StatusSet,
+        nothing_with_retry_after: StatusSet,
     ) -> Result<Self, InBoth> {
         let both = |status: &u16| {
-            let nothing = nothing.contains(*status) || nothing_if_told_when.contains(*status);
+            let nothing = nothing.contains(*status) || nothing_with_retry_after.contains(*status);
             finals.contains(*status) && nothing
         };
         match (100..=599).find(both) {
             Some(status) => Err(InBoth(status)),
-            None => Ok(Self { finals, nothing, nothing_if_told_when }),
+            None => Ok(Self { finals, nothing, nothing_with_retry_after }),
         }
     }
 
-    /// Classifies one status; `told_when` says whether `Retry-After` stood beside it.
-    pub fn classify(&self, status: u16, told_when: bool) -> Outcome {
-        if self.nothing.contains(status) || (told_when && self.nothing_if_told_when.contains(status)) {
+    /// Classifies one status; `with_retry_after` says whether `Retry-After` stood beside it.
+    pub fn classify(&self, status: u16, with_retry_after: bool) -> Outcome {
+        if self.nothing.contains(status)
+            || (with_retry_after && self.nothing_with_retry_after.contains(status))
+        {
             Outcome::NothingHappened
         } else if self.finals.contains(status) {
             Outcome::Final
@@ -68,7 +70,7 @@ impl Default for OutcomeSets {
         let nothing = StatusSet::of(&[401, 403, 421, 425, 429]);
         let finals = (200..=499).filter(|status| *status != 408 && !nothing.contains(*status));
         let finals = StatusSet::of(&finals.collect::<Vec<u16>>());
-        Self { finals, nothing, nothing_if_told_when: StatusSet::of(&[503]) }
+        Self { finals, nothing, nothing_with_retry_after: StatusSet::of(&[503]) }
     }
 }
 
@@ -111,14 +113,14 @@ mod tests {
 
     #[test]
     fn a_status_in_both_sets_is_refused() {
-        let new = |finals: &[u16], nothing: &[u16], told_when: &[u16]| {
-            OutcomeSets::new(StatusSet::of(finals), StatusSet::of(nothing), StatusSet::of(told_when))
+        let new = |finals: &[u16], nothing: &[u16], with_retry_after: &[u16]| {
+            OutcomeSets::new(StatusSet::of(finals), StatusSet::of(nothing), StatusSet::of(with_retry_after))
         };
         assert_eq!(new(&[200, 402], &[402], &[]), Err(InBoth(402)));
         assert_eq!(new(&[503], &[], &[503]), Err(InBoth(503)));
         assert!(new(&[200], &[402], &[]).is_ok());
         assert!(new(&[99, 600, 999], &[99, 600], &[]).is_ok(), "no upstream answers with them");
-        let OutcomeSets { finals, nothing, nothing_if_told_when } = OutcomeSets::default();
-        assert!(OutcomeSets::new(finals, nothing, nothing_if_told_when).is_ok());
+        let OutcomeSets { finals, nothing, nothing_with_retry_after } = OutcomeSets::default();
+        assert!(OutcomeSets::new(finals, nothing, nothing_with_retry_after).is_ok());
     }
 }

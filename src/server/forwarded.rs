@@ -130,11 +130,11 @@ mod tests {
     #[test]
     fn scheme_and_host_are_believed_of_a_trusted_proxy_only() {
         let lines = [("x-forwarded-proto", "http, HTTPS"), ("x-forwarded-host", "a.example, b.example:8443")];
-        let told = through("10.0.0.1", &lines);
-        assert_eq!((told.tls, told.host), (Some(true), Some("b.example:8443".parse().unwrap())));
-        let told = through("192.0.2.1", &lines);
-        assert_eq!((told.tls, told.host), (None, None));
-        let told = through("10.0.0.1", &[("x-forwarded-proto", "gopher"), ("x-forwarded-host", "a b")]);
-        assert_eq!((told.tls, told.host), (None, None));
+        let found = through("10.0.0.1", &lines);
+        assert_eq!((found.tls, found.host), (Some(true), Some("b.example:8443".parse().unwrap())));
+        let found = through("192.0.2.1", &lines);
+        assert_eq!((found.tls, found.host), (None, None));
+        let found = through("10.0.0.1", &[("x-forwarded-proto", "gopher"), ("x-forwarded-host", "a b")]);
+        assert_eq!((found.tls, found.host), (None, None));
     }
 }

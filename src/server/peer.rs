@@ -209,7 +209,7 @@ impl<S: PeerService> Door<S> {
                 let body = whole(body, limits.question_limit, limits.body_time).await?;
                 let question = ask::read_question(&body).map_err(unreadable)?;
                 hears(&PeerMessage::Question(&question))?;
-                Ok(ask::encode_told(&service.clone().ask(from, question).await))
+                Ok(ask::encode_reply(&service.clone().ask(from, question).await))
             }
             (&Method::GET, wire::PING_PATH) => {
                 hears(&PeerMessage::Ping)?;

@@ -256,7 +256,7 @@ fn each_default_is_what_counts_where_the_key_is_absent() {
 }
 
 #[test]
-fn what_must_be_written_is_called_required() {
+fn settings_without_a_default_are_called_required() {
     let all = reference::entries();
     let needed = ["deployment", "seed", "region.weight", "witness.name", "upstream.shared", "listen.tls.key"];
     // One of several keys with the same meaning, or none at all.

@@ -354,10 +354,10 @@ mod tests {
             ("host=db password='hunter2", "not closed"),
             ("host=localhost hunter2=1", "cannot be read"),
         ] {
-            let told = refused(text);
+            let why_not = refused(text);
             assert!(
-                told.contains(why) && !told.contains("hunter2") && !told.contains('\n'),
-                "{text}: {told}"
+                why_not.contains(why) && !why_not.contains("hunter2") && !why_not.contains('\n'),
+                "{text}: {why_not}"
             );
         }
     }

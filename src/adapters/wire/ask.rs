@@ -43,7 +43,7 @@ pub fn encode_ask(
 }
 
 /// Makes the response with an answer.
-pub fn encode_told(reply: &PeerReply) -> Response<Body> {
+pub fn encode_reply(reply: &PeerReply) -> Response<Body> {
     let mut response = Response::new(full(write(reply)));
     response.headers_mut().insert(REPLY, HeaderValue::from_static("told"));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -53,7 +53,7 @@ pub fn encode_told(reply: &PeerReply) -> Response<Body> {
 /// Kind of a reply to a question, from its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replied {
-    /// The answer: read the body with [`read_told`].
+    /// The answer: read the body with [`read_reply`].
     PeerReply,
     /// A refusal of the question: read the reason with [`read_refusal`].
     Refused,
@@ -89,7 +89,7 @@ pub fn read_question(json: &[u8]) -> Result<Question, WireError> {
 }
 
 /// Reads an answer. Fails (`Answer`) for any text that [`write`] would not have written.
-pub fn read_told(json: &[u8]) -> Result<PeerReply, WireError> {
+pub fn read_reply(json: &[u8]) -> Result<PeerReply, WireError> {
     read(json).map_err(WireError::Answer)
 }
 

@@ -269,9 +269,9 @@ fn pong() -> Pong {
 /// Members of a newer version are ignored.
 #[test]
 fn members_that_are_not_known_are_left_alone() {
-    let told = encode_pong(&pong());
-    let told = str::from_utf8(&told).unwrap().replacen('{', "{\"more\":{\"a\":[1]},", 1);
-    assert_eq!(decode_pong(told.as_bytes()), Ok(pong()));
+    let json = encode_pong(&pong());
+    let json = str::from_utf8(&json).unwrap().replacen('{', "{\"more\":{\"a\":[1]},", 1);
+    assert_eq!(decode_pong(json.as_bytes()), Ok(pong()));
 }
 
 #[test]

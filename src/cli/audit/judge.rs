@@ -254,8 +254,11 @@ mod tests {
         let groups = Known::grouped(&[doubt, settled, late, other]);
         assert_eq!((groups.len(), groups[0].entries.len()), (2, 3));
         assert_eq!(groups[0].verdict(0, false, &rule()), Verdict::Missing);
-        let told = groups[0].describe();
-        assert!(told.contains("in-doubt by us#1 3.1") && told.contains("settled 201 by eu#1 3.1"), "{told}");
-        assert!(told.contains("late 201 by eu#1 3.1 at 1970-01-01T00:00:01.000Z"), "{told}");
+        let described = groups[0].describe();
+        assert!(
+            described.contains("in-doubt by us#1 3.1") && described.contains("settled 201 by eu#1 3.1"),
+            "{described}"
+        );
+        assert!(described.contains("late 201 by eu#1 3.1 at 1970-01-01T00:00:01.000Z"), "{described}");
     }
 }

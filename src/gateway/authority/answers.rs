@@ -42,7 +42,7 @@ impl<P: Ports> Gateway<P> {
         }
         match question {
             Question::Acceptor { to, message } => {
-                told(answer_as_acceptor(self, &from, to, &message).await, PeerReply::Acceptor)
+                to_reply(answer_as_acceptor(self, &from, to, &message).await, PeerReply::Acceptor)
             }
             Question::Views { after } => {
                 let views = self.known_views();
@@ -54,15 +54,15 @@ impl<P: Ports> Gateway<P> {
                 learn::adopt(self).await;
                 PeerReply::Adopted(self.gate_state().map_or(0, |(_, state)| state.view.epoch()))
             }
-            Question::Release { target } => told(moves::release(self, target).await, PeerReply::Released),
+            Question::Release { target } => to_reply(moves::release(self, target).await, PeerReply::Released),
             Question::Frontier { origin, at } => {
-                told(self.frontier_of(&origin, at).await, PeerReply::Frontier)
+                to_reply(self.frontier_of(&origin, at).await, PeerReply::Frontier)
             }
             Question::Rows { origin, after, most } => {
-                told(self.rows_of(&origin, after, most.min(MOST_ROWS)).await, PeerReply::Rows)
+                to_reply(self.rows_of(&origin, after, most.min(MOST_ROWS)).await, PeerReply::Rows)
             }
             Question::Latest { origin, from, most } => {
-                told(self.latest_of(&origin, from, most.min(READ_ROWS)).await, |reply| reply)
+                to_reply(self.latest_of(&origin, from, most.min(READ_ROWS)).await, |reply| reply)
             }
             Question::Lodge(lodging) => self.lodged(&from, *lodging).await,
             Question::LodgeAnswer { attempt, answer } => self.answer_lodged(&from, &attempt, &answer).await,
@@ -70,7 +70,7 @@ impl<P: Ports> Gateway<P> {
             Question::AcceptRisk { region, at, actor, reason } => {
                 let done = self.accept_risk(&region, at, &actor, &reason).await;
                 let warn = |why: &String| tracing::warn!(%from, why, "an operator's act was refused");
-                told(done.inspect_err(warn), |()| PeerReply::Done)
+                to_reply(done.inspect_err(warn), |()| PeerReply::Done)
             }
             Question::Key { id } => shown(self.key_status(&id).await, PeerReply::Key),
             // The admin API knows its operators, and takes the question before this one does.
@@ -218,12 +218,12 @@ async fn answer_as_acceptor<P: Ports>(
     propose::answer(gateway, to, message).await
 }
 
-fn told<T>(found: Result<T, impl ToString>, wrap: impl FnOnce(T) -> PeerReply) -> PeerReply {
+fn to_reply<T>(found: Result<T, impl ToString>, wrap: impl FnOnce(T) -> PeerReply) -> PeerReply {
     found.map_or_else(|why| PeerReply::Refused(why.to_string()), wrap)
 }
 
 fn shown(page: Result<impl Serialize, StoreError>, wrap: fn(String) -> PeerReply) -> PeerReply {
-    told(page, |page| told(serde_json::to_string(&page), wrap))
+    to_reply(page, |page| to_reply(serde_json::to_string(&page), wrap))
 }
 
 /// Size of a row on its way, in bytes. Counts only the part that can be large.

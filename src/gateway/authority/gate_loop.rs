@@ -164,8 +164,8 @@ async fn open<P: Ports>(gateway: &Arc<Gateway<P>>, version: GateVersion, state: 
             Hindrance::Escrow(origin) => convert(gateway, origin).await,
             Hindrance::NotTold { origin, by } => {
                 let at = state.view.losses().find(|(lost, _)| lost == origin).map_or(0, |(_, at)| at);
-                let told = frontier_at(gateway, by, origin, at).await;
-                told.map(|frontier| {
+                let answered = frontier_at(gateway, by, origin, at).await;
+                answered.map(|frontier| {
                     gateway.authority.gathered().frontiers.insert((by.clone(), origin.clone()), frontier);
                 })
             }

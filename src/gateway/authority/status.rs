@@ -294,10 +294,10 @@ mod tests {
             ("sealed", (true, false), "runs no keys", Some("nothing: it takes its keys home")),
         ];
         for (standing, (up, serving), state, advised) in table {
-            let mut told = region(standing);
-            told.describe(None, Some(&peer(up, serving)), "automatic");
-            assert_eq!(told.state, state, "{standing}");
-            let advice = told.advice.as_deref();
+            let mut described = region(standing);
+            described.describe(None, Some(&peer(up, serving)), "automatic");
+            assert_eq!(described.state, state, "{standing}");
+            let advice = described.advice.as_deref();
             assert_eq!(advice.is_some(), advised.is_some(), "{standing} {state}: {advice:?}");
             let (advice, advised) = (advice.unwrap_or_default(), advised.unwrap_or_default());
             assert!(advice.contains(advised), "{standing}: {advice:?}");

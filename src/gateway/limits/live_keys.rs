@@ -173,7 +173,7 @@ mod tests {
         Moment::from_nanos(seconds * 1_000_000_000)
     }
 
-    fn told(keys: u64, through: Option<&str>) -> Option<KeyStretch> {
+    fn stretch_of(keys: u64, through: Option<&str>) -> Option<KeyStretch> {
         Some(KeyStretch { keys, through: through.map(|key| Key::parse(key).unwrap()) })
     }
 
@@ -189,7 +189,7 @@ mod tests {
     fn a_count_is_repeated_sooner_near_its_limit() {
         let (keys, a) = (keys(132), tenant("a"));
         assert_eq!((keys.look(&a, at(0)), keys.look(&a, at(0))), (COUNTED, SOME), "one counter, one turn");
-        turn(&keys, "a", told(100, None), at(0));
+        turn(&keys, "a", stretch_of(100, None), at(0));
         keys.started(&a);
         assert_eq!(keys.look(&a, at(9)), SOME);
         assert!(keys.next().is_none(), "one of 32 that were left was started");
@@ -197,17 +197,17 @@ mod tests {
         assert_eq!(keys.look(&a, at(0)), SOME);
         assert!(keys.next().is_none(), "the count is fresh");
         keys.look(&a, at(1));
-        turn(&keys, "a", told(120, None), at(1));
+        turn(&keys, "a", stretch_of(120, None), at(1));
         for _ in 0..12 {
             keys.started(&a);
         }
         assert_eq!(keys.look(&a, at(1)).full, Some(FULL), "all that was left");
         assert_eq!(keys.look(&a, at(2)).full, Some(FRESH), "which is looked at");
-        turn(&keys, "a", told(132, None), at(3));
+        turn(&keys, "a", stretch_of(132, None), at(3));
         assert_eq!(keys.look(&a, at(32)).full, Some(FULL));
         assert!(keys.next().is_none(), "it is not forgotten so soon");
         assert_eq!(keys.look(&a, at(33)).full, Some(FRESH));
-        turn(&keys, "a", told(131, None), at(34));
+        turn(&keys, "a", stretch_of(131, None), at(34));
         assert_eq!(keys.look(&a, at(34)), SOME, "some were forgotten");
     }
 
@@ -217,13 +217,17 @@ mod tests {
         for name in ["a", "b"] {
             keys.look(&tenant(name), at(0));
         }
-        assert_eq!(turn(&keys, "a", told(most, Some("k5")), at(0)), None);
-        turn(&keys, "b", told(3, None), at(0));
+        assert_eq!(turn(&keys, "a", stretch_of(most, Some("k5")), at(0)), None);
+        turn(&keys, "b", stretch_of(3, None), at(0));
         assert_eq!(turn(&keys, "a", None, at(0)).unwrap().as_bytes(), b"k5");
-        assert_eq!(turn(&keys, "a", told(most, Some("k8")), at(0)).unwrap().as_bytes(), b"k5", "once more");
+        assert_eq!(
+            turn(&keys, "a", stretch_of(most, Some("k8")), at(0)).unwrap().as_bytes(),
+            b"k5",
+            "once more"
+        );
         keys.started(&tenant("a"));
         assert_eq!(keys.look(&tenant("a"), at(0)).full, None);
-        assert_eq!(turn(&keys, "a", told(most, Some("k9")), at(0)).unwrap().as_bytes(), b"k8");
+        assert_eq!(turn(&keys, "a", stretch_of(most, Some("k9")), at(0)).unwrap().as_bytes(), b"k8");
         assert!(keys.next().is_none(), "further keys make no difference");
         assert_eq!(keys.look(&tenant("a"), at(0)).full, Some(FULL));
         assert_eq!(keys.look(&tenant("b"), at(0)).full, None);
@@ -245,7 +249,7 @@ mod tests {
         for (number, count) in [(0, 1), (1, 0)] {
             let name = format!("t{number}");
             keys.look(&tenant(&name), at(0));
-            turn(&keys, &name, told(count, None), at(0));
+            turn(&keys, &name, stretch_of(count, None), at(0));
         }
         for number in 2..MOST_TENANTS {
             keys.look(&tenant(&format!("t{number}")), at(0));

@@ -328,7 +328,7 @@ mod tests {
             ("eu".to_owned(), json!({ "rows": [row("settled")], "journal": [acted] })),
             ("us".to_owned(), json!({ "rows": [row("claimed")], "journal": [] })),
         ]);
-        let told: Vec<_> = life(&regions)
+        let lines: Vec<_> = life(&regions)
             .into_iter()
             .map(|event| {
                 format!("{:?} {} {:?} {}: {}", event.at_ms, event.region, event.token, event.what, event.text)
@@ -341,6 +341,6 @@ mod tests {
             "Some(20) eu Some(\"3.2\") settled: answer 201; record of eu#1, held by 2 of 3 regions that answered: eu, us",
             "None eu Some(\"3.1\") in-doubt: the upstream said 500; record of eu#1, held by 1 of 3 regions that answered: ap",
         ];
-        assert_eq!(told, expected);
+        assert_eq!(lines, expected);
     }
 }

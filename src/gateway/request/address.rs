@@ -86,9 +86,9 @@ pub async fn answer<P: Ports>(
     };
     trace::follow(&mut head.headers, gateway.ports.dice().request_id());
     let trace = trace::of(&head.headers);
-    let told = found(gateway, &id, principal, head).await;
-    looked_up(gateway, &id, trace, &told);
-    let Told { verdict, code, response } = told;
+    let status_answer = found(gateway, &id, principal, head).await;
+    looked_up(gateway, &id, trace, &status_answer);
+    let StatusAnswer { verdict, code, response } = status_answer;
     if !reply::says_nothing_is_there(&response) {
         charged.give_back(id.tenant(), true);
     }
@@ -96,13 +96,13 @@ pub async fn answer<P: Ports>(
     gateway.timed(if code == "-" { "looked_up" } else { "refused" }, None, from, arrived, response)
 }
 
-struct Told {
+struct StatusAnswer {
     verdict: &'static str,
     code: &'static str,
     response: Response<Body>,
 }
 
-impl Told {
+impl StatusAnswer {
     fn of(known: Result<(&'static str, Response<Body>), Problem>) -> Self {
         match known {
             Ok((verdict, response)) => Self { verdict, code: "-", response },
@@ -120,10 +120,10 @@ async fn found<P: Ports>(
     id: &KeyId,
     principal: Option<Digest32>,
     head: Parts,
-) -> Told {
+) -> StatusAnswer {
     let from_elsewhere = |response: Response<Body>| {
         let code = finish::code(response.headers());
-        Told { verdict: "forwarded", code, response }
+        StatusAnswer { verdict: "forwarded", code, response }
     };
     let mut refusal = None;
     if let Some(owner) = gateway.view().owner(id).filter(|owner| **owner != gateway.settings.me)
@@ -137,19 +137,19 @@ async fn found<P: Ports>(
     match (here(gateway, id, principal).await, refusal) {
         // An owner that is up and could not answer does not prove that the key is unknown.
         (Err(problem), Some(refusal)) if problem.kind == Kind::KeyUnknown => from_elsewhere(refusal),
-        (known, _) => Told::of(known),
+        (known, _) => StatusAnswer::of(known),
     }
 }
 
 pub async fn answer_peer<P: Ports>(gateway: &Arc<Gateway<P>>, forward: &Forward) -> Response<Body> {
-    let told = Told::of(here(gateway, &forward.id, forward.principal).await);
-    looked_up(gateway, &forward.id, trace::of(&forward.headers), &told);
-    told.response
+    let status_answer = StatusAnswer::of(here(gateway, &forward.id, forward.principal).await);
+    looked_up(gateway, &forward.id, trace::of(&forward.headers), &status_answer);
+    status_answer.response
 }
 
 /// Logs the one line per question, at each gateway that it reaches.
-fn looked_up<P: Ports>(gateway: &Gateway<P>, id: &KeyId, trace: Trace, told: &Told) {
-    let &Told { verdict, code, ref response } = told;
+fn looked_up<P: Ports>(gateway: &Gateway<P>, id: &KeyId, trace: Trace, status_answer: &StatusAnswer) {
+    let &StatusAnswer { verdict, code, ref response } = status_answer;
     let (region, epoch, status) = (&gateway.settings.me, gateway.view().epoch(), response.status().as_u16());
     trace::looked_up(id, region, epoch);
     trace::answered(verdict, code, status);

@@ -306,11 +306,11 @@ mod tests {
         let origin = || Origin { region: region(), generation: 1 };
         let runs = |secs| Hindrance::Window { origin: origin(), left: Duration::from_secs(secs) };
         let import = Hindrance::Import { origin: origin(), from: region(), upto: 9 };
-        let told = |hindrances: &[Hindrance]| wait(hindrances);
-        assert_eq!(told(&[]), (Duration::from_secs(1), false));
-        assert_eq!(told(&[runs(7), import.clone(), runs(30)]), (Duration::from_secs(30), false));
-        assert_eq!(told(&[import]), (Duration::from_secs(1), false));
+        let wait_for = |hindrances: &[Hindrance]| wait(hindrances);
+        assert_eq!(wait_for(&[]), (Duration::from_secs(1), false));
+        assert_eq!(wait_for(&[runs(7), import.clone(), runs(30)]), (Duration::from_secs(30), false));
+        assert_eq!(wait_for(&[import]), (Duration::from_secs(1), false));
         let gap = Hindrance::Gap(origin());
-        assert_eq!(told(&[runs(300), gap]), (UNTIL_AN_OPERATOR, true));
+        assert_eq!(wait_for(&[runs(300), gap]), (UNTIL_AN_OPERATOR, true));
     }
 }

@@ -128,8 +128,8 @@ async fn watch<P: Ports>(
     let answer = match &answered {
         Ok(response) => {
             let status = response.status().as_u16();
-            let told_when = response.headers().contains_key(RETRY_AFTER);
-            (trial.policy.outcomes.classify(status, told_when), Some(status))
+            let with_retry_after = response.headers().contains_key(RETRY_AFTER);
+            (trial.policy.outcomes.classify(status, with_retry_after), Some(status))
         }
         Err(SendError::NotSent(_)) => (Outcome::NothingHappened, None),
         Err(SendError::Unknown(_) | SendError::Late(_)) => (Outcome::Unknown, None),

@@ -217,8 +217,9 @@ fn fingerprint(policy: &Policy) -> FingerprintJson<'_> {
 /// - `unknown`: in doubt, to be retried with the same key only.
 fn statuses(sets: &OutcomeSets) -> BTreeMap<&'static str, Vec<String>> {
     let means = |status: u16| (sets.classify(status, false), sets.classify(status, true));
-    let of = |bare: Outcome, told_when: Outcome| {
-        let found: Vec<u16> = (200..=599).filter(|status| means(*status) == (bare, told_when)).collect();
+    let of = |bare: Outcome, with_retry_after: Outcome| {
+        let found: Vec<u16> =
+            (200..=599).filter(|status| means(*status) == (bare, with_retry_after)).collect();
         let text = |range: &[u16]| match range {
             [one] => one.to_string(),
             [first, .., last] => format!("{first}-{last}"),

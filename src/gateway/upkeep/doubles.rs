@@ -171,14 +171,14 @@ fn doubles_of(id: &KeyId, traces: &[Trace], held: &Held, replaced: &BTreeSet<Ori
                 Why::Risk | Why::Over => !own.row.risk.is_empty(),
             };
             let (first, second) = in_order(&one.row, &other.row, me);
-            let told = match double.twice {
+            let reported = match double.twice {
                 Twice::Surely => true,
                 Twice::Perhaps => {
                     let gone = |row: &Row| replaced.contains(&row.origin);
                     own.is_some_and(speaks) || gone(first) || gone(second)
                 }
             };
-            if told {
+            if reported {
                 found.push(Double {
                     id: id.clone(),
                     first: first.clone(),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     /// The pairs that a region journals, and the reason of the first one.
-    fn told(traces: &[Trace], me: &str, replaced: &[&str]) -> (Vec<String>, String) {
+    fn reported(traces: &[Trace], me: &str, replaced: &[&str]) -> (Vec<String>, String) {
         let id = KeyId::new(Tenant::parse("acme").unwrap(), Key::parse("k").unwrap());
         let replaced = replaced.iter().map(|name| origin(name)).collect();
         let held = Held { me: origin(me), beats: BTreeMap::new(), views: Arc::default() };
@@ -279,9 +279,9 @@ mod tests {
     fn two_answers_are_journalled_wherever_they_meet() {
         let rows = [trace("a#1", 5, settled(201), &[]), trace("b#1", 6, settled(202), &[])];
         for (me, pair) in [("a#1", "a#1 b#1"), ("b#1", "b#1 a#1"), ("c#1", "a#1 b#1")] {
-            assert_eq!(told(&rows, me, &[]).0, [pair], "{me}");
+            assert_eq!(reported(&rows, me, &[]).0, [pair], "{me}");
         }
-        let (_, reason) = told(&rows, "b#1", &[]);
+        let (_, reason) = reported(&rows, "b#1", &[]);
         let expected =
             "ran here as 6.1 (answer: 202) and at a#1 as 5.1 (answer: 201): nothing explains it: a bug";
         assert_eq!(reason, expected);
@@ -290,23 +290,23 @@ mod tests {
     #[test]
     fn the_region_that_took_the_risk_journals_unanswered_attempts() {
         let rows = [trace("a#1", 5, doubt(), &[]), trace("b#1", 6, settled(201), &["a"])];
-        assert_eq!(told(&rows, "b#1", &[]).0, ["b#1 a#1"]);
-        assert_eq!(told(&rows, "a#1", &[]).0, [""; 0], "b speaks for itself");
-        assert_eq!(told(&rows, "c#1", &[]).0, [""; 0]);
+        assert_eq!(reported(&rows, "b#1", &[]).0, ["b#1 a#1"]);
+        assert_eq!(reported(&rows, "a#1", &[]).0, [""; 0], "b speaks for itself");
+        assert_eq!(reported(&rows, "c#1", &[]).0, [""; 0]);
         for replaced in ["a#1", "b#1"] {
-            assert_eq!(told(&rows, "c#1", &[replaced]).0, ["b#1 a#1"], "{replaced} never does");
+            assert_eq!(reported(&rows, "c#1", &[replaced]).0, ["b#1 a#1"], "{replaced} never does");
         }
-        assert!(told(&rows, "b#1", &[]).1.ends_with("(answer: none): one of them ran at risk"));
+        assert!(reported(&rows, "b#1", &[]).1.ends_with("(answer: none): one of them ran at risk"));
     }
 
     #[test]
     fn the_settling_region_journals_overlooked_attempts() {
         let rows = [trace("a#1", 5, doubt(), &[]), trace("b#1", 6, settled(201), &[])];
-        assert_eq!(told(&rows, "b#1", &[]).0, ["b#1 a#1"]);
-        assert_eq!(told(&rows, "a#1", &[]).0, [""; 0], "b speaks for itself");
-        assert!(told(&rows, "b#1", &[]).1.ends_with("(answer: none): nothing explains it: a bug"));
+        assert_eq!(reported(&rows, "b#1", &[]).0, ["b#1 a#1"]);
+        assert_eq!(reported(&rows, "a#1", &[]).0, [""; 0], "b speaks for itself");
+        assert!(reported(&rows, "b#1", &[]).1.ends_with("(answer: none): nothing explains it: a bug"));
         let rows = [trace("a#1", 5, settled(201), &[]), trace("b#1", 6, doubt(), &["a"])];
-        assert_eq!(told(&rows, "a#1", &[]).0, [""; 0], "b ran at risk, and says so");
+        assert_eq!(reported(&rows, "a#1", &[]).0, [""; 0], "b ran at risk, and says so");
     }
 
     #[test]
@@ -316,7 +316,7 @@ mod tests {
             trace("b#1", 6, settled(201), &["a"]),
             trace("c#1", 7, settled(201), &["a"]),
         ];
-        let (pairs, _) = told(&rows, "c#1", &[]);
+        let (pairs, _) = reported(&rows, "c#1", &[]);
         assert_eq!(pairs, ["b#1 a#1", "c#1 a#1", "c#1 b#1"]);
     }
 }

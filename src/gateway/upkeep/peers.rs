@@ -77,7 +77,7 @@ fn heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, pong: Pong, asked: M
     (peer.heard, peer.asked, peer.round_trip) = (Some(arrived), Some(asked), Some(round_trip));
     peer.pong = Some(pong);
     drop(health);
-    if let Some(version) = gateway.told_version() {
+    if let Some(version) = gateway.announced_version() {
         gateway.goes_by(version);
     }
 }
@@ -226,7 +226,7 @@ impl<P: Ports> Gateway<P> {
 
     /// The version, not spoken here, by which a majority of the ring's regions say to go in newer
     /// views, which this process may be unable to read.
-    pub(super) fn told_version(&self) -> Option<u16> {
+    pub(super) fn announced_version(&self) -> Option<u16> {
         let (view, health) = (self.view(), self.health());
         let regions = view.ring().regions();
         let pongs = regions.iter().filter_map(|region| health.peers.get(&region.name)?.pong.as_ref());

@@ -41,8 +41,8 @@ async fn played(bench: &impl StoreBench, seed: u64) -> Vec<String> {
     let mut lines = vec![format!("history {seed}")];
     for call in 0..CALLS {
         let number = draw.below(KEYS) as usize;
-        let told = one(bench, &mut draw, &mut keys[number], u128::from(seed) << 32 | u128::from(call)).await;
-        lines.push(format!("{call:>2} key {number} {told}"));
+        let story = one(bench, &mut draw, &mut keys[number], u128::from(seed) << 32 | u128::from(call)).await;
+        lines.push(format!("{call:>2} key {number} {story}"));
     }
     lines
 }
@@ -86,10 +86,10 @@ async fn one(bench: &impl StoreBench, draw: &mut Draw, key: &mut Known, nonce: u
 }
 
 async fn claims(bench: &impl StoreBench, key: &mut Known, ask: ClaimAsk, what: &str) -> String {
-    let (won, told) = said(&ask, claim(bench, &ask).await, |rows| shown(bench, rows));
+    let (won, story) = said(&ask, claim(bench, &ask).await, |rows| shown(bench, rows));
     key.won = won.or(key.won.take());
     key.asked = Some(ask);
-    format!("{what}: {told}")
+    format!("{what}: {story}")
 }
 
 /// The attempt that a claim won, and its reply in words.
@@ -133,14 +133,14 @@ pub(super) fn standing_on(rows: &[Row], me: &Origin) -> Basis {
 /// Rows, the own one first, without anything that time changes.
 fn shown(bench: &impl StoreBench, rows: &[Row]) -> String {
     let me = bench.origin();
-    let row = |row: &Row| format!("{} {}", if row.origin == me { "own" } else { "other" }, told(row));
+    let row = |row: &Row| format!("{} {}", if row.origin == me { "own" } else { "other" }, described(row));
     let mut all: Vec<String> = rows.iter().map(row).collect();
     all.sort_by_key(|text| text.starts_with("other"));
     if all.is_empty() { "nothing".to_owned() } else { all.join(", ") }
 }
 
 /// A row without its origin, and without anything that time changes.
-pub(super) fn told(row: &Row) -> String {
+pub(super) fn described(row: &Row) -> String {
     let state = match &row.state {
         State::Claimed { .. } => "claimed".to_owned(),
         State::InDoubt { status, .. } => format!("in doubt {}", status.unwrap_or(0)),

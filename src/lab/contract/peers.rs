@@ -62,7 +62,7 @@ pub trait PeersBench: Sync {
     fn set_pong(&self, pong: Pong) -> impl Future<Output = ()> + Send;
 
     /// Sets the answer to questions, for while the peer answers.
-    fn set_told(&self, reply: PeerReply) -> impl Future<Output = ()> + Send;
+    fn set_reply(&self, reply: PeerReply) -> impl Future<Output = ()> + Send;
 
     /// All forwards that arrived whole since the last `behave`, as its handler saw them.
     fn arrived(&self) -> impl Future<Output = Vec<Forward>> + Send;
@@ -232,7 +232,7 @@ async fn a_peer_that_comes_back_is_reached(bench: &impl PeersBench) {
 }
 
 async fn a_question_arrives_whole_and_once(bench: &impl PeersBench) {
-    bench.set_told(PeerReply::Done).await;
+    bench.set_reply(PeerReply::Done).await;
     for question in questions(peer()) {
         bench.behave(answers(200, "")).await;
         let reply = ask(bench, &peer(), question.clone(), LONG).await;
@@ -244,7 +244,7 @@ async fn a_question_arrives_whole_and_once(bench: &impl PeersBench) {
 async fn a_peers_reply_arrives_unchanged(bench: &impl PeersBench) {
     bench.behave(answers(200, "")).await;
     for reply in tellings(peer()) {
-        bench.set_told(reply.clone()).await;
+        bench.set_reply(reply.clone()).await;
         let back = ask(bench, &peer(), views(0), LONG).await;
         assert_eq!(back, Ok(reply), "peers: what was told changed on the way");
     }

@@ -8,7 +8,7 @@ use std::future::Future;
 
 use super::authority::view_with;
 use super::bench::*;
-use super::history::{Draw, said, standing_on, told};
+use super::history::{Draw, described, said, standing_on};
 
 pub const REGIONS: usize = 3;
 pub const HISTORIES: u64 = 8;
@@ -228,11 +228,11 @@ impl<'a, B: ReplicationBench> History<'a, B> {
 
     async fn claim(&mut self, region: usize, key: usize, ask: &ClaimAsk) -> Result<String, String> {
         let reply = self.bench.store(region).claim(ask).await.map_err(words)?;
-        let (won, told) = said(ask, reply, |rows| self.shown(rows));
+        let (won, story) = said(ask, reply, |rows| self.shown(rows));
         if won.is_some() {
             self.won[region][key] = won;
         }
-        Ok(told)
+        Ok(story)
     }
 
     async fn claims(&mut self, region: usize, key: usize, over: bool) -> Result<String, String> {
@@ -418,7 +418,7 @@ impl<'a, B: ReplicationBench> History<'a, B> {
 
     fn shown(&self, rows: &[Row]) -> String {
         let mut all: Vec<_> =
-            rows.iter().map(|row| format!("{} {}", self.number(&row.origin), told(row))).collect();
+            rows.iter().map(|row| format!("{} {}", self.number(&row.origin), described(row))).collect();
         all.sort_unstable();
         if all.is_empty() { "nothing".to_owned() } else { all.join(", ") }
     }

@@ -140,13 +140,13 @@ impl Run<'_> {
     /// Waits until `told_by` says `serving`, `lost`, `sealed` or `drained` of another region.
     pub async fn until_standing(
         &self,
-        told_by: usize,
+        seen_by: usize,
         about: usize,
         standing: &str,
         within: Duration,
     ) -> Result<()> {
-        let (by, about) = (self.name(told_by), self.name(about));
-        let stands = async || Ok((self.standing(told_by, &about).as_deref() == Some(standing)).then_some(()));
+        let (by, about) = (self.name(seen_by), self.name(about));
+        let stands = async || Ok((self.standing(seen_by, &about).as_deref() == Some(standing)).then_some(()));
         wait::for_some(&format!("{by} to say that {about} is {standing}"), within, stands).await
     }
 

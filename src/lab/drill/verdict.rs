@@ -107,7 +107,7 @@ pub fn judge(report: &mut Report, allowed: &Allowed, remains: &Remains<'_>) {
 
 /// True if people learn that the key may have run twice. On a `rerun` route, one region alone may
 /// have run it twice, which is allowed: a listed key is enough there.
-fn is_told(class: Recovery, noted: Option<&Noted>, audited: Option<bool>) -> bool {
+fn is_reported(class: Recovery, noted: Option<&Noted>, audited: Option<bool>) -> bool {
     let shown = match class {
         Recovery::Rerun { .. } => audited.is_some(),
         Recovery::Probe | Recovery::Park => audited == Some(true),
@@ -131,7 +131,7 @@ fn count_effects(
         return;
     }
     counts.doubles += 1;
-    let listed = is_told(class.recovery, noted, audited);
+    let listed = is_reported(class.recovery, noted, audited);
     let reruns = matches!(class.recovery, Recovery::Rerun { .. });
     let by_rerun = reruns && noted.is_some_and(|noted| noted.again);
     counts.doubles_listed += u64::from(listed);

@@ -23,10 +23,10 @@ fn shown(all: &[(&str, &Arc<View>)]) -> Shown {
     all.iter().map(|(text, view)| (name(text), (*view).clone())).collect()
 }
 
-fn epochs(known: &View, told: &[&Arc<View>], shown: &Shown) -> Vec<u64> {
-    let told: Vec<Arc<View>> = told.iter().map(|view| (*view).clone()).collect();
+fn epochs(known: &View, learnt: &[&Arc<View>], shown: &Shown) -> Vec<u64> {
+    let learnt: Vec<Arc<View>> = learnt.iter().map(|view| (*view).clone()).collect();
     let named = |name: &RegionName| ["a", "b", "c"].contains(&name.as_str());
-    confirmed(known, &told, shown, &named).iter().map(|view| view.epoch()).collect()
+    confirmed(known, &learnt, shown, &named).iter().map(|view| view.epoch()).collect()
 }
 
 /// The view, voted by these alone, now and before.
@@ -74,23 +74,23 @@ fn a_reader_that_is_far_behind_learns_all_of_them() {
     let known = founded(&["a", "b", "c"]);
     let views = std::iter::successors(Some(next(&known)), |view| Some(next(view))).take(6);
     let views: Vec<Arc<View>> = views.collect();
-    let told: Vec<&Arc<View>> = views.iter().collect();
+    let learnt: Vec<&Arc<View>> = views.iter().collect();
     let held = shown(&[("a", &views[5]), ("c", &views[5])]);
-    assert_eq!(epochs(&known, &told, &held), [2, 3, 4, 5, 6, 7]);
-    let gap = [told[0], told[3], told[5]];
+    assert_eq!(epochs(&known, &learnt, &held), [2, 3, 4, 5, 6, 7]);
+    let gap = [learnt[0], learnt[3], learnt[5]];
     assert_eq!(epochs(&known, &gap, &held), [7], "what does not lead to it is left out");
-    let second = shown(&[("a", told[0]), ("b", told[0])]);
-    assert_eq!(epochs(&known, &[&known, told[0]], &second), [2], "what is known is not learnt again");
+    let second = shown(&[("a", learnt[0]), ("b", learnt[0])]);
+    assert_eq!(epochs(&known, &[&known, learnt[0]], &second), [2], "what is known is not learnt again");
     // Made up by the teller, of the right epoch: the view after it had other voters before it.
     let mut content = views[0].content();
     content.voters.insert(name("x"), AcceptorId(9));
     let forged = Arc::new(View::from_content(content));
-    let held = shown(&[("a", told[1]), ("b", told[1])]);
-    assert_eq!(epochs(&known, &[&forged, told[1]], &held), [3]);
+    let held = shown(&[("a", learnt[1]), ("b", learnt[1])]);
+    assert_eq!(epochs(&known, &[&forged, learnt[1]], &held), [3]);
     assert_eq!(epochs(&known, &[&forged], &held), NONE, "nobody shows this very view");
     // The teller is ahead of what a majority shows.
     let held = shown(&[("a", &views[5]), ("b", &views[4]), ("c", &known)]);
-    assert_eq!(epochs(&known, &told, &held), [2, 3, 4, 5, 6]);
+    assert_eq!(epochs(&known, &learnt, &held), [2, 3, 4, 5, 6]);
 }
 
 #[test]
@@ -100,8 +100,8 @@ fn a_remaining_region_confirms_a_forced_view() {
     let forced = Arc::new(known.next(&Change::Force { stopped, anew: None, drawn: 5 }).unwrap());
     let held = shown(&[("a", &forced), ("b", &known)]);
     assert_eq!(epochs(&known, &[&forced], &held), [forced.epoch()]);
-    let by = |named: &dyn Fn(&RegionName) -> bool, shown: &[(&str, &Arc<View>)], told: &Arc<View>| {
-        confirmed(&known, std::slice::from_ref(told), &self::shown(shown), named).len()
+    let by = |named: &dyn Fn(&RegionName) -> bool, shown: &[(&str, &Arc<View>)], learnt: &Arc<View>| {
+        confirmed(&known, std::slice::from_ref(learnt), &self::shown(shown), named).len()
     };
     assert_eq!(by(&|_| false, &[("a", &forced)], &forced), 1, "the ring names it");
     let newer = voted_by(&forced, &[("d", 4)]);

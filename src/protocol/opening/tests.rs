@@ -94,15 +94,15 @@ pub fn rows_of_a_store_that_was_replaced_count_on() {
     world.view = next(&lose(&first(), "a", 60), Change::Rebuild { region: name("a") });
     world.windows.clear();
     let from_c = |upto| import("c", upto);
-    let told = |applied| ((name("c"), origin("a#1")), Frontier { applied, seal: 50 });
-    world.frontiers.extend([told(0)]);
+    let frontier = |applied| ((name("c"), origin("a#1")), Frontier { applied, seal: 50 });
+    world.frontiers.extend([frontier(0)]);
     let forgotten = Hindrance::Forgotten { origin: origin("a#1"), mark: 60, applied: 50 };
     assert!(forgotten.needs_operator());
     let missing = world.missing();
     assert_eq!(missing, [not_covered("a#1", 60, 50), forgotten], "no window, and nobody who is left has it");
     assert!(world.frontiers.remove(&(name("c"), origin("a#1"))).is_some());
     assert_eq!(world.missing(), [not_covered("a#1", 60, 50), silent("c")], "c may have it");
-    world.frontiers.extend([told(61)]);
+    world.frontiers.extend([frontier(61)]);
     assert_eq!(world.missing(), [not_covered("a#1", 60, 50), from_c(61)]);
     world.waived.insert((name("a"), 2));
     assert_eq!(world.missing(), [from_c(61)], "what is there is fetched, whoever accepted what");

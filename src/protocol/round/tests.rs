@@ -63,8 +63,8 @@ pub fn a_proposer_first_finishes_another_ones_change() {
     let (wanted, foreign) = (lose(&base, "c", 0), lose(&base, "b", 0));
     let (mut round, _) = open(&base, Some(&wanted));
     promised(&mut round, ("a", 1), 1, &base);
-    let told = Reply::Promised(Accepted { ballot: ballot(2, "b"), view: Arc::new(foreign.clone()) });
-    let Step::Send(outbox) = round.heard(&name("b"), AcceptorId(2), &told) else { panic!("nothing sent") };
+    let granted = Reply::Promised(Accepted { ballot: ballot(2, "b"), view: Arc::new(foreign.clone()) });
+    let Step::Send(outbox) = round.heard(&name("b"), AcceptorId(2), &granted) else { panic!("nothing sent") };
     let is_foreign = |sent: &Message| matches!(sent, Message::Accept { view, .. } if **view == foreign);
     assert!(outbox.len() == 3 && outbox.iter().all(|(_, _, message)| is_foreign(message)));
 }

@@ -90,8 +90,8 @@ fn the_view_decides_a_senders_role_before_the_files() {
     let target = Arc::new(first.draft(ring(&["a"]), BTreeMap::new(), &BTreeMap::new()).unwrap());
     let left = first.next(&Change::Move { target, reports: BTreeMap::new() }).unwrap();
     assert_eq!(of(&left, "b", true), Sender::Former, "whatever the files still say");
-    let told = |view: &View| ["a", "b", "d", "w"].map(|text| tells_of_others(&name(text), view));
-    assert_eq!((told(&first), told(&left)), ([true, true, false, false], [true, false, false, false]));
+    let tell = |view: &View| ["a", "b", "d", "w"].map(|text| tells_of_others(&name(text), view));
+    assert_eq!((tell(&first), tell(&left)), ([true, true, false, false], [true, false, false, false]));
     let unfounded = View::unfounded(ring(&["a", "b"]));
     assert_eq!((of(&unfounded, "b", true), of(&unfounded, "m", false)), (Sender::Region, Sender::Stranger));
 }

@@ -205,8 +205,8 @@ mod tests {
         assert_eq!(counted, expected);
         let beside = Beside { doubts: None, findings: None, counted: &counted };
         // Ten days before the first of them ends. Fourteen days and more need no line today.
-        let told = said(&beside, 10 * DAY);
-        let texts: Vec<&str> = told.iter().map(|(text, _)| text.as_str()).collect();
+        let sentences = said(&beside, 10 * DAY);
+        let texts: Vec<&str> = sentences.iter().map(|(text, _)| text.as_str()).collect();
         let expected = [
             "2 accepted requests failed for good: `onceway jobs`",
             "slot sub_eu_from_us is lost: its subscriber needs `onceway store reseed`",
@@ -238,21 +238,21 @@ mod tests {
                 ..JournalEntry::default()
             },
         };
-        let told = |kinds: &[&str], next: Option<&str>| {
+        let sentences = |kinds: &[&str], next: Option<&str>| {
             let findings = kinds.iter().map(|kind| finding(kind)).collect();
             let page = FindingsPage { region: "us".to_owned(), findings, next: next.map(str::to_owned) };
             said(&Beside { doubts: None, findings: Some(&page), counted: &Counted::default() }, 0)
         };
-        assert_eq!(told(&["double"], None), [("1 key ran in two regions".to_owned(), "audit")]);
+        assert_eq!(sentences(&["double"], None), [("1 key ran in two regions".to_owned(), "audit")]);
         let both = [
             ("2 keys at least ran in two regions".to_owned(), "audit"),
             ("1 answer at least came too late, to what may have run twice".to_owned(), "audit"),
         ];
-        assert_eq!(told(&["double", "late", "double"], Some("9")), both);
+        assert_eq!(sentences(&["double", "late", "double"], Some("9")), both);
         let apart = [
             ("1 key ran in two regions, and nothing explains it: a bug".to_owned(), "audit"),
             ("1 key ran in two regions".to_owned(), "audit"),
         ];
-        assert_eq!(told(&["double", "bug"], None), apart);
+        assert_eq!(sentences(&["double", "bug"], None), apart);
     }
 }

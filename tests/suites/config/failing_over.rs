@@ -126,7 +126,7 @@ fn a_lease_outlives_three_pings_however_fast_the_heartbeat() {
 }
 
 #[test]
-fn who_cannot_fail_over_must_say_so() {
+fn a_region_that_cannot_fail_over_must_say_so() {
     let automatic = ("ring", "[failover]\nmode = \"manual\"\n", "");
     let refused = |edits: &[(&str, &str, &str)]| said_with(&[&[automatic], edits].concat());
     assert_eq!(refused(&[]).len(), 1);

@@ -86,7 +86,7 @@ fn the_store_gets_another_login_without_a_restart() {
 }
 
 #[test]
-fn what_waits_is_named_and_keeps_its_value() {
+fn settings_that_wait_are_named_and_keep_their_value() {
     let before = format!("{:?}", load_with(&[]).settings().failover);
     for (edit, waits) in [
         (("ring", "deployment = \"test\"", "deployment = \"other\""), "deployment"),

@@ -227,7 +227,7 @@ impl PeersBench for Link {
         self.peer.arrived.lock().unwrap().clone()
     }
 
-    async fn set_told(&self, reply: PeerReply) {
+    async fn set_reply(&self, reply: PeerReply) {
         *self.peer.reply.lock().unwrap() = reply;
     }
 

@@ -3,7 +3,7 @@
 //!
 //! The target is `adapters::wire::ask`.
 
-use onceway::adapters::wire::ask::{read_question, read_refusal, read_told, write};
+use onceway::adapters::wire::ask::{read_question, read_refusal, read_reply, write};
 
 use crate::fuzz::fuzz;
 
@@ -53,8 +53,8 @@ fn check(json: &[u8]) {
     if let Ok(question) = read_question(json) {
         assert_eq!(read_question(&write(&question)), Ok(question));
     }
-    if let Ok(reply) = read_told(json) {
-        assert_eq!(read_told(&write(&reply)), Ok(reply));
+    if let Ok(reply) = read_reply(json) {
+        assert_eq!(read_reply(&write(&reply)), Ok(reply));
     }
 }
 
@@ -69,7 +69,7 @@ fn a_question_is_refused_or_understood() {
         LODGE.to_owned(),
     ];
     for (count, json) in whole.iter().map(String::as_str).chain(PLAIN).enumerate() {
-        let understood = read_question(json.as_bytes()).is_ok() || read_told(json.as_bytes()).is_ok();
+        let understood = read_question(json.as_bytes()).is_ok() || read_reply(json.as_bytes()).is_ok();
         assert!(understood || count + 1 == whole.len() + PLAIN.len(), "{json}");
     }
     let texts: Vec<&[u8]> = whole.iter().map(String::as_bytes).chain(PLAIN.map(str::as_bytes)).collect();

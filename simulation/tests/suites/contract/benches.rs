@@ -2,7 +2,8 @@
 //!
 //! Each request of a bench is one of the simulation's switches, and adds no behaviour.
 
-use http::{HeaderValue, Response, StatusCode};
+use crate::shared::*;
+use http::{HeaderValue, StatusCode};
 use onceway::ports::body;
 use onceway::ports::store::StoreError;
 use onceway::ports::{Authority, Peers, Upstream};
@@ -13,10 +14,6 @@ use onceway_lab::contract::upstream::{Arrived, ProbeBehaviour, UpstreamBehaviour
 use simulation::clock::SimClock;
 use simulation::peers::SimPeers;
 use simulation::upstream::SimUpstream;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use crate::shared::*;
 
 /// Three regions, and the ports of a process in the first one.
 fn three() -> (World, SimPorts) {
@@ -328,7 +325,7 @@ impl<P: Peers> PeersBench for Link<P> {
         self.peer.arrived.lock().unwrap().clone()
     }
 
-    async fn set_told(&self, reply: PeerReply) {
+    async fn set_reply(&self, reply: PeerReply) {
         *self.peer.reply.lock().unwrap() = reply;
     }
 

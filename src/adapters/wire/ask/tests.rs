@@ -258,18 +258,18 @@ proptest! {
 
     #[test]
     fn a_copied_row_fits_a_store_whatever_its_sender_says(row in copied()) {
-        let told = write(&PeerReply::Rows(vec![row.clone()]));
-        let told = str::from_utf8(&told).unwrap();
-        let many = told.replace(&format!("\"doubted\":{},", row.row.doubted), "\"doubted\":4294967295,");
-        let Ok(PeerReply::Rows(read)) = read_told(many.as_bytes()) else { panic!("{many}") };
+        let reply = write(&PeerReply::Rows(vec![row.clone()]));
+        let reply = str::from_utf8(&reply).unwrap();
+        let many = reply.replace(&format!("\"doubted\":{},", row.row.doubted), "\"doubted\":4294967295,");
+        let Ok(PeerReply::Rows(read)) = read_reply(many.as_bytes()) else { panic!("{many}") };
         prop_assert_eq!(read[0].row.doubted, row.row.token.attempts());
-        let zero = told.replace("\"path\":\"/", "\"path\":\"/\\u0000");
-        prop_assert!(read_told(zero.as_bytes()).is_err());
+        let zero = reply.replace("\"path\":\"/", "\"path\":\"/\\u0000");
+        prop_assert!(read_reply(zero.as_bytes()).is_err());
     }
 
     #[test]
-    fn a_peers_reply_is_read_as_it_was_written(told in tellings()) {
-        prop_assert_eq!(read_told(&write(&told)), Ok(told));
+    fn a_peers_reply_is_read_as_it_was_written(reply in tellings()) {
+        prop_assert_eq!(read_reply(&write(&reply)), Ok(reply));
     }
 }
 
@@ -351,7 +351,7 @@ fn a_malformed_peer_reply_is_refused() {
         r#"{"released":{"generation":1,"seal":2,"release":{"base":1,"target":"00"},"seen":{}}}"#.to_owned(),
         format!(r#"{{"rows":[{row}]}}"#),
     ] {
-        let error = read_told(json.as_bytes()).expect_err(&json);
+        let error = read_reply(json.as_bytes()).expect_err(&json);
         assert!(matches!(error, WireError::Answer(_)) && !error.to_string().contains("canary"), "{error}");
     }
 }
@@ -374,7 +374,7 @@ fn a_span_has_one_spelling() {
 
 #[test]
 fn a_reply_says_what_its_body_is() {
-    let response = encode_told(&PeerReply::Done);
+    let response = encode_reply(&PeerReply::Done);
     assert_eq!(decode_replied(response.headers()), Ok(Replied::PeerReply));
     let refused = super::super::encode_refusal(Response::new(full("")));
     assert_eq!(decode_replied(refused.headers()), Ok(Replied::Refused));

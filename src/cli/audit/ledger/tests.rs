@@ -98,32 +98,32 @@ fn wrong_rows_are_told_by_line_and_nothing_is_compared() {
         b"tenant,key,at\nacme,k1,2026-01-01\nacme\n,k2,2026-01-01\nacme,k3,soon\nacme,\xff,2026-01-01\n";
     let csv = Csv::new(text);
     let layout = Layout { timed: true, ..Layout::default() };
-    let told = read_error(csv.read(&layout));
+    let error = read_error(csv.read(&layout));
     for part in [
         "line 3: the row has 1 cells, the key would be cell 2",
         "line 4: key \"k2\" has no tenant",
         "line 5: \"soon\" is no time",
         "line 6: the key is not UTF-8",
     ] {
-        assert!(told.contains(part), "{part} in {told}");
+        assert!(error.contains(part), "{part} in {error}");
     }
     let mut many = String::from("key,tenant\n");
     many.push_str(&"k,\n".repeat(30));
-    let told = read_error(Csv::new(many.as_bytes()).read(&Layout::default()));
-    assert!(told.contains("line 11:") && told.contains("and 20 lines more"), "{told}");
+    let error = read_error(Csv::new(many.as_bytes()).read(&Layout::default()));
+    assert!(error.contains("line 11:") && error.contains("and 20 lines more"), "{error}");
     let open = format!("key,tenant\nk1,\"acme\n{}k3,\"acme\"\n", "k2,acme\n".repeat(200_000));
-    let told = read_error(Csv::new(open.as_bytes()).read(&Layout::default()));
-    assert!(told.contains("line 2: the row has more than a megabyte"), "{told}");
+    let error = read_error(Csv::new(open.as_bytes()).read(&Layout::default()));
+    assert!(error.contains("line 2: the row has more than a megabyte"), "{error}");
     let open = format!("key,tenant\nk1,\"acme\n{}", "k2,acme\n".repeat(200_000));
-    let told = read_error(Csv::new(open.as_bytes()).read(&Layout::default()));
-    assert!(told.contains("line 2: a quote is not closed"), "{told}");
+    let error = read_error(Csv::new(open.as_bytes()).read(&Layout::default()));
+    assert!(error.contains("line 2: a quote is not closed"), "{error}");
 }
 
 #[test]
 fn missing_columns_are_reported_beside_the_present_ones() {
     let csv = Csv::new(b"id,amount\n1,2\n");
-    let told = read_error(csv.read(&Layout::default()));
-    assert!(told.contains("--key-column") && told.contains("id, amount"), "{told}");
+    let error = read_error(csv.read(&Layout::default()));
+    assert!(error.contains("--key-column") && error.contains("id, amount"), "{error}");
     let named = Layout { key_column: Some("ref".to_owned()), ..Layout::default() };
     assert!(read_error(csv.read(&named)).contains("--key-column ref: the ledger has no such column"));
     let csv = Csv::new(b"key,amount\nk,2\n");

@@ -38,11 +38,11 @@ pub struct Held {
 
 /// Asks a peer for views that this region does not know, and follows those that a majority shows.
 pub async fn from_peer<P: Ports>(gateway: &Arc<Gateway<P>>, peer: &RegionName) {
-    let views = told_by(gateway, peer).await;
+    let views = views_of(gateway, peer).await;
     follow(gateway, views).await;
 }
 
-async fn told_by<P: Ports>(gateway: &Gateway<P>, peer: &RegionName) -> Vec<Arc<View>> {
+async fn views_of<P: Ports>(gateway: &Gateway<P>, peer: &RegionName) -> Vec<Arc<View>> {
     let after = gateway.view().epoch();
     match gateway.ports.peers().ask(peer, Question::Views { after }, propose::WITHIN).await {
         Ok(PeerReply::Views(views)) => views,
@@ -95,7 +95,7 @@ pub async fn caught_up<P: Ports>(gateway: &Arc<Gateway<P>>, from: &RegionName, v
     }
     let mut claimed = Vec::new();
     if view.epoch() - known > 1 {
-        claimed = told_by(gateway, from).await;
+        claimed = views_of(gateway, from).await;
         claimed.retain(|other| other.epoch() < view.epoch());
     }
     claimed.push(view.clone());

@@ -257,7 +257,7 @@ mod tests {
     }
 
     /// The answer of region b to a claim that `from` lodges, after that change of the claim.
-    fn told(from: &str, change: impl FnOnce(&mut Lodging)) -> Result<(), String> {
+    fn judged(from: &str, change: impl FnOnce(&mut Lodging)) -> Result<(), String> {
         let view = Arc::new(view());
         let mut lodging = lodging(&view);
         change(&mut lodging);
@@ -281,7 +281,7 @@ mod tests {
             ("c", |lodging| lodging.origin = view().origin(&region("c")).unwrap(), "does not own"),
         ];
         for (row, (from, change, expected)) in table.into_iter().enumerate() {
-            let why = told(from, change).err().unwrap_or_default();
+            let why = judged(from, change).err().unwrap_or_default();
             assert!(why.contains(expected) && why.is_empty() == expected.is_empty(), "{row}: {why}");
         }
         let first = Arc::new(view());

@@ -42,8 +42,8 @@ pub async fn answered<P: Ports>(
 ) -> Reply {
     let (head, rest) = response.into_parts();
     let status = head.status.as_u16();
-    let told_when = head.headers.contains_key(RETRY_AFTER);
-    match ask.policy.outcomes.classify(status, told_when) {
+    let with_retry_after = head.headers.contains_key(RETRY_AFTER);
+    match ask.policy.outcomes.classify(status, with_retry_after) {
         Outcome::NothingHappened => {
             metrics::attempt(&ask.route, "nothing_happened");
             released(gateway, ask, &claim).await;

@@ -32,7 +32,7 @@ async fn a_double_is_found_though_no_claim_says_a_risk(bench: &impl AuditBench) 
     let traces = look_at(bench, Of::All, "look-silent").await.expect("audit: it must be told");
     assert_eq!(traces.len(), 2, "audit: one row of each region");
     assert!(traces.iter().all(|trace| trace.settled && trace.row.risk.is_empty()));
-    assert_eq!(told(&traces_of(bench, &own.id).await), told(&traces));
+    assert_eq!(marks(&traces_of(bench, &own.id).await), marks(&traces));
     let double = pair(bench, &own.id, &traces).expect("audit: two answers are a double");
     assert_eq!(Why::of(double.at_risk, double.named), Why::Unexplained);
     assert_eq!(bench.store().journal_doubles(&[double]).await, Ok(vec![true]));
@@ -55,7 +55,7 @@ async fn doubles_are_journalled_once_in_either_order(bench: &impl AuditBench) {
     let mut found = Vec::new();
     for (attempt, name) in [(&certain, "look-certain"), (&possible, "look-possible")] {
         let traces = look_at(bench, Of::AtRisk, name).await.expect("audit: both rows are here");
-        assert_eq!(look_at(bench, Of::All, name).await.map(|all| told(&all)), Some(told(&traces)));
+        assert_eq!(look_at(bench, Of::All, name).await.map(|all| marks(&all)), Some(marks(&traces)));
         found.push(pair(bench, &attempt.id, &traces).expect("audit: it ran at risk"));
     }
     assert!(found.iter().all(|double| double.at_risk && !double.named));
@@ -181,8 +181,8 @@ async fn a_tombstone_says_whether_it_was_settled(bench: &impl AuditBench) {
     (over.lives, over.tombstone) = (Duration::ZERO, Duration::ZERO);
     import(bench, &peer, std::slice::from_ref(&over)).await;
     let traces = traces_of(bench, &over.id).await;
-    let told = (traces[0].settled, traces[0].over);
-    assert_eq!(told, (true, true), "audit: it was settled, and its life is over: {traces:?}");
+    let marks = (traces[0].settled, traces[0].over);
+    assert_eq!(marks, (true, true), "audit: it was settled, and its life is over: {traces:?}");
 }
 
 /// Evidence has the time of its claim, the time as a tombstone and the end of its life, which
@@ -306,7 +306,7 @@ async fn traces_of(bench: &impl AuditBench, id: &KeyId) -> Vec<Trace> {
 }
 
 /// The facts of rows that their reader's clock does not change.
-fn told(traces: &[Trace]) -> Vec<(Origin, Token, bool)> {
+fn marks(traces: &[Trace]) -> Vec<(Origin, Token, bool)> {
     traces.iter().map(|trace| (trace.row.origin.clone(), trace.row.token, trace.settled)).collect()
 }
 

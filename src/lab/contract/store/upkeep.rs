@@ -64,8 +64,8 @@ async fn a_tenants_keys_are_counted_as_far_as_asked(bench: &impl StoreBench) {
         let stretch = bench.store().live_keys(tenant, after, most).await.expect("store: live_keys failed");
         (stretch.keys, stretch.through)
     };
-    let told = |keys, through: Option<&str>| (keys, through.map(|name| Key::parse(name).expect("a key")));
-    assert_eq!(counted(&tenant, None, 9).await, told(0, None), "store: nothing was started");
+    let stated = |keys, through: Option<&str>| (keys, through.map(|name| Key::parse(name).expect("a key")));
+    assert_eq!(counted(&tenant, None, 9).await, stated(0, None), "store: nothing was started");
     wins(bench, &asks(bench, &under(&tenant, "claimed"), 1).await).await;
     let (settled, _) = wins(bench, &asks(bench, &under(&tenant, "settled"), 2).await).await;
     assert_eq!(settle(bench, &settled, &answer()).await, Done);
@@ -78,11 +78,11 @@ async fn a_tenants_keys_are_counted_as_far_as_asked(bench: &impl StoreBench) {
     bench.pass(SHORT).await;
     reap_all(bench).await;
     assert_eq!(row(bench, &released.id).await.state, State::Tombstone);
-    assert_eq!(counted(&tenant, None, 9).await, told(3, None), "store: own rows, and no other tenant's");
-    assert_eq!(counted(&other, None, 9).await, told(1, None), "store: each tenant has its own");
+    assert_eq!(counted(&tenant, None, 9).await, stated(3, None), "store: own rows, and no other tenant's");
+    assert_eq!(counted(&other, None, 9).await, stated(1, None), "store: each tenant has its own");
     let two = counted(&tenant, None, 2).await;
-    assert_eq!(two, told(2, Some("settled")), "store: no further than asked, in order");
-    assert_eq!(counted(&tenant, two.1.as_ref(), 2).await, told(1, None), "store: the next stretch");
+    assert_eq!(two, stated(2, Some("settled")), "store: no further than asked, in order");
+    assert_eq!(counted(&tenant, two.1.as_ref(), 2).await, stated(1, None), "store: the next stretch");
 }
 
 async fn open_rows_and_those_kept_for_ever_are_never_reaped(bench: &impl StoreBench) {
