@@ -158,7 +158,8 @@ impl Three {
         let before = cluster.sessions().await?;
         let store = store(origin, unheard.local_addr().port())?;
         // A gate that never existed: nothing is written.
-        let nowhere = ClaimAsk { id: key("nowhere")?, nonce, gate: GateVersion(0), ..ask.clone() };
+        let mut nowhere = ClaimAsk { id: key("nowhere")?, gate: GateVersion(0), ..ask.clone() };
+        nowhere.terms.nonce = nonce;
         let known = Basis::Known { own: None, over: Vec::new(), attempt: 1 };
         for basis in [Basis::Absent, known] {
             let reply = store.claim(&ClaimAsk { basis, ..nowhere.clone() }).await?;
