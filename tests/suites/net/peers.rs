@@ -318,7 +318,7 @@ async fn a_black_hole_is_noticed_by_the_keep_alive() {
 }
 
 #[tokio::test]
-async fn what_is_over_its_limit_is_refused_unsent() {
+async fn messages_over_their_limit_are_refused_unsent() {
     let (pki, us) = us(PeerLimits { body_limit: 3, question_limit: 3, ..PeerLimits::default() }).await;
     let why = not_sent(us.forwarded(&pki.identity("eu")).await);
     assert!(why.contains("413"), "{why}");
