@@ -1,7 +1,7 @@
 //! The simulated ports that one process runs over, and the real gateway over them as a region.
 //! Messages reach it as the peer listener would hand them in.
 //!
-//! What outlives a process belongs to the world.
+//! The world has all that outlives a process.
 
 use std::sync::Arc;
 

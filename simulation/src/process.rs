@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::points::Point;
 
-/// What a mutex holds, also after a task that panicked.
+/// Locks a mutex, also after a task that panicked with it.
 pub(crate) fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -267,7 +267,7 @@ impl Table {
         next_attempt(known, self.epoch, self.forgotten)
     }
 
-    /// What a claim supersedes, and the last attempt that it knows; `None`: a row is in the way.
+    /// The rows that a claim supersedes, and the last attempt that it knows; `None`: a row is in the way.
     fn yielded(&self, ask: &ClaimAsk, own: Option<&Stored>, now: i64) -> Option<(Over, u32)> {
         match &ask.basis {
             Basis::Absent => Some((Vec::new(), 0)),

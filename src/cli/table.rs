@@ -1,4 +1,4 @@
-//! What a gateway sent, for people: single values as words, and lines that line up.
+//! A gateway's values, for people: single values as words, and lines that line up.
 //!
 //! A value that was not sent is "-". Nothing is shortened: a reader searches the text. No control
 //! character may get through to the terminal.

@@ -80,7 +80,7 @@ impl Pair {
         said
     }
 
-    /// What a command prints as JSON, asked of a region under the shared token.
+    /// The JSON that a command prints, asked of a region under the shared token.
     async fn json(&self, number: usize, args: &[&str]) -> Value {
         let more = ["--admin", &self.admin(number), "--token-file", "token", "--json"];
         let output = self.onceway(&[args, &more].concat()).await;

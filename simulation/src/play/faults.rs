@@ -120,7 +120,7 @@ impl Switches<'_> {
     }
 }
 
-/// What other files of a region say.
+/// Changes of a region's files.
 const RENAMED: fn(&mut Files) = |files| files.renamed = true;
 const ESCROW_MOVED: fn(&mut Files) = |files| files.escrow_moved = true;
 const PATIENT: fn(&mut Files) = |files| files.patient = true;

@@ -19,7 +19,7 @@ use super::stored::Stored;
 /// The rows of other origins that a claim supersedes.
 pub(super) type Over = Vec<(Origin, Token)>;
 
-/// What a table has of each key, by origin.
+/// Entries of each key, by origin.
 pub(super) type Keyed<T> = BTreeMap<KeyId, BTreeMap<Origin, T>>;
 
 pub(super) fn at<'a, T>(all: &'a Keyed<T>, id: &KeyId, origin: &Origin) -> Option<&'a T> {

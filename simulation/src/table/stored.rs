@@ -27,7 +27,7 @@ pub(crate) struct Stored {
     pub(crate) tombstone: Duration,
     pub(crate) route: Arc<str>,
     pub(crate) path: String,
-    /// When it was settled, also if its answer is gone.
+    /// The time of its settlement, also if its answer is gone.
     pub(crate) settled: Option<i64>,
 }
 

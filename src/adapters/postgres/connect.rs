@@ -151,7 +151,7 @@ struct Shared {
 
 struct Current {
     pool: Pool,
-    /// True while the server refuses the pool's login for new connections.
+    /// True once the server refused the pool's login for a new connection.
     refused: AtomicBool,
 }
 
@@ -175,7 +175,7 @@ impl Connections {
     pub(super) async fn get(&self) -> Result<Object, PoolError> {
         loop {
             let current = self.0.current.load_full();
-            if !current.refused.load(Ordering::Relaxed) {
+            if !current.is_refused() {
                 match current.pool.get().await {
                     Ok(connection) => return Ok(connection),
                     Err(_) if !self.uses(&current) => continue,
@@ -193,7 +193,7 @@ impl Connections {
     /// Waits for a connection that stands. `None` if the pool was replaced meanwhile, or its login
     /// may be tried again.
     async fn standing(&self, current: &Arc<Current>) -> Option<Result<Object, PoolError>> {
-        while self.uses(current) && current.refused.load(Ordering::Relaxed) {
+        while self.uses(current) && current.is_refused() {
             // The pool's own count of them leaves out as many as wait for new ones.
             if current.pool.retain(|_, _| true).retained > 0 {
                 match current.pool.get().await {
@@ -223,6 +223,12 @@ impl Connections {
 }
 
 impl Current {
+    /// True while calls share the connections that stand. If none does, each call tries the login:
+    /// nothing then depends on [`try_again`].
+    fn is_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed) && self.pool.status().size > 0
+    }
+
     /// True if the login was refused while others of its connections stand.
     fn is_gap(&self, failed: &PoolError) -> bool {
         errors::is_refused_login(failed) && self.pool.status().size > 0

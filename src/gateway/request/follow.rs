@@ -98,7 +98,8 @@ pub async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut rows: Ve
     Step::Ended(Reply::Refused(gateway.later(Kind::InProgress), None))
 }
 
-/// The basis of the next claim and if nothing happened so far, or the reply. Waits for the running attempt, and asks about doubts.
+/// The basis of the next claim and if nothing happened so far, or the reply. Waits for the running
+/// attempt, and asks about doubts.
 async fn find_basis<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,

@@ -140,8 +140,8 @@ fn unavailable<P: Ports>(gateway: &Gateway<P>, why: &str) -> Reply {
 }
 
 /// Answers an admitted request: here if this region owns the key, else from the copy or the owner.
-/// What a peer forwarded is not forwarded again. Neither a client that hangs up nor a stop cuts it
-/// short.
+/// Answers a request here, or has the owner answer it. A peer's forward is not forwarded again.
+/// Neither a client that hangs up nor a stop cuts it short.
 pub async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, ask: Arc<Ask>, may_forward: bool) -> Response<Body> {
     // Counted before the look: if a stop saw nothing in flight, this request sees the stop.
     let begun = InFlight::begin(gateway.clone());

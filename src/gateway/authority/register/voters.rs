@@ -1,4 +1,4 @@
-//! What the regions agree on beside their moves: voters, the longest life of keys, protocol
+//! Agreements of the regions beside their moves: voters, the longest life of keys, protocol
 //! version.
 //!
 //! An acceptor that was made anew has another id, and is no voter before the voters change; a
