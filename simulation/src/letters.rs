@@ -5,9 +5,8 @@
 use std::time::Duration;
 
 use onceway::ports::peers::Question;
+use onceway::protocol::named;
 use onceway::protocol::register::Message;
-
-use crate::words::named;
 
 named! {
     "A kind of letter from one region to another: every question but forwards and pings."

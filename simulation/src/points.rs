@@ -3,7 +3,7 @@
 //!
 //! docs/simulation.md lists the sequences of statements in upkeep, and the effect of a crash there.
 
-use crate::words::named;
+use onceway::protocol::named;
 
 named! {
     "A kind of statement that a gateway makes beside requests, or that ends an attempt."

@@ -207,7 +207,7 @@ impl Loss {
     }
 }
 
-/// A region's knowledge when it looks which losses may hide claims.
+/// A region's knowledge when it looks which losses may hide claims, and which claims they do not.
 #[derive(Clone, Debug)]
 pub(super) struct Facts<'a> {
     /// The newest chosen view.

@@ -145,12 +145,8 @@ impl View {
         let content = Content { epoch: self.epoch + 1, ring, escrow, voters_before, ..self.content() };
         let mut next = View::from_content(content);
         for region in next.content.ring.regions() {
-            next.content.members.entry(region.name.clone()).or_insert(Member {
-                generation: 1,
-                standing: Standing::Sealed { drained: region.weight == 0 },
-                mark: 0,
-                release: None,
-            });
+            let newcomer = Member::new(1, Standing::Sealed { drained: region.weight == 0 });
+            next.content.members.entry(region.name.clone()).or_insert(newcomer);
         }
         for (name, standing) in standings {
             let member = next.content.members.get_mut(name).ok_or_else(|| Illegal::Standing(name.clone()))?;
@@ -349,7 +345,7 @@ fn rebuilt(mut next: View, region: &RegionName) -> Result<View, Illegal> {
     let old = Origin { region: region.clone(), generation: member.generation };
     let generation = member.generation.checked_add(1).ok_or_else(|| Illegal::Generation(region.clone()))?;
     next.content.retired.insert(old, Retired { mark: member.mark, lost });
-    *member = Member { generation, standing: Standing::Sealed { drained }, mark: 0, release: None };
+    *member = Member::new(generation, Standing::Sealed { drained });
     Ok(next)
 }
 

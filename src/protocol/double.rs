@@ -247,6 +247,10 @@ pub(super) mod tests {
         Held { beats: BTreeMap::new(), ..heard(0) }
     }
 
+    fn trace_at(attempt: u32, trace: Trace) -> Trace {
+        Trace { row: Row { token: Token { epoch: 3, attempt }, ..trace.row }, ..trace }
+    }
+
     const DOUBLE: Option<(Twice, Why)> = Some((Twice::Surely, Why::Unexplained));
     const PERHAPS: Option<(Twice, Why)> = Some((Twice::Perhaps, Why::Unexplained));
 
@@ -255,11 +259,11 @@ pub(super) mod tests {
     }
 
     fn doubt() -> State {
-        State::InDoubt { status: None, left: Duration::ZERO, past: Duration::ZERO }
+        examples::doubt(Duration::ZERO)
     }
 
     fn claimed() -> State {
-        State::Claimed { left: Duration::ZERO, past: Duration::ZERO }
+        examples::claimed(Duration::ZERO)
     }
 
     fn at_risk(mut trace: Trace) -> Trace {
@@ -291,9 +295,7 @@ pub(super) mod tests {
         b.row.over = vec![(a.row.origin.clone(), a.row.token)];
         assert_eq!(both(&a, &b), Some((Twice::Surely, Why::Over)));
         assert_eq!(both(&at_risk(a.clone()), &b), Some((Twice::Surely, Why::Risk)));
-        let later = Token { epoch: 3, attempt: 2 };
-        let again = Trace { row: Row { token: later, ..a.row.clone() }, ..a.clone() };
-        assert_eq!(both(&again, &b), DOUBLE, "only the one before");
+        assert_eq!(both(&trace_at(2, a.clone()), &b), DOUBLE, "only the one before");
         b.row.over = vec![(origin("c#1"), a.row.token)];
         assert_eq!(both(&a, &b), DOUBLE, "it names another one");
         // One token is no one attempt: two regions drew it.
@@ -303,8 +305,7 @@ pub(super) mod tests {
         let forgotten = |settled| Trace { settled, ..trace("a#1", 1, State::Tombstone) };
         assert_eq!(both(&forgotten(true), &b), DOUBLE, "it was settled before it was a tombstone");
         assert_eq!(both(&forgotten(false), &b), None);
-        let mut same = trace("b#1", 1, settled());
-        same.row.token = later;
+        let same = trace_at(2, trace("b#1", 1, settled()));
         assert_eq!(both(&at_risk(a), &at_risk(same)), None, "one attempt, answered in two ways");
     }
 
@@ -379,9 +380,7 @@ pub(super) mod tests {
 
     /// An attempt of a without an answer, and a later one of b that is settled.
     fn unseen(state: State) -> (Trace, Trace) {
-        let (a, mut b) = (trace("a#1", 1, state), trace("b#1", 2, settled()));
-        b.row.token = Token { epoch: 3, attempt: 2 };
-        (a, b)
+        (trace("a#1", 1, state), trace_at(2, trace("b#1", 2, settled())))
     }
 
     #[test]
@@ -433,8 +432,6 @@ pub(super) mod tests {
         let other = trace("a#1", 2, doubt());
         run.row.over = vec![(other.row.origin.clone(), other.row.token)];
         assert_eq!(both(&run, &other), None);
-        let later = Row { token: Token { epoch: 3, attempt: 2 }, ..other.row.clone() };
-        let later = Trace { row: later, ..other.clone() };
-        assert_eq!(both(&run, &later), Some((Twice::Perhaps, Why::Risk)));
+        assert_eq!(both(&run, &trace_at(2, other)), Some((Twice::Perhaps, Why::Risk)));
     }
 }

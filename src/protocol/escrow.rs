@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::authority::Facts;
 use super::digest::Digest32;
 use super::key::KeyId;
 use super::plant::{Check, is_disabled};
-use super::region::{Origin, RegionName};
+use super::region::Origin;
 use super::view::View;
 
 /// Digests of the meanings of a gateway's routes, by name. Each region reads routes from its own
@@ -28,50 +29,38 @@ fn is_meant(view: &View, route: &str, mine: &Meanings) -> bool {
     agreed.is_some_and(|agreed| is_disabled(Check::EscrowMeaning) || mine.get(route) == Some(agreed))
 }
 
-/// A region's knowledge about a lost one, for one key.
-#[derive(Clone, Debug)]
-pub struct Facts<'a> {
-    /// All chosen views known here, by epoch.
-    pub views: &'a BTreeMap<u64, Arc<View>>,
-    /// The adopted view. It has lost the region (i), so this gate refuses every older escrow.
-    pub view: &'a View,
-    /// This region.
-    pub me: &'a RegionName,
-    /// The lost store.
-    pub lost: &'a Origin,
-    /// The epoch in the newest heartbeat of the lost store that is applied here: claims of older
-    /// epochs are rows here (iii).
-    pub heartbeat_epoch: u64,
-    /// The route of the key's request.
-    pub route: &'a str,
-    /// The meanings of this gateway's routes with which the request was matched.
-    pub mine: &'a Meanings,
-}
-
 /// True if absence proves that the region of the lost store never sent the key with it (ii, iv).
-/// It says nothing of a store that the region had before.
+/// It says nothing of a store that the region had before. `mine` are the meanings of this gateway's
+/// routes with which the request was matched.
 ///
-/// The list of views must be unbroken, from an epoch `f` that the lost store's heartbeat has
-/// reached to the last epoch before its loss. In each of them:
+/// The adopted view has lost the region (i), so this gate refuses every older escrow. The list of
+/// views must be unbroken, from an epoch `f` that the lost store's heartbeat has reached to the last
+/// epoch before its loss: claims of older epochs are rows here (iii). In each of the views:
 ///
 /// - the lost region, with that store, owned the key;
 /// - this region, with its present store, was the target;
 /// - the route was under escrow and meant the same as here.
-pub fn proves_absence(facts: &Facts<'_>, id: &KeyId) -> bool {
-    let region = &facts.lost.region;
-    let Some((_, at)) = facts.view.lost().find(|(lost, _)| *lost == region) else { return false };
+pub(super) fn proves_absence(
+    facts: &Facts<'_>,
+    lost: &Origin,
+    id: &KeyId,
+    (route, mine): (&str, &Meanings),
+) -> bool {
+    let region = &lost.region;
+    let heartbeat_epoch = facts.epochs.get(lost).copied().unwrap_or(0);
+    let Some((_, at)) = facts.view.lost().find(|(name, _)| *name == region) else { return false };
     let holds = |view: &View| {
         view.owner(id) == Some(region)
             // Heartbeats of a store that replaced the lost one say nothing of its claims.
-            && view.origin(region).as_ref() == Some(facts.lost)
+            && view.origin(region).as_ref() == Some(lost)
             && view.target(id) == Some(facts.me)
             && view.origin(facts.me) == facts.view.origin(facts.me)
-            && is_meant(view, facts.route, facts.mine)
+            && is_meant(view, route, mine)
     };
     // Backwards from the loss, to an epoch that the lost store's heartbeat has reached.
     let known = (0..at).rev().map_while(|epoch| Some((epoch, facts.views.get(&epoch)?)));
     let mut held = known.take_while(|(_, view)| holds(view));
-    held.any(|(epoch, _)| epoch <= facts.heartbeat_epoch || is_disabled(Check::HeartbeatOfEpoch))
+    held.any(|(epoch, _)| epoch <= heartbeat_epoch || is_disabled(Check::HeartbeatOfEpoch))
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! Values that the tests of views and of their users share: three regions, one acceptor each.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::change::{Change, Report};
+use super::change::{Change, Illegal, Report};
 use super::digest::{Digest32, digest};
 use super::fingerprint::Fingerprint;
 use super::key::{Key, KeyId, Tenant};
@@ -39,6 +40,29 @@ pub fn row(origin: Origin, token: Token, nonce: u128, state: State) -> Row {
         settle_time: Duration::ZERO,
         recovery: Recovery::Park,
     }
+}
+
+/// A running attempt with so much of its hold left.
+pub fn claimed(left: Duration) -> State {
+    State::Claimed { left, past: Duration::ZERO }
+}
+
+/// An attempt in doubt, without a status, with so much of its hold left.
+pub fn doubt(left: Duration) -> State {
+    State::InDoubt { status: None, left, past: Duration::ZERO }
+}
+
+/// The one answer about these rows, which their order does not change.
+pub fn in_every_order<T: PartialEq + Debug>(rows: &[Row], ask: impl Fn(Vec<Row>) -> T) -> T {
+    let (mut turned, answer) = (rows.to_vec(), ask(rows.to_vec()));
+    for _ in rows {
+        turned.rotate_left(1);
+        let back = turned.iter().rev().cloned().collect();
+        for order in [turned.clone(), back] {
+            assert_eq!(ask(order), answer, "the order of rows decides");
+        }
+    }
+    answer
 }
 
 /// An answer with this status and nothing else.
@@ -125,6 +149,11 @@ pub fn draft(view: &View, standings: &[(&str, Standing)]) -> View {
     view.draft(view.ring().clone(), view.escrow().clone(), &standings).unwrap()
 }
 
+/// The draft with another ring.
+pub fn on_ring(view: &View, ring: Arc<Ring>) -> Result<View, Illegal> {
+    view.draft(ring, view.escrow().clone(), &BTreeMap::new())
+}
+
 /// The report of a region that releases what it loses in `target`.
 pub fn report(view: &View, target: &View, region: &str, seal: u64) -> Report {
     Report {
@@ -148,7 +177,11 @@ pub fn drained(view: &View, region: &str, seal: u64) -> View {
 
 /// The view in which `region` took its arcs back after `view`; the others sealed at `seal`.
 pub fn resumed(view: &View, region: &str, seal: u64) -> View {
-    let target = draft(view, &[(region, Standing::Serving)]);
+    moved_at(view, draft(view, &[(region, Standing::Serving)]), seal)
+}
+
+/// A clean move to the draft, whose losers all sealed at `seal`.
+pub fn moved_at(view: &View, target: View, seal: u64) -> View {
     let losers: Vec<RegionName> = view.losers(&target).cloned().collect();
     let seals: Vec<(&str, u64)> = losers.iter().map(|name| (name.as_str(), seal)).collect();
     moved(view, target, &seals)

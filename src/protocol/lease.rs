@@ -36,7 +36,7 @@ pub struct Held {
 }
 
 /// The holder's side of a lease.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Lease {
     ttl: Duration,
     drift: Drift,
@@ -98,21 +98,7 @@ pub enum Waits {
 impl Lease {
     /// A holder without a lease yet.
     pub fn new(ttl: Duration, drift: Drift) -> Self {
-        Self {
-            ttl,
-            drift,
-            tenure: Tenure(1),
-            held: None,
-            boot: None,
-            starts: 0,
-            asking: None,
-            quiet_until: None,
-            unfinished: false,
-            alone: false,
-            refused: false,
-            in_vain_since: None,
-            asked: None,
-        }
+        Self { ttl, drift, tenure: Tenure(1), ..Self::default() }
     }
 
     /// The time that a lease runs under `view` ([`ttl`]).

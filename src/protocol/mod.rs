@@ -20,6 +20,8 @@ shown_as_displayed!(key::Tenant, key::KeyDigest, region::RegionName, region::Ori
 shown_as_displayed!(record::RequestId);
 
 /// Declares an enum, each of whose variants has one word.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! worded {
     (
         $(#[$about:meta])* $name:ident;
@@ -36,6 +38,27 @@ macro_rules! worded {
             $(#[$says])*
             pub const fn $word(self) -> &'static str {
                 match self { $(Self::$variant => $text),* }
+            }
+        }
+    };
+}
+
+/// Declares an enum of kinds, each with its name and a description in a line. A name never changes:
+/// people read and write it.
+#[macro_export]
+macro_rules! named {
+    ($about_all:literal $of:ident $($kind:ident $name:literal $about:literal)*) => {
+        $crate::worded! {
+            #[doc = $about_all]
+            $of;
+            /// The name that people read and write.
+            name { $(#[doc = $about] $kind = $name,)* }
+        }
+
+        impl $of {
+            /// A description, in a line.
+            pub fn about(self) -> &'static str {
+                match self { $(Self::$kind => $about),* }
             }
         }
     };

@@ -4,25 +4,9 @@
 //! A check asks [`is_disabled`] beside itself. Plants exist only in tests and in the simulation
 //! (the feature `plant`). Elsewhere [`is_disabled`] is always false and leaves no code.
 
-macro_rules! plants {
-    ($($plant:ident $name:literal $about:literal)*) => {
-        worded! {
-            /// A check that can be taken out.
-            Check;
-            /// Its name, for people.
-            name { $(#[doc = $about] $plant = $name,)* }
-        }
-
-        impl Check {
-            /// The check that is missing once it is taken out.
-            pub fn about(self) -> &'static str {
-                match self { $(Self::$plant => $about),* }
-            }
-        }
-    };
-}
-
-plants! {
+named! {
+    "A check that can be taken out."
+    Check
     GrantOnAccept "grant-on-accept" "An acceptor asks running grants before it accepts."
     NothingNewer "nothing-newer" "An acceptor grants nothing below what it has accepted."
     UntilFromBefore "until-from-before" "A lease counts from before its renewal was sent."

@@ -292,7 +292,18 @@ impl Snapshot {
 
     /// The losses that may hide a run of this key.
     fn losses(&self, id: &KeyId) -> Vec<Loss> {
-        let mut losses = authority::losses(&authority::Facts {
+        let mut losses = authority::losses(&self.facts());
+        losses.retain(|loss| loss.may_hide(id));
+        losses
+    }
+
+    /// True if the absence of the key here proves that the lost store's region never sent it.
+    fn absence_proves(&self, loss: &Loss, id: &KeyId, route: &str, mine: &Meanings) -> bool {
+        escrow::proves_absence(&self.facts(), &loss.origin, id, (route, mine))
+    }
+
+    fn facts(&self) -> authority::Facts<'_> {
+        authority::Facts {
             view: &self.view,
             views: &self.views,
             epochs: &self.applied.epochs,
@@ -300,23 +311,7 @@ impl Snapshot {
             waived: self.store.state().map(|state| &state.waived),
             me: self.me(),
             outlived: self.outlived,
-        });
-        losses.retain(|loss| loss.may_hide(id));
-        losses
-    }
-
-    /// True if the absence of the key here proves that the lost store's region never sent it.
-    fn absence_proves(&self, loss: &Loss, id: &KeyId, route: &str, mine: &Meanings) -> bool {
-        let facts = escrow::Facts {
-            views: &self.views,
-            view: &self.view,
-            me: self.me(),
-            lost: &loss.origin,
-            heartbeat_epoch: self.applied.epochs.get(&loss.origin).copied().unwrap_or(0),
-            route,
-            mine,
-        };
-        escrow::proves_absence(&facts, id)
+        }
     }
 
     /// A reader of rows, with the facts that it needs beside them. Before all gained keys may

@@ -55,19 +55,12 @@ const REGION: &[Sender] = &[Sender::Region];
 
 macro_rules! messages {
     ($($message:ident $name:literal $who:ident $own:literal $about:literal)*) => {
-        worded! {
-            /// A kind of message of the peer plane: a row of the table.
-            Kind;
-            /// Its name in the table and in logs.
-            name { $(#[doc = $about] $message = $name,)* }
+        named! {
+            "A kind of message of the peer plane: a row of the table."
+            Kind $($message $name $about)*
         }
 
         impl Kind {
-            /// Its content.
-            pub fn about(self) -> &'static str {
-                match self { $(Self::$message => $about),* }
-            }
-
             /// The senders that may send it.
             pub fn list_senders(self) -> &'static [Sender] {
                 match self { $(Self::$message => $who),* }

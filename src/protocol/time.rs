@@ -66,7 +66,7 @@ impl fmt::Display for Date {
 
 /// The relative drift of clocks, and the fixed margin beside it
 /// (docs/protocol.md#promise-and-limits: eps and δ).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drift {
     /// Parts per million that two clocks' rates may differ.
     pub ppm: u32,

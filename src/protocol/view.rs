@@ -16,7 +16,7 @@ use super::key::{KeyId, Tenant};
 use super::lifetime::Retention;
 use super::region::{Origin, RegionName};
 use super::ring::{Order, Ring};
-use super::ring_spec::RingSpec;
+use super::ring_spec::{RegionSpec, RingSpec};
 use super::versions;
 use super::written::{As, Seconds, malformed};
 
@@ -151,19 +151,14 @@ impl View {
     }
 
     fn at_first(epoch: u64, ring: Arc<Ring>, escrow: Escrowed, voters: Voters, standing: Standing) -> Self {
-        let member = |weight: u32| Member {
-            generation: 1,
-            // An edge owns nothing.
-            standing: if weight == 0 { Standing::Sealed { drained: true } } else { standing },
-            mark: 0,
-            release: None,
-        };
-        let all = ring.regions().iter();
+        // An edge owns nothing.
+        let stands = |weight: u32| if weight == 0 { Standing::Sealed { drained: true } } else { standing };
+        let member = |region: &RegionSpec| (region.name.clone(), Member::new(1, stands(region.weight)));
         Self::from_content(Content {
             epoch,
             // Before the founding, processes of all versions must see the same view.
             protocol: if epoch == 0 { versions::OLDEST } else { versions::NEWEST },
-            members: all.map(|region| (region.name.clone(), member(region.weight))).collect(),
+            members: ring.regions().iter().map(member).collect(),
             ring,
             escrow,
             voters_before: voters.clone(),

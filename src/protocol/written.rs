@@ -189,7 +189,7 @@ impl<K: Clone, V: Clone> Form<(K, V)> for (K, V) {
 }
 
 /// Objects with one member.
-macro_rules! named {
+macro_rules! objects {
     ($($form:ident $name:ident $about:literal)*) => {
         $(#[doc = $about]
         #[derive(Serialize, Deserialize)]
@@ -209,7 +209,7 @@ macro_rules! named {
     };
 }
 
-named! {
+objects! {
     Epoch epoch "An epoch, as `{\"epoch\": …}`."
     Id id "An id, as `{\"id\": …}`."
     Number number "A number, as `{\"number\": …}`."

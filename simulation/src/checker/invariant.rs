@@ -5,7 +5,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::words::{moment, named};
+use onceway::protocol::named;
+
+use crate::words::moment;
 
 macro_rules! invariants {
     ($($invariant:ident $rule:literal $name:literal $about:literal)*) => {

@@ -5,13 +5,13 @@
 use std::time::Duration;
 
 use onceway::config::reader::{self, Section};
+use onceway::protocol::named;
 use onceway::protocol::region::RegionName;
 use toml::de::DeValue;
 
 use super::known::{Known, span};
 use crate::letters::Letter;
 use crate::points::Point;
-use crate::words::named;
 
 /// The default delay of late letters and confirmations.
 const LATER_MS: u64 = 500;
@@ -291,10 +291,10 @@ fn read_how(section: &Section<'_>, kind: Option<Kind>) -> How {
     }
     match kind {
         Kind::Link(OfLink::LettersLost | OfLink::LettersLate) => {
-            how.letters = words(section, "letters", Letter::ALL, Letter::name).unwrap_or(how.letters);
+            how.letters = words(section, "letters", &Letter::ALL, Letter::name).unwrap_or(how.letters);
         }
         Kind::Region(OfRegion::GatewayDiesAfter) => {
-            how.points = words(section, "points", Point::ALL, Point::name).unwrap_or(how.points);
+            how.points = words(section, "points", &Point::ALL, Point::name).unwrap_or(how.points);
         }
         Kind::Region(OfRegion::UpstreamEffectThenFail) => how.status = Some(status(section, 500)),
         Kind::Region(OfRegion::UpstreamFailThenEffect) => {

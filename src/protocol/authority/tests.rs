@@ -4,7 +4,8 @@
 
 use super::super::change::Change;
 use super::super::examples::{
-    SEALED, draft, drained, first, history, key, lose, moved, name, next, origin, resumed, ring, seal,
+    SEALED, draft, drained, first, history, key, lose, moved_at, name, next, on_ring, origin, resumed, ring,
+    seal,
 };
 use super::*;
 
@@ -52,6 +53,16 @@ fn gained_keys_stay_closed_until_the_gate_opens() {
     let open = gate.open();
     assert!(open.is_open());
     assert_eq!(may(&open, &lost, &gained, "b"), RUN);
+    // Through further views, too.
+    let further = next(&lost, Change::Kill);
+    let gate = adopted(&gate, &further);
+    assert_eq!(gate.since.len(), 2, "an equal placement is named once");
+    assert_eq!(may(&gate, &further, &gained, "b"), Err(Closed::CatchingUp));
+    // A store that comes later has everything to catch up with.
+    let joined = GateState::joined(Arc::new(view.clone()));
+    assert!(!joined.is_open() && self::gate(&view).is_open());
+    assert_eq!(joined.serves(&mine, &name("b")), Err(Closed::CatchingUp));
+    assert_eq!(joined.open().serves(&mine, &name("b")), Ok(()));
 }
 
 #[test]
@@ -67,17 +78,6 @@ pub fn keys_gained_again_wait_again() {
     assert!(!gate.is_open(), "placed as before, and not covered");
     assert_eq!(may(&gate, &again, &key, "b"), Err(Closed::CatchingUp));
     assert_eq!(may(&gate.open(), &again, &key, "b"), RUN);
-}
-
-#[test]
-fn gains_that_are_not_open_yet_stay_closed_through_further_views() {
-    let gained = key(&first(), &["a", "b"]);
-    let lost = lose(&first(), "a", 0);
-    let gate = adopted(&gate(&first()), &lost);
-    let further = next(&lost, Change::Kill);
-    let gate = adopted(&gate, &further);
-    assert_eq!(gate.since.len(), 2, "an equal placement is named once");
-    assert_eq!(may(&gate, &further, &gained, "b"), Err(Closed::CatchingUp));
 }
 
 #[test]
@@ -199,10 +199,8 @@ fn two_losses_are_two_risks() {
 fn a_ring_that_changes_after_a_loss_hides_no_risk() {
     let mut views = history("lose a 0");
     let (key, lost) = (key(&views[0], &["a"]), &views[1]);
-    let target = lost.draft(ring(&["b", "c"], &[]), lost.escrow().clone(), &BTreeMap::new()).unwrap();
-    let losers: Vec<RegionName> = lost.losers(&target).cloned().collect();
-    let seals: Vec<(&str, u64)> = losers.iter().map(|name| (name.as_str(), 1)).collect();
-    views.push(moved(lost, target, &seals));
+    let target = on_ring(lost, ring(&["b", "c"], &[])).unwrap();
+    views.push(moved_at(lost, target, 1));
     assert_eq!(risk(&views, &[], &key), ["a"]);
 }
 
@@ -219,18 +217,6 @@ pub fn a_returned_region_is_a_risk_until_heard_of() {
 }
 
 #[test]
-fn a_store_that_comes_later_has_everything_to_catch_up_with() {
-    let one = first();
-    let key = key(&one, &["a", "b"]);
-    let founded = GateState::founded(Arc::new(one.clone()));
-    assert!(founded.is_open());
-    let joined = GateState::joined(Arc::new(one));
-    assert!(!joined.is_open());
-    assert_eq!(joined.serves(&key, &name("a")), Err(Closed::CatchingUp));
-    assert_eq!(joined.open().serves(&key, &name("a")), Ok(()));
-}
-
-#[test]
 fn a_store_that_was_replaced_stays_a_risk() {
     let views = history("lose a 5, rebuild a, resume a 1");
     let key = key(&views[0], &["a", "b"]);
@@ -239,6 +225,14 @@ fn a_store_that_was_replaced_stays_a_risk() {
     assert_eq!(risk(&views, &[("a#1", 2), ("a#2", 4)], &key), NOBODY);
     // A store that was sealed before it was replaced left no rows that the mark does not cover.
     assert_eq!(risk(&history("lose a 5, seal a 9, rebuild a"), &[], &key), NOBODY);
+    let own = self::key(&views[0], &["b"]);
+    assert_eq!(
+        risk(&history("lose b 5, seal b 9"), &[], &own),
+        NOBODY,
+        "its own loss is no risk to a region"
+    );
+    let risks = risk(&history("lose b 5, rebuild b, resume b 1"), &[], &own);
+    assert_eq!(risks, ["b"], "but that of the store it had before is");
 }
 
 #[test]
@@ -263,14 +257,6 @@ fn a_replaced_store_stays_a_risk_by_each_loss() {
     assert_eq!(at(0).risk(&key), ["a"]);
     assert_eq!(at(2).risk(&key), NOBODY, "those keys are forgotten");
     assert_eq!(risk(&views, &[("a#1", 3)], &key), NOBODY, "a was heard of in between");
-}
-
-#[test]
-fn a_regions_own_loss_is_no_risk_to_it() {
-    let key = key(&first(), &["b"]);
-    assert_eq!(risk(&history("lose b 5, seal b 9"), &[], &key), NOBODY);
-    let risks = risk(&history("lose b 5, rebuild b, resume b 1"), &[], &key);
-    assert_eq!(risks, ["b"], "but by that of the store it had before");
 }
 
 /// a ran a key, handed it to c by a clean move, and was lost. c had the only row, and was lost too.

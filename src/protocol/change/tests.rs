@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use super::super::examples::{
-    SEALED, abc, draft, drained, first, lose, moved, name, next, origin, report, resumed, ring, seal, spec,
-    voters,
+    SEALED, abc, draft, drained, first, lose, moved, name, next, on_ring, origin, report, resumed, ring,
+    seal, spec, voters,
 };
 use super::super::ring_spec::{PlaceBy, RingSpec};
 use super::super::view::Content;
@@ -102,24 +102,36 @@ fn a_loss_puts_the_frontier_in_the_marks_place() {
     assert_eq!(refused(&lost, Change::Lose { region: name("x"), frontier: 2 }), Illegal::Standing(name("x")));
 }
 
+/// A loser that served keys of a lost store meanwhile tells how much of that it has seen.
 #[test]
-fn a_losers_report_raises_a_lost_regions_frontier() {
-    let view = lose(&first(), "a", 10);
-    let seen = |of, seq| seen_by_b(&view, of, seq);
-    assert_eq!(seen("a#1", 12).members()[&name("a")].mark, 12);
-    assert_eq!(seen("a#1", 9).members()[&name("a")].mark, 10, "never back");
-    assert_eq!(seen("c#1", 99).members()[&name("c")].mark, 0, "c speaks for itself");
-    let target = Arc::new(draft(&view, &[("b", SEALED)]));
-    let reports = ["a", "b"].map(|region| (name(region), report(&view, &target, region, 99))).into();
-    let refused = refused(&view, Change::Move { target, reports });
+fn a_losers_report_raises_the_marks_of_lost_and_replaced_stores() {
+    let rebuild = |view: &View| next(view, Change::Rebuild { region: name("a") });
+    let lost = lose(&first(), "a", 10);
+    let replaced = rebuild(&lost);
+    // What is here of the old store says nothing of the new one, once that is lost, too.
+    let again = lose(&resumed(&replaced, "a", 1), "a", 3);
+    let sealed = rebuild(&drained(&first(), "a", 7));
+    for (case, view, of, seq, old_store, of_a) in [
+        ("it has seen more", &lost, "a#1", 12, None, 12),
+        ("never back", &lost, "a#1", 9, None, 10),
+        ("c speaks for itself", &lost, "c#1", 99, None, 10),
+        ("it has seen more of a replaced store", &replaced, "a#1", 12, Some(12), 0),
+        ("never back", &replaced, "a#1", 9, Some(10), 0),
+        ("the new store speaks for itself", &replaced, "a#2", 12, Some(10), 0),
+        ("two lost stores", &again, "a#1", 99, Some(99), 3),
+        ("one that had sealed keeps its mark", &sealed, "a#1", 12, Some(7), 0),
+    ] {
+        let target = Arc::new(draft(view, &[("b", SEALED)]));
+        let report = Report { seen: [(origin(of), seq)].into(), ..report(view, &target, "b", 1) };
+        let next = next(view, Change::Move { target, reports: one("b", report) });
+        assert_eq!(next.retired.get(&origin("a#1")).map(|retired| retired.mark), old_store, "{case}");
+        assert_eq!(next.members()[&name("a")].mark, of_a, "{case}");
+        assert_eq!(next.members()[&name("c")], view.members()[&name("c")], "{case}");
+    }
+    let target = Arc::new(draft(&lost, &[("b", SEALED)]));
+    let reports = ["a", "b"].map(|region| (name(region), report(&lost, &target, region, 99))).into();
+    let refused = refused(&lost, Change::Move { target, reports });
     assert_eq!(refused, Illegal::Standing(name("a")), "a lost region reports nothing");
-}
-
-/// The view in which b was drained, and reported that it had seen so much of a store.
-fn seen_by_b(view: &View, of: &str, seq: u64) -> View {
-    let target = Arc::new(draft(view, &[("b", SEALED)]));
-    let report = Report { seen: [(origin(of), seq)].into(), ..report(view, &target, "b", 1) };
-    next(view, Change::Move { target, reports: one("b", report) })
 }
 
 #[test]
@@ -137,8 +149,7 @@ fn a_loss_may_leave_nobody_who_serves_where_somebody_comes_home() {
     assert_eq!(nobody.serving().count(), 0);
     assert!(matches!(nobody.standing(&name("b")), Some(Standing::Sealed { drained: false })));
     // A move must leave a serving region, always.
-    let draft = nobody.draft(abc(), BTreeMap::new(), &BTreeMap::new());
-    assert_eq!(draft.unwrap_err(), Illegal::NobodyServes);
+    assert_eq!(on_ring(&nobody, abc()).unwrap_err(), Illegal::NobodyServes);
 }
 
 #[test]
@@ -156,9 +167,9 @@ fn drafts_leave_lost_regions_lost_and_keep_seed_and_rule() {
     let spec = abc().spec();
     for other in [RingSpec { seed: 8, ..spec.clone() }, RingSpec { place_by: PlaceBy::Tenant, ..spec }] {
         let ring = Arc::new(Ring::build(&other).unwrap());
-        assert_eq!(view.draft(ring, BTreeMap::new(), &BTreeMap::new()).unwrap_err(), Illegal::Placement);
+        assert_eq!(on_ring(&view, ring).unwrap_err(), Illegal::Placement);
     }
-    let without_b = view.draft(ring(&["a", "c"], &[]), BTreeMap::new(), &BTreeMap::new());
+    let without_b = on_ring(&view, ring(&["a", "c"], &[]));
     assert_eq!(without_b.unwrap_err(), Illegal::Standing(name("b")), "b serves: it is drained first");
 }
 
@@ -196,30 +207,12 @@ fn a_replaced_store_begins_anew_and_its_old_rows_count_on() {
 }
 
 #[test]
-fn a_losers_report_raises_a_replaced_stores_mark() {
-    let rebuild = |view: &View| next(view, Change::Rebuild { region: name("a") });
-    let view = rebuild(&lose(&first(), "a", 10));
-    let marks = |view: &View, of, seq| {
-        let next = seen_by_b(view, of, seq);
-        (next.retired[&origin("a#1")].mark, next.members()[&name("a")].mark)
-    };
-    assert_eq!(marks(&view, "a#1", 12), (12, 0));
-    assert_eq!(marks(&view, "a#1", 9), (10, 0), "never back");
-    assert_eq!(marks(&view, "a#2", 12), (10, 0), "the new store speaks for itself");
-    // Also once the new store is lost, too: what is here of the old one says nothing of it.
-    let again = lose(&resumed(&view, "a", 1), "a", 3);
-    assert_eq!(marks(&again, "a#1", 99), (99, 3));
-    let sealed = rebuild(&drained(&first(), "a", 7));
-    assert_eq!(marks(&sealed, "a#1", 12), (7, 0), "one that had sealed keeps its mark");
-}
-
-#[test]
 fn a_newcomer_that_the_ring_gives_nothing_counts_as_drained() {
     for (weight, drained) in [(0, true), (1, false)] {
         let mut spec = spec(&["a", "b", "c", "d"], &[]);
         spec.regions[3].weight = weight;
         let ring = Arc::new(Ring::build(&spec).unwrap());
-        let view = first().draft(ring, BTreeMap::new(), &BTreeMap::new()).unwrap();
+        let view = on_ring(&first(), ring).unwrap();
         assert_eq!(view.standing(&name("d")), Some(Standing::Sealed { drained }));
     }
 }
@@ -248,14 +241,14 @@ fn voters_change_one_at_a_time() {
     assert_eq!(&moved.voters_before, last.voters(), "by a move, too");
 }
 
+fn force(stopped: &[(&str, u64)], anew: Option<(RegionName, AcceptorId)>, drawn: u64) -> Change {
+    let stopped = stopped.iter().map(|(region, frontier)| (name(region), *frontier)).collect();
+    Change::Force { stopped, anew, drawn }
+}
+
 #[test]
 fn a_region_attested_as_stopped_loses_its_vote() {
     let view = first();
-    let force = |stopped: &[(&str, u64)], anew, drawn| Change::Force {
-        stopped: stopped.iter().map(|(region, frontier)| (name(region), *frontier)).collect(),
-        anew,
-        drawn,
-    };
     let two = [("b", 7), ("c", 0)];
     let next = view.next(&force(&two, None, 5)).unwrap();
     let later = view.next(&force(&two, None, 3 * STRIDE + 6)).unwrap();
@@ -286,21 +279,17 @@ fn a_region_attested_as_stopped_loses_its_vote() {
 
 #[test]
 fn a_forced_view_leaves_a_region_that_the_ring_gives_keys() {
-    let force = |stopped: &[&str]| Change::Force {
-        stopped: stopped.iter().map(|region| (name(region), 0)).collect(),
-        anew: None,
-        drawn: 0,
-    };
+    let [a_b, a_b_c] = [&[("a", 0), ("b", 0)][..], &[("a", 0), ("b", 0), ("c", 0)]];
     // A witness votes, and serves nothing.
     let all = voters(&[("a", 1), ("b", 2), ("c", 3), ("w", 4)]);
     let view = View::founding(1, abc(), BTreeMap::new(), all);
-    assert_eq!(refused(&view, force(&["a", "b", "c"])), Illegal::NobodyServes);
-    assert!(view.next(&force(&["a", "b"])).is_ok());
+    assert_eq!(refused(&view, force(a_b_c, None, 0)), Illegal::NobodyServes);
+    assert!(view.next(&force(a_b, None, 0)).is_ok());
     let mut spec = spec(&["a", "b", "c"], &[]);
     spec.regions[2].weight = 0;
     let ring = Arc::new(Ring::build(&spec).unwrap());
     let view = View::founding(1, ring, BTreeMap::new(), voters(&[("a", 1), ("b", 2), ("c", 3)]));
-    assert_eq!(refused(&view, force(&["a", "b"])), Illegal::NobodyServes, "c owns nothing");
+    assert_eq!(refused(&view, force(a_b, None, 0)), Illegal::NobodyServes, "c owns nothing");
 }
 
 #[test]

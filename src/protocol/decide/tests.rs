@@ -9,8 +9,6 @@ use super::super::record::{Nonce, Reader, Token, resolve};
 use super::super::time::Drift;
 use super::*;
 
-const NO_DRIFT: Drift = Drift { ppm: 0, margin: Duration::ZERO };
-
 fn origin(name: &str) -> Origin {
     examples::origin(&format!("{name}#1"))
 }
@@ -31,11 +29,11 @@ fn row(name: &str, attempt: u32, state: State, over: &[(&str, u32)]) -> Row {
 }
 
 fn running() -> State {
-    State::Claimed { left: Duration::from_secs(1), past: Duration::ZERO }
+    examples::claimed(Duration::from_secs(1))
 }
 
 fn doubt() -> State {
-    State::InDoubt { status: None, left: Duration::ZERO, past: Duration::ZERO }
+    examples::doubt(Duration::ZERO)
 }
 
 /// The verdict at `me` on rows of this rule, equal for every order of the rows.
@@ -44,19 +42,11 @@ fn verdict(me: &str, recovery: Recovery, rows: &[Row]) -> Verdict {
 }
 
 fn decided(me: &str, rows: Vec<Row>) -> Verdict {
-    let mut turned = rows.clone();
-    let first = asked_by(None, me, rows.clone());
-    for _ in &rows {
-        turned.rotate_left(1);
-        assert_eq!(asked_by(None, me, turned.clone()), first, "the order of rows decides");
-        let back = turned.iter().rev().cloned().collect();
-        assert_eq!(asked_by(None, me, back), first, "the order of rows decides");
-    }
-    first
+    examples::in_every_order(&rows, |rows| asked_by(None, me, rows))
 }
 
 fn asked_by(principal: Option<Digest32>, me: &str, rows: Vec<Row>) -> Verdict {
-    let reading = resolve(rows, &Reader::new(origin(me), NO_DRIFT));
+    let reading = resolve(rows, &Reader::new(origin(me), Drift::default()));
     decide(reading, &asked(), principal)
 }
 

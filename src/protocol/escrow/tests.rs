@@ -47,58 +47,63 @@ impl World {
 
     fn proves(&self) -> bool {
         let (me, lost) = (name(self.me), origin(self.lost));
-        let facts = Facts {
-            views: &self.views,
-            view: &self.view,
-            me: &me,
-            lost: &lost,
-            heartbeat_epoch: self.heartbeat_epoch,
-            route: self.route,
-            mine: &self.mine,
-        };
-        proves_absence(&facts, &self.id)
+        let (epochs, rows) = ([(lost.clone(), self.heartbeat_epoch)].into(), BTreeMap::new());
+        let Self { views, view, .. } = self;
+        let facts = Facts { view, views, epochs: &epochs, rows: &rows, waived: None, me: &me, outlived: 0 };
+        proves_absence(&facts, &lost, &self.id, (self.route, &self.mine))
     }
 }
 
 #[test]
-fn absence_proves_where_everything_holds() {
-    assert!(World::new().proves());
-    assert!(World { heartbeat_epoch: 3, ..World::new() }.proves());
-    let mut from_later = World::new();
-    from_later.views.remove(&1);
-    assert!(from_later.proves(), "before the heartbeat's epoch nothing matters: those claims are rows here");
-}
-
-#[test]
-fn proof_needs_the_adopted_view_of_the_loss() {
-    let before = World { view: (*World::new().views[&3]).clone(), ..World::new() };
-    assert!(!before.proves(), "an escrow of an old epoch could still slip in");
-    let three = (*World::new().views[&3]).clone();
-    assert!(!World { view: lose(&three, "c", 7), ..World::new() }.proves(), "another region's loss");
-}
-
-#[test]
-fn two_the_list_of_views_has_no_gap() {
-    let mut world = World::new();
-    world.views.remove(&3);
-    assert!(!world.proves());
-    let mut world = World { heartbeat_epoch: 1, ..World::new() };
-    world.views.remove(&2);
-    assert!(!world.proves());
-}
-
-#[test]
-fn proof_needs_the_lost_owner_and_its_target() {
-    assert!(!World { me: "c", ..World::new() }.proves());
-    let other = key(&first(), &["b"]);
-    assert!(!World { id: other, ..World::new() }.proves());
-    let of_c = key(&first(), &["c", "b"]);
-    assert!(!World { id: of_c, ..World::new() }.proves(), "b is its target, and a never owned it");
+fn absence_proves_only_where_everything_holds() {
+    let new = World::new;
+    let without = |epoch| {
+        let mut world = new();
+        world.views.remove(&epoch);
+        world
+    };
+    let three = || (*new().views[&3]).clone();
+    let of_key = |order: &[&str]| World { id: key(&first(), order), ..new() };
     // The target was c until b came back: what was lodged with c is not here.
-    let views = history("drain b 1, resume b 2, lose a 7");
-    assert!(!World { heartbeat_epoch: 2, ..World::of(&views) }.proves());
-    let again = World { heartbeat_epoch: 3, ..World::of(&views[2..]) }.proves();
-    assert!(again, "a has been heard of since b is its target again");
+    let target = history("drain b 1, resume b 2, lose a 7");
+    // Claims lodged with b went with its old store.
+    let rebuilt = || World {
+        heartbeat_epoch: 4,
+        ..World::of(&history("lose b 1, rebuild b, resume b 1, lose a 7")[3..])
+    };
+    let generation = |world: World, epoch, region, generation| {
+        world.altered(epoch, |view| view.members.get_mut(&name(region)).unwrap().generation = generation)
+    };
+    // Claims of a's old store may be missing here.
+    let replaced = next(&new().view, Change::Rebuild { region: name("a") });
+    // a ran the key with its first store, which was lost and replaced. The second is lost, too.
+    let second =
+        || World { heartbeat_epoch: 4, ..World::of(&history("lose a 1, rebuild a, resume a 1, lose a 1")) };
+    // a is lost, sealed, and lost again before it served: the views in between give it nothing.
+    let twice = World::of(&history("lose a 1, seal a 2, lose a 2"));
+    for (case, world, proves) in [
+        ("everything holds", new(), true),
+        ("a later heartbeat", World { heartbeat_epoch: 3, ..new() }, true),
+        ("no view of before the heartbeat's epoch: those claims are rows here", without(1), true),
+        ("a gap", without(3), false),
+        ("a gap after the heartbeat's epoch", World { heartbeat_epoch: 1, ..without(2) }, false),
+        ("no adopted loss: an old escrow could slip in", World { view: three(), ..new() }, false),
+        ("another region's loss", World { view: lose(&three(), "c", 7), ..new() }, false),
+        ("not the target", World { me: "c", ..new() }, false),
+        ("a key that b owns", of_key(&["b"]), false),
+        ("a key that a never owned", of_key(&["c", "b"]), false),
+        ("another target for a while", World::of(&target), false),
+        ("heard of since b is the target", World { heartbeat_epoch: 3, ..World::of(&target[2..]) }, true),
+        ("the present store of b", rebuilt(), true),
+        ("an old store of b", generation(rebuilt(), 4, "b", 1), false),
+        ("another store of a", generation(new(), 3, "a", 9), false),
+        ("heartbeats of a replacement", World { view: replaced, heartbeat_epoch: 5, ..new() }, false),
+        ("the second store", World { lost: "a#2", ..second() }, true),
+        ("the first store", World { lost: "a#1", ..second() }, false),
+        ("ownership before an earlier loss", World { heartbeat_epoch: 3, ..twice }, false),
+    ] {
+        assert_eq!(world.proves(), proves, "{case}");
+    }
 }
 
 #[test]
@@ -115,44 +120,6 @@ pub fn three_a_heartbeat_has_come_from_then_or_later() {
     world.heartbeat_epoch = 2;
     assert!(world.proves());
     assert!(!World { heartbeat_epoch: 0, ..World::new() }.proves());
-}
-
-#[test]
-fn proof_needs_the_same_two_stores_as_then() {
-    // Claims lodged with b went with its old store.
-    let views = history("lose b 1, rebuild b, resume b 1, lose a 7");
-    let world = World { heartbeat_epoch: 4, ..World::of(&views[3..]) };
-    assert!(world.proves());
-    let of_old_store = world.altered(4, |view| {
-        view.members.get_mut(&name("b")).unwrap().generation = 1;
-    });
-    assert!(!of_old_store.proves());
-}
-
-#[test]
-fn heartbeats_of_a_replacement_store_prove_nothing() {
-    let mut world = World::new();
-    world.view = next(&world.view, Change::Rebuild { region: name("a") });
-    world.heartbeat_epoch = 5;
-    assert!(!world.proves(), "claims of the old store may be missing here");
-    let other = World::new().altered(3, |view| view.members.get_mut(&name("a")).unwrap().generation = 9);
-    assert!(!other.proves(), "another store owned the key then");
-}
-
-/// a ran the key with its first store, which was lost and replaced. The second store is lost, too.
-#[test]
-fn a_second_stores_absence_says_nothing_of_the_first() {
-    let views = history("lose a 1, rebuild a, resume a 1, lose a 1");
-    let world = || World { heartbeat_epoch: 4, ..World::of(&views) };
-    assert!(World { lost: "a#2", ..world() }.proves());
-    assert!(!World { lost: "a#1", ..world() }.proves());
-}
-
-#[test]
-fn ownership_before_an_earlier_loss_proves_nothing() {
-    // a is lost, sealed, and lost again before it served: the views in between give it nothing.
-    let world = World::of(&history("lose a 1, seal a 2, lose a 2"));
-    assert!(!World { heartbeat_epoch: 3, ..world }.proves());
 }
 
 #[test]

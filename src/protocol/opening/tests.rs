@@ -3,7 +3,7 @@
 //! The views come from `examples`.
 
 use super::super::change::Change;
-use super::super::examples::{drained, first, lose, moved, name, next, origin, resumed, ring, seal};
+use super::super::examples::{drained, first, lose, moved, name, next, on_ring, origin, resumed, ring, seal};
 use super::super::view::Content;
 use super::*;
 
@@ -129,7 +129,7 @@ pub fn any_region_supplies_rows_of_a_replaced_sealed_store() {
 #[test]
 pub fn any_region_supplies_rows_of_a_removed_region() {
     let base = drained(&first(), "a", 40);
-    let target = base.draft(ring(&["b", "c"], &[]), base.escrow().clone(), &Default::default()).unwrap();
+    let target = on_ring(&base, ring(&["b", "c"], &[])).unwrap();
     any_region_supplies_a(moved(&base, target, &[]), "b#1", &["c"]);
 }
 

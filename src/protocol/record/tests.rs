@@ -7,7 +7,6 @@ use std::time::Duration;
 use super::super::examples;
 use super::*;
 
-const NO_DRIFT: Drift = Drift { ppm: 0, margin: Duration::ZERO };
 const HOLD: Duration = Duration::from_secs(10);
 
 fn origin(name: &str) -> Origin {
@@ -29,24 +28,16 @@ fn settled() -> State {
 
 /// A claim as the store shows another region's: the whole hold is left.
 fn claimed() -> State {
-    State::Claimed { left: HOLD, past: Duration::ZERO }
+    examples::claimed(HOLD)
 }
 
 fn doubt() -> State {
-    State::InDoubt { status: None, left: HOLD, past: Duration::ZERO }
+    examples::doubt(HOLD)
 }
 
 /// The meaning of the rows in every order, as a word and the row that decides it.
 fn reads(reader: &Reader, rows: &[Row]) -> (&'static str, Row) {
-    let mut turned = rows.to_vec();
-    let first = resolve(turned.clone(), reader);
-    for _ in rows {
-        turned.rotate_left(1);
-        let back: Vec<Row> = turned.iter().rev().cloned().collect();
-        assert_eq!(resolve(turned.clone(), reader), first, "the order of rows decides");
-        assert_eq!(resolve(back, reader), first, "the order of rows decides");
-    }
-    match first {
+    match examples::in_every_order(rows, |rows| resolve(rows, reader)) {
         Reading::Absent => panic!("there are rows"),
         Reading::Released(row, _) => ("released", row),
         Reading::InProgress(row) => ("running", row),
@@ -57,14 +48,14 @@ fn reads(reader: &Reader, rows: &[Row]) -> (&'static str, Row) {
 }
 
 fn here() -> Reader {
-    Reader::new(origin("b"), NO_DRIFT)
+    Reader::new(origin("b"), Drift::default())
 }
 
 #[test]
 fn the_cases_of_the_reference() {
     let a51: &[(&str, (u64, u32))] = &[("a", (5, 1))];
     // Whatever its row says of its hold: nobody has judged it here.
-    let ran_out = State::Claimed { left: Duration::ZERO, past: Duration::ZERO };
+    let ran_out = examples::claimed(Duration::ZERO);
     assert_eq!(resolve(Vec::new(), &here()), Reading::Absent);
     let cases = [
         (row("a", (5, 1), settled(), &[]), row("b", (6, 2), claimed(), &[]), ("settled", "a")),

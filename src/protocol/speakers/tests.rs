@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::*;
-use crate::change::Change;
 use crate::examples::{self, name};
 use crate::ring::Ring;
 use crate::view::{AcceptorId, Content, Standing};
@@ -87,8 +86,7 @@ fn the_view_decides_a_senders_role_before_the_files() {
     }
     assert_eq!(Sender::of(&name("v"), &first, false, true), Sender::Witness, "by the files");
     assert_eq!((of(&first, "d", true), of(&first, "d", false)), (Sender::Joining, Sender::Stranger));
-    let target = Arc::new(first.draft(ring(&["a"]), BTreeMap::new(), &BTreeMap::new()).unwrap());
-    let left = first.next(&Change::Move { target, reports: BTreeMap::new() }).unwrap();
+    let left = examples::moved(&first, examples::on_ring(&first, ring(&["a"])).unwrap(), &[]);
     assert_eq!(of(&left, "b", true), Sender::Former, "whatever the files still say");
     let tell = |view: &View| ["a", "b", "d", "w"].map(|text| tells_of_others(&name(text), view));
     assert_eq!((tell(&first), tell(&left)), ([true, true, false, false], [true, false, false, false]));

@@ -65,6 +65,13 @@ pub struct Member {
     pub release: Option<Release>,
 }
 
+impl Member {
+    /// A region with an empty store.
+    pub(in super::super) fn new(generation: u32, standing: Standing) -> Self {
+        Self { generation, standing, mark: 0, release: None }
+    }
+}
+
 /// A store that was replaced: its rows live on in the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retired {

@@ -1,7 +1,9 @@
 //! Tests of the view: owners and targets, and losers of keys by a change, judged per key.
 
 use super::super::change::Change;
-use super::super::examples::{SEALED, abc, draft, drained, first, id, key, lose, moved, name, ring, seal};
+use super::super::examples::{
+    SEALED, abc, draft, drained, first, id, key, lose, moved, name, on_ring, ring, seal,
+};
 use super::*;
 
 #[test]
@@ -33,15 +35,14 @@ fn a_region_loses_what_it_owned_and_nobody_else_does() {
 fn a_pin_takes_keys_though_no_arc_moves() {
     let view = first();
     let pinned = ring(&["a", "b", "c"], &[("vip", &["b", "c"])]);
-    let next = view.draft(pinned.clone(), BTreeMap::new(), &BTreeMap::new()).unwrap();
+    let next = on_ring(&view, pinned.clone()).unwrap();
     let losers = view.losers(&next).collect::<Vec<_>>();
     assert_eq!(losers, [&name("a"), &name("c")], "they may have had keys of vip");
     // From b to c, and back to no pin.
     let base = View::from_content(Content { ring: pinned, ..view.content() });
-    let other =
-        base.draft(ring(&["a", "b", "c"], &[("vip", &["c"])]), BTreeMap::new(), &BTreeMap::new()).unwrap();
+    let other = on_ring(&base, ring(&["a", "b", "c"], &[("vip", &["c"])])).unwrap();
     assert_eq!(base.losers(&other).collect::<Vec<_>>(), [&name("b")]);
-    let none = base.draft(abc(), BTreeMap::new(), &BTreeMap::new()).unwrap();
+    let none = on_ring(&base, abc()).unwrap();
     assert_eq!(base.losers(&none).collect::<Vec<_>>(), [&name("b")]);
     let key = id("vip", "1");
     assert_eq!(base.owner(&key), Some(&name("b")));
@@ -53,12 +54,12 @@ fn a_pin_takes_keys_though_no_arc_moves() {
 #[test]
 fn regions_that_come_and_go_lose_and_gain() {
     let view = first();
-    let with_d = view.draft(ring(&["a", "b", "c", "d"], &[]), BTreeMap::new(), &BTreeMap::new()).unwrap();
+    let with_d = on_ring(&view, ring(&["a", "b", "c", "d"], &[])).unwrap();
     let standing = with_d.standing(&name("d"));
     assert_eq!(standing, Some(Standing::Sealed { drained: false }), "new regions own nothing");
     assert_eq!(view.losers(&with_d).count(), 0, "so nobody loses anything by them");
     let view = drained(&view, "a", 5);
-    let without_a = view.draft(ring(&["b", "c"], &[]), BTreeMap::new(), &BTreeMap::new()).unwrap();
+    let without_a = on_ring(&view, ring(&["b", "c"], &[])).unwrap();
     assert_eq!(view.losers(&without_a).count(), 0, "a has nothing any more");
     assert_eq!(without_a.members()[&name("a")].mark, 5, "its mark stays while its rows live");
 }
