@@ -227,11 +227,9 @@ const UNTIL_AN_OPERATOR: Duration = Duration::from_secs(60);
 /// without rows here, or a released one, is refused: a row may be on its way. Nothing is recovered.
 async fn serve_early<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Step {
     let found = metrics::store("look_up", &ask.route, gateway.ports.clock(), gateway.rows(&ask.id));
-    let rows = match found.await {
+    let rows = match found.await.map_err(|error| gateway.store_unavailable(error.to_string())) {
         Ok(rows) => rows,
-        Err(error) => {
-            return Step::Ended(Reply::Refused(gateway.store_unavailable(error.to_string()), None));
-        }
+        Err(problem) => return Step::Ended(Reply::Refused(problem, None)),
     };
     if !rows.is_empty() {
         metrics::duplicate(ask.id.tenant());
@@ -240,13 +238,8 @@ async fn serve_early<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Step {
         return Step::Ended(reply);
     }
     let reading = gateway.read(rows);
-    let (untouched, expires) = match &reading {
-        Reading::Absent => (true, None),
-        Reading::Released(row, _) => (true, Some(row.expires)),
-        Reading::InProgress(row) | Reading::InDoubt(row, _) | Reading::Settled(row) | Reading::Gone(row) => {
-            (false, Some(row.expires))
-        }
-    };
+    let untouched = matches!(reading, Reading::Absent | Reading::Released(..));
+    let expires = reading.row().map(|row| row.expires);
     Step::Ended(match verdict(ask, reading) {
         Verdict::Replay(settlement) => Reply::Replay(settlement),
         Verdict::KeyReused(expires) => Reply::Refused(ask.policy.mismatch.into(), Some(expires)),
@@ -307,11 +300,9 @@ mod tests {
         let origin = || Origin { region: region(), generation: 1 };
         let runs = |secs| Hindrance::Window { origin: origin(), left: Duration::from_secs(secs) };
         let import = Hindrance::Import { origin: origin(), from: region(), upto: 9 };
-        let wait_for = |hindrances: &[Hindrance]| wait(hindrances);
-        assert_eq!(wait_for(&[]), (Duration::from_secs(1), false));
-        assert_eq!(wait_for(&[runs(7), import.clone(), runs(30)]), (Duration::from_secs(30), false));
-        assert_eq!(wait_for(&[import]), (Duration::from_secs(1), false));
-        let gap = Hindrance::Gap(origin());
-        assert_eq!(wait_for(&[runs(300), gap]), (UNTIL_AN_OPERATOR, true));
+        assert_eq!(wait(&[]), (Duration::from_secs(1), false));
+        assert_eq!(wait(&[runs(7), import.clone(), runs(30)]), (Duration::from_secs(30), false));
+        assert_eq!(wait(&[import]), (Duration::from_secs(1), false));
+        assert_eq!(wait(&[runs(300), Hindrance::Gap(origin())]), (UNTIL_AN_OPERATOR, true));
     }
 }
