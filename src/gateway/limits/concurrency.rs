@@ -44,14 +44,11 @@ pub(in crate::gateway) enum Whose {
 }
 
 #[derive(Debug)]
-pub(in crate::gateway) struct Concurrency {
-    clients: Arc<Count>,
-    peers: Arc<Count>,
-}
+pub(in crate::gateway) struct Concurrency([Arc<Count>; 2]);
 
 impl Default for Concurrency {
     fn default() -> Self {
-        Self { clients: Count::of("clients"), peers: Count::of("peers") }
+        Self([Count::of("clients"), Count::of("peers")])
     }
 }
 
@@ -116,10 +113,7 @@ impl Concurrency {
     }
 
     fn of(&self, whose: Whose) -> &Arc<Count> {
-        match whose {
-            Whose::Client => &self.clients,
-            Whose::Peer => &self.peers,
-        }
+        &self.0[whose as usize]
     }
 }
 

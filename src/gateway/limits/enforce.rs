@@ -14,6 +14,7 @@ use crate::gateway::request::problems::{Kind, Problem};
 use crate::gateway::telemetry::metrics;
 use crate::ports::{Ports, Upkeep};
 use crate::protocol::key::Tenant;
+use crate::protocol::time::Moment;
 
 /// Pause between two looks, in multiples of the last look's time.
 const PAUSE: u32 = 4;
@@ -29,12 +30,12 @@ impl<P: Ports> Gateway<P> {
     /// Charges a request ([`Quotas::charge`]) or a question ([`Quotas::charge_question`]).
     pub(in crate::gateway) fn charge(
         &self,
-        live: &Live<P>,
+        live: &Live,
         tenant: &Tenant,
-        take: fn(&Quotas<P>, &Tenant) -> Result<Charged, Exceeded>,
+        take: fn(&Quotas, &Tenant, Moment) -> Result<Charged, Exceeded>,
     ) -> Result<Charged, Problem> {
         let Some(quotas) = &live.quotas else { return Ok(Charged::default()) };
-        take(quotas, tenant).map_err(|Exceeded { of, wait }| {
+        take(quotas, tenant, self.now()).map_err(|Exceeded { of, wait }| {
             // In shadow mode no request is refused.
             if self.shadow.is_none() {
                 metrics::quota_exceeded(tenant, of);

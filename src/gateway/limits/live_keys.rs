@@ -6,11 +6,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::quota::MOST_TENANTS;
 use crate::gateway::telemetry::metrics;
+use crate::ports::lock::Lock;
 use crate::ports::upkeep::KeyStretch;
 use crate::protocol::key::{Key, Tenant};
 use crate::protocol::time::Moment;
@@ -26,7 +27,7 @@ const PART: u64 = 16;
 
 pub struct LiveKeys {
     most: u64,
-    inner: Mutex<Inner>,
+    inner: Lock<Inner>,
 }
 
 #[derive(Default)]
@@ -47,13 +48,7 @@ struct Known {
     /// Keys started here since then.
     started: u64,
     /// The count that runs, or waits for its first turn.
-    count: Option<Count>,
-}
-
-#[derive(Default)]
-struct Count {
-    keys: u64,
-    through: Option<Key>,
+    count: Option<KeyStretch>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -78,12 +73,12 @@ impl Known {
 
 impl LiveKeys {
     pub fn new(most: NonZeroU32) -> Self {
-        Self { most: most.get().into(), inner: Mutex::default() }
+        Self { most: most.get().into(), inner: Lock::default() }
     }
 
     /// Says if the tenant has as many keys as it may. Queues it if it is time to count.
     pub(super) fn look(&self, tenant: &Tenant, now: Moment) -> Look {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let Inner { tenants, turns, counting, swept } = &mut *inner;
         if tenants.len() >= MOST_TENANTS && !tenants.contains_key(tenant) {
             if swept.is_none_or(|swept| now >= swept + FRESH) {
@@ -96,7 +91,7 @@ impl LiveKeys {
         }
         let known = tenants.entry(tenant.clone()).or_default();
         if known.count.is_none() && known.is_due(self.most, now) {
-            known.count = Some(Count::default());
+            known.count = Some(KeyStretch::default());
             turns.push_back(tenant.clone());
         }
         // While a count runs, the old number is not trusted for long.
@@ -107,14 +102,14 @@ impl LiveKeys {
     }
 
     pub(super) fn started(&self, tenant: &Tenant) {
-        if let Some(known) = self.lock().tenants.get_mut(tenant) {
+        if let Some(known) = self.inner.lock().tenants.get_mut(tenant) {
             known.started += 1;
         }
     }
 
     /// The next tenant in turn, and the key after which to go on.
     pub(super) fn next(&self) -> Option<(Tenant, Option<Key>)> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let tenant = inner.turns.pop_front()?;
         let count = inner.tenants.get(&tenant)?.count.as_ref()?;
         let through = count.through.clone();
@@ -123,7 +118,7 @@ impl LiveKeys {
 
     /// Takes in the result of a turn. `None`, of a silent store: the stretch is looked at again.
     pub(super) fn add_stretch(&self, tenant: Tenant, stretch: Option<KeyStretch>, now: Moment) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let Some(known) = inner.tenants.get_mut(&tenant) else { return };
         let Some(count) = known.count.as_mut() else { return };
         if let Some(stretch) = stretch {
@@ -139,10 +134,6 @@ impl LiveKeys {
         }
         inner.turns.push_back(tenant);
     }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// The loop that takes the turns. When it is dropped, no loop does.
@@ -150,7 +141,7 @@ pub(super) struct Counter(pub(super) Arc<LiveKeys>);
 
 impl Drop for Counter {
     fn drop(&mut self) {
-        self.0.lock().counting = false;
+        self.0.inner.lock().counting = false;
     }
 }
 
@@ -254,12 +245,12 @@ mod tests {
         for number in 2..MOST_TENANTS {
             keys.look(&tenant(&format!("t{number}")), at(0));
         }
-        assert_eq!(keys.lock().tenants.len(), MOST_TENANTS);
+        assert_eq!(keys.inner.lock().tenants.len(), MOST_TENANTS);
         keys.look(&tenant("more"), at(0));
-        assert!(keys.lock().tenants.contains_key(&tenant("more")), "in the place of who has some left");
-        assert!(!keys.lock().tenants.contains_key(&tenant("t1")));
+        assert!(keys.inner.lock().tenants.contains_key(&tenant("more")), "in the place of who has some left");
+        assert!(!keys.inner.lock().tenants.contains_key(&tenant("t1")));
         assert!(keys.look(&tenant("t0"), at(0)).full.is_some());
         assert_eq!(keys.look(&tenant("still-more"), at(0)), SOME, "all the others are being counted");
-        assert_eq!(keys.lock().tenants.len(), MOST_TENANTS);
+        assert_eq!(keys.inner.lock().tenants.len(), MOST_TENANTS);
     }
 }

@@ -83,7 +83,7 @@ pub async fn admit<P: Ports>(
 
 async fn keyed<P: Ports>(
     gateway: &Gateway<P>,
-    live: &Live<P>,
+    live: &Live,
     (times, policy): (&Arc<RouteTimes>, Arc<Policy>),
     request: Request<Body>,
     place: &Place,
@@ -133,7 +133,7 @@ async fn keyed<P: Ports>(
 
 pub fn identify<P: Ports>(
     gateway: &Gateway<P>,
-    live: &Live<P>,
+    live: &Live,
     policy: &Policy,
     head: &Parts,
 ) -> Result<(KeyId, Option<Digest32>, HeaderValue), Problem> {
@@ -145,7 +145,7 @@ pub fn identify<P: Ports>(
 }
 
 /// The caller. On a listener of a trusted front, the front names it; elsewhere the credential.
-pub fn find_caller<P: Ports>(gateway: &Gateway<P>, live: &Live<P>, head: &Parts) -> Option<Caller> {
+pub fn find_caller<P: Ports>(gateway: &Gateway<P>, live: &Live, head: &Parts) -> Option<Caller> {
     match head.extensions.get::<Vouched>() {
         Some(Vouched(caller)) => caller.clone(),
         None => live.credentials.caller(&head.headers, gateway.ports.clock().date()),

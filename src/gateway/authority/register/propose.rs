@@ -235,7 +235,7 @@ pub async fn answer<P: Ports>(
     for _ in 0..TRIES {
         let (version, acceptor) = store.acceptor().await.map_err(|error| error.to_string())?;
         let now = observe(gateway, &acceptor);
-        let (next, reply) = gateway.authority.watch().answer(&acceptor, to, message, now);
+        let (next, reply) = gateway.authority.watch.lock().answer(&acceptor, to, message, now);
         let Some(next) = next else { return Ok(reply) };
         match store.set_acceptor(version, &next).await.map_err(|error| error.to_string())? {
             Written::Done => {
@@ -264,6 +264,6 @@ pub async fn look<P: Ports>(gateway: &Arc<Gateway<P>>) -> Option<Acceptor> {
 
 fn observe<P: Ports>(gateway: &Gateway<P>, acceptor: &Acceptor) -> Moment {
     let now = gateway.now();
-    gateway.authority.watch().observe(acceptor, now);
+    gateway.authority.watch.lock().observe(acceptor, now);
     now
 }

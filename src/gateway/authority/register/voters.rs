@@ -51,7 +51,7 @@ async fn admit<P: Ports>(gateway: &Arc<Gateway<P>>) {
     let Ok((version, own)) = gateway.store().acceptor().await else { return };
     let now = gateway.now();
     let view = gateway.view();
-    let due = gateway.authority.gathered().admission.due(&own, &gateway.settings.me, &view, now);
+    let due = gateway.authority.admission.lock().due(&own, &gateway.settings.me, &view, now);
     if let Some(admitted) = due {
         match gateway.store().set_acceptor(version, &admitted).await {
             Ok(written) => tracing::info!(?written, "the own acceptor is a voter from now on"),
