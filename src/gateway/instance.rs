@@ -174,8 +174,7 @@ impl<P: Ports> Gateway<P> {
     /// Refuses new keyed requests, and waits. Returns how many still run after `within`.
     pub async fn stop(&self, within: Duration) -> usize {
         self.stopping.store(true, Ordering::SeqCst);
-        let clock = self.ports.clock();
-        let until = clock.now() + within;
+        let until = self.now() + within;
         let all_ended = async {
             loop {
                 let idle = self.idle.notified();
@@ -185,12 +184,17 @@ impl<P: Ports> Gateway<P> {
                 idle.await;
             }
         };
+        self.before(until, all_ended).await;
+        self.in_flight.load(Ordering::SeqCst)
+    }
+
+    /// The result of this work, if it is there before that moment.
+    pub(super) async fn before<T>(&self, until: Moment, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
-            () = all_ended => {}
-            () = clock.sleep_until(until) => {}
+            done = work => Some(done),
+            () = self.ports.clock().sleep_until(until) => None,
         }
-        self.in_flight.load(Ordering::SeqCst)
     }
 
     /// Sleeps without keeping the gateway alive: a loop must not hold it while it waits.

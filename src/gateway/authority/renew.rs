@@ -55,7 +55,7 @@ async fn renew<P: Ports>(gateway: &Arc<Gateway<P>>, now: Moment) -> bool {
     };
     let (region, holder) = (gateway.settings.me.clone(), gateway.authority.proposals.proposer);
     let message = Message::Renew { region, boot, holder, starts, view: view.clone(), ttl };
-    let mut replies = propose::send(gateway, propose::to_all(&view, &message), ttl / 3);
+    let mut replies = propose::send(gateway, &view, &message, ttl / 3);
     let mut renewed = false;
     while let Some((voter, _, reply)) = replies.recv().await {
         let heard = gateway.now();

@@ -45,7 +45,7 @@ pub fn finish<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply, from: Whe
     tracing::info!(
         request = %ask.request_id, route = %ask.route, tenant = %ask.id.tenant(), key = %ask.id.digest(),
         region = %gateway.settings.me, verdict, code, status = response.status().as_u16(),
-        epoch = gateway.view().epoch(), ms = took.as_millis() as u64, trace = %trace::of(&ask.headers),
+        epoch = gateway.view().epoch(), ms = took.as_millis() as u64, trace = %trace::of(&ask.request.headers),
         "answered"
     );
     response

@@ -111,7 +111,7 @@ fn forwarded<P: Ports>(gateway: &Gateway<P>, ask: &Ask, owner: &RegionName, resp
     trace::answered(verdict, code, status);
     tracing::info!(
         request = %ask.request_id, route = %ask.route, tenant = %ask.id.tenant(), key = %ask.id.digest(),
-        region = %gateway.settings.me, %owner, verdict, code, status, epoch, trace = %trace::of(&ask.headers),
+        region = %gateway.settings.me, %owner, verdict, code, status, epoch, trace = %trace::of(&ask.request.headers),
         "forwarded"
     );
 }

@@ -104,7 +104,7 @@ pub async fn caught_up<P: Ports>(gateway: &Arc<Gateway<P>>, from: &RegionName, v
 
 /// The state of all voters of that view that answer.
 pub async fn read<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View) -> Read {
-    let mut replies = propose::send(gateway, propose::to_all(view, &Message::Read), propose::WITHIN);
+    let mut replies = propose::send(gateway, view, &Message::Read, propose::WITHIN);
     let mut held = Read::new();
     while let Some((voter, _, reply)) = replies.recv().await {
         if let Reply::Holds { id, promised, accepted, running } = reply {

@@ -178,14 +178,20 @@ const TRIES: usize = 16;
 /// Replies in the order of their arrival, each with the acceptor that was asked.
 pub type Replies = mpsc::UnboundedReceiver<(RegionName, AcceptorId, Reply)>;
 
-/// Sends each message; gives a voter up after `within`.
-pub fn send<P: Ports>(gateway: &Arc<Gateway<P>>, outbox: Outbox, within: Duration) -> Replies {
+/// Sends the message to all voters; gives one up after `within`.
+pub fn send<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    view: &View,
+    message: &Message,
+    within: Duration,
+) -> Replies {
     let (into, replies) = mpsc::unbounded_channel();
-    send_into(gateway, outbox, within, &into);
+    let outbox = view.voters().iter().map(|(name, id)| (name.clone(), *id, message.clone()));
+    send_into(gateway, outbox.collect(), within, &into);
     replies
 }
 
-pub fn send_into<P: Ports>(
+fn send_into<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     outbox: Outbox,
     within: Duration,
@@ -219,10 +225,6 @@ pub async fn ask<P: Ports>(
         Err(error) => tracing::debug!(%voter, %error, "an acceptor cannot be reached"),
     }
     None
-}
-
-pub fn to_all(view: &View, message: &Message) -> Outbox {
-    view.voters().iter().map(|(name, id)| (name.clone(), *id, message.clone())).collect()
 }
 
 /// The own acceptor's answer. If a write may or may not have happened, there is none.

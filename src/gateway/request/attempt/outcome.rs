@@ -20,7 +20,7 @@ use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::body::{self, Collected};
 use crate::ports::store::Unclear;
 use crate::ports::upstream::CredentialRefused;
-use crate::ports::{Body, Clock, Ports};
+use crate::ports::{Body, Ports};
 use crate::protocol::decide::{Verdict, decide};
 use crate::protocol::outcome::Outcome;
 use crate::protocol::plant::{Check, is_disabled};
@@ -137,12 +137,8 @@ async fn excerpt<P: Ports>(gateway: &Gateway<P>, headers: &HeaderMap, body: Body
     if headers.contains_key(CONTENT_ENCODING) {
         return None;
     }
-    let clock = gateway.ports.clock();
-    let (Collected::Whole(bytes) | Collected::Over(bytes, _)) = tokio::select! {
-        biased;
-        collected = Box::pin(body::collect(body, EXCERPT)) => collected.ok()?,
-        () = clock.sleep_until(clock.now() + EXCERPT_WITHIN) => return None,
-    };
+    let collected = gateway.before(gateway.now() + EXCERPT_WITHIN, body::collect(body, EXCERPT));
+    let (Collected::Whole(bytes) | Collected::Over(bytes, _)) = Box::pin(collected).await?.ok()?;
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(EXCERPT)]);
     let text: String = text.chars().map(|one| if one.is_control() { ' ' } else { one }).collect();
     let text = text.trim();

@@ -50,8 +50,7 @@ pub async fn store<P: Ports>(
     attempt: Attempt,
     fact: Fact,
 ) -> Stored {
-    let clock = gateway.ports.clock();
-    let now = clock.now();
+    let now = gateway.now();
     let give_up = now + hold;
     let begun = (InFlight::begin(gateway.clone()), gateway.authority.running.begin(&attempt.id));
     let mut work = {
@@ -62,10 +61,9 @@ pub async fn store<P: Ports>(
             stored
         })
     };
-    tokio::select! {
-        biased;
-        stored = &mut work => stored,
-        () = clock.sleep_until(now + gateway.settings.timings.settle_within) => {
+    match gateway.before(now + gateway.settings.timings.settle_within, &mut work).await {
+        Some(stored) => stored,
+        None => {
             tokio::spawn(work.in_current_span());
             Stored::NotYet
         }
@@ -167,7 +165,7 @@ pub fn recount<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, attempt: &Attempt
         return;
     }
     let (gateway, policy, route) = (gateway.clone(), ask.policy.clone(), ask.route.clone());
-    let (attempt, path) = (attempt.clone(), ask.target.path().to_owned());
+    let (attempt, path) = (attempt.clone(), ask.request.target.path().to_owned());
     tokio::spawn(async move {
         let said = asked(&gateway, &policy, &attempt.id, attempt.token, &path).await;
         let ProbeReply::Happened(response) = said else { return };

@@ -37,7 +37,7 @@ pub async fn probe<P: Ports>(
 ) -> Result<Basis, Reply> {
     let mut stays: Option<(Row, Duration)> = None;
     for doubt in doubts {
-        let asked = question(gateway, &ask.policy, &ask.id, &doubt, ask.target.path());
+        let asked = question(gateway, &ask.policy, &ask.id, &doubt, ask.request.target.path());
         let after = match ask.waits(gateway.ports.clock(), asked).await {
             (Word::Happened(answer), _) => return Err(happened(gateway, ask, doubt, basis, answer).await),
             (Word::DidNotHappen, _) => continue,

@@ -16,6 +16,7 @@ use crate::gateway::request::problems::Kind;
 use crate::gateway::request::reply::Step;
 use crate::gateway::telemetry::metrics::observe;
 use crate::gateway::telemetry::{metrics, trace};
+use crate::ports::jobs::StoredRequest;
 use crate::ports::upstream::{Send, SendError};
 use crate::ports::{Ports, Upstream};
 use crate::protocol::time::Moment;
@@ -47,16 +48,17 @@ fn may_send<P: Ports>(gateway: &Gateway<P>, claim: &Claim, now: Moment) -> Resul
 }
 
 async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> Step {
+    let StoredRequest { method, target, headers, body } = ask.request.clone();
     let send = Send {
         upstream: ask.policy.upstream.clone(),
         key: ask.policy.key_headers.to.clone(),
         id: ask.id.clone(),
         token: claim.attempt.token,
         request_id: ask.request_id,
-        method: ask.method.clone(),
-        target: ask.target.clone(),
-        headers: ask.headers.clone(),
-        body: ask.body.clone(),
+        method,
+        target,
+        headers,
+        body,
     };
     // From here to the send there is no await: what is checked is still true when the first byte is
     // written.
