@@ -72,7 +72,7 @@ async fn look<P: Ports>(gateway: &Arc<Gateway<P>>, well: &mut Well, now: Moment)
             }
             if let Some(last) = nobody_left(gateway, &view) {
                 // Leases that were granted at the beginning of this view may still run.
-                if now.since(since) <= gateway.settings.drift.judge(gateway.lease()) * 2 {
+                if now.since(since) <= gateway.settings.drift.judge(gateway.snapshot().lease_length()) * 2 {
                     return Ok(());
                 }
                 let lost = takeover::lose(gateway, &view, &last, false).await;

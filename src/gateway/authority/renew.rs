@@ -24,7 +24,7 @@ pub async fn renew_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     while let Some(strong) = gateway.upgrade() {
         let begun = strong.now();
         let renewed = renew(&strong, begun).await;
-        let pause = if renewed { strong.lease() / 3 } else { AGAIN };
+        let pause = if renewed { strong.snapshot().lease_length() / 3 } else { AGAIN };
         // A gateway that adopts a view needs the lease under it at once.
         strong.rest_or(|wakes| &wakes.renewal, begun + pause).await;
     }

@@ -51,14 +51,6 @@ struct Known {
     count: Option<KeyStretch>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Look {
-    /// Set if the tenant has all the keys that it may have: the time until it should ask again.
-    pub(super) full: Option<Duration>,
-    /// True if a loop must begin to take the turns.
-    pub(super) begin: bool,
-}
-
 impl Known {
     fn is_full(&self, most: u64) -> bool {
         self.counted.is_some_and(|(keys, _)| keys.saturating_add(self.started) >= most)
@@ -76,8 +68,13 @@ impl LiveKeys {
         Self { most: most.get().into(), inner: Lock::default() }
     }
 
-    /// Says if the tenant has as many keys as it may. Queues it if it is time to count.
-    pub(super) fn look(&self, tenant: &Tenant, now: Moment) -> Look {
+    /// If the tenant has all the keys that it may have: the time until it should ask again. Queues
+    /// it if it is time to count, and gives the right to take the turns if no loop does.
+    pub(super) fn look(
+        self: &Arc<Self>,
+        tenant: &Tenant,
+        now: Moment,
+    ) -> (Option<Duration>, Option<Counter>) {
         let mut inner = self.inner.lock();
         let Inner { tenants, turns, counting, swept } = &mut *inner;
         if tenants.len() >= MOST_TENANTS && !tenants.contains_key(tenant) {
@@ -86,7 +83,7 @@ impl LiveKeys {
                 *swept = Some(now);
             }
             if tenants.len() >= MOST_TENANTS {
-                return Look { full: None, begin: false };
+                return (None, None);
             }
         }
         let known = tenants.entry(tenant.clone()).or_default();
@@ -98,7 +95,7 @@ impl LiveKeys {
         let again = if known.count.is_some() { FRESH } else { FULL };
         let begin = !*counting && !turns.is_empty();
         *counting |= begin;
-        Look { full: known.is_full(self.most).then_some(again), begin }
+        (known.is_full(self.most).then_some(again), begin.then(|| Counter(self.clone())))
     }
 
     pub(super) fn started(&self, tenant: &Tenant) {
@@ -149,15 +146,17 @@ impl Drop for Counter {
 mod tests {
     use super::*;
 
-    const SOME: Look = Look { full: None, begin: false };
-    const COUNTED: Look = Look { full: None, begin: true };
-
     fn tenant(name: &str) -> Tenant {
         Tenant::parse(name).unwrap()
     }
 
-    fn keys(most: u32) -> LiveKeys {
-        LiveKeys::new(NonZeroU32::new(most).unwrap())
+    fn keys(most: u32) -> Arc<LiveKeys> {
+        Arc::new(LiveKeys::new(NonZeroU32::new(most).unwrap()))
+    }
+
+    /// The time until a tenant without keys left should ask again.
+    fn full(keys: &Arc<LiveKeys>, tenant: &Tenant, now: Moment) -> Option<Duration> {
+        keys.look(tenant, now).0
     }
 
     fn at(seconds: u64) -> Moment {
@@ -179,27 +178,28 @@ mod tests {
     #[test]
     fn a_count_is_repeated_sooner_near_its_limit() {
         let (keys, a) = (keys(132), tenant("a"));
-        assert_eq!((keys.look(&a, at(0)), keys.look(&a, at(0))), (COUNTED, SOME), "one counter, one turn");
+        let (first, again) = (keys.look(&a, at(0)), keys.look(&a, at(0)));
+        assert!(matches!((first, again), ((None, Some(_)), (None, None))), "one counter, one turn");
         turn(&keys, "a", stretch_of(100, None), at(0));
         keys.started(&a);
-        assert_eq!(keys.look(&a, at(9)), SOME);
+        assert_eq!(full(&keys, &a, at(9)), None);
         assert!(keys.next().is_none(), "one of 32 that were left was started");
         keys.started(&a);
-        assert_eq!(keys.look(&a, at(0)), SOME);
+        assert_eq!(full(&keys, &a, at(0)), None);
         assert!(keys.next().is_none(), "the count is fresh");
         keys.look(&a, at(1));
         turn(&keys, "a", stretch_of(120, None), at(1));
         for _ in 0..12 {
             keys.started(&a);
         }
-        assert_eq!(keys.look(&a, at(1)).full, Some(FULL), "all that was left");
-        assert_eq!(keys.look(&a, at(2)).full, Some(FRESH), "which is looked at");
+        assert_eq!(full(&keys, &a, at(1)), Some(FULL), "all that was left");
+        assert_eq!(full(&keys, &a, at(2)), Some(FRESH), "which is looked at");
         turn(&keys, "a", stretch_of(132, None), at(3));
-        assert_eq!(keys.look(&a, at(32)).full, Some(FULL));
+        assert_eq!(full(&keys, &a, at(32)), Some(FULL));
         assert!(keys.next().is_none(), "it is not forgotten so soon");
-        assert_eq!(keys.look(&a, at(33)).full, Some(FRESH));
+        assert_eq!(full(&keys, &a, at(33)), Some(FRESH));
         turn(&keys, "a", stretch_of(131, None), at(34));
-        assert_eq!(keys.look(&a, at(34)), SOME, "some were forgotten");
+        assert_eq!(full(&keys, &a, at(34)), None, "some were forgotten");
     }
 
     #[test]
@@ -217,21 +217,20 @@ mod tests {
             "once more"
         );
         keys.started(&tenant("a"));
-        assert_eq!(keys.look(&tenant("a"), at(0)).full, None);
+        assert_eq!(full(&keys, &tenant("a"), at(0)), None);
         assert_eq!(turn(&keys, "a", stretch_of(most, Some("k9")), at(0)).unwrap().as_bytes(), b"k8");
         assert!(keys.next().is_none(), "further keys make no difference");
-        assert_eq!(keys.look(&tenant("a"), at(0)).full, Some(FULL));
-        assert_eq!(keys.look(&tenant("b"), at(0)).full, None);
+        assert_eq!(full(&keys, &tenant("a"), at(0)), Some(FULL));
+        assert_eq!(full(&keys, &tenant("b"), at(0)), None);
     }
 
     #[test]
     fn another_counter_follows_one_that_stops() {
-        let keys = Arc::new(keys(9));
-        assert!(keys.look(&tenant("a"), at(0)).begin);
-        let counter = Counter(keys.clone());
-        assert!(!keys.look(&tenant("b"), at(0)).begin);
+        let keys = keys(9);
+        let (_, counter) = keys.look(&tenant("a"), at(0));
+        assert!(counter.is_some() && keys.look(&tenant("b"), at(0)).1.is_none());
         drop(counter);
-        assert!(keys.look(&tenant("b"), at(0)).begin);
+        assert!(keys.look(&tenant("b"), at(0)).1.is_some());
     }
 
     #[test]
@@ -249,8 +248,8 @@ mod tests {
         keys.look(&tenant("more"), at(0));
         assert!(keys.inner.lock().tenants.contains_key(&tenant("more")), "in the place of who has some left");
         assert!(!keys.inner.lock().tenants.contains_key(&tenant("t1")));
-        assert!(keys.look(&tenant("t0"), at(0)).full.is_some());
-        assert_eq!(keys.look(&tenant("still-more"), at(0)), SOME, "all the others are being counted");
+        assert!(full(&keys, &tenant("t0"), at(0)).is_some());
+        assert_eq!(full(&keys, &tenant("still-more"), at(0)), None, "all the others are being counted");
         assert_eq!(keys.inner.lock().tenants.len(), MOST_TENANTS);
     }
 }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use self::concurrency::{Place, Whose};
-use self::live_keys::{Counter, Look, STRETCH};
+use self::live_keys::{Counter, STRETCH};
 use self::quota::{Charged, Exceeded, Quotas};
 use crate::gateway::instance::Gateway;
 use crate::gateway::reloadable::Live;
@@ -56,9 +56,9 @@ impl<P: Ports> Gateway<P> {
     pub(in crate::gateway) fn may_start_a_key(self: &Arc<Self>, tenant: &Tenant) -> Result<(), Duration> {
         let live = self.live();
         let Some(keys) = &live.live_keys else { return Ok(()) };
-        let Look { full, begin } = keys.look(tenant, self.now());
-        if begin {
-            let (gateway, counter) = (Arc::downgrade(self), Counter(keys.clone()));
+        let (full, counter) = keys.look(tenant, self.now());
+        if let Some(counter) = counter {
+            let gateway = Arc::downgrade(self);
             tokio::spawn(async move { count_loop(gateway, &counter).await });
         }
         full.map_or(Ok(()), Err)

@@ -223,7 +223,7 @@ impl<P: Ports> Gateway<P> {
     /// store did not go back. Its view was chosen all the same, and its voters are asked for newer
     /// ones.
     pub(super) async fn known(self: &Arc<Self>) -> Result<Arc<View>, ActError> {
-        if let Some(why) = self.outgrown() {
+        if let Some(why) = self.snapshot().outgrown() {
             return refused(why);
         }
         if self.view().epoch() > 0 {

@@ -101,7 +101,7 @@ impl<P: Ports> Gateway<P> {
     /// True if this store replaced another and was never heard of, here, in a view or by a peer.
     /// One that was let serve has run keys, even if no row of it arrived anywhere.
     fn is_awaited(&self, view: &View, origin: &Origin) -> bool {
-        let views = self.known_views();
+        let views = self.snapshot().views.clone();
         let let_serve =
             |view: &View| view.serves(&origin.region) && view.origin(&origin.region).as_ref() == Some(origin);
         let served = let_serve(view) || views.values().any(|known| let_serve(known));

@@ -207,7 +207,7 @@ pub async fn adopt<P: Ports>(gateway: &Arc<Gateway<P>>) -> Follows {
 /// The state of a gate that follows no view yet: a store from the founding is empty, a later one
 /// has everything to catch up with.
 fn first<P: Ports>(gateway: &Gateway<P>, newest: &Arc<View>) -> GateState {
-    let views = gateway.known_views();
+    let views = gateway.snapshot().views.clone();
     let founded =
         |oldest: &&Arc<View>| oldest.serves(&gateway.settings.me) && oldest.is_present(&gateway.origin);
     match views.values().next().filter(founded) {

@@ -148,7 +148,7 @@ impl<P: Ports> Gateway<P> {
     /// Notes that a trusted source goes by this version: if it is not spoken here, for good.
     pub(in crate::gateway) fn goes_by(&self, version: u16) {
         if self.authority.change(|known, _| known.goes_by(version)) {
-            let why = self.outgrown().unwrap_or_default();
+            let why = self.snapshot().outgrown().unwrap_or_default();
             tracing::error!(why, "no key is run here any more");
         }
     }
