@@ -41,7 +41,7 @@ pub struct Gateway<P: Ports> {
     pub(super) ports: Arc<P>,
     pub(super) settings: Fixed,
     /// Settings that can be replaced at run time: each request reads them once.
-    pub(super) live: ArcSwap<Live<P>>,
+    pub(super) live: ArcSwap<Live>,
     pub(super) config: ArcSwap<ConfigStatus>,
     pub(super) authority: Arc<Authority>,
     pub(super) origin: Origin,
@@ -91,7 +91,7 @@ impl<P: Ports> Gateway<P> {
         let shadow = settings.shadow.then(|| Arc::new(Shadow::new()));
         let ports = Arc::new(ports);
         let since = ports.clock().now();
-        let live = Live::of(settings.live, &ports);
+        let live = Live::of(settings.live);
         let (drift, speaks) = (settings.drift, settings.speaks);
         let site = Site { me: origin.clone(), lease: settings.failover.lease, drift, speaks };
         let store = StoreHealth::Closed { why: closed.to_owned(), since };
@@ -144,7 +144,7 @@ impl<P: Ports> Gateway<P> {
     pub fn reload(&self, reload: Reload) {
         metrics::prepare_routes(&reload.routes);
         let restart = reload.restart.clone();
-        self.live.store(Arc::new(self.live.load().next(reload, &self.ports)));
+        self.live.store(Arc::new(self.live.load().next(reload)));
         self.loaded(restart);
         // Last: with this count, a reader sees all of the new settings.
         metrics::count_by(observe::CONFIG_RELOADS, "result", "ok");
@@ -167,15 +167,14 @@ impl<P: Ports> Gateway<P> {
         metrics::count_by(observe::CONFIG_RELOADS, "result", "failed");
     }
 
-    pub(super) fn live(&self) -> Arc<Live<P>> {
+    pub(super) fn live(&self) -> Arc<Live> {
         self.live.load_full()
     }
 
     /// Refuses new keyed requests, and waits. Returns how many still run after `within`.
     pub async fn stop(&self, within: Duration) -> usize {
         self.stopping.store(true, Ordering::SeqCst);
-        let clock = self.ports.clock();
-        let until = clock.now() + within;
+        let until = self.now() + within;
         let all_ended = async {
             loop {
                 let idle = self.idle.notified();
@@ -185,12 +184,17 @@ impl<P: Ports> Gateway<P> {
                 idle.await;
             }
         };
+        self.before(until, all_ended).await;
+        self.in_flight.load(Ordering::SeqCst)
+    }
+
+    /// The result of this work, if it is there before that moment.
+    pub(super) async fn before<T>(&self, until: Moment, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
-            () = all_ended => {}
-            () = clock.sleep_until(until) => {}
+            done = work => Some(done),
+            () = self.ports.clock().sleep_until(until) => None,
         }
-        self.in_flight.load(Ordering::SeqCst)
     }
 
     /// Sleeps without keeping the gateway alive: a loop must not hold it while it waits.

@@ -17,7 +17,6 @@ use crate::gateway::limits::quota::{Quota, Quotas};
 use crate::gateway::policy::route::{NO_ROUTE, Routes};
 use crate::gateway::telemetry::publication;
 use crate::gateway::telemetry::times::RouteTimes;
-use crate::ports::Ports;
 use crate::protocol::digest::Digest32;
 use crate::protocol::escrow::Meanings;
 
@@ -39,11 +38,11 @@ pub struct Reload {
 }
 
 /// The settings that requests go by now.
-pub(super) struct Live<P: Ports> {
+pub(super) struct Live {
     pub(super) routes: Routes,
     pub(super) meanings: Arc<Meanings>,
     pub(super) credentials: Arc<Credentials>,
-    pub(super) quotas: Option<Arc<Quotas<P>>>,
+    pub(super) quotas: Option<Arc<Quotas>>,
     pub(super) live_keys: Option<Arc<LiveKeys>>,
     pub(super) publication: Bytes,
     times: BTreeMap<Arc<str>, Arc<RouteTimes>>,
@@ -57,10 +56,10 @@ pub(super) struct Live<P: Ports> {
 
 type Typical = Arc<Mutex<Option<Duration>>>;
 
-impl<P: Ports> Live<P> {
-    pub(super) fn of(reload: Reload, ports: &Arc<P>) -> Self {
+impl Live {
+    pub(super) fn of(reload: Reload) -> Self {
         let Reload { routes, credentials, quota, most_at_once, shared, restart: _ } = reload;
-        let quotas = quota.map(|quota| Arc::new(Quotas::new(quota, ports)));
+        let quotas = quota.map(|quota| Arc::new(Quotas::new(quota)));
         let live_keys = quota.and_then(|quota| Some(Arc::new(LiveKeys::new(quota.live_keys?))));
         let limited = live_keys.is_some() || quotas.as_ref().is_some_and(|quotas| quotas.limits_keys());
         let names = || routes.0.iter().map(|route| route.name.clone());
@@ -82,8 +81,8 @@ impl<P: Ports> Live<P> {
     }
 
     /// The settings that follow these. Observations stay, and so do counts whose quota is the same.
-    pub(super) fn next(&self, reload: Reload, ports: &Arc<P>) -> Self {
-        let mut next = Self::of(reload, ports);
+    pub(super) fn next(&self, reload: Reload) -> Self {
+        let mut next = Self::of(reload);
         if next.quota == self.quota {
             next.quotas = self.quotas.clone();
         }

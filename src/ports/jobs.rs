@@ -14,7 +14,7 @@ use onceway_protocol::key::{KeyId, Tenant};
 use onceway_protocol::record::{Nonce, RequestId};
 use onceway_protocol::time::Date;
 
-/// A request as it is stored until it was run.
+/// A request as it is run, and stored until then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredRequest {
     /// The client's method.

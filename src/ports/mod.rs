@@ -8,6 +8,7 @@ pub mod audit;
 pub mod authority;
 pub mod body;
 pub mod jobs;
+pub mod lock;
 pub mod observe;
 pub mod peers;
 pub mod store;

@@ -88,7 +88,7 @@ pub struct ForeignPage {
 }
 
 /// One stretch of a tenant's keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyStretch {
     /// Number of keys.
     pub keys: u64,

@@ -278,6 +278,17 @@ pub enum Reading {
     Gone(Row),
 }
 
+impl Reading {
+    /// The row that it is about, if the key has one.
+    pub fn row(&self) -> Option<&Row> {
+        match self {
+            Self::Absent => None,
+            Self::Released(row, _) | Self::InDoubt(row, _) => Some(row),
+            Self::InProgress(row) | Self::Settled(row) | Self::Gone(row) => Some(row),
+        }
+    }
+}
+
 /// The basis of a claim: the rows that the request saw before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Basis {

@@ -45,8 +45,8 @@ impl<P: Ports> Gateway<P> {
                 to_reply(answer_as_acceptor(self, &from, to, &message).await, PeerReply::Acceptor)
             }
             Question::Views { after } => {
-                let views = self.known_views();
-                let newer = views.range((Bound::Excluded(after), Bound::Unbounded));
+                let known = self.snapshot();
+                let newer = known.views.range((Bound::Excluded(after), Bound::Unbounded));
                 PeerReply::Views(newer.map(|(_, view)| view.clone()).collect())
             }
             Question::Adopt { view } => {
@@ -89,7 +89,7 @@ impl<P: Ports> Gateway<P> {
         // A view that is said to be chosen is checked first: if it is chosen, this process is
         // outgrown.
         let brought = question.view().filter(|_| !matches!(question, Question::Adopt { .. }));
-        self.outgrown().or_else(|| {
+        self.snapshot().outgrown().or_else(|| {
             let version = brought.map(|view| view.protocol()).filter(|version| !speaks.has(*version))?;
             Some(format!("the view goes by protocol version {version}, this process speaks {speaks}"))
         })

@@ -72,7 +72,7 @@ async fn look<P: Ports>(gateway: &Arc<Gateway<P>>, well: &mut Well, now: Moment)
             }
             if let Some(last) = nobody_left(gateway, &view) {
                 // Leases that were granted at the beginning of this view may still run.
-                if now.since(since) <= gateway.settings.drift.judge(gateway.lease()) * 2 {
+                if now.since(since) <= gateway.settings.drift.judge(gateway.snapshot().lease_length()) * 2 {
                     return Ok(());
                 }
                 let lost = takeover::lose(gateway, &view, &last, false).await;
@@ -198,7 +198,7 @@ pub(in crate::gateway) async fn check_loop<P: Ports>(gateway: Weak<Gateway<P>>, 
 }
 
 fn heard<P: Ports>(gateway: &Gateway<P>, probed: Result<(), String>, now: Moment) {
-    let mut health = gateway.authority.upstream();
+    let mut health = gateway.authority.upstream.lock();
     let was = health.is_failing();
     health.checked(probed.is_ok(), now);
     drop(health);
@@ -227,7 +227,7 @@ async fn drain<P: Ports>(gateway: &Arc<Gateway<P>>, cool_down: Duration, now: Mo
         tracing::debug!(%stays, "the upstream is sick, and this region stays");
         return Ok(());
     }
-    let failing = gateway.authority.upstream().failing_for(now).unwrap_or_default();
+    let failing = gateway.authority.upstream.lock().failing_for(now).unwrap_or_default();
     let text = format!("{me}: its upstream has failed every check for {} s", failing.as_secs());
     tracing::warn!(text, "draining this region: it comes back by itself");
     if let Err(error) = gateway.store().note("drained-by-health", &text).await {
@@ -251,7 +251,7 @@ fn others_well<P: Ports>(gateway: &Gateway<P>, view: &View) -> usize {
 
 /// True if this region, which is out and could return, stays out because its upstream fails.
 pub(super) fn holds_back<P: Ports>(gateway: &Gateway<P>, view: &View) -> bool {
-    let failing = gateway.authority.upstream().is_failing();
+    let failing = gateway.authority.upstream.lock().is_failing();
     failing && health::may_stay_out(others_well(gateway, view), gateway.settings.failover.min_serving)
 }
 
@@ -260,13 +260,13 @@ impl<P: Ports> Gateway<P> {
     pub(super) fn upstream_is_sick(&self) -> bool {
         let now = self.now();
         let check = self.settings.upstream_health.as_ref();
-        check.is_some_and(|check| self.authority.upstream().is_sick(check.sick_after, now))
+        check.is_some_and(|check| self.authority.upstream.lock().is_sick(check.sick_after, now))
     }
 
     /// True if the last check failed. Peers hear of that long before the upstream counts as sick:
     /// no region is drained to one that is about to notice the same.
     pub(in crate::gateway) fn upstream_fails(&self) -> bool {
-        self.authority.upstream().is_failing()
+        self.authority.upstream.lock().is_failing()
     }
 
     /// True if a region, this one or a peer, says that its upstream fails its checks.
@@ -278,7 +278,7 @@ impl<P: Ports> Gateway<P> {
     /// Status of this region's upstream, if it is checked.
     pub fn upstream_status(&self) -> Option<UpstreamStatus> {
         self.settings.upstream_health.as_ref()?;
-        let health = *self.authority.upstream();
+        let health = *self.authority.upstream.lock();
         let failing = health.failing_for(self.now());
         let view = self.view();
         let out = view.standing(&self.settings.me) == Some(Standing::Sealed { drained: false });

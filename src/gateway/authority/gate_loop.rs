@@ -57,12 +57,12 @@ async fn look<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
         let before = gateway.view().epoch();
         learn::from_peer(gateway, &peer).await;
         let in_vain = gateway.view().epoch() == before;
-        gateway.authority.gathered().doubt(&peer, in_vain, gateway.now());
+        gateway.authority.gathered.lock().doubt(&peer, in_vain, gateway.now());
     }
     if !gateway.store_is_open() {
         return false;
     }
-    if !gateway.authority.gathered().is_recalled(gateway.now()) {
+    if !gateway.authority.gathered.lock().is_recalled(gateway.now()) {
         recall(gateway).await;
     }
     learn::founding(gateway).await;
@@ -88,7 +88,7 @@ fn ahead<P: Ports>(gateway: &Gateway<P>) -> Option<RegionName> {
     let (epoch, now) = (gateway.view().epoch(), gateway.now());
     let health = gateway.health();
     let newer = |peer: &Peer| peer.pong.as_ref().is_some_and(|pong| pong.epoch > epoch);
-    let gathered = gateway.authority.gathered();
+    let gathered = gateway.authority.gathered.lock();
     let mut peers = health.peers.iter();
     peers.find(|(name, peer)| newer(peer) && !gathered.is_doubted(name, now)).map(|(name, _)| name.clone())
 }
@@ -98,7 +98,7 @@ async fn recall<P: Ports>(gateway: &Gateway<P>) {
         Ok(kept) => {
             let life = gateway.agreed_life();
             gateway.authority.change(|known, _| known.recall(kept, |ago| Retention::For(ago) > life));
-            gateway.authority.gathered().recalled(gateway.now());
+            gateway.authority.gathered.lock().recalled = Some(gateway.now());
         }
         Err(error) => tracing::warn!(%error, "the views that are kept could not be read"),
     }
@@ -109,7 +109,7 @@ fn measure<P: Ports>(gateway: &Gateway<P>, state: &GateState) {
     let now = gateway.now();
     let health = gateway.health();
     let Some((remembered, _)) = &health.remembered else { return };
-    let mut gathered = gateway.authority.gathered();
+    let mut gathered = gateway.authority.gathered.lock();
     let lost: BTreeMap<Origin, u64> = state.view.losses().collect();
     let retired = &state.view.retired;
     gathered.windows.retain(|origin, window| lost.get(origin) == Some(&window.at()));
@@ -166,7 +166,8 @@ async fn open<P: Ports>(gateway: &Arc<Gateway<P>>, version: GateVersion, state: 
                 let at = state.view.losses().find(|(lost, _)| lost == origin).map_or(0, |(_, at)| at);
                 let answered = frontier_at(gateway, by, origin, at).await;
                 answered.map(|frontier| {
-                    gateway.authority.gathered().frontiers.insert((by.clone(), origin.clone()), frontier);
+                    let of = (by.clone(), origin.clone());
+                    gateway.authority.gathered.lock().frontiers.insert(of, frontier);
                 })
             }
             Hindrance::Import { origin, from, upto } => import(gateway, version, origin, from, *upto).await,
@@ -190,7 +191,7 @@ async fn missing<P: Ports>(gateway: &Gateway<P>, state: &GateState) -> Result<Ve
     let rule = gateway.settings.failover.window;
     let known = gateway.snapshot();
     let keepers = opening::keepers(&state.view, &known.views, &known.applied.epochs);
-    let gathered = gateway.authority.gathered();
+    let gathered = gateway.authority.gathered.lock();
     let standing = |(origin, window): (&Origin, &Window)| (origin.clone(), window.standing(&rule, now));
     let windows = gathered.windows.iter().map(standing).collect();
     Ok(opening::hindrances(&Facts {
@@ -217,7 +218,7 @@ pub async fn convert<P: Ports>(gateway: &Arc<Gateway<P>>, origin: &Origin) -> Re
     if all > 0 {
         tracing::warn!(%origin, all, "escrow rows of a lost store are in doubt here now");
     }
-    gateway.authority.gathered().converted.insert(origin.clone());
+    gateway.authority.gathered.lock().converted.insert(origin.clone());
     Ok(())
 }
 
@@ -250,7 +251,7 @@ async fn import<P: Ports>(
     upto: u64,
 ) -> Result<(), String> {
     let store = gateway.store();
-    let begun = gateway.authority.gathered().imports.remove(origin);
+    let begun = gateway.authority.gathered.lock().imports.remove(origin);
     let same = |begun: &Importing| (begun.version, &begun.from, begun.upto) == (version, from, upto);
     let begun = begun.filter(same);
     let (mut after, mut all) = begun.map_or((None, 0), |begun| (Some(begun.after), begun.rows));
@@ -283,7 +284,7 @@ async fn import<P: Ports>(
     }
     if let Some(after) = after {
         let going_on = Importing { version, from: from.clone(), upto, after, rows: all };
-        gateway.authority.gathered().imports.insert(origin.clone(), going_on);
+        gateway.authority.gathered.lock().imports.insert(origin.clone(), going_on);
     }
     Ok(())
 }

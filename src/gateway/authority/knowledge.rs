@@ -3,9 +3,7 @@
 //! Chosen views, and gates that were read, come in here for all decisions from then on. A decision
 //! that needs several answers takes one snapshot and asks that.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
@@ -34,11 +32,6 @@ impl<P: Ports> Gateway<P> {
         self.snapshot().here(id, self.now())
     }
 
-    /// The time that a lease of this region runs now.
-    pub(in crate::gateway) fn lease(&self) -> Duration {
-        self.snapshot().lease_length()
-    }
-
     /// True if this gateway may rely on its region's lease.
     pub(in crate::gateway) fn holds_lease(&self, now: Moment) -> bool {
         self.snapshot().holds_lease(now)
@@ -48,15 +41,6 @@ impl<P: Ports> Gateway<P> {
     pub(in crate::gateway) fn unleased_since(&self) -> Moment {
         let snapshot = self.snapshot();
         self.begun.max(snapshot.given.unwrap_or_default()).max(snapshot.lease.last)
-    }
-
-    /// Reason why this process may do nothing: the regions go by a version that it does not speak.
-    pub(in crate::gateway) fn outgrown(&self) -> Option<String> {
-        self.snapshot().outgrown()
-    }
-
-    pub(in crate::gateway) fn known_views(&self) -> Arc<BTreeMap<u64, Arc<View>>> {
-        self.snapshot().views.clone()
     }
 
     pub(in crate::gateway) fn known_view(&self, epoch: u64) -> Option<Arc<View>> {

@@ -180,7 +180,7 @@ pub async fn change_gate<P: Ports>(
 pub fn watch_pending<P: Ports>(gateway: &Arc<Gateway<P>>, state: &GateState) {
     let now = gateway.now();
     let due = {
-        let mut gathered = gateway.authority.gathered();
+        let mut gathered = gateway.authority.gathered.lock();
         let Some(pending) = &state.pending else {
             gathered.pending = None;
             return;

@@ -24,7 +24,7 @@ pub async fn renew_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     while let Some(strong) = gateway.upgrade() {
         let begun = strong.now();
         let renewed = renew(&strong, begun).await;
-        let pause = if renewed { strong.lease() / 3 } else { AGAIN };
+        let pause = if renewed { strong.snapshot().lease_length() / 3 } else { AGAIN };
         // A gateway that adopts a view needs the lease under it at once.
         strong.rest_or(|wakes| &wakes.renewal, begun + pause).await;
     }
@@ -55,7 +55,7 @@ async fn renew<P: Ports>(gateway: &Arc<Gateway<P>>, now: Moment) -> bool {
     };
     let (region, holder) = (gateway.settings.me.clone(), gateway.authority.proposals.proposer);
     let message = Message::Renew { region, boot, holder, starts, view: view.clone(), ttl };
-    let mut replies = propose::send(gateway, propose::to_all(&view, &message), ttl / 3);
+    let mut replies = propose::send(gateway, &view, &message, ttl / 3);
     let mut renewed = false;
     while let Some((voter, _, reply)) = replies.recv().await {
         let heard = gateway.now();

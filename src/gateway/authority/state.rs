@@ -2,17 +2,18 @@
 //! keep.
 //!
 //! [`Authority::change`] is the only way from one snapshot to the next: under one lock, in one
-//! swap. One lock holds all facts that no request reads. Nothing here decides anything.
+//! swap. Facts that no request reads have locks of their own. Nothing here decides anything.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::{Mutex as Turn, Notify};
 
 use crate::ports::Dice;
+use crate::ports::lock::Lock;
 use crate::ports::store::{GateVersion, StoreError};
 use crate::protocol::grants::{Admission, GrantWatch};
 use crate::protocol::health::Health;
@@ -22,7 +23,7 @@ use crate::protocol::opening;
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::register::Ballot;
 use crate::protocol::snapshot::{Site, Snapshot, StoreHealth};
-use crate::protocol::time::{Drift, Moment};
+use crate::protocol::time::Moment;
 use crate::protocol::view::View;
 use crate::protocol::window::Window;
 
@@ -30,15 +31,17 @@ use crate::protocol::window::Window;
 pub struct Authority {
     snapshot: ArcSwap<Snapshot>,
     /// The holder's side of the lease. Its lock is held while a snapshot is made.
-    lease: Mutex<Lease>,
+    lease: Lock<Lease>,
     /// Observations of this process about the grants of the region's acceptor.
-    watch: Mutex<GrantWatch>,
-    gathered: Mutex<Gathered>,
+    pub watch: Lock<GrantWatch>,
+    pub gathered: Lock<Gathered>,
+    /// The silence of the region's acceptor before it may answer.
+    pub admission: Lock<Admission>,
     /// Attempts of this process that may still be sent or settled.
     pub running: Running,
     pub proposals: Proposals,
     /// Results of the checks of this region's upstream.
-    upstream: Mutex<Health>,
+    pub upstream: Lock<Health>,
     pub wakes: Wakes,
 }
 
@@ -54,12 +57,13 @@ impl Authority {
         let (lease, drift) = (Lease::new(site.lease, site.drift), site.drift);
         Self {
             snapshot: ArcSwap::from_pointee(Snapshot::first(site, view, store, &lease)),
-            lease: Mutex::new(lease),
-            watch: Mutex::new(GrantWatch::new(drift)),
-            gathered: Mutex::new(Gathered::new(drift)),
+            lease: Lock::new(lease),
+            watch: Lock::new(GrantWatch::new(drift)),
+            gathered: Lock::default(),
+            admission: Lock::new(Admission::new(drift)),
             running: Running::default(),
             proposals: Proposals::new(dice),
-            upstream: Mutex::default(),
+            upstream: Lock::default(),
             wakes: Wakes::default(),
         }
     }
@@ -70,7 +74,7 @@ impl Authority {
 
     /// Changes the snapshot, the lease or both, and publishes them together.
     pub fn change<T>(&self, change: impl FnOnce(&mut Snapshot, &mut Lease) -> T) -> T {
-        let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lease = self.lease.lock();
         let mut next = (**self.snapshot.load()).clone();
         let value = change(&mut next, &mut lease);
         next.take_lease(&lease);
@@ -81,18 +85,6 @@ impl Authority {
     pub fn with_lease<T>(&self, change: impl FnOnce(&mut Lease) -> T) -> T {
         self.change(|_, lease| change(lease))
     }
-
-    pub fn watch(&self) -> MutexGuard<'_, GrantWatch> {
-        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub fn gathered(&self) -> MutexGuard<'_, Gathered> {
-        self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub fn upstream(&self) -> MutexGuard<'_, Health> {
-        self.upstream.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Pause before asking a peer again whose views no majority showed: the reason may pass.
@@ -100,6 +92,7 @@ const AGAIN: Duration = Duration::from_millis(300);
 /// Period for reading kept views again: their age ends the risk of stores replaced long ago.
 const RECALL_EVERY: Duration = Duration::from_secs(60);
 
+#[derive(Default)]
 pub struct Gathered {
     pub windows: BTreeMap<Origin, Window>,
     /// Answers of serving regions about lost and replaced stores, by region and store.
@@ -112,12 +105,10 @@ pub struct Gathered {
     pub imports: BTreeMap<Origin, Importing>,
     /// The change that keys are given up for, and the moment when this process saw it first.
     pub pending: Option<(u64, Moment)>,
-    /// The silence of the region's acceptor before it may answer.
-    pub admission: Admission,
     /// Peers whose views no majority showed, and until when they are not asked again.
     doubted: BTreeMap<RegionName, Moment>,
     /// Moment of the last read of the views that the store keeps.
-    recalled: Option<Moment>,
+    pub recalled: Option<Moment>,
     /// Error of the last try to read the gate.
     unread: Option<StoreError>,
 }
@@ -134,21 +125,6 @@ pub struct Importing {
 }
 
 impl Gathered {
-    pub fn new(drift: Drift) -> Self {
-        Self {
-            windows: BTreeMap::new(),
-            frontiers: BTreeMap::new(),
-            frontiers_under: 0,
-            converted: BTreeSet::new(),
-            imports: BTreeMap::new(),
-            pending: None,
-            admission: Admission::new(drift),
-            doubted: BTreeMap::new(),
-            recalled: None,
-            unread: None,
-        }
-    }
-
     /// Notes that this peer's views were not confirmed, or were.
     pub fn doubt(&mut self, peer: &RegionName, in_vain: bool, now: Moment) {
         match in_vain {
@@ -160,10 +136,6 @@ impl Gathered {
     /// True if a peer is not asked for views at `now`, as no majority showed its last ones.
     pub fn is_doubted(&self, peer: &RegionName, now: Moment) -> bool {
         self.doubted.get(peer).is_some_and(|until| now < *until)
-    }
-
-    pub fn recalled(&mut self, now: Moment) {
-        self.recalled = Some(now);
     }
 
     pub fn is_recalled(&self, now: Moment) -> bool {
@@ -233,7 +205,7 @@ impl Proposals {
 
 /// Attempts of this process between their claim and their stored outcome.
 #[derive(Clone, Default)]
-pub struct Running(Arc<Mutex<BTreeMap<KeyId, usize>>>);
+pub struct Running(Arc<Lock<BTreeMap<KeyId, usize>>>);
 
 pub struct Run {
     all: Running,
@@ -242,23 +214,19 @@ pub struct Run {
 
 impl Running {
     pub fn begin(&self, id: &KeyId) -> Run {
-        *self.lock().entry(id.clone()).or_default() += 1;
+        *self.0.lock().entry(id.clone()).or_default() += 1;
         Run { all: self.clone(), id: id.clone() }
     }
 
     /// True if an attempt runs whose key `among` accepts.
     pub fn any(&self, among: impl Fn(&KeyId) -> bool) -> bool {
-        self.lock().keys().any(among)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<KeyId, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().keys().any(among)
     }
 }
 
 impl Drop for Run {
     fn drop(&mut self) {
-        let mut running = self.all.lock();
+        let mut running = self.all.0.lock();
         if let Some(count) = running.get_mut(&self.id) {
             *count -= 1;
             if *count == 0 {

@@ -80,10 +80,10 @@ fn is_over<P: Ports>(
     since: &Since,
     now: Moment,
 ) -> bool {
-    let patience = gateway.settings.drift.judge(gateway.lease());
+    let patience = gateway.settings.drift.judge(gateway.snapshot().lease_length());
     let Some(since) = since.get(region).filter(|since| now.since(**since) > patience) else { return false };
     match own.grants.get(region) {
-        Some(grant) => gateway.authority.watch().is_over(region, grant, now),
+        Some(grant) => gateway.authority.watch.lock().is_over(region, grant, now),
         // The region was never seen to renew. It gets the same time once more, as it may be
         // starting.
         None => now.since(*since) > patience * 2,

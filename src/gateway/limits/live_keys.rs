@@ -6,11 +6,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::quota::MOST_TENANTS;
 use crate::gateway::telemetry::metrics;
+use crate::ports::lock::Lock;
 use crate::ports::upkeep::KeyStretch;
 use crate::protocol::key::{Key, Tenant};
 use crate::protocol::time::Moment;
@@ -26,7 +27,7 @@ const PART: u64 = 16;
 
 pub struct LiveKeys {
     most: u64,
-    inner: Mutex<Inner>,
+    inner: Lock<Inner>,
 }
 
 #[derive(Default)]
@@ -47,21 +48,7 @@ struct Known {
     /// Keys started here since then.
     started: u64,
     /// The count that runs, or waits for its first turn.
-    count: Option<Count>,
-}
-
-#[derive(Default)]
-struct Count {
-    keys: u64,
-    through: Option<Key>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Look {
-    /// Set if the tenant has all the keys that it may have: the time until it should ask again.
-    pub(super) full: Option<Duration>,
-    /// True if a loop must begin to take the turns.
-    pub(super) begin: bool,
+    count: Option<KeyStretch>,
 }
 
 impl Known {
@@ -78,12 +65,17 @@ impl Known {
 
 impl LiveKeys {
     pub fn new(most: NonZeroU32) -> Self {
-        Self { most: most.get().into(), inner: Mutex::default() }
+        Self { most: most.get().into(), inner: Lock::default() }
     }
 
-    /// Says if the tenant has as many keys as it may. Queues it if it is time to count.
-    pub(super) fn look(&self, tenant: &Tenant, now: Moment) -> Look {
-        let mut inner = self.lock();
+    /// If the tenant has all the keys that it may have: the time until it should ask again. Queues
+    /// it if it is time to count, and gives the right to take the turns if no loop does.
+    pub(super) fn look(
+        self: &Arc<Self>,
+        tenant: &Tenant,
+        now: Moment,
+    ) -> (Option<Duration>, Option<Counter>) {
+        let mut inner = self.inner.lock();
         let Inner { tenants, turns, counting, swept } = &mut *inner;
         if tenants.len() >= MOST_TENANTS && !tenants.contains_key(tenant) {
             if swept.is_none_or(|swept| now >= swept + FRESH) {
@@ -91,30 +83,30 @@ impl LiveKeys {
                 *swept = Some(now);
             }
             if tenants.len() >= MOST_TENANTS {
-                return Look { full: None, begin: false };
+                return (None, None);
             }
         }
         let known = tenants.entry(tenant.clone()).or_default();
         if known.count.is_none() && known.is_due(self.most, now) {
-            known.count = Some(Count::default());
+            known.count = Some(KeyStretch::default());
             turns.push_back(tenant.clone());
         }
         // While a count runs, the old number is not trusted for long.
         let again = if known.count.is_some() { FRESH } else { FULL };
         let begin = !*counting && !turns.is_empty();
         *counting |= begin;
-        Look { full: known.is_full(self.most).then_some(again), begin }
+        (known.is_full(self.most).then_some(again), begin.then(|| Counter(self.clone())))
     }
 
     pub(super) fn started(&self, tenant: &Tenant) {
-        if let Some(known) = self.lock().tenants.get_mut(tenant) {
+        if let Some(known) = self.inner.lock().tenants.get_mut(tenant) {
             known.started += 1;
         }
     }
 
     /// The next tenant in turn, and the key after which to go on.
     pub(super) fn next(&self) -> Option<(Tenant, Option<Key>)> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let tenant = inner.turns.pop_front()?;
         let count = inner.tenants.get(&tenant)?.count.as_ref()?;
         let through = count.through.clone();
@@ -123,7 +115,7 @@ impl LiveKeys {
 
     /// Takes in the result of a turn. `None`, of a silent store: the stretch is looked at again.
     pub(super) fn add_stretch(&self, tenant: Tenant, stretch: Option<KeyStretch>, now: Moment) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let Some(known) = inner.tenants.get_mut(&tenant) else { return };
         let Some(count) = known.count.as_mut() else { return };
         if let Some(stretch) = stretch {
@@ -139,10 +131,6 @@ impl LiveKeys {
         }
         inner.turns.push_back(tenant);
     }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// The loop that takes the turns. When it is dropped, no loop does.
@@ -150,7 +138,7 @@ pub(super) struct Counter(pub(super) Arc<LiveKeys>);
 
 impl Drop for Counter {
     fn drop(&mut self) {
-        self.0.lock().counting = false;
+        self.0.inner.lock().counting = false;
     }
 }
 
@@ -158,15 +146,17 @@ impl Drop for Counter {
 mod tests {
     use super::*;
 
-    const SOME: Look = Look { full: None, begin: false };
-    const COUNTED: Look = Look { full: None, begin: true };
-
     fn tenant(name: &str) -> Tenant {
         Tenant::parse(name).unwrap()
     }
 
-    fn keys(most: u32) -> LiveKeys {
-        LiveKeys::new(NonZeroU32::new(most).unwrap())
+    fn keys(most: u32) -> Arc<LiveKeys> {
+        Arc::new(LiveKeys::new(NonZeroU32::new(most).unwrap()))
+    }
+
+    /// The time until a tenant without keys left should ask again.
+    fn full(keys: &Arc<LiveKeys>, tenant: &Tenant, now: Moment) -> Option<Duration> {
+        keys.look(tenant, now).0
     }
 
     fn at(seconds: u64) -> Moment {
@@ -188,27 +178,28 @@ mod tests {
     #[test]
     fn a_count_is_repeated_sooner_near_its_limit() {
         let (keys, a) = (keys(132), tenant("a"));
-        assert_eq!((keys.look(&a, at(0)), keys.look(&a, at(0))), (COUNTED, SOME), "one counter, one turn");
+        let (first, again) = (keys.look(&a, at(0)), keys.look(&a, at(0)));
+        assert!(matches!((first, again), ((None, Some(_)), (None, None))), "one counter, one turn");
         turn(&keys, "a", stretch_of(100, None), at(0));
         keys.started(&a);
-        assert_eq!(keys.look(&a, at(9)), SOME);
+        assert_eq!(full(&keys, &a, at(9)), None);
         assert!(keys.next().is_none(), "one of 32 that were left was started");
         keys.started(&a);
-        assert_eq!(keys.look(&a, at(0)), SOME);
+        assert_eq!(full(&keys, &a, at(0)), None);
         assert!(keys.next().is_none(), "the count is fresh");
         keys.look(&a, at(1));
         turn(&keys, "a", stretch_of(120, None), at(1));
         for _ in 0..12 {
             keys.started(&a);
         }
-        assert_eq!(keys.look(&a, at(1)).full, Some(FULL), "all that was left");
-        assert_eq!(keys.look(&a, at(2)).full, Some(FRESH), "which is looked at");
+        assert_eq!(full(&keys, &a, at(1)), Some(FULL), "all that was left");
+        assert_eq!(full(&keys, &a, at(2)), Some(FRESH), "which is looked at");
         turn(&keys, "a", stretch_of(132, None), at(3));
-        assert_eq!(keys.look(&a, at(32)).full, Some(FULL));
+        assert_eq!(full(&keys, &a, at(32)), Some(FULL));
         assert!(keys.next().is_none(), "it is not forgotten so soon");
-        assert_eq!(keys.look(&a, at(33)).full, Some(FRESH));
+        assert_eq!(full(&keys, &a, at(33)), Some(FRESH));
         turn(&keys, "a", stretch_of(131, None), at(34));
-        assert_eq!(keys.look(&a, at(34)), SOME, "some were forgotten");
+        assert_eq!(full(&keys, &a, at(34)), None, "some were forgotten");
     }
 
     #[test]
@@ -226,21 +217,20 @@ mod tests {
             "once more"
         );
         keys.started(&tenant("a"));
-        assert_eq!(keys.look(&tenant("a"), at(0)).full, None);
+        assert_eq!(full(&keys, &tenant("a"), at(0)), None);
         assert_eq!(turn(&keys, "a", stretch_of(most, Some("k9")), at(0)).unwrap().as_bytes(), b"k8");
         assert!(keys.next().is_none(), "further keys make no difference");
-        assert_eq!(keys.look(&tenant("a"), at(0)).full, Some(FULL));
-        assert_eq!(keys.look(&tenant("b"), at(0)).full, None);
+        assert_eq!(full(&keys, &tenant("a"), at(0)), Some(FULL));
+        assert_eq!(full(&keys, &tenant("b"), at(0)), None);
     }
 
     #[test]
     fn another_counter_follows_one_that_stops() {
-        let keys = Arc::new(keys(9));
-        assert!(keys.look(&tenant("a"), at(0)).begin);
-        let counter = Counter(keys.clone());
-        assert!(!keys.look(&tenant("b"), at(0)).begin);
+        let keys = keys(9);
+        let (_, counter) = keys.look(&tenant("a"), at(0));
+        assert!(counter.is_some() && keys.look(&tenant("b"), at(0)).1.is_none());
         drop(counter);
-        assert!(keys.look(&tenant("b"), at(0)).begin);
+        assert!(keys.look(&tenant("b"), at(0)).1.is_some());
     }
 
     #[test]
@@ -254,12 +244,12 @@ mod tests {
         for number in 2..MOST_TENANTS {
             keys.look(&tenant(&format!("t{number}")), at(0));
         }
-        assert_eq!(keys.lock().tenants.len(), MOST_TENANTS);
+        assert_eq!(keys.inner.lock().tenants.len(), MOST_TENANTS);
         keys.look(&tenant("more"), at(0));
-        assert!(keys.lock().tenants.contains_key(&tenant("more")), "in the place of who has some left");
-        assert!(!keys.lock().tenants.contains_key(&tenant("t1")));
-        assert!(keys.look(&tenant("t0"), at(0)).full.is_some());
-        assert_eq!(keys.look(&tenant("still-more"), at(0)), SOME, "all the others are being counted");
-        assert_eq!(keys.lock().tenants.len(), MOST_TENANTS);
+        assert!(keys.inner.lock().tenants.contains_key(&tenant("more")), "in the place of who has some left");
+        assert!(!keys.inner.lock().tenants.contains_key(&tenant("t1")));
+        assert!(full(&keys, &tenant("t0"), at(0)).is_some());
+        assert_eq!(full(&keys, &tenant("still-more"), at(0)), None, "all the others are being counted");
+        assert_eq!(keys.inner.lock().tenants.len(), MOST_TENANTS);
     }
 }

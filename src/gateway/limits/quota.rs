@@ -1,26 +1,22 @@
 //! Quotas of one tenant at this gateway, charged before a body is read or the store asked.
 //!
-//! The charges that do not apply are given back later. The algorithm is GCRA (ITU-T I.371) by the
-//! `governor` crate, over the Clock port and a bounded table. The limit is one process's.
+//! The charges that do not apply are given back later. The algorithm is GCRA (ITU-T I.371), over a
+//! bounded table. The limit is one process's.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use governor::clock::Clock as GovernorClock;
-use governor::middleware::NoOpMiddleware;
-use governor::nanos::Nanos;
-use governor::state::StateStore;
-use governor::{Quota as Rate, RateLimiter};
-
-use crate::ports::{Clock, Ports};
+use crate::ports::lock::Lock;
 use crate::protocol::key::Tenant;
+use crate::protocol::time::Moment;
 
 /// Tenants with a bucket of their own, at most. While all are in use, further ones share one.
 pub(in crate::gateway) const MOST_TENANTS: usize = 10_000;
-/// Pause between two searches of a full table for buckets that are full again: those can go.
-const SWEEP_EVERY: u64 = 1_000_000_000;
+/// In nanoseconds. Also the pause between two searches of a full table for buckets that are full
+/// again: those can go.
+const SECOND: u64 = 1_000_000_000;
 
 /// Limits of a tenant; `None` is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,10 +40,10 @@ pub struct Pace {
     pub burst: NonZeroU32,
 }
 
-pub(in crate::gateway) struct Quotas<P: Ports> {
-    new_keys: Option<Limiter<P>>,
-    look_ups: Option<Limiter<P>>,
-    misses: Option<Limiter<P>>,
+pub(in crate::gateway) struct Quotas {
+    new_keys: Option<Buckets>,
+    look_ups: Option<Buckets>,
+    misses: Option<Buckets>,
 }
 
 /// Error: a tenant is over one of its quotas.
@@ -58,40 +54,49 @@ pub(in crate::gateway) struct Exceeded {
     pub(super) wait: Duration,
 }
 
-impl<P: Ports> Quotas<P> {
+impl Quotas {
     /// Begins with full buckets.
-    pub(in crate::gateway) fn new(quota: Quota, ports: &Arc<P>) -> Self {
-        let limiter = |of, pace: Option<Pace>| pace.map(|pace| Limiter::new(of, pace, ports.clone()));
+    pub(in crate::gateway) fn new(quota: Quota) -> Self {
+        let buckets = |of, pace: Option<Pace>| pace.map(|pace| Buckets::new(of, pace, MOST_TENANTS));
         Self {
-            new_keys: limiter("new_keys", quota.new_keys),
-            look_ups: limiter("look_ups", quota.look_ups),
-            misses: limiter("misses", quota.misses),
+            new_keys: buckets("new_keys", quota.new_keys),
+            look_ups: buckets("look_ups", quota.look_ups),
+            misses: buckets("misses", quota.misses),
         }
     }
 
     /// Charges for a new key and a look-up. One of them is given back at the request's end.
-    pub(in crate::gateway) fn charge(&self, tenant: &Tenant) -> Result<Charged, Exceeded> {
-        self.take(&self.new_keys, tenant)
+    pub(in crate::gateway) fn charge(&self, tenant: &Tenant, now: Moment) -> Result<Charged, Exceeded> {
+        take(&self.new_keys, &self.look_ups, tenant, now)
     }
 
     /// Charges a question to the status address for a miss, given back if there is a key.
-    pub(in crate::gateway) fn charge_question(&self, tenant: &Tenant) -> Result<Charged, Exceeded> {
-        self.take(&self.misses, tenant)
-    }
-
-    /// Takes one of these, and a look-up, or nothing.
-    fn take(&self, unless_found: &Option<Limiter<P>>, tenant: &Tenant) -> Result<Charged, Exceeded> {
-        let take = |limiter: &Limiter<P>| limiter.take(tenant);
-        let charged = Charged { unless_found: unless_found.as_ref().map(take).transpose()?, look_ups: None };
-        let look_ups = self.look_ups.as_ref().map(take).transpose();
-        let look_ups = look_ups.inspect_err(|_| charged.give_back(tenant, true))?;
-        Ok(Charged { look_ups, ..charged })
+    pub(in crate::gateway) fn charge_question(
+        &self,
+        tenant: &Tenant,
+        now: Moment,
+    ) -> Result<Charged, Exceeded> {
+        take(&self.misses, &self.look_ups, tenant, now)
     }
 
     /// True if a keyed request can be over a quota.
     pub(in crate::gateway) fn limits_keys(&self) -> bool {
         self.new_keys.is_some() || self.look_ups.is_some()
     }
+}
+
+/// Takes one of each, or nothing.
+fn take(
+    unless_found: &Option<Buckets>,
+    look_ups: &Option<Buckets>,
+    tenant: &Tenant,
+    now: Moment,
+) -> Result<Charged, Exceeded> {
+    let take = |buckets: &Buckets| buckets.take(tenant, now.as_nanos()).map(|()| buckets.clone());
+    let charged = Charged { unless_found: unless_found.as_ref().map(take).transpose()?, look_ups: None };
+    let look_ups = look_ups.as_ref().map(take).transpose();
+    let look_ups = look_ups.inspect_err(|_| charged.give_back(tenant, true))?;
+    Ok(Charged { look_ups, ..charged })
 }
 
 /// The buckets that a request was charged to. Empty if another gateway was asked first.
@@ -111,103 +116,57 @@ impl Charged {
     }
 }
 
-struct Limiter<P: Ports> {
-    of: &'static str,
-    limiter: RateLimiter<Tenant, Buckets, PortClock<P>, NoOpMiddleware<Nanos>>,
-    buckets: Buckets,
-}
-
-impl<P: Ports> Limiter<P> {
-    fn new(of: &'static str, pace: Pace, ports: Arc<P>) -> Self {
-        let rate = Rate::per_second(pace.per_second).allow_burst(pace.burst);
-        let buckets = Buckets::new(rate.replenish_interval(), MOST_TENANTS);
-        Self { of, limiter: RateLimiter::new(rate, buckets.clone(), PortClock(ports)), buckets }
-    }
-
-    fn take(&self, tenant: &Tenant) -> Result<Buckets, Exceeded> {
-        match self.limiter.check_key(tenant) {
-            Ok(()) => Ok(self.buckets.clone()),
-            Err(until) => {
-                Err(Exceeded { of: self.of, wait: until.wait_time_from(self.limiter.clock().now()) })
-            }
-        }
-    }
-}
-
-/// The level of each tenant's bucket. Cheap to clone; all clones are the same buckets.
+/// The bucket of each tenant. Cheap to clone; all clones are the same buckets.
 #[derive(Clone)]
 struct Buckets {
-    inner: Arc<Mutex<Inner>>,
+    of: &'static str,
+    inner: Arc<Lock<Inner>>,
+    /// Nanoseconds for which one charge counts.
     interval: u64,
+    /// Nanoseconds that all charges of a burst count, but its last.
+    tolerance: u64,
     most: usize,
 }
 
-/// A bucket: when it is full again, in nanoseconds since the limiter began.
+/// A bucket: when it is full again, in nanoseconds of the clock.
 #[derive(Default)]
 struct Inner {
     own: BTreeMap<Tenant, u64>,
-    shared: Option<u64>,
+    shared: u64,
     swept: Option<u64>,
 }
 
 impl Buckets {
-    fn new(interval: Duration, most: usize) -> Self {
-        let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).max(1);
-        Self { inner: Arc::default(), interval, most }
+    fn new(of: &'static str, pace: Pace, most: usize) -> Self {
+        let interval = (SECOND / u64::from(pace.per_second.get())).max(1);
+        let tolerance = interval * u64::from(pace.burst.get() - 1);
+        Self { of, inner: Arc::default(), interval, tolerance, most }
+    }
+
+    fn take(&self, tenant: &Tenant, now: u64) -> Result<(), Exceeded> {
+        let mut inner = self.inner.lock();
+        let Inner { own, shared, swept } = &mut *inner;
+        let is_known = own.contains_key(tenant);
+        let rested = swept.is_none_or(|swept| now.saturating_sub(swept) >= SECOND);
+        if !is_known && own.len() >= self.most && rested {
+            own.retain(|_, full_at| *full_at > now);
+            *swept = Some(now);
+        }
+        let has_own = is_known || own.len() < self.most;
+        let full_at = if has_own { own.entry(tenant.clone()).or_default() } else { shared };
+        let wait = full_at.saturating_sub(self.tolerance).saturating_sub(now);
+        if wait > 0 {
+            return Err(Exceeded { of: self.of, wait: Duration::from_nanos(wait) });
+        }
+        *full_at = now.max(*full_at) + self.interval;
+        Ok(())
     }
 
     /// Gives a charge back. The shared bucket gets none: its charges are not known by tenant.
     fn give_back(&self, tenant: &Tenant) {
-        if let Some(full_at) = self.lock().own.get_mut(tenant) {
+        if let Some(full_at) = self.inner.lock().own.get_mut(tenant) {
             *full_at = full_at.saturating_sub(self.interval);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl StateStore for Buckets {
-    type Key = Tenant;
-
-    fn measure_and_replace<T, F, E>(&self, tenant: &Tenant, decide: F) -> Result<T, E>
-    where
-        F: Fn(Option<Nanos>) -> Result<(T, Nanos), E>,
-    {
-        let mut inner = self.lock();
-        if let Some(full_at) = inner.own.get_mut(tenant) {
-            let (passed, next) = decide(Some(Nanos::new(*full_at)))?;
-            *full_at = next.as_u64();
-            return Ok(passed);
-        }
-        // A bucket that was never used is full, so this passes, and is full again one interval from
-        // now.
-        let (passed, next) = decide(None)?;
-        let (next, now) = (next.as_u64(), next.as_u64().saturating_sub(self.interval));
-        let rested = inner.swept.is_none_or(|swept| now.saturating_sub(swept) >= SWEEP_EVERY);
-        if inner.own.len() >= self.most && rested {
-            inner.own.retain(|_, full_at| *full_at > now);
-            inner.swept = Some(now);
-        }
-        if inner.own.len() < self.most {
-            inner.own.insert(tenant.clone(), next);
-            return Ok(passed);
-        }
-        let (passed, next) = decide(inner.shared.map(Nanos::new))?;
-        inner.shared = Some(next.as_u64());
-        Ok(passed)
-    }
-}
-
-/// The Clock port as the limiter reads it.
-struct PortClock<P: Ports>(Arc<P>);
-
-impl<P: Ports> GovernorClock for PortClock<P> {
-    type Instant = Nanos;
-
-    fn now(&self) -> Nanos {
-        Nanos::new(self.0.clock().now().as_nanos())
     }
 }
 
@@ -215,20 +174,25 @@ impl<P: Ports> GovernorClock for PortClock<P> {
 mod tests {
     use super::*;
 
-    const SECOND: u64 = 1_000_000_000;
-
-    /// One key per second and no burst: asks as the limiter does, `at` in nanoseconds.
     fn ask(buckets: &Buckets, tenant: &str, at: u64) -> bool {
-        let tenant = Tenant::parse(tenant).unwrap();
-        let decide = |full_at: Option<Nanos>| match full_at.map_or(at, Nanos::as_u64) {
-            full_at if at < full_at => Err(()),
-            full_at => Ok(((), Nanos::new(full_at.max(at) + SECOND))),
-        };
-        buckets.measure_and_replace(&tenant, decide).is_ok()
+        buckets.take(&Tenant::parse(tenant).unwrap(), at).is_ok()
     }
 
+    /// One key per second and no burst.
     fn buckets(most: usize) -> Buckets {
-        Buckets::new(Duration::from_nanos(SECOND), most)
+        Buckets::new("new_keys", Pace { per_second: NonZeroU32::MIN, burst: NonZeroU32::MIN }, most)
+    }
+
+    #[test]
+    fn a_burst_is_followed_by_its_lasting_rate() {
+        let [per_second, burst] = [4, 3].map(|number| NonZeroU32::new(number).unwrap());
+        let buckets = Buckets::new("new_keys", Pace { per_second, burst }, 9);
+        let at =
+            |at: u64| buckets.take(&Tenant::parse("a").unwrap(), at).map_err(|over| over.wait.as_nanos());
+        assert_eq!([at(7), at(7), at(7), at(7)], [Ok(()), Ok(()), Ok(()), Err(250_000_000)]);
+        assert_eq!([at(250_000_006), at(250_000_007)], [Err(1), Ok(())]);
+        assert_eq!([at(9 * SECOND), at(9 * SECOND), at(9 * SECOND)], [Ok(()); 3], "it is full again");
+        assert_eq!(at(9 * SECOND), Err(250_000_000));
     }
 
     #[test]
@@ -248,7 +212,7 @@ mod tests {
         assert_eq!([ask(&buckets, "c", 0), ask(&buckets, "d", 0)], [true, false], "two in one bucket");
         assert!(!ask(&buckets, "a", 0), "a has its own still");
         assert!(ask(&buckets, "e", 2 * SECOND), "a and b are full again, and went");
-        assert_eq!(buckets.lock().own.len(), 1);
+        assert_eq!(buckets.inner.lock().own.len(), 1);
         assert!(ask(&buckets, "a", 2 * SECOND));
     }
 }

@@ -72,16 +72,16 @@ fn is_respond_async(preference: &str) -> bool {
 
 /// The request to store, without the preference that was honoured. Unsealed, it keeps some headers.
 pub fn stored<P: Ports>(gateway: &Gateway<P>, ask: &Ask) -> StoredRequest {
-    let mut headers = ask.headers.clone();
-    headers.remove(PREFER);
-    let others = preferences(&ask.headers).filter(|preference| !is_respond_async(preference));
+    let mut request = ask.request.clone();
+    request.headers.remove(PREFER);
+    let others = preferences(&ask.request.headers).filter(|preference| !is_respond_async(preference));
     for other in others.filter_map(|preference| HeaderValue::from_str(preference.trim()).ok()) {
-        headers.append(PREFER, other);
+        request.headers.append(PREFER, other);
     }
     if !gateway.settings.seals_requests {
-        keep_only(&mut headers, &ask.policy.keep_headers);
+        keep_only(&mut request.headers, &ask.policy.keep_headers);
     }
-    StoredRequest { method: ask.method.clone(), target: ask.target.clone(), headers, body: ask.body.clone() }
+    request
 }
 
 /// Keeps headers that describe the request, or that its route names: others may be secrets.

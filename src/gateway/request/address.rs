@@ -10,7 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Method, Request, Response, Uri};
+use http::{Method, Request, Response, StatusCode, Uri};
 use serde::Serialize;
 
 use super::problems::{KEYS, Kind, Problem};
@@ -24,7 +24,7 @@ use crate::gateway::telemetry::times::Where;
 use crate::gateway::telemetry::trace::{self, Trace};
 use crate::ports::peers::{Forward, ForwardReply};
 use crate::ports::store::StoreError;
-use crate::ports::{Body, Clock, Dice, Jobs, Peers, Ports};
+use crate::ports::{Body, Dice, Jobs, Peers, Ports};
 use crate::protocol::authority::Closed;
 use crate::protocol::decide::same_principal;
 use crate::protocol::digest::Digest32;
@@ -89,7 +89,8 @@ pub async fn answer<P: Ports>(
     let status_answer = found(gateway, &id, principal, head).await;
     looked_up(gateway, &id, trace, &status_answer);
     let StatusAnswer { verdict, code, response } = status_answer;
-    if !reply::says_nothing_is_there(&response) {
+    // An answer of any region: there is such a key.
+    if response.status() != StatusCode::NOT_FOUND {
         charged.give_back(id.tenant(), true);
     }
     let from = if verdict == "forwarded" { Where::Forwarded } else { Where::Here };
@@ -209,7 +210,6 @@ async fn from_owner<P: Ports>(
     if gateway.is_silent(owner) {
         return None;
     }
-    let clock = gateway.ports.clock();
     let forward = Forward {
         id: id.clone(),
         principal,
@@ -221,12 +221,8 @@ async fn from_owner<P: Ports>(
         epoch: gateway.view().epoch(),
         deadline: OWNER_WITHIN,
     };
-    let reply = tokio::select! {
-        biased;
-        reply = gateway.ports.peers().forward(owner, forward) => reply.ok()?,
-        () = clock.sleep_until(clock.now() + OWNER_WITHIN) => return None,
-    };
-    Some(match reply {
+    let asked = gateway.ports.peers().forward(owner, forward);
+    Some(match gateway.before(gateway.now() + OWNER_WITHIN, asked).await?.ok()? {
         ForwardReply::Answer(response) => response,
         ForwardReply::NotOwner { .. } => reply::refuse(&gateway.moving(), Dialect::Plain),
     })

@@ -28,6 +28,7 @@ use crate::gateway::reloadable::Live;
 use crate::gateway::telemetry::times::{RouteTimes, Waited};
 use crate::gateway::telemetry::trace;
 use crate::ports::body::{self, Body, Collected};
+use crate::ports::jobs::StoredRequest;
 use crate::ports::peers::Forward;
 use crate::ports::{Clock, Dice, Ports};
 use crate::protocol::digest::Digest32;
@@ -83,7 +84,7 @@ pub async fn admit<P: Ports>(
 
 async fn keyed<P: Ports>(
     gateway: &Gateway<P>,
-    live: &Live<P>,
+    live: &Live,
     (times, policy): (&Arc<RouteTimes>, Arc<Policy>),
     request: Request<Body>,
     place: &Place,
@@ -115,10 +116,7 @@ async fn keyed<P: Ports>(
         route: times.route().clone(),
         policy,
         meanings: live.meanings.clone(),
-        method: head.method,
-        target,
-        headers,
-        body,
+        request: StoredRequest { method: head.method, target, headers, body },
         fingerprint,
         request_id,
         arrived,
@@ -133,7 +131,7 @@ async fn keyed<P: Ports>(
 
 pub fn identify<P: Ports>(
     gateway: &Gateway<P>,
-    live: &Live<P>,
+    live: &Live,
     policy: &Policy,
     head: &Parts,
 ) -> Result<(KeyId, Option<Digest32>, HeaderValue), Problem> {
@@ -145,7 +143,7 @@ pub fn identify<P: Ports>(
 }
 
 /// The caller. On a listener of a trusted front, the front names it; elsewhere the credential.
-pub fn find_caller<P: Ports>(gateway: &Gateway<P>, live: &Live<P>, head: &Parts) -> Option<Caller> {
+pub fn find_caller<P: Ports>(gateway: &Gateway<P>, live: &Live, head: &Parts) -> Option<Caller> {
     match head.extensions.get::<Vouched>() {
         Some(Vouched(caller)) => caller.clone(),
         None => live.credentials.caller(&head.headers, gateway.ports.clock().date()),
@@ -179,10 +177,10 @@ pub fn admit_forward<P: Ports>(
         }
         make_room(gateway, place, forward.body.len())?;
         policy.key_policy.check(forward.id.key())?;
-        let Forward { method, target, headers, body, .. } = &forward;
-        let fingerprint = take_fingerprint(&policy, method, target, headers, body)?;
-        let echo = forward.headers.get(&reply::KEY).cloned().ok_or(KeyError::Missing)?;
-        let by = accept::by(&policy, &forward.headers);
+        let Forward { method, target, headers, body, .. } = forward;
+        let fingerprint = take_fingerprint(&policy, &method, &target, &headers, &body)?;
+        let echo = headers.get(&reply::KEY).cloned().ok_or(KeyError::Missing)?;
+        let by = accept::by(&policy, &headers);
         Ok(Ask {
             id: forward.id,
             principal: forward.principal,
@@ -190,10 +188,7 @@ pub fn admit_forward<P: Ports>(
             route,
             policy,
             meanings: live.meanings.clone(),
-            method: forward.method,
-            target: forward.target,
-            headers: forward.headers,
-            body: forward.body,
+            request: StoredRequest { method, target, headers, body },
             fingerprint,
             request_id: forward.request_id,
             arrived: gateway.now(),
@@ -219,17 +214,11 @@ fn announced(headers: &HeaderMap, body: &Body, limit: usize) -> Result<usize, Pr
 }
 
 async fn read_body<P: Ports>(gateway: &Gateway<P>, body: Body, limit: usize) -> Result<Bytes, Problem> {
-    let clock = gateway.ports.clock();
-    let until = clock.now() + gateway.settings.timings.body_within;
-    let collected = tokio::select! {
-        biased;
-        collected = body::collect(body, limit) => collected.ok(),
-        () = clock.sleep_until(until) => None,
-    };
-    match collected {
-        Some(Collected::Whole(bytes)) => Ok(bytes),
-        Some(Collected::Over(..)) => Err(too_large(limit)),
-        None => Err(Kind::BodyBroken.problem()),
+    let until = gateway.now() + gateway.settings.timings.body_within;
+    match gateway.before(until, body::collect(body, limit)).await {
+        Some(Ok(Collected::Whole(bytes))) => Ok(bytes),
+        Some(Ok(Collected::Over(..))) => Err(too_large(limit)),
+        Some(Err(_)) | None => Err(Kind::BodyBroken.problem()),
     }
 }
 

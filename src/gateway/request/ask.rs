@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Uri};
+use http::HeaderValue;
 
 use crate::gateway::limits::concurrency::Place;
 use crate::gateway::limits::quota::Charged;
 use crate::gateway::policy::route::{Binding, Policy};
 use crate::gateway::telemetry::times::{RouteTimes, Waited};
 use crate::ports::Clock;
+use crate::ports::jobs::StoredRequest;
 use crate::ports::peers::Forward;
 use crate::protocol::digest::Digest32;
 use crate::protocol::escrow::Meanings;
@@ -42,10 +42,7 @@ pub struct Ask {
     pub policy: Arc<Policy>,
     /// The meanings of the routes that it was matched with.
     pub meanings: Arc<Meanings>,
-    pub method: Method,
-    pub target: Uri,
-    pub headers: HeaderMap,
-    pub body: Bytes,
+    pub request: StoredRequest,
     pub fingerprint: Fingerprint,
     pub request_id: RequestId,
     pub arrived: Moment,
@@ -73,13 +70,14 @@ impl Ask {
 
     /// The same request for another region, from one that goes by this epoch.
     pub fn forward(&self, epoch: u64) -> Forward {
+        let StoredRequest { method, target, headers, body } = self.request.clone();
         Forward {
             id: self.id.clone(),
             principal: self.principal,
-            method: self.method.clone(),
-            target: self.target.clone(),
-            headers: self.headers.clone(),
-            body: self.body.clone(),
+            method,
+            target,
+            headers,
+            body,
             request_id: self.request_id,
             epoch,
             deadline: self.deadline,

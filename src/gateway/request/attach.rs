@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use tokio::sync::Notify;
 
+use crate::ports::lock::Lock;
 use crate::protocol::key::KeyId;
 use crate::protocol::record::Row;
 
@@ -22,19 +23,19 @@ struct Place {
 
 #[derive(Default)]
 pub struct Attached {
-    waiting: Mutex<BTreeMap<KeyId, Arc<Place>>>,
+    waiting: Lock<BTreeMap<KeyId, Arc<Place>>>,
     joined: Notify,
 }
 
 impl Attached {
     pub fn join(self: &Arc<Self>, id: &KeyId) -> Waiter {
-        let place = self.lock().entry(id.clone()).or_default().clone();
+        let place = self.waiting.lock().entry(id.clone()).or_default().clone();
         self.joined.notify_one();
         Waiter { attached: self.clone(), id: id.clone(), place: Some(place) }
     }
 
     pub fn wake(&self, id: &KeyId, rows: Vec<Row>) {
-        let place = self.lock().remove(id);
+        let place = self.waiting.lock().remove(id);
         if let Some(place) = place {
             // Set once: later requests wait at another place.
             place.rows.get_or_init(|| rows);
@@ -43,16 +44,12 @@ impl Attached {
     }
 
     pub fn keys(&self) -> Vec<KeyId> {
-        self.lock().keys().cloned().collect()
+        self.waiting.lock().keys().cloned().collect()
     }
 
     /// Completes when a request joined since the last call.
     pub async fn somebody_joined(&self) {
         self.joined.notified().await;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<KeyId, Arc<Place>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -79,7 +76,7 @@ impl Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        let mut waiting = self.attached.lock();
+        let mut waiting = self.attached.waiting.lock();
         let Some(left) = self.place.take() else { return };
         // Requests come and leave under the lock: alone, the map's copy and this one are all.
         let alone = |place: &Arc<Place>| Arc::ptr_eq(place, &left) && Arc::strong_count(place) == 2;

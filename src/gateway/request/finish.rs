@@ -20,13 +20,9 @@ use crate::protocol::outcome::{Outcome, OutcomeSets};
 use crate::protocol::snapshot::Unfit;
 use crate::protocol::time::Date;
 
-/// Renders, counts and logs the reply of this region: the one line per request.
-pub fn finish<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply) -> Response<Body> {
-    finish_from(gateway, ask, reply, Where::Here)
-}
-
-/// Does the same for a request that may have been sent on.
-pub fn finish_from<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply, from: Where) -> Response<Body> {
+/// Renders, counts and logs the reply: the one line per request. `from` says if it may have been
+/// sent on.
+pub fn finish<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply, from: Where) -> Response<Body> {
     let (verdict, code) = (reply.verdict(), reply.code());
     if let Reply::Refused(problem, _) = &reply {
         metrics::refused(problem);
@@ -49,7 +45,7 @@ pub fn finish_from<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply, from
     tracing::info!(
         request = %ask.request_id, route = %ask.route, tenant = %ask.id.tenant(), key = %ask.id.digest(),
         region = %gateway.settings.me, verdict, code, status = response.status().as_u16(),
-        epoch = gateway.view().epoch(), ms = took.as_millis() as u64, trace = %trace::of(&ask.headers),
+        epoch = gateway.view().epoch(), ms = took.as_millis() as u64, trace = %trace::of(&ask.request.headers),
         "answered"
     );
     response

@@ -15,7 +15,7 @@ use super::problems::{Kind, Problem};
 use super::reply::{Reply, Step};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics::{self, observe};
-use crate::ports::{Clock, Ports};
+use crate::ports::Ports;
 use crate::protocol::authority::Closed;
 use crate::protocol::decide::{Verdict, decide, retry_after, same_request, settlement};
 use crate::protocol::opening::Hindrance;
@@ -27,20 +27,15 @@ use crate::protocol::time::Date;
 /// Races for its key that one request may lose. After that the client gets `in-progress`.
 const ROUNDS: usize = 32;
 
-enum Begun {
-    Done(Step),
-    Found(Vec<Row>),
-}
-
 /// Claims under this permit and runs. Or accepts, if no client waits and nothing happened so far
-/// (`untouched`).
+/// (`untouched`). Otherwise the error is the rows that were found.
 async fn begin<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
     permit: &Permit,
     basis: Basis,
     untouched: bool,
-) -> Begun {
+) -> Result<Step, Vec<Row>> {
     // A claim finds out by itself if the key is new, but writes it if it is.
     let is_new = matches!(basis, Basis::Absent);
     if is_new && let Err(again) = gateway.may_start_a_key(ask.id.tenant()) {
@@ -52,34 +47,33 @@ async fn begin<P: Ports>(
     if is_new && matches!(claimed, Ok(Claimed::Ours(_))) {
         gateway.started_a_key(ask.id.tenant());
     }
-    let step = match claimed {
+    Ok(match claimed {
         Ok(Claimed::Ours(claim)) if accepts => Step::Ended(accept::accepted(gateway, ask, claim.expires)),
         Ok(Claimed::Ours(claim)) => Box::pin(run(gateway, ask, claim)).await,
-        Ok(Claimed::Found(rows)) => return Begun::Found(rows),
+        Ok(Claimed::Found(rows)) => return Err(rows),
         Ok(Claimed::Moved) => Step::Again(gateway.moving()),
         Err(problem) => {
             metrics::count_of(observe::CLAIMS_FAILED, &ask.route, ask.id.tenant());
             Step::Ended(Reply::Refused(problem, None))
         }
-    };
-    Begun::Done(step)
+    })
 }
 
 /// The rows of a key whose tenant may have no further key: a retry is served as before.
-async fn full<P: Ports>(gateway: &Gateway<P>, ask: &Ask, again: Duration) -> Begun {
+async fn full<P: Ports>(gateway: &Gateway<P>, ask: &Ask, again: Duration) -> Result<Step, Vec<Row>> {
     let found = gateway.rows(&ask.id);
     let refused = match metrics::store("look_up", &ask.route, gateway.ports.clock(), found).await {
         Ok(rows) if rows.is_empty() => {
             metrics::quota_exceeded(ask.id.tenant(), "live_keys");
             Kind::QuotaExceeded.after(gateway.jittered(again))
         }
-        Ok(rows) => return Begun::Found(rows),
+        Ok(rows) => return Err(rows),
         Err(error) => {
             metrics::count_of(observe::CLAIMS_FAILED, &ask.route, ask.id.tenant());
             gateway.store_unavailable(error.to_string())
         }
     };
-    Begun::Done(Step::Ended(Reply::Refused(refused, None)))
+    Ok(Step::Ended(Reply::Refused(refused, None)))
 }
 
 pub async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut rows: Vec<Row>) -> Step {
@@ -91,8 +85,8 @@ pub async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut rows: Ve
         // A new permit each time: the earlier one does not hold after waiting or asking.
         let Here::Run(permit) = gateway.here(&ask.id) else { return Step::Again(gateway.moving()) };
         rows = match begin(gateway, ask, &permit, basis, untouched).await {
-            Begun::Done(step) => return step,
-            Begun::Found(rows) => rows,
+            Ok(step) => return step,
+            Err(rows) => rows,
         };
     }
     Step::Ended(Reply::Refused(gateway.later(Kind::InProgress), None))
@@ -116,13 +110,7 @@ async fn find_basis<P: Ports>(
             Verdict::Claim(basis) => return Ok((basis, untouched)),
             Verdict::Attach(left, expires) => {
                 let mut waiter = gateway.attached.join(&ask.id);
-                let ended = async {
-                    tokio::select! {
-                        biased;
-                        ended = waiter.ended() => Some(ended),
-                        () = gateway.ports.clock().sleep_until(attach_until) => None,
-                    }
-                };
+                let ended = gateway.before(attach_until, waiter.ended());
                 match ask.waits(gateway.ports.clock(), ended).await {
                     Some(ended) => {
                         metrics::count_by(observe::ATTACHED, "result", "replayed");
@@ -173,8 +161,8 @@ pub async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Result<Rep
     for look in 0..LOOKS {
         let step = match gateway.here(&ask.id) {
             Here::Run(permit) => match begin(gateway, ask, &permit, Basis::Absent, true).await {
-                Begun::Done(step) => step,
-                Begun::Found(rows) => {
+                Ok(step) => step,
+                Err(rows) => {
                     if look == 0 {
                         metrics::duplicate(ask.id.tenant());
                     }
@@ -227,11 +215,9 @@ const UNTIL_AN_OPERATOR: Duration = Duration::from_secs(60);
 /// without rows here, or a released one, is refused: a row may be on its way. Nothing is recovered.
 async fn serve_early<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Step {
     let found = metrics::store("look_up", &ask.route, gateway.ports.clock(), gateway.rows(&ask.id));
-    let rows = match found.await {
+    let rows = match found.await.map_err(|error| gateway.store_unavailable(error.to_string())) {
         Ok(rows) => rows,
-        Err(error) => {
-            return Step::Ended(Reply::Refused(gateway.store_unavailable(error.to_string()), None));
-        }
+        Err(problem) => return Step::Ended(Reply::Refused(problem, None)),
     };
     if !rows.is_empty() {
         metrics::duplicate(ask.id.tenant());
@@ -240,13 +226,8 @@ async fn serve_early<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Step {
         return Step::Ended(reply);
     }
     let reading = gateway.read(rows);
-    let (untouched, expires) = match &reading {
-        Reading::Absent => (true, None),
-        Reading::Released(row, _) => (true, Some(row.expires)),
-        Reading::InProgress(row) | Reading::InDoubt(row, _) | Reading::Settled(row) | Reading::Gone(row) => {
-            (false, Some(row.expires))
-        }
-    };
+    let untouched = matches!(reading, Reading::Absent | Reading::Released(..));
+    let expires = reading.row().map(|row| row.expires);
     Step::Ended(match verdict(ask, reading) {
         Verdict::Replay(settlement) => Reply::Replay(settlement),
         Verdict::KeyReused(expires) => Reply::Refused(ask.policy.mismatch.into(), Some(expires)),
@@ -257,10 +238,8 @@ async fn serve_early<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Step {
             else {
                 return Step::Ended(Reply::Refused(missing(gateway), expires));
             };
-            return match begin(gateway, ask, &permit, basis, untouched).await {
-                Begun::Done(step) => step,
-                Begun::Found(_) => Step::Again(missing(gateway)),
-            };
+            let begun = begin(gateway, ask, &permit, basis, untouched).await;
+            return begun.unwrap_or_else(|_found| Step::Again(missing(gateway)));
         }
         Verdict::Claim(_) | Verdict::Probe { .. } | Verdict::Parked { .. } => {
             let (after, _) = wait(&gateway.snapshot().hindrances);
@@ -307,11 +286,9 @@ mod tests {
         let origin = || Origin { region: region(), generation: 1 };
         let runs = |secs| Hindrance::Window { origin: origin(), left: Duration::from_secs(secs) };
         let import = Hindrance::Import { origin: origin(), from: region(), upto: 9 };
-        let wait_for = |hindrances: &[Hindrance]| wait(hindrances);
-        assert_eq!(wait_for(&[]), (Duration::from_secs(1), false));
-        assert_eq!(wait_for(&[runs(7), import.clone(), runs(30)]), (Duration::from_secs(30), false));
-        assert_eq!(wait_for(&[import]), (Duration::from_secs(1), false));
-        let gap = Hindrance::Gap(origin());
-        assert_eq!(wait_for(&[runs(300), gap]), (UNTIL_AN_OPERATOR, true));
+        assert_eq!(wait(&[]), (Duration::from_secs(1), false));
+        assert_eq!(wait(&[runs(7), import.clone(), runs(30)]), (Duration::from_secs(30), false));
+        assert_eq!(wait(&[import]), (Duration::from_secs(1), false));
+        assert_eq!(wait(&[runs(300), Hindrance::Gap(origin())]), (UNTIL_AN_OPERATOR, true));
     }
 }

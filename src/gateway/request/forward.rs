@@ -10,7 +10,7 @@ use http::Response;
 use tracing::Instrument;
 
 use super::ask::Ask;
-use super::finish::{finish, finish_from, forwarded_verdict};
+use super::finish::{finish, forwarded_verdict};
 use super::follow::{local_copy, serve};
 use super::problems::Kind;
 use super::reply::{self, Reply};
@@ -31,7 +31,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// key may know a newer view, which is learned then.
 async fn elsewhere<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: RegionName) -> Response<Body> {
     if let Some(reply) = local_copy(gateway, ask).await {
-        return finish(gateway, ask, reply);
+        return finish(gateway, ask, reply, Where::Here);
     }
     let epoch = match hop(gateway, ask, &owner).await {
         Ok(response) => return response,
@@ -40,12 +40,12 @@ async fn elsewhere<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: Region
     if epoch > gateway.view().epoch() {
         learn::from_peer(gateway, &owner).await;
     }
-    let moving = || finish_from(gateway, ask, Reply::Refused(gateway.moving(), None), Where::Forwarded);
+    let moving = || finish(gateway, ask, Reply::Refused(gateway.moving(), None), Where::Forwarded);
     let next = match gateway.here(&ask.id) {
         Here::Elsewhere(next) if next == owner => return moving(),
         Here::Elsewhere(next) => next,
         Here::Run(_) | Here::Closed(_) | Here::Nobody | Here::Unfit(_) => match serve(gateway, ask).await {
-            Ok(reply) => return finish(gateway, ask, reply),
+            Ok(reply) => return finish(gateway, ask, reply, Where::Here),
             Err(next) => next,
         },
     };
@@ -61,7 +61,7 @@ async fn hop<P: Ports>(
 ) -> Result<Response<Body>, u64> {
     let refuse = |result, reply| {
         metrics::forward(owner, result);
-        Ok(finish_from(gateway, ask, reply, Where::Forwarded))
+        Ok(finish(gateway, ask, reply, Where::Forwarded))
     };
     if gateway.is_silent(owner) {
         return refuse("silent", unavailable(gateway, "the peer answers no pings"));
@@ -111,7 +111,7 @@ fn forwarded<P: Ports>(gateway: &Gateway<P>, ask: &Ask, owner: &RegionName, resp
     trace::answered(verdict, code, status);
     tracing::info!(
         request = %ask.request_id, route = %ask.route, tenant = %ask.id.tenant(), key = %ask.id.digest(),
-        region = %gateway.settings.me, %owner, verdict, code, status, epoch, trace = %trace::of(&ask.headers),
+        region = %gateway.settings.me, %owner, verdict, code, status, epoch, trace = %trace::of(&ask.request.headers),
         "forwarded"
     );
 }
@@ -139,22 +139,21 @@ fn unavailable<P: Ports>(gateway: &Gateway<P>, why: &str) -> Reply {
     Reply::Refused(gateway.later(Kind::HomeUnavailable), None)
 }
 
-/// Answers an admitted request: here if this region owns the key, else from the copy or the owner.
 /// Answers a request here, or has the owner answer it. A peer's forward is not forwarded again.
 /// Neither a client that hangs up nor a stop cuts it short.
 pub async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, ask: Arc<Ask>, may_forward: bool) -> Response<Body> {
     // Counted before the look: if a stop saw nothing in flight, this request sees the stop.
     let begun = InFlight::begin(gateway.clone());
     if gateway.is_stopping() {
-        return finish(gateway, &ask, Reply::Refused(gateway.later(Kind::Stopping), None));
+        return finish(gateway, &ask, Reply::Refused(gateway.later(Kind::Stopping), None), Where::Here);
     }
     let work = {
         let (gateway, ask) = (gateway.clone(), ask.clone());
         async move {
             let response = match serve(&gateway, &ask).await {
-                Ok(reply) => finish(&gateway, &ask, reply),
+                Ok(reply) => finish(&gateway, &ask, reply, Where::Here),
                 Err(owner) if may_forward => Box::pin(elsewhere(&gateway, &ask, owner)).await,
-                Err(_) => finish(&gateway, &ask, Reply::Refused(gateway.moving(), None)),
+                Err(_) => finish(&gateway, &ask, Reply::Refused(gateway.moving(), None), Where::Here),
             };
             drop(begun);
             response
@@ -165,7 +164,7 @@ pub async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, ask: Arc<Ask>, may_forw
         Ok(response) => response,
         Err(error) => {
             tracing::error!(%error, key = %ask.id.digest(), "a request's task ended before its answer");
-            finish(gateway, &ask, gateway.unknown(None))
+            finish(gateway, &ask, gateway.unknown(None), Where::Here)
         }
     }
 }

@@ -90,7 +90,7 @@ pub async fn pass<P: Ports>(
 /// Judges a keyed request before its body; `None` if it would have been refused for its head alone.
 fn try_out<P: Ports>(
     gateway: &Arc<Gateway<P>>,
-    live: &Live<P>,
+    live: &Live,
     shadow: &Arc<Shadow>,
     route: Arc<str>,
     policy: Arc<Policy>,

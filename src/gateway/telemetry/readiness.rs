@@ -79,7 +79,7 @@ impl<P: Ports> Gateway<P> {
         if self.is_stopping() {
             reasons.push("stopping".to_owned());
         }
-        let outgrown = self.outgrown();
+        let outgrown = self.snapshot().outgrown();
         let serves = serves && outgrown.is_none();
         // An outgrown process does not know owners either.
         let ready = !self.is_stopping() && outgrown.is_none() && (serves || !up.is_empty() && !alone);
@@ -92,7 +92,7 @@ impl<P: Ports> Gateway<P> {
     /// elsewhere. Before that it is ready: a region that is lost as a whole still forwards.
     fn is_alone_since(&self, since: Moment) -> bool {
         let owns = self.view().serves(&self.settings.me);
-        owns && self.now().since(since) > self.lease() * 2
+        owns && self.now().since(since) > self.snapshot().lease_length() * 2
     }
 
     fn explain_silence(&self, name: &RegionName) -> String {

@@ -115,7 +115,7 @@ pub async fn held<P: Ports>(gateway: &Gateway<P>) -> Result<Held, StoreError> {
 }
 
 fn nothing_held<P: Ports>(gateway: &Gateway<P>) -> Held {
-    Held { me: gateway.origin.clone(), beats: BTreeMap::new(), views: gateway.known_views() }
+    Held { me: gateway.origin.clone(), beats: BTreeMap::new(), views: gateway.snapshot().views.clone() }
 }
 
 async fn journal<P: Ports>(gateway: &Gateway<P>, shared: Vec<(KeyId, Vec<Trace>)>) -> Result<(), StoreError> {

@@ -166,7 +166,7 @@ async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, job: Job) {
         Err(end) => end,
         Ok((ask, rows)) => {
             (route, limit) = (ask.route.clone(), Some(ask.policy.accept.max_runs));
-            trace = trace::of(&ask.headers);
+            trace = trace::of(&ask.request.headers);
             if job.runs > ask.policy.accept.max_runs {
                 End::Dead(format!("its workers never came back: run {} times", job.runs - 1))
             } else {
@@ -259,22 +259,18 @@ async fn handed_on<P: Ports>(
     let Some(ask) = ask(gateway, job, own, request) else {
         return End::Dead("no route takes its request any more".to_owned());
     };
-    let clock = gateway.ports.clock();
     let forward = ask.forward(gateway.view().epoch());
-    let until = clock.now() + ask.deadline;
+    let until = gateway.now() + ask.deadline;
     let asked = gateway.ports.peers().forward(owner, forward).instrument(trace::forward(owner));
-    let answer = tokio::select! {
-        biased;
-        answer = asked => answer.ok(),
-        () = clock.sleep_until(until) => None,
-    };
-    match answer {
-        Some(ForwardReply::Answer(answer)) => {
+    match gateway.before(until, asked).await {
+        Some(Ok(ForwardReply::Answer(answer))) => {
             let status = answer.status().as_u16();
             let why = format!("another region owns the key: {owner} was asked, and answered {status}");
             waits(ELSEWHERE, &why)
         }
-        Some(ForwardReply::NotOwner { .. }) | None => waits(ELSEWHERE, "another region owns the key"),
+        Some(Ok(ForwardReply::NotOwner { .. }) | Err(_)) | None => {
+            waits(ELSEWHERE, "another region owns the key")
+        }
     }
 }
 
@@ -297,10 +293,7 @@ fn ask<P: Ports>(gateway: &Gateway<P>, job: &Job, own: &Row, request: StoredRequ
         deadline: gateway.settings.patience(&policy),
         policy,
         meanings: live.meanings.clone(),
-        method: request.method,
-        target: request.target,
-        headers: request.headers,
-        body: request.body,
+        request,
         fingerprint: own.fingerprint,
         principal: own.principal,
         request_id: job.request_id,

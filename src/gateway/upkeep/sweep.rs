@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::Policy;
-use crate::gateway::request::attempt::persist::{self, Fact, ProbeAnswer};
+use crate::gateway::request::attempt::persist::{self, Fact};
 use crate::gateway::request::attempt::recover::{in_place_of, stand_in};
 use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::store::{Attempt, GateVersion};
@@ -290,15 +290,8 @@ async fn ask_all<P: Ports>(
 ) -> (Vec<Word>, Option<Duration>) {
     let (mut said, mut over_in) = (Vec::new(), None);
     for row in rows {
-        let word = match persist::question(gateway, policy, &open.id, row, &open.path).await {
-            ProbeAnswer::Happened(answer) => Word::Happened(answer),
-            ProbeAnswer::DidNotHappen => Word::DidNotHappen,
-            ProbeAnswer::TooEarly(after) => {
-                over_in = over_in.max(Some(after));
-                Word::Unknown
-            }
-            ProbeAnswer::CannotSay => Word::Unknown,
-        };
+        let (word, over) = persist::question(gateway, policy, &open.id, row, &open.path).await;
+        over_in = over_in.max(over);
         let happened = matches!(word, Word::Happened(_));
         said.push(word);
         if happened {

@@ -395,7 +395,7 @@ impl<P: Ports> Gateway<P> {
     /// The view of a founded register, if its protocol version is spoken here.
     pub(in crate::gateway) fn founded(&self) -> Result<Arc<View>, ActError> {
         let view = self.view();
-        match self.outgrown() {
+        match self.snapshot().outgrown() {
             Some(why) => refused(why),
             None if view.epoch() == 0 => not_yet("the register is not founded: run `onceway init` first"),
             None => Ok(view),

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::gateway::authority::act_error::{ActError, not_yet, refused};
-use crate::gateway::authority::register::{learn, propose};
+use crate::gateway::authority::register::learn::{self, Read};
+use crate::gateway::authority::register::propose;
 use crate::gateway::authority::takeover;
 use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::heartbeat;
@@ -26,22 +27,17 @@ fn unread(error: StoreError) -> ActError {
     ActError::not_yet(format!("the store does not answer: {error}"))
 }
 
-pub struct Broken {
-    pub view: Arc<View>,
-    /// The gate to approve first.
-    unapproved: Option<Gate>,
-    /// True if the own acceptor was made anew and votes alone.
-    alone: bool,
-    /// The highest ballot that any survivor knows.
-    highest: u64,
-}
-
-/// The way out of a poisoned register.
+/// A way to go on, if nothing speaks against it.
 pub struct WayOut {
+    /// The view that an operator goes on from.
     pub base: Arc<View>,
     pub view: Arc<View>,
     /// A counter above every genuine ballot.
     counter: u64,
+    /// The gate to approve first.
+    unapproved: Option<Gate>,
+    /// True if the own acceptor was made anew and votes alone.
+    alone: bool,
 }
 
 impl<P: Ports> Gateway<P> {
@@ -57,7 +53,7 @@ impl<P: Ports> Gateway<P> {
         let known = self.known().await?;
         // A gateway that was just started goes by its store's view from here on.
         self.install_view(&known);
-        let Broken { view, unapproved, alone, highest } = self.may_break(known, stopped).await?;
+        let WayOut { view, counter, unapproved, alone, .. } = self.may_break(known, stopped).await?;
         let alone = if alone { "; the own acceptor was made anew and votes alone" } else { "" };
         self.attested(&format!("{actor} attests that {stopped:?} are stopped{alone}: {attested}")).await?;
         if let Some(gate) = unapproved {
@@ -66,7 +62,7 @@ impl<P: Ports> Gateway<P> {
         }
         let epoch = view.epoch();
         tracing::error!(actor, attested, ?stopped, epoch, "the glass is broken: going on without a majority");
-        self.force(&view, highest.saturating_add(FORCED_BY)).await
+        self.force(&view, counter).await
     }
 
     /// Goes on from the view of epoch `above`, as an operator attests that nothing above it was
@@ -80,7 +76,7 @@ impl<P: Ports> Gateway<P> {
         actor: &str,
         attested: &str,
     ) -> Result<u64, ActError> {
-        let WayOut { base: _, view, counter } = self.may_leave_poison(above, stopped).await?;
+        let WayOut { view, counter, .. } = self.may_leave_poison(above, stopped).await?;
         let text = format!(
             "{actor} attests that nothing above epoch {above} was agreed on, and that {stopped:?} are stopped: {attested}"
         );
@@ -104,11 +100,7 @@ impl<P: Ports> Gateway<P> {
         stopped: &BTreeSet<RegionName>,
     ) -> Result<WayOut, ActError> {
         let base = self.kept(above).await?;
-        named(&base, &self.settings.me, stopped)?;
-        let held = learn::read(self, &base).await;
-        if let Some(alive) = stopped.iter().find(|name| held.contains_key(*name)) {
-            return refused(format!("{alive} answers: it is not stopped"));
-        }
+        let held = self.held_without(stopped, &base).await?;
         let is_silent = |name: &&RegionName| !stopped.contains(*name) && !held.contains_key(*name);
         let silent: Vec<&RegionName> = base.voters().keys().filter(is_silent).collect();
         if !silent.is_empty() {
@@ -140,7 +132,7 @@ impl<P: Ports> Gateway<P> {
         let counters = promised.chain(held.values().map(|held| held.accepted.ballot.counter));
         let counter =
             counters.filter(|counter| *counter <= LARGEST - FORCED_BY).max().unwrap_or(0) + FORCED_BY;
-        Ok(WayOut { base, view, counter })
+        Ok(WayOut { base, view, counter, unapproved: None, alone: false })
     }
 
     async fn kept(&self, epoch: u64) -> Result<Arc<View>, ActError> {
@@ -165,17 +157,13 @@ impl<P: Ports> Gateway<P> {
         self: &Arc<Self>,
         known: Arc<View>,
         stopped: &BTreeSet<RegionName>,
-    ) -> Result<Broken, ActError> {
-        named(&known, &self.settings.me, stopped)?;
-        let held = learn::read(self, &known).await;
+    ) -> Result<WayOut, ActError> {
+        let held = self.held_without(stopped, &known).await?;
         // A survivor's last accepted view may have been agreed on with the stopped regions. It
         // comes first, as in any round.
         let newest = held.values().map(|held| &held.accepted).max_by(|a, b| a.ballot.cmp(&b.ballot));
         let newest = newest.map(|accepted| accepted.view.clone()).filter(|view| view.epoch() > known.epoch());
-        let base = newest.unwrap_or(known);
-        if let Some(alive) = stopped.iter().find(|name| held.contains_key(*name)) {
-            return refused(format!("{alive} answers: it is not stopped"));
-        }
+        let base = newest.unwrap_or_else(|| known.clone());
         let answering = learn::ids(held.iter().filter(|(name, _)| !self.waits_for_approval(name)));
         if agreed(base.voters(), &answering) {
             let names: Vec<&RegionName> = answering.keys().collect();
@@ -196,7 +184,30 @@ impl<P: Ports> Gateway<P> {
         }
         let unapproved = self.approved_by_nobody(&base, stopped).await?;
         let highest = held.values().map(|held| held.accepted.ballot.counter).max().unwrap_or(0);
-        Ok(Broken { view, unapproved, alone: anew.is_some(), highest })
+        let counter = highest.saturating_add(FORCED_BY);
+        Ok(WayOut { base: known, view, counter, unapproved, alone: anew.is_some() })
+    }
+
+    /// The state of the voters that answer. Checks that all regions said to be stopped are known,
+    /// that this region is not among them, and that none of them answers.
+    async fn held_without(
+        self: &Arc<Self>,
+        stopped: &BTreeSet<RegionName>,
+        base: &View,
+    ) -> Result<Read, ActError> {
+        if stopped.contains(&self.settings.me) {
+            return refused("this region answers: it is not stopped");
+        }
+        let known = |name: &RegionName| base.voters().contains_key(name) || base.standing(name).is_some();
+        if let Some(stranger) = stopped.iter().find(|name| !known(name)) {
+            let detail = format!("{stranger} is neither a region nor a voter");
+            return Err(ActError { code: "unknown-region", detail });
+        }
+        let held = learn::read(self, base).await;
+        match stopped.iter().find(|name| held.contains_key(*name)) {
+            Some(alive) => refused(format!("{alive} answers: it is not stopped")),
+            None => Ok(held),
+        }
     }
 
     /// True if a peer says that its store is closed: it accepts nothing until another region
@@ -212,7 +223,7 @@ impl<P: Ports> Gateway<P> {
     /// store did not go back. Its view was chosen all the same, and its voters are asked for newer
     /// ones.
     pub(super) async fn known(self: &Arc<Self>) -> Result<Arc<View>, ActError> {
-        if let Some(why) = self.outgrown() {
+        if let Some(why) = self.snapshot().outgrown() {
             return refused(why);
         }
         if self.view().epoch() > 0 {
@@ -302,20 +313,5 @@ impl<P: Ports> Gateway<P> {
         self.install_view(view);
         propose::tell(self, view);
         Ok(view.epoch())
-    }
-}
-
-/// Checks that all regions said to be stopped are known, and that this region is not among them.
-fn named(base: &View, me: &RegionName, stopped: &BTreeSet<RegionName>) -> Result<(), ActError> {
-    if stopped.contains(me) {
-        return refused("this region answers: it is not stopped");
-    }
-    let known = |name: &RegionName| base.voters().contains_key(name) || base.standing(name).is_some();
-    match stopped.iter().find(|name| !known(name)) {
-        Some(stranger) => {
-            let detail = format!("{stranger} is neither a region nor a voter");
-            Err(ActError { code: "unknown-region", detail })
-        }
-        None => Ok(()),
     }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::admin_ops::{self, Moved, Wanted};
 use super::break_glass::WayOut;
-use super::rebuild::{self, RebuildReport, Replaced, Retiring};
+use super::rebuild::{self, Retiring};
 use crate::gateway::authority::act_error::{ActError, not_yet};
 use crate::gateway::authority::register::learn;
 use crate::gateway::authority::takeover;
@@ -97,13 +97,12 @@ impl<P: Ports> Gateway<P> {
                 Ok(Rehearsal { epoch: None, ..Rehearsal::between(&base, &view, effects) })
             }
             Act::BreakGlass { stopped } => {
-                let known = self.known().await?;
-                let broken = self.may_break(known.clone(), stopped).await?;
+                let WayOut { base, view, .. } = self.may_break(self.known().await?, stopped).await?;
                 let lost = stopped.iter().map(|name| format!("{name} would be lost, and vote no more"));
                 let ahead =
                     "the new view's epoch would be a million or more ahead: it is drawn when it is done";
                 let effects = lost.chain([ahead.to_owned()]).collect();
-                Ok(Rehearsal { epoch: None, ..Rehearsal::between(&known, &broken.view, effects) })
+                Ok(Rehearsal { epoch: None, ..Rehearsal::between(&base, &view, effects) })
             }
         }
     }
@@ -150,16 +149,14 @@ impl<P: Ports> Gateway<P> {
         region: &RegionName,
         accept_risk: bool,
     ) -> Result<Rehearsal, ActError> {
-        let Retiring { base, next, .. } = match self.may_rebuild(region, accept_risk).await? {
-            Replaced::Again(RebuildReport { epoch, generation, .. }) => {
-                return Ok(Rehearsal { generation: Some(generation), ..Rehearsal::nothing(epoch) });
-            }
-            Replaced::Now(retiring) => retiring,
+        let Retiring { base, next, .. } = self.may_rebuild(region, accept_risk).await?;
+        let generation = rebuild::generation(next.as_ref().unwrap_or(&base), region);
+        let Some(next) = next else {
+            return Ok(Rehearsal { generation: Some(generation), ..Rehearsal::nothing(base.epoch()) });
         };
         if let Some(why) = self.no_agreement(&base).await {
             return not_yet(why);
         }
-        let generation = rebuild::generation(&next, region);
         let effects = vec![format!(
             "the present store of {region} would be retired for good; {region} would wait for one of generation {generation}"
         )];

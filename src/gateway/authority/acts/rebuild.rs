@@ -32,18 +32,12 @@ pub struct RebuildReport {
     pub again: bool,
 }
 
-/// Expected result of a replacement, computed without asking other regions.
-pub enum Replaced {
-    /// Nothing to do: it was asked for before.
-    Again(RebuildReport),
-    Now(Retiring),
-}
-
 /// The retirement of a store that may be proposed.
 pub struct Retiring {
     pub base: Arc<View>,
     origin: Origin,
-    pub next: Arc<View>,
+    /// `None` if there is nothing to do: it was asked for before.
+    pub next: Option<Arc<View>>,
 }
 
 pub fn generation(view: &View, region: &RegionName) -> u32 {
@@ -62,11 +56,11 @@ impl<P: Ports> Gateway<P> {
         actor: &str,
         reason: &str,
     ) -> Result<RebuildReport, ActError> {
-        let Retiring { base, origin, next } = match self.may_rebuild(region, accept_risk).await? {
-            Replaced::Again(report) => return Ok(report),
-            Replaced::Now(retiring) => retiring,
+        let Retiring { base, origin, next } = self.may_rebuild(region, accept_risk).await?;
+        let generation = generation(next.as_ref().unwrap_or(&base), region);
+        let Some(next) = next else {
+            return Ok(RebuildReport { epoch: base.epoch(), generation, again: true });
         };
-        let generation = generation(&next, region);
         let text = format!("{actor}: {origin} is replaced (risk accepted: {accept_risk}): {reason}");
         self.journal_act("store-replaced", &text).await;
         let agreed = propose::propose(self, &base, next, WITHIN).await.map_err(ActError::not_yet)?;
@@ -77,14 +71,13 @@ impl<P: Ports> Gateway<P> {
         self: &Arc<Self>,
         region: &RegionName,
         accept_risk: bool,
-    ) -> Result<Replaced, ActError> {
+    ) -> Result<Retiring, ActError> {
         let base = self.founded()?;
         let (Some(member), Some(origin)) = (base.members().get(region), base.origin(region)) else {
             return Err(ActError::unknown(&base, region));
         };
         if self.is_awaited(&base, &origin) {
-            let (epoch, generation) = (base.epoch(), member.generation);
-            return Ok(Replaced::Again(RebuildReport { epoch, generation, again: true }));
+            return Ok(Retiring { base, origin, next: None });
         }
         match member.standing {
             Standing::Serving => {
@@ -102,13 +95,13 @@ impl<P: Ports> Gateway<P> {
         }
         let next = base.next(&Change::Rebuild { region: region.clone() });
         let next = next.map_err(|illegal| ActError::refused(illegal.to_string()))?;
-        Ok(Replaced::Now(Retiring { base, origin, next: Arc::new(next) }))
+        Ok(Retiring { base, origin, next: Some(Arc::new(next)) })
     }
 
     /// True if this store replaced another and was never heard of, here, in a view or by a peer.
     /// One that was let serve has run keys, even if no row of it arrived anywhere.
     fn is_awaited(&self, view: &View, origin: &Origin) -> bool {
-        let views = self.known_views();
+        let views = self.snapshot().views.clone();
         let let_serve =
             |view: &View| view.serves(&origin.region) && view.origin(&origin.region).as_ref() == Some(origin);
         let served = let_serve(view) || views.values().any(|known| let_serve(known));

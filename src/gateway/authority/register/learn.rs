@@ -76,14 +76,14 @@ async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, claimed: Vec<Arc<View>>) {
 /// Finds the founding that the own acceptor holds: its founder may have died.
 pub async fn founding<P: Ports>(gateway: &Arc<Gateway<P>>) {
     let (me, clock) = (&gateway.settings.me, gateway.ports.clock());
-    if gateway.view().epoch() > 0 || gateway.authority.gathered().is_doubted(me, clock.now()) {
+    if gateway.view().epoch() > 0 || gateway.authority.gathered.lock().is_doubted(me, clock.now()) {
         return;
     }
     let own = gateway.store().acceptor().await.ok();
     if let Some(accepted) = own.and_then(|(_, acceptor)| acceptor.accepted) {
         follow(gateway, vec![accepted.view]).await;
     }
-    gateway.authority.gathered().doubt(me, gateway.view().epoch() == 0, clock.now());
+    gateway.authority.gathered.lock().doubt(me, gateway.view().epoch() == 0, clock.now());
 }
 
 /// Handles a report that this view was chosen. Asks also for the views before it: proofs by escrow
@@ -104,7 +104,7 @@ pub async fn caught_up<P: Ports>(gateway: &Arc<Gateway<P>>, from: &RegionName, v
 
 /// The state of all voters of that view that answer.
 pub async fn read<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View) -> Read {
-    let mut replies = propose::send(gateway, propose::to_all(view, &Message::Read), propose::WITHIN);
+    let mut replies = propose::send(gateway, view, &Message::Read, propose::WITHIN);
     let mut held = Read::new();
     while let Some((voter, _, reply)) = replies.recv().await {
         if let Reply::Holds { id, promised, accepted, running } = reply {
@@ -175,7 +175,7 @@ pub async fn adopt<P: Ports>(gateway: &Arc<Gateway<P>>) -> Follows {
     for _ in 0..TRIES {
         let view = gateway.view();
         let read = gateway.store().gate().await;
-        gateway.authority.gathered().log_unread(read.as_ref().err());
+        gateway.authority.gathered.lock().log_unread(read.as_ref().err());
         let Ok(gate) = read else { return Follows::Unread };
         gateway.install_gate(gate.clone());
         if !gate.is_open() {
@@ -207,7 +207,7 @@ pub async fn adopt<P: Ports>(gateway: &Arc<Gateway<P>>) -> Follows {
 /// The state of a gate that follows no view yet: a store from the founding is empty, a later one
 /// has everything to catch up with.
 fn first<P: Ports>(gateway: &Gateway<P>, newest: &Arc<View>) -> GateState {
-    let views = gateway.known_views();
+    let views = gateway.snapshot().views.clone();
     let founded =
         |oldest: &&Arc<View>| oldest.serves(&gateway.settings.me) && oldest.is_present(&gateway.origin);
     match views.values().next().filter(founded) {

@@ -178,14 +178,20 @@ const TRIES: usize = 16;
 /// Replies in the order of their arrival, each with the acceptor that was asked.
 pub type Replies = mpsc::UnboundedReceiver<(RegionName, AcceptorId, Reply)>;
 
-/// Sends each message; gives a voter up after `within`.
-pub fn send<P: Ports>(gateway: &Arc<Gateway<P>>, outbox: Outbox, within: Duration) -> Replies {
+/// Sends the message to all voters; gives one up after `within`.
+pub fn send<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    view: &View,
+    message: &Message,
+    within: Duration,
+) -> Replies {
     let (into, replies) = mpsc::unbounded_channel();
-    send_into(gateway, outbox, within, &into);
+    let outbox = view.voters().iter().map(|(name, id)| (name.clone(), *id, message.clone()));
+    send_into(gateway, outbox.collect(), within, &into);
     replies
 }
 
-pub fn send_into<P: Ports>(
+fn send_into<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     outbox: Outbox,
     within: Duration,
@@ -221,10 +227,6 @@ pub async fn ask<P: Ports>(
     None
 }
 
-pub fn to_all(view: &View, message: &Message) -> Outbox {
-    view.voters().iter().map(|(name, id)| (name.clone(), *id, message.clone())).collect()
-}
-
 /// The own acceptor's answer. If a write may or may not have happened, there is none.
 pub async fn answer<P: Ports>(
     gateway: &Arc<Gateway<P>>,
@@ -235,7 +237,7 @@ pub async fn answer<P: Ports>(
     for _ in 0..TRIES {
         let (version, acceptor) = store.acceptor().await.map_err(|error| error.to_string())?;
         let now = observe(gateway, &acceptor);
-        let (next, reply) = gateway.authority.watch().answer(&acceptor, to, message, now);
+        let (next, reply) = gateway.authority.watch.lock().answer(&acceptor, to, message, now);
         let Some(next) = next else { return Ok(reply) };
         match store.set_acceptor(version, &next).await.map_err(|error| error.to_string())? {
             Written::Done => {
@@ -264,6 +266,6 @@ pub async fn look<P: Ports>(gateway: &Arc<Gateway<P>>) -> Option<Acceptor> {
 
 fn observe<P: Ports>(gateway: &Gateway<P>, acceptor: &Acceptor) -> Moment {
     let now = gateway.now();
-    gateway.authority.watch().observe(acceptor, now);
+    gateway.authority.watch.lock().observe(acceptor, now);
     now
 }

@@ -51,7 +51,7 @@ async fn admit<P: Ports>(gateway: &Arc<Gateway<P>>) {
     let Ok((version, own)) = gateway.store().acceptor().await else { return };
     let now = gateway.now();
     let view = gateway.view();
-    let due = gateway.authority.gathered().admission.due(&own, &gateway.settings.me, &view, now);
+    let due = gateway.authority.admission.lock().due(&own, &gateway.settings.me, &view, now);
     if let Some(admitted) = due {
         match gateway.store().set_acceptor(version, &admitted).await {
             Ok(written) => tracing::info!(?written, "the own acceptor is a voter from now on"),
@@ -148,7 +148,7 @@ impl<P: Ports> Gateway<P> {
     /// Notes that a trusted source goes by this version: if it is not spoken here, for good.
     pub(in crate::gateway) fn goes_by(&self, version: u16) {
         if self.authority.change(|known, _| known.goes_by(version)) {
-            let why = self.outgrown().unwrap_or_default();
+            let why = self.snapshot().outgrown().unwrap_or_default();
             tracing::error!(why, "no key is run here any more");
         }
     }

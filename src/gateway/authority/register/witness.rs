@@ -5,13 +5,14 @@
 //! time, and none before the promise in the answer is durable.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex as StdMutex, MutexGuard as MutexGuardStd, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::gateway::upkeep::hearing::Hearing;
+use crate::ports::lock::Lock;
 use crate::ports::peers::{PeerMessage, PeerReply, Pong, Question};
 use crate::ports::store::{StoreError, Written};
 use crate::ports::{Acceptors, Clock};
@@ -47,9 +48,9 @@ pub struct Witness<A, C> {
     clock: C,
     seat: Mutex<Seat>,
     /// The view that the acceptor accepted last: it says who may speak here.
-    known: StdMutex<Arc<View>>,
+    known: Lock<Arc<View>>,
     hearing: Hearing,
-    counts: StdMutex<Counted>,
+    counts: Lock<Counted>,
 }
 
 /// Observations of this process since its start.
@@ -127,7 +128,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
         let seat = Mutex::new(Seat::new(&duty, held, clock.now()));
         let accepted = held.accepted.as_ref().map(|accepted| accepted.view.clone());
         let foreign = accepted.as_ref().and_then(|view| duty.foreign(view.protocol()));
-        let known = StdMutex::new(accepted.unwrap_or_else(|| Arc::new(View::unfounded(duty.ring.clone()))));
+        let known = Lock::new(accepted.unwrap_or_else(|| Arc::new(View::unfounded(duty.ring.clone()))));
         let (hearing, counts) = Default::default();
         foreign.map_or(Ok(Self { duty, acceptors, clock, seat, known, hearing, counts }), Err)
     }
@@ -139,11 +140,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
 
     /// The counts since the start.
     pub fn counted(&self) -> Counted {
-        *self.counts()
-    }
-
-    fn counts(&self) -> MutexGuardStd<'_, Counted> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.counts.lock()
     }
 
     /// The acceptor, as the file has it. The errors are the file's.
@@ -173,7 +170,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
     /// Checks that a peer may say this here. An error is one line for the peer, counted and logged.
     pub fn hears(&self, from: &RegionName, said: &PeerMessage<'_>) -> Result<(), String> {
         let heard = self.hearing.hears(from, self.sender(from), said, self.clock.now());
-        heard.inspect_err(|_| self.counts().refused += 1)
+        heard.inspect_err(|_| self.counts.lock().refused += 1)
     }
 
     /// Answers a ping. A witness serves no keys and shares no routes: that digest is all zeros.
@@ -219,15 +216,11 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
         }
     }
 
-    fn known(&self) -> MutexGuardStd<'_, Arc<View>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Checks that a message's numbers are within bounds; if not, it is counted and logged.
     async fn bounded(&self, from: &RegionName, message: &Message) -> Result<(), String> {
         let acceptor = self.held().await.map_err(|error| error.to_string())?;
         let chosen = self.seat.lock().await.chosen.clone();
-        let epoch = chosen.map_or(0, |view| view.epoch()).max(self.known().epoch());
+        let epoch = chosen.map_or(0, |view| view.epoch()).max(self.known.lock().epoch());
         within(&acceptor, message, &Known { counter: 0, epoch }).map_err(|why| {
             let kind = Question::Acceptor { to: None, message: message.clone() }.kind();
             let why = why.to_string();
@@ -237,7 +230,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
     }
 
     fn sender(&self, from: &RegionName) -> Sender {
-        let view = self.known().clone();
+        let view = self.known.lock().clone();
         Sender::of(from, &view, self.duty.ring.weight(from).is_some(), *from == self.duty.me)
     }
 
@@ -252,17 +245,17 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
         };
         match answered {
             Ok(Some(reply)) => {
-                self.counts().answered += 1;
+                self.counts.lock().answered += 1;
                 PeerReply::Acceptor(reply)
             }
             Ok(None) => self.refuse("the acceptor changed meanwhile: ask again".to_owned()),
             Err(StoreError::Definite(why)) => {
-                self.counts().failed += 1;
+                self.counts.lock().failed += 1;
                 tracing::error!(why, "this witness could not write its file");
                 self.refuse(why)
             }
             Err(StoreError::Unknown(why)) => {
-                self.counts().failed += 1;
+                self.counts.lock().failed += 1;
                 tracing::error!(
                     why,
                     "this witness does not know what stands in its file; it answers nothing more"
@@ -290,7 +283,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
             Written::Done => {
                 seat.watch.observe(&next, self.clock.now());
                 if let Some(accepted) = &next.accepted {
-                    *self.known() = accepted.view.clone();
+                    *self.known.lock() = accepted.view.clone();
                 }
                 Ok(Some(reply))
             }
@@ -323,7 +316,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
     }
 
     fn refuse(&self, why: String) -> PeerReply {
-        self.counts().refused += 1;
+        self.counts.lock().refused += 1;
         PeerReply::Refused(why)
     }
 }

@@ -135,7 +135,7 @@ pub(super) fn terms<P: Ports>(gateway: &Gateway<P>, ask: &Ask, nonce: Nonce) -> 
         recovery: ask.policy.recovery,
         lifetime: gateway.settings.lifetime(&ask.policy),
         route: ask.route.clone(),
-        path: ask.target.path().to_owned(),
+        path: ask.request.target.path().to_owned(),
         principal: ask.bound_to(),
     }
 }

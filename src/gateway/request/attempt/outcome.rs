@@ -15,16 +15,16 @@ use super::persist::{Fact, Stored, recount, store};
 use crate::gateway::instance::Gateway;
 use crate::gateway::request::ask::Ask;
 use crate::gateway::request::problems::Kind;
-use crate::gateway::request::reply::{self, Reply};
+use crate::gateway::request::reply::{self, Reply, Step};
 use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::body::{self, Collected};
 use crate::ports::store::Unclear;
 use crate::ports::upstream::CredentialRefused;
-use crate::ports::{Body, Clock, Ports};
-use crate::protocol::decide::{same_request, settlement};
+use crate::ports::{Body, Ports};
+use crate::protocol::decide::{Verdict, decide};
 use crate::protocol::outcome::Outcome;
 use crate::protocol::plant::{Check, is_disabled};
-use crate::protocol::record::{Answer, AnswerBody, Reading, Row, State};
+use crate::protocol::record::{Answer, AnswerBody, Row, State};
 use crate::protocol::time::Moment;
 
 /// Bytes that are kept of what an upstream says when it leaves an attempt in doubt.
@@ -54,8 +54,8 @@ pub async fn answered<P: Ports>(
             Reply::First { response, settled: false, expires: claim.expires }
         }
         Outcome::Unknown => {
-            let excerpt =
-                ask.waits(gateway.ports.clock(), Box::pin(excerpt(gateway, &head.headers, rest))).await;
+            let excerpt = Box::pin(excerpt(gateway, &head.headers, rest));
+            let excerpt = ask.waits(gateway.ports.clock(), excerpt).await;
             let said = excerpt.as_deref();
             tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, status, said, "outcome unknown");
             let ends_attempt = ask.policy.status_ends_attempt || is_disabled(Check::StatusEndsNothing);
@@ -137,12 +137,8 @@ async fn excerpt<P: Ports>(gateway: &Gateway<P>, headers: &HeaderMap, body: Body
     if headers.contains_key(CONTENT_ENCODING) {
         return None;
     }
-    let clock = gateway.ports.clock();
-    let (Collected::Whole(bytes) | Collected::Over(bytes, _)) = tokio::select! {
-        biased;
-        collected = Box::pin(body::collect(body, EXCERPT)) => collected.ok()?,
-        () = clock.sleep_until(clock.now() + EXCERPT_WITHIN) => return None,
-    };
+    let collected = gateway.before(gateway.now() + EXCERPT_WITHIN, body::collect(body, EXCERPT));
+    let (Collected::Whole(bytes) | Collected::Over(bytes, _)) = Box::pin(collected).await?.ok()?;
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(EXCERPT)]);
     let text: String = text.chars().map(|one| if one.is_control() { ' ' } else { one }).collect();
     let text = text.trim();
@@ -154,32 +150,31 @@ pub async fn released<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Cl
     store(gateway, &ask.route, ask.policy.hold, claim.attempt.clone(), Fact::Released).await;
 }
 
-/// Releases a claim that surely was never sent, also where it is lodged.
-pub async fn unsent<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Claim) {
+/// Releases a claim that surely was never sent, also where it is lodged. `again`: the facts have
+/// changed, and the key is looked at anew.
+pub async fn unsent<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    ask: &Ask,
+    claim: &Claim,
+    why: Kind,
+    again: bool,
+) -> Step {
     released(gateway, ask, claim).await;
     escrow::void(gateway, ask, claim);
+    let problem = gateway.later(why);
+    if again { Step::Again(problem) } else { Step::Ended(Reply::Refused(problem, Some(claim.expires))) }
 }
 
 /// The reply after the claim was lost: the other's outcome, if it is of this very request.
 pub async fn stored_instead<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Reply {
     metrics::count_of(observe::CLAIMS_LOST, &ask.route, ask.id.tenant());
     tracing::error!(key = %ask.id.digest(), "claim lost: the outcome of this attempt found no claim of its token");
-    let rows = gateway.rows(&ask.id).await.unwrap_or_default();
-    let expires = match gateway.read(rows) {
-        Reading::Absent => None,
-        Reading::Settled(row) => {
-            let is_same = same_request(&row, &ask.fingerprint, ask.principal);
-            if let Some(settlement) = settlement(&row).filter(|_| is_same) {
-                return Reply::Replay(settlement);
-            }
-            Some(row.expires)
-        }
-        Reading::Released(row, _)
-        | Reading::InProgress(row)
-        | Reading::InDoubt(row, _)
-        | Reading::Gone(row) => Some(row.expires),
-    };
-    gateway.unknown(expires)
+    let reading = gateway.read(gateway.rows(&ask.id).await.unwrap_or_default());
+    let expires = reading.row().map(|row| row.expires);
+    match decide(reading, &ask.fingerprint, ask.principal) {
+        Verdict::Replay(settlement) => Reply::Replay(settlement),
+        _ => gateway.unknown(expires),
+    }
 }
 
 fn settled_row<P: Ports>(gateway: &Gateway<P>, ask: &Ask, claim: &Claim, answer: Arc<Answer>) -> Row {

@@ -16,7 +16,7 @@ use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::store::{Attempt, Unclear, Written};
 use crate::ports::upstream::{EffectTokens, Probe, ProbeReply};
 use crate::ports::{Audit, Clock, KeyStore, Ports, Upstream};
-use crate::protocol::decide::over_in;
+use crate::protocol::decide::{Word, over_in};
 use crate::protocol::key::KeyId;
 use crate::protocol::outcome::Outcome;
 use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, Token};
@@ -50,8 +50,7 @@ pub async fn store<P: Ports>(
     attempt: Attempt,
     fact: Fact,
 ) -> Stored {
-    let clock = gateway.ports.clock();
-    let now = clock.now();
+    let now = gateway.now();
     let give_up = now + hold;
     let begun = (InFlight::begin(gateway.clone()), gateway.authority.running.begin(&attempt.id));
     let mut work = {
@@ -62,10 +61,9 @@ pub async fn store<P: Ports>(
             stored
         })
     };
-    tokio::select! {
-        biased;
-        stored = &mut work => stored,
-        () = clock.sleep_until(now + gateway.settings.timings.settle_within) => {
+    match gateway.before(now + gateway.settings.timings.settle_within, &mut work).await {
+        Some(stored) => stored,
+        None => {
             tokio::spawn(work.in_current_span());
             Stored::NotYet
         }
@@ -167,7 +165,7 @@ pub fn recount<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, attempt: &Attempt
         return;
     }
     let (gateway, policy, route) = (gateway.clone(), ask.policy.clone(), ask.route.clone());
-    let (attempt, path) = (attempt.clone(), ask.target.path().to_owned());
+    let (attempt, path) = (attempt.clone(), ask.request.target.path().to_owned());
     tokio::spawn(async move {
         let said = asked(&gateway, &policy, &attempt.id, attempt.token, &path).await;
         let ProbeReply::Happened(response) = said else { return };
@@ -181,25 +179,16 @@ pub fn recount<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, attempt: &Attempt
     });
 }
 
-/// The upstream's answer about an attempt, as far as it counts.
-pub enum ProbeAnswer {
-    /// The attempt happened, with this final answer.
-    Happened(Arc<Answer>),
-    /// The attempt did not happen, and is surely over.
-    DidNotHappen,
-    /// The attempt did not happen so far. It is over after this time.
-    TooEarly(Duration),
-    CannotSay,
-}
-
+/// The upstream's word on an attempt, as far as it counts. With a time: it did not happen so far,
+/// and is over after that.
 pub async fn question<P: Ports>(
     gateway: &Gateway<P>,
     policy: &Policy,
     id: &KeyId,
     doubt: &Row,
     path: &str,
-) -> ProbeAnswer {
-    let (result, answer) = match asked(gateway, policy, id, doubt.token, path).await {
+) -> (Word, Option<Duration>) {
+    let (result, word, over) = match asked(gateway, policy, id, doubt.token, path).await {
         ProbeReply::Happened(response)
             if policy.outcomes.classify(response.status().as_u16(), false) == Outcome::Final =>
         {
@@ -209,22 +198,22 @@ pub async fn question<P: Ports>(
                 headers: reply::keep_headers(&head.headers, &policy.replay_headers),
                 body: body.map_or(AnswerBody::NotKept, |bytes| AnswerBody::Kept(bytes.to_vec())),
             };
-            ("happened", ProbeAnswer::Happened(Arc::new(answer)))
+            ("happened", Word::Happened(Arc::new(answer)), None)
         }
         ProbeReply::Happened(response) => {
             let status = response.status().as_u16();
             tracing::warn!(key = %id.digest(), status, "the probe's answer is not a final one; the key stays in doubt");
-            ("cannot_say", ProbeAnswer::CannotSay)
+            ("cannot_say", Word::Unknown, None)
         }
-        ProbeReply::DidNotHappen if over_in(doubt).is_zero() => ("did_not_happen", ProbeAnswer::DidNotHappen),
-        ProbeReply::DidNotHappen => ("too_early", ProbeAnswer::TooEarly(over_in(doubt))),
+        ProbeReply::DidNotHappen if over_in(doubt).is_zero() => ("did_not_happen", Word::DidNotHappen, None),
+        ProbeReply::DidNotHappen => ("too_early", Word::Unknown, Some(over_in(doubt))),
         ProbeReply::CannotSay(why) => {
             tracing::info!(key = %id.digest(), why, "the upstream cannot say whether the effect happened");
-            ("cannot_say", ProbeAnswer::CannotSay)
+            ("cannot_say", Word::Unknown, None)
         }
     };
     metrics::count_by(observe::PROBES, "result", result);
-    answer
+    (word, over)
 }
 
 async fn asked<P: Ports>(

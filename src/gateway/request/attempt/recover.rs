@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::claim::terms;
 use super::outcome;
-use super::persist::{Fact, ProbeAnswer, Stored, question, store};
+use super::persist::{Fact, Stored, question, store};
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::Policy;
 use crate::gateway::request::ask::Ask;
@@ -21,7 +21,7 @@ use crate::gateway::upkeep::store_gate;
 use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError, Terms, Written};
 use crate::ports::upkeep::{Ruling, Who};
 use crate::ports::{Dice, KeyStore, Ports, Upkeep};
-use crate::protocol::decide::Settlement;
+use crate::protocol::decide::{Settlement, Word};
 use crate::protocol::key::KeyId;
 use crate::protocol::plant::{Check, is_disabled};
 use crate::protocol::record::{Answer, Basis, Row};
@@ -37,14 +37,11 @@ pub async fn probe<P: Ports>(
 ) -> Result<Basis, Reply> {
     let mut stays: Option<(Row, Duration)> = None;
     for doubt in doubts {
-        let asked = question(gateway, &ask.policy, &ask.id, &doubt, ask.target.path());
+        let asked = question(gateway, &ask.policy, &ask.id, &doubt, ask.request.target.path());
         let after = match ask.waits(gateway.ports.clock(), asked).await {
-            ProbeAnswer::Happened(answer) => {
-                return Err(happened(gateway, ask, doubt, basis, answer).await);
-            }
-            ProbeAnswer::DidNotHappen => continue,
-            ProbeAnswer::TooEarly(after) => after,
-            ProbeAnswer::CannotSay => Duration::from_secs(1),
+            (Word::Happened(answer), _) => return Err(happened(gateway, ask, doubt, basis, answer).await),
+            (Word::DidNotHappen, _) => continue,
+            (Word::Unknown, over) => over.unwrap_or(Duration::from_secs(1)),
         };
         // Go on: an older attempt may have happened, and then this one's answer is known.
         if stays.as_ref().is_none_or(|(_, longest)| after > *longest) {

@@ -13,9 +13,10 @@ use super::outcome;
 use crate::gateway::instance::Gateway;
 use crate::gateway::request::ask::Ask;
 use crate::gateway::request::problems::Kind;
-use crate::gateway::request::reply::{Reply, Step};
+use crate::gateway::request::reply::Step;
 use crate::gateway::telemetry::metrics::observe;
 use crate::gateway::telemetry::{metrics, trace};
+use crate::ports::jobs::StoredRequest;
 use crate::ports::upstream::{Send, SendError};
 use crate::ports::{Ports, Upstream};
 use crate::protocol::time::Moment;
@@ -24,47 +25,40 @@ pub async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut claim: Clai
     match escrow::lodge(gateway, ask, &claim).await {
         Ok(lodged) => claim.lodged = lodged,
         Err(failed) => {
-            outcome::unsent(gateway, ask, &claim).await;
-            let problem = gateway.later(Kind::EscrowUnavailable);
-            return match failed {
-                NotLodged::Stale => Step::Again(problem),
-                NotLodged::Unavailable => Step::Ended(Reply::Refused(problem, Some(claim.expires))),
-            };
+            let again = failed == NotLodged::Stale;
+            return outcome::unsent(gateway, ask, &claim, Kind::EscrowUnavailable, again).await;
         }
     }
     send(gateway, ask, claim).await
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Unsendable {
-    why: &'static str,
-    /// True if the key is looked at anew: a clean move ends no request.
-    again: bool,
-}
+/// The reason why a request may not be sent. True if the key is looked at anew: a clean move ends
+/// no request.
+type Unsendable = (&'static str, bool);
 
 /// Checks that a claimed request may be sent now: only here, for clients, jobs and recoveries.
 fn may_send<P: Ports>(gateway: &Gateway<P>, claim: &Claim, now: Moment) -> Result<(), Unsendable> {
     if !claim.send_by.allows(now) {
-        return Err(Unsendable { why: "the time to send was over", again: false });
+        return Err(("the time to send was over", false));
     }
     if !gateway.snapshot().may_send(claim.permit.tenure, now) {
-        let why = "the lease lapsed, or keys were lost, since the claim";
-        return Err(Unsendable { why, again: true });
+        return Err(("the lease lapsed, or keys were lost, since the claim", true));
     }
     Ok(())
 }
 
 async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> Step {
+    let StoredRequest { method, target, headers, body } = ask.request.clone();
     let send = Send {
         upstream: ask.policy.upstream.clone(),
         key: ask.policy.key_headers.to.clone(),
         id: ask.id.clone(),
         token: claim.attempt.token,
         request_id: ask.request_id,
-        method: ask.method.clone(),
-        target: ask.target.clone(),
-        headers: ask.headers.clone(),
-        body: ask.body.clone(),
+        method,
+        target,
+        headers,
+        body,
     };
     // From here to the send there is no await: what is checked is still true when the first byte is
     // written.
@@ -74,13 +68,7 @@ async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> S
     }
     // Making a connection may take seconds, so the check is repeated after it.
     let refused = OnceLock::new();
-    let still = || match may_send(gateway, &claim, gateway.now()) {
-        Ok(()) => true,
-        Err(why) => {
-            let _first = refused.set(why);
-            false
-        }
-    };
+    let still = || may_send(gateway, &claim, gateway.now()).map_err(|why| refused.set(why)).is_ok();
     let sent = gateway.ports.upstream().send(send, ask.policy.upstream_timeout, still);
     let answered = ask.waits(gateway.ports.clock(), sent.instrument(trace::upstream())).await;
     Step::Ended(match answered {
@@ -91,8 +79,7 @@ async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> S
         Err(SendError::NotSent(why)) => {
             tracing::warn!(key = %ask.id.digest(), why, "the upstream cannot be reached; released");
             metrics::attempt(&ask.route, "nothing_happened");
-            outcome::unsent(gateway, ask, &claim).await;
-            Reply::Refused(gateway.later(Kind::UpstreamUnavailable), Some(claim.expires))
+            return outcome::unsent(gateway, ask, &claim, Kind::UpstreamUnavailable, false).await;
         }
         Err(SendError::Unknown(why) | SendError::Late(why)) => {
             tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, why, "outcome unknown");
@@ -102,11 +89,13 @@ async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> S
 }
 
 /// Releases a claim whose request was not sent, because the right to send it ended.
-async fn unsendable<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Claim, why: Unsendable) -> Step {
-    let Unsendable { why, again } = why;
+async fn unsendable<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    ask: &Ask,
+    claim: &Claim,
+    (why, again): Unsendable,
+) -> Step {
     metrics::count(observe::SENDS_REFUSED);
     tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, why, "released unsent");
-    outcome::unsent(gateway, ask, claim).await;
-    let problem = gateway.later(Kind::NotAuthoritative);
-    if again { Step::Again(problem) } else { Step::Ended(Reply::Refused(problem, Some(claim.expires))) }
+    outcome::unsent(gateway, ask, claim, Kind::NotAuthoritative, again).await
 }
