@@ -47,6 +47,7 @@ pub struct Authority {
 pub struct Wakes {
     pub renewal: Notify,
     pub gate: Notify,
+    pub jobs: Notify,
 }
 
 impl Authority {
