@@ -13,7 +13,7 @@ use onceway::gateway::authority::register::witness::Duty;
 use onceway::gateway::credentials::caller::{Caller, Voucher};
 use onceway::gateway::credentials::{Credentials, digest};
 use onceway::gateway::instance::Gateway;
-use onceway::gateway::policy::route::{Escrow, Policy, Protection, Route, Routes};
+use onceway::gateway::policy::route::{Escrow, Policy, Route, Routes};
 use onceway::gateway::reloadable::Reload;
 use onceway::ports::Body;
 use onceway::ports::body::{self, Collected};
@@ -415,13 +415,7 @@ fn renamed(routes: &Routes) -> Routes {
 }
 
 fn with_policy(route: &Route, change: impl Fn(Policy) -> Policy) -> Route {
-    let changed = |policy: &Arc<Policy>| Arc::new(change(Policy::clone(policy)));
-    let protection = match &route.protection {
-        off @ Protection::Off { .. } => off.clone(),
-        Protection::Optional(policy) => Protection::Optional(changed(policy)),
-        Protection::Required(policy) => Protection::Required(changed(policy)),
-    };
-    Route { protection, ..route.clone() }
+    Route { terms: Arc::new(change(Policy::clone(&route.terms))), ..route.clone() }
 }
 
 /// The API token of a tenant by its number.

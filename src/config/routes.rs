@@ -70,23 +70,20 @@ fn route(mut section: Section<'_>) -> Option<Route> {
         PathPattern::parse(&reader::text(value)?)
     });
     let advice = "say \"required\" (requests without a key are refused), \"optional\" or \"off\"";
-    type Keyed = fn(Arc<Policy>) -> Protection;
-    let words: [(&str, Option<Keyed>); 3] =
-        [("required", Some(Protection::Required)), ("optional", Some(Protection::Optional)), ("off", None)];
-    let handling = section.required("key", advice, |value| reader::word(value, &words));
+    let words = [Protection::Required, Protection::Optional, Protection::Off].map(|one| (one.name(), one));
+    let protection = section.required("key", advice, |value| reader::word(value, &words));
     let mut every = Policy::usual();
     settings::read(&section, None, &EVERY, &mut every);
     // `across` checks that it exists.
     every.upstream = section.optional("upstream", self::name).map(Arc::from);
-    let protection = match handling {
-        Some(Some(keyed)) => policy::read(&section, every).map(|policy| keyed(Arc::new(policy))),
-        Some(None) => {
+    let terms = match protection {
+        Some(Protection::Required | Protection::Optional) => policy::read(&section, every),
+        Some(Protection::Off) => {
             for key in settings::keyed().into_iter().filter(|key| section.has(key)) {
                 let text = format!("{key} has no effect where key = \"off\": remove it, or handle keys");
                 section.fail_at(key, text);
             }
-            let Policy { upstream_timeout, upstream, .. } = every;
-            Some(Protection::Off { upstream_timeout, upstream })
+            Some(every)
         }
         None => {
             // The intended handling is not known: all keys of a policy may be written, and none
@@ -99,7 +96,8 @@ fn route(mut section: Section<'_>) -> Option<Route> {
     };
     let allow_overrides = section.flag("allow_overrides");
     section.finish();
-    Some(Route { name: name?.into(), methods, path: path?, protection: protection?, allow_overrides })
+    let (protection, terms) = (protection?, Arc::new(terms?));
+    Some(Route { name: name?.into(), methods, path: path?, protection, terms, allow_overrides })
 }
 
 fn method(value: &DeValue<'_>) -> Result<Method, String> {

@@ -9,9 +9,7 @@ use toml::de::DeValue;
 
 use super::reader::{self, Section};
 use super::span::{show, show_size};
-use crate::gateway::policy::settings::{
-    KEYED, Kind, LONG, MOST_BYTES, Policy, Protection, Route, Setting, settings,
-};
+use crate::gateway::policy::settings::{KEYED, Kind, LONG, MOST_BYTES, Policy, Route, Setting, settings};
 use crate::protocol::lifetime::Retention;
 
 /// Reads the settings of one table of a route, or of none. What is absent or wrong stays as it is.
@@ -92,12 +90,7 @@ pub(super) fn lasting(life: Retention) -> Value {
 /// The settings of a route that differ from their defaults: a new one stays unseen.
 pub(super) fn written(route: &Route) -> Map<String, Value> {
     let mut usual = Policy::usual();
-    let mut policy = match &route.protection {
-        Protection::Off { upstream_timeout, .. } => {
-            Policy { upstream_timeout: *upstream_timeout, ..usual.clone() }
-        }
-        Protection::Optional(policy) | Protection::Required(policy) => Policy::clone(policy),
-    };
+    let mut policy = Policy::clone(&route.terms);
     let value = |setting: &'static Setting| {
         let (value, default) = match setting.kind {
             Kind::OfRoute(_, own) => (own(route), Value::Null),

@@ -85,7 +85,7 @@ impl<P: Ports> Gateway<P> {
         }
         let origin = Origin { region: settings.me.clone(), generation: settings.generation };
         let others = view.members().keys().filter(|name| **name != settings.me);
-        let peers = others.map(|name| (name.clone(), Peer::unknown())).collect();
+        let peers = others.map(|name| (name.clone(), Peer::default())).collect();
         metrics::prepare(&settings.me, &settings.live.routes, settings.shadow, &view);
         let closed = if settings.shadow { SHADOWED } else { "starting" };
         let shadow = settings.shadow.then(|| Arc::new(Shadow::new()));
@@ -296,6 +296,7 @@ pub(super) struct Health {
 
 type Remembered = (BTreeMap<Origin, PeerMemory>, Moment);
 
+#[derive(Default)]
 pub(super) struct Peer {
     /// Arrival of its last pong.
     pub(super) heard: Option<Moment>,
@@ -319,30 +320,13 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn unknown() -> Self {
-        Self {
-            heard: None,
-            asked: None,
-            round_trip: None,
-            pong: None,
-            origin: None,
-            applied: None,
-            announced: None,
-            lag: LagMeter::new(LAG_PERIOD),
-            trail: LagHistory::default(),
-            tried: false,
-            foreign: false,
-            trouble: None,
-        }
-    }
-
     /// Follows its store in the view: what is known of another one is dropped, what was remembered
     /// of this one counts.
     pub(super) fn follow(&mut self, origin: Origin, remembered: Option<&Remembered>) {
         if self.origin.as_ref() == Some(&origin) {
             return;
         }
-        (self.applied, self.announced, self.lag) = (None, None, LagMeter::new(LAG_PERIOD));
+        (self.applied, self.announced, self.lag) = (None, None, LagMeter::default());
         if let Some((memory, read)) = remembered
             && let Some(past) = memory.get(&origin).filter(|_| !is_disabled(Check::LagRemembered))
         {
@@ -359,6 +343,3 @@ impl Peer {
         self.heard.is_none_or(|heard| now.since(heard) > allowed)
     }
 }
-
-/// The trailing period over which the largest lag is kept.
-pub(super) const LAG_PERIOD: Duration = Duration::from_secs(600);

@@ -1,18 +1,21 @@
 //! The start of all loops beside requests, and the two smallest: the reaper, and the one that wakes
 //! duplicates of attempts in other gateways.
 //!
-//! A loop that is not started here must not exist.
+//! A gateway whose loop ended would look alive and leave its work undone. So it gives its lease up,
+//! refuses keyed requests and is told to leave.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use super::authority::register::voters;
 use super::authority::{failback, gate_loop, renew, takeover};
 use super::instance::Gateway;
 use super::operator::audit;
-use super::telemetry::{metrics, trace};
-use super::upkeep::supervise::supervise;
-use super::upkeep::{doubles, heartbeat, jobs, sweep};
+use super::telemetry::metrics::{self, LOOPS, observe};
+use super::telemetry::trace;
+use super::upkeep::{doubles, heartbeat, jobs, peers, sweep};
 use crate::ports::{Escrows, Imports, KeyStore, Ports, Upkeep};
+use crate::protocol::lease::Lease;
 use crate::protocol::record::Reading;
 
 impl<P: Ports> Gateway<P> {
@@ -22,7 +25,11 @@ impl<P: Ports> Gateway<P> {
         if self.shadow.is_some() {
             return;
         }
-        heartbeat::start(self);
+        supervise(self, "heartbeat", heartbeat::beat_loop);
+        supervise(self, "poll", peers::poll_loop);
+        for peer in self.view().members().keys().filter(|name| **name != self.settings.me) {
+            supervise(self, "ping", |gateway| peers::ping_loop(gateway, peer.clone()));
+        }
         supervise(self, "gate", gate_loop::gate_loop);
         supervise(self, "renew", renew::renew_loop);
         supervise(self, "takeover", takeover::watch_loop);
@@ -32,12 +39,59 @@ impl<P: Ports> Gateway<P> {
             supervise(self, "upstream", |gateway| failback::check_loop(gateway, check));
         }
         supervise(self, "waiters", wake_loop);
-        jobs::start(self, job);
+        supervise(self, "jobs", |gateway| jobs::take_loop(gateway, job));
+        supervise(self, "job-load", jobs::load_loop);
         supervise(self, "reaper", reap_loop);
         supervise(self, "audit", audit::audit_loop);
         supervise(self, "doubles", doubles::comb_loop);
         supervise(self, "sweep", sweep::sweep_loop);
     }
+
+    /// Notes the death of a loop. The lease goes first: nothing is sent from now on.
+    fn lost(&self, name: &'static str, why: &str) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.authority.with_lease(Lease::lay_down);
+        metrics::count_by(observe::LOOP_DIED, "loop", name);
+        tracing::error!(loop = name, why, "a loop died: this gateway has given its lease up and leaves");
+        self.died.send_replace(Some(name));
+    }
+
+    /// The loop that died, if one did.
+    pub fn dead_loop(&self) -> Option<&'static str> {
+        *self.died.borrow()
+    }
+
+    /// Waits until a loop has died, and names it. Whoever runs the gateway must end it then.
+    pub async fn loop_died(&self) -> &'static str {
+        let mut died = self.died.subscribe();
+        let found = died.wait_for(Option::is_some).await;
+        // The sender is this gateway's own: it cannot be gone.
+        found.ok().and_then(|name| *name).unwrap_or("unknown")
+    }
+}
+
+/// Runs a loop of the gateway in the background, under its name in [`LOOPS`], and notices its end.
+fn supervise<P: Ports, Running>(
+    gateway: &Arc<Gateway<P>>,
+    name: &'static str,
+    begin: impl FnOnce(Weak<Gateway<P>>) -> Running,
+) where
+    Running: Future<Output = ()> + Send + 'static,
+{
+    debug_assert!(LOOPS.contains(&name), "{name}");
+    let weak = Arc::downgrade(gateway);
+    let running = tokio::spawn(begin(weak.clone()));
+    tokio::spawn(async move {
+        // The runtime's own end cancels tasks, and is no death.
+        let why = match running.await {
+            Ok(()) => "it returned".to_owned(),
+            Err(error) if error.is_panic() => error.to_string(),
+            Err(_) => return,
+        };
+        if let Some(gateway) = weak.upgrade().filter(|gateway| !gateway.is_stopping()) {
+            gateway.lost(name, &why);
+        }
+    });
 }
 
 /// Looks for all duplicates of this process at once: have their attempts ended elsewhere?

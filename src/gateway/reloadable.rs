@@ -4,7 +4,7 @@
 //! Ownership, leases, windows and clocks are not here: none may move a key or end a hold early.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use crate::gateway::credentials::Credentials;
 use crate::gateway::limits::concurrency::MostAtOnce;
 use crate::gateway::limits::live_keys::LiveKeys;
 use crate::gateway::limits::quota::{Quota, Quotas};
-use crate::gateway::policy::route::{NO_ROUTE, Routes};
+use crate::gateway::policy::route::{NO_ROUTE, Route, Routes};
 use crate::gateway::telemetry::publication;
 use crate::gateway::telemetry::times::RouteTimes;
 use crate::protocol::digest::Digest32;
@@ -51,10 +51,7 @@ pub(super) struct Live {
     pub(super) shared: Digest32,
     pub(super) most_at_once: MostAtOnce,
     quota: Option<Quota>,
-    typical: BTreeMap<Arc<str>, Typical>,
 }
-
-type Typical = Arc<Mutex<Option<Duration>>>;
 
 impl Live {
     pub(super) fn of(reload: Reload) -> Self {
@@ -62,14 +59,12 @@ impl Live {
         let quotas = quota.map(|quota| Arc::new(Quotas::new(quota)));
         let live_keys = quota.and_then(|quota| Some(Arc::new(LiveKeys::new(quota.live_keys?))));
         let limited = live_keys.is_some() || quotas.as_ref().is_some_and(|quotas| quotas.limits_keys());
-        let names = || routes.0.iter().map(|route| route.name.clone());
-        let series = |route: Arc<str>| (route.clone(), Arc::new(RouteTimes::new(route)));
+        let series = |route: &Route| (route.name.clone(), Arc::new(RouteTimes::new(route.name.clone())));
         Self {
             meanings: Arc::new(routes.meanings()),
             publication: publication::document(&routes, limited).into(),
-            times: names().map(series).collect(),
+            times: routes.0.iter().map(series).collect(),
             unlisted: Arc::new(RouteTimes::new(NO_ROUTE.into())),
-            typical: names().map(|route| (route, Typical::default())).collect(),
             routes,
             credentials,
             quotas,
@@ -90,9 +85,9 @@ impl Live {
         if most(&next) == most(self) {
             next.live_keys = self.live_keys.clone();
         }
-        for (route, typical) in &mut next.typical {
-            if let Some(before) = self.typical.get(route) {
-                *typical = before.clone();
+        for (route, times) in &mut next.times {
+            if let Some(before) = self.times.get(route) {
+                *times = before.clone();
             }
         }
         next
@@ -104,12 +99,12 @@ impl Live {
     }
 
     pub(super) fn typical(&self, route: &str) -> Option<Duration> {
-        *self.typical.get(route)?.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.times.get(route)?.typical.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn observe_latency(&self, route: &str, took: Duration) {
-        if let Some(typical) = self.typical.get(route) {
-            let mut typical = typical.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(times) = self.times.get(route) {
+            let mut typical = times.typical.lock().unwrap_or_else(PoisonError::into_inner);
             *typical = Some(typical.map_or(took, |before| (before * 7 + took) / 8));
         }
     }

@@ -12,8 +12,10 @@ use super::time::Moment;
 
 /// Number of announced heartbeats open at once. Beyond it every other one goes, never the oldest.
 const OPEN_MAX: usize = 64;
-/// Number of buckets into which the trailing period of the maximum is cut.
-const BUCKETS: u32 = 60;
+/// The trailing period of the maximum.
+pub const PERIOD: Duration = Duration::from_secs(600);
+/// A part of it, of which the largest lag is kept.
+const BUCKET: Duration = Duration::from_secs(10);
 
 /// Measures the lag behind one origin.
 ///
@@ -26,7 +28,6 @@ pub struct LagMeter {
     seen_at: Moment,
     open: VecDeque<Announced>,
     latest: Option<Duration>,
-    bucket: Duration,
     maxima: VecDeque<(Moment, Duration)>,
 }
 
@@ -39,11 +40,6 @@ struct Announced {
 }
 
 impl LagMeter {
-    /// A meter whose maximum covers the trailing `period`.
-    pub fn new(period: Duration) -> Self {
-        Self { bucket: period / BUCKETS, ..Self::default() }
-    }
-
     /// Restores a persisted maximum, as if measured now: a restarted gateway believes in no zero.
     pub fn restore(&mut self, maximum: Duration, now: Moment) {
         self.sample(maximum, now);
@@ -88,22 +84,17 @@ impl LagMeter {
 
     /// The largest lag of the trailing period, missing heartbeats included. `None`: not measured.
     pub fn maximum(&self, now: Moment) -> Option<Duration> {
-        let kept =
-            self.maxima.iter().filter(|(at, _)| now.since(*at) <= self.period()).map(|(_, lag)| *lag).max();
+        let kept = self.maxima.iter().filter(|(at, _)| now.since(*at) <= PERIOD).map(|(_, lag)| *lag).max();
         kept.max(self.current(now))
-    }
-
-    fn period(&self) -> Duration {
-        self.bucket * BUCKETS
     }
 
     fn sample(&mut self, lag: Duration, now: Moment) {
         self.latest = Some(lag);
         match self.maxima.back_mut() {
-            Some((at, max)) if now.since(*at) < self.bucket => *max = lag.max(*max),
+            Some((at, max)) if now.since(*at) < BUCKET => *max = lag.max(*max),
             Some(_) | None => self.maxima.push_back((now, lag)),
         }
-        while self.maxima.front().is_some_and(|(at, _)| now.since(*at) > self.period()) {
+        while self.maxima.front().is_some_and(|(at, _)| now.since(*at) > PERIOD) {
             self.maxima.pop_front();
         }
     }
@@ -116,13 +107,9 @@ mod tests {
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
-    fn meter() -> LagMeter {
-        LagMeter::new(Duration::from_secs(600))
-    }
-
     #[test]
     fn a_heartbeat_seen_later_bounds_the_lag_from_above() {
-        let mut meter = meter();
+        let mut meter = LagMeter::default();
         assert_eq!((meter.current(at(5)), meter.maximum(at(5))), (None, None), "this is not zero");
         meter.announced(7, MS(20), MS(60), at(1_000));
         assert_eq!(meter.current(at(1_010)), Some(MS(90)), "missing: counts up");
@@ -134,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_stalled_link_counts_up_from_the_oldest_missing_heartbeat() {
-        let mut meter = meter();
+        let mut meter = LagMeter::default();
         for beat in 0..1_000 {
             meter.announced(beat + 1, MS(0), MS(10), at(beat * 250));
         }
@@ -144,7 +131,7 @@ mod tests {
     /// The peer's gateway still answers: the age of its last heartbeat grows, its lag does not.
     #[test]
     fn a_store_that_stopped_writing_is_not_late() {
-        let mut meter = meter();
+        let mut meter = LagMeter::default();
         meter.announced(9, MS(20), MS(60), at(1_000));
         meter.seen(9, at(1_010));
         meter.announced(9, MS(4_000), MS(60), at(5_000));
@@ -154,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_repeated_heartbeat_announcement_counts_once() {
-        let mut meter = meter();
+        let mut meter = LagMeter::default();
         meter.announced(7, MS(0), MS(10), at(1_000));
         meter.announced(7, MS(0), MS(10), at(2_000));
         meter.announced(6, MS(0), MS(10), at(2_000));
@@ -170,7 +157,7 @@ mod tests {
 
     #[test]
     fn the_number_of_open_heartbeats_is_bounded() {
-        let mut meter = meter();
+        let mut meter = LagMeter::default();
         for beat in 1..=OPEN_MAX as u64 {
             meter.announced(beat, MS(0), MS(10), at(beat));
         }
@@ -188,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_maximum_lasts_a_period_from_when_it_was_measured() {
-        let mut meter = meter();
+        let mut meter = LagMeter::default();
         meter.sample(MS(5), at(0));
         meter.sample(MS(900), at(599_000));
         assert_eq!(meter.maximum(at(700_000)), Some(MS(900)));
@@ -201,7 +188,7 @@ mod tests {
 
     #[test]
     fn the_maximum_trails_and_is_restored() {
-        let mut meter = meter();
+        let mut meter = LagMeter::default();
         meter.restore(MS(900), at(0));
         assert_eq!(meter.maximum(at(1)), Some(MS(900)));
         assert_eq!(meter.maximum(at(600_000)), Some(MS(900)), "to the end of the period");

@@ -21,7 +21,7 @@ use http::{HeaderMap, HeaderValue, Method};
 use onceway::config::listen::{PublicLimits, TlsFiles};
 use onceway::config::{Config, Errors};
 use onceway::gateway::limits::concurrency::MostAtOnce;
-use onceway::gateway::policy::route::{Matched, Policy, Protection};
+use onceway::gateway::policy::route::{Matched, Policy};
 use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::region::RegionName;
 use onceway::protocol::time::Date;
@@ -80,10 +80,7 @@ fn reference(name: &str) -> PathBuf {
 
 fn policy_of<'a>(config: &'a Config, path: &str) -> &'a Policy {
     match config.shared.routes.find(&Method::POST, path, &HeaderMap::new()) {
-        Matched::Route(route) => match &route.protection {
-            Protection::Required(policy) | Protection::Optional(policy) => policy,
-            Protection::Off { .. } => panic!("{path} handles no keys"),
-        },
+        Matched::Route(route) => route.policy().unwrap_or_else(|| panic!("{path} handles no keys")),
         Matched::PassThrough | Matched::Refused(_) => panic!("no route takes {path}"),
     }
 }

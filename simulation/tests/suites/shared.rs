@@ -180,7 +180,8 @@ pub fn route(name: &str, policy: Policy) -> Route {
         name: Arc::from(name),
         methods: vec![Method::POST],
         path: PathPattern::parse(&format!("/{name}")).unwrap(),
-        protection: Protection::Required(Arc::new(policy)),
+        protection: Protection::Required,
+        terms: Arc::new(policy),
         allow_overrides: false,
     }
 }

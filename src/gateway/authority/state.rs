@@ -50,6 +50,7 @@ pub struct Authority {
 pub struct Wakes {
     pub renewal: Notify,
     pub gate: Notify,
+    pub jobs: Notify,
 }
 
 impl Authority {

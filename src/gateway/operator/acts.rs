@@ -71,29 +71,17 @@ pub enum Refusal {
     #[error("{0}")]
     Malformed(String),
     /// Another region owns the key, or no region does.
-    #[error("the key's owner is {owner}: ask there")]
-    NotOwner {
-        /// The region to ask.
-        owner: String,
-    },
+    #[error("the key's owner is {0}: ask there")]
+    NotOwner(String),
     /// This region may not run the key now: it does not know yet which rows a retry would find.
-    #[error("nobody may rule this key now: {why}")]
-    Closed {
-        /// The reason.
-        why: &'static str,
-    },
-    /// The key is not in doubt.
-    #[error("the key is not in doubt: it is {state}")]
-    NotInDoubt {
-        /// Its state.
-        state: &'static str,
-    },
-    /// The attempt may still be running.
-    #[error("the attempt may still be running for {} s: ask again then", .left.as_millis().div_ceil(1_000))]
-    Running {
-        /// Time left.
-        left: Duration,
-    },
+    #[error("nobody may rule this key now: {0}")]
+    Closed(&'static str),
+    /// The key is not in doubt, but in this state.
+    #[error("the key is not in doubt: it is {0}")]
+    NotInDoubt(&'static str),
+    /// The attempt may still be running, for so long.
+    #[error("the attempt may still be running for {} s: ask again then", .0.as_millis().div_ceil(1_000))]
+    Running(Duration),
     /// The key was changed between the look and the act: look again.
     #[error("the key changed meanwhile: look at it again")]
     Changed,
@@ -130,12 +118,10 @@ impl<P: Ports> Gateway<P> {
         if listed.open.row.origin == self.origin {
             return Some(listed);
         }
-        if self.view().owner(&listed.open.id) != Some(&self.settings.me) {
-            return None;
-        }
+        let is_owned = self.view().owner(&listed.open.id) == Some(&self.settings.me);
         let Reading::InDoubt(row, beside) = self.read(rows) else { return None };
-        listed.open.row =
-            std::iter::once(row).chain(beside.rows).find(|row| row.origin == listed.open.row.origin)?;
+        let mut open = std::iter::once(row).chain(beside.rows).filter(|_| is_owned);
+        listed.open.row = open.find(|row| row.origin == listed.open.row.origin)?;
         Some(listed)
     }
 
@@ -203,9 +189,9 @@ impl<P: Ports> Gateway<P> {
         well_formed(act)?;
         match self.here(id) {
             Here::Run(_) => {}
-            Here::Elsewhere(owner) => return Err(Refusal::NotOwner { owner: owner.to_string() }),
-            Here::Nobody => return Err(Refusal::NotOwner { owner: "nobody".to_owned() }),
-            Here::Closed(closed) => return Err(Refusal::Closed { why: closed.reason() }),
+            Here::Elsewhere(owner) => return Err(Refusal::NotOwner(owner.to_string())),
+            Here::Nobody => return Err(Refusal::NotOwner("nobody".to_owned())),
+            Here::Closed(closed) => return Err(Refusal::Closed(closed.reason())),
             Here::Unfit(why) => return Err(Refusal::Store(StoreError::Definite(why.reason().to_owned()))),
         }
         self.in_doubt(id, &act.ruling).await
@@ -221,7 +207,7 @@ impl<P: Ports> Gateway<P> {
             Reading::InDoubt(row, Beside { rows, basis, .. }) => (row, rows, Some(basis)),
             Reading::InProgress(row) => (row, Vec::new(), None),
             Reading::Absent | Reading::Released(..) | Reading::Settled(_) | Reading::Gone(_) => {
-                return Err(Refusal::NotInDoubt { state });
+                return Err(Refusal::NotInDoubt(state));
             }
         };
         let rest = match ruling {
@@ -234,7 +220,7 @@ impl<P: Ports> Gateway<P> {
                 Ok(Ruled::Own(Attempt { id: id.clone(), token: row.token, nonce: row.nonce }))
             }
             Some(basis) if left.is_zero() => Ok(Ruled::Other(Box::new(row), basis)),
-            Some(_) | None => Err(Refusal::Running { left }),
+            Some(_) | None => Err(Refusal::Running(left)),
         }
     }
 
@@ -249,8 +235,7 @@ impl<P: Ports> Gateway<P> {
         });
         let Some(policy) = policy else { return Err(Refusal::Changed) };
         let terms = in_place_of(self, row, policy, "".into(), String::new());
-        let by = Who { actor: &act.actor, reason: &act.reason };
-        let stood = stand_in(self, id, terms, basis, &act.ruling, Some(by)).await;
+        let stood = stand_in(self, id, terms, basis, &act.ruling, Some(act.by())).await;
         stood.map_err(|failed| match failed {
             NotWritten::Changed => Refusal::Changed,
             NotWritten::Store(error) => Refusal::Store(error),

@@ -131,7 +131,7 @@ impl<P: Ports> Gateway<P> {
         };
         if acted == Acted::Done {
             tracing::info!(tenant = %id.tenant(), key = %id.digest(), actor = act.actor, ?what, "an operator acted on a job");
-            self.jobs.due();
+            self.authority.wakes.jobs.notify_one();
         }
         Ok(acted)
     }

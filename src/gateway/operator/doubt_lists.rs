@@ -194,7 +194,6 @@ fn rule_of_now(says: Recovery, named: &str) -> Result<Recovery, String> {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     fn doubt(key: &str, owner: &str, origin: &str) -> DoubtStatus {

@@ -85,11 +85,9 @@ impl<P: Ports> Gateway<P> {
         let histories = self.store().histories(after.into(), most).await?;
         let next = histories.last().filter(|_| histories.len() >= most as usize);
         let next = next.map(|last| cursor(&last.id));
-        let copy = |(region, PeerStatus { up, lag_ms, heard_ms_ago, .. })| CopyStatus {
-            region,
-            up,
-            lag_ms,
-            heard_ms_ago,
+        let copy = |(region, peer): (String, PeerStatus)| {
+            let PeerStatus { up, lag_ms, heard_ms_ago, .. } = peer;
+            CopyStatus { region, up, lag_ms, heard_ms_ago }
         };
         Ok(ExportPage {
             region: self.settings.me.to_string(),
@@ -190,7 +188,7 @@ pub struct FoundPage {
     pub next: Option<String>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct FoundKey {
     pub tenant: String,
     pub key: String,
@@ -231,7 +229,7 @@ impl<P: Ports> Gateway<P> {
                 }
                 looked_at += 1;
                 last = Some(history.id.clone());
-                keys.extend(self.found_key(history).filter(|found| wanted.has(found)).map(|found| found.key));
+                keys.extend(self.found_key(history, wanted));
                 if keys.len() >= most as usize || looked_at >= MOST_LOOKED_AT {
                     break 'walk last.as_ref();
                 }
@@ -244,59 +242,45 @@ impl<P: Ports> Gateway<P> {
         Ok(FoundPage { region, at_ms, keys, looked_at, next: next.map(cursor) })
     }
 
-    /// A key with what is asked of it; `None` if only the journal knows it.
-    fn found_key(&self, history: History) -> Option<Candidate> {
+    /// A key that is wanted; `None` also if only the journal knows it.
+    fn found_key(&self, history: History, wanted: &Wanted) -> Option<FoundKey> {
         let History { id, rows, journal: _ } = history;
-        let last = rows.iter().max_by_key(|held| held.claimed.map(|at| at.as_millis()))?;
-        let key = FoundKey {
+        let claimed = |held: &HistoryRow| held.claimed.map(|at| at.as_millis());
+        let last = rows.iter().max_by_key(|held| claimed(held))?;
+        let state = word(&self.read(rows.iter().map(|held| held.row.clone()).collect()));
+        let attempts: Vec<_> = rows.iter().map(|held| (&*held.route, claimed(held))).collect();
+        wanted.has(state, &attempts).then(|| FoundKey {
             tenant: id.tenant().to_string(),
             key: id.key().as_str().to_owned(),
-            state: word(&self.read(rows.iter().map(|held| held.row.clone()).collect())),
+            state,
             route: last.route.to_string(),
             path: last.path.clone(),
-            claimed_ms: last.claimed.map(|at| at.as_millis()),
+            claimed_ms: claimed(last),
             status: key::row_status(&last.row).status,
             origins: rows.iter().map(|held| held.row.origin.to_string()).collect(),
-        };
-        let routes = rows.iter().map(|held| held.route.to_string()).collect();
-        let claims = rows.iter().filter_map(|held| held.claimed.map(|at| at.as_millis())).collect();
-        Some(Candidate { key, routes, claims })
+        })
     }
 }
 
-struct Candidate {
-    key: FoundKey,
-    routes: Vec<String>,
-    claims: Vec<i64>,
-}
-
 impl Wanted {
-    fn has(&self, found: &Candidate) -> bool {
-        let in_time = |at: &i64| {
-            self.from_ms.is_none_or(|from| *at >= from) && self.before_ms.is_none_or(|end| *at < end)
-        };
+    /// True for a key in this state, with the route and the claim of each attempt.
+    fn has(&self, state: &str, attempts: &[(&str, Option<i64>)]) -> bool {
+        let in_time =
+            |at: i64| self.from_ms.is_none_or(|from| at >= from) && self.before_ms.is_none_or(|end| at < end);
         let any_time = self.from_ms.is_none() && self.before_ms.is_none();
-        self.route.as_ref().is_none_or(|route| found.routes.contains(route))
-            && self.state.as_ref().is_none_or(|state| *state == found.key.state)
-            && (any_time || found.claims.iter().any(in_time))
+        self.route.as_ref().is_none_or(|route| attempts.iter().any(|(of, _)| of == route))
+            && self.state.as_ref().is_none_or(|wanted| wanted == state)
+            && (any_time || attempts.iter().filter_map(|(_, at)| *at).any(in_time))
     }
 }
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     #[test]
     fn a_key_is_found_by_any_of_its_attempts() {
-        let key = FoundKey {
-            state: "in-doubt",
-            route: "payouts".to_owned(),
-            claimed_ms: Some(20),
-            ..FoundKey::default()
-        };
-        let routes = ["charges", "payouts"].map(str::to_owned).to_vec();
-        let found = Candidate { key, routes, claims: vec![10, 20] };
+        let attempts = [("charges", Some(10)), ("payouts", Some(20))];
         let text = |text: &str| Some(text.to_owned());
         let any = Wanted::default();
         for (wanted, expected) in [
@@ -312,10 +296,11 @@ mod tests {
             (Wanted { from_ms: Some(11), before_ms: Some(20), ..any.clone() }, false),
             (Wanted { from_ms: Some(10), before_ms: Some(11), ..any.clone() }, true),
         ] {
-            assert_eq!(wanted.has(&found), expected, "{wanted:?}");
+            assert_eq!(wanted.has("in-doubt", &attempts), expected, "{wanted:?}");
         }
         // An imported record does not tell when it was claimed.
-        let imported = Candidate { claims: Vec::new(), ..found };
-        assert!(any.has(&imported) && !Wanted { from_ms: Some(0), ..any }.has(&imported));
+        let imported = [("charges", None)];
+        assert!(any.has("in-doubt", &imported));
+        assert!(!Wanted { from_ms: Some(0), ..any }.has("in-doubt", &imported));
     }
 }

@@ -13,7 +13,7 @@ pub use super::choices::{
 };
 pub use super::path::PathPattern;
 use super::path::Plain;
-pub use super::settings::{Policy, Protection, Route, UPSTREAM_TIMEOUT};
+pub use super::settings::{Policy, Protection, Route};
 use crate::protocol::digest::digest;
 use crate::protocol::escrow::Meanings;
 use crate::protocol::lifetime::Retention;

@@ -34,6 +34,8 @@ pub struct Route {
     pub path: PathPattern,
     /// Its treatment of keys.
     pub protection: Protection,
+    /// Its settings; where keys are ignored, only the upstream and its time limit count.
+    pub terms: Arc<Policy>,
     /// Allows headers of its requests that name another method or path than they have.
     pub allow_overrides: bool,
 }
@@ -45,57 +47,38 @@ impl Route {
 
     /// Its policy, if it looks at keys.
     pub fn policy(&self) -> Option<&Arc<Policy>> {
-        match &self.protection {
-            Protection::Off { .. } => None,
-            Protection::Optional(policy) | Protection::Required(policy) => Some(policy),
-        }
+        (self.protection != Protection::Off).then_some(&self.terms)
     }
 
     /// Its policy for such a request; `None` if that streams straight through.
     pub(in crate::gateway) fn policy_for(&self, with_key: bool) -> Option<&Arc<Policy>> {
-        self.policy().filter(|_| with_key || matches!(self.protection, Protection::Required(_)))
-    }
-
-    /// Time limit for the upstream's answer to a request of this route.
-    pub fn upstream_timeout(&self) -> Duration {
-        match &self.protection {
-            Protection::Off { upstream_timeout, .. } => *upstream_timeout,
-            Protection::Optional(policy) | Protection::Required(policy) => policy.upstream_timeout,
-        }
+        self.policy().filter(|_| with_key || self.protection == Protection::Required)
     }
 
     /// The upstream that gets its requests; `None` is the default one.
     pub fn upstream(&self) -> Option<&Arc<str>> {
-        match &self.protection {
-            Protection::Off { upstream, .. } => upstream.as_ref(),
-            Protection::Optional(policy) | Protection::Required(policy) => policy.upstream.as_ref(),
-        }
+        self.terms.upstream.as_ref()
     }
 }
 
 /// A route's treatment of keys.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
     /// Streams straight through; a key is passed on like any header.
-    Off {
-        /// Time for which the upstream may be silent.
-        upstream_timeout: Duration,
-        /// The upstream that gets them; `None` is the default one.
-        upstream: Option<Arc<str>>,
-    },
+    Off,
     /// Requests with a key are protected; those without stream straight through.
-    Optional(Arc<Policy>),
+    Optional,
     /// Requests without a key are refused.
-    Required(Arc<Policy>),
+    Required,
 }
 
 impl Protection {
     /// Its word in configuration.
-    pub fn name(&self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
-            Self::Off { .. } => "off",
-            Self::Optional(_) => "optional",
-            Self::Required(_) => "required",
+            Self::Off => "off",
+            Self::Optional => "optional",
+            Self::Required => "required",
         }
     }
 }
@@ -292,8 +275,6 @@ const fn secs(count: u64) -> Duration {
 }
 
 const TEN_MS: Duration = Duration::from_millis(10);
-/// Default time limit for the upstream's answer.
-pub const UPSTREAM_TIMEOUT: Duration = secs(10);
 
 /// The tables of a route with their purposes.
 #[rustfmt::skip]
@@ -346,7 +327,7 @@ pub static EVERY: [Setting; 7] = [
     of("upstream", OfRoute("# upstream = \"stripe\" # default: none, that of [upstream]",
         |route| route.upstream().map(|name| &**name).into()), "
         The service that gets this route's requests: [upstreams.NAME] of the region file."),
-    of("upstream_timeout", Span(TEN_MS, LONG, UPSTREAM_TIMEOUT, |p| &mut p.upstream_timeout), "
+    of("upstream_timeout", Span(TEN_MS, LONG, secs(10), |p| &mut p.upstream_timeout), "
         How long the upstream may take for its whole answer, at least 10ms.
         When it is over, the key is in doubt.
         For a request that passes without a key: how long the upstream may be silent, at one go.

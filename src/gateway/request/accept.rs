@@ -94,7 +94,7 @@ fn keep_only(headers: &mut HeaderMap, named: &[HeaderName]) {
 }
 
 pub fn accepted<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, expires: Date) -> Reply {
-    gateway.jobs.due();
+    gateway.authority.wakes.jobs.notify_one();
     crate::gateway::telemetry::metrics::job(&ask.route, "accepted");
     Reply::Accepted(Pending { first: true, ..pending(gateway, ask, ask.request_id, expires) })
 }

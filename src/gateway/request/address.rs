@@ -152,7 +152,7 @@ pub async fn answer_peer<P: Ports>(gateway: &Arc<Gateway<P>>, forward: &Forward)
 fn looked_up<P: Ports>(gateway: &Gateway<P>, id: &KeyId, trace: Trace, status_answer: &StatusAnswer) {
     let &StatusAnswer { verdict, code, ref response } = status_answer;
     let (region, epoch, status) = (&gateway.settings.me, gateway.view().epoch(), response.status().as_u16());
-    trace::looked_up(id, region, epoch);
+    trace::of_key(id, region, epoch);
     trace::answered(verdict, code, status);
     tracing::info!(
         tenant = %id.tenant(), key = %id.digest(), %region, verdict, code, status, epoch, %trace, "looked up"

@@ -33,7 +33,7 @@ impl Passing {
     /// A request of this trace that the routes matched so, and that came at this moment.
     pub fn of(times: Arc<RouteTimes>, matched: Matched<'_>, trace: Trace, arrived: Moment) -> Self {
         let (upstream, within) = match matched {
-            Matched::Route(route) => (route.upstream().cloned(), route.upstream_timeout()),
+            Matched::Route(route) => (route.upstream().cloned(), route.terms.upstream_timeout),
             Matched::PassThrough | Matched::Refused(_) => (None, UNLISTED_TIMEOUT),
         };
         Self { times, trace, arrived, upstream, within }

@@ -5,7 +5,7 @@
 //! order. [`super::memory`] remembers keys.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
@@ -61,21 +61,19 @@ pub async fn pass<P: Ports>(
         Matched::Route(route) => route.name.clone(),
         Matched::PassThrough | Matched::Refused(_) => NO_ROUTE.into(),
     };
-    let policy = match matched {
+    // The trace stays the client's: the request goes as it came.
+    let times = live.times(&route).clone();
+    let passing = Passing::of(times, matched, trace::of(&head.headers), arrived);
+    let trial = match matched {
         Matched::Refused(why) => {
             shadow.judge(&route, None, Verdict::refused(Problem::from(why).kind));
             None
         }
-        Matched::Route(found) => found.policy_for(with_key).cloned(),
-        Matched::PassThrough => None,
-    };
-    // The trace stays the client's: the request goes as it came.
-    let times = live.times(&route).clone();
-    let passing = Passing::of(times, matched, trace::of(&head.headers), arrived);
-    let trial = match policy {
-        Some(policy) => try_out(gateway, &live, shadow, route, policy, &head),
-        None => {
-            if !method.is_safe() && !matches!(matched, Matched::Refused(_)) {
+        Matched::Route(found) if let Some(policy) = found.policy_for(with_key) => {
+            try_out(gateway, &live, shadow, route, policy.clone(), &head)
+        }
+        Matched::Route(_) | Matched::PassThrough => {
+            if !method.is_safe() {
                 shadow.judge(&route, None, Verdict::Unprotected);
             }
             None
@@ -134,7 +132,8 @@ async fn watch<P: Ports>(
         Err(SendError::NotSent(_)) => (Outcome::NothingHappened, None),
         Err(SendError::Unknown(_) | SendError::Late(_)) => (Outcome::Unknown, None),
     };
-    trial.answered(answer, gateway.now());
+    let now = gateway.now();
+    trial.note(|stage| stage.answer = Some((answer, now)));
     gateway.passed(passing, answered)
 }
 
@@ -150,7 +149,7 @@ struct Trial {
     stage: Mutex<Stage>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Stage {
     met: Option<Met>,
     answer: Option<((Outcome, Option<u16>), Moment)>,
@@ -184,29 +183,18 @@ impl Trial {
             Met::Other => self.judge(Verdict::refused(Kind::KeyReused)),
             Met::Expired => self.judge(Verdict::refused(Kind::KeyExpired)),
         }
-        let answer = {
-            let mut stage = self.stage();
-            stage.met = Some(met);
-            stage.answer
-        };
-        if let Some((answer, at)) = answer {
-            self.end(met, answer, at);
-        }
+        self.note(|stage| stage.met = Some(met));
     }
 
-    /// Takes in the head of the answer, or that none will come.
-    fn answered(&self, answer: (Outcome, Option<u16>), now: Moment) {
-        let met = {
-            let mut stage = self.stage();
-            stage.answer = Some((answer, now));
-            stage.met
+    /// Takes in the state that the body met, or the head of the answer, or that none will come. The
+    /// second of them ends the trial.
+    fn note(&self, change: impl FnOnce(&mut Stage)) {
+        let stage = {
+            let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
+            change(&mut stage);
+            *stage
         };
-        if let Some(met) = met {
-            self.end(met, answer, now);
-        }
-    }
-
-    fn end(&self, met: Met, answer: (Outcome, Option<u16>), now: Moment) {
+        let Stage { met: Some(met), answer: Some((answer, now)) } = stage else { return };
         let ended = self.shadow.lock().memory.end(self.key, met, answer, now, self.policy.wait);
         for given in ended.waited {
             self.judge(Verdict::after_waiting(given));
@@ -222,10 +210,6 @@ impl Trial {
         let retry = matches!(verdict, Verdict::Replayed | Verdict::InDoubt | Verdict::Refused("in-progress"));
         self.charged.give_back(self.id.tenant(), retry);
         self.shadow.judge(&self.route, Some(&self.id), verdict);
-    }
-
-    fn stage(&self) -> MutexGuard<'_, Stage> {
-        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -256,7 +240,7 @@ type AtEnd = Box<dyn FnOnce(Copied) + Send>;
 pub fn tee(inner: Body, limit: usize, at_end: impl FnOnce(Copied) + Send + 'static) -> Body {
     let mut tee = Tee { inner, copy: BytesMut::new(), limit, at_end: Some(Box::new(at_end)) };
     if tee.inner.is_end_stream() {
-        tee.finish();
+        tee.tell(Copied::Whole);
     }
     tee.boxed_unsync()
 }
@@ -269,21 +253,18 @@ struct Tee {
 }
 
 impl Tee {
-    fn finish(&mut self) {
+    fn tell(&mut self, how: fn(Bytes) -> Copied) {
+        let copy = std::mem::take(&mut self.copy).freeze();
         if let Some(at_end) = self.at_end.take() {
-            at_end(Copied::Whole(std::mem::take(&mut self.copy).freeze()));
+            at_end(how(copy));
         }
     }
 
     fn copy(&mut self, data: &Bytes) {
-        if self.at_end.is_none() {
-            return;
-        }
-        if self.copy.len() + data.len() <= self.limit {
+        if self.at_end.is_some() && self.copy.len() + data.len() <= self.limit {
             self.copy.extend_from_slice(data);
-        } else if let Some(at_end) = self.at_end.take() {
-            self.copy = BytesMut::new();
-            at_end(Copied::Over);
+        } else {
+            self.tell(|_| Copied::Over);
         }
     }
 }
@@ -296,14 +277,14 @@ impl http_body::Body for Tee {
         let polled = Pin::new(&mut self.inner).poll_frame(context);
         match &polled {
             Poll::Pending | Poll::Ready(Some(Err(_))) => {}
-            Poll::Ready(None) => self.finish(),
+            Poll::Ready(None) => self.tell(Copied::Whole),
             Poll::Ready(Some(Ok(frame))) => {
                 if let Some(data) = frame.data_ref() {
                     self.copy(data);
                 }
                 // A reader may not poll again once the body says that it is over.
                 if self.inner.is_end_stream() {
-                    self.finish();
+                    self.tell(Copied::Whole);
                 }
             }
         }
@@ -321,18 +302,16 @@ impl http_body::Body for Tee {
 
 impl Drop for Tee {
     fn drop(&mut self) {
-        if let Some(at_end) = self.at_end.take() {
-            at_end(Copied::Broken);
-        }
+        self.tell(|_| Copied::Broken);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::ports::body::{Collected, chain, collect, empty, full};
     use std::sync::mpsc;
 
     use super::*;
+    use crate::ports::body::{Collected, chain, collect, empty, full};
 
     async fn through(body: Body, limit: usize) -> (Bytes, Copied) {
         let (send, copied) = mpsc::channel();

@@ -84,10 +84,10 @@ impl Coverage {
         let (route, protection) = match matched {
             Matched::PassThrough | Matched::Refused(_) => (None, How::NoRoute),
             Matched::Route(route) => {
-                let how = match &route.protection {
-                    Protection::Off { .. } => How::Off,
-                    Protection::Optional(_) if !with_key => How::OptionalWithoutKey,
-                    Protection::Optional(_) | Protection::Required(_) => How::Protected,
+                let how = match route.protection {
+                    Protection::Off => How::Off,
+                    Protection::Optional if !with_key => How::OptionalWithoutKey,
+                    Protection::Optional | Protection::Required => How::Protected,
                 };
                 (Some(route), how)
             }
@@ -163,17 +163,20 @@ fn is_word(segment: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use http::HeaderMap;
 
     use super::*;
-    use crate::gateway::policy::route::{Route, Routes, UPSTREAM_TIMEOUT};
+    use crate::gateway::policy::route::{Route, Routes};
 
     fn routes() -> Routes {
         let route = |name: &str, path: &str| Route {
             name: name.into(),
             methods: Vec::new(),
             path: PathPattern::parse(path).unwrap(),
-            protection: Protection::Off { upstream_timeout: UPSTREAM_TIMEOUT, upstream: None },
+            protection: Protection::Off,
+            terms: Arc::default(),
             allow_overrides: false,
         };
         Routes(vec![route("search", "/v1/{shop}/search"), route("rest", "/open/*")])

@@ -74,29 +74,24 @@ pub fn weak_key(route: &str, tenant: &Tenant, weakness: Weakness) {
 
 /// The counters of requests that pass. Looked up once, as each such request moves one.
 #[derive(Debug)]
-pub struct Passed {
-    answered: Counter,
-    not_sent: Counter,
-    unknown: Counter,
-}
+pub struct Passed([Counter; 3]);
 
 impl Default for Passed {
     fn default() -> Self {
-        let [answered, not_sent, unknown] = ["answered", "not_sent", "unknown"].map(|result| {
-            let counter = counter!(observe::PASSED, "result" => result);
-            counter.absolute(0);
-            counter
-        });
-        Self { answered, not_sent, unknown }
+        let counters =
+            ["answered", "not_sent", "unknown"].map(|result| counter!(observe::PASSED, "result" => result));
+        counters.iter().for_each(|counter| counter.absolute(0));
+        Self(counters)
     }
 }
 
 impl Passed {
     pub fn count(&self, answered: &Result<Response<Body>, SendError>) {
+        let [ok, not_sent, unknown] = &self.0;
         let counter = match answered {
-            Ok(_) => &self.answered,
-            Err(SendError::NotSent(_)) => &self.not_sent,
-            Err(SendError::Unknown(_) | SendError::Late(_)) => &self.unknown,
+            Ok(_) => ok,
+            Err(SendError::NotSent(_)) => not_sent,
+            Err(SendError::Unknown(_) | SendError::Late(_)) => unknown,
         };
         counter.increment(1);
     }
@@ -325,18 +320,11 @@ pub fn prepare(me: &RegionName, routes: &Routes, in_shadow: bool, view: &View) {
     for (name, label, values) in BY_LABEL {
         values.iter().for_each(|value| counter!(name, label => *value).absolute(0));
     }
-    for name in PLAIN {
-        counter!(name).absolute(0);
-    }
-    for code in codes() {
-        counter!(observe::REFUSALS, "code" => code).absolute(0);
-    }
-    for sender in Sender::ALL {
-        counter!(observe::PEER_REFUSED, "sender" => sender.word()).absolute(0);
-    }
-    for calls in CALLS {
-        gauge!(observe::STORE_BREAKER, "calls" => calls).set(0.0);
-    }
+    PLAIN.into_iter().for_each(|name| counter!(name).absolute(0));
+    codes().for_each(|code| counter!(observe::REFUSALS, "code" => code).absolute(0));
+    let senders = Sender::ALL.into_iter().map(Sender::word);
+    senders.for_each(|sender| counter!(observe::PEER_REFUSED, "sender" => sender).absolute(0));
+    CALLS.into_iter().for_each(|calls| gauge!(observe::STORE_BREAKER, "calls" => calls).set(0.0));
     for (op, kind) in OPS.iter().flat_map(|op| ["definite", "unknown"].map(|kind| (*op, kind))) {
         counter!(observe::STORE_ERRORS, "op" => op, "kind" => kind).absolute(0);
     }

@@ -3,9 +3,8 @@
 //!
 //! It must not hold what clients need not know: no upstream, no hold, no region.
 
-use std::collections::BTreeMap;
-
-use serde::Serialize;
+use http::{HeaderName, Method};
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use crate::gateway::policy::route::{Binding, Dialect, KeyHeaders, Mode, Policy, Protection, Route, Routes};
@@ -18,195 +17,139 @@ use crate::protocol::outcome::{Outcome, OutcomeSets};
 /// The version of this document's form: members are added under the same version, never changed.
 const VERSION: u32 = 1;
 
+/// JSON whose members stay in the order in which they are written.
 #[derive(Serialize)]
-struct Document<'a> {
-    version: u32,
-    documentation: &'static str,
-    unlisted: Unlisted,
-    routes: Vec<RouteJson<'a>>,
+#[serde(untagged)]
+enum Json {
+    One(Value),
+    List(Vec<Json>),
+    #[serde(serialize_with = "in_order")]
+    Object(Members),
 }
 
-/// Handling of requests that no route takes.
-#[derive(Serialize)]
-struct Unlisted {
-    state_changing: Refusal,
-    others: &'static str,
+type Members = Vec<(&'static str, Json)>;
+
+fn in_order<S: Serializer>(members: &[(&'static str, Json)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(members.iter().map(|(name, value)| (name, value)))
 }
 
-#[derive(Serialize)]
-struct RouteJson<'a> {
-    name: &'a str,
-    /// `None`: any.
-    methods: Option<Vec<&'a str>>,
-    path: &'a str,
-    key: &'static str,
-    #[serde(flatten)]
-    terms: Option<Terms<'a>>,
+fn is(name: &'static str, value: impl Into<Value>) -> (&'static str, Json) {
+    (name, Json::One(value.into()))
 }
 
-#[derive(Serialize)]
-struct Terms<'a> {
-    header: Header<'a>,
-    key_policy: KeyPolicyJson,
-    scope: [&'static str; 1],
-    /// Callers within the scope that may get a replay.
-    replayed_to: &'static str,
-    fingerprint: FingerprintJson<'a>,
-    /// A number of seconds, or `"never"` forgotten.
-    retention: Value,
-    /// `None`: a key never expires, or is forgotten at once.
-    expired: Option<Expired>,
-    wait_seconds: f64,
-    /// - `sync`: the client waits.
-    /// - `prefer`: it need not wait, if it says so.
-    /// - `accept`: it never waits.
-    mode: &'static str,
-    /// Address of accepted requests, and of any key; the key follows it.
-    status_address: &'static str,
-    statuses: BTreeMap<&'static str, Vec<String>>,
-    refusals: Vec<Refusal>,
-}
-
-/// Answer to a key past its retention, and for how many seconds. After that the key is new again.
-#[derive(Serialize)]
-struct Expired {
-    seconds: u64,
-    #[serde(flatten)]
-    refusal: Refusal,
-}
-
-#[derive(Serialize)]
-struct Header<'a> {
-    name: &'static str,
-    /// The headers that a key is read from, if others than that one: the first that is there.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    names: Option<Vec<&'a str>>,
-    syntax: &'static str,
-}
-
-#[derive(Serialize)]
-struct KeyPolicyJson {
-    min_length: usize,
-    max_length: usize,
-    alphabet: &'static str,
-    form: &'static str,
-    entropy_bits: u32,
-}
-
-#[derive(Serialize)]
-struct FingerprintJson<'a> {
-    parts: [&'static str; 3],
-    body: &'static str,
-    compared: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fields: Option<Vec<&'a str>>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    headers: Vec<&'a str>,
-}
-
-#[derive(Serialize)]
-struct Refusal {
-    status: u16,
-    code: &'static str,
-    documentation: String,
-}
-
-impl Refusal {
-    fn of(problem: &Problem, dialect: Dialect) -> Self {
-        let code = problem.code();
-        Self { status: problem.status_in(dialect), code, documentation: problems::anchor(code) }
-    }
+fn refusal(problem: &Problem, dialect: Dialect) -> Members {
+    let (status, code) = (problem.status_in(dialect), problem.code());
+    vec![is("status", status), is("code", code), is("documentation", problems::anchor(code))]
 }
 
 pub fn document(routes: &Routes, quota: bool) -> Vec<u8> {
-    let document = Document {
-        version: VERSION,
-        documentation: problems::PAGE,
-        unlisted: Unlisted {
-            state_changing: Refusal::of(&Kind::NoRoute.problem(), Dialect::Plain),
-            others: "passed on; a key has no effect",
-        },
-        routes: routes.0.iter().map(|one| route(one, quota)).collect(),
-    };
+    // Requests that no route takes.
+    let unlisted = vec![
+        ("state_changing", Json::Object(refusal(&Kind::NoRoute.problem(), Dialect::Plain))),
+        is("others", "passed on; a key has no effect"),
+    ];
+    let document = Json::Object(vec![
+        is("version", VERSION),
+        is("documentation", problems::PAGE),
+        ("unlisted", Json::Object(unlisted)),
+        ("routes", Json::List(routes.0.iter().map(|one| route(one, quota)).collect())),
+    ]);
     serde_json::to_vec(&document).unwrap_or_default()
 }
 
-fn route(route: &Route, quota: bool) -> RouteJson<'_> {
-    let is_required = matches!(route.protection, Protection::Required(_));
-    RouteJson {
-        name: &route.name,
-        methods: (!route.methods.is_empty())
-            .then(|| route.methods.iter().map(|method| method.as_str()).collect()),
-        path: route.path.as_str(),
-        key: route.protection.name(),
-        terms: route.policy().map(|policy| terms(policy, is_required, quota)),
-    }
+fn route(route: &Route, quota: bool) -> Json {
+    let methods: Vec<&str> = route.methods.iter().map(Method::as_str).collect();
+    let is_required = route.protection == Protection::Required;
+    let mut members = vec![
+        is("name", &*route.name),
+        // `null`: any.
+        is("methods", (!methods.is_empty()).then_some(methods)),
+        is("path", route.path.as_str()),
+        is("key", route.protection.name()),
+    ];
+    members.extend(route.policy().into_iter().flat_map(|policy| terms(policy, is_required, quota)));
+    Json::Object(members)
 }
 
-fn terms(policy: &Policy, required: bool, quota: bool) -> Terms<'_> {
+fn terms(policy: &Policy, required: bool, quota: bool) -> Members {
     let rules = &policy.key_policy;
-    Terms {
-        header: Header {
-            name: "Idempotency-Key",
-            names: (policy.key_headers.from != KeyHeaders::default().from)
-                .then(|| policy.key_headers.from.iter().map(http::HeaderName::as_str).collect()),
-            syntax: match policy.syntax {
-                Syntax::Lenient => "lenient",
-                Syntax::Strict => "strict",
-            },
-        },
-        key_policy: KeyPolicyJson {
-            min_length: rules.min_length,
-            max_length: rules.max_length,
-            alphabet: rules.alphabet.name(),
-            form: rules.form.name(),
-            entropy_bits: rules.entropy_bits,
-        },
-        scope: ["tenant"],
-        replayed_to: match policy.bind {
-            Binding::Tenant => "tenant",
-            Binding::Principal => "principal",
-        },
-        fingerprint: fingerprint(policy),
-        retention: match policy.retention {
-            Retention::For(span) => json!(span.as_secs()),
-            Retention::Never => json!("never"),
-        },
-        expired: expired(policy),
-        wait_seconds: policy.wait.as_secs_f64(),
-        mode: policy.mode.name(),
-        status_address: problems::KEYS,
-        statuses: statuses(&policy.outcomes),
-        refusals: refusals(policy, required, quota),
-    }
+    let key_policy = vec![
+        is("min_length", rules.min_length),
+        is("max_length", rules.max_length),
+        is("alphabet", rules.alphabet.name()),
+        is("form", rules.form.name()),
+        is("entropy_bits", rules.entropy_bits),
+    ];
+    let replayed_to = match policy.bind {
+        Binding::Tenant => "tenant",
+        Binding::Principal => "principal",
+    };
+    let retention = match policy.retention {
+        Retention::For(span) => json!(span.as_secs()),
+        Retention::Never => json!("never"),
+    };
+    let expired = refused_for(policy).map(|seconds| {
+        let refusal = refusal(&Kind::KeyExpired.problem(), policy.dialect);
+        Json::Object([is("seconds", seconds)].into_iter().chain(refusal).collect())
+    });
+    vec![
+        ("header", header(policy)),
+        ("key_policy", Json::Object(key_policy)),
+        is("scope", vec!["tenant"]),
+        // Callers within the scope that may get a replay.
+        is("replayed_to", replayed_to),
+        ("fingerprint", fingerprint(policy)),
+        is("retention", retention),
+        ("expired", expired.unwrap_or(Json::One(Value::Null))),
+        is("wait_seconds", policy.wait.as_secs_f64()),
+        // `sync`: the client waits. `prefer`: it need not, if it says so. `accept`: it never does.
+        is("mode", policy.mode.name()),
+        // Address of accepted requests, and of any key; the key follows it.
+        is("status_address", problems::KEYS),
+        is("statuses", statuses(&policy.outcomes)),
+        ("refusals", Json::List(refusals(policy, required, quota))),
+    ]
 }
 
-fn expired(policy: &Policy) -> Option<Expired> {
+fn header(policy: &Policy) -> Json {
+    let from = &policy.key_headers.from;
+    let syntax = match policy.syntax {
+        Syntax::Lenient => "lenient",
+        Syntax::Strict => "strict",
+    };
+    // The headers that a key is read from, if others: the first that is there.
+    let names = (*from != KeyHeaders::default().from).then(|| is("names", names(from)));
+    let all = [Some(is("name", "Idempotency-Key")), names, Some(is("syntax", syntax))];
+    Json::Object(all.into_iter().flatten().collect())
+}
+
+fn names(headers: &[HeaderName]) -> Value {
+    headers.iter().map(HeaderName::as_str).collect()
+}
+
+/// Seconds for which a key past its retention is refused, if it ever is. Then it is new again.
+fn refused_for(policy: &Policy) -> Option<u64> {
     let seconds = policy.tombstone.as_secs();
-    match policy.retention {
-        Retention::For(_) if seconds > 0 => {
-            Some(Expired { seconds, refusal: Refusal::of(&Kind::KeyExpired.problem(), policy.dialect) })
-        }
-        Retention::For(_) | Retention::Never => None,
-    }
+    (policy.retention != Retention::Never && seconds > 0).then_some(seconds)
 }
 
-fn fingerprint(policy: &Policy) -> FingerprintJson<'_> {
+fn fingerprint(policy: &Policy) -> Json {
     let (body, fields) = match &policy.fingerprint {
         FingerprintRule::Whole => ("whole", None),
         FingerprintRule::Signature(Selection::Include(fields)) => ("include", Some(fields)),
         FingerprintRule::Signature(Selection::Exclude(fields)) => ("exclude", Some(fields)),
     };
-    FingerprintJson {
-        parts: ["method", "target", "body"],
-        body,
-        compared: match fields {
-            Some(_) => "JSON values (RFC 8785)",
-            None => "bytes, or JSON values (RFC 8785) where that is lossless",
-        },
-        fields: fields.map(|fields| fields.iter().map(Pointer::as_str).collect()),
-        headers: policy.fingerprint_headers.iter().map(http::HeaderName::as_str).collect(),
-    }
+    let compared = match fields {
+        Some(_) => "JSON values (RFC 8785)",
+        None => "bytes, or JSON values (RFC 8785) where that is lossless",
+    };
+    let mut members =
+        vec![is("parts", vec!["method", "target", "body"]), is("body", body), is("compared", compared)];
+    let fields = fields.map(|fields| fields.iter().map(Pointer::as_str).collect::<Value>());
+    members.extend(fields.map(|fields| is("fields", fields)));
+    let headers = &policy.fingerprint_headers;
+    members.extend((!headers.is_empty()).then(|| is("headers", names(headers))));
+    Json::Object(members)
 }
 
 /// Meaning of each status of an answer for the key; every possible status is in one list.
@@ -215,7 +158,7 @@ fn fingerprint(policy: &Policy) -> FingerprintJson<'_> {
 /// - `released`: nothing happened, so the same key runs again. With `Retry-After` only: if that is
 ///   beside it, and in doubt without.
 /// - `unknown`: in doubt, to be retried with the same key only.
-fn statuses(sets: &OutcomeSets) -> BTreeMap<&'static str, Vec<String>> {
+fn statuses(sets: &OutcomeSets) -> Value {
     let means = |status: u16| (sets.classify(status, false), sets.classify(status, true));
     let of = |bare: Outcome, with_retry_after: Outcome| {
         let found: Vec<u16> =
@@ -225,17 +168,17 @@ fn statuses(sets: &OutcomeSets) -> BTreeMap<&'static str, Vec<String>> {
             [first, .., last] => format!("{first}-{last}"),
             [] => String::new(),
         };
-        found.chunk_by(|one, next| one + 1 == *next).map(text).collect()
+        found.chunk_by(|one, next| one + 1 == *next).map(text).collect::<Value>()
     };
-    BTreeMap::from([
-        ("final", of(Outcome::Final, Outcome::Final)),
-        ("released", of(Outcome::NothingHappened, Outcome::NothingHappened)),
-        ("released_with_retry_after", of(Outcome::Unknown, Outcome::NothingHappened)),
-        ("unknown", of(Outcome::Unknown, Outcome::Unknown)),
-    ])
+    json!({
+        "final": of(Outcome::Final, Outcome::Final),
+        "released": of(Outcome::NothingHappened, Outcome::NothingHappened),
+        "released_with_retry_after": of(Outcome::Unknown, Outcome::NothingHappened),
+        "unknown": of(Outcome::Unknown, Outcome::Unknown),
+    })
 }
 
-fn refusals(policy: &Policy, required: bool, quota: bool) -> Vec<Refusal> {
+fn refusals(policy: &Policy, required: bool, quota: bool) -> Vec<Json> {
     let signed = matches!(policy.fingerprint, FingerprintRule::Signature(_));
     let refusals = [
         (required, Kind::KeyMissing.problem()),
@@ -249,11 +192,11 @@ fn refusals(policy: &Policy, required: bool, quota: bool) -> Vec<Refusal> {
         (true, Kind::InDoubt.problem()),
         (true, Kind::BodyTooLarge.problem()),
         (true, policy.mismatch.into()),
-        (expired(policy).is_some(), Kind::KeyExpired.problem()),
+        (refused_for(policy).is_some(), Kind::KeyExpired.problem()),
         (policy.mode != Mode::Sync, Kind::DeadLetter.problem()),
         (signed, Kind::FingerprintImpossible.problem()),
         (quota, Kind::QuotaExceeded.problem()),
     ];
     let published = refusals.into_iter().filter(|(may_be, _)| *may_be);
-    published.map(|(_, problem)| Refusal::of(&problem, policy.dialect)).collect()
+    published.map(|(_, problem)| Json::Object(refusal(&problem, policy.dialect))).collect()
 }

@@ -4,7 +4,7 @@
 //! forward, and what jobs run, has no times: its client is elsewhere, or waits for nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use http::StatusCode;
@@ -42,12 +42,14 @@ pub struct RouteTimes {
     here: [OnceLock<Histogram>; VERDICTS.len()],
     forwarded: [OnceLock<Histogram>; VERDICTS.len()],
     overhead: OnceLock<Histogram>,
+    /// Running mean of its upstream's latency.
+    pub typical: Mutex<Option<Duration>>,
 }
 
 impl RouteTimes {
     pub fn new(route: Arc<str>) -> Self {
         let [here, forwarded] = Default::default();
-        let times = Self { route, here, forwarded, overhead: OnceLock::new() };
+        let times = Self { route, here, forwarded, overhead: OnceLock::new(), typical: Mutex::default() };
         times.series("failed", Where::Here);
         times
     }

@@ -140,13 +140,8 @@ pub fn job(begin: Option<Begin>, job: &mut Job) -> Span {
 
 /// Records a keyed request, at the gateway that decides or forwards it.
 pub(in crate::gateway) fn asked(ask: &Ask, region: &RegionName, epoch: u64) {
-    let span = Span::current();
-    if span.is_disabled() {
-        return;
-    }
-    span.record("request", display(&ask.request_id)).record("route", &*ask.route);
-    span.record("tenant", display(ask.id.tenant())).record("key", display(ask.id.digest()));
-    span.record("region", display(region)).record("epoch", epoch);
+    Span::current().record("request", display(&ask.request_id)).record("route", &*ask.route);
+    of_key(&ask.id, region, epoch);
 }
 
 pub fn answered(verdict: &'static str, code: &'static str, status: u16) {
@@ -161,7 +156,7 @@ pub fn passed(route: &str, region: &RegionName, epoch: u64) {
     Span::current().record("route", route).record("region", display(region)).record("epoch", epoch);
 }
 
-pub fn looked_up(id: &KeyId, region: &RegionName, epoch: u64) {
+pub fn of_key(id: &KeyId, region: &RegionName, epoch: u64) {
     let span = Span::current();
     if span.is_disabled() {
         return;
@@ -171,14 +166,10 @@ pub fn looked_up(id: &KeyId, region: &RegionName, epoch: u64) {
 }
 
 pub fn ran(job: &Job, route: &str, region: &RegionName, epoch: u64, result: &'static str, trouble: &str) {
-    let (span, id) = (Span::current(), &job.taken.id);
-    if span.is_disabled() {
-        return;
-    }
+    let span = Span::current();
     span.record("request", display(&job.request_id)).record("route", route);
-    span.record("tenant", display(id.tenant())).record("key", display(id.digest()));
-    span.record("region", display(region)).record("epoch", epoch).record("runs", job.runs);
-    span.record("result", result).record("trouble", trouble);
+    of_key(&job.taken.id, region, epoch);
+    span.record("runs", job.runs).record("result", result).record("trouble", trouble);
 }
 
 #[cfg(test)]

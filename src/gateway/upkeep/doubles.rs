@@ -11,7 +11,7 @@ use super::applied::applied;
 use super::looks::{AuditStatus, Looks};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics::{self, observe};
-use crate::ports::audit::{Double, Of};
+use crate::ports::audit::{Counted, Double, Of};
 use crate::ports::store::StoreError;
 use crate::ports::{Audit as _, Ports};
 use crate::protocol::double::{self, Held, Trace, Twice, Why};
@@ -32,7 +32,7 @@ const BATCH: usize = 200;
 /// by rows alone: two settled attempts are a double, whether or not a claim names a risk. Only the
 /// journal outlives a restart.
 pub async fn comb_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
-    let mut comb = Orphans { after: None, most: STRETCH };
+    let mut comb = Comb { after: None, most: STRETCH };
     while let Some(gateway) = gateway.upgrade() {
         let rest = match gateway.store_is_open() && !gateway.is_stopping() {
             true => comb.look(&gateway).await,
@@ -44,18 +44,18 @@ pub async fn comb_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     }
 }
 
-struct Orphans {
+struct Comb {
     after: Option<KeyId>,
     most: u32,
 }
 
-impl Orphans {
+impl Comb {
     /// Looks a stretch further. Returns the time to rest.
     async fn look<P: Ports>(&mut self, gateway: &Gateway<P>) -> Duration {
         let begun = gateway.now();
         if self.after.is_none() {
             let mut looks = gateway.looks();
-            (looks.begun, looks.looked_at) = (Some(begun), 0);
+            (looks.begun, looks.status.looked_at) = (Some(begun), 0);
         }
         let through = look(gateway, Of::All, self.after.as_ref(), self.most).await;
         let now = gateway.now();
@@ -86,7 +86,7 @@ pub async fn look<P: Ports>(
 ) -> Result<Option<KeyId>, StoreError> {
     let stretch = metrics::upkeep("audit", gateway.store().stretch(of, after, most)).await?;
     if of == Of::All {
-        gateway.looks().looked_at += stretch.looked_at;
+        gateway.looks().status.looked_at += stretch.looked_at;
     }
     journal(gateway, stretch.shared).await?;
     Ok(stretch.through.filter(|_| stretch.more))
@@ -104,7 +104,9 @@ pub async fn look_at<P: Ports>(gateway: &Gateway<P>, ids: &[KeyId]) {
 pub async fn count<P: Ports>(gateway: &Gateway<P>) {
     if let Ok(counted) = metrics::upkeep("audit", gateway.store().doubles()).await {
         metrics::doubles(&counted);
-        gateway.looks().counted = Some(counted);
+        let Counted { doubles, unexplained } = counted;
+        let mut looks = gateway.looks();
+        (looks.status.doubles, looks.status.unexplained) = (Some(doubles), Some(unexplained));
     }
 }
 
@@ -225,21 +227,12 @@ impl<P: Ports> Gateway<P> {
 
     /// Time since the last whole pass began, or since the gateway began if there was none.
     pub(in crate::gateway) fn audit_age(&self) -> Duration {
-        let since = self.looks().whole.map_or(self.begun, |(begun, _)| begun);
-        self.now().since(since)
+        self.now().since(self.looks().whole.unwrap_or(self.begun))
     }
 
     pub(in crate::gateway) fn audit_status(&self) -> AuditStatus {
         let age_ms = self.audit_age().as_millis() as u64;
-        let looks = self.looks();
-        AuditStatus {
-            doubles: looks.counted.map(|counted| counted.doubles),
-            unexplained: looks.counted.map(|counted| counted.unexplained),
-            passes: looks.passes,
-            age_ms,
-            took_ms: looks.whole.map(|(_, took)| took.as_millis() as u64),
-            looked_at: looks.looked_at,
-        }
+        AuditStatus { age_ms, ..self.looks().status.clone() }
     }
 }
 

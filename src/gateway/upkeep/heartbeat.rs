@@ -3,13 +3,11 @@
 //! After a restart of the store no claim passes before peers say that they saw no later heartbeat.
 //! A store restored from an old copy has forgotten claims (docs/protocol.md#rule-8).
 
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
 use super::applied::applied;
-use super::peers::{ping_loop, poll_loop};
 use super::store_gate::{close, open, refuse, went_back};
-use super::supervise::supervise;
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::peers::{PeerReply, Question};
@@ -30,16 +28,8 @@ const PAGE: u32 = 500;
 /// Pages of one peer, at most: whoever has more to say must not be listened to for ever.
 const MOST_PAGES: usize = 100_000;
 
-pub fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
-    supervise(gateway, "heartbeat", beat_loop);
-    supervise(gateway, "poll", poll_loop);
-    for peer in gateway.view().members().keys().filter(|name| **name != gateway.settings.me) {
-        supervise(gateway, "ping", |gateway| ping_loop(gateway, peer.clone()));
-    }
-}
-
 /// Writes heartbeats; after a restart of the store, works for its approval.
-async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+pub async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let (mut asking, mut watch) = (None, Watch::default());
     let mut first = None;
     while let Some(gateway) = gateway.upgrade() {
@@ -52,10 +42,11 @@ async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
         if !matches!(beat, Ok(Some(_))) {
             watch.lost();
         }
-        match beat {
+        let closed = match beat {
             Ok(Some(beat)) if beat.seq <= seen || gateway.health().went_back => {
                 watch.lost();
                 went_back(&gateway);
+                Ok(())
             }
             Ok(Some(beat)) => {
                 let answered = gateway.now();
@@ -63,54 +54,49 @@ async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
                 gateway.health().beat = Some((beat.seq, begun));
                 metrics::set(observe::HEARTBEAT, beat.seq as f64);
                 metrics::clock_ahead(*first.get_or_insert((beat.date, begun)), (beat.date, begun));
-                if !gateway.store_is_open() {
-                    reopen(&gateway).await;
-                }
+                if gateway.store_is_open() { Ok(()) } else { reopen(&gateway).await }
             }
             Ok(None) => approve(&gateway, &mut asking).await,
-            Err(error) => close(&gateway, error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(why) = closed {
+            close(&gateway, why);
         }
         let next = begun + gateway.settings.timings.heartbeat;
         gateway.rest(next).await;
     }
 }
 
-/// Reads the gate and lets claims pass: the store answers again and its boot is approved.
-async fn reopen<P: Ports>(gateway: &Arc<Gateway<P>>) {
+/// Reads the gate and lets claims pass: the store answers again and its boot is approved. An error
+/// says why the store is closed.
+async fn reopen<P: Ports>(gateway: &Gateway<P>) -> Result<(), String> {
     if !gateway.health().peers.values().all(|peer| peer.tried) {
         // A process that just started cannot know yet if a peer goes by another view.
-        return close(gateway, "starting: not every peer has been asked yet".to_owned());
+        return Err("starting: not every peer has been asked yet".to_owned());
     }
     if gateway.health().beat.is_none() {
         // Claims count from what the next heartbeat may add at most, which one writes first.
-        return close(gateway, "starting: the first heartbeat is not committed yet".to_owned());
+        return Err("starting: the first heartbeat is not committed yet".to_owned());
     }
-    match gateway.store().gate().await {
-        Ok(gate) if gate.is_open() => open(gateway, gate),
-        Ok(_) => close(gateway, "the store restarted and is not approved yet".to_owned()),
-        Err(error) => close(gateway, error.to_string()),
+    let gate = gateway.store().gate().await.map_err(|error| error.to_string())?;
+    if !gate.is_open() {
+        return Err("the store restarted and is not approved yet".to_owned());
     }
+    open(gateway, gate);
+    Ok(())
 }
 
 /// Approves the running boot, once the peers' memory shows no regression. `asking`: since when they
-/// are asked about a boot.
-async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking: &mut Option<(Boot, Moment)>) {
-    let (gate, own) = match own_state(gateway).await {
-        Ok(found) => found,
-        Err(error) => return close(gateway, error.to_string()),
-    };
+/// are asked about a boot. An error says why the store is closed.
+async fn approve<P: Ports>(gateway: &Gateway<P>, asking: &mut Option<(Boot, Moment)>) -> Result<(), String> {
+    let (gate, own) = own_state(gateway).await.map_err(|error| error.to_string())?;
     if gate.is_open() {
         return reopen(gateway).await;
     }
     let now = gateway.now();
     // Earlier answers do not count: this region may have written more since then.
-    let since = match asking {
-        Some((boot, since)) if *boot == gate.running => *since,
-        Some(_) | None => {
-            *asking = Some((gate.running.clone(), now));
-            now
-        }
-    };
+    let known = asking.take().filter(|(boot, _)| *boot == gate.running);
+    let (_, since) = *asking.insert(known.unwrap_or_else(|| (gate.running.clone(), now)));
     let view = gateway.newest_view(&gate);
     let peers = gateway.health().peers.keys().cloned().collect();
     let vouchers = speakers::vouchers(&peers, &view);
@@ -121,39 +107,31 @@ async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking: &mut Option<(Boot,
         let why = format!(
             "the store went back: it holds heartbeat {own} of this region, and a later one was seen; it was restored from an old copy, has forgotten claims and must be rebuilt from its peers"
         );
-        return refuse(gateway, why);
+        refuse(gateway, why);
+        return Ok(());
     }
     if answers.knowing == 0 && answers.silent > 0 {
-        let why = "the store restarted; waiting for a peer that remembers this region";
-        return close(gateway, why.to_owned());
+        return Err("the store restarted; waiting for a peer that remembers this region".to_owned());
     }
     if answers.silent > 0 && now.since(since) < ASK_AT_MOST {
-        let why = format!("the store restarted; {} peers have not answered yet", answers.silent);
-        return close(gateway, why);
+        return Err(format!("the store restarted; {} peers have not answered yet", answers.silent));
     }
     let needed = answers_needed(&gate, answers.knowing + answers.silent);
     if answers.knowing < needed {
-        let why = format!(
+        return Err(format!(
             "the store restarted, or is new, restored or promoted: {needed} peers must say what they saw and heard of this region, {} did",
             answers.knowing
-        );
-        return close(gateway, why);
+        ));
     }
     let is_lost = |name: &RegionName| view.lost().any(|(lost, _)| lost == name);
-    if gate.approved.is_some()
-        && !only_restarted(&gate)
-        && let Err(why) = regain(gateway, vouchers.iter().filter(|name| !is_lost(name))).await
-    {
-        return close(gateway, why);
+    if gate.approved.is_some() && !only_restarted(&gate) {
+        regain(gateway, vouchers.iter().filter(|name| !is_lost(name))).await?;
     }
-    match gateway.store().approve(gate.version, &gate.running).await {
-        Ok(Written::Done) => {
-            tracing::info!(heartbeat = own, knowing = answers.knowing, "approved the store's boot");
-            reopen(gateway).await;
-        }
-        Ok(Written::Lost | Written::GateMoved) => reopen(gateway).await,
-        Err(error) => close(gateway, error.to_string()),
+    let approved = gateway.store().approve(gate.version, &gate.running).await;
+    if approved.map_err(|error| error.to_string())? == Written::Done {
+        tracing::info!(heartbeat = own, knowing = answers.knowing, "approved the store's boot");
     }
+    reopen(gateway).await
 }
 
 /// Number of peers that must answer before a boot is approved (docs/protocol.md#rule-8). A server
@@ -184,7 +162,7 @@ pub async fn own_state<P: Ports>(gateway: &Gateway<P>) -> Result<(Gate, u64), St
 /// Asks each of these peers for own rows that a promoted standby may lack, also if it has the
 /// newest heartbeat (docs/protocol.md#rule-8), and takes them in. An error says who did not answer.
 async fn regain<'a, P: Ports>(
-    gateway: &Arc<Gateway<P>>,
+    gateway: &Gateway<P>,
     peers: impl Iterator<Item = &'a RegionName>,
 ) -> Result<(), String> {
     if is_disabled(Check::LatestAsked) {
@@ -199,7 +177,7 @@ async fn regain<'a, P: Ports>(
     Ok(())
 }
 
-async fn from_peer<P: Ports>(gateway: &Arc<Gateway<P>>, peer: &RegionName) -> Result<usize, String> {
+async fn from_peer<P: Ports>(gateway: &Gateway<P>, peer: &RegionName) -> Result<usize, String> {
     let (mut from, mut all) = (0, 0);
     for _ in 0..MOST_PAGES {
         let question = Question::Latest { origin: gateway.origin.clone(), from, most: PAGE };

@@ -3,14 +3,13 @@
 //! If a worker dies, its job is due again by itself, and the record holds its result. If this
 //! region no longer owns the key, the request is handed to the owner.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http::header::RETRY_AFTER;
 use tokio::sync::Semaphore;
 use tracing::Instrument;
 
-use super::supervise::supervise;
 use super::workers::{Busy, QUARTER, Turn, lock};
 use crate::gateway::instance::{Gateway, InFlight};
 use crate::gateway::limits::quota::Charged;
@@ -45,37 +44,27 @@ enum End {
     Dead(String),
 }
 
-pub fn start<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<trace::Begin>) {
-    supervise(gateway, "jobs", |weak| async move {
-        while let Some(gateway) = weak.upgrade() {
-            if gateway.is_stopping() {
-                return;
-            }
-            take(&gateway, span).await;
-            let (ports, due) = (gateway.ports.clone(), gateway.jobs.due.clone());
-            let next = ports.clock().now() + gateway.settings.timings.jobs_poll;
-            drop(gateway);
-            tokio::select! {
-                biased;
-                () = due.notified() => {}
-                () = ports.clock().sleep_until(next) => {}
-            }
+pub async fn take_loop<P: Ports>(gateway: Weak<Gateway<P>>, span: Option<trace::Begin>) {
+    while let Some(gateway) = gateway.upgrade().filter(|gateway| !gateway.is_stopping()) {
+        take(&gateway, span).await;
+        let next = gateway.now() + gateway.settings.timings.jobs_poll;
+        gateway.rest_or(|wakes| &wakes.jobs, next).await;
+    }
+}
+
+pub async fn load_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+    while let Some(gateway) = gateway.upgrade() {
+        let store = gateway.store();
+        // Failures here are tried again soon; the store's own health is reported elsewhere.
+        if let Ok(erased @ 1..) = store.erase().await {
+            tracing::info!(erased, "stored requests of dead letters are past their retention");
         }
-    });
-    supervise(gateway, "job-load", |weak| async move {
-        while let Some(gateway) = weak.upgrade() {
-            let store = gateway.store();
-            // Failures here are tried again soon; the store's own health is reported elsewhere.
-            if let Ok(erased @ 1..) = store.erase().await {
-                tracing::info!(erased, "stored requests of dead letters are past their retention");
-            }
-            if let Ok(load) = store.load().await {
-                metrics::job_load(&load);
-            }
-            let next = gateway.now() + COUNT_EVERY;
-            gateway.rest(next).await;
+        if let Ok(load) = store.load().await {
+            metrics::job_load(&load);
         }
-    });
+        let next = gateway.now() + COUNT_EVERY;
+        gateway.rest(next).await;
+    }
 }
 
 async fn take<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<trace::Begin>) {
@@ -146,7 +135,7 @@ async fn take_for<P: Ports>(
         tokio::spawn(async move {
             run(&gateway, job).instrument(span).await;
             drop((permit, busy));
-            gateway.jobs.due();
+            gateway.authority.wakes.jobs.notify_one();
             drop(begun);
         });
     }
@@ -236,29 +225,20 @@ async fn prepared<P: Ports>(gateway: &Arc<Gateway<P>>, job: &Job) -> Result<(Ask
     if !is_of(&request, own) {
         return Err(dead("its stored request is not the one that was accepted"));
     }
-    match gateway.here(id) {
-        Here::Run(_) => {}
-        Here::Elsewhere(owner) => return Err(handed_on(gateway, job, own, request, &owner).await),
-        Here::Closed(_) | Here::Nobody | Here::Unfit(_) => {
-            return Err(waits(Duration::from_secs(1), "the region may not run its key now"));
-        }
+    let here = gateway.here(id);
+    if let Here::Closed(_) | Here::Nobody | Here::Unfit(_) = here {
+        return Err(waits(Duration::from_secs(1), "the region may not run its key now"));
     }
     let ask = ask(gateway, job, own, request).ok_or_else(|| dead("no route takes its request any more"))?;
-    Ok((ask, rows))
+    match here {
+        Here::Elsewhere(owner) => Err(handed_on(gateway, ask, &owner).await),
+        _run => Ok((ask, rows)),
+    }
 }
 
 /// Hands a request to the owner, because the key's arc has moved since. The owner gets it as a
 /// client's retry: as safe as any, so it is repeated until the key has its end.
-async fn handed_on<P: Ports>(
-    gateway: &Arc<Gateway<P>>,
-    job: &Job,
-    own: &Row,
-    request: StoredRequest,
-    owner: &RegionName,
-) -> End {
-    let Some(ask) = ask(gateway, job, own, request) else {
-        return End::Dead("no route takes its request any more".to_owned());
-    };
+async fn handed_on<P: Ports>(gateway: &Gateway<P>, ask: Ask, owner: &RegionName) -> End {
     let forward = ask.forward(gateway.view().epoch());
     let until = gateway.now() + ask.deadline;
     let asked = gateway.ports.peers().forward(owner, forward).instrument(trace::forward(owner));

@@ -2,27 +2,22 @@
 //!
 //! [`super::doubles`] searches.
 
-use std::time::Duration;
-
 use serde::Serialize;
 
-use crate::ports::audit::Counted;
 use crate::protocol::time::Moment;
 
 #[derive(Default)]
 pub struct Looks {
     /// Beginning of the pass that is under way.
     pub(super) begun: Option<Moment>,
-    pub(super) looked_at: u64,
-    /// Beginning of the last whole pass, and its duration.
-    pub(super) whole: Option<(Moment, Duration)>,
-    pub(super) passes: u64,
-    /// Doubles in the journal, as last counted.
-    pub(super) counted: Option<Counted>,
+    /// Beginning of the last whole pass.
+    pub(super) whole: Option<Moment>,
+    /// All but the age, which grows by itself.
+    pub(super) status: AuditStatus,
 }
 
 /// Progress of one gateway's search for keys that ran twice.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct AuditStatus {
     /// Doubles in the region's journal; absent until it was read.
     pub doubles: Option<u64>,
@@ -41,7 +36,9 @@ pub struct AuditStatus {
 impl Looks {
     pub(super) fn ended(&mut self, now: Moment) {
         if let Some(begun) = self.begun.take() {
-            (self.whole, self.passes) = (Some((begun, now.since(begun))), self.passes + 1);
+            self.whole = Some(begun);
+            self.status.took_ms = Some(now.since(begun).as_millis() as u64);
+            self.status.passes += 1;
         }
     }
 }
@@ -55,8 +52,8 @@ mod tests {
         let at = |ms: u64| Moment::from_nanos(ms * 1_000_000);
         let mut looks = Looks { begun: Some(at(1_000)), ..Looks::default() };
         looks.ended(at(4_000));
-        assert_eq!((looks.whole, looks.passes), (Some((at(1_000), Duration::from_secs(3))), 1));
+        assert_eq!((looks.whole, looks.status.took_ms), (Some(at(1_000)), Some(3_000)));
         looks.ended(at(5_000));
-        assert_eq!(looks.passes, 1, "none was under way");
+        assert_eq!(looks.status.passes, 1, "none was under way");
     }
 }

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use super::applied::applied;
 use crate::gateway::authority::moves::origin_of;
-use crate::gateway::instance::{Gateway, Health, LAG_PERIOD, Peer};
+use crate::gateway::instance::{Gateway, Health, Peer};
 use crate::gateway::telemetry::lag_history::TrailPoint;
 use crate::gateway::telemetry::metrics;
 use crate::ports::observe;
 use crate::ports::peers::{Beat, PeerError, PeerMessage, Pong};
 use crate::ports::store::{Gate, PeerMemory};
 use crate::ports::{Clock, Peers, Ports, Replica};
+use crate::protocol::lag::PERIOD;
 use crate::protocol::plant::{Check, is_disabled};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::register::majority;
@@ -117,7 +118,7 @@ pub async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
         let now = clock.now();
         gateway.health().peers.iter().for_each(|(name, peer)| metrics::lag(name, &peer.lag, now));
         if recalled && remembered.is_none_or(|at| begun.since(at) >= REMEMBER_EVERY) {
-            if begun.since(*began.get_or_insert(begun)) <= LAG_PERIOD {
+            if begun.since(*began.get_or_insert(begun)) <= PERIOD {
                 take_over_lags(&gateway).await;
             }
             let memory = memory(&gateway, begun);

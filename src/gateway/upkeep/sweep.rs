@@ -109,11 +109,11 @@ impl Sweep {
                 self.running.insert(id, gateway.now() + left);
                 continue;
             }
-            let open = OpenAttempt { id: id.clone(), row: own, route: "".into(), path: String::new() };
-            match metrics::upkeep("doubt", store.doubt(&open.attempt(), None)).await {
+            let attempt = Attempt { id: id.clone(), token: own.token, nonce: own.nonce };
+            match metrics::upkeep("doubt", store.doubt(&attempt, None)).await {
                 Ok(_) => {
                     metrics::count_by(observe::SWEPT, "result", "abandoned");
-                    tracing::warn!(key = %id.digest(), token = %open.row.token, "a claim was abandoned: its hold is over, the key is in doubt");
+                    tracing::warn!(key = %id.digest(), token = %own.token, "a claim was abandoned: its hold is over, the key is in doubt");
                 }
                 Err(_) => {
                     self.running.insert(id, gateway.now());
@@ -242,14 +242,10 @@ async fn recover<P: Ports>(gateway: &Arc<Gateway<P>>, open: OpenAttempt) -> Opti
     }
     let (said, over_in) = ask_all(gateway, policy, &open, &rows).await;
     let Some(end) = conclude(&rows, &said, &gateway.origin) else { return Some(over_in) };
-    let (token, id) = (end.row().token, open.id.clone());
-    let result = match &end {
-        Conclusion::Happened(..) => "settled",
-        Conclusion::OwnNot(_) | Conclusion::None(_) => "released",
-    };
+    let result = if let Conclusion::Happened(..) = end { "settled" } else { "released" };
     if ended(gateway, policy, &open, end, beside.basis).await {
         metrics::count_by(observe::SWEPT, "result", result);
-        tracing::info!(key = %id.digest(), %token, result, "a key in doubt was recovered without its client");
+        tracing::info!(key = %open.id.digest(), token = %end.row().token, result, "a key in doubt was recovered without its client");
     }
     Some(None)
 }
@@ -263,19 +259,17 @@ async fn ended<P: Ports>(
     basis: Basis,
 ) -> bool {
     let row = end.row();
+    let answer = match end {
+        Conclusion::Happened(_, answer) => Some(answer),
+        Conclusion::OwnNot(_) | Conclusion::None(_) => None,
+    };
     if row.origin == gateway.origin && !matches!(end, Conclusion::None(_)) {
-        let fact = match &end {
-            Conclusion::Happened(row, answer) => Fact::Settled((*answer).clone(), row.request_id),
-            Conclusion::OwnNot(_) | Conclusion::None(_) => Fact::Released,
-        };
+        let fact = answer.map_or(Fact::Released, |answer| Fact::Settled(answer.clone(), row.request_id));
         let attempt = Attempt { id: open.id.clone(), token: row.token, nonce: row.nonce };
         let stored = persist::store(gateway, &open.route, policy.hold, attempt, fact).await;
         return stored == persist::Stored::Yes;
     }
-    let ruling = match &end {
-        Conclusion::Happened(_, answer) => Ruling::Settled((***answer).clone()),
-        Conclusion::OwnNot(_) | Conclusion::None(_) => Ruling::Released,
-    };
+    let ruling = answer.map_or(Ruling::Released, |answer| Ruling::Settled((**answer).clone()));
     let terms = in_place_of(gateway, row, policy, open.route.clone(), open.path.clone());
     stand_in(gateway, &open.id, terms, basis, &ruling, None).await.is_ok()
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
 
 use crate::protocol::key::Tenant;
 use crate::protocol::time::Moment;
@@ -19,7 +19,6 @@ const SPARE: usize = 4;
 pub(super) const QUARTER: usize = MOST_AT_ONCE / 4;
 
 pub struct Workers {
-    pub(super) due: Arc<Notify>,
     pub(super) free: Arc<Semaphore>,
     pub(super) spare: Arc<Semaphore>,
     pub(super) busy: Counts,
@@ -37,7 +36,7 @@ impl Default for Workers {
     fn default() -> Self {
         let places = |most| Arc::new(Semaphore::new(most));
         let (free, spare) = (places(MOST_AT_ONCE), places(SPARE));
-        Self { due: Arc::default(), free, spare, busy: Arc::default(), turns: Mutex::default() }
+        Self { free, spare, busy: Arc::default(), turns: Mutex::default() }
     }
 }
 
@@ -66,10 +65,4 @@ impl Drop for Busy {
 
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Workers {
-    pub(in crate::gateway) fn due(&self) {
-        self.due.notify_one();
-    }
 }

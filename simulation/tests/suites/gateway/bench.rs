@@ -17,7 +17,6 @@ pub use crate::shared::*;
 pub const HOLD: Duration = Duration::from_secs(10);
 /// The upstream's time limit on the route `unkeyed`, which looks at no key.
 pub const UNKEYED: Duration = Duration::from_secs(1);
-const UNKEYED_ROUTE: Protection = Protection::Off { upstream_timeout: UNKEYED, upstream: None };
 pub const RETENTION: Duration = Duration::from_secs(120);
 /// The time for which it is refused after that.
 pub const TOMBSTONE: Duration = Duration::from_secs(60);
@@ -220,7 +219,10 @@ pub fn settings(me: &RegionName) -> Settings {
         signed("include", Selection::Include, ["/amount", "/lines/*/price"], Mismatch::Conflict),
         signed("exclude", Selection::Exclude, ["/metadata", "/lines/*/note"], Mismatch::Unprocessable),
         route("picky", Policy { key_policy, ..policy(Recovery::Park) }),
-        Route { protection: UNKEYED_ROUTE, ..plain("unkeyed", Recovery::Park) },
+        Route {
+            protection: Protection::Off,
+            ..route("unkeyed", Policy { upstream_timeout: UNKEYED, ..policy(Recovery::Park) })
+        },
     ];
     shared::settings(me, failover(), routes, credentials())
 }

@@ -16,13 +16,13 @@ fn only_the_owner_rules_on_finished_attempts() {
     keyed(Bench::start(1), async |bench, [eu, us, _], key| {
         let gateway = bench.gateway(&eu);
         let absent = gateway.rule(&id(&key), &act(Ruling::Released)).await;
-        assert_eq!(absent.unwrap_err(), Refusal::NotInDoubt { state: "absent" });
+        assert_eq!(absent.unwrap_err(), Refusal::NotInDoubt("absent"));
         bench.upstream(&eu, UpstreamMode::DropBeforeEffect);
         assert_eq!(bench.send(&eu, "/park", &key).await.status, 504);
         let elsewhere = bench.gateway(&us).rule(&id(&key), &act(Ruling::Released)).await;
-        assert_eq!(elsewhere.unwrap_err(), Refusal::NotOwner { owner: "eu".to_owned() });
+        assert_eq!(elsewhere.unwrap_err(), Refusal::NotOwner("eu".to_owned()));
         let early = gateway.rule(&id(&key), &act(Ruling::Released)).await.unwrap_err();
-        assert!(matches!(early, Refusal::Running { left } if left > HOLD - ms(500)), "{early:?}");
+        assert!(matches!(early, Refusal::Running(left) if left > HOLD - ms(500)), "{early:?}");
         let mute = Act { reason: "  ".to_owned(), ..act(Ruling::Released) };
         assert!(matches!(gateway.rule(&id(&key), &mute).await.unwrap_err(), Refusal::Malformed(_)));
         bench.world.cluster.step_clock(&eu, 3_600_000_000);
@@ -56,7 +56,7 @@ fn an_operator_cannot_release_a_possibly_running_attempt() {
         sleep(HOLD + LATE).await;
         let gateway = bench.gateway(&eu);
         let early = gateway.rule(&id(&key), &act(Ruling::Released)).await.unwrap_err();
-        assert!(matches!(early, Refusal::Running { left } if left <= SETTLE_TIME), "{early:?}");
+        assert!(matches!(early, Refusal::Running(left) if left <= SETTLE_TIME), "{early:?}");
         let reply = gateway.rule(&id(&other), &act(Ruling::Settled(answer()))).await.unwrap();
         assert_eq!(reply.state, "settled");
         sleep(SETTLE_TIME + LATE).await;

@@ -1,7 +1,7 @@
 //! Routes that are read again while attempts of before are open: names, holds and settle times.
 
 use onceway::gateway::operator::Refusal;
-use onceway::gateway::policy::route::{Policy, Protection, Route, Routes};
+use onceway::gateway::policy::route::{Policy, Route, Routes};
 use onceway::ports::upkeep::{Act, Ruling, Who};
 
 use super::bench::*;
@@ -14,7 +14,7 @@ fn route(name: &str, change: impl Fn(Policy) -> Policy) -> Route {
     let routes = settings(&region("eu")).live.routes;
     let route = routes.0.into_iter().find(|route| &*route.name == name).unwrap();
     let policy = change(Policy::clone(route.policy().unwrap()));
-    Route { protection: Protection::Required(Arc::new(policy)), ..route }
+    Route { terms: Arc::new(policy), ..route }
 }
 
 /// The bench's route `probe`, and one of another path whose upstream takes its time.

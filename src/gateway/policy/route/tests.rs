@@ -56,12 +56,12 @@ fn a_path_has_a_policy_only_if_routes_agree() {
     assert!(all.of_path("/a").is_some() && all.of_path(other).is_none() && all.of_path("").is_none());
     // What a route before it takes is never the second one's, unless by other methods.
     let (rerun, park) = (Recovery::Rerun { max_attempts: 9 }, Recovery::Park);
-    let other_way = Policy { recovery: rerun, ..Policy::clone(&policy()) };
+    let other_way = Policy { recovery: rerun, ..Policy::usual() };
     let with = |methods: &[Method], taken: &[Method]| {
         let mut all = all.clone();
         all.0[0].methods = taken.to_vec();
         all.0[1].methods = methods.to_vec();
-        all.0[1].protection = Protection::Required(Arc::new(other_way.clone()));
+        all.0[1].terms = Arc::new(other_way.clone());
         all
     };
     let (post, patch) = (Method::POST, Method::PATCH);
@@ -107,17 +107,14 @@ fn routes(all: &[(&str, &str)]) -> Routes {
         methods: vec![],
         path: PathPattern::parse(path).unwrap(),
         protection: match *key {
-            "off" => Protection::Off { upstream_timeout: UPSTREAM_TIMEOUT, upstream: None },
-            "optional" => Protection::Optional(policy()),
-            _ => Protection::Required(policy()),
+            "off" => Protection::Off,
+            "optional" => Protection::Optional,
+            _ => Protection::Required,
         },
+        terms: Arc::new(Policy::usual()),
         allow_overrides: *key == "allows",
     };
     Routes(all.iter().map(route).collect())
-}
-
-fn policy() -> Arc<Policy> {
-    Arc::new(Policy::usual())
 }
 
 fn is_other_spelling(routes: &Routes, path: &str) -> bool {
@@ -158,15 +155,14 @@ fn a_route_means_the_requests_that_come_to_it() {
     assert_ne!(put.meanings()["/v1/pay"], pay);
     let lodged = |escrow, recovery| {
         let mut all = routes(&usual);
-        all.0[0].protection =
-            Protection::Required(Arc::new(Policy { escrow, recovery, ..(*policy()).clone() }));
+        all.0[0].terms = Arc::new(Policy { escrow, recovery, ..Policy::usual() });
         all.meanings()["/v1/pay"]
     };
-    assert_eq!(lodged(policy().escrow, policy().recovery), pay);
-    assert_ne!(lodged(Escrow::Claim(Alone::Refuse), policy().recovery), pay);
-    assert_ne!(lodged(policy().escrow, Recovery::Rerun { max_attempts: 77 }), pay);
-    let off = Protection::Off { upstream_timeout: UPSTREAM_TIMEOUT, upstream: None };
-    let open = Routes(vec![Route { protection: off, ..routes(&usual).0[0].clone() }]);
+    let Policy { escrow, recovery, .. } = Policy::usual();
+    assert_eq!(lodged(escrow, recovery), pay);
+    assert_ne!(lodged(Escrow::Claim(Alone::Refuse), recovery), pay);
+    assert_ne!(lodged(escrow, Recovery::Rerun { max_attempts: 77 }), pay);
+    let open = routes(&[("/v1/pay", "off")]);
     assert!(open.meanings().is_empty(), "without keys there is nothing to prove");
 }
 
