@@ -231,25 +231,19 @@ fn client(
     Ok(config)
 }
 
-/// Reads a file's bytes. Blocks. An error names the file.
-pub fn read(path: &Path) -> Result<Vec<u8>, IdentityError> {
+fn read(path: &Path) -> Result<Vec<u8>, IdentityError> {
     fs::read(path).map_err(|cause| IdentityError::File(path.to_owned(), cause))
 }
 
-/// The certificates of a PEM file, at least one. An error names the file.
-pub fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
-    let all: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(pem)
+/// Reads a certificate and its intermediate ones, at least one. Blocks. An error names the file.
+pub fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+    let all: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&read(path)?)
         .collect::<Result<_, _>>()
         .map_err(|cause| content(path, format!("no PEM certificates: {cause}")))?;
     if all.is_empty() {
         return Err(content(path, "no PEM certificate in it".into()));
     }
     Ok(all)
-}
-
-/// Reads a certificate and its intermediate ones. Blocks. An error names the file.
-pub fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
-    certificates(path, &read(path)?)
 }
 
 /// Reads a private key. Blocks. An error names the file.

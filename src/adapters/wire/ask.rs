@@ -24,7 +24,6 @@ use crate::protocol::written::MALFORMED;
 
 /// Path of questions, by POST.
 pub const ASK_PATH: &str = "/peer/v1/ask";
-const TOLD: &[u8] = b"told";
 /// End of a refusal that may be due to another version at the other end.
 const VERSIONS: &str = "the other end may run another version of onceway: see `onceway status`";
 
@@ -50,21 +49,12 @@ pub fn encode_reply(reply: &PeerReply) -> Response<Body> {
     response
 }
 
-/// Kind of a reply to a question, from its head.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Replied {
-    /// The answer: read the body with [`read_reply`].
-    PeerReply,
-    /// A refusal of the question: read the reason with [`read_refusal`].
-    Refused,
-}
-
-/// Reads the head of a reply to a question. An error (it is neither kind) leaves open what was
-/// done.
-pub fn decode_replied(headers: &HeaderMap) -> Result<Replied, WireError> {
+/// Reads the head of a reply to a question: true if [`read_reply`] reads the body, false if the
+/// question was refused. An error (it is neither) leaves open what was done.
+pub fn is_told(headers: &HeaderMap) -> Result<bool, WireError> {
     match one(headers, REPLY)?.as_bytes() {
-        TOLD => Ok(Replied::PeerReply),
-        b"refused" => Ok(Replied::Refused),
+        b"told" => Ok(true),
+        b"refused" => Ok(false),
         _ => Err(WireError::Malformed(REPLY)),
     }
 }
