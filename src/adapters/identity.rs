@@ -1,10 +1,8 @@
-//! The region's identity towards its peers: certificates, and TLS settings for both ends of a peer
-//! connection.
+//! The region's identity towards its peers: certificates, and TLS settings for both ends.
 //!
-//! A region's certificate names it as `<region>.onceway`. A claim to be a region counts only with
-//! such a certificate from the deployment's own authority. [`super::issue`] makes the files. This
-//! file must not fall back to anything weaker than TLS 1.3 with both sides authenticated
-//! (docs/protocol.md#rule-21).
+//! A claim to be a region counts only with a certificate of the deployment's own authority for
+//! `<region>.onceway`. [`super::issue`] makes the files. This file must not fall back to anything
+//! weaker than TLS 1.3 with both sides authenticated (docs/protocol.md#rule-21).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -231,25 +229,19 @@ fn client(
     Ok(config)
 }
 
-/// Reads a file's bytes. Blocks. An error names the file.
-pub fn read(path: &Path) -> Result<Vec<u8>, IdentityError> {
+fn read(path: &Path) -> Result<Vec<u8>, IdentityError> {
     fs::read(path).map_err(|cause| IdentityError::File(path.to_owned(), cause))
 }
 
-/// The certificates of a PEM file, at least one. An error names the file.
-pub fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
-    let all: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(pem)
+/// Reads a certificate and its intermediate ones, at least one. Blocks. An error names the file.
+pub fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+    let all: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&read(path)?)
         .collect::<Result<_, _>>()
         .map_err(|cause| content(path, format!("no PEM certificates: {cause}")))?;
     if all.is_empty() {
         return Err(content(path, "no PEM certificate in it".into()));
     }
     Ok(all)
-}
-
-/// Reads a certificate and its intermediate ones. Blocks. An error names the file.
-pub fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
-    certificates(path, &read(path)?)
 }
 
 /// Reads a private key. Blocks. An error names the file.

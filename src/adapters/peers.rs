@@ -1,10 +1,8 @@
-//! Other regions over HTTP/2 and mutual TLS: one watched connection each, made on demand and
-//! renewed now and then.
+//! Other regions over HTTP/2 and mutual TLS: one watched connection each, made on demand.
 //!
-//! A region's gateways share one address, and a connection stays with one of them: hence the
-//! renewal. A connection counts as made only after the peer's reply to a hello. So every possible
-//! refusal comes before a forward is written. This file must not resend: after a break the outcome
-//! is unknown, unless hyper gives the request back.
+//! A region's gateways share one address, and a connection stays with one: hence its renewal. It
+//! counts as made only after the reply to a hello, so every possible refusal comes before a forward
+//! is written. Nothing is resent: after a break the outcome is unknown, unless hyper gives it back.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -27,8 +25,7 @@ use super::identity::{ALPN, PeerIdentity, server_name};
 use super::streaming::{Patience, streaming};
 use super::system::SystemDice;
 use super::upstream::describe;
-use super::wire;
-use super::wire::ask::{self, Replied};
+use super::wire::{self, WireError, ask};
 use crate::ports::body::{Collected, collect};
 use crate::ports::peers::{Forward, ForwardReply, PeerError, PeerReply, Pong, Question};
 use crate::ports::{Dice, Peers};
@@ -120,45 +117,6 @@ impl HttpPeers {
             None => unknown(describe(&error.into_error())),
         })
     }
-
-    async fn ask_how(&self, to: &RegionName) -> Result<Pong, PeerError> {
-        let response =
-            self.exchange(to, wire::encode_get(&self.me, self.speaks, to, wire::PING_PATH)).await?;
-        let pong = read_pong(response).await?;
-        if let Some(peer) = self.peers.get(to).filter(|_| !pong.serving)
-            && let Link::Up(_, renew, _) = &mut *peer.lock()
-        {
-            *renew = (*renew).min(Instant::now() + RENEW_IDLE);
-        }
-        Ok(pong)
-    }
-
-    async fn put(&self, to: &RegionName, question: Question) -> Result<PeerReply, PeerError> {
-        let response = self.exchange(to, ask::encode_ask(&self.me, self.speaks, to, &question)).await?;
-        let (head, body) = response.into_parts();
-        let replied = ask::decode_replied(&head.headers).map_err(unknown)?;
-        let limit = match replied {
-            Replied::PeerReply => MOST_TOLD,
-            Replied::Refused => PONG_LIMIT,
-        };
-        let read = collect(streaming(body, Patience::Endless, None), limit).await;
-        match (replied, read) {
-            (Replied::PeerReply, Ok(Collected::Whole(json))) => ask::read_reply(&json).map_err(unknown),
-            (Replied::PeerReply, Ok(Collected::Over(_, _))) => {
-                Err(unknown(format!("more than {MOST_TOLD} bytes were told: ask for less")))
-            }
-            (Replied::PeerReply, Err(error)) => Err(unknown(error)),
-            // The refusal itself has arrived; its reason is only for people.
-            (Replied::Refused, read) => {
-                let refused = wire::WireError::Refused(head.status);
-                let why = match read {
-                    Ok(Collected::Whole(json)) => ask::read_refusal(&json),
-                    Ok(Collected::Over(_, _)) | Err(_) => None,
-                };
-                Err(not_sent(format!("{refused}: {}", why.unwrap_or_default())))
-            }
-        }
-    }
 }
 
 fn not_sent(why: impl Display) -> PeerError {
@@ -169,16 +127,22 @@ fn unknown(why: impl Display) -> PeerError {
     PeerError::Unknown(why.to_string())
 }
 
+/// The whole body of a reply. The words say that it is longer than `limit`.
+async fn whole(body: Incoming, limit: usize, over: &str) -> Result<Bytes, PeerError> {
+    match collect(streaming(body, Patience::Endless, None), limit).await {
+        Ok(Collected::Whole(json)) => Ok(json),
+        Ok(Collected::Over(_, _)) => Err(unknown(over)),
+        Err(error) => Err(unknown(error)),
+    }
+}
+
 async fn read_pong(response: Response<Incoming>) -> Result<Pong, PeerError> {
     let (head, body) = response.into_parts();
     if head.status != StatusCode::OK {
         return Err(unknown(format!("the ping was answered with {}", head.status)));
     }
-    match collect(streaming(body, Patience::Endless, None), PONG_LIMIT).await {
-        Ok(Collected::Whole(json)) => wire::decode_pong(&json).map_err(unknown),
-        Ok(Collected::Over(_, _)) => Err(unknown("the ping's reply is too long")),
-        Err(error) => Err(unknown(error)),
-    }
+    let json = whole(body, PONG_LIMIT, "the ping's reply is too long").await?;
+    wire::decode_pong(&json).map_err(unknown)
 }
 
 impl Peers for HttpPeers {
@@ -188,7 +152,18 @@ impl Peers for HttpPeers {
         question: Question,
         within: Duration,
     ) -> Result<PeerReply, PeerError> {
-        let reply = timeout(within, self.put(to, question)).await;
+        let asked = async {
+            let request = ask::encode_ask(&self.me, self.speaks, to, &question);
+            let (head, body) = self.exchange(to, request).await?.into_parts();
+            if ask::is_told(&head.headers).map_err(unknown)? {
+                let over = format!("more than {MOST_TOLD} bytes were told: ask for less");
+                return ask::read_reply(&whole(body, MOST_TOLD, &over).await?).map_err(unknown);
+            }
+            // The refusal itself has arrived; its reason is only for people.
+            let why = whole(body, PONG_LIMIT, "").await.ok().and_then(|json| ask::read_refusal(&json));
+            Err(not_sent(format!("{}: {}", WireError::Refused(head.status), why.unwrap_or_default())))
+        };
+        let reply = timeout(within, asked).await;
         reply.unwrap_or_else(|_| Err(unknown("the question got no answer in time")))
     }
 
@@ -197,14 +172,24 @@ impl Peers for HttpPeers {
         let response = self.exchange(to, request).await?;
         let response = response.map(|body| streaming(body, Patience::Endless, None));
         wire::decode_reply(response).map_err(|error| match error {
-            wire::WireError::Refused(_) => not_sent(error),
+            WireError::Refused(_) => not_sent(error),
             // Only a refusal says that nothing was done.
             _ => unknown(error),
         })
     }
 
     async fn ping(&self, to: &RegionName, within: Duration) -> Result<Pong, PeerError> {
-        let reply = timeout(within, self.ask_how(to)).await;
+        let asked = async {
+            let ping = wire::encode_get(&self.me, self.speaks, to, wire::PING_PATH);
+            let pong = read_pong(self.exchange(to, ping).await?).await?;
+            if let Some(peer) = self.peers.get(to).filter(|_| !pong.serving)
+                && let Link::Up(_, renew, _) = &mut *peer.lock()
+            {
+                *renew = (*renew).min(Instant::now() + RENEW_IDLE);
+            }
+            Ok(pong)
+        };
+        let reply = timeout(within, asked).await;
         reply.unwrap_or_else(|_| Err(unknown("the ping got no answer in time")))
     }
 }

@@ -1,11 +1,9 @@
 //! The file of a witness: its acceptor, replaced whole by each write.
 //!
-//! A write goes to a file beside it, which is synced and renamed over it. Then the folder is
-//! synced: after a crash the file is the old one or the new one. A lock keeps a second process out.
-//! The file of the lock says which file was written last ([`mark_of`]): a file that was put back
-//! from a copy is another one (docs/protocol.md#rule-14). This code must not make a missing or
-//! damaged file anew in silence: a witness that forgot its promises could let two views be agreed
-//! on.
+//! A write goes to a file beside it, which is synced and renamed over it: after a crash the file is
+//! the old one or the new one. A locked file says which was written last ([`mark_of`]): a file that
+//! was put back from a copy is another one (docs/protocol.md#rule-14). A missing or damaged file is
+//! never made anew in silence: a witness that forgot its promises could let two views be agreed on.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -59,21 +57,7 @@ pub enum FileError {
 
 /// An acceptor in a file of its own.
 #[derive(Clone, Debug)]
-pub struct AcceptorFile(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
-    place: Place,
-    kept: Mutex<Kept>,
-}
-
-#[derive(Debug)]
-struct Place {
-    me: RegionName,
-    path: PathBuf,
-    /// Held for as long as the process uses the file. It says which file was written last.
-    lock: Lock,
-}
+pub struct AcceptorFile(Arc<Mutex<Kept>>);
 
 #[derive(Debug)]
 struct Lock(File);
@@ -98,6 +82,10 @@ pub struct Opened {
 
 #[derive(Debug)]
 struct Kept {
+    me: RegionName,
+    path: PathBuf,
+    /// Held for as long as the process uses the file. It says which file was written last.
+    lock: Lock,
     version: u64,
     acceptor: Acceptor,
     /// Set when the content on disk is no longer known. Nothing is promised from then on.
@@ -107,6 +95,25 @@ struct Kept {
 impl Kept {
     fn usable(&self) -> Result<(), StoreError> {
         self.broken.clone().map_or(Ok(()), |why| Err(StoreError::Definite(why)))
+    }
+
+    fn write(&mut self, version: u64, acceptor: Acceptor) -> Result<Written, StoreError> {
+        self.usable()?;
+        if self.version != version {
+            return Ok(Written::Lost);
+        }
+        let shown = self.path.display();
+        let definite = |error: std::io::Error| StoreError::Definite(format!("{shown}: {error}"));
+        let text = spell(&self.me, version + 1, &acceptor).map_err(StoreError::Definite)?;
+        replace(&self.lock, &self.path, &text).map_err(definite)?;
+        if let Err(error) = sync_folder(&self.path) {
+            let why =
+                format!("{shown}: what stands on disk is not known ({error}): start this witness again");
+            self.broken = Some(why.clone());
+            return Err(StoreError::Unknown(why));
+        }
+        (self.version, self.acceptor) = (version + 1, acceptor);
+        Ok(Written::Done)
     }
 }
 
@@ -148,52 +155,29 @@ impl AcceptorFile {
             .is_some_and(|mark| fs::read(beside(&path, ".lock")).is_ok_and(|last| last == mark.as_bytes()));
         let held = acceptor.after_start(is_last, anew);
         let is_anew = held.id != acceptor.id;
-        let (mut kept, place) =
-            (Kept { version, acceptor, broken: None }, Place { me: me.clone(), path, lock });
+        let mut kept = Kept { me: owner, path, lock, version, acceptor, broken: None };
         if is_anew {
-            let written = place.write(&mut kept, version, held.clone());
-            written.map_err(|error| io(&place.path, std::io::Error::other(error.to_string())))?;
+            let written = kept.write(version, held.clone());
+            written.map_err(|error| io(&kept.path, std::io::Error::other(error.to_string())))?;
         }
-        let inner = Inner { place, kept: Mutex::new(kept) };
-        Ok(Opened { file: Self(Arc::new(inner)), held, is_anew })
+        Ok(Opened { file: Self(Arc::new(Mutex::new(kept))), held, is_anew })
     }
 }
 
 impl Acceptors for AcceptorFile {
     async fn acceptor(&self) -> Result<(u64, Acceptor), StoreError> {
-        let kept = self.0.kept.lock().await;
+        let kept = self.0.lock().await;
         kept.usable()?;
         Ok((kept.version, kept.acceptor.clone()))
     }
 
     async fn set_acceptor(&self, version: u64, acceptor: &Acceptor) -> Result<Written, StoreError> {
-        let (inner, acceptor) = (self.0.clone(), acceptor.clone());
+        let (kept, acceptor) = (self.0.clone(), acceptor.clone());
         // A caller who gives up does not stop the write, nor does it make the next one overtake it:
         // the lock is held inside.
-        let write = move || inner.place.write(&mut inner.kept.blocking_lock(), version, acceptor);
+        let write = move || kept.blocking_lock().write(version, acceptor);
         let written = tokio::task::spawn_blocking(write).await;
         written.unwrap_or_else(|error| Err(StoreError::Unknown(error.to_string())))
-    }
-}
-
-impl Place {
-    fn write(&self, kept: &mut Kept, version: u64, acceptor: Acceptor) -> Result<Written, StoreError> {
-        kept.usable()?;
-        if kept.version != version {
-            return Ok(Written::Lost);
-        }
-        let shown = self.path.display();
-        let definite = |error: std::io::Error| StoreError::Definite(format!("{shown}: {error}"));
-        let text = spell(&self.me, version + 1, &acceptor).map_err(StoreError::Definite)?;
-        replace(&self.lock, &self.path, &text).map_err(definite)?;
-        if let Err(error) = sync_folder(&self.path) {
-            let why =
-                format!("{shown}: what stands on disk is not known ({error}): start this witness again");
-            kept.broken = Some(why.clone());
-            return Err(StoreError::Unknown(why));
-        }
-        (kept.version, kept.acceptor) = (version + 1, acceptor);
-        Ok(Written::Done)
     }
 }
 

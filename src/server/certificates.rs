@@ -10,7 +10,7 @@ use rustls::pki_types::CertificateDer;
 use x509_cert::Certificate;
 use x509_cert::der::Decode;
 
-use crate::adapters::identity::{certificates, read};
+use crate::adapters::identity::chain;
 use crate::adapters::postgres::address::Address;
 use crate::config::Config;
 use crate::config::witness::WitnessConfig;
@@ -97,8 +97,7 @@ fn first(file: &Path) -> Option<i64> {
 
 /// Expiry dates of a file's certificates. Empty if the file cannot be read.
 fn ends(file: &Path) -> Vec<i64> {
-    let chain = read(file).and_then(|pem| certificates(file, &pem)).unwrap_or_default();
-    chain.iter().filter_map(expires).collect()
+    chain(file).unwrap_or_default().iter().filter_map(expires).collect()
 }
 
 /// End of the certificate's validity, in seconds since 1970; none if it cannot be read.

@@ -159,7 +159,8 @@ impl Member for Settlement {
     }
 
     fn bytes(&self) -> usize {
-        self.answer.body.as_ref().map_or(0, |body| body.len()) + self.answer.headers.len() + 128
+        let StoredAnswer { body, headers, .. } = &self.answer;
+        body.as_ref().map_or(0, |body| body.len()) + headers.as_ref().map_or(0, Vec::len) + 128
     }
 
     async fn send(
@@ -175,7 +176,7 @@ impl Member for Settlement {
             column(batch, |one| one.attempt),
             column(batch, |one| one.nonce),
             column(batch, |one| one.answer.status),
-            column(batch, |one| one.answer.headers.as_slice()),
+            column(batch, |one| one.answer.headers.as_deref()),
             column(batch, |one| one.answer.body.as_deref()),
             column(batch, |one| one.answer.coding),
             column(batch, |one| one.answer.length),

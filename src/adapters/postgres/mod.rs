@@ -1,21 +1,19 @@
 //! The store of one region over its Postgres: [`PgStore`] implements nine ports.
 //!
-//! `keys`, `upkeep`, `jobs` and `audit` have one port each; `handed` has two, `control` three. Each
-//! call goes through `run`. `statements` has the SQL, `params` and `rows` the columns.
+//! `keys` and `jobs` have one port each, `upkeep` two, `authority` five. Each call goes through
+//! `run`. `statements` has the SQL, `params` and `rows` the columns.
 //!
 //! This room must not send anything twice. It must never let a key, a tenant, a parameter or a
 //! server's DETAIL line into an error or a log: those lines may hold keys.
 
 pub mod address;
 mod answer;
-mod audit;
+mod authority;
 mod batches;
 mod breaker;
 mod connect;
-mod control;
 mod errors;
 mod gather;
-mod handed;
 mod jobs;
 mod keys;
 pub mod login;

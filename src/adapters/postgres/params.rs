@@ -164,11 +164,11 @@ pub(super) fn claim<'a>(what: &str, ask: &'a ClaimAsk) -> Result<[Param<'a>; 22]
     ])
 }
 
-/// An answer. [`rows::answer`] reads it back.
-#[derive(Clone)]
+/// An answer; by default none. [`rows::answer`] reads it back.
+#[derive(Clone, Default)]
 pub(super) struct StoredAnswer<'a> {
-    pub(super) status: i16,
-    pub(super) headers: Vec<u8>,
+    pub(super) status: Option<i16>,
+    pub(super) headers: Option<Vec<u8>>,
     pub(super) coding: i16,
     pub(super) body: Option<Cow<'a, [u8]>>,
     pub(super) length: Option<i32>,
@@ -177,21 +177,19 @@ pub(super) struct StoredAnswer<'a> {
 impl<'a> StoredAnswer<'a> {
     /// An error if the columns cannot hold it; then nothing was sent.
     pub(super) fn of(what: &str, answer: &'a Answer) -> Result<Self, StoreError> {
-        let headers = answer::encode(&answer.headers)
-            .ok_or_else(|| errors::not_sent(what, "a header is too long to be stored"))?;
-        let status = status(what, answer.status)?;
-        Ok(match &answer.body {
-            AnswerBody::Kept(bytes) => {
-                let Packed { coding, bytes, length } = answer::pack(bytes);
-                Self { status, headers, coding, body: Some(bytes), length: Some(length) }
-            }
-            AnswerBody::NotKept => Self { status, headers, coding: answer::PLAIN, body: None, length: None },
-        })
+        let headers = answer::encode(&answer.headers);
+        let headers = headers.ok_or_else(|| errors::not_sent(what, "a header is too long to be stored"))?;
+        let mut stored =
+            Self { status: Some(status(what, answer.status)?), headers: Some(headers), ..Self::default() };
+        if let AnswerBody::Kept(bytes) = &answer.body {
+            let Packed { coding, bytes, length } = answer::pack(bytes);
+            (stored.coding, stored.body, stored.length) = (coding, Some(bytes), Some(length));
+        }
+        Ok(stored)
     }
 
     pub(super) fn into_owned(self) -> StoredAnswer<'static> {
-        let Self { status, headers, coding, body, length } = self;
-        StoredAnswer { status, headers, coding, body: body.map(|body| Cow::Owned(body.into_owned())), length }
+        StoredAnswer { body: self.body.map(|body| Cow::Owned(body.into_owned())), ..self }
     }
 
     /// Status, headers, body, coding, length.

@@ -1,11 +1,10 @@
 //! HTTP/1.1 connections to one upstream, kept alive between requests: one request is one attempt.
 //!
-//! Nothing is resent, as hyper-util's pool may do: a request goes to another connection only if
-//! hyper gave it back unwritten (`TrySendError::take_message`: "the message was never even
-//! started"). An upstream that closes an idle connection just as a request is written to it leaves
-//! an unknown outcome. So a connection is idle for a short time only, and for less where the
-//! request may change state. Whoever waits for an answer drives hyper's connection: no task stands
-//! between the right to send and the first byte, nor between an answer and its reader.
+//! A request goes to another connection only if hyper gave it back unwritten
+//! (`TrySendError::take_message`: "the message was never even started"). An upstream that closes an
+//! idle connection just as a request is written leaves an unknown outcome: hence short idle times.
+//! Whoever waits for an answer drives hyper's connection: no task stands between the right to send
+//! and the first byte, nor between an answer and its reader.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use http::header::{CONTENT_LENGTH, HOST, HeaderValue, TRANSFER_ENCODING};
-use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
+use http::{HeaderMap, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -21,14 +20,15 @@ use hyper_util::rt::TokioIo;
 use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout_at};
 
-use super::dial::{Dialled, Judged, Tls, dial};
-use super::endpoints::{Choice, Endpoint, Endpoints, Turn};
+use super::dial::{Awaited, Dialled, Judged, Strict, dial};
+use super::endpoints::{self, Choice, Endpoint, Endpoints, Turn};
 use super::idle::{Connection, Driver, lock, put_back};
-use super::strict::{Awaited, Strict};
+use super::settings::{Bounds, Host, ServiceSettings};
 use super::upload::{Upload, watched};
 use super::verdict::{Failure, describe};
 use crate::adapters::streaming::{Carrier, Patience, streaming};
 use crate::ports::Body;
+use crate::ports::upstream::SendError;
 
 /// Longest time for making a connection to the last endpoint that is left to try.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -42,55 +42,9 @@ const MARGIN: Duration = Duration::from_millis(500);
 /// Least part of its greatest age: connections made together do not all end together.
 const YOUNGEST: f64 = 0.8;
 
-/// Bounds of an upstream's connections.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bounds {
-    /// Longest time without a request.
-    pub keep_idle: Duration,
-    /// The same, for a request that may change state.
-    pub write_idle: Duration,
-    /// Greatest age of a connection that takes another request.
-    pub max_age: Duration,
-    /// Most connections to one endpoint.
-    pub connections: usize,
-}
-
-impl Default for Bounds {
-    fn default() -> Self {
-        Self {
-            keep_idle: Duration::from_secs(2),
-            // Some upstreams close after a second and send no `Keep-Alive`.
-            write_idle: Duration::from_millis(500),
-            max_age: Duration::from_secs(300),
-            connections: 10_000,
-        }
-    }
-}
-
-impl Bounds {
-    /// Longest time without a request of a connection that takes this one: it must be fresh unless
-    /// the request is safe.
-    fn idle_for(&self, method: &Method) -> Duration {
-        if method.is_safe() { self.keep_idle } else { self.keep_idle.min(self.write_idle) }
-    }
-}
-
-/// The `Host` header that an upstream gets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Host {
-    /// As its address is written.
-    Upstream,
-    /// The client's own.
-    Keep,
-    /// This one.
-    Named(HeaderValue),
-}
-
 #[derive(Clone)]
-pub struct Pool {
-    bounds: Bounds,
-    host: Host,
-    tls: Arc<Tls>,
+pub struct Service {
+    settings: ServiceSettings,
     endpoints: Arc<Endpoints>,
 }
 
@@ -175,9 +129,12 @@ pub enum Limit {
     Each(Duration),
 }
 
-impl Pool {
-    pub fn new(endpoints: Endpoints, bounds: Bounds, host: Host, tls: Arc<Tls>) -> Self {
-        Self { endpoints: Arc::new(endpoints), bounds, host, tls }
+impl Service {
+    pub fn new(settings: ServiceSettings) -> Self {
+        let server_name = settings.server_name.as_ref();
+        let targets = settings.addresses.iter().map(|base| base.target(server_name)).collect();
+        let endpoints = Arc::new(Endpoints::new(targets, settings.resolve_every, endpoints::system));
+        Self { settings, endpoints }
     }
 
     /// Sends `request` once, and returns when the answer's head has arrived. `may_send` is asked
@@ -186,6 +143,23 @@ impl Pool {
     /// an effect, and with `Late` if the limit passed after that; see the port.
     pub async fn exchange(
         &self,
+        mut request: Request<Body>,
+        limit: Limit,
+        may_send: impl Fn() -> bool,
+    ) -> Result<Response<Body>, SendError> {
+        let credential = self.settings.credential.as_ref();
+        if let Some(credential) = credential {
+            credential.put(request.headers_mut());
+        }
+        let mut answer = self.send(request, limit, may_send).await?;
+        if let Some(credential) = credential {
+            credential.judge(&mut answer);
+        }
+        Ok(answer)
+    }
+
+    async fn send(
+        &self,
         request: Request<Body>,
         limit: Limit,
         may_send: impl Fn() -> bool,
@@ -193,7 +167,7 @@ impl Pool {
         let (Limit::Whole(span) | Limit::Each(span)) = limit;
         let mut now = Instant::now();
         let until = now + span;
-        let idle_for = self.bounds.idle_for(request.method());
+        let idle_for = self.settings.bounds.idle_for(request.method());
         let mut choice = match self.endpoints.known(now) {
             Some(choice) => choice,
             None => Box::pin(self.choice(now, until)).await?,
@@ -206,7 +180,7 @@ impl Pool {
             Limit::Each(_) => watched(request),
         };
         let mut last = None;
-        while let Some(turn) = choice.next(self.bounds.connections, now) {
+        while let Some(turn) = choice.next(self.settings.bounds.connections, now) {
             self.name_host(&mut request, &turn);
             loop {
                 let idle = lock(&turn.0.idle).take(idle_for, now);
@@ -258,7 +232,7 @@ impl Pool {
         }
         Err(match last {
             Some(why) => Failure::NoConnection(why),
-            None => Failure::NoSlot { most: self.bounds.connections },
+            None => Failure::NoSlot { most: self.settings.bounds.connections },
         })
     }
 
@@ -269,7 +243,7 @@ impl Pool {
 
     fn name_host(&self, request: &mut Request<Body>, turn: &Turn) {
         let headers = request.headers_mut();
-        match &self.host {
+        match &self.settings.host {
             Host::Keep if headers.contains_key(HOST) => {}
             Host::Upstream | Host::Keep => drop(headers.insert(HOST, turn.0.target.authority.clone())),
             Host::Named(name) => drop(headers.insert(HOST, name.clone())),
@@ -292,7 +266,7 @@ impl Pool {
         }
         let clear = make_length_clear(&mut answer).map_err(|why| Failure::Unusable(why.into()))?;
         if let Some(theirs) = keep_alive(answer.headers()) {
-            connection.keep = self.bounds.keep_idle.min(theirs.saturating_sub(MARGIN));
+            connection.keep = self.settings.bounds.keep_idle.min(theirs.saturating_sub(MARGIN));
         }
         let patience = match limit {
             Limit::Whole(_) => Patience::Within(until.saturating_duration_since(Instant::now())),
@@ -306,7 +280,7 @@ impl Pool {
     }
 
     async fn connect(&self, turn: &Turn, choice: &Choice, until: Instant) -> Result<Connection, String> {
-        lock(&turn.0.idle).leave(turn.spare(self.bounds.connections));
+        lock(&turn.0.idle).leave(turn.spare(self.settings.bounds.connections));
         let own = Instant::now() + if choice.has_more() { EACH } else { CONNECT };
         let made = timeout_at(until.min(own), self.dial(&turn.0)).await;
         // It is not the endpoint's fault that the request has little time.
@@ -320,7 +294,7 @@ impl Pool {
     }
 
     async fn dial(&self, endpoint: &Endpoint) -> Result<Connection, String> {
-        let tls = endpoint.target.tls.as_ref().map(|name| (&*self.tls, name));
+        let tls = endpoint.target.tls.as_ref().map(|name| (&*self.settings.tls, name));
         let Dialled { wire, socket, judged_late } =
             dial(endpoint.address, tls).await.map_err(|error| error.to_string())?;
         let awaited = Awaited::default();
@@ -331,7 +305,7 @@ impl Pool {
             .map_err(|error| error.to_string())?;
         endpoint.connected();
         let (driver, since) = (Driver(Some(Box::new(driver))), Instant::now());
-        let Bounds { keep_idle: keep, max_age, .. } = self.bounds;
+        let Bounds { keep_idle: keep, max_age, .. } = self.settings.bounds;
         let ends = since + max_age.mul_f64(rand::random_range(YOUNGEST..=1.0));
         let is_encrypted = tls.is_some();
         Ok(Connection { sender, driver, awaited, socket, is_encrypted, judged_late, since, keep, ends })
@@ -339,8 +313,8 @@ impl Pool {
 }
 
 /// Dials an endpoint that is out, in the background.
-async fn try_again(pool: Pool, endpoint: Arc<Endpoint>) {
-    let made = timeout_at(Instant::now() + CONNECT, pool.dial(&endpoint)).await;
+async fn try_again(service: Service, endpoint: Arc<Endpoint>) {
+    let made = timeout_at(Instant::now() + CONNECT, service.dial(&endpoint)).await;
     match made.unwrap_or_else(|_| Err("timed out".to_owned())) {
         Ok(connection) => put_back(&endpoint.idle, connection),
         Err(why) => endpoint.failed(Instant::now(), &why),

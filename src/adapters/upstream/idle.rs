@@ -16,8 +16,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use tokio::time::{Instant, sleep_until};
 
-use super::dial::{Judged, Wire};
-use super::strict::{Awaited, Strict};
+use super::dial::{Awaited, Judged, Strict, Wire};
 use crate::ports::Body;
 
 const MOST_IDLE: usize = 256;

@@ -6,34 +6,28 @@
 //! interpreted, and strictly: an unclear reply means "cannot say".
 
 mod connection;
-mod credential;
 mod dial;
 mod endpoints;
 mod idle;
-mod strict;
+mod settings;
 mod upload;
 mod verdict;
 
-pub use connection::{Bounds, Host};
-pub use credential::Credential;
+pub(crate) use dial::writes_through;
 pub use dial::{Tls, TlsFiles};
-pub(crate) use strict::writes_through;
+pub use settings::{Base, BaseError, Bounds, Credential, Host, Renewable, ServiceSettings, UpstreamSettings};
 pub(super) use verdict::describe;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, EXPECT, HeaderName, HeaderValue};
-use http::uri::{Authority, PathAndQuery};
+use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
-use rustls::pki_types::ServerName;
 
-use self::connection::{Limit, Pool};
-use self::endpoints::{Endpoints, Target};
+use self::connection::{Limit, Service};
 use super::headers::{RESERVED_PREFIX, strip_hop_by_hop, strip_prefix};
-use super::identity::IdentityError;
 use crate::ports::body::{Collected, collect, empty, full};
 use crate::ports::upstream::{
     self, EffectTokens, ForwardKey, KeyForm, Probe, ProbeReply, SendError, Upstream,
@@ -54,166 +48,6 @@ const EFFECT_STATUS: HeaderName = HeaderName::from_static("onceway-effect-status
 /// Optional: the tokens of all effects of the key, as the upstream got them.
 const EFFECT_TOKENS: HeaderName = HeaderName::from_static("onceway-effect-tokens");
 
-/// Address of an upstream: `http://host:port` or `https://host:port`; the port may be left out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Base {
-    authority: Authority,
-    is_encrypted: bool,
-}
-
-/// Error for a text that is not an upstream's address.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} must be written http://host:port or https://host:port, without user, path or query")]
-pub struct BaseError(String);
-
-impl Base {
-    /// Reads an address. Fails for any text that is not exactly scheme, host and optional port. A
-    /// trailing `/` is allowed.
-    pub fn parse(text: &str) -> Result<Self, BaseError> {
-        let wrong = || BaseError(text.to_owned());
-        let (scheme, rest) = text.split_once("://").ok_or_else(wrong)?;
-        let is_encrypted = scheme == "https";
-        let rest = rest.strip_suffix('/').unwrap_or(rest);
-        let authority: Authority = rest.parse().map_err(|_| wrong())?;
-        let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
-        let is_right = (is_encrypted || scheme == "http")
-            && !authority.as_str().contains('@')
-            && !authority.host().is_empty()
-            && match &authority.as_str()[authority.host().len()..] {
-                "" => true,
-                port => port.strip_prefix(':').is_some_and(is_port),
-            }
-            && (!is_encrypted || ServerName::try_from(bare(&authority)).is_ok());
-        if is_right { Ok(Self { authority, is_encrypted }) } else { Err(wrong()) }
-    }
-
-    /// True if it is reached by TLS.
-    pub fn is_encrypted(&self) -> bool {
-        self.is_encrypted
-    }
-
-    /// True if a certificate can name its host: no bare address is asked for by SNI (RFC 6066).
-    pub fn has_name(&self) -> bool {
-        matches!(ServerName::try_from(self.authority.host()), Ok(ServerName::DnsName(_)))
-    }
-
-    fn port(&self) -> u16 {
-        self.authority.port_u16().unwrap_or(if self.is_encrypted { 443 } else { 80 })
-    }
-
-    fn target(&self, server: Option<&ServerName<'static>>) -> Target {
-        // What `parse` takes for a host is a name or an address.
-        let own = || ServerName::try_from(bare(&self.authority).to_owned()).expect("a host has a name");
-        Target {
-            host: self.authority.host().to_owned(),
-            port: self.port(),
-            authority: header(self.authority.as_str()).expect("an authority is visible ASCII"),
-            tls: self.is_encrypted.then(|| server.cloned().unwrap_or_else(own)),
-        }
-    }
-}
-
-/// The host without the brackets of an address.
-fn bare(authority: &Authority) -> &str {
-    authority.host().trim_start_matches('[').trim_end_matches(']')
-}
-
-impl fmt::Display for Base {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.is_encrypted { "https" } else { "http" };
-        write!(out, "{scheme}://{}", self.authority)
-    }
-}
-
-/// Settings of one service.
-#[derive(Clone, Debug)]
-pub struct ServiceSettings {
-    /// Its addresses. Every address of a name is an endpoint.
-    pub addresses: Vec<Base>,
-    /// The `Host` header that it gets.
-    pub host: Host,
-    /// Bounds of its connections.
-    pub bounds: Bounds,
-    /// Period after which names are asked for their addresses anew.
-    pub resolve_every: Duration,
-    /// The name that its certificates must have, if not the host's.
-    pub server_name: Option<ServerName<'static>>,
-    /// Used for the addresses that are `https://`.
-    pub tls: Arc<Tls>,
-    /// Credential that takes the place of the client's `Authorization`.
-    pub credential: Option<Arc<Credential>>,
-}
-
-impl ServiceSettings {
-    /// A service at one address, with the defaults of the configuration. No file is read, so it
-    /// never fails.
-    pub fn at(address: Base) -> Result<Self, IdentityError> {
-        let tls = Arc::new(Tls::load(&TlsFiles::default())?);
-        Ok(Self {
-            addresses: vec![address],
-            host: Host::Upstream,
-            bounds: Bounds::default(),
-            resolve_every: Duration::from_secs(5),
-            server_name: None,
-            tls,
-            credential: None,
-        })
-    }
-}
-
-/// Settings of the upstreams.
-#[derive(Clone, Debug)]
-pub struct UpstreamSettings {
-    /// This region.
-    pub me: RegionName,
-    /// This region's default upstream.
-    pub own: ServiceSettings,
-    /// True if any region's default upstream can answer any probe.
-    pub shared: bool,
-    /// Other regions' default upstreams, for probes only.
-    pub others: BTreeMap<RegionName, Base>,
-    /// Services that routes name; true if any region's can answer any probe.
-    pub named: BTreeMap<Arc<str>, (ServiceSettings, bool)>,
-}
-
-/// Parts of the upstreams that are read again while a process runs, by name.
-pub struct Renewable(BTreeMap<Option<Arc<str>>, Secrets>);
-
-struct Secrets {
-    /// Place and header that they are sent to: others must not be sent there.
-    place: String,
-    tls: Arc<Tls>,
-    credential: Option<Arc<Credential>>,
-}
-
-impl UpstreamSettings {
-    /// Certificates and credentials. All copies of the settings share them.
-    pub fn renewable(&self) -> Renewable {
-        let of = |settings: &ServiceSettings| {
-            let ServiceSettings { addresses, server_name, tls, credential, .. } = settings;
-            let header = credential.as_ref().map(|credential| &credential.header);
-            let place = format!("{addresses:?} {server_name:?} {header:?}");
-            Secrets { place, tls: tls.clone(), credential: credential.clone() }
-        };
-        let named = self.named.iter().map(|(name, (settings, _))| (Some(name.clone()), of(settings)));
-        Renewable([(None, of(&self.own))].into_iter().chain(named).collect())
-    }
-}
-
-impl Renewable {
-    /// Takes those of `newer` for all later connections and requests. A service that is elsewhere
-    /// in `newer` keeps its own: its new place waits for a restart, and so do they.
-    pub fn renew(&self, newer: &Self) {
-        for (name, now) in &self.0 {
-            let Some(newer) = newer.0.get(name).filter(|newer| newer.place == now.place) else { continue };
-            now.tls.renew(&newer.tls);
-            if let (Some(now), Some(newer)) = (&now.credential, &newer.credential) {
-                now.renew(newer);
-            }
-        }
-    }
-}
-
 /// The upstreams of this region, and the default ones of other regions for probes.
 pub struct HttpUpstream {
     me: RegionName,
@@ -221,39 +55,6 @@ pub struct HttpUpstream {
     shared: bool,
     others: BTreeMap<RegionName, Service>,
     named: BTreeMap<Arc<str>, (Service, bool)>,
-}
-
-struct Service {
-    pool: Pool,
-    credential: Option<Arc<Credential>>,
-}
-
-impl Service {
-    fn new(settings: &ServiceSettings) -> Self {
-        let ServiceSettings { addresses, host, bounds, resolve_every, server_name, tls, credential } =
-            settings;
-        let targets = addresses.iter().map(|base| base.target(server_name.as_ref())).collect();
-        let endpoints = Endpoints::new(targets, *resolve_every, endpoints::system);
-        let pool = Pool::new(endpoints, bounds.clone(), host.clone(), tls.clone());
-        Self { pool, credential: credential.clone() }
-    }
-
-    /// Sends once.
-    async fn exchange(
-        &self,
-        mut request: Request<Body>,
-        limit: Limit,
-        may_send: impl Fn() -> bool,
-    ) -> Result<Response<Body>, SendError> {
-        if let Some(credential) = &self.credential {
-            credential.put(request.headers_mut());
-        }
-        let mut answer = self.pool.exchange(request, limit, may_send).await?;
-        if let Some(credential) = &self.credential {
-            credential.judge(&mut answer);
-        }
-        Ok(answer)
-    }
 }
 
 impl HttpUpstream {
@@ -272,12 +73,12 @@ impl HttpUpstream {
         };
         Self {
             me: me.clone(),
-            own: Service::new(own),
+            own: Service::new(own.clone()),
             shared: *shared,
-            others: others.iter().map(|(at, base)| (at.clone(), Service::new(&elsewhere(base)))).collect(),
+            others: others.iter().map(|(at, base)| (at.clone(), Service::new(elsewhere(base)))).collect(),
             named: named
                 .iter()
-                .map(|(name, (settings, shared))| (name.clone(), (Service::new(settings), *shared)))
+                .map(|(name, (settings, shared))| (name.clone(), (Service::new(settings.clone()), *shared)))
                 .collect(),
         }
     }
@@ -501,37 +302,6 @@ fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<&'a str, String
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses() {
-        for (text, port, is_encrypted, has_name) in [
-            ("http://127.0.0.1:8080", 8080, false, false),
-            ("http://upstream/", 80, false, true),
-            ("http://[::1]:9", 9, false, false),
-            ("https://api.example", 443, true, true),
-            ("https://10.0.0.1:8443/", 8443, true, false),
-        ] {
-            let base = Base::parse(text).unwrap();
-            assert_eq!((base.port(), base.is_encrypted(), base.has_name()), (port, is_encrypted, has_name));
-            assert_eq!(base.to_string(), text.strip_suffix('/').unwrap_or(text));
-        }
-        for bad in [
-            "",
-            "upstream:80",
-            "ftp://a",
-            "https://",
-            "http://",
-            "http:///",
-            "http://u@a:1",
-            "http://a:1/b",
-            "http://a:1?x",
-            "http://a:0",
-            "http://a:99999",
-            "http://a:",
-        ] {
-            assert!(Base::parse(bad).is_err(), "{bad:?}");
-        }
-    }
 
     #[test]
     fn keys_are_written_as_strings() {

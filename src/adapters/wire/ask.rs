@@ -1,9 +1,8 @@
-//! Questions between regions and their answers, as JSON: encoding and decoding are side by side.
+//! Questions between regions and their answers, as JSON.
 //!
-//! A malformed message is refused whole, never guessed. Unknown members are ignored
-//! (`protocol::versions` has the rules), except in views, which are read to the letter. Errors say
-//! what is wrong and repeat nothing of the message: it may hold keys. [`crate::protocol::written`]
-//! has the spelling of values.
+//! A malformed message is refused whole. Unknown members are ignored (`protocol::versions` has the
+//! rules), except in views. Errors repeat nothing of the message: it may hold keys.
+//! [`crate::protocol::written`] has the spelling of values.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +23,6 @@ use crate::protocol::written::MALFORMED;
 
 /// Path of questions, by POST.
 pub const ASK_PATH: &str = "/peer/v1/ask";
-const TOLD: &[u8] = b"told";
 /// End of a refusal that may be due to another version at the other end.
 const VERSIONS: &str = "the other end may run another version of onceway: see `onceway status`";
 
@@ -50,21 +48,12 @@ pub fn encode_reply(reply: &PeerReply) -> Response<Body> {
     response
 }
 
-/// Kind of a reply to a question, from its head.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Replied {
-    /// The answer: read the body with [`read_reply`].
-    PeerReply,
-    /// A refusal of the question: read the reason with [`read_refusal`].
-    Refused,
-}
-
-/// Reads the head of a reply to a question. An error (it is neither kind) leaves open what was
-/// done.
-pub fn decode_replied(headers: &HeaderMap) -> Result<Replied, WireError> {
+/// Reads the head of a reply to a question: true if [`read_reply`] reads the body, false if the
+/// question was refused. An error (it is neither) leaves open what was done.
+pub fn is_told(headers: &HeaderMap) -> Result<bool, WireError> {
     match one(headers, REPLY)?.as_bytes() {
-        TOLD => Ok(Replied::PeerReply),
-        b"refused" => Ok(Replied::Refused),
+        b"told" => Ok(true),
+        b"refused" => Ok(false),
         _ => Err(WireError::Malformed(REPLY)),
     }
 }

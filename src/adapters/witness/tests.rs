@@ -97,7 +97,7 @@ fn the_lock_ends_with_its_user_despite_copies() {
     let (_folder, path) = made();
     let opened = opened(&path).unwrap();
     // As a child process has one, from its fork until it runs its own program.
-    let copy = opened.file.0.place.lock.0.try_clone().unwrap();
+    let copy = opened.file.0.try_lock().unwrap().lock.0.try_clone().unwrap();
     drop(opened);
     open(&path).unwrap();
     drop(copy);

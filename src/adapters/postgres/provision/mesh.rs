@@ -1,21 +1,23 @@
-//! Replication between stores: the publication of the own leaves, one subscription per peer.
+//! Replication between stores: the publication of the own leaves, one subscription per peer, and its
+//! repair (`onceway store reseed`).
 //!
 //! The rule (docs/protocol.md#rule-29): a slot that is missing under an existing subscription is
 //! never made again, since rows would be missing in silence. `publisher` looks at a peer.
 
 use tokio_postgres::Client;
 
-use super::super::names;
+use super::super::{names, statements};
 use super::columns;
-use super::plan::{Error, Plan, Status, execute, failed, get, holds, query};
+use super::plan::{Error, Plan, Report, Status, execute, failed, get, holds, query};
 use super::publisher::{self, Publisher, Slot, Way};
-use crate::protocol::region::Origin;
+use crate::protocol::region::{Origin, RegionName};
 
 /// The comment of a subscription: the timeline that the server writes, in SQL. On a later one the
 /// server was promoted, and may lack rows that its peers do not send again.
 pub(super) const TIMELINE: &str = "'timeline ' || left(pg_walfile_name(pg_current_wal_lsn()), 8)";
 const PUBLISHING: &str = "making the publication";
 const SUBSCRIBING: &str = "making a subscription";
+const KEEPING: &str = "keeping the rows of a peer";
 const RESEED: &str = "rows are missing here and no repair in place is safe: this region is not covered for that origin; \
     run `onceway store reseed`";
 
@@ -49,7 +51,7 @@ async fn publication(client: &Client, plan: &Plan) -> Result<Option<Status>, Err
     }))
 }
 
-pub(super) struct Subscribed {
+struct Subscribed {
     conninfo: String,
     enabled: bool,
     publications: Vec<String>,
@@ -60,7 +62,7 @@ pub(super) struct Subscribed {
     /// True if it has the comment [`TIMELINE`], of any timeline.
     is_dated: bool,
     /// True if it was made before this server was promoted.
-    pub(super) is_before: bool,
+    is_before: bool,
 }
 
 impl Subscribed {
@@ -120,25 +122,38 @@ async fn leave(client: &Client, name: &str, found: &Subscribed, peer: &Origin) -
     execute(client, SUBSCRIBING, "commit").await
 }
 
-/// Makes the subscription once the peer is ready. Checks an existing one, and sets its address.
-pub(super) async fn init_subscription(client: &Client, plan: &Plan, way: &Way<'_>) -> Result<Status, Error> {
+/// Makes the subscription once the peer is ready. Checks an existing one, and sets its address. Or
+/// only reports it.
+pub(super) async fn subscription(
+    client: &Client,
+    plan: &Plan,
+    way: &Way<'_>,
+    changes: bool,
+) -> Result<Status, Error> {
     let Way { peer, conninfo, name } = way;
-    let publisher = publisher::look(plan, way).await;
-    match (subscribed(client, name).await?, publisher) {
+    let found = subscribed(client, name).await?;
+    if found.is_none() && !changes {
+        return Ok(Status::Pending("it is missing: run `onceway store init`".to_owned()));
+    }
+    match (found, publisher::look(plan, way).await) {
         (None, Err(why)) => Ok(Status::Pending(why)),
         (None, Ok(publisher)) => create(client, plan, way, &publisher).await,
         // By the view that store is retired, and its replacement exists.
-        (Some(found), Ok(publisher)) if found.follows_before(peer) => {
+        (Some(found), Ok(publisher)) if changes && found.follows_before(peer) => {
             leave(client, name, &found, peer).await?;
             create(client, plan, way, &publisher).await
         }
         (Some(found), publisher) => {
-            if !found.is_dated {
+            if changes && !found.is_dated {
                 date(client, name).await?;
             }
             let status = standing(peer, &found, publisher.map(|publisher| publisher.slot));
-            if found.conninfo == *conninfo || matches!(status, Status::Broken(_)) {
+            let stays = if changes { matches!(status, Status::Broken(_)) } else { status != Status::Fine };
+            if stays || found.conninfo == *conninfo {
                 return Ok(status);
+            }
+            if !changes {
+                return Ok(Status::Pending("it uses another address: run `onceway store init`".to_owned()));
             }
             let sql = format!("alter subscription {name} connection {}", names::literal(conninfo));
             execute(client, SUBSCRIBING, &sql).await?;
@@ -158,20 +173,7 @@ async fn date(client: &Client, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-pub(super) async fn check_subscription(client: &Client, plan: &Plan, way: &Way<'_>) -> Result<Status, Error> {
-    let Some(found) = subscribed(client, &way.name).await? else {
-        return Ok(Status::Pending("it is missing: run `onceway store init`".to_owned()));
-    };
-    let publisher = publisher::look(plan, way).await;
-    Ok(match standing(way.peer, &found, publisher.map(|publisher| publisher.slot)) {
-        Status::Fine if found.conninfo != way.conninfo => {
-            Status::Pending("it uses another address: run `onceway store init`".to_owned())
-        }
-        status => status,
-    })
-}
-
-pub(super) async fn create(
+async fn create(
     client: &Client,
     plan: &Plan,
     Way { peer, conninfo, name }: &Way<'_>,
@@ -261,7 +263,7 @@ fn standing(peer: &Origin, found: &Subscribed, slot: Result<Option<Slot>, String
     Status::Fine
 }
 
-pub(super) async fn subscribed(client: &Client, name: &str) -> Result<Option<Subscribed>, Error> {
+async fn subscribed(client: &Client, name: &str) -> Result<Option<Subscribed>, Error> {
     const WHAT: &str = "reading a subscription";
     let sql = &format!(
         "select s.subconninfo, s.subenabled, s.subpublications, s.subslotname::text, count(k.srrelid), \
@@ -286,4 +288,74 @@ pub(super) async fn subscribed(client: &Client, name: &str) -> Result<Option<Sub
         is_dated: get(row, WHAT, 7)?,
         is_before: get(row, WHAT, 8)?,
     }))
+}
+
+/// Follows a peer anew whose slot was lost, or whose rows a promoted server may lack. Or only reports
+/// that it would.
+///
+/// This store may hold the only rows of a key that this region owns by now, so the peer's rows stay
+/// readable. In one transaction they become imported rows, like those that survivors give one
+/// another, known to be whole up to the present heartbeat. Their leaf is emptied by DELETE: after
+/// TRUNCATE, a claim that began earlier would see neither the old rows nor the imported ones. Then
+/// the leaf is copied whole. A subscription that is intact is left alone.
+pub(super) async fn reseed(
+    client: &Client,
+    plan: &Plan,
+    from: &RegionName,
+    changes: bool,
+) -> Result<Report, Error> {
+    let Some((peer, conninfo)) = plan.subscribe.iter().find(|(peer, _)| peer.region == *from) else {
+        return Err(Error::Plan(format!("{from} is not a peer of {}", plan.me)));
+    };
+    let way = Way::new(plan, peer, conninfo);
+    let publisher = publisher::look(plan, &way).await.map_err(Error::Plan)?;
+    let found = subscribed(client, &way.name).await?;
+    let is_lost = publisher.slot.as_ref().is_none_or(|slot| slot.wal_status.as_deref() == Some("lost"));
+    if found.as_ref().is_some_and(|found| !is_lost && !found.is_before) {
+        let why = format!("the slot of {} at {from} is well: there is nothing to repair", way.name);
+        return Err(Error::Plan(why));
+    }
+    if !changes {
+        let step = "would be made anew, and all rows copied again".to_owned();
+        return Ok(Report::of(way.line(), Status::Pending(step)));
+    }
+    execute(client, KEEPING, "begin").await?;
+    if let Some(found) = found {
+        // A promoted server may lack rows before the newest heartbeat.
+        if !found.is_before {
+            count_on(client, &way.name, &[way.peer]).await?;
+        }
+        end(client, &way.name).await?;
+    }
+    keep(client, &plan.me, way.peer).await?;
+    execute(client, KEEPING, "commit").await?;
+    let status = create(client, plan, &way, &publisher).await?;
+    Ok(Report::of(way.line(), status))
+}
+
+/// Turns an origin's rows here into imported rows. Of two rows of one key the later stays.
+async fn keep(client: &Client, me: &Origin, peer: &Origin) -> Result<(), Error> {
+    let [records, heartbeats] = [names::records(peer), names::heartbeats(peer)];
+    let sql = "select quote_ident(attname) from pg_attribute \
+               where attrelid = 'onceway.records'::regclass and attnum > 0 and not attisdropped order by attnum";
+    let rows = query(client, KEEPING, sql, &[]).await?;
+    let columns: Vec<String> = rows.iter().map(|row| get(row, KEEPING, 0)).collect::<Result<_, _>>()?;
+    let taken = columns.iter().map(|column| match column.as_str() {
+        "origin" => "r.origin || '!'".to_owned(),
+        // The end of an imported row includes its tombstone.
+        "due_ms" => statements::kept_until(me),
+        other => format!("r.{other}"),
+    });
+    let taken = taken.collect::<Vec<_>>().join(", ");
+    let others = columns.iter().filter(|column| !["tenant", "key", "origin"].contains(&column.as_str()));
+    let updated = others.map(|column| format!("{column} = excluded.{column}"));
+    let updated = updated.collect::<Vec<_>>().join(", ");
+    let into = columns.join(", ");
+    let sql = format!(
+        "insert into onceway.records_imported as i ({into}) select {taken} from {records} r order by r.tenant, r.key \
+         on conflict (tenant, key, origin) do update set {updated} \
+         where (i.epoch, i.attempt, i.state) < (excluded.epoch, excluded.attempt, excluded.state); \
+         delete from {records}; delete from {heartbeats}"
+    );
+    execute(client, KEEPING, &sql).await
 }

@@ -11,7 +11,6 @@ mod mesh;
 mod plan;
 mod promotion;
 mod publisher;
-mod reseed;
 mod roles;
 mod schema;
 mod script;
@@ -41,41 +40,40 @@ const OLDEST_SERVER: i32 = 150_000;
 /// Makes the store as the plan says. Safe to repeat. A peer that is not ready is reported as
 /// pending, not as an error. Takes at most three minutes, normally well under a second.
 pub async fn init(plan: &Plan) -> Result<Report, Error> {
-    within(plan, async {
-        let (client, plan) = &begin(plan, true).await?;
-        let mut report = Report::default();
-        server(client, plan, &mut report).await?;
-        if plan.replication_role.is_none() {
-            own_database(client).await?;
-        }
-        execute(client, "beginning", "begin").await?;
-        schema::init(client, plan, &mut report).await?;
-        roles::init(client, plan, &mut report).await?;
-        execute(client, "committing the schema", "commit").await?;
-        // After the commit: looking at peers takes a while, and no other transaction may wait for
-        // the schema meanwhile.
-        connected(client, plan, &mut report, true).await?;
-        tracing::info!(region = %plan.me, changes = report.changes(), complete = report.is_complete(), "store init");
-        Ok(report)
-    })
-    .await
+    within(plan, whole(plan, true)).await
 }
 
 /// Reports what [`init`] would find. Changes nothing.
 pub async fn check(plan: &Plan) -> Result<Report, Error> {
-    within(plan, async {
-        let (client, plan) = &begin(plan, false).await?;
-        let mut report = Report::default();
-        server(client, plan, &mut report).await?;
-        if !schema::check(client, plan, &mut report).await? {
-            return Ok(report);
+    within(plan, whole(plan, false)).await
+}
+
+/// Makes the whole store, or only looks, if nothing may change.
+async fn whole(plan: &Plan, changes: bool) -> Result<Report, Error> {
+    let (client, plan) = &begin(plan, changes).await?;
+    let mut report = Report::default();
+    server(client, plan, &mut report).await?;
+    if changes {
+        if plan.replication_role.is_none() {
+            own_database(client).await?;
         }
-        roles::check(client, plan, &mut report).await?;
+        execute(client, "beginning", "begin").await?;
+    }
+    if !schema::look(client, plan, &mut report, changes).await? {
+        return Ok(report);
+    }
+    roles::look(client, plan, &mut report, changes).await?;
+    if !changes {
         connected(client, plan, &mut report, false).await?;
         promotion::check(client, plan, &mut report).await?;
-        Ok(report)
-    })
-    .await
+        return Ok(report);
+    }
+    execute(client, "committing the schema", "commit").await?;
+    // After the commit: looking at peers takes a while, and no other transaction may wait for
+    // the schema meanwhile.
+    connected(client, plan, &mut report, true).await?;
+    tracing::info!(region = %plan.me, changes = report.changes(), complete = report.is_complete(), "store init");
+    Ok(report)
 }
 
 /// Connects the store to its peers, or only looks, if nothing may change.
@@ -86,10 +84,7 @@ async fn connected(client: &Client, plan: &Plan, report: &mut Report, changes: b
     }
     for (peer, conninfo) in &plan.subscribe {
         let way = Way::new(plan, peer, conninfo);
-        let status = match changes {
-            true => mesh::init_subscription(client, plan, &way).await?,
-            false => mesh::check_subscription(client, plan, &way).await?,
-        };
+        let status = mesh::subscription(client, plan, &way, changes).await?;
         report.add(way.line(), status);
     }
     leaving::look(client, plan, report, changes).await
@@ -100,20 +95,17 @@ async fn connected(client: &Client, plan: &Plan, report: &mut Report, changes: b
 /// counts as not covered until all rows have been copied again (docs/protocol.md#rule-36). Fails
 /// (`Plan`) if the slot is intact, the region is no peer, or the peer is not ready.
 pub async fn reseed(plan: &Plan, from: &RegionName) -> Result<Report, Error> {
-    within(plan, async {
-        let (client, plan) = &begin(plan, true).await?;
-        reseed::reseed(client, plan, from).await
-    })
-    .await
+    within(plan, anew(plan, from, true)).await
 }
 
 /// Reports the step of [`reseed`] as one pending line, or refuses as it would. Changes nothing.
 pub async fn rehearse_reseed(plan: &Plan, from: &RegionName) -> Result<Report, Error> {
-    within(plan, async {
-        let (client, plan) = &begin(plan, false).await?;
-        reseed::rehearse(client, plan, from).await
-    })
-    .await
+    within(plan, anew(plan, from, false)).await
+}
+
+async fn anew(plan: &Plan, from: &RegionName, changes: bool) -> Result<Report, Error> {
+    let (client, plan) = &begin(plan, changes).await?;
+    mesh::reseed(client, plan, from, changes).await
 }
 
 async fn within(plan: &Plan, work: impl Future<Output = Result<Report, Error>>) -> Result<Report, Error> {

@@ -1,7 +1,6 @@
-//! Effect of a promoted standby of this server on the slots by which other regions follow
-//! this store.
+//! Effect of a promoted standby of this server on the slots by which other regions follow it.
 //!
-//! A slot that is gone is noticed, and its reader is copied anew (docs/protocol.md#rule-29). A slot
+//! A slot that is gone is noticed, and its reader is copied anew (docs/protocol.md#rule-29). One
 //! that survives while its reader was ahead of the standby skips rows in silence. This file must
 //! not change a slot, nor call one safe whose standby it cannot see.
 
@@ -24,16 +23,6 @@ struct Standbys {
     without: i64,
     /// `synchronized_standby_slots`.
     waited_for: Vec<String>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Fate {
-    /// It is gone afterwards.
-    Lost(String),
-    /// It is there, and its reader goes on.
-    Survives(String),
-    /// It is there, and its reader may miss rows in silence.
-    Skips(String),
 }
 
 /// Reports the fate of each peer's slot, if a standby is seen.
@@ -65,39 +54,44 @@ pub(super) async fn check(client: &Client, plan: &Plan, report: &mut Report) -> 
         let rows = query(client, WHAT, sql, &[&slot]).await?;
         let Some(row) = rows.first() else { continue };
         match fate(&standbys, get(row, WHAT, 0)?, peer, &plan.me.region) {
-            Fate::Lost(why) => report.promotion.push(Promotion { slot, survives: false, why }),
-            Fate::Survives(why) => report.promotion.push(Promotion { slot, survives: true, why }),
-            Fate::Skips(why) => report.add(format!("slot {slot}"), Status::Broken(why)),
+            Ok((survives, why)) => report.promotion.push(Promotion { slot, survives, why }),
+            Err(why) => report.add(format!("slot {slot}"), Status::Broken(why)),
         }
     }
     Ok(())
 }
 
-/// The fate of the slot of `reader`, which was made with or without `failover`.
-fn fate(standbys: &Standbys, failover: bool, reader: &RegionName, me: &RegionName) -> Fate {
+/// The fate of the slot of `reader`, which was made with or without `failover`: true if it is there
+/// afterwards, and its reader goes on. An error if its reader may miss rows in silence.
+fn fate(
+    standbys: &Standbys,
+    failover: bool,
+    reader: &RegionName,
+    me: &RegionName,
+) -> Result<(bool, String), String> {
     let Standbys { version, slots, without, waited_for } = standbys;
     let reseed = format!("afterwards run `onceway store reseed --from {me}` in {reader}");
     if *version < KEEPS_SLOTS {
-        return Fate::Lost(format!("Postgres {version} keeps none: {reseed}; let no tool copy the slot"));
+        return Ok((false, format!("Postgres {version} keeps none: {reseed}; let no tool copy the slot")));
     }
     if !failover {
-        return Fate::Lost(format!("it is no failover slot: {reseed}"));
+        return Ok((false, format!("it is no failover slot: {reseed}")));
     }
     let unnamed: Vec<&str> =
         slots.iter().filter(|slot| !waited_for.contains(slot)).map(String::as_str).collect();
     let then = format!("so after a promotion {reader} could miss rows in silence");
     if !unnamed.is_empty() {
         let unnamed = unnamed.join(", ");
-        return Fate::Skips(format!(
+        return Err(format!(
             "it is a failover slot that does not wait for {unnamed}, {then}: name that in synchronized_standby_slots"
         ));
     }
     if *without > 0 {
-        return Fate::Skips(format!(
+        return Err(format!(
             "it is a failover slot, and a standby streams without a slot, {then}: give the standby a slot, and name that in synchronized_standby_slots"
         ));
     }
-    Fate::Survives("if the standby has it `synced`, neither `temporary` nor invalidated".to_owned())
+    Ok((true, "if the standby has it `synced`, neither `temporary` nor invalidated".to_owned()))
 }
 
 #[cfg(test)]
@@ -128,9 +122,8 @@ mod tests {
             let own = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
             let standbys = Standbys { version, slots: own(slots), without, waited_for: own(waited_for) };
             let (word, why) = match fate(&standbys, failover, &eu, &us) {
-                Fate::Lost(why) => ("lost", why),
-                Fate::Survives(why) => ("survives", why),
-                Fate::Skips(why) => ("skips", why),
+                Ok((survives, why)) => (if survives { "survives" } else { "lost" }, why),
+                Err(why) => ("skips", why),
             };
             let said = format!("{word} {why}");
             assert!(

@@ -37,66 +37,51 @@ pub(super) struct Right {
     pub(super) privilege: &'static str,
 }
 
-/// Creates missing roles, sets the gateway's settings, grants missing rights.
-pub(super) async fn init(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
-    let gateway = &plan.gateway_role;
-    let mut changed = create(client, gateway, "login").await?;
-    let set = settings(client, &gateway.name).await?;
-    for (name, value) in SETTINGS {
-        if !set.contains(&format!("{name}={value}")) {
-            let value = names::literal(value);
-            let sql = format!(
-                "alter role {} in database {} set {name} = {value}",
-                gateway.name,
-                names::identifier(&database(client).await?)
-            );
-            execute(client, WHAT, &sql).await?;
-            changed = true;
-        }
-    }
-    changed |= grant(client, &gateway.name, &gateway_rights(&plan.me, &plan.all)).await?;
-    report.add(role_line(gateway), status(client, plan, gateway, changed).await?);
-
-    let Some(replication) = &plan.replication_role else { return Ok(()) };
-    let service = replicates_by_membership(client).await?;
-    let attributes = if service { "login" } else { "login replication" };
-    let mut changed = create(client, replication, attributes).await?;
-    if changed && service {
-        execute(client, WHAT, &format!("grant {SERVICE_ROLE} to {}", replication.name)).await?;
-    }
-    changed |= grant(client, &replication.name, &replication_rights(&plan.me)).await?;
-    report.add(role_line(replication), status(client, plan, replication, changed).await?);
-    Ok(())
-}
-
-/// Reports missing roles, settings and rights, and rights too many.
-pub(super) async fn check(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
-    let replication = plan.replication_role.iter().map(|role| (role, replication_rights(&plan.me)));
-    let gateway = (&plan.gateway_role, gateway_rights(&plan.me, &plan.all));
-    for (role, rights) in std::iter::once(gateway).chain(replication) {
-        let line = role_line(role);
-        if !exists(client, role).await? {
+/// Creates missing roles, sets the gateway's settings, grants missing rights. Or only reports what
+/// is missing. Reports rights too many.
+pub(super) async fn look(
+    client: &Client,
+    plan: &Plan,
+    report: &mut Report,
+    changes: bool,
+) -> Result<(), Error> {
+    let gateway = (&plan.gateway_role, gateway_rights(&plan.me, &plan.all), &SETTINGS[..]);
+    let replication = plan.replication_role.iter().map(|role| (role, replication_rights(&plan.me), &[][..]));
+    for (role, rights, settings) in std::iter::once(gateway).chain(replication) {
+        let (line, name) = (format!("role {}", role.name), &role.name);
+        let there = holds(client, WHAT, "select true from pg_roles where rolname = $1", &[name]).await?;
+        if !there && !changes {
             report.add(line, Status::Pending("it is missing: run `onceway store init`".to_owned()));
             continue;
         }
-        let missing = missing(client, &role.name, &rights).await?;
-        let missing = missing.into_iter().map(|right| format!("{} on {}", right.privilege, right.object));
-        let mut missing: Vec<String> = missing.collect();
-        if role.name == plan.gateway_role.name {
-            let set = settings(client, &role.name).await?;
-            let wanted = SETTINGS.iter().map(|(name, value)| format!("{name}={value}"));
-            missing.extend(wanted.filter(|wanted| !set.contains(wanted)));
+        if !there {
+            create(client, plan, role).await?;
         }
-        let lacks = format!("it lacks {}: run `onceway store init`", missing.join(", "));
-        let fit = missing.is_empty();
-        report.add(line, if fit { status(client, plan, role, false).await? } else { Status::Pending(lacks) });
+        let set = set_for(client, name).await?;
+        let unset = settings.iter().filter(|(setting, value)| !set.contains(&format!("{setting}={value}")));
+        let unset: Vec<_> = unset.collect();
+        let missing = missing(client, name, &rights).await?;
+        let is_fit = unset.is_empty() && missing.is_empty();
+        if !is_fit && !changes {
+            let missing = missing.iter().map(|right| format!("{} on {}", right.privilege, right.object));
+            let unset = unset.iter().map(|(setting, value)| format!("{setting}={value}"));
+            let lacks = missing.chain(unset).collect::<Vec<_>>().join(", ");
+            report.add(line, Status::Pending(format!("it lacks {lacks}: run `onceway store init`")));
+            continue;
+        }
+        for (setting, value) in unset {
+            let database = names::identifier(&database(client).await?);
+            let value = names::literal(value);
+            let sql = format!("alter role {name} in database {database} set {setting} = {value}");
+            execute(client, WHAT, &sql).await?;
+        }
+        for Right { kind, object, privilege } in missing {
+            execute(client, WHAT, &format!("grant {privilege} on {kind} {object} to {name}")).await?;
+        }
+        let excess = excess(client, plan, role).await?;
+        report.add(line, excess.map_or_else(|| Status::changed_if(!there || !is_fit), Status::Broken));
     }
     Ok(())
-}
-
-async fn status(client: &Client, plan: &Plan, role: &Role, changed: bool) -> Result<Status, Error> {
-    let excess = excess(client, plan, role).await?;
-    Ok(excess.map_or_else(|| Status::changed_if(changed), Status::Broken))
 }
 
 /// A right that a role has and must not have, or lacks and must have.
@@ -158,16 +143,15 @@ async fn replicates_by_membership(client: &Client) -> Result<bool, Error> {
     Ok(known && !superuser)
 }
 
-async fn exists(client: &Client, role: &Role) -> Result<bool, Error> {
-    holds(client, WHAT, "select true from pg_roles where rolname = $1", &[&role.name]).await
-}
-
-async fn create(client: &Client, role: &Role, attributes: &str) -> Result<bool, Error> {
-    if exists(client, role).await? {
-        return Ok(false);
-    }
+async fn create(client: &Client, plan: &Plan, role: &Role) -> Result<(), Error> {
+    let replicates = role.name != plan.gateway_role.name;
+    let service = replicates && replicates_by_membership(client).await?;
+    let attributes = if replicates && !service { "login replication" } else { "login" };
     execute(client, WHAT, &creation(role, attributes)).await?;
-    Ok(true)
+    if service {
+        execute(client, WHAT, &format!("grant {SERVICE_ROLE} to {}", role.name)).await?;
+    }
+    Ok(())
 }
 
 /// The statement that creates a role: it is logged, so it has only the SCRAM verifier (RFC 5803).
@@ -175,15 +159,6 @@ fn creation(role: &Role, attributes: &str) -> String {
     let verifier = |text: &String| names::literal(&scram_sha_256(text.as_bytes()));
     let password = role.password.as_ref().map(verifier).map(|text| format!(" password {text}"));
     format!("create role {} {attributes}{}", role.name, password.unwrap_or_default())
-}
-
-async fn grant(client: &Client, role: &str, rights: &[Right]) -> Result<bool, Error> {
-    let missing = missing(client, role, rights).await?;
-    for right in &missing {
-        let Right { kind, object, privilege } = right;
-        execute(client, WHAT, &format!("grant {privilege} on {kind} {object} to {role}")).await?;
-    }
-    Ok(!missing.is_empty())
 }
 
 async fn missing<'a>(client: &Client, role: &str, rights: &'a [Right]) -> Result<Vec<&'a Right>, Error> {
@@ -197,7 +172,7 @@ async fn missing<'a>(client: &Client, role: &str, rights: &'a [Right]) -> Result
     Ok(missing)
 }
 
-async fn settings(client: &Client, role: &str) -> Result<Vec<String>, Error> {
+async fn set_for(client: &Client, role: &str) -> Result<Vec<String>, Error> {
     let sql = "select s.setconfig from pg_db_role_setting s join pg_roles r on r.oid = s.setrole \
                join pg_database d on d.oid = s.setdatabase where r.rolname = $1 and d.datname = current_database()";
     match query(client, WHAT, sql, &[&role]).await?.first() {
@@ -255,10 +230,6 @@ pub(super) fn replication_rights(me: &Origin) -> Vec<Right> {
 
 fn usage() -> Right {
     Right { kind: "schema", object: "onceway".to_owned(), privilege: "usage" }
-}
-
-fn role_line(role: &Role) -> String {
-    format!("role {}", role.name)
 }
 
 #[cfg(test)]

@@ -19,65 +19,76 @@ pub(super) const ACCEPTOR: &str =
     "insert into onceway.acceptor (id) values (gen_random_uuid()) on conflict do nothing";
 /// Version of the schema that gateways of this program need: stores are migrated before them.
 pub(in super::super) const SCHEMA: i32 = MIGRATIONS.len() as i32;
-const NOT_MADE: &str = "run `onceway store init`";
 
-pub(super) async fn init(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
+/// Makes the missing parts, or only reports them. `false` if rights cannot be looked up, as a part
+/// is missing.
+pub(super) async fn look(
+    client: &Client,
+    plan: &Plan,
+    report: &mut Report,
+    changes: bool,
+) -> Result<bool, Error> {
     let applied = applied(client, plan).await?;
-    for (_, migration) in migrations(&plan.deployment, plan.migrations).skip(applied) {
-        execute(client, "migrating the schema", &migration).await?;
-    }
-    report.add(version_line(plan), Status::changed_if(applied < plan.migrations.len()));
-    for origin in &plan.all {
-        let there = has_leaves(client, origin).await?;
-        if !there {
-            execute(client, "making the leaves", &statements::leaves(origin)).await?;
+    let is_migrated = applied == plan.migrations.len();
+    report.add(format!("schema version {}", plan.migrations.len()), status(is_migrated, changes));
+    if changes {
+        for (_, migration) in migrations(&plan.deployment, plan.migrations).skip(applied) {
+            execute(client, "migrating the schema", &migration).await?;
         }
-        report.add(leaves_line(origin), Status::changed_if(!there));
-    }
-    // The heartbeat is made once, with the gate. If it vanished later, that must show as a
-    // regression: it must not start again in silence.
-    const GATE: &str = "making the gate";
-    let [gate, heartbeat] = gate_and_heartbeat(&plan.me);
-    let made = query(client, GATE, &format!("{gate} on conflict do nothing returning 1"), &[]).await?;
-    if !made.is_empty() {
-        execute(client, GATE, &heartbeat).await?;
-    }
-    execute(client, GATE, &own_indexes(&plan.me)).await?;
-    report.add("the gate", Status::changed_if(!made.is_empty()));
-    // An acceptor that is made anew is another one, and no voter counts it before it is admitted.
-    let made = query(client, "making the acceptor", &format!("{ACCEPTOR} returning 1"), &[]).await?;
-    report.add("the acceptor", Status::changed_if(!made.is_empty()));
-
-    let there = has_routines(client, plan).await?;
-    if !there {
-        execute(client, "installing the routines", &install_routines(&plan.me)).await?;
-    }
-    report.add("claim routines", Status::changed_if(!there));
-    Ok(())
-}
-
-/// Reports the same parts. `false` if rights cannot be looked up, as a part is missing.
-pub(super) async fn check(client: &Client, plan: &Plan, report: &mut Report) -> Result<bool, Error> {
-    let applied = applied(client, plan).await?;
-    let missing = |there: bool| if there { Status::Fine } else { Status::Pending(NOT_MADE.to_owned()) };
-    report.add(version_line(plan), missing(applied == plan.migrations.len()));
-    if applied == 0 {
+    } else if applied == 0 {
         return Ok(false);
     }
     let mut all_there = true;
     for origin in &plan.all {
-        let there = has_leaves(client, origin).await?;
+        let sql = "select to_regclass($1) is not null and to_regclass($2) is not null";
+        let leaves = [names::records(origin), names::heartbeats(origin)];
+        let there = holds(client, "looking for leaves", sql, &[&leaves[0], &leaves[1]]).await?;
+        if changes && !there {
+            execute(client, "making the leaves", &statements::leaves(origin)).await?;
+        }
         all_there &= there;
-        report.add(leaves_line(origin), missing(there));
+        report.add(format!("leaves of {origin}"), status(there, changes));
     }
-    let gate = holds(client, "reading the gate", "select count(*) = 1 from onceway.gate", &[]).await?;
-    report.add("the gate", missing(gate));
-    let acceptor = applied == plan.migrations.len()
-        && holds(client, "reading the acceptor", "select count(*) = 1 from onceway.acceptor", &[]).await?;
-    report.add("the acceptor", missing(acceptor));
-    report.add("claim routines", missing(has_routines(client, plan).await?));
+    report.add("the gate", status(has_gate(client, &plan.me, changes).await?, changes));
+    let acceptor = if changes {
+        // One that is made anew is another one, and no voter counts it before it is admitted.
+        query(client, "making the acceptor", &format!("{ACCEPTOR} returning 1"), &[]).await?.is_empty()
+    } else {
+        let sql = "select count(*) = 1 from onceway.acceptor";
+        is_migrated && holds(client, "reading the acceptor", sql, &[]).await?
+    };
+    report.add("the acceptor", status(acceptor, changes));
+    let sql = "select routines = $1 from onceway.meta";
+    let there = holds(client, "reading the routines' digest", sql, &[&routines_digest(&plan.me)]).await?;
+    if changes && !there {
+        execute(client, "installing the routines", &install_routines(&plan.me)).await?;
+    }
+    report.add("claim routines", status(there, changes));
     // Rights on objects that an older schema lacks cannot be looked up.
-    Ok(all_there && applied == plan.migrations.len())
+    Ok(changes || (all_there && is_migrated))
+}
+
+/// State of a part that was there, or was missing until it was made, if it may be.
+fn status(there: bool, changes: bool) -> Status {
+    let missing = || Status::Pending("run `onceway store init`".to_owned());
+    if there || changes { Status::changed_if(!there) } else { missing() }
+}
+
+/// True if the gate was there. It is made if it may be.
+async fn has_gate(client: &Client, me: &Origin, changes: bool) -> Result<bool, Error> {
+    if !changes {
+        return holds(client, "reading the gate", "select count(*) = 1 from onceway.gate", &[]).await;
+    }
+    // The heartbeat is made once, with the gate. If it vanished later, that must show as a
+    // regression: it must not start again in silence.
+    const GATE: &str = "making the gate";
+    let [gate, heartbeat] = gate_and_heartbeat(me);
+    let made = query(client, GATE, &format!("{gate} on conflict do nothing returning 1"), &[]).await?;
+    if !made.is_empty() {
+        execute(client, GATE, &heartbeat).await?;
+    }
+    execute(client, GATE, &own_indexes(me)).await?;
+    Ok(made.is_empty())
 }
 
 /// Number of applied migrations in the store of the plan. All of them must be this program's.
@@ -163,17 +174,6 @@ pub(super) fn install_routines(me: &Origin) -> String {
     format!("{}\nupdate onceway.meta set routines = {digest};\n", statements::routines(me))
 }
 
-async fn has_leaves(client: &Client, origin: &Origin) -> Result<bool, Error> {
-    let sql = "select to_regclass($1) is not null and to_regclass($2) is not null";
-    let leaves = [names::records(origin), names::heartbeats(origin)];
-    holds(client, "looking for leaves", sql, &[&leaves[0], &leaves[1]]).await
-}
-
-async fn has_routines(client: &Client, plan: &Plan) -> Result<bool, Error> {
-    let sql = "select routines = $1 from onceway.meta";
-    holds(client, "reading the routines' digest", sql, &[&routines_digest(&plan.me)]).await
-}
-
 pub(super) fn routines_digest(me: &Origin) -> String {
     text_digest(&statements::routines(me))
 }
@@ -184,12 +184,4 @@ fn text_digest(text: &str) -> String {
 
 fn number_of(at: usize) -> i32 {
     i32::try_from(at).map_or(i32::MAX, |at| at.saturating_add(1))
-}
-
-fn version_line(plan: &Plan) -> String {
-    format!("schema version {}", plan.migrations.len())
-}
-
-fn leaves_line(origin: &Origin) -> String {
-    format!("leaves of {origin}")
 }

@@ -375,13 +375,13 @@ fn a_span_has_one_spelling() {
 #[test]
 fn a_reply_says_what_its_body_is() {
     let response = encode_reply(&PeerReply::Done);
-    assert_eq!(decode_replied(response.headers()), Ok(Replied::PeerReply));
+    assert_eq!(is_told(response.headers()), Ok(true));
     let refused = super::super::encode_refusal(Response::new(full("")));
-    assert_eq!(decode_replied(refused.headers()), Ok(Replied::Refused));
-    assert!(decode_replied(&HeaderMap::new()).is_err());
+    assert_eq!(is_told(refused.headers()), Ok(false));
+    assert!(is_told(&HeaderMap::new()).is_err());
     let mut answer = Response::new(full(""));
     answer.headers_mut().insert(REPLY, HeaderValue::from_static("answer"));
-    assert_eq!(decode_replied(answer.headers()), Err(WireError::Malformed(REPLY)));
+    assert_eq!(is_told(answer.headers()), Err(WireError::Malformed(REPLY)));
     assert_eq!(read_refusal(br#"{"detail":"why","status":400}"#).as_deref(), Some("why"));
     assert_eq!(read_refusal(b"<html>"), None);
 }
