@@ -16,17 +16,15 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 
-use super::admin_acts::{self, Verb};
+use super::admin_acts::{self, What};
 use super::admin_answer::{Acted, Answer, bad, forbidden, from_store, json, problem, text};
 use super::admin_door::{self, Answers};
-use super::admin_key::Key;
-use super::admin_posted::{APPROVAL, ActBody, Posted};
+use super::admin_posted::{APPROVAL, ActBody, Key, Posted};
 use super::console::rates::{self, Rates};
 use super::console::{self, search};
-use super::{Listeners, Replaceable, admin_authority, admin_jobs, second_person};
+use super::{Listeners, Replaceable, admin_authority, second_person};
 use crate::gateway::credentials::operators::{Operators, Visitor};
 use crate::gateway::instance::Gateway;
-use crate::gateway::operator::dead_letters::JobAct;
 use crate::gateway::operator::percent;
 use crate::ports::Ports;
 use crate::ports::observe::{self, Kind};
@@ -69,11 +67,7 @@ impl<P: Ports> Admin<P> {
         }
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let path: Vec<&str> = path.split('/').collect();
-        let is_passed_on = matches!(
-            path[..],
-            ["v1", "keys", _, _, "settle" | "release"] | ["v1", "jobs", _, _, "retry" | "drop"]
-        );
-        if !is_passed_on || matches!(self.key.visitor(&headers), None | Some(Visitor::Local)) {
+        if What::asked(&path).is_none() || matches!(self.key.visitor(&headers), None | Some(Visitor::Local)) {
             let why =
                 "its operators are not known there by the token that was shown: ask its own admin listener";
             return PeerReply::Refused(why.to_owned());
@@ -90,16 +84,11 @@ impl<P: Ports> Admin<P> {
         let Some(by) = self.key.visitor(headers) else { return Ok(self.key.refusal()) };
         by.may_act().map_err(forbidden)?;
         let posted = Posted { key: &self.key, by, path: &path.join("/"), headers, body, passed_on };
+        if let Some((what, tenant, key)) = What::asked(path) {
+            return admin_acts::act(gateway, what, named(tenant, key)?, posted).await;
+        }
         match path {
-            ["v1", "keys", tenant, key, verb @ ("settle" | "release")] => {
-                let verb = if *verb == "settle" { Verb::Settle } else { Verb::Release };
-                admin_acts::rule(gateway, verb, named(tenant, key)?, posted).await
-            }
             ["v1", "doubts", "rule"] => admin_acts::change_rule(gateway, posted).await,
-            ["v1", "jobs", tenant, key, act @ ("retry" | "drop")] => {
-                let act = if *act == "retry" { JobAct::Retry } else { JobAct::Drop };
-                admin_jobs::act(gateway, act, named(tenant, key)?, posted).await
-            }
             ["v1", "admin", "approve"] => second_person::approve(gateway, posted).await,
             ["v1", "admin", act @ ..] => admin_authority::act(gateway, act, posted).await,
             _ => Ok(problem(
@@ -131,8 +120,8 @@ impl<P: Ports> Admin<P> {
                     _ => from_store(gateway.export(after, most).await),
                 }
             }
-            ["v1", "jobs"] => from_store(gateway.jobs_here(admin_jobs::state(query)?).await),
-            ["v1", "jobs", "all"] => from_store(gateway.all_jobs(admin_jobs::state(query)?).await),
+            ["v1", "jobs"] => from_store(gateway.jobs_here(admin_acts::job_state(query)?).await),
+            ["v1", "jobs", "all"] => from_store(gateway.all_jobs(admin_acts::job_state(query)?).await),
             ["v1", "coverage"] => json(StatusCode::OK, &gateway.coverage()),
             ["v1", "shadow"] => match gateway.shadow_report() {
                 Some(report) => json(StatusCode::OK, &report),

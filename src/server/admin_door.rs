@@ -27,9 +27,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::admin_answer::{Answer, problem};
-use super::connection::drive;
+use super::connection::{Paced, drive};
 use super::connection_limit::Places;
-use super::write_timeout::Paced;
 use super::{Listeners, Replaceable, Stop, locked};
 use crate::adapters::tls;
 use crate::config::admin::Admin;

@@ -1,22 +1,31 @@
 //! Acts as operators post them to an admin listener: who, where, and the words of the body.
 //!
+//! On loopback no token is needed, but the request must name a host of loopback. Digests are
+//! compared, not tokens. No token is logged, nor said which one was nearly right.
+//!
 //! An act needs `Content-Type: application/json`: a page in a browser cannot send that to another
 //! origin without asking first. A name that the token has takes the place of the one that the words
 //! claim. Neither a path nor a body is logged.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderMap, StatusCode};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, WWW_AUTHENTICATE};
+use http::uri::Authority;
+use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body_util::{BodyExt, Limited};
+use ring::hmac;
+use ring::rand::SystemRandom;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::timeout;
 
+use super::Replaceable;
 use super::admin_answer::{Answer, bad, problem};
-use super::admin_key::Key;
-use crate::gateway::credentials::operators::Visitor;
+use crate::gateway::credentials::operators::{Operators, Visitor};
+use crate::gateway::credentials::{TokenDigest, digest};
 use crate::ports::peers::Proof;
 
 /// Header of an act with its approval.
@@ -27,6 +36,66 @@ const BODY_LIMIT: usize = 2 << 20;
 pub(super) const MOST_TEXT: usize = 1_000;
 /// Longest time for the body to arrive.
 const BODY_TIME: Duration = Duration::from_secs(10);
+
+/// Those whom the admin listener answers.
+pub(super) struct Key {
+    pub(super) operators: Replaceable<Operators>,
+    /// Drawn at the start: seals what nobody outside of this process may make.
+    pub(super) drawn: hmac::Key,
+}
+
+impl Key {
+    pub(super) fn new(operators: Replaceable<Operators>) -> Self {
+        // A process without random numbers has no TLS either.
+        let drawn = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
+        #[expect(clippy::expect_used, reason = "the system gives random numbers")]
+        let drawn = drawn.expect("random numbers");
+        Self { operators, drawn }
+    }
+
+    /// The key that seals the sessions of a token's owner.
+    ///
+    /// The operators' file shows the digests of their tokens, so those seal nothing. The shared
+    /// token's digest is in no file: with it every gateway of the region knows a session.
+    pub(super) fn of_sessions(&self, token: &TokenDigest) -> hmac::Key {
+        match self.operators.now().shared {
+            Some(shared) if shared == *token => hmac::Key::new(hmac::HMAC_SHA256, token),
+            _ => hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(&self.drawn, token).as_ref()),
+        }
+    }
+
+    /// The sender of a request that may be answered. The time that it takes reveals no token.
+    pub(super) fn visitor(&self, headers: &HeaderMap) -> Option<Visitor> {
+        let operators = self.operators.now();
+        if operators.is_open() {
+            return names_this_machine(headers).then_some(Visitor::Local);
+        }
+        let (scheme, token) = headers.get(AUTHORIZATION)?.as_bytes().split_at_checked(7)?;
+        scheme.eq_ignore_ascii_case(b"bearer ").then(|| operators.of(&digest(token))).flatten()
+    }
+
+    pub(super) fn refusal(&self) -> Answer {
+        if self.operators.now().is_open() {
+            let why = "without a token only 127.0.0.1, [::1] and localhost are answered: ask by one of them, or name a token file ([admin] token_file)";
+            return problem(StatusCode::MISDIRECTED_REQUEST, why);
+        }
+        let why = "send Authorization: Bearer with the admin token, or with an operator's";
+        let mut answer = problem(StatusCode::UNAUTHORIZED, why);
+        answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        answer
+    }
+}
+
+/// True if the request names this machine as its host.
+///
+/// With DNS rebinding, a stranger's page in a browser here has its name pointed to loopback. Its
+/// requests name the stranger as the host. A request without a host is from no browser.
+fn names_this_machine(headers: &HeaderMap) -> bool {
+    let Some(host) = headers.get(HOST) else { return true };
+    let Ok(host) = Authority::try_from(host.as_bytes()) else { return false };
+    let bare = host.host().trim_start_matches('[').trim_end_matches(']');
+    bare.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
 
 /// The body of an operator's request, from the listener or from a test.
 pub trait ActBody:
@@ -39,24 +108,9 @@ impl<B> ActBody for B where
 {
 }
 
-pub(super) trait Words: DeserializeOwned {
-    /// The name for the journal; `None` if the act is not journalled.
-    fn actor(&mut self) -> Option<&mut String> {
-        None
-    }
-}
-
-/// Says for each type where its name for the journal stands.
-macro_rules! journalled {
-    ($($words:ty),+) => {$(
-        impl super::admin_posted::Words for $words {
-            fn actor(&mut self) -> Option<&mut String> {
-                Some(&mut self.actor)
-            }
-        }
-    )+};
-}
-pub(super) use journalled;
+/// A name for the journal as the words claim it. Only [`Case::actor`] reads it.
+#[derive(Default, Deserialize)]
+pub(super) struct Claimed(String);
 
 /// An act that was posted by somebody who may act.
 pub(super) struct Posted<'a, B> {
@@ -86,21 +140,24 @@ impl<'a, B: ActBody> Posted<'a, B> {
         Some(Proof { authorization, approval: text(APPROVAL) })
     }
 
-    /// Reads the words. A name that the token has takes the place of the one that they claim.
-    pub(super) async fn read<T: Words>(self) -> Result<(T, Case<'a>), Box<Answer>> {
+    pub(super) async fn read<T: DeserializeOwned>(self) -> Result<(T, Case<'a>), Box<Answer>> {
         let Self { key, by, path, headers, body, passed_on: _ } = self;
         let body = said(headers, body).await?;
         // The error's text names our own fields. Of the body's values it could show a type only.
         let wrong = |error: serde_json::Error| {
             bad(&format!("the body is no act: line {}, column {}", error.line(), error.column()))
         };
-        let mut words: T = serde_json::from_slice(&body).map_err(wrong)?;
+        let words = serde_json::from_slice(&body).map_err(wrong)?;
         let body = serde_json::from_slice(&body).map_err(wrong)?;
-        if let Some(actor) = words.actor() {
-            *actor = by.actor(std::mem::take(actor));
-        }
         let approval = headers.get(APPROVAL).and_then(|value| value.to_str().ok()).map(str::to_owned);
         Ok((words, Case { key, by, path, body, approval }))
+    }
+}
+
+impl Case<'_> {
+    /// The name for the journal: the token's own takes the place of the one that the words claim.
+    pub(super) fn actor(&self, Claimed(name): Claimed) -> String {
+        self.by.actor(name)
     }
 }
 

@@ -23,8 +23,8 @@ const EVERY: Duration = Duration::from_secs(60);
 pub(super) struct Expiries(Vec<(&'static str, i64)>);
 
 /// Shows the certificates that a process starts with, and keeps looking at the store's.
-pub(super) fn start(config: &Config) {
-    look(config).show();
+pub(super) fn start(config: &Config, read: &Expiries) {
+    read.show();
     // The parser's error is not logged: it may quote the URL. The code that connects reports it.
     if let Ok(address) = config.process.store.url.reveal().parse() {
         tokio::spawn(watch_store(address));

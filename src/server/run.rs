@@ -18,23 +18,20 @@ use tokio::time::timeout;
 use tracing::Instrument;
 
 use super::admin::{self, Admin};
+use super::changed::Files;
 use super::heads::Heads;
 use super::listener_kind::Door;
 use super::peer;
-use super::reload::{self, Files, Levels, Replaced, clients_tls, identity, upstreams};
-use super::{
-    Listeners, PeerService, PublicService, Replaceable, admin_door, certificates, descriptors, locked,
-    public, spans,
-};
+use super::reload::{self, Certified, Levels, Replaced};
+use super::{Listeners, PeerService, PublicService, certificates, descriptors, locked, public, spans};
 use crate::adapters::RealPorts;
-use crate::adapters::identity::PeerIdentity;
 use crate::adapters::peers::HttpPeers;
 use crate::adapters::postgres::login::Login;
 use crate::adapters::postgres::provision::is_superuser;
 use crate::adapters::postgres::sealing::Sealer;
 use crate::adapters::postgres::{PgStore, StoreConfig};
 use crate::adapters::system::{SystemClock, SystemDice};
-use crate::adapters::upstream::{HttpUpstream, UpstreamSettings};
+use crate::adapters::upstream::HttpUpstream;
 use crate::config::Config;
 use crate::config::running::Running;
 use crate::gateway::instance::Gateway;
@@ -107,21 +104,21 @@ pub async fn run(config: Config, files: Files, levels: Levels, founds: bool, spe
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let hangup = signal(SignalKind::hangup())?;
     let metrics = recorder()?;
-    let identity = identity(&config)?.map(|identity| identity.speaking(speaks));
-    let tls: Option<Replaceable<_>> = clients_tls(&config)?.map(Into::into);
-    let upstreams = upstreams(&config)?;
-    let ports = ports(&config, identity.as_ref(), speaks, &upstreams)?;
+    let mut read = Certified::read(&config)?;
+    read.identity = read.identity.map(|identity| identity.speaking(speaks));
+    let ports = ports(&config, &read, speaks)?;
     let (settings, login) = (Settings { speaks, ..config.settings() }, ports.store.login());
     let gateway = Gateway::new(ports, settings, config.shared.view())?;
-    certificates::start(&config);
+    certificates::start(&config, &read.expiries);
     tokio::spawn(warn_of_superuser(login.clone()));
     descriptors::for_gateway(&config);
 
-    let admin_tls = admin_door::tls(&config.process.admin)?.map(Replaceable::from);
+    let replaced = Replaced::new(&config, read, login, levels);
+    let [tls, admin_tls] = replaced.tls.clone();
     let (listen, heads) = (&config.process.listen, Arc::<Heads>::default());
     let public = bind(listen.public, "public").await?;
     // In shadow mode a gateway knows nothing about keys: peers must not rely on it.
-    let peer = match (&identity, listen.peer) {
+    let peer = match (&replaced.identity, listen.peer) {
         (Some(identity), Some(at)) if !config.process.shadow => Some((bind(at, "peer").await?, identity)),
         _ => None,
     };
@@ -133,8 +130,6 @@ pub async fn run(config: Config, files: Files, levels: Levels, founds: bool, spe
     };
     gateway.start(spans::JOB);
     let mut listeners = Listeners::new(CLOSE_WITHIN);
-    let (both, renewable) = ([tls.clone(), admin_tls.clone()], upstreams.renewable());
-    let replaced = Replaced::new(&config, both, identity.clone(), renewable, login, levels);
     let operators = Arc::new(Admin::new(gateway.clone(), metrics, replaced.operators.clone()));
     let service = Arc::new(Service(gateway.clone(), operators.clone()));
     let (door, bounds) = (Door::Public(front, Arc::new(listen.edge.clone())), &replaced.public);
@@ -261,12 +256,7 @@ async fn leave(
     Ok(())
 }
 
-fn ports(
-    config: &Config,
-    identity: Option<&PeerIdentity>,
-    speaks: Versions,
-    upstreams: &UpstreamSettings,
-) -> Result<RealPorts> {
+fn ports(config: &Config, read: &Certified, speaks: Versions) -> Result<RealPorts> {
     let process = &config.process;
     let origin = Origin { region: config.me.clone(), generation: process.store.generation };
     // The parser's error may quote the URL, and the URL may hold a password.
@@ -282,11 +272,11 @@ fn ports(
         clock: SystemClock,
         dice: SystemDice,
         store: PgStore::new(&store)?,
-        peers: match identity.zip(process.peer.as_ref()) {
+        peers: match read.identity.as_ref().zip(process.peer.as_ref()) {
             Some((identity, peer)) => HttpPeers::new(identity, peer.addresses.clone()),
             None => HttpPeers::none(config.me.clone(), speaks),
         },
-        upstream: HttpUpstream::new(upstreams),
+        upstream: HttpUpstream::new(&read.upstreams),
     })
 }
 

@@ -15,10 +15,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::admin_answer::{Answer, json, problem, text};
 use super::admin_door::{self, Answers};
-use super::admin_key::Key;
+use super::admin_posted::Key;
 use super::certificates::{self, Expiries};
+use super::changed::Files;
 use super::peer::{self, PeerLimits};
-use super::reload::{Files, Levels};
+use super::reload::Levels;
 use super::run::{bind, signalled};
 use super::{Listeners, PeerService, Replaceable, changed, descriptors};
 use crate::adapters::identity::PeerIdentity;
@@ -26,7 +27,6 @@ use crate::adapters::system::SystemClock;
 use crate::adapters::witness::Opened;
 use crate::config::witness::WitnessConfig;
 use crate::gateway::authority::register::witness::{Counted, Duty, Status, Witness};
-use crate::gateway::credentials::operators::Operators;
 use crate::gateway::reloadable::ConfigStatus;
 use crate::ports::peers::{Forward, ForwardReply, PeerMessage, PeerReply, Pong, Question};
 use crate::ports::{Acceptors, Clock};
@@ -41,6 +41,7 @@ struct Served<A, C> {
     witness: Witness<A, C>,
     /// True if the process began as a new voter: its file may not be the last one that it wrote.
     is_anew: bool,
+    /// Difference between the running witness and its files.
     config: Replaceable<ConfigStatus>,
     expiries: Replaceable<Expiries>,
     key: Key,
@@ -162,20 +163,18 @@ pub async fn run(
         current: true,
         ..ConfigStatus::default()
     };
-    let (says, expiries) =
-        (Replaceable::from(loaded), Replaceable::from(certificates::look_of_witness(&config)));
-    let operators = Replaceable::from(config.operators.operators());
-    let (status, key) = (says.clone(), Key::new(operators.clone()));
-    let served = Arc::new(Served { witness, is_anew, config: status, expiries: expiries.clone(), key });
+    let key = Key::new(config.operators.operators().into());
+    let expiries = certificates::look_of_witness(&config).into();
+    let served = Arc::new(Served { witness, is_anew, config: loaded.into(), expiries, key });
     let (peer, admin) = (bind(config.peer, "peer").await?, bind(config.admin, "admin").await?);
     let mut listeners = Listeners::new(CLOSE_WITHIN);
     peer::listen(&mut listeners, peer, &identity, served.clone(), limits);
     let admin_tls = admin_door::tls(&config.operators)?.map(Replaceable::from);
-    admin_door::listen(&mut listeners, admin, admin_tls.clone(), served);
+    admin_door::listen(&mut listeners, admin, admin_tls.clone(), served.clone());
     tracing::info!(
         witness = %config.name, acceptor = format!("{:032x}", held.id.0), peer = %config.peer, admin = %config.admin, "listening"
     );
-    let replaced = Replaced { identity, expiries, operators, admin_tls, levels, says };
+    let replaced = Replaced { served, identity, admin_tls, levels };
     tokio::select! {
         biased;
         () = signalled(&mut terminate, &mut interrupt) => {}
@@ -190,14 +189,11 @@ pub async fn run(
 /// Parts that are replaced on SIGHUP, and when one of the files changed: all of them, or nothing.
 ///
 /// Addresses, and the settings on which the promises depend (name, file, clocks), need a restart.
-struct Replaced {
+struct Replaced<A, C> {
+    served: Arc<Served<A, C>>,
     identity: PeerIdentity,
-    expiries: Replaceable<Expiries>,
-    operators: Replaceable<Operators>,
     admin_tls: Option<Replaceable<ServerConfig>>,
     levels: Levels,
-    /// Difference between the running witness and its files.
-    says: Replaceable<ConfigStatus>,
 }
 
 fn identity(config: &WitnessConfig) -> anyhow::Result<PeerIdentity> {
@@ -205,43 +201,37 @@ fn identity(config: &WitnessConfig) -> anyhow::Result<PeerIdentity> {
 }
 
 /// Runs as long as it is polled.
-async fn watch(begun: WitnessConfig, mut files: Files, replaced: Replaced, mut hangup: Signal) {
-    let read = move || {
-        let (config, watched) = WitnessConfig::load_watched(&files.file);
-        let certified = |config: WitnessConfig| {
-            let own = identity(&config).and_then(|own| Ok((own, admin_door::tls(&config.operators)?)));
-            let (own, tls) = own.map_err(|error| vec![format!("{error:#}")])?;
-            Ok((certificates::look_of_witness(&config), config, own, tls))
-        };
-        (config.map_err(changed::lines).and_then(certified), watched)
+async fn watch<A, C>(begun: WitnessConfig, mut files: Files, replaced: Replaced<A, C>, mut hangup: Signal) {
+    let further = |config: &WitnessConfig| {
+        Ok((identity(config)?, admin_door::tls(&config.operators)?, certificates::look_of_witness(config)))
     };
-    while let Some(read) = changed::next(&mut files.watched, &mut hangup, read.clone()).await {
-        match read {
-            Ok((expiries, config, identity, tls)) => {
+    let Replaced { served, identity, admin_tls, levels } = replaced;
+    while let Some(read) = changed::next(&mut files, &mut hangup, WitnessConfig::load_watched, further).await
+    {
+        served.config.replace(match read {
+            Ok((config, (newer, tls, expiries))) => {
                 let restart = restart(&begun, &config);
-                replaced.expiries.replace(expiries);
-                replaced.identity.renew(&identity);
+                served.expiries.replace(expiries);
+                identity.renew(&newer);
                 // Tokens depend on the address: only a loopback address may have none.
                 if config.admin == begun.admin {
-                    replaced.operators.replace(config.operators.operators());
+                    served.key.operators.replace(config.operators.operators());
                 }
-                if let (Some(before), Some(after)) = (&replaced.admin_tls, tls) {
+                if let (Some(before), Some(after)) = (&admin_tls, tls) {
                     before.replace(after);
                 }
-                if let Err(why) = (replaced.levels)(&config.log.level) {
+                if let Err(why) = levels(&config.log.level) {
                     tracing::error!(why, "what is logged stays as it was");
                 }
                 changed::taken(&restart);
                 let (current, problems) = (restart.is_empty(), Vec::new());
                 let loaded_ms = Some(SystemClock.date().as_millis());
-                replaced.says.replace(ConfigStatus { current, problems, restart, loaded_ms });
+                ConfigStatus { current, problems, restart, loaded_ms }
             }
             Err(problems) => {
-                let before = replaced.says.now();
-                let says = ConfigStatus { current: false, problems, ..ConfigStatus::clone(&before) };
-                replaced.says.replace(says);
+                ConfigStatus { current: false, problems, ..ConfigStatus::clone(&served.config.now()) }
             }
-        }
+        });
     }
 }
 

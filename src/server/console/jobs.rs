@@ -7,7 +7,7 @@ use maud::{Markup, html};
 
 use super::frame::{self, Place, ago, countdown, forms, mark, or_nothing, section, table};
 use super::lists;
-use super::visit::Visit;
+use super::session::Visit;
 use crate::gateway::operator::dead_letters::{JobStatus, JobsPage};
 use crate::ports::Ports;
 use crate::ports::store::StoreError;

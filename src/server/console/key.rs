@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::frame::{NOTHING, Place, ago, date, forms, mark, or_nothing, section, span, table};
 use super::lists;
-use super::visit::Visit;
+use super::session::Visit;
 use crate::gateway::credentials::operators::Visitor;
 use crate::gateway::operator::key::{KeyLife, LifeEvent};
 use crate::ports::Ports;

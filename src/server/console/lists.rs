@@ -8,7 +8,7 @@ use form_urlencoded::byte_serialize;
 use maud::{Markup, html};
 
 use super::frame::{NOTHING, Row, ago, countdown, mark, or_nothing, section, table};
-use super::visit::Visit;
+use super::session::Visit;
 use crate::gateway::instance::Gateway;
 use crate::gateway::operator::acts::DoubtStatus;
 use crate::gateway::operator::audit::{AuditPage, FindingStatus, FindingsPage, RunStatus};

@@ -1,8 +1,8 @@
 //! The console: what an operator needs during an incident, on one page of the admin listener.
 //!
-//! [`super::admin_acts`] and [`super::admin_jobs`] perform the acts; [`session`] says who may use
-//! the console. maud escapes every text where it is written. No page names anything outside of this
-//! listener, and each page can be read without its script. Paths, bodies and tokens are not logged.
+//! [`super::admin_acts`] performs the acts; [`session`] says who may use the console. maud escapes
+//! every text where it is written. No page names anything outside of this listener, and each page
+//! can be read without its script. Paths, bodies and tokens are not logged.
 
 mod acts;
 mod attention;
@@ -15,7 +15,6 @@ mod now;
 pub(super) mod rates;
 pub(super) mod search;
 mod session;
-mod visit;
 
 use std::sync::Arc;
 
@@ -26,12 +25,11 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::time::Instant;
 
 use self::rates::Rates;
-use self::session::Tried;
 pub(super) use self::session::Tries;
-use self::visit::{Visit, elsewhere, form, page, sent, with_cookie};
+use self::session::{Tried, Visit, elsewhere, form, page, sent, with_cookie};
+use super::admin_acts::What;
 use super::admin_answer::{Answer, problem};
-use super::admin_key::Key;
-use super::admin_posted::ActBody;
+use super::admin_posted::{ActBody, Key};
 use crate::gateway::credentials::operators::Visitor;
 use crate::gateway::credentials::{TokenDigest, digest};
 use crate::gateway::instance::Gateway;
@@ -44,29 +42,14 @@ const FILES: [(&str, &str, &str); 3] = [
     ("icon.svg", "image/svg+xml", include_str!("icon.svg")),
 ];
 
-enum Access {
-    /// A visitor on loopback, with a token or with a valid session.
-    Known(Visitor),
-    /// A visitor who has to show a token first.
-    Unknown,
-    /// A request that was not meant for this machine.
-    Astray,
-}
-
-impl Access {
-    fn of<P: Ports>(key: &Key, gateway: &Gateway<P>, headers: &HeaderMap) -> Self {
-        if let Some(visitor) = key.visitor(headers) {
-            return Self::Known(visitor);
-        }
+/// A visitor on loopback, with a token or with a valid session.
+fn known<P: Ports>(key: &Key, gateway: &Gateway<P>, headers: &HeaderMap) -> Option<Visitor> {
+    key.visitor(headers).or_else(|| {
         let (operators, region, now) = (key.operators.now(), gateway.region().as_str(), gateway.date());
-        if operators.is_open() {
-            return Self::Astray;
-        }
         let of_session =
             |token: &&TokenDigest| session::is_shown(headers, &key.of_sessions(token), region, now);
-        let known = operators.tokens().find(of_session).and_then(|token| operators.of(token));
-        known.map_or(Self::Unknown, Self::Known)
-    }
+        operators.tokens().find(of_session).and_then(|token| operators.of(token))
+    })
 }
 
 pub(super) fn redirect() -> Answer {
@@ -86,15 +69,13 @@ pub(super) async fn answer<P: Ports, B: ActBody>(
     {
         return sent(StatusCode::OK, kind, (*text).to_owned());
     }
-    let visitor = match Access::of(key, gateway, &head.headers) {
-        Access::Astray => return key.refusal(),
-        Access::Unknown => {
-            return match (&head.method, path) {
-                (&Method::POST, ["sign-in"]) => sign_in(gateway, (key, tries), &head.headers, body).await,
-                _ => ask_to_sign_in(gateway, None),
-            };
-        }
-        Access::Known(visitor) => visitor,
+    let Some(visitor) = known(key, gateway, &head.headers) else {
+        return match (&head.method, path) {
+            // A request that was not meant for this machine.
+            _ if key.operators.now().is_open() => key.refusal(),
+            (&Method::POST, ["sign-in"]) => sign_in(gateway, (key, tries), &head.headers, body).await,
+            _ => ask_to_sign_in(gateway, None),
+        };
     };
     let visit = Visit { gateway, metrics, rates, key, visitor, query: head.uri.query().unwrap_or_default() };
     match (&head.method, path) {
@@ -103,12 +84,10 @@ pub(super) async fn answer<P: Ports, B: ActBody>(
             Ok(()) => with_cookie(elsewhere("/console"), &session::ended(gateway.region().as_str())),
             Err(why) => problem(StatusCode::FORBIDDEN, why),
         },
-        (&Method::POST, [verb @ ("settle" | "release" | "retry" | "drop")]) => {
-            match form(&head.headers, body).await {
-                Ok(form) => acts::act(&visit, verb, &form).await,
-                Err(answer) => answer,
-            }
-        }
+        (&Method::POST, [name]) if let Some(what) = What::of(name) => match form(&head.headers, body).await {
+            Ok(form) => acts::act(&visit, (name, what), &form).await,
+            Err(answer) => answer,
+        },
         (&Method::GET | &Method::HEAD, [] | [""]) => now::whole(&visit).await,
         (&Method::GET | &Method::HEAD, ["now"]) => page(StatusCode::OK, now::part(&visit).await),
         (&Method::GET | &Method::HEAD, ["audit"]) => page(StatusCode::OK, lists::audit(&visit).await),

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use super::frame::{Row, mark, or_nothing, section, table};
 use super::key;
 use super::lists::{encoded, link, silent};
-use super::visit::Visit;
+use super::session::Visit;
 use crate::gateway::operator::export::{FoundKey, FoundPage, STATES, Wanted};
 use crate::gateway::operator::instant;
 use crate::ports::Ports;
