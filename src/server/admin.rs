@@ -10,7 +10,7 @@ use std::sync::Arc;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use metrics_exporter_prometheus::PrometheusHandle;
 use rustls::ServerConfig;
@@ -19,20 +19,20 @@ use tokio::net::TcpListener;
 use super::admin_acts::{self, What};
 use super::admin_answer::{Acted, Answer, bad, forbidden, from_store, json, problem, text};
 use super::admin_door::{self, Answers};
-use super::admin_posted::{APPROVAL, ActBody, Key, Posted};
+use super::admin_posted::{APPROVAL, Key, Posted};
 use super::console::rates::{self, Rates};
 use super::console::{self, search};
-use super::{Listeners, Replaceable, admin_authority, second_person};
+use super::{Gateway, Listeners, Replaceable, admin_authority, second_person};
 use crate::gateway::credentials::operators::{Operators, Visitor};
-use crate::gateway::instance::Gateway;
 use crate::gateway::operator::percent;
-use crate::ports::Ports;
+use crate::ports::body::full;
 use crate::ports::observe::{self, Kind};
 use crate::ports::peers::{PeerReply, Proof};
+use crate::ports::{Body, BodyError};
 use crate::protocol::key::KeyId;
 
-pub struct Admin<P: Ports> {
-    gateway: Arc<Gateway<P>>,
+pub struct Admin {
+    gateway: Arc<Gateway>,
     metrics: PrometheusHandle,
     /// CPU, memory and files of this process, as the system knows them.
     process: metrics_process::Collector,
@@ -41,12 +41,8 @@ pub struct Admin<P: Ports> {
     tries: console::Tries,
 }
 
-impl<P: Ports> Admin<P> {
-    pub fn new(
-        gateway: Arc<Gateway<P>>,
-        metrics: PrometheusHandle,
-        operators: Replaceable<Operators>,
-    ) -> Self {
+impl Admin {
+    pub fn new(gateway: Arc<Gateway>, metrics: PrometheusHandle, operators: Replaceable<Operators>) -> Self {
         let process = metrics_process::Collector::default();
         process.describe();
         metrics::gauge!(observe::BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
@@ -72,14 +68,14 @@ impl<P: Ports> Admin<P> {
                 "its operators are not known there by the token that was shown: ask its own admin listener";
             return PeerReply::Refused(why.to_owned());
         }
-        let answer = self.acted(&path, &headers, Full::from(body), true).await;
+        let answer = self.acted(&path, &headers, full(body), true).await;
         let (head, body) = answer.unwrap_or_else(|refused| *refused).into_parts();
         let Ok(body) = body.collect().await;
         let body = String::from_utf8_lossy(&body.to_bytes()).into_owned();
         PeerReply::Acted { status: head.status.as_u16(), body }
     }
 
-    async fn acted<B: ActBody>(&self, path: &[&str], headers: &HeaderMap, body: B, passed_on: bool) -> Acted {
+    async fn acted(&self, path: &[&str], headers: &HeaderMap, body: Body, passed_on: bool) -> Acted {
         let gateway = &self.gateway;
         let Some(by) = self.key.visitor(headers) else { return Ok(self.key.refusal()) };
         by.may_act().map_err(forbidden)?;
@@ -168,16 +164,17 @@ impl<P: Ports> Admin<P> {
     }
 }
 
-impl<P: Ports> Answers for Admin<P> {
+impl Answers for Admin {
     /// Reads the body only for an operator's act.
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         let (head, body) = request.into_parts();
+        let body = body.map_err(|error| BodyError(error.to_string())).boxed_unsync();
         let path: Vec<&str> = head.uri.path().trim_start_matches('/').split('/').collect();
         let answer = match (&path[..], &head.method) {
-            ([""], method) if method != Method::POST => return console::redirect(),
+            ([""], method) if method != Method::POST => Ok(console::elsewhere("/console")),
             (["console", page @ ..], _) => {
                 let shown = (&self.gateway, &self.metrics, &*self.rates);
-                return console::answer(shown, (&self.key, &self.tries), page, &head, body).await;
+                console::answer(shown, (&self.key, &self.tries), page, &head, body).await
             }
             (path, &Method::POST) => self.acted(path, &head.headers, body, false).await,
             (path, &(Method::GET | Method::HEAD)) => self.shown(path, &head).await,
@@ -194,12 +191,11 @@ fn named(tenant: &str, key: &str) -> Result<KeyId, Box<Answer>> {
     admin_acts::id(&percent::decode(tenant), &percent::decode(key)).map_err(|why| bad(&why))
 }
 
-/// Listens in the background, over TLS if there is a configuration for it.
-pub fn listen<P: Ports>(
+pub fn listen(
     listeners: &mut Listeners,
     listener: TcpListener,
     tls: Option<Replaceable<ServerConfig>>,
-    admin: Arc<Admin<P>>,
+    admin: Arc<Admin>,
 ) {
     let (rates, metrics) = (Arc::downgrade(&admin.rates), admin.metrics.clone());
     // Samples for the console, as long as there is one.

@@ -10,15 +10,14 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Gateway;
 use super::admin_answer::{Acted, Answer, answer, bad, coded, forbidden, json, problem};
-use super::admin_posted::{ActBody, Case, Claimed, MOST_TEXT, Posted};
+use super::admin_posted::{Case, Claimed, MOST_TEXT, Posted};
 use crate::gateway::credentials::operators::Weighty;
-use crate::gateway::instance::Gateway;
 use crate::gateway::operator::acts::Refusal;
 use crate::gateway::operator::dead_letters::JobAct;
 use crate::gateway::operator::key::KeyStatus;
 use crate::gateway::operator::percent;
-use crate::ports::Ports;
 use crate::ports::jobs::{self, Acted as Outcome};
 use crate::ports::peers::{Proof, Question};
 use crate::ports::upkeep::{Act, Ruling, Who};
@@ -30,18 +29,14 @@ use crate::protocol::region::RegionName;
 /// Most keys in one page.
 const MOST: u32 = 1_000;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct KeyRequest {
-    #[serde(default)]
     reason: String,
-    #[serde(default)]
     actor: Claimed,
     status: Option<u16>,
-    #[serde(default)]
     headers: Vec<(String, String)>,
     body: Option<String>,
-    #[serde(default)]
     dry_run: bool,
 }
 
@@ -148,25 +143,14 @@ pub(super) fn job_state(query: &str) -> Result<Option<JobState>, Box<Answer>> {
     }
 }
 
-/// Performs an act, or rehearses it.
-pub(super) async fn act<P: Ports, B: ActBody>(
-    gateway: &Arc<Gateway<P>>,
-    what: What,
-    id: KeyId,
-    posted: Posted<'_, B>,
-) -> Acted {
+pub(super) async fn act(gateway: &Arc<Gateway>, what: What, id: KeyId, posted: Posted<'_>) -> Acted {
     match what {
         What::Settle | What::Release => on_key(gateway, what == What::Settle, id, posted).await,
         What::Job(what) => on_job(gateway, what, id, posted).await,
     }
 }
 
-async fn on_key<P: Ports, B: ActBody>(
-    gateway: &Arc<Gateway<P>>,
-    settles: bool,
-    id: KeyId,
-    posted: Posted<'_, B>,
-) -> Acted {
+async fn on_key(gateway: &Arc<Gateway>, settles: bool, id: KeyId, posted: Posted<'_>) -> Acted {
     let elsewhere = posted.elsewhere();
     let (KeyRequest { reason, actor, status, headers, body, dry_run }, case) = posted.read().await?;
     let ruling = match (settles, status) {
@@ -198,12 +182,7 @@ async fn on_key<P: Ports, B: ActBody>(
     Ok(json(StatusCode::OK, &gateway.rule(&id, &act).await.map_err(refused)?))
 }
 
-async fn on_job<P: Ports, B: ActBody>(
-    gateway: &Arc<Gateway<P>>,
-    what: JobAct,
-    id: KeyId,
-    posted: Posted<'_, B>,
-) -> Acted {
+async fn on_job(gateway: &Arc<Gateway>, what: JobAct, id: KeyId, posted: Posted<'_>) -> Acted {
     let elsewhere = posted.elsewhere();
     let (JobRequest { reason, actor, region, dry_run }, case) = posted.read().await?;
     let actor = case.actor(actor);
@@ -245,7 +224,7 @@ async fn on_job<P: Ports, B: ActBody>(
 }
 
 /// Has another region act, and answers as it did.
-async fn act_at<P: Ports>(gateway: &Gateway<P>, there: &RegionName, case: &Case<'_>, proof: Proof) -> Acted {
+async fn act_at(gateway: &Gateway, there: &RegionName, case: &Case<'_>, proof: Proof) -> Acted {
     let act = Question::Act { path: case.path.to_owned(), body: case.body.to_string(), proof };
     let (status, body) = gateway.act_at(there, act).await.map_err(Refusal::Store).map_err(refused)?;
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
@@ -254,7 +233,7 @@ async fn act_at<P: Ports>(gateway: &Gateway<P>, there: &RegionName, case: &Case<
 }
 
 /// Has the keys in doubt of a route go by its rule of now, or by `park`, or counts them only.
-pub(super) async fn change_rule<P: Ports, B: ActBody>(gateway: &Gateway<P>, posted: Posted<'_, B>) -> Acted {
+pub(super) async fn change_rule(gateway: &Gateway, posted: Posted<'_>) -> Acted {
     let (RuleRequest { route, recovery, reason, actor, dry_run }, case) = posted.read().await?;
     let mut actor = case.actor(actor);
     // Keys that run again are released. Those in doubt since then have this rule already.
@@ -278,7 +257,6 @@ pub(super) fn seen(status: &Value) -> String {
     rows.map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// Parses a tenant and a key, or says what is wrong with them.
 pub(super) fn id(tenant: &str, key: &str) -> Result<KeyId, String> {
     let tenant = Tenant::parse(tenant).map_err(|error| error.to_string())?;
     Ok(KeyId::new(tenant, key::Key::parse(key).map_err(|error| error.to_string())?))

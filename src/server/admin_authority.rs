@@ -11,13 +11,12 @@ use std::time::Duration;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
+use super::Gateway;
 use super::admin_answer::{Acted, Answer, bad, coded, from_store, json, problem};
-use super::admin_posted::{ActBody, Case, Claimed, MOST_TEXT, Posted};
+use super::admin_posted::{Case, Claimed, MOST_TEXT, Posted};
 use crate::gateway::authority::act_error::ActError;
 use crate::gateway::authority::acts::dry_run::Act;
 use crate::gateway::credentials::operators::Weighty;
-use crate::gateway::instance::Gateway;
-use crate::ports::Ports;
 use crate::ports::upkeep::Place;
 use crate::protocol::key::Tenant;
 use crate::protocol::region::RegionName;
@@ -130,17 +129,13 @@ struct Compared<T> {
 }
 
 /// Performs an act under `/v1/admin/`. `path` is the rest of the path.
-pub(super) async fn act<P: Ports, B: ActBody>(
-    gateway: &Arc<Gateway<P>>,
-    path: &[&str],
-    posted: Posted<'_, B>,
-) -> Acted {
+pub(super) async fn act(gateway: &Arc<Gateway>, path: &[&str], posted: Posted<'_>) -> Acted {
     match path {
         ["init"] => {
             let (InitRequest { escrow, epoch_above, dry_run }, _) = posted.read().await?;
             let escrow = routes(escrow);
             if dry_run {
-                return rehearsed(gateway, Act::Found { escrow, epoch_above }).await;
+                return answer(gateway.rehearse(Act::Found { escrow, epoch_above }).await);
             }
             answer(gateway.found(escrow, epoch_above).await)
         }
@@ -169,45 +164,41 @@ pub(super) async fn act<P: Ports, B: ActBody>(
     }
 }
 
-async fn apply<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
+async fn apply(gateway: &Arc<Gateway>, posted: Posted<'_>) -> Acted {
     let (ApplyRequest { ring, escrow, expect_epoch, actor, dry_run }, case) = posted.read().await?;
     let actor = text("actor", case.actor(actor))?;
     let (ring, escrow) = (built(ring)?, routes(escrow));
     if dry_run {
-        return rehearsed(gateway, Act::Apply { ring, escrow, expect_epoch }).await;
+        return answer(gateway.rehearse(Act::Apply { ring, escrow, expect_epoch }).await);
     }
     led_to(gateway.apply(ring, escrow, expect_epoch, &actor).await)
 }
 
-async fn drain<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
+async fn drain(gateway: &Arc<Gateway>, posted: Posted<'_>) -> Acted {
     let (RegionActRequest { region, actor, reason, force, dry_run }, case) = posted.read().await?;
     let (region, actor) = (&region_of(&region)?, text("actor", case.actor(actor))?);
     // An operator gives a reason for a step that breaks a rule.
     let reason = if force { text("reason", reason)? } else { optional("reason", reason)? };
     if dry_run {
-        return rehearsed(gateway, Act::Drain { region, force }).await;
+        return answer(gateway.rehearse(Act::Drain { region, force }).await);
     }
     led_to(gateway.drain(region, force, &actor, &reason).await)
 }
 
-async fn resume<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
+async fn resume(gateway: &Arc<Gateway>, posted: Posted<'_>) -> Acted {
     let (RegionActRequest { region, actor, reason, force, dry_run }, case) = posted.read().await?;
     if force || !reason.is_empty() {
         return Err(bad("a return takes neither force nor reason"));
     }
     let (region, actor) = (&region_of(&region)?, text("actor", case.actor(actor))?);
     if dry_run {
-        return rehearsed(gateway, Act::Resume { region }).await;
+        return answer(gateway.rehearse(Act::Resume { region }).await);
     }
     led_to(gateway.resume(region, &actor).await)
 }
 
 /// Takes the keys of a lost region over, or has it rebuilt.
-async fn take<P: Ports, B: ActBody>(
-    gateway: &Arc<Gateway<P>>,
-    rebuilds: bool,
-    posted: Posted<'_, B>,
-) -> Acted {
+async fn take(gateway: &Arc<Gateway>, rebuilds: bool, posted: Posted<'_>) -> Acted {
     let (TakeoverRequest { region, actor, reason, accept_risk, dry_run }, case) = posted.read().await?;
     let (mut actor, reason) = (text("actor", case.actor(actor))?, text("reason", reason)?);
     let region = &region_of(&region)?;
@@ -216,7 +207,7 @@ async fn take<P: Ports, B: ActBody>(
             true => Act::Rebuild { region, accept_risk },
             false => Act::Takeover { region, accept_risk },
         };
-        return rehearsed(gateway, act).await;
+        return answer(gateway.rehearse(act).await);
     }
     if accept_risk {
         actor = seconded(gateway, &case, Weighty::AcceptRisk, actor)?;
@@ -227,7 +218,7 @@ async fn take<P: Ports, B: ActBody>(
     }
 }
 
-async fn break_glass<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
+async fn break_glass(gateway: &Arc<Gateway>, posted: Posted<'_>) -> Acted {
     let (BreakGlassRequest { stopped, poisoned_above, actor, attest, dry_run }, case) = posted.read().await?;
     let (actor, attest) = (text("actor", case.actor(actor))?, text("attest", attest)?);
     let stopped = stopped.iter().map(|name| region_of(name));
@@ -240,7 +231,7 @@ async fn break_glass<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Po
             Some(above) => Act::LeavePoison { above, stopped },
             None => Act::BreakGlass { stopped },
         };
-        return rehearsed(gateway, act).await;
+        return answer(gateway.rehearse(act).await);
     }
     let actor = seconded(gateway, &case, Weighty::BreakGlass, actor)?;
     led_to(match poisoned_above {
@@ -250,17 +241,12 @@ async fn break_glass<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Po
 }
 
 /// The name for the journal, once a second person approved an act of this kind.
-fn seconded<P: Ports>(
-    gateway: &Gateway<P>,
-    case: &Case<'_>,
-    what: Weighty,
-    actor: String,
-) -> Result<String, Box<Answer>> {
+fn seconded(gateway: &Gateway, case: &Case<'_>, what: Weighty, actor: String) -> Result<String, Box<Answer>> {
     case.judge(what, actor, format!("epoch {}", gateway.epoch()), (gateway.region(), gateway.date()))
 }
 
 /// One page of the doubles and late answers in the region's journal.
-pub(super) async fn findings<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answer {
+pub(super) async fn findings(gateway: &Gateway, query: &str) -> Answer {
     let (mut most, mut after, mut days) = (100, None, 30);
     for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
         let taken = match name {
@@ -279,11 +265,6 @@ pub(super) async fn findings<P: Ports>(gateway: &Gateway<P>, query: &str) -> Ans
     from_store(gateway.findings(after, Duration::from_secs(days * 86_400), most).await)
 }
 
-async fn rehearsed<P: Ports>(gateway: &Arc<Gateway<P>>, act: Act<'_>) -> Acted {
-    answer(gateway.rehearse(act).await)
-}
-
-/// Answers with the epoch of the view that the act led to.
 fn led_to(epoch: Result<u64, ActError>) -> Acted {
     answer(epoch.map(|epoch| serde_json::json!({ "epoch": epoch })))
 }

@@ -68,7 +68,6 @@ pub(super) fn loaded(files: Option<&TlsFiles>, section: &str) -> Result<Option<S
     Ok(Some(config))
 }
 
-/// The service behind an admin listener.
 pub(super) trait Answers: Send + Sync + 'static {
     fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Answer> + Send;
 }

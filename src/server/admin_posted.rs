@@ -14,7 +14,6 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, WWW_AUTHENTICATE};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use http_body_util::{BodyExt, Limited};
 use ring::hmac;
 use ring::rand::SystemRandom;
 use serde::Deserialize;
@@ -26,6 +25,8 @@ use super::Replaceable;
 use super::admin_answer::{Answer, bad, problem};
 use crate::gateway::credentials::operators::{Operators, Visitor};
 use crate::gateway::credentials::{TokenDigest, digest};
+use crate::ports::Body;
+use crate::ports::body::{Collected, collect};
 use crate::ports::peers::Proof;
 
 /// Header of an act with its approval.
@@ -97,28 +98,17 @@ fn names_this_machine(headers: &HeaderMap) -> bool {
     bare.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// The body of an operator's request, from the listener or from a test.
-pub trait ActBody:
-    http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
-{
-}
-
-impl<B> ActBody for B where
-    B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
-{
-}
-
 /// A name for the journal as the words claim it. Only [`Case::actor`] reads it.
 #[derive(Default, Deserialize)]
 pub(super) struct Claimed(String);
 
 /// An act that was posted by somebody who may act.
-pub(super) struct Posted<'a, B> {
+pub(super) struct Posted<'a> {
     pub(super) key: &'a Key,
     pub(super) by: Visitor,
     pub(super) path: &'a str,
     pub(super) headers: &'a HeaderMap,
-    pub(super) body: B,
+    pub(super) body: Body,
     /// True if a region passed it on: it is not passed on again.
     pub(super) passed_on: bool,
 }
@@ -132,7 +122,7 @@ pub(super) struct Case<'a> {
     pub(super) approval: Option<String>,
 }
 
-impl<'a, B: ActBody> Posted<'a, B> {
+impl<'a> Posted<'a> {
     /// The proof that lets another region act for this operator: nobody acts there without a token.
     pub(super) fn elsewhere(&self) -> Option<Proof> {
         let text = |name| self.headers.get(name)?.to_str().ok().map(str::to_owned);
@@ -161,17 +151,22 @@ impl Case<'_> {
     }
 }
 
-async fn said<B: ActBody>(headers: &HeaderMap, body: B) -> Result<Bytes, Box<Answer>> {
+async fn said(headers: &HeaderMap, body: Body) -> Result<Bytes, Box<Answer>> {
     let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let given = given.split(';').next().unwrap_or_default().trim();
     if !given.eq_ignore_ascii_case("application/json") {
         let why = "send Content-Type: application/json";
         return Err(Box::new(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, why)));
     }
-    let collected = timeout(BODY_TIME, Limited::new(body, BODY_LIMIT).collect()).await;
-    let Ok(Ok(body)) = collected else {
-        let why = "the body is over 2 MiB, too slow, or it broke off";
-        return Err(Box::new(problem(StatusCode::PAYLOAD_TOO_LARGE, why)));
-    };
-    Ok(body.to_bytes())
+    let why = "the body is over 2 MiB, too slow, or it broke off";
+    let whole = whole(body, BODY_LIMIT).await;
+    whole.ok_or_else(|| Box::new(problem(StatusCode::PAYLOAD_TOO_LARGE, why)))
+}
+
+/// The whole body, unless it is larger or too slow, or breaks off.
+pub(super) async fn whole(body: Body, limit: usize) -> Option<Bytes> {
+    match timeout(BODY_TIME, collect(body, limit)).await {
+        Ok(Ok(Collected::Whole(bytes))) => Some(bytes),
+        Ok(Ok(Collected::Over(..)) | Err(_)) | Err(_) => None,
+    }
 }

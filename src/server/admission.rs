@@ -29,7 +29,6 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Longest target, in bytes.
 const TARGET_LIMIT: usize = 8 * 1024;
 
-/// The other end of a connection.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub ip: IpAddr,

@@ -54,7 +54,6 @@ struct State {
 }
 
 impl Watch {
-    /// Starts the watch of a connection that was just accepted.
     pub fn new(idle_time: Duration, write_stall: Duration) -> Arc<Self> {
         let state = State { next: 0, open: 0, since: Instant::now(), waiting: Vec::new(), given_up: 0 };
         Arc::new(Self { idle_time, write_stall, state: Mutex::new(state), given_up: Notify::new() })

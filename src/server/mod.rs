@@ -46,9 +46,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::adapters::RealPorts;
 use crate::ports::Body;
 use crate::ports::peers::{Forward, ForwardReply, PeerMessage, PeerReply, Pong, Question};
 use crate::protocol::region::RegionName;
+
+/// The gateway as a process runs it.
+type Gateway = crate::gateway::instance::Gateway<RealPorts>;
 
 /// Pause before accepting again when the process has no room for another socket.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

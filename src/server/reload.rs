@@ -15,7 +15,7 @@ use tokio::signal::unix::Signal;
 use super::certificates::Expiries;
 use super::changed::Files;
 use super::peer::{PeerLimits, QUESTION_LIMIT};
-use super::{Replaceable, admin_door, certificates, changed, descriptors, locked};
+use super::{Gateway, Replaceable, admin_door, certificates, changed, descriptors, locked};
 use crate::adapters::identity::PeerIdentity;
 use crate::adapters::postgres::login::Login;
 use crate::adapters::upstream::{self, Base, Renewable, ServiceSettings, Tls, UpstreamSettings};
@@ -25,9 +25,7 @@ use crate::config::region::Process;
 use crate::config::running::Running;
 use crate::config::upstreams::{Credential, Service};
 use crate::gateway::credentials::operators::Operators;
-use crate::gateway::instance::Gateway;
 use crate::gateway::reloadable::Reload;
-use crate::ports::Ports;
 
 /// Sets the log levels from now on.
 pub type Levels = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
@@ -151,8 +149,8 @@ fn service(service: &Service) -> Result<ServiceSettings> {
 }
 
 /// Runs as long as it is polled.
-pub(super) async fn watch<P: Ports>(
-    gateway: Arc<Gateway<P>>,
+pub(super) async fn watch(
+    gateway: Arc<Gateway>,
     running: Arc<Mutex<Running>>,
     mut files: Files,
     replaced: Replaced,

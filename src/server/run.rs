@@ -23,7 +23,9 @@ use super::heads::Heads;
 use super::listener_kind::Door;
 use super::peer;
 use super::reload::{self, Certified, Levels, Replaced};
-use super::{Listeners, PeerService, PublicService, certificates, descriptors, locked, public, spans};
+use super::{
+    Gateway, Listeners, PeerService, PublicService, certificates, descriptors, locked, public, spans,
+};
 use crate::adapters::RealPorts;
 use crate::adapters::peers::HttpPeers;
 use crate::adapters::postgres::login::Login;
@@ -34,7 +36,6 @@ use crate::adapters::system::{SystemClock, SystemDice};
 use crate::adapters::upstream::HttpUpstream;
 use crate::config::Config;
 use crate::config::running::Running;
-use crate::gateway::instance::Gateway;
 use crate::gateway::limits::concurrency::Place;
 use crate::gateway::settings::Settings;
 use crate::ports::peers::{Forward, ForwardReply, PeerMessage, PeerReply, Pong, Question};
@@ -49,7 +50,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// Time between two tries to found the register.
 const FOUND_EVERY: Duration = Duration::from_millis(200);
 /// Longest time for connections to finish after the last request was answered.
-const CLOSE_WITHIN: Duration = Duration::from_secs(2);
+pub(super) const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 /// Pause between two times at which new samples of histograms are counted.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 
@@ -58,7 +59,7 @@ const COUNT_EVERY: Duration = Duration::from_secs(5);
 #[error("the loop `{0}` died: the log says why; start the gateway again, and report it")]
 pub struct LoopDied(&'static str);
 
-struct Service(Arc<Gateway<RealPorts>>, Arc<Admin<RealPorts>>);
+struct Service(Arc<Gateway>, Arc<Admin>);
 
 impl PublicService for Service {
     async fn call(self: Arc<Self>, mut request: Request<Body>) -> Response<Body> {
@@ -143,7 +144,12 @@ pub async fn run(config: Config, files: Files, levels: Levels, founds: bool, spe
         peer::listen(&mut listeners, peer, identity, service, replaced.peers.clone());
     }
     admin::listen(&mut listeners, admin, admin_tls, operators);
-    announce(&config);
+    if config.process.shadow {
+        tracing::warn!("shadow mode: every request passes straight to the upstream; nothing is protected");
+    }
+    tracing::info!(
+        region = %config.me, public = %listen.public, peer = listen.peer.map(tracing::field::display), admin = %listen.admin, "listening"
+    );
     if founds {
         found_alone(&gateway, &config);
     }
@@ -192,18 +198,8 @@ async fn warn_of_superuser(login: Login) {
     }
 }
 
-fn announce(config: &Config) {
-    let listen = &config.process.listen;
-    if config.process.shadow {
-        tracing::warn!("shadow mode: every request passes straight to the upstream; nothing is protected");
-    }
-    tracing::info!(
-        region = %config.me, public = %listen.public, peer = listen.peer.map(tracing::field::display), admin = %listen.admin, "listening"
-    );
-}
-
 /// Founds the register of a deployment of one region in the background, once its store answers.
-fn found_alone(gateway: &Arc<Gateway<RealPorts>>, config: &Config) {
+fn found_alone(gateway: &Arc<Gateway>, config: &Config) {
     let failover = &config.shared.failover;
     if config.shared.ring.regions().len() > 1 || !failover.witnesses.is_empty() {
         tracing::info!("the register is not founded here: run `onceway init` once all regions are up");
@@ -233,7 +229,7 @@ pub(super) async fn signalled(terminate: &mut Signal, interrupt: &mut Signal) {
 
 /// Waits for running requests, then closes the listeners. The error is a loop that died.
 async fn leave(
-    gateway: &Gateway<RealPorts>,
+    gateway: &Gateway,
     listeners: Listeners,
     died: Option<&'static str>,
     drain: Duration,

@@ -11,11 +11,10 @@ use ring::hmac;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::Gateway;
 use super::admin_answer::{Acted, Answer, bad, forbidden, json, with};
-use super::admin_posted::{ActBody, Case, Key, Posted};
+use super::admin_posted::{Case, Key, Posted};
 use crate::gateway::credentials::operators::Weighty;
-use crate::gateway::instance::Gateway;
-use crate::ports::Ports;
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Date;
 
@@ -117,7 +116,7 @@ impl Case<'_> {
 }
 
 /// Approves the act of another operator, or shows it only.
-pub(super) async fn approve<P: Ports, B: ActBody>(gateway: &Gateway<P>, posted: Posted<'_, B>) -> Acted {
+pub(super) async fn approve(gateway: &Gateway, posted: Posted<'_>) -> Acted {
     let (ApproveRequest { request: text, dry_run }, case) = posted.read().await?;
     let request: Request = decoded(&text).ok_or_else(|| {
         bad("this is no request: give `onceway approve` the one that the refused act printed")

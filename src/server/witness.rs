@@ -4,7 +4,6 @@
 //! the file. A stop ends what was begun. [`changed`] says when its files are read again.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Result;
 use http::{Method, Request, StatusCode};
@@ -20,25 +19,22 @@ use super::certificates::{self, Expiries};
 use super::changed::Files;
 use super::peer::{self, PeerLimits};
 use super::reload::Levels;
-use super::run::{bind, signalled};
+use super::run::{CLOSE_WITHIN, bind, signalled};
 use super::{Listeners, PeerService, Replaceable, changed, descriptors};
 use crate::adapters::identity::PeerIdentity;
 use crate::adapters::system::SystemClock;
-use crate::adapters::witness::Opened;
+use crate::adapters::witness::{AcceptorFile, Opened};
 use crate::config::witness::WitnessConfig;
 use crate::gateway::authority::register::witness::{Counted, Duty, Status, Witness};
 use crate::gateway::reloadable::ConfigStatus;
+use crate::ports::Clock;
 use crate::ports::peers::{Forward, ForwardReply, PeerMessage, PeerReply, Pong, Question};
-use crate::ports::{Acceptors, Clock};
 use crate::protocol::region::RegionName;
 use crate::protocol::register::Acceptor;
 use crate::protocol::versions::Versions;
 
-/// Longest time for connections to finish at a stop.
-const CLOSE_WITHIN: Duration = Duration::from_secs(2);
-
-struct Served<A, C> {
-    witness: Witness<A, C>,
+struct Served {
+    witness: Witness<AcceptorFile, SystemClock>,
     /// True if the process began as a new voter: its file may not be the last one that it wrote.
     is_anew: bool,
     /// Difference between the running witness and its files.
@@ -54,7 +50,7 @@ struct Shown {
     config: ConfigStatus,
 }
 
-impl<A: Acceptors, C: Clock> Answers for Served<A, C> {
+impl Answers for Served {
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         if request.method() != Method::GET && request.method() != Method::HEAD {
             return problem(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here");
@@ -78,7 +74,7 @@ impl<A: Acceptors, C: Clock> Answers for Served<A, C> {
     }
 }
 
-impl<A: Acceptors, C: Clock> Served<A, C> {
+impl Served {
     fn metrics(&self, acceptor: Option<&Acceptor>) -> String {
         let Counted { answered, refused, failed } = self.witness.counted();
         let accepted = acceptor.and_then(|acceptor| acceptor.accepted.as_ref());
@@ -108,7 +104,7 @@ impl<A: Acceptors, C: Clock> Served<A, C> {
     }
 }
 
-impl<A: Acceptors, C: Clock> PeerService for Served<A, C> {
+impl PeerService for Served {
     type Place = ();
 
     fn hears(&self, from: &RegionName, said: &PeerMessage<'_>) -> Result<(), String> {
@@ -189,8 +185,8 @@ pub async fn run(
 /// Parts that are replaced on SIGHUP, and when one of the files changed: all of them, or nothing.
 ///
 /// Addresses, and the settings on which the promises depend (name, file, clocks), need a restart.
-struct Replaced<A, C> {
-    served: Arc<Served<A, C>>,
+struct Replaced {
+    served: Arc<Served>,
     identity: PeerIdentity,
     admin_tls: Option<Replaceable<ServerConfig>>,
     levels: Levels,
@@ -201,7 +197,7 @@ fn identity(config: &WitnessConfig) -> anyhow::Result<PeerIdentity> {
 }
 
 /// Runs as long as it is polled.
-async fn watch<A, C>(begun: WitnessConfig, mut files: Files, replaced: Replaced<A, C>, mut hangup: Signal) {
+async fn watch(begun: WitnessConfig, mut files: Files, replaced: Replaced, mut hangup: Signal) {
     let further = |config: &WitnessConfig| {
         Ok((identity(config)?, admin_door::tls(&config.operators)?, certificates::look_of_witness(config)))
     };

@@ -6,10 +6,9 @@
 //! operators by nothing else. An act is for what its operator saw: if that has changed, nothing is
 //! done.
 
-use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
@@ -19,7 +18,7 @@ use super::{jobs, lists};
 use crate::gateway::credentials::operators::Visitor;
 use crate::gateway::operator::dead_letters::JobAct;
 use crate::gateway::operator::percent;
-use crate::ports::Ports;
+use crate::ports::body::full;
 use crate::ports::store::StoreError;
 use crate::protocol::key::KeyId;
 use crate::server::admin_acts::{self, What};
@@ -80,7 +79,7 @@ impl Refused {
 }
 
 /// Takes a form: tries what it says and shows it, or does it if the operator confirmed it.
-pub(super) async fn act<P: Ports>(visit: &Visit<'_, P>, (name, what): (&str, What), form: &Form) -> Answer {
+pub(super) async fn act(visit: &Visit<'_>, (name, what): (&str, What), form: &Form) -> Answer {
     let (tenant, key) = (&form.get("tenant"), &form.get("key"));
     let back = match what {
         What::Settle | What::Release => lists::place(tenant, key),
@@ -124,7 +123,7 @@ impl<'a> Said<'a> {
     }
 
     /// Does the act, or tries it: then returns what that showed.
-    async fn taken<P: Ports>(&self, visit: &Visit<'_, P>) -> Result<Option<Markup>, Refused> {
+    async fn taken(&self, visit: &Visit<'_>) -> Result<Option<Markup>, Refused> {
         let form = self.form;
         let (there, region) = (self.there, &self.region);
         let (confirmed, token) = (form.get("confirmed") == "yes", form.get("token"));
@@ -158,10 +157,10 @@ impl<'a> Said<'a> {
         Ok((!confirmed).then(|| html! { p { (mark("good", "Tried without effect: it can be done now.")) } }))
     }
 
-    async fn performed<P: Ports>(&self, visit: &Visit<'_, P>, headers: &HeaderMap, body: Value) -> Answer {
+    async fn performed(&self, visit: &Visit<'_>, headers: &HeaderMap, body: Value) -> Answer {
         let [tenant, key] = [self.id.tenant().as_str(), self.id.key().as_str()].map(percent::encode);
         let path = format!("v1/{}/{tenant}/{key}/{}", self.what.list(), self.name);
-        let (by, body) = (visit.visitor.clone(), Full::new(Bytes::from(body.to_string())));
+        let (by, body) = (visit.visitor.clone(), full(body.to_string()));
         let posted = Posted { key: visit.key, by, path: &path, headers, body, passed_on: false };
         let acted = admin_acts::act(visit.gateway, self.what, self.id.clone(), posted).await;
         acted.unwrap_or_else(|refused| *refused)
@@ -186,7 +185,7 @@ impl<'a> Said<'a> {
     }
 
     /// The thing as an operator would see it now.
-    async fn now<P: Ports>(&self, visit: &Visit<'_, P>) -> Result<String, Refused> {
+    async fn now(&self, visit: &Visit<'_>) -> Result<String, Refused> {
         let store = |error: StoreError| {
             let why = format!("The store does not answer: {error}");
             Refused::new(StatusCode::SERVICE_UNAVAILABLE, why)

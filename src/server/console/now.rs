@@ -16,13 +16,12 @@ use crate::gateway::operator::dead_letters::JobsPage;
 use crate::gateway::operator::doubt_lists::AllDoubts;
 use crate::gateway::telemetry::lag_history::TrailPoint;
 use crate::gateway::telemetry::{readiness::PeerStatus, status::Status};
-use crate::ports::Ports;
 use crate::protocol::ring::ARCS;
 use crate::server::admin_answer::Answer;
 
 const LIVE: Option<&str> = Some("now");
 
-pub(super) async fn whole<P: Ports>(visit: &Visit<'_, P>) -> Answer {
+pub(super) async fn whole(visit: &Visit<'_>) -> Answer {
     let (now, audit) = tokio::join!(part(visit), lists::audit(visit));
     let main = html! {
         h1.unseen { "Region " (visit.region()) }
@@ -34,7 +33,7 @@ pub(super) async fn whole<P: Ports>(visit: &Visit<'_, P>) -> Answer {
     visit.page(StatusCode::OK, "console", &main)
 }
 
-pub(super) async fn part<P: Ports>(visit: &Visit<'_, P>) -> Markup {
+pub(super) async fn part(visit: &Visit<'_>) -> Markup {
     let gateway = visit.gateway;
     let (status, doubts, accepted, findings) =
         tokio::join!(gateway.status(), lists::doubts(visit), jobs::all(visit), lists::found_lately(visit));

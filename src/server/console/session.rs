@@ -16,22 +16,21 @@ use http::header::{
     REFERRER_POLICY, SET_COOKIE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::Full;
 use maud::Markup;
 use metrics_exporter_prometheus::PrometheusHandle;
 use ring::hmac;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::frame;
 use super::rates::Rates;
 use crate::gateway::credentials::operators::Visitor;
-use crate::gateway::instance::Gateway;
-use crate::ports::Ports;
+use crate::ports::Body;
 use crate::protocol::digest::Digest32;
 use crate::protocol::time::Date;
 use crate::server::admin_answer::{Answer, problem};
-use crate::server::admin_posted::{ActBody, Key};
-use crate::server::locked;
+use crate::server::admin_posted::{Key, whole};
+use crate::server::{Gateway, locked};
 
 /// Duration of a session, in seconds: a shift.
 const LASTS: i64 = 8 * 3_600;
@@ -104,15 +103,14 @@ pub(super) fn is_own(headers: &HeaderMap) -> Result<(), &'static str> {
 
 /// Largest form, in bytes, as forms are encoded.
 const FORM_LIMIT: usize = 256 << 10;
-const FORM_TIME: Duration = Duration::from_secs(10);
 /// Policy of a page: it may load its own files, ask this listener, and send its forms to it. A
 /// script cannot turn a text into markup.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; \
      base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
 /// Parts of which a page is made: the gateway, its metrics, and the request.
-pub(super) struct Visit<'a, P: Ports> {
-    pub(super) gateway: &'a Arc<Gateway<P>>,
+pub(super) struct Visit<'a> {
+    pub(super) gateway: &'a Arc<Gateway>,
     pub(super) metrics: &'a PrometheusHandle,
     pub(super) rates: &'a Rates,
     pub(super) key: &'a Key,
@@ -120,7 +118,7 @@ pub(super) struct Visit<'a, P: Ports> {
     pub(super) query: &'a str,
 }
 
-impl<P: Ports> Visit<'_, P> {
+impl Visit<'_> {
     pub(super) fn region(&self) -> &str {
         self.gateway.region().as_str()
     }
@@ -147,20 +145,20 @@ impl Form {
 }
 
 /// Reads a form that a page of this listener sent, or makes the refusal.
-pub(super) async fn form<B: ActBody>(headers: &HeaderMap, body: B) -> Result<Form, Answer> {
+pub(super) async fn form(headers: &HeaderMap, body: Body) -> Result<Form, Box<Answer>> {
     is_own(headers).map_err(|why| problem(StatusCode::FORBIDDEN, why))?;
     let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     if !kind.starts_with(b"application/x-www-form-urlencoded") {
-        return Err(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send a form of the console"));
+        return Err(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send a form of the console").into());
     }
-    let Ok(Ok(body)) = timeout(FORM_TIME, Limited::new(body, FORM_LIMIT).collect()).await else {
+    let Some(body) = whole(body, FORM_LIMIT).await else {
         let why = "the form is over 256 KiB, too slow, or it broke off; `onceway key settle --body-file` takes larger answers";
-        return Err(problem(StatusCode::PAYLOAD_TOO_LARGE, why));
+        return Err(problem(StatusCode::PAYLOAD_TOO_LARGE, why).into());
     };
-    Ok(Form(parse(&body.to_bytes()).into_owned().collect()))
+    Ok(Form(parse(&body).into_owned().collect()))
 }
 
-pub(super) fn elsewhere(place: &str) -> Answer {
+pub(in crate::server) fn elsewhere(place: &str) -> Answer {
     let mut answer = sent(StatusCode::SEE_OTHER, "text/plain; charset=utf-8", format!("{place}\n"));
     // Places are written here or percent-encoded. A place that is no header text can only be a
     // mistake here, and leads to the console.
@@ -341,18 +339,11 @@ mod tests {
         }
     }
 
-    fn right() -> bool {
-        true
-    }
-
-    fn wrong() -> bool {
-        false
-    }
-
     #[test]
     fn ten_wrong_tries_block_sign_in_for_a_minute() {
         let (tries, begin) = (Tries::default(), Instant::now());
         let at = |seconds| begin + Duration::from_secs(seconds);
+        let (right, wrong) = (|| true, || false);
         assert_eq!(tries.judge(at(0), right), Tried::Right);
         for second in 0..10 {
             assert_eq!(tries.judge(at(second), wrong), Tried::Wrong, "{second}");
