@@ -17,9 +17,10 @@ use rustls::ServerConfig;
 use tokio::net::TcpListener;
 
 use super::admin_acts::{self, What};
-use super::admin_answer::{Acted, Answer, bad, forbidden, from_store, json, problem, text};
 use super::admin_door::{self, Answers};
-use super::admin_posted::{APPROVAL, Key, Posted};
+use super::admin_http::{
+    APPROVAL, Acted, Answer, Key, Posted, bad, forbidden, from_store, json, problem, text,
+};
 use super::console::rates::{self, Rates};
 use super::console::{self, search};
 use super::{Gateway, Listeners, Replaceable, admin_authority, second_person};

@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Gateway;
-use super::admin_answer::{Acted, Answer, answer, bad, coded, forbidden, json, problem};
-use super::admin_posted::{Case, Claimed, MOST_TEXT, Posted};
+use super::admin_http::{
+    Acted, Answer, Case, Claimed, MOST_TEXT, Posted, answer, bad, coded, forbidden, json, problem,
+};
 use crate::gateway::credentials::operators::Weighty;
 use crate::gateway::operator::acts::Refusal;
 use crate::gateway::operator::dead_letters::JobAct;

@@ -12,8 +12,9 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::Gateway;
-use super::admin_answer::{Acted, Answer, bad, coded, from_store, json, problem};
-use super::admin_posted::{Case, Claimed, MOST_TEXT, Posted};
+use super::admin_http::{
+    Acted, Answer, Case, Claimed, MOST_TEXT, Posted, bad, coded, from_store, json, problem,
+};
 use crate::gateway::authority::act_error::ActError;
 use crate::gateway::authority::acts::dry_run::Act;
 use crate::gateway::credentials::operators::Weighty;

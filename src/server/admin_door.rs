@@ -26,7 +26,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::admin_answer::{Answer, problem};
+use super::admin_http::{Answer, problem};
 use super::connection::{Paced, drive};
 use super::connection_limit::Places;
 use super::{Listeners, Replaceable, Stop, locked};

@@ -6,10 +6,9 @@
 
 pub(crate) mod admin;
 mod admin_acts;
-mod admin_answer;
 mod admin_authority;
 mod admin_door;
-mod admin_posted;
+mod admin_http;
 mod admission;
 mod certificates;
 pub(crate) mod changed;

@@ -317,7 +317,11 @@ impl<S: PublicService> Conn<S> {
                 response
             }
             Err(problem) => {
-                count_refused(&problem, arrived.elapsed());
+                // It never reached the gateway, which counts the others.
+                metrics::counter!(observe::REFUSALS, "code" => problem.code()).increment(1);
+                let verdict = if problem.kind.row().fault == Fault::Gateway { "failed" } else { "refused" };
+                let labels = [("route", "-"), ("verdict", verdict), ("where", "here")];
+                metrics::histogram!(observe::REQUEST_SECONDS, &labels).record(arrived.elapsed());
                 tracing::debug!(client = %client.ip, code = problem.code(), detail = &*problem.detail, "refused");
                 let mut response = problem::response(&problem);
                 if version < Version::HTTP_2 {
@@ -350,14 +354,6 @@ impl<S: PublicService> Conn<S> {
         }
         Ok(request)
     }
-}
-
-/// Counts a request that never reached the gateway.
-fn count_refused(problem: &Problem, took: Duration) {
-    metrics::counter!(observe::REFUSALS, "code" => problem.code()).increment(1);
-    let verdict = if problem.kind.row().fault == Fault::Gateway { "failed" } else { "refused" };
-    let labels = [("route", "-"), ("verdict", verdict), ("where", "here")];
-    metrics::histogram!(observe::REQUEST_SECONDS, &labels).record(took.as_secs_f64());
 }
 
 /// Waits for the end of a body whose announced length is 0, before the request is used.

@@ -12,8 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Gateway;
-use super::admin_answer::{Acted, Answer, bad, forbidden, json, with};
-use super::admin_posted::{Case, Key, Posted};
+use super::admin_http::{Acted, Answer, Case, Key, Posted, bad, forbidden, json, with};
 use crate::gateway::credentials::operators::Weighty;
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Date;

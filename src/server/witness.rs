@@ -12,9 +12,8 @@ use rustls::ServerConfig;
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::admin_answer::{Answer, json, problem, text};
 use super::admin_door::{self, Answers};
-use super::admin_posted::Key;
+use super::admin_http::{Answer, Key, json, problem, text};
 use super::certificates::{self, Expiries};
 use super::changed::Files;
 use super::peer::{self, PeerLimits};

@@ -22,8 +22,7 @@ use crate::ports::body::full;
 use crate::ports::store::StoreError;
 use crate::protocol::key::KeyId;
 use crate::server::admin_acts::{self, What};
-use crate::server::admin_answer::Answer;
-use crate::server::admin_posted::{APPROVAL, Posted};
+use crate::server::admin_http::{APPROVAL, Answer, Posted};
 
 /// Title, consequence, and the button's text.
 fn words(what: What) -> (&'static str, &'static str, &'static str) {
@@ -153,17 +152,27 @@ impl<'a> Said<'a> {
         if !form.get("approval").trim().is_empty() {
             headers.insert(APPROVAL, header(form.get("approval").trim())?);
         }
-        judged(self.performed(visit, &headers, body).await).await?;
+        self.performed(visit, &headers, body).await?;
         Ok((!confirmed).then(|| html! { p { (mark("good", "Tried without effect: it can be done now.")) } }))
     }
 
-    async fn performed(&self, visit: &Visit<'_>, headers: &HeaderMap, body: Value) -> Answer {
+    async fn performed(&self, visit: &Visit<'_>, headers: &HeaderMap, body: Value) -> Result<(), Refused> {
         let [tenant, key] = [self.id.tenant().as_str(), self.id.key().as_str()].map(percent::encode);
         let path = format!("v1/{}/{tenant}/{key}/{}", self.what.list(), self.name);
         let (by, body) = (visit.visitor.clone(), full(body.to_string()));
         let posted = Posted { key: visit.key, by, path: &path, headers, body, passed_on: false };
         let acted = admin_acts::act(visit.gateway, self.what, self.id.clone(), posted).await;
-        acted.unwrap_or_else(|refused| *refused)
+        let (head, body) = acted.unwrap_or_else(|refused| *refused).into_parts();
+        if head.status.is_success() {
+            return Ok(());
+        }
+        let Ok(body) = body.collect().await;
+        let said: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
+        let text = |field: &str| said[field].as_str().map(str::to_owned);
+        let why = text("detail").or_else(|| text("title"));
+        let why = why.unwrap_or_else(|| format!("the answer was {}", head.status));
+        let request = text("request").filter(|_| said["code"] == "needs-approval");
+        Err(Refused { status: head.status, why, request })
     }
 
     /// The act as the admin API takes it.
@@ -247,20 +256,6 @@ impl<'a> Said<'a> {
 
 fn header(text: &str) -> Result<HeaderValue, Refused> {
     HeaderValue::from_str(text).map_err(|_| Refused::bad("a token or an approval is one line of plain text"))
-}
-
-async fn judged(answer: Answer) -> Result<(), Refused> {
-    let (head, body) = answer.into_parts();
-    if head.status.is_success() {
-        return Ok(());
-    }
-    let Ok(body) = body.collect().await;
-    let said: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
-    let text = |field: &str| said[field].as_str().map(str::to_owned);
-    let why =
-        text("detail").or_else(|| text("title")).unwrap_or_else(|| format!("the answer was {}", head.status));
-    let request = text("request").filter(|_| said["code"] == "needs-approval");
-    Err(Refused { status: head.status, why, request })
 }
 
 fn headers(text: &str) -> Result<Vec<(String, String)>, Refused> {

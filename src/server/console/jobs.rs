@@ -10,7 +10,7 @@ use super::lists;
 use super::session::Visit;
 use crate::gateway::operator::dead_letters::{JobStatus, JobsPage};
 use crate::ports::store::StoreError;
-use crate::server::admin_answer::Answer;
+use crate::server::admin_http::Answer;
 
 /// Jobs that are shown, at most; dead letters first.
 const MOST: usize = 50;

@@ -12,7 +12,7 @@ use super::session::Visit;
 use crate::gateway::credentials::operators::Visitor;
 use crate::gateway::operator::key::{KeyLife, LifeEvent};
 use crate::server::admin_acts;
-use crate::server::admin_answer::Answer;
+use crate::server::admin_http::Answer;
 
 pub(super) fn form(tenant: &str, key: &str) -> Markup {
     html! {

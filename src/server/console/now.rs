@@ -17,7 +17,7 @@ use crate::gateway::operator::doubt_lists::AllDoubts;
 use crate::gateway::telemetry::lag_history::TrailPoint;
 use crate::gateway::telemetry::{readiness::PeerStatus, status::Status};
 use crate::protocol::ring::ARCS;
-use crate::server::admin_answer::Answer;
+use crate::server::admin_http::Answer;
 
 const LIVE: Option<&str> = Some("now");
 

@@ -13,7 +13,7 @@ use crate::gateway::operator::export::{FoundKey, FoundPage, STATES, Wanted};
 use crate::gateway::operator::instant;
 use crate::protocol::key::{KeyId, Tenant};
 use crate::server::admin_acts;
-use crate::server::admin_answer::Answer;
+use crate::server::admin_http::Answer;
 
 const MOST: u32 = 100;
 const FIELDS: [&str; 5] = ["tenant", "route", "state", "from", "before"];

@@ -28,8 +28,7 @@ use crate::gateway::credentials::operators::Visitor;
 use crate::ports::Body;
 use crate::protocol::digest::Digest32;
 use crate::protocol::time::Date;
-use crate::server::admin_answer::{Answer, problem};
-use crate::server::admin_posted::{Key, whole};
+use crate::server::admin_http::{Answer, Key, problem, whole};
 use crate::server::{Gateway, locked};
 
 /// Duration of a session, in seconds: a shift.
