@@ -9,7 +9,7 @@ use super::protocol::Speech;
 use super::{logging, store};
 use crate::config::Config;
 use crate::config::region::NO_OTLP;
-use crate::server::reload::Files;
+use crate::server::changed::Files;
 use crate::server::run::{self, LoopDied};
 
 /// Run one gateway of one region, until SIGTERM or SIGINT.

@@ -13,7 +13,7 @@ use crate::adapters::witness::AcceptorFile;
 use crate::config::witness::WitnessConfig;
 use crate::ports::Dice;
 use crate::protocol::view::AcceptorId;
-use crate::server::reload::Files;
+use crate::server::changed::Files;
 use crate::server::witness;
 
 /// Run a witness: a third voter for deployments of two regions, until SIGTERM or SIGINT.

@@ -10,31 +10,30 @@ use std::sync::Arc;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use metrics_exporter_prometheus::PrometheusHandle;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 
-use super::admin_acts::{self, Verb};
-use super::admin_answer::{Acted, Answer, bad, forbidden, from_store, json, problem, text};
+use super::admin_acts::{self, What};
 use super::admin_door::{self, Answers};
-use super::admin_key::Key;
-use super::admin_posted::{APPROVAL, ActBody, Posted};
+use super::admin_http::{
+    APPROVAL, Acted, Answer, Key, Posted, bad, forbidden, from_store, json, problem, text,
+};
 use super::console::rates::{self, Rates};
 use super::console::{self, search};
-use super::{Listeners, Replaceable, admin_authority, admin_jobs, second_person};
+use super::{Gateway, Listeners, Replaceable, admin_authority, second_person};
 use crate::gateway::credentials::operators::{Operators, Visitor};
-use crate::gateway::instance::Gateway;
-use crate::gateway::operator::dead_letters::JobAct;
 use crate::gateway::operator::percent;
-use crate::ports::Ports;
+use crate::ports::body::full;
 use crate::ports::observe::{self, Kind};
 use crate::ports::peers::{PeerReply, Proof};
+use crate::ports::{Body, BodyError};
 use crate::protocol::key::KeyId;
 
-pub struct Admin<P: Ports> {
-    gateway: Arc<Gateway<P>>,
+pub struct Admin {
+    gateway: Arc<Gateway>,
     metrics: PrometheusHandle,
     /// CPU, memory and files of this process, as the system knows them.
     process: metrics_process::Collector,
@@ -43,12 +42,8 @@ pub struct Admin<P: Ports> {
     tries: console::Tries,
 }
 
-impl<P: Ports> Admin<P> {
-    pub fn new(
-        gateway: Arc<Gateway<P>>,
-        metrics: PrometheusHandle,
-        operators: Replaceable<Operators>,
-    ) -> Self {
+impl Admin {
+    pub fn new(gateway: Arc<Gateway>, metrics: PrometheusHandle, operators: Replaceable<Operators>) -> Self {
         let process = metrics_process::Collector::default();
         process.describe();
         metrics::gauge!(observe::BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
@@ -69,37 +64,28 @@ impl<P: Ports> Admin<P> {
         }
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let path: Vec<&str> = path.split('/').collect();
-        let is_passed_on = matches!(
-            path[..],
-            ["v1", "keys", _, _, "settle" | "release"] | ["v1", "jobs", _, _, "retry" | "drop"]
-        );
-        if !is_passed_on || matches!(self.key.visitor(&headers), None | Some(Visitor::Local)) {
+        if What::asked(&path).is_none() || matches!(self.key.visitor(&headers), None | Some(Visitor::Local)) {
             let why =
                 "its operators are not known there by the token that was shown: ask its own admin listener";
             return PeerReply::Refused(why.to_owned());
         }
-        let answer = self.acted(&path, &headers, Full::from(body), true).await;
+        let answer = self.acted(&path, &headers, full(body), true).await;
         let (head, body) = answer.unwrap_or_else(|refused| *refused).into_parts();
         let Ok(body) = body.collect().await;
         let body = String::from_utf8_lossy(&body.to_bytes()).into_owned();
         PeerReply::Acted { status: head.status.as_u16(), body }
     }
 
-    async fn acted<B: ActBody>(&self, path: &[&str], headers: &HeaderMap, body: B, passed_on: bool) -> Acted {
+    async fn acted(&self, path: &[&str], headers: &HeaderMap, body: Body, passed_on: bool) -> Acted {
         let gateway = &self.gateway;
         let Some(by) = self.key.visitor(headers) else { return Ok(self.key.refusal()) };
         by.may_act().map_err(forbidden)?;
         let posted = Posted { key: &self.key, by, path: &path.join("/"), headers, body, passed_on };
+        if let Some((what, tenant, key)) = What::asked(path) {
+            return admin_acts::act(gateway, what, named(tenant, key)?, posted).await;
+        }
         match path {
-            ["v1", "keys", tenant, key, verb @ ("settle" | "release")] => {
-                let verb = if *verb == "settle" { Verb::Settle } else { Verb::Release };
-                admin_acts::rule(gateway, verb, named(tenant, key)?, posted).await
-            }
             ["v1", "doubts", "rule"] => admin_acts::change_rule(gateway, posted).await,
-            ["v1", "jobs", tenant, key, act @ ("retry" | "drop")] => {
-                let act = if *act == "retry" { JobAct::Retry } else { JobAct::Drop };
-                admin_jobs::act(gateway, act, named(tenant, key)?, posted).await
-            }
             ["v1", "admin", "approve"] => second_person::approve(gateway, posted).await,
             ["v1", "admin", act @ ..] => admin_authority::act(gateway, act, posted).await,
             _ => Ok(problem(
@@ -131,8 +117,8 @@ impl<P: Ports> Admin<P> {
                     _ => from_store(gateway.export(after, most).await),
                 }
             }
-            ["v1", "jobs"] => from_store(gateway.jobs_here(admin_jobs::state(query)?).await),
-            ["v1", "jobs", "all"] => from_store(gateway.all_jobs(admin_jobs::state(query)?).await),
+            ["v1", "jobs"] => from_store(gateway.jobs_here(admin_acts::job_state(query)?).await),
+            ["v1", "jobs", "all"] => from_store(gateway.all_jobs(admin_acts::job_state(query)?).await),
             ["v1", "coverage"] => json(StatusCode::OK, &gateway.coverage()),
             ["v1", "shadow"] => match gateway.shadow_report() {
                 Some(report) => json(StatusCode::OK, &report),
@@ -179,16 +165,17 @@ impl<P: Ports> Admin<P> {
     }
 }
 
-impl<P: Ports> Answers for Admin<P> {
+impl Answers for Admin {
     /// Reads the body only for an operator's act.
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         let (head, body) = request.into_parts();
+        let body = body.map_err(|error| BodyError(error.to_string())).boxed_unsync();
         let path: Vec<&str> = head.uri.path().trim_start_matches('/').split('/').collect();
         let answer = match (&path[..], &head.method) {
-            ([""], method) if method != Method::POST => return console::redirect(),
+            ([""], method) if method != Method::POST => Ok(console::elsewhere("/console")),
             (["console", page @ ..], _) => {
                 let shown = (&self.gateway, &self.metrics, &*self.rates);
-                return console::answer(shown, (&self.key, &self.tries), page, &head, body).await;
+                console::answer(shown, (&self.key, &self.tries), page, &head, body).await
             }
             (path, &Method::POST) => self.acted(path, &head.headers, body, false).await,
             (path, &(Method::GET | Method::HEAD)) => self.shown(path, &head).await,
@@ -205,12 +192,11 @@ fn named(tenant: &str, key: &str) -> Result<KeyId, Box<Answer>> {
     admin_acts::id(&percent::decode(tenant), &percent::decode(key)).map_err(|why| bad(&why))
 }
 
-/// Listens in the background, over TLS if there is a configuration for it.
-pub fn listen<P: Ports>(
+pub fn listen(
     listeners: &mut Listeners,
     listener: TcpListener,
     tls: Option<Replaceable<ServerConfig>>,
-    admin: Arc<Admin<P>>,
+    admin: Arc<Admin>,
 ) {
     let (rates, metrics) = (Arc::downgrade(&admin.rates), admin.metrics.clone());
     // Samples for the console, as long as there is one.

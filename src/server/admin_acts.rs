@@ -1,7 +1,8 @@
-//! Keys in the admin API: the pages of their lists, and the acts that end an attempt by hand.
+//! Acts that end an attempt by hand, on keys in doubt and on accepted requests; pages of their lists.
 //!
-//! With `dry_run` in the body nothing is changed. `gateway::operator` decides. Neither paths nor
-//! bodies are logged.
+//! With `dry_run` in the body nothing is changed. `gateway::operator` decides. An act that another
+//! region has to do is passed on to it, if the operator shows a token. Neither paths nor bodies are
+//! logged.
 
 use std::sync::Arc;
 
@@ -9,16 +10,19 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::admin_answer::{Acted, Answer, answer, bad, coded, json};
-use super::admin_posted::{ActBody, Case, Posted, journalled};
+use super::Gateway;
+use super::admin_http::{
+    Acted, Answer, Case, Claimed, MOST_TEXT, Posted, answer, bad, coded, forbidden, json, problem,
+};
 use crate::gateway::credentials::operators::Weighty;
-use crate::gateway::instance::Gateway;
 use crate::gateway::operator::acts::Refusal;
+use crate::gateway::operator::dead_letters::JobAct;
 use crate::gateway::operator::key::KeyStatus;
 use crate::gateway::operator::percent;
-use crate::ports::Ports;
+use crate::ports::jobs::{self, Acted as Outcome};
 use crate::ports::peers::{Proof, Question};
 use crate::ports::upkeep::{Act, Ruling, Who};
+use crate::protocol::job::JobState;
 use crate::protocol::key::{self, KeyId, Tenant};
 use crate::protocol::record::{self, AnswerBody};
 use crate::protocol::region::RegionName;
@@ -26,19 +30,26 @@ use crate::protocol::region::RegionName;
 /// Most keys in one page.
 const MOST: u32 = 1_000;
 
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct KeyRequest {
+    reason: String,
+    actor: Claimed,
+    status: Option<u16>,
+    headers: Vec<(String, String)>,
+    body: Option<String>,
+    dry_run: bool,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ActRequest {
+struct JobRequest {
+    reason: String,
+    actor: Claimed,
+    /// The region that accepted the request; this one if absent.
+    region: Option<String>,
     #[serde(default)]
-    pub(super) reason: String,
-    #[serde(default)]
-    pub(super) actor: String,
-    pub(super) status: Option<u16>,
-    #[serde(default)]
-    pub(super) headers: Vec<(String, String)>,
-    pub(super) body: Option<String>,
-    #[serde(default)]
-    pub(super) dry_run: bool,
+    dry_run: bool,
 }
 
 /// A route whose doubts shall go by a rule.
@@ -51,7 +62,7 @@ struct RuleRequest {
     #[serde(default)]
     reason: String,
     #[serde(default)]
-    actor: String,
+    actor: Claimed,
     #[serde(default)]
     dry_run: bool,
 }
@@ -66,10 +77,43 @@ struct Rehearsed {
     key: KeyStatus,
 }
 
+#[derive(Serialize)]
+struct Done {
+    done: &'static str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    dry_run: bool,
+}
+
+/// An act on a key in doubt, or on an accepted request.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verb {
+pub(super) enum What {
     Settle,
     Release,
+    Job(JobAct),
+}
+
+impl What {
+    pub(super) fn of(name: &str) -> Option<Self> {
+        match name {
+            "settle" => Some(Self::Settle),
+            "release" => Some(Self::Release),
+            "retry" => Some(Self::Job(JobAct::Retry)),
+            "drop" => Some(Self::Job(JobAct::Drop)),
+            _ => None,
+        }
+    }
+
+    /// The list of the API with the things that it is for.
+    pub(super) fn list(self) -> &'static str {
+        if let Self::Job(_) = self { "jobs" } else { "keys" }
+    }
+
+    /// The act that a path asks for, and the tenant and the key there.
+    pub(super) fn asked<'a>(path: &[&'a str]) -> Option<(Self, &'a str, &'a str)> {
+        let ["v1", list, tenant, key, name] = path else { return None };
+        let what = Self::of(name).filter(|what| what.list() == *list)?;
+        Some((what, tenant, key))
+    }
 }
 
 /// Reads the page from the query: the most entries, and the key after which the page begins.
@@ -91,29 +135,47 @@ pub(super) fn page(query: &str) -> Result<(u32, Option<KeyId>), Box<Answer>> {
     Ok((most, after))
 }
 
-/// Performs an act on a key, or rehearses it.
-pub(super) async fn rule<P: Ports, B: ActBody>(
-    gateway: &Arc<Gateway<P>>,
-    verb: Verb,
-    id: KeyId,
-    posted: Posted<'_, B>,
-) -> Acted {
+pub(super) fn job_state(query: &str) -> Result<Option<JobState>, Box<Answer>> {
+    match query {
+        "" => Ok(None),
+        "state=dead" => Ok(Some(JobState::Dead)),
+        "state=waiting" => Ok(Some(JobState::Waiting)),
+        _ => Err(bad("the parameter is state=dead or state=waiting")),
+    }
+}
+
+pub(super) async fn act(gateway: &Arc<Gateway>, what: What, id: KeyId, posted: Posted<'_>) -> Acted {
+    match what {
+        What::Settle | What::Release => on_key(gateway, what == What::Settle, id, posted).await,
+        What::Job(what) => on_job(gateway, what, id, posted).await,
+    }
+}
+
+async fn on_key(gateway: &Arc<Gateway>, settles: bool, id: KeyId, posted: Posted<'_>) -> Acted {
     let elsewhere = posted.elsewhere();
-    let (said, case): (ActRequest, _) = posted.read().await?;
-    let dry_run = said.dry_run;
-    let mut act = act(verb, said).map_err(bad)?;
+    let (KeyRequest { reason, actor, status, headers, body, dry_run }, case) = posted.read().await?;
+    let ruling = match (settles, status) {
+        (true, Some(status)) => Ruling::Settled(record::Answer {
+            status,
+            headers: headers.into_iter().map(|(name, value)| (name.to_lowercase(), value.into())).collect(),
+            body: AnswerBody::Kept(body.unwrap_or_default().into_bytes()),
+        }),
+        (true, None) => return Err(bad("name the status that clients shall be given")),
+        (false, None) if headers.is_empty() && body.is_none() => Ruling::Released,
+        (false, None | Some(_)) => {
+            return Err(bad("a released key has no answer: leave status, headers and body out"));
+        }
+    };
+    let mut act = Act { ruling, actor: case.actor(actor), reason };
     if let (Some(proof), Some(owner)) = (elsewhere, gateway.owner_elsewhere(&id)) {
         return act_at(gateway, &owner, &case, proof).await;
     }
     if dry_run {
-        let would_be = match verb {
-            Verb::Settle => "settled",
-            Verb::Release => "released",
-        };
+        let would_be = if settles { "settled" } else { "released" };
         let key = gateway.rehearse_rule(&id, &act).await.map_err(refused)?;
         return Ok(json(StatusCode::OK, &Rehearsed { dry_run, would_be, key }));
     }
-    if verb == Verb::Release && case.needs(Weighty::Release) {
+    if !settles && case.needs(Weighty::Release) {
         let status = gateway.key_status(&id).await.map_err(Refusal::Store).map_err(refused)?;
         let finds = seen(&serde_json::to_value(&status).unwrap_or_default());
         act.actor = case.judge(Weighty::Release, act.actor, finds, (gateway.region(), gateway.date()))?;
@@ -121,13 +183,49 @@ pub(super) async fn rule<P: Ports, B: ActBody>(
     Ok(json(StatusCode::OK, &gateway.rule(&id, &act).await.map_err(refused)?))
 }
 
+async fn on_job(gateway: &Arc<Gateway>, what: JobAct, id: KeyId, posted: Posted<'_>) -> Acted {
+    let elsewhere = posted.elsewhere();
+    let (JobRequest { reason, actor, region, dry_run }, case) = posted.read().await?;
+    let actor = case.actor(actor);
+    if [&reason, &actor].into_iter().any(|text| text.trim().is_empty() || text.len() > MOST_TEXT) {
+        return Err(bad("say who acts (actor) and why (reason), at most 1000 bytes each"));
+    }
+    if [&reason, &actor].into_iter().any(|text| text.contains('\0')) {
+        return Err(bad("the reason and the actor cannot hold zero bytes"));
+    }
+    if let Some(region) = region.filter(|region| region != gateway.region().as_str()) {
+        let region = RegionName::parse(&region).map_err(|error| bad(&error.to_string()))?;
+        let why = || format!("{region} acts only for an operator whom it knows: show a token");
+        let proof = elsewhere.ok_or_else(|| forbidden(why()))?;
+        return act_at(gateway, &region, &case, proof).await;
+    }
+    let acted = match dry_run {
+        true => gateway.rehearse_on_job(&id, what).await,
+        false => gateway.act_on_job(&id, what, &jobs::Act { actor, reason }).await,
+    };
+    let conflict = |code, why| coded(StatusCode::CONFLICT, code, why);
+    Ok(match acted {
+        Ok(Outcome::Done) => {
+            let done = if what == JobAct::Retry { "retry" } else { "drop" };
+            json(StatusCode::OK, &Done { done, dry_run })
+        }
+        Ok(Outcome::Absent) => problem(StatusCode::NOT_FOUND, "this region has no job of that key"),
+        Ok(Outcome::Waiting) => {
+            conflict("refused", "the job is no dead letter: a worker runs it when it is due")
+        }
+        Ok(Outcome::Erased) => {
+            conflict("refused", "its request is past its retention and was erased: it can only be dropped")
+        }
+        Ok(Outcome::Running) => {
+            conflict("not-yet", "a worker has it, or an attempt may be running: try again once that is over")
+        }
+        Ok(Outcome::GateMoved) => problem(StatusCode::SERVICE_UNAVAILABLE, "the store is not approved yet"),
+        Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
+    })
+}
+
 /// Has another region act, and answers as it did.
-pub(super) async fn act_at<P: Ports>(
-    gateway: &Gateway<P>,
-    there: &RegionName,
-    case: &Case<'_>,
-    proof: Proof,
-) -> Acted {
+async fn act_at(gateway: &Gateway, there: &RegionName, case: &Case<'_>, proof: Proof) -> Acted {
     let act = Question::Act { path: case.path.to_owned(), body: case.body.to_string(), proof };
     let (status, body) = gateway.act_at(there, act).await.map_err(Refusal::Store).map_err(refused)?;
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
@@ -136,8 +234,9 @@ pub(super) async fn act_at<P: Ports>(
 }
 
 /// Has the keys in doubt of a route go by its rule of now, or by `park`, or counts them only.
-pub(super) async fn change_rule<P: Ports, B: ActBody>(gateway: &Gateway<P>, posted: Posted<'_, B>) -> Acted {
-    let (RuleRequest { route, recovery, reason, mut actor, dry_run }, case) = posted.read().await?;
+pub(super) async fn change_rule(gateway: &Gateway, posted: Posted<'_>) -> Acted {
+    let (RuleRequest { route, recovery, reason, actor, dry_run }, case) = posted.read().await?;
+    let mut actor = case.actor(actor);
     // Keys that run again are released. Those in doubt since then have this rule already.
     if recovery == "rerun" && !dry_run {
         actor = case.judge(Weighty::Release, actor, String::new(), (gateway.region(), gateway.date()))?;
@@ -146,8 +245,6 @@ pub(super) async fn change_rule<P: Ports, B: ActBody>(gateway: &Gateway<P>, post
     let change = gateway.change_doubt_rule(&route, &recovery, by, dry_run).await.map_err(refused)?;
     Ok(json(StatusCode::OK, &change))
 }
-
-journalled!(ActRequest, RuleRequest);
 
 /// Names a key's records as an operator sees them. An act is for these and no others.
 pub(super) fn seen(status: &Value) -> String {
@@ -161,28 +258,9 @@ pub(super) fn seen(status: &Value) -> String {
     rows.map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// Parses a tenant and a key, or says what is wrong with them.
 pub(super) fn id(tenant: &str, key: &str) -> Result<KeyId, String> {
     let tenant = Tenant::parse(tenant).map_err(|error| error.to_string())?;
     Ok(KeyId::new(tenant, key::Key::parse(key).map_err(|error| error.to_string())?))
-}
-
-/// Makes the act from the body, or says what is wrong with it.
-pub(super) fn act(verb: Verb, said: ActRequest) -> Result<Act, &'static str> {
-    let ActRequest { reason, actor, status, headers, body, dry_run: _ } = said;
-    let ruling = match (verb, status) {
-        (Verb::Settle, Some(status)) => Ruling::Settled(record::Answer {
-            status,
-            headers: headers.into_iter().map(|(name, value)| (name.to_lowercase(), value.into())).collect(),
-            body: AnswerBody::Kept(body.unwrap_or_default().into_bytes()),
-        }),
-        (Verb::Settle, None) => return Err("name the status that clients shall be given"),
-        (Verb::Release, None) if headers.is_empty() && body.is_none() => Ruling::Released,
-        (Verb::Release, None | Some(_)) => {
-            return Err("a released key has no answer: leave status, headers and body out");
-        }
-    };
-    Ok(Act { ruling, actor, reason })
 }
 
 fn refused(refusal: Refusal) -> Box<Answer> {

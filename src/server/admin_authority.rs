@@ -11,13 +11,13 @@ use std::time::Duration;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
-use super::admin_answer::{Acted, Answer, bad, coded, from_store, json, problem};
-use super::admin_posted::{ActBody, Case, MOST_TEXT, Posted, Words, journalled};
+use super::Gateway;
+use super::admin_http::{
+    Acted, Answer, Case, Claimed, MOST_TEXT, Posted, bad, coded, from_store, json, problem,
+};
 use crate::gateway::authority::act_error::ActError;
 use crate::gateway::authority::acts::dry_run::Act;
 use crate::gateway::credentials::operators::Weighty;
-use crate::gateway::instance::Gateway;
-use crate::ports::Ports;
 use crate::ports::upkeep::Place;
 use crate::protocol::key::Tenant;
 use crate::protocol::region::RegionName;
@@ -46,7 +46,7 @@ struct ApplyRequest {
     ring: RingRequest,
     escrow: BTreeSet<String>,
     expect_epoch: u64,
-    actor: String,
+    actor: Claimed,
     #[serde(default)]
     dry_run: bool,
 }
@@ -78,7 +78,7 @@ struct PinRequest {
 #[serde(deny_unknown_fields)]
 struct RegionActRequest {
     region: String,
-    actor: String,
+    actor: Claimed,
     #[serde(default)]
     reason: String,
     #[serde(default)]
@@ -91,7 +91,7 @@ struct RegionActRequest {
 #[serde(deny_unknown_fields)]
 struct TakeoverRequest {
     region: String,
-    actor: String,
+    actor: Claimed,
     reason: String,
     #[serde(default)]
     accept_risk: bool,
@@ -106,7 +106,7 @@ struct BreakGlassRequest {
     /// Last genuine epoch, if the register was poisoned.
     #[serde(default)]
     poisoned_above: Option<u64>,
-    actor: String,
+    actor: Claimed,
     attest: String,
     #[serde(default)]
     dry_run: bool,
@@ -115,7 +115,7 @@ struct BreakGlassRequest {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RaiseRequest {
-    actor: String,
+    actor: Claimed,
     /// If set, reports each region's protocol version and changes nothing.
     #[serde(default)]
     dry_run: bool,
@@ -129,28 +129,35 @@ struct Compared<T> {
     found: T,
 }
 
-journalled!(ApplyRequest, RegionActRequest, TakeoverRequest, BreakGlassRequest, RaiseRequest);
-
-impl Words for InitRequest {}
-
-impl Words for PlanRequest {}
-
 /// Performs an act under `/v1/admin/`. `path` is the rest of the path.
-pub(super) async fn act<P: Ports, B: ActBody>(
-    gateway: &Arc<Gateway<P>>,
-    path: &[&str],
-    posted: Posted<'_, B>,
-) -> Acted {
+pub(super) async fn act(gateway: &Arc<Gateway>, path: &[&str], posted: Posted<'_>) -> Acted {
     match path {
-        ["init"] => init(gateway, posted).await,
-        ["ring", "plan"] => plan(gateway, posted).await,
+        ["init"] => {
+            let (InitRequest { escrow, epoch_above, dry_run }, _) = posted.read().await?;
+            let escrow = routes(escrow);
+            if dry_run {
+                return answer(gateway.rehearse(Act::Found { escrow, epoch_above }).await);
+            }
+            answer(gateway.found(escrow, epoch_above).await)
+        }
+        ["ring", "plan"] => {
+            let (PlanRequest { ring, escrow }, _) = posted.read().await?;
+            answer(gateway.plan(&*built(ring)?, &routes(escrow)))
+        }
         ["ring", "apply"] => apply(gateway, posted).await,
         ["region", "drain"] => drain(gateway, posted).await,
         ["region", "resume"] => resume(gateway, posted).await,
         ["region", "rebuild"] => take(gateway, true, posted).await,
         ["takeover"] => take(gateway, false, posted).await,
         ["break-glass"] => break_glass(gateway, posted).await,
-        ["protocol", "raise"] => raise(gateway, posted).await,
+        ["protocol", "raise"] => {
+            let (RaiseRequest { actor, dry_run }, case) = posted.read().await?;
+            let actor = text("actor", case.actor(actor))?;
+            if dry_run {
+                return answer(gateway.protocol().await.map(|found| Compared { dry_run, found }));
+            }
+            answer(gateway.raise_protocol(&actor).await)
+        }
         _ => Err(Box::new(problem(
             StatusCode::NOT_FOUND,
             "post to /v1/admin/init, ring/plan, ring/apply, region/drain, region/resume, region/rebuild, takeover, break-glass or protocol/raise",
@@ -158,119 +165,89 @@ pub(super) async fn act<P: Ports, B: ActBody>(
     }
 }
 
-async fn init<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
-    let (InitRequest { escrow, epoch_above, dry_run }, _) = posted.read().await?;
-    if dry_run {
-        return rehearsed(gateway, Act::Found { escrow: routes(escrow), epoch_above }).await;
-    }
-    answer(gateway.found(routes(escrow), epoch_above).await)
-}
-
-async fn plan<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
-    let (PlanRequest { ring, escrow }, _) = posted.read().await?;
-    answer(gateway.plan(&*built(ring)?, &routes(escrow)))
-}
-
-async fn apply<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
-    let (ApplyRequest { ring, escrow, expect_epoch, actor, dry_run }, _) = posted.read().await?;
-    let actor = text("actor", &actor)?;
+async fn apply(gateway: &Arc<Gateway>, posted: Posted<'_>) -> Acted {
+    let (ApplyRequest { ring, escrow, expect_epoch, actor, dry_run }, case) = posted.read().await?;
+    let actor = text("actor", case.actor(actor))?;
     let (ring, escrow) = (built(ring)?, routes(escrow));
     if dry_run {
-        return rehearsed(gateway, Act::Apply { ring, escrow, expect_epoch }).await;
+        return answer(gateway.rehearse(Act::Apply { ring, escrow, expect_epoch }).await);
     }
-    led_to(gateway.apply(ring, escrow, expect_epoch, actor).await)
+    led_to(gateway.apply(ring, escrow, expect_epoch, &actor).await)
 }
 
-async fn drain<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
-    let (RegionActRequest { region, actor, reason, force, dry_run }, _) = posted.read().await?;
-    let (region, actor) = (region_of(&region)?, text("actor", &actor)?);
+async fn drain(gateway: &Arc<Gateway>, posted: Posted<'_>) -> Acted {
+    let (RegionActRequest { region, actor, reason, force, dry_run }, case) = posted.read().await?;
+    let (region, actor) = (&region_of(&region)?, text("actor", case.actor(actor))?);
     // An operator gives a reason for a step that breaks a rule.
-    let reason = if force { text("reason", &reason)? } else { optional("reason", &reason)? };
+    let reason = if force { text("reason", reason)? } else { optional("reason", reason)? };
     if dry_run {
-        return rehearsed(gateway, Act::Drain { region: &region, force }).await;
+        return answer(gateway.rehearse(Act::Drain { region, force }).await);
     }
-    led_to(gateway.drain(&region, force, actor, reason).await)
+    led_to(gateway.drain(region, force, &actor, &reason).await)
 }
 
-async fn resume<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
-    let (RegionActRequest { region, actor, reason, force, dry_run }, _) = posted.read().await?;
+async fn resume(gateway: &Arc<Gateway>, posted: Posted<'_>) -> Acted {
+    let (RegionActRequest { region, actor, reason, force, dry_run }, case) = posted.read().await?;
     if force || !reason.is_empty() {
         return Err(bad("a return takes neither force nor reason"));
     }
-    let (region, actor) = (region_of(&region)?, text("actor", &actor)?);
+    let (region, actor) = (&region_of(&region)?, text("actor", case.actor(actor))?);
     if dry_run {
-        return rehearsed(gateway, Act::Resume { region: &region }).await;
+        return answer(gateway.rehearse(Act::Resume { region }).await);
     }
-    led_to(gateway.resume(&region, actor).await)
+    led_to(gateway.resume(region, &actor).await)
 }
 
 /// Takes the keys of a lost region over, or has it rebuilt.
-async fn take<P: Ports, B: ActBody>(
-    gateway: &Arc<Gateway<P>>,
-    rebuilds: bool,
-    posted: Posted<'_, B>,
-) -> Acted {
+async fn take(gateway: &Arc<Gateway>, rebuilds: bool, posted: Posted<'_>) -> Acted {
     let (TakeoverRequest { region, actor, reason, accept_risk, dry_run }, case) = posted.read().await?;
-    let (actor, reason, region) = (text("actor", &actor)?, text("reason", &reason)?, &region_of(&region)?);
+    let (mut actor, reason) = (text("actor", case.actor(actor))?, text("reason", reason)?);
+    let region = &region_of(&region)?;
     if dry_run {
         let act = match rebuilds {
             true => Act::Rebuild { region, accept_risk },
             false => Act::Takeover { region, accept_risk },
         };
-        return rehearsed(gateway, act).await;
+        return answer(gateway.rehearse(act).await);
     }
-    let actor = seconded(gateway, &case, accept_risk.then_some(Weighty::AcceptRisk), actor)?;
+    if accept_risk {
+        actor = seconded(gateway, &case, Weighty::AcceptRisk, actor)?;
+    }
     match rebuilds {
-        true => answer(gateway.rebuild(region, accept_risk, &actor, reason).await),
-        false => answer(gateway.takeover(region, accept_risk, &actor, reason).await),
+        true => answer(gateway.rebuild(region, accept_risk, &actor, &reason).await),
+        false => answer(gateway.takeover(region, accept_risk, &actor, &reason).await),
     }
 }
 
-async fn break_glass<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
+async fn break_glass(gateway: &Arc<Gateway>, posted: Posted<'_>) -> Acted {
     let (BreakGlassRequest { stopped, poisoned_above, actor, attest, dry_run }, case) = posted.read().await?;
-    let (actor, attest) = (text("actor", &actor)?, text("attest", &attest)?);
-    let stopped: BTreeSet<RegionName> =
-        stopped.iter().map(|name| region_of(name)).collect::<Result<_, Box<Answer>>>()?;
+    let (actor, attest) = (text("actor", case.actor(actor))?, text("attest", attest)?);
+    let stopped = stopped.iter().map(|name| region_of(name));
+    let stopped = &stopped.collect::<Result<BTreeSet<_>, _>>()?;
     if poisoned_above.is_none() && stopped.is_empty() {
         return Err(bad("name at least one region or witness that is stopped"));
     }
     if dry_run {
         let act = match poisoned_above {
-            Some(above) => Act::LeavePoison { above, stopped: &stopped },
-            None => Act::BreakGlass { stopped: &stopped },
+            Some(above) => Act::LeavePoison { above, stopped },
+            None => Act::BreakGlass { stopped },
         };
-        return rehearsed(gateway, act).await;
+        return answer(gateway.rehearse(act).await);
     }
-    let actor = seconded(gateway, &case, Some(Weighty::BreakGlass), actor)?;
+    let actor = seconded(gateway, &case, Weighty::BreakGlass, actor)?;
     led_to(match poisoned_above {
-        Some(above) => gateway.leave_poison(above, &stopped, &actor, attest).await,
-        None => gateway.break_glass(&stopped, &actor, attest).await,
+        Some(above) => gateway.leave_poison(above, stopped, &actor, &attest).await,
+        None => gateway.break_glass(stopped, &actor, &attest).await,
     })
 }
 
-async fn raise<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
-    let (RaiseRequest { actor, dry_run }, _) = posted.read().await?;
-    let actor = text("actor", &actor)?;
-    if dry_run {
-        return answer(gateway.protocol().await.map(|found| Compared { dry_run, found }));
-    }
-    answer(gateway.raise_protocol(actor).await)
-}
-
 /// The name for the journal, once a second person approved an act of this kind.
-fn seconded<P: Ports>(
-    gateway: &Gateway<P>,
-    case: &Case<'_>,
-    what: Option<Weighty>,
-    actor: &str,
-) -> Result<String, Box<Answer>> {
-    let Some(what) = what else { return Ok(actor.to_owned()) };
-    let finds = format!("epoch {}", gateway.epoch());
-    case.judge(what, actor.to_owned(), finds, (gateway.region(), gateway.date()))
+fn seconded(gateway: &Gateway, case: &Case<'_>, what: Weighty, actor: String) -> Result<String, Box<Answer>> {
+    case.judge(what, actor, format!("epoch {}", gateway.epoch()), (gateway.region(), gateway.date()))
 }
 
 /// One page of the doubles and late answers in the region's journal.
-pub(super) async fn findings<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answer {
+pub(super) async fn findings(gateway: &Gateway, query: &str) -> Answer {
     let (mut most, mut after, mut days) = (100, None, 30);
     for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
         let taken = match name {
@@ -289,11 +266,6 @@ pub(super) async fn findings<P: Ports>(gateway: &Gateway<P>, query: &str) -> Ans
     from_store(gateway.findings(after, Duration::from_secs(days * 86_400), most).await)
 }
 
-async fn rehearsed<P: Ports>(gateway: &Arc<Gateway<P>>, act: Act<'_>) -> Acted {
-    answer(gateway.rehearse(act).await)
-}
-
-/// Answers with the epoch of the view that the act led to.
 fn led_to(epoch: Result<u64, ActError>) -> Acted {
     answer(epoch.map(|epoch| serde_json::json!({ "epoch": epoch })))
 }
@@ -320,14 +292,14 @@ fn region_of(name: &str) -> Result<RegionName, Box<Answer>> {
     RegionName::parse(name).map_err(|error| bad(&error.to_string()))
 }
 
-fn text<'a>(name: &str, text: &'a str) -> Result<&'a str, Box<Answer>> {
+fn text(name: &str, text: String) -> Result<String, Box<Answer>> {
     match text.trim() {
         "" => Err(bad(&format!("say {name}: it is journalled"))),
         _ => optional(name, text),
     }
 }
 
-fn optional<'a>(name: &str, text: &'a str) -> Result<&'a str, Box<Answer>> {
+fn optional(name: &str, text: String) -> Result<String, Box<Answer>> {
     if text.len() > MOST_TEXT || text.contains('\0') {
         return Err(bad(&format!("{name} has at most {MOST_TEXT} bytes and no zero bytes")));
     }
@@ -335,10 +307,6 @@ fn optional<'a>(name: &str, text: &'a str) -> Result<&'a str, Box<Answer>> {
 }
 
 fn built(said: RingRequest) -> Result<Arc<Ring>, Box<Answer>> {
-    Ring::build(&spec(said)?).map(Arc::new).map_err(|error| bad(&error.to_string()))
-}
-
-fn spec(said: RingRequest) -> Result<RingSpec, Box<Answer>> {
     let RingRequest { seed, place_by, regions, pins } = said;
     let region = |RegionRequest { name, weight }| Ok(RegionSpec { name: region_of(&name)?, weight });
     let regions = regions.into_iter().map(region).collect::<Result<_, Box<Answer>>>()?;
@@ -348,5 +316,6 @@ fn spec(said: RingRequest) -> Result<RingSpec, Box<Answer>> {
         Ok(Pin { tenant, regions })
     };
     let pins = pins.into_iter().map(pin).collect::<Result<_, Box<Answer>>>()?;
-    Ok(RingSpec { seed, place_by, regions, pins })
+    let ring = Ring::build(&RingSpec { seed, place_by, regions, pins });
+    ring.map(Arc::new).map_err(|error| bad(&error.to_string()))
 }

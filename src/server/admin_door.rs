@@ -26,10 +26,9 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::admin_answer::{Answer, problem};
-use super::connection::drive;
+use super::admin_http::{Answer, problem};
+use super::connection::{Paced, drive};
 use super::connection_limit::Places;
-use super::write_timeout::Paced;
 use super::{Listeners, Replaceable, Stop, locked};
 use crate::adapters::tls;
 use crate::config::admin::Admin;
@@ -69,7 +68,6 @@ pub(super) fn loaded(files: Option<&TlsFiles>, section: &str) -> Result<Option<S
     Ok(Some(config))
 }
 
-/// The service behind an admin listener.
 pub(super) trait Answers: Send + Sync + 'static {
     fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Answer> + Send;
 }

@@ -13,7 +13,7 @@ use http::header::{
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, Method, Request, Uri, Version};
 
-use super::forwarded;
+use super::edge;
 use super::guard::Refusal;
 use super::head::MOST_HEADERS;
 use super::listener_kind::Door;
@@ -29,7 +29,6 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Longest target, in bytes.
 const TARGET_LIMIT: usize = 8 * 1024;
 
-/// The other end of a connection.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub ip: IpAddr,
@@ -63,7 +62,7 @@ pub fn admit<B>(request: Request<B>, client: &Client) -> Result<Request<B>, Prob
     check_headers(&head.headers)?;
     check_connection(&head.headers)?;
     strip_hop_by_hop(&mut head.headers);
-    let seen = client.door.edge().map(|edge| forwarded::seen(&head.headers, client.ip, edge));
+    let seen = client.door.edge().map(|edge| edge::seen(&head.headers, client.ip, edge));
     strip_prefix(&mut head.headers, RESERVED_PREFIX);
     strip_prefix(&mut head.headers, FORWARDED_PREFIX);
     head.headers.remove(FORWARDED);
@@ -81,7 +80,7 @@ pub fn admit<B>(request: Request<B>, client: &Client) -> Result<Request<B>, Prob
         Some(_) | None => (client.forwarded_for.clone(), client.tls, None),
     };
     let proto = HeaderValue::from_static(if tls { "https" } else { "http" });
-    forwarded::overwrite_others(&mut head.headers, &from);
+    edge::overwrite_others(&mut head.headers, &from);
     head.headers.insert(HOST, host.clone());
     head.headers.insert(HeaderName::from_static("x-forwarded-for"), from);
     head.headers.insert(HeaderName::from_static("x-forwarded-host"), asked.unwrap_or(host));

@@ -23,32 +23,30 @@ const EVERY: Duration = Duration::from_secs(60);
 pub(super) struct Expiries(Vec<(&'static str, i64)>);
 
 /// Shows the certificates that a process starts with, and keeps looking at the store's.
-pub(super) fn start(config: &Config) {
-    look(config).show();
+pub(super) fn start(config: &Config, read: &Expiries) {
+    read.show();
     // The parser's error is not logged: it may quote the URL. The code that connects reports it.
     if let Ok(address) = config.process.store.url.reveal().parse() {
         tokio::spawn(watch_store(address));
     }
 }
 
-/// Runs as long as it is polled.
+/// Shows the dates of the certificates that the store's URL names, as long as it is polled.
 async fn watch_store(address: Address) {
     loop {
         let named = address.clone();
-        if let Ok(found) = tokio::task::spawn_blocking(move || look_of_store(&named)).await {
+        let look = move || {
+            let (own, authorities) = named.certificates();
+            let own = own.and_then(first).map(|at| ("store", at));
+            // A bundle of public authorities holds many that are not needed, so the last date counts.
+            let authorities = authorities.and_then(|file| ends(file).into_iter().max());
+            Expiries(own.into_iter().chain(authorities.map(|at| ("store_authority", at))).collect())
+        };
+        if let Ok(found) = tokio::task::spawn_blocking(look).await {
             found.show();
         }
         tokio::time::sleep(EVERY).await;
     }
-}
-
-/// Reads the dates of the certificates that the store's URL names. Blocks: it reads the files.
-fn look_of_store(address: &Address) -> Expiries {
-    let (own, authorities) = address.certificates();
-    let own = own.and_then(first).map(|at| ("store", at));
-    // A bundle of public authorities holds many that are not needed, so the last date counts.
-    let authorities = authorities.and_then(|file| ends(file).into_iter().max());
-    Expiries(own.into_iter().chain(authorities.map(|at| ("store_authority", at))).collect())
 }
 
 /// Reads the dates of the certificates of a configuration, without the store's. Blocks.

@@ -3,6 +3,7 @@
 //! [`super::reload`] does it for gateways, [`super::witness`] for witnesses. Files are looked at
 //! through links, so the exchange of a whole folder (as Kubernetes does it) is noticed.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::signal::unix::Signal;
@@ -16,24 +17,45 @@ const SETTLED: Duration = Duration::from_millis(200);
 /// Most waits of that time.
 const MOST_WAITS: usize = 25;
 
-/// Waits until the files were read again. `None` if they are not watched any more.
-pub(super) async fn next<T: Send + 'static>(
-    watched: &mut Watched,
+/// Place of a gateway's or witness's configuration, and state of its files when they were read.
+#[derive(Clone, Debug)]
+pub struct Files {
+    /// The region file, or the witness file.
+    pub file: PathBuf,
+    /// That file, and all files that it names.
+    pub watched: Watched,
+}
+
+/// Waits until the files were read again. `load` reads the configuration, and `further` the files
+/// that it names. `None` if they are not watched any more.
+pub(super) async fn next<C: Send + 'static, T: Send + 'static>(
+    files: &mut Files,
     hangup: &mut Signal,
-    read: impl FnOnce() -> (Result<T, Vec<String>>, Watched) + Clone + Send + 'static,
-) -> Option<Result<T, Vec<String>>> {
+    load: fn(&Path) -> (Result<C, Errors>, Watched),
+    further: fn(&C) -> anyhow::Result<T>,
+) -> Option<Result<(C, T), Vec<String>>> {
     loop {
+        let Files { file, watched } = files.clone();
+        let read = move || {
+            let (config, watched) = load(&file);
+            let config = config.map_err(|errors| errors.0.iter().map(ToString::to_string).collect());
+            let further = |config: C| match further(&config) {
+                Ok(read) => Ok((config, read)),
+                Err(error) => Err(vec![format!("{error:#}")]),
+            };
+            (config.and_then(further), watched)
+        };
         // True if a signal asked for the next look before it is due.
         let asked = tokio::select! {
             biased;
             got = hangup.recv() => got.is_some(),
             () = tokio::time::sleep(EVERY) => false,
         };
-        let Some((seen, read)) = look(watched.clone(), asked, read.clone()).await else {
+        let Some((seen, read)) = look(watched, asked, read).await else {
             tracing::error!("the configuration is not watched any more: restart to have it read again");
             return None;
         };
-        *watched = seen;
+        files.watched = seen;
         if let Some(Err(problems)) = &read {
             for problem in problems {
                 tracing::error!(problem, "the configuration is not taken over; everything goes on as before");
@@ -43,10 +65,6 @@ pub(super) async fn next<T: Send + 'static>(
             return read;
         }
     }
-}
-
-pub(super) fn lines(errors: Errors) -> Vec<String> {
-    errors.0.iter().map(ToString::to_string).collect()
 }
 
 /// Reads the files if they changed, or if `asked` is set. `None` if reading panicked.
@@ -82,7 +100,6 @@ pub(super) fn taken(restart: &[String]) {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::path::{Path, PathBuf};
 
     use tokio::time::{Instant, interval};
 

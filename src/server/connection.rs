@@ -1,23 +1,128 @@
-//! One HTTP connection to its end: by itself, a stop or a cut. And bodies that were given up.
+//! One HTTP connection: its socket, its way to an end by itself, a stop or a cut, and bodies that
+//! were given up.
 
 use std::error::Error;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body::{Body as _, SizeHint};
 use http_body_util::BodyExt;
-use tokio::time::{sleep, timeout};
+use http_body_util::combinators::Fuse;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep, timeout};
 
 use super::Stop;
 use super::guard::{LINGER, LINGER_SILENT};
+use super::heads::PREFACE;
 use super::idle_watch::Cut;
-use crate::ports::{Body, BodyError, Polled};
+use crate::ports::body::empty;
+use crate::ports::{Body, BodyError, Polled, observe};
 
 /// Longest time for a connection that was idle to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(2);
+
+/// A client's socket with a bound on waiting for its reader, and a look at its first bytes.
+pub struct Paced {
+    stream: TcpStream,
+    /// Bytes looked at and not read yet.
+    early: BytesMut,
+    /// Longest time for a write to wait for the client to read.
+    patience: Duration,
+    /// End of the waiting write's time.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl Paced {
+    /// Makes a socket on which a write fails once the client has read nothing for `patience`.
+    pub fn new(stream: TcpStream, patience: Duration) -> Self {
+        Self { stream, early: BytesMut::new(), patience, stalled: None }
+    }
+
+    /// Says whether the client begins an HTTP/2 connection.
+    ///
+    /// It waits for as many bytes as that takes. Later reads return the same bytes. An end before
+    /// the first byte is an error.
+    pub async fn begins_http2(&mut self) -> io::Result<bool> {
+        while PREFACE.starts_with(&self.early) && self.early.len() < PREFACE.len() {
+            if self.stream.read_buf(&mut self.early).await? == 0 {
+                return match self.early.is_empty() {
+                    true => Err(io::ErrorKind::UnexpectedEof.into()),
+                    false => Ok(false),
+                };
+            }
+        }
+        Ok(self.early.starts_with(PREFACE))
+    }
+
+    /// Notes whether a write made progress, and fails it if none did for too long.
+    fn bounded<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let patience = self.patience;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(patience)));
+        match stalled.as_mut().poll(context) {
+            Poll::Ready(()) => {
+                metrics::counter!(observe::CONNECTIONS_CUT, "reason" => Cut::STALLED.0).increment(1);
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read")))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl AsyncRead for Paced {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.early.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(context, buffer);
+        }
+        let count = self.early.len().min(buffer.remaining());
+        buffer.put_slice(&self.early.split_to(count));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Paced {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.bounded(context, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        self.bounded(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
 
 /// Serves until the connection ends.
 ///
@@ -36,20 +141,16 @@ pub async fn drive<C: Future<Output = hyper::Result<()>>>(
         () = stop.wait() => None,
         cut = cut => Some(cut),
     };
-    match cut {
-        None => {
-            finish(connection.as_mut());
-            connection.await.map_err(|error| said(&error))
-        }
-        Some(Cut::Idle) => {
-            finish(connection.as_mut());
-            // After an error too, dropping the connection is all that is left to do.
-            drop(timeout(GOODBYE, connection).await);
-            Ok(())
-        }
-        Some(Cut::Stalled) => Err("cut: an answer was not read in time".to_owned()),
-        Some(Cut::GivenUp) => Err("cut: too many requests were given up".to_owned()),
+    if let Some(Cut(_, Some(why))) = cut {
+        return Err(format!("cut: {why}"));
     }
+    finish(connection.as_mut());
+    if cut.is_none() {
+        return connection.await.map_err(|error| said(&error));
+    }
+    // After an error too, dropping the connection is all that is left to do.
+    drop(timeout(GOODBYE, connection).await);
+    Ok(())
 }
 
 fn said(error: &hyper::Error) -> String {
@@ -69,36 +170,34 @@ pub fn lingering(body: Body) -> Body {
     if body.is_end_stream() {
         return body;
     }
-    Lingering(Some(body)).boxed_unsync()
+    Lingering(body.fuse()).boxed_unsync()
 }
 
-struct Lingering(Option<Body>);
+struct Lingering(Fuse<Body>);
 
 impl http_body::Body for Lingering {
     type Data = Bytes;
     type Error = BodyError;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
-        let Some(body) = self.0.as_mut() else { return Poll::Ready(None) };
-        let frame = ready!(Pin::new(body).poll_frame(context));
-        if !matches!(frame, Some(Ok(_))) {
-            self.0 = None;
-        }
-        Poll::Ready(frame)
+        Pin::new(&mut self.0).poll_frame(context)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.as_ref().is_none_or(http_body::Body::is_end_stream)
+        self.0.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.as_ref().map_or_else(|| SizeHint::with_exact(0), http_body::Body::size_hint)
+        self.0.size_hint()
     }
 }
 
 impl Drop for Lingering {
     fn drop(&mut self) {
-        let Some(mut body) = self.0.take().filter(|body| !body.is_end_stream()) else { return };
+        if self.0.is_end_stream() {
+            return;
+        }
+        let mut body = std::mem::replace(&mut self.0, empty().fuse());
         tokio::spawn(async move {
             let rest = async { while let Ok(Some(Ok(_))) = timeout(LINGER_SILENT, body.frame()).await {} };
             tokio::select! {

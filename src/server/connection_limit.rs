@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::locked;
@@ -62,26 +61,24 @@ const MOST_KNOWN: usize = 1_024;
 #[derive(Default)]
 pub struct Strangers {
     places: Arc<Places>,
-    there: AtomicUsize,
+    /// Each connection that is counted has a copy.
+    there: Arc<()>,
     known: Mutex<VecDeque<IpAddr>>,
 }
 
-/// A connection that may do its handshake. Dropped once the handshake succeeded or failed.
-pub struct Stranger {
-    _place: Option<Place>,
-    counted: Option<Arc<Strangers>>,
-}
+/// A connection that may do its handshake, and counts if its address is unknown. Dropped once the
+/// handshake succeeded or failed.
+pub type Stranger = Option<(Place, Arc<()>)>;
 
 impl Strangers {
     /// Lets a connection do its handshake, if strangers hold not too many of the `most` places.
-    pub fn admit(self: &Arc<Self>, address: IpAddr, most: usize) -> Option<Stranger> {
+    pub fn admit(&self, address: IpAddr, most: usize) -> Option<Stranger> {
         if locked(&self.known).contains(&address.to_canonical()) {
-            return Some(Stranger { _place: None, counted: None });
+            return Some(None);
         }
-        let place = self.places.take(address, MOST_OF_ADDRESS)?;
-        let there = self.there.fetch_add(1, Ordering::SeqCst);
-        let stranger = Stranger { _place: Some(place), counted: Some(self.clone()) };
-        (there < most.div_ceil(2)).then_some(stranger)
+        let stranger = (self.places.take(address, MOST_OF_ADDRESS)?, self.there.clone());
+        // One copy more is `there` itself.
+        (Arc::strong_count(&self.there) - 1 <= most.div_ceil(2)).then_some(Some(stranger))
     }
 
     pub fn shook(&self, address: IpAddr) {
@@ -90,14 +87,6 @@ impl Strangers {
         known.retain(|before| *before != address);
         known.truncate(MOST_KNOWN - 1);
         known.push_front(address);
-    }
-}
-
-impl Drop for Stranger {
-    fn drop(&mut self) {
-        if let Some(strangers) = &self.counted {
-            strangers.there.fetch_sub(1, Ordering::SeqCst);
-        }
     }
 }
 
@@ -133,7 +122,7 @@ mod tests {
         strangers.shook(IpAddr::from([192, 0, 2, 1]));
         assert!(from(1, 72).is_some(), "it is known by now");
         drop((one, others));
-        assert_eq!(strangers.there.load(Ordering::SeqCst), 0);
+        assert_eq!(Arc::strong_count(&strangers.there), 1);
         for number in 0..2 * MOST_KNOWN {
             strangers.shook(IpAddr::from([10, 0, (number / 256) as u8, (number % 256) as u8]));
         }

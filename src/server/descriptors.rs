@@ -32,7 +32,6 @@ pub(super) fn of_witness(peers: usize) -> usize {
     peers + admin_door::MOST_CONNECTIONS + BESIDE
 }
 
-/// Raises the limit for the files that a gateway can have open, as far as allowed.
 pub(super) fn for_gateway(config: &Config) {
     make_room(of_gateway(config), ", or lower connections and requests in [listen.limits]");
 }

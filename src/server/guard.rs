@@ -230,30 +230,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
         }
     }
 
-    /// Number of the next bytes that need no judgement.
-    fn plain(&self) -> Option<u64> {
-        match self.at {
-            At::Length(left) | At::Chunked(Chunks::Data(left)) if self.raw.is_empty() => Some(left),
-            At::Length(_) | At::Chunked(_) | At::Head(_) | At::Refused => None,
-        }
-    }
-
-    /// Reads data of a body straight into hyper's buffer.
-    fn read_plain(
-        &mut self,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-        left: u64,
-    ) -> Poll<io::Result<()>> {
-        let most = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.remaining());
-        let mut part = ReadBuf::new(buffer.initialize_unfilled_to(most));
-        ready!(Pin::new(&mut self.stream).poll_read(context, &mut part))?;
-        let count = part.filled().len();
-        buffer.advance(count);
-        self.passed(count);
-        Poll::Ready(Ok(()))
-    }
-
     /// Reads the next piece, to be judged or to be thrown away. 0 at the end of the stream.
     fn piece(&mut self, context: &mut Context<'_>, is_judged: bool) -> Poll<io::Result<usize>> {
         let mut space = [MaybeUninit::uninit(); PIECE];
@@ -301,8 +277,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guard<S> {
                 while let Poll::Ready(Ok(1..)) = guard.piece(context, false) {}
                 return Poll::Pending;
             }
-            if let Some(left) = guard.plain() {
-                return guard.read_plain(context, buffer, left);
+            // Data of a body needs no judgement: it is read straight into hyper's buffer.
+            if let At::Length(left) | At::Chunked(Chunks::Data(left)) = guard.at
+                && guard.raw.is_empty()
+            {
+                let most = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.remaining());
+                let mut part = ReadBuf::new(buffer.initialize_unfilled_to(most));
+                ready!(Pin::new(&mut guard.stream).poll_read(context, &mut part))?;
+                let count = part.filled().len();
+                buffer.advance(count);
+                guard.passed(count);
+                return Poll::Ready(Ok(()));
             }
             match guard.piece(context, true) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Ok(())),

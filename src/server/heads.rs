@@ -12,9 +12,10 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::head::HEAD_LIMIT;
-use super::write_timeout::PREFACE;
 use crate::adapters::writes_through;
 
+/// First bytes of an HTTP/2 client (RFC 9113 section 3.4). No HTTP/1 request begins with them.
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Bytes of a head that do not count.
 pub const FREE: usize = 4 * 1024;
 

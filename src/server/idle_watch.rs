@@ -2,7 +2,7 @@
 //!
 //! An HTTP/2 client can hold an answer up without holding up the socket (a window that stays shut).
 //! It can also send and reset requests without end. Neither shows below hyper, so this file watches
-//! answers above it. `write_timeout` bounds the delays of the socket itself.
+//! answers above it. `connection::Paced` bounds the delays of the socket itself.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -24,25 +24,15 @@ const PIECE: usize = 64 * 1024;
 /// Most requests that a connection may give up beyond the number that were answered.
 const MOST_GIVEN_UP: u32 = 100;
 
+/// Why a connection is cut: a word for metrics, and the fault of its client, if it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cut {
-    /// No request for too long.
-    Idle,
-    /// An answer was not read for too long.
-    Stalled,
-    /// Too many requests were given up.
-    GivenUp,
-}
+pub struct Cut(pub &'static str, pub Option<&'static str>);
 
 impl Cut {
-    /// Word for metrics.
-    pub fn reason(self) -> &'static str {
-        match self {
-            Cut::Idle => "idle",
-            Cut::Stalled => "stalled",
-            Cut::GivenUp => "given_up",
-        }
-    }
+    /// No request for too long.
+    pub const IDLE: Self = Self("idle", None);
+    pub const STALLED: Self = Self("stalled", Some("an answer was not read in time"));
+    pub const GIVEN_UP: Self = Self("given_up", Some("too many requests were given up"));
 }
 
 pub struct Watch {
@@ -63,20 +53,7 @@ struct State {
     given_up: u32,
 }
 
-impl State {
-    /// Notes that an answer's reader has all that was ready, and is waited for.
-    fn waits(&mut self, id: u64) {
-        self.waiting.push((id, Instant::now()));
-    }
-
-    /// Notes that the reader came, or that nobody waits for it any more.
-    fn is_here(&mut self, id: u64) {
-        self.waiting.retain(|(waiting, _)| *waiting != id);
-    }
-}
-
 impl Watch {
-    /// Starts the watch of a connection that was just accepted.
     pub fn new(idle_time: Duration, write_stall: Duration) -> Arc<Self> {
         let state = State { next: 0, open: 0, since: Instant::now(), waiting: Vec::new(), given_up: 0 };
         Arc::new(Self { idle_time, write_stall, state: Mutex::new(state), given_up: Notify::new() })
@@ -122,19 +99,19 @@ impl Watch {
         let state = locked(&self.state);
         let mut next = now + self.idle_time.min(self.write_stall);
         if state.given_up > MOST_GIVEN_UP {
-            return Ok(Cut::GivenUp);
+            return Ok(Cut::GIVEN_UP);
         }
         if let Some(oldest) = state.waiting.iter().map(|(_, since)| since).min() {
             let end = *oldest + self.write_stall;
             if end <= now {
-                return Ok(Cut::Stalled);
+                return Ok(Cut::STALLED);
             }
             next = next.min(end);
         }
         if state.open == 0 {
             let end = state.since + self.idle_time;
             if end <= now {
-                return Ok(Cut::Idle);
+                return Ok(Cut::IDLE);
             }
             next = next.min(end);
         }
@@ -156,7 +133,7 @@ impl Open {
         {
             let mut state = locked(&self.watch.state);
             state.given_up = state.given_up.saturating_sub(1);
-            state.waits(self.id);
+            state.waiting.push((self.id, Instant::now()));
         }
         response.map(|body| Watched { body, rest: Bytes::new(), open: self }.boxed_unsync())
     }
@@ -166,7 +143,7 @@ impl Drop for Open {
     fn drop(&mut self) {
         let mut state = locked(&self.watch.state);
         state.open -= 1;
-        state.is_here(self.id);
+        state.waiting.retain(|(waiting, _)| *waiting != self.id);
         if state.open == 0 {
             state.since = Instant::now();
         }
@@ -192,7 +169,7 @@ impl http_body::Body for Watched {
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
         // The reader is here.
-        locked(&self.open.watch.state).is_here(self.open.id);
+        locked(&self.open.watch.state).waiting.retain(|(waiting, _)| *waiting != self.open.id);
         if self.rest.is_empty() {
             match Pin::new(&mut self.body).poll_frame(context) {
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
@@ -205,7 +182,7 @@ impl http_body::Body for Watched {
         let piece = self.rest.len().min(PIECE);
         let piece = self.rest.split_to(piece);
         // The reader takes it along, and is waited for.
-        locked(&self.open.watch.state).waits(self.open.id);
+        locked(&self.open.watch.state).waiting.push((self.open.id, Instant::now()));
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
@@ -214,13 +191,7 @@ impl http_body::Body for Watched {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let (rest, hint) = (self.rest.len() as u64, self.body.size_hint());
-        let mut whole = SizeHint::new();
-        whole.set_lower(hint.lower().saturating_add(rest));
-        if let Some(upper) = hint.upper() {
-            whole.set_upper(upper.saturating_add(rest));
-        }
-        whole
+        SizeHint::with_exact(self.rest.len() as u64) + self.body.size_hint()
     }
 }
 
@@ -241,7 +212,7 @@ mod tests {
         assert!(tokio::time::timeout(100 * SECOND, watch.cut()).await.is_err());
         let answer = open.answered(Response::new(full("")));
         drop(answer);
-        assert_eq!(watch.cut().await, Cut::Idle);
+        assert_eq!(watch.cut().await, Cut::IDLE);
         assert!(begun.elapsed() >= 110 * SECOND);
     }
 
@@ -254,7 +225,7 @@ mod tests {
             assert_eq!(answer.frame().await.unwrap().unwrap().into_data().unwrap().len(), PIECE);
         }
         let begun = Instant::now();
-        assert_eq!(watch.cut().await, Cut::Stalled);
+        assert_eq!(watch.cut().await, Cut::STALLED);
         assert!(begun.elapsed() <= 20 * SECOND);
     }
 
@@ -269,7 +240,7 @@ mod tests {
         drop(watch.open());
         assert!(tokio::time::timeout(SECOND, watch.cut()).await.is_err());
         drop(watch.open());
-        assert_eq!(tokio::time::timeout(SECOND, watch.cut()).await, Ok(Cut::GivenUp));
+        assert_eq!(tokio::time::timeout(SECOND, watch.cut()).await, Ok(Cut::GIVEN_UP));
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::request::Parts;
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::adapters::headers::strip_look_alikes;
 use crate::config::listen::Edge;
@@ -67,19 +67,14 @@ fn take(front: &Trusted, headers: &mut HeaderMap) -> Option<Caller> {
     Some(Caller::new(tenant, Voucher::Front, principal.as_deref()))
 }
 
-/// More than one value, or a value that is not visible text.
-struct Unclear;
-
-/// Removes the header and returns its one value, if there is any.
-fn one(headers: &mut HeaderMap, name: &HeaderName) -> Result<Option<String>, Unclear> {
+/// Removes the header and returns its one value, if there is any. The error: more than one value,
+/// or a value that is not visible text.
+fn one(headers: &mut HeaderMap, name: &HeaderName) -> Result<Option<String>, ()> {
     let mut values = headers.get_all(name).iter();
-    let found = match (values.next(), values.next()) {
+    let found = match (values.next().map(HeaderValue::to_str), values.next()) {
         (None, _) => Ok(None),
-        (Some(value), None) => match value.to_str() {
-            Ok(text) if !text.is_empty() => Ok(Some(text.to_owned())),
-            Ok(_) | Err(_) => Err(Unclear),
-        },
-        (Some(_), Some(_)) => Err(Unclear),
+        (Some(Ok(text)), None) if !text.is_empty() => Ok(Some(text.to_owned())),
+        (Some(_), _) => Err(()),
     };
     headers.remove(name);
     // A copy whose name has `_` for `-` would be left. Some readers take the two for the same name.

@@ -6,22 +6,18 @@
 
 pub(crate) mod admin;
 mod admin_acts;
-mod admin_answer;
 mod admin_authority;
 mod admin_door;
-mod admin_jobs;
-mod admin_key;
-mod admin_posted;
+mod admin_http;
 mod admission;
 mod certificates;
-mod changed;
+pub(crate) mod changed;
 mod chunks;
 mod connection;
 mod connection_limit;
 mod console;
-mod cors;
 pub mod descriptors;
-mod forwarded;
+mod edge;
 mod guard;
 mod head;
 pub(crate) mod heads;
@@ -29,7 +25,6 @@ mod idle_watch;
 pub mod listener_kind;
 pub mod peer;
 pub(crate) mod problem;
-mod proxy_protocol;
 pub mod public;
 pub(crate) mod reload;
 pub(crate) mod run;
@@ -37,7 +32,6 @@ mod second_person;
 #[cfg_attr(not(feature = "otlp"), path = "no_spans.rs")]
 mod spans;
 pub mod witness;
-mod write_timeout;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -51,9 +45,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::adapters::RealPorts;
 use crate::ports::Body;
 use crate::ports::peers::{Forward, ForwardReply, PeerMessage, PeerReply, Pong, Question};
 use crate::protocol::region::RegionName;
+
+/// The gateway as a process runs it.
+type Gateway = crate::gateway::instance::Gateway<RealPorts>;
 
 /// Pause before accepting again when the process has no room for another socket.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -88,9 +88,7 @@ fn a_passed_request_allocates_little_and_makes_no_connection() {
     });
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let (listeners, address) = runtime.block_on(async {
-        let ports =
-            ports(&config, identity(&config).unwrap().as_ref(), Versions::OURS, &upstreams(&config).unwrap())
-                .unwrap();
+        let ports = ports(&config, &Certified::read(&config).unwrap(), Versions::OURS).unwrap();
         let gateway = Gateway::new(ports, config.settings(), config.shared.view()).unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

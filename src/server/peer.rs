@@ -24,7 +24,6 @@ use rustls::pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 
 use super::connection::drive;
 use super::connection_limit::{Stranger, Strangers};
@@ -37,7 +36,6 @@ use crate::gateway::request::problems::{Kind, Problem};
 use crate::ports::body::{Collected, collect, empty, full};
 use crate::ports::peers::PeerMessage;
 use crate::ports::{Body, BodyError};
-use crate::protocol::region::RegionName;
 use crate::protocol::versions::Versions;
 
 /// Most messages of one connection that are answered at a time.
@@ -104,7 +102,6 @@ pub fn listen<S: PeerService>(
     });
 }
 
-/// The certificates that a peer showed.
 type Chain = [CertificateDer<'static>];
 
 /// One connection: its other end, and this side's identity, service and limits.
@@ -126,9 +123,15 @@ impl<S: PeerService> Door<S> {
         (stranger, strangers): (Stranger, Arc<Strangers>),
     ) {
         let address = self.address;
-        let stream = match shake_hands(stream, tls, self.limits.now().handshake_time).await {
-            Ok(stream) => stream,
-            Err(why) => {
+        let within = self.limits.now().handshake_time;
+        let stream = match timeout(within, TlsAcceptor::from(tls).accept(stream)).await {
+            Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(ALPN) => stream,
+            refused => {
+                let why = match refused {
+                    Ok(Ok(_)) => "the other side does not speak HTTP/2".to_owned(),
+                    Ok(Err(error)) => error.to_string(),
+                    Err(_) => "the TLS handshake took too long".to_owned(),
+                };
                 tracing::warn!(%address, why, "a connection to the peer listener was refused");
                 return;
             }
@@ -183,7 +186,11 @@ impl<S: PeerService> Door<S> {
             return Err(Kind::PeerRevoked
                 .said("the list of revoked certificates was read since this connection was made"));
         }
-        let from = verified(&head, chain)?;
+        let from = wire::decode_from(&head.headers).map_err(unreadable)?;
+        if !region_of(chain, &from) {
+            let why = format!("the message says it is from {from}, the certificate does not");
+            return Err(Kind::PeerForged.said(why));
+        }
         let hears =
             |said: &PeerMessage<'_>| service.hears(&from, said).map_err(|why| Kind::PeerForbidden.said(why));
         // A region that may not send a hello may send nothing: not even a body is read from it.
@@ -230,21 +237,6 @@ impl<S: PeerService> Door<S> {
     }
 }
 
-async fn shake_hands(
-    stream: TcpStream,
-    tls: Arc<ServerConfig>,
-    within: Duration,
-) -> Result<TlsStream<TcpStream>, String> {
-    let stream = timeout(within, TlsAcceptor::from(tls).accept(stream))
-        .await
-        .map_err(|_| "the TLS handshake took too long".to_owned())?
-        .map_err(|error| error.to_string())?;
-    if stream.get_ref().1.alpn_protocol() != Some(ALPN) {
-        return Err("the other side does not speak HTTP/2".into());
-    }
-    Ok(stream)
-}
-
 /// Refuses a sender that shares no version: its messages might mean something else.
 fn heard_of(head: &Parts, speaks: Versions) -> Result<(), Problem> {
     let theirs = wire::decode_versions(&head.headers).map_err(unreadable)?;
@@ -256,21 +248,10 @@ fn heard_of(head: &Parts, speaks: Versions) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Region that the message names, if the connection's certificate names it too.
-fn verified(head: &Parts, chain: &Chain) -> Result<RegionName, Problem> {
-    let from = wire::decode_from(&head.headers).map_err(unreadable)?;
-    if !region_of(chain, &from) {
-        let why = format!("the message says it is from {from}, the certificate does not");
-        return Err(Kind::PeerForged.said(why));
-    }
-    Ok(from)
-}
-
 fn unreadable(error: wire::WireError) -> Problem {
     Kind::BadPeerMessage.said(error.to_string())
 }
 
-/// Reads the whole body, within its limits.
 async fn whole(body: Incoming, limit: usize, within: Duration) -> Result<Bytes, Problem> {
     match collect(streaming(body, Patience::Within(within), None), limit).await {
         Ok(Collected::Whole(bytes)) => Ok(bytes),

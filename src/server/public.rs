@@ -1,6 +1,6 @@
 //! The listeners for clients: HTTP/1.1 and HTTP/2, plain or over TLS, within bounds.
 //!
-//! The order of layers: [`super::write_timeout`] and [`super::guard`] below hyper,
+//! The order of layers: [`super::connection::Paced`] and [`super::guard`] below hyper,
 //! [`super::admission`] and [`super::idle_watch`] above it. `super::PublicService` answers the
 //! requests that pass. HTTP/2 is chosen by ALPN over TLS, and by its preface on a plain connection.
 
@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use super::admission::{Client, admit};
-use super::connection::{drive, lingering};
+use super::connection::{Paced, drive, lingering};
 use super::connection_limit::{Place, Places};
 use super::guard::Guard;
 use super::head::HEAD_LIMIT;
@@ -36,8 +36,7 @@ use super::heads::{Blocks, Heads};
 use super::idle_watch::{Cut, Watch};
 use super::listener_kind::Door;
 use super::problem::{self, malformed, no_room_for_head};
-use super::write_timeout::Paced;
-use super::{Listeners, PublicService, Replaceable, Stop, cors, proxy_protocol};
+use super::{Listeners, PublicService, Replaceable, Stop, edge};
 use crate::adapters::headers::strip_hop_by_hop;
 use crate::adapters::streaming::{Patience, streaming};
 use crate::adapters::tls::HTTP2;
@@ -146,7 +145,7 @@ fn count_cut(reason: &'static str) {
 /// Completes when the connection has to be cut, and counts it.
 async fn cut(watch: &Watch) -> Cut {
     let cut = watch.cut().await;
-    count_cut(cut.reason());
+    count_cut(cut.0);
     cut
 }
 
@@ -175,7 +174,7 @@ impl<S: PublicService> Conn<S> {
                 );
             }
             let vouched =
-                Box::pin(in_time(proxy_protocol::read(&mut stream), &mut stop, self.limits.head_time));
+                Box::pin(in_time(edge::introduction(&mut stream), &mut stop, self.limits.head_time));
             let Some(vouched) = vouched.await? else { return Ok(()) };
             if let Some(client) = vouched {
                 self.client = Client::new(client, tls.is_some(), self.client.door);
@@ -299,13 +298,13 @@ impl<S: PublicService> Conn<S> {
     ) -> Result<Response<Body>, Infallible> {
         let (open, arrived) = (watch.open(), Instant::now());
         let (version, client, stall) = (request.version(), &self.client, self.limits.body_stall);
-        let origin = client.door.edge().and_then(|edge| cors::origin(request.headers(), edge));
+        let origin = client.door.edge().and_then(|edge| edge::origin(request.headers(), edge));
         let admitted = match admit(request, client).and_then(|request| self.hold(request)) {
             Ok(request) => without_a_body_it_denies(request, stall).await,
             Err(problem) => Err(problem),
         };
         let mut response = match admitted {
-            Ok(request) if let Some(answer) = origin.as_ref().and_then(|_| cors::preflight(&request)) => {
+            Ok(request) if let Some(answer) = origin.as_ref().and_then(|_| edge::preflight(&request)) => {
                 answer
             }
             Ok(request) => {
@@ -318,7 +317,11 @@ impl<S: PublicService> Conn<S> {
                 response
             }
             Err(problem) => {
-                count_refused(&problem, arrived.elapsed());
+                // It never reached the gateway, which counts the others.
+                metrics::counter!(observe::REFUSALS, "code" => problem.code()).increment(1);
+                let verdict = if problem.kind.row().fault == Fault::Gateway { "failed" } else { "refused" };
+                let labels = [("route", "-"), ("verdict", verdict), ("where", "here")];
+                metrics::histogram!(observe::REQUEST_SECONDS, &labels).record(arrived.elapsed());
                 tracing::debug!(client = %client.ip, code = problem.code(), detail = &*problem.detail, "refused");
                 let mut response = problem::response(&problem);
                 if version < Version::HTTP_2 {
@@ -329,7 +332,7 @@ impl<S: PublicService> Conn<S> {
             }
         };
         if let Some(origin) = origin {
-            cors::allow(response.headers_mut(), origin);
+            edge::allow(response.headers_mut(), origin);
         }
         Ok(open.answered(response))
     }
@@ -351,14 +354,6 @@ impl<S: PublicService> Conn<S> {
         }
         Ok(request)
     }
-}
-
-/// Counts a request that never reached the gateway.
-fn count_refused(problem: &Problem, took: Duration) {
-    metrics::counter!(observe::REFUSALS, "code" => problem.code()).increment(1);
-    let verdict = if problem.kind.row().fault == Fault::Gateway { "failed" } else { "refused" };
-    let labels = [("route", "-"), ("verdict", verdict), ("where", "here")];
-    metrics::histogram!(observe::REQUEST_SECONDS, &labels).record(took.as_secs_f64());
 }
 
 /// Waits for the end of a body whose announced length is 0, before the request is used.

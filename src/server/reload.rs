@@ -4,7 +4,6 @@
 //! and a status. A start takes its certificates and upstreams from here, too.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result};
@@ -14,29 +13,19 @@ use rustls::pki_types::ServerName;
 use tokio::signal::unix::Signal;
 
 use super::certificates::Expiries;
+use super::changed::Files;
 use super::peer::{PeerLimits, QUESTION_LIMIT};
-use super::{Replaceable, admin_door, certificates, changed, descriptors, locked};
+use super::{Gateway, Replaceable, admin_door, certificates, changed, descriptors, locked};
 use crate::adapters::identity::PeerIdentity;
 use crate::adapters::postgres::login::Login;
 use crate::adapters::upstream::{self, Base, Renewable, ServiceSettings, Tls, UpstreamSettings};
+use crate::config::Config;
 use crate::config::listen::PublicLimits;
 use crate::config::region::Process;
 use crate::config::running::Running;
 use crate::config::upstreams::{Credential, Service};
-use crate::config::{Config, Watched};
 use crate::gateway::credentials::operators::Operators;
-use crate::gateway::instance::Gateway;
 use crate::gateway::reloadable::Reload;
-use crate::ports::Ports;
-
-/// Place of a gateway's or witness's configuration, and state of its files when they were read.
-#[derive(Debug)]
-pub struct Files {
-    /// The region file, or the witness file.
-    pub file: PathBuf,
-    /// That file, and all files that it names.
-    pub watched: Watched,
-}
 
 /// Sets the log levels from now on.
 pub type Levels = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
@@ -48,55 +37,64 @@ pub(super) struct Replaced {
     pub peers: Replaceable<PeerLimits>,
     pub operators: Replaceable<Operators>,
     /// TLS of the public and of the admin listener.
-    tls: [Option<Replaceable<ServerConfig>>; 2],
-    identity: Option<PeerIdentity>,
+    pub tls: [Option<Replaceable<ServerConfig>>; 2],
+    pub identity: Option<PeerIdentity>,
     upstreams: Renewable,
     store: Login,
     levels: Levels,
 }
 
-struct Certified {
-    tls: [Option<ServerConfig>; 2],
-    identity: Option<PeerIdentity>,
-    upstreams: Renewable,
-    expiries: Expiries,
+/// All that a start and a reload read from the files that the configuration names.
+pub(super) struct Certified {
+    pub identity: Option<PeerIdentity>,
+    /// TLS of the public and of the admin listener.
+    pub tls: [Option<ServerConfig>; 2],
+    /// The upstreams, with the certificates and credentials of now.
+    pub upstreams: UpstreamSettings,
+    pub expiries: Expiries,
+}
+
+impl Certified {
+    /// Blocks: it reads the files.
+    pub fn read(config: &Config) -> Result<Self> {
+        let Process { peer, listen, admin, .. } = &config.process;
+        let identity = peer.as_ref().map(|peer| PeerIdentity::load(config.me.clone(), &peer.files));
+        Ok(Self {
+            identity: identity.transpose()?,
+            tls: [admin_door::loaded(listen.tls.as_ref(), "[listen.tls]")?, admin_door::tls(admin)?],
+            upstreams: upstreams(config)?,
+            expiries: certificates::look(config),
+        })
+    }
 }
 
 impl Replaced {
-    pub fn new(
-        config: &Config,
-        tls: [Option<Replaceable<ServerConfig>>; 2],
-        identity: Option<PeerIdentity>,
-        upstreams: Renewable,
-        store: Login,
-        levels: Levels,
-    ) -> Self {
+    pub fn new(config: &Config, read: Certified, store: Login, levels: Levels) -> Self {
         Self {
             public: config.process.listen.limits.into(),
             peers: peer_limits(config).into(),
             operators: config.process.admin.operators().into(),
-            tls,
-            identity,
-            upstreams,
+            tls: read.tls.map(|tls| tls.map(Replaceable::from)),
+            identity: read.identity,
+            upstreams: read.upstreams.renewable(),
             store,
             levels,
         }
     }
 
     fn take(&self, config: &Config, read: Certified) {
-        let Certified { tls, identity, upstreams, expiries } = read;
         self.public.replace(config.process.listen.limits);
         self.peers.replace(peer_limits(config));
         self.operators.replace(config.process.admin.operators());
-        for (before, after) in self.tls.iter().zip(tls) {
+        for (before, after) in self.tls.iter().zip(read.tls) {
             if let (Some(before), Some(after)) = (before, after) {
                 before.replace(after);
             }
         }
-        if let (Some(before), Some(newer)) = (&self.identity, &identity) {
+        if let (Some(before), Some(newer)) = (&self.identity, &read.identity) {
             before.renew(newer);
         }
-        self.upstreams.renew(&upstreams);
+        self.upstreams.renew(&read.upstreams.renewable());
         // It was checked to be an address.
         if let Ok(address) = config.process.store.url.reveal().parse() {
             self.store.renew(address);
@@ -104,7 +102,7 @@ impl Replaced {
         if let Err(why) = (self.levels)(&config.process.log.level) {
             tracing::error!(why, "what is logged stays as it was");
         }
-        expiries.show();
+        read.expiries.show();
     }
 }
 
@@ -116,18 +114,7 @@ fn peer_limits(config: &Config) -> PeerLimits {
     PeerLimits { body_limit, question_limit, ..PeerLimits::default() }
 }
 
-/// The identity that peers know this process by; `None` in a deployment of one region.
-pub(super) fn identity(config: &Config) -> Result<Option<PeerIdentity>> {
-    let Some(peer) = &config.process.peer else { return Ok(None) };
-    Ok(Some(PeerIdentity::load(config.me.clone(), &peer.files)?))
-}
-
-pub(super) fn clients_tls(config: &Config) -> Result<Option<ServerConfig>> {
-    admin_door::loaded(config.process.listen.tls.as_ref(), "[listen.tls]")
-}
-
-/// The upstreams, with the certificates and credentials of now.
-pub(super) fn upstreams(config: &Config) -> Result<UpstreamSettings> {
+fn upstreams(config: &Config) -> Result<UpstreamSettings> {
     let Process { upstream, upstreams, .. } = &config.process;
     let others =
         upstream.elsewhere.iter().map(|(region, address)| Ok((region.clone(), Base::parse(address)?)));
@@ -162,18 +149,15 @@ fn service(service: &Service) -> Result<ServiceSettings> {
 }
 
 /// Runs as long as it is polled.
-pub(super) async fn watch<P: Ports>(
-    gateway: Arc<Gateway<P>>,
+pub(super) async fn watch(
+    gateway: Arc<Gateway>,
     running: Arc<Mutex<Running>>,
     mut files: Files,
     replaced: Replaced,
     mut hangup: Signal,
 ) {
-    let read = move || {
-        let (config, watched) = Config::load_watched(&files.file);
-        (config.map_err(changed::lines).and_then(certified), watched)
-    };
-    while let Some(read) = changed::next(&mut files.watched, &mut hangup, read.clone()).await {
+    while let Some(read) = changed::next(&mut files, &mut hangup, Config::load_watched, Certified::read).await
+    {
         match read {
             Ok((config, read)) => {
                 gateway.agree_on_lives(&config.shared.routes).await;
@@ -187,7 +171,7 @@ pub(super) async fn watch<P: Ports>(
                 let (next, restart) = running.adopt(config);
                 *running = next;
                 let config = running.config();
-                replaced.take(config, *read);
+                replaced.take(config, read);
                 descriptors::for_gateway(config);
                 changed::taken(&restart);
                 gateway.reload(Reload { restart, ..config.settings().live });
@@ -195,17 +179,4 @@ pub(super) async fn watch<P: Ports>(
             Err(problems) => gateway.reload_failed(problems),
         }
     }
-}
-
-fn certified(config: Config) -> Result<(Config, Box<Certified>), Vec<String>> {
-    let read = || -> Result<Certified> {
-        Ok(Certified {
-            tls: [clients_tls(&config)?, admin_door::tls(&config.process.admin)?],
-            identity: identity(&config)?,
-            upstreams: upstreams(&config)?.renewable(),
-            expiries: certificates::look(&config),
-        })
-    };
-    let read = read().map_err(|error| vec![format!("{error:#}")])?;
-    Ok((config, Box::new(read)))
 }

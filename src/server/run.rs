@@ -18,26 +18,24 @@ use tokio::time::timeout;
 use tracing::Instrument;
 
 use super::admin::{self, Admin};
+use super::changed::Files;
 use super::heads::Heads;
 use super::listener_kind::Door;
 use super::peer;
-use super::reload::{self, Files, Levels, Replaced, clients_tls, identity, upstreams};
+use super::reload::{self, Certified, Levels, Replaced};
 use super::{
-    Listeners, PeerService, PublicService, Replaceable, admin_door, certificates, descriptors, locked,
-    public, spans,
+    Gateway, Listeners, PeerService, PublicService, certificates, descriptors, locked, public, spans,
 };
 use crate::adapters::RealPorts;
-use crate::adapters::identity::PeerIdentity;
 use crate::adapters::peers::HttpPeers;
 use crate::adapters::postgres::login::Login;
 use crate::adapters::postgres::provision::is_superuser;
 use crate::adapters::postgres::sealing::Sealer;
 use crate::adapters::postgres::{PgStore, StoreConfig};
 use crate::adapters::system::{SystemClock, SystemDice};
-use crate::adapters::upstream::{HttpUpstream, UpstreamSettings};
+use crate::adapters::upstream::HttpUpstream;
 use crate::config::Config;
 use crate::config::running::Running;
-use crate::gateway::instance::Gateway;
 use crate::gateway::limits::concurrency::Place;
 use crate::gateway::settings::Settings;
 use crate::ports::peers::{Forward, ForwardReply, PeerMessage, PeerReply, Pong, Question};
@@ -52,7 +50,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// Time between two tries to found the register.
 const FOUND_EVERY: Duration = Duration::from_millis(200);
 /// Longest time for connections to finish after the last request was answered.
-const CLOSE_WITHIN: Duration = Duration::from_secs(2);
+pub(super) const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 /// Pause between two times at which new samples of histograms are counted.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 
@@ -61,7 +59,7 @@ const COUNT_EVERY: Duration = Duration::from_secs(5);
 #[error("the loop `{0}` died: the log says why; start the gateway again, and report it")]
 pub struct LoopDied(&'static str);
 
-struct Service(Arc<Gateway<RealPorts>>, Arc<Admin<RealPorts>>);
+struct Service(Arc<Gateway>, Arc<Admin>);
 
 impl PublicService for Service {
     async fn call(self: Arc<Self>, mut request: Request<Body>) -> Response<Body> {
@@ -107,21 +105,21 @@ pub async fn run(config: Config, files: Files, levels: Levels, founds: bool, spe
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let hangup = signal(SignalKind::hangup())?;
     let metrics = recorder()?;
-    let identity = identity(&config)?.map(|identity| identity.speaking(speaks));
-    let tls: Option<Replaceable<_>> = clients_tls(&config)?.map(Into::into);
-    let upstreams = upstreams(&config)?;
-    let ports = ports(&config, identity.as_ref(), speaks, &upstreams)?;
+    let mut read = Certified::read(&config)?;
+    read.identity = read.identity.map(|identity| identity.speaking(speaks));
+    let ports = ports(&config, &read, speaks)?;
     let (settings, login) = (Settings { speaks, ..config.settings() }, ports.store.login());
     let gateway = Gateway::new(ports, settings, config.shared.view())?;
-    certificates::start(&config);
+    certificates::start(&config, &read.expiries);
     tokio::spawn(warn_of_superuser(login.clone()));
     descriptors::for_gateway(&config);
 
-    let admin_tls = admin_door::tls(&config.process.admin)?.map(Replaceable::from);
+    let replaced = Replaced::new(&config, read, login, levels);
+    let [tls, admin_tls] = replaced.tls.clone();
     let (listen, heads) = (&config.process.listen, Arc::<Heads>::default());
     let public = bind(listen.public, "public").await?;
     // In shadow mode a gateway knows nothing about keys: peers must not rely on it.
-    let peer = match (&identity, listen.peer) {
+    let peer = match (&replaced.identity, listen.peer) {
         (Some(identity), Some(at)) if !config.process.shadow => Some((bind(at, "peer").await?, identity)),
         _ => None,
     };
@@ -133,8 +131,6 @@ pub async fn run(config: Config, files: Files, levels: Levels, founds: bool, spe
     };
     gateway.start(spans::JOB);
     let mut listeners = Listeners::new(CLOSE_WITHIN);
-    let (both, renewable) = ([tls.clone(), admin_tls.clone()], upstreams.renewable());
-    let replaced = Replaced::new(&config, both, identity.clone(), renewable, login, levels);
     let operators = Arc::new(Admin::new(gateway.clone(), metrics, replaced.operators.clone()));
     let service = Arc::new(Service(gateway.clone(), operators.clone()));
     let (door, bounds) = (Door::Public(front, Arc::new(listen.edge.clone())), &replaced.public);
@@ -148,7 +144,12 @@ pub async fn run(config: Config, files: Files, levels: Levels, founds: bool, spe
         peer::listen(&mut listeners, peer, identity, service, replaced.peers.clone());
     }
     admin::listen(&mut listeners, admin, admin_tls, operators);
-    announce(&config);
+    if config.process.shadow {
+        tracing::warn!("shadow mode: every request passes straight to the upstream; nothing is protected");
+    }
+    tracing::info!(
+        region = %config.me, public = %listen.public, peer = listen.peer.map(tracing::field::display), admin = %listen.admin, "listening"
+    );
     if founds {
         found_alone(&gateway, &config);
     }
@@ -197,18 +198,8 @@ async fn warn_of_superuser(login: Login) {
     }
 }
 
-fn announce(config: &Config) {
-    let listen = &config.process.listen;
-    if config.process.shadow {
-        tracing::warn!("shadow mode: every request passes straight to the upstream; nothing is protected");
-    }
-    tracing::info!(
-        region = %config.me, public = %listen.public, peer = listen.peer.map(tracing::field::display), admin = %listen.admin, "listening"
-    );
-}
-
 /// Founds the register of a deployment of one region in the background, once its store answers.
-fn found_alone(gateway: &Arc<Gateway<RealPorts>>, config: &Config) {
+fn found_alone(gateway: &Arc<Gateway>, config: &Config) {
     let failover = &config.shared.failover;
     if config.shared.ring.regions().len() > 1 || !failover.witnesses.is_empty() {
         tracing::info!("the register is not founded here: run `onceway init` once all regions are up");
@@ -238,7 +229,7 @@ pub(super) async fn signalled(terminate: &mut Signal, interrupt: &mut Signal) {
 
 /// Waits for running requests, then closes the listeners. The error is a loop that died.
 async fn leave(
-    gateway: &Gateway<RealPorts>,
+    gateway: &Gateway,
     listeners: Listeners,
     died: Option<&'static str>,
     drain: Duration,
@@ -261,12 +252,7 @@ async fn leave(
     Ok(())
 }
 
-fn ports(
-    config: &Config,
-    identity: Option<&PeerIdentity>,
-    speaks: Versions,
-    upstreams: &UpstreamSettings,
-) -> Result<RealPorts> {
+fn ports(config: &Config, read: &Certified, speaks: Versions) -> Result<RealPorts> {
     let process = &config.process;
     let origin = Origin { region: config.me.clone(), generation: process.store.generation };
     // The parser's error may quote the URL, and the URL may hold a password.
@@ -282,11 +268,11 @@ fn ports(
         clock: SystemClock,
         dice: SystemDice,
         store: PgStore::new(&store)?,
-        peers: match identity.zip(process.peer.as_ref()) {
+        peers: match read.identity.as_ref().zip(process.peer.as_ref()) {
             Some((identity, peer)) => HttpPeers::new(identity, peer.addresses.clone()),
             None => HttpPeers::none(config.me.clone(), speaks),
         },
-        upstream: HttpUpstream::new(upstreams),
+        upstream: HttpUpstream::new(&read.upstreams),
     })
 }
 

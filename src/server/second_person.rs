@@ -11,12 +11,9 @@ use ring::hmac;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::admin_answer::{Acted, Answer, bad, forbidden, json, with};
-use super::admin_key::Key;
-use super::admin_posted::{ActBody, Case, Posted, Words};
+use super::Gateway;
+use super::admin_http::{Acted, Answer, Case, Key, Posted, bad, forbidden, json, with};
 use crate::gateway::credentials::operators::Weighty;
-use crate::gateway::instance::Gateway;
-use crate::ports::Ports;
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Date;
 
@@ -50,8 +47,6 @@ struct ApproveRequest {
     dry_run: bool,
 }
 
-impl Words for ApproveRequest {}
-
 #[derive(Serialize)]
 struct Approved {
     #[serde(flatten)]
@@ -64,7 +59,7 @@ struct Approved {
 
 impl Case<'_> {
     pub(super) fn needs(&self, what: Weighty) -> bool {
-        self.key.needs(what)
+        self.key.operators.now().second_person.contains(&what)
     }
 
     /// The name for the journal: `actor`, or both persons. `finds` is what the act is about now.
@@ -120,7 +115,7 @@ impl Case<'_> {
 }
 
 /// Approves the act of another operator, or shows it only.
-pub(super) async fn approve<P: Ports, B: ActBody>(gateway: &Gateway<P>, posted: Posted<'_, B>) -> Acted {
+pub(super) async fn approve(gateway: &Gateway, posted: Posted<'_>) -> Acted {
     let (ApproveRequest { request: text, dry_run }, case) = posted.read().await?;
     let request: Request = decoded(&text).ok_or_else(|| {
         bad("this is no request: give `onceway approve` the one that the refused act printed")

@@ -4,7 +4,6 @@
 //! the file. A stop ends what was begun. [`changed`] says when its files are read again.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Result;
 use http::{Method, Request, StatusCode};
@@ -13,34 +12,31 @@ use rustls::ServerConfig;
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::admin_answer::{Answer, json, problem, text};
 use super::admin_door::{self, Answers};
-use super::admin_key::Key;
+use super::admin_http::{Answer, Key, json, problem, text};
 use super::certificates::{self, Expiries};
+use super::changed::Files;
 use super::peer::{self, PeerLimits};
-use super::reload::{Files, Levels};
-use super::run::{bind, signalled};
+use super::reload::Levels;
+use super::run::{CLOSE_WITHIN, bind, signalled};
 use super::{Listeners, PeerService, Replaceable, changed, descriptors};
 use crate::adapters::identity::PeerIdentity;
 use crate::adapters::system::SystemClock;
-use crate::adapters::witness::Opened;
+use crate::adapters::witness::{AcceptorFile, Opened};
 use crate::config::witness::WitnessConfig;
 use crate::gateway::authority::register::witness::{Counted, Duty, Status, Witness};
-use crate::gateway::credentials::operators::Operators;
 use crate::gateway::reloadable::ConfigStatus;
+use crate::ports::Clock;
 use crate::ports::peers::{Forward, ForwardReply, PeerMessage, PeerReply, Pong, Question};
-use crate::ports::{Acceptors, Clock};
 use crate::protocol::region::RegionName;
 use crate::protocol::register::Acceptor;
 use crate::protocol::versions::Versions;
 
-/// Longest time for connections to finish at a stop.
-const CLOSE_WITHIN: Duration = Duration::from_secs(2);
-
-struct Served<A, C> {
-    witness: Witness<A, C>,
+struct Served {
+    witness: Witness<AcceptorFile, SystemClock>,
     /// True if the process began as a new voter: its file may not be the last one that it wrote.
     is_anew: bool,
+    /// Difference between the running witness and its files.
     config: Replaceable<ConfigStatus>,
     expiries: Replaceable<Expiries>,
     key: Key,
@@ -53,7 +49,7 @@ struct Shown {
     config: ConfigStatus,
 }
 
-impl<A: Acceptors, C: Clock> Answers for Served<A, C> {
+impl Answers for Served {
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         if request.method() != Method::GET && request.method() != Method::HEAD {
             return problem(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here");
@@ -77,7 +73,7 @@ impl<A: Acceptors, C: Clock> Answers for Served<A, C> {
     }
 }
 
-impl<A: Acceptors, C: Clock> Served<A, C> {
+impl Served {
     fn metrics(&self, acceptor: Option<&Acceptor>) -> String {
         let Counted { answered, refused, failed } = self.witness.counted();
         let accepted = acceptor.and_then(|acceptor| acceptor.accepted.as_ref());
@@ -107,7 +103,7 @@ impl<A: Acceptors, C: Clock> Served<A, C> {
     }
 }
 
-impl<A: Acceptors, C: Clock> PeerService for Served<A, C> {
+impl PeerService for Served {
     type Place = ();
 
     fn hears(&self, from: &RegionName, said: &PeerMessage<'_>) -> Result<(), String> {
@@ -162,20 +158,18 @@ pub async fn run(
         current: true,
         ..ConfigStatus::default()
     };
-    let (says, expiries) =
-        (Replaceable::from(loaded), Replaceable::from(certificates::look_of_witness(&config)));
-    let operators = Replaceable::from(config.operators.operators());
-    let (status, key) = (says.clone(), Key::new(operators.clone()));
-    let served = Arc::new(Served { witness, is_anew, config: status, expiries: expiries.clone(), key });
+    let key = Key::new(config.operators.operators().into());
+    let expiries = certificates::look_of_witness(&config).into();
+    let served = Arc::new(Served { witness, is_anew, config: loaded.into(), expiries, key });
     let (peer, admin) = (bind(config.peer, "peer").await?, bind(config.admin, "admin").await?);
     let mut listeners = Listeners::new(CLOSE_WITHIN);
     peer::listen(&mut listeners, peer, &identity, served.clone(), limits);
     let admin_tls = admin_door::tls(&config.operators)?.map(Replaceable::from);
-    admin_door::listen(&mut listeners, admin, admin_tls.clone(), served);
+    admin_door::listen(&mut listeners, admin, admin_tls.clone(), served.clone());
     tracing::info!(
         witness = %config.name, acceptor = format!("{:032x}", held.id.0), peer = %config.peer, admin = %config.admin, "listening"
     );
-    let replaced = Replaced { identity, expiries, operators, admin_tls, levels, says };
+    let replaced = Replaced { served, identity, admin_tls, levels };
     tokio::select! {
         biased;
         () = signalled(&mut terminate, &mut interrupt) => {}
@@ -191,13 +185,10 @@ pub async fn run(
 ///
 /// Addresses, and the settings on which the promises depend (name, file, clocks), need a restart.
 struct Replaced {
+    served: Arc<Served>,
     identity: PeerIdentity,
-    expiries: Replaceable<Expiries>,
-    operators: Replaceable<Operators>,
     admin_tls: Option<Replaceable<ServerConfig>>,
     levels: Levels,
-    /// Difference between the running witness and its files.
-    says: Replaceable<ConfigStatus>,
 }
 
 fn identity(config: &WitnessConfig) -> anyhow::Result<PeerIdentity> {
@@ -206,42 +197,36 @@ fn identity(config: &WitnessConfig) -> anyhow::Result<PeerIdentity> {
 
 /// Runs as long as it is polled.
 async fn watch(begun: WitnessConfig, mut files: Files, replaced: Replaced, mut hangup: Signal) {
-    let read = move || {
-        let (config, watched) = WitnessConfig::load_watched(&files.file);
-        let certified = |config: WitnessConfig| {
-            let own = identity(&config).and_then(|own| Ok((own, admin_door::tls(&config.operators)?)));
-            let (own, tls) = own.map_err(|error| vec![format!("{error:#}")])?;
-            Ok((certificates::look_of_witness(&config), config, own, tls))
-        };
-        (config.map_err(changed::lines).and_then(certified), watched)
+    let further = |config: &WitnessConfig| {
+        Ok((identity(config)?, admin_door::tls(&config.operators)?, certificates::look_of_witness(config)))
     };
-    while let Some(read) = changed::next(&mut files.watched, &mut hangup, read.clone()).await {
-        match read {
-            Ok((expiries, config, identity, tls)) => {
+    let Replaced { served, identity, admin_tls, levels } = replaced;
+    while let Some(read) = changed::next(&mut files, &mut hangup, WitnessConfig::load_watched, further).await
+    {
+        served.config.replace(match read {
+            Ok((config, (newer, tls, expiries))) => {
                 let restart = restart(&begun, &config);
-                replaced.expiries.replace(expiries);
-                replaced.identity.renew(&identity);
+                served.expiries.replace(expiries);
+                identity.renew(&newer);
                 // Tokens depend on the address: only a loopback address may have none.
                 if config.admin == begun.admin {
-                    replaced.operators.replace(config.operators.operators());
+                    served.key.operators.replace(config.operators.operators());
                 }
-                if let (Some(before), Some(after)) = (&replaced.admin_tls, tls) {
+                if let (Some(before), Some(after)) = (&admin_tls, tls) {
                     before.replace(after);
                 }
-                if let Err(why) = (replaced.levels)(&config.log.level) {
+                if let Err(why) = levels(&config.log.level) {
                     tracing::error!(why, "what is logged stays as it was");
                 }
                 changed::taken(&restart);
                 let (current, problems) = (restart.is_empty(), Vec::new());
                 let loaded_ms = Some(SystemClock.date().as_millis());
-                replaced.says.replace(ConfigStatus { current, problems, restart, loaded_ms });
+                ConfigStatus { current, problems, restart, loaded_ms }
             }
             Err(problems) => {
-                let before = replaced.says.now();
-                let says = ConfigStatus { current: false, problems, ..ConfigStatus::clone(&before) };
-                replaced.says.replace(says);
+                ConfigStatus { current: false, problems, ..ConfigStatus::clone(&served.config.now()) }
             }
-        }
+        });
     }
 }
 

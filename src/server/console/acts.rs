@@ -6,62 +6,42 @@
 //! operators by nothing else. An act is for what its operator saw: if that has changed, nothing is
 //! done.
 
-use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
 use super::frame::mark;
-use super::visit::{Form, Visit, elsewhere};
+use super::session::{Form, Visit, elsewhere};
 use super::{jobs, lists};
 use crate::gateway::credentials::operators::Visitor;
 use crate::gateway::operator::dead_letters::JobAct;
 use crate::gateway::operator::percent;
-use crate::ports::Ports;
+use crate::ports::body::full;
 use crate::ports::store::StoreError;
 use crate::protocol::key::KeyId;
-use crate::server::admin_acts::{self, Verb};
-use crate::server::admin_answer::Answer;
-use crate::server::admin_jobs;
-use crate::server::admin_posted::{APPROVAL, Posted};
+use crate::server::admin_acts::{self, What};
+use crate::server::admin_http::{APPROVAL, Answer, Posted};
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum What {
-    Key(Verb),
-    Job(JobAct),
-}
-
-impl What {
-    fn of(name: &str) -> Self {
-        match name {
-            "settle" => Self::Key(Verb::Settle),
-            "release" => Self::Key(Verb::Release),
-            "retry" => Self::Job(JobAct::Retry),
-            _ => Self::Job(JobAct::Drop),
+/// Title, consequence, and the button's text.
+fn words(what: What) -> (&'static str, &'static str, &'static str) {
+    match what {
+        What::Settle => (
+            "Settle this key?",
+            "Every retry is given this answer from now on. It cannot be taken back.",
+            "Yes, it happened: settle",
+        ),
+        What::Release => (
+            "Release this key?",
+            "Nothing is sent now; a retry of the client runs again. It cannot be taken back.",
+            "Yes, it did not happen: release",
+        ),
+        What::Job(JobAct::Retry) => {
+            ("Run this request again?", "A worker runs it when it is free.", "Yes, run it again")
         }
-    }
-
-    /// Title, consequence, and the button's text.
-    fn words(self) -> (&'static str, &'static str, &'static str) {
-        match self {
-            Self::Key(Verb::Settle) => (
-                "Settle this key?",
-                "Every retry is given this answer from now on. It cannot be taken back.",
-                "Yes, it happened: settle",
-            ),
-            Self::Key(Verb::Release) => (
-                "Release this key?",
-                "Nothing is sent now; a retry of the client runs again. It cannot be taken back.",
-                "Yes, it did not happen: release",
-            ),
-            Self::Job(JobAct::Retry) => {
-                ("Run this request again?", "A worker runs it when it is free.", "Yes, run it again")
-            }
-            Self::Job(JobAct::Drop) => {
-                ("Drop this request?", "The job and its request go. It cannot be taken back.", "Yes, drop it")
-            }
+        What::Job(JobAct::Drop) => {
+            ("Drop this request?", "The job and its request go. It cannot be taken back.", "Yes, drop it")
         }
     }
 }
@@ -98,13 +78,14 @@ impl Refused {
 }
 
 /// Takes a form: tries what it says and shows it, or does it if the operator confirmed it.
-pub(super) async fn act<P: Ports>(visit: &Visit<'_, P>, name: &str, form: &Form) -> Answer {
-    let back = match What::of(name) {
-        What::Key(_) => lists::place(&form.get("tenant"), &form.get("key")),
-        What::Job(_) => jobs::place(&form.get("region"), &form.get("tenant"), &form.get("key")),
+pub(super) async fn act(visit: &Visit<'_>, (name, what): (&str, What), form: &Form) -> Answer {
+    let (tenant, key) = (&form.get("tenant"), &form.get("key"));
+    let back = match what {
+        What::Settle | What::Release => lists::place(tenant, key),
+        What::Job(_) => jobs::place(&form.get("region"), tenant, key),
     };
-    let said = match admin_acts::id(&form.get("tenant"), &form.get("key")) {
-        Ok(id) => Said::new((name, id), form, visit.region()),
+    let said = match admin_acts::id(tenant, key) {
+        Ok(id) => Said::new((name, what, id), form, visit.region()),
         Err(why) => return visit.page(StatusCode::BAD_REQUEST, "nothing was done", &nothing(&why, &back)),
     };
     let who = visit.visitor.actor(form.get("actor"));
@@ -134,14 +115,14 @@ fn nothing(why: &str, back: &str) -> Markup {
 }
 
 impl<'a> Said<'a> {
-    fn new((name, id): (&'a str, KeyId), form: &'a Form, me: &str) -> Self {
+    fn new((name, what, id): (&'a str, What, KeyId), form: &'a Form, me: &str) -> Self {
         let region = Some(form.get("region")).filter(|region| !region.is_empty());
         let region = region.unwrap_or_else(|| me.to_owned());
-        Self { name, what: What::of(name), id, there: region != me, region, form }
+        Self { name, what, id, there: region != me, region, form }
     }
 
     /// Does the act, or tries it: then returns what that showed.
-    async fn taken<P: Ports>(&self, visit: &Visit<'_, P>) -> Result<Option<Markup>, Refused> {
+    async fn taken(&self, visit: &Visit<'_>) -> Result<Option<Markup>, Refused> {
         let form = self.form;
         let (there, region) = (self.there, &self.region);
         let (confirmed, token) = (form.get("confirmed") == "yes", form.get("token"));
@@ -171,24 +152,27 @@ impl<'a> Said<'a> {
         if !form.get("approval").trim().is_empty() {
             headers.insert(APPROVAL, header(form.get("approval").trim())?);
         }
-        judged(self.performed(visit, &headers, body).await).await?;
+        self.performed(visit, &headers, body).await?;
         Ok((!confirmed).then(|| html! { p { (mark("good", "Tried without effect: it can be done now.")) } }))
     }
 
-    async fn performed<P: Ports>(&self, visit: &Visit<'_, P>, headers: &HeaderMap, body: Value) -> Answer {
-        let list = match self.what {
-            What::Key(_) => "keys",
-            What::Job(_) => "jobs",
-        };
+    async fn performed(&self, visit: &Visit<'_>, headers: &HeaderMap, body: Value) -> Result<(), Refused> {
         let [tenant, key] = [self.id.tenant().as_str(), self.id.key().as_str()].map(percent::encode);
-        let path = format!("v1/{list}/{tenant}/{key}/{}", self.name);
-        let (by, body) = (visit.visitor.clone(), Full::new(Bytes::from(body.to_string())));
+        let path = format!("v1/{}/{tenant}/{key}/{}", self.what.list(), self.name);
+        let (by, body) = (visit.visitor.clone(), full(body.to_string()));
         let posted = Posted { key: visit.key, by, path: &path, headers, body, passed_on: false };
-        let acted = match self.what {
-            What::Key(verb) => admin_acts::rule(visit.gateway, verb, self.id.clone(), posted).await,
-            What::Job(what) => admin_jobs::act(visit.gateway, what, self.id.clone(), posted).await,
-        };
-        acted.unwrap_or_else(|refused| *refused)
+        let acted = admin_acts::act(visit.gateway, self.what, self.id.clone(), posted).await;
+        let (head, body) = acted.unwrap_or_else(|refused| *refused).into_parts();
+        if head.status.is_success() {
+            return Ok(());
+        }
+        let Ok(body) = body.collect().await;
+        let said: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
+        let text = |field: &str| said[field].as_str().map(str::to_owned);
+        let why = text("detail").or_else(|| text("title"));
+        let why = why.unwrap_or_else(|| format!("the answer was {}", head.status));
+        let request = text("request").filter(|_| said["code"] == "needs-approval");
+        Err(Refused { status: head.status, why, request })
     }
 
     /// The act as the admin API takes it.
@@ -197,27 +181,27 @@ impl<'a> Said<'a> {
         let mut body =
             json!({ "reason": form.get("reason"), "actor": form.get("actor"), "dry_run": dry_run });
         match self.what {
-            What::Key(Verb::Settle) => {
+            What::Settle => {
                 let status = form.get("status").trim().parse::<u16>();
                 body["status"] = json!(status.map_err(|_| Refused::bad("an answer's status is 200 to 599"))?);
                 body["headers"] = json!(headers(&form.get("headers"))?);
                 body["body"] = json!(form.get("body"));
             }
-            What::Key(Verb::Release) => {}
+            What::Release => {}
             What::Job(_) => body["region"] = json!(self.region),
         }
         Ok(body)
     }
 
     /// The thing as an operator would see it now.
-    async fn now<P: Ports>(&self, visit: &Visit<'_, P>) -> Result<String, Refused> {
+    async fn now(&self, visit: &Visit<'_>) -> Result<String, Refused> {
         let store = |error: StoreError| {
             let why = format!("The store does not answer: {error}");
             Refused::new(StatusCode::SERVICE_UNAVAILABLE, why)
         };
         let region = &self.region;
         match self.what {
-            What::Key(_) => {
+            What::Settle | What::Release => {
                 let life = visit.gateway.key_life(&self.id).await.map_err(store)?;
                 Ok(life.regions.get(region).map_or(String::new(), admin_acts::seen))
             }
@@ -234,7 +218,7 @@ impl<'a> Said<'a> {
     /// Makes the page that shows what an act would do. Sending its form does the act.
     fn look_over(&self, who: &str, back: &str, tried: Markup) -> Markup {
         let (form, region) = (self.form, &self.region);
-        let (title, then, button) = self.what.words();
+        let (title, then, button) = words(self.what);
         html! {
             h1 { (title) }
             p { (mark("warn", then)) }
@@ -242,7 +226,7 @@ impl<'a> Said<'a> {
                 div { dt { "Key" } dd { code.key { (form.get("key")) } " of " code { (form.get("tenant")) } } }
                 div { dt { "Region" } dd { (region) } }
                 div { dt { "Seen" } dd { (form.get("seen")) } }
-                @if self.what == What::Key(Verb::Settle) {
+                @if self.what == What::Settle {
                     div { dt { "Status" } dd { (form.get("status")) } }
                     div { dt { "Headers" } dd { pre { (form.get("headers")) } } }
                     div { dt { "Body" } dd {
@@ -274,20 +258,6 @@ fn header(text: &str) -> Result<HeaderValue, Refused> {
     HeaderValue::from_str(text).map_err(|_| Refused::bad("a token or an approval is one line of plain text"))
 }
 
-async fn judged(answer: Answer) -> Result<(), Refused> {
-    let (head, body) = answer.into_parts();
-    if head.status.is_success() {
-        return Ok(());
-    }
-    let Ok(body) = body.collect().await;
-    let said: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
-    let text = |field: &str| said[field].as_str().map(str::to_owned);
-    let why =
-        text("detail").or_else(|| text("title")).unwrap_or_else(|| format!("the answer was {}", head.status));
-    let request = text("request").filter(|_| said["code"] == "needs-approval");
-    Err(Refused { status: head.status, why, request })
-}
-
 fn headers(text: &str) -> Result<Vec<(String, String)>, Refused> {
     let one = |line: &str| {
         let split =
@@ -306,7 +276,7 @@ mod tests {
     }
 
     fn said<'a>(name: &'a str, form: &'a Form) -> Said<'a> {
-        Said::new((name, admin_acts::id("acme", "k").unwrap()), form, "us")
+        Said::new((name, What::of(name).unwrap(), admin_acts::id("acme", "k").unwrap()), form, "us")
     }
 
     fn body(name: &str, pairs: &[(&str, &str)]) -> Option<Value> {

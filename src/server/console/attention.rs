@@ -34,7 +34,6 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    /// Reads the counts from the gateway's page of metrics.
     pub(super) fn of(page: &str) -> Self {
         let series = |name: &'static str| {
             page.lines().filter_map(move |line| {
@@ -53,7 +52,6 @@ impl Counted {
     }
 }
 
-/// Knowledge of a gateway beside its status.
 pub(super) struct Beside<'a> {
     pub(super) doubts: Option<&'a AllDoubts>,
     /// One page of the journal's recent findings.

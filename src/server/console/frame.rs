@@ -216,7 +216,14 @@ pub(super) fn forms(
                         }
                         p.soft { (meaning) }
                         (fields)
-                        (make_reason_fields(visitor, verb))
+                        label for={ (verb) "-reason" } { "Why " span.soft { "journalled with the act" } }
+                        textarea id={ (verb) "-reason" } name="reason" rows="2" required maxlength="1000" placeholder="the provider shows po_17, OPS-311" {}
+                        @if let Some(name) = visitor.name() {
+                            p { "Who " b { (name) } }
+                        } @else {
+                            label for={ (verb) "-actor" } { "Who " span.soft { "your name, journalled too" } }
+                            input id={ (verb) "-actor" } name="actor" required maxlength="200" autocomplete="username" autocapitalize="none";
+                        }
                         button type="submit" { "Look it over…" }
                     }
                 }
@@ -224,19 +231,6 @@ pub(super) fn forms(
         },
     };
     section("decide", "Decide", None, &body)
-}
-
-fn make_reason_fields(visitor: &Visitor, act: &str) -> Markup {
-    html! {
-        label for={ (act) "-reason" } { "Why " span.soft { "journalled with the act" } }
-        textarea id={ (act) "-reason" } name="reason" rows="2" required maxlength="1000" placeholder="the provider shows po_17, OPS-311" {}
-        @if let Some(name) = visitor.name() {
-            p { "Who " b { (name) } }
-        } @else {
-            label for={ (act) "-actor" } { "Who " span.soft { "your name, journalled too" } }
-            input id={ (act) "-actor" } name="actor" required maxlength="200" autocomplete="username" autocapitalize="none";
-        }
-    }
 }
 
 #[cfg(test)]

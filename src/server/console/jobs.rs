@@ -7,16 +7,15 @@ use maud::{Markup, html};
 
 use super::frame::{self, Place, ago, countdown, forms, mark, or_nothing, section, table};
 use super::lists;
-use super::visit::Visit;
+use super::session::Visit;
 use crate::gateway::operator::dead_letters::{JobStatus, JobsPage};
-use crate::ports::Ports;
 use crate::ports::store::StoreError;
-use crate::server::admin_answer::Answer;
+use crate::server::admin_http::Answer;
 
 /// Jobs that are shown, at most; dead letters first.
 const MOST: usize = 50;
 
-pub(super) async fn all<P: Ports>(visit: &Visit<'_, P>) -> Result<JobsPage, StoreError> {
+pub(super) async fn all(visit: &Visit<'_>) -> Result<JobsPage, StoreError> {
     lists::asking(visit)?.all_jobs(None).await
 }
 
@@ -26,15 +25,14 @@ pub(super) fn place(region: &str, tenant: &str, key: &str) -> String {
 }
 
 pub(super) fn queue(found: &Result<JobsPage, StoreError>, now_ms: i64) -> Markup {
-    let body = match found {
-        Err(error) => lists::silent(error),
-        Ok(page) => html! {
+    let body = lists::told(found, |page| {
+        html! {
             @if page.jobs.is_empty() {
                 p { (mark(if silent(page).next().is_none() { "good" } else { "warn" }, "No accepted request waits.")) }
             } @else { (rows(page, now_ms)) }
             (lists::unasked(silent(page), "jobs"))
-        },
-    };
+        }
+    });
     section("jobs", "Accepted requests", Some("now"), &body)
 }
 
@@ -83,7 +81,7 @@ fn due(job: &JobStatus, now_ms: i64) -> Markup {
     }
 }
 
-pub(super) async fn look_up<P: Ports>(visit: &Visit<'_, P>) -> Answer {
+pub(super) async fn look_up(visit: &Visit<'_>) -> Answer {
     let asked = |name| visit.asked(name).unwrap_or_default();
     let (region, tenant, key, done) = (asked("region"), asked("tenant"), asked("key"), asked("done"));
     let is_it = |job: &&JobStatus| job.region == region && job.tenant == tenant && job.key == key;
@@ -113,7 +111,7 @@ pub(super) async fn look_up<P: Ports>(visit: &Visit<'_, P>) -> Answer {
     visit.page(status, "accepted request", &main)
 }
 
-fn shown<P: Ports>(visit: &Visit<'_, P>, job: &JobStatus) -> Markup {
+fn shown(visit: &Visit<'_>, job: &JobStatus) -> Markup {
     let now_ms = visit.gateway.date().as_millis();
     let seen = seen(job);
     let place = Place { region: &job.region, tenant: &job.tenant, key: &job.key, seen: &seen };

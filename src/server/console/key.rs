@@ -8,12 +8,11 @@ use serde_json::Value;
 
 use super::frame::{NOTHING, Place, ago, date, forms, mark, or_nothing, section, span, table};
 use super::lists;
-use super::visit::Visit;
+use super::session::Visit;
 use crate::gateway::credentials::operators::Visitor;
 use crate::gateway::operator::key::{KeyLife, LifeEvent};
-use crate::ports::Ports;
 use crate::server::admin_acts;
-use crate::server::admin_answer::Answer;
+use crate::server::admin_http::Answer;
 
 pub(super) fn form(tenant: &str, key: &str) -> Markup {
     html! {
@@ -25,7 +24,7 @@ pub(super) fn form(tenant: &str, key: &str) -> Markup {
     }
 }
 
-pub(super) async fn look_up<P: Ports>(visit: &Visit<'_, P>) -> Answer {
+pub(super) async fn look_up(visit: &Visit<'_>) -> Answer {
     let (tenant, key) = (visit.asked("tenant").unwrap_or_default(), visit.asked("key").unwrap_or_default());
     let (tenant, key) = (tenant.trim(), key.trim());
     let failed = |status, why: &str| {
@@ -58,7 +57,7 @@ pub(super) fn word(value: &Value) -> String {
     }
 }
 
-fn render_life<P: Ports>(visit: &Visit<'_, P>, tenant: &str, key: &str, life: &KeyLife) -> Markup {
+fn render_life(visit: &Visit<'_>, tenant: &str, key: &str, life: &KeyLife) -> Markup {
     let me = visit.region();
     let now_ms = visit.gateway.date().as_millis();
     let own = life.regions.get(me).cloned().unwrap_or_default();

@@ -8,17 +8,15 @@ use form_urlencoded::byte_serialize;
 use maud::{Markup, html};
 
 use super::frame::{NOTHING, Row, ago, countdown, mark, or_nothing, section, table};
-use super::visit::Visit;
-use crate::gateway::instance::Gateway;
+use super::session::Visit;
 use crate::gateway::operator::acts::DoubtStatus;
 use crate::gateway::operator::audit::{AuditPage, FindingStatus, FindingsPage, RunStatus};
 use crate::gateway::operator::doubt_lists::AllDoubts;
 use crate::gateway::telemetry::status::Status;
-use crate::ports::Ports;
 use crate::ports::store::StoreError;
 use crate::ports::upkeep::Place;
 use crate::protocol::key::KeyId;
-use crate::server::admin_acts;
+use crate::server::{Gateway, admin_acts};
 
 const MOST: u32 = 50;
 /// Time over which the journal is listed: the same as in `onceway audit`.
@@ -39,7 +37,7 @@ pub(super) fn encoded(text: &str) -> String {
     byte_serialize(text.as_bytes()).collect()
 }
 
-fn after<P: Ports>(visit: &Visit<'_, P>, list: &str) -> Option<KeyId> {
+fn after(visit: &Visit<'_>, list: &str) -> Option<KeyId> {
     let cursor = visit.asked(list)?;
     let (tenant, key) = cursor.split_once('/')?;
     admin_acts::id(tenant, key).ok()
@@ -57,48 +55,46 @@ fn pages(list: &str, is_first: bool, next: Option<&String>) -> Markup {
     }
 }
 
+/// Shows what the store knows, or says that it does not answer.
+pub(super) fn told<T>(found: &Result<T, StoreError>, shown: impl FnOnce(&T) -> Markup) -> Markup {
+    found.as_ref().map_or_else(silent, shown)
+}
+
 pub(super) fn silent(error: &StoreError) -> Markup {
     html! { p.notice.bad { (mark("bad", &format!("The store does not answer: {error}"))) } }
 }
 
-pub(super) async fn doubts<P: Ports>(visit: &Visit<'_, P>) -> Result<AllDoubts, StoreError> {
+pub(super) async fn doubts(visit: &Visit<'_>) -> Result<AllDoubts, StoreError> {
     asking(visit)?.all_doubts(after(visit, "doubts").as_ref(), MOST).await
 }
 
-pub(super) async fn found_lately<P: Ports>(visit: &Visit<'_, P>) -> Result<FindingsPage, StoreError> {
+pub(super) async fn found_lately(visit: &Visit<'_>) -> Result<FindingsPage, StoreError> {
     asking(visit)?.findings(None, LATELY, MOST).await
 }
 
 /// The gateway, if its store may be asked: not in shadow mode.
-pub(super) fn asking<'a, P: Ports>(visit: &Visit<'a, P>) -> Result<&'a Arc<Gateway<P>>, StoreError> {
+pub(super) fn asking<'a>(visit: &Visit<'a>) -> Result<&'a Arc<Gateway>, StoreError> {
     match visit.gateway.shadow_report() {
         Some(_) => Err(StoreError::Definite("shadow mode: it is not asked".to_owned())),
         None => Ok(visit.gateway),
     }
 }
 
-pub(super) fn queue<P: Ports>(
-    visit: &Visit<'_, P>,
-    found: &Result<AllDoubts, StoreError>,
-    status: &Status,
-) -> Markup {
+pub(super) fn queue(visit: &Visit<'_>, found: &Result<AllDoubts, StoreError>, status: &Status) -> Markup {
     let is_first = visit.asked("doubts").is_none();
-    let body = match found {
-        Err(error) => silent(error),
-        Ok(page) => {
-            let quiet = if page.silent.is_empty() { "good" } else { "warn" };
-            let rows = page.doubts.iter().map(|doubt| row(doubt, status.at_ms));
-            html! {
-                @if page.doubts.is_empty() { p { (mark(quiet, "No key is in doubt.")) } }
-                @else { (table("Keys whose effect may or may not have happened, of all regions", rows)) }
-                (unasked(&page.silent, "doubts"))
-                (pages("doubts", is_first, page.next.as_ref()))
-                @if !page.doubts.is_empty() {
-                    p.soft { "Keys whose rule is `probe` leave the list by themselves once the upstream says what happened." }
-                }
+    let body = told(found, |page| {
+        let quiet = if page.silent.is_empty() { "good" } else { "warn" };
+        let rows = page.doubts.iter().map(|doubt| row(doubt, status.at_ms));
+        html! {
+            @if page.doubts.is_empty() { p { (mark(quiet, "No key is in doubt.")) } }
+            @else { (table("Keys whose effect may or may not have happened, of all regions", rows)) }
+            (unasked(&page.silent, "doubts"))
+            (pages("doubts", is_first, page.next.as_ref()))
+            @if !page.doubts.is_empty() {
+                p.soft { "Keys whose rule is `probe` leave the list by themselves once the upstream says what happened." }
             }
         }
-    };
+    });
     section("doubts", "In doubt", Some("now"), &body)
 }
 
@@ -140,7 +136,7 @@ fn row(doubt: &DoubtStatus, now_ms: i64) -> Row<'static> {
 }
 
 /// Makes the audit: the keys that ran at risk here, and the journal's findings.
-pub(super) async fn audit<P: Ports>(visit: &Visit<'_, P>) -> Markup {
+pub(super) async fn audit(visit: &Visit<'_>) -> Markup {
     let (runs_after, place) =
         (after(visit, "runs"), visit.asked("findings").and_then(|text| text.parse().ok()));
     let gateway = visit.gateway;
@@ -156,16 +152,10 @@ pub(super) async fn audit<P: Ports>(visit: &Visit<'_, P>) -> Markup {
     let body = html! {
         h3 #runs { "Keys that ran at risk" }
         p.soft { "A window alone allowed these runs: a lost region may have run them too." }
-        @match &runs {
-            Ok(page) => (at_risk(page, runs_after.is_none())),
-            Err(error) => (silent(error)),
-        }
+        (told(&runs, |page| at_risk(page, runs_after.is_none())))
         h3 #findings { "By the journal, last 30 days" }
         p.soft { "Doubles, and answers that came after their attempt had been released or taken over; oldest first." }
-        @match &findings {
-            Ok(page) => (journal(page, place.is_none(), now_ms)),
-            Err(error) => (silent(error)),
-        }
+        (told(&findings, |page| journal(page, place.is_none(), now_ms)))
     };
     section("audit", "Audit", Some("audit"), &body)
 }

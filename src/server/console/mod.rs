@@ -1,8 +1,8 @@
 //! The console: what an operator needs during an incident, on one page of the admin listener.
 //!
-//! [`super::admin_acts`] and [`super::admin_jobs`] perform the acts; [`session`] says who may use
-//! the console. maud escapes every text where it is written. No page names anything outside of this
-//! listener, and each page can be read without its script. Paths, bodies and tokens are not logged.
+//! [`super::admin_acts`] performs the acts; [`session`] says who may use the console. maud escapes
+//! every text where it is written. No page names anything outside of this listener, and each page
+//! can be read without its script. Paths, bodies and tokens are not logged.
 
 mod acts;
 mod attention;
@@ -15,7 +15,6 @@ mod now;
 pub(super) mod rates;
 pub(super) mod search;
 mod session;
-mod visit;
 
 use std::sync::Arc;
 
@@ -26,16 +25,14 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::time::Instant;
 
 use self::rates::Rates;
-use self::session::Tried;
-pub(super) use self::session::Tries;
-use self::visit::{Visit, elsewhere, form, page, sent, with_cookie};
-use super::admin_answer::{Answer, problem};
-use super::admin_key::Key;
-use super::admin_posted::ActBody;
+use self::session::{Form, Tried, Visit, form, page, sent, with_cookie};
+pub(super) use self::session::{Tries, elsewhere};
+use super::Gateway;
+use super::admin_acts::What;
+use super::admin_http::{Acted, Answer, Key, problem};
 use crate::gateway::credentials::operators::Visitor;
 use crate::gateway::credentials::{TokenDigest, digest};
-use crate::gateway::instance::Gateway;
-use crate::ports::Ports;
+use crate::ports::Body;
 
 /// Files of the page. Anybody may have them: they reveal nothing about this deployment.
 const FILES: [(&str, &str, &str); 3] = [
@@ -44,70 +41,48 @@ const FILES: [(&str, &str, &str); 3] = [
     ("icon.svg", "image/svg+xml", include_str!("icon.svg")),
 ];
 
-enum Access {
-    /// A visitor on loopback, with a token or with a valid session.
-    Known(Visitor),
-    /// A visitor who has to show a token first.
-    Unknown,
-    /// A request that was not meant for this machine.
-    Astray,
-}
-
-impl Access {
-    fn of<P: Ports>(key: &Key, gateway: &Gateway<P>, headers: &HeaderMap) -> Self {
-        if let Some(visitor) = key.visitor(headers) {
-            return Self::Known(visitor);
-        }
+/// A visitor on loopback, with a token or with a valid session.
+fn known(key: &Key, gateway: &Gateway, headers: &HeaderMap) -> Option<Visitor> {
+    key.visitor(headers).or_else(|| {
         let (operators, region, now) = (key.operators.now(), gateway.region().as_str(), gateway.date());
-        if operators.is_open() {
-            return Self::Astray;
-        }
         let of_session =
             |token: &&TokenDigest| session::is_shown(headers, &key.of_sessions(token), region, now);
-        let known = operators.tokens().find(of_session).and_then(|token| operators.of(token));
-        known.map_or(Self::Unknown, Self::Known)
-    }
-}
-
-pub(super) fn redirect() -> Answer {
-    elsewhere("/console")
+        operators.tokens().find(of_session).and_then(|token| operators.of(token))
+    })
 }
 
 /// Answers a request below `/console`. `path` is the rest of the path.
-pub(super) async fn answer<P: Ports, B: ActBody>(
-    (gateway, metrics, rates): (&Arc<Gateway<P>>, &PrometheusHandle, &Rates),
+pub(super) async fn answer(
+    (gateway, metrics, rates): (&Arc<Gateway>, &PrometheusHandle, &Rates),
     (key, tries): (&Key, &Tries),
     path: &[&str],
     head: &Parts,
-    body: B,
-) -> Answer {
+    body: Body,
+) -> Acted {
     if let [name] = path
         && let Some((_, kind, text)) = FILES.iter().find(|(known, ..)| known == name)
     {
-        return sent(StatusCode::OK, kind, (*text).to_owned());
+        return Ok(sent(StatusCode::OK, kind, (*text).to_owned()));
     }
-    let visitor = match Access::of(key, gateway, &head.headers) {
-        Access::Astray => return key.refusal(),
-        Access::Unknown => {
-            return match (&head.method, path) {
-                (&Method::POST, ["sign-in"]) => sign_in(gateway, (key, tries), &head.headers, body).await,
-                _ => ask_to_sign_in(gateway, None),
-            };
-        }
-        Access::Known(visitor) => visitor,
+    let Some(visitor) = known(key, gateway, &head.headers) else {
+        return Ok(match (&head.method, path) {
+            // A request that was not meant for this machine.
+            _ if key.operators.now().is_open() => key.refusal(),
+            (&Method::POST, ["sign-in"]) => {
+                sign_in(gateway, (key, tries), &head.headers, &form(&head.headers, body).await?)
+            }
+            _ => ask_to_sign_in(gateway, None),
+        });
     };
     let visit = Visit { gateway, metrics, rates, key, visitor, query: head.uri.query().unwrap_or_default() };
-    match (&head.method, path) {
+    Ok(match (&head.method, path) {
         (&Method::POST, ["sign-in"]) => elsewhere("/console"),
         (&Method::POST, ["sign-out"]) => match session::is_own(&head.headers) {
             Ok(()) => with_cookie(elsewhere("/console"), &session::ended(gateway.region().as_str())),
             Err(why) => problem(StatusCode::FORBIDDEN, why),
         },
-        (&Method::POST, [verb @ ("settle" | "release" | "retry" | "drop")]) => {
-            match form(&head.headers, body).await {
-                Ok(form) => acts::act(&visit, verb, &form).await,
-                Err(answer) => answer,
-            }
+        (&Method::POST, [name]) if let Some(what) = What::of(name) => {
+            acts::act(&visit, (name, what), &form(&head.headers, body).await?).await
         }
         (&Method::GET | &Method::HEAD, [] | [""]) => now::whole(&visit).await,
         (&Method::GET | &Method::HEAD, ["now"]) => page(StatusCode::OK, now::part(&visit).await),
@@ -116,20 +91,11 @@ pub(super) async fn answer<P: Ports, B: ActBody>(
         (&Method::GET | &Method::HEAD, ["job"]) => jobs::look_up(&visit).await,
         (&Method::GET | &Method::HEAD, ["keys"]) => search::search(&visit).await,
         _ => problem(StatusCode::NOT_FOUND, "the console is at /console"),
-    }
+    })
 }
 
 /// Takes a token from a form. A known token is answered with a session.
-async fn sign_in<P: Ports, B: ActBody>(
-    gateway: &Gateway<P>,
-    (key, tries): (&Key, &Tries),
-    headers: &HeaderMap,
-    body: B,
-) -> Answer {
-    let form = match form(headers, body).await {
-        Ok(form) => form,
-        Err(answer) => return answer,
-    };
+fn sign_in(gateway: &Gateway, (key, tries): (&Key, &Tries), headers: &HeaderMap, form: &Form) -> Answer {
     let region = gateway.region().as_str();
     // Digests are compared, not tokens, so the time that it takes reveals nothing about the token.
     let token = digest(form.get("token").trim().as_bytes());
@@ -156,7 +122,7 @@ async fn sign_in<P: Ports, B: ActBody>(
     }
 }
 
-fn ask_to_sign_in<P: Ports>(gateway: &Gateway<P>, why: Option<&str>) -> Answer {
+fn ask_to_sign_in(gateway: &Gateway, why: Option<&str>) -> Answer {
     let mut answer = page(StatusCode::UNAUTHORIZED, frame::sign_in(gateway.region().as_str(), why));
     answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     answer

@@ -9,20 +9,19 @@ use maud::{Markup, html};
 use super::attention::{self, Beside, Counted, Line};
 use super::chart;
 use super::frame::{self, NOTHING, countdown, mark, millis, or_nothing, section, span, table, thousands};
-use super::visit::Visit;
+use super::session::Visit;
 use super::{jobs, key, lists, search};
 use crate::gateway::authority::status::{AuthorityStatus, HindranceStatus, RegionStatus};
 use crate::gateway::operator::dead_letters::JobsPage;
 use crate::gateway::operator::doubt_lists::AllDoubts;
 use crate::gateway::telemetry::lag_history::TrailPoint;
 use crate::gateway::telemetry::{readiness::PeerStatus, status::Status};
-use crate::ports::Ports;
 use crate::protocol::ring::ARCS;
-use crate::server::admin_answer::Answer;
+use crate::server::admin_http::Answer;
 
 const LIVE: Option<&str> = Some("now");
 
-pub(super) async fn whole<P: Ports>(visit: &Visit<'_, P>) -> Answer {
+pub(super) async fn whole(visit: &Visit<'_>) -> Answer {
     let (now, audit) = tokio::join!(part(visit), lists::audit(visit));
     let main = html! {
         h1.unseen { "Region " (visit.region()) }
@@ -34,7 +33,7 @@ pub(super) async fn whole<P: Ports>(visit: &Visit<'_, P>) -> Answer {
     visit.page(StatusCode::OK, "console", &main)
 }
 
-pub(super) async fn part<P: Ports>(visit: &Visit<'_, P>) -> Markup {
+pub(super) async fn part(visit: &Visit<'_>) -> Markup {
     let gateway = visit.gateway;
     let (status, doubts, accepted, findings) =
         tokio::join!(gateway.status(), lists::doubts(visit), jobs::all(visit), lists::found_lately(visit));
@@ -160,23 +159,21 @@ fn standing(region: &RegionStatus) -> Markup {
 
 fn regions(status: &Status, doubts: Option<&AllDoubts>, jobs: Option<&JobsPage>) -> Markup {
     let row = |region: &RegionStatus| {
-        let [state, heard, round_trip, epoch, rows, upstream, trouble] = match status.peers.get(&region.name)
-        {
-            Some(peer) => of_peer(status, region, peer),
-            None => of_own(status, region),
-        };
+        let (own, peer) = (region.name == status.region, status.peers.get(&region.name));
+        let heard = peer.and_then(|peer| peer.heard_ms_ago).map(|ms| format!("{} ago", span(ms)));
+        let epoch = peer.map_or(own.then_some(status.epoch), |peer| peer.epoch);
         vec![
             ("Region", named(status, region)),
-            ("State", state),
-            ("Heard", heard),
-            ("Round trip", round_trip),
-            ("Epoch", epoch),
-            ("Its rows here", rows),
-            ("Upstream", upstream),
+            ("State", state(status, own, peer)),
+            ("Heard", html! { (or_nothing(heard)) }),
+            ("Round trip", html! { (millis(peer.and_then(|peer| peer.rtt_ms))) }),
+            ("Epoch", html! { (or_nothing(epoch)) }),
+            ("Its rows here", peer.map_or(html! { (NOTHING) }, |peer| rows(status, region, peer))),
+            ("Upstream", upstream(status, region, peer)),
             ("Store", html! { "generation " (region.generation) ", mark " (region.mark) }),
             ("In doubt", html! { (in_doubt(&region.name, doubts)) }),
             ("Dead letters", html! { (dead(&region.name, jobs)) }),
-            ("Trouble", trouble),
+            ("Trouble", html! { (or_nothing(peer.and_then(|peer| peer.trouble.as_ref()))) }),
         ]
     };
     table("How each region is, as this gateway sees it", status.authority.regions.iter().map(row))
@@ -196,30 +193,18 @@ fn dead(name: &str, page: Option<&JobsPage>) -> String {
     })
 }
 
-fn of_own(status: &Status, region: &RegionStatus) -> [Markup; 7] {
-    let own = region.name == status.region;
-    let state = match (own, status.readiness.serves) {
-        (true, true) => mark("good", "runs keys"),
-        (true, false) => mark("warn", "forwards only"),
-        (false, _) => mark("none", "not asked"),
-    };
-    let upstream = match status.upstream.as_ref().filter(|_| own) {
-        Some(upstream) if upstream.well => mark("good", "well"),
-        Some(_) => mark("bad", "fails its checks"),
-        None => html! { span.soft { "not checked" } },
-    };
-    let nothing = || html! { (NOTHING) };
-    let epoch = html! { (or_nothing(own.then_some(status.epoch))) };
-    [state, nothing(), nothing(), epoch, nothing(), upstream, nothing()]
+fn state(status: &Status, own: bool, peer: Option<&PeerStatus>) -> Markup {
+    match peer {
+        Some(peer) if !peer.up => mark("bad", "silent"),
+        Some(peer) if peer.serving => mark("good", "up, serving"),
+        Some(_) => mark("warn", "up, not serving"),
+        None if !own => mark("none", "not asked"),
+        None if status.readiness.serves => mark("good", "runs keys"),
+        None => mark("warn", "forwards only"),
+    }
 }
 
-fn of_peer(status: &Status, region: &RegionStatus, peer: &PeerStatus) -> [Markup; 7] {
-    let state = match (peer.up, peer.serving) {
-        (true, true) => mark("good", "up, serving"),
-        (true, false) => mark("warn", "up, not serving"),
-        (false, _) => mark("bad", "silent"),
-    };
-    let heard = peer.heard_ms_ago.map_or(NOTHING.to_owned(), |ms| format!("{} ago", span(ms)));
+fn rows(status: &Status, region: &RegionStatus, peer: &PeerStatus) -> Markup {
     let copy = status.subscriptions.as_ref().map(|all| all.iter().find(|copy| copy.from == region.name));
     let rows = match copy {
         Some(Some(copy)) if copy.ready && copy.streaming => mark("good", "stream in"),
@@ -228,19 +213,18 @@ fn of_peer(status: &Status, region: &RegionStatus, peer: &PeerStatus) -> [Markup
         Some(None) => mark("bad", "no subscription"),
         None => html! { span.soft { "the store does not say" } },
     };
-    let upstream = match region.upstream_failing {
-        true => mark("bad", "fails its checks"),
-        false => html! { span.soft { "no complaint" } },
-    };
-    [
-        state,
-        html! { (heard) },
-        html! { (millis(peer.rtt_ms)) },
-        html! { (or_nothing(peer.epoch)) },
-        html! { (rows) span.soft { " to heartbeat " (or_nothing(peer.applied)) } },
-        upstream,
-        html! { (or_nothing(peer.trouble.as_ref())) },
-    ]
+    html! { (rows) span.soft { " to heartbeat " (or_nothing(peer.applied)) } }
+}
+
+fn upstream(status: &Status, region: &RegionStatus, peer: Option<&PeerStatus>) -> Markup {
+    let own = status.upstream.as_ref().filter(|_| region.name == status.region);
+    match (peer, own) {
+        (Some(_), _) if region.upstream_failing => mark("bad", "fails its checks"),
+        (Some(_), _) => html! { span.soft { "no complaint" } },
+        (None, Some(upstream)) if upstream.well => mark("good", "well"),
+        (None, Some(_)) => mark("bad", "fails its checks"),
+        (None, None) => html! { span.soft { "not checked" } },
+    }
 }
 
 fn leases(status: &Status) -> Markup {

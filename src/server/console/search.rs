@@ -8,13 +8,12 @@ use maud::{Markup, html};
 use super::frame::{Row, mark, or_nothing, section, table};
 use super::key;
 use super::lists::{encoded, link, silent};
-use super::visit::Visit;
+use super::session::Visit;
 use crate::gateway::operator::export::{FoundKey, FoundPage, STATES, Wanted};
 use crate::gateway::operator::instant;
-use crate::ports::Ports;
 use crate::protocol::key::{KeyId, Tenant};
 use crate::server::admin_acts;
-use crate::server::admin_answer::Answer;
+use crate::server::admin_http::Answer;
 
 const MOST: u32 = 100;
 const FIELDS: [&str; 5] = ["tenant", "route", "state", "from", "before"];
@@ -50,7 +49,7 @@ pub(in crate::server) fn read(pairs: &[(String, String)]) -> Result<(Wanted, Opt
     Ok((wanted, after, most))
 }
 
-pub(super) async fn search<P: Ports>(visit: &Visit<'_, P>) -> Answer {
+pub(super) async fn search(visit: &Visit<'_>) -> Answer {
     let pairs: Vec<(String, String)> = form_urlencoded::parse(visit.query.as_bytes()).into_owned().collect();
     let (status, result) = match read(&pairs) {
         Err(why) => (StatusCode::BAD_REQUEST, html! { p.notice.bad role="alert" { (why) } }),

@@ -1,5 +1,5 @@
 //! The public listener behind trusted proxies and the PROXY protocol, and asked by pages of other
-//! origins. `server::forwarded` has the table of forwarded addresses.
+//! origins. `server::edge` has the table of forwarded addresses.
 
 use crate::net::harness::{Running, read_until, rest, run_through, until_cut};
 use crate::net::support::*;
