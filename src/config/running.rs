@@ -1,5 +1,5 @@
-//! A running configuration, and the effect of new files: some settings are replaced, the others
-//! wait for a restart.
+//! The effect of new files on a running configuration: some settings are replaced, the others wait
+//! for a restart.
 //!
 //! A reload must not change the settings on which ownership, leases, windows and clocks depend, nor
 //! anything opened at the start. Every field is named here, so that a new one needs a decision.
@@ -19,28 +19,12 @@ use crate::adapters::postgres::address::Address;
 use crate::gateway::authority::failover::UpstreamHealth;
 use crate::gateway::policy::route::{Route, Routes};
 
-/// The configuration by which one process runs.
-#[derive(Clone, Debug)]
-pub struct Running {
-    config: Config,
-}
-
-impl Running {
-    /// Makes it from the configuration at the start.
-    pub fn start(config: Config) -> Self {
-        Self { config }
-    }
-
-    /// The present configuration.
-    pub fn config(&self) -> &Config {
-        &self.config
-    }
-
+impl Config {
     /// Takes a new configuration over. Returns the next one, and the keys that wait for a restart.
-    pub fn adopt(&self, read: Config) -> (Self, Vec<String>) {
+    pub fn adopt(&self, read: Self) -> (Self, Vec<String>) {
         let mut restart = Vec::new();
         let Config { me, shared, credentials, process } = read;
-        let mut next = self.config.clone();
+        let mut next = self.clone();
         let mut differs = |key: &str, is: bool| {
             if is {
                 restart.push(key.to_owned());
@@ -109,12 +93,12 @@ impl Running {
         now.provision = provision;
         now.log = Log { format: now.log.format, level: log.level };
         now.drain = drain;
-        (Self { config: next }, restart)
+        (next, restart)
     }
 
     /// Checks that the routes fit the settings that stay.
     fn fits(&self, routes: &Routes) -> Result<(), String> {
-        let (shared, known) = (&self.config.shared, &self.config.process.upstreams);
+        let (shared, known) = (&self.shared, &self.process.upstreams);
         let named = routes.0.iter().filter_map(|route| Some((&route.name, route.upstream()?)));
         if let Some((route, name)) = named.into_iter().find(|(_, name)| !known.contains_key(&***name)) {
             return Err(format!(

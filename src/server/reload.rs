@@ -21,7 +21,6 @@ use crate::adapters::postgres::login::Login;
 use crate::adapters::upstream::{self, Base, Renewable, ServiceSettings, Tls, UpstreamSettings};
 use crate::config::listen::PublicLimits;
 use crate::config::region::Process;
-use crate::config::running::Running;
 use crate::config::upstreams::{Credential, Service};
 use crate::config::{Config, Watched};
 use crate::gateway::credentials::operators::Operators;
@@ -164,7 +163,7 @@ fn service(service: &Service) -> Result<ServiceSettings> {
 /// Runs as long as it is polled.
 pub(super) async fn watch<P: Ports>(
     gateway: Arc<Gateway<P>>,
-    running: Arc<Mutex<Running>>,
+    running: Arc<Mutex<Config>>,
     mut files: Files,
     replaced: Replaced,
     mut hangup: Signal,
@@ -179,14 +178,14 @@ pub(super) async fn watch<P: Ports>(
                 gateway.agree_on_lives(&config.shared.routes).await;
                 let mut running = locked(&running);
                 let ring = config.shared.ring.digest();
-                if ring != running.config().shared.ring.digest() {
+                if ring != running.shared.ring.digest() {
                     tracing::info!(
                         "ring.toml proposes another ring than this process started with: `onceway ring plan` says what it would move"
                     );
                 }
                 let (next, restart) = running.adopt(config);
                 *running = next;
-                let config = running.config();
+                let config = &*running;
                 replaced.take(config, *read);
                 descriptors::for_gateway(config);
                 changed::taken(&restart);
