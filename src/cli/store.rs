@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::logging;
 use super::process::{Failure, block_on, print};
+use super::stderr;
 use crate::adapters::postgres::address::{Address, BadAddress};
 use crate::adapters::postgres::provision::{
     self, Hint, Line, Plan, Promotion, Report, Role, Script, Status, Whence,
@@ -271,7 +271,7 @@ impl<'a> Wanted<'a> {
     fn read(file: &'a Path) -> Result<Self, Failure> {
         let config = Config::load_for_command(file)?;
         // The command logs less than any pipe takes, so no line waits to be written at the end.
-        drop(logging::set_up(LogFormat::Text, "info", None)?);
+        drop(stderr::set_up(LogFormat::Text, "info", None)?);
         let written = config.process.provision.clone();
         let provision =
             written.ok_or_else(|| bad(file, "has no [provision]: say there how to make the store"))?;
