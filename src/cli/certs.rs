@@ -6,7 +6,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::process::{Failure, tell};
 use crate::adapters::issue::{self, Purpose};
@@ -134,26 +134,33 @@ impl Certs {
             return Err(Failure::Bad(format!("--region {} is given twice: name each once", twice[0])));
         }
         let is_there = out.join("ca.key").exists();
+        let files = files(&names, is_there);
+        let authority = if is_there { "there already" } else { "made" };
+        let mut said = json!({ "dir": out, "authority": authority, "files": files });
+        let dir = out.display();
         if self.dry_run {
-            return self.rehearse(out, &names, is_there);
+            if let Some(taken) = files.iter().map(|file| out.join(file)).find(|file| file.exists()) {
+                let taken = taken.display();
+                return Err(Failure::Failed(format!(
+                    "{taken} is there already: files are never overwritten"
+                )));
+            }
+            said["dry_run"] = true.into();
+            let text = format!("would make in {dir}: {}\nNothing was changed.\n", files.join(", "));
+            return tell(self.json, &said, &text);
         }
         // Only the owner may read: with these keys a machine can pose as any region.
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(out)
-            .map_err(|error| Failure::Failed(format!("cannot make {}: {error}", out.display())))?;
+            .map_err(|error| Failure::Failed(format!("cannot make {dir}: {error}")))?;
         if !is_there {
             issue::generate(&[])?.write(out)?;
         }
         issue::add(out, &regions, Purpose::Region)?;
         issue::add(out, &witnesses, Purpose::Witness)?;
-        self.tell(out, &names, is_there)
-    }
-
-    fn tell(&self, out: &Path, regions: &[RegionName], is_there: bool) -> Result<(), Failure> {
-        let dir = out.display();
-        let names: Vec<&str> = regions.iter().map(RegionName::as_str).collect();
+        let names: Vec<&str> = names.iter().map(RegionName::as_str).collect();
         let names = names.join(", ");
         let text = match is_there {
             true => {
@@ -163,34 +170,15 @@ impl Certs {
                 "{dir}: ca.pem, and NAME.pem and NAME.key for {names}\nkeep {dir}/ca.key off the regions' machines: who has it can be any region\n"
             ),
         };
-        tell(self.json, &self.as_json(out, regions, is_there), &text)
+        tell(self.json, &said, &text)
     }
+}
 
-    /// Names of the files that are made.
-    fn files(regions: &[RegionName], is_there: bool) -> Vec<String> {
-        let authority = ["ca.pem", "ca.key"].map(str::to_owned).into_iter().filter(|_| !is_there);
-        let own = regions.iter().flat_map(|name| [format!("{name}.pem"), format!("{name}.key")]);
-        authority.chain(own).collect()
-    }
-
-    fn as_json(&self, out: &Path, regions: &[RegionName], is_there: bool) -> Value {
-        let authority = if is_there { "there already" } else { "made" };
-        let mut said = json!({ "dir": out, "authority": authority, "files": Self::files(regions, is_there) });
-        if self.dry_run {
-            said["dry_run"] = true.into();
-        }
-        said
-    }
-
-    fn rehearse(&self, out: &Path, regions: &[RegionName], is_there: bool) -> Result<(), Failure> {
-        let files = Self::files(regions, is_there);
-        if let Some(taken) = files.iter().map(|file| out.join(file)).find(|file| file.exists()) {
-            let taken = taken.display();
-            return Err(Failure::Failed(format!("{taken} is there already: files are never overwritten")));
-        }
-        let text = format!("would make in {}: {}\nNothing was changed.\n", out.display(), files.join(", "));
-        tell(self.json, &self.as_json(out, regions, is_there), &text)
-    }
+/// Names of the files that are made.
+fn files(regions: &[RegionName], is_there: bool) -> Vec<String> {
+    let authority = ["ca.pem", "ca.key"].map(str::to_owned).into_iter().filter(|_| !is_there);
+    let own = regions.iter().flat_map(|name| [format!("{name}.pem"), format!("{name}.key")]);
+    authority.chain(own).collect()
 }
 
 /// The names, sorted.

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use toml::de::DeTable;
 
 use super::process::{Failure, complain, print};
-use crate::config::diff::{self, Difference};
 use crate::config::reader::Problem;
 use crate::config::region::NO_OTLP;
 use crate::config::secret::Need;
+use crate::config::shared::{Difference, first_difference};
 use crate::config::{self, Checked, Errors, Regional};
 use crate::protocol::region::RegionName;
 
@@ -189,7 +189,7 @@ fn compare(regions: &[(&PathBuf, Regional)]) -> Vec<Problem> {
                 format!("region {} is the region of {} too: give each its own", config.me, before.display());
             problems.push(Problem { file: file.to_path_buf(), line: 0, key: None, text });
         }
-        let differing = diff::first((&config.shared, &config.places), (&first.shared, &first.places));
+        let differing = first_difference((&config.shared, &config.places), (&first.shared, &first.places));
         problems.extend(differing.into_iter().flatten().map(|found| differs(found, [&config.me, &first.me])));
     }
     problems

@@ -1,14 +1,18 @@
 //! All commands, each in one place: its name, its words for the first screen of `onceway --help`,
-//! its arguments, and the function that runs it.
+//! its arguments, and the function that runs it. `onceway completion` and `man` are made from them.
+
+use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, Command};
+use clap_complete::Shell;
+use serde_json::json;
 
 #[cfg(feature = "lab")]
 use super::lab;
-use super::process::Failure;
+use super::process::{Failure, print, tell};
 use super::{
-    approve, audit, break_glass, certs, check, coverage, doubts, explain, init, jobs, key, manual, new,
-    protocol, region, ring, ring_change, serve, shadow, status, store, top, witness,
+    audit, break_glass, certs, check, coverage, doubts, explain, init, jobs, key, new, protocol, region,
+    rehearsal, ring, serve, status, store, top,
 };
 
 const TRY: &str = match cfg!(feature = "lab") {
@@ -101,7 +105,7 @@ fn groups() -> Vec<(&'static str, Vec<Entry>)> {
         one("jobs", "accepted requests that wait, and dead letters", jobs::Jobs::run),
         one("audit", "keys that ran at risk, or twice", audit::Audit::run),
         one("coverage", "changes of state that no key protects", coverage::Coverage::run),
-        one("shadow", "what a gateway in shadow mode would have done", shadow::Shadow::run),
+        one("shadow", "what a gateway in shadow mode would have done", coverage::Shadow::run),
     ];
     let rehearse = [
         #[cfg(feature = "lab")]
@@ -120,7 +124,7 @@ fn groups() -> Vec<(&'static str, Vec<Entry>)> {
             "Run",
             vec![
                 one("serve", "one gateway of one region", serve::Serve::run),
-                one("witness", "a third voter for two regions", witness::Witness::run),
+                one("witness", "a third voter for two regions", serve::Witness::run),
             ],
         ),
         ("Look", look.into()),
@@ -152,7 +156,7 @@ fn acts() -> [Entry; 6] {
         one("takeover", "declare a region lost", region::Takeover::run),
         one("break-glass", "go on without a majority", break_glass::BreakGlass::run),
         several("protocol", "end an upgrade", about_protocol, [one("raise", "", protocol::Raise::run)]),
-        one("approve", "approve what another operator asks for", approve::Approve::run),
+        one("approve", "approve what another operator asks for", rehearsal::Approve::run),
     ]
 }
 
@@ -165,8 +169,8 @@ fn preparations() -> [Entry; 9] {
     let ring = [
         one("show", "", ring::Show::run),
         one("explain", "", ring::Explain::run),
-        one("plan", "", ring_change::Plan::run),
-        one("apply", "", ring_change::Apply::run),
+        one("plan", "", ring::Plan::run),
+        one("apply", "", ring::Apply::run),
     ];
     let about_config = "Know the configuration: the meaning of each key";
     let about_store =
@@ -180,8 +184,8 @@ fn preparations() -> [Entry; 9] {
         several("store", "make a region's store, or check it", about_store, store),
         one("init", "found the deployment, once", init::Init::run),
         several("ring", "look at the ring; change it", about_ring, ring),
-        one("completion", "completions for a shell", |completion: &manual::Completion| completion.run(cli())),
-        one("man", "manual pages", |man: &manual::Man| man.run(cli())),
+        one("completion", "completions for a shell", Completion::run),
+        one("man", "manual pages", Man::run),
     ]
 }
 
@@ -230,6 +234,89 @@ fn run_one_of(mut all: impl Iterator<Item = Entry>, matches: &ArgMatches) -> Res
         }
         None => Err(Failure::Bad("name a command: `onceway --help` lists them".to_owned())),
     }
+}
+
+/// Print a shell's completions of all commands and options.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  onceway completion bash > /etc/bash_completion.d/onceway
+  onceway completion zsh > ~/.zfunc/_onceway                      a folder of fpath
+  onceway completion fish > ~/.config/fish/completions/onceway.fish
+
+Exit codes: 0 printed; 2 wrong arguments.")]
+struct Completion {
+    /// The shell.
+    #[arg(value_name = "SHELL", value_parser = ["bash", "zsh", "fish"])]
+    shell: String,
+}
+
+/// Print the manual page, or write one page for each command.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  onceway man | man -l -
+  onceway man /usr/local/share/man/man1        onceway.1, onceway-region-drain.1 and so on
+
+Exit codes: 0 printed or written; 1 a page could not be written; 2 wrong arguments.")]
+struct Man {
+    /// The folder to write all pages into; made if it does not exist.
+    #[arg(value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Print JSON: dir and pages.
+    #[arg(long, requires = "dir")]
+    json: bool,
+}
+
+impl Completion {
+    fn run(&self) -> Result<(), Failure> {
+        let shell = match self.shell.as_str() {
+            "zsh" => Shell::Zsh,
+            "fish" => Shell::Fish,
+            _bash => Shell::Bash,
+        };
+        let mut script = Vec::new();
+        clap_complete::generate(shell, &mut cli(), "onceway", &mut script);
+        print(&String::from_utf8(script)?)
+    }
+}
+
+impl Man {
+    fn run(&self) -> Result<(), Failure> {
+        let mut cli = cli();
+        cli.build();
+        let Some(dir) = &self.dir else {
+            return print(&page(&cli)?);
+        };
+        let failed =
+            |error: std::io::Error| Failure::Failed(format!("cannot write {}: {error}", dir.display()));
+        std::fs::create_dir_all(dir).map_err(failed)?;
+        let mut pages = Vec::new();
+        each(&cli, &mut |command| {
+            let name = format!("{}.1", command.get_display_name().unwrap_or_else(|| command.get_name()));
+            std::fs::write(dir.join(&name), page(command)?).map_err(failed)?;
+            pages.push(name);
+            Ok(())
+        })?;
+        let text = format!("{}: {} pages\n", dir.display(), pages.len());
+        tell(self.json, &json!({ "dir": dir, "pages": pages }), &text)
+    }
+}
+
+/// Calls `what` for the command and all shown commands below it.
+fn each(command: &Command, what: &mut impl FnMut(&Command) -> Result<(), Failure>) -> Result<(), Failure> {
+    what(command)?;
+    let shown = command.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help");
+    for below in shown {
+        each(below, what)?;
+    }
+    Ok(())
+}
+
+fn page(command: &Command) -> Result<String, Failure> {
+    let mut roff = Vec::new();
+    clap_mangen::Man::new(command.clone()).render(&mut roff)?;
+    Ok(String::from_utf8(roff)?)
 }
 
 #[cfg(test)]

@@ -1,15 +1,17 @@
-//! `onceway coverage`: state-changing requests without a key's protection; a check for CI.
+//! `onceway coverage`: state-changing requests without a key's protection; a check for CI. And
+//! `onceway shadow`: counts of the decisions that a gateway in shadow mode would have made.
 //!
 //! `gateway::telemetry::coverage` counts and classifies. This command merges gateways, decides if
 //! the check fails (it does if one cannot be asked), and suggests entries for `routes.toml`.
+//! `gateway::shadow` counts, too; a field that a gateway does not send counts as nothing.
 
 use std::collections::BTreeMap;
 
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::http;
-use super::process::{Failure, block_on, print};
+use super::http::{Admin, By};
+use super::process::{Failure, block_on, print, tell};
 use super::table::{printable, table, thousands};
 
 /// List state-changing requests that gateways saw without key protection; fails if there are any.
@@ -36,7 +38,7 @@ pub struct Coverage {
     #[arg(long, env = "ONCEWAY_ADMIN", value_name = "URL", default_value = "http://127.0.0.1:7402")]
     admin: Vec<String>,
     #[command(flatten)]
-    by: http::By,
+    by: By,
     /// List protected requests too.
     #[arg(long)]
     all: bool,
@@ -102,12 +104,12 @@ impl Line {
 
 impl Coverage {
     pub fn run(&self) -> Result<(), Failure> {
-        let access = self.by.access()?;
         let mut lines = BTreeMap::new();
         let mut full = false;
         for admin in &self.admin {
+            let target = self.by.target(admin)?;
             let answer = block_on(async {
-                let asked = http::get(admin, "/v1/coverage", &access).await;
+                let asked = target.fetch("/v1/coverage").await;
                 asked.map_err(|error| Failure::Incomplete(format!("{error:#}")))
             })?;
             let wrong = || Failure::Incomplete(format!("{admin} answered no report of coverage"));
@@ -225,6 +227,69 @@ fn name(line: &Line) -> String {
     words.join("-")
 }
 
+/// Show how many requests a gateway in shadow mode would have run, replayed or refused.
+#[derive(Args)]
+#[command(after_long_help = "\
+A gateway whose region file says shadow = true passes everything to its upstream and counts what it would have done. It is one
+process's memory: a retry that another gateway got, or that came before a restart, counts as run.
+
+  run          sent to the upstream under a claim
+  replayed     answered with the first answer, upstream untouched
+  in doubt     left to the route's recovery: the first copy's outcome is not known
+  refused      answered with a problem, by code
+  unprotected  passed on without a key's protection, though it may change state
+  unjudged     not known: the body was not read to its end, or the client hung up
+  diverged     copies of one request that got different final answers: a replay would have said otherwise
+
+Examples:
+  onceway shadow
+  onceway shadow --admin http://10.0.0.7:7402 --token-file secrets/admin-token
+  onceway shadow --json | jq .routes
+
+Exit codes: 0 shown; 1 the gateway does not answer, or is not in shadow mode; 2 wrong arguments.")]
+pub struct Shadow {
+    #[command(flatten)]
+    gateway: Admin,
+    /// Print the gateway's JSON as it is.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Shadow {
+    pub fn run(&self) -> Result<(), Failure> {
+        let report = self.gateway.get("/v1/shadow").map_err(|failure| match failure {
+            Failure::Failed(why) => Failure::Failed(format!("{why} (404: it is not in shadow mode)")),
+            other => other,
+        })?;
+        tell(self.json, &report, &judged(&report))
+    }
+}
+
+/// The counts, in the order of their columns.
+const COUNTS: [&str; 6] = ["run", "replayed", "in_doubt", "unprotected", "unjudged", "diverged"];
+
+fn judged(report: &Value) -> String {
+    let count = |value: &Value| thousands(value.as_u64().unwrap_or_default());
+    let mut rows = Vec::new();
+    for (route, counts) in report["routes"].as_object().into_iter().flatten() {
+        let mut row = vec![route.clone()];
+        row.extend(COUNTS.map(|field| count(&counts[field])));
+        let refused = counts["refused"].as_object().into_iter().flatten();
+        let refused: Vec<String> = refused.map(|(code, times)| format!("{code} {}", count(times))).collect();
+        row.push(if refused.is_empty() { "0".to_owned() } else { refused.join(", ") });
+        rows.push(row);
+    }
+    let head = "route|>run|>replayed|>in doubt|>unprotected|>unjudged|>diverged|refused";
+    let table = table(head, rows);
+    format!(
+        "nothing is enforced: {} passes everything; counted for {} s, {} keys remembered, {} forgotten\n\n{table}",
+        report["region"].as_str().unwrap_or("-"),
+        count(&report["seconds"]),
+        count(&report["remembered"]),
+        count(&report["forgotten"]),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -275,5 +340,21 @@ mod tests {
     #[test]
     fn gateway_text_cannot_rewrite_the_terminal() {
         assert_eq!(line("POST", "/\u{1b}[2J", None, "no-route", true).path, "/ [2J");
+    }
+
+    #[test]
+    fn a_report_is_a_table() {
+        let report = json!({
+            "region": "a", "seconds": 3600, "remembered": 2, "forgotten": 0,
+            "routes": {
+                "charges": { "run": 1234, "replayed": 5, "refused": { "key-missing": 6, "key-reused": 1 }, "diverged": 1 },
+                "-": { "unprotected": 7, "refused": {} },
+            },
+        });
+        let text = judged(&report);
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[3], ["-", "0", "0", "0", "7", "0", "0", "0"]);
+        let charges = ["charges", "1,234", "5", "0", "0", "0", "1", "key-missing", "6,", "key-reused", "1"];
+        assert_eq!(lines[4], charges);
     }
 }

@@ -57,13 +57,6 @@ pub struct Approval {
     approval: Option<String>,
 }
 
-#[derive(Clone)]
-pub struct Access {
-    token: Option<String>,
-    tls: Arc<ClientConfig>,
-    approval: Option<String>,
-}
-
 /// The gateway of a region file, and the files it names.
 #[derive(Args)]
 pub struct Local {
@@ -77,10 +70,13 @@ pub struct Local {
     by: By,
 }
 
-/// An admin listener and the token for it.
+/// An admin listener, and what is shown to it.
+#[derive(Clone)]
 pub struct Target {
-    base: String,
-    access: Access,
+    pub base: String,
+    token: Option<String>,
+    tls: Arc<ClientConfig>,
+    approval: Option<String>,
 }
 
 impl Admin {
@@ -126,25 +122,23 @@ impl Admin {
     }
 
     pub fn target(&self) -> Result<Target, Failure> {
-        Ok(Target { base: self.admin.clone(), access: self.by.access()? })
+        self.by.target(&self.admin)
     }
 }
 
 impl Local {
     pub fn load(&self) -> Result<(Config, Target), Failure> {
         let config = Config::load_for_command(&self.config)?;
-        let written = config.process.admin.token.as_ref().map(|token| token.reveal().to_owned());
-        let mut access = self.by.access()?;
-        if access.token.is_none() {
-            // The file's token is for the file's address.
-            access.token = written.filter(|_| self.admin.is_none());
+        if let Some(base) = &self.admin {
+            return Ok((config, self.by.target(base)?));
         }
-        let scheme = if config.process.admin.tls.is_some() { "https" } else { "http" };
-        let base = match &self.admin {
-            Some(base) => base.clone(),
-            None => format!("{scheme}://{}", reachable(config.process.listen.admin)),
-        };
-        Ok((config, Target { base, access }))
+        let admin = &config.process.admin;
+        let scheme = if admin.tls.is_some() { "https" } else { "http" };
+        let mut target = self.by.target(&format!("{scheme}://{}", reachable(config.process.listen.admin)))?;
+        // The file's token is for the file's address.
+        let written = admin.token.as_ref().map(|token| token.reveal().to_owned());
+        target.token = target.token.or(written);
+        Ok((config, target))
     }
 }
 
@@ -161,14 +155,14 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 impl Target {
     /// Shows this approval with its acts.
     pub fn approved(mut self, Approval { approval }: &Approval) -> Self {
-        self.access.approval.clone_from(approval);
+        self.approval.clone_from(approval);
         self
     }
 
     /// The JSON of `GET path`, within ten seconds. Any other answer is [`Failure::Failed`]: a
     /// missing list is not a list with entries, which is [`Failure::Incomplete`].
     pub fn get(&self, path: &str) -> Result<Value, Failure> {
-        self.parsed(&block_on(get(&self.base, path, &self.access))?)
+        self.parsed(&block_on(self.fetch(path))?)
     }
 
     /// The JSON of `GET path` about one thing, within ten seconds; fails as an act on it does.
@@ -185,11 +179,11 @@ impl Target {
     /// The JSON of an answer, or its failure: the table of exit codes gives it for the status and
     /// code.
     fn judged(&self, ask: Ask, within: Duration) -> Result<Value, Failure> {
-        let answer = block_on(ask_at(&self.base, ask, &self.access, within))?;
+        let answer = block_on(self.ask(ask, within))?;
         if answer.status == StatusCode::OK {
             return self.parsed(&answer.body);
         }
-        let (why, said) = (refusal(&self.base, &answer), answer.json());
+        let (why, said) = (self.refusal(&answer), answer.json());
         let detail = said["detail"].as_str().map_or_else(|| why.clone(), printable);
         Err(match answer.status {
             StatusCode::SERVICE_UNAVAILABLE => Failure::Incomplete(detail),
@@ -208,55 +202,61 @@ impl Target {
         serde_json::from_slice(answer)
             .map_err(|error| Failure::Failed(format!("{} answered no JSON: {error}", self.base)))
     }
+
+    /// The body of `GET path`, within ten seconds. The error: a wrong address, no connection, any
+    /// status but 200, or an answer that is too late.
+    pub async fn fetch(&self, path: &str) -> Result<Bytes> {
+        let answer = self.ask(Ask::get(path), WITHIN).await?;
+        match answer.status {
+            StatusCode::OK => Ok(answer.body),
+            _ => bail!(self.refusal(&answer)),
+        }
+    }
+
+    async fn ask(&self, ask: Ask, within: Duration) -> Result<Answer> {
+        let base = &self.base;
+        let wrong = || format!("{base:?} must be written http://host:port, or https://host:port");
+        let uri: Uri = base.parse().with_context(wrong)?;
+        ensure!(
+            matches!(uri.scheme_str(), Some("http" | "https")) && matches!(uri.path(), "" | "/"),
+            wrong()
+        );
+        let tls = (uri.scheme_str() == Some("https")).then(|| self.tls.clone());
+        let mut ask = Ask { url: format!("{}{}", base.trim_end_matches('/'), ask.url), tls, ..ask };
+        if let Some(token) = &self.token {
+            ask = ask.with("Authorization", format!("Bearer {token}"));
+        }
+        if let Some(approval) = &self.approval {
+            ask = ask.with("Onceway-Approval", approval.trim());
+        }
+        let answer = ask.send(within).await;
+        answer.with_context(|| format!("{base} does not answer: is a gateway running there?"))
+    }
+
+    fn refusal(&self, answer: &Answer) -> String {
+        let base = &self.base;
+        match (answer.status, answer.json()["detail"].as_str()) {
+            (StatusCode::UNAUTHORIZED, _) => {
+                format!("{base} wants the admin token, or an operator's: name its file with --token-file")
+            }
+            (other, Some(detail)) => format!("{base} answered {other}: {}", printable(detail)),
+            (other, None) => format!("{base} answered {other}"),
+        }
+    }
 }
 
 impl By {
-    /// Reads the files.
-    pub fn access(&self) -> Result<Access, Failure> {
+    /// The listener at `base`. Reads the files.
+    pub fn target(&self, base: &str) -> Result<Target, Failure> {
         let files = TlsFiles { ca: self.admin_ca.clone(), ..TlsFiles::default() };
         let tls = Tls::load(&files).map_err(|error| Failure::Bad(format!("--admin-ca: {error}")))?.now();
-        let Some(path) = &self.token_file else { return Ok(Access { token: None, tls, approval: None }) };
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            Failure::Bad(format!("--token-file {}: cannot be read: {error}", path.display()))
-        })?;
-        Ok(Access { token: Some(text.trim().to_owned()), tls, approval: None })
-    }
-}
-
-/// The body of `GET base + path`, within ten seconds. The error: a wrong address, no connection, any
-/// status but 200, or an answer that is too late.
-pub async fn get(base: &str, path: &str, access: &Access) -> Result<Bytes> {
-    let answer = ask_at(base, Ask::get(path), access, WITHIN).await?;
-    match answer.status {
-        StatusCode::OK => Ok(answer.body),
-        _ => bail!(refusal(base, &answer)),
-    }
-}
-
-async fn ask_at(base: &str, ask: Ask, access: &Access, within: Duration) -> Result<Answer> {
-    let wrong = || format!("{base:?} must be written http://host:port, or https://host:port");
-    let uri: Uri = base.parse().with_context(wrong)?;
-    ensure!(matches!(uri.scheme_str(), Some("http" | "https")) && matches!(uri.path(), "" | "/"), wrong());
-    let tls = (uri.scheme_str() == Some("https")).then(|| access.tls.clone());
-    let mut ask = Ask { url: format!("{}{}", base.trim_end_matches('/'), ask.url), tls, ..ask };
-    if let Some(token) = &access.token {
-        ask = ask.with("Authorization", format!("Bearer {token}"));
-    }
-    if let Some(approval) = &access.approval {
-        ask = ask.with("Onceway-Approval", approval.trim());
-    }
-    let answer = ask.send(within).await;
-    answer.with_context(|| format!("{base} does not answer: is a gateway running there?"))
-}
-
-fn refusal(base: &str, answer: &Answer) -> String {
-    match answer.status {
-        StatusCode::UNAUTHORIZED => {
-            format!("{base} wants the admin token, or an operator's: name its file with --token-file")
-        }
-        other => match answer.json()["detail"].as_str() {
-            Some(detail) => format!("{base} answered {other}: {}", printable(detail)),
-            None => format!("{base} answered {other}"),
-        },
+        let read = |path: &PathBuf| match std::fs::read_to_string(path) {
+            Ok(text) => Ok(text.trim().to_owned()),
+            Err(error) => {
+                Err(Failure::Bad(format!("--token-file {}: cannot be read: {error}", path.display())))
+            }
+        };
+        let token = self.token_file.as_ref().map(read).transpose()?;
+        Ok(Target { base: base.to_owned(), token, tls, approval: None })
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::http::{Local, Target};
 use super::process::{Failure, block_on};
 use super::rehearsal::Dry;
-use super::ring_change::escrow;
+use super::ring::escrow;
 use super::table::{word, words};
 use crate::config::{Config, span};
 

@@ -3,7 +3,6 @@
 //! [`commands`] lists the commands; each has a file with its arguments and help. None prints a
 //! secret, nor a key except one that it was given to print.
 
-mod approve;
 mod audit;
 mod authority;
 mod break_glass;
@@ -19,23 +18,18 @@ mod jobs;
 mod key;
 #[cfg(feature = "lab")]
 mod lab;
-mod logging;
-mod manual;
 mod new;
 mod process;
 mod protocol;
 mod region;
 mod rehearsal;
 mod ring;
-mod ring_change;
 mod serve;
-mod shadow;
 mod status;
 mod stderr;
 mod store;
 mod table;
 mod top;
-mod witness;
 
 use std::process::ExitCode;
 

@@ -7,13 +7,13 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::logging;
 use super::process::{Failure, block_on, print};
+use super::stderr;
 use crate::adapters::postgres::address::{Address, BadAddress};
 use crate::adapters::postgres::provision::{
     self, Hint, Line, Plan, Promotion, Report, Role, Script, Status, Whence,
 };
-use crate::config::provision::{Provision, conninfo};
+use crate::config::provision::{Account, Provision, conninfo};
 use crate::config::region::{LogFormat, Process};
 use crate::config::secret::SecretSource;
 use crate::config::{Config, span};
@@ -271,7 +271,7 @@ impl<'a> Wanted<'a> {
     fn read(file: &'a Path) -> Result<Self, Failure> {
         let config = Config::load_for_command(file)?;
         // The command logs less than any pipe takes, so no line waits to be written at the end.
-        drop(logging::set_up(LogFormat::Text, "info", None)?);
+        drop(stderr::set_up(LogFormat::Text, "info", None)?);
         let written = config.process.provision.clone();
         let provision =
             written.ok_or_else(|| bad(file, "has no [provision]: say there how to make the store"))?;
@@ -297,8 +297,8 @@ impl<'a> Wanted<'a> {
     fn plan(&self) -> Result<Plan, Failure> {
         let Self { file, config, provision } = self;
         let environment = |name: &str| std::env::var(name).ok();
-        let role = |name: &str, password: &Option<SecretSource>| -> Result<Role, Failure> {
-            Ok(Role { name: name.to_owned(), password: self.password(password)? })
+        let role = |Account { role, password }: &Account| -> Result<Role, Failure> {
+            Ok(Role { name: role.clone(), password: self.password(password)? })
         };
         let authorities = provision.publishers_ca.as_deref();
         let subscribe = provision.publishers.iter().map(|(name, source)| {
@@ -311,8 +311,8 @@ impl<'a> Wanted<'a> {
             me: self.me(),
             all: self.all()?,
             deployment: config.shared.deployment.clone(),
-            gateway_role: role(&provision.gateway_role, &provision.gateway_password)?,
-            replication_role: Some(role(&provision.replication_role, &provision.replication_password)?),
+            gateway_role: role(&provision.gateway)?,
+            replication_role: Some(role(&provision.replication)?),
             admin: admin
                 .map_err(|why: BadAddress| bad(file, &format!("[provision]: the admin URL: {why}")))?,
             subscribe: subscribe.collect::<Result<_, Failure>>()?,
@@ -322,8 +322,9 @@ impl<'a> Wanted<'a> {
     }
 
     fn verifiers(&self) -> Result<String, Failure> {
-        let Provision { gateway_password, replication_password, .. } = &self.provision;
-        let (gateway, replication) = (self.password(gateway_password)?, self.password(replication_password)?);
+        let Provision { gateway, replication, .. } = &self.provision;
+        let (gateway, replication) =
+            (self.password(&gateway.password)?, self.password(&replication.password)?);
         Ok(provision::verifiers(gateway.as_deref(), replication.as_deref()))
     }
 
@@ -343,16 +344,15 @@ impl<'a> Wanted<'a> {
             SecretSource::Variable(name) => Whence::Variable(name.clone()),
             SecretSource::File(path) => Whence::File(path.clone()),
         };
-        let Provision { gateway_role, gateway_password, replication_role, replication_password, .. } =
-            &self.provision;
+        let role = |Account { role, password }: &Account| (role.clone(), password.is_some());
         let subscribe = self.provision.publishers.iter();
         let subscribe = subscribe.map(|(name, source)| Ok((self.origin(name)?, whence(source))));
         Ok(Script {
             me: self.me(),
             all: self.all()?,
             deployment: self.config.shared.deployment.clone(),
-            gateway_role: (gateway_role.clone(), gateway_password.is_some()),
-            replication_role: (replication_role.clone(), replication_password.is_some()),
+            gateway_role: role(&self.provision.gateway),
+            replication_role: role(&self.provision.replication),
             subscribe: subscribe.collect::<Result<_, Failure>>()?,
         })
     }

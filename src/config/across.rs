@@ -72,8 +72,10 @@ pub fn region_in_ring(me: &Located<RegionName>, others: &Others, file: &RingFile
 }
 
 /// Checks that the front names principals: without, a route bound to them could take nothing.
-pub fn front_names_principals(route: &RouteAt, listen: &Listen, problems: &Problems) {
-    if listen.trusted.as_ref().is_some_and(|front| front.principal_header.is_none()) {
+pub fn front_names_principals(binding: Option<&RouteAt>, listen: &Listen, problems: &Problems) {
+    if let Some(route) = binding
+        && listen.trusted.as_ref().is_some_and(|front| front.principal_header.is_none())
+    {
         let why = format!(
             "route {:?}: bind = \"principal\", and [listen.trusted] has no principal_header: name the \
              header in which the front names the principal",

@@ -59,7 +59,6 @@ pub(super) fn read(top: &Section<'_>, address: Option<SocketAddr>, acts: bool) -
             "second_person needs two named operators: one with the role \"approve\", and another who may act";
         section.fail_at("second_person", why);
     }
-    section.finish();
     if !has_token && !has_file {
         return open(top, address, tls?);
     }
@@ -118,9 +117,7 @@ pub(super) fn named(source: &Source, problems: &Problems) -> Option<BTreeMap<Tok
                 section.fail_at("sha256", format!("this token is listed already, for {name}: list it once"));
             }
         }
-        section.finish();
     }
-    top.finish();
     Some(named)
 }
 

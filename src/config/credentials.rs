@@ -3,6 +3,7 @@
 //! The file holds only digests and public keys, so that its readers cannot use it. No message
 //! repeats a token's digest: its author may have written the token itself.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use jsonwebtoken::{DecodingKey, DecodingKeyKind};
 use serde_json::Value;
 use toml::de::DeValue;
 
+use super::problems::Weight;
 use super::reader::{self, At, Located, Problems, Section, Source};
 use super::values::tenant;
 use crate::gateway::credentials::caller::{Caller, PRINCIPAL_LIMIT, Voucher};
@@ -61,7 +63,6 @@ pub(super) fn read(source: &Source, named: bool, problems: &Problems) -> Option<
             credentials.add_issuer(issuer);
         }
     }
-    top.finish();
     Some(credentials)
 }
 
@@ -80,7 +81,6 @@ fn token(section: Section<'_>, named: bool, credentials: &mut Credentials) {
             section.fail_at("sha256", why);
         }
     }
-    section.finish();
 }
 
 fn issuer(mut section: Section<'_>, known: &mut Vec<String>) -> Option<Issuer> {
@@ -181,13 +181,16 @@ fn keys(file: &Located<PathBuf>, pinned: &[Algorithm], problems: &Problems) -> O
             return None;
         }
     };
-    let fail = |text: &str| problems.add(&whole, text);
+    let is_right = Cell::new(true);
+    let fail = |text: &str| {
+        is_right.set(false);
+        problems.add(&whole, text);
+    };
     let Some(listed) = set.get("keys").and_then(Value::as_array) else {
         fail("has no list of keys: write a JWK Set, {\"keys\": [...]}");
         return None;
     };
     let mut keys: Vec<VerifyingKey> = Vec::new();
-    let before = problems.count();
     for (number, value) in listed.iter().enumerate() {
         let name = match value.get("kid").and_then(Value::as_str) {
             Some(kid) => format!("key {kid:?}"),
@@ -199,7 +202,7 @@ fn keys(file: &Located<PathBuf>, pinned: &[Algorithm], problems: &Problems) -> O
             }
             Ok(Some(key)) => {
                 if is_known(value) {
-                    problems.warn(&whole, format!(
+                    problems.note(Weight::Known, &whole, format!(
                         "{name}: is a key of the reference file, whose tokens would be believed whatever tenant they name: take your issuer's"
                     ));
                 }
@@ -212,10 +215,10 @@ fn keys(file: &Located<PathBuf>, pinned: &[Algorithm], problems: &Problems) -> O
     if keys.len() > 1 && keys.iter().any(|key| key.kid.is_none()) {
         fail("several keys, and not all have a kid: tokens say by it which one is meant");
     }
-    if keys.is_empty() && problems.count() == before {
+    if keys.is_empty() && is_right.get() {
         fail("has no key to verify with");
     }
-    (problems.count() == before).then_some(keys)
+    is_right.get().then_some(keys)
 }
 
 /// True if the key is one of the reference file's, by its coordinate.

@@ -8,10 +8,10 @@ use http::uri::Authority;
 use http::{HeaderValue, Uri};
 use toml::de::DeValue;
 
-use super::certificates;
 use super::reader::{self, Section};
 use super::trusted::{self, Network, Trusted};
-use super::values::socket;
+use super::values::{check_files, socket};
+use crate::adapters;
 use crate::gateway::limits::concurrency::MostAtOnce;
 
 /// Addresses and bounds of a gateway's listeners.
@@ -110,7 +110,6 @@ pub(super) fn read(top: &Section<'_>) -> (Option<Listen>, Option<SocketAddr>) {
     let edge = edge(&section);
     let usual = || (PublicLimits::default(), MostAtOnce::default());
     let (limits, at_once) = section.table("limits").map_or_else(usual, limits);
-    section.finish();
     let front = trusted.as_ref().and_then(Option::as_ref).map(|trusted| trusted.address);
     apart(top, &[("public", public), ("admin", admin), ("peer", peer), ("trusted", front)]);
     let whole = || -> Option<Listen> {
@@ -156,9 +155,7 @@ fn edge(section: &Section<'_>) -> Option<Edge> {
 
 fn cors(section: Section<'_>) -> Option<Vec<HeaderValue>> {
     let advice = "name the origins of the pages that may ask, such as origins = [\"https://shop.example\"]";
-    let origins = section.required("origins", advice, |value| reader::list(value, origin));
-    section.finish();
-    origins
+    section.required("origins", advice, |value| reader::list(value, origin))
 }
 
 /// Reads an origin: scheme, host and port as a browser writes them, or `null` never.
@@ -188,9 +185,9 @@ pub(super) fn tls(section: Section<'_>) -> Option<TlsFiles> {
     let certificate = section.required_later("certificate", advice);
     let key = section.required_later("key", "name the file with the private key of the certificate, PEM");
     if let (Some(certificate), Some(key)) = (&certificate, &key) {
-        certificates::of_clients(&section, certificate, key);
+        let keys = [("certificate", &**certificate), ("key", &**key)];
+        check_files(&section, || adapters::tls::wrong(certificate, key), &keys);
     }
-    section.finish();
     Some(TlsFiles { certificate: certificate?, key: key? })
 }
 
@@ -215,6 +212,5 @@ fn limits(section: Section<'_>) -> (PublicLimits, MostAtOnce) {
     if limits.idle_time < limits.head_time {
         section.fail("idle_time must not be below head_time: a connection whose first head is slow would be cut as idle");
     }
-    section.finish();
     (limits, at_once)
 }

@@ -14,9 +14,7 @@
 
 mod across;
 pub(crate) mod admin;
-mod certificates;
 mod credentials;
-pub(crate) mod diff;
 pub mod listen;
 mod plain;
 mod policy;
@@ -27,12 +25,11 @@ pub mod reference;
 pub(crate) mod region;
 pub(crate) mod ring;
 pub(crate) mod routes;
-pub mod running;
+mod running;
 pub mod secret;
 pub mod settings;
 pub mod shared;
 pub(crate) mod span;
-mod stamp;
 pub mod trusted;
 pub(crate) mod upstreams;
 pub(crate) mod values;
@@ -47,15 +44,13 @@ use crate::gateway::reloadable::Reload;
 use crate::gateway::settings::Settings;
 use crate::protocol::region::RegionName;
 
-use diff::Places;
-pub use problems::{Checked, Errors};
+pub use problems::{Checked, Errors, Watched};
 use problems::{Environment, Need, Surroundings, checked, judged};
 use reader::{At, Problems, Source};
 use region::Process;
 use ring::RingFile;
 use routes::RouteAt;
-use shared::Shared;
-pub use stamp::Watched;
+use shared::{Places, Shared};
 
 /// All checked settings of one gateway process.
 #[derive(Clone, Debug)]
@@ -89,7 +84,9 @@ impl Config {
     }
 
     fn watched(file: &Path, environment: Environment<'_>, need: Need) -> (Result<Self, Errors>, Watched) {
-        judged(|problems| Some(read(file, Surroundings { environment, need }, problems)?.0))
+        judged(named(file, |source, problems| {
+            Some(read(source, Surroundings { environment, need }, problems)?.0)
+        }))
     }
 
     /// Settings for the gateway.
@@ -118,13 +115,21 @@ pub fn load_shared(ring: &Source, routes: &Source) -> Result<Shared, Errors> {
 
 /// Reads a ring file alone. The errors are all its problems.
 pub fn load_ring(path: &Path) -> Result<RingFile, Errors> {
-    judged(|problems| Source::read_named(path, problems, ring::read)).0
+    judged(named(path, ring::read)).0
 }
 
 /// Reads a file of routes alone. Its holds are checked with the default clocks. The errors are all
 /// its problems.
 pub fn load_routes(path: &Path) -> Result<Routes, Errors> {
-    judged(|problems| Source::read_named(path, problems, routes_alone)).0
+    judged(named(path, routes_alone)).0
+}
+
+/// Reads a file that a user named.
+fn named<T>(
+    path: &Path,
+    read: impl FnOnce(&Source, &Problems) -> Option<T>,
+) -> impl FnOnce(&Problems) -> Option<T> {
+    move |problems| read(&Source::read(path, &At::file(path), problems)?, problems)
 }
 
 fn routes_alone(source: &Source, problems: &Problems) -> Option<Routes> {
@@ -135,7 +140,7 @@ fn routes_alone(source: &Source, problems: &Problems) -> Option<Routes> {
 
 /// Reads a file of credentials alone. The errors are all its problems.
 pub fn load_credentials(path: &Path) -> Result<Credentials, Errors> {
-    judged(|problems| Source::read_named(path, problems, credentials_alone)).0
+    judged(named(path, credentials_alone)).0
 }
 
 fn credentials_alone(source: &Source, problems: &Problems) -> Option<Credentials> {
@@ -157,58 +162,51 @@ pub struct Regional {
 
 /// Checks a ring file alone.
 pub fn check_ring(path: &Path) -> Checked<RingFile> {
-    checked(|problems| Source::read_named(path, problems, ring::read))
+    checked(named(path, ring::read))
 }
 
 /// Checks a file of routes alone.
 pub fn check_routes(path: &Path) -> Checked<Routes> {
-    checked(|problems| Source::read_named(path, problems, routes_alone))
+    checked(named(path, routes_alone))
 }
 
 /// Checks a file of credentials alone.
 pub fn check_credentials(path: &Path) -> Checked<Credentials> {
-    checked(|problems| Source::read_named(path, problems, credentials_alone))
+    checked(named(path, credentials_alone))
 }
 
 /// Checks a file of operators alone. Its value is the number of their tokens.
 pub fn check_operators(path: &Path) -> Checked<usize> {
-    checked(|problems| Source::read_named(path, problems, admin::named).map(|named| named.len()))
+    checked(named(path, |source, problems| admin::named(source, problems).map(|named| named.len())))
 }
 
 /// Checks a region file, and everything that it names as far as `need` goes.
 ///
 /// No process can serve by the result: secrets may be missing.
 pub fn check_region(region_file: &Path, environment: Environment<'_>, need: Need) -> Checked<Regional> {
-    checked(|problems| {
-        let (config, places) = read(region_file, Surroundings { environment, need }, problems)?;
+    checked(named(region_file, |source, problems| {
+        let (config, places) = read(source, Surroundings { environment, need }, problems)?;
         let exports_spans = config.process.otlp.is_some();
         Some(Regional { me: config.me, shared: config.shared, places, exports_spans })
-    })
+    }))
 }
 
 /// Checks a witness file and the ring that it names. Its value is the witness's name.
 pub fn check_witness(file: &Path, environment: Environment<'_>) -> Checked<RegionName> {
     let surroundings = Surroundings { environment, need: Need::All };
-    let name = |source: &Source, problems: &Problems| {
-        witness::read(source, surroundings, problems).map(|witness| witness.name)
-    };
-    checked(|problems| Source::read_named(file, problems, name))
+    checked(named(file, |source, problems| Some(witness::read(source, surroundings, problems)?.name)))
 }
 
-fn read(region_file: &Path, surroundings: Surroundings<'_>, problems: &Problems) -> Option<(Config, Places)> {
-    let source = Source::read(region_file, &At::file(region_file), problems)?;
-    let file = region::read(&source, surroundings, problems)?;
+fn read(source: &Source, surroundings: Surroundings<'_>, problems: &Problems) -> Option<(Config, Places)> {
+    let file = region::read(source, surroundings, problems)?;
     let ring = file.ring.as_ref().and_then(|file| Source::read_by(file, problems, ring::read));
     let routes = file.routes.as_ref().and_then(|file| Source::read_by(file, problems, routes::read));
-    let places = |routes: &[RouteAt]| {
-        Some(Places::of(&file.ring.as_ref()?.value, &file.routes.as_ref()?.value, routes))
-    };
-    let places = routes.as_deref().and_then(places);
+    let paths = file.ring.as_ref().zip(file.routes.as_ref());
+    let places =
+        paths.zip(routes.as_deref()).map(|((ring, routes), all)| Places::of(&ring.value, &routes.value, all));
     let binding = routes.as_deref().and_then(|routes| routes.iter().find(|route| binds(&route.value)));
-    if let (Some(route), Some(process)) = (binding, &file.process) {
-        across::front_names_principals(route, &process.listen, problems);
-    }
     if let (Some(routes), Some(process)) = (&routes, &file.process) {
+        across::front_names_principals(binding, &process.listen, problems);
         across::bodies_fit(routes, &process.listen, problems);
     }
     let callers =
@@ -216,8 +214,7 @@ fn read(region_file: &Path, surroundings: Surroundings<'_>, problems: &Problems)
     let credentials = file.credentials.and_then(|file| Source::read_by(&file, problems, callers));
     if let (Some(ring), Some(me)) = (&ring, &file.region) {
         across::region_in_ring(me, &file.others, ring, problems);
-    }
-    if let (Some(ring), Some(me), Some(routes)) = (&ring, &file.region, &routes) {
+        let routes = routes.as_deref().unwrap_or_default();
         across::probes_reach(&me.value, &file.others, &ring.ring, routes, problems);
         across::upstreams_exist(&file.others, &ring.ring, routes, problems);
     }

@@ -33,7 +33,6 @@ pub fn read(route: &Section<'_>, mut policy: Policy) -> Option<Policy> {
     let recovery = recovery(route);
     if let Some(section) = below(route, "key_policy", &mut policy) {
         fits(&policy.key_policy, &section);
-        section.finish();
     }
     accept(route, &mut policy);
     fingerprint(route, &mut policy);
@@ -135,7 +134,6 @@ fn accept(route: &Section<'_>, policy: &mut Policy) {
         };
         let keep = section.optional("keep_headers", |value| headers(value, secret));
         policy.keep_headers = keep.unwrap_or_default();
-        section.finish();
     }
     if policy.mode == Mode::Sync && route.has("accept") {
         route.fail_at("accept", "[route.accept] has no effect where mode = \"sync\": remove it, or write mode = \"prefer\" or \"accept\"");
@@ -182,7 +180,6 @@ fn fingerprint(route: &Section<'_>, policy: &mut Policy) {
                 include.or(exclude).map_or(FingerprintRule::Whole, FingerprintRule::Signature);
         }
     }
-    section.finish();
 }
 
 fn fields(value: &DeValue<'_>) -> Result<Vec<Pointer>, String> {

@@ -1,13 +1,13 @@
-//! Problems of configuration files, and the surroundings in which files are read.
+//! Problems of configuration files, and the surroundings in which files are read. Stamps tell a
+//! changed file from the one that was read.
 //!
 //! Each problem is one line, at its file and line. `mod` decides which ones are errors.
 
 use std::cell::RefCell;
 use std::fmt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-use super::stamp::{Stamp, Watched};
 
 /// Looks up an environment variable. Tests need not touch the process's own.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -69,7 +69,7 @@ impl fmt::Display for Errors {
 pub(super) fn judged<T>(read: impl FnOnce(&Problems) -> Option<T>) -> (Result<T, Errors>, Watched) {
     let problems = Problems::default();
     let value = read(&problems);
-    let watched = problems.looked_at();
+    let watched = Watched(problems.looked_at.borrow().clone());
     match (value, problems.into_sorted()) {
         (Some(value), none) if none.is_empty() => (Ok(value), watched),
         (_, some) => (Err(Errors(some)), watched),
@@ -93,18 +93,13 @@ pub struct Checked<T> {
 pub(super) fn checked<T>(read: impl FnOnce(&Problems) -> Option<T>) -> Checked<T> {
     let problems = Problems::default();
     let value = read(&problems);
-    let Problems { wrong, missing, known, advice, looked_at: _ } = problems;
-    let (wrong, missing) = (sorted(wrong.into_inner()), [missing.into_inner(), known.into_inner()].concat());
-    let (value, advice) = (value.filter(|_| wrong.is_empty()), sorted(advice.into_inner()));
-    Checked { value, wrong, missing: sorted(missing), advice }
+    let [wrong, missing, advice] =
+        [&[Weight::Wrong][..], &[Weight::Missing, Weight::Known], &[Weight::Advice]]
+            .map(|of| problems.sorted(of));
+    Checked { value: value.filter(|_| wrong.is_empty()), wrong, missing, advice }
 }
 
 impl Problem {
-    fn at(at: &At, text: impl ToString) -> Self {
-        let (file, key) = (at.file.to_path_buf(), at.key.clone());
-        Self { file, line: at.line, key, text: one_line(&text.to_string()) }
-    }
-
     /// Writes the problem as one line that begins with its place; `kind` says how bad it is.
     pub fn line(&self, kind: &str) -> String {
         match self.line {
@@ -131,64 +126,52 @@ fn one_line(text: &str) -> String {
 /// The problems found so far.
 #[derive(Debug, Default)]
 pub struct Problems {
-    wrong: RefCell<Vec<Problem>>,
-    missing: RefCell<Vec<Problem>>,
-    known: RefCell<Vec<Problem>>,
-    advice: RefCell<Vec<Problem>>,
+    all: RefCell<Vec<(Weight, Problem)>>,
     looked_at: RefCell<Vec<(PathBuf, Stamp)>>,
+}
+
+/// Only [`checked`] reports what is known, and advice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Weight {
+    Wrong,
+    /// A named thing that this machine does not have. Code that needs it must refuse to go on.
+    Missing,
+    /// A value that everybody knows.
+    Known,
+    /// Advice about a value that may be meant.
+    Advice,
 }
 
 impl Problems {
     /// Adds an error.
     pub fn add(&self, at: &At, text: impl ToString) {
-        self.wrong.borrow_mut().push(Problem::at(at, text));
+        self.note(Weight::Wrong, at, text);
     }
 
-    /// Adds a named thing that this machine does not have. Code that needs it must refuse to go on.
-    pub fn miss(&self, at: &At, text: impl ToString) {
-        self.missing.borrow_mut().push(Problem::at(at, text));
-    }
-
-    /// Adds a value that everybody knows. Only [`checked`] reports it.
-    pub fn warn(&self, at: &At, text: impl ToString) {
-        self.known.borrow_mut().push(Problem::at(at, text));
-    }
-
-    /// Adds advice about a value that may be meant. Only [`checked`] reports it.
-    pub fn advise(&self, at: &At, text: impl ToString) {
-        self.advice.borrow_mut().push(Problem::at(at, text));
+    pub(super) fn note(&self, weight: Weight, at: &At, text: impl ToString) {
+        let (file, line, key) = (at.file.to_path_buf(), at.line, at.key.clone());
+        let problem = Problem { file, line, key, text: one_line(&text.to_string()) };
+        self.all.borrow_mut().push((weight, problem));
     }
 
     /// Notes a file that is about to be read, so that it is watched even if reading fails.
-    pub fn looks_at(&self, path: &Path) {
+    pub(super) fn looks_at(&self, path: &Path) {
         self.looked_at.borrow_mut().push((path.to_owned(), Stamp::of(path)));
     }
 
-    /// The files that were looked at, with their state then.
-    pub fn looked_at(&self) -> Watched {
-        Watched::of(self.looked_at.borrow().clone())
-    }
-
-    /// Number of errors and missing things.
-    pub fn count(&self) -> usize {
-        self.wrong.borrow().len() + self.missing.borrow().len()
-    }
-
-    /// All of them, by file in the order of first mention, then by line.
+    /// All errors and missing things, by file in the order of first mention, then by line.
     pub fn into_sorted(self) -> Vec<Problem> {
-        sorted([self.wrong.into_inner(), self.missing.into_inner()].concat())
+        self.sorted(&[Weight::Wrong, Weight::Missing])
     }
-}
 
-fn sorted(mut all: Vec<Problem>) -> Vec<Problem> {
-    let mut files: Vec<PathBuf> = Vec::new();
-    for problem in &all {
-        if !files.contains(&problem.file) {
-            files.push(problem.file.clone());
-        }
+    pub(super) fn sorted(&self, weights: &[Weight]) -> Vec<Problem> {
+        let all = self.all.borrow();
+        let pairs = weights.iter().flat_map(|weight| all.iter().filter(move |(one, _)| one == weight));
+        let mut found: Vec<Problem> = pairs.map(|(_, problem)| problem.clone()).collect();
+        let files: Vec<PathBuf> = found.iter().map(|problem| problem.file.clone()).collect();
+        found.sort_by_key(|problem| (files.iter().position(|file| *file == problem.file), problem.line));
+        found
     }
-    all.sort_by_key(|problem| (files.iter().position(|file| *file == problem.file), problem.line));
-    all
 }
 
 /// A place in a file.
@@ -227,6 +210,46 @@ pub struct Located<T> {
     pub value: T,
 }
 
+/// A file's device, inode, size, time of writing and time of change. `None` if it was not there, or
+/// could not be seen.
+///
+/// Tools that copy may keep the time of writing, and one digest is as long as another. But no tool
+/// sets the time of change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp(Option<([u64; 3], [i64; 4])>);
+
+impl Stamp {
+    /// The file's stamp, through links. Take it before the file is read. Blocks.
+    fn of(path: &Path) -> Self {
+        let facts = |file: std::fs::Metadata| {
+            let times = [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()];
+            ([file.dev(), file.ino(), file.size()], times)
+        };
+        Self(std::fs::metadata(path).ok().map(facts))
+    }
+}
+
+/// Files, with their stamps at the last look.
+#[derive(Clone, Debug, Default)]
+pub struct Watched(Vec<(PathBuf, Stamp)>);
+
+impl Watched {
+    /// True if any of the files has changed since the look. Blocks.
+    pub fn has_changed(&self) -> bool {
+        self.0.iter().any(|(path, stamp)| Stamp::of(path) != *stamp)
+    }
+
+    /// The same files as they are now. Blocks.
+    pub fn again(&self) -> Self {
+        Self(self.0.iter().map(|(path, _)| (path.clone(), Stamp::of(path))).collect())
+    }
+
+    /// Number of files.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
 /// The known word nearest to `word`, if so few edits make it that it may be a slip.
 pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let scored = known.iter().map(|candidate| (edits(word, candidate), *candidate));
@@ -243,6 +266,9 @@ fn edits(left: &str, right: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     #[test]
@@ -260,5 +286,40 @@ mod tests {
         ] {
             assert_eq!(nearest(word, &known), found, "{word}");
         }
+    }
+
+    #[test]
+    fn a_stamp_detects_files_of_equal_length_and_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("credentials.toml");
+        fs::write(&file, "one").unwrap();
+        let (before, written) = (Stamp::of(&file), fs::metadata(&file).unwrap().modified().unwrap());
+        assert_eq!(before, Stamp::of(&file));
+        // The system's clock for files ticks every few milliseconds. The file is written again
+        // until the clock has ticked.
+        while fs::metadata(&file).unwrap().modified().unwrap() == written {
+            fs::write(&file, "two").unwrap();
+        }
+        fs::File::options().write(true).open(&file).unwrap().set_modified(written).unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().modified().unwrap(), written);
+        assert_ne!(before, Stamp::of(&file));
+        fs::remove_file(&file).unwrap();
+        assert_ne!(before, Stamp::of(&file));
+    }
+
+    #[test]
+    fn a_link_that_turns_to_another_folder_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for version in ["v1", "v2"] {
+            fs::create_dir(path(version)).unwrap();
+            fs::write(path(version).join("credentials.toml"), version).unwrap();
+        }
+        symlink("v1", path("data")).unwrap();
+        symlink("data/credentials.toml", path("credentials.toml")).unwrap();
+        let before = Stamp::of(&path("credentials.toml"));
+        symlink("v2", path("new")).unwrap();
+        fs::rename(path("new"), path("data")).unwrap();
+        assert_ne!(before, Stamp::of(&path("credentials.toml")));
     }
 }

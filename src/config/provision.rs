@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 
 use toml::de::DeValue;
 
-use super::certificates;
 use super::reader::{self, Section};
 use super::secret::{Names, Need, Secret, SecretSource, database_url, no_password_in_conninfo};
 use super::values::{ByRegion, by_region};
-use crate::adapters::postgres::address::Address;
+use crate::adapters::postgres::address::{self, Address};
 use crate::protocol::region::RegionName;
 
 const ADMIN_URL: Names = Names::url(["admin_url", "admin_url_env", "admin_url_file"]);
@@ -22,27 +21,28 @@ const REPLICATION_PASSWORD: Names = Names::secret(
     "the password",
 );
 
-const PUBLISHERS_CA: &str = "publishers_ca";
-
 #[derive(Clone, Debug)]
 pub struct Provision {
     /// Connection URL of a role that may create roles, tables, publications and subscriptions. Read
     /// when needed: serving must not need it.
     pub admin_url: SecretSource,
-    /// Role as which gateways connect.
-    pub gateway_role: String,
-    /// Password of that role, if it has to be created.
-    pub gateway_password: Option<SecretSource>,
-    /// Role as which other regions replicate.
-    pub replication_role: String,
-    /// Password of that role, if it has to be created.
-    pub replication_password: Option<SecretSource>,
+    /// By which gateways connect.
+    pub gateway: Account,
+    /// By which other regions replicate.
+    pub replication: Account,
     /// libpq connection strings of every other region's Postgres, as seen from this region's. Read
     /// when needed.
     pub publishers: BTreeMap<RegionName, SecretSource>,
     /// Authorities of the servers' certificates on this machine, PEM, if `sslrootcert` is a path on
     /// another machine.
     pub publishers_ca: Option<PathBuf>,
+}
+
+/// A role, and its password if it has to be created.
+#[derive(Clone, Debug)]
+pub struct Account {
+    pub role: String,
+    pub password: Option<SecretSource>,
 }
 
 /// Reads the table. Errors are reported.
@@ -52,40 +52,38 @@ pub(super) fn read(mut section: Section<'_>) -> (Option<Provision>, ByRegion<Sec
         section.surroundings.need = Need::Serve;
     }
     let admin_url = SecretSource::read(&section, &ADMIN_URL);
-    let role_of = |key, usual: &str| section.optional(key, role).unwrap_or_else(|| usual.to_owned());
-    let gateway_role = role_of("gateway_role", "onceway_gateway");
-    let replication_role = role_of("replication_role", "onceway_replication");
-    if gateway_role == replication_role {
-        section.fail("gateway_role and replication_role must be two roles: each may do only its own work");
-    }
-    let gateway_password = SecretSource::read_if_there(&section, &GATEWAY_PASSWORD);
-    let replication_password = SecretSource::read_if_there(&section, &REPLICATION_PASSWORD);
-    let publishers_ca = section.optional(PUBLISHERS_CA, |value| section.path(value));
-    if let Some(path) = &publishers_ca {
-        certificates::of_publishers(&section, PUBLISHERS_CA, path);
-    }
     if let Some(source) = &admin_url {
         source.later(&section, &section.at_key(source.key(&ADMIN_URL)), database_url);
     }
-    for (source, names) in
-        [(&gateway_password, GATEWAY_PASSWORD), (&replication_password, REPLICATION_PASSWORD)]
-    {
-        if let Some(source) = source {
-            source.later(&section, &section.at_key(source.key(&names)), |_| Ok(()));
+    let account = |key, usual: &str, names: &Names| {
+        let role = section.optional(key, role).unwrap_or_else(|| usual.to_owned());
+        let password = SecretSource::read_if_there(&section, names);
+        if let Some(source) = &password {
+            source.later(&section, &section.at_key(source.key(names)), |_| Ok(()));
         }
+        Account { role, password }
+    };
+    let gateway = account("gateway_role", "onceway_gateway", &GATEWAY_PASSWORD);
+    let replication = account("replication_role", "onceway_replication", &REPLICATION_PASSWORD);
+    if gateway.role == replication.role {
+        section.fail("gateway_role and replication_role must be two roles: each may do only its own work");
+    }
+    let publishers_ca = section.later("publishers_ca");
+    if let Some(path) = &publishers_ca
+        && section.surroundings.need.checks()
+        && let Some(why) = address::wrong_authorities(path)
+    {
+        section.fail_at("publishers_ca", format!("publishers_ca: {why}"));
     }
     let publishers =
         by_region(&section, "publishers", |value| publisher(value, &section, publishers_ca.as_deref()));
     for located in publishers.entries.values() {
         located.value.later(&section, &located.at, |text| conninfo(text, publishers_ca.as_deref()));
     }
-    section.finish();
     let provision = admin_url.map(|admin_url| Provision {
         admin_url,
-        gateway_role,
-        gateway_password,
-        replication_role,
-        replication_password,
+        gateway,
+        replication,
         publishers: publishers.clone().values(),
         publishers_ca: publishers_ca.clone(),
     });

@@ -16,7 +16,7 @@ use toml::de::{DeTable, DeValue};
 use super::plain::kind;
 pub use super::plain::{flag, hundredths, list, number, size, some, text, time, word};
 pub use super::problems::{At, Located, Problem, Problems};
-use super::problems::{Need, Surroundings, nearest};
+use super::problems::{Need, Surroundings, Weight, nearest};
 
 /// A file's text.
 #[derive(Debug)]
@@ -45,15 +45,6 @@ impl Source {
         read: impl FnOnce(&Self, &Problems) -> Option<T>,
     ) -> Option<T> {
         read(&Self::read(&file.value, &file.at, problems)?, problems)
-    }
-
-    /// Like [`Source::read_by`], for a file that a user named.
-    pub(super) fn read_named<T>(
-        path: &Path,
-        problems: &Problems,
-        read: impl FnOnce(&Self, &Problems) -> Option<T>,
-    ) -> Option<T> {
-        read(&Self::read(path, &At::file(path), problems)?, problems)
     }
 
     /// Takes a text that was read already, or was made from one. Its problems name that file.
@@ -91,7 +82,12 @@ impl Source {
 /// The surroundings of files that name nothing outside of themselves.
 const NOTHING: Surroundings<'static> = Surroundings { environment: &|_| None, need: Need::Serve };
 
-/// One table being read. [`Section::finish`] reports keys that were not asked for.
+/// A reader of one value; its error says what must be written.
+pub trait Reads<T>: Fn(&DeValue<'_>) -> Result<T, String> {}
+
+impl<T, F: Fn(&DeValue<'_>) -> Result<T, String>> Reads<T> for F {}
+
+/// One table being read. Its end reports keys that were not asked for.
 pub struct Section<'a> {
     source: &'a Source,
     pub(super) problems: &'a Problems,
@@ -121,8 +117,9 @@ impl<'a> Section<'a> {
     }
 
     /// The same, where the named things are looked for in these surroundings.
-    pub(super) fn within(self, surroundings: Surroundings<'a>) -> Self {
-        Self { surroundings, ..self }
+    pub(super) fn within(mut self, surroundings: Surroundings<'a>) -> Self {
+        self.surroundings = surroundings;
+        self
     }
 
     /// The table under a key of this one.
@@ -158,12 +155,12 @@ impl<'a> Section<'a> {
 
     /// Reports that a thing that a key names is not on this machine, at its line.
     pub(super) fn miss_at(&self, key: &'static str, text: impl fmt::Display) {
-        self.problems.miss(&self.at_key(key), self.said(text));
+        self.problems.note(Weight::Missing, &self.at_key(key), self.said(text));
     }
 
     /// Reports that everybody knows the value of a key, at its line.
     pub(super) fn warn_at(&self, key: &'static str, text: impl fmt::Display) {
-        self.problems.warn(&self.at_key(key), self.said(text));
+        self.problems.note(Weight::Known, &self.at_key(key), self.said(text));
     }
 
     /// Reports this key if it is written: it is no setting, and `text` says what to write.
@@ -203,20 +200,12 @@ impl<'a> Section<'a> {
     }
 
     /// The key's value, if it is written and valid. A value that `read` refuses is reported.
-    pub fn optional<T>(
-        &self,
-        key: &'static str,
-        read: impl FnOnce(&DeValue<'_>) -> Result<T, String>,
-    ) -> Option<T> {
+    pub fn optional<T>(&self, key: &'static str, read: impl Reads<T>) -> Option<T> {
         self.located(key, read).map(|located| located.value)
     }
 
     /// Like [`Section::optional`], with the place.
-    pub fn located<T>(
-        &self,
-        key: &'static str,
-        read: impl FnOnce(&DeValue<'_>) -> Result<T, String>,
-    ) -> Option<Located<T>> {
+    pub fn located<T>(&self, key: &'static str, read: impl Reads<T>) -> Option<Located<T>> {
         self.asked.borrow_mut().push(key);
         let value = self.table.get(key)?;
         match read(value.get_ref()) {
@@ -240,12 +229,7 @@ impl<'a> Section<'a> {
     }
 
     /// The key's value. If it is absent, `advice` says what to write.
-    pub fn required<T>(
-        &self,
-        key: &'static str,
-        advice: &str,
-        read: impl FnOnce(&DeValue<'_>) -> Result<T, String>,
-    ) -> Option<T> {
+    pub fn required<T>(&self, key: &'static str, advice: &str, read: impl Reads<T>) -> Option<T> {
         self.required_located(key, advice, read).map(|located| located.value)
     }
 
@@ -254,7 +238,7 @@ impl<'a> Section<'a> {
         &self,
         key: &'static str,
         advice: &str,
-        read: impl FnOnce(&DeValue<'_>) -> Result<T, String>,
+        read: impl Reads<T>,
     ) -> Option<Located<T>> {
         if !self.has(key) {
             self.fail_at(key, format!("{key} is missing: {advice}"));
@@ -335,15 +319,12 @@ impl<'a> Section<'a> {
             self.fail_at(key, format!("{key} must be a list of tables: write [[{key}]]"));
             return Vec::new();
         };
-        let mut sections = Vec::new();
-        for item in items.iter() {
+        let section = |item: &'a Spanned<DeValue<'a>>| {
             let (at, name) = (self.at_entry(item.span(), key), format!("[[{key}]]"));
-            match table(item.get_ref(), &name) {
-                Ok(table) => sections.push(self.below(table, at, name)),
-                Err(why) => self.problems.add(&at, why),
-            }
-        }
-        sections
+            let table = table(item.get_ref(), &name).map_err(|why| self.problems.add(&at, why)).ok()?;
+            Some(self.below(table, at, name))
+        };
+        items.iter().filter_map(section).collect()
     }
 
     /// All entries with any keys: the key and its place, and the value unless `read` refuses it.
@@ -351,35 +332,47 @@ impl<'a> Section<'a> {
         &self,
         read: impl Fn(&str, &DeValue<'_>) -> Result<T, String>,
     ) -> Vec<(String, At, Option<T>)> {
-        let mut all = Vec::new();
-        for (key, value) in self.table.iter() {
-            let name: &str = key.get_ref();
-            let at = self.at_entry(key.span(), name);
-            let read = read(name, value.get_ref());
+        let entry = |(name, at, value): (&str, At, &DeValue<'_>)| {
+            let read = read(name, value);
             let value = read.map_err(|why| self.problems.add(&at, self.said(format!("{name}: {why}"))));
-            all.push((name.to_owned(), at, value.ok()));
-        }
-        all
+            (name.to_owned(), at, value.ok())
+        };
+        self.named().map(entry).collect()
     }
 
-    /// The tables below this one, whose keys are names. Counts as asking for all of them.
-    pub(super) fn named_tables(&self) -> Vec<(String, Section<'a>)> {
-        let mut all = Vec::new();
-        for (key, value) in self.table.iter() {
+    /// Name, place and value of each entry, for tables whose keys are names.
+    fn named(&self) -> impl Iterator<Item = (&'a str, At, &'a DeValue<'a>)> {
+        self.table.iter().map(|(key, value)| {
             let name: &str = key.get_ref();
-            let at = self.at_entry(key.span(), name);
-            match table(value.get_ref(), name) {
-                Ok(table) => all.push((name.to_owned(), self.below(table, at, self.name_below(name)))),
-                Err(why) => self.problems.add(&at, self.said(why)),
-            }
-        }
-        all
+            (name, self.at_entry(key.span(), name), value.get_ref())
+        })
     }
 
-    /// Reports every key that no reader asked for, with the nearest known one.
+    /// The tables below this one, whose keys are names.
+    pub(super) fn named_tables(&self) -> Vec<(&'a str, Section<'a>)> {
+        let section = |(name, at, value): (&'a str, At, &'a DeValue<'a>)| {
+            let table = table(value, name).map_err(|why| self.problems.add(&at, self.said(why))).ok()?;
+            Some((name, self.below(table, at, self.name_below(name))))
+        };
+        self.named().filter_map(section).collect()
+    }
+
+    /// Ends the reading, where problems of another file or their sum come next.
     pub fn finish(self) {
+        drop(self);
+    }
+
+    fn said(&self, text: impl fmt::Display) -> String {
+        if self.name.is_empty() { text.to_string() } else { format!("{}: {text}", self.name) }
+    }
+}
+
+impl Drop for Section<'_> {
+    /// Reports every key that no reader asked for, with the nearest known one. Keys of a table of
+    /// which nothing was asked are names, or were not read.
+    fn drop(&mut self) {
         let asked = self.asked.borrow();
-        for (key, _) in self.table.iter() {
+        for (key, _) in self.table.iter().filter(|_| !asked.is_empty()) {
             let key_text: &str = key.get_ref();
             if asked.contains(&key_text) || self.refused.borrow().contains(&key_text) {
                 continue;
@@ -396,10 +389,6 @@ impl<'a> Section<'a> {
             let at = self.at_entry(key.span(), key_text);
             self.problems.add(&at, self.said(format!("unknown key {key_text:?}: {advice}")));
         }
-    }
-
-    fn said(&self, text: impl fmt::Display) -> String {
-        if self.name.is_empty() { text.to_string() } else { format!("{}: {text}", self.name) }
     }
 }
 

@@ -14,14 +14,17 @@ use toml::de::DeValue;
 
 use super::admin::{self, Admin};
 use super::listen::{self, Listen};
-use super::problems::Surroundings;
+use super::problems::{Need, Surroundings};
 use super::provision::{self, Provision};
 use super::reader::{self, At, Located, Problems, Section, Source};
 use super::secret::{Names, Secret, SecretSource, database_url};
+use super::upstreams;
 use super::upstreams::{Named, Service};
-use super::values::{ByRegion, by_region, host_and_port, is_host_and_port, log_filter, region_name};
-use super::{certificates, upstreams};
-use crate::adapters::identity::IdentityFiles;
+use super::values::{
+    ByRegion, by_region, check_files, host_and_port, is_host_and_port, log_filter, region_name,
+};
+use crate::adapters::identity::{IdentityFiles, PeerIdentity};
+use crate::adapters::postgres::address::Address;
 use crate::gateway::authority::failover::UpstreamHealth;
 use crate::gateway::limits::quota::{Pace, Quota};
 use crate::protocol::region::RegionName;
@@ -171,7 +174,6 @@ pub(super) fn read(source: &Source, within: Surroundings<'_>, problems: &Problem
     let quota = top.if_there("quota", self::quota);
     let log = log(&top);
     let otlp = top.if_there("otlp", otlp);
-    top.finish();
     let whole = || -> Option<Process> {
         // A [provision] that exists must be right. Its absence is right, too.
         let provision = provision.map_or(Some(None), |written| written.map(Some))?;
@@ -211,7 +213,6 @@ pub(super) fn log(top: &Section<'_>) -> Log {
             log_filter(&text).map(|_| text)
         });
         log.level = level.unwrap_or(log.level);
-        section.finish();
     }
     log
 }
@@ -228,9 +229,7 @@ fn accept_key(section: Section<'_>) -> Option<Secret> {
             Err("must hold 32 bytes as base64: `openssl rand -base64 32` makes such a key".to_owned())
         }
     };
-    let key = source.and_then(|source| source.needed_to_serve(&section, &KEY, seals));
-    section.finish();
-    key
+    source.and_then(|source| source.needed_to_serve(&section, &KEY, seals))
 }
 
 fn store(top: &Section<'_>) -> Option<Store> {
@@ -242,10 +241,26 @@ fn store(top: &Section<'_>) -> Option<Store> {
     let generation = section.optional("generation", |value| reader::number(value, 1, u32::MAX.into()));
     let url = source.as_ref().and_then(|source| source.needed_to_serve(&section, &URL, database_url));
     if let (Some(source), Some(url)) = (&source, &url) {
-        certificates::of_store(url, &section, source.key(&URL));
+        store_files(url, &section, source.key(&URL));
     }
-    section.finish();
     Some(Store { url: url?, pool, generation: generation.unwrap_or(1) })
+}
+
+/// Checks the certificates that the store's URL names. A serving process reads them for each
+/// connection, so their change is no change of its configuration.
+fn store_files(url: &Secret, section: &Section<'_>, key: &'static str) {
+    if section.surroundings.need == Need::Serve {
+        return;
+    }
+    let Ok(address) = url.reveal().parse::<Address>() else { return };
+    for path in address.files() {
+        section.reads_later(key, path);
+    }
+    if section.surroundings.need.checks() {
+        for why in address.wrong_files() {
+            section.fail_at(key, format!("{key}: {why}"));
+        }
+    }
 }
 
 /// Reads `[quota]`: limits for each tenant, of which one must be written.
@@ -271,7 +286,6 @@ fn quota(section: Section<'_>) -> Option<Quota> {
         );
         section.fail_at("look_ups_per_second", why);
     }
-    section.finish();
     let even = |per_second| Pace { per_second, burst: per_second };
     Some(Quota {
         new_keys: new_keys.map(|per_second| Pace { per_second, burst: burst.unwrap_or(per_second) }),
@@ -290,7 +304,6 @@ fn otlp(section: Section<'_>) -> Option<Otlp> {
     let advice = "say where the collector takes OTLP over HTTP, such as endpoint = \"http://127.0.0.1:4318\"";
     let endpoint = section.required("endpoint", advice, http_address);
     let percent = section.optional("sample_percent", |value| reader::number(value, 0, 100));
-    section.finish();
     Some(Otlp { endpoint: endpoint?, sample_percent: percent.unwrap_or(100) })
 }
 
@@ -308,7 +321,6 @@ fn upstream(top: &Section<'_>) -> (Option<Upstream>, ByRegion<String>, Option<bo
     let others: Vec<&str> = elsewhere.values().map(String::as_str).collect();
     let service = upstreams::service(&section, address.map(|one| vec![one]), &others);
     let health = section.table("health").and_then(upstreams::health);
-    section.finish();
     let upstream = service.zip(shared);
     let upstream = upstream.map(|(service, shared)| Upstream { service, shared, elsewhere, health });
     (upstream, table, shared)
@@ -318,7 +330,6 @@ fn peer(top: &Section<'_>, me: Option<&RegionName>) -> (Option<Peer>, ByRegion<S
     let Some(section) = top.table("peer") else { return (None, ByRegion::none(top.at())) };
     let files = identity(&section, me, "name the region's certificate; `onceway certs` makes one");
     let addresses = by_region(&section, "addresses", host_and_port);
-    section.finish();
     (files.map(|files| Peer { files, addresses: addresses.clone().values() }), addresses)
 }
 
@@ -331,7 +342,8 @@ pub(super) fn identity(peer: &Section<'_>, me: Option<&RegionName>, advice: &str
     let ca = peer.required_later("ca", advice);
     let files = IdentityFiles { certificate: certificate?, key: key?, authorities: ca? };
     if let Some(me) = me {
-        certificates::of_peer(peer, me, &files);
+        let keys = [("certificate", &*files.certificate), ("key", &*files.key), ("ca", &*files.authorities)];
+        check_files(peer, || PeerIdentity::wrong(me, &files), &keys);
     }
     Some(files)
 }

@@ -74,7 +74,6 @@ pub fn read(source: &Source, problems: &Problems) -> Option<RingFile> {
         (regions.into_iter().collect(), pins.into_iter().collect());
     let max_life = top.optional("max_life", life);
     let failover = Failover { max_life, ..self::failover(&top, heartbeat, drift, regions.as_deref()) };
-    top.finish();
     let (region_places, regions): (Vec<At>, Vec<RegionSpec>) = apart(regions?);
     let (pin_places, pins): (Vec<At>, Vec<Pin>) = apart(pins?);
     // Missing values are reported already. The rest is checked all the same.
@@ -130,26 +129,21 @@ fn clock(top: &Section<'_>) -> (Drift, Duration) {
     let ppm = clock.optional("drift_ppm", |value| reader::number(value, 1, 100_000));
     let margin = clock.span("margin", 1, 10, DRIFT.margin);
     let skew = clock.span("skew", 0, 3_600, SKEW);
-    clock.finish();
     (Drift { ppm: ppm.unwrap_or(DRIFT.ppm), margin }, skew)
 }
 
 fn region(section: Section<'_>) -> Option<Located<RegionSpec>> {
-    let at = section.at().clone();
     let name = section.required("name", "name the region, such as name = \"us-east\"", region_name);
     let advice = "write 1, or 0 for an edge that owns no keys";
     let weight = section.required("weight", advice, |value| reader::number(value, 0, MOST_WEIGHT));
-    section.finish();
-    Some(Located { at, value: RegionSpec { name: name?, weight: weight? } })
+    Some(Located { at: section.at().clone(), value: RegionSpec { name: name?, weight: weight? } })
 }
 
 fn pin(section: Section<'_>) -> Option<Located<Pin>> {
-    let at = section.at().clone();
     let tenant = section.required("tenant", "name the tenant whose keys are pinned", tenant);
     let advice = "list the regions that may run its keys, home first";
     let regions = section.required("regions", advice, |value| reader::list(value, region_name));
-    section.finish();
-    Some(Located { at, value: Pin { tenant: tenant?, regions: regions? } })
+    Some(Located { at: section.at().clone(), value: Pin { tenant: tenant?, regions: regions? } })
 }
 
 /// Reads the name of a deployment, for people.
@@ -211,9 +205,6 @@ fn failover(top: &Section<'_>, heartbeat: Duration, drift: Drift, regions: Regio
     if let Some(regions) = regions {
         enough_regions(top, &failover, regions);
     }
-    if let Some(section) = section {
-        section.finish();
-    }
     failover
 }
 
@@ -272,7 +263,6 @@ fn witnesses(top: &Section<'_>, regions: Regions<'_>) -> Vec<RegionName> {
                 names.push(name);
             }
         }
-        section.finish();
     }
     names.sort();
     names

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use http::Method;
 use toml::de::DeValue;
 
+use super::problems::Weight;
 use super::reader::{self, Located, Problems, Section, Source};
 use super::values::is_name;
 use super::{policy, settings};
@@ -41,15 +42,14 @@ pub fn read(source: &Source, problems: &Problems) -> Option<Vec<RouteAt>> {
         let Some(route) = route(section) else { continue };
         if let Some(policy) = route.policy() {
             if policy.outcomes.classify(503, false) == Outcome::NothingHappened {
-                problems.advise(&at, format!("route {:?} {BARE_503}", route.name));
+                problems.note(Weight::Advice, &at, format!("route {:?} {BARE_503}", route.name));
             }
             if matches!(policy.recovery, Recovery::Rerun { .. }) {
-                problems.advise(&at, format!("route {:?} {RERUN}", route.name));
+                problems.note(Weight::Advice, &at, format!("route {:?} {RERUN}", route.name));
             }
         }
         routes.push(Located { at, value: route });
     }
-    top.finish();
     for (index, later) in routes.iter().enumerate() {
         for earlier in &routes[..index] {
             compare(&earlier.value, later, problems);
@@ -95,7 +95,6 @@ fn route(mut section: Section<'_>) -> Option<Route> {
         }
     };
     let allow_overrides = section.flag("allow_overrides");
-    section.finish();
     let (protection, terms) = (protection?, Arc::new(terms?));
     Some(Route { name: name?.into(), methods, path: path?, protection, terms, allow_overrides })
 }
@@ -144,7 +143,7 @@ fn advise_on_catch_all(before: &[RouteAt], Located { at, value: wide }: &RouteAt
              {keyed:?}: so does a path that only the service takes for one of route {keyed:?}. \
              List the paths that need no key, or only methods that change nothing"
         );
-        problems.advise(at, advice);
+        problems.note(Weight::Advice, at, advice);
     }
 }
 

@@ -1,5 +1,5 @@
-//! A running configuration, and the effect of new files: some settings are replaced, the others
-//! wait for a restart.
+//! The effect of new files on a running configuration: some settings are replaced, the others wait
+//! for a restart.
 //!
 //! A reload must not change the settings on which ownership, leases, windows and clocks depend, nor
 //! anything opened at the start. Every field is named here, so that a new one needs a decision.
@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::admin::Admin;
-use super::listen::Listen;
+use super::listen::{Listen, TlsFiles};
 use super::reader::{At, Located, Problems};
-use super::region::{Log, Process, Store, Upstream};
+use super::region::{Log, Peer, Process, Store, Upstream};
 use super::ring::timings;
 use super::secret::Secret;
 use super::upstreams::{Named, Service};
@@ -19,102 +19,82 @@ use crate::adapters::postgres::address::Address;
 use crate::gateway::authority::failover::UpstreamHealth;
 use crate::gateway::policy::route::{Route, Routes};
 
-/// The configuration by which one process runs.
-#[derive(Clone, Debug)]
-pub struct Running {
-    config: Config,
-}
-
-impl Running {
-    /// Makes it from the configuration at the start.
-    pub fn start(config: Config) -> Self {
-        Self { config }
-    }
-
-    /// The present configuration.
-    pub fn config(&self) -> &Config {
-        &self.config
-    }
-
+impl Config {
     /// Takes a new configuration over. Returns the next one, and the keys that wait for a restart.
-    pub fn adopt(&self, read: Config) -> (Self, Vec<String>) {
+    pub fn adopt(&self, read: Self) -> (Self, Vec<String>) {
         let mut restart = Vec::new();
-        let Config { me, shared, credentials, process } = read;
-        let mut next = self.config.clone();
+        let Config { me, shared, credentials, process: read } = read;
+        let mut now = self.process.clone();
         let mut differs = |key: &str, is: bool| {
             if is {
                 restart.push(key.to_owned());
             }
         };
-        differs("region", me != next.me);
+        differs("region", me != self.me);
         // Regions, weights and pins are a proposal, which `onceway ring apply` takes. All other
         // settings wait.
-        for ((key, read), (_, now)) in shared.of_ring_file().into_iter().zip(next.shared.of_ring_file()) {
+        for ((key, read), (_, now)) in shared.of_ring_file().into_iter().zip(self.shared.of_ring_file()) {
             differs(key, read != now);
         }
-        let Process {
-            shadow,
-            quota,
-            listen,
-            admin,
-            accept_key,
-            store,
-            upstream,
-            upstreams,
-            peer,
-            provision,
-            log,
-            otlp,
-            drain,
-        } = process;
-        differs("shadow", shadow != next.process.shadow);
-        differs("[accept]", accept_key != next.process.accept_key);
-        listeners(&next.process.listen, &listen, &mut differs);
-        differs("[admin.tls] as such", admin.tls.is_some() != next.process.admin.tls.is_some());
-        self::store(&mut next.process.store, store, &mut differs);
-        self::upstream(&next.process.upstream, &upstream, &mut differs);
-        named(&next.process.upstreams, &upstreams, &mut differs);
-        differs("[peer] as such", peer.is_some() != next.process.peer.is_some());
-        let peers = peer.as_ref().zip(next.process.peer.as_ref());
+        differs("shadow", read.shadow != now.shadow);
+        differs("[accept]", read.accept_key != now.accept_key);
+        listeners(&now.listen, &read.listen, &mut differs);
+        differs("[admin.tls] as such", read.admin.tls.is_some() != now.admin.tls.is_some());
+        store(&mut now.store, read.store, &mut differs);
+        upstream(&now.upstream, &read.upstream, &mut differs);
+        named(&now.upstreams, &read.upstreams, &mut differs);
+        differs("[peer] as such", read.peer.is_some() != now.peer.is_some());
+        let peers = read.peer.as_ref().zip(now.peer.as_ref());
         differs("peer.addresses", peers.is_some_and(|(peer, now)| peer.addresses != now.addresses));
-        differs("[otlp]", otlp != next.process.otlp);
-        differs("log.format", log.format != next.process.log.format);
-        let mut at_once = listen.at_once;
-        match self.fits(&shared.routes) {
-            Ok(()) => next.shared = next.shared.with_routes(shared.routes),
+        differs("[otlp]", read.otlp != now.otlp);
+        differs("log.format", read.log.format != now.log.format);
+        let mut at_once = read.listen.at_once;
+        let shared = match self.fits(&shared.routes) {
+            Ok(()) => self.shared.with_routes(shared.routes),
             Err(why) => {
                 restart.push(format!("routes: {why}"));
                 // The bodies of the present routes have to fit, too.
-                at_once.bodies = at_once.bodies.max(next.process.listen.at_once.bodies);
+                at_once.bodies = at_once.bodies.max(now.listen.at_once.bodies);
+                self.shared.clone()
             }
-        }
-        next.credentials = credentials;
-        let now = &mut next.process;
-        now.quota = quota;
-        now.upstream.service.renew(&upstream.service);
+        };
+        now.upstream.service.renew(&read.upstream.service);
         for (name, now) in &mut now.upstreams {
-            upstreams.get(name).into_iter().for_each(|read| now.service.renew(&read.service));
+            read.upstreams.get(name).into_iter().for_each(|read| now.service.renew(&read.service));
         }
+        // TLS begins and ends with a restart.
+        let renewed = |now: Option<TlsFiles>, read| now.map(|tls| Option::unwrap_or(read, tls));
         // Tokens depend on the address: only a loopback address may have none.
-        if listen.admin == now.listen.admin {
-            self::admin(&mut now.admin, admin);
-        }
-        (now.listen.limits, now.listen.at_once) = (listen.limits, at_once);
-        if now.listen.tls.is_some() && listen.tls.is_some() {
-            now.listen.tls = listen.tls;
-        }
-        if let (Some(now), Some(peer)) = (&mut now.peer, peer) {
-            now.files = peer.files;
-        }
-        now.provision = provision;
-        now.log = Log { format: now.log.format, level: log.level };
-        now.drain = drain;
-        (Self { config: next }, restart)
+        let admin = match read.listen.admin == now.listen.admin {
+            true => Admin { tls: renewed(now.admin.tls, read.admin.tls), ..read.admin },
+            false => now.admin,
+        };
+        let process = Process {
+            shadow: now.shadow,
+            quota: read.quota,
+            listen: Listen {
+                limits: read.listen.limits,
+                at_once,
+                tls: renewed(now.listen.tls, read.listen.tls),
+                ..now.listen
+            },
+            admin,
+            accept_key: now.accept_key,
+            store: now.store,
+            upstream: now.upstream,
+            upstreams: now.upstreams,
+            peer: now.peer.map(|now| Peer { files: read.peer.map_or(now.files, |read| read.files), ..now }),
+            provision: read.provision,
+            log: Log { format: now.log.format, level: read.log.level },
+            otlp: now.otlp,
+            drain: read.drain,
+        };
+        (Self { me: self.me.clone(), shared, credentials, process }, restart)
     }
 
     /// Checks that the routes fit the settings that stay.
     fn fits(&self, routes: &Routes) -> Result<(), String> {
-        let (shared, known) = (&self.config.shared, &self.config.process.upstreams);
+        let (shared, known) = (&self.shared, &self.process.upstreams);
         let named = routes.0.iter().filter_map(|route| Some((&route.name, route.upstream()?)));
         if let Some((route, name)) = named.into_iter().find(|(_, name)| !known.contains_key(&***name)) {
             return Err(format!(
@@ -152,14 +132,6 @@ fn listeners(now: &Listen, read: &Listen, differs: &mut impl FnMut(&str, bool)) 
     differs("listen.proxy_protocol", edge.proxy_protocol != now.edge.proxy_protocol);
     differs("[listen.cors]", edge.cors != now.edge.cors);
     differs("[listen.tls] as such", tls.is_some() != now.tls.is_some());
-}
-
-/// Takes everything over. TLS begins and ends with a restart.
-fn admin(now: &mut Admin, mut read: Admin) {
-    if now.tls.is_none() || read.tls.is_none() {
-        read.tls = now.tls.take();
-    }
-    *now = read;
 }
 
 /// Takes the URL over if it differs in role and password only.

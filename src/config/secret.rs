@@ -5,6 +5,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use super::problems::Weight;
 pub use super::problems::{Environment, Need};
 use super::reader::{self, At, Section};
 use crate::adapters::postgres::address::Address;
@@ -147,7 +148,7 @@ impl SecretSource {
         }
         match self.resolve(section.surroundings.environment, check) {
             Ok(_) => {}
-            Err(Unresolved::Absent(why)) => section.problems.miss(at, why),
+            Err(Unresolved::Absent(why)) => section.problems.note(Weight::Missing, at, why),
             Err(Unresolved::Wrong(why)) => section.problems.add(at, why),
         }
     }

@@ -1,4 +1,5 @@
-//! Settings that must be equal in all regions, and their digest over canonical JSON.
+//! Settings that must be equal in all regions, their digest over canonical JSON, and the first
+//! difference between two regions. A difference shows no value: the seed is one.
 //!
 //! Peers compare the digest in their pings (`ports::peers`). The JSON is built from the checked
 //! values: comments, the order of keys and the spelling of spans make no difference. A route's
@@ -6,11 +7,13 @@
 //! in the view. Nothing here is a secret, or may differ between regions.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use super::problems::At;
 use super::ring::{RingFile, timings};
 use super::routes::RouteAt;
 use super::settings::{lasting, written};
@@ -19,11 +22,13 @@ use crate::gateway::authority::failover::{Failover, Mode};
 use crate::gateway::credentials::Credentials;
 use crate::gateway::limits::concurrency::MostAtOnce;
 use crate::gateway::policy::route::{Escrow, Route, Routes};
+use crate::gateway::policy::settings::settings;
 use crate::gateway::reloadable::Reload;
 use crate::gateway::settings::Settings;
 use crate::protocol::digest::{Digest32, digest};
 use crate::protocol::region::RegionName;
 use crate::protocol::ring::Ring;
+use crate::protocol::ring_spec::RingSpec;
 use crate::protocol::time::Drift;
 use crate::protocol::versions::Versions;
 use crate::protocol::view::View;
@@ -140,4 +145,78 @@ impl Shared {
     pub fn view(&self) -> View {
         View::unfounded(self.ring.clone())
     }
+}
+
+/// Places of the settings that all regions share.
+#[derive(Debug)]
+pub struct Places {
+    ring: At,
+    /// The whole file, then each route.
+    routes: Vec<At>,
+}
+
+impl Places {
+    pub(super) fn of(ring: &Path, routes: &Path, all: &[RouteAt]) -> Self {
+        let each = all.iter().map(|route| route.at.clone());
+        Self { ring: At::file(ring), routes: std::iter::once(At::file(routes)).chain(each).collect() }
+    }
+
+    fn route(&self, number: usize) -> &At {
+        self.routes.get(number + 1).unwrap_or(&self.routes[0])
+    }
+}
+
+/// A setting that differs.
+#[derive(Debug)]
+pub struct Difference {
+    /// Key with its tables, as in `onceway config explain`.
+    pub key: String,
+    /// Name of its route; `None` if it is of no route.
+    pub route: Option<String>,
+    /// Places of the setting in the two regions, or the places where it should be.
+    pub at: [At; 2],
+}
+
+/// Finds the first differing setting of the ring itself, and the first of all others.
+pub fn first_difference(one: (&Shared, &Places), other: (&Shared, &Places)) -> [Option<Difference>; 2] {
+    let differing = |settings: &[(&str, Value)], others: &[(&str, Value)]| {
+        let (key, _) = settings.iter().zip(others).find(|(one, other)| one != other)?.0;
+        Some(Difference {
+            key: (*key).to_owned(),
+            route: None,
+            at: [one.1, other.1].map(|all| all.ring.clone()),
+        })
+    };
+    let ring = differing(&of_ring(&one.0.ring), &of_ring(&other.0.ring));
+    let rest = differing(&one.0.of_ring_file(), &other.0.of_ring_file());
+    [ring, rest.or_else(|| of_routes(one, other))]
+}
+
+fn of_ring(ring: &Ring) -> [(&'static str, Value); 5] {
+    let RingSpec { seed, place_by, regions, pins } = ring.spec();
+    let names = regions.iter().map(|region| region.name.as_str()).collect();
+    [
+        ("seed", json!(seed)),
+        ("place_by", json!(place_by)),
+        ("region.name", names),
+        ("region.weight", json!(regions)),
+        ("pin", json!(pins)),
+    ]
+}
+
+/// The first setting in which the routes of two regions differ.
+fn of_routes(one: (&Shared, &Places), other: (&Shared, &Places)) -> Option<Difference> {
+    let (routes, others) = (&one.0.routes.0, &other.0.routes.0);
+    let mut pairs = routes.iter().zip(others).enumerate();
+    let differing = pairs.find_map(|(number, (route, other))| {
+        let (route, other) = (written(route), written(other));
+        let key = settings().map(|setting| setting.key).find(|key| route.get(*key) != other.get(*key))?;
+        Some((number, key))
+    });
+    // A route that only one of them has.
+    let only = (routes.len() != others.len()).then(|| (routes.len().min(others.len()), "name"));
+    let (number, key) = differing.or(only)?;
+    let route = routes.get(number).or(others.get(number)).map(|route| route.name.to_string());
+    let at = [one.1, other.1].map(|places| places.route(number).clone());
+    Some(Difference { key: format!("route.{key}"), route, at })
 }

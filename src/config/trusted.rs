@@ -108,9 +108,8 @@ pub(super) fn read(section: Section<'_>) -> Option<Trusted> {
             ),
         );
     }
-    let (has_principal, has_from) = (section.has("principal_header"), section.has("from"));
-    section.finish();
-    let wrong = has_principal && principal_header.is_none() || has_from && from.is_none();
+    let wrong = section.has("principal_header") && principal_header.is_none()
+        || section.has("from") && from.is_none();
     let (address, tenant_header, from) = (address?, tenant_header?, from.unwrap_or_default());
     (!wrong).then_some(Trusted { address, tenant_header, principal_header, from })
 }

@@ -2,6 +2,7 @@
 //! reached, and when it counts as sick.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,12 +12,11 @@ use http::{HeaderName, HeaderValue};
 use rustls::pki_types::ServerName;
 use toml::de::DeValue;
 
-use super::certificates;
 use super::reader::{self, Located, Section};
 use super::secret::{Names, Secret, SecretSource};
 use super::span::show;
-use super::values::{is_host_and_port, is_name, upstream_path};
-use crate::adapters::upstream::{Base, Bounds, Host, TlsFiles};
+use super::values::{check_files, is_host_and_port, is_name, upstream_path};
+use crate::adapters::upstream::{Base, Bounds, Host, Tls, TlsFiles};
 use crate::gateway::authority::failover::UpstreamHealth;
 
 /// A protected service.
@@ -173,8 +173,10 @@ fn tls(section: Section<'_>, is_used: bool) -> Option<(TlsFiles, Option<String>)
     if !is_used && (&files, &server_name) != (&TlsFiles::default(), &None) {
         section.fail("has no effect, as no address is https://: write https://, or remove the table");
     }
-    certificates::of_upstream(&section, &files);
-    section.finish();
+    let own =
+        files.own.iter().flat_map(|(certificate, key)| [("certificate", &**certificate), ("key", &**key)]);
+    let keys: Vec<(&'static str, &Path)> = own.chain(files.ca.as_deref().map(|ca| ("ca", ca))).collect();
+    check_files(&section, || Tls::load(&files).err().into_iter().collect(), &keys);
     Some((files, server_name))
 }
 
@@ -199,7 +201,6 @@ fn credential(section: Section<'_>) -> Option<Credential> {
     };
     let source = SecretSource::read(&section, &VALUE);
     let value = source.and_then(|source| source.needed_to_serve(&section, &VALUE, right));
-    section.finish();
     Some(Credential { header: header.unwrap_or(http::header::AUTHORIZATION), value: value? })
 }
 
@@ -208,13 +209,10 @@ pub(super) fn all(top: &Section<'_>) -> BTreeMap<Arc<str>, Located<Option<Named>
     let mut all = BTreeMap::new();
     let Some(section) = top.table("upstreams") else { return all };
     for (key, one) in section.named_tables() {
-        if let Err(why) = is_name(&key) {
+        if let Err(why) = is_name(key) {
             one.fail(format!("{key:?} {why}"));
         }
-        let at = one.at().clone();
-        let value = named(&one);
-        one.finish();
-        all.insert(key.into(), Located { at, value });
+        all.insert(key.into(), Located { at: one.at().clone(), value: named(&one) });
     }
     all
 }
@@ -238,6 +236,5 @@ pub(super) fn health(section: Section<'_>) -> Option<UpstreamHealth> {
         );
         section.fail_at("sick_after", why);
     }
-    section.finish();
     path.map(|path| UpstreamHealth { path, every, within, sick_after, cool_down })
 }

@@ -1,10 +1,11 @@
-//! Values that several files hold: names, addresses, levels of the log, and tables whose keys are
-//! names of regions.
+//! Values that several files hold: names, addresses, levels of the log, certificates, and tables
+//! whose keys are names of regions.
 //!
 //! `plain` has values of no meaning. `across` checks which regions a table must have.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::Path;
 
 use http::{HeaderName, Uri};
 use toml::de::DeValue;
@@ -12,6 +13,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::problems::nearest;
 use super::reader::{self, At, Located, Section};
+use crate::adapters::identity::IdentityError;
 use crate::protocol::key::Tenant;
 use crate::protocol::region::RegionName;
 
@@ -122,6 +124,24 @@ pub(super) fn by_region<T>(
         }
     }
     table
+}
+
+/// In a check, reports each error that the later user of some files finds, at the key that names
+/// its file. So a check reports all that a start or a reload would find, and only a check.
+pub(super) fn check_files(
+    section: &Section<'_>,
+    wrong: impl FnOnce() -> Vec<IdentityError>,
+    keys: &[(&'static str, &Path)],
+) {
+    if !section.surroundings.need.checks() {
+        return;
+    }
+    for error in wrong().iter().filter(|error| !error.is_unread()) {
+        let named = keys.iter().find(|(_, path)| error.path() == Some(path));
+        if let Some((key, _)) = named {
+            section.fail_at(key, format!("{key}: {error}"));
+        }
+    }
 }
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use super::admin::{self, Admin};
 use super::listen::apart;
-use super::problems::{Errors, Need, Surroundings, judged};
+use super::named;
+use super::problems::{Errors, Need, Surroundings, Watched, judged};
 use super::reader::{Problems, Section, Source};
 use super::region::{self, Log};
 use super::ring::{self, RingFile};
-use super::stamp::Watched;
 use super::values::{region_name, socket};
 use crate::adapters::identity::IdentityFiles;
 use crate::protocol::region::RegionName;
@@ -53,8 +53,7 @@ impl WitnessConfig {
     pub fn load_watched(path: &Path) -> (Result<Self, Errors>, Watched) {
         let environment = |name: &str| std::env::var(name).ok();
         let surroundings = Surroundings { environment: &environment, need: Need::Serve };
-        let read = |source: &Source, problems: &Problems| read(source, surroundings, problems);
-        judged(|problems| Source::read_named(path, problems, read))
+        judged(named(path, |source, problems| read(source, surroundings, problems)))
     }
 }
 
@@ -104,7 +103,6 @@ fn listen(top: &Section<'_>) -> (Option<SocketAddr>, Option<SocketAddr>) {
     let at = |key, advice| section.required(key, advice, socket);
     let peer = at("peer", "say where regions connect, such as peer = \"0.0.0.0:7403\"");
     let admin = at("admin", "say where operators connect, such as admin = \"127.0.0.1:7402\"");
-    section.finish();
     apart(top, &[("peer", peer), ("admin", admin)]);
     (peer, admin)
 }
@@ -112,7 +110,5 @@ fn listen(top: &Section<'_>) -> (Option<SocketAddr>, Option<SocketAddr>) {
 fn identity(top: &Section<'_>, me: Option<&RegionName>) -> Option<IdentityFiles> {
     let section = top.needed("peer", "say how regions know it: certificate, key and ca")?;
     let advice = "name the witness's certificate; `onceway certs` makes one for its name";
-    let files = region::identity(&section, me, advice);
-    section.finish();
-    files
+    region::identity(&section, me, advice)
 }

@@ -22,7 +22,6 @@ use crate::adapters::upstream::{self, Base, Renewable, ServiceSettings, Tls, Ups
 use crate::config::Config;
 use crate::config::listen::PublicLimits;
 use crate::config::region::Process;
-use crate::config::running::Running;
 use crate::config::upstreams::{Credential, Service};
 use crate::gateway::credentials::operators::Operators;
 use crate::gateway::reloadable::Reload;
@@ -151,7 +150,7 @@ fn service(service: &Service) -> Result<ServiceSettings> {
 /// Runs as long as it is polled.
 pub(super) async fn watch(
     gateway: Arc<Gateway>,
-    running: Arc<Mutex<Running>>,
+    running: Arc<Mutex<Config>>,
     mut files: Files,
     replaced: Replaced,
     mut hangup: Signal,
@@ -163,15 +162,15 @@ pub(super) async fn watch(
                 gateway.agree_on_lives(&config.shared.routes).await;
                 let mut running = locked(&running);
                 let ring = config.shared.ring.digest();
-                if ring != running.config().shared.ring.digest() {
+                if ring != running.shared.ring.digest() {
                     tracing::info!(
                         "ring.toml proposes another ring than this process started with: `onceway ring plan` says what it would move"
                     );
                 }
                 let (next, restart) = running.adopt(config);
                 *running = next;
-                let config = running.config();
-                replaced.take(config, read);
+                let config = &*running;
+                replaced.take(config, *read);
                 descriptors::for_gateway(config);
                 changed::taken(&restart);
                 gateway.reload(Reload { restart, ..config.settings().live });

@@ -35,7 +35,6 @@ use crate::adapters::postgres::{PgStore, StoreConfig};
 use crate::adapters::system::{SystemClock, SystemDice};
 use crate::adapters::upstream::HttpUpstream;
 use crate::config::Config;
-use crate::config::running::Running;
 use crate::gateway::limits::concurrency::Place;
 use crate::gateway::settings::Settings;
 use crate::ports::peers::{Forward, ForwardReply, PeerMessage, PeerReply, Pong, Question};
@@ -154,7 +153,7 @@ pub async fn run(config: Config, files: Files, levels: Levels, founds: bool, spe
         found_alone(&gateway, &config);
     }
     gateway.loaded(Vec::new());
-    let running = Arc::new(Mutex::new(Running::start(config)));
+    let running = Arc::new(Mutex::new(config));
     let watching = tokio::spawn(reload::watch(gateway.clone(), running.clone(), files, replaced, hangup));
     let died = tokio::select! {
         biased;
@@ -162,7 +161,7 @@ pub async fn run(config: Config, files: Files, levels: Levels, founds: bool, spe
         name = gateway.loop_died() => Some(name),
     };
     watching.abort();
-    let drain = locked(&running).config().process.drain;
+    let drain = locked(&running).process.drain;
     leave(&gateway, listeners, died, drain).await
 }
 

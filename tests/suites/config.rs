@@ -175,7 +175,7 @@ fn the_reference_files_are_right_and_agree() {
         assert_eq!(config.process.peer.as_ref().unwrap().addresses.len(), 2);
         // Without a password, provisioning would make roles that nobody can log in as.
         let provision = config.process.provision.as_ref().unwrap();
-        assert!(provision.gateway_password.is_some() && provision.replication_password.is_some());
+        assert!(provision.gateway.password.is_some() && provision.replication.password.is_some());
     }
     for (token, tenant) in [
         ("sk_example_acme", Some("acme")),

@@ -15,7 +15,6 @@ use super::super::table::{list, printable};
 use super::export::{PAGE, behind, broke_off};
 use super::judge::{Known, Rule, Verdict};
 use super::ledger::{Effect, Found, Layout, Ledger};
-use crate::gateway::operator::instant;
 
 /// Lines of the ledger that a finding names.
 const LINES: usize = 10;
@@ -56,34 +55,11 @@ pub struct Compare {
     json: bool,
     #[command(flatten)]
     layout: Layout,
-    /// Compare only effects of this time or later: a date, RFC 3339, or seconds since 1970.
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    from: Option<i64>,
-    /// Compare only effects before this time.
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    until: Option<i64>,
-    /// The ledger is of this route; may be repeated [default: all routes]
-    #[arg(long = "route", value_name = "ROUTE")]
-    routes: Vec<String>,
-    /// Statuses of answers that stand for an effect: other answers are refusals.
-    #[arg(long, value_name = "FROM-TO", default_value = "200-399", value_parser = statuses)]
-    effects: (u16, u16),
+    #[command(flatten)]
+    rule: Rule,
     /// Character between cells.
     #[arg(long, value_name = "CHAR", default_value = ",", value_parser = delimiter)]
     delimiter: u8,
-}
-
-fn time(text: &str) -> Result<i64, String> {
-    instant::parse(text)
-        .ok_or_else(|| "write 2026-01-31, 2026-01-31T10:00:00Z or seconds since 1970".to_owned())
-}
-
-fn statuses(text: &str) -> Result<(u16, u16), String> {
-    let (first, last) = text.split_once('-').unwrap_or((text, text));
-    match (first.parse(), last.parse()) {
-        (Ok(first @ 100..=999), Ok(last @ 100..=999)) if first <= last => Ok((first, last)),
-        _ => Err("write 200-299".to_owned()),
-    }
 }
 
 fn delimiter(text: &str) -> Result<u8, String> {
@@ -105,17 +81,11 @@ struct Comparison<'a> {
 
 impl Compare {
     pub fn run(&self) -> Result<(), Failure> {
-        let rule = Rule {
-            effects: self.effects.0..=self.effects.1,
-            routes: self.routes.clone(),
-            tenant: self.layout.tenant.clone(),
-            from: self.from.unwrap_or(i64::MIN),
-            until: self.until.unwrap_or(i64::MAX),
-        };
-        if rule.from >= rule.until {
+        let rule = Rule { tenant: self.layout.tenant.clone(), ..self.rule.clone() };
+        if rule.from.zip(rule.until).is_some_and(|(from, until)| from >= until) {
             return Err(Failure::Bad("--from is not before --until".to_owned()));
         }
-        let timed = self.from.is_some() || self.until.is_some() || self.layout.time_column.is_some();
+        let timed = rule.from.is_some() || rule.until.is_some() || self.layout.time_column.is_some();
         let layout = Layout { timed, delimiter: self.delimiter, ..self.layout.clone() };
         let mut ledger = Ledger::read(&self.ledger, &layout, &rule)?;
         let mut comparison = Comparison {
@@ -241,15 +211,10 @@ fn shown(verdict: Verdict) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{delimiter, statuses};
+    use super::delimiter;
 
     #[test]
-    fn arguments_are_read_strictly() {
-        assert_eq!(statuses("200-299"), Ok((200, 299)));
-        assert_eq!(statuses("201"), Ok((201, 201)));
-        for bad in ["", "299-200", "2xx", "0-999", "200-"] {
-            assert!(statuses(bad).is_err(), "{bad}");
-        }
+    fn a_delimiter_is_one_character_or_a_tab() {
         assert_eq!((delimiter(";"), delimiter("tab")), (Ok(b';'), Ok(b'\t')));
         for bad in ["", ";;", "\"", "ü"] {
             assert!(delimiter(bad).is_err(), "{bad}");

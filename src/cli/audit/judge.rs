@@ -4,27 +4,48 @@
 
 use std::ops::RangeInclusive;
 
+use clap::Args;
 use serde_json::Value;
 
+use crate::gateway::operator::instant::{self, stamp};
+
 /// Selection of the keys and effects to judge; all others are left out.
-#[derive(Clone, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct Rule {
-    /// Statuses of answers that stand for an effect. A key settled with another status was refused,
-    /// and no effect is expected.
-    pub effects: RangeInclusive<u16>,
-    /// Keys of these routes only are expected in the ledger; empty for all.
+    /// Compare only effects of this time or later: a date, RFC 3339, or seconds since 1970.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub from: Option<i64>,
+    /// Compare only effects before this time.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub until: Option<i64>,
+    /// The ledger is of this route; may be repeated [default: all routes]
+    #[arg(long = "route", value_name = "ROUTE")]
     pub routes: Vec<String>,
+    /// Statuses of answers that stand for an effect: other answers are refusals.
+    #[arg(long, value_name = "FROM-TO", default_value = "200-399", value_parser = statuses)]
+    pub effects: RangeInclusive<u16>,
     /// Keys of this tenant only; `None` for all.
+    #[arg(skip)]
     pub tenant: Option<String>,
-    /// Begin of the time, in milliseconds since 1970.
-    pub from: i64,
-    /// End of the time, not included.
-    pub until: i64,
+}
+
+fn time(text: &str) -> Result<i64, String> {
+    instant::parse(text)
+        .ok_or_else(|| "write 2026-01-31, 2026-01-31T10:00:00Z or seconds since 1970".to_owned())
+}
+
+fn statuses(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    match (first.parse(), last.parse()) {
+        (Ok(first @ 100..=999), Ok(last @ 100..=999)) if first <= last => Ok(first..=last),
+        _ => Err("write 200-299".to_owned()),
+    }
 }
 
 impl Rule {
+    /// True if the time, in milliseconds since 1970, is one that is asked for.
     pub fn covers(&self, at: i64) -> bool {
-        (self.from..self.until).contains(&at)
+        self.from.is_none_or(|from| from <= at) && self.until.is_none_or(|until| at < until)
     }
 }
 
@@ -159,7 +180,7 @@ impl Known {
             let token = format!("{}.{}", word(&entry["epoch"]), word(&entry["attempt"]));
             let status = word(&entry["status"]);
             let state = if entry["kind"] == "record" { word(&entry["state"]) } else { word(&entry["kind"]) };
-            let at = entry["at_ms"].as_i64().map(crate::gateway::operator::instant::stamp);
+            let at = entry["at_ms"].as_i64().map(stamp);
             let by = format!("by {} {token}", word(&entry["origin"]));
             let said = [state, status, by, at.map(|at| format!("at {at}")).unwrap_or_default()];
             parts.push(said.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" "));
@@ -175,7 +196,7 @@ mod tests {
     use super::*;
 
     fn rule() -> Rule {
-        Rule { effects: 200..=399, routes: Vec::new(), tenant: None, from: i64::MIN, until: i64::MAX }
+        Rule { effects: 200..=399, routes: Vec::new(), tenant: None, from: None, until: None }
     }
 
     fn record(state: &str, status: Option<u16>) -> Value {
@@ -217,13 +238,15 @@ mod tests {
         let others = [
             Rule { routes: vec!["payouts".to_owned()], ..rule() },
             Rule { tenant: Some("globex".to_owned()), ..rule() },
-            Rule { from: 1_001, ..rule() },
-            Rule { until: 1_000, ..rule() },
+            Rule { from: Some(1_001), ..rule() },
+            Rule { until: Some(1_000), ..rule() },
         ];
         for rule in others {
             assert_eq!(key.verdict(0, false, &rule), Verdict::Agrees, "{rule:?}");
         }
-        for rule in [Rule { routes: vec!["charges".to_owned()], ..rule() }, Rule { from: 1_000, ..rule() }] {
+        for rule in
+            [Rule { routes: vec!["charges".to_owned()], ..rule() }, Rule { from: Some(1_000), ..rule() }]
+        {
             assert_eq!(key.verdict(0, false, &rule), Verdict::Missing, "{rule:?}");
         }
         // Rows of the ledger outside the selected time explain a record in it, and are no finding
@@ -238,7 +261,7 @@ mod tests {
         let mut entry = record("settled", Some(201));
         entry["at_ms"] = Value::Null;
         let key = Known::grouped(&[entry]).remove(0);
-        assert_eq!(key.verdict(0, false, &Rule { from: 9_000, ..rule() }), Verdict::Missing);
+        assert_eq!(key.verdict(0, false, &Rule { from: Some(9_000), ..rule() }), Verdict::Missing);
     }
 
     #[test]
@@ -260,5 +283,14 @@ mod tests {
             "{described}"
         );
         assert!(described.contains("late 201 by eu#1 3.1 at 1970-01-01T00:00:01.000Z"), "{described}");
+    }
+
+    #[test]
+    fn arguments_are_read_strictly() {
+        assert_eq!(statuses("200-299"), Ok(200..=299));
+        assert_eq!(statuses("201"), Ok(201..=201));
+        for bad in ["", "299-200", "2xx", "0-999", "200-"] {
+            assert!(statuses(bad).is_err(), "{bad}");
+        }
     }
 }

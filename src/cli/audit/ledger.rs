@@ -67,7 +67,7 @@ struct Columns {
 
 /// Digest of an attempt's name, long enough that no two are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Name([u64; 2]);
+struct Name([u8; 16]);
 
 /// One row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -226,11 +226,7 @@ fn of_request(request: &str) -> Name {
 
 fn shortened(domain: &'static str, parts: &[&[u8]]) -> Name {
     let whole = digest(domain, parts);
-    let mut halves = whole
-        .as_bytes()
-        .chunks_exact(8)
-        .map(|half| half.iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte)));
-    Name([halves.next().unwrap_or_default(), halves.next().unwrap_or_default()])
+    Name(std::array::from_fn(|at| whole.as_bytes()[at]))
 }
 
 impl Columns {

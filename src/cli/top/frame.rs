@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::authority;
 use super::super::table::{Side, columns, list, word};
-use super::sample::{GatewayState, Heard, Sample};
+use super::{GatewayState, Heard, Sample};
 
 /// Verdicts that have a rate, each with its column.
 const RATES: [(&str, &str); 5] = [
@@ -251,8 +251,7 @@ mod tests {
     use serde_json::json;
     use tokio::time::Instant;
 
-    use super::super::sample::{GatewayState, Heard, Sample};
-    use super::Frame;
+    use super::{Frame, GatewayState, Heard, Sample};
 
     fn sample(at: Instant, settled: f64) -> Sample {
         let status = json!({

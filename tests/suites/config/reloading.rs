@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method};
 use onceway::config::Config;
-use onceway::config::running::Running;
 use onceway::gateway::policy::route::Matched;
 
 use crate::config::{files, load, load_with};
@@ -17,7 +16,7 @@ type Edit = (&'static str, &'static str, &'static str);
 const URL_WAITS: &str = "the store's URL: only its role and password change without one";
 
 /// The result of `second` in a process that started with the good files and `first` applied.
-fn adopt(first: &[Edit], second: &[Edit]) -> (Running, Vec<String>) {
+fn adopt(first: &[Edit], second: &[Edit]) -> (Config, Vec<String>) {
     let read = |edits: &[Edit]| -> Config {
         let folder = files(edits);
         std::fs::write(folder.path().join("token"), "a-token-of-25-characters-\n").unwrap();
@@ -27,7 +26,7 @@ fn adopt(first: &[Edit], second: &[Edit]) -> (Running, Vec<String>) {
         (files.certificate, files.key, files.authorities) = Default::default();
         config
     };
-    Running::start(read(first)).adopt(read(second))
+    read(first).adopt(read(second))
 }
 
 #[test]
@@ -48,7 +47,7 @@ fn nothing_waits_that_need_not() {
     ] {
         let (running, restart) = adopt(&[], &[edit]);
         assert_eq!(restart, [""; 0], "{edit:?}");
-        let (before, after) = (load_with(&[]), running.config());
+        let (before, after) = (load_with(&[]), &running);
         let same = format!("{:?} {:?} {:?}", before.credentials, before.shared.routes, before.process.quota)
             == format!("{:?} {:?} {:?}", after.credentials, after.shared.routes, after.process.quota)
             && before.process.listen == after.process.listen
@@ -70,7 +69,7 @@ fn routes_that_wait_keep_the_room_for_their_bodies() {
     let margin = ("ring", "drift_ppm = 500", "margin = \"800ms\"");
     let tight = ("routes", "hold = \"10s\"", "hold = \"9500ms\"");
     let less = ("region", "[store]", "[listen.limits]\nbodies = \"4MiB\"\n[store]");
-    let bodies = |running: Running| running.config().process.listen.at_once.bodies;
+    let bodies = |running: Config| running.process.listen.at_once.bodies;
     let (running, restart) = adopt(&[wide, margin], &[less, tight]);
     assert!(restart.len() == 2 && restart[1].starts_with("routes: "), "{restart:?}");
     assert_eq!(bodies(running), 256 << 20);
@@ -82,7 +81,7 @@ fn routes_that_wait_keep_the_room_for_their_bodies() {
 fn the_store_gets_another_login_without_a_restart() {
     let (running, restart) = adopt(&[], &[("region", "gateway@", "other@")]);
     assert_eq!(restart, [""; 0]);
-    assert!(running.config().process.store.url.reveal().starts_with("postgres://other@"));
+    assert!(running.process.store.url.reveal().starts_with("postgres://other@"));
 }
 
 #[test]
@@ -139,7 +138,7 @@ fn settings_that_wait_are_named_and_keep_their_value() {
     ] {
         let (running, restart) = adopt(&[], &[edit]);
         assert_eq!(restart, [waits], "{edit:?}");
-        let config = running.config();
+        let config = &running;
         assert_eq!(config.shared.digest, load_with(&[]).shared.digest, "{edit:?}");
         assert_eq!(format!("{:?}", config.settings().failover), before, "{edit:?}");
         // The setting waits for as long as the file has it.
@@ -156,12 +155,12 @@ fn an_admin_listener_that_others_reach_keeps_its_token() {
     // The file now says loopback and no token, but the listener is still open to all.
     let (running, restart) = adopt(&open, &[]);
     assert_eq!(restart, ["listen.admin"]);
-    assert!(running.config().process.admin.token.is_some());
+    assert!(running.process.admin.token.is_some());
 }
 
 #[test]
 fn routes_that_do_not_fit_what_stays_as_it_is_wait() {
-    let hold = |running: &Running| match running.config().shared.routes.find(
+    let hold = |running: &Config| match running.shared.routes.find(
         &Method::POST,
         "/v1/charges",
         &HeaderMap::new(),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::*;
 
 fn rule() -> Rule {
-    Rule { effects: 200..=399, routes: Vec::new(), tenant: None, from: i64::MIN, until: i64::MAX }
+    Rule { effects: 200..=399, routes: Vec::new(), tenant: None, from: None, until: None }
 }
 
 /// A file that is deleted with the test.
@@ -143,7 +143,7 @@ fn missing_columns_are_reported_beside_the_present_ones() {
 fn rows_outside_the_time_that_is_asked_for_are_marked() {
     let csv = Csv::new(b"key,tenant,at\nold,acme,1970-01-01\nnew,acme,1970-01-03\nboth,acme,1970-01-01\nboth,acme,1970-01-03\n");
     let layout = Layout { timed: true, delimiter: b',', ..Layout::default() };
-    let rule = Rule { from: 86_400_000, ..rule() };
+    let rule = Rule { from: Some(86_400_000), ..rule() };
     let mut ledger = Ledger::read(&csv.path(), &layout, &rule).unwrap();
     let dated = ["old", "new", "both"].map(|key| ledger.take("acme", key, std::iter::empty()).dated);
     assert_eq!(dated, [false, true, true]);
