@@ -25,7 +25,6 @@ const LATE_EACH: u64 = 3;
 /// The behaviour of a region's store with the statements of its gateways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StoreMode {
-    /// Executes and answers.
     #[default]
     Up,
     /// Refuses connections: surely nothing was written.
@@ -48,7 +47,6 @@ pub enum StoreMode {
 pub struct Copied(Table);
 
 impl Copied {
-    /// The region's last heartbeat in the copy.
     pub fn heartbeat(&self) -> u64 {
         self.0.last_beat()
     }
@@ -146,7 +144,6 @@ impl Cluster {
         inner.regions.insert(name, Region { clock, table, mode, latency, confirms, lates: 0 });
     }
 
-    /// The origin under which a region writes.
     pub fn origin(&self, region: &RegionName) -> Origin {
         locked(&self.0).region(region).table.origin().clone()
     }
@@ -260,7 +257,6 @@ impl Cluster {
         }
     }
 
-    /// The acceptors of all stores.
     pub fn acceptors(&self) -> BTreeMap<RegionName, AcceptorId> {
         let inner = locked(&self.0);
         let ids = inner.regions.iter().map(|(name, region)| (name.clone(), region.table.acceptor().1.id));
@@ -385,7 +381,6 @@ impl Cluster {
         inner.begin_copy(from, to, takes);
     }
 
-    /// True if a region's store executes statements.
     pub fn is_up(&self, region: &RegionName) -> bool {
         locked(&self.0).region(region).mode == StoreMode::Up
     }

@@ -6,6 +6,8 @@
 //! It must not be kinder than the world. [`world::World`] can do everything that Postgres, a
 //! network or an upstream can do to a gateway.
 
+#![allow(missing_docs, reason = "the command line and the tests use it, and nobody else")]
+
 pub mod checker;
 pub mod clock;
 pub mod cluster;

@@ -18,7 +18,6 @@ use crate::clock::pause;
 use crate::letters::{Letter, Post};
 use crate::process::{Process, locked};
 
-/// A future of a [`Region`].
 pub type Answering<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 type Called<T> = Result<T, PeerError>;
@@ -33,20 +32,16 @@ pub trait Region: Send + Sync {
         Ok(())
     }
 
-    /// Answers a forward from `from`.
     fn forward(&self, from: RegionName, forward: Forward) -> Answering<'_, ForwardReply>;
 
-    /// Answers a ping.
     fn pong(&self) -> Answering<'_, Pong>;
 
-    /// Answers a question of `from`.
     fn ask(&self, from: RegionName, question: Question) -> Answering<'_, PeerReply>;
 }
 
 /// The behaviour of a link for calls, from the next one on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkMode {
-    /// Carries calls.
     #[default]
     Up,
     /// Refuses connections: surely nothing was sent.
@@ -138,7 +133,6 @@ impl Network {
         locked(&self.0).letters.get(&(from.clone(), to.clone(), letter)).copied()
     }
 
-    /// The port by which `from` reaches the others.
     pub fn peers(&self, from: &RegionName) -> SimPeers {
         SimPeers { network: self.clone(), from: from.clone(), process: Process::default() }
     }

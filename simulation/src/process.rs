@@ -54,7 +54,6 @@ impl Process {
         self.change(Life::Paused);
     }
 
-    /// Lets its tasks run on.
     pub fn resume(&self) {
         self.change(Life::Running);
     }
@@ -102,7 +101,6 @@ impl Process {
         self.becomes(Life::Running).await;
     }
 
-    /// Waits until the process is dead.
     pub async fn died(&self) {
         self.becomes(Life::Dead).await;
     }

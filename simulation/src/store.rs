@@ -77,7 +77,6 @@ macro_rules! statements {
 }
 
 impl Cluster {
-    /// The port to a region's store.
     pub fn store(&self, region: &RegionName) -> SimStore {
         SimStore { cluster: self.clone(), region: region.clone(), process: Process::default() }
     }

@@ -19,18 +19,13 @@ pub const LEAST_SAFE: f64 = 2.0;
 /// A point: the scenario with some settings.
 #[derive(Clone, Debug)]
 pub struct Point {
-    /// The values that make this point, as `(key, value)`.
     pub settings: Vec<(String, String)>,
-    /// The scenario with these values.
     pub scenario: Arc<Scenario>,
 }
 
-/// A point and its figures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
-    /// The point's name.
     pub name: String,
-    /// The values that make this point.
     pub settings: Vec<(String, String)>,
     /// The multiple of the lag by which a successor waits.
     pub multiple: f64,
@@ -38,20 +33,15 @@ pub struct Row {
     pub needs_unsafe_multiple: bool,
     /// The shortest wait.
     pub floor_ms: u64,
-    /// Its figures.
     pub figures: Figures,
 }
 
 /// The same seeds at several points.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Study {
-    /// The scenario's name.
     pub scenario: String,
-    /// The scenario's title.
     pub title: String,
-    /// The first seed.
     pub from: u64,
-    /// The number of seeds.
     pub count: u64,
     /// The routes that clients ask, as the scenario has them.
     pub routes: BTreeMap<String, RouteIs>,
@@ -59,7 +49,6 @@ pub struct Study {
     pub rows: Vec<Row>,
 }
 
-/// The settings of a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RouteIs {
     /// The recovery of a key in doubt: `park`, `probe` or `rerun`.
@@ -109,7 +98,6 @@ pub fn routes(scenario: &Scenario) -> BTreeMap<String, RouteIs> {
     scenario.workloads.iter().map(of).collect()
 }
 
-/// The heads of a study's table.
 pub const HEADS: [&str; 9] = [
     "point",
     "doubles per million (95 %)",
@@ -184,7 +172,6 @@ fn shown(spread: &Spread) -> String {
 }
 
 impl Study {
-    /// True if every invariant held at every point.
     pub fn held(&self) -> bool {
         self.rows.iter().all(|row| row.figures.broke == 0)
     }

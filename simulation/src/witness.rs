@@ -19,7 +19,6 @@ use crate::peers::{Answering, Region};
 use crate::process::locked;
 use crate::table::{Granted, Held, founded, fresh};
 
-/// A witness and its file.
 pub struct Witness {
     clock: SimClock,
     file: SimFile,
@@ -106,7 +105,6 @@ impl Witness {
         locked(&self.running).clone()
     }
 
-    /// The state of its acceptor.
     pub fn acceptor(&self) -> Acceptor {
         locked(&self.file.0).acceptor.clone()
     }

@@ -14,24 +14,18 @@ use crate::deployment::Reply;
 use crate::process::locked;
 use crate::words::joined;
 
-/// One request and its reply.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// The time at which it was sent.
     pub begun: Instant,
     /// The time at which its client had the reply, or gave up.
     pub ended: Instant,
-    /// The key.
     pub id: KeyId,
-    /// The request's body.
     pub body: &'static str,
-    /// The region that it was sent to.
     pub at: RegionName,
-    /// The reply.
     pub reply: Reply,
 }
 
-/// A fault.
 #[derive(Clone, Debug)]
 pub(crate) struct Broken {
     pub(crate) kind: &'static str,
@@ -73,7 +67,6 @@ struct Inner {
     waits: BTreeMap<RegionName, Vec<(&'static str, String)>>,
 }
 
-/// The log of one play.
 #[derive(Debug, Default)]
 pub struct Log(Mutex<Inner>);
 

@@ -36,7 +36,6 @@ pub struct Taken<'a> {
     parts: Vec<Organ>,
 }
 
-/// A part.
 #[derive(Clone, Debug)]
 pub struct Organ {
     name: String,

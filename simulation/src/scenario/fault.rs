@@ -139,7 +139,6 @@ impl Kind {
         )
     }
 
-    /// The name in scenario files, in the story and in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Region(kind) => kind.name(),
@@ -147,7 +146,6 @@ impl Kind {
         }
     }
 
-    /// A description, in a line.
     pub fn about(self) -> &'static str {
         match self {
             Self::Region(kind) => kind.about(),
@@ -159,7 +157,6 @@ impl Kind {
 /// A fault and where it happens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happens {
-    /// At this region.
     Region(OfRegion, RegionName),
     /// On the link from the first region to the second, or between both.
     Link(OfLink, RegionName, RegionName),
@@ -199,7 +196,6 @@ impl Default for How {
 /// One fault of the timeline.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// The kind and the place.
     pub what: Happens,
     pub how: How,
     /// The beginning, after clients began to ask.
@@ -214,7 +210,6 @@ pub struct Swarm {
     pub every: Duration,
     /// The mean length of a fault.
     pub lasts: Duration,
-    /// The kinds that are drawn from.
     pub kinds: Vec<Kind>,
     /// The percentage of seeds in which each kind is off.
     pub off: u32,

@@ -18,7 +18,6 @@ pub enum Of {
     Routes,
 }
 
-/// One changed value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// The place: `failover.multiple`, `route.escrow`, `network.round_trip`.
