@@ -14,11 +14,9 @@ pub mod cluster;
 pub mod command;
 pub(crate) mod deployment;
 pub mod dice;
-pub mod letters;
 pub mod outcome;
 pub mod peers;
 pub mod play;
-pub mod points;
 pub mod ports;
 pub(crate) mod process;
 pub mod report;
@@ -34,3 +32,4 @@ pub mod world;
 
 pub use deployment::{Deployment, Node, Reply};
 pub use outcome::Outcome;
+pub use process::Point;

@@ -28,8 +28,7 @@ use onceway::protocol::view::View;
 
 use crate::clock::pause;
 use crate::cluster::{Cluster, StoreMode};
-use crate::points::Point;
-use crate::process::Process;
+use crate::process::{Point, Process};
 use crate::table::Table;
 
 /// A region's store, as its gateways reach it.

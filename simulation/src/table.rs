@@ -280,34 +280,11 @@ impl Table {
 
     /// The own row, as this statement writes it.
     fn row(&self, ask: &ClaimAsk, state: State, over: Over, attempt: u32, accepted: bool) -> Stored {
-        let (expires, due) = self.life(&ask.terms.lifetime);
-        let row = Row {
-            origin: self.origin.clone(),
-            token: Token { epoch: self.epoch, attempt },
-            nonce: ask.terms.nonce,
-            fingerprint: ask.terms.fingerprint,
-            state,
-            over,
-            risk: ask.risk.clone(),
-            request_id: ask.terms.request_id,
-            expires,
-            principal: ask.terms.principal,
-            accepted,
-            doubted: self.doubted(&ask.id),
-            settle_time: ask.terms.settle_time,
-            recovery: ask.terms.recovery,
-        };
-        Stored {
-            row,
-            hold: ask.terms.hold,
-            claimed: self.date(),
-            held: self.start(),
-            due,
-            tombstone: ask.terms.lifetime.tombstone,
-            route: ask.terms.route.clone(),
-            path: ask.terms.path.clone(),
-            settled: None,
-        }
+        let token = Token { epoch: self.epoch, attempt };
+        let life = self.life(&ask.terms.lifetime);
+        let new = Stored::new(&ask.terms, &self.origin, token, state, (self.date(), self.start()), life);
+        let (risk, doubted) = (ask.risk.clone(), self.doubted(&ask.id));
+        Stored { row: Row { over, risk, accepted, doubted, ..new.row }, ..new }
     }
 
     /// The end of the promise, as a date for people, and of the stored life of what begins now.

@@ -16,10 +16,8 @@ use super::organs::{self, Stage};
 use crate::cluster::StoreMode;
 use crate::deployment::{Deployment, Files};
 use crate::dice::Chance;
-use crate::letters::Post;
-use crate::peers::LinkMode;
-use crate::points::Point;
-use crate::process::locked;
+use crate::peers::{LinkMode, Post};
+use crate::process::{Point, locked};
 use crate::scenario::fault::{
     CLOCK_MOST, CONNECTS_MS, Fault, GHOST_MS, Happens, How, Kind, LAGS_MS, LOWERED_MS, OfLink, OfRegion,
     RAISED, Swarm,
