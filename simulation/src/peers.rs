@@ -104,7 +104,7 @@ impl Letter {
 pub enum Post {
     /// The letter is lost: nothing arrives, nothing comes back, nothing breaks.
     Lost,
-    /// The letter takes so much longer. The reply takes no longer.
+    /// The letter takes so much longer, and later ones overtake it. The reply takes no longer.
     Late(Duration),
 }
 
