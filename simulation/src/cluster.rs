@@ -171,7 +171,6 @@ impl Cluster {
         inner.region(region).table.restart();
     }
 
-    /// Moves the counter of a region's store on, as heartbeats would.
     pub fn observes(&self, region: &RegionName, span: Duration) {
         locked(&self.0).region(region).table.observes(span);
     }
@@ -194,7 +193,6 @@ impl Cluster {
         inner.tell_copies(region);
     }
 
-    /// Steps the wall clock of a region's Postgres, ahead or back.
     pub fn step_clock(&self, region: &RegionName, micros: i64) {
         locked(&self.0).region(region).clock.step(micros);
     }

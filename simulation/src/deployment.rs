@@ -200,7 +200,6 @@ impl Deployment {
         self.regions.iter().all(seen) && owners().all(|region| self.serves(region) && open(region))
     }
 
-    /// The regions' reports of themselves.
     pub fn shown(&self) -> String {
         let of = |region: &RegionName| {
             let gateway = self.node(region).gateway;
@@ -283,12 +282,10 @@ impl Deployment {
         self.world.cut(one, other, cut, self.scenario.network.one_way(one, other));
     }
 
-    /// Lets rows flow from the one to the other at the scenario's pace.
     pub fn normal_replication(&self, from: &RegionName, to: &RegionName) {
         self.world.cluster.set_delay(from, to, self.on_its_way(from, to));
     }
 
-    /// Lets a region's store execute statements at the scenario's pace.
     pub fn normal_store(&self, region: &RegionName) {
         self.world.cluster.set_mode(region, StoreMode::Up);
         self.world.cluster.set_latency(region, self.scenario.statement);
@@ -324,7 +321,6 @@ impl Deployment {
         *shortest = shortest.into_iter().chain(written.retention).min();
     }
 
-    /// Has a region's gateway read its files again.
     pub async fn read_again(&self, region: &RegionName) {
         let answer = self.scenario.shared.settings(region.clone(), 1, self.credentials.clone()).live;
         let node = self.node(region);

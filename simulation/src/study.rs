@@ -64,7 +64,6 @@ impl Point {
         joined(["onceway".to_owned()].into_iter().chain(settings), " ")
     }
 
-    /// The point with its figures.
     pub fn row(&self, figures: Figures) -> Row {
         let window = &self.scenario.shared.failover.window;
         let multiple = f64::from(window.percent) / 100.0;
@@ -84,7 +83,6 @@ impl Point {
     }
 }
 
-/// The settings of the routes that a scenario's clients use.
 pub fn routes(scenario: &Scenario) -> BTreeMap<String, RouteIs> {
     let of = |workload: &Arc<Workload>| {
         let escrow = match workload.policy.escrow {
@@ -110,7 +108,6 @@ pub const HEADS: [&str; 9] = [
     "invariants",
 ];
 
-/// The meaning of the heads, in a line each.
 pub const LEGEND: [&str; 7] = [
     "doubles per million: keys with more than one effect that no route asks for, per million keys; in brackets, between what the true rate is with a confidence of 95 %",
     "had not left: of these doubles, those whose first claim had not left its region when that was lost: no waiting shows them, escrow does",

@@ -39,7 +39,6 @@ pub struct Figures {
     pub doubles_per_million: f64,
     /// The bounds of the rate of such doubles, with a confidence of 95 %, by these seeds alone.
     pub doubles_between: (f64, f64),
-    /// The same figures by route.
     pub routes: BTreeMap<String, OfRoute>,
     /// The time without service of the arc and route that was hit worst in each seed.
     pub without_service: Spread,
@@ -47,11 +46,9 @@ pub struct Figures {
     pub added_latency_ms: Latency,
     /// The same as a distribution: for each share, in thousandths, the latency it does not exceed.
     pub distribution: Vec<(u32, u64)>,
-    /// Calls from one region to another, per hundred keys.
     pub hops_per_hundred: f64,
     /// The number of losses that a view declared.
     pub takeovers: u64,
-    /// The runs that were marked at risk of a lost region.
     pub at_risk: u64,
     /// Of these, the runs marked at risk of a region that cannot have run the key.
     pub marked_too_much: u64,

@@ -41,7 +41,6 @@ use crate::clock::SimClock;
 use parts::{Beaten, Commit, Keyed, Over, at, taken};
 use stored::{CLAIMED, Orders, in_doubt, micros, names, settled};
 
-/// One region's Postgres.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     origin: Origin,
@@ -115,7 +114,6 @@ impl Table {
         }
     }
 
-    /// Restarts the server over its data.
     pub(crate) fn restart(&mut self) {
         self.running.started = self.clock.micros().max(self.running.started + 1);
     }
@@ -197,7 +195,6 @@ impl Table {
         (now, now.saturating_add(micros(beat.step)))
     }
 
-    /// Moves the counter on, as heartbeats would.
     pub(crate) fn observes(&mut self, span: Duration) {
         let millis = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
         if let Some(beat) = self.beats.get_mut(&self.origin) {
@@ -278,7 +275,6 @@ impl Table {
         }
     }
 
-    /// The own row, as this statement writes it.
     fn row(&self, ask: &ClaimAsk, state: State, over: Over, attempt: u32, accepted: bool) -> Stored {
         let token = Token { epoch: self.epoch, attempt };
         let life = self.life(&ask.terms.lifetime);
@@ -403,7 +399,6 @@ impl Table {
         self.all(id).into_values().map(|row| self.shown(row)).collect()
     }
 
-    /// The row as a look-up shows it.
     fn shown(&self, row: &Stored) -> Row {
         let now = (row.row.origin == self.origin).then(|| self.now());
         row.shown(now, self.clock.micros())

@@ -236,7 +236,6 @@ impl Upstreams {
         fresh(&locked(&self.inner).begun, cursor).to_vec()
     }
 
-    /// The number of questions about attempts by a region's gateways.
     pub fn questions(&self, region: &RegionName) -> usize {
         locked(&self.inner).service(region).questions
     }

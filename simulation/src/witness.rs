@@ -22,7 +22,6 @@ use crate::table::{Granted, Held, founded, fresh};
 pub struct Witness {
     clock: SimClock,
     file: SimFile,
-    /// The process that runs now.
     running: Mutex<Arc<Answers<SimFile, SimClock>>>,
 }
 

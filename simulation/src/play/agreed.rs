@@ -44,7 +44,6 @@ pub fn chosen(world: &World, truths: &[Truth]) -> Vec<Chosen> {
     chosen_by(all)
 }
 
-/// The views that these votes chose.
 pub fn chosen_by(mut all: Vec<Held>) -> Vec<Chosen> {
     all.sort_by_key(|held| held.at);
     let mut votes: BTreeMap<(Ballot, Digest32), BTreeSet<AcceptorId>> = BTreeMap::new();

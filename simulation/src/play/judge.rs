@@ -127,7 +127,6 @@ impl Judge {
         }
     }
 
-    /// Runs the checks that need the end of the play.
     pub fn finish(&mut self) {
         let breaches = self.checker.finish(&self.deployment.world);
         self.tell(breaches);

@@ -100,7 +100,6 @@ impl Log {
         locked(&self.0).noted.push((Instant::now(), Noted::Acted, what));
     }
 
-    /// Notes if a region runs keys, at a look.
     pub(crate) fn serves(&self, region: &RegionName, now_serves: bool) {
         let now = Instant::now();
         let mut inner = locked(&self.0);

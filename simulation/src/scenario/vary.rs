@@ -54,7 +54,6 @@ impl Setting {
         self.path.join(".")
     }
 
-    /// The setting, as it is shown: `failover.multiple=3`.
     pub fn shown(&self) -> String {
         format!("{}={}", self.key(), self.value)
     }
