@@ -25,7 +25,6 @@ const LATE_EACH: u64 = 3;
 /// The behaviour of a region's store with the statements of its gateways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StoreMode {
-    /// Executes and answers.
     #[default]
     Up,
     /// Refuses connections: surely nothing was written.
@@ -48,7 +47,6 @@ pub enum StoreMode {
 pub struct Copied(Table);
 
 impl Copied {
-    /// The region's last heartbeat in the copy.
     pub fn heartbeat(&self) -> u64 {
         self.0.last_beat()
     }
@@ -146,7 +144,6 @@ impl Cluster {
         inner.regions.insert(name, Region { clock, table, mode, latency, confirms, lates: 0 });
     }
 
-    /// The origin under which a region writes.
     pub fn origin(&self, region: &RegionName) -> Origin {
         locked(&self.0).region(region).table.origin().clone()
     }
@@ -174,7 +171,6 @@ impl Cluster {
         inner.region(region).table.restart();
     }
 
-    /// Moves the counter of a region's store on, as heartbeats would.
     pub fn observes(&self, region: &RegionName, span: Duration) {
         locked(&self.0).region(region).table.observes(span);
     }
@@ -197,7 +193,6 @@ impl Cluster {
         inner.tell_copies(region);
     }
 
-    /// Steps the wall clock of a region's Postgres, ahead or back.
     pub fn step_clock(&self, region: &RegionName, micros: i64) {
         locked(&self.0).region(region).clock.step(micros);
     }
@@ -260,7 +255,6 @@ impl Cluster {
         }
     }
 
-    /// The acceptors of all stores.
     pub fn acceptors(&self) -> BTreeMap<RegionName, AcceptorId> {
         let inner = locked(&self.0);
         let ids = inner.regions.iter().map(|(name, region)| (name.clone(), region.table.acceptor().1.id));
@@ -385,7 +379,6 @@ impl Cluster {
         inner.begin_copy(from, to, takes);
     }
 
-    /// True if a region's store executes statements.
     pub fn is_up(&self, region: &RegionName) -> bool {
         locked(&self.0).region(region).mode == StoreMode::Up
     }

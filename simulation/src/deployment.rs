@@ -34,14 +34,10 @@ use crate::upstream::UpstreamMode;
 use crate::words::joined;
 use crate::world::World;
 
-/// One gateway process.
 #[derive(Clone)]
 pub struct Node {
-    /// The gateway.
     pub gateway: Arc<Gateway<SimPorts>>,
-    /// The process, which can be paused or killed.
     pub process: Process,
-    /// The process's clocks, which can be made to drift.
     pub clock: SimClock,
 }
 
@@ -50,12 +46,9 @@ const ANSWER_LIMIT: usize = 1 << 20;
 const START_WITHIN: Duration = Duration::from_secs(60);
 const MEASURED: Duration = Duration::from_secs(2);
 
-/// The result of a request for its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// An answer or a problem.
     Answered {
-        /// Its status.
         status: StatusCode,
         /// The code of a problem; empty on an answer.
         code: String,
@@ -63,14 +56,11 @@ pub enum Reply {
         replayed: bool,
         /// The region that ran it, as the answer says; empty if it names none.
         by: String,
-        /// The time to wait before the next try.
         retry_after: Option<Duration>,
-        /// Its body.
         body: bytes::Bytes,
     },
     /// The connection broke, or could not be made.
     Broken,
-    /// No answer in time.
     TimedOut,
 }
 
@@ -88,11 +78,9 @@ impl Reply {
     }
 }
 
-/// A deployment that runs a scenario.
 pub struct Deployment {
     /// Everything below the gateways.
     pub world: Arc<World>,
-    /// The scenario that it runs.
     pub scenario: Arc<Scenario>,
     regions: Vec<RegionName>,
     credentials: Arc<Credentials>,
@@ -212,7 +200,6 @@ impl Deployment {
         self.regions.iter().all(seen) && owners().all(|region| self.serves(region) && open(region))
     }
 
-    /// The regions' reports of themselves.
     pub fn shown(&self) -> String {
         let of = |region: &RegionName| {
             let gateway = self.node(region).gateway;
@@ -295,12 +282,10 @@ impl Deployment {
         self.world.cut(one, other, cut, self.scenario.network.one_way(one, other));
     }
 
-    /// Lets rows flow from the one to the other at the scenario's pace.
     pub fn normal_replication(&self, from: &RegionName, to: &RegionName) {
         self.world.cluster.set_delay(from, to, self.on_its_way(from, to));
     }
 
-    /// Lets a region's store execute statements at the scenario's pace.
     pub fn normal_store(&self, region: &RegionName) {
         self.world.cluster.set_mode(region, StoreMode::Up);
         self.world.cluster.set_latency(region, self.scenario.statement);
@@ -323,7 +308,6 @@ impl Deployment {
         span.mul_f64(1.0 / per_second.as_secs_f64())
     }
 
-    /// The routes in a region's files.
     pub fn files(&self, region: &RegionName) -> Files {
         locked(&self.files).get(region).copied().unwrap_or_default()
     }
@@ -337,7 +321,6 @@ impl Deployment {
         *shortest = shortest.into_iter().chain(written.retention).min();
     }
 
-    /// Has a region's gateway read its files again.
     pub async fn read_again(&self, region: &RegionName) {
         let answer = self.scenario.shared.settings(region.clone(), 1, self.credentials.clone()).live;
         let node = self.node(region);
@@ -418,12 +401,10 @@ fn with_policy(route: &Route, change: impl Fn(Policy) -> Policy) -> Route {
     Route { terms: Arc::new(change(Policy::clone(&route.terms))), ..route.clone() }
 }
 
-/// The API token of a tenant by its number.
 pub fn token(number: u32) -> String {
     format!("sk_{number}")
 }
 
-/// A request as a client sends it.
 pub fn request(path: &str, tenant: u32, key: &str, wanted: &'static str) -> Request<Body> {
     Request::post(path)
         .header("authorization", format!("Bearer {}", token(tenant)))

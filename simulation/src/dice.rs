@@ -18,14 +18,12 @@ use crate::process::locked;
 pub struct SimDice(Arc<Mutex<ChaCha8Rng>>);
 
 impl SimDice {
-    /// Stream number `stream` of `seed`.
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(stream);
         Self(Arc::new(Mutex::new(rng)))
     }
 
-    /// 64 random bits.
     pub fn bits(&self) -> u64 {
         locked(&self.0).next_u64()
     }
@@ -82,7 +80,6 @@ impl Chance {
         self.below(100) < u64::from(percent)
     }
 
-    /// Any span up to `most`.
     pub(crate) fn within(&self, most: Duration) -> Duration {
         self.dice.jitter(most)
     }

@@ -6,17 +6,17 @@
 //! It must not be kinder than the world. [`world::World`] can do everything that Postgres, a
 //! network or an upstream can do to a gateway.
 
+#![allow(missing_docs, reason = "the command line and the tests use it, and nobody else")]
+
 pub mod checker;
 pub mod clock;
 pub mod cluster;
 pub mod command;
 pub(crate) mod deployment;
 pub mod dice;
-pub mod letters;
 pub mod outcome;
 pub mod peers;
 pub mod play;
-pub mod points;
 pub mod ports;
 pub(crate) mod process;
 pub mod report;
@@ -32,3 +32,4 @@ pub mod world;
 
 pub use deployment::{Deployment, Node, Reply};
 pub use outcome::Outcome;
+pub use process::Point;

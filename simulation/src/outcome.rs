@@ -36,32 +36,23 @@ pub const HAPPENINGS: &[&str] = &[
     "takeover",
 ];
 
-/// The outcome of one seed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Outcome {
-    /// The seed.
     pub seed: u64,
     /// The simulated time, from the founding to the end of the last key, in milliseconds.
     pub simulated_ms: u64,
-    /// The number of messages, statements and requests.
     pub events: u64,
-    /// Invariants that did not hold; empty if all did.
     pub breaches: Vec<Breach>,
-    /// The keys' ends.
     pub keys: Keys,
-    /// The keys' ends by route.
     pub routes: BTreeMap<String, Keys>,
     /// The number of calls between regions for a key: forwards, lodged claims and lodged answers.
     pub hops: u64,
-    /// The answers to requests.
     pub requests: Requests,
     /// The time from the first request of a key to its answer, for answered keys, sorted.
     pub latency_ms: Vec<u64>,
     /// The times in which live gateways refused keys of a home region.
     pub outages: Vec<Outage>,
-    /// The faults and their times.
     pub faults: Vec<FaultSpan>,
-    /// All chosen views.
     pub views: Vec<ViewSpan>,
     /// The times in which each region ran keys, to a tenth of a second.
     pub serving: Vec<ServingSpan>,
@@ -73,7 +64,6 @@ pub struct Outcome {
     pub happened: BTreeMap<String, u64>,
 }
 
-/// An invariant that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Breach {
     /// The invariant's name and its rule (docs/protocol.md), such as `one-sender (rule 9)`.
@@ -84,14 +74,12 @@ pub struct Breach {
     pub at_ms: u64,
     /// Its time in the story, in microseconds: for a missing entry, when the checker noticed.
     pub broke_us: u64,
-    /// A description.
     pub text: String,
 }
 
 /// The keys' ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Keys {
-    /// The number of keys that clients began.
     pub begun: u64,
     /// The number of keys that were answered before everything was mended.
     pub answered: u64,
@@ -132,7 +120,6 @@ impl AddAssign<&Self> for Keys {
 /// The answers to the requests of all clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Requests {
-    /// The number of requests.
     pub sent: u64,
     /// Answered for the first time.
     pub answered: u64,
@@ -140,9 +127,7 @@ pub struct Requests {
     pub replayed: u64,
     /// Refused, by problem code; `upstream-500` is the upstream's own answer.
     pub refused: BTreeMap<String, u64>,
-    /// The connection broke, or could not be made.
     pub broken: u64,
-    /// No answer before the client gave up.
     pub timed_out: u64,
     /// Carried to another region.
     pub forwarded: u64,
@@ -151,9 +136,7 @@ pub struct Requests {
 /// A time in which keys of one home region and one route were refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Outage {
-    /// The home region.
     pub home: String,
-    /// The route's name.
     pub route: String,
     /// The first request that was refused.
     pub from_ms: u64,
@@ -161,26 +144,20 @@ pub struct Outage {
     pub to_ms: u64,
 }
 
-/// A fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FaultSpan {
-    /// The kind's name.
     pub kind: String,
     /// The place: a region, or `from>to`.
     pub place: String,
-    /// The beginning.
     pub from_ms: u64,
-    /// The mending.
     pub to_ms: u64,
     /// True if the fault mattered, meanwhile or in the second after. A request that concerns its
     /// place was not answered at once, or a view changed the standing or weight of its region.
     pub mattered: bool,
 }
 
-/// A chosen view.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ViewSpan {
-    /// The view's epoch.
     pub epoch: u64,
     /// The time at which the first region adopted it.
     pub at_ms: u64,
@@ -191,22 +168,16 @@ pub struct ViewSpan {
 /// A time in which a region ran keys: it held its lease, and a view had given it arcs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ServingSpan {
-    /// The region's name.
     pub region: String,
-    /// The beginning.
     pub from_ms: u64,
-    /// The end.
     pub to_ms: u64,
 }
 
 /// A time in which a majority of acceptors had granted a region its lease, all under one view.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LeaseSpan {
-    /// The region's name.
     pub region: String,
-    /// The view's epoch.
     pub epoch: u64,
-    /// The beginning.
     pub from_ms: u64,
     /// The end. No acceptor may end the lease earlier.
     pub to_ms: u64,
@@ -215,7 +186,6 @@ pub struct LeaseSpan {
 /// The answers to requests that ended in one second.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Second {
-    /// Answered for the first time.
     pub answered: u64,
     /// Answered again, with a stored answer.
     pub replayed: u64,
@@ -239,7 +209,6 @@ impl Outcome {
         Self { seed, breaches: vec![breach], ..Self::default() }
     }
 
-    /// True if every invariant held.
     pub fn held(&self) -> bool {
         self.breaches.is_empty()
     }

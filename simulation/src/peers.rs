@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use onceway::ports::Peers;
 use onceway::ports::peers::{Forward, ForwardReply, PeerError, PeerMessage, PeerReply, Pong, Question};
+use onceway::protocol::named;
 use onceway::protocol::region::RegionName;
+use onceway::protocol::register::Message;
 use tokio::time::timeout;
 
 use crate::clock::pause;
-use crate::letters::{Letter, Post};
 use crate::process::{Process, locked};
 
-/// A future of a [`Region`].
 pub type Answering<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 type Called<T> = Result<T, PeerError>;
@@ -33,20 +33,16 @@ pub trait Region: Send + Sync {
         Ok(())
     }
 
-    /// Answers a forward from `from`.
     fn forward(&self, from: RegionName, forward: Forward) -> Answering<'_, ForwardReply>;
 
-    /// Answers a ping.
     fn pong(&self) -> Answering<'_, Pong>;
 
-    /// Answers a question of `from`.
     fn ask(&self, from: RegionName, question: Question) -> Answering<'_, PeerReply>;
 }
 
 /// The behaviour of a link for calls, from the next one on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkMode {
-    /// Carries calls.
     #[default]
     Up,
     /// Refuses connections: surely nothing was sent.
@@ -59,6 +55,57 @@ pub enum LinkMode {
     Silent,
     /// Carries requests and swallows replies: the peer acts, nothing comes back, nothing breaks.
     Deaf,
+}
+
+named! {
+    "A kind of letter from one region to another: every question but forwards and pings."
+    Letter
+    Read "read" "To an acceptor: what do you hold?"
+    Prepare "prepare" "To an acceptor: promise."
+    Accept "accept" "To an acceptor: accept."
+    Renew "renew" "To an acceptor: grant or renew a lease."
+    Found "found" "To an acceptor: take the first view, or one that breaks the glass."
+    Views "views" "Which views do you know?"
+    Adopt "adopt" "This view was chosen."
+    Release "release" "Give up what you lose by this change."
+    Frontier "frontier" "What do you have of a lost store?"
+    Rows "rows" "Show me rows of a lost store, or of mine."
+    Lodge "lodge" "Keep this claim, or its answer, or forget it."
+    Operator "operator" "What an operator asks, and the look at one key."
+}
+
+impl Letter {
+    pub(crate) fn of(question: &Question) -> Self {
+        match question {
+            Question::Acceptor { to: _, message } => match message {
+                Message::Read => Self::Read,
+                Message::Prepare { .. } => Self::Prepare,
+                Message::Accept { .. } => Self::Accept,
+                Message::Renew { .. } => Self::Renew,
+                Message::Force { .. } | Message::Found { .. } => Self::Found,
+            },
+            Question::Views { .. } => Self::Views,
+            Question::Adopt { .. } => Self::Adopt,
+            Question::Release { .. } => Self::Release,
+            Question::Frontier { .. } => Self::Frontier,
+            Question::Rows { .. } | Question::Latest { .. } => Self::Rows,
+            Question::Lodge(_) | Question::LodgeAnswer { .. } | Question::Void(_) => Self::Lodge,
+            Question::AcceptRisk { .. }
+            | Question::Key { .. }
+            | Question::Doubts { .. }
+            | Question::Jobs { .. }
+            | Question::Act { .. } => Self::Operator,
+        }
+    }
+}
+
+/// The fate of a letter, before the link treats it like all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Post {
+    /// The letter is lost: nothing arrives, nothing comes back, nothing breaks.
+    Lost,
+    /// The letter takes so much longer, and later ones overtake it. The reply takes no longer.
+    Late(Duration),
 }
 
 #[derive(Clone)]
@@ -138,7 +185,6 @@ impl Network {
         locked(&self.0).letters.get(&(from.clone(), to.clone(), letter)).copied()
     }
 
-    /// The port by which `from` reaches the others.
     pub fn peers(&self, from: &RegionName) -> SimPeers {
         SimPeers { network: self.clone(), from: from.clone(), process: Process::default() }
     }

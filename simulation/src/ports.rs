@@ -17,7 +17,6 @@ use crate::process::Process;
 use crate::store::SimStore;
 use crate::upstream::SimUpstream;
 
-/// One process's ports.
 #[derive(Clone)]
 pub struct SimPorts {
     pub(crate) clock: SimClock,
@@ -29,7 +28,6 @@ pub struct SimPorts {
 }
 
 impl SimPorts {
-    /// The process that runs over these ports.
     pub fn process(&self) -> &Process {
         &self.process
     }

@@ -10,14 +10,37 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
+use onceway::protocol::named;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-
-use crate::points::Point;
 
 /// Locks a mutex, also after a task that panicked with it.
 pub(crate) fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+// A process may die after each of these: the statement took effect, but there is no answer yet.
+// docs/simulation.md lists their sequences in upkeep, and the effect of a crash there.
+named! {
+    "A kind of statement that a gateway makes beside requests, or that ends an attempt."
+    Point
+    StandIn "stand-in" "A record in the place of another region's attempt."
+    Rule "rule" "An operator's act on an attempt."
+    Doubt "doubt" "An attempt is in doubt."
+    Settle "settle" "An answer is stored."
+    Release "release" "An attempt is released."
+    List "list" "Keys are put on the list of doubts, or taken off."
+    Take "take" "Jobs are taken."
+    Job "job" "A job is done, put off, or a dead letter."
+    Reap "reap" "A batch of rows, claims that were lodged, imports or requests is reaped."
+    Convert "convert" "Claims that were lodged become records."
+    Void "void" "A claim that was lodged is taken back, or gets its answer."
+    Import "import" "A page of another region's rows is stored."
+    Remember "remember" "What is remembered of peers."
+    Gate "gate" "The gate, or the boot that it approves."
+    Views "views" "Chosen views."
+    Acceptor "acceptor" "A promise, a grant or an accepted view."
+    Journal "journal" "An entry of the journal, or a look of the audit."
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,7 +77,6 @@ impl Process {
         self.change(Life::Paused);
     }
 
-    /// Lets its tasks run on.
     pub fn resume(&self) {
         self.change(Life::Running);
     }
@@ -102,7 +124,6 @@ impl Process {
         self.becomes(Life::Running).await;
     }
 
-    /// Waits until the process is dead.
     pub async fn died(&self) {
         self.becomes(Life::Dead).await;
     }

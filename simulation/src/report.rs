@@ -10,10 +10,8 @@ use crate::study::{HEADS, LEGEND, Row, Study};
 use crate::sums::Figures;
 use crate::words::joined;
 
-/// The content of a report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// The same seeds at several points.
     pub study: Study,
     /// One seed of the unchanged scenario, in detail.
     pub shown: Outcome,

@@ -28,8 +28,7 @@ use onceway::protocol::view::View;
 
 use crate::clock::pause;
 use crate::cluster::{Cluster, StoreMode};
-use crate::points::Point;
-use crate::process::Process;
+use crate::process::{Point, Process};
 use crate::table::Table;
 
 /// A region's store, as its gateways reach it.
@@ -77,7 +76,6 @@ macro_rules! statements {
 }
 
 impl Cluster {
-    /// The port to a region's store.
     pub fn store(&self, region: &RegionName) -> SimStore {
         SimStore { cluster: self.clone(), region: region.clone(), process: Process::default() }
     }
@@ -93,7 +91,9 @@ impl SimStore {
         self.call(None, statement, None::<fn() -> Ghost>).await
     }
 
-    /// A statement; `late` says how it writes after its sender gave up, if it writes.
+    /// A statement, which is executed even if its sender dies meanwhile; `late` says how it writes
+    /// after its sender gave up, if it writes. Only after a write can a lost reply leave anything
+    /// unknown.
     async fn call<T>(
         &self,
         point: Option<Point>,
@@ -101,43 +101,35 @@ impl SimStore {
         late: Option<impl FnOnce() -> Ghost>,
     ) -> Replied<T> {
         self.process.runs().await;
-        let replied = self.send(point, statement, late).await;
+        let sent = async {
+            let (_, latency) = self.cluster.manners(&self.region);
+            pause(latency / 2).await;
+            let (mode, _) = self.cluster.manners(&self.region);
+            let unheard = if late.is_some() { StoreError::Unknown } else { StoreError::Definite };
+            let bound = match mode {
+                StoreMode::Late { bound, after } if late.is_some() && self.cluster.is_late(&self.region) => {
+                    late.into_iter().for_each(|late| self.haunt(late(), bound + after));
+                    bound
+                }
+                StoreMode::Up | StoreMode::Late { .. } => {
+                    let reply = self.cluster.execute(&self.region, statement);
+                    point.into_iter().for_each(|point| self.process.passed(point));
+                    pause(latency / 2).await;
+                    return Ok(reply);
+                }
+                StoreMode::Refuse => return Err(StoreError::Definite("connection refused".to_owned())),
+                StoreMode::Stall(bound) => bound,
+                StoreMode::LoseReplies(bound) => {
+                    self.cluster.execute(&self.region, statement);
+                    bound
+                }
+            };
+            pause(bound).await;
+            Err(unheard(format!("no reply for {bound:?}")))
+        };
+        let replied = sent.await;
         self.process.runs().await;
         replied
-    }
-
-    /// Sends a statement, which is executed even if its sender dies meanwhile. Only after a write
-    /// can a lost reply leave anything unknown.
-    async fn send<T>(
-        &self,
-        point: Option<Point>,
-        statement: impl FnOnce(&mut Table) -> T,
-        late: Option<impl FnOnce() -> Ghost>,
-    ) -> Replied<T> {
-        let (_, latency) = self.cluster.manners(&self.region);
-        pause(latency / 2).await;
-        let (mode, _) = self.cluster.manners(&self.region);
-        let unheard = if late.is_some() { StoreError::Unknown } else { StoreError::Definite };
-        let bound = match mode {
-            StoreMode::Late { bound, after } if late.is_some() && self.cluster.is_late(&self.region) => {
-                late.into_iter().for_each(|late| self.haunt(late(), bound + after));
-                bound
-            }
-            StoreMode::Up | StoreMode::Late { .. } => {
-                let reply = self.cluster.execute(&self.region, statement);
-                point.into_iter().for_each(|point| self.process.passed(point));
-                pause(latency / 2).await;
-                return Ok(reply);
-            }
-            StoreMode::Refuse => return Err(StoreError::Definite("connection refused".to_owned())),
-            StoreMode::Stall(bound) => bound,
-            StoreMode::LoseReplies(bound) => {
-                self.cluster.execute(&self.region, statement);
-                bound
-            }
-        };
-        pause(bound).await;
-        Err(unheard(format!("no reply for {bound:?}")))
     }
 
     /// A statement that the server comes to after this time, unless it ended meanwhile.

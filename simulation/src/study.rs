@@ -19,18 +19,13 @@ pub const LEAST_SAFE: f64 = 2.0;
 /// A point: the scenario with some settings.
 #[derive(Clone, Debug)]
 pub struct Point {
-    /// The values that make this point, as `(key, value)`.
     pub settings: Vec<(String, String)>,
-    /// The scenario with these values.
     pub scenario: Arc<Scenario>,
 }
 
-/// A point and its figures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
-    /// The point's name.
     pub name: String,
-    /// The values that make this point.
     pub settings: Vec<(String, String)>,
     /// The multiple of the lag by which a successor waits.
     pub multiple: f64,
@@ -38,20 +33,15 @@ pub struct Row {
     pub needs_unsafe_multiple: bool,
     /// The shortest wait.
     pub floor_ms: u64,
-    /// Its figures.
     pub figures: Figures,
 }
 
 /// The same seeds at several points.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Study {
-    /// The scenario's name.
     pub scenario: String,
-    /// The scenario's title.
     pub title: String,
-    /// The first seed.
     pub from: u64,
-    /// The number of seeds.
     pub count: u64,
     /// The routes that clients ask, as the scenario has them.
     pub routes: BTreeMap<String, RouteIs>,
@@ -59,7 +49,6 @@ pub struct Study {
     pub rows: Vec<Row>,
 }
 
-/// The settings of a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RouteIs {
     /// The recovery of a key in doubt: `park`, `probe` or `rerun`.
@@ -75,7 +64,6 @@ impl Point {
         joined(["onceway".to_owned()].into_iter().chain(settings), " ")
     }
 
-    /// The point with its figures.
     pub fn row(&self, figures: Figures) -> Row {
         let window = &self.scenario.shared.failover.window;
         let multiple = f64::from(window.percent) / 100.0;
@@ -95,7 +83,6 @@ impl Point {
     }
 }
 
-/// The settings of the routes that a scenario's clients use.
 pub fn routes(scenario: &Scenario) -> BTreeMap<String, RouteIs> {
     let of = |workload: &Arc<Workload>| {
         let escrow = match workload.policy.escrow {
@@ -109,7 +96,6 @@ pub fn routes(scenario: &Scenario) -> BTreeMap<String, RouteIs> {
     scenario.workloads.iter().map(of).collect()
 }
 
-/// The heads of a study's table.
 pub const HEADS: [&str; 9] = [
     "point",
     "doubles per million (95 %)",
@@ -122,7 +108,6 @@ pub const HEADS: [&str; 9] = [
     "invariants",
 ];
 
-/// The meaning of the heads, in a line each.
 pub const LEGEND: [&str; 7] = [
     "doubles per million: keys with more than one effect that no route asks for, per million keys; in brackets, between what the true rate is with a confidence of 95 %",
     "had not left: of these doubles, those whose first claim had not left its region when that was lost: no waiting shows them, escrow does",
@@ -184,7 +169,6 @@ fn shown(spread: &Spread) -> String {
 }
 
 impl Study {
-    /// True if every invariant held at every point.
     pub fn held(&self) -> bool {
         self.rows.iter().all(|row| row.figures.broke == 0)
     }

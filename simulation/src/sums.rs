@@ -14,7 +14,6 @@ fn points() -> impl Iterator<Item = u32> {
     (1..=49).map(|fiftieth| fiftieth * 20).chain([990, 995, 998, 999, 1_000])
 }
 
-/// Outcomes of one point.
 #[derive(Clone, Debug, Default)]
 pub struct Sums {
     /// The plain sums; all else in it is computed in the end.
@@ -32,17 +31,14 @@ pub struct Sums {
 /// The figures of one point, or of one design.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
-    /// The number of seeds.
     pub seeds: u64,
     /// The simulated time of all seeds together.
     pub simulated_ms: u64,
-    /// The keys' ends.
     pub keys: Keys,
     /// Doubles that no route allows, per million keys.
     pub doubles_per_million: f64,
     /// The bounds of the rate of such doubles, with a confidence of 95 %, by these seeds alone.
     pub doubles_between: (f64, f64),
-    /// The same figures by route.
     pub routes: BTreeMap<String, OfRoute>,
     /// The time without service of the arc and route that was hit worst in each seed.
     pub without_service: Spread,
@@ -50,11 +46,9 @@ pub struct Figures {
     pub added_latency_ms: Latency,
     /// The same as a distribution: for each share, in thousandths, the latency it does not exceed.
     pub distribution: Vec<(u32, u64)>,
-    /// Calls from one region to another, per hundred keys.
     pub hops_per_hundred: f64,
     /// The number of losses that a view declared.
     pub takeovers: u64,
-    /// The runs that were marked at risk of a lost region.
     pub at_risk: u64,
     /// Of these, the runs marked at risk of a region that cannot have run the key.
     pub marked_too_much: u64,
@@ -64,10 +58,8 @@ pub struct Figures {
     pub first_broken: BTreeMap<u64, Breach>,
 }
 
-/// The figures of one route.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct OfRoute {
-    /// The keys' ends.
     pub keys: Keys,
     /// Doubles that the route does not allow, per million keys.
     pub doubles_per_million: f64,
@@ -78,23 +70,18 @@ pub struct OfRoute {
 /// A time: usual and worst.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Spread {
-    /// The median.
     pub p50_ms: u64,
-    /// The greatest.
     pub max_ms: u64,
 }
 
 /// The additional latency of answers compared with a direct call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Latency {
-    /// The median.
     pub p50: u64,
-    /// The 99th percentile.
     pub p99: u64,
 }
 
 impl Sums {
-    /// Adds one seed's outcome.
     pub fn add(&mut self, outcome: &Outcome) {
         self.figures.seeds += 1;
         self.figures.simulated_ms += outcome.simulated_ms;

@@ -41,7 +41,6 @@ use crate::clock::SimClock;
 use parts::{Beaten, Commit, Keyed, Over, at, taken};
 use stored::{CLAIMED, Orders, in_doubt, micros, names, settled};
 
-/// One region's Postgres.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     origin: Origin,
@@ -115,7 +114,6 @@ impl Table {
         }
     }
 
-    /// Restarts the server over its data.
     pub(crate) fn restart(&mut self) {
         self.running.started = self.clock.micros().max(self.running.started + 1);
     }
@@ -197,7 +195,6 @@ impl Table {
         (now, now.saturating_add(micros(beat.step)))
     }
 
-    /// Moves the counter on, as heartbeats would.
     pub(crate) fn observes(&mut self, span: Duration) {
         let millis = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
         if let Some(beat) = self.beats.get_mut(&self.origin) {
@@ -278,36 +275,12 @@ impl Table {
         }
     }
 
-    /// The own row, as this statement writes it.
     fn row(&self, ask: &ClaimAsk, state: State, over: Over, attempt: u32, accepted: bool) -> Stored {
-        let (expires, due) = self.life(&ask.terms.lifetime);
-        let row = Row {
-            origin: self.origin.clone(),
-            token: Token { epoch: self.epoch, attempt },
-            nonce: ask.terms.nonce,
-            fingerprint: ask.terms.fingerprint,
-            state,
-            over,
-            risk: ask.risk.clone(),
-            request_id: ask.terms.request_id,
-            expires,
-            principal: ask.terms.principal,
-            accepted,
-            doubted: self.doubted(&ask.id),
-            settle_time: ask.terms.settle_time,
-            recovery: ask.terms.recovery,
-        };
-        Stored {
-            row,
-            hold: ask.terms.hold,
-            claimed: self.date(),
-            held: self.start(),
-            due,
-            tombstone: ask.terms.lifetime.tombstone,
-            route: ask.terms.route.clone(),
-            path: ask.terms.path.clone(),
-            settled: None,
-        }
+        let token = Token { epoch: self.epoch, attempt };
+        let life = self.life(&ask.terms.lifetime);
+        let new = Stored::new(&ask.terms, &self.origin, token, state, (self.date(), self.start()), life);
+        let (risk, doubted) = (ask.risk.clone(), self.doubted(&ask.id));
+        Stored { row: Row { over, risk, accepted, doubted, ..new.row }, ..new }
     }
 
     /// The end of the promise, as a date for people, and of the stored life of what begins now.
@@ -426,7 +399,6 @@ impl Table {
         self.all(id).into_values().map(|row| self.shown(row)).collect()
     }
 
-    /// The row as a look-up shows it.
     fn shown(&self, row: &Stored) -> Row {
         let now = (row.row.origin == self.origin).then(|| self.now());
         row.shown(now, self.clock.micros())

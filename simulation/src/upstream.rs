@@ -1,7 +1,7 @@
 //! The protected services: one per region, or one shared by all, with a ledger of all effects.
 //!
 //! The ledger is the truth that no gateway sees. An effect that was begun happens at its time, even
-//! if the caller no longer waits.
+//! if the caller no longer waits. Moments are since the world began.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -27,40 +27,21 @@ use crate::table::fresh;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpstreamMode {
     /// Waits, performs the effect if told to, and answers.
-    Answer {
-        /// The time until the answer.
-        after: Duration,
-        /// The answer's status.
-        status: u16,
-        /// The answer's body.
-        body: Bytes,
-        /// True if the effect happens.
-        effect: bool,
-    },
+    Answer { after: Duration, status: u16, body: Bytes, effect: bool },
     /// Waits, performs the effect and answers 201 with a receipt that no other attempt gets.
-    Receipt {
-        /// The time until the answer.
-        after: Duration,
-    },
+    Receipt { after: Duration },
     /// Honours the key: waits, has one effect, and answers 201 with the first effect's receipt.
-    Once {
-        /// The time until the answer.
-        after: Duration,
-    },
+    Once { after: Duration },
     /// Refuses connections: surely nothing was sent.
     Refuse,
     /// Performs the effect at once, then breaks the connection without an answer.
     EffectThenDrop,
     /// Performs the effect at once, then answers this status, without a body, as if it had failed.
-    EffectThenFail {
-        /// The answer's status.
-        status: u16,
-    },
+    EffectThenFail { status: u16 },
     /// Answers this status at once, as a proxy that gave up, and performs the effect later. That is
     /// before the attempt must be over (see [`Upstreams::promise`]). Until then the status address
     /// says that it did not happen.
     FailThenEffect {
-        /// The answer's status.
         status: u16,
         /// True if the answer asks for a pause, which says nothing about the effect.
         says_when: bool,
@@ -68,10 +49,7 @@ pub enum UpstreamMode {
         after: Duration,
     },
     /// Does nothing, answers 503 and asks for a pause of so many seconds.
-    Busy {
-        /// The value of `Retry-After`.
-        retry_after: u64,
-    },
+    Busy { retry_after: u64 },
     /// Breaks the connection without having done anything.
     DropBeforeEffect,
     /// Does nothing and never answers.
@@ -93,12 +71,7 @@ pub enum ProbeMode {
         by: Duration,
     },
     /// The attempt happened, with this answer.
-    Happened {
-        /// The answer's status.
-        status: u16,
-        /// The answer's body.
-        body: Bytes,
-    },
+    Happened { status: u16, body: Bytes },
     /// The attempt did not happen.
     DidNotHappen,
     /// An answer of no use.
@@ -110,17 +83,11 @@ pub enum ProbeMode {
 /// One effect of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Happening {
-    /// The time of the effect, since the world began.
     pub at: Duration,
-    /// The region whose upstream was asked.
     pub region: RegionName,
-    /// The attempt's token.
     pub token: Token,
-    /// The request that made the attempt.
     pub request_id: RequestId,
-    /// The answer's status.
     pub status: u16,
-    /// The answer's body.
     pub body: Bytes,
     /// The body of the request that asked for it.
     pub asked: Bytes,
@@ -130,7 +97,6 @@ pub struct Happening {
     pub over_by: Option<Duration>,
 }
 
-/// The effects on each key.
 pub type Ledger = BTreeMap<KeyId, Vec<Happening>>;
 
 impl Happening {
@@ -144,32 +110,23 @@ impl Happening {
 /// A request as an upstream saw it.
 #[derive(Clone, Debug)]
 pub struct Arrival {
-    /// The time of arrival, since the world began.
     pub at: Duration,
     /// The attempt, if it came with a key.
     pub attempt: Option<(KeyId, Token, RequestId)>,
-    /// The method.
     pub method: Method,
     /// The path and query.
     pub target: Uri,
-    /// The headers.
     pub headers: HeaderMap,
-    /// The whole body.
     pub body: Bytes,
 }
 
 /// An attempt's arrival or effect.
 #[derive(Clone, Debug)]
 pub struct Attempted {
-    /// The time, since the world began.
     pub at: Duration,
-    /// The region whose upstream it was.
     pub by: RegionName,
-    /// The key.
     pub id: KeyId,
-    /// The attempt's token.
     pub token: Token,
-    /// The body of the request.
     pub body: Bytes,
 }
 
@@ -225,7 +182,6 @@ impl Upstreams {
         locked(&self.inner).promise = Some(cluster);
     }
 
-    /// Sets the behaviour of a region's upstream.
     pub fn set_mode(&self, region: &RegionName, mode: UpstreamMode) {
         locked(&self.inner).service(region).mode = mode;
     }
@@ -240,7 +196,6 @@ impl Upstreams {
         locked(&self.inner).service(region).connect = connect;
     }
 
-    /// Sets the answers of a region's status address.
     pub fn set_probes(&self, region: &RegionName, probes: ProbeMode) {
         locked(&self.inner).service(region).probes = probes;
     }
@@ -281,7 +236,6 @@ impl Upstreams {
         fresh(&locked(&self.inner).begun, cursor).to_vec()
     }
 
-    /// The number of questions about attempts by a region's gateways.
     pub fn questions(&self, region: &RegionName) -> usize {
         locked(&self.inner).service(region).questions
     }
@@ -291,7 +245,6 @@ impl Upstreams {
         locked(&self.inner).events
     }
 
-    /// The port of a region to its upstream.
     pub fn upstream(&self, region: &RegionName) -> SimUpstream {
         SimUpstream { upstreams: self.clone(), region: region.clone(), process: Process::default() }
     }

@@ -19,11 +19,9 @@ use crate::peers::{Answering, Region};
 use crate::process::locked;
 use crate::table::{Granted, Held, founded, fresh};
 
-/// A witness and its file.
 pub struct Witness {
     clock: SimClock,
     file: SimFile,
-    /// The process that runs now.
     running: Mutex<Arc<Answers<SimFile, SimClock>>>,
 }
 
@@ -106,7 +104,6 @@ impl Witness {
         locked(&self.running).clone()
     }
 
-    /// The state of its acceptor.
     pub fn acceptor(&self) -> Acceptor {
         locked(&self.file.0).acceptor.clone()
     }

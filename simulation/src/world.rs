@@ -28,13 +28,9 @@ use crate::witness::Witness;
 /// The greatest initial error of a region's wall clock, either way.
 const SKEW_MAX_MICROS: u64 = 200_000;
 
-/// A simulated deployment.
 pub struct World {
-    /// The stores and the replication between them.
     pub cluster: Cluster,
-    /// The links between gateways.
     pub network: Network,
-    /// The protected services.
     pub upstreams: Upstreams,
     seed: u64,
     begin: Instant,
@@ -65,7 +61,6 @@ impl World {
         Self { cluster, network: Network::default(), upstreams, seed, begin, skews, processes, witnesses }
     }
 
-    /// Time since the world began.
     pub fn elapsed(&self) -> Duration {
         Instant::now().duration_since(self.begin)
     }
@@ -83,7 +78,6 @@ impl World {
         witness
     }
 
-    /// All witnesses.
     pub fn witnesses(&self) -> Vec<Arc<Witness>> {
         locked(&self.witnesses).values().cloned().collect()
     }

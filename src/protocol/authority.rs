@@ -141,12 +141,10 @@ impl GateState {
 
 /// The reason why a key is not run here, though the view names this region its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the reasons say it")]
 pub enum Closed {
-    /// The key is being handed over.
     Moving,
-    /// The key was gained, and may not start yet.
     CatchingUp,
-    /// The lease is not held.
     NoLease,
 }
 

@@ -30,14 +30,12 @@ pub struct Known {
 
 /// A number is out of bounds: it, and the highest known one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum OutOfBounds {
-    /// A ballot's counter.
     #[error("ballot {0} is more than 2^32 ahead of {1}, the highest that is known here")]
     Ballot(u64, u64),
-    /// A view's epoch.
     #[error("epoch {0} is too far ahead of {1}, the newest that is known here")]
     Epoch(u64, u64),
-    /// The time of a lease.
     #[error("a lease of {0:?} is longer than the regions have agreed on")]
     Lease(Duration),
 }

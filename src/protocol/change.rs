@@ -38,35 +38,24 @@ pub const STRIDE: u64 = 1 << 20;
 
 /// A change of a view.
 #[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum Change {
     /// A clean move to the placement of `target`, once every region that loses keys has reported.
     Move {
         /// The draft, made by [`View::draft`].
         target: Arc<View>,
-        /// The reports of the losers.
         reports: BTreeMap<RegionName, Report>,
     },
     /// A region's lease ran out at a majority, or an operator says that it is gone.
     Lose {
-        /// The region.
         region: RegionName,
         /// The highest heartbeat of it that any surviving region has applied.
         frontier: u64,
     },
     /// A lost region is back with its store intact, complete and sealed, and owns nothing.
-    Seal {
-        /// The region.
-        region: RegionName,
-        /// The generation of its store.
-        generation: u32,
-        /// Its seal.
-        seal: u64,
-    },
+    Seal { region: RegionName, generation: u32, seal: u64 },
     /// A sealed or lost region's store is replaced by an empty one. Its origin is retired.
-    Rebuild {
-        /// The region.
-        region: RegionName,
-    },
+    Rebuild { region: RegionName },
     /// One voter more, less, or replaced. An acceptor that was no voter for a while comes back as a
     /// new one, with a new id: it knows nothing of the grants of the meantime
     /// (docs/protocol.md#rule-17).
@@ -95,35 +84,26 @@ pub enum Change {
 
 /// The reason why a change makes no legal next view.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum Illegal {
-    /// The draft was made from another view.
     #[error("the change was drafted at epoch {0}, the view is another one now")]
     OtherBase(u64),
-    /// Seed or `place_by` differ.
     #[error("seed and place_by are fixed at bootstrap: keys would change their owner though no arc moves")]
     Placement,
-    /// A region would lose keys that it has not given up for this very change.
     #[error("region {0} would lose keys that it has not given up for this change")]
     NotReleased(RegionName),
-    /// No region would serve.
     #[error("no region would be left that serves")]
     NobodyServes,
-    /// The region may not go from its standing to that one in this way.
     #[error("region {0} cannot be changed like that: see its standing")]
     Standing(RegionName),
-    /// The region's store is of another generation.
     #[error("region {0} speaks for another generation of its store")]
     Generation(RegionName),
-    /// A seal is older than the mark.
     #[error("the seal of region {0} is older than its mark: its store went back")]
     MarkGoesBack(RegionName),
-    /// The version only grows.
     #[error("the regions go by protocol version {0} already")]
     Protocol(u16),
-    /// The longest life only grows.
     #[error("keys may live that long already")]
     Life,
-    /// More than one voter changed, or none is left.
     #[error("voters change one at a time, and at least one is left")]
     Voters,
 }

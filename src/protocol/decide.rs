@@ -12,18 +12,15 @@ use super::record::{Answer, Basis, Beside, Reading, Recovery, RequestId, Row, St
 use super::region::Origin;
 use super::time::Date;
 
-/// A settled answer with where it came from.
+/// A settled answer with its age, the region and the request that ran it, and the end of the
+/// promised retention.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Settlement {
-    /// The stored answer.
     pub answer: Arc<Answer>,
-    /// The time since it was settled.
     pub age: Duration,
-    /// The region that ran it.
     pub origin: Origin,
-    /// The request that ran it.
     pub request_id: RequestId,
-    /// The end of the promised retention.
     pub expires: Date,
 }
 
@@ -109,16 +106,10 @@ pub fn same_principal(row: &Row, principal: Option<Digest32>) -> bool {
 
 /// The settled answer of a row, if it is settled.
 pub fn settlement(row: &Row) -> Option<Settlement> {
-    match &row.state {
-        State::Settled { answer, age, expired: _ } => Some(Settlement {
-            answer: answer.clone(),
-            age: *age,
-            origin: row.origin.clone(),
-            request_id: row.request_id,
-            expires: row.expires,
-        }),
-        State::Claimed { .. } | State::InDoubt { .. } | State::Released | State::Tombstone => None,
-    }
+    let State::Settled { answer, age, expired: _ } = &row.state else { return None };
+    let Row { origin, request_id, expires, .. } = row;
+    let (answer, origin) = (answer.clone(), origin.clone());
+    Some(Settlement { answer, age: *age, origin, request_id: *request_id, expires: *expires })
 }
 
 /// The wait before a client asks again about a running attempt: the typical time of an attempt, at
@@ -144,14 +135,8 @@ pub fn over_in(row: &Row) -> Duration {
 
 /// The time until an attempt in doubt may be settled: none if it was answered, else its hold.
 pub fn settles_in(row: &Row) -> Duration {
-    match row.state {
-        State::InDoubt { status: Some(_), .. } => Duration::ZERO,
-        State::InDoubt { status: None, .. }
-        | State::Claimed { .. }
-        | State::Released
-        | State::Settled { .. }
-        | State::Tombstone => left(&row.state),
-    }
+    let is_answered = matches!(row.state, State::InDoubt { status: Some(_), .. });
+    if is_answered { Duration::ZERO } else { left(&row.state) }
 }
 
 /// The upstream's word on one attempt in doubt, as far as it counts.

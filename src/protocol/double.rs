@@ -86,14 +86,12 @@ impl Why {
     }
 }
 
-/// Two effects of one key.
+/// Two effects of one key: did one of the two run at risk, and does one name the other?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Double {
-    /// The certainty that both took effect.
     pub twice: Twice,
-    /// True if one of the two attempts ran at risk.
     pub at_risk: bool,
-    /// True if one of the two names the other.
     pub named: bool,
 }
 

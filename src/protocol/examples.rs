@@ -1,5 +1,7 @@
 //! Values that the tests of views and of their users share: three regions, one acceptor each.
 
+#![allow(missing_docs, reason = "the tests and the simulation use it, and nobody else")]
+
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
@@ -17,7 +19,6 @@ use super::ring_spec::{Pin, PlaceBy, RegionSpec, RingSpec};
 use super::time::{Date, Moment};
 use super::view::{AcceptorId, Escrowed, Release, Standing, View, Voters};
 
-/// The name of a region.
 pub fn name(text: &str) -> RegionName {
     RegionName::parse(text).unwrap()
 }
@@ -76,7 +77,6 @@ pub fn at(millis: u64) -> Moment {
     Moment::from_nanos(millis * 1_000_000)
 }
 
-/// The name of a store.
 pub fn origin(text: &str) -> Origin {
     Origin::parse(text).unwrap()
 }
@@ -91,18 +91,15 @@ pub fn spec(names: &[&str], pins: &[(&str, &[&str])]) -> RingSpec {
     RingSpec { seed: 7, place_by: PlaceBy::Key, regions, pins: pins.collect() }
 }
 
-/// The ring of [`spec`].
 pub fn ring(names: &[&str], pins: &[(&str, &[&str])]) -> Arc<Ring> {
     Arc::new(Ring::build(&spec(names, pins)).unwrap())
 }
 
-/// The ring of `a`, `b` and `c`.
 pub fn abc() -> Arc<Ring> {
     static RING: OnceLock<Arc<Ring>> = OnceLock::new();
     RING.get_or_init(|| ring(&["a", "b", "c"], &[])).clone()
 }
 
-/// Voters, by region.
 pub fn voters(ids: &[(&str, u128)]) -> Voters {
     ids.iter().map(|(text, id)| (name(text), AcceptorId(*id))).collect()
 }
@@ -112,7 +109,6 @@ pub fn meaning(route: &str) -> Digest32 {
     digest("onceway/test/1", &[route.as_bytes()])
 }
 
-/// One route under escrow, and its meaning.
 pub fn meant(route: &str) -> Escrowed {
     Escrowed::from([(route.into(), meaning(route))])
 }
@@ -122,7 +118,6 @@ pub fn first() -> View {
     View::founding(1, abc(), meant("pay"), voters(&[("a", 1), ("b", 2), ("c", 3)]))
 }
 
-/// The view after this change.
 pub fn next(view: &View, change: Change) -> View {
     let next = view.next(&change).unwrap();
     // No derived value is of an intermediate view.
@@ -132,7 +127,6 @@ pub fn next(view: &View, change: Change) -> View {
     next
 }
 
-/// The view that has lost the region.
 pub fn lose(view: &View, region: &str, frontier: u64) -> View {
     next(view, Change::Lose { region: name(region), frontier })
 }
@@ -149,7 +143,6 @@ pub fn draft(view: &View, standings: &[(&str, Standing)]) -> View {
     view.draft(view.ring().clone(), view.escrow().clone(), &standings).unwrap()
 }
 
-/// The draft with another ring.
 pub fn on_ring(view: &View, ring: Arc<Ring>) -> Result<View, Illegal> {
     view.draft(ring, view.escrow().clone(), &BTreeMap::new())
 }
@@ -206,10 +199,8 @@ pub fn history(steps: &str) -> Vec<View> {
     views
 }
 
-/// The standing of a region that was drained.
 pub const SEALED: Standing = Standing::Sealed { drained: true };
 
-/// The key of a tenant.
 pub fn id(tenant: &str, key: &str) -> KeyId {
     KeyId::new(Tenant::parse(tenant).unwrap(), Key::parse(key).unwrap())
 }
@@ -221,7 +212,6 @@ pub fn key(view: &View, order: &[&str]) -> KeyId {
     (0..).map(|number| id("t", &format!("k{number}"))).find(begins).unwrap()
 }
 
-/// A ballot of this region.
 pub fn ballot(counter: u64, region: &str) -> Ballot {
     Ballot { counter, region: name(region), proposer: 9 }
 }

@@ -62,20 +62,18 @@ pub struct Key(Arc<str>);
 
 /// The reason why a request has no usable key. None of these holds any part of the sent header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum KeyError {
-    /// No header line.
     #[error("the Idempotency-Key header is missing: send one key per intended effect")]
     Missing,
     /// Several header lines, or several members in one: picking one of them would be a guess.
     #[error("the Idempotency-Key header holds several keys: send exactly one")]
     Repeated,
-    /// A header line without a key in it.
     #[error("the Idempotency-Key header is empty: send 1 to 255 visible ASCII characters")]
     Empty,
     /// More than 255 characters, quotes and escapes not counted.
     #[error("the idempotency key is {0} characters long: at most 255 are allowed")]
     TooLong(usize),
-    /// The header does not follow the syntax: the fault, and the right form.
     #[error("the Idempotency-Key header is malformed: {0}")]
     Malformed(&'static str),
 }

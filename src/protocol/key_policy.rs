@@ -6,14 +6,11 @@ use super::key::Key;
 
 /// A route's rules for keys. The default takes every key that parses.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct KeyPolicy {
-    /// The fewest characters.
     pub min_length: usize,
-    /// The most characters.
     pub max_length: usize,
-    /// The characters that are allowed.
     pub alphabet: Alphabet,
-    /// The shape that is required.
     pub form: Form,
     /// The least [`entropy_bits`]; 0: nothing is estimated.
     pub entropy_bits: u32,
@@ -108,20 +105,16 @@ impl Form {
 
 /// The reason why a route refuses a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum Breach {
-    /// Fewer characters than the route asks for: the key's, and the fewest.
     #[error("the idempotency key is {0} characters long: this route asks for at least {1}")]
     Short(usize, usize),
-    /// More characters than the route takes: the key's, and the most.
     #[error("the idempotency key is {0} characters long: this route takes at most {1}")]
     Long(usize, usize),
-    /// A character outside the route's alphabet.
     #[error("the idempotency key holds a character that this route does not take: {}", .0.advice())]
     Alphabet(Alphabet),
-    /// Not of the route's form.
     #[error("the idempotency key has not the form that this route asks for: {}", .0.advice())]
     Form(Form),
-    /// Below the route's floor: the key's [`entropy_bits`], and the floor.
     #[error("the idempotency key looks as if it had {0} bits of randomness: this route asks for {1}")]
     Guessable(u32, u32),
 }

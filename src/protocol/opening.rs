@@ -47,71 +47,32 @@ pub struct Frontier {
     pub seal: u64,
 }
 
-/// One thing that is missing.
+/// One thing that is missing. Each `origin` is the store whose rows are missing, `mark` the heartbeat
+/// up to which they must be here, and `applied` the one up to which they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum Hindrance {
     /// Rows of that origin have not arrived up to its mark.
-    NotCovered {
-        /// The origin.
-        origin: Origin,
-        /// Its mark.
-        mark: u64,
-        /// The heartbeat that is applied here.
-        applied: u64,
-    },
+    NotCovered { origin: Origin, mark: u64, applied: u64 },
     /// The window of a lost store runs.
-    Window {
-        /// The store.
-        origin: Origin,
-        /// For this long.
-        left: Duration,
-    },
+    Window { origin: Origin, left: Duration },
     /// The window would be longer than `beyond`.
-    Beyond {
-        /// The store.
-        origin: Origin,
-        /// The window's length.
-        window: Duration,
-    },
+    Beyond { origin: Origin, window: Duration },
     /// No lag was ever measured behind that store.
     Unmeasured(Origin),
     /// Rows of that store are known to be missing everywhere.
     Gap(Origin),
-    /// Rows of a lost store are not here, and no remaining region has them.
-    Forgotten {
-        /// The store.
-        origin: Origin,
-        /// The heartbeat up to which some region had them.
-        mark: u64,
-        /// The heartbeat that is applied here.
-        applied: u64,
-    },
+    /// Rows of a lost store are not here, and no remaining region has them. Some region had them up
+    /// to the mark.
+    Forgotten { origin: Origin, mark: u64, applied: u64 },
     /// A serving region has not answered about a lost or replaced store (docs/protocol.md#rule-33).
-    NotTold {
-        /// The store.
-        origin: Origin,
-        /// The silent region.
-        by: RegionName,
-    },
+    NotTold { origin: Origin, by: RegionName },
     /// A region that left the ring, and whose word counts no more, may have the only rows of a lost
-    /// or replaced store (docs/protocol.md#rule-21).
-    LeftRing {
-        /// The store.
-        origin: Origin,
-        /// The region that left.
-        by: RegionName,
-        /// True if the store is lost: that risk may be accepted. Else the region must come back.
-        lost: bool,
-    },
-    /// A serving region has rows of a lost or replaced store that are not here.
-    Import {
-        /// The region that has them.
-        origin: Origin,
-        /// The last of their heartbeats.
-        from: RegionName,
-        /// Up to where.
-        upto: u64,
-    },
+    /// or replaced store (docs/protocol.md#rule-21). If the store is lost, that risk may be
+    /// accepted. Else the region must come back.
+    LeftRing { origin: Origin, by: RegionName, lost: bool },
+    /// A serving region has rows of a lost or replaced store, up to there, that are not here.
+    Import { origin: Origin, from: RegionName, upto: u64 },
     /// Escrow rows of a lost store are not own records yet (docs/protocol.md#rule-39).
     Escrow(Origin),
 }

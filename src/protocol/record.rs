@@ -131,6 +131,7 @@ impl fmt::Debug for Answer {
 /// released, claimed; released → claimed; settled → tombstone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum State {
     /// An attempt holds the right to perform the effect, for `left` more; zero: the hold is over.
     Claimed {
@@ -141,15 +142,13 @@ pub enum State {
         #[serde(with = "Seconds")]
         past: Duration,
     },
-    /// The effect may or may not have happened.
+    /// The effect may or may not have happened. The spans are those of a claim.
     InDoubt {
         /// The upstream's status, if it gave one.
         #[serde(default, deserialize_with = "written::http_status")]
         status: Option<u16>,
-        /// The rest of the attempt's hold.
         #[serde(with = "Seconds")]
         left: Duration,
-        /// The time since the end of the hold; zero before that end.
         #[serde(with = "Seconds")]
         past: Duration,
     },
@@ -157,7 +156,6 @@ pub enum State {
     Released,
     /// The final answer, replayed from now on.
     Settled {
-        /// The answer.
         answer: Arc<Answer>,
         /// The time since it was settled, by the clock of the database that was read.
         #[serde(with = "Seconds")]
@@ -370,14 +368,11 @@ pub fn resolve(mut rows: Vec<Row>, reader: &Reader) -> Reading {
         rows.iter().position(|row| matches!(row.state, State::Settled { .. } | State::Tombstone))
     {
         let row = rows.swap_remove(at);
-        return match row.state {
-            State::Tombstone | State::Settled { expired: true, .. } => {
-                Reading::Gone(Row { state: State::Tombstone, ..row })
-            }
-            State::Claimed { .. }
-            | State::InDoubt { .. }
-            | State::Released
-            | State::Settled { expired: false, .. } => Reading::Settled(row),
+        let is_kept = matches!(row.state, State::Settled { expired: false, .. });
+        return if is_kept {
+            Reading::Settled(row)
+        } else {
+            Reading::Gone(Row { state: State::Tombstone, ..row })
         };
     }
     if is_disabled(Check::Over) {

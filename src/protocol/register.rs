@@ -101,24 +101,16 @@ pub struct Acceptor {
 /// A question to an acceptor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum Message {
     /// Asks for the acceptor's state. Changes nothing; anybody may ask.
     Read,
     /// Promise to accept nothing below this ballot.
-    Prepare {
-        /// The ballot.
-        ballot: Ballot,
-    },
+    Prepare { ballot: Ballot },
     /// Accept this view.
-    Accept {
-        /// The ballot it was prepared with.
-        ballot: Ballot,
-        /// The view.
-        view: Arc<View>,
-    },
+    Accept { ballot: Ballot, view: Arc<View> },
     /// Grant or renew a region's lease.
     Renew {
-        /// The holder.
         region: RegionName,
         /// The start of its Postgres.
         boot: Digest32,
@@ -128,30 +120,21 @@ pub enum Message {
         starts: u32,
         /// The view that it has adopted.
         view: Arc<View>,
-        /// The time that it runs.
         #[serde(with = "Seconds")]
         ttl: Duration,
     },
     /// Take this view whatever was agreed on: no majority is left, and an operator attests that all
-    /// members outside its voters are stopped, which the acceptor cannot check.
-    Force {
-        /// Above all ballots so far.
-        ballot: Ballot,
-        /// The view.
-        view: Arc<View>,
-    },
+    /// members outside its voters are stopped, which the acceptor cannot check. The ballot is above
+    /// all so far.
+    Force { ballot: Ballot, view: Arc<View> },
     /// Take the first view of a deployment. Only an acceptor that holds nothing takes it.
-    Found {
-        /// The ballot of the founding.
-        ballot: Ballot,
-        /// The first view.
-        view: Arc<View>,
-    },
+    Found { ballot: Ballot, view: Arc<View> },
 }
 
 /// An acceptor's answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum Reply {
     /// The acceptor holds no value: the register was not founded, or not here.
     #[serde(with = "As::<written::Id<_>>")]
@@ -163,11 +146,8 @@ pub enum Reply {
     NotAdmitted,
     /// The state of the acceptor.
     Holds {
-        /// The acceptor's id.
         id: AcceptorId,
-        /// Its promise.
         promised: Option<Ballot>,
-        /// The value that it accepted.
         accepted: Accepted,
         /// Regions whose grant is not over, as far as it knows.
         running: BTreeSet<RegionName>,
@@ -301,19 +281,13 @@ impl Acceptor {
 
     /// The answer before the founding: only the founding is heard.
     fn found(&self, message: &Message) -> Answered {
-        match message {
-            Message::Found { ballot, view } if self.promised.is_none() => {
-                // No region holds a lease before the first view, so no grant can be forgotten.
-                let next = Acceptor { admitted: true, ..self.holding(&founding(ballot), view) };
-                (Some(next), Reply::Accepted)
-            }
-            Message::Found { .. }
-            | Message::Read
-            | Message::Prepare { .. }
-            | Message::Accept { .. }
-            | Message::Force { .. }
-            | Message::Renew { .. } => (None, Reply::NotFounded(self.id)),
+        let Message::Found { ballot, view } = message else { return (None, Reply::NotFounded(self.id)) };
+        if self.promised.is_some() {
+            return (None, Reply::NotFounded(self.id));
         }
+        // No region holds a lease before the first view, so no grant can be forgotten.
+        let next = Acceptor { admitted: true, ..self.holding(&founding(ballot), view) };
+        (Some(next), Reply::Accepted)
     }
 
     /// The acceptor of the voter `me` once it may answer: [`super::grants::Admission`] says when.

@@ -34,12 +34,10 @@ pub type Outbox = Vec<(RegionName, AcceptorId, Message)>;
 
 /// The next step of a round.
 #[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum Step {
-    /// Wait for more replies.
     Wait,
-    /// Send these messages.
     Send(Outbox),
-    /// This view is chosen.
     Chosen(Arc<View>),
     /// A grant still runs; the value may be accepted later, under a higher ballot.
     Blocked(RegionName),

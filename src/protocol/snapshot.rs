@@ -27,14 +27,12 @@ pub const NOT_FOUNDED: &str = "the register is not founded: run `onceway init` o
 
 /// The facts about a gateway that stay for the life of its process.
 #[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Site {
-    /// The region and its store.
     pub me: Origin,
     /// The length of a lease, as the configuration says.
     pub lease: Duration,
-    /// The drift between two clocks.
     pub drift: Drift,
-    /// The protocol versions that the process speaks.
     pub speaks: Versions,
 }
 
@@ -99,8 +97,8 @@ pub struct Leased {
 
 /// Everything that a gateway's decision about a key relies on.
 #[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Snapshot {
-    /// The gateway itself.
     pub site: Arc<Site>,
     /// The newest view that is known to be chosen; the gate follows it.
     pub view: Arc<View>,
@@ -110,9 +108,7 @@ pub struct Snapshot {
     pub outlived: u64,
     /// The version that the regions go by, if this process does not speak it.
     pub beyond: Option<u16>,
-    /// The store and its gate.
     pub store: Arc<StoreHealth>,
-    /// The lease.
     pub lease: Leased,
     /// Moment of the newest view that let this region serve after one that did not.
     pub given: Option<Moment>,
@@ -120,7 +116,6 @@ pub struct Snapshot {
     pub hindrances: Arc<Vec<Hindrance>>,
     /// The epoch of the view that they were judged under; 0 if never.
     pub judged: u64,
-    /// The rows of each origin that are here.
     pub applied: Arc<Applied>,
     /// The epoch of the view under which, and the moments since which, each other origin surely
     /// starts nothing more under keys that this region owns (docs/protocol.md#rule-12).

@@ -102,11 +102,10 @@ messages! {
 
 /// The reason why a message is not heard.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum NotHeard {
-    /// A sender of this role may not send the message.
     #[error("{0} is {role} here and may not send {kind}", role = article(*.1), kind = .2.name())]
     May(RegionName, Sender, Kind),
-    /// The sender speaks for another region by this message.
     #[error("{0} sent {kind} in the name of {1}", kind = .2.name())]
     InAnothersName(RegionName, RegionName, Kind),
 }

@@ -339,52 +339,48 @@ impl View {
 
     /// A digest of everything that decides an owner, without epoch and marks: for releases.
     pub fn placement(&self) -> Digest32 {
-        *self.derived.placement.get_or_init(|| self.digest_placement())
-    }
-
-    fn digest_placement(&self) -> Digest32 {
-        let mut parts = vec![self.ring.digest().as_bytes().to_vec()];
-        for (name, member) in &self.members {
-            let standing = match member.standing {
-                Standing::Serving => "serving".to_owned(),
-                Standing::Sealed { drained } => format!("sealed {drained}"),
-                Standing::Lost { at, gap } => format!("lost {at} {gap}"),
-            };
-            parts.push(format!("{name}#{} {standing}", member.generation).into_bytes());
-        }
-        parts.push(b"escrow".to_vec());
-        for (route, meaning) in &self.escrow {
-            parts.push(route.as_bytes().to_vec());
-            parts.push(format!("means {meaning}").into_bytes());
-        }
-        slices("onceway/placement/1", &parts)
+        *self.derived.placement.get_or_init(|| {
+            let mut parts = vec![self.ring.digest().as_bytes().to_vec()];
+            for (name, member) in &self.members {
+                let standing = match member.standing {
+                    Standing::Serving => "serving".to_owned(),
+                    Standing::Sealed { drained } => format!("sealed {drained}"),
+                    Standing::Lost { at, gap } => format!("lost {at} {gap}"),
+                };
+                parts.push(format!("{name}#{} {standing}", member.generation).into_bytes());
+            }
+            parts.push(b"escrow".to_vec());
+            for (route, meaning) in &self.escrow {
+                parts.push(route.as_bytes().to_vec());
+                parts.push(format!("means {meaning}").into_bytes());
+            }
+            slices("onceway/placement/1", &parts)
+        })
     }
 
     /// A digest of the whole content: two views are the same exactly if their digests are equal.
     pub fn digest(&self) -> Digest32 {
-        *self.derived.whole.get_or_init(|| self.digest_whole())
-    }
-
-    fn digest_whole(&self) -> Digest32 {
-        let mut parts = vec![self.epoch.to_be_bytes().to_vec(), self.placement().as_bytes().to_vec()];
-        let voter = |(name, id): (&RegionName, &AcceptorId)| format!("{name} {:032x}", id.0).into_bytes();
-        parts.extend(self.voters.iter().map(voter));
-        parts.push(b"before".to_vec());
-        parts.extend(self.voters_before.iter().map(voter));
-        parts.push(b"marks".to_vec());
-        for (name, member) in &self.members {
-            let release = member.release.map(|release| format!("{} {}", release.base, release.target));
-            parts.push(format!("{name} {} {}", member.mark, release.unwrap_or_default()).into_bytes());
-        }
-        parts.push(b"retired".to_vec());
-        for (origin, Retired { mark, lost }) in &self.retired {
-            let lost = lost.map(|at| format!(" lost {at}")).unwrap_or_default();
-            parts.push(format!("{origin} {mark}{lost}").into_bytes());
-        }
-        parts.push(format!("protocol {}", self.protocol).into_bytes());
-        parts.push(format!("longest lease {}", self.longest_lease.as_nanos()).into_bytes());
-        parts.push(format!("longest life {:?}", self.longest_life).into_bytes());
-        slices("onceway/view/5", &parts)
+        *self.derived.whole.get_or_init(|| {
+            let mut parts = vec![self.epoch.to_be_bytes().to_vec(), self.placement().as_bytes().to_vec()];
+            let voter = |(name, id): (&RegionName, &AcceptorId)| format!("{name} {:032x}", id.0).into_bytes();
+            parts.extend(self.voters.iter().map(voter));
+            parts.push(b"before".to_vec());
+            parts.extend(self.voters_before.iter().map(voter));
+            parts.push(b"marks".to_vec());
+            for (name, member) in &self.members {
+                let release = member.release.map(|release| format!("{} {}", release.base, release.target));
+                parts.push(format!("{name} {} {}", member.mark, release.unwrap_or_default()).into_bytes());
+            }
+            parts.push(b"retired".to_vec());
+            for (origin, Retired { mark, lost }) in &self.retired {
+                let lost = lost.map(|at| format!(" lost {at}")).unwrap_or_default();
+                parts.push(format!("{origin} {mark}{lost}").into_bytes());
+            }
+            parts.push(format!("protocol {}", self.protocol).into_bytes());
+            parts.push(format!("longest lease {}", self.longest_lease.as_nanos()).into_bytes());
+            parts.push(format!("longest life {:?}", self.longest_life).into_bytes());
+            slices("onceway/view/5", &parts)
+        })
     }
 }
 

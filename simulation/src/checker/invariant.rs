@@ -61,9 +61,7 @@ impl fmt::Display for Invariant {
 pub struct Breach {
     /// Its time since the world began: of a missing entry, when the checker noticed.
     pub at: Duration,
-    /// The invariant.
     pub invariant: Invariant,
-    /// A description of the breach.
     pub text: String,
 }
 

@@ -22,26 +22,19 @@ pub(super) type Heard = BTreeMap<u64, BTreeMap<Origin, HeardOf>>;
 /// The owner of an acceptor's history: a store, by its number, or a witness.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Voter {
-    /// A store, by its number.
     Store(u64),
     /// A witness, by its place in the list.
     Witness(usize),
 }
 
-/// The news of one store.
 #[derive(Clone, Debug)]
 pub struct StoreNews {
     /// The store's number: no other store ever has it.
     pub number: u64,
-    /// The origin under which it writes.
     pub origin: Origin,
-    /// The states of its gate.
     pub gates: Vec<Gated>,
-    /// The views that it kept.
     pub kept: Vec<Arc<View>>,
-    /// The claims that were lodged with it.
     pub lodged: Vec<Lodgment>,
-    /// The writes of its own records.
     pub writes: Vec<Write>,
 }
 
@@ -52,13 +45,10 @@ pub struct News {
     pub now: Duration,
     /// Rows that each store had of each origin when it was read before.
     pub heard: Heard,
-    /// Stores with anything new.
     pub stores: Vec<StoreNews>,
-    /// The states of acceptors.
     pub votes: Vec<(Voter, Vec<Held>)>,
     /// Attempts whose rows came to another region's store.
     pub arrived: Vec<(Origin, (RegionName, KeyId, Token))>,
-    /// The leases that acceptors granted.
     pub granted: Vec<Granted>,
     /// In the order of arrival.
     pub arrivals: Vec<Attempted>,

@@ -21,7 +21,6 @@ use crate::world::World;
 pub struct Chosen {
     /// The time of its deciding vote, since the world began.
     pub at: Duration,
-    /// The view.
     pub view: Arc<View>,
     /// The regions that had voted for it by then.
     pub by: Vec<RegionName>,
@@ -30,9 +29,7 @@ pub struct Chosen {
 /// A time in which grants of a majority ran, all of one view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// The region that held it.
     pub region: RegionName,
-    /// The epoch of its view.
     pub epoch: u64,
     /// The beginning, since the world began.
     pub from: Duration,
@@ -47,7 +44,6 @@ pub fn chosen(world: &World, truths: &[Truth]) -> Vec<Chosen> {
     chosen_by(all)
 }
 
-/// The views that these votes chose.
 pub fn chosen_by(mut all: Vec<Held>) -> Vec<Chosen> {
     all.sort_by_key(|held| held.at);
     let mut votes: BTreeMap<(Ballot, Digest32), BTreeSet<AcceptorId>> = BTreeMap::new();

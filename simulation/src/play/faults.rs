@@ -16,10 +16,8 @@ use super::organs::{self, Stage};
 use crate::cluster::StoreMode;
 use crate::deployment::{Deployment, Files};
 use crate::dice::Chance;
-use crate::letters::Post;
-use crate::peers::LinkMode;
-use crate::points::Point;
-use crate::process::locked;
+use crate::peers::{LinkMode, Post};
+use crate::process::{Point, locked};
 use crate::scenario::fault::{
     CLOCK_MOST, CONNECTS_MS, Fault, GHOST_MS, Happens, How, Kind, LAGS_MS, LOWERED_MS, OfLink, OfRegion,
     RAISED, Swarm,
@@ -339,7 +337,6 @@ impl Faults {
         self.on.deployment.normal_store(region);
     }
 
-    /// Copies the files of the witnesses, and puts them back in the end.
     async fn witnesses_put_back(&self, until: Instant) {
         let copied = self.on.deployment.world.witnesses().into_iter();
         let copied: Vec<_> = copied.map(|witness| (witness.acceptor(), witness)).collect();
@@ -347,7 +344,6 @@ impl Faults {
         copied.iter().for_each(|(then, witness)| witness.put_back(then));
     }
 
-    /// Restarts the gateway of a region with other files.
     async fn restarts_with(&self, region: &RegionName, change: impl Fn(&mut Files)) {
         self.on.deployment.write_files(region, change);
         let before = self.on.deployment.node(region).process;
@@ -493,7 +489,6 @@ impl Faults {
         self.begins(until, || self.on.deployment.bring_back(region)).await;
     }
 
-    /// Kills gateway and Postgres of a region, and starts both in the end.
     async fn machine_restarts(&self, region: &RegionName, until: Instant) {
         let deployment = &self.on.deployment;
         deployment.node(region).process.kill();
@@ -513,7 +508,6 @@ impl Faults {
         process.resume();
     }
 
-    /// Begins another process beside a region's gateway, and kills the first one in the end.
     async fn upgraded(&self, region: &RegionName, until: Instant) {
         let before = self.on.deployment.node(region).process;
         self.on.deployment.begin_process(region);
@@ -521,7 +515,6 @@ impl Faults {
         before.kill();
     }
 
-    /// Lets a region's rows wait at all others, or releases them.
     fn stall(&self, region: &RegionName, stalled: bool) {
         for other in self.on.deployment.regions().iter().filter(|other| *other != region) {
             self.on.deployment.world.cluster.stall(region, other, stalled);

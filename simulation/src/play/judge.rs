@@ -33,7 +33,6 @@ const MOST_BREACHES: usize = 20;
 /// The views that some region kept, by epoch.
 type Views = BTreeMap<u64, Arc<View>>;
 
-/// The judge of one play.
 pub struct Judge {
     deployment: Arc<Deployment>,
     log: Arc<Log>,
@@ -73,7 +72,6 @@ impl Judge {
         }
     }
 
-    /// The breaches so far.
     pub fn breaches(&self) -> &[Breach] {
         &self.breaches
     }
@@ -129,7 +127,6 @@ impl Judge {
         }
     }
 
-    /// Runs the checks that need the end of the play.
     pub fn finish(&mut self) {
         let breaches = self.checker.finish(&self.deployment.world);
         self.tell(breaches);
@@ -139,7 +136,6 @@ impl Judge {
         }
     }
 
-    /// Sums up the play.
     pub fn outcome(&mut self, seed: u64, simulated: Duration, sent: &[Sent]) -> Outcome {
         let (asked, world) = (self.log.all_asked(), &self.deployment.world);
         let truths = world.cluster.truths();
@@ -192,7 +188,6 @@ impl Judge {
         millis(at.saturating_duration_since(self.begun))
     }
 
-    /// The ends of the keys of each route.
     fn keys(&self, asked: &[Asked], sent: &[Sent], truths: &[Truth]) -> BTreeMap<String, Keys> {
         let gave_up = self.log.given_up();
         let in_time = |asked: &&Asked| asked.ended <= self.mended.0 && asked.reply.is_answer();

@@ -14,24 +14,18 @@ use crate::deployment::Reply;
 use crate::process::locked;
 use crate::words::joined;
 
-/// One request and its reply.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// The time at which it was sent.
     pub begun: Instant,
     /// The time at which its client had the reply, or gave up.
     pub ended: Instant,
-    /// The key.
     pub id: KeyId,
-    /// The request's body.
     pub body: &'static str,
-    /// The region that it was sent to.
     pub at: RegionName,
-    /// The reply.
     pub reply: Reply,
 }
 
-/// A fault.
 #[derive(Clone, Debug)]
 pub(crate) struct Broken {
     pub(crate) kind: &'static str,
@@ -73,7 +67,6 @@ struct Inner {
     waits: BTreeMap<RegionName, Vec<(&'static str, String)>>,
 }
 
-/// The log of one play.
 #[derive(Debug, Default)]
 pub struct Log(Mutex<Inner>);
 
@@ -107,7 +100,6 @@ impl Log {
         locked(&self.0).noted.push((Instant::now(), Noted::Acted, what));
     }
 
-    /// Notes if a region runs keys, at a look.
     pub(crate) fn serves(&self, region: &RegionName, now_serves: bool) {
         let now = Instant::now();
         let mut inner = locked(&self.0);

@@ -18,9 +18,7 @@ const AFTERWARDS_MS: u64 = 1_000;
 /// A request that was not answered at once, or a view that changed something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// The beginning.
     pub from_ms: u64,
-    /// The end.
     pub to_ms: u64,
     /// The regions that it concerns.
     pub regions: BTreeSet<String>,

@@ -45,9 +45,7 @@ const END_WITHIN: Duration = Duration::from_secs(60);
 /// The time limit for the audit to compare two answers.
 const COMPARED_WITHIN: Duration = Duration::from_secs(6);
 
-/// One play, at its end.
 pub struct Played {
-    /// The outcome.
     pub outcome: Outcome,
     /// The story, line by line.
     pub story: Vec<String>,

@@ -36,7 +36,6 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// An operator who has seen nothing yet.
     pub fn new(stage: Stage) -> Self {
         Self { stage, since: BTreeMap::new() }
     }

@@ -10,7 +10,7 @@ use onceway::protocol::region::RegionName;
 
 use super::log::Log;
 use crate::deployment::Deployment;
-use crate::letters::Letter;
+use crate::peers::Letter;
 use crate::process::locked;
 use crate::scenario::fault::{Happens, How, OfLink, OfRegion};
 
@@ -36,7 +36,6 @@ pub struct Taken<'a> {
     parts: Vec<Organ>,
 }
 
-/// A part.
 #[derive(Clone, Debug)]
 pub struct Organ {
     name: String,
@@ -108,78 +107,34 @@ fn link(one: &RegionName, other: &RegionName) -> String {
     format!("link {} {}", one.min(other), one.max(other))
 }
 
+/// The parts of one fault, or those of all regions that are called `every-`.
 fn of_region(kind: OfRegion, region: &RegionName, regions: &[RegionName]) -> Vec<Organ> {
     let links = |region: &RegionName| {
         let others = regions.iter().filter(|other| *other != region);
-        others.map(|other| Organ { name: link(region, other), shared: true }).collect::<Vec<_>>()
+        others.map(|other| Organ { name: link(region, other), shared: true }).collect()
     };
-    match kind {
-        OfRegion::RegionLoss | OfRegion::DiskLost | OfRegion::StoreRestored => {
-            [links(region), process(region), vec![named("store", region)]].concat()
-        }
-        OfRegion::MachineRestarts => [process(region), vec![named("store", region)]].concat(),
-        OfRegion::RoutesRenamed => vec![named("routes", region)],
-        OfRegion::RetentionReloaded | OfRegion::EscrowReloaded | OfRegion::HoldsReloaded => {
-            regions.iter().map(|region| named("routes", region)).collect()
-        }
-        OfRegion::RetentionLowered => [process(region), vec![named("routes", region)]].concat(),
-        OfRegion::LeaseRaised => regions.iter().flat_map(process).collect(),
-        OfRegion::GatewayKilled
-        | OfRegion::GatewayDiesAfter
-        | OfRegion::GatewayPaused
-        | OfRegion::GatewayUpgraded
-        | OfRegion::ClockFast
-        | OfRegion::ClockSlow => process(region),
-        OfRegion::StoreDown
-        | OfRegion::StoreStalls
-        | OfRegion::StoreLosesReplies
-        | OfRegion::StoreLate
-        | OfRegion::StoreSlow
-        | OfRegion::StoreRestarts
-        | OfRegion::StorePromoted
-        | OfRegion::StoreClockAhead
-        | OfRegion::StoreClockBack
-        | OfRegion::StoreClockFarAhead
-        | OfRegion::StoreClockFarBack => vec![named("store", region)],
-        OfRegion::Isolated => links(region),
-        OfRegion::ConfirmationsLate => vec![named("confirmations", region)],
-        OfRegion::BigTransaction => vec![named("rows", region)],
-        OfRegion::UpstreamRefuses
-        | OfRegion::UpstreamSlow
-        | OfRegion::UpstreamEffectThenDrop
-        | OfRegion::UpstreamDropsBefore
-        | OfRegion::UpstreamEffectThenFail
-        | OfRegion::UpstreamFailThenEffect
-        | OfRegion::UpstreamBusy
-        | OfRegion::UpstreamHangs
-        | OfRegion::UpstreamHangsInBody => vec![named("upstream", region)],
-        OfRegion::ClientClocksFast | OfRegion::ClientClocksSlow => vec![named("clients", region)],
-        OfRegion::UpstreamConnectsSlowly => vec![named("connections", region)],
-        OfRegion::ProbesSilent | OfRegion::ProbesCannotSay | OfRegion::ProbesLag => {
-            vec![named("probes", region)]
-        }
-        OfRegion::WitnessPutBack => vec![alone("witnesses".to_owned())],
+    let of = |part: &str, region: &RegionName| match part {
+        "links" => links(region),
+        "process" => process(region),
         // One change of the view at a time, as operators work.
-        OfRegion::Drain | OfRegion::RingChange => vec![alone("operator".to_owned())],
-    }
+        "witnesses" | "operator" => vec![alone(part.to_owned())],
+        part => vec![named(part, region)],
+    };
+    let all = |part: &str| match part.strip_prefix("every-") {
+        Some(part) => regions.iter().flat_map(|region| of(part, region)).collect(),
+        None => of(part, region),
+    };
+    kind.parts().split(' ').flat_map(all).collect()
 }
 
 fn of_link(kind: OfLink, from: &RegionName, to: &RegionName, how: &How) -> Vec<Organ> {
-    match kind {
-        // Neither depends on cuts: a region that dies loses the rows that it has not sent.
-        OfLink::SlotLost => vec![alone(format!("slot {from}>{to}"))],
-        OfLink::ReplicationSlow => vec![alone(format!("pace {from}>{to}"))],
-        OfLink::LettersLost | OfLink::LettersLate => {
+    match kind.parts() {
+        "link" => vec![alone(link(from, to))],
+        "letters" => {
             let organ = |letter: &Letter| alone(format!("letters {} {from}>{to}", letter.name()));
             how.letters.iter().map(organ).collect()
         }
-        OfLink::LinkCut
-        | OfLink::OneWayCut
-        | OfLink::LinkRefuses
-        | OfLink::LinkLosesRequests
-        | OfLink::LinkLosesReplies
-        | OfLink::LinkSlow
-        | OfLink::LinkFlaps
-        | OfLink::ReplicationStalls => vec![alone(link(from, to))],
+        // Slot and pace do not depend on cuts: a region that dies loses the rows that it has not sent.
+        part => vec![alone(format!("{part} {from}>{to}"))],
     }
 }

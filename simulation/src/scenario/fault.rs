@@ -10,8 +10,8 @@ use onceway::protocol::region::RegionName;
 use toml::de::DeValue;
 
 use super::known::{Known, span};
-use crate::letters::Letter;
-use crate::points::Point;
+use crate::peers::Letter;
+use crate::process::Point;
 
 /// The default delay of late letters and confirmations.
 const LATER_MS: u64 = 500;
@@ -35,74 +35,88 @@ pub const RAISED: Duration = Duration::from_secs(400 * 86_400);
 /// The time of the first copy of a store's records, unless it is said.
 const COPIED_MS: u64 = 3_000;
 
-named! {
-    "What happens to one region."
-    OfRegion
-    RegionLoss "region-loss" "Gateway, Postgres and links are gone, and come back with the data they had."
-    MachineRestarts "machine-restarts" "Gateway and Postgres are gone for a moment, and start again with the data they had."
-    DiskLost "disk-lost" "Gateway and Postgres are gone with all data that had not left; an operator has an empty store put in their place, whose first copies take `copied`."
-    StoreRestored "store-restored" "Postgres is gone, and comes back as a copy taken when the fault began and the writes since then forgotten."
-    GatewayKilled "gateway-killed" "The gateway process is killed, Postgres lives."
-    GatewayDiesAfter "gateway-dies-after" "The gateway process dies right after a statement of its upkeep (`points`) took effect, and starts again a second later; each time while it lasts."
-    LeaseRaised "lease-raised" "All gateways, this one first and one after another, are restarted with leases that run for `by`, and afterwards with those of before."
-    RetentionLowered "retention-lowered" "The gateway is restarted with routes that remember keys for `by` only, and afterwards with those of before."
-    RetentionReloaded "retention-reloaded" "All gateways, this one first and one after another, read routes again that remember keys for `by`, and afterwards those of before."
-    EscrowReloaded "escrow-reloaded" "All gateways, this one first and one after another, read routes again of which one under escrow is not and one without is, and afterwards those of before."
-    HoldsReloaded "holds-reloaded" "All gateways, this one first and one after another, read routes again whose holds and settle times are twice as long, and afterwards those of before."
-    RoutesRenamed "routes-renamed" "The gateway reads routes again, of which one under escrow and one without have changed names, and afterwards those of before."
-    GatewayPaused "gateway-paused" "The gateway process stops in the middle of whatever it does, its clock runs on, and then it goes on."
-    ConfirmationsLate "confirmations-late" "Claims are written at once, and whoever made one hears of it `by` later: a handler that sleeps between its claim and its send."
-    GatewayUpgraded "gateway-upgraded" "Another gateway process starts, and the one before is stopped once the new one answers."
-    StoreDown "store-down" "Postgres is killed and stays away, the gateway lives."
-    StoreStalls "store-stalls" "Statements are not executed, and time out."
-    StoreLosesReplies "store-loses-replies" "Statements are executed, and their replies are lost: commits that nobody was told of."
-    StoreLate "store-late" "Every third statement that writes takes effect `by` after its sender gave up, unless Postgres ended meanwhile."
-    StoreSlow "store-slow" "Each statement takes 1.2 s."
-    StoreRestarts "store-restarts" "Postgres is killed and starts at once: what it wrote is there, what it had just applied comes again."
-    StorePromoted "store-promoted" "Postgres is killed, and a standby is promoted that lacks what was written while the fault lasts, from a heartbeat on."
-    StoreClockAhead "store-clock-ahead" "The database's wall clock steps ahead by 5 s, and back afterwards."
-    StoreClockBack "store-clock-back" "The database's wall clock steps back by 5 s, and ahead afterwards."
-    StoreClockFarAhead "store-clock-far-ahead" "The database's wall clock is set ahead by `by`, seconds to years, and back afterwards."
-    StoreClockFarBack "store-clock-far-back" "The database's wall clock is set back by `by`, seconds to years, and right again afterwards."
-    ClockFast "clock-fast" "The gateway's clocks run fast, by the allowed drift."
-    ClockSlow "clock-slow" "The gateway's clocks run slow, by the allowed drift."
-    Isolated "isolated" "All links of a region are cut, while clients still reach it."
-    BigTransaction "big-transaction" "All others are busy with a large transaction of the region: its rows wait there, and then come all at once."
-    UpstreamRefuses "upstream-refuses" "The protected service refuses connections."
-    UpstreamSlow "upstream-slow" "The protected service takes 2.5 s longer."
-    UpstreamEffectThenDrop "upstream-effect-then-drop" "The protected service performs the effect, and then breaks the connection."
-    UpstreamDropsBefore "upstream-drops-before" "The protected service breaks the connection before it does anything."
-    UpstreamEffectThenFail "upstream-effect-then-fail" "The protected service performs the effect, and then answers `status`."
-    UpstreamFailThenEffect "upstream-fail-then-effect" "The protected service answers `status`, with Retry-After if it `says_when`, and performs the effect `by` later, before the attempt must be over; until then its status address says that it did not happen. After a 503 with Retry-After it does nothing."
-    UpstreamConnectsSlowly "upstream-connects-slowly" "A connection to the protected service takes `by`, so that the right to send may end meanwhile."
-    UpstreamBusy "upstream-busy" "The protected service answers 503 with Retry-After."
-    UpstreamHangs "upstream-hangs" "The protected service takes requests, and neither does nor says anything."
-    UpstreamHangsInBody "upstream-hangs-in-body" "The protected service performs the effect, and never ends its answer."
-    ProbesSilent "probes-silent" "The protected service's status address does not answer."
-    ProbesCannotSay "probes-cannot-say" "The protected service's status address cannot tell what happened."
-    ProbesLag "probes-lag" "The protected service's status address knows of an effect `by` later, and before the attempt must be over; until then it says that it did not happen."
-    ClientClocksFast "client-clocks-fast" "The clocks of clients that ask there run ten times as fast: they stop waiting, come again and give up too soon, all that a gateway can see of a client's clock."
-    ClientClocksSlow "client-clocks-slow" "The clocks of clients that ask there run at a tenth of their pace: they wait and pause ten times as long."
-    Drain "drain" "An operator drains the region, and resumes it afterwards."
-    WitnessPutBack "witness-put-back" "The files of all witnesses are put back to what they were when the fault began, whichever region is named."
-    RingChange "ring-change" "An operator gives the region twice its weight, and takes that back afterwards."
+/// Kinds of faults, each with its name, the parts that it takes hold of, and a description.
+macro_rules! faults {
+    ($about_all:literal $of:ident $($kind:ident $name:literal $parts:literal $about:literal)*) => {
+        named! { $about_all $of $($kind $name $about)* }
+
+        impl $of {
+            /// The parts that it takes hold of, as `play::organs` reads them.
+            pub fn parts(self) -> &'static str {
+                match self { $(Self::$kind => $parts),* }
+            }
+        }
+    };
 }
 
-named! {
+faults! {
+    "What happens to one region."
+    OfRegion
+    RegionLoss "region-loss" "links process store" "Gateway, Postgres and links are gone, and come back with the data they had."
+    MachineRestarts "machine-restarts" "process store" "Gateway and Postgres are gone for a moment, and start again with the data they had."
+    DiskLost "disk-lost" "links process store" "Gateway and Postgres are gone with all data that had not left; an operator has an empty store put in their place, whose first copies take `copied`."
+    StoreRestored "store-restored" "links process store" "Postgres is gone, and comes back as a copy taken when the fault began and the writes since then forgotten."
+    GatewayKilled "gateway-killed" "process" "The gateway process is killed, Postgres lives."
+    GatewayDiesAfter "gateway-dies-after" "process" "The gateway process dies right after a statement of its upkeep (`points`) took effect, and starts again a second later; each time while it lasts."
+    LeaseRaised "lease-raised" "every-process" "All gateways, this one first and one after another, are restarted with leases that run for `by`, and afterwards with those of before."
+    RetentionLowered "retention-lowered" "process routes" "The gateway is restarted with routes that remember keys for `by` only, and afterwards with those of before."
+    RetentionReloaded "retention-reloaded" "every-routes" "All gateways, this one first and one after another, read routes again that remember keys for `by`, and afterwards those of before."
+    EscrowReloaded "escrow-reloaded" "every-routes" "All gateways, this one first and one after another, read routes again of which one under escrow is not and one without is, and afterwards those of before."
+    HoldsReloaded "holds-reloaded" "every-routes" "All gateways, this one first and one after another, read routes again whose holds and settle times are twice as long, and afterwards those of before."
+    RoutesRenamed "routes-renamed" "routes" "The gateway reads routes again, of which one under escrow and one without have changed names, and afterwards those of before."
+    GatewayPaused "gateway-paused" "process" "The gateway process stops in the middle of whatever it does, its clock runs on, and then it goes on."
+    ConfirmationsLate "confirmations-late" "confirmations" "Claims are written at once, and whoever made one hears of it `by` later: a handler that sleeps between its claim and its send."
+    GatewayUpgraded "gateway-upgraded" "process" "Another gateway process starts, and the one before is stopped once the new one answers."
+    StoreDown "store-down" "store" "Postgres is killed and stays away, the gateway lives."
+    StoreStalls "store-stalls" "store" "Statements are not executed, and time out."
+    StoreLosesReplies "store-loses-replies" "store" "Statements are executed, and their replies are lost: commits that nobody was told of."
+    StoreLate "store-late" "store" "Every third statement that writes takes effect `by` after its sender gave up, unless Postgres ended meanwhile."
+    StoreSlow "store-slow" "store" "Each statement takes 1.2 s."
+    StoreRestarts "store-restarts" "store" "Postgres is killed and starts at once: what it wrote is there, what it had just applied comes again."
+    StorePromoted "store-promoted" "store" "Postgres is killed, and a standby is promoted that lacks what was written while the fault lasts, from a heartbeat on."
+    StoreClockAhead "store-clock-ahead" "store" "The database's wall clock steps ahead by 5 s, and back afterwards."
+    StoreClockBack "store-clock-back" "store" "The database's wall clock steps back by 5 s, and ahead afterwards."
+    StoreClockFarAhead "store-clock-far-ahead" "store" "The database's wall clock is set ahead by `by`, seconds to years, and back afterwards."
+    StoreClockFarBack "store-clock-far-back" "store" "The database's wall clock is set back by `by`, seconds to years, and right again afterwards."
+    ClockFast "clock-fast" "process" "The gateway's clocks run fast, by the allowed drift."
+    ClockSlow "clock-slow" "process" "The gateway's clocks run slow, by the allowed drift."
+    Isolated "isolated" "links" "All links of a region are cut, while clients still reach it."
+    BigTransaction "big-transaction" "rows" "All others are busy with a large transaction of the region: its rows wait there, and then come all at once."
+    UpstreamRefuses "upstream-refuses" "upstream" "The protected service refuses connections."
+    UpstreamSlow "upstream-slow" "upstream" "The protected service takes 2.5 s longer."
+    UpstreamEffectThenDrop "upstream-effect-then-drop" "upstream" "The protected service performs the effect, and then breaks the connection."
+    UpstreamDropsBefore "upstream-drops-before" "upstream" "The protected service breaks the connection before it does anything."
+    UpstreamEffectThenFail "upstream-effect-then-fail" "upstream" "The protected service performs the effect, and then answers `status`."
+    UpstreamFailThenEffect "upstream-fail-then-effect" "upstream" "The protected service answers `status`, with Retry-After if it `says_when`, and performs the effect `by` later, before the attempt must be over; until then its status address says that it did not happen. After a 503 with Retry-After it does nothing."
+    UpstreamConnectsSlowly "upstream-connects-slowly" "connections" "A connection to the protected service takes `by`, so that the right to send may end meanwhile."
+    UpstreamBusy "upstream-busy" "upstream" "The protected service answers 503 with Retry-After."
+    UpstreamHangs "upstream-hangs" "upstream" "The protected service takes requests, and neither does nor says anything."
+    UpstreamHangsInBody "upstream-hangs-in-body" "upstream" "The protected service performs the effect, and never ends its answer."
+    ProbesSilent "probes-silent" "probes" "The protected service's status address does not answer."
+    ProbesCannotSay "probes-cannot-say" "probes" "The protected service's status address cannot tell what happened."
+    ProbesLag "probes-lag" "probes" "The protected service's status address knows of an effect `by` later, and before the attempt must be over; until then it says that it did not happen."
+    ClientClocksFast "client-clocks-fast" "clients" "The clocks of clients that ask there run ten times as fast: they stop waiting, come again and give up too soon, all that a gateway can see of a client's clock."
+    ClientClocksSlow "client-clocks-slow" "clients" "The clocks of clients that ask there run at a tenth of their pace: they wait and pause ten times as long."
+    Drain "drain" "operator" "An operator drains the region, and resumes it afterwards."
+    WitnessPutBack "witness-put-back" "witnesses" "The files of all witnesses are put back to what they were when the fault began, whichever region is named."
+    RingChange "ring-change" "operator" "An operator gives the region twice its weight, and takes that back afterwards."
+}
+
+faults! {
     "What happens to what goes from one region to another, or both ways between them."
     OfLink
-    LinkCut "link-cut" "One link is cut both ways, while others see both ends."
-    OneWayCut "one-way-cut" "What the one sends to the other is lost, but not what it is sent."
-    LinkRefuses "link-refuses" "Connections from the one to the other are refused."
-    LinkLosesRequests "link-loses-requests" "Requests are lost on their way, and the connection breaks."
-    LinkLosesReplies "link-loses-replies" "Replies are lost on their way, and the connection breaks."
-    LinkSlow "link-slow" "One way takes a second longer, both ways."
-    LinkFlaps "link-flaps" "The link is cut and mended every 1.5 s."
-    ReplicationStalls "replication-stalls" "Rows of the one do not reach the other, while gateways talk."
-    SlotLost "slot-lost" "The one keeps nothing any more of what the other has to copy; an operator has it copied anew afterwards, which takes `copied`, while heartbeats come."
-    LettersLost "letters-lost" "Single kinds of letters (`letters`) from the one to the other are lost, while all else arrives."
-    LettersLate "letters-late" "Single kinds of letters (`letters`) from the one to the other arrive `by` later, after those that were sent behind them."
-    ReplicationSlow "replication-slow" "Rows of the one take 4 s longer to the other."
+    LinkCut "link-cut" "link" "One link is cut both ways, while others see both ends."
+    OneWayCut "one-way-cut" "link" "What the one sends to the other is lost, but not what it is sent."
+    LinkRefuses "link-refuses" "link" "Connections from the one to the other are refused."
+    LinkLosesRequests "link-loses-requests" "link" "Requests are lost on their way, and the connection breaks."
+    LinkLosesReplies "link-loses-replies" "link" "Replies are lost on their way, and the connection breaks."
+    LinkSlow "link-slow" "link" "One way takes a second longer, both ways."
+    LinkFlaps "link-flaps" "link" "The link is cut and mended every 1.5 s."
+    ReplicationStalls "replication-stalls" "link" "Rows of the one do not reach the other, while gateways talk."
+    SlotLost "slot-lost" "slot" "The one keeps nothing any more of what the other has to copy; an operator has it copied anew afterwards, which takes `copied`, while heartbeats come."
+    LettersLost "letters-lost" "letters" "Single kinds of letters (`letters`) from the one to the other are lost, while all else arrives."
+    LettersLate "letters-late" "letters" "Single kinds of letters (`letters`) from the one to the other arrive `by` later, after those that were sent behind them."
+    ReplicationSlow "replication-slow" "pace" "Rows of the one take 4 s longer to the other."
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -139,7 +153,6 @@ impl Kind {
         )
     }
 
-    /// The name in scenario files, in the story and in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Region(kind) => kind.name(),
@@ -147,7 +160,6 @@ impl Kind {
         }
     }
 
-    /// A description, in a line.
     pub fn about(self) -> &'static str {
         match self {
             Self::Region(kind) => kind.about(),
@@ -159,7 +171,6 @@ impl Kind {
 /// A fault and where it happens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happens {
-    /// At this region.
     Region(OfRegion, RegionName),
     /// On the link from the first region to the second, or between both.
     Link(OfLink, RegionName, RegionName),
@@ -199,7 +210,6 @@ impl Default for How {
 /// One fault of the timeline.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// The kind and the place.
     pub what: Happens,
     pub how: How,
     /// The beginning, after clients began to ask.
@@ -214,7 +224,6 @@ pub struct Swarm {
     pub every: Duration,
     /// The mean length of a fault.
     pub lasts: Duration,
-    /// The kinds that are drawn from.
     pub kinds: Vec<Kind>,
     /// The percentage of seeds in which each kind is off.
     pub off: u32,

@@ -9,12 +9,9 @@ use onceway::config::reader::{self, At, Problems, Section};
 
 use super::find;
 
-/// A seed that once broke.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// The scenario's file.
     pub scenario: PathBuf,
-    /// The seed.
     pub seed: u64,
     /// The breach, in a line.
     pub broke: String,

@@ -45,7 +45,6 @@ pub struct Scenario {
     /// The behaviour of the protected services while no fault affects them.
     pub(crate) upstream: Upstream,
     pub(crate) operator: Operator,
-    /// The clients' workloads.
     pub workloads: Vec<Arc<Workload>>,
     /// The timeline of faults.
     pub faults: Vec<Fault>,

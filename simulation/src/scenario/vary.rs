@@ -18,7 +18,6 @@ pub enum Of {
     Routes,
 }
 
-/// One changed value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// The place: `failover.multiple`, `route.escrow`, `network.round_trip`.
@@ -55,7 +54,6 @@ impl Setting {
         self.path.join(".")
     }
 
-    /// The setting, as it is shown: `failover.multiple=3`.
     pub fn shown(&self) -> String {
         format!("{}={}", self.key(), self.value)
     }

@@ -19,7 +19,6 @@ pub struct Workload {
     /// The path that it posts to; a route takes it.
     pub path: String,
     pub route: String,
-    /// The policy of its route.
     pub policy: Arc<Policy>,
     /// New keys per hundred seconds, all regions together.
     pub rate: u32,
@@ -129,7 +128,6 @@ fn route(section: &Section<'_>, known: &Known<'_>, path: &str) -> Option<(String
     None
 }
 
-/// The name of a tenant, by its number.
 pub fn tenant(number: u32) -> Tenant {
     let Ok(tenant) = Tenant::parse(&format!("tenant-{number}")) else {
         unreachable!("a name of letters and digits")

@@ -237,7 +237,6 @@ impl Table {
     }
 }
 
-/// An answer without its headers and body.
 fn light(mut row: Row) -> Row {
     if let State::Settled { answer, .. } = &mut row.state {
         let body = AnswerBody::NotKept;

@@ -112,35 +112,13 @@ impl Table {
     /// The claim that was lodged, as a record of this origin.
     fn converted(&self, origin: &Origin, escrowed: Escrowed, over: Over) -> Stored {
         let Escrowed { lodging, answer, date, stored, expires, due } = escrowed;
-        let at = answer.is_some().then(|| self.clock.micros());
-        let row = Row {
-            origin: origin.clone(),
-            token: lodging.token,
-            nonce: lodging.terms.nonce,
-            fingerprint: lodging.terms.fingerprint,
-            state: answer.map_or(in_doubt(None), settled),
-            over,
-            risk: Vec::new(),
-            request_id: lodging.terms.request_id,
-            expires,
-            principal: lodging.terms.principal,
-            accepted: false,
-            // An escrow row does not tell the attempts before apart: all may have happened.
-            doubted: lodging.token.attempts().saturating_sub(1),
-            settle_time: lodging.terms.settle_time,
-            recovery: lodging.terms.recovery,
-        };
-        Stored {
-            row,
-            hold: lodging.terms.hold,
-            claimed: date,
-            held: stored,
-            due,
-            tombstone: lodging.terms.lifetime.tombstone,
-            route: lodging.terms.route,
-            path: lodging.terms.path,
-            settled: at,
-        }
+        let settled_at = answer.is_some().then(|| self.clock.micros());
+        let state = answer.map_or(in_doubt(None), settled);
+        let (times, life) = ((date, stored), (expires, due));
+        let new = Stored::new(&lodging.terms, origin, lodging.token, state, times, life);
+        // An escrow row does not tell the attempts before apart: all may have happened.
+        let doubted = lodging.token.attempts().saturating_sub(1);
+        Stored { row: Row { over, doubted, ..new.row }, settled: settled_at, ..new }
     }
 
     pub(crate) fn reap_escrows(&mut self, most: u32) -> u64 {

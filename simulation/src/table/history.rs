@@ -1,6 +1,6 @@
 //! The history of one region's Postgres: the truth for checkers, which no gateway sees.
 //!
-//! It outlives a restored copy and a destroyed disk.
+//! It outlives a restored copy and a destroyed disk. All times are since the world began.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,22 +26,15 @@ pub struct HeardOf {
 /// A claim that was lodged here durably.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lodgment {
-    /// The time, since the world began.
     pub at: Duration,
-    /// The key.
     pub id: KeyId,
-    /// The origin of the claim.
     pub origin: Origin,
-    /// The attempt's token.
     pub token: Token,
 }
 
-/// A state of the gate.
 #[derive(Clone, Debug)]
 pub struct Gated {
-    /// The time of its commit, since the world began.
     pub at: Duration,
-    /// The state.
     pub state: GateState,
     /// The highest heartbeat of each origin that was applied or imported up to, at that time.
     pub applied: BTreeMap<Origin, u64>,
@@ -54,28 +47,20 @@ pub struct Gated {
 /// The state of an acceptor from some moment on, without leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The beginning, since the world began.
     pub at: Duration,
-    /// The acceptor.
     pub id: AcceptorId,
-    /// Its greatest promise.
     pub promised: Option<Ballot>,
-    /// The value that it accepted last.
     pub accepted: Option<Accepted>,
 }
 
 /// A lease, as one acceptor granted it.
 #[derive(Clone, Debug)]
 pub struct Granted {
-    /// The time, since the world began.
     pub at: Duration,
-    /// The acceptor.
     pub id: AcceptorId,
-    /// The region that holds the lease.
     pub region: RegionName,
     /// The end. Nobody may end the lease earlier, however clocks drift.
     pub until: Duration,
-    /// The view that it was granted under.
     pub view: Arc<View>,
 }
 
@@ -96,7 +81,6 @@ impl Granted {
 /// The history of a store that its tables do not show any more.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// Each state of the gate.
     pub gates: Vec<Gated>,
     /// Each promise and each accepted value of the acceptor.
     pub acceptors: Vec<Held>,
@@ -110,11 +94,8 @@ pub struct History {
     pub imports_gone: u64,
     /// The number of lodged claims whose time was over before their owner's rows came.
     pub escrows_gone: u64,
-    /// Each lease that the acceptor granted.
     pub granted: Vec<Granted>,
-    /// Each claim that was lodged.
     pub lodged: Vec<Lodgment>,
-    /// Each view that was kept here, in order.
     pub views: Vec<Arc<View>>,
     /// The largest lag behind each origin that was remembered here, and since when.
     lags: BTreeMap<Origin, (Duration, Duration)>,
@@ -155,9 +136,7 @@ pub enum Standing {
 /// A record as it was written.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// The attempt's token.
     pub token: Token,
-    /// The state.
     pub standing: Standing,
     /// Rows of other origins that it supersedes.
     pub over: Vec<(Origin, Token)>,
@@ -167,7 +146,6 @@ pub struct Record {
     pub accepted: bool,
     /// The request that claimed it.
     pub request_id: RequestId,
-    /// The route's name.
     pub route: Arc<str>,
     /// The longest time without an outcome; zero if nobody sends under the claim.
     pub hold: Duration,
@@ -179,9 +157,7 @@ pub struct Record {
 /// One write of a record, or its end.
 #[derive(Clone, Debug)]
 pub struct Write {
-    /// The time of its commit, since the world began.
     pub at: Duration,
-    /// The key.
     pub id: KeyId,
     /// The record; `None` if it was deleted.
     pub record: Option<Record>,
@@ -191,10 +167,8 @@ pub struct Write {
     pub beside_open: bool,
 }
 
-/// The whole truth about one store.
 #[derive(Clone, Debug)]
 pub struct Truth {
-    /// The origin under which it writes.
     pub origin: Origin,
     /// The past, which its tables do not show.
     pub history: History,
@@ -202,7 +176,6 @@ pub struct Truth {
     pub writes: Vec<Write>,
     /// The result of a look-up, by key.
     pub rows: BTreeMap<KeyId, Vec<Row>>,
-    /// The journal's entries, some of them of a key.
     pub journal: Vec<(Option<KeyId>, Entry)>,
 }
 

@@ -8,7 +8,7 @@ use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceway::ports::store::ClaimReply;
+use onceway::ports::store::{ClaimReply, Terms};
 use onceway::protocol::key::KeyId;
 use onceway::protocol::record::{Answer, Nonce, Row, State, Token};
 use onceway::protocol::region::Origin;
@@ -43,6 +43,37 @@ pub(super) fn settled(answer: impl Into<Arc<Answer>>) -> State {
 }
 
 impl Stored {
+    /// A row of this attempt in these terms, claimed at these times by the wall clock and by the
+    /// observed one, which ends then: its promise for people, and its life.
+    pub(super) fn new(
+        terms: &Terms,
+        origin: &Origin,
+        token: Token,
+        state: State,
+        (claimed, held): (Date, i64),
+        (expires, due): (Date, i64),
+    ) -> Self {
+        let row = Row {
+            origin: origin.clone(),
+            token,
+            nonce: terms.nonce,
+            fingerprint: terms.fingerprint,
+            state,
+            over: Vec::new(),
+            risk: Vec::new(),
+            request_id: terms.request_id,
+            expires,
+            principal: terms.principal,
+            accepted: false,
+            doubted: 0,
+            settle_time: terms.settle_time,
+            recovery: terms.recovery,
+        };
+        let (hold, tombstone) = (terms.hold, terms.lifetime.tombstone);
+        let (route, path) = (terms.route.clone(), terms.path.clone());
+        Self { row, hold, claimed, held, due, tombstone, route, path, settled: None }
+    }
+
     pub(super) fn is_of(&self, token: Token, nonce: Nonce) -> bool {
         (self.row.token, self.row.nonce) == (token, nonce)
     }

@@ -44,31 +44,19 @@ pub fn a_majority_lease_counts_from_before_its_request() {
 }
 
 #[test]
-fn a_grant_that_came_too_late_is_none() {
+fn grants_count_if_they_come_in_time_and_from_voters() {
     let mut lease = lease();
-    assert_eq!(granted(&mut lease, 100, &["a", "b"], 100 + GOOD), Renewal::Open);
+    assert_eq!(granted(&mut lease, 100, &["a", "b"], 100 + GOOD), Renewal::Open, "too late");
+    assert_eq!(granted(&mut lease, 2_000, &["a", "x"], 2_001), Renewal::Open, "x has no vote");
     assert!(lease.current().is_none());
-    assert_eq!(lease.tenure(), Tenure(1));
-}
-
-#[test]
-fn a_lease_counts_only_grants_of_voters() {
-    let mut lease = lease();
-    assert_eq!(granted(&mut lease, 0, &["a", "x"], 1), Renewal::Open);
     let two = Arc::new(next(&first(), Change::Voters(voters(&[("a", 1), ("b", 2)]))));
-    lease.asks(two, boot(), at(10));
-    let renewal = heard(&mut lease, 10, &["a", "c"], 11);
+    lease.asks(two, boot(), at(2_010));
+    let renewal = heard(&mut lease, 2_010, &["a", "c"], 2_011);
     assert_eq!(renewal, Renewal::Open, "the majority is of the view that it is granted under");
-    assert_eq!(heard(&mut lease, 10, &["b"], 12), Renewal::Renewed);
-}
-
-#[test]
-fn a_renewal_prolongs_it_and_keeps_the_tenure() {
-    let mut lease = lease();
-    granted(&mut lease, 0, &["a", "b"], 1);
-    granted(&mut lease, 300, &["a", "b"], 310);
-    assert_eq!(lease.held(at(400)).unwrap().until, at(300 + GOOD));
-    assert_eq!(lease.tenure(), Tenure(1));
+    assert_eq!(heard(&mut lease, 2_010, &["b"], 2_012), Renewal::Renewed);
+    granted(&mut lease, 2_300, &["a", "b"], 2_310);
+    assert_eq!(lease.held(at(2_400)).unwrap().until, at(2_300 + GOOD), "prolonged");
+    assert_eq!(lease.tenure(), Tenure(1), "in one tenure");
 }
 
 #[test]

@@ -58,10 +58,17 @@ fn import(from: &str, upto: u64) -> Hindrance {
 }
 
 #[test]
-fn the_first_view_and_a_covered_one_hinder_nothing() {
-    assert_eq!(World::new(first()).missing(), []);
-    assert_eq!(World::new(drained(&first(), "a", 50)).missing(), []);
+fn what_is_covered_or_a_regions_own_hinders_nothing() {
     assert_eq!(World::after_a_was_lost().missing(), []);
+    for (case, view) in [
+        ("the first view", first()),
+        ("a mark that is here", drained(&first(), "a", 50)),
+        ("its own mark", drained(&first(), "b", 99)),
+        ("its own mark after a loss", seal(&lose(&first(), "b", 70), "b", 99)),
+        ("its own loss: it owns nothing, so it waits for nothing", lose(&first(), "b", 70)),
+    ] {
+        assert_eq!(World::new(view).missing(), [], "{case}");
+    }
 }
 
 #[test]
@@ -75,16 +82,6 @@ pub fn every_newest_mark_counts_not_only_the_predecessors() {
     world.applied.remove(&origin("c#1"));
     let missing = world.missing();
     assert_eq!(missing, [not_covered("c#1", 50, 0)], "a copy that is not known to be whole is none");
-}
-
-#[test]
-fn a_regions_own_marks_and_loss_hinder_nothing() {
-    let mut world = World::new(drained(&first(), "b", 99));
-    assert_eq!(world.missing(), []);
-    world.view = seal(&lose(&first(), "b", 70), "b", 99);
-    assert_eq!(world.missing(), []);
-    world.view = lose(&first(), "b", 70);
-    assert_eq!(world.missing(), [], "it owns nothing, so it waits for nothing");
 }
 
 #[test]

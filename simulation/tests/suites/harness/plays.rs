@@ -6,13 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceway::protocol::plant::{Check, planted};
-use simulation::Deployment;
 use simulation::play::judge::Judge;
 use simulation::play::log::Log;
 use simulation::play::mattered::{Seen, mattered};
 use simulation::play::{Played, play};
-use simulation::points::Point;
 use simulation::scenario::as_it_is;
+use simulation::{Deployment, Point};
 use tokio::time::{Instant, sleep};
 
 use super::reference::scenario;
