@@ -16,7 +16,7 @@ pub mod replication;
 pub mod store;
 pub mod upstream;
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;

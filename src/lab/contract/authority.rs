@@ -140,7 +140,7 @@ async fn a_state_moves_version_epoch_heartbeat_and_views(bench: &impl AuthorityB
     let kept = views(bench).await;
     assert!(kept.contains(&state.view), "views: the adopted one must be kept");
     assert!(kept.is_sorted_by_key(|view| view.epoch()), "views: oldest first");
-    bench.store().beat(None).await.expect("replica: beat failed").expect("an open gate");
+    beats(bench).await;
     assert_eq!(heartbeat(bench).await, (seq + 2, after.epoch), "replica: a heartbeat of another epoch");
 }
 
@@ -244,8 +244,7 @@ async fn kept_views_stay(bench: &impl AuthorityBench) {
     keep(bench, &[two.clone(), one.clone()]).await;
     bench.pass(SHORT).await;
     keep(bench, &[view(bench, epoch, "other"), one.clone()]).await;
-    let kept = bench.store().views().await.expect("views failed");
-    let found: Vec<_> = kept.into_iter().filter(|(view, _)| view.epoch() >= epoch).collect();
+    let found: Vec<_> = kept(bench).await.into_iter().filter(|(view, _)| view.epoch() >= epoch).collect();
     let stay: Vec<_> = found.iter().map(|(view, _)| view.clone()).collect();
     assert_eq!(stay, [one, two], "views: a kept one must stay as it is");
     let rounding = Duration::from_millis(1);
@@ -290,29 +289,19 @@ fn holding(bench: &impl StoreBench, before: &Acceptor, counter: u64) -> Acceptor
     Acceptor { admitted: true, promised: Some(ballot), accepted: Some(accepted), ..before.clone() }
 }
 
-async fn acceptor(bench: &impl AuthorityBench) -> (u64, Acceptor) {
-    bench.store().acceptor().await.expect("acceptor failed")
-}
-
-async fn set(bench: &impl AuthorityBench, version: u64, acceptor: &Acceptor) -> Written {
-    bench.store().set_acceptor(version, acceptor).await.expect("set_acceptor failed")
-}
-
-async fn set_gate(bench: &impl AuthorityBench, version: GateVersion, state: &GateState) -> Written {
-    bench.store().set_gate(version, state).await.expect("set_gate failed")
-}
-
-async fn keep(bench: &impl AuthorityBench, views: &[Arc<View>]) {
-    bench.store().keep_views(views).await.expect("keep_views failed");
+calls! { AuthorityBench:
+    acceptor = acceptor() -> (u64, Acceptor);
+    set = set_acceptor(version: u64, acceptor: &Acceptor) -> Written;
+    set_gate = set_gate(version: GateVersion, state: &GateState) -> Written;
+    keep = keep_views(views: &[Arc<View>]) -> ();
+    kept = views() -> Vec<(Arc<View>, Duration)>;
 }
 
 async fn views(bench: &impl AuthorityBench) -> Vec<Arc<View>> {
-    let kept = bench.store().views().await.expect("views failed");
-    kept.into_iter().map(|(view, _)| view).collect()
+    kept(bench).await.into_iter().map(|(view, _)| view).collect()
 }
 
 async fn heartbeat(bench: &impl StoreBench) -> (u64, u64) {
-    let all = bench.store().heartbeats().await.expect("replica: heartbeats failed");
-    let own = all.into_iter().find(|beat| beat.origin == bench.origin());
-    own.map(|beat| (beat.seq, beat.epoch)).expect("replica: the own heartbeat is missing")
+    let own = own_heartbeat(bench).await;
+    (own.seq, own.epoch)
 }

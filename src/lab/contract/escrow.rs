@@ -4,16 +4,9 @@
 use super::authority::{AuthorityBench, adopts};
 use super::bench::*;
 use super::imports::latest;
-use super::together;
-use onceway_ports::authority::{CopiedRow, Lodged, Lodging};
-use onceway_ports::store::{GateVersion, StoreError, Terms, Written};
-use onceway_ports::{Escrows, Imports};
-use onceway_protocol::digest::digest;
-use onceway_protocol::fingerprint::{self, Fingerprint};
-use onceway_protocol::key::KeyId;
-use onceway_protocol::lifetime::{Lifetime, Retention};
-use onceway_protocol::record::{Nonce, Recovery, RequestId, State, Token};
-use onceway_protocol::region::Origin;
+use onceway_ports::Escrows;
+use onceway_ports::authority::{Lodged, Lodging};
+use onceway_ports::store::Terms;
 use onceway_protocol::written::LONGEST;
 
 pub trait EscrowBench: AuthorityBench<Store: Escrows + Imports> {}
@@ -352,9 +345,7 @@ async fn lodge(bench: &impl EscrowBench, lodging: &Lodging) -> Lodged {
     lodge_at(bench, lodging, open(bench).await.version).await
 }
 
-async fn lodge_at(bench: &impl EscrowBench, lodging: &Lodging, gate: GateVersion) -> Lodged {
-    bench.store().lodge(lodging, gate).await.expect("escrow: lodge failed")
-}
+calls! { EscrowBench: lodge_at = lodge(lodging: &Lodging, gate: GateVersion) -> Lodged; }
 
 async fn void(bench: &impl EscrowBench, lodging: &Lodging) {
     bench.store().void(&lodging.origin, &lodging.attempt()).await.expect("escrow: void failed");

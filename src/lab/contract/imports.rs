@@ -350,9 +350,7 @@ async fn reap(bench: &impl ImportBench) -> u64 {
     bench.store().reap_imports(100).await.expect("import: reap_imports failed")
 }
 
-pub(super) async fn import(bench: &impl ImportBench, origin: &Origin, rows: &[CopiedRow]) {
-    bench.store().import(origin, rows).await.expect("import: import failed");
-}
+calls! { ImportBench: pub(super) import = import(origin: &Origin, rows: &[CopiedRow]) -> (); }
 
 /// A row of an origin as a survivor hands it over, with this attempt number at the first epoch.
 pub(super) fn copied(

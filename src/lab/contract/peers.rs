@@ -2,7 +2,6 @@
 //! surely so.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;

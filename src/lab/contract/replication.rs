@@ -4,8 +4,6 @@
 //! Every link is cut, except while a history waits for one region's commits to arrive at another,
 //! so that lines are equal in every run. The recorded line says what a reply should have been.
 
-use std::future::Future;
-
 use super::authority::view_with;
 use super::bench::*;
 use super::history::{Draw, described, said, standing_on};

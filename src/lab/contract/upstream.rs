@@ -1,7 +1,6 @@
 //! The promises of [`Upstream`]: one call is one attempt, bounded in time, "not sent" only if
 //! surely so.
 
-use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;

@@ -300,7 +300,7 @@ fn pair(bench: &impl StoreBench, id: &KeyId, traces: &[Trace]) -> Option<Double>
 }
 
 async fn traces_of(bench: &impl AuditBench, id: &KeyId) -> Vec<Trace> {
-    let all = bench.store().traces(std::slice::from_ref(id)).await.expect("audit: traces failed");
+    let all = traced(bench, std::slice::from_ref(id)).await;
     let [traces] = <[Vec<Trace>; 1]>::try_from(all).expect("audit: one id, one vector");
     traces
 }
@@ -314,8 +314,9 @@ fn turned(double: Double) -> Double {
     Double { first: double.second, second: double.first, ..double }
 }
 
-async fn stretch(bench: &impl AuditBench, of: Of, after: Option<&KeyId>, most: u32) -> Stretch {
-    bench.store().stretch(of, after, most).await.expect("audit: stretch failed")
+calls! { AuditBench:
+    stretch = stretch(of: Of, after: Option<&KeyId>, most: u32) -> Stretch;
+    traced = traces(ids: &[KeyId]) -> Vec<Vec<Trace>>;
 }
 
 async fn look_at(bench: &impl AuditBench, of: Of, name: &str) -> Option<Vec<Trace>> {

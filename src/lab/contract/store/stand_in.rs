@@ -1,7 +1,7 @@
 //! Clauses of the store about stand-ins for other origins' attempts.
 
 use super::super::bench::*;
-use super::upkeep::{act, journalled};
+use super::upkeep::{act, enlist, journalled};
 
 pub async fn suite(bench: &impl StoreBench) {
     a_stand_in_record_is_complete_at_once(bench).await;
@@ -82,7 +82,7 @@ async fn an_operators_word_in_anothers_place_is_journalled(bench: &impl StoreBen
         ("stand-by-hand-2", Ruling::Released, "released-by-hand"),
     ] {
         let (ask, _) = stands_over(bench, name, 91).await;
-        bench.store().enlist(std::slice::from_ref(&ask.id)).await.expect("store: enlist failed");
+        enlist(bench, std::slice::from_ref(&ask.id)).await;
         let act = act(ruling);
         let by = Who { actor: &act.actor, reason: &act.reason };
         for _ in 0..2 {

@@ -183,11 +183,10 @@ async fn a_doubt_is_listed_until_it_ends(bench: &impl StoreBench) {
     assert!(matches!(found.open.row.state, State::InDoubt { status: Some(500), .. }), "store: {found:?}");
     let next = bench.store().doubts(Some(&first.id), 1).await.expect("store: doubts failed");
     assert_eq!(next[0].open.id, second.id, "store: the list goes on after a key");
-    let before = bench.store().unlist().await.expect("store: unlist failed");
+    let before = unlist(bench).await;
     assert_eq!(settle(bench, &first, &answer()).await, Done);
     assert!(listed(bench, &first.id).await.is_none(), "store: a settled key is not in doubt");
-    let after = bench.store().unlist().await.expect("store: unlist failed");
-    assert_eq!(after, before - 1, "store: what has ended must leave the list");
+    assert_eq!(unlist(bench).await, before - 1, "store: what has ended must leave the list");
     assert_eq!(release(bench, &second).await, Done);
     wins(bench, &asks_again(bench, &second.id, 3).await).await;
     assert!(listed(bench, &second.id).await.is_none(), "store: a claim that runs again is not in doubt");
@@ -224,28 +223,27 @@ async fn foreign_doubts_are_listed_until_they_are_answered(bench: &impl StoreBen
     let token = bench.arrives(&theirs, Foreign::InDoubt).await;
     assert!(listed(bench, &theirs).await.is_none(), "store: nobody enlisted it");
     let twice = [theirs.clone(), theirs.clone()];
-    let enlist = async || bench.store().enlist(&twice).await.expect("store: enlist failed");
-    enlist().await;
+    enlist(bench, &twice).await;
     let found = listed(bench, &theirs).await.expect("store: an enlisted doubt must be listed");
     let shown = (&found.open.row.origin, found.open.row.token);
     assert_eq!(shown, (&bench.peers()[0], token), "store: {found:?}");
-    let before = bench.store().unlist().await.expect("store: unlist failed");
-    enlist().await;
-    assert_eq!(bench.store().unlist().await, Ok(before), "store: it is on the list once");
-    bench.store().delist(std::slice::from_ref(&theirs)).await.expect("store: delist failed");
+    let before = unlist(bench).await;
+    enlist(bench, &twice).await;
+    assert_eq!(unlist(bench).await, before, "store: it is on the list once");
+    delist(bench, &twice[1..]).await;
     assert!(listed(bench, &theirs).await.is_none(), "store: it was taken off");
 
-    enlist().await;
+    enlist(bench, &twice).await;
     let (attempt, _) = wins(bench, &asks_on(bench, &theirs, 1, over_theirs(bench, token)).await).await;
     assert!(listed(bench, &theirs).await.is_none(), "store: a claim that runs again is not in doubt");
     assert_eq!(doubt(bench, &attempt, None).await, Done);
     let found = listed(bench, &theirs).await.expect("store: an own doubt must be listed");
     assert_eq!(found.open.row.token, attempt.token, "store: the highest token");
-    bench.store().delist(std::slice::from_ref(&theirs)).await.expect("store: delist failed");
+    delist(bench, &twice[1..]).await;
     assert!(listed(bench, &theirs).await.is_some(), "store: an own attempt in doubt stays on the list");
     assert_eq!(release(bench, &attempt).await, Done);
     assert!(listed(bench, &theirs).await.is_none(), "store: a row that names it answers for it");
-    assert_eq!(bench.store().unlist().await, Ok(before - 1), "store: what is answered for leaves the list");
+    assert_eq!(unlist(bench).await, before - 1, "store: what is answered for leaves the list");
 }
 
 /// The operator's answer becomes the answer; what he says did not happen is free again. The act is
@@ -392,8 +390,11 @@ pub(super) fn act(ruling: Ruling) -> Act {
     Act { ruling, actor: "ada".to_owned(), reason: "the provider's ledger says so".to_owned() }
 }
 
-async fn rule(bench: &impl StoreBench, attempt: &Attempt, act: &Act) -> Written {
-    bench.store().rule(attempt, act).await.expect("store: rule failed")
+calls! { StoreBench:
+    rule = rule(attempt: &Attempt, act: &Act) -> Written;
+    unlist = unlist() -> u64;
+    pub(super) enlist = enlist(ids: &[KeyId]) -> ();
+    delist = delist(ids: &[KeyId]) -> ();
 }
 
 async fn nothing_is_journalled(bench: &impl StoreBench, attempt: &Attempt) {
