@@ -3,7 +3,6 @@
 //! and with one trigger that waits. It changes no row.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
 use std::sync::Mutex;
 use std::time::Duration;
 

@@ -207,7 +207,7 @@ mod tests {
     }
 
     fn life(class: usize, got: Vec<Received>, end: End) -> KeyLife {
-        KeyLife { end, ..KeyLife::begun("m-k".into(), class, 0, got.into_iter().map(exchange).collect()) }
+        KeyLife { end, ..KeyLife::begun("m-k".into(), class, got.into_iter().map(exchange).collect()) }
     }
 
     fn judged(allowed: &Allowed, life: KeyLife, effects: u64, noted: Option<Noted>) -> Report {
