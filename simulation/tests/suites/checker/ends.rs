@@ -3,28 +3,15 @@
 
 use onceway::ports::upkeep::Entry;
 use onceway::protocol::double::Why;
+use onceway::protocol::examples;
 use onceway::protocol::time::Date;
 use simulation::table::History;
 
 use super::*;
 
 fn row(region: &str, nonce: u128, state: State) -> Row {
-    Row {
-        origin: origin(region),
-        token: token(1, 1),
-        nonce: Nonce(nonce),
-        fingerprint: Fingerprint { raw: digest("test", &[]), canonical: None },
-        state,
-        over: Vec::new(),
-        risk: Vec::new(),
-        request_id: RequestId(1),
-        expires: Date(1),
-        principal: None,
-        accepted: false,
-        doubted: 0,
-        settle_time: Duration::ZERO,
-        recovery: Recovery::Park,
-    }
+    let row = examples::row(origin(region), token(1, 1), nonce, state);
+    Row { request_id: RequestId(1), expires: Date(1), ..row }
 }
 
 fn settled() -> State {

@@ -3,12 +3,10 @@
 //!
 //! [`leave`] writes the record and the job of a gateway that died between accepting and running.
 
-use http::Uri;
 use onceway::gateway::credentials::caller::{Caller, Voucher};
 use onceway::gateway::operator::dead_letters::{JobAct, JobStatus};
 use onceway::ports::jobs::{Acted, StoredRequest};
-use onceway::ports::store::{ClaimReply, Terms};
-use onceway::ports::{Jobs, KeyStore};
+use onceway::ports::store::Terms;
 use onceway::protocol::digest::Digest32;
 use onceway::protocol::fingerprint::canonical;
 

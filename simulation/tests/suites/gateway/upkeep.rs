@@ -1,13 +1,8 @@
 //! Work beside requests: keys are forgotten in time and in order, and a database's clock that steps
 //! is not believed. A loop that dies takes its gateway along.
 
-use onceway::ports::KeyStore;
-use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, Terms, Unclear, Written};
-use onceway::protocol::fingerprint::{Fingerprint, raw};
-use onceway::protocol::lifetime::{Lifetime, Retention};
-use onceway::protocol::record::{Answer, AnswerBody, Basis, Recovery, State};
+use onceway::ports::store::{GateVersion, Terms, Unclear};
 use onceway_lab::contract::store::asked;
-use std::time::Duration;
 
 use super::bench::*;
 
@@ -97,7 +92,7 @@ fn a_probe_does_not_count_by_a_clock_that_stepped() {
         assert_eq!(bench.send(&eu, "/probe", &key).await.status, 504);
         bench.upstream(&eu, receipt(10));
         bench.world.cluster.step_clock(&eu, HOUR_MICROS);
-        let stepped = tokio::time::Instant::now();
+        let stepped = Instant::now();
         while stepped.elapsed() < HOLD + SETTLE_TIME - ms(200) {
             let answer = bench.send(&eu, "/probe", &key).await;
             assert_eq!(answer.said(), (409, "outcome-unknown"), "at {:?}", stepped.elapsed());

@@ -4,7 +4,7 @@
 use super::trio::*;
 
 /// Longer than checks must fail, and the move that follows.
-const DRAINED: std::time::Duration = ms(4_000);
+const DRAINED: Duration = ms(4_000);
 
 fn sealed(trio: &Trio, name: &RegionName) -> bool {
     regions().iter().all(|by| trio.standing(name, by) == "sealed")

@@ -8,9 +8,9 @@ use std::cell::Cell;
 use std::sync::Once;
 
 use onceway::ports::authority::{Lodged, Lodging};
-use onceway::ports::peers::{PeerError, PeerReply, Question};
-use onceway::ports::store::{Attempt, Terms};
-use onceway::ports::{Acceptors, Authority, Dice, KeyStore, Peers};
+use onceway::ports::peers::PeerError;
+use onceway::ports::store::Terms;
+use onceway::ports::{Authority, Dice, Peers};
 use onceway::protocol::bounds::{AHEAD, LEAP};
 use onceway::protocol::digest::digest;
 use onceway::protocol::speakers::Kind;

@@ -6,8 +6,8 @@
 use onceway::ports::authority::CopiedRow;
 use onceway::ports::peers::{Beat, PeerMessage};
 use onceway::protocol::change::STRIDE;
+use onceway::protocol::examples;
 use onceway::protocol::opening;
-use onceway::protocol::record::RequestId;
 use onceway::protocol::register::Reply;
 use onceway::protocol::time::Date;
 
@@ -105,22 +105,9 @@ impl Region for Liar {
 
 /// A row that nobody wrote.
 fn unwritten(origin: &Origin, key: &str) -> CopiedRow {
-    let row = Row {
-        origin: origin.clone(),
-        token: Token { epoch: 1, attempt: 1 },
-        nonce: Nonce(1),
-        fingerprint: Fingerprint { raw: raw("POST", "/park", b""), canonical: None },
-        state: State::Released,
-        over: Vec::new(),
-        risk: Vec::new(),
-        request_id: RequestId(1),
-        expires: Date(4_000_000_000_000),
-        principal: None,
-        accepted: false,
-        doubted: 0,
-        settle_time: ms(0),
-        recovery: Recovery::Park,
-    };
+    let fingerprint = Fingerprint { raw: raw("POST", "/park", b""), canonical: None };
+    let row = examples::row(origin.clone(), Token { epoch: 1, attempt: 1 }, 1, State::Released);
+    let row = Row { fingerprint, expires: Date(4_000_000_000_000), ..row };
     let (hold, lives, tombstone) = (ms(1), TAKEOVER, TAKEOVER);
     CopiedRow { id: id(key), row, hold, lives, tombstone, route: "park".into(), path: "/park".to_owned() }
 }
