@@ -202,7 +202,6 @@ pub const fn receipt(after: u64) -> UpstreamMode {
     UpstreamMode::Receipt { after: ms(after) }
 }
 
-/// An upstream that answers this status so many milliseconds later.
 pub fn says(after: u64, status: u16, effect: bool) -> UpstreamMode {
     UpstreamMode::Answer { after: ms(after), status, body: Bytes::new(), effect }
 }
@@ -223,7 +222,6 @@ pub fn request_with(path: &str, key: &str, text: &str, (name, value): (&'static 
     request
 }
 
-/// A forward as a peer would send it.
 pub fn forward(path: &str, key: &str) -> Forward {
     let (head, _) = request(path, key, "").into_parts();
     Forward {
@@ -284,7 +282,6 @@ pub async fn read_answer(response: Response<Body>) -> ClientAnswer {
 
 pub type Gate = Arc<Gateway<SimPorts>>;
 
-/// The gateways of one simulated world, and clients that ask them.
 pub struct Fleet {
     pub world: Arc<World>,
     nodes: Mutex<BTreeMap<RegionName, Node>>,
@@ -336,7 +333,6 @@ impl Fleet {
         node.process.while_alive(asking).await.unwrap_or_default()
     }
 
-    /// Sends a request beside the test.
     pub fn begin(self: &Arc<Self>, to: &RegionName, path: &str, key: &str) -> JoinHandle<ClientAnswer> {
         let (fleet, to, path, key) = (self.clone(), to.clone(), path.to_owned(), key.to_owned());
         tokio::spawn(async move { fleet.send(&to, &path, &key).await })

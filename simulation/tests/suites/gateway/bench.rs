@@ -35,17 +35,14 @@ pub fn view() -> View {
     VIEW.clone()
 }
 
-/// The versions of a process that speaks the next one, too.
 pub fn upgraded() -> Versions {
     Versions::new(NEWEST, NEXT).unwrap()
 }
 
-/// The bench's settings, for a process that speaks these versions.
 pub fn speaking(me: &RegionName, speaks: Versions) -> Settings {
     Settings { speaks, ..settings(me) }
 }
 
-/// Three regions' gateways.
 pub type Bench = Fleet;
 
 /// Plays a test on three regions, and tells it their names: eu, us and ap.
@@ -74,7 +71,6 @@ impl Bench {
         Self::started(seed, &["park"], Versions::OURS).await
     }
 
-    /// Starts three regions that speak the next protocol version, too, under a view of this one.
     pub async fn upgraded(seed: u64) -> Arc<Self> {
         Self::started(seed, &[], upgraded()).await
     }

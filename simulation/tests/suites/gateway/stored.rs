@@ -149,7 +149,6 @@ fn a_job_keeps_its_key_bound() {
     });
 }
 
-/// An operator drops a job somewhere in its run. Once that is done, nothing is sent any more.
 #[test]
 fn a_dropped_job_does_not_run() {
     for offset in (0..3_000).step_by(75) {

@@ -9,7 +9,6 @@ use super::bench::*;
 const HOUR_MICROS: i64 = 3_600_000_000;
 const GONE: (u16, &str) = (410, "key-expired");
 
-/// Many keys are due at once: batches go on until none is left.
 #[test]
 fn a_backlog_is_reaped_in_batches() {
     served(Bench::start(3), async |bench, [eu, ..]| {
@@ -148,7 +147,6 @@ fn setting_a_slow_clock_right_deletes_no_keys() {
     }
 }
 
-/// An answer that ends nothing.
 pub const UNCLEAR: Option<Unclear> = Some(Unclear { status: 500, ends_attempt: false, excerpt: None });
 
 /// A claim of an absent key, under no gate yet.
@@ -231,7 +229,6 @@ fn a_loop_that_dies_takes_its_gateway_along() {
     });
 }
 
-/// Loops end with the gateway that stops: that is no death.
 #[test]
 fn a_loop_that_ends_as_its_gateway_stops_did_not_die() {
     served(Bench::start(2), async |bench, [eu, ..]| {

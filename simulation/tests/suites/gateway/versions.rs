@@ -144,7 +144,6 @@ impl Region for Newer {
     }
 }
 
-/// A peer without a common version is not heard, whatever it says of itself.
 #[test]
 fn a_peer_of_a_foreign_version_is_not_heard() {
     served(Bench::start(65), async |bench, [_, us, ap]| {

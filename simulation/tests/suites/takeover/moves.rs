@@ -173,7 +173,6 @@ async fn overtaken(trio: &Arc<Trio>, key: &str, returns: bool) -> ClientAnswer {
     begun.await.unwrap()
 }
 
-/// The key itself moves: its new owner answers, or the answer says that it moves.
 #[test]
 fn the_new_owner_answers_a_key_moved_before_sending() {
     keyed(Trio::start(1), async |trio, key| {
