@@ -136,7 +136,6 @@ fn routes() -> String {
     text
 }
 
-/// The text of the demo's routes, which go to [`PROVIDER`].
 pub fn routes_to_provider() -> String {
     routes().replace("\nkey = ", &format!("\nupstream = \"{PROVIDER}\"\nkey = "))
 }
@@ -155,7 +154,6 @@ pub fn certify_provider(program: &Path, dir: &Path) -> Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// The text of a ring file: these regions with these weights, and the rules of failover.
 pub fn ring(regions: &[RegionName], weights: &[u32], failover: &str) -> String {
     let mut ring = format!("deployment = \"{DEPLOYMENT}\"\nseed = {SEED}\nplace_by = \"key\"\n");
     for (name, weight) in regions.iter().zip(weights) {

@@ -73,7 +73,6 @@ async fn an_acceptor_is_read_as_it_was_written(bench: &impl AuthorityBench) {
     assert!(later > version, "acceptor: each write must move the version");
 }
 
-/// Of several writes at one version one is done (a compare-and-set), and its value is stored.
 async fn concurrent_acceptor_writes_have_one_winner(bench: &impl AuthorityBench) {
     open(bench).await;
     let (version, before) = acceptor(bench).await;
@@ -103,7 +102,6 @@ fn the_one_done<'a, T>(rivals: &'a [T], written: &[Written]) -> &'a T {
     }
 }
 
-/// Views of different rings, pending changes with and without a seal, and waivers come back.
 async fn a_gates_state_is_read_as_it_was_written(bench: &impl AuthorityBench) {
     let gate_now = open(bench).await;
     assert_eq!((gate_now.epoch, gate_now.state), (1, None), "gate: nothing was adopted");
@@ -127,7 +125,6 @@ async fn a_gates_state_is_read_as_it_was_written(bench: &impl AuthorityBench) {
     }
 }
 
-/// With it come a higher version, the view's epoch, one more heartbeat, and the view itself.
 async fn a_state_moves_version_epoch_heartbeat_and_views(bench: &impl AuthorityBench) {
     let (before, seq) = (open(bench).await, heartbeat(bench).await.0);
     let state = next(bench, &before);
@@ -144,7 +141,6 @@ async fn a_state_moves_version_epoch_heartbeat_and_views(bench: &impl AuthorityB
     assert_eq!(heartbeat(bench).await, (seq + 2, after.epoch), "replica: a heartbeat of another epoch");
 }
 
-/// A writer that read the gate before a state or an approval moved it writes nothing.
 async fn a_state_written_at_an_old_version_is_lost(bench: &impl AuthorityBench) {
     let old = open(bench).await;
     let moved = adopts(bench).await;
@@ -155,7 +151,6 @@ async fn a_state_written_at_an_old_version_is_lost(bench: &impl AuthorityBench) 
     is_refused(bench, moved.version, &stale, (Lost, "gate: an approval must move the version")).await;
 }
 
-/// A state that is not written leaves no trace.
 async fn is_refused(bench: &impl AuthorityBench, at: GateVersion, state: &GateState, how: (Written, &str)) {
     let ((how, why), version) = (how, at);
     let (before, beaten) = (gate(bench).await, heartbeat(bench).await);
@@ -176,7 +171,6 @@ async fn concurrent_gate_writes_have_one_winner(bench: &impl AuthorityBench) {
     assert_eq!(heartbeat(bench).await.0, seq + 1, "gate: one write, one heartbeat");
 }
 
-/// A state of an older view is lost at any version; one of the same view is not.
 async fn an_epoch_never_goes_back(bench: &impl AuthorityBench) {
     let now = adopts(bench).await;
     let older = GateState::founded(view(bench, now.epoch - 1, "older"));
@@ -195,7 +189,6 @@ async fn no_state_passes_an_unapproved_boot(bench: &impl AuthorityBench) {
     assert_eq!(set_gate(bench, version, &state).await, Done, "gate: the boot is approved");
 }
 
-/// An older version never wins; the new one wins under the new epoch.
 async fn no_claim_of_an_older_state_passes(bench: &impl AuthorityBench) {
     let mut ask = asks(bench, &id(bench, "authority-older"), 1).await;
     let now = adopts(bench).await;
@@ -204,7 +197,6 @@ async fn no_claim_of_an_older_state_passes(bench: &impl AuthorityBench) {
     assert_eq!(wins(bench, &ask).await.0.token.epoch, now.epoch, "gate: a claim is of the gate's epoch");
 }
 
-/// Claims that win are of the old epoch, and are stored once the gate has moved.
 async fn a_concurrent_claim_wins_before_the_state_or_never(bench: &impl AuthorityBench) {
     let before = &open(bench).await;
     let state = next(bench, before);
@@ -236,7 +228,6 @@ async fn a_concurrent_claim_wins_before_the_state_or_never(bench: &impl Authorit
     }
 }
 
-/// Views are kept by epoch, with their age, and none is replaced.
 async fn kept_views_stay(bench: &impl AuthorityBench) {
     let epoch = open(bench).await.epoch + 100;
     let (one, two) = (view(bench, epoch, "one"), view(bench, epoch + 1, "two"));

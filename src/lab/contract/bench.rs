@@ -35,12 +35,10 @@ pub const SHORT: Duration = Duration::from_millis(400);
 pub enum Foreign {
     Claimed,
     InDoubt,
-    /// Nothing happened in that region.
     Released,
     Settled,
 }
 
-/// A store, and the environment that its clauses need.
 pub trait StoreBench: Sync {
     type Store: KeyStore + Replica + Upkeep + Jobs;
 
@@ -194,7 +192,6 @@ pub(super) async fn claimed(bench: &impl StoreBench, name: &str, nonce: u128) ->
     wins(bench, &asks(bench, &id(bench, name), nonce).await).await.0
 }
 
-/// A fresh key, claimed under `nonce` as changed here.
 pub(super) async fn claimed_as(
     bench: &impl StoreBench,
     name: &str,
@@ -212,7 +209,6 @@ pub(super) async fn settled_key(bench: &impl StoreBench, name: &str, nonce: u128
     attempt
 }
 
-/// A fresh key of this life, claimed and settled, and the end of its retention.
 pub(super) async fn settled_for(bench: &impl StoreBench, name: &str, lifetime: Lifetime) -> (Attempt, Date) {
     let mut ask = asks(bench, &id(bench, name), 1).await;
     ask.terms.lifetime = lifetime;
@@ -227,7 +223,6 @@ pub(super) async fn released_key(bench: &impl StoreBench, name: &str, nonce: u12
     attempt
 }
 
-/// A fresh key, claimed and put in doubt.
 pub(super) async fn doubted_key(bench: &impl StoreBench, name: &str, status: Option<u16>) -> Attempt {
     let attempt = claimed(bench, name, 1).await;
     assert_eq!(doubt(bench, &attempt, status).await, Done);

@@ -279,7 +279,6 @@ impl<'a, B: ReplicationBench> History<'a, B> {
         Ok(format!("{} {what} key {key} {}: {written:?}", name(region), attempt.token))
     }
 
-    /// Moves the gate between the look at it and the claim.
     async fn adopts(&mut self, region: usize, key: usize) -> Result<String, String> {
         let ask = self.ask(region, key, true).await?;
         let moved = self.moves_its_gate(region).await?;

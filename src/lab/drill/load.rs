@@ -33,7 +33,6 @@ const AT_ONCE: usize = 8;
 /// Answers "in doubt" for a parked key after the fault, until it is the operator's.
 const PARKED_ENOUGH: u32 = 3;
 
-/// A route of the demo, with its properties.
 #[derive(Clone, Copy, Debug)]
 pub struct Class {
     pub name: &'static str,

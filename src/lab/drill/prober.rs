@@ -27,7 +27,6 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Its key's history, to be brought to its end.
     pub fn life(self) -> KeyLife {
         KeyLife::begun(self.key, self.class, vec![self.exchange])
     }

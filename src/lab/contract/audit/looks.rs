@@ -68,7 +68,6 @@ async fn doubles_are_journalled_once_in_either_order(bench: &impl AuditBench) {
     assert_eq!(bench.store().journal_doubles(&[]).await, Ok(Vec::new()));
 }
 
-/// A look finds the two rows that a settlement has journalled, and adds nothing.
 async fn a_double_met_at_settlement_is_journalled_once(bench: &impl AuditBench) {
     let met = runs_at_risk(bench, "look-met").await;
     bench.arrives(&met.id, Foreign::Settled).await;
@@ -212,7 +211,6 @@ async fn evidence_has_the_dates_of_its_life(bench: &impl AuditBench) {
     assert_eq!((imported.settled, imported.over, imported.claimed), (true, false, None), "{imported:?}");
 }
 
-/// One look stops after a number of records, shared keys or not; a key's rows are not parted.
 async fn records_are_looked_at_in_stretches(bench: &impl AuditBench) {
     let name = |at: u32| format!("look-all-{at}");
     let mut own = Vec::new();

@@ -29,7 +29,6 @@ async fn look_ups_keep_the_order(bench: &impl StoreBench) {
     assert!(look_up(bench, &[]).await.is_empty(), "store: a look-up of nothing finds nothing");
 }
 
-/// Those of the newest claim stand.
 async fn fingerprints_and_principals_read_back(bench: &impl StoreBench) {
     let raw = fingerprint::raw("POST", "/", b"{ }");
     let canonical = fingerprint::canonical("POST", "/", b"{}");
@@ -50,7 +49,6 @@ async fn fingerprints_and_principals_read_back(bench: &impl StoreBench) {
     }
 }
 
-/// A settled key past its retention reads as expired, reaped or not, and is never claimed again.
 async fn an_expired_answer_is_a_tombstone(bench: &impl StoreBench) {
     let (attempt, expires) = settled_for(bench, "expired", lived(SHORT, Duration::ZERO)).await;
     bench.pass(SHORT).await;
@@ -85,7 +83,6 @@ async fn a_key_may_be_kept_for_ever(bench: &impl StoreBench) {
     assert_eq!(row(bench, &ask.id).await.expires, NEVER);
 }
 
-/// After a restart nothing is written until the boot is approved; then attempts go on.
 async fn a_restart_closes_the_gate(bench: &impl StoreBench) {
     let before = open(bench).await;
     let held = claimed(bench, "restart-held", 1).await;

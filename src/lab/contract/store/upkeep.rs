@@ -56,7 +56,6 @@ async fn a_tombstone_past_its_life_is_forgotten(bench: &impl StoreBench) {
     assert!(fresh.token > attempt.token && fresh.token.attempts() == 1, "store: {}", fresh.token);
 }
 
-/// Own rows count, in every state; rows of another tenant or region do not.
 async fn a_tenants_keys_are_counted_as_far_as_asked(bench: &impl StoreBench) {
     let (tenant, other) = (bench.tenant("counted"), bench.tenant("counted-too"));
     let under = |tenant: &Tenant, name: &str| KeyId::new(tenant.clone(), Key::parse(name).expect("a key"));
@@ -192,7 +191,6 @@ async fn a_doubt_is_listed_until_it_ends(bench: &impl StoreBench) {
     assert!(listed(bench, &second.id).await.is_none(), "store: a claim that runs again is not in doubt");
 }
 
-/// They are found in stretches, by key; rows that another row answers for are not.
 async fn open_rows_of_other_origins_are_found(bench: &impl StoreBench) {
     open(bench).await;
     let names = ["left-1", "left-2", "left-3", "left-4", "left-5"];
@@ -217,7 +215,6 @@ async fn open_rows_of_other_origins_are_found(bench: &impl StoreBench) {
     assert!(!all.more && !all.open.contains(&own.id) && all.open.contains(&ids[0]), "store: {all:?}");
 }
 
-/// An enlisted key is listed once; its own attempt in doubt comes first if it is newer.
 async fn foreign_doubts_are_listed_until_they_are_answered(bench: &impl StoreBench) {
     let theirs = id(bench, "left-listed");
     let token = bench.arrives(&theirs, Foreign::InDoubt).await;
@@ -278,7 +275,6 @@ async fn a_doubt_is_ruled_by_hand(bench: &impl StoreBench) {
     }
 }
 
-/// Nor are keys that are not in doubt; nothing is journalled.
 async fn an_attempt_that_may_still_run_is_not_ruled(bench: &impl StoreBench) {
     let running = claimed(bench, "rule-running", 1).await;
     let unknown = doubted_key(bench, "rule-unknown", None).await;
@@ -335,7 +331,6 @@ async fn a_row_keeps_its_hold_and_settle_time(bench: &impl StoreBench) {
     assert!(matches!(found.state, State::InDoubt { status: Some(500), .. }), "store: {found:?}");
 }
 
-/// Only the attempt that was named, and only in doubt; each change is journalled, once.
 async fn only_doubts_can_change_their_recovery_rule(bench: &impl StoreBench) {
     let doubted = over(bench, "rule-doubt", 1).await;
     let claimed = claimed(bench, "rule-claimed", 2).await;
