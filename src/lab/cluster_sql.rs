@@ -3,7 +3,6 @@
 //! and with one trigger that waits. It changes no row.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -157,7 +156,6 @@ impl Cluster {
         client.query(pids, &[&DATABASE]).await?.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// Snapshot of that session, at rest.
     pub async fn session(&self, pid: i32) -> Result<Session> {
         self.rested(pid).await?.context("the session is gone, or at work")
     }

@@ -7,7 +7,6 @@ use std::net::{Ipv4Addr, TcpListener};
 
 use rustix::process::Pid;
 use tempfile::TempDir;
-use tokio::time::timeout;
 
 use super::*;
 

@@ -45,7 +45,6 @@ pub struct Counts {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Compared {
-    /// The naive design: each region has its own store, replicated asynchronously.
     pub naive: Counts,
     pub onceway: Counts,
 }

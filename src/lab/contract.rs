@@ -16,9 +16,6 @@ pub mod replication;
 pub mod store;
 pub mod upstream;
 
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
-use std::task::Poll;
 use std::time::Duration;
 
 use http::Response;
@@ -28,23 +25,11 @@ use onceway_ports::{Body, BodyError, Clock, body};
 const SLACK: Duration = Duration::from_secs(5);
 
 /// Runs all futures at the same time, on this task, and gives their results in order.
-async fn together<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
-    let mut running: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
-    let mut results: Vec<Option<F::Output>> = running.iter().map(|_| None).collect();
-    poll_fn(move |context| {
-        for (future, result) in running.iter_mut().zip(&mut results) {
-            if result.is_none()
-                && let Poll::Ready(value) = future.as_mut().poll(context)
-            {
-                *result = Some(value);
-            }
-        }
-        if results.iter().any(Option::is_none) {
-            return Poll::Pending;
-        }
-        Poll::Ready(results.iter_mut().filter_map(Option::take).collect())
-    })
-    .await
+async fn together<F: Future>(mut futures: Vec<F>) -> Vec<F::Output> {
+    let Some(last) = futures.pop() else { return Vec::new() };
+    let (mut results, last) = tokio::join!(biased; Box::pin(together(futures)), last);
+    results.push(last);
+    results
 }
 
 /// The future's result, or a panic once it took `most` and the slack.
@@ -71,7 +56,6 @@ async fn read(response: Response<Body>) -> Vec<u8> {
     whole(response.into_body()).await.expect("the body broke off")
 }
 
-/// The whole body as bytes, or the error that broke it off.
 async fn whole(body: Body) -> Result<Vec<u8>, BodyError> {
     match body::collect(body, usize::MAX).await? {
         body::Collected::Whole(bytes) | body::Collected::Over(bytes, _) => Ok(bytes.to_vec()),

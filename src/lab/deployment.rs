@@ -116,7 +116,6 @@ impl Deployment {
         Ok(deployment)
     }
 
-    /// Makes upstreams, files and regions.
     async fn make(&mut self, options: &Options, binaries: &Binaries) -> Result<()> {
         let all = self.names.len();
         for (a, b) in (0..all).flat_map(|a| (a + 1..all).map(move |b| (a, b))) {

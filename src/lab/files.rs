@@ -29,48 +29,18 @@ pub const DATABASE: &str = "onceway";
 pub const DEPLOYMENT: &str = "demo";
 pub const SEED: u64 = 7400;
 
-const ROUTES: &str = r#"# The demo's routes. The same file in every region.
-[[route]]
-name = "charges"
-methods = ["POST"]
-path = "/v1/charges"
-key = "required"
-recovery = "probe"
-probe = "/onceway/effects"
-hold = "10s"
-
-[[route]]
-name = "payouts"
-methods = ["POST"]
-path = "/v1/payouts"
-key = "required"
-recovery = "park"
-escrow = "claim"
-hold = "12s" # two more, in which the claim is lodged elsewhere
-
-[[route]]
-name = "emails"
-methods = ["POST"]
-path = "/v1/emails"
-key = "required"
-recovery = "rerun"
-max_attempts = 3
-hold = "10s"
-
-[[route]]
-name = "notes"
-methods = ["POST"]
-path = "/v1/notes"
-key = "optional"
-recovery = "park"
-hold = "10s"
-
-[[route]]
-name = "blobs"
-methods = ["POST"]
-path = "/v1/blobs"
-key = "off"
-"#;
+/// The demo's routes: name, which is the end of the path; key; settings of its own.
+const ROUTES: [(&str, &str, &str); 5] = [
+    ("charges", "required", "recovery = \"probe\"\nprobe = \"/onceway/effects\"\nhold = \"10s\"\n"),
+    (
+        "payouts",
+        "required",
+        "recovery = \"park\"\nescrow = \"claim\"\nhold = \"12s\" # two more, in which the claim is lodged elsewhere\n",
+    ),
+    ("emails", "required", "recovery = \"rerun\"\nmax_attempts = 3\nhold = \"10s\"\n"),
+    ("notes", "optional", "recovery = \"park\"\nhold = \"10s\"\n"),
+    ("blobs", "off", ""),
+];
 
 /// Failover that people can watch: a lost region's keys move within seconds.
 pub const FAILOVER: &str = r#"
@@ -157,10 +127,15 @@ pub fn certificate_and_key(folder: &Path, region: &RegionName) -> (PathBuf, Path
 }
 
 fn routes() -> String {
-    ROUTES.replace("recovery =", &format!("{POLICY}recovery ="))
+    let mut text = "# The demo's routes. The same file in every region.".to_owned();
+    for (name, key, own) in ROUTES {
+        let policy = if own.is_empty() { own } else { POLICY };
+        text += &format!("\n[[route]]\nname = \"{name}\"\nmethods = [\"POST\"]\npath = \"/v1/{name}\"\n");
+        text += &format!("key = \"{key}\"\n{policy}{own}");
+    }
+    text
 }
 
-/// The text of the demo's routes, which go to [`PROVIDER`].
 pub fn routes_to_provider() -> String {
     routes().replace("\nkey = ", &format!("\nupstream = \"{PROVIDER}\"\nkey = "))
 }
@@ -179,7 +154,6 @@ pub fn certify_provider(program: &Path, dir: &Path) -> Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// The text of a ring file: these regions with these weights, and the rules of failover.
 pub fn ring(regions: &[RegionName], weights: &[u32], failover: &str) -> String {
     let mut ring = format!("deployment = \"{DEPLOYMENT}\"\nseed = {SEED}\nplace_by = \"key\"\n");
     for (name, weight) in regions.iter().zip(weights) {

@@ -174,7 +174,6 @@ impl Book {
     }
 }
 
-/// A call on its way to its effect; see [`Ledger::begin`].
 #[derive(Debug)]
 pub struct InProgress {
     ledger: Arc<Ledger>,

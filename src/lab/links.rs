@@ -29,7 +29,6 @@ pub struct Endpoints {
 /// freeze and heal.
 #[derive(Debug)]
 pub struct Links {
-    /// Relays by pair and [`LinkKind`].
     links: BTreeMap<(usize, usize), [Relay; 2]>,
 }
 

@@ -48,7 +48,6 @@ pub(crate) mod tour;
 pub mod upstream;
 pub mod wait;
 
-use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 

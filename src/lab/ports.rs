@@ -11,7 +11,6 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::wait;
 
-/// The lowest port that [`free_run`] gives.
 const LOWEST: u16 = 11_000;
 /// Number of ports to choose from: all below 32768, where the kernel's range for outgoing
 /// connections begins. One of those connections would take a port between the look and its use.

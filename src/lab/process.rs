@@ -43,7 +43,6 @@ pub enum State {
     Paused,
     /// Over and reaped.
     Exited {
-        /// Exit code or signal, in words.
         how: String,
     },
 }

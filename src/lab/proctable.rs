@@ -28,7 +28,6 @@ pub struct Entry {
     pub activity: Activity,
 }
 
-/// The entry of one process; none if no such process exists.
 pub fn read(pid: Pid) -> Option<Entry> {
     entry(&Process::new(pid.as_raw_pid()).ok()?)
 }
@@ -137,7 +136,6 @@ pub fn kill_all_under(dir: &Path, is_ours: &dyn Fn(&Path) -> bool, bound: Durati
     died.map_err(|error| anyhow!("{error}: {found:?} live on"))
 }
 
-/// True if an executable is a Postgres server.
 pub fn is_postgres(exe: &Path) -> bool {
     exe.file_name().is_some_and(|name| name == "postgres" || name == "postmaster")
 }

@@ -35,7 +35,6 @@ pub struct Region {
     pub cluster: Cluster,
     /// Its gateways; at least one.
     pub gateways: Vec<Arc<Gateway>>,
-    /// Its address, if several gateways are behind it.
     _address: Option<(Readiness, [JoinSet<()>; 3])>,
     launch: Launch,
     /// One control at a time, so that a start does not meet an unfinished kill.
@@ -52,9 +51,7 @@ pub struct Shown {
     pub postgres: String,
     pub gateway_pid: Option<u32>,
     pub postgres_pid: Option<u32>,
-    /// running, paused or down.
     pub gateway: &'static str,
-    /// running, paused or down.
     pub postgres_state: &'static str,
     /// running if both are, paused if either is paused, else down.
     pub state: &'static str,
@@ -183,7 +180,6 @@ impl Region {
         command.output().await.with_context(|| format!("cannot run `onceway {}`", words.join(" ")))
     }
 
-    /// The process of its first gateway, while it lives.
     pub fn process(&self) -> Option<Arc<Process>> {
         self.gateways.first()?.process()
     }

@@ -36,7 +36,6 @@ struct Leg {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Conditions {
-    /// By direction.
     legs: [Leg; 2],
     cut: bool,
     /// Number of cuts so far: a connection that is older than a cut dies, even if the cut is healed

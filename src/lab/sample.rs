@@ -19,7 +19,6 @@ use super::wait::Leave;
 const PROVIDER: &str = "provider";
 /// Time limit for running calls after a signal to end.
 const CALLS_END_WITHIN: Duration = Duration::from_secs(10);
-/// Time limit for Postgres to end in order.
 const POSTGRES_ENDS_WITHIN: Duration = Duration::from_secs(20);
 
 /// Runs the service until SIGTERM or SIGINT; calls `ready` with the address. Errors: the ledger's

@@ -56,7 +56,6 @@ fn named_segment(pid_file: &str) -> Option<(i64, i64)> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     Gone,
-    /// A process is attached to it.
     Attached,
     Abandoned,
 }

@@ -30,7 +30,6 @@ fn scenarios() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios")
 }
 
-/// A folder that is removed with the test.
 struct Folder(PathBuf);
 
 impl Folder {

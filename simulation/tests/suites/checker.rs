@@ -3,9 +3,7 @@
 //!
 //! The swarm shows that true histories break nothing.
 
-mod agreed;
 mod ends;
-mod gates;
 mod leases;
 mod random;
 mod sends;
@@ -23,7 +21,6 @@ use simulation::upstream::Attempted;
 use crate::shared::region as name;
 use crate::shared::*;
 
-/// The shortest window of these deployments.
 const RULE: WindowRule = WindowRule { percent: 200, floor: ms(1), beyond: ms(60_000) };
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -113,7 +110,6 @@ fn gates(number: u64, region: &str, gates: impl IntoIterator<Item = Gated>) -> N
     stores([StoreNews { gates: gates.into_iter().collect(), ..of_store(number, region) }])
 }
 
-/// The news that a store's gate has adopted this view.
 fn adopts(number: u64, region: &str, at: u64, view: &Arc<View>) -> News {
     gates(number, region, [gated(at, GateState::founded(view.clone()), &[])])
 }

@@ -13,11 +13,7 @@ pub use onceway::gateway::authority::failover::{Failover, Mode as Failing};
 use onceway::gateway::credentials::Credentials;
 pub use onceway::gateway::instance::Gateway;
 use onceway::gateway::limits::concurrency::MostAtOnce;
-use onceway::gateway::policy::route::{
-    Accept, Binding, Dialect, Escrow, KeyHeaders, Mismatch, Mode, PathPattern, Policy, Protection, Route,
-    Routes,
-};
-use onceway::gateway::policy::signature::FingerprintRule;
+use onceway::gateway::policy::route::{Accept, PathPattern, Policy, Protection, Route, Routes};
 pub use onceway::gateway::reloadable::Reload;
 pub use onceway::gateway::settings::{Settings, Timings};
 use onceway::ports::body::{self, Collected};
@@ -27,10 +23,8 @@ pub use onceway::ports::{Acceptors, Audit, Body, Jobs, KeyStore, Ports, Replica,
 pub use onceway::protocol::change::Change;
 pub use onceway::protocol::fingerprint::{Fingerprint, raw};
 use onceway::protocol::job::Backoff;
-pub use onceway::protocol::key::{Key, KeyId, Syntax, Tenant};
-use onceway::protocol::key_policy::KeyPolicy;
+pub use onceway::protocol::key::{Key, KeyId, Tenant};
 pub use onceway::protocol::lifetime::{Lifetime, Retention};
-use onceway::protocol::outcome::OutcomeSets;
 pub use onceway::protocol::record::{
     Answer, AnswerBody, Basis, Nonce, Recovery, RequestId, Row, State, Token,
 };
@@ -187,32 +181,18 @@ pub fn route(name: &str, policy: Policy) -> Route {
 /// The policy of a route that waits, whose keys live for so long, and are refused for as long.
 pub fn policy(recovery: Recovery, hold: Duration, life: Duration) -> Policy {
     Policy {
-        key_headers: KeyHeaders::default(),
-        upstream: None,
-        syntax: Syntax::Lenient,
-        key_policy: KeyPolicy::default(),
-        fingerprint: FingerprintRule::Whole,
-        fingerprint_headers: Vec::new(),
-        mismatch: Mismatch::Unprocessable,
-        dialect: Dialect::Plain,
         recovery,
         probe: Some(Uri::from_static("/status")),
         hold,
         wait: ms(2_000),
         upstream_timeout: UPSTREAM,
         settle_time: SETTLE_TIME,
-        status_ends_attempt: false,
-        escrow: Escrow::Off,
         retention: Retention::For(life),
         tombstone: life,
         body_limit: 1 << 16,
         stored_limit: 1 << 10,
-        outcomes: OutcomeSets::default(),
-        replay_headers: Vec::new(),
-        keep_headers: Vec::new(),
-        mode: Mode::Sync,
         accept: ACCEPT,
-        bind: Binding::Tenant,
+        ..Policy::default()
     }
 }
 
@@ -221,7 +201,6 @@ pub const fn receipt(after: u64) -> UpstreamMode {
     UpstreamMode::Receipt { after: ms(after) }
 }
 
-/// An upstream that answers this status so many milliseconds later.
 pub fn says(after: u64, status: u16, effect: bool) -> UpstreamMode {
     UpstreamMode::Answer { after: ms(after), status, body: Bytes::new(), effect }
 }
@@ -242,7 +221,6 @@ pub fn request_with(path: &str, key: &str, text: &str, (name, value): (&'static 
     request
 }
 
-/// A forward as a peer would send it.
 pub fn forward(path: &str, key: &str) -> Forward {
     let (head, _) = request(path, key, "").into_parts();
     Forward {
@@ -303,7 +281,6 @@ pub async fn read_answer(response: Response<Body>) -> ClientAnswer {
 
 pub type Gate = Arc<Gateway<SimPorts>>;
 
-/// The gateways of one simulated world, and clients that ask them.
 pub struct Fleet {
     pub world: Arc<World>,
     nodes: Mutex<BTreeMap<RegionName, Node>>,
@@ -355,7 +332,6 @@ impl Fleet {
         node.process.while_alive(asking).await.unwrap_or_default()
     }
 
-    /// Sends a request beside the test.
     pub fn begin(self: &Arc<Self>, to: &RegionName, path: &str, key: &str) -> JoinHandle<ClientAnswer> {
         let (fleet, to, path, key) = (self.clone(), to.clone(), path.to_owned(), key.to_owned());
         tokio::spawn(async move { fleet.send(&to, &path, &key).await })

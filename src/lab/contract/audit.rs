@@ -20,7 +20,6 @@ pub async fn suite(bench: &impl AuditBench) {
     a_forgotten_key_is_told_by_its_journal(bench).await;
 }
 
-/// The answer that was there first stays the key's, here too, whatever the own answer is.
 async fn the_first_answer_stays_and_both_are_journalled(bench: &impl AuditBench) {
     for in_doubt in [false, true] {
         let attempt = claimed(bench, &format!("audit-first-{in_doubt}"), 1).await;
@@ -67,7 +66,6 @@ async fn a_double_says_what_explains_it(bench: &impl AuditBench) {
     }
 }
 
-/// An escrow row made an own one, and its origin's row of the same attempt, are no double.
 async fn the_same_attempt_is_no_double(bench: &impl AuditBench) {
     let attempt = claimed(bench, "audit-same", 1).await;
     let origin = bench.peers()[1].clone();
@@ -214,7 +212,6 @@ async fn findings(bench: &impl AuditBench, after: Option<Place>, back: Duration)
     bench.store().findings(after, back, 1_000).await.expect("audit: findings failed")
 }
 
-/// The answer of the own row, or of another one.
 async fn settled(bench: &impl StoreBench, id: &KeyId, theirs: bool) -> Answer {
     let is = |row: &Row| (row.origin != bench.origin()) == theirs;
     match rows(bench, id).await.into_iter().find(is).map(|row| row.state) {

@@ -73,7 +73,6 @@ async fn an_acceptor_is_read_as_it_was_written(bench: &impl AuthorityBench) {
     assert!(later > version, "acceptor: each write must move the version");
 }
 
-/// Of several writes at one version one is done (a compare-and-set), and its value is stored.
 async fn concurrent_acceptor_writes_have_one_winner(bench: &impl AuthorityBench) {
     open(bench).await;
     let (version, before) = acceptor(bench).await;
@@ -103,7 +102,6 @@ fn the_one_done<'a, T>(rivals: &'a [T], written: &[Written]) -> &'a T {
     }
 }
 
-/// Views of different rings, pending changes with and without a seal, and waivers come back.
 async fn a_gates_state_is_read_as_it_was_written(bench: &impl AuthorityBench) {
     let gate_now = open(bench).await;
     assert_eq!((gate_now.epoch, gate_now.state), (1, None), "gate: nothing was adopted");
@@ -127,7 +125,6 @@ async fn a_gates_state_is_read_as_it_was_written(bench: &impl AuthorityBench) {
     }
 }
 
-/// With it come a higher version, the view's epoch, one more heartbeat, and the view itself.
 async fn a_state_moves_version_epoch_heartbeat_and_views(bench: &impl AuthorityBench) {
     let (before, seq) = (open(bench).await, heartbeat(bench).await.0);
     let state = next(bench, &before);
@@ -140,11 +137,10 @@ async fn a_state_moves_version_epoch_heartbeat_and_views(bench: &impl AuthorityB
     let kept = views(bench).await;
     assert!(kept.contains(&state.view), "views: the adopted one must be kept");
     assert!(kept.is_sorted_by_key(|view| view.epoch()), "views: oldest first");
-    bench.store().beat(None).await.expect("replica: beat failed").expect("an open gate");
+    beats(bench).await;
     assert_eq!(heartbeat(bench).await, (seq + 2, after.epoch), "replica: a heartbeat of another epoch");
 }
 
-/// A writer that read the gate before a state or an approval moved it writes nothing.
 async fn a_state_written_at_an_old_version_is_lost(bench: &impl AuthorityBench) {
     let old = open(bench).await;
     let moved = adopts(bench).await;
@@ -155,7 +151,6 @@ async fn a_state_written_at_an_old_version_is_lost(bench: &impl AuthorityBench) 
     is_refused(bench, moved.version, &stale, (Lost, "gate: an approval must move the version")).await;
 }
 
-/// A state that is not written leaves no trace.
 async fn is_refused(bench: &impl AuthorityBench, at: GateVersion, state: &GateState, how: (Written, &str)) {
     let ((how, why), version) = (how, at);
     let (before, beaten) = (gate(bench).await, heartbeat(bench).await);
@@ -176,7 +171,6 @@ async fn concurrent_gate_writes_have_one_winner(bench: &impl AuthorityBench) {
     assert_eq!(heartbeat(bench).await.0, seq + 1, "gate: one write, one heartbeat");
 }
 
-/// A state of an older view is lost at any version; one of the same view is not.
 async fn an_epoch_never_goes_back(bench: &impl AuthorityBench) {
     let now = adopts(bench).await;
     let older = GateState::founded(view(bench, now.epoch - 1, "older"));
@@ -195,7 +189,6 @@ async fn no_state_passes_an_unapproved_boot(bench: &impl AuthorityBench) {
     assert_eq!(set_gate(bench, version, &state).await, Done, "gate: the boot is approved");
 }
 
-/// An older version never wins; the new one wins under the new epoch.
 async fn no_claim_of_an_older_state_passes(bench: &impl AuthorityBench) {
     let mut ask = asks(bench, &id(bench, "authority-older"), 1).await;
     let now = adopts(bench).await;
@@ -204,7 +197,6 @@ async fn no_claim_of_an_older_state_passes(bench: &impl AuthorityBench) {
     assert_eq!(wins(bench, &ask).await.0.token.epoch, now.epoch, "gate: a claim is of the gate's epoch");
 }
 
-/// Claims that win are of the old epoch, and are stored once the gate has moved.
 async fn a_concurrent_claim_wins_before_the_state_or_never(bench: &impl AuthorityBench) {
     let before = &open(bench).await;
     let state = next(bench, before);
@@ -236,7 +228,6 @@ async fn a_concurrent_claim_wins_before_the_state_or_never(bench: &impl Authorit
     }
 }
 
-/// Views are kept by epoch, with their age, and none is replaced.
 async fn kept_views_stay(bench: &impl AuthorityBench) {
     let epoch = open(bench).await.epoch + 100;
     let (one, two) = (view(bench, epoch, "one"), view(bench, epoch + 1, "two"));
@@ -244,8 +235,7 @@ async fn kept_views_stay(bench: &impl AuthorityBench) {
     keep(bench, &[two.clone(), one.clone()]).await;
     bench.pass(SHORT).await;
     keep(bench, &[view(bench, epoch, "other"), one.clone()]).await;
-    let kept = bench.store().views().await.expect("views failed");
-    let found: Vec<_> = kept.into_iter().filter(|(view, _)| view.epoch() >= epoch).collect();
+    let found: Vec<_> = kept(bench).await.into_iter().filter(|(view, _)| view.epoch() >= epoch).collect();
     let stay: Vec<_> = found.iter().map(|(view, _)| view.clone()).collect();
     assert_eq!(stay, [one, two], "views: a kept one must stay as it is");
     let rounding = Duration::from_millis(1);
@@ -290,29 +280,19 @@ fn holding(bench: &impl StoreBench, before: &Acceptor, counter: u64) -> Acceptor
     Acceptor { admitted: true, promised: Some(ballot), accepted: Some(accepted), ..before.clone() }
 }
 
-async fn acceptor(bench: &impl AuthorityBench) -> (u64, Acceptor) {
-    bench.store().acceptor().await.expect("acceptor failed")
-}
-
-async fn set(bench: &impl AuthorityBench, version: u64, acceptor: &Acceptor) -> Written {
-    bench.store().set_acceptor(version, acceptor).await.expect("set_acceptor failed")
-}
-
-async fn set_gate(bench: &impl AuthorityBench, version: GateVersion, state: &GateState) -> Written {
-    bench.store().set_gate(version, state).await.expect("set_gate failed")
-}
-
-async fn keep(bench: &impl AuthorityBench, views: &[Arc<View>]) {
-    bench.store().keep_views(views).await.expect("keep_views failed");
+calls! { AuthorityBench:
+    acceptor = acceptor() -> (u64, Acceptor);
+    set = set_acceptor(version: u64, acceptor: &Acceptor) -> Written;
+    set_gate = set_gate(version: GateVersion, state: &GateState) -> Written;
+    keep = keep_views(views: &[Arc<View>]) -> ();
+    kept = views() -> Vec<(Arc<View>, Duration)>;
 }
 
 async fn views(bench: &impl AuthorityBench) -> Vec<Arc<View>> {
-    let kept = bench.store().views().await.expect("views failed");
-    kept.into_iter().map(|(view, _)| view).collect()
+    kept(bench).await.into_iter().map(|(view, _)| view).collect()
 }
 
 async fn heartbeat(bench: &impl StoreBench) -> (u64, u64) {
-    let all = bench.store().heartbeats().await.expect("replica: heartbeats failed");
-    let own = all.into_iter().find(|beat| beat.origin == bench.origin());
-    own.map(|beat| (beat.seq, beat.epoch)).expect("replica: the own heartbeat is missing")
+    let own = own_heartbeat(bench).await;
+    (own.seq, own.epoch)
 }

@@ -8,7 +8,7 @@ pub(super) use super::together;
 pub(super) use onceway_ports::authority::CopiedRow;
 pub(super) use onceway_ports::store::Written::{self, Done, GateMoved, Lost};
 pub(super) use onceway_ports::store::{
-    Attempt, ClaimAsk, ClaimReply, Gate, GateVersion, Heartbeat, StoreError, Unclear,
+    Attempt, Beat, ClaimAsk, ClaimReply, Gate, GateVersion, Heartbeat, StoreError, Unclear,
 };
 pub(super) use onceway_ports::upkeep::{Entry, ListedDoubt, Place, Ruling, Who};
 pub(super) use onceway_ports::{Acceptors, Audit, Authority, Imports, Jobs, KeyStore, Replica, Upkeep};
@@ -35,12 +35,10 @@ pub const SHORT: Duration = Duration::from_millis(400);
 pub enum Foreign {
     Claimed,
     InDoubt,
-    /// Nothing happened in that region.
     Released,
     Settled,
 }
 
-/// A store, and the environment that its clauses need.
 pub trait StoreBench: Sync {
     type Store: KeyStore + Replica + Upkeep + Jobs;
 
@@ -77,9 +75,27 @@ pub trait AuditBench: ImportBench<Store: Audit> {}
 
 impl<B: ImportBench<Store: Audit>> AuditBench for B {}
 
-pub(super) async fn gate(bench: &impl StoreBench) -> Gate {
-    bench.store().gate().await.expect("store: gate failed")
+/// Calls on the bench's store, each of which must not fail.
+macro_rules! calls {
+    ($bench:ident: $($vis:vis $name:ident = $call:ident($($arg:ident: $kind:ty),*) -> $reply:ty;)*) => {
+        $($vis async fn $name(bench: &impl $bench, $($arg: $kind),*) -> $reply {
+            bench.store().$call($($arg),*).await.expect(concat!("store: ", stringify!($call), " failed"))
+        })*
+    };
 }
+pub(super) use calls;
+
+calls! { StoreBench:
+    pub(super) gate = gate() -> Gate;
+    pub(super) claim = claim(ask: &ClaimAsk) -> ClaimReply;
+    pub(super) settle = settle(attempt: &Attempt, answer: &Answer) -> Written;
+    pub(super) release = release(attempt: &Attempt) -> Written;
+    pub(super) look_up = look_up(ids: &[KeyId]) -> Vec<Vec<Row>>;
+    pub(super) journal = journal(id: &KeyId) -> Vec<Entry>;
+    pub(super) heartbeats = heartbeats() -> Vec<Heartbeat>;
+}
+
+calls! { AuditBench: pub(super) doubles = doubles() -> Counted; }
 
 pub(super) async fn open(bench: &impl StoreBench) -> Gate {
     let closed = gate(bench).await;
@@ -152,10 +168,6 @@ pub(super) fn over_theirs(bench: &impl StoreBench, theirs: Token) -> Basis {
     Basis::Known { own: None, over: vec![(bench.peers()[0].clone(), theirs)], attempt: theirs.attempt }
 }
 
-pub(super) async fn claim(bench: &impl StoreBench, ask: &ClaimAsk) -> ClaimReply {
-    bench.store().claim(ask).await.expect("store: claim failed")
-}
-
 /// The attempt that this claim wins, and the end of its key's retention.
 pub(super) async fn wins(bench: &impl StoreBench, ask: &ClaimAsk) -> (Attempt, Date) {
     match claim(bench, ask).await {
@@ -180,7 +192,6 @@ pub(super) async fn claimed(bench: &impl StoreBench, name: &str, nonce: u128) ->
     wins(bench, &asks(bench, &id(bench, name), nonce).await).await.0
 }
 
-/// A fresh key, claimed under `nonce` as changed here.
 pub(super) async fn claimed_as(
     bench: &impl StoreBench,
     name: &str,
@@ -198,7 +209,6 @@ pub(super) async fn settled_key(bench: &impl StoreBench, name: &str, nonce: u128
     attempt
 }
 
-/// A fresh key of this life, claimed and settled, and the end of its retention.
 pub(super) async fn settled_for(bench: &impl StoreBench, name: &str, lifetime: Lifetime) -> (Attempt, Date) {
     let mut ask = asks(bench, &id(bench, name), 1).await;
     ask.terms.lifetime = lifetime;
@@ -213,7 +223,6 @@ pub(super) async fn released_key(bench: &impl StoreBench, name: &str, nonce: u12
     attempt
 }
 
-/// A fresh key, claimed and put in doubt.
 pub(super) async fn doubted_key(bench: &impl StoreBench, name: &str, status: Option<u16>) -> Attempt {
     let attempt = claimed(bench, name, 1).await;
     assert_eq!(doubt(bench, &attempt, status).await, Done);
@@ -221,7 +230,7 @@ pub(super) async fn doubted_key(bench: &impl StoreBench, name: &str, status: Opt
 }
 
 pub(super) async fn rows(bench: &impl StoreBench, id: &KeyId) -> Vec<Row> {
-    let found = bench.store().look_up(std::slice::from_ref(id)).await.expect("store: look_up failed");
+    let found = look_up(bench, std::slice::from_ref(id)).await;
     let [rows] = <[Vec<Row>; 1]>::try_from(found).expect("store: look_up of one id must give one vector");
     rows
 }
@@ -251,12 +260,16 @@ pub(super) async fn is_settled(bench: &impl StoreBench, id: &KeyId) -> bool {
     matches!(row(bench, id).await.state, State::Settled { .. })
 }
 
-pub(super) async fn settle(bench: &impl StoreBench, attempt: &Attempt, answer: &Answer) -> Written {
-    bench.store().settle(attempt, answer).await.expect("store: settle failed")
+/// The own heartbeat; a store shows one.
+pub(super) async fn own_heartbeat(bench: &impl StoreBench) -> Heartbeat {
+    let mine = heartbeats(bench).await.into_iter().filter(|beat| beat.origin == bench.origin());
+    let [own] = <[Heartbeat; 1]>::try_from(mine.collect::<Vec<_>>()).expect("replica: one own heartbeat");
+    own
 }
 
-pub(super) async fn release(bench: &impl StoreBench, attempt: &Attempt) -> Written {
-    bench.store().release(attempt).await.expect("store: release failed")
+pub(super) async fn beats(bench: &impl StoreBench) -> Beat {
+    let beat = bench.store().beat(None).await.expect("store: beat failed");
+    beat.expect("replica: an open gate lets a heartbeat pass")
 }
 
 /// Puts an attempt in doubt; a status does not end it.
@@ -276,14 +289,6 @@ pub(super) fn answer() -> Answer {
 pub(super) async fn runs_at_risk(bench: &impl StoreBench, name: &str) -> Attempt {
     let risk = vec![bench.peers()[0].region.clone()];
     claimed_as(bench, name, 1, |ask| ask.risk = risk).await
-}
-
-pub(super) async fn doubles(bench: &impl AuditBench) -> Counted {
-    bench.store().doubles().await.expect("audit: doubles failed")
-}
-
-pub(super) async fn journal(bench: &impl StoreBench, id: &KeyId) -> Vec<Entry> {
-    bench.store().journal(id).await.expect("audit: journal failed")
 }
 
 pub(super) async fn listed(bench: &impl StoreBench, id: &KeyId) -> Option<ListedDoubt> {

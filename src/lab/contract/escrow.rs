@@ -4,16 +4,9 @@
 use super::authority::{AuthorityBench, adopts};
 use super::bench::*;
 use super::imports::latest;
-use super::together;
-use onceway_ports::authority::{CopiedRow, Lodged, Lodging};
-use onceway_ports::store::{GateVersion, StoreError, Terms, Written};
-use onceway_ports::{Escrows, Imports};
-use onceway_protocol::digest::digest;
-use onceway_protocol::fingerprint::{self, Fingerprint};
-use onceway_protocol::key::KeyId;
-use onceway_protocol::lifetime::{Lifetime, Retention};
-use onceway_protocol::record::{Nonce, Recovery, RequestId, State, Token};
-use onceway_protocol::region::Origin;
+use onceway_ports::Escrows;
+use onceway_ports::authority::{Lodged, Lodging};
+use onceway_ports::store::Terms;
 use onceway_protocol::written::LONGEST;
 
 pub trait EscrowBench: AuthorityBench<Store: Escrows + Imports> {}
@@ -38,7 +31,6 @@ pub async fn suite(bench: &impl EscrowBench) {
     an_escrow_goes_with_its_life(bench).await;
 }
 
-/// A repeated lodging is done already; of one origin's claims of a key the highest token stays.
 async fn only_a_higher_token_replaces_a_lodged_claim(bench: &impl EscrowBench) {
     let first = lodges(bench, "escrow-again", 3, 1).await;
     assert_eq!(lodge(bench, &first).await, Lodged::Done, "escrow: lodged again, it stands already");
@@ -130,7 +122,6 @@ async fn an_answer_is_lodged_with_its_claim_at_any_epoch(bench: &impl EscrowBenc
     assert_eq!(lodge_answer(bench, &lodging).await, Lost, "escrow: it was converted");
 }
 
-/// It has all facts of the lodging, is listed for the operator, and ends like any own attempt.
 async fn a_converted_claim_is_an_own_doubt(bench: &impl EscrowBench) {
     let lodging = lodges(bench, "escrow-doubt", 7, 1).await;
     assert_eq!(rows(bench, &lodging.id).await, [], "escrow: it must not be shown as a record");
@@ -230,7 +221,6 @@ async fn an_own_open_row_of_a_lower_token_gives_way(bench: &impl EscrowBench) {
     assert!(matches!(own.state, State::InDoubt { .. }), "escrow: {own:?}");
 }
 
-/// Each call takes at most `most`, of that origin only; 0 says that none is left.
 async fn a_conversion_goes_on_until_nothing_is_left(bench: &impl EscrowBench) {
     let mut all = Vec::new();
     for nonce in 1..=5 {
@@ -341,7 +331,6 @@ fn with(lodging: &Lodging, attempt: u32, nonce: u128) -> Lodging {
     Lodging { token, terms, ..lodging.clone() }
 }
 
-/// A fresh lodging, which is lodged.
 async fn lodges(bench: &impl EscrowBench, name: &str, attempt: u32, nonce: u128) -> Lodging {
     let lodging = lodging(bench, name, attempt, nonce).await;
     assert_eq!(lodge(bench, &lodging).await, Lodged::Done, "escrow: it must be lodged");
@@ -352,9 +341,7 @@ async fn lodge(bench: &impl EscrowBench, lodging: &Lodging) -> Lodged {
     lodge_at(bench, lodging, open(bench).await.version).await
 }
 
-async fn lodge_at(bench: &impl EscrowBench, lodging: &Lodging, gate: GateVersion) -> Lodged {
-    bench.store().lodge(lodging, gate).await.expect("escrow: lodge failed")
-}
+calls! { EscrowBench: lodge_at = lodge(lodging: &Lodging, gate: GateVersion) -> Lodged; }
 
 async fn void(bench: &impl EscrowBench, lodging: &Lodging) {
     bench.store().void(&lodging.origin, &lodging.attempt()).await.expect("escrow: void failed");

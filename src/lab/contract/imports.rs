@@ -16,7 +16,6 @@ pub async fn suite(bench: &impl ImportBench) {
     an_imported_row_goes_once_it_is_not_needed(bench).await;
 }
 
-/// A row keeps all of its content in an import, times as spans, and is handed on unchanged.
 async fn rows_are_handed_over_whole(bench: &impl ImportBench) {
     open(bench).await;
     let origin = bench.peers()[1].clone();
@@ -52,7 +51,6 @@ async fn rows_are_handed_over_whole(bench: &impl ImportBench) {
     assert!(own.is_err(), "import: the own rows are written by claims only");
 }
 
-/// A page has replicated and imported rows together, after a key, at most `most`.
 async fn rows_come_in_pages_in_the_order_of_keys(bench: &impl ImportBench) {
     open(bench).await;
     let origin = bench.peers()[0].clone();
@@ -79,7 +77,6 @@ async fn rows_come_in_pages_in_the_order_of_keys(bench: &impl ImportBench) {
     assert_eq!(found, want, "import: each key once, in order");
 }
 
-/// The higher token counts; of one attempt the later state, in either order of arrival.
 async fn the_later_of_two_rows_of_one_origin_counts(bench: &impl ImportBench) {
     open(bench).await;
     let origin = bench.peers()[0].clone();
@@ -111,7 +108,6 @@ async fn the_later_of_two_rows_of_one_origin_counts(bench: &impl ImportBench) {
     }
 }
 
-/// Imported rows stop claims as replicated ones do, and are superseded under their origin's name.
 async fn imported_rows_stand_in_the_way_of_claims(bench: &impl ImportBench) {
     let origin = bench.peers()[1].clone();
     let mut ask = asks(bench, &id(bench, "import-claim"), 1).await;
@@ -350,9 +346,7 @@ async fn reap(bench: &impl ImportBench) -> u64 {
     bench.store().reap_imports(100).await.expect("import: reap_imports failed")
 }
 
-pub(super) async fn import(bench: &impl ImportBench, origin: &Origin, rows: &[CopiedRow]) {
-    bench.store().import(origin, rows).await.expect("import: import failed");
-}
+calls! { ImportBench: pub(super) import = import(origin: &Origin, rows: &[CopiedRow]) -> (); }
 
 /// A row of an origin as a survivor hands it over, with this attempt number at the first epoch.
 pub(super) fn copied(
@@ -390,7 +384,6 @@ pub(super) fn answered() -> State {
     State::Settled { answer: Arc::new(answer()), age: Duration::ZERO, expired: false }
 }
 
-/// A row that ends soon, and that names no other.
 fn briefly(copied: CopiedRow) -> CopiedRow {
     let row = Row { over: Vec::new(), ..copied.row };
     CopiedRow { row, lives: Duration::ZERO, tombstone: SHORT / 2, ..copied }

@@ -2,7 +2,6 @@
 //! surely so.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +66,6 @@ pub trait PeersBench: Sync {
     /// All forwards that arrived whole since the last `behave`, as its handler saw them.
     fn arrived(&self) -> impl Future<Output = Vec<Forward>> + Send;
 
-    /// The same for questions.
     fn asked(&self) -> impl Future<Output = Vec<Question>> + Send;
 }
 
@@ -148,7 +146,6 @@ async fn not_the_owner_is_told(bench: &impl PeersBench) {
     }
 }
 
-/// Neither a refusing peer nor an unlisted region gets a forward, a ping or a question.
 async fn a_call_that_reaches_nobody_was_not_sent(bench: &impl PeersBench) {
     for (behaviour, to) in [(PeerBehaviour::Refuse, peer()), (answers(200, ""), unlisted())] {
         bench.behave(behaviour).await;
@@ -250,7 +247,6 @@ async fn a_peers_reply_arrives_unchanged(bench: &impl PeersBench) {
     }
 }
 
-/// Neither a question that was read nor one to a silent peer is asked again.
 async fn a_question_without_an_answer_is_unknown(bench: &impl PeersBench) {
     standing(bench).await;
     bench.behave(PeerBehaviour::BreakAfterReading).await;

@@ -1,11 +1,8 @@
 //! The promises of [`Replica`] of one store; [`super::replication`] has those between stores.
 
-use super::bench::{SHORT, StoreBench, asks, id, open, restart_and_approve, row, wins, *};
-use onceway_ports::Replica;
-use onceway_ports::store::{Heartbeat, PeerMemory};
-use onceway_protocol::key::KeyId;
+use super::bench::*;
+use onceway_ports::store::PeerMemory;
 use onceway_protocol::observed::{Observed, Passed};
-use std::time::Duration;
 
 pub async fn suite(bench: &impl StoreBench) {
     heartbeats_grow_by_one(bench).await;
@@ -16,14 +13,14 @@ pub async fn suite(bench: &impl StoreBench) {
 
 async fn heartbeats_grow_by_one(bench: &impl StoreBench) {
     open(bench).await;
-    let first = beat(bench).await;
+    let first = beats(bench).await.seq;
     for step in 1..=3 {
-        let next = beat(bench).await;
+        let next = beats(bench).await.seq;
         assert_eq!(next, first + step, "replica: beat {step} after {first} must be {}", first + step);
     }
     restart_and_approve(bench).await;
-    assert_eq!(heartbeats(bench).await[0].seq, first + 3, "replica: a restart changed the heartbeat");
-    assert_eq!(beat(bench).await, first + 4, "replica: the heartbeat must go on after a restart");
+    assert_eq!(own_heartbeat(bench).await.seq, first + 3, "replica: a restart changed the heartbeat");
+    assert_eq!(beats(bench).await.seq, first + 4, "replica: the heartbeat must go on after a restart");
 }
 
 /// A heartbeat counts what passed, in one statement with its number: from the value that its writer
@@ -43,7 +40,7 @@ async fn a_heartbeat_counts_what_passed_once(bench: &impl StoreBench) {
     assert_eq!(counts(Some(first), Duration::from_millis(250)).await, (after(250), true));
     assert_eq!(counts(Some(first), more).await, (after(250), false), "replica: another gateway counted");
     assert_eq!(counts(Some(after(250)), more).await, (after(650), true), "replica: one step at most");
-    let other = bench.store().beat(None).await.expect("replica: beat failed").expect("an open gate");
+    let other = beats(bench).await;
     assert_eq!((other.observed, other.counted), (after(650), false), "replica: it counts nothing");
     assert_eq!(counts(Some(after(650)), more).await, (after(1_050), true), "replica: it allowed no less");
     // What began before a heartbeat ends no earlier for it.
@@ -72,14 +69,14 @@ async fn left(bench: &impl StoreBench, id: &KeyId) -> Option<Duration> {
 
 async fn the_own_heartbeat_is_shown(bench: &impl StoreBench) {
     let gate = open(bench).await;
-    let seq = beat(bench).await;
-    let own: Vec<Heartbeat> = heartbeats(bench).await;
-    let date = own.first().expect("replica: the own heartbeat must be shown").date;
+    let seq = beats(bench).await.seq;
+    let own = own_heartbeat(bench).await;
+    let date = own.date;
     let want = Heartbeat { origin: bench.origin(), seq, epoch: gate.epoch, whole: true, date };
-    assert_eq!(own, [want], "replica: the own heartbeat must be shown as committed");
-    let next = bench.store().beat(None).await.expect("replica: beat failed").expect("an open gate");
+    assert_eq!(own, want, "replica: the own heartbeat must be shown as committed");
+    let next = beats(bench).await;
     assert!(date <= next.date, "replica: {date:?} is before {next:?}");
-    assert_eq!(heartbeats(bench).await[0].date, next.date, "replica: it must be shown with its date");
+    assert_eq!(own_heartbeat(bench).await.date, next.date, "replica: it must be shown with its date");
 }
 
 /// The memory of peers is recalled after a restart, and the newest memory of a peer counts. But two
@@ -109,22 +106,13 @@ async fn the_memory_of_peers_survives_a_restart(bench: &impl StoreBench) {
     assert_eq!(recall(bench).await, memory, "replica: a remembered heartbeat went back");
 }
 
-async fn beat(bench: &impl StoreBench) -> u64 {
-    let seq = bench.store().beat(None).await.expect("replica: beat failed");
-    seq.expect("replica: beat answered None though the gate is open").seq
-}
-
-async fn heartbeats(bench: &impl StoreBench) -> Vec<Heartbeat> {
-    let all = bench.store().heartbeats().await.expect("replica: heartbeats failed");
-    all.into_iter().filter(|beat| beat.origin == bench.origin()).collect()
-}
-
-async fn remember(bench: &impl StoreBench, memory: &[PeerMemory]) {
-    bench.store().remember(memory).await.expect("replica: remember failed");
+calls! { StoreBench:
+    remember = remember(memory: &[PeerMemory]) -> ();
+    recalled = recall() -> Vec<PeerMemory>;
 }
 
 async fn recall(bench: &impl StoreBench) -> Vec<PeerMemory> {
-    let all = bench.store().recall().await.expect("replica: recall failed");
+    let all = recalled(bench).await;
     let of = |origin| all.iter().filter(move |memory| memory.origin == origin).cloned();
     bench.peers().into_iter().flat_map(of).collect()
 }

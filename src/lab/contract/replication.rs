@@ -4,8 +4,6 @@
 //! Every link is cut, except while a history waits for one region's commits to arrive at another,
 //! so that lines are equal in every run. The recorded line says what a reply should have been.
 
-use std::future::Future;
-
 use super::authority::view_with;
 use super::bench::*;
 use super::history::{Draw, described, said, standing_on};
@@ -281,7 +279,6 @@ impl<'a, B: ReplicationBench> History<'a, B> {
         Ok(format!("{} {what} key {key} {}: {written:?}", name(region), attempt.token))
     }
 
-    /// Moves the gate between the look at it and the claim.
     async fn adopts(&mut self, region: usize, key: usize) -> Result<String, String> {
         let ask = self.ask(region, key, true).await?;
         let moved = self.moves_its_gate(region).await?;

@@ -4,7 +4,6 @@ pub mod claims;
 pub mod jobs;
 pub mod outcomes;
 pub mod reading;
-pub mod stand_in;
 pub mod upkeep;
 
 pub use super::bench::{Foreign, LONG, StoreBench, asked};
@@ -15,5 +14,5 @@ pub async fn suite(bench: &impl StoreBench) {
     reading::suite(bench).await;
     jobs::suite(bench).await;
     upkeep::suite(bench).await;
-    stand_in::suite(bench).await;
+    outcomes::stand_ins(bench).await;
 }

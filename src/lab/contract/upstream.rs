@@ -1,7 +1,6 @@
 //! The promises of [`Upstream`]: one call is one attempt, bounded in time, "not sent" only if
 //! surely so.
 
-use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -53,7 +52,6 @@ pub struct Arrived {
     pub twice: Vec<Vec<u8>>,
 }
 
-/// An upstream, the way to it, and the requests that arrived there.
 pub trait UpstreamBench: Sync {
     type Upstream: Upstream;
     type Clock: Clock;
@@ -71,7 +69,6 @@ pub trait UpstreamBench: Sync {
     fn arrived(&self) -> impl Future<Output = Vec<Arrived>> + std::marker::Send;
 }
 
-/// The address of probes.
 pub const STATUS: &str = "/status";
 /// A bound that no answer of these clauses needs.
 const AMPLE: Duration = Duration::from_secs(30);
@@ -181,7 +178,6 @@ async fn a_broken_request_is_unknown_and_not_resent(bench: &impl UpstreamBench) 
     }
 }
 
-/// A silent upstream gets its whole time and no more; its effect is unknown.
 async fn the_bound_covers_the_head(bench: &impl UpstreamBench) {
     for way in WAYS {
         bench.behave(UpstreamBehaviour::Hang).await;
@@ -201,7 +197,6 @@ async fn the_bound_covers_the_body(bench: &impl UpstreamBench) {
     assert!(read.is_err(), "upstream: a body that never ended was given as whole: {read:?}");
 }
 
-/// A body over the limit is left out; the reply still says that it happened.
 async fn a_probe_says_what_happened(bench: &impl UpstreamBench) {
     let large = Bytes::from(vec![b'x'; 100_000]);
     for (status, body, limit) in [(201, Bytes::from_static(b"made"), 4), (200, large, 99_999)] {
@@ -217,7 +212,6 @@ async fn a_probe_says_what_happened(bench: &impl UpstreamBench) {
     }
 }
 
-/// It cannot say if the attempt is under way, or the reply is garbage, refused or missing.
 async fn a_probe_says_what_else_it_can(bench: &impl UpstreamBench) {
     use ProbeBehaviour::{DidNotHappen, Garbage, Hang, Refuse, UnderWay};
     for behaviour in [DidNotHappen, UnderWay, Garbage, Refuse, Hang] {

@@ -80,7 +80,6 @@ impl Received {
         self.answer().filter(|answer| (200..300).contains(&answer.status))
     }
 
-    /// True if it is a problem with this status and code.
     pub fn is(&self, status: u16, code: &str) -> bool {
         self.answer().is_some_and(|answer| answer.status == status && answer.code == code)
     }

@@ -33,7 +33,6 @@ const AT_ONCE: usize = 8;
 /// Answers "in doubt" for a parked key after the fault, until it is the operator's.
 const PARKED_ENOUGH: u32 = 3;
 
-/// A route of the demo, with its properties.
 #[derive(Clone, Copy, Debug)]
 pub struct Class {
     pub name: &'static str,
@@ -69,15 +68,13 @@ pub enum End {
 pub struct KeyLife {
     pub key: String,
     pub class: usize,
-    /// Number of its home in the ring in force at its start.
-    pub home: usize,
     pub exchanges: Vec<Exchange>,
     pub end: End,
 }
 
 impl KeyLife {
-    pub fn begun(key: String, class: usize, home: usize, exchanges: Vec<Exchange>) -> KeyLife {
-        KeyLife { key, class, home, exchanges, end: End::Without("nothing".to_owned()) }
+    pub fn begun(key: String, class: usize, exchanges: Vec<Exchange>) -> KeyLife {
+        KeyLife { key, class, exchanges, end: End::Without("nothing".to_owned()) }
     }
 }
 
@@ -207,9 +204,8 @@ async fn client(field: Arc<Field>, region: usize, mut due: Instant, period: Dura
 
 async fn live(field: Arc<Field>, region: usize, number: usize) {
     let key = format!("{}-{region}-{number}", field.mark);
-    let home = field.order(&key).first().copied().unwrap_or(region);
     let class = number % CLASSES.len();
-    let mut life = KeyLife::begun(key, class, home, Vec::new());
+    let mut life = KeyLife::begun(key, class, Vec::new());
     // Some clients send twice at once: an impatient user, or a proxy that hedges.
     if number.is_multiple_of(7) {
         let other = (region + 1) % field.addresses.len();

@@ -48,7 +48,6 @@ pub struct Slack {
     pub beside: u64,
 }
 
-/// Slack of memory: a tenth, and 8 MiB.
 pub const MEMORY: Slack = Slack { percent: 10, beside: 8 * 1024 };
 /// Slack of other descriptors. In half an hour three drains, the rarest event, fall between the two
 /// quarters: one descriptor left open by each shows.

@@ -72,7 +72,6 @@ struct Moved {
     done: Instant,
 }
 
-/// Writes the file, plans, compares the plan with the rings, applies.
 async fn change_ring(run: &mut Run<'_>, weights: &[u32]) -> Result<Moved> {
     let (from, to) = write_ring(run, weights)?;
     let at = (run.victim + 1) % 3;

@@ -27,10 +27,8 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Its key's history, to be brought to its end.
     pub fn life(self) -> KeyLife {
-        let Probe { key, class, order, exchange } = self;
-        KeyLife::begun(key, class, order.first().copied().unwrap_or(0), vec![exchange])
+        KeyLife::begun(self.key, self.class, vec![self.exchange])
     }
 }
 

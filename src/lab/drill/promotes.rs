@@ -35,7 +35,6 @@ pub async fn promote(run: &mut Run<'_>) -> Result<()> {
     done
 }
 
-/// Kills the primary, follows the promoted standby, and counts.
 async fn killed(run: &mut Run<'_>, pair: &Pair, is_promoted: &mut bool) -> Result<()> {
     let (victim, others) = (run.victim, run.others(run.victim));
     // Patroni starts a server as a standby, and promotes it.

@@ -39,7 +39,6 @@ pub struct Takeover {
 }
 
 impl Takeover {
-    /// The bound under these settings and after this window.
     pub fn of(file: &RingFile, window: Duration, rtt: Duration) -> Takeover {
         let lease = millis(file.failover.lease);
         let drift = lease * 2.0 * f64::from(file.clock.drift_ppm) / 1e6;
@@ -61,7 +60,6 @@ pub struct ClassReport {
     pub doubles: u64,
     /// Doubles that some store lists (run at risk, or journalled as double) and the audit too.
     pub doubles_listed: u64,
-    /// Doubles that ran again because their route says `rerun`.
     pub doubles_by_rerun: u64,
 }
 
@@ -109,7 +107,6 @@ pub struct Report {
     pub drill: &'static str,
     pub run: u32,
     pub held: bool,
-    /// The bounds that did not hold, in words.
     pub broken: Vec<String>,
     pub keys: u64,
     pub classes: BTreeMap<&'static str, ClassReport>,
@@ -119,7 +116,6 @@ pub struct Report {
     /// Replies that this drill does not allow: key, time and word of the first ones.
     pub unexpected: Vec<String>,
     pub answers_changed: u64,
-    /// Keys with an upstream's answer but without an effect in the ledger.
     pub answers_without_effect: u64,
     /// Keys that some store lists as run at risk, or as double.
     pub listed: u64,

@@ -130,7 +130,6 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The standing of a region as another one reports it.
     pub fn standing(&self, by: usize, about: &str) -> Option<String> {
         let status = self.watching.last(&self.name(by));
         let mut regions = status["authority"]["regions"].as_array()?.iter();

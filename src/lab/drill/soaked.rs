@@ -200,7 +200,7 @@ mod tests {
         let at = |second: u64| begun + Duration::from_secs(second);
         let dropped = |via: usize, sent: u64, got: Received| {
             let exchange = Exchange { via, sent: at(sent), done: at(sent + 1), received: got };
-            let life = KeyLife::begun("k".into(), 0, 0, vec![exchange]);
+            let life = KeyLife::begun("k".into(), 0, vec![exchange]);
             let harms = [Harm { region: 1, from: at(10), to: at(20) }];
             let mut report = Report::default();
             hold_connections(&harms, &[life], &mut report);

@@ -38,7 +38,6 @@ pub struct FirstRuns {
     pub ms: Option<Spread>,
     pub escrow_ms: Option<Spread>,
     pub window_ms: Option<Spread>,
-    /// The bounds, each run's own.
     pub bound_ms: Option<Spread>,
     pub over_bound: usize,
     /// The parts of one bound; all but its window are the same in every run.

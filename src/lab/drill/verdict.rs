@@ -55,7 +55,6 @@ impl Allowed {
 pub struct Remains<'a> {
     /// The histories, those of probes included.
     pub lives: &'a [KeyLife],
-    /// The ledger, all of it.
     pub totals: &'a [Totals],
     pub noted: &'a BTreeMap<String, Noted>,
     /// Lists of all regions' audits, by key; true if the key ran twice, or perhaps did.
@@ -64,7 +63,6 @@ pub struct Remains<'a> {
     pub start: Instant,
 }
 
-/// Counts, and names the bounds that do not hold.
 pub fn judge(report: &mut Report, allowed: &Allowed, remains: &Remains<'_>) {
     let Remains { lives, totals, noted, audited, mark, start: _ } = remains;
     let effects: BTreeMap<&str, &Totals> = totals
@@ -207,7 +205,7 @@ mod tests {
     }
 
     fn life(class: usize, got: Vec<Received>, end: End) -> KeyLife {
-        KeyLife { end, ..KeyLife::begun("m-k".into(), class, 0, got.into_iter().map(exchange).collect()) }
+        KeyLife { end, ..KeyLife::begun("m-k".into(), class, got.into_iter().map(exchange).collect()) }
     }
 
     fn judged(allowed: &Allowed, life: KeyLife, effects: u64, noted: Option<Noted>) -> Report {

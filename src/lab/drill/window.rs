@@ -31,11 +31,9 @@ const STANDS_STILL: Duration = Duration::from_secs(2);
 /// and two. Together with the standstill it is shorter than Postgres's patience with a silent link.
 /// After that nothing arrives at all.
 const ARRIVE_AFTER: Duration = Duration::from_millis(6_500);
-/// Time limit for rows to leave their region.
 const SENT_WITHIN: Duration = Duration::from_secs(10);
 /// Keys of the dying region per second, all on a route without escrow.
 const KEYS_PER_SECOND: f64 = 10.0;
-/// Time during which keys are started.
 const LOADED: Duration = Duration::from_secs(12);
 const VICTIM: usize = 1;
 /// Class of the keys: parked in doubt, no escrow.
@@ -158,7 +156,6 @@ async fn measure(deployment: &Deployment, settings: &Settings, percent: u32, row
     })
 }
 
-/// Number of these keys of which the survivors have no row.
 async fn missing(deployment: &Deployment, field: &Field, answered: &[String]) -> Result<usize> {
     let mut here = BTreeSet::new();
     for number in [0, 2] {

@@ -15,7 +15,6 @@ use simulation::clock::SimClock;
 use simulation::peers::SimPeers;
 use simulation::upstream::SimUpstream;
 
-/// Three regions, and the ports of a process in the first one.
 fn three() -> (World, SimPorts) {
     let names = [region("eu"), region("us"), region("ap")];
     let world = World::new(1, &names, false);
@@ -107,7 +106,6 @@ impl<S: KeyStore + Replica + Upkeep + Jobs> StoreBench for Stores<S> {
 /// Longer than anything that a suite does while a copy runs.
 const COPIED: Duration = ms(60_000);
 
-/// Three regions' stores that follow one another.
 pub struct Three {
     world: World,
     names: [RegionName; REGIONS],

@@ -57,7 +57,6 @@ struct Bent<T, B> {
     bend: B,
 }
 
-/// Calls that are passed on unchanged.
 macro_rules! handed_on {
     ($($call:ident($($name:ident: $kind:ty),*) -> $reply:ty;)*) => {
         $(fn $call(&self, $($name: $kind),*) -> impl Future<Output = $reply> + Send {

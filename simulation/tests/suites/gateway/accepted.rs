@@ -277,7 +277,7 @@ fn the_status_address_tells_of_any_key_and_of_nobody_elses() {
         bench.upstream(&eu, UpstreamMode::DropBeforeEffect);
         assert_eq!(bench.send(&eu, "/probe", &doubtful).await.status, 504);
         bench.until_state(&us, &doubtful, "in-doubt", ms(5_000)).await;
-        bench.links(&eu, simulation::peers::LinkMode::Refuse);
+        bench.links(&eu, LinkMode::Refuse);
         assert_eq!(asked(&bench.gateway(&us), &doubtful).await.1["state"], "in_doubt");
     });
 }
@@ -317,7 +317,7 @@ fn tenants_with_many_requests_leave_some_workers_to_the_others() {
         }
         // Both have more than all workers can run, and their jobs are due longer.
         sleep(ms(1_000)).await;
-        let begun = tokio::time::Instant::now();
+        let begun = Instant::now();
         let (few, id) = key_of_tenant("initech", &eu, "few");
         assert_eq!(ask_as("initech", &gateway, "/later", &few, "{}").await.status, 202);
         let effects = || bench.world.upstreams.effects(&id).len();

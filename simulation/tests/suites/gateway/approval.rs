@@ -109,7 +109,6 @@ async fn after_a_beat(bench: &Bench, at: &RegionName) -> Copied {
     bench.world.cluster.copy(at)
 }
 
-/// eu is approved, and replays the key that it lacked.
 async fn is_replayed_once_approved(bench: &Bench, key: &str) {
     let eu = region("eu");
     until("the approval", ms(10_000), async || bench.serves(&eu)).await;

@@ -2,7 +2,6 @@
 //!
 //! It must not look into a gateway: it asks as a client or as an operator does.
 
-use std::ops::Deref;
 use std::sync::LazyLock;
 
 use onceway::gateway::credentials::caller::{Caller, Voucher};
@@ -35,25 +34,15 @@ pub fn view() -> View {
     VIEW.clone()
 }
 
-/// The versions of a process that speaks the next one, too.
 pub fn upgraded() -> Versions {
     Versions::new(NEWEST, NEXT).unwrap()
 }
 
-/// The bench's settings, for a process that speaks these versions.
 pub fn speaking(me: &RegionName, speaks: Versions) -> Settings {
     Settings { speaks, ..settings(me) }
 }
 
-pub struct Bench(Arc<Fleet>);
-
-impl Deref for Bench {
-    type Target = Arc<Fleet>;
-
-    fn deref(&self) -> &Arc<Fleet> {
-        &self.0
-    }
-}
+pub type Bench = Fleet;
 
 /// Plays a test on three regions, and tells it their names: eu, us and ap.
 pub fn served(start: impl Future<Output = Arc<Bench>>, test: impl AsyncFnOnce(Arc<Bench>, [RegionName; 3])) {
@@ -81,7 +70,6 @@ impl Bench {
         Self::started(seed, &["park"], Versions::OURS).await
     }
 
-    /// Starts three regions that speak the next protocol version, too, under a view of this one.
     pub async fn upgraded(seed: u64) -> Arc<Self> {
         Self::started(seed, &[], upgraded()).await
     }
@@ -91,7 +79,7 @@ impl Bench {
         let escrow = lodging.iter().map(|route| Arc::from(*route)).collect();
         let Settings { live: Reload { routes, .. }, skew, .. } = settings(&regions()[0]);
         world.found(view().ring().clone(), escrow, &routes, failover().lease, skew);
-        let bench = Arc::new(Self(Fleet::new(world)));
+        let bench = Fleet::new(world);
         for name in regions() {
             bench.replace_with(&name, speaking(&name, speaks));
         }

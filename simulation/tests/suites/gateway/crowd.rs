@@ -15,7 +15,6 @@ const OVERLOADED: (u16, &str) = (503, "overloaded");
 /// The limit for a body on the bench's routes, in bytes.
 const BODY_LIMIT: usize = 1 << 16;
 
-/// A gateway in place of the bench's, with these limits.
 async fn taking(bench: &Bench, name: &RegionName, requests: usize, bodies: usize) -> Gate {
     let most_at_once = MostAtOnce { requests, bodies };
     bench.plugged(Settings { live: Reload { most_at_once, ..reload() }, ..settings(name) }).await

@@ -9,7 +9,6 @@ use onceway::protocol::double::Why;
 use super::bench::*;
 use super::upkeep::{answer, claim, won};
 
-/// A life that no test outlasts.
 const LONG: Duration = Duration::from_secs(RETENTION.as_secs() * 40);
 
 /// Both regions settle the key, and neither knows of the other. Returns eu's and us's attempts.
@@ -21,7 +20,6 @@ async fn forged(bench: &Bench, key: &str) -> [Attempt; 2] {
     attempts
 }
 
-/// Holds the rows of eu and us back from each other, or releases them.
 fn hold(bench: &Bench, held: bool) {
     let [eu, us] = [region("eu"), region("us")];
     bench.world.cluster.hold(&eu, &us, held);

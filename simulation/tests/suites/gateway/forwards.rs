@@ -112,7 +112,6 @@ fn a_gateway_waits_for_slow_peers_that_answer_pings() {
     });
 }
 
-/// An unsettled copy decides nothing: the owner knows better.
 #[test]
 fn an_unsettled_copy_decides_nothing() {
     keyed(Bench::start(8), async |bench, [eu, us, _], key| {

@@ -75,7 +75,6 @@ fn an_attempt_without_its_claim_withholds_its_answer() {
     }
 }
 
-/// The key is lost to another request or principal, whose answer the attempt must not get.
 #[test]
 fn a_lost_claim_never_gets_another_requests_answer() {
     for (path, change) in [
@@ -304,7 +303,6 @@ fn a_duplicate_waits_no_longer_than_its_route_allows() {
     });
 }
 
-/// The attempt ends as "nothing happened": one waiting duplicate runs it for the others.
 #[test]
 fn waiting_duplicates_run_a_released_attempt_once() {
     served(Bench::start(4), async |bench, [eu, ..]| {

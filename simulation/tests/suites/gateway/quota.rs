@@ -17,7 +17,6 @@ use super::bench::*;
 const EXCEEDED: (u16, &str) = (429, "quota-exceeded");
 const NONE: Quota = Quota { new_keys: None, look_ups: None, misses: None, live_keys: None };
 
-/// A gateway in place of the bench's, with this quota.
 async fn limited_to(bench: &Bench, name: &RegionName, quota: Quota) -> Gate {
     bench.plugged(Settings { live: Reload { quota: Some(quota), ..reload() }, ..settings(name) }).await
 }
@@ -77,7 +76,6 @@ fn a_quota_refuses_its_tenant_before_the_store() {
     });
 }
 
-/// A body that never arrives.
 struct Never;
 
 impl http_body::Body for Never {

@@ -48,11 +48,11 @@ fn an_abandoned_claim_is_recovered_after_its_hold() {
         bench.upstream(&eu, UpstreamMode::Hang);
         let begun = Instant::now();
         let lost = bench.begun(&eu, "/probe", &key, ms(100)).await;
-        bench.store(&eu, simulation::cluster::StoreMode::Refuse);
+        bench.store(&eu, StoreMode::Refuse);
         assert_eq!(lost.await.unwrap().status, 504);
         // The doubt is never stored: the store is away for as long as the write is retried.
         sleep(HOLD + ms(4_000) - begun.elapsed()).await;
-        bench.store(&eu, simulation::cluster::StoreMode::Up);
+        bench.store(&eu, StoreMode::Up);
         bench.all_serve().await;
         assert_eq!(bench.state(&eu, &key).await, "in-progress", "nobody saw that time pass");
         sleep(HOLD + SETTLE_TIME + LATE).await;
@@ -283,7 +283,7 @@ fn an_answer_about_another_regions_attempt_ends_no_own_one() {
         sleep((HOLD + SETTLE_TIME) * 2).await;
         let rows = bench.world.cluster.store(&eu).look_up(&[id(&key)]).await.unwrap().remove(0);
         let row = rows.iter().find(|row| row.token == own.token).unwrap();
-        assert!(matches!(row.state, onceway::protocol::record::State::InDoubt { .. }), "{row:?}");
+        assert!(matches!(row.state, State::InDoubt { .. }), "{row:?}");
     });
 }
 
@@ -314,7 +314,7 @@ fn a_clock_that_steps_ahead_abandons_no_claim() {
             let stepped = Instant::now();
             while stepped.elapsed() < HOLD {
                 let row = store.look_up(&[id(&key)]).await.unwrap()[0][0].state.clone();
-                assert!(matches!(row, onceway::protocol::record::State::Claimed { .. }), "{wait}: {row:?}");
+                assert!(matches!(row, State::Claimed { .. }), "{wait}: {row:?}");
                 sleep(ms(100)).await;
             }
             let is_listed = async || !store.doubts(None, 10).await.unwrap().is_empty();

@@ -212,8 +212,6 @@ fn a_path_with_two_rules_is_left_to_its_clients() {
     });
 }
 
-/// The files give a route a longer hold, then a shorter one, and the clock steps. The claim of
-/// before has its hold.
 #[test]
 fn reloads_and_clock_steps_never_change_a_claims_hold() {
     served(Bench::start(4), async |bench, [eu, ..]| {

@@ -9,7 +9,6 @@ use onceway::ports::body;
 
 use super::bench::*;
 
-/// A gateway in shadow mode beside those of the bench.
 fn shadow(bench: &Bench, name: &RegionName) -> Gate {
     bench.process(Settings { shadow: true, ..settings(name) })
 }

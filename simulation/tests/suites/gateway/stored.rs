@@ -3,12 +3,10 @@
 //!
 //! [`leave`] writes the record and the job of a gateway that died between accepting and running.
 
-use http::Uri;
 use onceway::gateway::credentials::caller::{Caller, Voucher};
 use onceway::gateway::operator::dead_letters::{JobAct, JobStatus};
 use onceway::ports::jobs::{Acted, StoredRequest};
-use onceway::ports::store::{ClaimReply, Terms};
-use onceway::ports::{Jobs, KeyStore};
+use onceway::ports::store::Terms;
 use onceway::protocol::digest::Digest32;
 use onceway::protocol::fingerprint::canonical;
 
@@ -151,7 +149,6 @@ fn a_job_keeps_its_key_bound() {
     });
 }
 
-/// An operator drops a job somewhere in its run. Once that is done, nothing is sent any more.
 #[test]
 fn a_dropped_job_does_not_run() {
     for offset in (0..3_000).step_by(75) {

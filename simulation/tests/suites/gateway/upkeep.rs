@@ -1,20 +1,14 @@
 //! Work beside requests: keys are forgotten in time and in order, and a database's clock that steps
 //! is not believed. A loop that dies takes its gateway along.
 
-use onceway::ports::KeyStore;
-use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, Terms, Unclear, Written};
-use onceway::protocol::fingerprint::{Fingerprint, raw};
-use onceway::protocol::lifetime::{Lifetime, Retention};
-use onceway::protocol::record::{Answer, AnswerBody, Basis, Recovery, State};
+use onceway::ports::store::{GateVersion, Terms, Unclear};
 use onceway_lab::contract::store::asked;
-use std::time::Duration;
 
 use super::bench::*;
 
 const HOUR_MICROS: i64 = 3_600_000_000;
 const GONE: (u16, &str) = (410, "key-expired");
 
-/// Many keys are due at once: batches go on until none is left.
 #[test]
 fn a_backlog_is_reaped_in_batches() {
     served(Bench::start(3), async |bench, [eu, ..]| {
@@ -97,7 +91,7 @@ fn a_probe_does_not_count_by_a_clock_that_stepped() {
         assert_eq!(bench.send(&eu, "/probe", &key).await.status, 504);
         bench.upstream(&eu, receipt(10));
         bench.world.cluster.step_clock(&eu, HOUR_MICROS);
-        let stepped = tokio::time::Instant::now();
+        let stepped = Instant::now();
         while stepped.elapsed() < HOLD + SETTLE_TIME - ms(200) {
             let answer = bench.send(&eu, "/probe", &key).await;
             assert_eq!(answer.said(), (409, "outcome-unknown"), "at {:?}", stepped.elapsed());
@@ -153,7 +147,6 @@ fn setting_a_slow_clock_right_deletes_no_keys() {
     }
 }
 
-/// An answer that ends nothing.
 pub const UNCLEAR: Option<Unclear> = Some(Unclear { status: 500, ends_attempt: false, excerpt: None });
 
 /// A claim of an absent key, under no gate yet.
@@ -236,7 +229,6 @@ fn a_loop_that_dies_takes_its_gateway_along() {
     });
 }
 
-/// Loops end with the gateway that stops: that is no death.
 #[test]
 fn a_loop_that_ends_as_its_gateway_stops_did_not_die() {
     served(Bench::start(2), async |bench, [eu, ..]| {

@@ -62,7 +62,7 @@ fn the_version_rises_only_when_every_process_speaks_it() {
         bench.replace_with(&ap, speaking(&ap, upgraded()));
         bench.all_serve().await;
         bench.gateway(&ap).stop(ms(100)).await;
-        bench.links(&ap, simulation::peers::LinkMode::Refuse);
+        bench.links(&ap, LinkMode::Refuse);
         let refused = bench.gateway(&us).raise_protocol("test").await.unwrap_err();
         assert!(refused.code == "not-yet" && refused.detail.starts_with("ap does not say"), "{refused}");
         assert_eq!(bench.gateway(&us).status().await.protocol, 1);
@@ -144,7 +144,6 @@ impl Region for Newer {
     }
 }
 
-/// A peer without a common version is not heard, whatever it says of itself.
 #[test]
 fn a_peer_of_a_foreign_version_is_not_heard() {
     served(Bench::start(65), async |bench, [_, us, ap]| {

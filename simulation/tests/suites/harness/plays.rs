@@ -58,7 +58,6 @@ fn an_unnoticed_fault_gets_no_credit_for_another() {
     assert_eq!(faults("12s", charges, &both), mattered.into());
 }
 
-/// One region is drained, and one has other weights.
 #[test]
 fn a_view_counts_for_the_regions_that_it_changes() {
     let notes = "name = \"notes\"\npath = \"/v1/notes\"\nrate = 0";

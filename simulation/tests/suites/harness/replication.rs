@@ -10,7 +10,6 @@ const WAY: Duration = ms(10);
 /// The time after which the WAL writer has flushed every commit.
 const WAL_WRITER: Duration = ms(600);
 
-/// Two regions: the first one beats, and the second one follows it.
 struct Two {
     world: World,
     names: [RegionName; 2],
@@ -28,7 +27,6 @@ impl Two {
         two
     }
 
-    /// The first one's commits take so long to the second one from now on.
     fn delay(&self, way: Duration) {
         let [eu, us] = &self.names;
         self.world.cluster.set_delay(eu, us, way);

@@ -6,10 +6,10 @@ use onceway::ports::upkeep::{Act, Ruling};
 use super::trio::*;
 
 /// The wait for a lost region's claim, with everything that may come before.
-const LONG: std::time::Duration = ms(60_000);
+const LONG: Duration = ms(60_000);
 
 /// A key that a claims and sends. a never stores the answer, because it is gone by then.
-async fn left_behind(trio: &std::sync::Arc<Trio>, path: &str, mode: UpstreamMode) -> String {
+async fn left_behind(trio: &Arc<Trio>, path: &str, mode: UpstreamMode) -> String {
     let key = key_of(&a(), &b(), "left");
     trio.upstream(&a(), mode);
     // Long enough for the claim to arrive at the others, not for the answer.

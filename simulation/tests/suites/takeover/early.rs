@@ -144,7 +144,6 @@ fn an_escrowed_claim_of_a_destroyed_store_never_reruns() {
     });
 }
 
-/// If absence proves that nothing was sent, the key does not wait for the window.
 #[test]
 fn a_key_whose_absence_is_proven_runs_before_the_window_ends() {
     checked(Trio::start(2), async |trio| {

@@ -153,7 +153,6 @@ pub fn a_handler_that_slept_through_takeover_and_return_sends_nothing() {
     });
 }
 
-/// Half a lease is no silence: nobody takes over, however often it happens.
 #[test]
 fn pauses_of_half_a_lease_cost_no_view() {
     checked(Trio::start(4), async |trio| {

@@ -4,7 +4,7 @@
 use super::trio::*;
 
 /// Longer than checks must fail, and the move that follows.
-const DRAINED: std::time::Duration = ms(4_000);
+const DRAINED: Duration = ms(4_000);
 
 fn sealed(trio: &Trio, name: &RegionName) -> bool {
     regions().iter().all(|by| trio.standing(name, by) == "sealed")
@@ -14,7 +14,6 @@ fn serving(trio: &Trio, name: &RegionName) -> bool {
     regions().iter().all(|by| trio.standing(name, by) == "serving")
 }
 
-/// a's upstream fails its checks: a's keys run elsewhere, once each, and come home later.
 #[test]
 fn a_sick_upstream_drains_its_region_and_lets_it_come_home() {
     checked(Trio::start(31), async |trio| {
@@ -68,7 +67,6 @@ fn no_region_stays_drained_when_all_are_sick() {
     });
 }
 
-/// A healthy upstream ends no operator's drain, and too few others keep a sick region in.
 #[test]
 fn a_health_drain_respects_operators_and_minimum_regions() {
     on(Trio::start(34), async |trio| {

@@ -8,9 +8,9 @@ use std::cell::Cell;
 use std::sync::Once;
 
 use onceway::ports::authority::{Lodged, Lodging};
-use onceway::ports::peers::{PeerError, PeerReply, Question};
-use onceway::ports::store::{Attempt, Terms};
-use onceway::ports::{Acceptors, Authority, Dice, KeyStore, Peers};
+use onceway::ports::peers::PeerError;
+use onceway::ports::store::Terms;
+use onceway::ports::{Authority, Dice, Peers};
 use onceway::protocol::bounds::{AHEAD, LEAP};
 use onceway::protocol::digest::digest;
 use onceway::protocol::speakers::Kind;
@@ -32,7 +32,6 @@ fn prepare(region: RegionName, counter: u64) -> Question {
     Question::Acceptor { to: None, message: Message::Prepare { ballot } }
 }
 
-/// That view with every region sealed, in that epoch.
 fn poison(view: &View, epoch: u64) -> Arc<View> {
     let mut content = Content { epoch, ..view.content() };
     content.members.values_mut().for_each(|member| member.standing = Standing::Sealed { drained: true });
@@ -196,8 +195,6 @@ async fn speaks(trio: &Trio, name: &RegionName, to: &[RegionName], seed: u64, ma
     assert!(!may || handled.len() > 4, "the fuzz says hardly anything: {handled:?}");
 }
 
-/// A stranger with a certificate, and a witness: no message of theirs is handled, and a region that
-/// is lost right after is taken over.
 #[test]
 fn messages_of_strangers_and_witnesses_do_not_affect_takeover() {
     for seed in 0..4 {
@@ -216,7 +213,6 @@ fn messages_of_strangers_and_witnesses_do_not_affect_takeover() {
     }
 }
 
-/// A region that left the ring learns the view, and does nothing else.
 #[test]
 fn messages_of_a_removed_region_change_nothing() {
     for seed in 0..4 {
@@ -439,7 +435,6 @@ fn a_poisoned_register_tells_the_proposer_so() {
     });
 }
 
-/// An acceptor that holds a view which follows the named one says so: an agreed view is not undone.
 #[test]
 fn an_agreed_view_is_no_poison() {
     on(Trio::start(10), async |trio| {

@@ -87,7 +87,6 @@ fn every_accepted_request_ends_without_its_client() {
     }
 }
 
-/// A job that waits when its arc is drained away is run by the key's new owner.
 #[test]
 fn a_job_follows_its_key_through_a_drain() {
     keyed(Trio::start(3), async |trio, key| {

@@ -6,8 +6,8 @@
 use onceway::ports::authority::CopiedRow;
 use onceway::ports::peers::{Beat, PeerMessage};
 use onceway::protocol::change::STRIDE;
+use onceway::protocol::examples;
 use onceway::protocol::opening;
-use onceway::protocol::record::RequestId;
 use onceway::protocol::register::Reply;
 use onceway::protocol::time::Date;
 
@@ -15,10 +15,8 @@ use super::trio::*;
 
 /// A number that no region has counted to, and that is within bounds.
 const FAR: u64 = 1 << 62;
-/// The acceptor that the liar says to be.
 const ACCEPTOR: AcceptorId = AcceptorId(77);
 
-/// The part of the liar's answers that is not so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lie {
     /// Every heartbeat of every store is far ahead, in replies to pings.
@@ -103,29 +101,14 @@ impl Region for Liar {
     }
 }
 
-/// A row that nobody wrote.
 fn unwritten(origin: &Origin, key: &str) -> CopiedRow {
-    let row = Row {
-        origin: origin.clone(),
-        token: Token { epoch: 1, attempt: 1 },
-        nonce: Nonce(1),
-        fingerprint: Fingerprint { raw: raw("POST", "/park", b""), canonical: None },
-        state: State::Released,
-        over: Vec::new(),
-        risk: Vec::new(),
-        request_id: RequestId(1),
-        expires: Date(4_000_000_000_000),
-        principal: None,
-        accepted: false,
-        doubted: 0,
-        settle_time: ms(0),
-        recovery: Recovery::Park,
-    };
+    let fingerprint = Fingerprint { raw: raw("POST", "/park", b""), canonical: None };
+    let row = examples::row(origin.clone(), Token { epoch: 1, attempt: 1 }, 1, State::Released);
+    let row = Row { fingerprint, expires: Date(4_000_000_000_000), ..row };
     let (hold, lives, tombstone) = (ms(1), TAKEOVER, TAKEOVER);
     CopiedRow { id: id(key), row, hold, lives, tombstone, route: "park".into(), path: "/park".to_owned() }
 }
 
-/// The view of a broken glass whose only voter is c.
 fn forged(view: &View) -> Arc<View> {
     let mut content = view.content();
     content.epoch += 2 * STRIDE;
@@ -154,7 +137,6 @@ fn lies(trio: &Trio, lie: Lie) -> Pages {
     pages
 }
 
-/// No store is closed, no view is followed, and a lost region is taken over while it lies.
 #[test]
 fn answers_of_a_removed_region_do_not_affect_takeover() {
     for (seed, lie) in (20..).zip([Lie::Heartbeats, Lie::BeyondBounds, Lie::Glass, Lie::Rows]) {

@@ -7,8 +7,6 @@ async fn apply(trio: &Trio, weights: &[(RegionName, u32)]) -> Result<u64, ActErr
     trio.apply(&a(), ring(weights)).await
 }
 
-/// A serving region is drained before it leaves. Then it leaves, stays listed, does not come home
-/// and cannot be resumed.
 #[test]
 fn a_region_leaves_once_it_owns_nothing() {
     on(Trio::start(41), async |trio| {

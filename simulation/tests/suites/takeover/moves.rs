@@ -4,17 +4,14 @@
 use super::trio::*;
 
 /// New keys of every home and retries of older ones, sent during a move.
+#[derive(Default)]
 struct Load {
     keys: Vec<String>,
-    answer: Vec<tokio::task::JoinHandle<ClientAnswer>>,
+    answer: Vec<JoinHandle<ClientAnswer>>,
 }
 
 impl Load {
-    fn new() -> Self {
-        Self { keys: Vec::new(), answer: Vec::new() }
-    }
-
-    async fn run(&mut self, trio: &std::sync::Arc<Trio>, so_long: std::time::Duration) {
+    async fn run(&mut self, trio: &Arc<Trio>, so_long: Duration) {
         let end = Instant::now() + so_long;
         while Instant::now() < end {
             let number = self.keys.len();
@@ -55,7 +52,7 @@ fn nobody_was_lost(trio: &Trio) -> bool {
 #[test]
 fn a_region_is_drained_and_resumed_under_load() {
     on(Trio::start(1), async |trio| {
-        let mut load = Load::new();
+        let mut load = Load::default();
         load.run(&trio, ms(500)).await;
         trio.drain(&b(), &a(), true).await.unwrap();
         assert_eq!(trio.standing(&a(), &b()), "drained");
@@ -82,7 +79,7 @@ fn a_change_whose_proposer_died_is_ended_by_its_loser() {
         trio.begin_process(&b());
         assert_eq!(trio.send(&a(), "/park", &key).await.said(), (503, "moving"));
         assert_eq!(trio.insist(&a(), "/park", &key, ms(12_000)).await.by, a().as_str());
-        let view: std::sync::Arc<View> = trio.gate(&a()).view;
+        let view = trio.gate(&a()).view;
         assert!(view.epoch() > 1 && view.serves(&a()), "ended by a view that changes nothing");
         assert_eq!(view.ring().digest(), first_ring().digest());
         // The earlier report serves no later change: this one is asked for anew, and a seals anew.
@@ -176,7 +173,6 @@ async fn overtaken(trio: &Arc<Trio>, key: &str, returns: bool) -> ClientAnswer {
     begun.await.unwrap()
 }
 
-/// The key itself moves: its new owner answers, or the answer says that it moves.
 #[test]
 fn the_new_owner_answers_a_key_moved_before_sending() {
     keyed(Trio::start(1), async |trio, key| {
@@ -200,7 +196,7 @@ fn a_key_that_stays_while_others_move_runs() {
 }
 
 /// Asks `a` for a key, each a twentieth of a second after the one before.
-fn begin_later(trio: &Arc<Trio>, key: String) -> tokio::task::JoinHandle<ClientAnswer> {
+fn begin_later(trio: &Arc<Trio>, key: String) -> JoinHandle<ClientAnswer> {
     let number: u64 = key.split('-').nth(1).unwrap().parse().unwrap();
     let trio = trio.clone();
     tokio::spawn(async move {

@@ -3,7 +3,6 @@
 
 use super::trio::*;
 
-/// Destroys the region's disk, and waits until the region is lost.
 async fn disk_is_lost(trio: &Trio) {
     trio.lose_disk(&a());
     trio.until("a is lost", TAKEOVER, async || trio.standing(&a(), &b()) == "lost").await;

@@ -31,7 +31,6 @@ async fn quiet(trio: &Trio) {
     }
 }
 
-/// Rehearses at b, and checks that nothing changed.
 async fn rehearse(trio: &Trio, act: Act<'_>) -> Result<Rehearsal, ActError> {
     let gateway = trio.gateway(&b());
     quiet(trio).await;

@@ -18,7 +18,6 @@ use simulation::witness::Witness;
 
 pub use crate::shared::*;
 
-/// The time for which a region that came back must have been well.
 pub const STABLE: Duration = ms(2_000);
 pub const HOLD: Duration = ms(30_000);
 

@@ -68,7 +68,6 @@ async fn doubles_are_journalled_once_in_either_order(bench: &impl AuditBench) {
     assert_eq!(bench.store().journal_doubles(&[]).await, Ok(Vec::new()));
 }
 
-/// A look finds the two rows that a settlement has journalled, and adds nothing.
 async fn a_double_met_at_settlement_is_journalled_once(bench: &impl AuditBench) {
     let met = runs_at_risk(bench, "look-met").await;
     bench.arrives(&met.id, Foreign::Settled).await;
@@ -212,7 +211,6 @@ async fn evidence_has_the_dates_of_its_life(bench: &impl AuditBench) {
     assert_eq!((imported.settled, imported.over, imported.claimed), (true, false, None), "{imported:?}");
 }
 
-/// One look stops after a number of records, shared keys or not; a key's rows are not parted.
 async fn records_are_looked_at_in_stretches(bench: &impl AuditBench) {
     let name = |at: u32| format!("look-all-{at}");
     let mut own = Vec::new();
@@ -300,7 +298,7 @@ fn pair(bench: &impl StoreBench, id: &KeyId, traces: &[Trace]) -> Option<Double>
 }
 
 async fn traces_of(bench: &impl AuditBench, id: &KeyId) -> Vec<Trace> {
-    let all = bench.store().traces(std::slice::from_ref(id)).await.expect("audit: traces failed");
+    let all = traced(bench, std::slice::from_ref(id)).await;
     let [traces] = <[Vec<Trace>; 1]>::try_from(all).expect("audit: one id, one vector");
     traces
 }
@@ -314,8 +312,9 @@ fn turned(double: Double) -> Double {
     Double { first: double.second, second: double.first, ..double }
 }
 
-async fn stretch(bench: &impl AuditBench, of: Of, after: Option<&KeyId>, most: u32) -> Stretch {
-    bench.store().stretch(of, after, most).await.expect("audit: stretch failed")
+calls! { AuditBench:
+    stretch = stretch(of: Of, after: Option<&KeyId>, most: u32) -> Stretch;
+    traced = traces(ids: &[KeyId]) -> Vec<Vec<Trace>>;
 }
 
 async fn look_at(bench: &impl AuditBench, of: Of, name: &str) -> Option<Vec<Trace>> {

@@ -22,7 +22,6 @@ pub async fn suite(bench: &impl StoreBench) {
     rows_that_nobody_saw_are_found(bench).await;
 }
 
-/// All that a store may make together, of every kind. Each ends as if it were alone.
 async fn many_claims_and_settlements_at_once_are_as_if_alone(bench: &impl StoreBench) {
     const EACH: u128 = 12;
     let gate = open(bench).await.version;
@@ -97,7 +96,6 @@ async fn an_absent_key_is_won_with_attempt_one(bench: &impl StoreBench) {
     assert!(left > Duration::ZERO && left <= LONG, "store: {left:?} cannot be left of a hold of {LONG:?}");
 }
 
-/// With and without the row's basis, claims find it, claimed, with hold left.
 async fn a_second_claim_finds_the_first(bench: &impl StoreBench) {
     let first = claimed(bench, "second", 1).await;
     for ask in [asks(bench, &first.id, 2).await, asks_again(bench, &first.id, 3).await] {
@@ -210,13 +208,12 @@ async fn extreme_keys_are_kept_apart(bench: &impl StoreBench) {
     for (nonce, id) in (1..).zip(&ids) {
         wins(bench, &asks(bench, id, nonce).await).await;
     }
-    let found = bench.store().look_up(&ids).await.expect("store: look_up failed");
+    let found = look_up(bench, &ids).await;
     for (nonce, (text, rows)) in (1..).zip(texts.iter().zip(found)) {
         assert_eq!(only(rows).nonce, Nonce(nonce), "store: another key's row was found for {text:?}");
     }
 }
 
-/// A released key is won on its row's basis: the next attempt, the new request, the new retention.
 async fn a_released_key_is_won_with_the_next_attempt(bench: &impl StoreBench) {
     let first = released_key(bench, "released-again", 1).await;
     let released = row(bench, &first.id).await;
@@ -252,7 +249,6 @@ async fn a_key_in_doubt_is_won_with_the_next_attempt(bench: &impl StoreBench) {
     }
 }
 
-/// A basis is stale if its token or nonce differs, or if it has no own row although one exists.
 async fn a_stale_basis_finds_the_row(bench: &impl StoreBench) {
     let first = released_key(bench, "stale", 1).await;
     let now = row(bench, &first.id).await;
@@ -277,7 +273,6 @@ async fn a_stale_basis_finds_the_row(bench: &impl StoreBench) {
     }
 }
 
-/// A claim whose hold is over reads as having none left, and can be superseded on its basis.
 async fn a_hold_that_is_over_is_superseded(bench: &impl StoreBench) {
     let first = claimed_as(bench, "over", 1, |ask| ask.terms.hold = SHORT).await;
     bench.pass(SHORT).await;
@@ -306,7 +301,6 @@ async fn a_superseded_attempt_has_lost(bench: &impl StoreBench) {
     assert_eq!(settled, Done, "store: the newest attempt settles, whatever an older one did");
 }
 
-/// A claim names the rows that it knowingly supersedes, and counts attempts on from them.
 async fn rows_of_other_origins_are_named_by_the_claim(bench: &impl StoreBench) {
     let epoch = open(bench).await.epoch;
     let over: Vec<_> = bench.peers().into_iter().map(|peer| (peer, Token { epoch, attempt: 4 })).collect();

@@ -98,7 +98,6 @@ async fn an_acceptance_stores_record_and_job(bench: &impl StoreBench) {
     assert_eq!(rows(bench, &id).await.len(), 1, "store: the record outlives its job");
 }
 
-/// Any row of any origin stops an acceptance that expects none, and no job is stored then.
 async fn an_acceptance_reports_an_obstacle(bench: &impl StoreBench) {
     let held = claimed(bench, "accept-held", 1).await;
     let elsewhere = id(bench, "accept-elsewhere");
@@ -110,7 +109,6 @@ async fn an_acceptance_reports_an_obstacle(bench: &impl StoreBench) {
     assert_eq!(take(bench, 4, LONG).await, [], "store: what was not accepted must leave no job");
 }
 
-/// An acceptance repeated with the same nonce stores nothing twice; another nonce finds the row.
 async fn an_acceptance_finds_itself(bench: &impl StoreBench) {
     let ask = asks(bench, &id(bench, "accept-twice"), 1).await;
     let both = together(vec![accept(bench, &ask), accept(bench, &ask)]).await;
@@ -215,7 +213,6 @@ async fn one_job_has_one_taker(bench: &impl StoreBench) {
     }
 }
 
-/// A taken job is due again by itself; a run that did not count is taken back.
 async fn a_worker_that_dies_gives_its_job_back(bench: &impl StoreBench) {
     let id = accepted(bench, "given-back", 1).await;
     let first = take(bench, 2, SHORT).await;
@@ -248,7 +245,6 @@ async fn writes_of_an_older_taking_are_lost(bench: &impl StoreBench) {
     finish(bench, &newer).await;
 }
 
-/// A dead letter is not due. An operator revives it, with its runs counted anew.
 async fn a_letter_waits_for_its_operator(bench: &impl StoreBench) {
     let id = accepted(bench, "letter", 1).await;
     let store = bench.store();
@@ -269,7 +265,6 @@ async fn a_letter_waits_for_its_operator(bench: &impl StoreBench) {
     assert_eq!(store.revive(&id, &act()).await, Ok(Acted::Absent));
 }
 
-/// A dead letter's request goes with its retention. A job is due at the latest when that ends.
 async fn a_request_is_erased_when_its_retention_is_over(bench: &impl StoreBench) {
     let store = bench.store();
     let ask = asks(bench, &id(bench, "job-erased"), 1).await;

@@ -22,15 +22,13 @@ async fn look_ups_keep_the_order(bench: &impl StoreBench) {
     let second = claimed(bench, "look-2", 2).await;
     let absent = id(bench, "look-absent");
     let ids = [second.id.clone(), absent.clone(), first.id.clone(), second.id.clone(), absent];
-    let found = bench.store().look_up(&ids).await.expect("store: look_up failed");
+    let found = look_up(bench, &ids).await;
     let nonces: Vec<Vec<u128>> =
         found.iter().map(|rows| rows.iter().map(|row| row.nonce.0).collect()).collect();
     assert_eq!(nonces, [vec![2], vec![], vec![1], vec![2], vec![]], "store: look_up must keep the order");
-    let none = bench.store().look_up(&[]).await.expect("store: look_up of nothing failed");
-    assert!(none.is_empty(), "store: a look-up of nothing finds nothing");
+    assert!(look_up(bench, &[]).await.is_empty(), "store: a look-up of nothing finds nothing");
 }
 
-/// Those of the newest claim stand.
 async fn fingerprints_and_principals_read_back(bench: &impl StoreBench) {
     let raw = fingerprint::raw("POST", "/", b"{ }");
     let canonical = fingerprint::canonical("POST", "/", b"{}");
@@ -51,7 +49,6 @@ async fn fingerprints_and_principals_read_back(bench: &impl StoreBench) {
     }
 }
 
-/// A settled key past its retention reads as expired, reaped or not, and is never claimed again.
 async fn an_expired_answer_is_a_tombstone(bench: &impl StoreBench) {
     let (attempt, expires) = settled_for(bench, "expired", lived(SHORT, Duration::ZERO)).await;
     bench.pass(SHORT).await;
@@ -86,7 +83,6 @@ async fn a_key_may_be_kept_for_ever(bench: &impl StoreBench) {
     assert_eq!(row(bench, &ask.id).await.expires, NEVER);
 }
 
-/// After a restart nothing is written until the boot is approved; then attempts go on.
 async fn a_restart_closes_the_gate(bench: &impl StoreBench) {
     let before = open(bench).await;
     let held = claimed(bench, "restart-held", 1).await;
@@ -148,6 +144,4 @@ async fn approval_compares_version_and_boot(bench: &impl StoreBench) {
     assert_eq!(reply, ClaimReply::GateMoved, "store: a claim under the old version passed");
 }
 
-async fn approve(bench: &impl StoreBench, version: GateVersion, boot: &Boot) -> Written {
-    bench.store().approve(version, boot).await.expect("store: approve failed")
-}
+calls! { StoreBench: approve = approve(version: GateVersion, boot: &Boot) -> Written; }

@@ -56,7 +56,6 @@ async fn a_tombstone_past_its_life_is_forgotten(bench: &impl StoreBench) {
     assert!(fresh.token > attempt.token && fresh.token.attempts() == 1, "store: {}", fresh.token);
 }
 
-/// Own rows count, in every state; rows of another tenant or region do not.
 async fn a_tenants_keys_are_counted_as_far_as_asked(bench: &impl StoreBench) {
     let (tenant, other) = (bench.tenant("counted"), bench.tenant("counted-too"));
     let under = |tenant: &Tenant, name: &str| KeyId::new(tenant.clone(), Key::parse(name).expect("a key"));
@@ -183,17 +182,15 @@ async fn a_doubt_is_listed_until_it_ends(bench: &impl StoreBench) {
     assert!(matches!(found.open.row.state, State::InDoubt { status: Some(500), .. }), "store: {found:?}");
     let next = bench.store().doubts(Some(&first.id), 1).await.expect("store: doubts failed");
     assert_eq!(next[0].open.id, second.id, "store: the list goes on after a key");
-    let before = bench.store().unlist().await.expect("store: unlist failed");
+    let before = unlist(bench).await;
     assert_eq!(settle(bench, &first, &answer()).await, Done);
     assert!(listed(bench, &first.id).await.is_none(), "store: a settled key is not in doubt");
-    let after = bench.store().unlist().await.expect("store: unlist failed");
-    assert_eq!(after, before - 1, "store: what has ended must leave the list");
+    assert_eq!(unlist(bench).await, before - 1, "store: what has ended must leave the list");
     assert_eq!(release(bench, &second).await, Done);
     wins(bench, &asks_again(bench, &second.id, 3).await).await;
     assert!(listed(bench, &second.id).await.is_none(), "store: a claim that runs again is not in doubt");
 }
 
-/// They are found in stretches, by key; rows that another row answers for are not.
 async fn open_rows_of_other_origins_are_found(bench: &impl StoreBench) {
     open(bench).await;
     let names = ["left-1", "left-2", "left-3", "left-4", "left-5"];
@@ -218,34 +215,32 @@ async fn open_rows_of_other_origins_are_found(bench: &impl StoreBench) {
     assert!(!all.more && !all.open.contains(&own.id) && all.open.contains(&ids[0]), "store: {all:?}");
 }
 
-/// An enlisted key is listed once; its own attempt in doubt comes first if it is newer.
 async fn foreign_doubts_are_listed_until_they_are_answered(bench: &impl StoreBench) {
     let theirs = id(bench, "left-listed");
     let token = bench.arrives(&theirs, Foreign::InDoubt).await;
     assert!(listed(bench, &theirs).await.is_none(), "store: nobody enlisted it");
     let twice = [theirs.clone(), theirs.clone()];
-    let enlist = async || bench.store().enlist(&twice).await.expect("store: enlist failed");
-    enlist().await;
+    enlist(bench, &twice).await;
     let found = listed(bench, &theirs).await.expect("store: an enlisted doubt must be listed");
     let shown = (&found.open.row.origin, found.open.row.token);
     assert_eq!(shown, (&bench.peers()[0], token), "store: {found:?}");
-    let before = bench.store().unlist().await.expect("store: unlist failed");
-    enlist().await;
-    assert_eq!(bench.store().unlist().await, Ok(before), "store: it is on the list once");
-    bench.store().delist(std::slice::from_ref(&theirs)).await.expect("store: delist failed");
+    let before = unlist(bench).await;
+    enlist(bench, &twice).await;
+    assert_eq!(unlist(bench).await, before, "store: it is on the list once");
+    delist(bench, &twice[1..]).await;
     assert!(listed(bench, &theirs).await.is_none(), "store: it was taken off");
 
-    enlist().await;
+    enlist(bench, &twice).await;
     let (attempt, _) = wins(bench, &asks_on(bench, &theirs, 1, over_theirs(bench, token)).await).await;
     assert!(listed(bench, &theirs).await.is_none(), "store: a claim that runs again is not in doubt");
     assert_eq!(doubt(bench, &attempt, None).await, Done);
     let found = listed(bench, &theirs).await.expect("store: an own doubt must be listed");
     assert_eq!(found.open.row.token, attempt.token, "store: the highest token");
-    bench.store().delist(std::slice::from_ref(&theirs)).await.expect("store: delist failed");
+    delist(bench, &twice[1..]).await;
     assert!(listed(bench, &theirs).await.is_some(), "store: an own attempt in doubt stays on the list");
     assert_eq!(release(bench, &attempt).await, Done);
     assert!(listed(bench, &theirs).await.is_none(), "store: a row that names it answers for it");
-    assert_eq!(bench.store().unlist().await, Ok(before - 1), "store: what is answered for leaves the list");
+    assert_eq!(unlist(bench).await, before - 1, "store: what is answered for leaves the list");
 }
 
 /// The operator's answer becomes the answer; what he says did not happen is free again. The act is
@@ -280,7 +275,6 @@ async fn a_doubt_is_ruled_by_hand(bench: &impl StoreBench) {
     }
 }
 
-/// Nor are keys that are not in doubt; nothing is journalled.
 async fn an_attempt_that_may_still_run_is_not_ruled(bench: &impl StoreBench) {
     let running = claimed(bench, "rule-running", 1).await;
     let unknown = doubted_key(bench, "rule-unknown", None).await;
@@ -337,7 +331,6 @@ async fn a_row_keeps_its_hold_and_settle_time(bench: &impl StoreBench) {
     assert!(matches!(found.state, State::InDoubt { status: Some(500), .. }), "store: {found:?}");
 }
 
-/// Only the attempt that was named, and only in doubt; each change is journalled, once.
 async fn only_doubts_can_change_their_recovery_rule(bench: &impl StoreBench) {
     let doubted = over(bench, "rule-doubt", 1).await;
     let claimed = claimed(bench, "rule-claimed", 2).await;
@@ -392,8 +385,11 @@ pub(super) fn act(ruling: Ruling) -> Act {
     Act { ruling, actor: "ada".to_owned(), reason: "the provider's ledger says so".to_owned() }
 }
 
-async fn rule(bench: &impl StoreBench, attempt: &Attempt, act: &Act) -> Written {
-    bench.store().rule(attempt, act).await.expect("store: rule failed")
+calls! { StoreBench:
+    rule = rule(attempt: &Attempt, act: &Act) -> Written;
+    unlist = unlist() -> u64;
+    pub(super) enlist = enlist(ids: &[KeyId]) -> ();
+    delist = delist(ids: &[KeyId]) -> ();
 }
 
 async fn nothing_is_journalled(bench: &impl StoreBench, attempt: &Attempt) {
