@@ -267,9 +267,7 @@ fn killed_gateways_leave_one_effect_and_answer_per_key() {
             });
         }
         let ((), mut tried) = tokio::join!(storm.chaos(), load.join_all());
-        for region in &storm.three.regions {
-            region.serves().await.unwrap();
-        }
+        all_serve(&storm.three).await;
         storm.clear_up(&mut tried).await;
 
         let booked: BTreeMap<_, _> =

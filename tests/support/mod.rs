@@ -291,6 +291,16 @@ pub async fn ask_for_password(cluster: &Cluster, admin: &Client, role: &str) -> 
     before
 }
 
+pub async fn all_serve(fleet: &Deployment) {
+    for region in &fleet.regions {
+        region.serves().await.unwrap();
+    }
+}
+
+pub async fn charge(region: &Region, key: &str) -> Answer {
+    ask(post(&region.public(), "/v1/charges", key, BODY)).await
+}
+
 /// Runs a command of the operator ada against a region's admin listener.
 pub async fn onceway(region: &Region, args: &[&str]) -> Output {
     let mut command = tokio::process::Command::new(program());

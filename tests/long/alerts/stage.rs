@@ -62,9 +62,7 @@ impl Stage {
         let file = fleet.dir().join("eu-west.toml");
         fs::write(&file, fs::read_to_string(&file).unwrap() + HEALTH).unwrap();
         restart(eu).await;
-        for region in &fleet.regions {
-            region.serves().await.unwrap();
-        }
+        all_serve(&fleet).await;
         let rules = Rules::read();
         let own = |region: &Region| {
             let admins = region.gateways.iter().map(|gateway| instance(&gateway.admin())).collect();

@@ -42,8 +42,7 @@ pub async fn major_upgrade(mut section: Section<'_>, fleet: &Deployment) {
 
 /// True if a region's gateway lists the new region, which has no share yet, as up.
 async fn shows_up(region: &Region) -> bool {
-    let printed = region.operate(&["status"]).await.unwrap();
-    let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
+    let printed = out(&region.operate(&["status"]).await.unwrap());
     printed.lines().any(|line| line.split_whitespace().take(3).eq(["sa-east", "-", "yes"]))
 }
 
@@ -56,12 +55,9 @@ pub async fn added(mut section: Section<'_>, fleet: &Deployment) {
     }
     section.well("onceway certs --out certificates --region sa-east", &[]).await;
     write_files(fleet, 4);
-    section
-        .well(
-            "onceway check config/us-east.toml config/eu-west.toml config/ap-south.toml config/sa-east.toml",
-            &[],
-        )
-        .await;
+    let check =
+        "onceway check config/us-east.toml config/eu-west.toml config/ap-south.toml config/sa-east.toml";
+    section.well(check, &[]).await;
     spare.cluster.start().await.unwrap();
     spare.cluster.create_database(DATABASE).await.unwrap();
     let others = ["us-east", "eu-west", "ap-south"];
@@ -76,7 +72,7 @@ pub async fn added(mut section: Section<'_>, fleet: &Deployment) {
     section.plan_and_apply("--expect-epoch 7").await.shows("regions that join");
     section.well("until onceway region status sa-east", &["serving"]).await;
     let plan = us.run(&["ring", "plan"]).await.unwrap();
-    assert!(String::from_utf8_lossy(&plan.stdout).contains("nothing would change"), "{plan:?}");
+    assert!(out(&plan).contains("nothing would change"), "{plan:?}");
     section.end();
 }
 
@@ -90,8 +86,7 @@ fn write_files(fleet: &Deployment, members: usize) {
         let old = fleet.dir().join(format!("{name}.toml"));
         let kept = fs::read_to_string(&old).unwrap();
         fleet.write_file(number, &all).unwrap();
-        let generation = kept.lines().find(|line| line.starts_with("generation = "));
-        if let Some(line) = generation {
+        if let Some(line) = kept.lines().find(|line| line.starts_with("generation = ")) {
             let text = fs::read_to_string(&old).unwrap();
             fs::write(&old, text.replacen("[store]\n", &format!("[store]\n{line}\n"), 1)).unwrap();
         }
@@ -121,7 +116,7 @@ async fn may_not_say(fleet: &Deployment, sender: Sender) {
         let refusals = async || series(region, &name).await.unwrap_or(0.0);
         let (before, members) = (refusals().await, voters(region).await);
         let at = said::listens(fleet, region);
-        let count = said::forbidden(&identity, &spare.name, sender, &region.name, &at).await;
+        let count = said::forbidden(&identity, sender, &region.name, &at).await;
         let after = refusals().await;
         assert!(count > 10 && after >= before + count as f64, "{count} refused; {before}, then {after}");
         let status = status(region).await;
@@ -157,7 +152,7 @@ pub async fn removed(mut section: Section<'_>, fleet: &Deployment) {
     for region in &fleet.regions[1..] {
         until("its rows to be here", async || {
             let said = region.run(&["store", "init"]).await.unwrap();
-            String::from_utf8_lossy(&said.stdout).contains("all its rows are here") || said.status.success()
+            out(&said).contains("all its rows are here") || said.status.success()
         })
         .await;
     }
@@ -170,12 +165,8 @@ pub async fn removed(mut section: Section<'_>, fleet: &Deployment) {
         })
         .await;
     }
-    let others = ["eu-west", "ap-south"];
-    section
-        .run_everywhere("onceway store init --config config/us-east.toml --wait", "us-east", &others)
-        .await;
-    for region in &fleet.regions {
-        region.serves().await.unwrap();
-    }
+    let init = "onceway store init --config config/us-east.toml --wait";
+    section.run_everywhere(init, "us-east", &["eu-west", "ap-south"]).await;
+    all_serve(fleet).await;
     section.end();
 }

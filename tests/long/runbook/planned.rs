@@ -115,9 +115,7 @@ pub async fn authority(mut section: Section<'_>, fleet: &Deployment) {
     fs::copy(desk.join("fresh/ca.key"), live.join("ca.key")).unwrap();
     // New connections, with nothing but the new files.
     restart(eu).await;
-    for region in &fleet.regions {
-        region.serves().await.unwrap();
-    }
+    all_serve(fleet).await;
     section.well("onceway status", &[]).await;
     section.end();
 }
