@@ -1,9 +1,6 @@
-//! Spans of a deployment whose gateways export them, in real protobuf, to a collector in this
-//! process.
-//!
-//! One trace goes over two regions, and over the runs of an accepted request. Only in builds with
-//! the feature `otlp`; `watched.rs` has traces in headers and logs. The collector must not help: it
-//! takes every message, or no message at all.
+//! Spans that gateways export, in real protobuf, to a collector in this process: one trace over two
+//! regions, and over the runs of an accepted request. Only in builds with the feature `otlp`;
+//! `watched.rs` has traces in headers and logs.
 
 #![cfg(feature = "otlp")]
 

@@ -1,8 +1,6 @@
 //! The console in a browser: signing in, the queue, a key settled, a region lost, on a desktop, on
 //! a phone and in the dark. The tests look at the page as rendered: texts, colours and widths.
-//!
-//! Without Chromium they say so on stderr; with ONCEWAY_TOOLS=all they fail. Screenshots:
-//! docs/testing.md.
+//! Screenshots: docs/testing.md.
 
 mod browser;
 
@@ -10,7 +8,6 @@ use crate::support::console::{TOKEN, alone, doubt, retry, solo};
 use crate::support::*;
 use browser::Browser;
 
-/// A window long enough to be looked at.
 const FAILOVER: &str = "\n[failover]\nlease = \"3s\"\nfloor = \"40s\"\nstable_for = \"100ms\"\n";
 const PHONE: u32 = 360;
 
@@ -148,7 +145,6 @@ async fn late(browser: &Browser, deployment: &Deployment) {
     until("a line of the lag", async || points().await > 1).await;
 }
 
-/// Settles the key by clicks and typing, and looks it up in all regions.
 async fn settled(browser: &Browser, deployment: &Deployment, evil: &str) {
     let home = &deployment.regions[0];
     browser.click("#doubts a[href$='#settle']").await;

@@ -1,8 +1,6 @@
 //! The container's entry point, run from a bare folder with the static binary and mounted files
-//! only; not as root, and without a writable place.
-//!
-//! The image's compiler is not here: cargo builds the same target. Without the musl target,
-//! musl-gcc or root for chroot, a line on stderr says so, and with ONCEWAY_TOOLS=all it fails.
+//! only; not as root, and without a writable place. Cargo builds the image's target here, which
+//! needs musl-gcc, and root for chroot.
 
 use crate::support::documents::text;
 use crate::support::solo::routes;
@@ -70,7 +68,6 @@ fn build(target: &str) -> PathBuf {
     built.expect("an executable")
 }
 
-/// Copies a folder's files, readable for everybody, like an orchestrator's volume.
 fn mount(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {

@@ -6,7 +6,6 @@ pub struct Detour<'a> {
     fleet: &'a Deployment,
     region: &'a Region,
     gateway: usize,
-    /// The gateway's file, and its text of before.
     file: String,
     direct: String,
     pub way: Relay,
@@ -34,7 +33,6 @@ impl<'a> Detour<'a> {
         self.region.serves().await.unwrap();
     }
 
-    /// Leads it straight to the store again.
     pub async fn end(self) {
         self.restart(&self.direct).await;
     }

@@ -1,8 +1,6 @@
 //! The short form of the drills, on real processes: a region killed, cut off and drained under
-//! load; a standby promoted; and forty seconds of soak.
-//!
-//! The long form is `onceway drill`, which also checks spans against their bounds: a busy machine
-//! has its own. A failed run prints its schedule.
+//! load, a standby promoted, and a short soak. `onceway drill` also checks spans against their
+//! bounds: a busy machine has its own.
 
 use crate::support::*;
 use onceway_lab::compare::{self, Compared, Workload};

@@ -1,9 +1,6 @@
-//! Three private Postgres servers that replicate from one another, called as gateways would call
-//! them, while links are cut, servers killed, replies lost, rows delayed and slots dropped. They
-//! reply as recorded: random histories of 60 steps.
-//!
-//! `ports::contract` draws the calls and records their results. `tests/suites/contract.rs` has the
-//! histories of one store; the simulation plays both.
+//! Three private Postgres servers that replicate from one another, while links are cut, servers
+//! killed, replies lost, rows delayed and slots dropped. They reply as recorded: random histories
+//! of 60 steps, drawn by the contract, which the simulation plays too.
 
 use crate::support::documents::as_recorded;
 use crate::support::*;
@@ -30,7 +27,6 @@ async fn play() -> Result<String> {
     played.map_err(|why| anyhow!(why))
 }
 
-/// Plays the contract of first copies on three new servers.
 async fn copies() -> Result<()> {
     let three = Three::start().await?;
     let kept = replication::copying(&three).await;
@@ -48,7 +44,6 @@ struct Region {
 
 struct Three {
     regions: Vec<Region>,
-    /// Relays by publisher and subscriber.
     relays: BTreeMap<(usize, usize), Relay>,
     held_up: Mutex<BTreeMap<(usize, usize), HeldUp>>,
     lost: Mutex<u128>,
@@ -306,7 +301,6 @@ impl ReplicationBench for Three {
     }
 }
 
-/// The store at that port of this machine, as a gateway of the region uses it.
 fn store(origin: &Origin, port: u16) -> Result<PgStore> {
     let (user, database) = (files::GATEWAY_ROLE, files::DATABASE);
     let address = format!("host=127.0.0.1 port={port} user={user} dbname={database}").parse()?;

@@ -42,7 +42,6 @@ const ALL: [(&str, bool, Play); 19] = [
     (ADDED, false, |section, fleet| Box::pin(anew::added(section, fleet))),
     (REMOVED, true, |section, fleet| Box::pin(anew::removed(section, fleet))),
 ];
-/// They need machines for one more region.
 const ADDED: &str = "Add a region";
 const REMOVED: &str = "Removing a region";
 

@@ -1,8 +1,6 @@
-//! Three real regions under load while their gateways, and the endpoints of their upstreams, are
-//! killed at random: no key ever has two effects, and no key two answers.
-//!
-//! The choices come from a seed that is printed. Half of the 1,000 keys are on a route that probes,
-//! half on one that parks. Answers to clients are compared with the ledger of the sample upstream.
+//! Three real regions under load while their gateways and endpoints of their upstreams are killed
+//! at random: no key ever has two effects or two answers. Half of the 1,000 keys are on a route
+//! that probes, half on one that parks. The choices come from a printed seed.
 
 use crate::support::dice::{Dice, seed};
 use crate::support::*;
@@ -13,7 +11,6 @@ use tokio::sync::{Mutex, Semaphore};
 const KEYS: u64 = 1_000;
 const ATTEMPTS: u64 = 5;
 const AT_ONCE: usize = 48;
-/// The approximate number of attempts that end between one kill and the next.
 const BETWEEN_KILLS: u32 = 60;
 
 /// Policies as short as the configuration allows, so that doubts are over soon.
@@ -73,7 +70,6 @@ impl Tried {
         self.path == "/v1/charges"
     }
 
-    /// True if only an operator can still change it.
     fn is_over(&self) -> bool {
         self.received.iter().any(|received| matches!(received, Received::Final { .. }))
             || (!self.probes() && self.received.last() == Some(&Received::Parked))
@@ -89,7 +85,6 @@ struct Storm {
 }
 
 impl Storm {
-    /// The upstream's behaviour for one attempt: mostly good.
     fn behave(dice: &mut Dice) -> String {
         let delay = 20 + dice.below(300);
         match dice.below(100) {

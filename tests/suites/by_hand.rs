@@ -1,8 +1,5 @@
-//! A deployment of two regions made by hand, with the commands of a set-up only.
-//!
-//! The commands are: certificates, `check`, `store init` in the wrong order (it names the missing
-//! region, exit code 3), `store check`, `serve`, `status`. `guide.rs` has three regions, on
-//! machines of their own.
+//! A deployment of two regions made by hand, with the commands of a set-up only, `store init` in
+//! the wrong order. `guide.rs` has three regions, on machines of their own.
 
 use crate::console::{Desk, hidden};
 use crate::support::*;
@@ -49,7 +46,6 @@ fn write(dir: &Path, ports: &[RegionPorts]) {
     }
 }
 
-/// The files and ports of both regions.
 struct Pair {
     dir: PathBuf,
     ports: Vec<RegionPorts>,
@@ -72,7 +68,6 @@ impl Pair {
         Command::new(program()).args(args).current_dir(&self.dir).output().await.unwrap()
     }
 
-    /// Runs a command that must end so, and say this. Returns its output.
     async fn expect(&self, args: &[&str], code: i32, says: &str) -> String {
         let output = self.onceway(args).await;
         let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
@@ -80,7 +75,6 @@ impl Pair {
         said
     }
 
-    /// The JSON that a command prints, asked of a region under the shared token.
     async fn json(&self, number: usize, args: &[&str]) -> Value {
         let more = ["--admin", &self.admin(number), "--token-file", "token", "--json"];
         let output = self.onceway(&[args, &more].concat()).await;

@@ -1,8 +1,6 @@
 //! Configuration, through its public functions: all mistakes are reported, each at its line, and
-//! correct settings have their documented meaning.
-//!
-//! `config/cases.rs` holds the mistakes; `config/*.toml` at the top are the reference files. It
-//! must not start a process: `tests/suites/cli.rs` does.
+//! correct settings have their documented meaning. `config/cases.rs` holds the mistakes. No process
+//! is started: `tests/suites/cli.rs` does.
 
 pub mod cases;
 mod certificates;
@@ -51,12 +49,10 @@ fn load(folder: &Path) -> Result<Config, Errors> {
     Config::load_with(&folder.join("region.toml"), &|_| None)
 }
 
-/// The good files with these edits.
 fn load_with(edits: &[(&str, &str, &str)]) -> Config {
     load(files(edits).path()).unwrap_or_else(|errors| panic!("{edits:?}: {errors}"))
 }
 
-/// All messages for these edits.
 fn said_with(edits: &[(&str, &str, &str)]) -> Vec<String> {
     said(files(edits).path())
 }
@@ -299,7 +295,6 @@ fn place_by_decides_the_arc() {
     assert_eq!(homes(&[]).len(), 2);
 }
 
-/// The messages for an added issuer in which `from` is replaced.
 fn said_of_issuer(from: &str, to: &str) -> Vec<String> {
     assert!(ISSUER.contains(from), "{from:?}");
     let text = format!("{}[[credential]]", ISSUER.replacen(from, to, 1));

@@ -24,12 +24,10 @@ async fn told(base: &str, token: &str, path: &str) -> Answer {
     ask(Ask::get(format!("{base}{path}")).with("Authorization", format!("Bearer {token}"))).await
 }
 
-/// A key of acme, as the admin API tells of it.
 async fn state(base: &str, token: &str, key: &str) -> Value {
     told(base, token, &format!("/v1/keys/acme/{}", encoded(key))).await.json()
 }
 
-/// A session on the console of a gateway.
 pub struct Desk {
     base: String,
     cookie: String,
@@ -57,7 +55,6 @@ impl Desk {
     }
 }
 
-/// The value of a hidden field of a page.
 pub fn hidden(page: &str, name: &str) -> String {
     let start = format!("name=\"{name}\" value=\"");
     let (_, rest) = page.split_once(&start).unwrap_or_else(|| panic!("no {name} in {page}"));

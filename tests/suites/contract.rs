@@ -1,8 +1,6 @@
 //! The ports' contract on the real side: every suite of `onceway_lab::contract` over Postgres,
-//! mutual TLS, HTTP and the system's clock.
-//!
-//! The simulation's `tests/suites/contract.rs` runs the same suites. It must not assert more than
-//! the contract, except for properties that only a superuser can show.
+//! mutual TLS, HTTP and the system's clock. The simulation's `tests/suites/contract.rs` runs the
+//! same suites.
 
 pub mod door;
 mod peers;

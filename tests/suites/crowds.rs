@@ -18,7 +18,6 @@ async fn small(address: &str) -> TcpStream {
     timeout(PATIENCE, socket.connect(address.parse().unwrap())).await.expect("a connection").unwrap()
 }
 
-/// The status of the answer to one path, asked over a connection of its own.
 async fn probe(address: &str, path: &str) -> Option<(u16, String)> {
     let asked = async {
         let mut stream = TcpStream::connect(address).await.ok()?;
@@ -96,7 +95,6 @@ fn most_heads() -> u64 {
     HEADS.min(maximum.unwrap_or(u64::MAX).saturating_sub(4_000))
 }
 
-/// A line of the process's status that counts KiB.
 fn kib(pid: u32, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a line");

@@ -52,7 +52,6 @@ impl Demo {
         ask(if reads { Ask::get(url) } else { Ask::post(url, "") }).await
     }
 
-    /// Sends a signal and waits for the end. Returns the exit code, if it has one.
     async fn end(&mut self, signal: Signal) -> Option<i32> {
         let pid = self.child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)).expect("a pid");
         rustix::process::kill_process(pid, signal).unwrap();

@@ -1,8 +1,5 @@
 //! The claims of `deploy/` and of the documents, compared with the product: commands, ports, paths,
 //! settings and schemas. Nothing is deployed, and only loopback is used.
-//!
-//! If a tool is not installed, the test says on stderr what was not checked; with
-//! ONCEWAY_TOOLS=all, as `.ci/run` sets it, it fails.
 
 mod certificates;
 mod commands;
@@ -21,7 +18,6 @@ fn top(path: &str) -> PathBuf {
     documents::top().join(path)
 }
 
-/// Every file below a folder, by its path in the tree.
 fn files_below(folder: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(top(folder)).unwrap().map(Result::unwrap) {
@@ -35,7 +31,6 @@ fn files_below(folder: &str) -> Vec<String> {
     found
 }
 
-/// The rest of the first line that begins so.
 #[track_caller]
 fn after<'a>(text: &'a str, begins: &str) -> &'a str {
     let found = text.lines().find_map(|line| line.strip_prefix(begins));

@@ -1,8 +1,6 @@
 //! The number of files that a gateway and a witness may open: each raises a low limit as far as
-//! allowed, and warns if that is too low.
-//!
-//! Real processes, whose shell sets the limits. The gateway is in shadow mode, which asks no store.
-//! `deploy/files.rs` compares the unit's limit with a gateway's need.
+//! allowed, and warns if that is too low. In shadow mode the gateway asks no store.
+//! `deploy_files/files.rs` compares the unit's limit with a gateway's need.
 
 use crate::support::*;
 use crate::witness::house;
@@ -14,7 +12,6 @@ const BOUND: Duration = Duration::from_secs(30);
 const FEW: u64 = 1_000;
 const ENOUGH: u64 = 2_000;
 
-/// The files of a gateway in shadow mode, as one of two regions.
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();

@@ -11,7 +11,6 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::Child;
 
-/// Room for an empty cluster and some of its log.
 const SIZE: &str = "size=160m,mode=0755";
 
 /// A small disk, mounted. A process that waits for our end unmounts it, even if we are killed.
@@ -48,7 +47,6 @@ impl Drop for Disk {
     }
 }
 
-/// True if this process may mount a disk. If not, it says so.
 fn may_mount() -> bool {
     let may =
         Command::new("unshare").args(["--mount", "true"]).output().is_ok_and(|said| said.status.success());

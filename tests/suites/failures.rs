@@ -27,7 +27,6 @@ async fn charged(region: &Region, key: &str) {
     until("the charge to be answered 201", async || charge(region, key).await.status == 201).await;
 }
 
-/// Repeats the charge until it is refused with this code.
 async fn refused(region: &Region, key: &str, expected: &str) -> Answer {
     found(expected, async || {
         let answer = charge(region, key).await;
@@ -150,7 +149,6 @@ async fn standing(region: &Region) -> (u64, Vec<String>, f64) {
     (status["epoch"].as_u64().unwrap(), names.collect(), refused.unwrap())
 }
 
-/// The lines of a region's log that tell of a refused message.
 fn refusals(region: &Region) -> u64 {
     let log = fs::read_to_string(region.gateway_log()).unwrap();
     log.lines().filter(|line| line.contains("a peer may not say this")).count() as u64

@@ -1,10 +1,7 @@
 //! Random key headers, JSON bodies, messages between regions and configurations: no panic, and
-//! never a guess.
-//!
-//! Each target takes known-interesting texts first. Then it changes them at random for
-//! `ONCEWAY_FUZZ_SECONDS` (3 by default), often with a known word inserted. It compares the result
-//! with a second reading: another library's, or our own encoder. Texts of former faults are kept.
-//! Sockets are not fuzzed here: `net/` does that.
+//! never a guess. Each target takes known texts, of former faults too, and changes them at random
+//! for `ONCEWAY_FUZZ_SECONDS` (3 by default). It compares the result with a second reading: another
+//! library's, or our own encoder.
 
 mod asking;
 mod configuration;
@@ -15,7 +12,6 @@ mod wire;
 use std::panic::RefUnwindSafe;
 use std::time::Duration;
 
-/// A text as bytes, shown readably when a target fails.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Text(pub Vec<u8>);
 

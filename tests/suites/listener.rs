@@ -1,9 +1,6 @@
 //! The public listener of a real gateway: bad input over HTTP/1.1 and HTTP/2 is a clear 4xx
-//! problem, nothing stored, nothing sent.
-//!
-//! Bad requests are written by hand (`net/frames.rs`). Each is a good charge with one mistake, and
-//! the good one is sent too. `reload.rs` has its TLS, `crowds.rs` its limits. It must not use a
-//! client library for bad requests.
+//! problem, nothing stored, nothing sent. Each bad request, written by hand, is a good charge with
+//! one mistake, and the good one is sent too.
 
 use crate::net::frames::{self, DATA, END_HEADERS, END_STREAM, HEADERS, Outcome, Raw, frame};
 use crate::support::solo::routes;
@@ -12,7 +9,6 @@ use tokio::time::timeout;
 
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// The sent key lines, and the code of their refusal.
 fn bad_keys() -> Vec<(Vec<&'static [u8]>, &'static str)> {
     vec![
         (vec![], "key-missing"),
@@ -41,7 +37,6 @@ fn http1(lines: &[u8], body: &[u8]) -> Vec<u8> {
     [&head[..], lines, b"\r\n", body].concat()
 }
 
-/// A head with these keys and everything else in order.
 fn http1_keys(keys: &[&[u8]]) -> Vec<u8> {
     let mut lines = format!("Content-Length: {}\r\n", BODY.len()).into_bytes();
     for key in keys {
@@ -71,7 +66,6 @@ async fn talk(address: &str, bytes: &[u8]) -> (u16, String) {
     (status.unwrap_or(0), answer)
 }
 
-/// The problem's status and code of an HTTP/1 answer.
 async fn refused1(address: &str, bytes: &[u8]) -> (u16, String) {
     let shown = bytes.escape_ascii().to_string();
     let (status, answer) = talk(address, bytes).await;

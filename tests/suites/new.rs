@@ -1,8 +1,6 @@
 //! A deployment of one region as a new user makes it: the README's three commands, in front of a
-//! service that nobody here wrote.
-//!
-//! It has no certificate, no peer listener and no logical replication. A test must not write a
-//! file that `onceway new` writes, but for ports.
+//! service that nobody here wrote. Of the files that `onceway new` writes, tests change the ports
+//! only.
 
 use crate::support::documents::text;
 use crate::support::*;
@@ -26,7 +24,6 @@ def app(environ, start_response):
 make_server('127.0.0.1', int(sys.argv[1]), app).serve_forever()
 ";
 
-/// A folder, and the ports that its files get.
 struct Place {
     dir: TempDir,
     service: u16,
@@ -65,14 +62,12 @@ impl Place {
         (output.status.code(), String::from_utf8(output.stdout).unwrap() + &log)
     }
 
-    /// Runs a command of onceway that must succeed. Returns what it said.
     async fn well(&self, words: &[&str]) -> String {
         let (code, said) = self.ended(&[&["onceway"], words].concat()).await;
         assert_eq!(code, Some(0), "{said}");
         said
     }
 
-    /// Runs a command that must end so, and say this.
     async fn fails(&self, words: &[&str], exit: i32, says: &str) {
         let (code, said) = self.ended(words).await;
         assert!(code == Some(exit) && said.contains(says), "{words:?} {code:?}: {said}");
@@ -137,7 +132,6 @@ async fn owned(place: &Place) -> Owned {
     Owned { cluster, store, token, _service }
 }
 
-/// The three commands of the README.
 fn commands() -> Vec<String> {
     let readme = text("README.md");
     let (_, rest) = readme.split_once("## In front of your own service\n").expect("the README has them");

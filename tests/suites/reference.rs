@@ -1,9 +1,6 @@
 //! The reference files and `onceway config explain`: they name every accepted key and no other, and
-//! each default is the value without the key.
-//!
-//! `config/*.toml` at the top are the files, `onceway::config::reference` reads them for people;
-//! `config.rs` has the mistakes of users. Every question goes to the readers that gateways use. A
-//! key must not be listed here.
+//! each default is the value without the key. Every question goes to the readers that gateways use,
+//! so no key is listed here.
 
 mod written;
 
@@ -136,7 +133,6 @@ fn every_key_says_its_default_what_it_is_for_and_what_may_stand_there() {
     assert!(lacking.is_empty(), "{lacking:#?}");
 }
 
-/// The reference files in a folder, one of them with another text.
 fn folder(file: &str, text: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, reference) in FILES {
@@ -163,7 +159,6 @@ fn folder(file: &str, text: &str) -> TempDir {
     folder
 }
 
-/// The whole content of the files, as their readers understand it.
 fn understood(file: &str, text: &str) -> String {
     let folder = folder(file, text);
     let at = |name: &str| folder.path().join(name);

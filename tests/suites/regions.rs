@@ -156,7 +156,6 @@ async fn ledger_csv(name: &str, change: impl FnOnce(&mut Vec<String>)) -> String
     path.display().to_string()
 }
 
-/// The exit code, the findings by kind and key, and the summary.
 async fn compared(region: usize, ledger: &str) -> (Option<i32>, Vec<(String, String)>, Value) {
     let args = ["audit", "compare", ledger, "--json", "--tenant", "globex"];
     let output = onceway(&three().await.regions[region], &args).await;

@@ -1,9 +1,5 @@
 //! The rows of the design's tables at the owner, each through the public listener of a real gateway
-//! over a real Postgres.
-//!
-//! One region alone serves all tests of this file. The answers to clients are checked against the
-//! ledger of the sample upstream, which counts every effect. A test must not use another one's
-//! keys.
+//! over a real Postgres. Answers are checked against the ledger of the sample upstream.
 
 use crate::support::solo::routes;
 use crate::support::*;

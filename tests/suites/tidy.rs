@@ -1,11 +1,7 @@
 //! The house rules, as tests: words that do not belong into a place, references that lead
-//! somewhere, and the length of files.
-//!
-//! Each rule carries its reason and its forgeries: made-up files in which every line that ends in
-//! `//~` must be caught and no other. A rule is tried on its forgeries before it is tried on the
-//! tree, so a rule that cannot fail fails. Every offending place is listed at once. What the
-//! compiler or clippy can hold is not here (clippy.toml). It must not need more than this source
-//! tree (and git, where there is one).
+//! somewhere, and the length of files. Each rule carries its reason and its forgeries: made-up
+//! files in which every line that ends in `//~` must be caught and no other. It is tried on them
+//! before the tree, so a rule that cannot fail fails. Clippy holds the others (clippy.toml).
 
 mod circles;
 mod citations;
@@ -87,7 +83,6 @@ fn walk(top: &Path, below: &str, all: &mut BTreeSet<String>) {
     }
 }
 
-/// The faults of each line, with its number.
 fn by_line(source: &Source, faults: impl Fn(&str) -> Vec<String>) -> Vec<Offence> {
     let lines = source.raw.lines().zip(1..);
     lines.flat_map(|(line, number)| faults(line).into_iter().map(move |what| (number, what))).collect()

@@ -1,8 +1,6 @@
 //! Two versions side by side: three regions are upgraded one after the other, and no key runs
-//! twice.
-//!
-//! The newer version is made up: this binary with `--speaks 1-2`. `net/` has the refusal at the
-//! listener. The simulation (`gateway/versions.rs`) has two versions over one store.
+//! twice. The newer version is made up: this binary with `--speaks 1-2`. The simulation
+//! (`gateway/versions.rs`) has two versions over one store.
 
 use crate::support::solo::routes;
 use crate::support::*;
@@ -86,7 +84,6 @@ async fn keys_run_once(three: &Deployment) {
     }
 }
 
-/// Raises the version once that is possible, to this one.
 async fn raises(region: &Region, to: u32) {
     let output = found("the raise to be possible", async || {
         let output = region.operate(&["protocol", "raise", "--yes"]).await.unwrap();

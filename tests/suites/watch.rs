@@ -15,7 +15,6 @@ async fn onceway(args: &[&str]) -> (Option<i32>, String, String) {
     (ended.status.code(), out(&ended), err(&ended))
 }
 
-/// The lines of a table, with one space between cells.
 fn lines(text: &str) -> Vec<String> {
     text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }

@@ -1,9 +1,6 @@
 //! Traces from client to upstream, a line in the log for each request, and the metrics for alerts,
-//! all of real gateways.
-//!
-//! `seeing.rs` compares alerts, dashboard and documents with the names in the code; the
-//! simulation's `counted.rs` counts. Each test breaks something and looks at the page that
-//! Prometheus would get.
+//! all of real gateways. `seeing.rs` compares alerts, dashboard and documents with the names in the
+//! code; the simulation's `counted.rs` counts.
 
 use crate::net::support::{RawServer, Then};
 use crate::support::solo::routes;
@@ -13,10 +10,8 @@ use std::time::SystemTime;
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const TOKEN: &str = "sk_demo_acme";
-/// The setting for log lines as JSON objects.
 const JSON: &str = "[log]\nformat = \"json\"\n";
 
-/// All lines of a gateway's log with this message.
 async fn lines(region: &Region, message: &str) -> Vec<Value> {
     let log = log(region).await;
     let all = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -40,7 +35,6 @@ async fn is_not_admitted(region: &Region, stranger: Ask) {
     assert_eq!(logged, [(&json!("credential-invalid"), &json!(TRACE))]);
 }
 
-/// Checks a line about a key of acme.
 fn check_line(line: &Value, trace: &str, verdict: &str, code: &str) {
     let logged = ["trace", "tenant", "region", "verdict", "code"].map(|field| &line[field]);
     assert_eq!(logged, [trace, "acme", "solo", verdict, code], "{line}");

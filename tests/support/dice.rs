@@ -18,7 +18,6 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// The next number below `bound`, which is not 0.
     pub fn below(&mut self, bound: usize) -> usize {
         usize::try_from(self.roll() % bound as u64).expect("below a usize")
     }

@@ -1,8 +1,6 @@
 //! Shared parts of the suites: one runtime per test process, a region of its own ([`solo`]), a
-//! whole deployment, and requests.
-//!
-//! Everything runs as real processes through `onceway_lab`. Ports are free ones, data is in scratch
-//! folders. A janitor process removes both when the test process ends, however it ends.
+//! whole deployment, and requests. All run as real processes through `onceway_lab`, on free ports
+//! and in scratch folders. A janitor removes both when the test process ends, however it ends.
 
 #![allow(dead_code, unused_imports, reason = "each suite uses its own part")]
 
@@ -140,7 +138,6 @@ pub fn key(word: &str) -> String {
     format!("{word}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::SeqCst))
 }
 
-/// A keyed POST as the tenant acme.
 pub fn post(public: &str, path: &str, key: &str, body: &str) -> Ask {
     Ask::post(format!("{public}{path}"), body.to_owned())
         .with("Authorization", "Bearer sk_demo_acme")
@@ -190,7 +187,6 @@ pub async fn key_at(home: &Region, word: &str) -> String {
     }
 }
 
-/// The SHA-256 of a token, as a file has it.
 pub fn sha256(token: &str) -> String {
     digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -231,7 +227,6 @@ pub async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnM
     found(what, held).await;
 }
 
-/// Waits until the admin listener reports this state of a key.
 pub async fn becomes(region: &Region, key: &str, state: &str) {
     until(&format!("{key} to be {state}"), async || key_status(region, key).await["state"] == state).await;
 }
@@ -252,7 +247,6 @@ pub async fn log(region: &Region) -> String {
     log.lines().filter(|line| !line.contains("feed0000")).map(|line| format!("{line}\n")).collect()
 }
 
-/// One series of that page; `None` if it is not there.
 pub async fn series(region: &Region, name: &str) -> Option<f64> {
     metrics(region).await.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
@@ -334,7 +328,6 @@ pub fn ends(output: &Output, code: i32, says: &str) {
     assert!(output.status.code() == Some(code) && said.contains(says), "{}: {said}", output.status);
 }
 
-/// Fails unless a text has all of these parts.
 #[track_caller]
 pub fn has(text: &str, parts: &[&str]) {
     let missing: Vec<_> = parts.iter().filter(|part| !text.contains(**part)).collect();

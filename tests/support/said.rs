@@ -157,7 +157,6 @@ async fn first_answer(
     }
 }
 
-/// Sends a request to the listener of `to` at that address, over a connection of its own.
 pub async fn raw(
     config: Arc<ClientConfig>,
     to: &RegionName,

@@ -22,7 +22,6 @@ pub struct Solo {
 pub const POLICY: &str =
     "hold = \"6s\"\nwait = \"1s\"\nupstream_timeout = \"1s\"\nsettle_time = \"0s\"\nbody_limit = \"64KiB\"\n";
 
-/// A route under [`POLICY`] whose key is required.
 pub fn keyed(name: &str, lines: &str) -> String {
     route(name, &format!("key = \"required\"\n{POLICY}{lines}"))
 }

@@ -21,7 +21,6 @@ const LATER: [(&str, &str); 10] = [
     ("onceway_claims_failed_total", "its series begin with the first claim that the store does not take"),
 ];
 
-/// A query with Grafana's variables filled in: all regions, and a span that holds several scrapes.
 fn filled(query: &str) -> String {
     query.replace("$__rate_interval", "1m").replace("$region", ".*")
 }

@@ -11,7 +11,6 @@ use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpos
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Deletes rows of us-east while their attempts run, so that their answers find none.
 pub async fn rows_lost(stage: &Stage) {
     let us = &stage.fleet.regions[0];
     let (mut keys, mut asked) = (Vec::new(), JoinSet::new());

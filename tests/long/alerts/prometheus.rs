@@ -10,7 +10,6 @@ use std::process::Child;
 /// Ends the server when the pipe ends, which happens when its holder ends.
 const GUARD: &str = "\"$@\" & read -r _; kill -9 $! && wait";
 
-/// A running Prometheus. Dropping it kills it.
 pub struct Prometheus {
     url: String,
     dir: PathBuf,

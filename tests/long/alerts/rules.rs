@@ -1,9 +1,6 @@
-//! The rules and the scrape configuration of deploy/prometheus, with every time of a rule divided
-//! by [`FACTOR`] and nothing else changed.
-//!
-//! A time is `for`, a range in brackets, or an `offset`: a minute of an operator is a second here.
-//! Bounds stay, those in seconds too. Of the scrape configuration only the targets and the two
-//! intervals differ.
+//! The rules and the scrape configuration of deploy/prometheus, for a Prometheus whose minutes are
+//! seconds. Every time of a rule (`for`, a range in brackets, an `offset`) is divided by
+//! [`FACTOR`]. Bounds stay. Of the configuration only the targets and the two intervals differ.
 
 use crate::support::documents::{place_of, text};
 use crate::support::*;
@@ -22,13 +19,11 @@ pub const WITNESS_TARGETS: &str = "witnesses.json";
 
 pub struct Rule {
     pub labels: BTreeSet<String>,
-    /// Its expression, times divided.
     pub expr: String,
 }
 
 pub struct Rules {
     pub alerts: BTreeMap<String, Rule>,
-    /// The file for a Prometheus whose minutes are seconds.
     pub file: String,
 }
 
@@ -111,7 +106,6 @@ fn named(template: &str) -> impl Iterator<Item = String> + '_ {
     template.split("$labels.").skip(1).map(label)
 }
 
-/// A span such as `1h30m`, divided.
 fn divided(span: &str) -> String {
     let whole: Span = span.parse().unwrap_or_else(|error| panic!("{span}: {error}"));
     let whole = whole.total((Unit::Millisecond, SpanRelativeTo::days_are_24_hours())).unwrap();
@@ -120,7 +114,6 @@ fn divided(span: &str) -> String {
     format!("{short}ms")
 }
 
-/// An expression with its ranges and offsets divided.
 fn sooner(expr: &str) -> String {
     let mut after = String::new();
     for (number, part) in expr.split('[').enumerate() {

@@ -10,7 +10,6 @@ use tokio::task::JoinHandle;
 const SHOWS_WITHIN: Duration = Duration::from_secs(180);
 /// The time between two looks at Prometheus, which evaluates four times a second.
 const LOOK: Duration = Duration::from_millis(200);
-/// The time between two requests of the load at each region.
 const BETWEEN: Duration = Duration::from_millis(400);
 
 /// Short holds, so that open keys are in doubt soon. Two runs make a dead letter, except of notes.

@@ -34,7 +34,6 @@ pub async fn of_errors(stage: &Stage) {
     stage.expect_status(request, &[201]).await;
 }
 
-/// Stops and continues ap-south's Postgres, over and over, as a disk that stalls.
 pub async fn slow(stage: &Stage) {
     let ap = &stage.fleet.regions[2];
     let over = AtomicBool::new(false);

@@ -1,8 +1,6 @@
 //! A headless Chromium, driven through ChromeDriver's plain WebDriver HTTP (W3C WebDriver;
-//! Chromium's own commands under `goog/`).
-//!
-//! It gets a new profile, connects only to loopback, and ends with this process, however that ends:
-//! a shell holds the other end of a pipe, and Chromium ends with its driver.
+//! Chromium's own commands under `goog/`). It ends with this process, however that ends: a shell
+//! holds the other end of a pipe, and Chromium ends with its driver.
 
 use crate::support::*;
 use base64::Engine;
@@ -103,7 +101,6 @@ impl Browser {
         answer.json()["value"].clone()
     }
 
-    /// Opens an address and waits until it has loaded.
     pub async fn open(&self, url: &str) {
         self.post("url", json!({ "url": url })).await;
     }
@@ -112,7 +109,6 @@ impl Browser {
         self.get("url").await.as_str().unwrap_or_default().to_owned()
     }
 
-    /// Runs a function's body in the page. Returns its result.
     pub async fn run(&self, body: &str) -> Value {
         self.post("execute/sync", json!({ "script": body, "args": [] })).await
     }
@@ -170,7 +166,6 @@ impl Browser {
         self.devtools("Emulation.setDeviceMetricsOverride", params).await;
     }
 
-    /// Sets the preferred scheme, `light` or `dark`.
     pub async fn scheme(&self, scheme: &str) {
         let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         self.devtools("Emulation.setEmulatedMedia", json!({ "features": features })).await;

@@ -93,7 +93,6 @@ fn write_files(fleet: &Deployment, members: usize) {
     }
 }
 
-/// Restarts one gateway after the other, except the spare one's.
 async fn restart_all(fleet: &Deployment) {
     for region in &fleet.regions {
         restart(region).await;

@@ -195,7 +195,6 @@ impl<'a> Section<'a> {
         said
     }
 
-    /// Runs the next line, which ends with 0 and shows these parts.
     pub async fn well(&mut self, begins: &str, parts: &[&str]) -> CommandOutput {
         let said = self.run(begins).await;
         parts.iter().fold(said.ends(&[0]), |said, part| said.shows(part));
@@ -308,7 +307,6 @@ impl<'a> Section<'a> {
         self.run_until_all(begins, &[part]).await
     }
 
-    /// Like [`Self::run_until`], until the output has all of these parts at once.
     pub async fn run_until_all(&mut self, begins: &str, parts: &[&str]) -> CommandOutput {
         let line = self.next(begins);
         found(&format!("{line} to show {parts:?}"), async || {

@@ -133,7 +133,6 @@ pub async fn slot_lost(mut section: Section<'_>, fleet: &Deployment) {
     section.end();
 }
 
-/// Waits until `onceway store check` ends with 0 and rows stream again.
 async fn is_whole(fleet: &Deployment, number: usize) {
     let last = Mutex::new(String::new());
     let whole = async || {

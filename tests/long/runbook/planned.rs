@@ -1,8 +1,6 @@
-//! Planned work: maintenance, a new onceway, a minor upgrade of Postgres, new certificates, and a new
-//! password of the gateways' role under load. No request is lost.
-//!
-//! The minor upgrade restarts the same Postgres, because no other minor version is here. The old
-//! onceway is this one, which speaks only the protocol version before.
+//! Planned work: maintenance, a new onceway, a minor upgrade of Postgres, new certificates, and a
+//! new password under load. The minor upgrade restarts the same Postgres, as no other one is here.
+//! The old onceway is this one, which speaks only the protocol version before.
 
 use crate::runbook::book::{Section, metric};
 use crate::support::*;
@@ -219,7 +217,6 @@ pub async fn rotated(mut section: Section<'_>, fleet: &Deployment) {
     round(one, async || fs::write(&file, &own).unwrap()).await;
 }
 
-/// Waits until the gateway has taken a new login over so many times.
 async fn uses_its_login(region: &Region, times: usize) {
     until("the new login to be used", async || {
         let log = fs::read_to_string(region.gateway_log()).unwrap();

@@ -54,7 +54,6 @@ const RUNS: [&str; 6] = ["demo", "drill", "new", "store check", "top", "witness"
 /// Commands without JSON: they print a script, or no answer.
 const MUTE: [&str; 4] = ["completion", "sample-postgres", "sample-upstream", "serve"];
 
-/// All commands that can be run, as words.
 fn commands() -> Vec<String> {
     fn below(command: &str, all: &mut Vec<String>) {
         let words: Vec<&str> = command.split_whitespace().collect();

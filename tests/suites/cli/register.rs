@@ -200,7 +200,6 @@ fn region_status_exits_by_the_regions_standing() {
     );
 }
 
-/// All words, with one space between them.
 pub fn in_a_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,8 +1,5 @@
 //! Failover and escrow in the files: the mistakes with the exact message for each, and correct
-//! settings.
-//!
-//! `cases.rs` has all other mistakes and the files that these change. The good ring is of two
-//! regions, so it says `manual`.
+//! settings. The good ring is of two regions, so it says `manual`.
 
 use std::time::Duration;
 

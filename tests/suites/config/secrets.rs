@@ -99,7 +99,6 @@ fn secrets_may_lie_in_files() {
     assert_eq!(publishers.into_values().collect::<Vec<_>>(), [SecretSource::File(west)]);
 }
 
-/// Names of many files and variables that do not exist.
 const INCOMPLETE: [(&str, &str, &str); 4] = [
     ("region", "\"host=west user=r dbname=onceway sslmode=disable\"", "{ file = \"west\" }"),
     (

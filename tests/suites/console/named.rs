@@ -12,7 +12,6 @@ async fn act(token: &str, path: &str, body: &Value) -> Answer {
     ask(post.with("Authorization", format!("Bearer {token}"))).await
 }
 
-/// The names under which a key was acted on.
 async fn actors(key: &str) -> Vec<String> {
     let entries = state(&admin().await, EVE, key).await["journal"].as_array().cloned().unwrap_or_default();
     entries.iter().filter_map(|entry| entry["actor"].as_str()).map(str::to_owned).collect()
@@ -65,7 +64,6 @@ fn the_look_role_sees_all_and_changes_nothing() {
     });
 }
 
-/// Runs a command as the owner of a token.
 async fn command(token: &str, words: &[&str]) -> Output {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), token).unwrap();
@@ -86,7 +84,6 @@ async fn taken_over(text: &str) {
     until("the file to be taken over", async || loaded().await > before).await;
 }
 
-/// The last word of the line that has these words.
 fn last_word(text: &str, line: &str) -> String {
     let line = text.lines().find(|found| found.contains(line)).unwrap_or_else(|| panic!("no {line}: {text}"));
     line.split_whitespace().last().unwrap().to_owned()

@@ -21,7 +21,6 @@ fn there(test: impl AsyncFnOnce(&str, &str, Desk)) {
     });
 }
 
-/// A GET without a session.
 async fn open(base: &str, path: &str) -> Answer {
     ask(Ask::get(format!("{base}{path}"))).await
 }

@@ -7,7 +7,6 @@ use crate::support::*;
 use std::io;
 use tokio::net::TcpSocket;
 
-/// The state as `/proc/net/tcp` writes it.
 const ESTABLISHED: &str = "01";
 
 /// A port of 127.0.0.1 that no other process gets while this lives. Its own socket is bound and

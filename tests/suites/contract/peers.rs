@@ -23,7 +23,6 @@ pub struct Link {
     house: Arc<tokio::sync::Mutex<House>>,
 }
 
-/// A scripted region, over all its openings.
 struct Played {
     behaviour: Mutex<PeerBehaviour>,
     pong: Mutex<Pong>,
@@ -32,11 +31,9 @@ struct Played {
     asked: Mutex<Vec<Question>>,
     to_break: UnboundedSender<()>,
     breaks: AtomicU64,
-    /// The opening at which a ping arrived last.
     reached: AtomicU64,
 }
 
-/// The listener, if one is open.
 struct House {
     door: Door,
     identity: PeerIdentity,

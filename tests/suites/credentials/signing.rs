@@ -1,8 +1,6 @@
 //! An issuer for tests: keys, their public halves as JWKs, and tokens assembled by hand, right ones
-//! and wrong ones.
-//!
-//! It signs with `ring` and writes the parts itself. It must not use the verifier's encoder, or the
-//! verifier would be tested against itself. `rsa.pem` was made for these tests and opens nothing.
+//! and wrong ones. With the verifier's encoder, the verifier would be tested against itself.
+//! `rsa.pem` was made for these tests and opens nothing.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -21,7 +19,6 @@ enum Pair {
     Rsa(&'static dyn RsaEncoding, Box<RsaKeyPair>),
 }
 
-/// A private key and the one algorithm it signs with here.
 pub struct SigningKey {
     pub kid: String,
     pub alg: &'static str,
@@ -95,7 +92,6 @@ impl SigningKey {
     }
 }
 
-/// The signed part: the first two parts of a token.
 pub fn message(header: &Value, claims: &Value) -> String {
     format!("{}.{}", encode(header.to_string().as_bytes()), encode(claims.to_string().as_bytes()))
 }
@@ -104,7 +100,6 @@ pub fn encode(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// The file of several public keys.
 pub fn jwks(keys: &[&SigningKey]) -> String {
     json!({"keys": keys.iter().map(|key| key.jwk()).collect::<Vec<_>>()}).to_string()
 }

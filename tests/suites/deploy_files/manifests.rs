@@ -49,7 +49,6 @@ fn kustomization(folder: &str) -> Value {
     documents(&text(&format!("{folder}/kustomization.yaml"))).remove(0)
 }
 
-/// The items of a list; none if it is no list.
 pub fn items(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }

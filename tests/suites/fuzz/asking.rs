@@ -33,7 +33,6 @@ const PLAIN: [&str; 13] = [
     r#"{"released":{"generation":1,"seal":2,"release":{"base":1,"target":"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},"seen":{"us#1":1}}}"#,
     r#"{"detail":"why"}"#,
 ];
-/// Words to put in, short ones and long ones.
 const SHORT: &[&[u8]] = &[
     b"\"", b"{", b"}", b"[", b"]", b":", b",", b"null", b"-1", b"1.5", b"1e9", b"00", b"\\u0000", b"\\ud800",
     b"\0", b"\x80", b"EU", b"#01", b"=",

@@ -1,8 +1,5 @@
 //! Random configuration files: every problem is reported in one line that names the file and the
-//! line.
-//!
-//! `tests/suites/config/cases.rs` holds the good files and the mistakes that users make; the
-//! changes here are random.
+//! line. `tests/suites/config/cases.rs` holds the good files and the mistakes that users make.
 
 use crate::config::cases::{
     CASES, CREDENTIALS, ISSUER, ISSUER_CASES, KEYS, REGION, RING, ROUTES, SECRET_KEYS,
@@ -18,7 +15,6 @@ fn good() -> [String; 5] {
     [RING.to_owned(), ROUTES.to_owned(), credentials, REGION.to_owned(), KEYS.to_owned()]
 }
 
-/// Words to put in, short ones and long ones.
 const SHORT: &[&[u8]] = &[
     b"\n", b"=", b"\"", b"'", b"\"\"\"", b"[", b"]", b"[[", b"]]", b"{", b"}", b",", b".", b"#", b"\\",
     b"\\u0000", b"-", b"0", b"-1", b"1e9", b"nan", b"inf", b"0x", b"true", b"\"0s\"", b"\"oct\"", b"\r",
@@ -42,7 +38,6 @@ const LONG: &[&[u8]] = &[
     b"path = \"/{x}/*\"\n",
 ];
 
-/// A ring that is refused before it is built.
 const TWICE: &[u8] =
     b"\n[[region]]\nname = \"twice\"\nweight = 1\n[[region]]\nname = \"twice\"\nweight = 1\n";
 

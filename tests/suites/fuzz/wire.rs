@@ -23,7 +23,6 @@ const MOVED: &[u8] = b"onceway-peer-reply: not-owner\nonceway-peer-epoch: 8";
 const REFUSED: &[u8] = b"onceway-peer-reply: refused";
 const PONG: &[u8] = br#"{"epoch":1,"view":"0000000000000000000000000000000000000000000000000000000000000000","shared":
 "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad","serving":true,"beat":{"seq":1,"age_ns":2},"applied":{"east":3}}"#;
-/// Words to put in, short ones and long ones.
 const SHORT: &[&[u8]] = &[
     b"\n", b": ", b"-1", b"+", b"00", b"\0", b"\x80", b"#", b"?", b"/", b"//", b"%", b" ", b"\"", b"{", b"}",
     b"null", b",", b"\\u0000",

@@ -52,7 +52,6 @@ fn length(block: &mut Vec<u8>, mut length: usize) {
     block.push(length as u8);
 }
 
-/// A request's header block: the four pseudo headers, then others.
 pub fn request(method: &str, path: &str, others: &[(&str, &[u8])]) -> Vec<u8> {
     let pseudo: [(&str, &[u8]); 4] = [
         (":method", method.as_bytes()),
@@ -118,13 +117,11 @@ impl Raw {
         }
     }
 
-    /// Sends a request's head and its whole body.
     pub async fn post(&mut self, stream: u32, block: &[u8], body: &[u8]) {
         self.send(&frame(HEADERS, END_HEADERS, stream, block)).await;
         self.send(&frame(DATA, END_STREAM, stream, body)).await;
     }
 
-    /// Sends a whole request without a body.
     pub async fn ask(&mut self, stream: u32, block: &[u8]) -> bool {
         self.send(&frame(HEADERS, END_HEADERS | END_STREAM, stream, block)).await
     }

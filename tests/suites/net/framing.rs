@@ -1,13 +1,10 @@
 //! HTTP/1 framing against raw bytes: an ambiguous request is refused with a problem and ends the
-//! connection, a clear one passes.
-//!
-//! `server::head`, `chunks`, `guard` and `admission` have tables of all flaws; here hyper is above
-//! them, and a flaw of each kind is enough.
+//! connection, a clear one passes. `server::head`, `chunks`, `guard` and `admission` have tables of
+//! all flaws; here hyper is above them, and a flaw of each kind is enough.
 
 use crate::net::harness::{read_until, rest, run, talk};
 use crate::net::support::*;
 
-/// A request after the refused one, which must never be answered.
 const NEXT: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
 
 fn with(lines: &str) -> String {

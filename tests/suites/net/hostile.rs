@@ -44,7 +44,6 @@ fn asking(from: &str) -> Request<Bytes> {
     encode_ask(&region(from), Versions::OURS, &region("us"), &views())
 }
 
-/// Checks that a message was refused in this way. Returns the problem.
 async fn refused(response: Response<Incoming>, status: u16, code: &str) -> Value {
     let (head, body) = response.into_parts();
     let problem: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();

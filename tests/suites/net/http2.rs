@@ -73,12 +73,10 @@ async fn http2_passes_end_to_end_headers_and_joins_cookies() {
 const GOOD: [(&str, &str); 4] =
     [(":method", "POST"), (":scheme", "http"), (":authority", "a"), (":path", "/")];
 
-/// A good header block and one field more.
 fn and(name: &str, value: &str) -> Vec<u8> {
     block(&[&GOOD[..], &[(name, value)]].concat())
 }
 
-/// A good header block with another value of one field, or without it.
 fn but(name: &str, value: Option<&'static str>) -> Vec<u8> {
     let of = |(other, usual): (&'static str, &'static str)| match other == name {
         true => value.map(|value| (other, value)),

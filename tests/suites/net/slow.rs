@@ -9,7 +9,6 @@ use tokio::time::timeout;
 const MOMENT: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_secs(60);
 
-/// Bounds that cut nothing soon.
 fn patient() -> PublicLimits {
     PublicLimits {
         head_time: LONG,

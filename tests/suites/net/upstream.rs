@@ -26,7 +26,6 @@ fn keeping(address: &str, keep_idle: Duration) -> Arc<HttpUpstream> {
     Arc::new(HttpUpstream::new(&settings))
 }
 
-/// The settings of a region whose only service this is.
 pub fn of(own: ServiceSettings) -> UpstreamSettings {
     UpstreamSettings { me: region("eu"), own, shared: false, others: BTreeMap::new(), named: BTreeMap::new() }
 }

@@ -63,7 +63,6 @@ fn unknown(outcome: Result<u16, SendError>) {
     assert!(matches!(outcome, Err(SendError::Unknown(_))), "{outcome:?}");
 }
 
-/// Handshakes of one kind, and what is done with each connection behind them.
 struct Secure {
     address: String,
     connections: Arc<Mutex<usize>>,

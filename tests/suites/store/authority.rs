@@ -29,7 +29,6 @@ pub fn lodging(key: &str, nonce: u128) -> Lodging {
     Lodging { terms, ..lodging }
 }
 
-/// Waits until some statement with this text waits for a lock.
 pub async fn waits(admin: &Client, text: &str) {
     wait::for_some("a statement to wait", BOUND, async || {
         let sql = "select exists (select from pg_stat_activity where pid <> pg_backend_pid() \

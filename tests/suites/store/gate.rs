@@ -1,8 +1,6 @@
 //! Changes of the gate among statements that rely on it, over a real Postgres: the waits and the
-//! refusals.
-//!
-//! A trigger of the test's own stops a statement after it has read the gate and before it writes.
-//! Or the statement meets a change that is not committed.
+//! refusals. A trigger stops a statement after it has read the gate and before it writes, or the
+//! statement meets a change that is not committed.
 
 use crate::store::authority::{lodging, other, state, waits};
 use crate::store::jobs::request;
@@ -121,7 +119,6 @@ impl Bench {
         assert_eq!(self.store.lodge(&lodging(key, turn), gate).await, Ok(Lodged::Done));
     }
 
-    /// Runs the statement. Returns true if it passed the gate.
     async fn passes(&self, statement: Statement, ready: &Ready, turn: u128) -> bool {
         let (store, gate) = (&self.store, ready.gate);
         let asked = ask(&ready.key, turn, gate);
@@ -169,7 +166,6 @@ impl Bench {
         }
     }
 
-    /// All rows that these statements write.
     async fn written(&self) -> String {
         let tables = ["records", "escrows", "heartbeats", "jobs", "doubts", "journal"];
         let all = tables.map(|table| format!("select t::text from onceway.{table} t")).join(" union all ");

@@ -45,11 +45,9 @@ async fn a_store_of_another_region_shows_no_gate() {
     assert!(matches!(&failure, StoreError::Definite(text) if text.contains("belongs to eu#1")), "{failure}");
 }
 
-/// Keys that are handled at the same time, and how often.
 const AT_ONCE: u128 = 64;
 const ROUNDS: u128 = 10;
 
-/// Transactions that wrote, sequential scans of records, and rows found by index.
 async fn counted(admin: &Client) -> [i64; 3] {
     let sql = "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint, coalesce(sum(seq_scan), 0)::bigint, \
                       coalesce(sum(idx_tup_fetch), 0)::bigint from pg_stat_user_tables where relname like 'records%'";
@@ -70,7 +68,6 @@ async fn together<T: Send + 'static>(
     calls.collect::<JoinSet<T>>().join_all().await
 }
 
-/// Counts once all backends are gone, and less those of before.
 async fn counted_since(admin: &Client, before: [i64; 3]) -> [i64; 3] {
     all_gone(admin).await;
     let after = counted(admin).await;

@@ -1,8 +1,6 @@
-//! Scripts for psql: afterwards `store init` finds nothing to do, or works with the roles.
-//!
-//! That of `onceway store init --print` is run by an owner without superuser rights,
-//! deploy/postgres/roles.sql by a superuser. On 15 the owner becomes a superuser for the
-//! subscriptions, which only a superuser may create there.
+//! Scripts for psql: afterwards `store init` finds nothing to do, or works with the roles. An owner
+//! without superuser rights runs that of `store init --print`, a superuser that of
+//! deploy/postgres/roles.sql. On 15 only a superuser may create subscriptions.
 
 use crate::store::support::*;
 use crate::support::documents::text as document;
@@ -38,7 +36,6 @@ async fn owned(origin: &str) -> Region {
     region
 }
 
-/// Grants the additional right of an owner, by the server's version.
 async fn may_subscribe(region: &Region) {
     let newer = Binaries::find_or_install().unwrap().major() >= 16;
     let right = if newer { "grant pg_create_subscription to owner" } else { "alter role owner superuser" };
@@ -192,7 +189,6 @@ fn made(region: &Region) {
     }
 }
 
-/// A password that a script must quote.
 fn password(of: &str) -> String {
     format!("it's {of}")
 }

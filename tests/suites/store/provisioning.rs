@@ -8,7 +8,6 @@ pub fn line<'a>(report: &'a Report, what: &str) -> &'a Status {
     &found.unwrap_or_else(|| panic!("no {what} in {report}")).status
 }
 
-/// Checks that a line of the report waits, and says why in these words.
 #[track_caller]
 pub fn pending(report: &Report, what: &str, words: &str) {
     assert!(matches!(line(report, what), Status::Pending(why) if why.contains(words)), "{report}");

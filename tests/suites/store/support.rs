@@ -29,7 +29,6 @@ use tokio_postgres::types::FromSql;
 pub const DATABASE: &str = "shop";
 pub const HOLD: Duration = Duration::from_secs(60);
 pub const RETENTION: Duration = Duration::from_secs(86_400);
-/// The time limit for a statement that is not meant to fail.
 const LONG: Duration = Duration::from_secs(20);
 
 pub struct Region {
@@ -82,7 +81,6 @@ impl Region {
         self.store_of(8, within)
     }
 
-    /// A store with so many connections for each kind of work.
     pub fn store_of(&self, connections: usize, statement_within: Duration) -> PgStore {
         let usual = StoreConfig::new(self.origin.clone(), self.as_gateway().parse().unwrap());
         PgStore::new(&StoreConfig { connections, statement_within, ..usual }).unwrap()
@@ -127,7 +125,6 @@ impl Region {
         self.admin().await.execute(sql, &[&key.as_bytes(), &state, &attempt]).await.unwrap();
     }
 
-    /// psql, as this role of the database.
     pub fn psql(&self, role: &str) -> Command {
         let program = Binaries::find_or_install().unwrap().postgres().with_file_name("psql");
         let mut psql = Command::new(program);
@@ -164,7 +161,6 @@ pub fn done(written: Result<Written, StoreError>) {
     assert_eq!(written, Ok(Written::Done));
 }
 
-/// The first value of a query's one row.
 pub async fn value<T: for<'a> FromSql<'a>>(client: &Client, sql: &str) -> T {
     client.query_one(sql, &[]).await.unwrap().get(0)
 }
@@ -186,7 +182,6 @@ pub fn origin(name: &str) -> Origin {
     Origin::parse(name).unwrap()
 }
 
-/// A view in which this region is alone.
 pub fn view_of_one(name: &RegionName, epoch: u64) -> View {
     let regions = vec![RegionSpec { name: name.clone(), weight: 1 }];
     let spec = RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() };
@@ -247,7 +242,6 @@ pub async fn only_row(store: &PgStore, key: &str) -> Row {
     rows.pop().unwrap()
 }
 
-/// Repeats init until nothing is pending.
 pub async fn init_until_complete(plan: &Plan) -> Report {
     found("provisioning", || async {
         let report = init(plan).await;

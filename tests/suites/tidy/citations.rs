@@ -34,7 +34,6 @@ pub const ANCHORS: Rule = Rule {
     },
 };
 
-/// The pages of `docs/` that a line cites, with their anchors.
 fn cited(line: &str) -> Vec<(&str, &str)> {
     let starts = line.match_indices("docs/").map(|(at, _)| &line[at..]);
     let pairs = starts.filter_map(|rest| {
@@ -193,7 +192,6 @@ fn plants(quoted: &[&str]) -> Vec<String> {
     missing.map(|name| format!("there is no plant and no scenario `{name}`")).collect()
 }
 
-/// The checks that a list of plants names, each with its line.
 fn names_of(raw: &str) -> Vec<(usize, &str)> {
     let named = raw.lines().enumerate().filter_map(|(index, line)| {
         let mut words = line.split_whitespace();

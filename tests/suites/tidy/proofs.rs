@@ -79,7 +79,6 @@ pub const COMMANDS: Rule = Rule {
     },
 };
 
-/// The name at the begin of a word, without its quotes and its end.
 fn plain(word: &str) -> &str {
     let end = word.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
     &word[..end.unwrap_or(word.len())]

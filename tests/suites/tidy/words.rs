@@ -1,8 +1,6 @@
 //! The rules on single words: what a floor may not name, what no text may, and how long a file is.
-//!
-//! A word counts where code has it, before a `//`. These rules see names as they are written, and
-//! no aliases: a reviewer sees those. Words that this file must not contain itself are put together
-//! from halves.
+//! A word counts where code has it, before a `//`, as it is written: a reviewer sees aliases. Words
+//! that this file must not contain itself are put together from halves.
 
 use crate::tidy::{Rule, by_line};
 
