@@ -4,7 +4,7 @@
 
 mod browser;
 
-use crate::support::console::{TOKEN, alone, doubt, retry, solo};
+use crate::support::solo::{TOKEN, alone, doubt, retry, solo};
 use crate::support::*;
 use browser::Browser;
 

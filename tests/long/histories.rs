@@ -9,7 +9,6 @@ use onceway::adapters::postgres::provision::{self, MIGRATIONS, Plan, Role};
 use onceway::adapters::postgres::{PgStore, StoreConfig};
 use onceway::ports::store::{ClaimAsk, ClaimReply, GateVersion, StoreError};
 use onceway::protocol::record::Basis;
-use onceway_lab::cluster::Cluster;
 use onceway_lab::cluster_sql::HeldUp;
 use onceway_lab::contract::replication::{self, REGIONS, ReplicationBench};
 use onceway_lab::janitor::Janitor;

@@ -2,7 +2,6 @@
 //! at random: no key ever has two effects or two answers. Half of the 1,000 keys are on a route
 //! that probes, half on one that parks. The choices come from a printed seed.
 
-use crate::support::dice::{Dice, seed};
 use crate::support::*;
 use onceway_client::NotConnected;
 use std::sync::atomic::AtomicU32;
@@ -283,4 +282,36 @@ fn killed_gateways_leave_one_effect_and_answer_per_key() {
         assert!(settled >= 600 && parked >= 20, "hardly a mix: {seen}");
         assert!(replays >= 2_000 && doubts >= 100, "hardly a doubt: {seen}");
     });
+}
+
+/// The choices of one run, all from its seed (splitmix64).
+pub struct Dice(u64);
+
+impl Dice {
+    /// The choices of one part of a run, which do not depend on the other parts.
+    pub fn of(seed: u64, part: u64) -> Dice {
+        let mut dice = Dice(seed ^ part.wrapping_mul(0xd1b5_4a32_d192_ed03));
+        dice.roll();
+        dice
+    }
+
+    pub fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.roll() % bound as u64).expect("below a usize")
+    }
+}
+
+/// The seed of this run: `ONCEWAY_SEED`, or a fresh one. It is printed.
+pub fn seed() -> u64 {
+    let asked =
+        std::env::var("ONCEWAY_SEED").ok().map(|text| text.parse().expect("ONCEWAY_SEED is a number"));
+    let seed = asked.unwrap_or_else(|| u64::from(std::process::id()) << 20 ^ 0x5eed);
+    println!("ONCEWAY_SEED={seed}");
+    seed
 }

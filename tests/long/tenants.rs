@@ -2,7 +2,7 @@
 //! answer of the other. Every answer shows its request, so one that crossed over is seen at once.
 //! `ONCEWAY_TENANTS_SECONDS` sets another length.
 
-use crate::support::dice::{Dice, seed};
+use crate::storm::{Dice, seed};
 use crate::support::*;
 use onceway_lab::files::TENANTS;
 

@@ -3,7 +3,7 @@
 //! Each test has one region alone: its gateway is killed, its Postgres restarted, its upstream
 //! late.
 
-use crate::contract::door::Door;
+use crate::contract::Door;
 use crate::net::support::{RawServer, Then};
 use crate::support::solo::{add_lines, keyed};
 use crate::support::*;

@@ -3,7 +3,6 @@
 
 use crate::console::{Desk, hidden};
 use crate::support::*;
-use onceway_lab::cluster::Cluster;
 use onceway_lab::files::RegionFile;
 use onceway_lab::janitor::Janitor;
 use onceway_lab::ledger::Ledger;
@@ -15,7 +14,7 @@ use tokio::process::{Child, Command};
 const NAMES: [&str; 2] = ["north", "south"];
 
 /// The files of the regions, as a user writes them, without certificates: a command makes those.
-fn write(dir: &Path, ports: &[RegionPorts]) {
+pub fn write(dir: &Path, ports: &[RegionPorts]) {
     let names = NAMES.map(|name| RegionName::parse(name).unwrap());
     files::write_shared(dir, &names).unwrap();
     fs::write(dir.join("token"), "letmein-letmein-letmein\n").unwrap();
@@ -95,13 +94,11 @@ fn serve(dir: &Path, name: &str) -> Child {
 }
 
 async fn clusters(dir: &Path, ports: &[RegionPorts]) -> Vec<Cluster> {
-    let binaries = tokio::task::spawn_blocking(Binaries::find_or_install).await.unwrap().unwrap();
     let _room = room(2).await;
     let mut clusters = Vec::new();
     for (name, ports) in NAMES.iter().zip(ports) {
-        let cluster = Cluster::create(&binaries, &dir.join(name), ports.postgres, &[]).await.unwrap();
-        cluster.start().await.unwrap();
-        cluster.create_database(files::DATABASE).await.unwrap();
+        let cluster = postgres(&dir.join(name), ports.postgres, &[]).await;
+        cluster.create_database(DATABASE).await.unwrap();
         clusters.push(cluster);
     }
     clusters
@@ -147,7 +144,12 @@ async fn set_up_commands_alone_make_two_regions() {
     }
 
     let [_north, _south] = [serve(&pair.dir, "north"), serve(&pair.dir, "south")];
-    founded(&pair).await;
+    until("all regions to be up, and the deployment to be founded", async || {
+        let ended = pair.onceway(&["init", "--config", "north.toml"]).await;
+        assert!(matches!(ended.status.code(), Some(0 | 1 | 3)), "{}", err(&ended));
+        ended.status.success()
+    })
+    .await;
     for number in 0..2 {
         until("the region to serve", async || {
             let readiness = pair.json(number, &["status"]).await["readiness"].clone();
@@ -257,14 +259,4 @@ async fn acts_on_jobs_elsewhere(pair: &Pair) {
     // A worker may have it at this moment.
     until("the job to be dropped", async || of("ann").await.status.success()).await;
     assert!(listed(1, true).await.iter().all(|job| job["key"] != *key));
-}
-
-/// Runs `onceway init` until all regions are up. A second founding is refused.
-async fn founded(pair: &Pair) {
-    until("the deployment to be founded", async || {
-        let ended = pair.onceway(&["init", "--config", "north.toml"]).await;
-        assert!(matches!(ended.status.code(), Some(0 | 1 | 3)), "{}", err(&ended));
-        ended.status.success()
-    })
-    .await;
 }

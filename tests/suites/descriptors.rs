@@ -2,6 +2,7 @@
 //! allowed, and warns if that is too low. In shadow mode the gateway asks no store.
 //! `deploy_files/files.rs` compares the unit's limit with a gateway's need.
 
+use crate::by_hand::write;
 use crate::support::*;
 use crate::witness::house;
 use onceway_lab::ports::FleetPorts;
@@ -14,16 +15,11 @@ const ENOUGH: u64 = 2_000;
 
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let dir = folder.path();
+    let (dir, base) = (folder.path(), ports::free_run(30).unwrap());
+    write(dir, &FleetPorts::lay_out(base, 2).unwrap().regions);
     let names = ["north", "south"].map(|name| RegionName::parse(name).unwrap());
-    files::write_shared(dir, &names).unwrap();
     files::certify(&program(), dir, "certificates", &names).unwrap();
-    let base = ports::free_run(30).unwrap();
-    let [own, other] = &FleetPorts::lay_out(base, 2).unwrap().regions[..] else { panic!("two regions") };
-    let at = |port: u16| vec![(names[1].clone(), SocketAddr::from(([127, 0, 0, 1], port)))];
-    let (peers, publishers) = (at(other.peer), at(other.postgres));
-    let file = files::RegionFile { name: &names[0], ports: *own, peers, publishers, endpoints: Vec::new() };
-    let file = files::write_region(dir, &file).unwrap();
+    let file = dir.join("north.toml");
     let limits = "[listen.limits]\nconnections = 50\nconnections_per_ip = 50\nrequests = 100\n\n[store]\n";
     let text = fs::read_to_string(&file).unwrap().replacen("[store]\n", limits, 1);
     fs::write(file, format!("shadow = true\n{text}")).unwrap();

@@ -3,12 +3,11 @@
 //! for `ONCEWAY_FUZZ_SECONDS` (3 by default). It compares the result with a second reading: another
 //! library's, or our own encoder.
 
-mod asking;
 mod configuration;
-mod header;
 mod json;
 mod wire;
 
+use onceway::protocol::key::{Key, Syntax};
 use std::panic::RefUnwindSafe;
 use std::time::Duration;
 
@@ -71,4 +70,48 @@ fn mutation_scripts_reach_every_text() {
     assert_eq!(mix(texts, words, &[1]), b"defg");
     assert_eq!(mix(texts, words, &[0, 0, 0, 1, 7]), b"a-bc");
     assert_eq!(mix(texts, words, &[0, 6, 0, 1, 0, 4, 0, 0, b'x', 3, 0, 0, 0]), b"xac-");
+}
+
+const TEXTS: &[&[u8]] = &[
+    b"8e03978e-40d5-43dd-bc93-6894a57f9324",
+    b"\"8e03978e-40d5-43dd-bc93-6894a57f9324\"",
+    b" \t\"abc\" \t",
+    b"\"a\\\"b\\\\c\"",
+    b"\"abc\";q=1",
+    b"\"a\", \"b\"",
+    b"abc;q=1",
+    b":aGk=:",
+    b"?1",
+    b"\"",
+    b"\xff\xfe",
+    &[b'k'; 256],
+];
+const WORDS: &[&[u8]] =
+    &[b"\"", b"\\", b"\\\"", b"\\\\", b",", b";", b";a=1", b" ", b"\t", b"\0", b"\x7f", b"k", b"'"];
+
+#[test]
+fn a_key_header_is_one_key_or_an_error() {
+    fuzz(TEXTS, WORDS, |line| {
+        let strict = Key::from_header_values(&[line], Syntax::Strict).ok();
+        let lenient = Key::from_header_values(&[line], Syntax::Lenient).ok();
+        assert_eq!(strict, as_sfv(line), "strict mode and RFC 8941 differ");
+        assert!(strict.is_none() || strict == lenient, "lenient mode changes what strict mode takes");
+        for key in strict.iter().chain(&lenient) {
+            assert!((1..=Key::MAX_LEN).contains(&key.as_str().len()));
+            assert_eq!(Key::parse(key.as_str()).as_ref(), Ok(key));
+            let quoted = format!("\"{}\"", key.as_str().replace('\\', "\\\\").replace('"', "\\\""));
+            for syntax in [Syntax::Strict, Syntax::Lenient] {
+                assert_eq!(Key::from_header_values(&[quoted.as_bytes()], syntax).as_ref(), Ok(key));
+                assert!(Key::from_header_values(&[line, line], syntax).is_err(), "two lines are no key");
+            }
+        }
+    });
+}
+
+/// The key as another reader of RFC 8941 strings sees it: an item, without parameters, that makes a
+/// key.
+fn as_sfv(line: &[u8]) -> Option<Key> {
+    let text = str::from_utf8(line).ok()?.trim_matches([' ', '\t']);
+    let item = sfv::Parser::new(text).parse::<sfv::Item>().ok().filter(|item| item.params.is_empty())?;
+    Key::parse(item.bare_item.as_string()?.as_str()).ok()
 }

@@ -13,19 +13,10 @@ fn bad_keys() -> Vec<(Vec<&'static [u8]>, &'static str)> {
     vec![
         (vec![], "key-missing"),
         (vec![b""], "key-empty"),
-        (vec![b"\"\""], "key-empty"),
         (vec![b"a", b"a"], "key-repeated"),
-        (vec![b"\"a\"", b"\"b\""], "key-repeated"),
-        (vec![b"\"a\", \"b\""], "key-repeated"),
         (vec![b"a, b"], "key-repeated"),
-        (vec![b"a,b"], "key-repeated"),
-        (vec!["caf\u{e9}".as_bytes()], "key-malformed"),
         (vec![b"caf\xe9"], "key-malformed"),
         (vec![b"\"caf\xc3\xa9\""], "key-malformed"),
-        (vec![b"a b"], "key-malformed"),
-        (vec![b"a\tb"], "key-malformed"),
-        (vec![b"\"a\"; p=1"], "key-malformed"),
-        (vec![b"\"a"], "key-malformed"),
         (vec![LONG], "key-too-long"),
     ]
 }
@@ -102,8 +93,7 @@ async fn refused2(address: &str, head: &[u8], body: &[u8]) -> Option<(u64, Strin
     }
 }
 
-/// Requests with bad framing only, with a key of their own: some of each kind. `net/framing.rs` has
-/// all.
+/// Requests with bad framing only, with a key of their own: one of each kind.
 fn bad_framing(key: &str) -> Vec<(Vec<u8>, u16, &'static str)> {
     let keyed = |lines: &str, body: &str| {
         http1(format!("Idempotency-Key: {key}\r\n{lines}").as_bytes(), body.as_bytes())
@@ -113,25 +103,14 @@ fn bad_framing(key: &str) -> Vec<(Vec<u8>, u16, &'static str)> {
     let chunked = |body: &str| keyed("Transfer-Encoding: chunked\r\n", body);
     let whole = String::from_utf8(keyed(&length, BODY)).unwrap();
     vec![
-        (
-            keyed(&format!("{length}Transfer-Encoding: chunked\r\n"), &format!("{chunk}0\r\n\r\n")),
-            400,
-            "bad-request",
-        ),
-        (keyed(&format!("{length}{length}"), BODY), 400, "bad-request"),
+        (keyed(&format!("{length}Transfer-Encoding: chunked\r\n"), &chunk), 400, "bad-request"),
         (keyed(&format!("{length}Connection: Idempotency-Key\r\n"), BODY), 400, "bad-request"),
-        (keyed(&format!("{length}Connection: onceway-tenant\r\n"), BODY), 400, "bad-request"),
-        (keyed(&format!("{length}Host: a\r\n"), BODY), 400, "bad-request"),
-        (keyed(&format!("{length}Upgrade: h2c\r\n"), BODY), 400, "bad-request"),
         (keyed(&format!("{length}Expect: nothing\r\n"), BODY), 417, "expectation-failed"),
-        (keyed("Transfer-Encoding: gzip, chunked\r\n", &format!("{chunk}0\r\n\r\n")), 400, "bad-request"),
         (keyed(&format!("{length}X-HTTP-Method-Override: PUT\r\n"), BODY), 400, "override-refused"),
         (whole.replace("/charges", "/%63harges").into_bytes(), 400, "path-spelling"),
         (whole.replace("\r\n", "\n").into_bytes(), 400, "bad-request"),
         (whole.replace(key, &format!("{key}\x01")).into_bytes(), 400, "bad-request"),
-        (whole.replace("Idempotency-Key:", "Idempotency-Key :").into_bytes(), 400, "bad-request"),
         (chunked(&format!("{chunk}zz\r\n")), 400, "body-broken"),
-        (chunked(&format!("{chunk}0\r\nx: 1\n\r\n")), 400, "body-broken"),
         (keyed("Content-Length: 70000\r\nExpect: 100-continue\r\n", ""), 413, "body-too-large"),
     ]
 }

@@ -4,7 +4,6 @@
 
 use crate::support::documents::text;
 use crate::support::*;
-use onceway_lab::cluster::Cluster;
 use onceway_lab::ports::free_run;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
@@ -110,16 +109,9 @@ struct Owned {
     _service: Child,
 }
 
-async fn postgres(place: &Place, settings: &[(&str, &str)]) -> Cluster {
-    let binaries = tokio::task::spawn_blocking(Binaries::find_or_install).await.unwrap().unwrap();
-    let data = place.path().join("postgres");
-    let cluster = Cluster::create(&binaries, &data, place.postgres, settings).await.unwrap();
-    cluster.start().await.unwrap();
-    cluster
-}
-
 async fn owned(place: &Place) -> Owned {
-    let cluster = postgres(place, &[("wal_level", "replica")]).await;
+    let settings = [("wal_level", "replica")];
+    let cluster = postgres(&place.path().join("postgres"), place.postgres, &settings).await;
     let admin = cluster.connect("postgres").await.unwrap();
     admin.batch_execute("create role me login").await.unwrap();
     admin.batch_execute("create database mine owner me").await.unwrap();
@@ -234,7 +226,7 @@ async fn one_region_prepares_for_others_and_keeps_its_keys() {
 async fn prepare_for_others(place: &Place, cluster: Cluster, store: &str) -> Cluster {
     cluster.stop(PATIENCE).await.unwrap();
     drop(cluster);
-    let cluster = postgres(place, &[]).await;
+    let cluster = postgres(&place.path().join("postgres"), place.postgres, &[]).await;
     let regions = ["--region", "us-east", "eu-west", "ap-south"];
     place.well(&[&["certs", "--out", "gateway/certificates"], &regions[..]].concat()).await;
     let file = place.path().join("gateway/us-east.toml");

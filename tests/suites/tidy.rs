@@ -5,7 +5,6 @@
 
 mod circles;
 mod citations;
-mod proofs;
 mod words;
 
 use std::collections::BTreeSet;
@@ -126,8 +125,8 @@ house_rules! {
     files_stay_short: words::LENGTHS;
     a_select_is_biased_where_seeds_are_replayed: words::BIASED;
     no_machine_and_no_reminder_is_named: words::PLACES;
-    the_tests_that_are_named_exist: proofs::PROOFS;
-    the_suites_that_commands_run_exist: proofs::COMMANDS;
+    the_tests_that_are_named_exist: citations::PROOFS;
+    the_suites_that_commands_run_exist: citations::COMMANDS;
     the_anchors_that_are_cited_exist: citations::ANCHORS;
     each_rule_names_its_code_and_its_tests: citations::RULES;
     each_plant_belongs_to_a_rule: citations::PLANTS;

@@ -5,8 +5,6 @@
 #![allow(dead_code, unused_imports, reason = "each suite uses its own part")]
 
 pub mod clients;
-pub mod console;
-pub mod dice;
 pub mod documents;
 pub mod promtool;
 pub mod said;
@@ -274,6 +272,14 @@ pub async fn charges(public: &str, over: &AtomicBool, done: &AtomicUsize, behave
         done.fetch_add(1, SeqCst);
     }
     keys
+}
+
+/// A started Postgres whose files are in this folder.
+pub async fn postgres(data: &Path, port: u16, settings: &[(&str, &str)]) -> Cluster {
+    let binaries = tokio::task::spawn_blocking(Binaries::find_or_install).await.unwrap().unwrap();
+    let cluster = Cluster::create(&binaries, data, port, settings).await.unwrap();
+    cluster.start().await.unwrap();
+    cluster
 }
 
 /// Lets a server ask a role for its password from now on. Returns its rules of before.

@@ -1,7 +1,8 @@
 //! One region alone: a Postgres, a gateway process and a sample upstream, with routes of the test's
 //! choosing. It is made as a user would make it: files, `store init`, `serve`.
 //!
-//! A ring of one region has no peers, so everything happens at the owner.
+//! A ring of one region has no peers, so everything happens at the owner. [`solo`] is one whose
+//! console asks for a token.
 
 use super::*;
 use onceway_lab::janitor::Janitor;
@@ -9,6 +10,7 @@ use onceway_lab::ports::{FleetPorts, RegionPorts};
 use onceway_lab::process::Launch;
 use onceway_lab::scratch;
 use onceway_lab::upstream::Upstream;
+use tokio::sync::{Mutex, MutexGuard};
 
 pub struct Solo {
     pub region: Region,
@@ -64,11 +66,7 @@ impl Solo {
         let file = files::RegionFile { name: &name, ports: seen, peers, publishers, endpoints };
         let file = files::write_region(&dir, &file).expect("a region file");
         edit(&dir);
-        let binaries =
-            tokio::task::spawn_blocking(Binaries::find_or_install).await.expect("a task").expect("Postgres");
-        let cluster =
-            Cluster::create(&binaries, &dir.join("postgres"), ports.postgres, &[]).await.expect("a cluster");
-        cluster.start().await.expect("Postgres starts");
+        let cluster = postgres(&dir.join("postgres"), ports.postgres, &[]).await;
         cluster.create_database(files::DATABASE).await.expect("a database");
         let launch = Launch {
             program: program(),
@@ -113,4 +111,50 @@ pub fn add_lines(dir: &Path, lines: &str) {
 
 fn free_ports() -> RegionPorts {
     FleetPorts::lay_out(port_base(), 1).expect("a layout").regions[0]
+}
+
+/// The token of [`solo`]'s admin listener.
+pub const TOKEN: &str = "letmein-letmein-letmein";
+/// The token of ann, who may approve.
+pub const ANN: &str = "ann-ann-ann-ann-ann";
+/// The token of bob, who may act.
+pub const BOB: &str = "bob-bob-bob-bob-bob";
+/// The token of eve, who may only look.
+pub const EVE: &str = "eve-eve-eve-eve-eve";
+
+/// A region alone whose admin listener asks for a token. All tests of this process share it.
+pub async fn solo() -> &'static Solo {
+    static SOLO: OnceCell<Solo> = OnceCell::const_new();
+    SOLO.get_or_init(start).await
+}
+
+pub async fn start() -> Solo {
+    let settle = "settle_time = \"0s\"\n";
+    let routes = routes().replace(settle, &format!("{settle}status_ends_attempt = true\n"));
+    Solo::start_with(&routes, None, |dir| {
+        fs::write(dir.join("token"), TOKEN).unwrap();
+        let named = [("ann", "approve", ANN), ("bob", "act", BOB), ("eve", "look", EVE)];
+        let named = named.map(|(name, role, token)| operator(name, role, token)).concat();
+        fs::write(dir.join("operators.toml"), named).unwrap();
+        add_lines(dir, "[admin]\ntoken_file = \"token\"\noperators = \"operators.toml\"\n");
+    })
+    .await
+}
+
+/// The lock of tests that look at all keys of [`solo`] or stop its store, and of the disturbed.
+pub async fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::const_new(());
+    ONE.lock().await
+}
+
+/// Makes a key in doubt whose attempt is over: its upstream's status said nothing.
+pub async fn doubt(public: &str, key: &str) -> Answer {
+    let request = post(public, "/v1/payouts", &format!("\"{key}\""), BODY).with("Demo-Behave", "status=500");
+    let answer = ask(request).await;
+    assert_eq!(answer.status, 500, "{}", answer.text());
+    answer
+}
+
+pub async fn retry(public: &str, key: &str) -> Answer {
+    ask(post(public, "/v1/payouts", &format!("\"{key}\""), BODY)).await
 }

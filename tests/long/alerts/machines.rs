@@ -2,9 +2,9 @@
 //! vote, settings that differ, certificates that expire. Everything is mended before the next
 //! group.
 
-use crate::alerts::requests::{doubts, ruled};
+use crate::alerts::causes::{doubts, ruled};
 use crate::alerts::stage::{Stage, instance};
-use crate::detour::Detour;
+use crate::gateways::Detour;
 use crate::support::*;
 use onceway_lab::process::{Launch, Process};
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};

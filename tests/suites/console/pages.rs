@@ -4,7 +4,7 @@
 //! browser could send, or a page that misuses one.
 
 use crate::console::{Desk, encoded, form, hidden, state, told};
-use crate::support::console::{TOKEN, alone, doubt, retry, solo, start};
+use crate::support::solo::{TOKEN, alone, doubt, retry, solo, start};
 use crate::support::*;
 
 pub async fn admin() -> String {

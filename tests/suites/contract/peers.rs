@@ -1,8 +1,6 @@
 //! The peers' bench: the real peer listener over mutual TLS, with a scripted region behind it.
-//!
-//! `net/support.rs` makes the certificates, `door.rs` the address.
 
-use crate::contract::door::Door;
+use crate::contract::Door;
 use crate::net::support::{Pki, region};
 use crate::support::*;
 use http::Response;

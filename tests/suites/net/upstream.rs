@@ -15,15 +15,15 @@ const BIG: usize = 4 << 20;
 /// The answer of a status address that knows the attempt not to have happened.
 pub const NONE: &str = "HTTP/1.1 404 Not Found\r\nOnceway-Effect: none\r\nContent-Length: 0\r\n\r\n";
 
-fn at(address: &str) -> Arc<HttpUpstream> {
+fn at(address: &str) -> HttpUpstream {
     keeping(address, LONG)
 }
 
 /// An adapter that closes connections which were idle for `keep_idle`.
-fn keeping(address: &str, keep_idle: Duration) -> Arc<HttpUpstream> {
+fn keeping(address: &str, keep_idle: Duration) -> HttpUpstream {
     let mut settings = settings(address);
     settings.own.bounds.keep_idle = keep_idle;
-    Arc::new(HttpUpstream::new(&settings))
+    HttpUpstream::new(&settings)
 }
 
 pub fn of(own: ServiceSettings) -> UpstreamSettings {
@@ -159,7 +159,7 @@ async fn answers_lose_hop_headers_and_redirects_are_passed() {
 async fn connections_are_never_more_than_requests_at_once() {
     const AT_ONCE: usize = 8;
     let server = RawServer::start(Then::Answer(OK)).await;
-    let upstream = at(&server.address);
+    let upstream = Arc::new(at(&server.address));
     let all_at_once = || async {
         let upstreams = std::iter::repeat_n(upstream.clone(), AT_ONCE);
         let running: JoinSet<_> = upstreams.map(|upstream| async move { got(&upstream).await }).collect();
@@ -242,11 +242,8 @@ async fn a_break_after_the_request_is_unknown_never_resent() {
         "garbage\r\n\r\n",
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
         headers(100).leak(),
-        // Two readers could take these differently.
+        // Two readers could take this differently.
         "HTTP/1.1 200 OK\r\nX: a\nSet-Cookie: forged=1\r\nContent-Length: 2\r\n\r\nhi",
-        "HTTP/1.1 200 OK\nContent-Length: 2\n\nhi",
-        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\nhi",
-        "HTTP/1.1 103 Early Hints\r\nLink: x\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
         "HTTP/1.1 600 Odd\r\nContent-Length: 2\r\n\r\nhi",
         "HTTP/1.1 999 Odd\r\nContent-Length: 2\r\n\r\nhi",
     ] {
@@ -505,10 +502,7 @@ async fn a_slow_client_does_not_time_the_upstream_out() {
 
 #[tokio::test]
 async fn a_silent_upstream_is_given_up_at_its_bound() {
-    // Before its answer without a request body, and in the middle of its answer.
-    let server = RawServer::start(Then::AnswerAndHang("")).await;
-    let late = passed(&at(&server.address), SHORT).await.map(drop);
-    assert!(matches!(late, Err(SendError::Late(_))), "{late:?}");
+    // In the middle of its answer. The contract has a silence before it.
     let server = RawServer::start(Then::AnswerAndHang(HALF)).await;
     let mut body = passed(&at(&server.address), SHORT).await.unwrap().into_body();
     assert_eq!(piece(&mut body).await.unwrap().unwrap(), "hi");

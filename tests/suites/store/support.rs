@@ -43,9 +43,7 @@ impl Region {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let port = onceway_lab::ports::free_run(1).unwrap();
-        let binaries = Binaries::find_or_install().unwrap();
-        let cluster = Cluster::create(&binaries, &dir.path().join("pg"), port, &[]).await.unwrap();
-        cluster.start().await.unwrap();
+        let cluster = postgres(&dir.path().join("pg"), port, &[]).await;
         cluster.create_database(DATABASE).await.unwrap();
         Region { origin: self::origin(origin), cluster, _dir: dir }
     }
