@@ -142,14 +142,8 @@ async fn one_trace_spans_two_regions_and_honours_the_flag() {
         export(three.dir(), region.name.as_str(), collector.address, "");
         restart(region).await;
     }
-    let traced = found("a key that is at home", async || {
-        let key = key("traced");
-        let owner = &key_status(edge, &key).await["owner"];
-        let at_home =
-            owner == home.name.as_str() && home.serves().await.is_ok() && edge.serves().await.is_ok();
-        at_home.then_some(key)
-    })
-    .await;
+    edge.serves().await.unwrap();
+    let traced = homed_at(&three, 1, "traced").await;
     let from_caller = |trace: &str, flags: &str| {
         post(&edge.public(), "/v1/charges", &traced, BODY)
             .with("traceparent", format!("00-{trace}-{CALLER}-{flags}"))

@@ -5,7 +5,7 @@
 use crate::support::documents::text;
 use crate::support::solo::routes;
 use crate::support::*;
-use onceway_lab::process::{Launch, Process};
+use onceway_lab::process::Process;
 use rustix::process::Signal;
 use std::env;
 use std::ffi::OsString;
@@ -121,15 +121,8 @@ fn the_entry_point_runs_with_the_images_files_alone() {
         assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
 
         let words = ["serve", "--config", "/etc/onceway/region.toml"];
-        let launch = Launch {
-            program: PathBuf::from("chroot"),
-            args: inside(&bare, &image, &words),
-            env: Vec::new(),
-            cwd: solo.dir.clone(),
-            log: solo.dir.join("bare.log"),
-            account: None,
-        };
-        let gateway = Process::spawn(&launch).unwrap();
+        let bare_one = launch("chroot".into(), inside(&bare, &image, &words), &solo.dir, "bare.log");
+        let gateway = Process::spawn(&bare_one).unwrap();
         solo.serves().await;
         let charge = key("bare");
         let first = ask(post(&solo.public(), "/v1/charges", &charge, BODY)).await;

@@ -33,10 +33,6 @@ impl Site {
         std::iter::repeat_with(|| key(word)).find(|key| self.field.order(key)[0] == SHARED).expect("a key")
     }
 
-    fn charge(&self, gateway: usize, key: &str) -> Ask {
-        post(&self.three.regions[SHARED].gateways[gateway].public(), "/v1/charges", key, BODY)
-    }
-
     async fn settled(&self, request: Ask) -> Answer {
         let attempt = async || {
             let answer = request.send(PATIENCE).await;
@@ -67,9 +63,10 @@ impl Site {
 async fn one_dies(site: &Site) {
     let region = &site.three.regions[SHARED];
     let keys: Vec<String> = (0..6).map(|_| site.key("killed")).collect();
-    let mut begun = JoinSet::new();
+    let (mut begun, victim) = (JoinSet::new(), region.gateways[VICTIM].public());
     for key in &keys {
-        begun.spawn(site.charge(VICTIM, key).with("Demo-Behave", "slow=2s").send_owned(PATIENCE));
+        let charge = post(&victim, "/v1/charges", key, BODY).with("Demo-Behave", "slow=2s");
+        begun.spawn(charge.send_owned(PATIENCE));
     }
     until("the requests to run", async || {
         site.status(VICTIM).await["in_flight"].as_u64().is_some_and(|count| count >= 6)

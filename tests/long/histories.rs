@@ -18,19 +18,15 @@ use onceway_lab::{lock, scratch};
 const ORIGINS: [&str; REGIONS] = ["eu#1", "us-east#1", "ap#1"];
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// Plays the histories on three new servers, for about a minute. Returns a line for each result.
-async fn play() -> Result<String> {
+/// Plays on three new servers. Each test has its own, on ports that are chosen before they are
+/// taken.
+async fn on_three<T>(play: impl AsyncFnOnce(&Three) -> Result<T, String>) -> Result<T> {
+    static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    let (_beside, _alone) = (beside().await, ALONE.lock().await);
     let three = Three::start().await?;
-    let played = replication::all(&three, &|_| {}).await;
+    let played = play(&three).await;
     three.shut_down().await?;
     played.map_err(|why| anyhow!(why))
-}
-
-async fn copies() -> Result<()> {
-    let three = Three::start().await?;
-    let kept = replication::copying(&three).await;
-    three.shut_down().await?;
-    kept.map_err(|why| anyhow!(why))
 }
 
 struct Region {
@@ -317,22 +313,16 @@ async fn in_words<T>(done: impl Future<Output = Result<T>>) -> Result<T, String>
     done.await.map_err(|error| format!("{error:#}"))
 }
 
-/// Each test has three servers, on ports that are chosen before they are taken.
-static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-
 /// Random histories of three stores that follow one another, with lost links, servers, replies and
 /// slots. `ONCEWAY_RECORD=1` records them anew.
 #[tokio::test(flavor = "multi_thread")]
 async fn replicating_stores_repeat_the_recorded_history() {
-    let _beside = beside().await;
-    let _alone = ALONE.lock().await;
-    as_recorded(&play().await.unwrap(), "replication.txt");
+    let played = on_three(async |three| replication::all(three, &|_| {}).await).await.unwrap();
+    as_recorded(&played, "replication.txt");
 }
 
 /// Two real stores of which one copies the other's records while its heartbeats arrive.
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_that_copy_one_another_keep_their_contract() {
-    let _beside = beside().await;
-    let _alone = ALONE.lock().await;
-    copies().await.unwrap();
+    on_three(async |three| replication::copying(three).await).await.unwrap();
 }

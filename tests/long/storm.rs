@@ -51,11 +51,6 @@ impl Received {
             (status, _) => panic!("{what}: nobody should be told {status}: {}", answer.text()),
         }
     }
-
-    /// True if it says how the key stands, not only that the gateway cannot say now.
-    fn is_plain(&self) -> bool {
-        matches!(self, Received::Final { .. } | Received::Parked)
-    }
 }
 
 struct Tried {
@@ -199,8 +194,11 @@ impl Storm {
         wait::for_some("every key to be settled or parked", BOUND, again).await.unwrap();
         for region in 0..3 {
             let before: Vec<usize> = tried.iter().map(|one| one.received.len()).collect();
-            let is_answered =
-                |at: usize, one: &Tried| one.received[before[at]..].last().is_some_and(Received::is_plain);
+            // Told how the key stands, not only that the gateway cannot say now.
+            let is_answered = |at: usize, one: &Tried| {
+                let last = one.received[before[at]..].last();
+                matches!(last, Some(Received::Final { .. } | Received::Parked))
+            };
             let all = Mutex::new(&mut *tried);
             let again = async || {
                 let mut tried = all.lock().await;

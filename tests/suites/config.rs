@@ -9,22 +9,15 @@ mod operators;
 mod reloading;
 mod secrets;
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
+use crate::support::*;
 use cases::{CASES, CREDENTIALS, ISSUER, ISSUER_CASES, KEYS, REGION, RING, ROUTES, SECRET_KEYS};
 use failing_over::FAILOVER_CASES;
-use http::{HeaderMap, HeaderValue, Method};
+use onceway::config::Errors;
 use onceway::config::listen::{PublicLimits, TlsFiles};
-use onceway::config::{Config, Errors};
 use onceway::gateway::limits::concurrency::MostAtOnce;
 use onceway::gateway::policy::route::{Matched, Policy, Protection};
-use onceway::protocol::key::{Key, KeyId, Tenant};
-use onceway::protocol::region::RegionName;
 use onceway::protocol::time::Date;
 use secrets::SECRET_CASES;
-use tempfile::TempDir;
 
 /// The four good files and files of keys, each text of `edits` (file, from, to) replaced once.
 fn files(edits: &[(&str, &str, &str)]) -> TempDir {
@@ -67,11 +60,8 @@ fn said(folder: &Path) -> Vec<String> {
 fn load_reference(name: &str) -> Config {
     let set =
         |name: &str| (name == "ONCEWAY_STORE_URL").then(|| "postgres://gateway@127.0.0.1/onceway".to_owned());
-    Config::load_with(&reference(name), &set).unwrap_or_else(|errors| panic!("{errors}"))
-}
-
-fn reference(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name)
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name);
+    Config::load_with(&file, &set).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
 fn policy_of<'a>(config: &'a Config, path: &str) -> &'a Policy {

@@ -11,18 +11,6 @@ async fn three() -> Deployment {
     deployment(Duration::from_millis(20)).await
 }
 
-/// A key whose home is this region, once it serves: after a fault it first has to come home.
-async fn homed_at(three: &Deployment, home: usize, word: &str) -> String {
-    let name = three.regions[home].name.as_str();
-    found("a key that is at home", async || {
-        let key = key(word);
-        let owned = key_status(&three.regions[(home + 1) % 3], &key).await["owner"] == name;
-        let at_home = owned && key_status(&three.regions[home], &key).await["owner"] == name;
-        (at_home && three.regions[home].serves().await.is_ok()).then_some(key)
-    })
-    .await
-}
-
 async fn charged(region: &Region, key: &str) {
     until("the charge to be answered 201", async || charge(region, key).await.status == 201).await;
 }

@@ -100,30 +100,6 @@ impl Place {
     }
 }
 
-/// A database whose owner is no superuser, on a Postgres that replicates nothing logically; a
-/// service; and the files of a gateway between the two.
-struct Owned {
-    cluster: Cluster,
-    store: String,
-    token: String,
-    _service: Child,
-}
-
-async fn owned(place: &Place) -> Owned {
-    let settings = [("wal_level", "replica")];
-    let cluster = postgres(&place.path().join("postgres"), place.postgres, &settings).await;
-    let admin = cluster.connect("postgres").await.unwrap();
-    admin.batch_execute("create role me login").await.unwrap();
-    admin.batch_execute("create database mine owner me").await.unwrap();
-    fs::write(place.path().join("service.py"), WSGI).unwrap();
-    let _service = place.run(&["python3", "service.py", &place.service.to_string()]);
-    let store = format!("postgres://me@127.0.0.1:{}/mine", place.postgres);
-    let upstream = format!("http://127.0.0.1:{}", place.service);
-    let new = ["onceway", "new", "gateway", "--upstream", &upstream, "--store", &store];
-    let token = place.new_gateway(&new).await;
-    Owned { cluster, store, token, _service }
-}
-
 fn commands() -> Vec<String> {
     let readme = text("README.md");
     let (_, rest) = readme.split_once("## In front of your own service\n").expect("the README has them");
@@ -169,7 +145,19 @@ async fn the_readmes_three_commands_start_a_gateway() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_region_prepares_for_others_and_keeps_its_keys() {
     let (place, _room) = (Place::new(), room(1).await);
-    let Owned { cluster, store, token, _service } = owned(&place).await;
+    // The owner is no superuser, and the server replicates nothing logically.
+    let settings = [("wal_level", "replica")];
+    let cluster = postgres(&place.path().join("postgres"), place.postgres, &settings).await;
+    let admin = cluster.connect("postgres").await.unwrap();
+    admin.batch_execute("create role me login").await.unwrap();
+    admin.batch_execute("create database mine owner me").await.unwrap();
+    drop(admin);
+    fs::write(place.path().join("service.py"), WSGI).unwrap();
+    let _service = place.run(&["python3", "service.py", &place.service.to_string()]);
+    let store = format!("postgres://me@127.0.0.1:{}/mine", place.postgres);
+    let upstream = format!("http://127.0.0.1:{}", place.service);
+    let new = ["onceway", "new", "gateway", "--upstream", &upstream, "--store", &store];
+    let token = place.new_gateway(&new).await;
     place.well(&["check", "--serve", "gateway/us-east.toml"]).await;
     place.fails(&["onceway", "new", "gateway"], 2, "is there already").await;
 

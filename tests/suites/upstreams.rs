@@ -60,10 +60,6 @@ impl Door {
         }
     }
 
-    fn kill(&self) {
-        self.running.lock().unwrap().drain(..).for_each(|one| one.abort());
-    }
-
     async fn reopen(self: &Arc<Self>) {
         // The killed listener goes at its task's next turn.
         let bind = async || TcpListener::bind((Ipv4Addr::LOCALHOST, self.port)).await.ok();
@@ -226,7 +222,7 @@ fn killed_endpoints_cause_no_second_effect() {
                 running.spawn(async move { (key, request.send(PATIENCE).await.unwrap()) });
             }
             tokio::task::yield_now().await;
-            door.kill();
+            door.running.lock().unwrap().drain(..).for_each(|one| one.abort());
             while let Some(answered) = running.join_next().await {
                 let (key, answer) = answered.unwrap();
                 let seen = stage.seen(&key).len();

@@ -59,25 +59,20 @@ async fn a_store_that_needs_newer_gateways_closes_older_ones() {
     assert_eq!(ask(post(&solo.public(), "/v1/charges", &key, BODY)).await.status, 201);
 }
 
-/// The answer to a key at a region. As clients do, the test repeats the key where that is safe: the
-/// home may be out of reach for a moment on a busy machine.
-async fn answered(region: &Region, key: &str) -> String {
-    found("an answer of the upstream", async || {
-        let answer = ask(post(&region.public(), "/v1/charges", key, BODY)).await;
-        let refused = answer.status == 503 && answer.json()["safe_to_retry"] == true;
-        assert!(refused || answer.status == 201, "{}: {}", region.name, answer.text());
-        (!refused).then(|| answer.text())
-    })
-    .await
-}
-
 /// Sends a key of each region to each region: one effect, and the same answer replayed everywhere.
 async fn keys_run_once(three: &Deployment) {
     for home in &three.regions {
         let key = key_at(home, "side").await;
         let mut bodies = Vec::new();
         for region in &three.regions {
-            bodies.push(answered(region, &key).await);
+            // As clients do, the test repeats the key where that is safe.
+            let answered = found("an answer of the upstream", async || {
+                let answer = charge(region, &key).await;
+                let refused = answer.status == 503 && answer.json()["safe_to_retry"] == true;
+                assert!(refused || answer.status == 201, "{}: {}", region.name, answer.text());
+                (!refused).then(|| answer.text())
+            });
+            bodies.push(answered.await);
         }
         assert_eq!(effects(&three.ledger, &key), 1, "{key} of {}", home.name);
         assert!(bodies.windows(2).all(|pair| pair[0] == pair[1]), "{bodies:?}");
@@ -93,15 +88,6 @@ async fn raises(region: &Region, to: u32) {
     ends(&output, 0, "");
     let in_force = format!("protocol version {to} is in force");
     assert!(out(&output).contains(&in_force), "{output:?}");
-}
-
-/// Waits until a region's gateway runs nothing, and says why in each place.
-async fn closed_because(region: &Region, why: &str) {
-    until("it to say why", async || status(region).await["readiness"].to_string().contains(why)).await;
-    let now = status(region).await;
-    let readiness = &now["readiness"];
-    assert_eq!([&readiness["serves"], &readiness["ready"], &now["authority"]["lease"]["held"]], [false; 3]);
-    assert!(log(region).await.contains(why), "the log does not say so");
 }
 
 /// Waits until a region refuses ap-south for this reason, and shows it. One ping that a busy
@@ -124,7 +110,12 @@ async fn a_rolling_upgrade_runs_nothing_twice() {
     // A gateway without a common version.
     replace(ap, Some("2-2")).await;
     refuses_ap(us, "it speaks protocol versions 2-2, this process 1-1").await;
-    closed_because(ap, "this process speaks 2-2").await;
+    let why = "this process speaks 2-2";
+    until("it to say why", async || status(ap).await["readiness"].to_string().contains(why)).await;
+    let now = status(ap).await;
+    let readiness = &now["readiness"];
+    assert_eq!([&readiness["serves"], &readiness["ready"], &now["authority"]["lease"]["held"]], [false; 3]);
+    assert!(log(ap).await.contains(why), "the log does not say so");
     let refused = ask(post(&ap.public(), "/v1/charges", &key_at(us, "side").await, BODY)).await;
     assert_eq!((refused.status.as_u16(), code(&refused).as_str()), (503, "gateway-outdated"));
     replace(ap, None).await;

@@ -171,11 +171,7 @@ async fn found_though_no_claim_says_a_risk(solo: &Solo) {
     let region = &solo.region;
     assert_eq!(series(region, "onceway_unexplained_doubles_total").await, Some(0.0));
     let client = region.cluster.connect(files::DATABASE).await.unwrap();
-    let rows = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, answer_status, \
-                answer_headers, held_at, held_ms, hold_ms, settle_ms, recovery, settled_at, expires_at, due_ms) \
-                select 'acme', 'silent', origin, 4, 1, 1, gen_random_uuid(), sha256('x'), gen_random_uuid(), 201, '\\x01', now(), 0, 0, 0, 0, \
-                now(), now() + interval '1 day', 86400000 from unnest(array['solo#1', 'elsewhere#1!']) as origin";
-    client.batch_execute(rows).await.unwrap();
+    settled_twice(&client, ["solo#1", "elsewhere#1!"]).await;
     let counted = async || series(region, "onceway_unexplained_doubles_total").await == Some(1.0);
     until("it to be counted", counted).await;
     assert_eq!(series(region, "onceway_doubles_total").await, Some(2.0), "the forged entry and this one");

@@ -11,6 +11,7 @@ pub mod said;
 pub mod solo;
 
 pub use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 pub use std::fs;
 use std::future::Future;
 use std::io::Write;
@@ -40,6 +41,7 @@ pub use onceway_lab::deployment::{Deployment, Options};
 pub use onceway_lab::files::{self, DATABASE, GATEWAY_ROLE};
 pub use onceway_lab::gateway::Action;
 use onceway_lab::ledger::Ledger;
+use onceway_lab::process::Launch;
 pub use onceway_lab::region::{Part, Region};
 pub use onceway_lab::relay::{Direction, Relay};
 pub use onceway_lab::{ports, wait};
@@ -189,6 +191,27 @@ pub fn sha256(token: &str) -> String {
     digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// A key whose home is this region, once it serves: after a fault it first has to come home.
+pub async fn homed_at(fleet: &Deployment, home: usize, word: &str) -> String {
+    let (there, elsewhere) = (&fleet.regions[home], &fleet.regions[(home + 1) % 3]);
+    found("a key that is at home", async || {
+        let key = key(word);
+        let owned = key_status(elsewhere, &key).await["owner"] == there.name.as_str();
+        let at_home = owned && key_status(there, &key).await["owner"] == there.name.as_str();
+        (at_home && there.serves().await.is_ok()).then_some(key)
+    })
+    .await
+}
+
+/// Two regions' rows say that they settled the key `silent`, and no claim names a risk: a bug.
+pub async fn settled_twice(client: &Client, origins: [&str; 2]) {
+    let rows = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, answer_status, \
+                answer_headers, held_at, held_ms, hold_ms, settle_ms, recovery, settled_at, expires_at, due_ms) \
+                select 'acme', 'silent', origin, 4, 1, 1, gen_random_uuid(), sha256('x'), gen_random_uuid(), 201, '\\x01', now(), 0, 0, 0, 0, \
+                now(), now() + interval '1 day', 86400000 from unnest($1::text[]) as origin";
+    client.execute(rows, &[&&origins[..]]).await.unwrap();
+}
+
 /// The section of an operator with this token.
 pub fn operator(name: &str, role: &str, token: &str) -> String {
     format!("[[operator]]\nname = \"{name}\"\nrole = \"{role}\"\nsha256 = \"{}\"\n", sha256(token))
@@ -272,6 +295,17 @@ pub async fn charges(public: &str, over: &AtomicBool, done: &AtomicUsize, behave
         done.fetch_add(1, SeqCst);
     }
     keys
+}
+
+/// A process of this program, whose log is in its folder.
+pub fn launch<A: Into<OsString>>(
+    program: PathBuf,
+    args: impl IntoIterator<Item = A>,
+    cwd: &Path,
+    log: &str,
+) -> Launch {
+    let args = args.into_iter().map(Into::into).collect();
+    Launch { program, args, env: Vec::new(), cwd: cwd.to_owned(), log: cwd.join(log), account: None }
 }
 
 /// A started Postgres whose files are in this folder.

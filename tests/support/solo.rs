@@ -7,7 +7,6 @@
 use super::*;
 use onceway_lab::janitor::Janitor;
 use onceway_lab::ports::{FleetPorts, RegionPorts};
-use onceway_lab::process::Launch;
 use onceway_lab::scratch;
 use onceway_lab::upstream::Upstream;
 use tokio::sync::{Mutex, MutexGuard};
@@ -52,7 +51,7 @@ impl Solo {
         let name = RegionName::parse("solo").expect("a name");
         let dir = scratch::create("onceway-solo").expect("a scratch folder");
         let janitor = Janitor::spawn(&program(), &dir, true).expect("a janitor");
-        let ports = free_ports();
+        let ports = FleetPorts::lay_out(port_base(), 1).expect("a layout").regions[0];
         let ledger = Ledger::create(&dir.join("ledger.jsonl")).expect("a ledger");
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, ports.upstream));
         let door = Upstream::start("solo", address, ledger.clone()).await.expect("an upstream");
@@ -68,15 +67,8 @@ impl Solo {
         edit(&dir);
         let cluster = postgres(&dir.join("postgres"), ports.postgres, &[]).await;
         cluster.create_database(files::DATABASE).await.expect("a database");
-        let launch = Launch {
-            program: program(),
-            args: vec!["serve".into(), "--config".into(), file.into_os_string()],
-            env: Vec::new(),
-            cwd: dir.clone(),
-            log: dir.join("gateway.log"),
-            account: None,
-        };
-        let region = Region::new(name, ports, cluster, launch);
+        let serve = ["serve".into(), "--config".into(), file.into_os_string()];
+        let region = Region::new(name, ports, cluster, launch(program(), serve, &dir, "gateway.log"));
         region.provision(PATIENCE).await.expect("provisioning");
         region.act(Action::Start, Part::Gateway).await.expect("the gateway starts");
         region.found(PATIENCE).await.expect("the register is founded");
@@ -107,10 +99,6 @@ pub fn add_lines(dir: &Path, lines: &str) {
     let file = dir.join("solo.toml");
     let written = fs::read_to_string(&file).expect("the region's file");
     fs::write(&file, format!("{written}\n{lines}")).expect("the region's file");
-}
-
-fn free_ports() -> RegionPorts {
-    FleetPorts::lay_out(port_base(), 1).expect("a layout").regions[0]
 }
 
 /// The token of [`solo`]'s admin listener.

@@ -219,16 +219,10 @@ pub async fn beyond(stage: &Stage) {
     all_serve(&stage.fleet).await;
 }
 
-/// Two regions' rows say that they settled a key, and no claim names a risk: a bug of onceway.
 pub async fn unexplained(stage: &Stage) {
     let us = &stage.fleet.regions[0];
     let client = us.cluster.connect(DATABASE).await.unwrap();
-    let rows = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, \
-                answer_status, answer_headers, held_at, held_ms, hold_ms, settle_ms, recovery, settled_at, expires_at, due_ms) \
-                select 'acme', 'silent', origin, 4, 1, 1, gen_random_uuid(), sha256('x'), gen_random_uuid(), 201, '\\x01', \
-                now(), 0, 0, 0, 0, now(), now() + interval '1 day', 86400000 \
-                from unnest(array['us-east#1', 'eu-west#1']) as origin";
-    client.batch_execute(rows).await.unwrap();
+    settled_twice(&client, ["us-east#1", "eu-west#1"]).await;
     stage.fires("OncewayUnexplainedDoubles", &[US]).await;
     client.batch_execute("delete from onceway.records where key = 'silent'").await.unwrap();
 }

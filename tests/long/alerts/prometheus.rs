@@ -138,10 +138,6 @@ const LATER: [(&str, &str); 10] = [
     ("onceway_claims_failed_total", "its series begin with the first claim that the store does not take"),
 ];
 
-fn filled(query: &str) -> String {
-    query.replace("$__rate_interval", "1m").replace("$region", ".*")
-}
-
 /// The labels that group the answer, and that legends name.
 fn by(query: &str) -> Vec<String> {
     let of = |part: &str| part.split_once(')').map(|(labels, _)| labels.to_owned()).unwrap_or_default();
@@ -157,7 +153,9 @@ fn by(query: &str) -> Vec<String> {
 pub async fn shows_the_dashboard(prometheus: &Prometheus) {
     let mut empty = Vec::new();
     for (title, query) in queries() {
-        let found = prometheus.query(&filled(&query)).await;
+        // All regions, and a span that holds several scrapes.
+        let asked = query.replace("$__rate_interval", "1m").replace("$region", ".*");
+        let found = prometheus.query(&asked).await;
         for label in by(&query) {
             let without = found.iter().find(|sample| sample.labels.get(&label).is_none_or(String::is_empty));
             assert!(without.is_none(), "{title}: a series of {query} has no {label}: {without:?}");

@@ -40,7 +40,10 @@ impl Rules {
                     *span = divided(span.as_str().expect("a span")).into();
                 }
                 let annotations = rule["annotations"].as_mapping().expect("annotations").values();
-                let labels = annotations.flat_map(|text| named(text.as_str().unwrap_or_default())).collect();
+                let named =
+                    annotations.flat_map(|text| text.as_str().unwrap_or_default().split("$labels.").skip(1));
+                let is_label = |at: &char| at.is_ascii_alphanumeric() || *at == '_';
+                let labels = named.map(|rest| rest.chars().take_while(is_label).collect()).collect();
                 let name = rule["alert"].as_str().expect("a name").to_owned();
                 alerts.insert(name, Rule { labels, expr });
             }
@@ -99,11 +102,6 @@ pub fn configuration(targets: &BTreeMap<String, Vec<String>>) -> String {
     }
     assert!(left.is_empty(), "the example leaves out {left:?}");
     serde_yaml_ng::to_string(&file).expect("YAML")
-}
-
-fn named(template: &str) -> impl Iterator<Item = String> + '_ {
-    let label = |rest: &str| rest.chars().take_while(|at| at.is_ascii_alphanumeric() || *at == '_').collect();
-    template.split("$labels.").skip(1).map(label)
 }
 
 fn divided(span: &str) -> String {

@@ -48,7 +48,7 @@ pub struct Stage {
     pub rules: Rules,
     /// Correctly answered requests of the load.
     pub answered: Arc<AtomicUsize>,
-    seen: Mutex<BTreeSet<String>>,
+    pub seen: Mutex<BTreeSet<String>>,
     load: JoinHandle<()>,
 }
 
@@ -124,10 +124,6 @@ impl Stage {
         );
         let fired = self.prometheus.query(&query).await;
         fired.into_iter().map(|sample| format!("{:?}", sample.labels)).collect()
-    }
-
-    pub fn has_seen(&self, name: &str) -> bool {
-        self.seen.lock().unwrap().contains(name)
     }
 
     /// A fresh key whose home is this region, and whose next region is that one, if given.

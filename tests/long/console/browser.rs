@@ -14,19 +14,9 @@ const WITHIN: Duration = Duration::from_secs(60);
 /// The name of an element in answers (WebDriver, section 11).
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 /// Flags for a machine that runs as root and has no network.
-const FLAGS: [&str; 11] = [
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-dev-shm-usage",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-    "--remote-debugging-pipe",
-];
+const FLAGS: &str = "--headless=new --no-sandbox --disable-gpu --disable-quic --disable-dev-shm-usage --no-first-run \
+                     --disable-background-networking --disable-component-update --disable-sync --hide-scrollbars \
+                     --remote-debugging-pipe";
 
 pub struct Browser {
     session: String,
@@ -79,7 +69,7 @@ impl Browser {
         let profile = tempfile::tempdir().unwrap();
         let (child, port) = until_started(&driver).await;
         let base = format!("http://127.0.0.1:{port}");
-        let mut args: Vec<String> = FLAGS.map(str::to_owned).to_vec();
+        let mut args: Vec<String> = FLAGS.split(' ').map(str::to_owned).collect();
         args.push(format!("--user-data-dir={}", profile.path().display()));
         let wanted = json!({ "capabilities": { "alwaysMatch": {
             "browserName": "chrome",

@@ -40,12 +40,6 @@ pub async fn major_upgrade(mut section: Section<'_>, fleet: &Deployment) {
     section.end();
 }
 
-/// True if a region's gateway lists the new region, which has no share yet, as up.
-async fn shows_up(region: &Region) -> bool {
-    let printed = out(&region.operate(&["status"]).await.unwrap());
-    printed.lines().any(|line| line.split_whitespace().take(3).eq(["sa-east", "-", "yes"]))
-}
-
 pub async fn added(mut section: Section<'_>, fleet: &Deployment) {
     let spare = fleet.spare.as_ref().expect("machines for one more region");
     let us = &fleet.regions[0];
@@ -65,7 +59,11 @@ pub async fn added(mut section: Section<'_>, fleet: &Deployment) {
     restart_all(fleet).await;
     spare.act(Action::Start, Part::Gateway).await.unwrap();
     for region in &fleet.regions {
-        until("the new region to be up everywhere", async || shows_up(region).await).await;
+        until("the new region, which has no share yet, to be up everywhere", async || {
+            let printed = out(&region.operate(&["status"]).await.unwrap());
+            printed.lines().any(|line| line.split_whitespace().take(3).eq(["sa-east", "-", "yes"]))
+        })
+        .await;
     }
     section.well("onceway status ", &["\nsa-east "]).await;
     may_not_say(fleet, Sender::Joining).await;

@@ -1,15 +1,11 @@
 //! Failover and escrow in the files: the mistakes with the exact message for each, and correct
 //! settings. The good ring is of two regions, so it says `manual`.
 
-use std::time::Duration;
-
-use onceway::config::Config;
-use onceway::gateway::authority::failover::Mode;
-use onceway::gateway::policy::route::{Alone, Escrow};
-use onceway::protocol::region::RegionName;
-
 use crate::config::cases::Case;
 use crate::config::{load_reference, load_with, policy_of, said_with};
+use crate::support::*;
+use onceway::gateway::authority::failover::Mode;
+use onceway::gateway::policy::route::{Alone, Escrow};
 
 #[rustfmt::skip]
 pub const FAILOVER_CASES: &[Case] = &[

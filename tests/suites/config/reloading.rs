@@ -3,14 +3,9 @@
 //! `cases.rs` has the files that these change, `tests/suites/reload.rs` does it to running
 //! gateways. Settings that a case does not name must not wait.
 
-use std::time::Duration;
-
-use http::{HeaderMap, Method};
-use onceway::config::Config;
+use crate::config::{files, load, load_with, policy_of};
+use crate::support::*;
 use onceway::config::running::Running;
-use onceway::gateway::policy::route::Matched;
-
-use crate::config::{files, load, load_with};
 
 type Edit = (&'static str, &'static str, &'static str);
 
@@ -161,14 +156,7 @@ fn an_admin_listener_that_others_reach_keeps_its_token() {
 
 #[test]
 fn routes_that_do_not_fit_what_stays_as_it_is_wait() {
-    let hold = |running: &Running| match running.config().shared.routes.find(
-        &Method::POST,
-        "/v1/charges",
-        &HeaderMap::new(),
-    ) {
-        Matched::Route(route) => route.policy().unwrap().hold,
-        Matched::PassThrough | Matched::Refused(_) => panic!("no route"),
-    };
+    let hold = |running: &Running| policy_of(running.config(), "/v1/charges").hold;
     // With the file's margin the hold would do. With the running one, no send would be possible in
     // time.
     let margin = ("ring", "drift_ppm = 500", "margin = \"800ms\"");

@@ -33,7 +33,11 @@ impl SigningKey {
             let made = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
             Pair::Ec(curve, EcdsaKeyPair::from_pkcs8(algorithm, made.as_ref(), &random).unwrap())
         };
-        let rsa = |encoding| Pair::Rsa(encoding, Box::new(rsa_key()));
+        let rsa = |encoding| {
+            let lines = include_str!("rsa.pem").lines().filter(|line| !line.starts_with("-----"));
+            let key = STANDARD.decode(lines.collect::<String>()).unwrap();
+            Pair::Rsa(encoding, Box::new(RsaKeyPair::from_pkcs8(&key).unwrap()))
+        };
         let pair = match alg {
             "ES256" => ec("P-256", &ECDSA_P256_SHA256_FIXED_SIGNING),
             "ES384" => ec("P-384", &ECDSA_P384_SHA384_FIXED_SIGNING),
@@ -102,10 +106,4 @@ pub fn encode(bytes: &[u8]) -> String {
 
 pub fn jwks(keys: &[&SigningKey]) -> String {
     json!({"keys": keys.iter().map(|key| key.jwk()).collect::<Vec<_>>()}).to_string()
-}
-
-fn rsa_key() -> RsaKeyPair {
-    let pem = include_str!("rsa.pem");
-    let text: String = pem.lines().filter(|line| !line.starts_with("-----")).collect();
-    RsaKeyPair::from_pkcs8(&STANDARD.decode(text).unwrap()).unwrap()
 }

@@ -135,7 +135,8 @@ fn a_pod_has_its_regions_configuration_and_the_manifests_its_ports() {
         assert_eq!(config.me.as_str(), name);
         assert!(config.process.provision.is_none(), "no pod makes stores");
         let peers = config.process.peer.as_ref().unwrap().addresses.keys().map(|peer| peer.as_str());
-        assert!(peers.eq(BTreeSet::from(REGIONS).into_iter().filter(|other| *other != name)), "{name}");
+        let others = REGIONS.into_iter().filter(|other| *other != name);
+        assert_eq!(peers.collect::<BTreeSet<_>>(), others.collect());
         let listen = &config.process.listen;
         let real = BTreeMap::from([
             ("public", listen.public.port()),

@@ -58,12 +58,6 @@ async fn counted(admin: &Client) -> [i64; 3] {
     [row.get(0), row.get(1), row.get(2)]
 }
 
-/// A backend reports its counters when it ends.
-async fn all_gone(admin: &Client) {
-    let sql = "select true where not exists (select from pg_stat_activity where usename = 'gw' or application_name = 'onceway')";
-    found("the end of all backends", || async { admin.query_opt(sql, &[]).await.unwrap() }).await;
-}
-
 /// Makes the calls as tasks that are ready to run at the same time.
 async fn together<T: Send + 'static>(
     calls: impl Iterator<Item = impl Future<Output = T> + Send + 'static>,
@@ -72,7 +66,9 @@ async fn together<T: Send + 'static>(
 }
 
 async fn counted_since(admin: &Client, before: [i64; 3]) -> [i64; 3] {
-    all_gone(admin).await;
+    // A backend reports its counters when it ends.
+    let sql = "select true where not exists (select from pg_stat_activity where usename = 'gw' or application_name = 'onceway')";
+    found("the end of all backends", || async { admin.query_opt(sql, &[]).await.unwrap() }).await;
     let after = counted(admin).await;
     std::array::from_fn(|at| after[at] - before[at])
 }

@@ -16,7 +16,10 @@ pub const ANCHORS: Rule = Rule {
              rule's number never changes, and a new rule gets the next one.",
     check: |source| {
         by_line(source, |line| {
-            let missing = cited(line).into_iter().filter(|(page, anchor)| !has_heading(page, anchor));
+            let has = |page, anchor| {
+                HOUSE.iter().any(|source| source.path == page && anchors(&source.raw).contains(anchor))
+            };
+            let missing = cited(line).into_iter().filter(|(page, anchor)| !has(*page, *anchor));
             missing.map(|(page, anchor)| format!("{page} has no heading #{anchor}")).collect()
         })
     },
@@ -47,10 +50,6 @@ fn cited(line: &str) -> Vec<(&str, &str)> {
 fn anchor(rest: &str) -> &str {
     let end = rest.find(|c: char| !c.is_alphanumeric() && c != '-' && c != '_');
     &rest[..end.unwrap_or(rest.len())]
-}
-
-fn has_heading(page: &str, anchor: &str) -> bool {
-    HOUSE.iter().any(|source| source.path == page && anchors(&source.raw).contains(anchor))
 }
 
 pub const RULES: Rule = Rule {

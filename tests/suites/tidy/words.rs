@@ -31,9 +31,8 @@ const fn ban(
     Ban { within, but, words, why }
 }
 
-const BANS: [Ban; 10] = [
-    ban(GATEWAY, &["crate::adapters"], &[], "imports go down only"),
-    ban(GATEWAY, &["crate::config", "crate::server"], &[], "imports go down only"),
+const BANS: [Ban; 9] = [
+    ban(GATEWAY, &["crate::adapters", "crate::config", "crate::server"], &[], "imports go down only"),
     ban(ADAPTERS, &["crate::config", "crate::server"], &[], "imports go down only"),
     ban(UPPER, &["crate::cli"], &[], "imports go down only"),
     ban(
