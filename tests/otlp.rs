@@ -287,8 +287,7 @@ async fn a_missing_collector_delays_nothing_and_stops_flush_spans() {
     fs::write(&file, there).unwrap();
     restart(region).await;
     solo.serves().await;
-    // The exporter waits for an answer while the last spans arrive. The answer is released when
-    // only they are left.
+    // The exporter waits for an answer until only the last spans are left.
     let held = collector.answers.lock().await;
     assert_eq!(ask(post(&solo.public(), "/v1/charges", &key("first"), BODY)).await.status, 201);
     until("the first message", async || !collector.seen.lock().unwrap().is_empty()).await;

@@ -17,8 +17,7 @@ use stage::Stage;
 use std::pin::Pin;
 
 type Cause = for<'a> fn(&'a Stage) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
-/// The causes, and the alerts that each must make fire. The last one leaves no deployment, so the
-/// order matters.
+/// The causes, and the alerts that each must make fire. The last one leaves no deployment.
 const GROUPS: [(&str, Cause, &[&str]); 17] = [
     (
         "clients and upstream",
@@ -115,8 +114,7 @@ fn each_alert_fires_on_its_cause() {
     });
 }
 
-/// Checks that no alert fires under load and without a fault, for a stretch. It may be the second
-/// or third one on a machine that is too busy to answer a scrape.
+/// Fails unless, within three tries of a busy machine, a stretch under load has no alert.
 async fn healthy(stage: &Stage) {
     let fired = Mutex::new(Vec::new());
     let stretch = async || {

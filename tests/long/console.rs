@@ -219,8 +219,7 @@ async fn lost(browser: &Browser, deployment: &Deployment) {
     }
 }
 
-/// After the window, checks that the audit lists a key that the lost region may have run, and the
-/// journal's findings.
+/// The audit lists a key that the lost region may have run, and the journal's findings.
 async fn audited(browser: &Browser, deployment: &Deployment) {
     let (home, gone) = (&deployment.regions[0], &deployment.regions[1]);
     let (names, mut risky) = ([gone.name.as_str(), home.name.as_str()], key("risky"));

@@ -51,8 +51,7 @@ fn a_promoted_standby_keeps_every_row_and_reruns_nothing() {
     hold(&[Drill::Promote]);
 }
 
-/// Two regions copy a third one's records while it comes home. If a key runs a second time
-/// meanwhile, its record says so, and no other key does.
+/// If a key runs a second time while others copy its records, its record says so.
 #[test]
 fn keys_that_rerun_during_a_copy_are_recorded() {
     let reports = held(&[Drill::Reseed], Settings { rate: 6.0, probes: 10.0, ..Settings::default() });

@@ -17,8 +17,7 @@ struct Site {
 
 impl Site {
     async fn start() -> Site {
-        // As long as by default: a machine that does other work beside must not look like a dead
-        // region.
+        // As long as by default: a busy machine must not look like a dead region.
         let failover = "\n[failover]\nlease = \"10s\"\nstable_for = \"100ms\"\n";
         let options = Options { gateways: vec![3], ..options(Duration::from_millis(10), None, failover) };
         let _room = room(3).await;
@@ -85,8 +84,7 @@ async fn one_dies(site: &Site) {
     region.serves().await.unwrap();
 }
 
-/// One gateway does not reach the store any more, the others do. Soon the address sends it no
-/// request, and forwards from other regions avoid it too.
+/// Its address and forwards from other regions soon avoid a gateway without the store.
 async fn one_is_cut_off(site: &Site) {
     let region = &site.three.regions[SHARED];
     let detour = Detour::take(&site.three, SHARED, VICTIM).await;

@@ -85,8 +85,7 @@ fn alike(shown: &str, seen: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// The first line that was shown and not seen, or seen and not shown. All must appear in order. A
-/// line of dots stands for any number of lines.
+/// The first line that differs. All must appear in order; dots are any number of lines.
 fn unlike(shown: &[String], seen: &str) -> Option<String> {
     let mut seen = seen.lines().filter(|line| !line.trim().is_empty()).peekable();
     let mut any = false;

@@ -18,8 +18,7 @@ use onceway_lab::{lock, scratch};
 const ORIGINS: [&str; REGIONS] = ["eu#1", "us-east#1", "ap#1"];
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// Plays on three new servers. Each test has its own, on ports that are chosen before they are
-/// taken.
+/// Plays on three new servers, alone: their ports are chosen before they are taken.
 async fn on_three<T>(play: impl AsyncFnOnce(&Three) -> Result<T, String>) -> Result<T> {
     static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     let (_beside, _alone) = (beside().await, ALONE.lock().await);
@@ -136,8 +135,7 @@ impl Three {
         wait::for_some("everything to be copied", WITHIN, copied).await
     }
 
-    /// Claims through a store of its own, whose one connection has both statements prepared. So
-    /// only the claim itself is sent.
+    /// Its own store has both statements prepared: only the claim itself is sent.
     async fn claimed_unheard(&self, region: usize, ask: &ClaimAsk) -> Result<Result<ClaimReply, StoreError>> {
         let Region { origin, cluster, unheard, .. } = &self.regions[region];
         let nonce = {
@@ -313,8 +311,7 @@ async fn in_words<T>(done: impl Future<Output = Result<T>>) -> Result<T, String>
     done.await.map_err(|error| format!("{error:#}"))
 }
 
-/// Random histories of three stores that follow one another, with lost links, servers, replies and
-/// slots. `ONCEWAY_RECORD=1` records them anew.
+/// `ONCEWAY_RECORD=1` records them anew.
 #[tokio::test(flavor = "multi_thread")]
 async fn replicating_stores_repeat_the_recorded_history() {
     let played = on_three(async |three| replication::all(three, &|_| {}).await).await.unwrap();

@@ -155,8 +155,7 @@ impl Storm {
         }
     }
 
-    /// Waits until so many attempts have ended, but not long: a killed gateway must not stay away
-    /// until its callers gave up.
+    /// Not for long: a killed gateway must not stay away until its callers gave up.
     async fn progress(&self, wanted: u32) {
         let ended = async || Ok((self.ended.load(SeqCst) >= wanted).then_some(()));
         let _in_vain = wait::for_some("the load to go on", Duration::from_secs(2), ended).await;

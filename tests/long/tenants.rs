@@ -123,8 +123,7 @@ async fn sum(three: &Deployment, name: &str, label: &str) -> u64 {
     all as u64
 }
 
-/// Asks for every key once more, everywhere, by each tenant that uses it. Each gets its own answer,
-/// and another fingerprint meets its own record.
+/// Each tenant gets its own answer everywhere, and meets its own record.
 async fn ask_everywhere(load: &Load) {
     let known = load.known.lock().unwrap().clone();
     let mut dice = Dice::of(load.seed, u64::MAX);

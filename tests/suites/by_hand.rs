@@ -202,8 +202,7 @@ async fn ends_doubts_at_the_owner(pair: &Pair) {
     }
 }
 
-/// Releases a key of the other region on a region's console: with a session here, and a token
-/// there.
+/// With a session here, and a token there.
 async fn released_on_the_console(pair: &Pair, base: &str, key: &str) {
     let desk = Desk::open(base, &pair.token("ann")).await;
     let page = desk.key(key).await.text();

@@ -3,7 +3,6 @@
 //! is started: `tests/suites/cli.rs` does.
 
 pub mod cases;
-mod certificates;
 mod failing_over;
 mod operators;
 mod reloading;

@@ -60,8 +60,7 @@ async fn the_upstream_keeps_its_contract() {
     contract::upstream::suite(&upstream::Service::start().await).await;
 }
 
-/// Random histories of calls. `ONCEWAY_RECORD=1` writes down this store's replies, for comparison
-/// with the simulated one.
+/// `ONCEWAY_RECORD=1` writes this store's replies down, for the simulated one.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_store_replies_as_it_was_recorded() {
     as_recorded(&contract::history::all(&store::Stores::start().await).await, "store.txt");

@@ -30,10 +30,7 @@ async fn probe(address: &str, path: &str) -> Option<(u16, String)> {
     timeout(PROBE, asked).await.ok().flatten()
 }
 
-/// Takes this address's places of the admin listener with sockets that read nothing, until any
-/// request but a health check is refused with that reason.
-///
-/// A machine under load may take so long that the first sockets are ended: others replace them.
+/// Takes this address's places with sockets that read nothing. Others replace ended ones.
 async fn take_all(address: &str, deaf: &mut Vec<TcpStream>) {
     let ask = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let until = Instant::now() + BOUND;
@@ -72,8 +69,7 @@ async fn silent_sockets_do_not_block_health_checks() {
         silent.push(small(&address).await);
     }
     assert_eq!(probe(&address, "/healthz").await.map(|(status, _)| status), Some(200));
-    // The sockets are still open: their time to read ends, and so do they. The first place that
-    // is free may be taken by the question before.
+    // Their time to read ends, and so do they. The question before may take the first place.
     until("the places to be free again", async || {
         probe(&address, "/metrics").await.is_some_and(|(status, answer)| {
             status == 200 && answer.contains("onceway_connections_cut_total{reason=\"stalled\"}")

@@ -16,8 +16,7 @@ struct Demo {
 }
 
 impl Demo {
-    /// Starts a demo whose scratch folder is in a folder of this test's, so that leftovers are
-    /// seen.
+    /// Its scratch folder is in a folder of this test's, so that leftovers are seen.
     async fn start(base: u16) -> Demo {
         let temp = tempfile::tempdir().unwrap();
         fs::set_permissions(temp.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();

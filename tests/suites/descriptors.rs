@@ -59,8 +59,7 @@ impl Running {
     }
 }
 
-/// Checks either process under a soft limit that it may raise far enough, and under one that it may
-/// not.
+/// Under a soft limit that it may raise far enough, and under one that it may not.
 async fn takes_what_it_may(dir: &Path, args: &[&str], lower: bool) {
     let raised = Running::start(dir, &format!("ulimit -S -n 100 && ulimit -H -n {ENOUGH}"), args).await;
     assert_eq!(raised.limits(), [ENOUGH, ENOUGH]);

@@ -56,8 +56,7 @@ fn may_mount() -> bool {
     may
 }
 
-/// Restarts Postgres whenever it has ended, until the guard is dropped, as systemd's
-/// `Restart=always` does.
+/// Restarts Postgres whenever it has ended, as systemd's `Restart=always` does.
 fn supervise(solo: &Arc<Solo>) -> Supervisor {
     let solo = Arc::downgrade(solo);
     Supervisor(tokio::spawn(async move {

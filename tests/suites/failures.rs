@@ -142,9 +142,7 @@ fn refusals(region: &Region) -> u64 {
     log.lines().filter(|line| line.contains("a peer may not say this")).count() as u64
 }
 
-/// Certificates of the deployment's authority, of no region, of a witness and of another region:
-/// each forbidden cell of the table, with real certificates. The runbook has those of a region that
-/// joins, and of one that left.
+/// Each forbidden cell of the table. The runbook has a region that joins, and one that left.
 #[tokio::test(flavor = "multi_thread")]
 async fn strangers_may_say_nothing_and_takeover_still_works() {
     let three = three().await;

@@ -20,8 +20,7 @@ impl std::fmt::Debug for Text {
     }
 }
 
-/// Runs `check` on each of `texts`, then on random changes of them, with `words` put in, until the
-/// time is over.
+/// Runs `check` on each of `texts`, then on random changes of them, with `words` put in.
 pub fn fuzz(texts: &[&[u8]], words: &[&[u8]], check: impl Fn(&[u8]) + RefUnwindSafe) {
     texts.iter().for_each(|text| check(text));
     bolero::check!()
@@ -36,8 +35,7 @@ fn time() -> Duration {
     Duration::from_secs(asked.map_or(3, |text| text.parse().expect("ONCEWAY_FUZZ_SECONDS is a number")))
 }
 
-/// Follows a script: its first byte picks the text to begin with, every four further ones are a
-/// change.
+/// The first byte picks the text, every four further ones are a change.
 fn mix(texts: &[&[u8]], words: &[&[u8]], script: &[u8]) -> Vec<u8> {
     let Some((first, changes)) = script.split_first() else { return Vec::new() };
     let mut text =
@@ -108,8 +106,7 @@ fn a_key_header_is_one_key_or_an_error() {
     });
 }
 
-/// The key as another reader of RFC 8941 strings sees it: an item, without parameters, that makes a
-/// key.
+/// The key as another reader of RFC 8941 sees it: an item without parameters.
 fn as_sfv(line: &[u8]) -> Option<Key> {
     let text = str::from_utf8(line).ok()?.trim_matches([' ', '\t']);
     let item = sfv::Parser::new(text).parse::<sfv::Item>().ok().filter(|item| item.params.is_empty())?;

@@ -4,8 +4,7 @@
 use crate::support::solo::keyed;
 use crate::support::*;
 
-/// Routes under the sample upstream's paths: one that probes, one that parks, one that forgets soon
-/// and one that never does.
+/// One probes, one parks, one forgets soon and one never does.
 fn life() -> String {
     [
         keyed("charges", "recovery = \"probe\"\nprobe = \"/onceway/effects\""),

@@ -2,12 +2,10 @@
 //! problem, nothing stored, nothing sent. Each bad request, written by hand, is a good charge with
 //! one mistake, and the good one is sent too.
 
-use crate::net::frames::{self, DATA, END_HEADERS, END_STREAM, HEADERS, Outcome, Raw, frame};
+use crate::net::frames::{self, Outcome, Raw};
 use crate::support::solo::routes;
 use crate::support::*;
 use tokio::time::timeout;
-
-const WITHIN: Duration = Duration::from_secs(30);
 
 fn bad_keys() -> Vec<(Vec<&'static [u8]>, &'static str)> {
     vec![
@@ -43,7 +41,7 @@ async fn talk(address: &str, bytes: &[u8]) -> (u16, String) {
     let mut piece = [0; 4096];
     // Refused keys leave the connection open: the answer is read by its length.
     loop {
-        let count = timeout(WITHIN, stream.read(&mut piece)).await.expect("an answer").unwrap_or(0);
+        let count = timeout(PATIENCE, stream.read(&mut piece)).await.expect("an answer").unwrap_or(0);
         answer.push_str(&String::from_utf8_lossy(&piece[..count]));
         let whole = answer.split_once("\r\n\r\n").is_some_and(|(head, body)| {
             let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
@@ -76,9 +74,8 @@ fn http2(others: &[(&str, &[u8])]) -> Vec<u8> {
 
 async fn over_http2(address: &str, head: &[u8], body: &[u8]) -> Outcome {
     let mut raw = Raw::connect(address, &[]).await;
-    raw.send(&frame(HEADERS, END_HEADERS, 1, head)).await;
-    raw.send(&frame(DATA, END_STREAM, 1, body)).await;
-    timeout(WITHIN, raw.outcome(1)).await.expect("an end of the stream")
+    raw.post(1, head, body).await;
+    timeout(PATIENCE, raw.outcome(1)).await.expect("an end of the stream")
 }
 
 /// The problem's status and code, or `None` if the protocol wants the stream to be reset.
@@ -157,8 +154,7 @@ async fn bad_input_is_a_problem_and_leaves_nothing_behind() {
     the_admin_listener_answers_to_its_own_names_only(&solo).await;
 }
 
-/// Without a token: a browser on this machine may be made to ask for a stranger's page, which then
-/// names the stranger (DNS rebinding).
+/// A browser may be made to ask for a stranger's page, and names the stranger (DNS rebinding).
 async fn the_admin_listener_answers_to_its_own_names_only(solo: &Solo) {
     let admin = solo.region.admin();
     let address = admin.strip_prefix("http://").unwrap();

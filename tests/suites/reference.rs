@@ -30,8 +30,7 @@ fn tables(file: &str, entries: &[Entry]) -> BTreeSet<(String, BTreeSet<String>)>
     names.iter().map(|name| (name.clone(), of(name))).collect()
 }
 
-/// The keys that a file's reader accepts in a table. The reader lists them when it meets a key that
-/// resembles none.
+/// The reader lists what it accepts in a table when it meets a strange key.
 fn accepted(file: &str, entries: &[Entry], table: &str) -> Option<BTreeSet<String>> {
     const STRANGE: &str = "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz = 1";
     let text = text(file);
@@ -174,8 +173,7 @@ fn understood(file: &str, text: &str) -> String {
         .replace(&folder.path().display().to_string(), "")
 }
 
-/// The file with the key and without it, otherwise equal. A key in a commented-out table appears
-/// with the whole table.
+/// A key in a commented-out table appears with the whole table.
 fn with_and_without(entry: &Entry, value: &str) -> (String, String) {
     let text = text(entry.file);
     let whole: Vec<&str> = text.lines().collect();
@@ -312,8 +310,7 @@ fn a_key_that_is_none_is_refused_with_the_nearest() {
     assert!(explain(&["something-else-entirely"]).2.contains("lists all"));
 }
 
-/// The exit code of `onceway check`, and its warnings or errors about secrets that the reference
-/// files show to everybody: file, line and key.
+/// The exit code, and file, line and key of each secret that the reference files show.
 fn known(args: &[&str]) -> (Option<i32>, Vec<(String, u64, String)>) {
     let mut command = Command::new(program());
     let output = command.args(["check", "--json"]).args(args).current_dir(top()).output().unwrap();

@@ -95,8 +95,7 @@ fn every_metric_has_help_and_status_tells_the_lag() {
             let peers = status["peers"].as_object().unwrap();
             assert_eq!((peers.len(), &status["store"]["open"]), (2, &true.into()));
             for (name, peer) in peers {
-                // The measure is an upper bound: it contains the round trip, so it cannot be below
-                // it.
+                // An upper bound, which contains the round trip.
                 let (lag, rtt) = (peer["lag_max_ms"].as_f64().unwrap(), peer["rtt_ms"].as_f64().unwrap());
                 assert!(lag > 0.0 && rtt >= 20.0 && lag < 60_000.0, "{name}: {peer}");
             }

@@ -75,8 +75,7 @@ async fn shown(solo: &Solo) -> String {
 }
 
 impl Site {
-    /// Exchanges the folder that the links lead to, as Kubernetes does: nothing in place, one
-    /// rename.
+    /// Exchanges the folder behind the links, as Kubernetes does: one rename.
     fn exchange(&self, routes: &str) {
         let dir = &self.solo.dir;
         let (old, new) = (self.versions.fetch_add(1, Ordering::SeqCst), self.versions.load(Ordering::SeqCst));

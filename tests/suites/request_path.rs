@@ -112,8 +112,7 @@ fn an_optional_route_protects_those_who_send_a_key() {
         let again = send("/v1/notes", &key, BODY, "").await;
         assert_eq!((&again.body, again.header("idempotent-replayed")), (&first.body, "true"));
         assert_eq!(count(&key).await, 1);
-        // A request without a key that broke after it was sent is not called unsent. No other test of
-        // this file has an effect without a key.
+        // It broke after it was sent. No other test of this file has an effect without a key.
         let before = count("").await;
         let broken = ask(Ask::post(url, BODY).with("Demo-Behave", "drop-answer")).await;
         assert_eq!(count("").await, before + 1, "the effect happened");

@@ -43,8 +43,7 @@ struct Rule {
     forged: fn() -> Vec<(&'static str, String)>,
 }
 
-/// Every file that the rules look at: those that git tracks, and every Rust file, tracked or not
-/// yet.
+/// The files that git tracks, and every Rust file, tracked or not yet.
 static HOUSE: LazyLock<Vec<Source>> = LazyLock::new(|| {
     let top = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut all = BTreeSet::new();

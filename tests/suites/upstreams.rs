@@ -206,8 +206,7 @@ fn a_refused_credential_of_ours_releases_the_key() {
     });
 }
 
-/// A killed endpoint leaves the requests in doubt that it had, and no other: the rest go to the
-/// other one.
+/// Only the requests that a killed endpoint had are in doubt.
 #[test]
 fn killed_endpoints_cause_no_second_effect() {
     run(async {

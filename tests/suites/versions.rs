@@ -24,8 +24,7 @@ async fn a_store_that_needs_newer_gateways_closes_older_ones() {
     };
     let (unread, closed) = ("the gate cannot be read", "the store is closed");
 
-    // A gate that did not move is read now and then. The reason is logged once, and not asked
-    // for again and again.
+    // Such a gate is read now and then, and the reason logged once.
     let reads = async || {
         let sql = "select pg_stat_clear_snapshot(), seq_scan + idx_scan from pg_stat_user_tables where relname = 'meta'";
         admin.query_one(sql, &[]).await.unwrap().get::<_, i64>(1)
@@ -90,8 +89,7 @@ async fn raises(region: &Region, to: u32) {
     assert!(out(&output).contains(&in_force), "{output:?}");
 }
 
-/// Waits until a region refuses ap-south for this reason, and shows it. One ping that a busy
-/// machine does not carry in time says nothing of versions.
+/// One late ping of a busy machine says nothing of versions.
 async fn refuses_ap(at: &Region, why: &str) {
     let reasons = async || status(at).await["readiness"]["reasons"].to_string();
     until("the stranger to be refused", async || reasons().await.contains(why)).await;

@@ -40,8 +40,7 @@ fn check_line(line: &Value, trace: &str, verdict: &str, code: &str) {
     assert_eq!(logged, [trace, "acme", "solo", verdict, code], "{line}");
 }
 
-/// An upstream that performs every effect and keeps the headers of each request. It hangs up on
-/// clients that only read.
+/// It performs every effect, keeps headers, and hangs up on clients that only read.
 async fn recording() -> RawServer {
     let answer = "HTTP/1.1 201 Created\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
     RawServer::start(Then::AnswerChanges(answer)).await

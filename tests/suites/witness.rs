@@ -250,8 +250,7 @@ async fn promises_outlive_the_process() {
     assert_eq!(running.ended(), Some(0));
 }
 
-/// A witness whose file was put back is another acceptor, and no voter. Its earlier promises count
-/// for nobody.
+/// It is another acceptor, and no voter.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restored_state_file_votes_no_more() {
     let house = house();
@@ -461,8 +460,7 @@ fn the_reference_witness_file_is_valid() {
     }
 }
 
-/// A witness votes on views of versions that it speaks, and does not start over a file with another
-/// one. Put back too late, it says so.
+/// It does not start over a file with another version. Put back too late, it says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_witness_votes_only_on_versions_it_speaks() {
     let (house, older) = begun().await;

@@ -27,8 +27,7 @@ use onceway_lab::contract::peers::forward;
 use rustls::ClientConfig;
 use tokio_rustls::TlsConnector;
 
-/// The epoch of the view that is said. No deployment reaches it, nor does the one whose register
-/// the runbook poisons and leaves.
+/// No deployment reaches this epoch, nor the one whose register the runbook poisons.
 pub const POISONED: u64 = 9_200_000_000_000_000_000;
 
 type Said = (Kind, Request<Bytes>);
@@ -48,16 +47,14 @@ pub fn all(from: &RegionName, named: &RegionName, to: &RegionName) -> Vec<Said> 
     said
 }
 
-/// Sends each message that `sender` may not send to a real gateway. Each is refused.
-/// Returns their number.
+/// Each message that `sender` may not send is refused. Returns their number.
 pub async fn forbidden(identity: &PeerIdentity, sender: Sender, to: &RegionName, at: &str) -> usize {
     let (me, may_not) = (&identity.me, |kind: &Kind| !kind.list_senders().contains(&sender));
     let said = all(me, me, to).into_iter().filter(|(kind, _)| may_not(kind));
     refused(identity, to, at, said.collect()).await
 }
 
-/// Sends each message of a region that must not name another one, in the name of `named`.
-/// Each is refused. Returns their number.
+/// Each message that must not name another region is refused. Returns their number.
 pub async fn in_anothers_name(of: &PeerIdentity, named: &RegionName, to: &RegionName, at: &str) -> usize {
     let said = all(&of.me, named, to).into_iter().filter(|(kind, _)| kind.is_of_its_sender());
     refused(of, to, at, said.collect()).await
@@ -143,8 +140,6 @@ fn questions(from: &RegionName, to: &RegionName) -> Vec<Question> {
     asked.chain(more).collect()
 }
 
-/// Sends a request on a new connection. Returns an error if the connection ends first.
-///
 /// hyper 1.12 may leave a request without an error whose connection ends just then.
 async fn first_answer(
     (mut sender, driver): (SendRequest<Full<Bytes>>, impl Future),

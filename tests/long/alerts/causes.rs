@@ -107,8 +107,7 @@ pub const SLOW: [&str; 2] = ["OncewayStoreSlow", "OncewayOverheadBurns"];
 /// Longer than the bound of OncewayStoreSlow.
 const STALL: Duration = Duration::from_millis(350);
 
-/// Revokes the gateways' right to write ap-south's records: its store answers each claim with an
-/// error. Its heartbeats go on, so its lease and its keys stay with it, and no breaker opens.
+/// Each claim gets an error: no breaker opens, and heartbeats, lease and keys stay.
 pub async fn of_errors(stage: &Stage) {
     let ap = &stage.fleet.regions[2];
     let client = ap.cluster.connect(files::DATABASE).await.unwrap();
@@ -153,8 +152,7 @@ pub async fn slow(stage: &Stage) {
     ap.serves().await.unwrap();
 }
 
-/// Locks ap-south's own records against writes, as while an index is built on them. Its heartbeats
-/// go on, so its keys stay with it. Rows of others arrive, so no lag grows.
+/// Locked as while an index is built. Heartbeats go on, so keys stay; rows of others arrive.
 pub async fn silent(stage: &Stage) {
     let ap = &stage.fleet.regions[2];
     let client = ap.cluster.connect(files::DATABASE).await.unwrap();
@@ -191,8 +189,7 @@ pub async fn window(stage: &Stage) {
     stage.all_quiet(&WINDOW, &[]).await;
 }
 
-/// Rows of ap-south arrive nowhere for half a minute, and it dies with a key that it had run. An
-/// operator accepts the risk, and the key runs again.
+/// ap-south dies with a key whose row arrived nowhere, and an operator accepts the risk.
 pub async fn beyond(stage: &Stage) {
     let (fleet, ap) = (&stage.fleet, &stage.fleet.regions[2]);
     for subscriber in [0, 1] {

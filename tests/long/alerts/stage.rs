@@ -174,8 +174,7 @@ pub fn instance(url: &str) -> String {
     url.trim_start_matches("http://").to_owned()
 }
 
-/// Sends fresh charges to each of these addresses for as long as it is polled. Now and then it
-/// repeats one or sends a request without a key.
+/// Sends fresh charges while it is polled; some are repeated, or come without a key.
 async fn load(publics: Vec<String>, answered: Arc<AtomicUsize>) {
     let connections = Arc::new(Connections::default());
     let mut due = tokio::time::Instant::now();

@@ -191,8 +191,7 @@ impl Machines {
         self.machines[0].set_up(&desk, include_str!("desk.sh"));
         self.machines[0].is_up();
         let lines = self.machines[1..].iter().zip(ADDRESSES).map(|(machine, address)| {
-            // nsenter, unshare, the shell: the second one has the namespaces. The desk sees it by
-            // its number there.
+            // The second of nsenter, unshare and the shell. The desk sees it by its number there.
             let unshare = machine.below(2)[0];
             let status = fs::read_to_string(format!("/proc/{unshare}/status")).unwrap();
             let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap();

@@ -5,8 +5,7 @@ use crate::runbook::book::Section;
 use crate::support::*;
 use onceway::protocol::speakers::Sender;
 
-/// Makes an empty server and database for eu-west, and writes the generation that `region rebuild`
-/// printed into its file. Then it plays `store init` as the section says.
+/// Plays `store init` for an empty server, with the generation that was printed.
 pub async fn new_store(section: &mut Section<'_>, fleet: &Deployment, printed: &str) {
     let region = &fleet.regions[1];
     let (_, rest) = printed.split_once("generation ").unwrap_or_else(|| panic!("no generation in {printed}"));

@@ -83,8 +83,7 @@ impl Desk {
         Self { book: Book::read(), dir, admin: fleet.regions[0].admin() }
     }
 
-    /// Runs the lines before the first section. They set variables for later commands, so each is
-    /// run with a command that uses its variable.
+    /// The lines before the first section set variables: each is run with a command that uses it.
     pub async fn preamble(&self, region: &Region) {
         let mut lines = self.open("");
         lines.there(region);
@@ -101,8 +100,7 @@ impl Desk {
         fs::write(self.dir.join("secrets/admin-token"), "a-token-that-nobody-asks-for").unwrap();
         lines.shell(&with_token).await.ends(&[0]);
 
-        // The fleet's files have values where the guide's have variables: here one variable has to
-        // reach the command.
+        // The fleet's files have values: here one variable has to reach the command.
         let file = format!("config/{}.toml", region.name);
         fs::write(self.dir.join("environment"), "").unwrap();
         fs::write(self.dir.join("provision"), format!("FILE={file}\n")).unwrap();
@@ -148,8 +146,7 @@ impl<'a> Section<'a> {
         self.at = region.admin();
     }
 
-    /// Lets the example's address be this region's, and psql's service its Postgres, from now on:
-    /// the runbook says "there".
+    /// Lets the example's address and psql's service be this region's from now on.
     pub fn there(&mut self, region: &Region) {
         self.put.retain(|(from, _)| from != "http://127.0.0.1:7402");
         self.put.push(("http://127.0.0.1:7402".to_owned(), region.admin()));
@@ -199,8 +196,7 @@ impl<'a> Section<'a> {
             return None;
         }
         let rehearsal = format!("{} --dry-run", bare.replace(" --yes", ""));
-        // A dry run that changes something does so each time. A region that comes home meanwhile
-        // does so once.
+        // A dry run that changes something does so each time, a region that comes home once.
         for _ in 0..TRIES {
             let before = self.epoch().await;
             let said = self.shell(&rehearsal).await;
@@ -217,8 +213,7 @@ impl<'a> Section<'a> {
         status.send(Duration::from_secs(5)).await.ok()?.json()["epoch"].as_u64()
     }
 
-    /// Runs the next line for each of these regions at the same time, as its comment says: each
-    /// waits for something that the others have to make.
+    /// Runs the next line for each region at once: each waits for what the others make.
     pub async fn run_everywhere(&mut self, begins: &str, region: &str, others: &[&str]) {
         let line = self.next(begins);
         let of = |other: &&str| line.replace(&format!("/{region}.toml"), &format!("/{other}.toml"));

@@ -6,8 +6,7 @@ use crate::runbook::anew::new_store;
 use crate::runbook::book::{Section, metric};
 use crate::support::*;
 
-/// Numbers that nothing can follow: a promise of each acceptor, and the epoch of each gate. That
-/// epoch's view seals every region.
+/// Numbers that nothing can follow, in acceptors and gates; the view seals every region.
 const POISON: &str = r#"
     update onceway.acceptor
        set version = version + 1,
@@ -153,8 +152,7 @@ pub async fn filling(mut section: Section<'_>, fleet: &Deployment) {
     section.well("psql --command \"select slot_name", &["eu_west", "reserved"]).await;
     let bound = section.run("psql --command \"alter system").await;
     bound.ends(&[0]).shows("ALTER SYSTEM").shows("CHECKPOINT");
-    // 4 GB of WAL would take too long to write. Some segments exceed this bound, and healthy
-    // subscribers stay within it.
+    // 4 GB of WAL would take too long. Healthy subscribers stay within this bound.
     let client = us.cluster.connect(DATABASE).await.unwrap();
     alter_system(&client, "set max_slot_wal_keep_size = '64MB'").await;
     until("the slot to be lost", async || {

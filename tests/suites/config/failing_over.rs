@@ -123,8 +123,7 @@ fn a_region_that_cannot_fail_over_must_say_so() {
     let automatic = ("ring", "[failover]\nmode = \"manual\"\n", "");
     let refused = |edits: &[(&str, &str, &str)]| said_with(&[&[automatic], edits].concat());
     assert_eq!(refused(&[]).len(), 1);
-    // An edge has an acceptor as well. If one region owns all keys, no other region can take them
-    // over.
+    // An edge has an acceptor as well. No other region can take over from the only owner.
     let edge = ("ring", "[clock]", "[[region]]\nname = \"edge\"\nweight = 0\n[clock]");
     let addresses = ("region", "[provision]\n", "edge = \"e:1\"\n[provision]\n");
     let publisher = (

@@ -157,8 +157,7 @@ fn an_admin_listener_that_others_reach_keeps_its_token() {
 #[test]
 fn routes_that_do_not_fit_what_stays_as_it_is_wait() {
     let hold = |running: &Running| policy_of(running.config(), "/v1/charges").hold;
-    // With the file's margin the hold would do. With the running one, no send would be possible in
-    // time.
+    // The hold fits the file's margin, but not the running one.
     let margin = ("ring", "drift_ppm = 500", "margin = \"800ms\"");
     let tight = ("routes", "hold = \"10s\"", "hold = \"9500ms\"");
     let (running, restart) = adopt(&[margin], &[tight]);

@@ -298,8 +298,7 @@ fn a_silent_store_leaves_the_rest_of_the_page() {
         let page = page.text();
         has(&page, &["The store does not answer", "Arcs owned now", "Look a key up", "Leases"]);
         assert!(key.text().contains("The store does not answer"), "{}", key.text());
-        // The lease from before the pause may end while others go on. The test waits for one that
-        // was renewed since.
+        // The lease from before the pause may end while others go on: wait for a renewed one.
         let left =
             async || told(base, TOKEN, "/v1/status").await.json()["authority"]["lease"]["left_ms"].as_u64();
         let before = left().await;

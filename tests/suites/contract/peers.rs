@@ -71,8 +71,7 @@ impl Link {
     }
 }
 
-/// Drops everything at once, so that no peer gets a notice, and listens again, so that a resend is
-/// seen.
+/// At once, so that no peer gets a notice. It listens again, so that a resend is seen.
 async fn break_connections(
     mut broken: UnboundedReceiver<()>,
     house: Arc<tokio::sync::Mutex<House>>,

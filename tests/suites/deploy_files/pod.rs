@@ -8,8 +8,6 @@ use onceway::adapters::{identity, issue};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-const PATIENCE: Duration = Duration::from_secs(30);
-
 pub struct Pod {
     objects: Vec<Value>,
     folder: TempDir,

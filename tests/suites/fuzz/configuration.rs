@@ -41,8 +41,7 @@ const LONG: &[&[u8]] = &[
 const TWICE: &[u8] =
     b"\n[[region]]\nname = \"twice\"\nweight = 1\n[[region]]\nname = \"twice\"\nweight = 1\n";
 
-/// The good files and those of every case, each after the number of its file: that byte may change
-/// as well.
+/// Each text after the number of its file: that byte may change as well.
 fn texts() -> Vec<Vec<u8>> {
     let good = good();
     let wrong = CASES.iter().filter_map(|(name, from, to, _)| {
@@ -75,8 +74,7 @@ fn every_problem_of_a_wrong_configuration_has_its_line() {
 
 fn check(folder: &Path, number: usize, text: &[u8]) {
     let file = folder.join(NAMES[number]);
-    // Making a ring takes hundreds of times as long as reading its file. So most rings end in a
-    // repeated region, and the other files are mostly read beside an empty ring.
+    // Making a ring is slow: most end in a repeated region, others are read beside an empty one.
     let hasty = !text.len().is_multiple_of(64);
     let (ring, own) = if hasty { ("", TWICE) } else { (RING, &b""[..]) };
     let text = if number == 0 { [text, own].concat() } else { text.to_vec() };

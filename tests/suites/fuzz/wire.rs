@@ -127,8 +127,7 @@ fn check_sent(text: &[u8]) {
     assert_eq!(parts(got), parts(Forward { headers, target: path(&forward.target), ..forward }));
 }
 
-/// A target as it travels: its path and query, written out. (http shows an empty path as `/` only
-/// on request.)
+/// A target as it travels. (http shows an empty path as `/` only on request.)
 fn path(target: &Uri) -> Uri {
     target.path_and_query().expect("a target with a path").as_str().parse().expect("a path is a target")
 }

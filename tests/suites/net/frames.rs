@@ -168,8 +168,7 @@ impl Raw {
         code
     }
 
-    /// Reads until the connection is over, and answers nothing: within a header block every other
-    /// frame is an error.
+    /// Within a header block every other frame is an error, so it answers nothing.
     pub async fn silently_over(&mut self) {
         while self.stream.read(&mut [0; 1024]).await.is_ok_and(|count| count > 0) {}
     }

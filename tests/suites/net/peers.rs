@@ -123,12 +123,7 @@ impl Running {
     }
 
     pub async fn was_reached(&self) {
-        let reached = async {
-            while self.seen() == 0 {
-                tokio::task::yield_now().await
-            }
-        };
-        soon(reached).await;
+        until("it to be reached", async || self.seen() > 0).await;
     }
 
     /// Gives it an answer to `/stream`, and lets its pieces be fed.

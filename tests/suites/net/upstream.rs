@@ -532,8 +532,7 @@ async fn giving_an_answer_up_closes_its_connection() {
 
 #[tokio::test]
 async fn an_answers_length_is_that_of_its_body() {
-    // The upstream's bytes after its status line, the length that is left, and true if the
-    // connection is used again.
+    // Bytes after the status line, the length that is left, and true if it is used again.
     for (rest, length, reused) in [
         ("Content-Length: 2\r\n\r\nhi", Some("2"), true),
         ("Transfer-Encoding: Chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", None, true),

@@ -172,8 +172,7 @@ async fn one_tls_connection_of_either_version_serves_many() {
     not_sent(after(&over(settings)).await, "ProtocolVersion");
 }
 
-/// It closes each connection while that is idle: its farewell waits in the kernel when the next
-/// request comes. Nothing is in doubt from that.
+/// Its farewell waits in the kernel when the next request comes: nothing is in doubt.
 #[tokio::test]
 async fn closed_idle_connections_leave_nothing_in_doubt() {
     let pki = Pki::new(&["us"]);

@@ -252,8 +252,7 @@ async fn a_gate_change_waits_for_statements_under_way() {
     assert_eq!(overtaken, [], "they were committed after a change, under the gate of before");
 }
 
-/// The reverse: each statement meets a change that is not committed. It must wait, read the gate
-/// that it waited for, and write nothing.
+/// The reverse: a statement waits for an open change, reads its gate, and writes nothing.
 #[tokio::test]
 async fn each_statement_waits_for_a_change_and_reads_it() {
     let bench = Bench::start().await;
@@ -309,8 +308,7 @@ async fn a_change_goes_before_claims_that_come_later() {
     won(&bench.store, &ask("later", 2, version)).await;
 }
 
-/// Under isolation levels with one snapshot for a whole transaction, the gate would be read as of
-/// before the wait.
+/// With one snapshot for a transaction, the gate would be read as of before the wait.
 #[tokio::test]
 async fn the_gate_is_held_under_read_committed_only() {
     let bench = Bench::start().await;
@@ -324,8 +322,7 @@ async fn the_gate_is_held_under_read_committed_only() {
     assert_eq!(bench.store.look_up(&[id("k")]).await, Ok(vec![vec![]]));
 }
 
-/// `store init` may be repeated on a live deployment. If it changes nothing, it delays nobody, and
-/// does not wait for a claim on its way.
+/// It may be repeated on a live deployment: it waits for no claim on its way.
 #[tokio::test]
 async fn an_init_that_changes_nothing_waits_for_no_claim() {
     let bench = Bench::start().await;

@@ -67,8 +67,7 @@ fn with_password(plan: &mut Plan, password: &str) {
     }
 }
 
-/// No statement has a password in it, whatever the variables hold. With the verifiers in them, the
-/// roles log in by their passwords.
+/// With the verifiers in the variables, the roles log in by their passwords.
 #[tokio::test]
 async fn psql_sends_no_password() {
     let region = Region::start("eu-west#1").await;

@@ -7,8 +7,7 @@ use crate::store::support::*;
 
 const WRITE: &str = "delete insert select update";
 
-/// The grants of each role in a store of eu#1 beside other#1: kind and names of objects of the
-/// schema onceway, and the privileges on each.
+/// Kind and names of objects of onceway, and each role's privileges on them.
 const GRANTED: [(&str, &str, &str, &str); 8] = [
     ("gw", "function", "accept claim hold_gate reclaim", "execute"),
     ("gw", "table", "acceptor forgotten gate", "select update"),

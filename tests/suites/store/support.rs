@@ -112,8 +112,7 @@ impl Region {
         assert!(value::<bool>(&self.admin().await, "select pg_promote()").await);
     }
 
-    /// A row of the other origin for a key, as replication would bring it: its state, and the
-    /// attempt's number. It is due in an hour, its tombstone takes a day.
+    /// A row of the other origin, due in an hour, with a tombstone of a day.
     pub async fn arrives(&self, key: &str, state: i16, attempt: i32) {
         let sql = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, held_at, held_ms, hold_ms, \
                        settle_ms, recovery, expires_at, due_ms, tombstone_ms, answer_status, answer_headers, settled_at) \

@@ -299,9 +299,7 @@ fn plain(word: &str) -> &str {
     &word[..end.unwrap_or(word.len())]
 }
 
-/// True if such a target exists, in either package, with such a suite, if one is named.
-///
-/// The simulation's suites are called `simulated`, since they stand in the gateway's package.
+/// The simulation's suites are called `simulated`, since they stand in this package.
 fn is_suite(target: &str, suite: Option<&str>) -> bool {
     let target = if target == "simulated" { "suites" } else { target };
     let files = match suite {
@@ -312,8 +310,7 @@ fn is_suite(target: &str, suite: Option<&str>) -> bool {
     HOUSE.iter().any(|source| is(&source.path))
 }
 
-/// True for `suite::test`, perhaps with more folders before, and nothing else. Types begin with a
-/// capital.
+/// True for `suite::test`, and nothing else. Types begin with a capital.
 fn is_test(name: &str) -> bool {
     let is_letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
     let plain = |part: &str| !part.is_empty() && part.bytes().all(is_letter);

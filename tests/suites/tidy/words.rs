@@ -169,8 +169,7 @@ pub const PLACES: Rule = Rule {
     },
 };
 
-/// True if `wanted` is in the line with no letter or digit before it, nor after it if it ends in a
-/// letter. Both sides must also please the caller's checks.
+/// True if it stands there as a word, and both sides please the caller's checks.
 fn stands(line: &str, wanted: &str, before: fn(char) -> bool, after: fn(char) -> bool) -> bool {
     let ends_in_letter = wanted.ends_with(char::is_alphanumeric);
     line.match_indices(wanted).any(|(at, _)| {
