@@ -1,9 +1,6 @@
-//! Spans of a deployment whose gateways export them, in real protobuf, to a collector in this
-//! process.
-//!
-//! One trace goes over two regions, and over the runs of an accepted request. Only in builds with
-//! the feature `otlp`; `watched.rs` has traces in headers and logs. The collector must not help: it
-//! takes every message, or no message at all.
+//! Spans that gateways export, in real protobuf, to a collector in this process: one trace over two
+//! regions, and over the runs of an accepted request. Only in builds with the feature `otlp`;
+//! `watched.rs` has traces in headers and logs.
 
 #![cfg(feature = "otlp")]
 
@@ -145,14 +142,8 @@ async fn one_trace_spans_two_regions_and_honours_the_flag() {
         export(three.dir(), region.name.as_str(), collector.address, "");
         restart(region).await;
     }
-    let traced = found("a key that is at home", async || {
-        let key = key("traced");
-        let owner = &key_status(edge, &key).await["owner"];
-        let at_home =
-            owner == home.name.as_str() && home.serves().await.is_ok() && edge.serves().await.is_ok();
-        at_home.then_some(key)
-    })
-    .await;
+    edge.serves().await.unwrap();
+    let traced = homed_at(&three, 1, "traced").await;
     let from_caller = |trace: &str, flags: &str| {
         post(&edge.public(), "/v1/charges", &traced, BODY)
             .with("traceparent", format!("00-{trace}-{CALLER}-{flags}"))
@@ -296,8 +287,7 @@ async fn a_missing_collector_delays_nothing_and_stops_flush_spans() {
     fs::write(&file, there).unwrap();
     restart(region).await;
     solo.serves().await;
-    // The exporter waits for an answer while the last spans arrive. The answer is released when
-    // only they are left.
+    // The exporter waits for an answer until only the last spans are left.
     let held = collector.answers.lock().await;
     assert_eq!(ask(post(&solo.public(), "/v1/charges", &key("first"), BODY)).await.status, 201);
     until("the first message", async || !collector.seen.lock().unwrap().is_empty()).await;

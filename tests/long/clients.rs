@@ -125,7 +125,6 @@ async fn row(stage: &Stage, client: &str) -> [String; 3] {
     [said(&after_loss), said(&meanwhile), refusals.join(", ")]
 }
 
-/// The result for each client's caller whose key's home was just killed.
 async fn while_a_region_is_killed(clients: &Arc<Clients>) -> Vec<String> {
     let routes = stripe("charges", "recovery = \"probe\"\nprobe = \"/onceway/effects\"");
     let three = deployment_with(Duration::from_millis(10), Some(routes), FAILOVER).await;

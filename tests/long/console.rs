@@ -1,16 +1,13 @@
 //! The console in a browser: signing in, the queue, a key settled, a region lost, on a desktop, on
 //! a phone and in the dark. The tests look at the page as rendered: texts, colours and widths.
-//!
-//! Without Chromium they say so on stderr; with ONCEWAY_TOOLS=all they fail. Screenshots:
-//! docs/testing.md.
+//! Screenshots: docs/testing.md.
 
 mod browser;
 
-use crate::support::console::{TOKEN, alone, doubt, retry, solo};
+use crate::support::solo::{TOKEN, alone, doubt, retry, solo};
 use crate::support::*;
 use browser::Browser;
 
-/// A window long enough to be looked at.
 const FAILOVER: &str = "\n[failover]\nlease = \"3s\"\nfloor = \"40s\"\nstable_for = \"100ms\"\n";
 const PHONE: u32 = 360;
 
@@ -148,7 +145,6 @@ async fn late(browser: &Browser, deployment: &Deployment) {
     until("a line of the lag", async || points().await > 1).await;
 }
 
-/// Settles the key by clicks and typing, and looks it up in all regions.
 async fn settled(browser: &Browser, deployment: &Deployment, evil: &str) {
     let home = &deployment.regions[0];
     browser.click("#doubts a[href$='#settle']").await;
@@ -223,8 +219,7 @@ async fn lost(browser: &Browser, deployment: &Deployment) {
     }
 }
 
-/// After the window, checks that the audit lists a key that the lost region may have run, and the
-/// journal's findings.
+/// The audit lists a key that the lost region may have run, and the journal's findings.
 async fn audited(browser: &Browser, deployment: &Deployment) {
     let (home, gone) = (&deployment.regions[0], &deployment.regions[1]);
     let (names, mut risky) = ([gone.name.as_str(), home.name.as_str()], key("risky"));

@@ -1,13 +1,11 @@
 //! The container's entry point, run from a bare folder with the static binary and mounted files
-//! only; not as root, and without a writable place.
-//!
-//! The image's compiler is not here: cargo builds the same target. Without the musl target,
-//! musl-gcc or root for chroot, a line on stderr says so, and with ONCEWAY_TOOLS=all it fails.
+//! only; not as root, and without a writable place. Cargo builds the image's target here, which
+//! needs musl-gcc, and root for chroot.
 
 use crate::support::documents::text;
 use crate::support::solo::routes;
 use crate::support::*;
-use onceway_lab::process::{Launch, Process};
+use onceway_lab::process::Process;
 use rustix::process::Signal;
 use std::env;
 use std::ffi::OsString;
@@ -70,7 +68,6 @@ fn build(target: &str) -> PathBuf {
     built.expect("an executable")
 }
 
-/// Copies a folder's files, readable for everybody, like an orchestrator's volume.
 fn mount(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
@@ -124,15 +121,8 @@ fn the_entry_point_runs_with_the_images_files_alone() {
         assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
 
         let words = ["serve", "--config", "/etc/onceway/region.toml"];
-        let launch = Launch {
-            program: PathBuf::from("chroot"),
-            args: inside(&bare, &image, &words),
-            env: Vec::new(),
-            cwd: solo.dir.clone(),
-            log: solo.dir.join("bare.log"),
-            account: None,
-        };
-        let gateway = Process::spawn(&launch).unwrap();
+        let bare_one = launch("chroot".into(), inside(&bare, &image, &words), &solo.dir, "bare.log");
+        let gateway = Process::spawn(&bare_one).unwrap();
         solo.serves().await;
         let charge = key("bare");
         let first = ask(post(&solo.public(), "/v1/charges", &charge, BODY)).await;

@@ -1,8 +1,6 @@
 //! The short form of the drills, on real processes: a region killed, cut off and drained under
-//! load; a standby promoted; and forty seconds of soak.
-//!
-//! The long form is `onceway drill`, which also checks spans against their bounds: a busy machine
-//! has its own. A failed run prints its schedule.
+//! load, a standby promoted, and a short soak. `onceway drill` also checks spans against their
+//! bounds: a busy machine has its own.
 
 use crate::support::*;
 use onceway_lab::compare::{self, Compared, Workload};
@@ -53,8 +51,7 @@ fn a_promoted_standby_keeps_every_row_and_reruns_nothing() {
     hold(&[Drill::Promote]);
 }
 
-/// Two regions copy a third one's records while it comes home. If a key runs a second time
-/// meanwhile, its record says so, and no other key does.
+/// If a key runs a second time while others copy its records, its record says so.
 #[test]
 fn keys_that_rerun_during_a_copy_are_recorded() {
     let reports = held(&[Drill::Reseed], Settings { rate: 6.0, probes: 10.0, ..Settings::default() });

@@ -1,10 +1,7 @@
 //! Retry storms and the ten seconds after each: goodput returns to its former rate, and no key
-//! takes effect twice.
-//!
-//! Steady clients start fresh keys at a fixed rate. Then many others, who ignore `Retry-After`,
-//! repeat keys whose upstream is slow or refuses, at once after each refusal, until the gateway is
-//! full. The first storm is of another tenant, which may not take the steady ones' places; the
-//! second of their own.
+//! takes effect twice. Steady clients start fresh keys at a fixed rate. Many others repeat keys at
+//! once after each refusal, until the gateway is full. The first storm is of another tenant, which
+//! may not take the steady ones' places; the second of their own.
 
 use crate::support::solo::routes;
 use crate::support::*;
@@ -26,12 +23,10 @@ const BACK_TO: f64 = 0.9;
 #[derive(Default)]
 struct Steady {
     answered: Mutex<Vec<Instant>>,
-    /// The number of requests that found the gateway full.
     refused: AtomicUsize,
 }
 
 impl Steady {
-    /// Answers of the last `span`, per second.
     fn goodput(&self, span: Duration) -> f64 {
         let since = Instant::now() - span;
         let count = self.answered.lock().unwrap().iter().filter(|at| **at > since).count();
@@ -54,7 +49,6 @@ fn is_refused(answer: &Answer) -> bool {
     answer.status == 503 && answer.text().contains("\"overloaded\"")
 }
 
-/// Starts a fresh key each tenth of a second for as long as it is polled.
 async fn ask_steadily(public: String, steady: Arc<Steady>) {
     let (connections, mut asking) = (Arc::new(Connections::default()), JoinSet::new());
     let mut due = tokio::time::Instant::now();

@@ -1,11 +1,7 @@
-//! `deploy/GUIDE.md`, typed line by line into four machines: a reader's own, and one for each of
-//! three regions with a Postgres of its own.
-//!
-//! The machines are named before a block of commands, in bold letters at the begin of a paragraph:
-//! "**On us-east**", "**On every machine**", "**On your machine**". A block of text after it is its
-//! output. One time of the reference files differs: before its keys come home, a region has to be
-//! well for five seconds instead of a minute, unless ONCEWAY_GUIDE is `exact`. Two programs are
-//! replaced at the desk (`guide/desk.sh`): cargo, whose line is a step of `.ci/nightly`, and scp.
+//! `deploy/GUIDE.md`, typed line by line into four machines: a reader's own, and one per region.
+//! Bold letters before a block of commands name its machines; a block of text after it is its
+//! output. A region comes home after five seconds instead of a minute, unless ONCEWAY_GUIDE is
+//! `exact`. The desk replaces cargo, whose line is a step of `.ci/nightly`, and scp.
 
 mod machines;
 
@@ -21,11 +17,9 @@ const DESK: &str = "desk";
 
 #[derive(Debug)]
 struct Block {
-    /// The line of the guide that it begins on.
     line: usize,
     at: Vec<&'static str>,
     commands: String,
-    /// The output at each of them; empty: any.
     shown: Vec<String>,
 }
 
@@ -41,7 +35,6 @@ fn machines(bold: &str) -> Option<Vec<&'static str>> {
     }
 }
 
-/// The blocks of a text. Panics at any other block.
 fn blocks(text: &str) -> Vec<Block> {
     let fences = text.lines().filter(|line| line.contains("```"));
     assert!(
@@ -92,8 +85,7 @@ fn alike(shown: &str, seen: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// The first line that was shown and not seen, or seen and not shown. All must appear in order. A
-/// line of dots stands for any number of lines.
+/// The first line that differs. All must appear in order; dots are any number of lines.
 fn unlike(shown: &[String], seen: &str) -> Option<String> {
     let mut seen = seen.lines().filter(|line| !line.trim().is_empty()).peekable();
     let mut any = false;

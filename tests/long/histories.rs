@@ -1,9 +1,6 @@
-//! Three private Postgres servers that replicate from one another, called as gateways would call
-//! them, while links are cut, servers killed, replies lost, rows delayed and slots dropped. They
-//! reply as recorded: random histories of 60 steps.
-//!
-//! `ports::contract` draws the calls and records their results. `tests/suites/contract.rs` has the
-//! histories of one store; the simulation plays both.
+//! Three private Postgres servers that replicate from one another, while links are cut, servers
+//! killed, replies lost, rows delayed and slots dropped. They reply as recorded: random histories
+//! of 60 steps, drawn by the contract, which the simulation plays too.
 
 use crate::support::documents::as_recorded;
 use crate::support::*;
@@ -12,7 +9,6 @@ use onceway::adapters::postgres::provision::{self, MIGRATIONS, Plan, Role};
 use onceway::adapters::postgres::{PgStore, StoreConfig};
 use onceway::ports::store::{ClaimAsk, ClaimReply, GateVersion, StoreError};
 use onceway::protocol::record::Basis;
-use onceway_lab::cluster::Cluster;
 use onceway_lab::cluster_sql::HeldUp;
 use onceway_lab::contract::replication::{self, REGIONS, ReplicationBench};
 use onceway_lab::janitor::Janitor;
@@ -22,20 +18,14 @@ use onceway_lab::{lock, scratch};
 const ORIGINS: [&str; REGIONS] = ["eu#1", "us-east#1", "ap#1"];
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// Plays the histories on three new servers, for about a minute. Returns a line for each result.
-async fn play() -> Result<String> {
+/// Plays on three new servers, alone: their ports are chosen before they are taken.
+async fn on_three<T>(play: impl AsyncFnOnce(&Three) -> Result<T, String>) -> Result<T> {
+    static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    let (_beside, _alone) = (beside().await, ALONE.lock().await);
     let three = Three::start().await?;
-    let played = replication::all(&three, &|_| {}).await;
+    let played = play(&three).await;
     three.shut_down().await?;
     played.map_err(|why| anyhow!(why))
-}
-
-/// Plays the contract of first copies on three new servers.
-async fn copies() -> Result<()> {
-    let three = Three::start().await?;
-    let kept = replication::copying(&three).await;
-    three.shut_down().await?;
-    kept.map_err(|why| anyhow!(why))
 }
 
 struct Region {
@@ -48,7 +38,6 @@ struct Region {
 
 struct Three {
     regions: Vec<Region>,
-    /// Relays by publisher and subscriber.
     relays: BTreeMap<(usize, usize), Relay>,
     held_up: Mutex<BTreeMap<(usize, usize), HeldUp>>,
     lost: Mutex<u128>,
@@ -146,8 +135,7 @@ impl Three {
         wait::for_some("everything to be copied", WITHIN, copied).await
     }
 
-    /// Claims through a store of its own, whose one connection has both statements prepared. So
-    /// only the claim itself is sent.
+    /// Its own store has both statements prepared: only the claim itself is sent.
     async fn claimed_unheard(&self, region: usize, ask: &ClaimAsk) -> Result<Result<ClaimReply, StoreError>> {
         let Region { origin, cluster, unheard, .. } = &self.regions[region];
         let nonce = {
@@ -306,7 +294,6 @@ impl ReplicationBench for Three {
     }
 }
 
-/// The store at that port of this machine, as a gateway of the region uses it.
 fn store(origin: &Origin, port: u16) -> Result<PgStore> {
     let (user, database) = (files::GATEWAY_ROLE, files::DATABASE);
     let address = format!("host=127.0.0.1 port={port} user={user} dbname={database}").parse()?;
@@ -324,22 +311,15 @@ async fn in_words<T>(done: impl Future<Output = Result<T>>) -> Result<T, String>
     done.await.map_err(|error| format!("{error:#}"))
 }
 
-/// Each test has three servers, on ports that are chosen before they are taken.
-static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-
-/// Random histories of three stores that follow one another, with lost links, servers, replies and
-/// slots. `ONCEWAY_RECORD=1` records them anew.
+/// `ONCEWAY_RECORD=1` records them anew.
 #[tokio::test(flavor = "multi_thread")]
 async fn replicating_stores_repeat_the_recorded_history() {
-    let _beside = beside().await;
-    let _alone = ALONE.lock().await;
-    as_recorded(&play().await.unwrap(), "replication.txt");
+    let played = on_three(async |three| replication::all(three, &|_| {}).await).await.unwrap();
+    as_recorded(&played, "replication.txt");
 }
 
 /// Two real stores of which one copies the other's records while its heartbeats arrive.
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_that_copy_one_another_keep_their_contract() {
-    let _beside = beside().await;
-    let _alone = ALONE.lock().await;
-    copies().await.unwrap();
+    on_three(async |three| replication::copying(three).await).await.unwrap();
 }

@@ -7,7 +7,6 @@ mod alerts;
 mod clients;
 mod console;
 mod container;
-mod detour;
 mod drill;
 mod gateways;
 mod goodput;

@@ -17,8 +17,7 @@ use std::pin::Pin;
 /// Played by itself, because its regions begin with the version before.
 const UPGRADE: &str = "onceway upgrade";
 type Play = for<'a> fn(Section<'a>, &'a Deployment) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
-/// The order of the sections, each of which leaves three regions that serve; and true for those of
-/// the short form.
+/// The sections in order: each leaves three regions that serve. True for the short form's.
 const ALL: [(&str, bool, Play); 19] = [
     (UPGRADE, false, |section, fleet| Box::pin(planned::program_upgrade(section, fleet))),
     ("Planned maintenance", true, |section, fleet| Box::pin(planned::maintenance(section, fleet))),
@@ -42,7 +41,6 @@ const ALL: [(&str, bool, Play); 19] = [
     (ADDED, false, |section, fleet| Box::pin(anew::added(section, fleet))),
     (REMOVED, true, |section, fleet| Box::pin(anew::removed(section, fleet))),
 ];
-/// They need machines for one more region.
 const ADDED: &str = "Add a region";
 const REMOVED: &str = "Removing a region";
 

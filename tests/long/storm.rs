@@ -1,10 +1,7 @@
-//! Three real regions under load while their gateways, and the endpoints of their upstreams, are
-//! killed at random: no key ever has two effects, and no key two answers.
-//!
-//! The choices come from a seed that is printed. Half of the 1,000 keys are on a route that probes,
-//! half on one that parks. Answers to clients are compared with the ledger of the sample upstream.
+//! Three real regions under load while their gateways and endpoints of their upstreams are killed
+//! at random: no key ever has two effects or two answers. Half of the 1,000 keys are on a route
+//! that probes, half on one that parks. The choices come from a printed seed.
 
-use crate::support::dice::{Dice, seed};
 use crate::support::*;
 use onceway_client::NotConnected;
 use std::sync::atomic::AtomicU32;
@@ -13,7 +10,6 @@ use tokio::sync::{Mutex, Semaphore};
 const KEYS: u64 = 1_000;
 const ATTEMPTS: u64 = 5;
 const AT_ONCE: usize = 48;
-/// The approximate number of attempts that end between one kill and the next.
 const BETWEEN_KILLS: u32 = 60;
 
 /// Policies as short as the configuration allows, so that doubts are over soon.
@@ -55,11 +51,6 @@ impl Received {
             (status, _) => panic!("{what}: nobody should be told {status}: {}", answer.text()),
         }
     }
-
-    /// True if it says how the key stands, not only that the gateway cannot say now.
-    fn is_plain(&self) -> bool {
-        matches!(self, Received::Final { .. } | Received::Parked)
-    }
 }
 
 struct Tried {
@@ -73,7 +64,6 @@ impl Tried {
         self.path == "/v1/charges"
     }
 
-    /// True if only an operator can still change it.
     fn is_over(&self) -> bool {
         self.received.iter().any(|received| matches!(received, Received::Final { .. }))
             || (!self.probes() && self.received.last() == Some(&Received::Parked))
@@ -89,7 +79,6 @@ struct Storm {
 }
 
 impl Storm {
-    /// The upstream's behaviour for one attempt: mostly good.
     fn behave(dice: &mut Dice) -> String {
         let delay = 20 + dice.below(300);
         match dice.below(100) {
@@ -166,8 +155,7 @@ impl Storm {
         }
     }
 
-    /// Waits until so many attempts have ended, but not long: a killed gateway must not stay away
-    /// until its callers gave up.
+    /// Not for long: a killed gateway must not stay away until its callers gave up.
     async fn progress(&self, wanted: u32) {
         let ended = async || Ok((self.ended.load(SeqCst) >= wanted).then_some(()));
         let _in_vain = wait::for_some("the load to go on", Duration::from_secs(2), ended).await;
@@ -205,8 +193,11 @@ impl Storm {
         wait::for_some("every key to be settled or parked", BOUND, again).await.unwrap();
         for region in 0..3 {
             let before: Vec<usize> = tried.iter().map(|one| one.received.len()).collect();
-            let is_answered =
-                |at: usize, one: &Tried| one.received[before[at]..].last().is_some_and(Received::is_plain);
+            // Told how the key stands, not only that the gateway cannot say now.
+            let is_answered = |at: usize, one: &Tried| {
+                let last = one.received[before[at]..].last();
+                matches!(last, Some(Received::Final { .. } | Received::Parked))
+            };
             let all = Mutex::new(&mut *tried);
             let again = async || {
                 let mut tried = all.lock().await;
@@ -267,9 +258,7 @@ fn killed_gateways_leave_one_effect_and_answer_per_key() {
             });
         }
         let ((), mut tried) = tokio::join!(storm.chaos(), load.join_all());
-        for region in &storm.three.regions {
-            region.serves().await.unwrap();
-        }
+        all_serve(&storm.three).await;
         storm.clear_up(&mut tried).await;
 
         let booked: BTreeMap<_, _> =
@@ -290,4 +279,36 @@ fn killed_gateways_leave_one_effect_and_answer_per_key() {
         assert!(settled >= 600 && parked >= 20, "hardly a mix: {seen}");
         assert!(replays >= 2_000 && doubts >= 100, "hardly a doubt: {seen}");
     });
+}
+
+/// The choices of one run, all from its seed (splitmix64).
+pub struct Dice(u64);
+
+impl Dice {
+    /// The choices of one part of a run, which do not depend on the other parts.
+    pub fn of(seed: u64, part: u64) -> Dice {
+        let mut dice = Dice(seed ^ part.wrapping_mul(0xd1b5_4a32_d192_ed03));
+        dice.roll();
+        dice
+    }
+
+    pub fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.roll() % bound as u64).expect("below a usize")
+    }
+}
+
+/// The seed of this run: `ONCEWAY_SEED`, or a fresh one. It is printed.
+pub fn seed() -> u64 {
+    let asked =
+        std::env::var("ONCEWAY_SEED").ok().map(|text| text.parse().expect("ONCEWAY_SEED is a number"));
+    let seed = asked.unwrap_or_else(|| u64::from(std::process::id()) << 20 ^ 0x5eed);
+    println!("ONCEWAY_SEED={seed}");
+    seed
 }

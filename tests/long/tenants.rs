@@ -1,10 +1,8 @@
 //! Two tenants with equal keys, under load over three regions, for a minute: no tenant ever gets an
-//! answer of the other.
-//!
-//! Every answer of the sample upstream shows its request (amount, currency, number of the effect),
-//! so an answer that crossed over is seen at once. `ONCEWAY_TENANTS_SECONDS` sets another length.
+//! answer of the other. Every answer shows its request, so one that crossed over is seen at once.
+//! `ONCEWAY_TENANTS_SECONDS` sets another length.
 
-use crate::support::dice::{Dice, seed};
+use crate::storm::{Dice, seed};
 use crate::support::*;
 use onceway_lab::files::TENANTS;
 
@@ -13,7 +11,6 @@ const CALLERS: u64 = 24;
 const FRESH: u64 = 12;
 const PER_KEY: u64 = 25;
 
-/// The settled answer of one tenant's key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Known {
     body: Bytes,
@@ -115,7 +112,6 @@ impl Load {
     }
 }
 
-/// Sums all series of a counter with this label, or all of them, over all regions.
 async fn sum(three: &Deployment, name: &str, label: &str) -> u64 {
     let mut all = 0.0;
     for region in &three.regions {
@@ -127,8 +123,7 @@ async fn sum(three: &Deployment, name: &str, label: &str) -> u64 {
     all as u64
 }
 
-/// Asks for every key once more, everywhere, by each tenant that uses it. Each gets its own answer,
-/// and another fingerprint meets its own record.
+/// Each tenant gets its own answer everywhere, and meets its own record.
 async fn ask_everywhere(load: &Load) {
     let known = load.known.lock().unwrap().clone();
     let mut dice = Dice::of(load.seed, u64::MAX);

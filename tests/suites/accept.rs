@@ -3,14 +3,13 @@
 //! Each test has one region alone: its gateway is killed, its Postgres restarted, its upstream
 //! late.
 
-use crate::contract::door::Door;
+use crate::contract::Door;
 use crate::net::support::{RawServer, Then};
 use crate::support::solo::{add_lines, keyed};
 use crate::support::*;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// The answer of the upstream, once it is there.
 const MADE: &str = "HTTP/1.1 201 Created\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
 
 fn routes() -> String {
@@ -27,7 +26,6 @@ async fn becomes(solo: &Solo, key: &str, wanted: &str) {
     until(wanted, async || key_status(solo, key).await.json()["state"] == wanted).await;
 }
 
-/// True if this holds for the stored request.
 async fn is_stored(solo: &Solo, what: &str) -> bool {
     let client = solo.region.cluster.connect(DATABASE).await.unwrap();
     client.query_one(&format!("select {what} from onceway.jobs"), &[]).await.unwrap().get(0)

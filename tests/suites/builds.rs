@@ -1,14 +1,10 @@
 //! One build serves `cargo run -- demo`, `cargo test` and the simulation. What users install has no
-//! switch that takes checks out.
-//!
-//! Cargo compiles a crate once for each set of features that the chosen targets ask for. So one
-//! dependency of a test can have the whole gateway compiled a second time. Cargo itself is asked,
-//! and must not build anything.
+//! switch that takes checks out. Cargo compiles a crate once for each set of features: one
+//! dependency of a test can have the whole gateway compiled twice. It is asked, and builds nothing.
 
 use crate::support::documents::{pages, text};
 use crate::support::*;
 
-/// The crates that cargo would build, each with its features.
 fn crates(chosen: &[&str]) -> BTreeSet<String> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["tree", "--locked", "--prefix", "none", "--format", "{p} [{f}]"]).args(chosen);
@@ -39,7 +35,6 @@ fn demo_tests_and_simulation_share_each_crate() {
     assert!(again(PRODUCT, TEST).iter().any(|one| one.starts_with("onceway ")));
 }
 
-/// The choice of packages and features in a line with `cargo build`.
 fn chosen(line: &str) -> Vec<String> {
     let (_, rest) = line.split_once("cargo build").unwrap();
     let mut words = rest.split(['`', '#']).next().unwrap().split_whitespace();

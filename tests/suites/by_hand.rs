@@ -1,12 +1,8 @@
-//! A deployment of two regions made by hand, with the commands of a set-up only.
-//!
-//! The commands are: certificates, `check`, `store init` in the wrong order (it names the missing
-//! region, exit code 3), `store check`, `serve`, `status`. `guide.rs` has three regions, on
-//! machines of their own.
+//! A deployment of two regions made by hand, with the commands of a set-up only, `store init` in
+//! the wrong order. `guide.rs` has three regions, on machines of their own.
 
 use crate::console::{Desk, hidden};
 use crate::support::*;
-use onceway_lab::cluster::Cluster;
 use onceway_lab::files::RegionFile;
 use onceway_lab::janitor::Janitor;
 use onceway_lab::ledger::Ledger;
@@ -18,7 +14,7 @@ use tokio::process::{Child, Command};
 const NAMES: [&str; 2] = ["north", "south"];
 
 /// The files of the regions, as a user writes them, without certificates: a command makes those.
-fn write(dir: &Path, ports: &[RegionPorts]) {
+pub fn write(dir: &Path, ports: &[RegionPorts]) {
     let names = NAMES.map(|name| RegionName::parse(name).unwrap());
     files::write_shared(dir, &names).unwrap();
     fs::write(dir.join("token"), "letmein-letmein-letmein\n").unwrap();
@@ -49,7 +45,6 @@ fn write(dir: &Path, ports: &[RegionPorts]) {
     }
 }
 
-/// The files and ports of both regions.
 struct Pair {
     dir: PathBuf,
     ports: Vec<RegionPorts>,
@@ -72,7 +67,6 @@ impl Pair {
         Command::new(program()).args(args).current_dir(&self.dir).output().await.unwrap()
     }
 
-    /// Runs a command that must end so, and say this. Returns its output.
     async fn expect(&self, args: &[&str], code: i32, says: &str) -> String {
         let output = self.onceway(args).await;
         let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
@@ -80,7 +74,6 @@ impl Pair {
         said
     }
 
-    /// The JSON that a command prints, asked of a region under the shared token.
     async fn json(&self, number: usize, args: &[&str]) -> Value {
         let more = ["--admin", &self.admin(number), "--token-file", "token", "--json"];
         let output = self.onceway(&[args, &more].concat()).await;
@@ -101,13 +94,11 @@ fn serve(dir: &Path, name: &str) -> Child {
 }
 
 async fn clusters(dir: &Path, ports: &[RegionPorts]) -> Vec<Cluster> {
-    let binaries = tokio::task::spawn_blocking(Binaries::find_or_install).await.unwrap().unwrap();
     let _room = room(2).await;
     let mut clusters = Vec::new();
     for (name, ports) in NAMES.iter().zip(ports) {
-        let cluster = Cluster::create(&binaries, &dir.join(name), ports.postgres, &[]).await.unwrap();
-        cluster.start().await.unwrap();
-        cluster.create_database(files::DATABASE).await.unwrap();
+        let cluster = postgres(&dir.join(name), ports.postgres, &[]).await;
+        cluster.create_database(DATABASE).await.unwrap();
         clusters.push(cluster);
     }
     clusters
@@ -153,7 +144,12 @@ async fn set_up_commands_alone_make_two_regions() {
     }
 
     let [_north, _south] = [serve(&pair.dir, "north"), serve(&pair.dir, "south")];
-    founded(&pair).await;
+    until("all regions to be up, and the deployment to be founded", async || {
+        let ended = pair.onceway(&["init", "--config", "north.toml"]).await;
+        assert!(matches!(ended.status.code(), Some(0 | 1 | 3)), "{}", err(&ended));
+        ended.status.success()
+    })
+    .await;
     for number in 0..2 {
         until("the region to serve", async || {
             let readiness = pair.json(number, &["status"]).await["readiness"].clone();
@@ -206,8 +202,7 @@ async fn ends_doubts_at_the_owner(pair: &Pair) {
     }
 }
 
-/// Releases a key of the other region on a region's console: with a session here, and a token
-/// there.
+/// With a session here, and a token there.
 async fn released_on_the_console(pair: &Pair, base: &str, key: &str) {
     let desk = Desk::open(base, &pair.token("ann")).await;
     let page = desk.key(key).await.text();
@@ -263,14 +258,4 @@ async fn acts_on_jobs_elsewhere(pair: &Pair) {
     // A worker may have it at this moment.
     until("the job to be dropped", async || of("ann").await.status.success()).await;
     assert!(listed(1, true).await.iter().all(|job| job["key"] != *key));
-}
-
-/// Runs `onceway init` until all regions are up. A second founding is refused.
-async fn founded(pair: &Pair) {
-    until("the deployment to be founded", async || {
-        let ended = pair.onceway(&["init", "--config", "north.toml"]).await;
-        assert!(matches!(ended.status.code(), Some(0 | 1 | 3)), "{}", err(&ended));
-        ended.status.success()
-    })
-    .await;
 }

@@ -35,7 +35,6 @@ fn well(args: &[&str]) -> String {
     out(&output)
 }
 
-/// The JSON on a command's stdout.
 fn report(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
 }
@@ -153,7 +152,6 @@ fn reference_files() -> TempDir {
     folder
 }
 
-/// Changes one of them. Returns its path.
 fn change(folder: &TempDir, name: &str, change: impl FnOnce(String) -> String) -> String {
     let file = folder.path().join(name);
     fs::write(&file, change(fs::read_to_string(&file).unwrap())).unwrap();

@@ -1,8 +1,5 @@
 //! The SDKs of a payment API, through a real gateway: a lost answer is retried and replayed, and a
-//! refusal throws.
-//!
-//! Needs PyPI, npm and Node. `tests/long/clients.rs` has the other clients and cases. A client that
-//! makes a second effect, or takes a refusal for a payment, fails here.
+//! refusal throws. Needs PyPI, npm and Node. `tests/long/clients.rs` has other clients and cases.
 
 use crate::support::clients::{Case, Clients};
 use crate::support::*;

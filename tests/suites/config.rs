@@ -1,32 +1,22 @@
 //! Configuration, through its public functions: all mistakes are reported, each at its line, and
-//! correct settings have their documented meaning.
-//!
-//! `config/cases.rs` holds the mistakes; `config/*.toml` at the top are the reference files. It
-//! must not start a process: `tests/suites/cli.rs` does.
+//! correct settings have their documented meaning. `config/cases.rs` holds the mistakes. No process
+//! is started: `tests/suites/cli.rs` does.
 
 pub mod cases;
-mod certificates;
 mod failing_over;
 mod operators;
 mod reloading;
 mod secrets;
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
+use crate::support::*;
 use cases::{CASES, CREDENTIALS, ISSUER, ISSUER_CASES, KEYS, REGION, RING, ROUTES, SECRET_KEYS};
 use failing_over::FAILOVER_CASES;
-use http::{HeaderMap, HeaderValue, Method};
+use onceway::config::Errors;
 use onceway::config::listen::{PublicLimits, TlsFiles};
-use onceway::config::{Config, Errors};
 use onceway::gateway::limits::concurrency::MostAtOnce;
 use onceway::gateway::policy::route::{Matched, Policy};
-use onceway::protocol::key::{Key, KeyId, Tenant};
-use onceway::protocol::region::RegionName;
 use onceway::protocol::time::Date;
 use secrets::SECRET_CASES;
-use tempfile::TempDir;
 
 /// The four good files and files of keys, each text of `edits` (file, from, to) replaced once.
 fn files(edits: &[(&str, &str, &str)]) -> TempDir {
@@ -51,12 +41,10 @@ fn load(folder: &Path) -> Result<Config, Errors> {
     Config::load_with(&folder.join("region.toml"), &|_| None)
 }
 
-/// The good files with these edits.
 fn load_with(edits: &[(&str, &str, &str)]) -> Config {
     load(files(edits).path()).unwrap_or_else(|errors| panic!("{edits:?}: {errors}"))
 }
 
-/// All messages for these edits.
 fn said_with(edits: &[(&str, &str, &str)]) -> Vec<String> {
     said(files(edits).path())
 }
@@ -71,11 +59,8 @@ fn said(folder: &Path) -> Vec<String> {
 fn load_reference(name: &str) -> Config {
     let set =
         |name: &str| (name == "ONCEWAY_STORE_URL").then(|| "postgres://gateway@127.0.0.1/onceway".to_owned());
-    Config::load_with(&reference(name), &set).unwrap_or_else(|errors| panic!("{errors}"))
-}
-
-fn reference(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name)
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name);
+    Config::load_with(&file, &set).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
 fn policy_of<'a>(config: &'a Config, path: &str) -> &'a Policy {
@@ -296,7 +281,6 @@ fn place_by_decides_the_arc() {
     assert_eq!(homes(&[]).len(), 2);
 }
 
-/// The messages for an added issuer in which `from` is replaced.
 fn said_of_issuer(from: &str, to: &str) -> Vec<String> {
     assert!(ISSUER.contains(from), "{from:?}");
     let text = format!("{}[[credential]]", ISSUER.replacen(from, to, 1));

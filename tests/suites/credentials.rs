@@ -1,8 +1,6 @@
 //! Access: signed tokens rule by rule here, files of credentials that change while a gateway runs
-//! and the trusted front's door in `served`.
-//!
-//! `signing` makes the tokens. They are judged by credentials that were read from files, at a date
-//! that the test names. `tests/suites/config.rs` holds the mistakes in the files.
+//! and the trusted front's door in `served`. `signing` makes the tokens. They are judged by
+//! credentials that were read from files, at a date that the test names.
 
 mod served;
 mod signing;
@@ -20,7 +18,6 @@ const AUD: &str = "https://api.example.com";
 /// The date of the tests, in seconds.
 const NOW: i64 = 1_800_000_000;
 
-/// The section of an issuer with these algorithms and more lines.
 fn section(name: &str, iss: &str, algorithms: &str, more: &str) -> String {
     format!(
         "[[issuer]]\nname = \"{name}\"\niss = \"{iss}\"\njwks = \"{name}.json\"\nalgorithms = {algorithms}\naudience = [\"{AUD}\", \"other\"]\ntenant_claim = \"tenant\"\n{more}"
@@ -33,14 +30,12 @@ fn load(folder: &TempDir, text: &str) -> Credentials {
     load_credentials(&file).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// Credentials of one issuer with these keys and more lines.
 fn issuer(algorithms: &str, keys: &[&SigningKey], more: &str) -> Credentials {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("accounts.json"), jwks(keys)).unwrap();
     load(&folder, &section("accounts", ISS, algorithms, more))
 }
 
-/// One key, and credentials of an issuer with that key and more lines.
 fn one(alg: &'static str, more: &str) -> (SigningKey, Credentials) {
     let key = SigningKey::new("k", alg);
     let credentials = issuer(&format!("[\"{alg}\"]"), &[&key], more);
@@ -61,7 +56,6 @@ fn claims() -> Value {
     json!({"iss": ISS, "aud": AUD, "exp": NOW + 60, "tenant": "acme", "sub": "ann"})
 }
 
-/// The good claims with one of them replaced, or left out.
 fn with(name: &str, value: Value) -> Value {
     let mut claims = claims();
     claims[name] = value;

@@ -18,7 +18,6 @@ async fn small(address: &str) -> TcpStream {
     timeout(PATIENCE, socket.connect(address.parse().unwrap())).await.expect("a connection").unwrap()
 }
 
-/// The status of the answer to one path, asked over a connection of its own.
 async fn probe(address: &str, path: &str) -> Option<(u16, String)> {
     let asked = async {
         let mut stream = TcpStream::connect(address).await.ok()?;
@@ -31,10 +30,7 @@ async fn probe(address: &str, path: &str) -> Option<(u16, String)> {
     timeout(PROBE, asked).await.ok().flatten()
 }
 
-/// Takes this address's places of the admin listener with sockets that read nothing, until any
-/// request but a health check is refused with that reason.
-///
-/// A machine under load may take so long that the first sockets are ended: others replace them.
+/// Takes this address's places with sockets that read nothing. Others replace ended ones.
 async fn take_all(address: &str, deaf: &mut Vec<TcpStream>) {
     let ask = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let until = Instant::now() + BOUND;
@@ -73,8 +69,7 @@ async fn silent_sockets_do_not_block_health_checks() {
         silent.push(small(&address).await);
     }
     assert_eq!(probe(&address, "/healthz").await.map(|(status, _)| status), Some(200));
-    // The sockets are still open: their time to read ends, and so do they. The first place that
-    // is free may be taken by the question before.
+    // Their time to read ends, and so do they. The question before may take the first place.
     until("the places to be free again", async || {
         probe(&address, "/metrics").await.is_some_and(|(status, answer)| {
             status == 200 && answer.contains("onceway_connections_cut_total{reason=\"stalled\"}")
@@ -89,14 +84,6 @@ const HEADS: u64 = 2_000;
 /// The bytes that they may hold in the gateway beyond 4 KiB each.
 const ROOM_MIB: u64 = 16;
 
-/// The number of sockets that this process may open, beside those of the other suites.
-fn most_heads() -> u64 {
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
-    HEADS.min(maximum.unwrap_or(u64::MAX).saturating_sub(4_000))
-}
-
-/// A line of the process's status that counts KiB.
 fn kib(pid: u32, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a line");
@@ -105,7 +92,10 @@ fn kib(pid: u32, name: &str) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_thousand_unfinished_heads_are_held_within_one_budget() {
-    let count = most_heads();
+    // Other suites of this process need sockets, too.
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+    let count = HEADS.min(maximum.unwrap_or(u64::MAX).saturating_sub(4_000));
     let limits = format!(
         "[listen.limits]\nconnections = 12000\nconnections_per_ip = 12000\nheads = \"{ROOM_MIB}MiB\"\n"
     );

@@ -16,8 +16,7 @@ struct Demo {
 }
 
 impl Demo {
-    /// Starts a demo whose scratch folder is in a folder of this test's, so that leftovers are
-    /// seen.
+    /// Its scratch folder is in a folder of this test's, so that leftovers are seen.
     async fn start(base: u16) -> Demo {
         let temp = tempfile::tempdir().unwrap();
         fs::set_permissions(temp.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
@@ -52,7 +51,6 @@ impl Demo {
         ask(if reads { Ask::get(url) } else { Ask::post(url, "") }).await
     }
 
-    /// Sends a signal and waits for the end. Returns the exit code, if it has one.
     async fn end(&mut self, signal: Signal) -> Option<i32> {
         let pid = self.child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)).expect("a pid");
         rustix::process::kill_process(pid, signal).unwrap();

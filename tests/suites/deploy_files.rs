@@ -1,16 +1,14 @@
 //! The claims of `deploy/` and of the documents, compared with the product: commands, ports, paths,
 //! settings and schemas. Nothing is deployed, and only loopback is used.
-//!
-//! If a tool is not installed, the test says on stderr what was not checked; with
-//! ONCEWAY_TOOLS=all, as `.ci/run` sets it, it fails.
 
-mod certificates;
 mod commands;
 mod files;
 mod manifests;
 mod pod;
 mod schema;
 
+use crate::net::peers::{dial, run};
+use crate::net::support::{PeerLimits, Pki, region};
 use crate::support::documents::text;
 use crate::support::*;
 
@@ -21,7 +19,6 @@ fn top(path: &str) -> PathBuf {
     documents::top().join(path)
 }
 
-/// Every file below a folder, by its path in the tree.
 fn files_below(folder: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(top(folder)).unwrap().map(Result::unwrap) {
@@ -35,7 +32,6 @@ fn files_below(folder: &str) -> Vec<String> {
     found
 }
 
-/// The rest of the first line that begins so.
 #[track_caller]
 fn after<'a>(text: &'a str, begins: &str) -> &'a str {
     let found = text.lines().find_map(|line| line.strip_prefix(begins));
@@ -81,4 +77,53 @@ fn well(command: &mut Command) -> String {
 #[should_panic(expected = "ended with")]
 fn a_tool_that_fails_is_a_failure() {
     well(&mut Command::new("false"));
+}
+
+/// True if two regions accept each other's identity, in both directions.
+async fn know_each_other(one: &PeerIdentity, other: &PeerIdentity) -> bool {
+    let greets = async |client: &PeerIdentity, server: &PeerIdentity| {
+        let there = run(server, PeerLimits::default()).await;
+        let peers = dial(client, server.me.as_str(), &there.address);
+        peers.ping(&server.me, PATIENCE).await.is_ok()
+    };
+    greets(one, other).await && greets(other, one).await
+}
+
+#[tokio::test]
+async fn certificates_by_the_openssl_recipe_are_taken() {
+    if tool("openssl", "the openssl recipe of deploy/README.md").is_none() {
+        return;
+    }
+    let guide = text("deploy/README.md");
+    let recipe = between(&guide, "```sh openssl\n", "```");
+    let pki = Pki::new(&["us-east", "eu-west"]);
+    for file in ["eu-west.pem", "eu-west.key"] {
+        fs::remove_file(pki.path().join(file)).unwrap();
+    }
+    well(Command::new("sh").args(["-eu", "-c", recipe]).env("REGION", "eu-west").current_dir(pki.path()));
+    assert!(know_each_other(&pki.identity("us-east"), &pki.identity("eu-west")).await);
+}
+
+#[tokio::test]
+async fn replacing_an_authority_takes_three_rounds() {
+    let [old, new] = [(); 2].map(|()| Pki::new(&["us-east", "eu-west"]));
+    let both = old.path().join("both.pem");
+    fs::write(&both, [old.authority(), new.authority()].concat()).unwrap();
+    let with = |pki: &Pki, name: &str, trusts_both: bool| {
+        let mut files = files_in(pki.path(), &region(name));
+        if trusts_both {
+            files.authorities = both.clone();
+        }
+        PeerIdentity::load(region(name), &files).unwrap()
+    };
+    // Each round meets the one before it, region by region.
+    let rounds = [(&old, false), (&old, true), (&new, true), (&new, false)];
+    for (number, pair) in rounds.windows(2).enumerate() {
+        let [before, after] = [pair[0], pair[1]].map(|(pki, both)| with(pki, "us-east", both));
+        let other = with(pair[0].0, "eu-west", pair[0].1);
+        let known = know_each_other(&before, &other).await && know_each_other(&after, &other).await;
+        assert!(known, "round {number}");
+    }
+    // Without the first round they refuse each other.
+    assert!(!know_each_other(&with(&new, "us-east", true), &with(&old, "eu-west", false)).await);
 }

@@ -1,9 +1,8 @@
 //! The number of files that a gateway and a witness may open: each raises a low limit as far as
-//! allowed, and warns if that is too low.
-//!
-//! Real processes, whose shell sets the limits. The gateway is in shadow mode, which asks no store.
-//! `deploy/files.rs` compares the unit's limit with a gateway's need.
+//! allowed, and warns if that is too low. In shadow mode the gateway asks no store.
+//! `deploy_files/files.rs` compares the unit's limit with a gateway's need.
 
+use crate::by_hand::write;
 use crate::support::*;
 use crate::witness::house;
 use onceway_lab::ports::FleetPorts;
@@ -14,19 +13,13 @@ const BOUND: Duration = Duration::from_secs(30);
 const FEW: u64 = 1_000;
 const ENOUGH: u64 = 2_000;
 
-/// The files of a gateway in shadow mode, as one of two regions.
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let dir = folder.path();
+    let (dir, base) = (folder.path(), ports::free_run(30).unwrap());
+    write(dir, &FleetPorts::lay_out(base, 2).unwrap().regions);
     let names = ["north", "south"].map(|name| RegionName::parse(name).unwrap());
-    files::write_shared(dir, &names).unwrap();
     files::certify(&program(), dir, "certificates", &names).unwrap();
-    let base = ports::free_run(30).unwrap();
-    let [own, other] = &FleetPorts::lay_out(base, 2).unwrap().regions[..] else { panic!("two regions") };
-    let at = |port: u16| vec![(names[1].clone(), SocketAddr::from(([127, 0, 0, 1], port)))];
-    let (peers, publishers) = (at(other.peer), at(other.postgres));
-    let file = files::RegionFile { name: &names[0], ports: *own, peers, publishers, endpoints: Vec::new() };
-    let file = files::write_region(dir, &file).unwrap();
+    let file = dir.join("north.toml");
     let limits = "[listen.limits]\nconnections = 50\nconnections_per_ip = 50\nrequests = 100\n\n[store]\n";
     let text = fs::read_to_string(&file).unwrap().replacen("[store]\n", limits, 1);
     fs::write(file, format!("shadow = true\n{text}")).unwrap();
@@ -66,8 +59,7 @@ impl Running {
     }
 }
 
-/// Checks either process under a soft limit that it may raise far enough, and under one that it may
-/// not.
+/// Under a soft limit that it may raise far enough, and under one that it may not.
 async fn takes_what_it_may(dir: &Path, args: &[&str], lower: bool) {
     let raised = Running::start(dir, &format!("ulimit -S -n 100 && ulimit -H -n {ENOUGH}"), args).await;
     assert_eq!(raised.limits(), [ENOUGH, ENOUGH]);

@@ -1,11 +1,7 @@
 //! A Postgres whose disk is full: keys are refused, nothing is sent, no acknowledged write is lost,
-//! and it heals.
-//!
-//! The disk is a small tmpfs, which needs root: without it the test says on stderr what was not
-//! checked, and with ONCEWAY_TOOLS=all, as CI sets it, it fails. Postgres itself does
-//! not survive a disk without room for its log. As in any installation, a supervisor restarts it
-//! (here [`supervise`], as systemd would). No other help is given: gateways are not touched. It
-//! must not leave a mount behind, however it ends.
+//! and it heals. The disk is a small tmpfs, which needs root. Postgres itself does not survive a
+//! disk without room for its log: a supervisor restarts it, as systemd would ([`supervise`]).
+//! Gateways are not touched. No mount is left behind, however the test ends.
 
 use crate::support::solo::routes;
 use crate::support::*;
@@ -15,7 +11,6 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::Child;
 
-/// Room for an empty cluster and some of its log.
 const SIZE: &str = "size=160m,mode=0755";
 
 /// A small disk, mounted. A process that waits for our end unmounts it, even if we are killed.
@@ -52,7 +47,6 @@ impl Drop for Disk {
     }
 }
 
-/// True if this process may mount a disk. If not, it says so.
 fn may_mount() -> bool {
     let may =
         Command::new("unshare").args(["--mount", "true"]).output().is_ok_and(|said| said.status.success());
@@ -62,8 +56,7 @@ fn may_mount() -> bool {
     may
 }
 
-/// Restarts Postgres whenever it has ended, until the guard is dropped, as systemd's
-/// `Restart=always` does.
+/// Restarts Postgres whenever it has ended, as systemd's `Restart=always` does.
 fn supervise(solo: &Arc<Solo>) -> Supervisor {
     let solo = Arc::downgrade(solo);
     Supervisor(tokio::spawn(async move {
@@ -85,15 +78,11 @@ impl Drop for Supervisor {
     }
 }
 
-async fn charge(solo: &Solo, key: &str) -> Answer {
-    ask(post(&solo.public(), "/v1/charges", key, BODY)).await
-}
-
 /// Twenty keys, each refused because the store is missing, and none of them sent.
 async fn refused(solo: &Solo, word: &str) -> Vec<String> {
     let keys: Vec<_> = (0..20).map(|_| key(word)).collect();
     for key in &keys {
-        let answer = charge(solo, key).await;
+        let answer = charge(&solo.region, key).await;
         assert_eq!((answer.status.as_u16(), code(&answer).as_str()), (503, "store-unavailable"));
         assert_eq!(answer.json()["safe_to_retry"], true);
         assert_eq!(effects(&solo.ledger, key), 0, "sent without a durable claim");
@@ -105,10 +94,10 @@ async fn refused(solo: &Solo, word: &str) -> Vec<String> {
 async fn recovers(solo: &Solo, keys: &[String], before: &[(String, Answer)]) {
     solo.serves().await;
     for key in keys {
-        until("the key to be answered", async || charge(solo, key).await.status == 201).await;
+        until("the key to be answered", async || charge(&solo.region, key).await.status == 201).await;
     }
     for (key, first) in before {
-        let again = charge(solo, key).await;
+        let again = charge(&solo.region, key).await;
         let same = (again.status, &again.body) == (first.status, &first.body);
         assert!(same && again.header("idempotent-replayed") == "true", "an acknowledged answer was lost");
     }
@@ -123,7 +112,7 @@ async fn use_up(solo: &Solo, answered: &mut Vec<(String, Answer)>) -> Vec<String
     let (mut unanswered, mut refused) = (Vec::new(), 0);
     for _ in 0..20_000 {
         let key = key("filling");
-        let answer = charge(solo, &key).await;
+        let answer = charge(&solo.region, &key).await;
         match answer.status.as_u16() {
             201 => answered.push((key, answer)),
             503 => {
@@ -153,7 +142,7 @@ async fn a_full_disk_refuses_keys_and_heals() {
     let disk = disk.expect("a disk");
     let gateway = solo.region.process().unwrap().pid();
     let first = key("before");
-    let mut answered = vec![(first.clone(), charge(&solo, &first).await)];
+    let mut answered = vec![(first.clone(), charge(&solo.region, &first).await)];
     disk.fill();
     let mut unanswered = use_up(&solo, &mut answered).await;
     let postgres = solo.region.cluster.pid();

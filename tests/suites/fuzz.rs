@@ -1,21 +1,16 @@
 //! Random key headers, JSON bodies, messages between regions and configurations: no panic, and
-//! never a guess.
-//!
-//! Each target takes known-interesting texts first. Then it changes them at random for
-//! `ONCEWAY_FUZZ_SECONDS` (3 by default), often with a known word inserted. It compares the result
-//! with a second reading: another library's, or our own encoder. Texts of former faults are kept.
-//! Sockets are not fuzzed here: `net/` does that.
+//! never a guess. Each target takes known texts, of former faults too, and changes them at random
+//! for `ONCEWAY_FUZZ_SECONDS` (3 by default). It compares the result with a second reading: another
+//! library's, or our own encoder.
 
-mod asking;
 mod configuration;
-mod header;
 mod json;
 mod wire;
 
+use onceway::protocol::key::{Key, Syntax};
 use std::panic::RefUnwindSafe;
 use std::time::Duration;
 
-/// A text as bytes, shown readably when a target fails.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Text(pub Vec<u8>);
 
@@ -25,8 +20,7 @@ impl std::fmt::Debug for Text {
     }
 }
 
-/// Runs `check` on each of `texts`, then on random changes of them, with `words` put in, until the
-/// time is over.
+/// Runs `check` on each of `texts`, then on random changes of them, with `words` put in.
 pub fn fuzz(texts: &[&[u8]], words: &[&[u8]], check: impl Fn(&[u8]) + RefUnwindSafe) {
     texts.iter().for_each(|text| check(text));
     bolero::check!()
@@ -41,8 +35,7 @@ fn time() -> Duration {
     Duration::from_secs(asked.map_or(3, |text| text.parse().expect("ONCEWAY_FUZZ_SECONDS is a number")))
 }
 
-/// Follows a script: its first byte picks the text to begin with, every four further ones are a
-/// change.
+/// The first byte picks the text, every four further ones are a change.
 fn mix(texts: &[&[u8]], words: &[&[u8]], script: &[u8]) -> Vec<u8> {
     let Some((first, changes)) = script.split_first() else { return Vec::new() };
     let mut text =
@@ -75,4 +68,47 @@ fn mutation_scripts_reach_every_text() {
     assert_eq!(mix(texts, words, &[1]), b"defg");
     assert_eq!(mix(texts, words, &[0, 0, 0, 1, 7]), b"a-bc");
     assert_eq!(mix(texts, words, &[0, 6, 0, 1, 0, 4, 0, 0, b'x', 3, 0, 0, 0]), b"xac-");
+}
+
+const TEXTS: &[&[u8]] = &[
+    b"8e03978e-40d5-43dd-bc93-6894a57f9324",
+    b"\"8e03978e-40d5-43dd-bc93-6894a57f9324\"",
+    b" \t\"abc\" \t",
+    b"\"a\\\"b\\\\c\"",
+    b"\"abc\";q=1",
+    b"\"a\", \"b\"",
+    b"abc;q=1",
+    b":aGk=:",
+    b"?1",
+    b"\"",
+    b"\xff\xfe",
+    &[b'k'; 256],
+];
+const WORDS: &[&[u8]] =
+    &[b"\"", b"\\", b"\\\"", b"\\\\", b",", b";", b";a=1", b" ", b"\t", b"\0", b"\x7f", b"k", b"'"];
+
+#[test]
+fn a_key_header_is_one_key_or_an_error() {
+    fuzz(TEXTS, WORDS, |line| {
+        let strict = Key::from_header_values(&[line], Syntax::Strict).ok();
+        let lenient = Key::from_header_values(&[line], Syntax::Lenient).ok();
+        assert_eq!(strict, as_sfv(line), "strict mode and RFC 8941 differ");
+        assert!(strict.is_none() || strict == lenient, "lenient mode changes what strict mode takes");
+        for key in strict.iter().chain(&lenient) {
+            assert!((1..=Key::MAX_LEN).contains(&key.as_str().len()));
+            assert_eq!(Key::parse(key.as_str()).as_ref(), Ok(key));
+            let quoted = format!("\"{}\"", key.as_str().replace('\\', "\\\\").replace('"', "\\\""));
+            for syntax in [Syntax::Strict, Syntax::Lenient] {
+                assert_eq!(Key::from_header_values(&[quoted.as_bytes()], syntax).as_ref(), Ok(key));
+                assert!(Key::from_header_values(&[line, line], syntax).is_err(), "two lines are no key");
+            }
+        }
+    });
+}
+
+/// The key as another reader of RFC 8941 sees it: an item without parameters.
+fn as_sfv(line: &[u8]) -> Option<Key> {
+    let text = str::from_utf8(line).ok()?.trim_matches([' ', '\t']);
+    let item = sfv::Parser::new(text).parse::<sfv::Item>().ok().filter(|item| item.params.is_empty())?;
+    Key::parse(item.bare_item.as_string()?.as_str()).ok()
 }

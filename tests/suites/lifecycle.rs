@@ -1,14 +1,10 @@
 //! The life of a key after its request: recovered without its client, ruled by an operator's
-//! commands, expired and forgotten.
-//!
-//! One region alone, by real processes: `onceway serve` over Postgres, `onceway doubts`, `key`,
-//! `init` and `region` as an operator types them. A test must not use another one's keys.
+//! commands, expired and forgotten. One region alone, by real processes.
 
 use crate::support::solo::keyed;
 use crate::support::*;
 
-/// Routes under the sample upstream's paths: one that probes, one that parks, one that forgets soon
-/// and one that never does.
+/// One probes, one parks, one forgets soon and one never does.
 fn life() -> String {
     [
         keyed("charges", "recovery = \"probe\"\nprobe = \"/onceway/effects\""),

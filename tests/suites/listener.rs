@@ -1,35 +1,20 @@
 //! The public listener of a real gateway: bad input over HTTP/1.1 and HTTP/2 is a clear 4xx
-//! problem, nothing stored, nothing sent.
-//!
-//! Bad requests are written by hand (`net/frames.rs`). Each is a good charge with one mistake, and
-//! the good one is sent too. `reload.rs` has its TLS, `crowds.rs` its limits. It must not use a
-//! client library for bad requests.
+//! problem, nothing stored, nothing sent. Each bad request, written by hand, is a good charge with
+//! one mistake, and the good one is sent too.
 
-use crate::net::frames::{self, DATA, END_HEADERS, END_STREAM, HEADERS, Outcome, Raw, frame};
+use crate::net::frames::{self, Outcome, Raw};
 use crate::support::solo::routes;
 use crate::support::*;
 use tokio::time::timeout;
 
-const WITHIN: Duration = Duration::from_secs(30);
-
-/// The sent key lines, and the code of their refusal.
 fn bad_keys() -> Vec<(Vec<&'static [u8]>, &'static str)> {
     vec![
         (vec![], "key-missing"),
         (vec![b""], "key-empty"),
-        (vec![b"\"\""], "key-empty"),
         (vec![b"a", b"a"], "key-repeated"),
-        (vec![b"\"a\"", b"\"b\""], "key-repeated"),
-        (vec![b"\"a\", \"b\""], "key-repeated"),
         (vec![b"a, b"], "key-repeated"),
-        (vec![b"a,b"], "key-repeated"),
-        (vec!["caf\u{e9}".as_bytes()], "key-malformed"),
         (vec![b"caf\xe9"], "key-malformed"),
         (vec![b"\"caf\xc3\xa9\""], "key-malformed"),
-        (vec![b"a b"], "key-malformed"),
-        (vec![b"a\tb"], "key-malformed"),
-        (vec![b"\"a\"; p=1"], "key-malformed"),
-        (vec![b"\"a"], "key-malformed"),
         (vec![LONG], "key-too-long"),
     ]
 }
@@ -41,7 +26,6 @@ fn http1(lines: &[u8], body: &[u8]) -> Vec<u8> {
     [&head[..], lines, b"\r\n", body].concat()
 }
 
-/// A head with these keys and everything else in order.
 fn http1_keys(keys: &[&[u8]]) -> Vec<u8> {
     let mut lines = format!("Content-Length: {}\r\n", BODY.len()).into_bytes();
     for key in keys {
@@ -57,7 +41,7 @@ async fn talk(address: &str, bytes: &[u8]) -> (u16, String) {
     let mut piece = [0; 4096];
     // Refused keys leave the connection open: the answer is read by its length.
     loop {
-        let count = timeout(WITHIN, stream.read(&mut piece)).await.expect("an answer").unwrap_or(0);
+        let count = timeout(PATIENCE, stream.read(&mut piece)).await.expect("an answer").unwrap_or(0);
         answer.push_str(&String::from_utf8_lossy(&piece[..count]));
         let whole = answer.split_once("\r\n\r\n").is_some_and(|(head, body)| {
             let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
@@ -71,7 +55,6 @@ async fn talk(address: &str, bytes: &[u8]) -> (u16, String) {
     (status.unwrap_or(0), answer)
 }
 
-/// The problem's status and code of an HTTP/1 answer.
 async fn refused1(address: &str, bytes: &[u8]) -> (u16, String) {
     let shown = bytes.escape_ascii().to_string();
     let (status, answer) = talk(address, bytes).await;
@@ -91,9 +74,8 @@ fn http2(others: &[(&str, &[u8])]) -> Vec<u8> {
 
 async fn over_http2(address: &str, head: &[u8], body: &[u8]) -> Outcome {
     let mut raw = Raw::connect(address, &[]).await;
-    raw.send(&frame(HEADERS, END_HEADERS, 1, head)).await;
-    raw.send(&frame(DATA, END_STREAM, 1, body)).await;
-    timeout(WITHIN, raw.outcome(1)).await.expect("an end of the stream")
+    raw.post(1, head, body).await;
+    timeout(PATIENCE, raw.outcome(1)).await.expect("an end of the stream")
 }
 
 /// The problem's status and code, or `None` if the protocol wants the stream to be reset.
@@ -108,8 +90,7 @@ async fn refused2(address: &str, head: &[u8], body: &[u8]) -> Option<(u64, Strin
     }
 }
 
-/// Requests with bad framing only, with a key of their own: some of each kind. `net/framing.rs` has
-/// all.
+/// Requests with bad framing only, with a key of their own: one of each kind.
 fn bad_framing(key: &str) -> Vec<(Vec<u8>, u16, &'static str)> {
     let keyed = |lines: &str, body: &str| {
         http1(format!("Idempotency-Key: {key}\r\n{lines}").as_bytes(), body.as_bytes())
@@ -119,25 +100,14 @@ fn bad_framing(key: &str) -> Vec<(Vec<u8>, u16, &'static str)> {
     let chunked = |body: &str| keyed("Transfer-Encoding: chunked\r\n", body);
     let whole = String::from_utf8(keyed(&length, BODY)).unwrap();
     vec![
-        (
-            keyed(&format!("{length}Transfer-Encoding: chunked\r\n"), &format!("{chunk}0\r\n\r\n")),
-            400,
-            "bad-request",
-        ),
-        (keyed(&format!("{length}{length}"), BODY), 400, "bad-request"),
+        (keyed(&format!("{length}Transfer-Encoding: chunked\r\n"), &chunk), 400, "bad-request"),
         (keyed(&format!("{length}Connection: Idempotency-Key\r\n"), BODY), 400, "bad-request"),
-        (keyed(&format!("{length}Connection: onceway-tenant\r\n"), BODY), 400, "bad-request"),
-        (keyed(&format!("{length}Host: a\r\n"), BODY), 400, "bad-request"),
-        (keyed(&format!("{length}Upgrade: h2c\r\n"), BODY), 400, "bad-request"),
         (keyed(&format!("{length}Expect: nothing\r\n"), BODY), 417, "expectation-failed"),
-        (keyed("Transfer-Encoding: gzip, chunked\r\n", &format!("{chunk}0\r\n\r\n")), 400, "bad-request"),
         (keyed(&format!("{length}X-HTTP-Method-Override: PUT\r\n"), BODY), 400, "override-refused"),
         (whole.replace("/charges", "/%63harges").into_bytes(), 400, "path-spelling"),
         (whole.replace("\r\n", "\n").into_bytes(), 400, "bad-request"),
         (whole.replace(key, &format!("{key}\x01")).into_bytes(), 400, "bad-request"),
-        (whole.replace("Idempotency-Key:", "Idempotency-Key :").into_bytes(), 400, "bad-request"),
         (chunked(&format!("{chunk}zz\r\n")), 400, "body-broken"),
-        (chunked(&format!("{chunk}0\r\nx: 1\n\r\n")), 400, "body-broken"),
         (keyed("Content-Length: 70000\r\nExpect: 100-continue\r\n", ""), 413, "body-too-large"),
     ]
 }
@@ -184,8 +154,7 @@ async fn bad_input_is_a_problem_and_leaves_nothing_behind() {
     the_admin_listener_answers_to_its_own_names_only(&solo).await;
 }
 
-/// Without a token: a browser on this machine may be made to ask for a stranger's page, which then
-/// names the stranger (DNS rebinding).
+/// A browser may be made to ask for a stranger's page, and names the stranger (DNS rebinding).
 async fn the_admin_listener_answers_to_its_own_names_only(solo: &Solo) {
     let admin = solo.region.admin();
     let address = admin.strip_prefix("http://").unwrap();

@@ -1,9 +1,6 @@
-//! The suites that a contributor runs: `cargo test` builds and runs this one binary, and a suite
-//! alone is `cargo test --test suites regions::`.
-//!
-//! One binary, because each would link the whole gateway again. Its suites run beside each other in
-//! one process, so a suite uses folders, ports and keys of its own. `docs/testing.md` says which
-//! suite proves which property. It must not hold tests itself.
+//! The suites that a contributor runs, in one binary, because each would link the whole gateway
+//! again. They run beside each other in one process, so a suite uses folders, ports and keys of its
+//! own. `docs/testing.md` says which suite proves which property.
 
 #![allow(clippy::disallowed_methods, reason = "tests measure real time")]
 

@@ -1,12 +1,9 @@
 //! A deployment of one region as a new user makes it: the README's three commands, in front of a
-//! service that nobody here wrote.
-//!
-//! It has no certificate, no peer listener and no logical replication. A test must not write a
-//! file that `onceway new` writes, but for ports.
+//! service that nobody here wrote. Of the files that `onceway new` writes, tests change the ports
+//! only.
 
 use crate::support::documents::text;
 use crate::support::*;
-use onceway_lab::cluster::Cluster;
 use onceway_lab::ports::free_run;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
@@ -26,7 +23,6 @@ def app(environ, start_response):
 make_server('127.0.0.1', int(sys.argv[1]), app).serve_forever()
 ";
 
-/// A folder, and the ports that its files get.
 struct Place {
     dir: TempDir,
     service: u16,
@@ -65,14 +61,12 @@ impl Place {
         (output.status.code(), String::from_utf8(output.stdout).unwrap() + &log)
     }
 
-    /// Runs a command of onceway that must succeed. Returns what it said.
     async fn well(&self, words: &[&str]) -> String {
         let (code, said) = self.ended(&[&["onceway"], words].concat()).await;
         assert_eq!(code, Some(0), "{said}");
         said
     }
 
-    /// Runs a command that must end so, and say this.
     async fn fails(&self, words: &[&str], exit: i32, says: &str) {
         let (code, said) = self.ended(words).await;
         assert!(code == Some(exit) && said.contains(says), "{words:?} {code:?}: {said}");
@@ -106,38 +100,6 @@ impl Place {
     }
 }
 
-/// A database whose owner is no superuser, on a Postgres that replicates nothing logically; a
-/// service; and the files of a gateway between the two.
-struct Owned {
-    cluster: Cluster,
-    store: String,
-    token: String,
-    _service: Child,
-}
-
-async fn postgres(place: &Place, settings: &[(&str, &str)]) -> Cluster {
-    let binaries = tokio::task::spawn_blocking(Binaries::find_or_install).await.unwrap().unwrap();
-    let data = place.path().join("postgres");
-    let cluster = Cluster::create(&binaries, &data, place.postgres, settings).await.unwrap();
-    cluster.start().await.unwrap();
-    cluster
-}
-
-async fn owned(place: &Place) -> Owned {
-    let cluster = postgres(place, &[("wal_level", "replica")]).await;
-    let admin = cluster.connect("postgres").await.unwrap();
-    admin.batch_execute("create role me login").await.unwrap();
-    admin.batch_execute("create database mine owner me").await.unwrap();
-    fs::write(place.path().join("service.py"), WSGI).unwrap();
-    let _service = place.run(&["python3", "service.py", &place.service.to_string()]);
-    let store = format!("postgres://me@127.0.0.1:{}/mine", place.postgres);
-    let upstream = format!("http://127.0.0.1:{}", place.service);
-    let new = ["onceway", "new", "gateway", "--upstream", &upstream, "--store", &store];
-    let token = place.new_gateway(&new).await;
-    Owned { cluster, store, token, _service }
-}
-
-/// The three commands of the README.
 fn commands() -> Vec<String> {
     let readme = text("README.md");
     let (_, rest) = readme.split_once("## In front of your own service\n").expect("the README has them");
@@ -183,7 +145,19 @@ async fn the_readmes_three_commands_start_a_gateway() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_region_prepares_for_others_and_keeps_its_keys() {
     let (place, _room) = (Place::new(), room(1).await);
-    let Owned { cluster, store, token, _service } = owned(&place).await;
+    // The owner is no superuser, and the server replicates nothing logically.
+    let settings = [("wal_level", "replica")];
+    let cluster = postgres(&place.path().join("postgres"), place.postgres, &settings).await;
+    let admin = cluster.connect("postgres").await.unwrap();
+    admin.batch_execute("create role me login").await.unwrap();
+    admin.batch_execute("create database mine owner me").await.unwrap();
+    drop(admin);
+    fs::write(place.path().join("service.py"), WSGI).unwrap();
+    let _service = place.run(&["python3", "service.py", &place.service.to_string()]);
+    let store = format!("postgres://me@127.0.0.1:{}/mine", place.postgres);
+    let upstream = format!("http://127.0.0.1:{}", place.service);
+    let new = ["onceway", "new", "gateway", "--upstream", &upstream, "--store", &store];
+    let token = place.new_gateway(&new).await;
     place.well(&["check", "--serve", "gateway/us-east.toml"]).await;
     place.fails(&["onceway", "new", "gateway"], 2, "is there already").await;
 
@@ -240,7 +214,7 @@ async fn one_region_prepares_for_others_and_keeps_its_keys() {
 async fn prepare_for_others(place: &Place, cluster: Cluster, store: &str) -> Cluster {
     cluster.stop(PATIENCE).await.unwrap();
     drop(cluster);
-    let cluster = postgres(place, &[]).await;
+    let cluster = postgres(&place.path().join("postgres"), place.postgres, &[]).await;
     let regions = ["--region", "us-east", "eu-west", "ap-south"];
     place.well(&[&["certs", "--out", "gateway/certificates"], &regions[..]].concat()).await;
     let file = place.path().join("gateway/us-east.toml");

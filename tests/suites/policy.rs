@@ -1,9 +1,6 @@
 //! The routes' rules for keys and bodies, their published form, and the notice of bad clients,
-//! through the public listener.
-//!
-//! One region alone serves all tests of this file, with routes that use every rule. A test must not
-//! use another one's keys, nor its tenant where habits are watched. The traps of JSON are in the
-//! simulation's `policies.rs`, one by one.
+//! through the public listener. One region serves all tests of this file: where habits are watched,
+//! a test has a tenant of its own. The traps of JSON are in the simulation's `policies.rs`.
 
 use crate::net::harness::talk;
 use crate::support::solo::POLICY;
@@ -45,7 +42,6 @@ async fn get(path: &str) -> Answer {
     ask(Ask::get(format!("{}{path}", solo().await.public()))).await
 }
 
-/// The number of requests of globex on the route `plain` with this bad habit.
 async fn weak_keys(kind: &str) -> f64 {
     let name = format!("onceway_weak_keys_total{{route=\"plain\",tenant=\"globex\",kind=\"{kind}\"}}");
     // No series exists before its first weak key.

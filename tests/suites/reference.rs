@@ -1,9 +1,6 @@
 //! The reference files and `onceway config explain`: they name every accepted key and no other, and
-//! each default is the value without the key.
-//!
-//! `config/*.toml` at the top are the files, `onceway::config::reference` reads them for people;
-//! `config.rs` has the mistakes of users. Every question goes to the readers that gateways use. A
-//! key must not be listed here.
+//! each default is the value without the key. Every question goes to the readers that gateways use,
+//! so no key is listed here.
 
 mod written;
 
@@ -33,8 +30,7 @@ fn tables(file: &str, entries: &[Entry]) -> BTreeSet<(String, BTreeSet<String>)>
     names.iter().map(|name| (name.clone(), of(name))).collect()
 }
 
-/// The keys that a file's reader accepts in a table. The reader lists them when it meets a key that
-/// resembles none.
+/// The reader lists what it accepts in a table when it meets a strange key.
 fn accepted(file: &str, entries: &[Entry], table: &str) -> Option<BTreeSet<String>> {
     const STRANGE: &str = "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz = 1";
     let text = text(file);
@@ -136,7 +132,6 @@ fn every_key_says_its_default_what_it_is_for_and_what_may_stand_there() {
     assert!(lacking.is_empty(), "{lacking:#?}");
 }
 
-/// The reference files in a folder, one of them with another text.
 fn folder(file: &str, text: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, reference) in FILES {
@@ -163,7 +158,6 @@ fn folder(file: &str, text: &str) -> TempDir {
     folder
 }
 
-/// The whole content of the files, as their readers understand it.
 fn understood(file: &str, text: &str) -> String {
     let folder = folder(file, text);
     let at = |name: &str| folder.path().join(name);
@@ -179,8 +173,7 @@ fn understood(file: &str, text: &str) -> String {
         .replace(&folder.path().display().to_string(), "")
 }
 
-/// The file with the key and without it, otherwise equal. A key in a commented-out table appears
-/// with the whole table.
+/// A key in a commented-out table appears with the whole table.
 fn with_and_without(entry: &Entry, value: &str) -> (String, String) {
     let text = text(entry.file);
     let whole: Vec<&str> = text.lines().collect();
@@ -317,8 +310,7 @@ fn a_key_that_is_none_is_refused_with_the_nearest() {
     assert!(explain(&["something-else-entirely"]).2.contains("lists all"));
 }
 
-/// The exit code of `onceway check`, and its warnings or errors about secrets that the reference
-/// files show to everybody: file, line and key.
+/// The exit code, and file, line and key of each secret that the reference files show.
 fn known(args: &[&str]) -> (Option<i32>, Vec<(String, u64, String)>) {
     let mut command = Command::new(program());
     let output = command.args(["check", "--json"]).args(args).current_dir(top()).output().unwrap();

@@ -95,8 +95,7 @@ fn every_metric_has_help_and_status_tells_the_lag() {
             let peers = status["peers"].as_object().unwrap();
             assert_eq!((peers.len(), &status["store"]["open"]), (2, &true.into()));
             for (name, peer) in peers {
-                // The measure is an upper bound: it contains the round trip, so it cannot be below
-                // it.
+                // An upper bound, which contains the round trip.
                 let (lag, rtt) = (peer["lag_max_ms"].as_f64().unwrap(), peer["rtt_ms"].as_f64().unwrap());
                 assert!(lag > 0.0 && rtt >= 20.0 && lag < 60_000.0, "{name}: {peer}");
             }
@@ -156,7 +155,6 @@ async fn ledger_csv(name: &str, change: impl FnOnce(&mut Vec<String>)) -> String
     path.display().to_string()
 }
 
-/// The exit code, the findings by kind and key, and the summary.
 async fn compared(region: usize, ledger: &str) -> (Option<i32>, Vec<(String, String)>, Value) {
     let args = ["audit", "compare", ledger, "--json", "--tenant", "globex"];
     let output = onceway(&three().await.regions[region], &args).await;

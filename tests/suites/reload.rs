@@ -1,9 +1,7 @@
 //! A configuration that changes under a running gateway: by signal and by file, right and wrong,
-//! under load; and changes that need a restart.
-//!
-//! One region serves the tests of this file. They must not run side by side, because they change
-//! the same files. `routes.toml` and `credentials.toml` are as Kubernetes mounts them: links
-//! through a folder that is exchanged whole. `credentials/` has the meaning of changed credentials.
+//! under load; and changes that need a restart. One region serves the tests, one after the other.
+//! `routes.toml` and `credentials.toml` are as Kubernetes mounts them: links through a folder that
+//! is exchanged whole.
 
 use crate::net::support::trusting;
 use crate::support::solo::routes as with_notes;
@@ -42,7 +40,6 @@ async fn site() -> MutexGuard<'static, Site> {
     SITE.get_or_init(start).await.lock().await
 }
 
-/// The status of the answer to a new key.
 async fn posted(solo: &Solo, path: &str) -> u16 {
     ask(post(&solo.public(), path, &key("new"), BODY)).await.status.as_u16()
 }
@@ -78,8 +75,7 @@ async fn shown(solo: &Solo) -> String {
 }
 
 impl Site {
-    /// Exchanges the folder that the links lead to, as Kubernetes does: nothing in place, one
-    /// rename.
+    /// Exchanges the folder behind the links, as Kubernetes does: one rename.
     fn exchange(&self, routes: &str) {
         let dir = &self.solo.dir;
         let (old, new) = (self.versions.fetch_add(1, Ordering::SeqCst), self.versions.load(Ordering::SeqCst));
@@ -100,7 +96,6 @@ impl Site {
     }
 }
 
-/// The routes before and after each test: without notes.
 fn routes() -> String {
     with_notes().replace("name = \"notes\"", "name = \"memos\"").replace("/v1/notes", "/v1/memos")
 }
@@ -305,7 +300,6 @@ fn the_admin_listener_speaks_tls_from_a_restart_on() {
     });
 }
 
-/// A connection that trusts the authority of these certificates.
 async fn connect(address: &str, made: &Generated) -> Result<TlsStream<TcpStream>, String> {
     let config = trusting(made.authority.as_bytes(), rustls::DEFAULT_VERSIONS).with_no_client_auth();
     let name = RegionName::parse("solo").unwrap();

@@ -1,9 +1,5 @@
 //! The rows of the design's tables at the owner, each through the public listener of a real gateway
-//! over a real Postgres.
-//!
-//! One region alone serves all tests of this file. The answers to clients are checked against the
-//! ledger of the sample upstream, which counts every effect. A test must not use another one's
-//! keys.
+//! over a real Postgres. Answers are checked against the ledger of the sample upstream.
 
 use crate::support::solo::routes;
 use crate::support::*;
@@ -116,8 +112,7 @@ fn an_optional_route_protects_those_who_send_a_key() {
         let again = send("/v1/notes", &key, BODY, "").await;
         assert_eq!((&again.body, again.header("idempotent-replayed")), (&first.body, "true"));
         assert_eq!(count(&key).await, 1);
-        // A request without a key that broke after it was sent is not called unsent. No other test of
-        // this file has an effect without a key.
+        // It broke after it was sent. No other test of this file has an effect without a key.
         let before = count("").await;
         let broken = ask(Ask::post(url, BODY).with("Demo-Behave", "drop-answer")).await;
         assert_eq!(count("").await, before + 1, "the effect happened");

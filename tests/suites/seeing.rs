@@ -1,9 +1,6 @@
 //! The tools of operators are right: alert rules, the dashboard, the list of metrics, and all names
-//! in them.
-//!
-//! Every name in the rules is compared with the code. `watched.rs` looks at real gateways.
-//! `tests/long/alerts.rs` plays the rules (deploy/prometheus/alerts_test.yml) and looks at a real
-//! Prometheus.
+//! in them, compared with the code. `watched.rs` looks at real gateways, `tests/long/alerts.rs` at
+//! a real Prometheus.
 
 use crate::support::documents::{anchors, broken_links, pages, place_of, queries, text, top};
 use crate::support::promtool::{self, promtool};
@@ -35,7 +32,6 @@ fn rules() -> PathBuf {
     top().join("deploy/prometheus")
 }
 
-/// The alerts of the rules file, by name, each with its lines.
 fn alerts() -> BTreeMap<String, String> {
     let text = text("deploy/prometheus/alerts.yml");
     let one = |part: &str| {
@@ -45,7 +41,6 @@ fn alerts() -> BTreeMap<String, String> {
     text.split("- alert: ").skip(1).map(one).collect()
 }
 
-/// The value of a line `key: value`, without quotes.
 fn value<'a>(lines: &'a str, key: &str) -> Option<&'a str> {
     let line = lines.lines().find_map(|line| line.trim().strip_prefix(key)?.strip_prefix(": "))?;
     Some(line.trim_matches('"'))
@@ -73,7 +68,6 @@ fn of_the_witness() -> BTreeSet<String> {
     names(&text("src/server/witness.rs"))
 }
 
-/// The names of all metrics.
 fn known() -> BTreeSet<String> {
     observe::ALL.iter().map(|metric| metric.name.to_owned()).chain(of_the_witness()).collect()
 }

@@ -5,7 +5,6 @@ mod authority;
 mod gate;
 mod jobs;
 mod keys;
-mod lanes;
 mod leaving;
 mod login;
 mod printed;

@@ -1,15 +1,10 @@
 //! The house rules, as tests: words that do not belong into a place, references that lead
-//! somewhere, and the length of files.
-//!
-//! Each rule carries its reason and its forgeries: made-up files in which every line that ends in
-//! `//~` must be caught and no other. A rule is tried on its forgeries before it is tried on the
-//! tree, so a rule that cannot fail fails. Every offending place is listed at once. What the
-//! compiler or clippy can hold is not here (clippy.toml). It must not need more than this source
-//! tree (and git, where there is one).
+//! somewhere, and the length of files. Each rule carries its reason and its forgeries: made-up
+//! files in which every line that ends in `//~` must be caught and no other. It is tried on them
+//! before the tree, so a rule that cannot fail fails. Clippy holds the others (clippy.toml).
 
 mod circles;
 mod citations;
-mod proofs;
 mod words;
 
 use std::collections::BTreeSet;
@@ -48,8 +43,7 @@ struct Rule {
     forged: fn() -> Vec<(&'static str, String)>,
 }
 
-/// Every file that the rules look at: those that git tracks, and every Rust file, tracked or not
-/// yet.
+/// The files that git tracks, and every Rust file, tracked or not yet.
 static HOUSE: LazyLock<Vec<Source>> = LazyLock::new(|| {
     let top = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut all = BTreeSet::new();
@@ -87,7 +81,6 @@ fn walk(top: &Path, below: &str, all: &mut BTreeSet<String>) {
     }
 }
 
-/// The faults of each line, with its number.
 fn by_line(source: &Source, faults: impl Fn(&str) -> Vec<String>) -> Vec<Offence> {
     let lines = source.raw.lines().zip(1..);
     lines.flat_map(|(line, number)| faults(line).into_iter().map(move |what| (number, what))).collect()
@@ -131,8 +124,8 @@ house_rules! {
     files_stay_short: words::LENGTHS;
     a_select_is_biased_where_seeds_are_replayed: words::BIASED;
     no_machine_and_no_reminder_is_named: words::PLACES;
-    the_tests_that_are_named_exist: proofs::PROOFS;
-    the_suites_that_commands_run_exist: proofs::COMMANDS;
+    the_tests_that_are_named_exist: citations::PROOFS;
+    the_suites_that_commands_run_exist: citations::COMMANDS;
     the_anchors_that_are_cited_exist: citations::ANCHORS;
     each_rule_names_its_code_and_its_tests: citations::RULES;
     each_plant_belongs_to_a_rule: citations::PLANTS;

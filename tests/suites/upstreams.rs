@@ -1,8 +1,6 @@
 //! A named upstream in front of a real gateway: two endpoints behind TLS with our own credential,
-//! keys from other headers, and endpoints that are killed again and again.
-//!
-//! `net::verdicts` plays each failure by itself. A test must not use another one's keys, and must
-//! count effects at the endpoints: they see every request.
+//! keys from other headers, and endpoints that are killed. Effects are counted at the endpoints,
+//! which see every request. `net::verdicts` plays each failure by itself.
 
 use crate::net::support::{Pki, read_request, region};
 use crate::support::solo::add_lines;
@@ -16,7 +14,6 @@ const REFUSAL: &str = "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n";
 const ROUTE: &str = "hold = \"10s\"\nupstream_timeout = \"2s\"\nrecovery = \"park\"\n\
     key_from = [\"header:Idempotency-Key\", \"header:X-Idempotency-Key\"]\nforward_key = \"bare\"\nforward_key_header = \"X-Request-Key\"\n";
 
-/// The headers of each request, of all endpoints.
 type Seen = Arc<Mutex<Vec<BTreeMap<String, String>>>>;
 
 /// One endpoint: it answers each request, until it is killed.
@@ -61,11 +58,6 @@ impl Door {
                 return;
             }
         }
-    }
-
-    /// Ends its listener and its connections at once.
-    fn kill(&self) {
-        self.running.lock().unwrap().drain(..).for_each(|one| one.abort());
     }
 
     async fn reopen(self: &Arc<Self>) {
@@ -123,7 +115,6 @@ async fn stage() -> &'static Stage {
 }
 
 impl Stage {
-    /// The requests under this key, as the endpoints saw them.
     fn seen(&self, key: &str) -> Vec<BTreeMap<String, String>> {
         let mut seen = self.seen.lock().unwrap().clone();
         seen.retain(|headers| headers.get("x-request-key").is_some_and(|one| one == key));
@@ -134,7 +125,6 @@ impl Stage {
         self.ask("/v1/charges", name, written)
     }
 
-    /// A request without a key.
     fn note(&self) -> Ask {
         Ask::post(format!("{}/v1/notes", self.solo.public()), BODY)
     }
@@ -216,8 +206,7 @@ fn a_refused_credential_of_ours_releases_the_key() {
     });
 }
 
-/// A killed endpoint leaves the requests in doubt that it had, and no other: the rest go to the
-/// other one.
+/// Only the requests that a killed endpoint had are in doubt.
 #[test]
 fn killed_endpoints_cause_no_second_effect() {
     run(async {
@@ -232,7 +221,7 @@ fn killed_endpoints_cause_no_second_effect() {
                 running.spawn(async move { (key, request.send(PATIENCE).await.unwrap()) });
             }
             tokio::task::yield_now().await;
-            door.kill();
+            door.running.lock().unwrap().drain(..).for_each(|one| one.abort());
             while let Some(answered) = running.join_next().await {
                 let (key, answer) = answered.unwrap();
                 let seen = stage.seen(&key).len();

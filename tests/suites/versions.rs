@@ -1,8 +1,6 @@
 //! Two versions side by side: three regions are upgraded one after the other, and no key runs
-//! twice.
-//!
-//! The newer version is made up: this binary with `--speaks 1-2`. `net/` has the refusal at the
-//! listener. The simulation (`gateway/versions.rs`) has two versions over one store.
+//! twice. The newer version is made up: this binary with `--speaks 1-2`. The simulation
+//! (`gateway/versions.rs`) has two versions over one store.
 
 use crate::support::solo::routes;
 use crate::support::*;
@@ -26,8 +24,7 @@ async fn a_store_that_needs_newer_gateways_closes_older_ones() {
     };
     let (unread, closed) = ("the gate cannot be read", "the store is closed");
 
-    // A gate that did not move is read now and then. The reason is logged once, and not asked
-    // for again and again.
+    // Such a gate is read now and then, and the reason logged once.
     let reads = async || {
         let sql = "select pg_stat_clear_snapshot(), seq_scan + idx_scan from pg_stat_user_tables where relname = 'meta'";
         admin.query_one(sql, &[]).await.unwrap().get::<_, i64>(1)
@@ -61,32 +58,26 @@ async fn a_store_that_needs_newer_gateways_closes_older_ones() {
     assert_eq!(ask(post(&solo.public(), "/v1/charges", &key, BODY)).await.status, 201);
 }
 
-/// The answer to a key at a region. As clients do, the test repeats the key where that is safe: the
-/// home may be out of reach for a moment on a busy machine.
-async fn answered(region: &Region, key: &str) -> String {
-    found("an answer of the upstream", async || {
-        let answer = ask(post(&region.public(), "/v1/charges", key, BODY)).await;
-        let refused = answer.status == 503 && answer.json()["safe_to_retry"] == true;
-        assert!(refused || answer.status == 201, "{}: {}", region.name, answer.text());
-        (!refused).then(|| answer.text())
-    })
-    .await
-}
-
 /// Sends a key of each region to each region: one effect, and the same answer replayed everywhere.
 async fn keys_run_once(three: &Deployment) {
     for home in &three.regions {
         let key = key_at(home, "side").await;
         let mut bodies = Vec::new();
         for region in &three.regions {
-            bodies.push(answered(region, &key).await);
+            // As clients do, the test repeats the key where that is safe.
+            let answered = found("an answer of the upstream", async || {
+                let answer = charge(region, &key).await;
+                let refused = answer.status == 503 && answer.json()["safe_to_retry"] == true;
+                assert!(refused || answer.status == 201, "{}: {}", region.name, answer.text());
+                (!refused).then(|| answer.text())
+            });
+            bodies.push(answered.await);
         }
         assert_eq!(effects(&three.ledger, &key), 1, "{key} of {}", home.name);
         assert!(bodies.windows(2).all(|pair| pair[0] == pair[1]), "{bodies:?}");
     }
 }
 
-/// Raises the version once that is possible, to this one.
 async fn raises(region: &Region, to: u32) {
     let output = found("the raise to be possible", async || {
         let output = region.operate(&["protocol", "raise", "--yes"]).await.unwrap();
@@ -98,17 +89,7 @@ async fn raises(region: &Region, to: u32) {
     assert!(out(&output).contains(&in_force), "{output:?}");
 }
 
-/// Waits until a region's gateway runs nothing, and says why in each place.
-async fn closed_because(region: &Region, why: &str) {
-    until("it to say why", async || status(region).await["readiness"].to_string().contains(why)).await;
-    let now = status(region).await;
-    let readiness = &now["readiness"];
-    assert_eq!([&readiness["serves"], &readiness["ready"], &now["authority"]["lease"]["held"]], [false; 3]);
-    assert!(log(region).await.contains(why), "the log does not say so");
-}
-
-/// Waits until a region refuses ap-south for this reason, and shows it. One ping that a busy
-/// machine does not carry in time says nothing of versions.
+/// One late ping of a busy machine says nothing of versions.
 async fn refuses_ap(at: &Region, why: &str) {
     let reasons = async || status(at).await["readiness"]["reasons"].to_string();
     until("the stranger to be refused", async || reasons().await.contains(why)).await;
@@ -127,7 +108,12 @@ async fn a_rolling_upgrade_runs_nothing_twice() {
     // A gateway without a common version.
     replace(ap, Some("2-2")).await;
     refuses_ap(us, "it speaks protocol versions 2-2, this process 1-1").await;
-    closed_because(ap, "this process speaks 2-2").await;
+    let why = "this process speaks 2-2";
+    until("it to say why", async || status(ap).await["readiness"].to_string().contains(why)).await;
+    let now = status(ap).await;
+    let readiness = &now["readiness"];
+    assert_eq!([&readiness["serves"], &readiness["ready"], &now["authority"]["lease"]["held"]], [false; 3]);
+    assert!(log(ap).await.contains(why), "the log does not say so");
     let refused = ask(post(&ap.public(), "/v1/charges", &key_at(us, "side").await, BODY)).await;
     assert_eq!((refused.status.as_u16(), code(&refused).as_str()), (503, "gateway-outdated"));
     replace(ap, None).await;

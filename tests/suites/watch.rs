@@ -5,7 +5,7 @@
 
 use crate::support::solo::routes;
 use crate::support::*;
-use onceway_lab::process::{Launch, Process};
+use onceway_lab::process::Process;
 use rustix::process::Signal;
 
 async fn onceway(args: &[&str]) -> (Option<i32>, String, String) {
@@ -15,7 +15,6 @@ async fn onceway(args: &[&str]) -> (Option<i32>, String, String) {
     (ended.status.code(), out(&ended), err(&ended))
 }
 
-/// The lines of a table, with one space between cells.
 fn lines(text: &str) -> Vec<String> {
     text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
@@ -81,15 +80,8 @@ async fn shadow_mode_passes_all_and_reports_its_verdicts() {
     let file = solo.dir.join("shadow.toml");
     let usual = fs::read_to_string(solo.dir.join("solo.toml")).unwrap();
     fs::write(&file, format!("shadow = true\n{usual}")).unwrap();
-    let gateway = Process::spawn(&Launch {
-        program: program(),
-        args: vec!["serve".into(), "--config".into(), file.into_os_string()],
-        env: Vec::new(),
-        cwd: solo.dir.clone(),
-        log: solo.dir.join("shadow.log"),
-        account: None,
-    })
-    .unwrap();
+    let serve = ["serve".into(), "--config".into(), file.into_os_string()];
+    let gateway = Process::spawn(&launch(program(), serve, &solo.dir, "shadow.log")).unwrap();
     until("the gateway to be ready without its store", async || {
         let ready = Ask::get(format!("{admin}/readyz")).send(PATIENCE).await;
         ready.is_ok_and(|ready| ready.status == 200 && ready.json()["serves"] == false)

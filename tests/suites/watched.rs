@@ -1,9 +1,6 @@
 //! Traces from client to upstream, a line in the log for each request, and the metrics for alerts,
-//! all of real gateways.
-//!
-//! `seeing.rs` compares alerts, dashboard and documents with the names in the code; the
-//! simulation's `counted.rs` counts. Each test breaks something and looks at the page that
-//! Prometheus would get.
+//! all of real gateways. `seeing.rs` compares alerts, dashboard and documents with the names in the
+//! code; the simulation's `counted.rs` counts.
 
 use crate::net::support::{RawServer, Then};
 use crate::support::solo::routes;
@@ -13,10 +10,8 @@ use std::time::SystemTime;
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const TOKEN: &str = "sk_demo_acme";
-/// The setting for log lines as JSON objects.
 const JSON: &str = "[log]\nformat = \"json\"\n";
 
-/// All lines of a gateway's log with this message.
 async fn lines(region: &Region, message: &str) -> Vec<Value> {
     let log = log(region).await;
     let all = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -40,14 +35,12 @@ async fn is_not_admitted(region: &Region, stranger: Ask) {
     assert_eq!(logged, [(&json!("credential-invalid"), &json!(TRACE))]);
 }
 
-/// Checks a line about a key of acme.
 fn check_line(line: &Value, trace: &str, verdict: &str, code: &str) {
     let logged = ["trace", "tenant", "region", "verdict", "code"].map(|field| &line[field]);
     assert_eq!(logged, [trace, "acme", "solo", verdict, code], "{line}");
 }
 
-/// An upstream that performs every effect and keeps the headers of each request. It hangs up on
-/// clients that only read.
+/// It performs every effect, keeps headers, and hangs up on clients that only read.
 async fn recording() -> RawServer {
     let answer = "HTTP/1.1 201 Created\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
     RawServer::start(Then::AnswerChanges(answer)).await
@@ -177,11 +170,7 @@ async fn found_though_no_claim_says_a_risk(solo: &Solo) {
     let region = &solo.region;
     assert_eq!(series(region, "onceway_unexplained_doubles_total").await, Some(0.0));
     let client = region.cluster.connect(files::DATABASE).await.unwrap();
-    let rows = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, answer_status, \
-                answer_headers, held_at, held_ms, hold_ms, settle_ms, recovery, settled_at, expires_at, due_ms) \
-                select 'acme', 'silent', origin, 4, 1, 1, gen_random_uuid(), sha256('x'), gen_random_uuid(), 201, '\\x01', now(), 0, 0, 0, 0, \
-                now(), now() + interval '1 day', 86400000 from unnest(array['solo#1', 'elsewhere#1!']) as origin";
-    client.batch_execute(rows).await.unwrap();
+    settled_twice(&client, ["solo#1", "elsewhere#1!"]).await;
     let counted = async || series(region, "onceway_unexplained_doubles_total").await == Some(1.0);
     until("it to be counted", counted).await;
     assert_eq!(series(region, "onceway_doubles_total").await, Some(2.0), "the forged entry and this one");

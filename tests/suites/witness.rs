@@ -1,9 +1,6 @@
 //! A witness, as a process of its own: its promises outlive SIGKILL, and it never starts with less
-//! than it promised.
-//!
-//! `witness/reload.rs` changes its files while it runs, `src/adapters/witness/tests.rs` damages the
-//! file in many ways. `net/` attacks the peer listener that it shares with gateways;
-//! `config/witness.toml` is its file.
+//! than it promised. `src/adapters/witness/tests.rs` damages its file in many ways, `net/` attacks
+//! the peer listener that it shares with gateways.
 
 mod hostile;
 mod reload;
@@ -29,7 +26,6 @@ use onceway::protocol::view::{AcceptorId, Content, View};
 use onceway_lab::contract::peers::forward;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The time limit for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The files of a witness in a folder of their own, and the way to it from region `us-east`.
@@ -95,7 +91,6 @@ impl House {
         command
     }
 
-    /// Runs the command to its end. Returns its exit code and its output.
     fn ended(&self, more: &[&str]) -> (Option<i32>, String) {
         let output = self.command(more).output().unwrap();
         let text = [output.stdout, output.stderr].concat();
@@ -114,7 +109,6 @@ impl House {
         self.started(self.command(more).stdout(Stdio::null()).stderr(Stdio::null())).await
     }
 
-    /// The same, with what it says in a file.
     async fn start_logging(&self, log: &Path) -> Running {
         let log = fs::File::create(log).unwrap();
         let other = log.try_clone().unwrap();
@@ -256,8 +250,7 @@ async fn promises_outlive_the_process() {
     assert_eq!(running.ended(), Some(0));
 }
 
-/// A witness whose file was put back is another acceptor, and no voter. Its earlier promises count
-/// for nobody.
+/// It is another acceptor, and no voter.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restored_state_file_votes_no_more() {
     let house = house();
@@ -467,8 +460,7 @@ fn the_reference_witness_file_is_valid() {
     }
 }
 
-/// A witness votes on views of versions that it speaks, and does not start over a file with another
-/// one. Put back too late, it says so.
+/// It does not start over a file with another version. Put back too late, it says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_witness_votes_only_on_versions_it_speaks() {
     let (house, older) = begun().await;

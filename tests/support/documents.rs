@@ -81,8 +81,7 @@ pub fn queries() -> Vec<(String, String)> {
     panels.iter().flat_map(of).collect()
 }
 
-/// Compares a played history of real stores with its file, which the simulation plays, too. With
-/// `ONCEWAY_RECORD=1` it is written there first.
+/// As in its file, which the simulation plays, too. `ONCEWAY_RECORD=1` writes it first.
 pub fn as_recorded(played: &str, file: &str) {
     let file = format!("simulation/histories/{file}");
     if std::env::var_os("ONCEWAY_RECORD").is_some() {

@@ -1,20 +1,17 @@
 //! Shared parts of the suites: one runtime per test process, a region of its own ([`solo`]), a
-//! whole deployment, and requests.
-//!
-//! Everything runs as real processes through `onceway_lab`. Ports are free ones, data is in scratch
-//! folders. A janitor process removes both when the test process ends, however it ends.
+//! whole deployment, and requests. All run as real processes through `onceway_lab`, on free ports
+//! and in scratch folders. A janitor removes both when the test process ends, however it ends.
 
 #![allow(dead_code, unused_imports, reason = "each suite uses its own part")]
 
 pub mod clients;
-pub mod console;
-pub mod dice;
 pub mod documents;
 pub mod promtool;
 pub mod said;
 pub mod solo;
 
 pub use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 pub use std::fs;
 use std::future::Future;
 use std::io::Write;
@@ -44,6 +41,7 @@ pub use onceway_lab::deployment::{Deployment, Options};
 pub use onceway_lab::files::{self, DATABASE, GATEWAY_ROLE};
 pub use onceway_lab::gateway::Action;
 use onceway_lab::ledger::Ledger;
+use onceway_lab::process::Launch;
 pub use onceway_lab::region::{Part, Region};
 pub use onceway_lab::relay::{Direction, Relay};
 pub use onceway_lab::{ports, wait};
@@ -140,7 +138,6 @@ pub fn key(word: &str) -> String {
     format!("{word}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::SeqCst))
 }
 
-/// A keyed POST as the tenant acme.
 pub fn post(public: &str, path: &str, key: &str, body: &str) -> Ask {
     Ask::post(format!("{public}{path}"), body.to_owned())
         .with("Authorization", "Bearer sk_demo_acme")
@@ -190,9 +187,29 @@ pub async fn key_at(home: &Region, word: &str) -> String {
     }
 }
 
-/// The SHA-256 of a token, as a file has it.
 pub fn sha256(token: &str) -> String {
     digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A key whose home is this region, once it serves: after a fault it first has to come home.
+pub async fn homed_at(fleet: &Deployment, home: usize, word: &str) -> String {
+    let (there, elsewhere) = (&fleet.regions[home], &fleet.regions[(home + 1) % 3]);
+    found("a key that is at home", async || {
+        let key = key(word);
+        let owned = key_status(elsewhere, &key).await["owner"] == there.name.as_str();
+        let at_home = owned && key_status(there, &key).await["owner"] == there.name.as_str();
+        (at_home && there.serves().await.is_ok()).then_some(key)
+    })
+    .await
+}
+
+/// Two regions' rows say that they settled the key `silent`, and no claim names a risk: a bug.
+pub async fn settled_twice(client: &Client, origins: [&str; 2]) {
+    let rows = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, answer_status, \
+                answer_headers, held_at, held_ms, hold_ms, settle_ms, recovery, settled_at, expires_at, due_ms) \
+                select 'acme', 'silent', origin, 4, 1, 1, gen_random_uuid(), sha256('x'), gen_random_uuid(), 201, '\\x01', now(), 0, 0, 0, 0, \
+                now(), now() + interval '1 day', 86400000 from unnest($1::text[]) as origin";
+    client.execute(rows, &[&&origins[..]]).await.unwrap();
 }
 
 /// The section of an operator with this token.
@@ -231,7 +248,6 @@ pub async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnM
     found(what, held).await;
 }
 
-/// Waits until the admin listener reports this state of a key.
 pub async fn becomes(region: &Region, key: &str, state: &str) {
     until(&format!("{key} to be {state}"), async || key_status(region, key).await["state"] == state).await;
 }
@@ -252,7 +268,6 @@ pub async fn log(region: &Region) -> String {
     log.lines().filter(|line| !line.contains("feed0000")).map(|line| format!("{line}\n")).collect()
 }
 
-/// One series of that page; `None` if it is not there.
 pub async fn series(region: &Region, name: &str) -> Option<f64> {
     metrics(region).await.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
@@ -282,6 +297,25 @@ pub async fn charges(public: &str, over: &AtomicBool, done: &AtomicUsize, behave
     keys
 }
 
+/// A process of this program, whose log is in its folder.
+pub fn launch<A: Into<OsString>>(
+    program: PathBuf,
+    args: impl IntoIterator<Item = A>,
+    cwd: &Path,
+    log: &str,
+) -> Launch {
+    let args = args.into_iter().map(Into::into).collect();
+    Launch { program, args, env: Vec::new(), cwd: cwd.to_owned(), log: cwd.join(log), account: None }
+}
+
+/// A started Postgres whose files are in this folder.
+pub async fn postgres(data: &Path, port: u16, settings: &[(&str, &str)]) -> Cluster {
+    let binaries = tokio::task::spawn_blocking(Binaries::find_or_install).await.unwrap().unwrap();
+    let cluster = Cluster::create(&binaries, data, port, settings).await.unwrap();
+    cluster.start().await.unwrap();
+    cluster
+}
+
 /// Lets a server ask a role for its password from now on. Returns its rules of before.
 pub async fn ask_for_password(cluster: &Cluster, admin: &Client, role: &str) -> String {
     let hba = cluster.data().join("pg_hba.conf");
@@ -289,6 +323,16 @@ pub async fn ask_for_password(cluster: &Cluster, admin: &Client, role: &str) -> 
     fs::write(&hba, format!("host all {role} 127.0.0.1/32 scram-sha-256\n{before}")).unwrap();
     admin.batch_execute("select pg_reload_conf()").await.unwrap();
     before
+}
+
+pub async fn all_serve(fleet: &Deployment) {
+    for region in &fleet.regions {
+        region.serves().await.unwrap();
+    }
+}
+
+pub async fn charge(region: &Region, key: &str) -> Answer {
+    ask(post(&region.public(), "/v1/charges", key, BODY)).await
 }
 
 /// Runs a command of the operator ada against a region's admin listener.
@@ -324,7 +368,6 @@ pub fn ends(output: &Output, code: i32, says: &str) {
     assert!(output.status.code() == Some(code) && said.contains(says), "{}: {said}", output.status);
 }
 
-/// Fails unless a text has all of these parts.
 #[track_caller]
 pub fn has(text: &str, parts: &[&str]) {
     let missing: Vec<_> = parts.iter().filter(|part| !text.contains(**part)).collect();

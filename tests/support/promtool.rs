@@ -15,8 +15,7 @@ static PROMTOOL: LazyLock<Result<PathBuf, String>> = LazyLock::new(|| {
     existing(&fetched).or_else(|| fetch(&fetched)).ok_or(HOW_TO_GET_IT.into())
 });
 
-/// Runs it in `folder`. Returns true if it succeeded, or if it is not available, which is said
-/// ([`not_checked`]).
+/// True if it succeeded, or is not available, which is said ([`not_checked`]).
 pub fn promtool(folder: &Path, words: &[&str], said: &mut String) -> bool {
     let program = match &*PROMTOOL {
         Ok(program) => program,
@@ -71,8 +70,7 @@ fn fetch(to: &Path) -> Option<PathBuf> {
         status.is_ok_and(|status| status.success()).then_some(())
     };
     let download = || run("apt-get", &["download", "prometheus"]);
-    // The package lists of a fresh machine or container are empty or stale: then an update is
-    // needed.
+    // A fresh machine's package lists are empty or stale: then an update is needed.
     download().or_else(|| run("apt-get", &["update"]).and_then(|()| download()))?;
     let file = fs::read_dir(scratch.path())
         .ok()?

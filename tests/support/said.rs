@@ -27,12 +27,13 @@ use onceway_lab::contract::peers::forward;
 use rustls::ClientConfig;
 use tokio_rustls::TlsConnector;
 
-/// The epoch of the view that is said. No deployment reaches it, nor does the one whose register
-/// the runbook poisons and leaves.
+/// No deployment reaches this epoch, nor the one whose register the runbook poisons.
 pub const POISONED: u64 = 9_200_000_000_000_000_000;
 
+type Said = (Kind, Request<Bytes>);
+
 /// All twenty, as requests of `from` to `to`. `named` is the region for which they speak.
-pub fn all(from: &RegionName, named: &RegionName, to: &RegionName) -> Vec<(Kind, Request<Bytes>)> {
+pub fn all(from: &RegionName, named: &RegionName, to: &RegionName) -> Vec<Said> {
     let get = |path| wire::encode_get(from, Versions::OURS, to, path);
     let mut said = vec![
         (Kind::Hello, get(wire::HELLO_PATH)),
@@ -46,38 +47,20 @@ pub fn all(from: &RegionName, named: &RegionName, to: &RegionName) -> Vec<(Kind,
     said
 }
 
-/// Sends each message that `sender` may not send to a real gateway. Each is refused.
-/// Returns their number.
-pub async fn forbidden(
-    identity: &PeerIdentity,
-    from: &RegionName,
-    sender: Sender,
-    to: &RegionName,
-    at: &str,
-) -> usize {
-    let said = all(from, from, to).into_iter().filter(|(kind, _)| !kind.list_senders().contains(&sender));
+/// Each message that `sender` may not send is refused. Returns their number.
+pub async fn forbidden(identity: &PeerIdentity, sender: Sender, to: &RegionName, at: &str) -> usize {
+    let (me, may_not) = (&identity.me, |kind: &Kind| !kind.list_senders().contains(&sender));
+    let said = all(me, me, to).into_iter().filter(|(kind, _)| may_not(kind));
     refused(identity, to, at, said.collect()).await
 }
 
-/// Sends each message of `from`, a region, that must not name another one, in the name of `named`.
-/// Each is refused. Returns their number.
-pub async fn in_anothers_name(
-    identity: &PeerIdentity,
-    from: &RegionName,
-    named: &RegionName,
-    to: &RegionName,
-    at: &str,
-) -> usize {
-    let said = all(from, named, to).into_iter().filter(|(kind, _)| kind.is_of_its_sender());
-    refused(identity, to, at, said.collect()).await
+/// Each message that must not name another region is refused. Returns their number.
+pub async fn in_anothers_name(of: &PeerIdentity, named: &RegionName, to: &RegionName, at: &str) -> usize {
+    let said = all(&of.me, named, to).into_iter().filter(|(kind, _)| kind.is_of_its_sender());
+    refused(of, to, at, said.collect()).await
 }
 
-async fn refused(
-    identity: &PeerIdentity,
-    to: &RegionName,
-    at: &str,
-    said: Vec<(Kind, Request<Bytes>)>,
-) -> usize {
+async fn refused(identity: &PeerIdentity, to: &RegionName, at: &str, said: Vec<Said>) -> usize {
     let count = said.len();
     for (kind, request) in said {
         // A busy machine may cut a connection before its answer.
@@ -120,20 +103,13 @@ fn poison(from: &RegionName) -> Arc<View> {
 }
 
 fn questions(from: &RegionName, to: &RegionName) -> Vec<Question> {
-    let (view, ttl) = (poison(from), Duration::from_secs(3));
+    let (view, boot, ttl) = (poison(from), digest("m", &[]), Duration::from_secs(3));
     let ballot = Ballot { counter: u64::MAX, region: from.clone(), proposer: 1 };
     let messages = [
         Message::Read,
         Message::Prepare { ballot: ballot.clone() },
         Message::Accept { ballot: ballot.clone(), view: view.clone() },
-        Message::Renew {
-            region: from.clone(),
-            boot: digest("m", &[]),
-            holder: 1,
-            starts: 1,
-            view: view.clone(),
-            ttl,
-        },
+        Message::Renew { region: from.clone(), boot, holder: 1, starts: 1, view: view.clone(), ttl },
         Message::Force { ballot: ballot.clone(), view: view.clone() },
         Message::Found { ballot, view: view.clone() },
     ];
@@ -143,6 +119,7 @@ fn questions(from: &RegionName, to: &RegionName) -> Vec<Question> {
     let attempt = || Attempt { id: id(), token, nonce };
     let lodging = lodging_of(id(), origin(from), token, nonce);
     let text = || "mallory".to_owned();
+    let proof = Proof { authorization: "Bearer t".to_owned(), approval: None };
     let more = [
         Question::Views { after: 0 },
         Question::Adopt { view: view.clone() },
@@ -157,18 +134,12 @@ fn questions(from: &RegionName, to: &RegionName) -> Vec<Question> {
         Question::Key { id: id() },
         Question::Doubts { after: None, most: 100 },
         Question::Jobs { state: None },
-        Question::Act {
-            path: "v1/keys/acme/k/release".to_owned(),
-            body: "{}".to_owned(),
-            proof: Proof { authorization: "Bearer t".to_owned(), approval: None },
-        },
+        Question::Act { path: "v1/keys/acme/k/release".to_owned(), body: "{}".to_owned(), proof },
     ];
     let asked = messages.into_iter().map(|message| Question::Acceptor { to: None, message });
     asked.chain(more).collect()
 }
 
-/// Sends a request on a new connection. Returns an error if the connection ends first.
-///
 /// hyper 1.12 may leave a request without an error whose connection ends just then.
 async fn first_answer(
     (mut sender, driver): (SendRequest<Full<Bytes>>, impl Future),
@@ -181,7 +152,6 @@ async fn first_answer(
     }
 }
 
-/// Sends a request to the listener of `to` at that address, over a connection of its own.
 pub async fn raw(
     config: Arc<ClientConfig>,
     to: &RegionName,

@@ -1,14 +1,15 @@
 //! One region alone: a Postgres, a gateway process and a sample upstream, with routes of the test's
 //! choosing. It is made as a user would make it: files, `store init`, `serve`.
 //!
-//! A ring of one region has no peers, so everything happens at the owner.
+//! A ring of one region has no peers, so everything happens at the owner. [`solo`] is one whose
+//! console asks for a token.
 
 use super::*;
 use onceway_lab::janitor::Janitor;
 use onceway_lab::ports::{FleetPorts, RegionPorts};
-use onceway_lab::process::Launch;
 use onceway_lab::scratch;
 use onceway_lab::upstream::Upstream;
+use tokio::sync::{Mutex, MutexGuard};
 
 pub struct Solo {
     pub region: Region,
@@ -22,7 +23,6 @@ pub struct Solo {
 pub const POLICY: &str =
     "hold = \"6s\"\nwait = \"1s\"\nupstream_timeout = \"1s\"\nsettle_time = \"0s\"\nbody_limit = \"64KiB\"\n";
 
-/// A route under [`POLICY`] whose key is required.
 pub fn keyed(name: &str, lines: &str) -> String {
     route(name, &format!("key = \"required\"\n{POLICY}{lines}"))
 }
@@ -51,7 +51,7 @@ impl Solo {
         let name = RegionName::parse("solo").expect("a name");
         let dir = scratch::create("onceway-solo").expect("a scratch folder");
         let janitor = Janitor::spawn(&program(), &dir, true).expect("a janitor");
-        let ports = free_ports();
+        let ports = FleetPorts::lay_out(port_base(), 1).expect("a layout").regions[0];
         let ledger = Ledger::create(&dir.join("ledger.jsonl")).expect("a ledger");
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, ports.upstream));
         let door = Upstream::start("solo", address, ledger.clone()).await.expect("an upstream");
@@ -65,21 +65,10 @@ impl Solo {
         let file = files::RegionFile { name: &name, ports: seen, peers, publishers, endpoints };
         let file = files::write_region(&dir, &file).expect("a region file");
         edit(&dir);
-        let binaries =
-            tokio::task::spawn_blocking(Binaries::find_or_install).await.expect("a task").expect("Postgres");
-        let cluster =
-            Cluster::create(&binaries, &dir.join("postgres"), ports.postgres, &[]).await.expect("a cluster");
-        cluster.start().await.expect("Postgres starts");
+        let cluster = postgres(&dir.join("postgres"), ports.postgres, &[]).await;
         cluster.create_database(files::DATABASE).await.expect("a database");
-        let launch = Launch {
-            program: program(),
-            args: vec!["serve".into(), "--config".into(), file.into_os_string()],
-            env: Vec::new(),
-            cwd: dir.clone(),
-            log: dir.join("gateway.log"),
-            account: None,
-        };
-        let region = Region::new(name, ports, cluster, launch);
+        let serve = ["serve".into(), "--config".into(), file.into_os_string()];
+        let region = Region::new(name, ports, cluster, launch(program(), serve, &dir, "gateway.log"));
         region.provision(PATIENCE).await.expect("provisioning");
         region.act(Action::Start, Part::Gateway).await.expect("the gateway starts");
         region.found(PATIENCE).await.expect("the register is founded");
@@ -112,6 +101,48 @@ pub fn add_lines(dir: &Path, lines: &str) {
     fs::write(&file, format!("{written}\n{lines}")).expect("the region's file");
 }
 
-fn free_ports() -> RegionPorts {
-    FleetPorts::lay_out(port_base(), 1).expect("a layout").regions[0]
+/// The token of [`solo`]'s admin listener.
+pub const TOKEN: &str = "letmein-letmein-letmein";
+/// The token of ann, who may approve.
+pub const ANN: &str = "ann-ann-ann-ann-ann";
+/// The token of bob, who may act.
+pub const BOB: &str = "bob-bob-bob-bob-bob";
+/// The token of eve, who may only look.
+pub const EVE: &str = "eve-eve-eve-eve-eve";
+
+/// A region alone whose admin listener asks for a token. All tests of this process share it.
+pub async fn solo() -> &'static Solo {
+    static SOLO: OnceCell<Solo> = OnceCell::const_new();
+    SOLO.get_or_init(start).await
+}
+
+pub async fn start() -> Solo {
+    let settle = "settle_time = \"0s\"\n";
+    let routes = routes().replace(settle, &format!("{settle}status_ends_attempt = true\n"));
+    Solo::start_with(&routes, None, |dir| {
+        fs::write(dir.join("token"), TOKEN).unwrap();
+        let named = [("ann", "approve", ANN), ("bob", "act", BOB), ("eve", "look", EVE)];
+        let named = named.map(|(name, role, token)| operator(name, role, token)).concat();
+        fs::write(dir.join("operators.toml"), named).unwrap();
+        add_lines(dir, "[admin]\ntoken_file = \"token\"\noperators = \"operators.toml\"\n");
+    })
+    .await
+}
+
+/// The lock of tests that look at all keys of [`solo`] or stop its store, and of the disturbed.
+pub async fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::const_new(());
+    ONE.lock().await
+}
+
+/// Makes a key in doubt whose attempt is over: its upstream's status said nothing.
+pub async fn doubt(public: &str, key: &str) -> Answer {
+    let request = post(public, "/v1/payouts", &format!("\"{key}\""), BODY).with("Demo-Behave", "status=500");
+    let answer = ask(request).await;
+    assert_eq!(answer.status, 500, "{}", answer.text());
+    answer
+}
+
+pub async fn retry(public: &str, key: &str) -> Answer {
+    ask(post(public, "/v1/payouts", &format!("\"{key}\""), BODY)).await
 }

@@ -2,16 +2,15 @@
 //! vote, settings that differ, certificates that expire. Everything is mended before the next
 //! group.
 
-use crate::alerts::requests::{doubts, ruled};
+use crate::alerts::causes::{doubts, ruled};
 use crate::alerts::stage::{Stage, instance};
-use crate::detour::Detour;
+use crate::gateways::Detour;
 use crate::support::*;
-use onceway_lab::process::{Launch, Process};
+use onceway_lab::process::Process;
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Deletes rows of us-east while their attempts run, so that their answers find none.
 pub async fn rows_lost(stage: &Stage) {
     let us = &stage.fleet.regions[0];
     let (mut keys, mut asked) = (Vec::new(), JoinSet::new());
@@ -186,15 +185,7 @@ pub async fn witness_without_vote(stage: &Stage) {
     let args = ["witness", "--config", "witness.toml"];
     let made = Command::new(program()).args(args).arg("--init").current_dir(&dir).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    let witness = Process::spawn(&Launch {
-        program: program(),
-        args: args.map(Into::into).into(),
-        env: Vec::new(),
-        cwd: dir.clone(),
-        log: dir.join("witness.log"),
-        account: None,
-    });
-    let witness = witness.unwrap();
+    let witness = Process::spawn(&launch(program(), args, &dir, "witness.log")).unwrap();
     stage.prometheus.look_at_witness(Some((NAME, &admin)));
     stage.fires("OncewayWitnessHasNoVote", &[("region", NAME), ("instance", &admin)]).await;
     stage.prometheus.look_at_witness(None);

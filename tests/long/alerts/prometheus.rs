@@ -2,6 +2,7 @@
 //! own, queried over HTTP. A shell ends it as soon as this process is gone, however that ends.
 
 use crate::alerts::rules::{Rules, WITNESS_TARGETS, configuration};
+use crate::support::documents::queries;
 use crate::support::*;
 use onceway_lab::process;
 use serde::Deserialize;
@@ -10,7 +11,6 @@ use std::process::Child;
 /// Ends the server when the pipe ends, which happens when its holder ends.
 const GUARD: &str = "\"$@\" & read -r _; kill -9 $! && wait";
 
-/// A running Prometheus. Dropping it kills it.
 pub struct Prometheus {
     url: String,
     dir: PathBuf,
@@ -119,4 +119,60 @@ impl Drop for Prometheus {
         // It was started, so the wait succeeds; otherwise there is nobody to report to.
         let _ended = self.guard.wait();
     }
+}
+
+/// Metrics that have nothing to show in a healthy deployment, and why.
+const LATER: [(&str, &str); 10] = [
+    (
+        "onceway_quota_exceeded_total",
+        "its series are tenants that went over their quota; nobody has one here",
+    ),
+    ("onceway_live_keys", "keys are counted where they are bounded; nobody bounds them here"),
+    ("onceway_connections_cut_total", "only what is above 0 is shown, and no client misbehaves here"),
+    ("onceway_shadow_total", "only a gateway in shadow mode counts it"),
+    ("onceway_shadow_diverged_total", "only a gateway in shadow mode counts it"),
+    ("onceway_store_errors_total", "only what is above 0 is shown, and the store is well"),
+    ("onceway_store_spared_total", "only what is above 0 is shown, and the store answers"),
+    ("onceway_store_breaker_open", "only what is above 0 is shown, and the store answers"),
+    ("onceway_witness_", "three regions need no witness"),
+    ("onceway_claims_failed_total", "its series begin with the first claim that the store does not take"),
+];
+
+/// The labels that group the answer, and that legends name.
+fn by(query: &str) -> Vec<String> {
+    let of = |part: &str| part.split_once(')').map(|(labels, _)| labels.to_owned()).unwrap_or_default();
+    let labels = query.split("by (").skip(1).map(of).collect::<Vec<_>>().join(",");
+    labels
+        .split(',')
+        .map(|label| label.trim().to_owned())
+        .filter(|label| !label.is_empty() && label != "le")
+        .collect()
+}
+
+/// Fails unless every query has a result or is listed, and every series has its grouping labels.
+pub async fn shows_the_dashboard(prometheus: &Prometheus) {
+    let mut empty = Vec::new();
+    for (title, query) in queries() {
+        // All regions, and a span that holds several scrapes.
+        let asked = query.replace("$__rate_interval", "1m").replace("$region", ".*");
+        let found = prometheus.query(&asked).await;
+        for label in by(&query) {
+            let without = found.iter().find(|sample| sample.labels.get(&label).is_none_or(String::is_empty));
+            assert!(without.is_none(), "{title}: a series of {query} has no {label}: {without:?}");
+        }
+        let listed = LATER.iter().any(|(metric, _)| query.contains(metric));
+        // A result of zero divided by zero shows nothing.
+        if found.iter().all(|sample| sample.value.is_nan()) && !listed {
+            empty.push(format!("{title}: {query}"));
+        }
+    }
+    assert!(empty.is_empty(), "nothing to show, and not listed:\n{}", empty.join("\n"));
+}
+
+#[test]
+fn empty_dashboard_queries_are_listed_with_reasons() {
+    for (metric, why) in LATER {
+        assert!(!why.is_empty() && queries().iter().any(|(_, query)| query.contains(metric)), "{metric}");
+    }
+    assert_eq!(by("sum by (a, le) (x) / sum by (b) (y)"), ["a", "b"]);
 }

@@ -1,9 +1,6 @@
-//! The rules and the scrape configuration of deploy/prometheus, with every time of a rule divided
-//! by [`FACTOR`] and nothing else changed.
-//!
-//! A time is `for`, a range in brackets, or an `offset`: a minute of an operator is a second here.
-//! Bounds stay, those in seconds too. Of the scrape configuration only the targets and the two
-//! intervals differ.
+//! The rules and the scrape configuration of deploy/prometheus, for a Prometheus whose minutes are
+//! seconds. Every time of a rule (`for`, a range in brackets, an `offset`) is divided by
+//! [`FACTOR`]. Bounds stay. Of the configuration only the targets and the two intervals differ.
 
 use crate::support::documents::{place_of, text};
 use crate::support::*;
@@ -22,13 +19,11 @@ pub const WITNESS_TARGETS: &str = "witnesses.json";
 
 pub struct Rule {
     pub labels: BTreeSet<String>,
-    /// Its expression, times divided.
     pub expr: String,
 }
 
 pub struct Rules {
     pub alerts: BTreeMap<String, Rule>,
-    /// The file for a Prometheus whose minutes are seconds.
     pub file: String,
 }
 
@@ -45,7 +40,10 @@ impl Rules {
                     *span = divided(span.as_str().expect("a span")).into();
                 }
                 let annotations = rule["annotations"].as_mapping().expect("annotations").values();
-                let labels = annotations.flat_map(|text| named(text.as_str().unwrap_or_default())).collect();
+                let named =
+                    annotations.flat_map(|text| text.as_str().unwrap_or_default().split("$labels.").skip(1));
+                let is_label = |at: &char| at.is_ascii_alphanumeric() || *at == '_';
+                let labels = named.map(|rest| rest.chars().take_while(is_label).collect()).collect();
                 let name = rule["alert"].as_str().expect("a name").to_owned();
                 alerts.insert(name, Rule { labels, expr });
             }
@@ -106,12 +104,6 @@ pub fn configuration(targets: &BTreeMap<String, Vec<String>>) -> String {
     serde_yaml_ng::to_string(&file).expect("YAML")
 }
 
-fn named(template: &str) -> impl Iterator<Item = String> + '_ {
-    let label = |rest: &str| rest.chars().take_while(|at| at.is_ascii_alphanumeric() || *at == '_').collect();
-    template.split("$labels.").skip(1).map(label)
-}
-
-/// A span such as `1h30m`, divided.
 fn divided(span: &str) -> String {
     let whole: Span = span.parse().unwrap_or_else(|error| panic!("{span}: {error}"));
     let whole = whole.total((Unit::Millisecond, SpanRelativeTo::days_are_24_hours())).unwrap();
@@ -120,7 +112,6 @@ fn divided(span: &str) -> String {
     format!("{short}ms")
 }
 
-/// An expression with its ranges and offsets divided.
 fn sooner(expr: &str) -> String {
     let mut after = String::new();
     for (number, part) in expr.split('[').enumerate() {

@@ -10,7 +10,6 @@ use tokio::task::JoinHandle;
 const SHOWS_WITHIN: Duration = Duration::from_secs(180);
 /// The time between two looks at Prometheus, which evaluates four times a second.
 const LOOK: Duration = Duration::from_millis(200);
-/// The time between two requests of the load at each region.
 const BETWEEN: Duration = Duration::from_millis(400);
 
 /// Short holds, so that open keys are in doubt soon. Two runs make a dead letter, except of notes.
@@ -49,7 +48,7 @@ pub struct Stage {
     pub rules: Rules,
     /// Correctly answered requests of the load.
     pub answered: Arc<AtomicUsize>,
-    seen: Mutex<BTreeSet<String>>,
+    pub seen: Mutex<BTreeSet<String>>,
     load: JoinHandle<()>,
 }
 
@@ -62,9 +61,7 @@ impl Stage {
         let file = fleet.dir().join("eu-west.toml");
         fs::write(&file, fs::read_to_string(&file).unwrap() + HEALTH).unwrap();
         restart(eu).await;
-        for region in &fleet.regions {
-            region.serves().await.unwrap();
-        }
+        all_serve(&fleet).await;
         let rules = Rules::read();
         let own = |region: &Region| {
             let admins = region.gateways.iter().map(|gateway| instance(&gateway.admin())).collect();
@@ -129,10 +126,6 @@ impl Stage {
         fired.into_iter().map(|sample| format!("{:?}", sample.labels)).collect()
     }
 
-    pub fn has_seen(&self, name: &str) -> bool {
-        self.seen.lock().unwrap().contains(name)
-    }
-
     /// A fresh key whose home is this region, and whose next region is that one, if given.
     pub async fn key_of(&self, home: usize, next: Option<usize>) -> String {
         let name = |number: usize| self.fleet.regions[number].name.to_string();
@@ -181,8 +174,7 @@ pub fn instance(url: &str) -> String {
     url.trim_start_matches("http://").to_owned()
 }
 
-/// Sends fresh charges to each of these addresses for as long as it is polled. Now and then it
-/// repeats one or sends a request without a key.
+/// Sends fresh charges while it is polled; some are repeated, or come without a key.
 async fn load(publics: Vec<String>, answered: Arc<AtomicUsize>) {
     let connections = Arc::new(Connections::default());
     let mut due = tokio::time::Instant::now();

@@ -1,8 +1,6 @@
 //! A headless Chromium, driven through ChromeDriver's plain WebDriver HTTP (W3C WebDriver;
-//! Chromium's own commands under `goog/`).
-//!
-//! It gets a new profile, connects only to loopback, and ends with this process, however that ends:
-//! a shell holds the other end of a pipe, and Chromium ends with its driver.
+//! Chromium's own commands under `goog/`). It ends with this process, however that ends: a shell
+//! holds the other end of a pipe, and Chromium ends with its driver.
 
 use crate::support::*;
 use base64::Engine;
@@ -16,19 +14,9 @@ const WITHIN: Duration = Duration::from_secs(60);
 /// The name of an element in answers (WebDriver, section 11).
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 /// Flags for a machine that runs as root and has no network.
-const FLAGS: [&str; 11] = [
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-dev-shm-usage",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-    "--remote-debugging-pipe",
-];
+const FLAGS: &str = "--headless=new --no-sandbox --disable-gpu --disable-quic --disable-dev-shm-usage --no-first-run \
+                     --disable-background-networking --disable-component-update --disable-sync --hide-scrollbars \
+                     --remote-debugging-pipe";
 
 pub struct Browser {
     session: String,
@@ -81,7 +69,7 @@ impl Browser {
         let profile = tempfile::tempdir().unwrap();
         let (child, port) = until_started(&driver).await;
         let base = format!("http://127.0.0.1:{port}");
-        let mut args: Vec<String> = FLAGS.map(str::to_owned).to_vec();
+        let mut args: Vec<String> = FLAGS.split(' ').map(str::to_owned).collect();
         args.push(format!("--user-data-dir={}", profile.path().display()));
         let wanted = json!({ "capabilities": { "alwaysMatch": {
             "browserName": "chrome",
@@ -103,7 +91,6 @@ impl Browser {
         answer.json()["value"].clone()
     }
 
-    /// Opens an address and waits until it has loaded.
     pub async fn open(&self, url: &str) {
         self.post("url", json!({ "url": url })).await;
     }
@@ -112,7 +99,6 @@ impl Browser {
         self.get("url").await.as_str().unwrap_or_default().to_owned()
     }
 
-    /// Runs a function's body in the page. Returns its result.
     pub async fn run(&self, body: &str) -> Value {
         self.post("execute/sync", json!({ "script": body, "args": [] })).await
     }
@@ -170,7 +156,6 @@ impl Browser {
         self.devtools("Emulation.setDeviceMetricsOverride", params).await;
     }
 
-    /// Sets the preferred scheme, `light` or `dark`.
     pub async fn scheme(&self, scheme: &str) {
         let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         self.devtools("Emulation.setEmulatedMedia", json!({ "features": features })).await;

@@ -1,8 +1,6 @@
-//! Four machines on this one: the desk and one per region, each a shell in namespaces of its own.
-//!
-//! A machine has its own network, processes, mounts, host name and folders. All end with the desk's
-//! first process, which a helper ends when the test ends, however it ends: no name on this computer
-//! can collide with another run's, and nothing is left behind.
+//! Four machines on this one: the desk and one per region, each a shell with its own network,
+//! processes, mounts, host name and folders. All end with the desk's first process, which a guard
+//! ends when the test ends, however it ends: nothing is left behind.
 
 use crate::guide::{DESK, REGIONS};
 use crate::support::*;
@@ -19,7 +17,6 @@ const PROGRAMS: [&str; 8] =
     ["apt-get", "curl", "ip", "mount", "nsenter", "openssl", "pg_createcluster", "unshare"];
 /// The addresses that the guide gives its machines, in the order of [`REGIONS`].
 const ADDRESSES: [&str; 3] = ["10.1.0.10/8", "10.2.0.10/8", "10.3.0.10/8"];
-/// The desk's address beside them.
 const DESK_ADDRESS: &str = "10.0.0.10/8";
 const WITHIN: Duration = Duration::from_secs(150);
 /// A mark that no line of the guide prints.
@@ -194,8 +191,7 @@ impl Machines {
         self.machines[0].set_up(&desk, include_str!("desk.sh"));
         self.machines[0].is_up();
         let lines = self.machines[1..].iter().zip(ADDRESSES).map(|(machine, address)| {
-            // nsenter, unshare, the shell: the second one has the namespaces. The desk sees it by
-            // its number there.
+            // The second of nsenter, unshare and the shell. The desk sees it by its number there.
             let unshare = machine.below(2)[0];
             let status = fs::read_to_string(format!("/proc/{unshare}/status")).unwrap();
             let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap();

@@ -5,8 +5,7 @@ use crate::runbook::book::Section;
 use crate::support::*;
 use onceway::protocol::speakers::Sender;
 
-/// Makes an empty server and database for eu-west, and writes the generation that `region rebuild`
-/// printed into its file. Then it plays `store init` as the section says.
+/// Plays `store init` for an empty server, with the generation that was printed.
 pub async fn new_store(section: &mut Section<'_>, fleet: &Deployment, printed: &str) {
     let region = &fleet.regions[1];
     let (_, rest) = printed.split_once("generation ").unwrap_or_else(|| panic!("no generation in {printed}"));
@@ -40,13 +39,6 @@ pub async fn major_upgrade(mut section: Section<'_>, fleet: &Deployment) {
     section.end();
 }
 
-/// True if a region's gateway lists the new region, which has no share yet, as up.
-async fn shows_up(region: &Region) -> bool {
-    let printed = region.operate(&["status"]).await.unwrap();
-    let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
-    printed.lines().any(|line| line.split_whitespace().take(3).eq(["sa-east", "-", "yes"]))
-}
-
 pub async fn added(mut section: Section<'_>, fleet: &Deployment) {
     let spare = fleet.spare.as_ref().expect("machines for one more region");
     let us = &fleet.regions[0];
@@ -56,12 +48,9 @@ pub async fn added(mut section: Section<'_>, fleet: &Deployment) {
     }
     section.well("onceway certs --out certificates --region sa-east", &[]).await;
     write_files(fleet, 4);
-    section
-        .well(
-            "onceway check config/us-east.toml config/eu-west.toml config/ap-south.toml config/sa-east.toml",
-            &[],
-        )
-        .await;
+    let check =
+        "onceway check config/us-east.toml config/eu-west.toml config/ap-south.toml config/sa-east.toml";
+    section.well(check, &[]).await;
     spare.cluster.start().await.unwrap();
     spare.cluster.create_database(DATABASE).await.unwrap();
     let others = ["us-east", "eu-west", "ap-south"];
@@ -69,14 +58,18 @@ pub async fn added(mut section: Section<'_>, fleet: &Deployment) {
     restart_all(fleet).await;
     spare.act(Action::Start, Part::Gateway).await.unwrap();
     for region in &fleet.regions {
-        until("the new region to be up everywhere", async || shows_up(region).await).await;
+        until("the new region, which has no share yet, to be up everywhere", async || {
+            let printed = out(&region.operate(&["status"]).await.unwrap());
+            printed.lines().any(|line| line.split_whitespace().take(3).eq(["sa-east", "-", "yes"]))
+        })
+        .await;
     }
     section.well("onceway status ", &["\nsa-east "]).await;
     may_not_say(fleet, Sender::Joining).await;
     section.plan_and_apply("--expect-epoch 7").await.shows("regions that join");
     section.well("until onceway region status sa-east", &["serving"]).await;
     let plan = us.run(&["ring", "plan"]).await.unwrap();
-    assert!(String::from_utf8_lossy(&plan.stdout).contains("nothing would change"), "{plan:?}");
+    assert!(out(&plan).contains("nothing would change"), "{plan:?}");
     section.end();
 }
 
@@ -90,15 +83,13 @@ fn write_files(fleet: &Deployment, members: usize) {
         let old = fleet.dir().join(format!("{name}.toml"));
         let kept = fs::read_to_string(&old).unwrap();
         fleet.write_file(number, &all).unwrap();
-        let generation = kept.lines().find(|line| line.starts_with("generation = "));
-        if let Some(line) = generation {
+        if let Some(line) = kept.lines().find(|line| line.starts_with("generation = ")) {
             let text = fs::read_to_string(&old).unwrap();
             fs::write(&old, text.replacen("[store]\n", &format!("[store]\n{line}\n"), 1)).unwrap();
         }
     }
 }
 
-/// Restarts one gateway after the other, except the spare one's.
 async fn restart_all(fleet: &Deployment) {
     for region in &fleet.regions {
         restart(region).await;
@@ -121,7 +112,7 @@ async fn may_not_say(fleet: &Deployment, sender: Sender) {
         let refusals = async || series(region, &name).await.unwrap_or(0.0);
         let (before, members) = (refusals().await, voters(region).await);
         let at = said::listens(fleet, region);
-        let count = said::forbidden(&identity, &spare.name, sender, &region.name, &at).await;
+        let count = said::forbidden(&identity, sender, &region.name, &at).await;
         let after = refusals().await;
         assert!(count > 10 && after >= before + count as f64, "{count} refused; {before}, then {after}");
         let status = status(region).await;
@@ -157,7 +148,7 @@ pub async fn removed(mut section: Section<'_>, fleet: &Deployment) {
     for region in &fleet.regions[1..] {
         until("its rows to be here", async || {
             let said = region.run(&["store", "init"]).await.unwrap();
-            String::from_utf8_lossy(&said.stdout).contains("all its rows are here") || said.status.success()
+            out(&said).contains("all its rows are here") || said.status.success()
         })
         .await;
     }
@@ -170,12 +161,8 @@ pub async fn removed(mut section: Section<'_>, fleet: &Deployment) {
         })
         .await;
     }
-    let others = ["eu-west", "ap-south"];
-    section
-        .run_everywhere("onceway store init --config config/us-east.toml --wait", "us-east", &others)
-        .await;
-    for region in &fleet.regions {
-        region.serves().await.unwrap();
-    }
+    let init = "onceway store init --config config/us-east.toml --wait";
+    section.run_everywhere(init, "us-east", &["eu-west", "ap-south"]).await;
+    all_serve(fleet).await;
     section.end();
 }

@@ -10,19 +10,8 @@ use tokio::process::Command;
 
 const WITHIN: Duration = Duration::from_secs(150);
 
-const ACTS: [&str; 11] = [
-    "break-glass",
-    "jobs retry",
-    "key release",
-    "key settle",
-    "protocol raise",
-    "region drain",
-    "region rebuild",
-    "region resume",
-    "ring apply",
-    "store reseed",
-    "takeover",
-];
+const ACTS: &str = "break-glass, jobs retry, key release, key settle, protocol raise, region drain, region rebuild, \
+                    region resume, ring apply, store reseed, takeover";
 /// Acts that are a dry run without --yes.
 const MEANT: [&str; 2] = ["protocol raise", "ring apply"];
 /// The number of tries of a dry run that another epoch interrupts.
@@ -94,8 +83,7 @@ impl Desk {
         Self { book: Book::read(), dir, admin: fleet.regions[0].admin() }
     }
 
-    /// Runs the lines before the first section. They set variables for later commands, so each is
-    /// run with a command that uses its variable.
+    /// The lines before the first section set variables: each is run with a command that uses it.
     pub async fn preamble(&self, region: &Region) {
         let mut lines = self.open("");
         lines.there(region);
@@ -112,8 +100,7 @@ impl Desk {
         fs::write(self.dir.join("secrets/admin-token"), "a-token-that-nobody-asks-for").unwrap();
         lines.shell(&with_token).await.ends(&[0]);
 
-        // The fleet's files have values where the guide's have variables: here one variable has to
-        // reach the command.
+        // The fleet's files have values: here one variable has to reach the command.
         let file = format!("config/{}.toml", region.name);
         fs::write(self.dir.join("environment"), "").unwrap();
         fs::write(self.dir.join("provision"), format!("FILE={file}\n")).unwrap();
@@ -159,8 +146,7 @@ impl<'a> Section<'a> {
         self.at = region.admin();
     }
 
-    /// Lets the example's address be this region's, and psql's service its Postgres, from now on:
-    /// the runbook says "there".
+    /// Lets the example's address and psql's service be this region's from now on.
     pub fn there(&mut self, region: &Region) {
         self.put.retain(|(from, _)| from != "http://127.0.0.1:7402");
         self.put.push(("http://127.0.0.1:7402".to_owned(), region.admin()));
@@ -195,7 +181,6 @@ impl<'a> Section<'a> {
         said
     }
 
-    /// Runs the next line, which ends with 0 and shows these parts.
     pub async fn well(&mut self, begins: &str, parts: &[&str]) -> CommandOutput {
         let said = self.run(begins).await;
         parts.iter().fold(said.ends(&[0]), |said, part| said.shows(part));
@@ -205,14 +190,13 @@ impl<'a> Section<'a> {
     /// The exit code of an act's dry run, which must not change the view; `None` if it is no act.
     async fn rehearse(&self, line: &str) -> Option<Option<i32>> {
         let bare = line.split(" #").next().unwrap_or_default().trim_end();
-        let is_act = ACTS.iter().any(|act| bare.starts_with(&format!("onceway {act} ")));
+        let is_act = ACTS.split(", ").any(|act| bare.starts_with(&format!("onceway {act} ")));
         let is_meant = bare.contains("--yes") || !MEANT.iter().any(|act| bare.contains(act));
         if !is_act || bare.contains("--dry-run") || !is_meant {
             return None;
         }
         let rehearsal = format!("{} --dry-run", bare.replace(" --yes", ""));
-        // A dry run that changes something does so each time. A region that comes home meanwhile
-        // does so once.
+        // A dry run that changes something does so each time, a region that comes home once.
         for _ in 0..TRIES {
             let before = self.epoch().await;
             let said = self.shell(&rehearsal).await;
@@ -229,8 +213,7 @@ impl<'a> Section<'a> {
         status.send(Duration::from_secs(5)).await.ok()?.json()["epoch"].as_u64()
     }
 
-    /// Runs the next line for each of these regions at the same time, as its comment says: each
-    /// waits for something that the others have to make.
+    /// Runs the next line for each region at once: each waits for what the others make.
     pub async fn run_everywhere(&mut self, begins: &str, region: &str, others: &[&str]) {
         let line = self.next(begins);
         let of = |other: &&str| line.replace(&format!("/{region}.toml"), &format!("/{other}.toml"));
@@ -308,7 +291,6 @@ impl<'a> Section<'a> {
         self.run_until_all(begins, &[part]).await
     }
 
-    /// Like [`Self::run_until`], until the output has all of these parts at once.
     pub async fn run_until_all(&mut self, begins: &str, parts: &[&str]) -> CommandOutput {
         let line = self.next(begins);
         found(&format!("{line} to show {parts:?}"), async || {

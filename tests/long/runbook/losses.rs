@@ -1,16 +1,12 @@
 //! A region dies, another one too, and both return; then the disk of the second is gone. Or the
-//! register is lost: numbers stand in it that nothing can follow. Or a slot is lost, and a disk
-//! fills because a subscriber is dead.
-//!
-//! A site without power is SIGKILL to everything in it. No message of a peer poisons a register, so
-//! SQL does. A slot is dropped, as a failover to a standby loses it, or WAL exceeds its bound.
+//! register is lost, or a slot, or a disk fills because a subscriber is dead. A site without power
+//! is SIGKILL to everything in it. No message of a peer poisons a register, so SQL does.
 
 use crate::runbook::anew::new_store;
 use crate::runbook::book::{Section, metric};
 use crate::support::*;
 
-/// Numbers that nothing can follow: a promise of each acceptor, and the epoch of each gate. That
-/// epoch's view seals every region.
+/// Numbers that nothing can follow, in acceptors and gates; the view seals every region.
 const POISON: &str = r#"
     update onceway.acceptor
        set version = version + 1,
@@ -56,11 +52,8 @@ pub async fn poisoned(mut section: Section<'_>, fleet: &Deployment) {
     };
     until("all regions to follow", same).await;
     section.well("onceway status ", &[]).await;
-    for region in &fleet.regions {
-        region.serves().await.unwrap();
-    }
-    until("the key to run", async || ask(post(&us.public(), "/v1/charges", &key, BODY)).await.status == 201)
-        .await;
+    all_serve(fleet).await;
+    until("the key to run", async || charge(us, &key).await.status == 201).await;
     assert_eq!(effects(&fleet.ledger, &key), 1);
     section.run_again("onceway region drain eu-west --reason").await.shows("eu-west is drained");
     section.run_again("onceway region resume eu-west").await.shows("serves again");
@@ -85,7 +78,7 @@ pub async fn dies(mut section: Section<'_>, fleet: &Deployment) {
     metric(us, "onceway_hindrances", "0").await;
     until("us-east to run keys alone", async || {
         let printed = us.operate(&["region", "status", "us-east"]).await.unwrap();
-        printed.status.success() && String::from_utf8_lossy(&printed.stdout).contains("100.00 %")
+        printed.status.success() && out(&printed).contains("100.00 %")
     })
     .await;
     section.end();
@@ -129,30 +122,21 @@ async fn drop_slot(at: &Region, by: &str) {
 
 pub async fn slot_lost(mut section: Section<'_>, fleet: &Deployment) {
     drop_slot(&fleet.regions[1], "us-east").await;
-    section
-        .run("onceway store check --config config/us-east.toml")
-        .await
-        .ends(&[1])
-        .shows("broken")
-        .shows("eu-west");
-    section
-        .well(
-            "onceway store reseed --config config/us-east.toml --from eu-west --dry-run",
-            &["all rows copied again"],
-        )
-        .await;
-    section.well("onceway store reseed --config config/us-east.toml --from eu-west --wait", &[]).await;
+    let checked = section.run("onceway store check --config config/us-east.toml").await;
+    checked.ends(&[1]).shows("broken").shows("eu-west");
+    let reseed = "onceway store reseed --config config/us-east.toml --from eu-west";
+    section.well(&format!("{reseed} --dry-run"), &["all rows copied again"]).await;
+    section.well(&format!("{reseed} --wait"), &[]).await;
     is_whole(fleet, 0).await;
     fleet.regions[0].serves().await.unwrap();
     section.end();
 }
 
-/// Waits until `onceway store check` ends with 0 and rows stream again.
 async fn is_whole(fleet: &Deployment, number: usize) {
     let last = Mutex::new(String::new());
     let whole = async || {
         let output = fleet.regions[number].run(&["store", "check"]).await?;
-        *last.lock().unwrap() = String::from_utf8_lossy(&output.stdout).into_owned();
+        *last.lock().unwrap() = out(&output);
         Ok(output.status.success().then_some(()))
     };
     let whole = wait::for_some("the store to be whole", BOUND, whole).await;
@@ -168,15 +152,12 @@ pub async fn filling(mut section: Section<'_>, fleet: &Deployment) {
     section.well("psql --command \"select slot_name", &["eu_west", "reserved"]).await;
     let bound = section.run("psql --command \"alter system").await;
     bound.ends(&[0]).shows("ALTER SYSTEM").shows("CHECKPOINT");
-    // 4 GB of WAL would take too long to write. Some segments exceed this bound, and healthy
-    // subscribers stay within it.
+    // 4 GB of WAL would take too long. Healthy subscribers stay within this bound.
     let client = us.cluster.connect(DATABASE).await.unwrap();
     alter_system(&client, "set max_slot_wal_keep_size = '64MB'").await;
     until("the slot to be lost", async || {
-        client
-            .batch_execute("select pg_logical_emit_message(false, 'test', 'x'), pg_switch_wal()")
-            .await
-            .unwrap();
+        let switch = "select pg_logical_emit_message(false, 'test', 'x'), pg_switch_wal()";
+        client.batch_execute(switch).await.unwrap();
         client.batch_execute("checkpoint").await.unwrap();
         until("ap-south to follow", async || {
             let near = "select pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn) < 33554432 from pg_replication_slots where slot_name like '%ap_south%'";
@@ -208,8 +189,6 @@ pub async fn filling(mut section: Section<'_>, fleet: &Deployment) {
     for number in 0..3 {
         is_whole(fleet, number).await;
     }
-    for region in &fleet.regions {
-        region.serves().await.unwrap();
-    }
+    all_serve(fleet).await;
     section.end();
 }

@@ -1,8 +1,6 @@
-//! Planned work: maintenance, a new onceway, a minor upgrade of Postgres, new certificates, and a new
-//! password of the gateways' role under load. No request is lost.
-//!
-//! The minor upgrade restarts the same Postgres, because no other minor version is here. The old
-//! onceway is this one, which speaks only the protocol version before.
+//! Planned work: maintenance, a new onceway, a minor upgrade of Postgres, new certificates, and a
+//! new password under load. The minor upgrade restarts the same Postgres, as no other one is here.
+//! The old onceway is this one, which speaks only the protocol version before.
 
 use crate::runbook::book::{Section, metric};
 use crate::support::*;
@@ -115,9 +113,7 @@ pub async fn authority(mut section: Section<'_>, fleet: &Deployment) {
     fs::copy(desk.join("fresh/ca.key"), live.join("ca.key")).unwrap();
     // New connections, with nothing but the new files.
     restart(eu).await;
-    for region in &fleet.regions {
-        region.serves().await.unwrap();
-    }
+    all_serve(fleet).await;
     section.well("onceway status", &[]).await;
     section.end();
 }
@@ -221,7 +217,6 @@ pub async fn rotated(mut section: Section<'_>, fleet: &Deployment) {
     round(one, async || fs::write(&file, &own).unwrap()).await;
 }
 
-/// Waits until the gateway has taken a new login over so many times.
 async fn uses_its_login(region: &Region, times: usize) {
     until("the new login to be used", async || {
         let log = fs::read_to_string(region.gateway_log()).unwrap();

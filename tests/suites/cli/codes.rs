@@ -26,13 +26,11 @@ fn the_page_and_the_help_list_equal_exit_codes() {
     }
 }
 
-/// The exit code of a command whose gateway gives this answer.
 fn code(args: &[&str], status: u16, answer: Value) -> Option<i32> {
     let (address, _) = admin(json!({}), (status, answer));
     at(&address, args).status.code()
 }
 
-/// The exit code of a command whose gateway does not answer.
 fn nowhere(args: &[&str]) -> Option<i32> {
     onceway(&[args, &["--admin", NOWHERE]].concat()).status.code()
 }

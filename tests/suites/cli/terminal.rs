@@ -14,16 +14,16 @@ use std::os::fd::OwnedFd;
 use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{Receiver, channel};
 
-/// A deployment of two regions, one of which is lost.
-fn status() -> Value {
-    let region = |name: &str, standing: &str, share: f64| json!({ "name": name, "standing": standing, "since_epoch": 8, "share": share, "mark": 9 });
+/// The status of a deployment of two regions, one of which is lost.
+pub fn one_lost() -> Value {
+    let region = |name: &str, standing: &str| json!({ "name": name, "standing": standing, "since_epoch": 4, "share": 0.5, "mark": 9 });
     json!({
         "region": "us-east", "in_flight": 1, "readiness": { "ready": true, "serves": true, "reasons": [] },
         "peers": { "eu-west": { "up": false, "lag_ms": 812.0, "lag_max_ms": 900.0, "rtt_ms": 61.2 } },
         "authority": {
-            "epoch": 8, "founded": true, "mode": "automatic", "lease": { "held": true, "left_ms": 8_400 }, "pending": null,
+            "epoch": 8, "founded": true, "mode": "manual", "lease": { "held": true, "left_ms": 8_400 }, "pending": null,
             "voters": ["us-east", "eu-west", "ap-south"],
-            "regions": [region("us-east", "serving", 1.0), region("eu-west", "lost", 0.0)],
+            "regions": [region("us-east", "serving"), region("eu-west", "lost")],
             "opening": [{ "what": "window", "region": "eu-west", "text": "the window runs", "left_ms": 1_500, "needs_operator": false }],
         },
     })
@@ -31,7 +31,7 @@ fn status() -> Value {
 
 #[test]
 fn top_prints_one_frame_for_scripts() {
-    let (address, _) = admin(status(), (200, json!({})));
+    let (address, _) = admin(one_lost(), (200, json!({})));
     let once = at(&address, &["top", "--once", "--interval", "100ms"]);
     assert_eq!((once.status.code(), err(&once).as_str()), (Some(0), ""));
     has(&out(&once), &["seen by us-east · epoch 8", "LOST", "window: 1.5 s left: the window runs", "8.4 s"]);
@@ -108,7 +108,7 @@ impl Terminal {
 
 #[test]
 fn q_quits_top_and_restores_the_terminal() {
-    let (address, _) = admin(status(), (200, json!({})));
+    let (address, _) = admin(one_lost(), (200, json!({})));
     let mut terminal = Terminal::start(&address, 80, 24);
     terminal.until("\u{1b}[?1049h");
     terminal.until("window: 1.5 s left");

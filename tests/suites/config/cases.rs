@@ -1,8 +1,5 @@
-//! Configurations with one mistake each, and the exact message for it.
-//!
-//! `tests/suites/config.rs` writes the four files below, with one text in one of them replaced, and
-//! compares every line. It must hold every message that a user can meet: nobody has read the
-//! message of a rule without a case here.
+//! Configurations with one mistake each, and the exact message for it. Every message that a user
+//! can meet stands here: nobody has read the message of a rule without a case.
 
 pub const RING: &str = r#"deployment = "test"
 seed = 7
@@ -60,7 +57,6 @@ pub const KEYS: &str = r#"{"keys": [
 {"kid": "sealed", "kty": "RSA", "use": "enc", "n": "AQAB", "e": "AQAB"}]}
 "#;
 
-/// One mistake per key.
 pub const SECRET_KEYS: &str = r#"{"keys": [
 {"kid": "shared", "kty": "oct", "k": "c2VjcmV0"},
 {"kid": "private", "kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo", "d": "c2VjcmV0"},

@@ -1,18 +1,11 @@
 //! Failover and escrow in the files: the mistakes with the exact message for each, and correct
-//! settings.
-//!
-//! `cases.rs` has all other mistakes and the files that these change. The good ring is of two
-//! regions, so it says `manual`.
-
-use std::time::Duration;
-
-use onceway::config::Config;
-use onceway::gateway::authority::failover::Mode;
-use onceway::gateway::policy::route::{Alone, Escrow};
-use onceway::protocol::region::RegionName;
+//! settings. The good ring is of two regions, so it says `manual`.
 
 use crate::config::cases::Case;
 use crate::config::{load_reference, load_with, policy_of, said_with};
+use crate::support::*;
+use onceway::gateway::authority::failover::Mode;
+use onceway::gateway::policy::route::{Alone, Escrow};
 
 #[rustfmt::skip]
 pub const FAILOVER_CASES: &[Case] = &[
@@ -130,8 +123,7 @@ fn a_region_that_cannot_fail_over_must_say_so() {
     let automatic = ("ring", "[failover]\nmode = \"manual\"\n", "");
     let refused = |edits: &[(&str, &str, &str)]| said_with(&[&[automatic], edits].concat());
     assert_eq!(refused(&[]).len(), 1);
-    // An edge has an acceptor as well. If one region owns all keys, no other region can take them
-    // over.
+    // An edge has an acceptor as well. No other region can take over from the only owner.
     let edge = ("ring", "[clock]", "[[region]]\nname = \"edge\"\nweight = 0\n[clock]");
     let addresses = ("region", "[provision]\n", "edge = \"e:1\"\n[provision]\n");
     let publisher = (

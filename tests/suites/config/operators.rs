@@ -3,14 +3,11 @@
 //!
 //! A message must not repeat a token's digest: its author may have written the token itself.
 
-use std::fs;
-
+use crate::config::{files, load, said, said_with};
+use crate::support::*;
 use onceway::config::check_operators;
 use onceway::gateway::credentials::digest;
 use onceway::gateway::credentials::operators::Visitor;
-
-use crate::config::{files, load, said, said_with};
-use crate::support::operator;
 
 const NAMED: (&str, &str, &str) =
     ("region", "[store]\n", "[admin]\noperators = \"operators.toml\"\n[store]\n");

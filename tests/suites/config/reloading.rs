@@ -3,13 +3,9 @@
 //! `cases.rs` has the files that these change, `tests/suites/reload.rs` does it to running
 //! gateways. Settings that a case does not name must not wait.
 
-use std::time::Duration;
-
-use http::{HeaderMap, Method};
+use crate::config::{files, load, load_with, policy_of};
+use crate::support::*;
 use onceway::config::Config;
-use onceway::gateway::policy::route::Matched;
-
-use crate::config::{files, load, load_with};
 
 type Edit = (&'static str, &'static str, &'static str);
 
@@ -160,16 +156,8 @@ fn an_admin_listener_that_others_reach_keeps_its_token() {
 
 #[test]
 fn routes_that_do_not_fit_what_stays_as_it_is_wait() {
-    let hold = |running: &Config| match running.shared.routes.find(
-        &Method::POST,
-        "/v1/charges",
-        &HeaderMap::new(),
-    ) {
-        Matched::Route(route) => route.policy().unwrap().hold,
-        Matched::PassThrough | Matched::Refused(_) => panic!("no route"),
-    };
-    // With the file's margin the hold would do. With the running one, no send would be possible in
-    // time.
+    let hold = |running: &Config| policy_of(running, "/v1/charges").hold;
+    // The hold fits the file's margin, but not the running one.
     let margin = ("ring", "drift_ppm = 500", "margin = \"800ms\"");
     let tight = ("routes", "hold = \"10s\"", "hold = \"9500ms\"");
     let (running, restart) = adopt(&[margin], &[tight]);

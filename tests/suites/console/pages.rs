@@ -4,7 +4,7 @@
 //! browser could send, or a page that misuses one.
 
 use crate::console::{Desk, encoded, form, hidden, state, told};
-use crate::support::console::{TOKEN, alone, doubt, retry, solo, start};
+use crate::support::solo::{TOKEN, alone, doubt, retry, solo, start};
 use crate::support::*;
 
 pub async fn admin() -> String {
@@ -21,7 +21,6 @@ fn there(test: impl AsyncFnOnce(&str, &str, Desk)) {
     });
 }
 
-/// A GET without a session.
 async fn open(base: &str, path: &str) -> Answer {
     ask(Ask::get(format!("{base}{path}"))).await
 }
@@ -299,8 +298,7 @@ fn a_silent_store_leaves_the_rest_of_the_page() {
         let page = page.text();
         has(&page, &["The store does not answer", "Arcs owned now", "Look a key up", "Leases"]);
         assert!(key.text().contains("The store does not answer"), "{}", key.text());
-        // The lease from before the pause may end while others go on. The test waits for one that
-        // was renewed since.
+        // The lease from before the pause may end while others go on: wait for a renewed one.
         let left =
             async || told(base, TOKEN, "/v1/status").await.json()["authority"]["lease"]["left_ms"].as_u64();
         let before = left().await;

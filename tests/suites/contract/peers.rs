@@ -1,8 +1,6 @@
 //! The peers' bench: the real peer listener over mutual TLS, with a scripted region behind it.
-//!
-//! `net/support.rs` makes the certificates, `door.rs` the address.
 
-use crate::contract::door::Door;
+use crate::contract::Door;
 use crate::net::support::{Pki, region};
 use crate::support::*;
 use http::Response;
@@ -23,7 +21,6 @@ pub struct Link {
     house: Arc<tokio::sync::Mutex<House>>,
 }
 
-/// A scripted region, over all its openings.
 struct Played {
     behaviour: Mutex<PeerBehaviour>,
     pong: Mutex<Pong>,
@@ -32,11 +29,9 @@ struct Played {
     asked: Mutex<Vec<Question>>,
     to_break: UnboundedSender<()>,
     breaks: AtomicU64,
-    /// The opening at which a ping arrived last.
     reached: AtomicU64,
 }
 
-/// The listener, if one is open.
 struct House {
     door: Door,
     identity: PeerIdentity,
@@ -76,8 +71,7 @@ impl Link {
     }
 }
 
-/// Drops everything at once, so that no peer gets a notice, and listens again, so that a resend is
-/// seen.
+/// At once, so that no peer gets a notice. It listens again, so that a resend is seen.
 async fn break_connections(
     mut broken: UnboundedReceiver<()>,
     house: Arc<tokio::sync::Mutex<House>>,

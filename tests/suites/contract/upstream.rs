@@ -1,9 +1,7 @@
 //! The upstream's bench: a scripted HTTP/1.1 server for requests and for questions to its status
 //! address.
-//!
-//! `door.rs` has the address.
 
-use crate::contract::door::Door;
+use crate::contract::Door;
 use crate::net::support::{fed, region};
 use crate::support::*;
 use http::Response;

@@ -1,9 +1,6 @@
 //! Credentials of a running gateway: changing files, the trusted front's door, keys bound to a
-//! principal.
-//!
-//! One region serves all tests of this file. Tests must not run side by side, because they change
-//! the same files. The route `payouts` binds its keys to the principal, so every token in the file
-//! names one.
+//! principal. One region serves all tests of this file, one after the other. The route `payouts`
+//! binds its keys to the principal, so every token in the file names one.
 
 use crate::credentials::signing::{SigningKey, jwks};
 use crate::reload::reload;
@@ -19,7 +16,6 @@ const ISS: &str = "https://accounts.test";
 
 struct Site {
     solo: Solo,
-    /// The address for the trusted front.
     trusted: String,
 }
 
@@ -42,7 +38,6 @@ async fn site() -> MutexGuard<'static, Site> {
     SITE.get_or_init(start).await.lock().await
 }
 
-/// The API tokens that are always known.
 fn tokens() -> String {
     let token = |token: &str, tenant: &str, principal: &str| {
         let digest = sha256(token);

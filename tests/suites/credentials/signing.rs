@@ -1,8 +1,6 @@
 //! An issuer for tests: keys, their public halves as JWKs, and tokens assembled by hand, right ones
-//! and wrong ones.
-//!
-//! It signs with `ring` and writes the parts itself. It must not use the verifier's encoder, or the
-//! verifier would be tested against itself. `rsa.pem` was made for these tests and opens nothing.
+//! and wrong ones. With the verifier's encoder, the verifier would be tested against itself.
+//! `rsa.pem` was made for these tests and opens nothing.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -21,7 +19,6 @@ enum Pair {
     Rsa(&'static dyn RsaEncoding, Box<RsaKeyPair>),
 }
 
-/// A private key and the one algorithm it signs with here.
 pub struct SigningKey {
     pub kid: String,
     pub alg: &'static str,
@@ -36,7 +33,11 @@ impl SigningKey {
             let made = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
             Pair::Ec(curve, EcdsaKeyPair::from_pkcs8(algorithm, made.as_ref(), &random).unwrap())
         };
-        let rsa = |encoding| Pair::Rsa(encoding, Box::new(rsa_key()));
+        let rsa = |encoding| {
+            let lines = include_str!("rsa.pem").lines().filter(|line| !line.starts_with("-----"));
+            let key = STANDARD.decode(lines.collect::<String>()).unwrap();
+            Pair::Rsa(encoding, Box::new(RsaKeyPair::from_pkcs8(&key).unwrap()))
+        };
         let pair = match alg {
             "ES256" => ec("P-256", &ECDSA_P256_SHA256_FIXED_SIGNING),
             "ES384" => ec("P-384", &ECDSA_P384_SHA384_FIXED_SIGNING),
@@ -95,7 +96,6 @@ impl SigningKey {
     }
 }
 
-/// The signed part: the first two parts of a token.
 pub fn message(header: &Value, claims: &Value) -> String {
     format!("{}.{}", encode(header.to_string().as_bytes()), encode(claims.to_string().as_bytes()))
 }
@@ -104,13 +104,6 @@ pub fn encode(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// The file of several public keys.
 pub fn jwks(keys: &[&SigningKey]) -> String {
     json!({"keys": keys.iter().map(|key| key.jwk()).collect::<Vec<_>>()}).to_string()
-}
-
-fn rsa_key() -> RsaKeyPair {
-    let pem = include_str!("rsa.pem");
-    let text: String = pem.lines().filter(|line| !line.starts_with("-----")).collect();
-    RsaKeyPair::from_pkcs8(&STANDARD.decode(text).unwrap()).unwrap()
 }

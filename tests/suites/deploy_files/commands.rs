@@ -110,7 +110,6 @@ fn value_for(word: &str) -> String {
     .to_owned()
 }
 
-/// The help that a command line ends in, or the program's error.
 fn help(line: &Line) -> Result<String, String> {
     // Dots stand for a value after a flag, and for more of the same elsewhere.
     let before = std::iter::once("").chain(line.words.iter().map(String::as_str));
@@ -124,7 +123,6 @@ fn help(line: &Line) -> Result<String, String> {
     }
 }
 
-/// The words that a command line lacks, by the usage line and the options of its help.
 fn lacking(line: &Line, help: &str) -> Vec<String> {
     let usage = help.lines().find_map(|line| line.strip_prefix("Usage: onceway ")).unwrap_or_default();
     let mut needed = usage.to_owned();

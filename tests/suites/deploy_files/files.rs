@@ -76,8 +76,7 @@ fn the_container_file_copies_everything_cargo_needs() {
     for file in built_in("src") {
         assert!(folder.path().join(&file).exists(), "{file} is built in, and not copied");
     }
-    // Cargo reads the manifests before it calls the compiler. A compiler that only fails shows how
-    // far cargo came.
+    // Cargo reads the manifests first: a compiler that fails shows how far it came.
     let mut cargo = Command::new(env!("CARGO"));
     let build =
         instructions(&file, "RUN").into_iter().find(|words| words[..2] == ["cargo", "build"]).unwrap();

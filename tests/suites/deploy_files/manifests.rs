@@ -49,7 +49,6 @@ fn kustomization(folder: &str) -> Value {
     documents(&text(&format!("{folder}/kustomization.yaml"))).remove(0)
 }
 
-/// The items of a list; none if it is no list.
 pub fn items(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
@@ -99,31 +98,24 @@ fn named<'a>(list: &'a Value, name: &str) -> Option<&'a Value> {
 }
 
 #[test]
-fn every_object_fits_the_schema() {
+fn manifests_fit_the_schema_and_are_complete_when_rendered() {
     let schema = Schema::kubernetes();
     for name in REGIONS {
-        let (objects, _) = region(name);
-        assert!(objects.len() >= 10, "{name} has only {} objects", objects.len());
-        for object in &objects {
+        let fits = |object: &Value| {
             assert_eq!(schema.wrong(object), [""; 0], "{name}: {}", object["metadata"]["name"]);
-        }
-    }
-}
-
-#[test]
-fn rendered_manifests_fit_the_schema_and_are_complete() {
-    let schema = Schema::kubernetes();
-    for name in REGIONS {
-        let Some(mut kubectl) = tool("kubectl", "how the manifests are rendered") else { return };
+        };
+        let (objects, maps) = region(name);
+        assert!(objects.len() >= 10, "{name} has only {} objects", objects.len());
+        objects.iter().for_each(fits);
+        let Some(mut kubectl) = tool("kubectl", "how the manifests are rendered") else { continue };
         let folder = typed().join(format!("deploy/kubernetes/{name}"));
         let yaml = well(kubectl.args(["kustomize", "--load-restrictor", "LoadRestrictionsNone"]).arg(folder));
         let rendered = documents(&yaml);
         for object in &rendered {
-            assert_eq!(schema.wrong(object), [""; 0], "{name}: {}", object["metadata"]["name"]);
+            fits(object);
             let is_ours = object["kind"] == "Namespace" || object["metadata"]["namespace"] == "onceway";
             assert!(is_ours, "{object}");
         }
-        let (objects, maps) = region(name);
         assert_eq!(rendered.len(), objects.len() + maps.len(), "{name}");
         let maps = of_kind(&rendered, "ConfigMap").into_iter().map(|map| word(&map["metadata"]["name"]));
         let maps: BTreeSet<&str> = maps.collect();
@@ -136,23 +128,15 @@ fn rendered_manifests_fit_the_schema_and_are_complete() {
 }
 
 #[test]
-fn a_pod_finds_a_valid_configuration_of_its_region() {
-    for name in REGIONS {
-        let pod = Pod::of(name);
-        let config = pod.config();
-        assert_eq!(config.me.as_str(), name);
-        assert!(config.process.provision.is_none(), "no pod makes stores");
-        let peers: BTreeSet<&str> =
-            config.process.peer.as_ref().unwrap().addresses.keys().map(|peer| peer.as_str()).collect();
-        assert_eq!(peers, REGIONS.into_iter().filter(|other| *other != name).collect());
-    }
-}
-
-#[test]
-fn manifests_name_the_ports_of_the_gateway() {
+fn a_pod_has_its_regions_configuration_and_the_manifests_its_ports() {
     for name in REGIONS {
         let (objects, _) = region(name);
         let config = Pod::of(name).config();
+        assert_eq!(config.me.as_str(), name);
+        assert!(config.process.provision.is_none(), "no pod makes stores");
+        let peers = config.process.peer.as_ref().unwrap().addresses.keys().map(|peer| peer.as_str());
+        let others = REGIONS.into_iter().filter(|other| *other != name);
+        assert_eq!(peers.collect::<BTreeSet<_>>(), others.collect());
         let listen = &config.process.listen;
         let real = BTreeMap::from([
             ("public", listen.public.port()),

@@ -8,15 +8,12 @@ use onceway::adapters::{identity, issue};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-const PATIENCE: Duration = Duration::from_secs(30);
-
 pub struct Pod {
     objects: Vec<Value>,
     folder: TempDir,
 }
 
 impl Pod {
-    /// A pod of a region, with a filled volume.
     pub fn of(name: &str) -> Self {
         let (objects, maps) = region(name);
         let folder = tempfile::tempdir().unwrap();
@@ -104,7 +101,6 @@ fn put(folder: &Path, item: &Value, content: &str) {
     fs::write(path, content).unwrap();
 }
 
-/// A value for each existing secret and key.
 fn made_up(region: &str) -> BTreeMap<(&'static str, &'static str), String> {
     let folder = tempfile::tempdir().unwrap();
     let name = RegionName::parse(region).unwrap();

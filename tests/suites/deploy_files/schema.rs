@@ -3,7 +3,6 @@
 
 use serde_json::Value;
 
-/// The schema of the kinds that are used here.
 pub struct Schema(Value);
 
 impl Schema {
@@ -11,7 +10,6 @@ impl Schema {
         Self(serde_json::from_str(&super::text("tests/suites/deploy_files/kubernetes-1.31.json")).unwrap())
     }
 
-    /// The faults of a Kubernetes object; empty if it is valid.
     pub fn wrong(&self, object: &Value) -> Vec<String> {
         let kind = object["kind"].as_str().unwrap_or_default();
         let Some(name) = self.0["kinds"][kind].as_str() else {

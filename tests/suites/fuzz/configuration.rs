@@ -1,8 +1,5 @@
 //! Random configuration files: every problem is reported in one line that names the file and the
-//! line.
-//!
-//! `tests/suites/config/cases.rs` holds the good files and the mistakes that users make; the
-//! changes here are random.
+//! line. `tests/suites/config/cases.rs` holds the good files and the mistakes that users make.
 
 use crate::config::cases::{
     CASES, CREDENTIALS, ISSUER, ISSUER_CASES, KEYS, REGION, RING, ROUTES, SECRET_KEYS,
@@ -18,7 +15,6 @@ fn good() -> [String; 5] {
     [RING.to_owned(), ROUTES.to_owned(), credentials, REGION.to_owned(), KEYS.to_owned()]
 }
 
-/// Words to put in, short ones and long ones.
 const SHORT: &[&[u8]] = &[
     b"\n", b"=", b"\"", b"'", b"\"\"\"", b"[", b"]", b"[[", b"]]", b"{", b"}", b",", b".", b"#", b"\\",
     b"\\u0000", b"-", b"0", b"-1", b"1e9", b"nan", b"inf", b"0x", b"true", b"\"0s\"", b"\"oct\"", b"\r",
@@ -42,12 +38,10 @@ const LONG: &[&[u8]] = &[
     b"path = \"/{x}/*\"\n",
 ];
 
-/// A ring that is refused before it is built.
 const TWICE: &[u8] =
     b"\n[[region]]\nname = \"twice\"\nweight = 1\n[[region]]\nname = \"twice\"\nweight = 1\n";
 
-/// The good files and those of every case, each after the number of its file: that byte may change
-/// as well.
+/// Each text after the number of its file: that byte may change as well.
 fn texts() -> Vec<Vec<u8>> {
     let good = good();
     let wrong = CASES.iter().filter_map(|(name, from, to, _)| {
@@ -80,8 +74,7 @@ fn every_problem_of_a_wrong_configuration_has_its_line() {
 
 fn check(folder: &Path, number: usize, text: &[u8]) {
     let file = folder.join(NAMES[number]);
-    // Making a ring takes hundreds of times as long as reading its file. So most rings end in a
-    // repeated region, and the other files are mostly read beside an empty ring.
+    // Making a ring is slow: most end in a repeated region, others are read beside an empty one.
     let hasty = !text.len().is_multiple_of(64);
     let (ring, own) = if hasty { ("", TWICE) } else { (RING, &b""[..]) };
     let text = if number == 0 { [text, own].concat() } else { text.to_vec() };

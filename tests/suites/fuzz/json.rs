@@ -19,7 +19,6 @@ const TEXTS: &[&[u8]] = &[
     b" 1 ",
     b"-",
 ];
-/// Words to put in, short ones and long ones.
 const SHORT: &[&[u8]] = &[
     b"{", b"}", b"[", b"]", b":", b",", b"\"", b"\"a\":", b"\\u", b"\\ud83d", b"\\u0061", b"\\", b"0", b"-0",
     b"1.0", b"1e1", b"E+2", b"0.1", b".", b"e-7", b"true", b"null", b" ", b"\n", b"\0", b"\x80",
@@ -86,7 +85,6 @@ fn bare(text: &[u8]) -> String {
     out
 }
 
-/// The number of members in the objects of a value.
 fn kept(value: &Value) -> usize {
     match value {
         Value::Object(members) => members.values().map(|value| 1 + kept(value)).sum(),

@@ -52,7 +52,6 @@ fn length(block: &mut Vec<u8>, mut length: usize) {
     block.push(length as u8);
 }
 
-/// A request's header block: the four pseudo headers, then others.
 pub fn request(method: &str, path: &str, others: &[(&str, &[u8])]) -> Vec<u8> {
     let pseudo: [(&str, &[u8]); 4] = [
         (":method", method.as_bytes()),
@@ -118,13 +117,11 @@ impl Raw {
         }
     }
 
-    /// Sends a request's head and its whole body.
     pub async fn post(&mut self, stream: u32, block: &[u8], body: &[u8]) {
         self.send(&frame(HEADERS, END_HEADERS, stream, block)).await;
         self.send(&frame(DATA, END_STREAM, stream, body)).await;
     }
 
-    /// Sends a whole request without a body.
     pub async fn ask(&mut self, stream: u32, block: &[u8]) -> bool {
         self.send(&frame(HEADERS, END_HEADERS | END_STREAM, stream, block)).await
     }
@@ -171,8 +168,7 @@ impl Raw {
         code
     }
 
-    /// Reads until the connection is over, and answers nothing: within a header block every other
-    /// frame is an error.
+    /// Within a header block every other frame is an error, so it answers nothing.
     pub async fn silently_over(&mut self) {
         while self.stream.read(&mut [0; 1024]).await.is_ok_and(|count| count > 0) {}
     }

@@ -10,7 +10,7 @@ use onceway::server::listener_kind::Door;
 use onceway::server::public::listen;
 use tokio::io::AsyncRead;
 
-/// The size of the answer to `/big`, in bytes: more than any socket buffers.
+/// In bytes: more than any socket buffers.
 pub const BIG: usize = 64 << 20;
 
 pub struct Service {
@@ -107,20 +107,17 @@ impl Running {
         stream
     }
 
-    /// Waits for the next event.
     pub async fn comes(&mut self, event: &str) {
         assert_eq!(soon(self.events.recv()).await, Some(event));
     }
 }
 
-/// All that comes until the server closes.
 pub async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let mut answer = String::new();
     soon(stream.read_to_string(&mut answer)).await.unwrap();
     answer
 }
 
-/// It with the usual limits, and a raw HTTP/2 client of it.
 pub async fn http2() -> (Running, Raw) {
     let running = run(PublicLimits::default()).await;
     let raw = Raw::connect(&running.address, &[]).await;
@@ -160,7 +157,6 @@ pub async fn run_through(
     Running { address, service, events, listeners }
 }
 
-/// Writes `bytes`, then reads until the server closes.
 pub async fn talk(address: &str, bytes: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(bytes.as_bytes()).await.unwrap();

@@ -44,7 +44,6 @@ fn asking(from: &str) -> Request<Bytes> {
     encode_ask(&region(from), Versions::OURS, &region("us"), &views())
 }
 
-/// Checks that a message was refused in this way. Returns the problem.
 async fn refused(response: Response<Incoming>, status: u16, code: &str) -> Value {
     let (head, body) = response.into_parts();
     let problem: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
@@ -184,8 +183,7 @@ async fn both_ends_refuse_a_peer_of_another_version() {
     }
 }
 
-/// A stream that was ended here may still have data on its way. Without a setting for it, too many
-/// of those count as an attack.
+/// Data still on its way to an ended stream must not count as an attack.
 #[tokio::test]
 async fn refused_bodies_do_not_break_their_connection() {
     let (pki, us) = us(PeerLimits::default()).await;

@@ -73,12 +73,10 @@ async fn http2_passes_end_to_end_headers_and_joins_cookies() {
 const GOOD: [(&str, &str); 4] =
     [(":method", "POST"), (":scheme", "http"), (":authority", "a"), (":path", "/")];
 
-/// A good header block and one field more.
 fn and(name: &str, value: &str) -> Vec<u8> {
     block(&[&GOOD[..], &[(name, value)]].concat())
 }
 
-/// A good header block with another value of one field, or without it.
 fn but(name: &str, value: Option<&'static str>) -> Vec<u8> {
     let of = |(other, usual): (&'static str, &'static str)| match other == name {
         true => value.map(|value| (other, value)),
@@ -203,8 +201,7 @@ async fn a_refused_sender_is_reset_only_if_it_stops() {
     }
 }
 
-/// A header list of 58 KB in a block of 4 KB: a field that is indexed, and the index fourteen times
-/// (RFC 7541 section 6).
+/// 58 KB in a block of 4 KB: a field, and its index fourteen times (RFC 7541 section 6).
 fn large(path: &str) -> Vec<u8> {
     let value = [b'v'; 3_900];
     let indexed = [&[0x40, 1, b'x', 127, 189, 29], &value[..], &[0xbe; 14]].concat();

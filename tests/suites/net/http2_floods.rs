@@ -71,8 +71,7 @@ async fn a_header_block_without_end_ends_the_connection() {
 #[tokio::test]
 async fn an_oversized_header_list_is_refused_despite_compression() {
     let running = run(PublicLimits::default()).await;
-    // One large field is put into the table, then named by one byte each time (RFC 7541 section
-    // 6.1).
+    // One field in the table, then named by one byte each time (RFC 7541 section 6.1).
     let large = block(&[("x", "a".repeat(3000))]);
     let mut bomb = request("GET", "/", &[]);
     bomb.push(0x40);

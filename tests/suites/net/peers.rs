@@ -21,11 +21,9 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Region {
     pub seen: Mutex<Vec<(RegionName, Forward)>>,
     pub asked: Mutex<Vec<(RegionName, Question)>>,
-    /// Pieces of the answer to `/stream`.
     stream: Mutex<Option<Body>>,
     /// One permit for each present forward, and one for each byte of its body.
     pub places: Arc<Semaphore>,
-    /// Gets a message when a forward to `/hang` was dropped.
     dropped: mpsc::UnboundedSender<()>,
     serving: AtomicBool,
     pub sender: Mutex<Sender>,
@@ -125,12 +123,7 @@ impl Running {
     }
 
     pub async fn was_reached(&self) {
-        let reached = async {
-            while self.seen() == 0 {
-                tokio::task::yield_now().await
-            }
-        };
-        soon(reached).await;
+        until("it to be reached", async || self.seen() > 0).await;
     }
 
     /// Gives it an answer to `/stream`, and lets its pieces be fed.
@@ -141,7 +134,6 @@ impl Running {
     }
 }
 
-/// The answer of a peer that owns the key.
 pub async fn answer(reply: impl Future<Output = Result<ForwardReply, PeerError>>) -> Response<Body> {
     let ForwardReply::Answer(answer) = soon(reply).await.unwrap() else { panic!("an answer was given") };
     answer
@@ -169,7 +161,6 @@ pub async fn run(identity: &PeerIdentity, limits: PeerLimits) -> Running {
     Running { address, region, dropped, listeners }
 }
 
-/// Region `us`, and the certificates that it and `eu` have.
 pub async fn us(limits: PeerLimits) -> (Pki, Running) {
     let pki = Pki::new(&["eu", "us"]);
     let running = run(&pki.identity("us"), limits).await;

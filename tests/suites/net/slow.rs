@@ -9,7 +9,6 @@ use tokio::time::timeout;
 const MOMENT: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_secs(60);
 
-/// Bounds that cut nothing soon.
 fn patient() -> PublicLimits {
     PublicLimits {
         head_time: LONG,
@@ -102,8 +101,7 @@ async fn an_answer_that_is_read_slowly_is_not_cut() {
     let mut slow = running.say(b"GET /big HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
     let (mut got, mut piece) = (0, vec![0; 1 << 20]);
     loop {
-        // Nothing is read for a while, but never for as long as the bound. In total it takes
-        // longer.
+        // Never as long as the bound, but longer in total.
         drop(timeout(Duration::from_millis(50), std::future::pending::<()>()).await);
         match soon(slow.read(&mut piece)).await.unwrap() {
             0 => break,

@@ -41,7 +41,6 @@ pub fn key_id(tenant: &str, key: &str) -> KeyId {
     KeyId::new(Tenant::parse(tenant).unwrap(), Key::parse(key).unwrap())
 }
 
-/// An authority's regions, loaded as they would be from files.
 pub struct Pki {
     directory: TempDir,
 }
@@ -174,7 +173,6 @@ impl RawServer {
         *self.connections.lock().unwrap()
     }
 
-    /// The headers of each request, with names in small letters.
     pub fn headers(&self) -> Vec<BTreeMap<String, String>> {
         let of = |request: &String| {
             let pairs = request.lines().take_while(|line| !line.is_empty());

@@ -15,18 +15,17 @@ const BIG: usize = 4 << 20;
 /// The answer of a status address that knows the attempt not to have happened.
 pub const NONE: &str = "HTTP/1.1 404 Not Found\r\nOnceway-Effect: none\r\nContent-Length: 0\r\n\r\n";
 
-fn at(address: &str) -> Arc<HttpUpstream> {
+fn at(address: &str) -> HttpUpstream {
     keeping(address, LONG)
 }
 
 /// An adapter that closes connections which were idle for `keep_idle`.
-fn keeping(address: &str, keep_idle: Duration) -> Arc<HttpUpstream> {
+fn keeping(address: &str, keep_idle: Duration) -> HttpUpstream {
     let mut settings = settings(address);
     settings.own.bounds.keep_idle = keep_idle;
-    Arc::new(HttpUpstream::new(&settings))
+    HttpUpstream::new(&settings)
 }
 
-/// The settings of a region whose only service this is.
 pub fn of(own: ServiceSettings) -> UpstreamSettings {
     UpstreamSettings { me: region("eu"), own, shared: false, others: BTreeMap::new(), named: BTreeMap::new() }
 }
@@ -160,7 +159,7 @@ async fn answers_lose_hop_headers_and_redirects_are_passed() {
 async fn connections_are_never_more_than_requests_at_once() {
     const AT_ONCE: usize = 8;
     let server = RawServer::start(Then::Answer(OK)).await;
-    let upstream = at(&server.address);
+    let upstream = Arc::new(at(&server.address));
     let all_at_once = || async {
         let upstreams = std::iter::repeat_n(upstream.clone(), AT_ONCE);
         let running: JoinSet<_> = upstreams.map(|upstream| async move { got(&upstream).await }).collect();
@@ -243,11 +242,8 @@ async fn a_break_after_the_request_is_unknown_never_resent() {
         "garbage\r\n\r\n",
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
         headers(100).leak(),
-        // Two readers could take these differently.
+        // Two readers could take this differently.
         "HTTP/1.1 200 OK\r\nX: a\nSet-Cookie: forged=1\r\nContent-Length: 2\r\n\r\nhi",
-        "HTTP/1.1 200 OK\nContent-Length: 2\n\nhi",
-        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\nhi",
-        "HTTP/1.1 103 Early Hints\r\nLink: x\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
         "HTTP/1.1 600 Odd\r\nContent-Length: 2\r\n\r\nhi",
         "HTTP/1.1 999 Odd\r\nContent-Length: 2\r\n\r\nhi",
     ] {
@@ -506,10 +502,7 @@ async fn a_slow_client_does_not_time_the_upstream_out() {
 
 #[tokio::test]
 async fn a_silent_upstream_is_given_up_at_its_bound() {
-    // Before its answer without a request body, and in the middle of its answer.
-    let server = RawServer::start(Then::AnswerAndHang("")).await;
-    let late = passed(&at(&server.address), SHORT).await.map(drop);
-    assert!(matches!(late, Err(SendError::Late(_))), "{late:?}");
+    // In the middle of its answer. The contract has a silence before it.
     let server = RawServer::start(Then::AnswerAndHang(HALF)).await;
     let mut body = passed(&at(&server.address), SHORT).await.unwrap().into_body();
     assert_eq!(piece(&mut body).await.unwrap().unwrap(), "hi");
@@ -539,8 +532,7 @@ async fn giving_an_answer_up_closes_its_connection() {
 
 #[tokio::test]
 async fn an_answers_length_is_that_of_its_body() {
-    // The upstream's bytes after its status line, the length that is left, and true if the
-    // connection is used again.
+    // Bytes after the status line, the length that is left, and true if it is used again.
     for (rest, length, reused) in [
         ("Content-Length: 2\r\n\r\nhi", Some("2"), true),
         ("Transfer-Encoding: Chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", None, true),

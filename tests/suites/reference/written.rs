@@ -76,7 +76,6 @@ fn comment(words: &str) -> String {
     lines.map(|line| format!("# {}\n", line.strip_prefix("        ").unwrap_or(line))).collect()
 }
 
-/// The setting with an example of its value, and its default.
 fn line(key: &str, setting: &Setting) -> String {
     match setting.kind {
         Kind::Own(line, _) | Kind::OfRoute(line, _) => line.to_owned(),

@@ -5,8 +5,6 @@ use onceway::ports::authority::Lodging;
 use onceway::ports::store::{PeerMemory, Terms};
 use onceway_lab::contract::escrow::lodging_of;
 
-const BOUND: Duration = Duration::from_secs(30);
-
 pub fn state(epoch: u64) -> GateState {
     GateState::founded(Arc::new(view_of_one(&RegionName::parse("eu").unwrap(), epoch)))
 }
@@ -29,20 +27,14 @@ pub fn lodging(key: &str, nonce: u128) -> Lodging {
     Lodging { terms, ..lodging }
 }
 
-/// Waits until some statement with this text waits for a lock.
 pub async fn waits(admin: &Client, text: &str) {
-    wait::for_some("a statement to wait", BOUND, async || {
-        let sql = "select exists (select from pg_stat_activity where pid <> pg_backend_pid() \
-                   and wait_event_type = 'Lock' and query like '%' || $1 || '%')";
-        let waits: bool = admin.query_one(sql, &[&text]).await?.get(0);
-        Ok(waits.then_some(()))
-    })
-    .await
-    .unwrap();
+    let sql = "select exists (select from pg_stat_activity where pid <> pg_backend_pid() \
+               and wait_event_type = 'Lock' and query like '%' || $1 || '%')";
+    let waits = async || admin.query_one(sql, &[&text]).await.unwrap().get::<_, bool>(0);
+    until("a statement to wait", waits).await;
 }
 
-/// A server that dies in the middle of a conversion has done all of it or nothing. Two gateways
-/// that convert at once convert each row once.
+/// A crash leaves all of a conversion or nothing. Two at once convert each row once.
 #[tokio::test]
 async fn escrows_are_converted_once_or_not_at_all() {
     let (region, store, gate) = Region::ready("eu#1").await;
@@ -85,8 +77,7 @@ async fn escrows_are_converted_once_or_not_at_all() {
     }
 }
 
-/// A conversion may have waited for another one's rows and found them gone. It must not report that
-/// nothing is left while more rows are behind them.
+/// Its rows may be gone to another conversion while more are behind them.
 #[tokio::test]
 async fn a_conversion_that_came_second_does_not_stop_early() {
     let (region, store, gate) = Region::ready("eu#1").await;

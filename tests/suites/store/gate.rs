@@ -1,8 +1,6 @@
 //! Changes of the gate among statements that rely on it, over a real Postgres: the waits and the
-//! refusals.
-//!
-//! A trigger of the test's own stops a statement after it has read the gate and before it writes.
-//! Or the statement meets a change that is not committed.
+//! refusals. A trigger stops a statement after it has read the gate and before it writes, or the
+//! statement meets a change that is not committed.
 
 use crate::store::authority::{lodging, other, state, waits};
 use crate::store::jobs::request;
@@ -121,7 +119,6 @@ impl Bench {
         assert_eq!(self.store.lodge(&lodging(key, turn), gate).await, Ok(Lodged::Done));
     }
 
-    /// Runs the statement. Returns true if it passed the gate.
     async fn passes(&self, statement: Statement, ready: &Ready, turn: u128) -> bool {
         let (store, gate) = (&self.store, ready.gate);
         let asked = ask(&ready.key, turn, gate);
@@ -169,7 +166,6 @@ impl Bench {
         }
     }
 
-    /// All rows that these statements write.
     async fn written(&self) -> String {
         let tables = ["records", "escrows", "heartbeats", "jobs", "doubts", "journal"];
         let all = tables.map(|table| format!("select t::text from onceway.{table} t")).join(" union all ");
@@ -256,8 +252,7 @@ async fn a_gate_change_waits_for_statements_under_way() {
     assert_eq!(overtaken, [], "they were committed after a change, under the gate of before");
 }
 
-/// The reverse: each statement meets a change that is not committed. It must wait, read the gate
-/// that it waited for, and write nothing.
+/// The reverse: a statement waits for an open change, reads its gate, and writes nothing.
 #[tokio::test]
 async fn each_statement_waits_for_a_change_and_reads_it() {
     let bench = Bench::start().await;
@@ -313,8 +308,7 @@ async fn a_change_goes_before_claims_that_come_later() {
     won(&bench.store, &ask("later", 2, version)).await;
 }
 
-/// Under isolation levels with one snapshot for a whole transaction, the gate would be read as of
-/// before the wait.
+/// With one snapshot for a transaction, the gate would be read as of before the wait.
 #[tokio::test]
 async fn the_gate_is_held_under_read_committed_only() {
     let bench = Bench::start().await;
@@ -328,8 +322,7 @@ async fn the_gate_is_held_under_read_committed_only() {
     assert_eq!(bench.store.look_up(&[id("k")]).await, Ok(vec![vec![]]));
 }
 
-/// `store init` may be repeated on a live deployment. If it changes nothing, it delays nobody, and
-/// does not wait for a claim on its way.
+/// It may be repeated on a live deployment: it waits for no claim on its way.
 #[tokio::test]
 async fn an_init_that_changes_nothing_waits_for_no_claim() {
     let bench = Bench::start().await;

@@ -39,8 +39,7 @@ async fn workers_read_only_due_jobs() {
         let row = admin.query_one(sql, &[]).await.unwrap();
         (row.get::<_, i64>(0), row.get::<_, i64>(1))
     };
-    // Sessions report their reads after a while. Those of the store are closed, so that they report
-    // at once.
+    // Sessions report their reads when they end.
     let close = "select count(pg_terminate_backend(pid)) from pg_stat_activity where usename = 'gw'";
     admin.query_one(close, &[]).await.unwrap();
     let quiet = "select not exists (select from pg_stat_activity where usename = 'gw')";
@@ -72,8 +71,7 @@ async fn workers_read_only_due_jobs() {
     assert!(cost < 200, "a look past {} of another tenant read {cost} rows", 20_003);
 }
 
-/// Either a worker or the operator has it. No worker has a dropped job, and a job that a worker has
-/// still has its record.
+/// No worker has a dropped job, and a job that a worker has still has its record.
 #[tokio::test]
 async fn a_job_is_either_dropped_or_taken() {
     let (_region, store, gate) = Region::ready("eu#1").await;

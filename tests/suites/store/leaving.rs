@@ -46,8 +46,7 @@ async fn a_former_region_is_untied_once_its_rows_arrived() {
     adopt(without_us(&eu, &us, true)).await;
     assert!(waits_for(&init(&alone).await, "still votes"));
     adopt(without_us(&eu, &us, false)).await;
-    // The register alone is no reason either, if the files name the region: it is about to come
-    // back.
+    // Files that name the region count: it is about to come back.
     assert_eq!(left(&init(&both).await), None);
 
     let shown = init(&alone).await;

@@ -49,7 +49,6 @@ async fn processes(region: &Region, role: &str) -> BTreeSet<i32> {
     found.iter().map(|row| row.get(0)).collect()
 }
 
-/// Waits until the store has connections, and none of the old ones.
 async fn none_of(region: &Region, old: &BTreeSet<i32>) {
     until("the old connections to go", async || {
         let now = processes(region, "gw").await;

@@ -1,8 +1,6 @@
-//! Scripts for psql: afterwards `store init` finds nothing to do, or works with the roles.
-//!
-//! That of `onceway store init --print` is run by an owner without superuser rights,
-//! deploy/postgres/roles.sql by a superuser. On 15 the owner becomes a superuser for the
-//! subscriptions, which only a superuser may create there.
+//! Scripts for psql: afterwards `store init` finds nothing to do, or works with the roles. An owner
+//! without superuser rights runs that of `store init --print`, a superuser that of
+//! deploy/postgres/roles.sql. On 15 only a superuser may create subscriptions.
 
 use crate::store::support::*;
 use crate::support::documents::text as document;
@@ -38,7 +36,6 @@ async fn owned(origin: &str) -> Region {
     region
 }
 
-/// Grants the additional right of an owner, by the server's version.
 async fn may_subscribe(region: &Region) {
     let newer = Binaries::find_or_install().unwrap().major() >= 16;
     let right = if newer { "grant pg_create_subscription to owner" } else { "alter role owner superuser" };
@@ -70,8 +67,7 @@ fn with_password(plan: &mut Plan, password: &str) {
     }
 }
 
-/// No statement has a password in it, whatever the variables hold. With the verifiers in them, the
-/// roles log in by their passwords.
+/// With the verifiers in the variables, the roles log in by their passwords.
 #[tokio::test]
 async fn psql_sends_no_password() {
     let region = Region::start("eu-west#1").await;
@@ -192,7 +188,6 @@ fn made(region: &Region) {
     }
 }
 
-/// A password that a script must quote.
 fn password(of: &str) -> String {
     format!("it's {of}")
 }

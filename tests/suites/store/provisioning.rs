@@ -8,7 +8,6 @@ pub fn line<'a>(report: &'a Report, what: &str) -> &'a Status {
     &found.unwrap_or_else(|| panic!("no {what} in {report}")).status
 }
 
-/// Checks that a line of the report waits, and says why in these words.
 #[track_caller]
 pub fn pending(report: &Report, what: &str, words: &str) {
     assert!(matches!(line(report, what), Status::Pending(why) if why.contains(words)), "{report}");
@@ -182,8 +181,7 @@ async fn a_lost_slot_is_reported_and_left_alone(eu: &Region, us: &Region, plan: 
     assert!(well.to_string().contains("nothing to repair"), "{well}");
 }
 
-/// As a newer version would add it, at the publisher first: rows go on arriving, and the column is
-/// published once the subscriber has it.
+/// At the publisher first: rows go on arriving without it.
 #[tokio::test]
 async fn a_column_is_published_once_the_subscribers_have_it() {
     let [eu, us] = two_that_meet().await;
@@ -216,8 +214,7 @@ async fn a_column_is_published_once_the_subscribers_have_it() {
     assert_eq!(later, "x", "the publisher's word, not the subscriber's default");
     init_until_complete(&us_plan).await;
 
-    // A publication from before this rule publishes all columns. It gets its list, and nothing is
-    // lost on the way.
+    // A publication from before this rule gets its list, and nothing is lost.
     let all = "alter publication onceway_eu_g1 set table onceway.records_eu_g1, onceway.heartbeats_eu_g1";
     eu_admin.batch_execute(all).await.unwrap();
     pending(&check(&eu_plan).await, publication, "");
@@ -276,8 +273,7 @@ async fn a_column_waits_for_every_store_without_it() {
     assert!(published().await, "all have it");
 }
 
-/// A later program brings a store up, keeps its keys, and an earlier one leaves it alone then. The
-/// second migration is made up.
+/// An earlier program leaves the store alone then. The second migration is made up.
 #[tokio::test]
 async fn an_older_store_is_migrated_and_keeps_its_keys() {
     let later: &'static [&'static str] = [
@@ -308,8 +304,7 @@ async fn an_older_store_is_migrated_and_keeps_its_keys() {
     assert!(refused.contains("its migration 2 is not the one of this program"), "{refused}");
 }
 
-/// A schema older than the gateway needs, or newer than admits it, is refused with advice. A newer
-/// one that only added columns does not matter to it.
+/// Older than the gateway needs, or newer than admits it. Mere additions do not matter.
 #[tokio::test]
 async fn a_gateway_refuses_an_unsuitable_schema() {
     let (region, store, _) = Region::ready("eu#1").await;
@@ -322,8 +317,7 @@ async fn a_gateway_refuses_an_unsuitable_schema() {
     assert!(refused().await.contains("run the newer onceway here"), "{}", refused().await);
     set("gateways_from = 1, schema_version = schema_version - 1").await;
 
-    // As a migration says it: a running gateway asks at its next claim, and one that fits opens the
-    // gate again.
+    // A running gateway asks at its next claim; one that fits opens the gate again.
     let moved = async |needed: i32| {
         let gate = open(&store).await;
         let sql = format!("select onceway.need_gateways({needed})");
@@ -435,8 +429,7 @@ async fn a_wrong_plan_is_refused_before_anything_is_asked() {
     assert!(matches!(provision::init(&nowhere).await, Err(Error::Unreachable { .. })));
 }
 
-/// A peer's store was replaced. Rows of the old one still count, under its own generation, though
-/// its heartbeats no longer arrive.
+/// They count under their own generation, though its heartbeats no longer arrive.
 #[tokio::test]
 async fn rows_of_a_replaced_store_still_count() {
     let [eu, us] = two_that_meet().await;

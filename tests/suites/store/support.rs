@@ -29,7 +29,6 @@ use tokio_postgres::types::FromSql;
 pub const DATABASE: &str = "shop";
 pub const HOLD: Duration = Duration::from_secs(60);
 pub const RETENTION: Duration = Duration::from_secs(86_400);
-/// The time limit for a statement that is not meant to fail.
 const LONG: Duration = Duration::from_secs(20);
 
 pub struct Region {
@@ -44,9 +43,7 @@ impl Region {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let port = onceway_lab::ports::free_run(1).unwrap();
-        let binaries = Binaries::find_or_install().unwrap();
-        let cluster = Cluster::create(&binaries, &dir.path().join("pg"), port, &[]).await.unwrap();
-        cluster.start().await.unwrap();
+        let cluster = postgres(&dir.path().join("pg"), port, &[]).await;
         cluster.create_database(DATABASE).await.unwrap();
         Region { origin: self::origin(origin), cluster, _dir: dir }
     }
@@ -82,7 +79,6 @@ impl Region {
         self.store_of(8, within)
     }
 
-    /// A store with so many connections for each kind of work.
     pub fn store_of(&self, connections: usize, statement_within: Duration) -> PgStore {
         let usual = StoreConfig::new(self.origin.clone(), self.as_gateway().parse().unwrap());
         PgStore::new(&StoreConfig { connections, statement_within, ..usual }).unwrap()
@@ -116,8 +112,7 @@ impl Region {
         assert!(value::<bool>(&self.admin().await, "select pg_promote()").await);
     }
 
-    /// A row of the other origin for a key, as replication would bring it: its state, and the
-    /// attempt's number. It is due in an hour, its tombstone takes a day.
+    /// A row of the other origin, due in an hour, with a tombstone of a day.
     pub async fn arrives(&self, key: &str, state: i16, attempt: i32) {
         let sql = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, held_at, held_ms, hold_ms, \
                        settle_ms, recovery, expires_at, due_ms, tombstone_ms, answer_status, answer_headers, settled_at) \
@@ -127,7 +122,6 @@ impl Region {
         self.admin().await.execute(sql, &[&key.as_bytes(), &state, &attempt]).await.unwrap();
     }
 
-    /// psql, as this role of the database.
     pub fn psql(&self, role: &str) -> Command {
         let program = Binaries::find_or_install().unwrap().postgres().with_file_name("psql");
         let mut psql = Command::new(program);
@@ -164,7 +158,6 @@ pub fn done(written: Result<Written, StoreError>) {
     assert_eq!(written, Ok(Written::Done));
 }
 
-/// The first value of a query's one row.
 pub async fn value<T: for<'a> FromSql<'a>>(client: &Client, sql: &str) -> T {
     client.query_one(sql, &[]).await.unwrap().get(0)
 }
@@ -186,7 +179,6 @@ pub fn origin(name: &str) -> Origin {
     Origin::parse(name).unwrap()
 }
 
-/// A view in which this region is alone.
 pub fn view_of_one(name: &RegionName, epoch: u64) -> View {
     let regions = vec![RegionSpec { name: name.clone(), weight: 1 }];
     let spec = RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() };
@@ -247,7 +239,6 @@ pub async fn only_row(store: &PgStore, key: &str) -> Row {
     rows.pop().unwrap()
 }
 
-/// Repeats init until nothing is pending.
 pub async fn init_until_complete(plan: &Plan) -> Report {
     found("provisioning", || async {
         let report = init(plan).await;

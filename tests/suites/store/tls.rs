@@ -23,7 +23,6 @@ impl Authority {
         Authority { issuer, file }
     }
 
-    /// A certificate and its key, PEM.
     fn signs(&self, name: &str) -> (String, String) {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.extended_key_usages =
@@ -82,7 +81,6 @@ async fn asked(region: &Region, address: &str) -> Result<bool, String> {
     encrypted(region, "gw").await.ok_or_else(|| "no connection".to_owned())
 }
 
-/// True if all connections of a user are encrypted; `None` if it has none.
 async fn encrypted(region: &Region, user: &str) -> Option<bool> {
     let sql = "select bool_and(ssl) from pg_stat_ssl join pg_stat_activity using (pid) where usename = $1";
     region.admin().await.query_one(sql, &[&user]).await.unwrap().get(0)

@@ -11,8 +11,7 @@ fn short(ask: ClaimAsk) -> ClaimAsk {
     ClaimAsk { terms: Terms { hold: Duration::ZERO, lifetime, ..ask.terms }, ..ask }
 }
 
-/// The own open row below a final one of another origin goes, with that one's life. A running row
-/// and one above it stay.
+/// It goes with the life of the final row. A running row and one above it stay.
 #[tokio::test]
 async fn an_origin_turns_its_masked_open_rows_into_tombstones() {
     let (region, store, gate) = Region::ready("eu#1").await;
@@ -27,8 +26,7 @@ async fn an_origin_turns_its_masked_open_rows_into_tombstones() {
     for key in ["masked", "abandoned", "running"] {
         region.arrives(key, 4, 2).await;
     }
-    // A released attempt 1 here, a final attempt 1 there: not above it, so the answer there is
-    // still replayed.
+    // The final attempt there is not above it, so the answer there is still replayed.
     region.arrives("above", 4, 1).await;
     assert_eq!(store.reap(100, None).await, Ok(Reaped { expired: 2, forgotten: 0, kept: 2 }));
     let own = async |attempt: &Attempt| {

@@ -1,8 +1,7 @@
 //! Files that import each other in a circle: there are none, so each file can be read after those
-//! that it names. Nor does an arrow run up in a room whose map says `from top to bottom`.
-//!
-//! An arrow is a path in a file's `use` or code that leads to another file of its package. A path
-//! counts as it is written: a re-export leads to the file that has it. Tests and methods draw none.
+//! that it names. Nor does an arrow run up in a room whose map says `from top to bottom`. An arrow
+//! is a path in a file's `use` or code to another file of its package. As it is written, a
+//! re-export leads to the file that has it. Tests and methods draw none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,7 +48,6 @@ fn leaves(prefix: &str, tree: &str) -> Vec<String> {
     parts.filter(|part| !part.trim().is_empty()).flat_map(|part| leaves(&prefix, part)).collect()
 }
 
-/// All paths that the code names.
 fn paths(code: &str) -> Vec<String> {
     let used = code.split(';').filter_map(|statement| {
         let (before, tree) = statement.rsplit_once("use ")?;
@@ -94,7 +92,6 @@ fn upward(arrows: &Arrows, room: &Module, (path, raw): (&str, &str)) -> Vec<Stri
     up.map(|(from, to)| format!("{path}: {from} runs up to {to}, or has no floor")).collect()
 }
 
-/// Each circle and each arrow upward, in words.
 fn faults(sources: &[(&str, &str)]) -> BTreeSet<String> {
     let mut packages: BTreeMap<&str, Package> = BTreeMap::new();
     for (path, raw) in sources {

@@ -10,8 +10,7 @@ use onceway::adapters::upstream::{Tls, TlsFiles};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use rustix::process::Signal;
 
-/// Another authority altogether: holders of old certificates are strangers from then on. Wrong
-/// files change nothing.
+/// Holders of old certificates are strangers from then on. Wrong files change nothing.
 #[tokio::test]
 async fn changed_files_are_reloaded_all_or_none() {
     let (house, running) = begun().await;
@@ -50,8 +49,7 @@ async fn changed_files_are_reloaded_all_or_none() {
     assert_eq!(said["restart"], json!([]));
     assert!(said["loaded_ms"].as_i64() > first["loaded_ms"].as_i64(), "{first} {said}");
 
-    // One more authority, which ended long ago. No peer is known by it, and the metrics show it
-    // once it counts.
+    // An authority that ended long ago: the metrics show it once it counts.
     let mut ended = CertificateParams::new(vec!["ended".to_owned()]).unwrap();
     ended.not_after = rcgen::date_time_ymd(2001, 1, 1);
     ended.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -63,8 +61,7 @@ async fn changed_files_are_reloaded_all_or_none() {
     until("its end to be shown", async || house.gauge(gauge).await == "978307200").await;
 }
 
-/// A new token counts at once, and no file opens a listener to others: the address waits for a
-/// restart, so its token stays.
+/// The address waits for a restart, so its token stays: no file opens a listener.
 #[tokio::test]
 async fn a_new_token_applies_and_stays_with_its_address() {
     let house = house();
