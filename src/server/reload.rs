@@ -170,7 +170,7 @@ pub(super) async fn watch(
                 let (next, restart) = running.adopt(config);
                 *running = next;
                 let config = &*running;
-                replaced.take(config, *read);
+                replaced.take(config, read);
                 descriptors::for_gateway(config);
                 changed::taken(&restart);
                 gateway.reload(Reload { restart, ..config.settings().live });

@@ -21,7 +21,7 @@ use crate::gateway::request::reply::{self, Reply};
 use crate::gateway::telemetry::{metrics, times, trace};
 use crate::ports::jobs::{Content, Job, StoredRequest, Turns};
 use crate::ports::peers::ForwardReply;
-use crate::ports::{Clock, Dice, Jobs, Peers, Ports};
+use crate::ports::{Dice, Jobs, Peers, Ports};
 use crate::protocol::fingerprint;
 use crate::protocol::key::Tenant;
 use crate::protocol::record::{Reading, Row};
