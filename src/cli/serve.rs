@@ -14,10 +14,10 @@ use crate::adapters::system::SystemDice;
 use crate::adapters::witness::{AcceptorFile, FileError};
 use crate::config::Config;
 use crate::config::region::NO_OTLP;
-use crate::server::changed::Files;
 use crate::config::witness::WitnessConfig;
 use crate::ports::Dice;
 use crate::protocol::view::AcceptorId;
+use crate::server::changed::Files;
 use crate::server::run::{self, LoopDied};
 use crate::server::witness;
 

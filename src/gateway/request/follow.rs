@@ -27,15 +27,20 @@ use crate::protocol::time::Date;
 /// Races for its key that one request may lose. After that the client gets `in-progress`.
 const ROUNDS: usize = 32;
 
+enum Begun {
+    Done(Step),
+    Found(Vec<Row>),
+}
+
 /// Claims under this permit and runs. Or accepts, if no client waits and nothing happened so far
-/// (`untouched`). Otherwise the error is the rows that were found.
+/// (`untouched`).
 async fn begin<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
     permit: &Permit,
     basis: Basis,
     untouched: bool,
-) -> Result<Step, Vec<Row>> {
+) -> Begun {
     // A claim finds out by itself if the key is new, but writes it if it is.
     let is_new = matches!(basis, Basis::Absent);
     if is_new && let Err(again) = gateway.may_start_a_key(ask.id.tenant()) {
@@ -47,33 +52,34 @@ async fn begin<P: Ports>(
     if is_new && matches!(claimed, Ok(Claimed::Ours(_))) {
         gateway.started_a_key(ask.id.tenant());
     }
-    Ok(match claimed {
+    let step = match claimed {
         Ok(Claimed::Ours(claim)) if accepts => Step::Ended(accept::accepted(gateway, ask, claim.expires)),
         Ok(Claimed::Ours(claim)) => Box::pin(run(gateway, ask, claim)).await,
-        Ok(Claimed::Found(rows)) => return Err(rows),
+        Ok(Claimed::Found(rows)) => return Begun::Found(rows),
         Ok(Claimed::Moved) => Step::Again(gateway.moving()),
         Err(problem) => {
             metrics::count_of(observe::CLAIMS_FAILED, &ask.route, ask.id.tenant());
             Step::Ended(Reply::Refused(problem, None))
         }
-    })
+    };
+    Begun::Done(step)
 }
 
 /// The rows of a key whose tenant may have no further key: a retry is served as before.
-async fn full<P: Ports>(gateway: &Gateway<P>, ask: &Ask, again: Duration) -> Result<Step, Vec<Row>> {
+async fn full<P: Ports>(gateway: &Gateway<P>, ask: &Ask, again: Duration) -> Begun {
     let found = gateway.rows(&ask.id);
     let refused = match metrics::store("look_up", &ask.route, gateway.ports.clock(), found).await {
         Ok(rows) if rows.is_empty() => {
             metrics::quota_exceeded(ask.id.tenant(), "live_keys");
             Kind::QuotaExceeded.after(gateway.jittered(again))
         }
-        Ok(rows) => return Err(rows),
+        Ok(rows) => return Begun::Found(rows),
         Err(error) => {
             metrics::count_of(observe::CLAIMS_FAILED, &ask.route, ask.id.tenant());
             gateway.store_unavailable(error.to_string())
         }
     };
-    Ok(Step::Ended(Reply::Refused(refused, None)))
+    Begun::Done(Step::Ended(Reply::Refused(refused, None)))
 }
 
 pub async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut rows: Vec<Row>) -> Step {
@@ -85,8 +91,8 @@ pub async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut rows: Ve
         // A new permit each time: the earlier one does not hold after waiting or asking.
         let Here::Run(permit) = gateway.here(&ask.id) else { return Step::Again(gateway.moving()) };
         rows = match begin(gateway, ask, &permit, basis, untouched).await {
-            Ok(step) => return step,
-            Err(rows) => rows,
+            Begun::Done(step) => return step,
+            Begun::Found(rows) => rows,
         };
     }
     Step::Ended(Reply::Refused(gateway.later(Kind::InProgress), None))
@@ -154,15 +160,23 @@ fn verdict(ask: &Ask, reading: Reading) -> Verdict {
 /// Looks at a key while it changes, at most. One move changes the gate up to three times.
 const LOOKS: u32 = 4;
 
+/// The result of a look at a key here.
+pub enum Served {
+    /// The reply to the client.
+    Reply(Reply),
+    /// This region owns the key.
+    Elsewhere(RegionName),
+}
+
 /// Serves a key as far as this region may. If facts that it relied on have changed, it looks again.
 // Boxes, here and below: a request would move the room for what few requests come to.
-pub async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Result<Reply, RegionName> {
+pub async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Served {
     let mut changed = None;
     for look in 0..LOOKS {
         let step = match gateway.here(&ask.id) {
             Here::Run(permit) => match begin(gateway, ask, &permit, Basis::Absent, true).await {
-                Ok(step) => step,
-                Err(rows) => {
+                Begun::Done(step) => step,
+                Begun::Found(rows) => {
                     if look == 0 {
                         metrics::duplicate(ask.id.tenant());
                     }
@@ -174,7 +188,7 @@ pub async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Result<Rep
             Here::Closed(Closed::NoLease) => {
                 copy_or(gateway, ask, gateway.later(Kind::NotAuthoritative)).await
             }
-            Here::Elsewhere(owner) => return Err(owner),
+            Here::Elsewhere(owner) => return Served::Elsewhere(owner),
             Here::Nobody => Step::Ended(Reply::Refused(gateway.later(Kind::HomeUnavailable), None)),
             Here::Unfit(why) => {
                 metrics::count_of(observe::CLAIMS_FAILED, &ask.route, ask.id.tenant());
@@ -182,11 +196,11 @@ pub async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Result<Rep
             }
         };
         match step {
-            Step::Ended(reply) => return Ok(reply),
+            Step::Ended(reply) => return Served::Reply(reply),
             Step::Again(problem) => changed = Some(problem),
         }
     }
-    Ok(Reply::Refused(changed.unwrap_or_else(|| gateway.moving()), None))
+    Served::Reply(Reply::Refused(changed.unwrap_or_else(|| gateway.moving()), None))
 }
 
 async fn copy_or<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, problem: Problem) -> Step {
@@ -238,8 +252,10 @@ async fn serve_early<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Step {
             else {
                 return Step::Ended(Reply::Refused(missing(gateway), expires));
             };
-            let begun = begin(gateway, ask, &permit, basis, untouched).await;
-            return begun.unwrap_or_else(|_found| Step::Again(missing(gateway)));
+            return match begin(gateway, ask, &permit, basis, untouched).await {
+                Begun::Done(step) => step,
+                Begun::Found(_) => Step::Again(missing(gateway)),
+            };
         }
         Verdict::Claim(_) | Verdict::Probe { .. } | Verdict::Parked { .. } => {
             let (after, _) = wait(&gateway.snapshot().hindrances);

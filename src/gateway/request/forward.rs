@@ -11,7 +11,7 @@ use tracing::Instrument;
 
 use super::ask::Ask;
 use super::finish::{finish, forwarded_verdict};
-use super::follow::{local_copy, serve};
+use super::follow::{Served, local_copy, serve};
 use super::problems::Kind;
 use super::reply::{self, Reply};
 use crate::gateway::authority::register::learn;
@@ -45,8 +45,8 @@ async fn elsewhere<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: Region
         Here::Elsewhere(next) if next == owner => return moving(),
         Here::Elsewhere(next) => next,
         Here::Run(_) | Here::Closed(_) | Here::Nobody | Here::Unfit(_) => match serve(gateway, ask).await {
-            Ok(reply) => return finish(gateway, ask, reply, Where::Here),
-            Err(next) => next,
+            Served::Reply(reply) => return finish(gateway, ask, reply, Where::Here),
+            Served::Elsewhere(next) => next,
         },
     };
     hop(gateway, ask, &next).await.unwrap_or_else(|_epoch| moving())
@@ -151,9 +151,11 @@ pub async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, ask: Arc<Ask>, may_forw
         let (gateway, ask) = (gateway.clone(), ask.clone());
         async move {
             let response = match serve(&gateway, &ask).await {
-                Ok(reply) => finish(&gateway, &ask, reply, Where::Here),
-                Err(owner) if may_forward => Box::pin(elsewhere(&gateway, &ask, owner)).await,
-                Err(_) => finish(&gateway, &ask, Reply::Refused(gateway.moving(), None), Where::Here),
+                Served::Reply(reply) => finish(&gateway, &ask, reply, Where::Here),
+                Served::Elsewhere(owner) if may_forward => Box::pin(elsewhere(&gateway, &ask, owner)).await,
+                Served::Elsewhere(_) => {
+                    finish(&gateway, &ask, Reply::Refused(gateway.moving(), None), Where::Here)
+                }
             };
             drop(begun);
             response
