@@ -4,6 +4,7 @@
 //! It can also send and reset requests without end. Neither shows below hyper, so this file watches
 //! answers above it. `connection::Paced` bounds the delays of the socket itself.
 
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -71,10 +72,9 @@ impl Watch {
         loop {
             let now = Instant::now();
             let next = match self.look(now) {
-                Ok(cut) => return cut,
-                Err(next) => next,
+                ControlFlow::Break(cut) => return cut,
+                ControlFlow::Continue(next) => next,
             };
-            // An error is the moment to look again.
             drop(timeout_at(next, self.given_up.notified()).await);
         }
     }
@@ -95,27 +95,27 @@ impl Watch {
     }
 
     /// Returns the reason to cut, or the moment to look again.
-    fn look(&self, now: Instant) -> Result<Cut, Instant> {
+    fn look(&self, now: Instant) -> ControlFlow<Cut, Instant> {
         let state = locked(&self.state);
         let mut next = now + self.idle_time.min(self.write_stall);
         if state.given_up > MOST_GIVEN_UP {
-            return Ok(Cut::GIVEN_UP);
+            return ControlFlow::Break(Cut::GIVEN_UP);
         }
         if let Some(oldest) = state.waiting.iter().map(|(_, since)| since).min() {
             let end = *oldest + self.write_stall;
             if end <= now {
-                return Ok(Cut::STALLED);
+                return ControlFlow::Break(Cut::STALLED);
             }
             next = next.min(end);
         }
         if state.open == 0 {
             let end = state.since + self.idle_time;
             if end <= now {
-                return Ok(Cut::IDLE);
+                return ControlFlow::Break(Cut::IDLE);
             }
             next = next.min(end);
         }
-        Err(next)
+        ControlFlow::Continue(next)
     }
 }
 
