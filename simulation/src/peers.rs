@@ -242,7 +242,7 @@ impl Peers for SimPeers {
         let from = self.from.clone();
         locked(&self.network.0).hops += 1;
         let handle = |region: Arc<dyn Region>| async move {
-            region.hears(&from, &PeerMessage::Forward)?;
+            region.hears(&from, &PeerMessage::FORWARD)?;
             Ok(region.forward(from, forward).await)
         };
         self.call(to, None, None, handle).await
@@ -251,7 +251,7 @@ impl Peers for SimPeers {
     async fn ping(&self, to: &RegionName, within: Duration) -> Called<Pong> {
         let from = self.from.clone();
         let handle = |region: Arc<dyn Region>| async move {
-            region.hears(&from, &PeerMessage::Ping)?;
+            region.hears(&from, &PeerMessage::PING)?;
             Ok(region.pong().await)
         };
         self.call(to, Some(within), None, handle).await
@@ -264,7 +264,7 @@ impl Peers for SimPeers {
         locked(&self.network.0).hops += u64::from(for_a_key);
         let post = self.network.post(&self.from, to, Letter::of(&question));
         let handle = |region: Arc<dyn Region>| async move {
-            region.hears(&from, &PeerMessage::Question(&question))?;
+            region.hears(&from, &question.said())?;
             Ok(region.ask(from, question).await)
         };
         self.call(to, Some(within), post, handle).await

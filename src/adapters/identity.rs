@@ -1,10 +1,8 @@
-//! The region's identity towards its peers: certificates, and TLS settings for both ends of a peer
-//! connection.
+//! The region's identity towards its peers: certificates, and TLS settings for both ends.
 //!
-//! A region's certificate names it as `<region>.onceway`. A claim to be a region counts only with
-//! such a certificate from the deployment's own authority. [`super::issue`] makes the files. This
-//! file must not fall back to anything weaker than TLS 1.3 with both sides authenticated
-//! (docs/protocol.md#rule-21).
+//! A claim to be a region counts only with a certificate of the deployment's own authority for
+//! `<region>.onceway`. [`super::issue`] makes the files. This file must not fall back to anything
+//! weaker than TLS 1.3 with both sides authenticated (docs/protocol.md#rule-21).
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,7 @@
-//! Maker of the peers' certificates: an authority, certificates of regions and witnesses, and the
-//! list of revoked ones.
+//! Maker of the peers' certificates: an authority, certificates, and the list of revoked ones.
 //!
-//! [`super::identity`] reads all of them back. The list is in `ca.pem` behind the authority's
-//! certificate, so every reader that trusts the authority reads the list. This file must not
-//! overwrite a key or a certificate.
+//! The list is in `ca.pem` behind the authority's certificate, so every reader that trusts the
+//! authority reads it. This file must not overwrite a key or a certificate.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;

@@ -1,10 +1,8 @@
-//! Other regions over HTTP/2 and mutual TLS: one watched connection each, made on demand and
-//! renewed now and then.
+//! Other regions over HTTP/2 and mutual TLS: one watched connection each, made on demand.
 //!
-//! A region's gateways share one address, and a connection stays with one of them: hence the
-//! renewal. A connection counts as made only after the peer's reply to a hello. So every possible
-//! refusal comes before a forward is written. This file must not resend: after a break the outcome
-//! is unknown, unless hyper gives the request back.
+//! A region's gateways share one address, and a connection stays with one: hence its renewal. It
+//! counts as made only after the reply to a hello, so every possible refusal comes before a forward
+//! is written. Nothing is resent: after a break the outcome is unknown, unless hyper gives it back.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

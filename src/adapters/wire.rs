@@ -1,10 +1,8 @@
-//! Messages between regions as HTTP: forwards, their replies, and pings. Encoding and decoding are
-//! side by side.
+//! Messages between regions as HTTP: forwards, their replies, and pings; [`ask`] has questions.
 //!
-//! [`ask`] has questions and their answers. Both ends have authenticated each other before. A
-//! malformed message is refused, never guessed. Each of a client's headers travels under
-//! [`CLIENT_PREFIX`], so none can be taken for one of ours or for one of the connection's. A
-//! client's own `onceway-*` headers do not travel.
+//! Both ends have authenticated each other before. A malformed message is refused, never guessed.
+//! Each of a client's headers travels under [`CLIENT_PREFIX`], so none can be taken for one of ours
+//! or for one of the connection's. A client's own `onceway-*` headers do not travel.
 
 pub mod ask;
 

@@ -1,11 +1,9 @@
 //! The file of a witness: its acceptor, replaced whole by each write.
 //!
-//! A write goes to a file beside it, which is synced and renamed over it. Then the folder is
-//! synced: after a crash the file is the old one or the new one. A lock keeps a second process out.
-//! The file of the lock says which file was written last ([`mark_of`]): a file that was put back
-//! from a copy is another one (docs/protocol.md#rule-14). This code must not make a missing or
-//! damaged file anew in silence: a witness that forgot its promises could let two views be agreed
-//! on.
+//! A write goes to a file beside it, which is synced and renamed over it: after a crash the file is
+//! the old one or the new one. A locked file says which was written last ([`mark_of`]): a file that
+//! was put back from a copy is another one (docs/protocol.md#rule-14). A missing or damaged file is
+//! never made anew in silence: a witness that forgot its promises could let two views be agreed on.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};

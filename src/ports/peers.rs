@@ -239,37 +239,22 @@ impl fmt::Debug for Proof {
     }
 }
 
-/// A message to a process of another region, before it is handled.
+/// A message to a process of another region, as [`onceway_protocol::speakers`] judges it.
 #[derive(Clone, Copy, Debug)]
-pub enum PeerMessage<'a> {
-    /// The making of a connection.
-    Hello,
-    /// A ping.
-    Ping,
-    /// A request of a client.
-    Forward,
-    /// A question.
-    Question(&'a Question),
+pub struct PeerMessage<'a> {
+    /// Its kind.
+    pub kind: Kind,
+    /// The region in whose name it is said, if it names one.
+    pub of: Option<&'a RegionName>,
 }
 
-impl PeerMessage<'_> {
-    /// The kind of the message, a row of [`onceway_protocol::speakers`].
-    pub fn kind(&self) -> Kind {
-        match self {
-            Self::Hello => Kind::Hello,
-            Self::Ping => Kind::Ping,
-            Self::Forward => Kind::Forward,
-            Self::Question(question) => question.kind(),
-        }
-    }
-
-    /// The region in whose name it is said, if it names one.
-    pub fn of(&self) -> Option<&RegionName> {
-        match self {
-            Self::Hello | Self::Ping | Self::Forward => None,
-            Self::Question(question) => question.of(),
-        }
-    }
+impl PeerMessage<'static> {
+    /// The making of a connection.
+    pub const HELLO: Self = Self { kind: Kind::Hello, of: None };
+    /// A ping.
+    pub const PING: Self = Self { kind: Kind::Ping, of: None };
+    /// A request of a client.
+    pub const FORWARD: Self = Self { kind: Kind::Forward, of: None };
 }
 
 impl Question {
@@ -278,10 +263,11 @@ impl Question {
         self.facts().0
     }
 
-    /// The region in whose name it is asked, if it names one: the holder of a lease, the proposer
-    /// of a ballot, the origin of a claim. A founding's ballot is of the region that began it.
-    pub fn of(&self) -> Option<&RegionName> {
-        self.facts().1
+    /// The question as its receiver judges it. It is in the name of the holder of a lease, the
+    /// proposer of a ballot, the origin of a claim. A founding's is of the region that began it.
+    pub fn said(&self) -> PeerMessage<'_> {
+        let (kind, of, _) = self.facts();
+        PeerMessage { kind, of }
     }
 
     /// The view that it brings, if it brings one.

@@ -187,10 +187,10 @@ impl<S: PeerService> Door<S> {
         let hears =
             |said: &PeerMessage<'_>| service.hears(&from, said).map_err(|why| Kind::PeerForbidden.said(why));
         // A region that may not send a hello may send nothing: not even a body is read from it.
-        hears(&PeerMessage::Hello)?;
+        hears(&PeerMessage::HELLO)?;
         match (&head.method, head.uri.path()) {
             (&Method::POST, wire::FORWARD_PATH) => {
-                hears(&PeerMessage::Forward)?;
+                hears(&PeerMessage::FORWARD)?;
                 let mut forward = wire::decode_forward(&head, Bytes::new()).map_err(unreadable)?;
                 let limit = limits.body_limit;
                 let bytes = body.size_hint().upper().map_or(Ok(limit), usize::try_from).unwrap_or(usize::MAX);
@@ -208,11 +208,11 @@ impl<S: PeerService> Door<S> {
                 heard_of(&head, speaks)?;
                 let body = whole(body, limits.question_limit, limits.body_time).await?;
                 let question = ask::read_question(&body).map_err(unreadable)?;
-                hears(&PeerMessage::Question(&question))?;
+                hears(&question.said())?;
                 Ok(ask::encode_reply(&service.clone().ask(from, question).await))
             }
             (&Method::GET, wire::PING_PATH) => {
-                hears(&PeerMessage::Ping)?;
+                hears(&PeerMessage::PING)?;
                 heard_of(&head, speaks)?;
                 let mut response = Response::new(full(wire::encode_pong(&service.clone().pong().await)));
                 response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -1,10 +1,8 @@
-//! Address of a Postgres and protection of its connections, from connection URLs and libpq
-//! connection strings.
+//! Address of a Postgres and protection of its connections, from URLs and libpq's strings.
 //!
-//! TLS is chosen as in libpq, but modes that are weaker than they look are refused by name.
-//! `prefer` and `allow` fall back to plain text; `verify-ca` takes any certificate of the
-//! authority; `require` beside `sslrootcert` looks like a check. `tls` reads the files; `config`
-//! checks addresses with this file. Messages must not repeat a value: it may be a password.
+//! TLS is chosen as in libpq, but modes that are weaker than they look are refused by name:
+//! `prefer` and `allow` fall back to plain text, `verify-ca` takes any certificate of the
+//! authority. `tls` reads the files. Messages must not repeat a value: it may be a password.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};

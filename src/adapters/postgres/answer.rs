@@ -1,9 +1,7 @@
-//! Answers at rest: headers as bytes from which exactly the same headers are read, and bodies that
-//! are compressed if that saves space and read back under a hard cap.
+//! Answers at rest: headers as bytes, and bodies that are compressed if that saves space.
 //!
-//! Only bodies that this program stored are decompressed. The cap is the stored length, and
-//! [`MOST`]: a row beyond it is unreadable, and cannot fill the memory. The bytes of a client or an
-//! upstream are opaque here.
+//! Only bodies that this program stored are decompressed, up to the stored length and [`MOST`]: a
+//! row beyond it is unreadable, and cannot fill the memory.
 
 use std::borrow::Cow;
 use std::cell::RefCell;

@@ -1,10 +1,8 @@
-//! The circuit breaker on calls about keys: it keeps requests from waiting in vain for a silent
-//! store.
+//! The circuit breaker on calls about keys: no request waits in vain for a silent store.
 //!
-//! After several calls in a row without an answer, further calls are refused at once. The refusal
-//! is definite: nothing was sent. A probe over the same connections asks until it is answered, and
-//! closes the breaker. An error of the server counts as an answer. The breaker must not stop calls
-//! that fence: heartbeats, leases and acceptors never pass here.
+//! After several calls in a row without an answer, further calls are refused at once, and nothing
+//! was sent. A probe asks until it is answered, and closes the breaker. An error of the server
+//! counts as an answer. Calls that fence never pass here: heartbeats, leases and acceptors.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;

@@ -1,9 +1,7 @@
-//! Classification of failures: the only place that turns Postgres' errors into definite or unknown
-//! outcomes.
+//! Classification of failures: the only place that turns Postgres' errors into outcomes.
 //!
 //! The text is a SQLSTATE and our own words. It must never contain a message, DETAIL or parameter
-//! of the server, which may hold a key. This file must not retry, and must not know what the
-//! statement was for.
+//! of the server, which may hold a key. This file must not know what the statement was for.
 
 use std::error::Error as _;
 

@@ -1,9 +1,8 @@
 //! Stored requests at rest: one request as bytes, sealed if the region has a key for that.
 //!
 //! A sealed request is AES-256-GCM with a fresh random nonce before the text (NIST SP 800-38D,
-//! section 8.2.2: 2^32 requests per key). It is bound to tenant and key, so that no request can be
-//! moved to another key. This file must not log or return any byte of a request that it could not
-//! read. It knows no retention.
+//! section 8.2.2: 2^32 requests per key). It is bound to tenant and key, so that it can be moved to
+//! no other key. This file must not log or return any byte of a request that it could not read.
 
 use std::fmt;
 

@@ -1,9 +1,7 @@
 //! TLS to Postgres: the certificates that an `Address` names, and the handshake.
 //!
-//! The files are read for every new connection, so a changed file counts from the next connection
-//! on. A file that cannot be used leaves the last good ones in use, with a warning.
-//! tokio-postgres-rustls does the handshake and channel binding. This file must not connect with
-//! less protection than the address asks for.
+//! The files are read for every new connection. A file that cannot be used leaves the last good
+//! ones in use, with a warning. No connection has less protection than its address asks for.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

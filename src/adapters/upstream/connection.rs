@@ -1,11 +1,10 @@
 //! HTTP/1.1 connections to one upstream, kept alive between requests: one request is one attempt.
 //!
-//! Nothing is resent, as hyper-util's pool may do: a request goes to another connection only if
-//! hyper gave it back unwritten (`TrySendError::take_message`: "the message was never even
-//! started"). An upstream that closes an idle connection just as a request is written to it leaves
-//! an unknown outcome. So a connection is idle for a short time only, and for less where the
-//! request may change state. Whoever waits for an answer drives hyper's connection: no task stands
-//! between the right to send and the first byte, nor between an answer and its reader.
+//! A request goes to another connection only if hyper gave it back unwritten
+//! (`TrySendError::take_message`: "the message was never even started"). An upstream that closes an
+//! idle connection just as a request is written leaves an unknown outcome: hence short idle times.
+//! Whoever waits for an answer drives hyper's connection: no task stands between the right to send
+//! and the first byte, nor between an answer and its reader.
 
 use std::pin::pin;
 use std::sync::Arc;

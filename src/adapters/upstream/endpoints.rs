@@ -1,10 +1,9 @@
-//! The endpoints of an upstream: the addresses that its names have, and the choice of one for the
-//! next request.
+//! The endpoints of an upstream: the addresses of its names, and the choice for the next request.
 //!
 //! Names are asked again in the background, and a failing resolver takes nothing away for a minute.
-//! An endpoint that no connection can be made to is out, for a second at first, and a dial in the
-//! background brings it back. No request waits for a trial, and no answer puts an endpoint out: its
-//! status may be about the request.
+//! An endpoint that no connection can be made to is out until a dial in the background brings it
+//! back. No request waits for a trial, and no answer puts an endpoint out: it may be about the
+//! request.
 
 use std::collections::VecDeque;
 use std::fmt;

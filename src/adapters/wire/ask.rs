@@ -1,9 +1,8 @@
-//! Questions between regions and their answers, as JSON: encoding and decoding are side by side.
+//! Questions between regions and their answers, as JSON.
 //!
-//! A malformed message is refused whole, never guessed. Unknown members are ignored
-//! (`protocol::versions` has the rules), except in views, which are read to the letter. Errors say
-//! what is wrong and repeat nothing of the message: it may hold keys. [`crate::protocol::written`]
-//! has the spelling of values.
+//! A malformed message is refused whole. Unknown members are ignored (`protocol::versions` has the
+//! rules), except in views. Errors repeat nothing of the message: it may hold keys.
+//! [`crate::protocol::written`] has the spelling of values.
 
 use std::collections::BTreeMap;
 

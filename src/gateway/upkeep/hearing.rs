@@ -30,8 +30,8 @@ impl Hearing {
         said: &PeerMessage<'_>,
         now: Moment,
     ) -> Result<(), String> {
-        let kind = said.kind();
-        speakers::may(from, sender, kind, said.of()).map_err(|why| {
+        let kind = said.kind;
+        speakers::may(from, sender, kind, said.of).map_err(|why| {
             let why = why.to_string();
             self.tell(from, sender, kind, &why, now);
             why

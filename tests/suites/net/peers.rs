@@ -43,7 +43,7 @@ impl PeerService for Region {
     type Place = OwnedSemaphorePermit;
 
     fn hears(&self, from: &RegionName, said: &PeerMessage<'_>) -> Result<(), String> {
-        may(from, *self.sender.lock().unwrap(), said.kind(), said.of()).map_err(|why| why.to_string())
+        may(from, *self.sender.lock().unwrap(), said.kind, said.of).map_err(|why| why.to_string())
     }
 
     fn place(&self, _head: &Forward, bytes: usize) -> Result<OwnedSemaphorePermit, Box<ForwardReply>> {

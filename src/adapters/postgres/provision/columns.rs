@@ -1,10 +1,9 @@
 //! Published columns of the own leaves: those that every subscriber has.
 //!
 //! A publication without a list of columns publishes each column that is added. A subscriber that
-//! lacks it then stops applying rows until it has it (`missing replicated column`). So each
-//! publication names its columns, and regions may migrate in any order. A new column is published
-//! once all subscribers have it: the subscribers migrate first, then the publisher. `mesh` has the
-//! rest of a publication. This file must not take a column from a list.
+//! lacks it then stops applying rows (`missing replicated column`). So each publication names its
+//! columns, and a new one is published once all subscribers have it: they migrate first. This file
+//! must not take a column from a list.
 
 use std::collections::BTreeSet;
 

@@ -1,10 +1,8 @@
-//! Ties to a region that left the ring: this store's subscription to it, and the slot of its
-//! subscription here.
+//! Ties to a region that left the ring: this store's subscription to it, and its slot here.
 //!
-//! Without this clean-up, a failover years later would wait for rows of a region that is gone, and
-//! its slot would keep this store's WAL until the disk is full. The adopted register says who left;
-//! a region's absence from a file is no reason. No subscription is dropped before all rows that the
-//! region sealed are here, and no row is.
+//! Without this a failover years later would wait for rows of that region, and its slot would keep
+//! WAL until the disk is full. The adopted register says who left, never a region's absence from a
+//! file. No subscription is dropped before all rows that the region sealed are here, and no row is.
 
 use tokio_postgres::Client;
 

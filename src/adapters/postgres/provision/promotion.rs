@@ -1,7 +1,6 @@
-//! Effect of a promoted standby of this server on the slots by which other regions follow
-//! this store.
+//! Effect of a promoted standby of this server on the slots by which other regions follow it.
 //!
-//! A slot that is gone is noticed, and its reader is copied anew (docs/protocol.md#rule-29). A slot
+//! A slot that is gone is noticed, and its reader is copied anew (docs/protocol.md#rule-29). One
 //! that survives while its reader was ahead of the standby skips rows in silence. This file must
 //! not change a slot, nor call one safe whose standby it cannot see.
 

@@ -1,10 +1,8 @@
-//! A peer's store as its replication role sees it: its readiness for a subscription, the state of
-//! our slot, and the generation of the store.
+//! A peer's store as its replication role sees it: readiness, our slot, the store's generation.
 //!
-//! Stores are replaced, and the author of a plan may not know it. The register decides about
-//! generations, as this store has adopted it; a store that follows no view yet asks its peers. For
-//! a silent peer the plan's generation stays, and its part waits. Every fault here is a reason to
-//! wait, given in words. Nothing is changed at a peer.
+//! The author of a plan may not know that a store was replaced. The register decides, as this store
+//! has adopted it; a store that follows no view yet asks its peers. For a silent peer the plan's
+//! generation stays, and its part waits. Nothing is changed at a peer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,11 +1,9 @@
-//! The SQL of a region's store as a script for psql: `onceway store init --print`, for operators
-//! who must see statements first.
+//! The SQL of a region's store as a script for psql: `onceway store init --print`.
 //!
-//! It is made of the texts that `init` runs, each behind a check whether it is needed. So it may
-//! run any number of times, and `init` finds nothing to do after it. It asks no server, so it knows
-//! other regions' stores only from the files. The script must not hold a secret: psql reads secrets
-//! from the places that the region file names. Of a role's password it reads the SCRAM verifier
-//! only ([`verifiers`]), as servers log statements.
+//! It is made of the texts that `init` runs, each behind a check whether it is needed. It asks no
+//! server, so it knows other regions' stores only from the files. It must not hold a secret: psql
+//! reads them from the places that the region file names. Of a role's password it reads the SCRAM
+//! verifier only ([`verifiers`]), as servers log statements.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
