@@ -4,7 +4,6 @@
 //! counted. One task sends them in batches. `cli::serve` starts the task, and at the end has it
 //! send the remaining spans. Only plain HTTP is spoken: a collector runs beside its gateway.
 
-use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -95,18 +94,13 @@ fn count(result: &'static str, spans: usize) {
     metrics::counter!(observe::OTLP_SPANS, "result" => result).increment(spans as u64);
 }
 
+#[derive(Debug)]
 pub struct Exporter {
     spans: mpsc::Receiver<SpanData>,
     resource: ResourceAttributesWithSchema,
     authority: String,
     /// Reason why the last message was not taken.
     trouble: Option<String>,
-}
-
-impl fmt::Debug for Exporter {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "spans for http://{}", self.authority)
-    }
 }
 
 #[derive(Debug)]

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,7 +23,7 @@ use tokio_rustls::TlsConnector;
 
 use super::identity::{ALPN, PeerIdentity, server_name};
 use super::streaming::{Patience, streaming};
-use super::system::SystemDice;
+use super::system::{SystemDice, lock};
 use super::upstream::describe;
 use super::wire::{self, WireError, ask};
 use crate::ports::body::{Collected, collect};
@@ -183,7 +183,7 @@ impl Peers for HttpPeers {
             let ping = wire::encode_get(&self.me, self.speaks, to, wire::PING_PATH);
             let pong = read_pong(self.exchange(to, ping).await?).await?;
             if let Some(peer) = self.peers.get(to).filter(|_| !pong.serving)
-                && let Link::Up(_, renew, _) = &mut *peer.lock()
+                && let Link::Up(_, renew, _) = &mut *lock(&peer.link)
             {
                 *renew = (*renew).min(Instant::now() + RENEW_IDLE);
             }
@@ -206,7 +206,7 @@ impl Peer {
     }
 
     fn link_or_make(self: &Arc<Self>) -> Result<Sender, Making> {
-        let mut link = self.lock();
+        let mut link = lock(&self.link);
         match &mut *link {
             // Made before the last reading, it may lead to a server whose certificate is revoked.
             Link::Up(sender, renew, reading)
@@ -230,7 +230,7 @@ impl Peer {
         tokio::spawn(async move {
             let reading = peer.identity.reading();
             let made = peer.connect().await;
-            *peer.lock() = match &made {
+            *lock(&peer.link) = match &made {
                 Ok(sender) => Link::Up(sender.clone(), next_renewal(), reading),
                 Err(why) => {
                     tracing::debug!(peer = %peer.name, %why, "no connection to peer");
@@ -251,7 +251,7 @@ impl Peer {
             let reading = peer.identity.reading();
             match peer.connect().await {
                 Ok(sender) if peer.serves(sender.clone()).await => {
-                    *peer.lock() = Link::Up(sender, next_renewal(), reading);
+                    *lock(&peer.link) = Link::Up(sender, next_renewal(), reading);
                 }
                 Ok(_) => tracing::debug!(peer = %peer.name, "not renewed: the other gateway does not serve"),
                 Err(why) => tracing::debug!(peer = %peer.name, %why, "the connection is not renewed"),
@@ -263,11 +263,6 @@ impl Peer {
         let ping = wire::encode_get(&self.identity.me, self.identity.speaks, &self.name, wire::PING_PATH);
         let pong = async { read_pong(sender.send_request(ping.map(Full::new)).await.ok()?).await.ok() };
         timeout(CONNECT, pong).await.ok().flatten().is_some_and(|pong| pong.serving)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Link> {
-        // The link is replaced whole, so a poisoned one is still whole.
-        self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn connect(&self) -> Result<Sender, PeerError> {

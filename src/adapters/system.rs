@@ -1,10 +1,11 @@
-//! The clocks and the randomness of this machine.
+//! The clocks and the randomness of this machine, and locks.
 //!
 //! `ports::Clock` and `ports::Dice` say what they promise. No other code reads a clock or draws a
 //! number for the gateway.
 
 #![allow(clippy::disallowed_methods, reason = "the clocks of the Clock port")]
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rand::TryRng;
@@ -65,10 +66,13 @@ impl Dice for SystemDice {
 
     fn jitter(&self, most: Duration) -> Duration {
         let most = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
-        let drawn: u64 = rand::random();
-        let scaled = (u128::from(drawn) * (u128::from(most) + 1)) >> 64;
-        Duration::from_nanos(u64::try_from(scaled).unwrap_or(most))
+        Duration::from_nanos(rand::random_range(0..=most))
     }
+}
+
+/// No holder of a lock in this room panics halfway through a change, so a poisoned value is whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The file of a witness: its acceptor, replaced whole by each write.
 //!
-//! A write goes to a file beside it, which is synced and renamed over it: after a crash the file is
+//! A write goes to a file beside it, which is synced and renamed over it. After a crash the file is
 //! the old one or the new one. A locked file says which was written last ([`mark_of`]): a file that
 //! was put back from a copy is another one (docs/protocol.md#rule-14). A missing or damaged file is
 //! never made anew in silence: a witness that forgot its promises could let two views be agreed on.

@@ -76,11 +76,9 @@ pub enum Lodged {
     Superseded,
 }
 
-/// Claims of other regions that were lodged here. Local: never published. A row lives until one of:
-///
-/// - its origin's record of at least its token is applied here;
-/// - it is voided or converted;
-/// - its key's life is over by this store's observed time, skew and tombstone included.
+/// Claims of other regions that were lodged here. Local: never published. A row lives until its
+/// origin's record of at least its token is applied here, or it is voided or converted. At the
+/// latest it ends with its key's life by this store's observed time, skew and tombstone included.
 pub trait Escrows: Send + Sync + 'static {
     /// Lodges a claim, comparing this gate's version in the statement that writes. So no escrow of
     /// an older view can slip in once the gate has adopted a newer one (docs/protocol.md#rule-37).
@@ -157,10 +155,9 @@ pub trait Imports: Send + Sync + 'static {
     fn import(&self, origin: &Origin, rows: &[CopiedRow]) -> impl Call<()>;
 
     /// Rows of `origin` that a store with its newest heartbeat may lack: those that came here after
-    /// that heartbeat, and claims that are lodged here. It may have some of them.
-    ///
-    /// All rows of the origin are read, a part in each call, in the order of the disk. At most
-    /// `most` rows are returned, and more where several have one place. Begin at place 0.
+    /// that heartbeat, and claims that are lodged here. All rows of the origin are read, a part in
+    /// each call, in the order of the disk. At most `most` rows are returned, and more where
+    /// several have one place. Begin at place 0.
     fn latest_of(&self, origin: &Origin, from: u64, most: u32) -> impl Call<Latest>;
 
     /// Stores own rows that this store may lack, as what they are: holds and lives begin now. A
@@ -169,14 +166,10 @@ pub trait Imports: Send + Sync + 'static {
     /// have been forgotten since (docs/protocol.md#rule-8).
     fn restore(&self, rows: &[CopiedRow]) -> impl Call<Written>;
 
-    /// Looks at imported rows, at most `most`, and deletes those that are not needed. Their life,
-    /// tombstone included, must be over. Then:
-    ///
-    /// - a final row goes once no open row of another origin is left to mask;
-    /// - an open row goes once a final row answers for it, or one that superseded it knowingly and
-    ///   is over;
-    /// - a released row goes once no attempt of another origin is open.
-    ///
-    /// Nothing goes while the running boot is not approved. Returns the number of deleted rows.
+    /// Looks at imported rows, at most `most`, and deletes those whose life is over, tombstone
+    /// included, and that are not needed. A final row is needed while it masks an open row of
+    /// another origin, and a released row while such a row is open. An open row is, until a final
+    /// row answers for it, or one that superseded it knowingly and is over. Nothing goes while the
+    /// running boot is not approved. Returns the number of deleted rows.
     fn reap_imports(&self, most: u32) -> impl Call<u64>;
 }

@@ -135,11 +135,10 @@ pub struct JobLoad {
 
 /// The stored requests of this region. All methods bound their own time and never resend.
 pub trait Jobs: Send + Sync + 'static {
-    /// Accepts a request. One statement writes the key's record, released and marked as accepted,
-    /// and its job, due at once. Like a claim it compares the gate, finds the rows that stop it,
-    /// and finds itself when repeated with the same nonce. On a known basis the own row must be
-    /// released. No attempt number is used up: the token is that of the attempts so far, 0 if none.
-    /// The stored request is erased after `keep`.
+    /// Accepts a request: writes the key's record, released and marked as accepted, and its job,
+    /// due at once. Like a claim it compares the gate, finds the rows that stop it, and finds
+    /// itself when repeated with the same nonce. On a known basis the own row must be released. The
+    /// token is that of the attempts so far, 0 if none. The stored request is erased after `keep`.
     fn accept(&self, ask: &ClaimAsk, request: &StoredRequest, keep: Duration) -> impl Call<ClaimReply>;
 
     /// Takes up to `most` due jobs, oldest due first; or by turns. Each counts one run more and is

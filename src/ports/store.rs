@@ -144,7 +144,6 @@ pub trait KeyStore: Send + Sync + 'static {
     fn claim(&self, ask: &ClaimAsk) -> impl Call<ClaimReply>;
 
     /// Stores the final answer, from claimed or in doubt. `Lost` if the key was settled otherwise.
-    ///
     /// If another origin's answer is here already, that one is stored instead, since it may have
     /// been replayed. Both are journalled (kind `double`) in the same transaction, unless they are
     /// one attempt. The result is `Lost` then too (docs/protocol.md#rule-10).
@@ -251,9 +250,7 @@ pub struct Slot {
 /// The state of replication, as this region's store shows it.
 pub trait Replica: Send + Sync + 'static {
     /// Commits this region's next heartbeat durably, and counts what passed in the same statement
-    /// ([`observed::next`]). `None`, and nothing is written, while the gate is not open.
-    ///
-    /// [`observed::next`]: onceway_protocol::observed::next
+    /// (`protocol::observed::next`). `None`, and nothing is written, while the gate is not open.
     fn beat(&self, passed: Option<Passed>) -> impl Call<Option<Beat>>;
 
     /// All heartbeats in this store, own and foreign, each with its `whole` of the same moment.

@@ -168,13 +168,9 @@ pub trait Upkeep: Send + Sync + 'static {
     /// The own claims older than `older`, after a place; looks at `most` rows or few more.
     fn claims(&self, after: Option<Place>, older: Duration, most: u32) -> impl Call<ClaimPage>;
 
-    /// The operator's list after a key, in the order of keys:
-    ///
-    /// - own attempts in doubt,
-    /// - own claims whose hold is over,
-    /// - open attempts of other origins under [enlisted](Upkeep::enlist) keys.
-    ///
-    /// An attempt is left out if a final row of any origin answers for it, or if another row
+    /// The operator's list after a key, in the order of keys. It has own attempts in doubt, own
+    /// claims whose hold is over, and open attempts of others under [enlisted](Upkeep::enlist)
+    /// keys. An attempt is left out if a final row of any origin answers for it, or if another row
     /// superseded it knowingly. Of several attempts the list has the one with the highest token.
     fn doubts(&self, after: Option<&KeyId>, most: u32) -> impl Call<Vec<ListedDoubt>>;
 

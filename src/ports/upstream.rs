@@ -139,10 +139,9 @@ pub trait Upstream: std::marker::Send + Sync + 'static {
     fn check(&self, path: &Uri, within: Duration) -> impl Call<(), String>;
 
     /// Passes a request without key handling through to the named upstream, streaming both ways.
-    ///
-    /// The upstream is waited for at most `within` at one go: to take the next piece of the
-    /// request, to begin its answer, to send the next piece. After that the call fails (`Late`), or
-    /// the answer's body ends with an error. Time that the client takes does not count.
+    /// Each wait for the upstream is at most `within`: to take a piece of the request, to begin its
+    /// answer, to send a piece. After that the call fails (`Late`), or the answer's body ends with
+    /// an error. Time that the client takes does not count.
     fn pass(
         &self,
         upstream: Option<&str>,

@@ -1,7 +1,7 @@
 //! Address of a Postgres and protection of its connections, from URLs and libpq's strings.
 //!
-//! TLS is chosen as in libpq, but modes that are weaker than they look are refused by name:
-//! `prefer` and `allow` fall back to plain text, `verify-ca` takes any certificate of the
+//! TLS is chosen as in libpq, but modes that are weaker than they look are refused by name.
+//! `prefer` and `allow` fall back to plain text; `verify-ca` takes any certificate of the
 //! authority. `tls` reads the files. Messages must not repeat a value: it may be a password.
 
 use std::net::IpAddr;

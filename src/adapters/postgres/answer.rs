@@ -1,6 +1,6 @@
 //! Answers at rest: headers as bytes, and bodies that are compressed if that saves space.
 //!
-//! Only bodies that this program stored are decompressed, up to the stored length and [`MOST`]: a
+//! Only bodies that this program stored are decompressed, up to the stored length and [`MOST`]. A
 //! row beyond it is unreadable, and cannot fill the memory.
 
 use std::borrow::Cow;

@@ -4,7 +4,7 @@
 //! was sent. A probe asks until it is answered, and closes the breaker. An error of the server
 //! counts as an answer. Calls that fence never pass here: heartbeats, leases and acceptors.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -14,6 +14,7 @@ use super::connect::Connections;
 use super::errors::{self, Effect};
 use super::params::Params;
 use super::run::{self, Call};
+use crate::adapters::system::lock;
 use crate::ports::observe;
 use crate::ports::store::StoreError;
 
@@ -49,7 +50,7 @@ impl Breaker {
 
     /// Lets a call pass, or refuses it. After a refusal nothing was sent.
     pub(super) fn pass(&self, what: &str) -> Result<Pass, StoreError> {
-        let state = self.lock();
+        let state = lock(&self.state);
         if state.open.is_some() {
             metrics::counter!(observe::STORE_SPARED, "calls" => self.calls).increment(1);
             return Err(errors::not_sent(what, "refused at once, as the store does not answer"));
@@ -59,7 +60,7 @@ impl Breaker {
 
     /// Notes whether a call was answered. `true` if that opened the breaker, which is then probed.
     fn ended(&self, pass: Pass, answered: bool) -> bool {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if state.round != pass.0 || state.open.is_some() {
             return false;
         }
@@ -79,7 +80,7 @@ impl Breaker {
 
     /// The present refusals, for status and logs; `None` while calls pass.
     pub(super) fn refuses(&self) -> Option<String> {
-        let since = self.lock().open?;
+        let since = lock(&self.state).open?;
         Some(format!(
             "{} of keys are refused at once for {} s by now: {MOST_SILENT} calls in a row got no answer",
             self.calls,
@@ -88,15 +89,11 @@ impl Breaker {
     }
 
     fn close(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let open = state.open.take().map_or(Duration::ZERO, |since| since.elapsed());
         (state.silent, state.round) = (0, state.round + 1);
         metrics::gauge!(observe::STORE_BREAKER, "calls" => self.calls).set(0.0);
         tracing::info!(calls = self.calls, ms = open.as_millis() as u64, "the store answers again");
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

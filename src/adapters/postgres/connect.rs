@@ -8,7 +8,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -21,6 +21,7 @@ use tokio_postgres::{Client, Config, Error, NoTls};
 use super::address::{self, Address};
 use super::errors;
 use super::tls::Tls;
+use crate::adapters::system::lock;
 use crate::ports::store::StoreError;
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
@@ -103,7 +104,7 @@ struct Connector {
 impl Connector {
     fn said(&self, failed: Option<&Error>, config: &Config) {
         let why = failed.map(errors::describe);
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = lock(&self.said);
         if *said != why {
             if let Some(why) = &why {
                 tracing::warn!(why, at = address::place(config), "cannot connect to the store");

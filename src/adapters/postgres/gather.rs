@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -20,6 +20,7 @@ use super::breaker::Guard;
 use super::connect::Connections;
 use super::errors;
 use super::run::Failed;
+use crate::adapters::system::lock;
 use crate::ports::store::StoreError;
 use crate::protocol::key::Tenant;
 
@@ -134,7 +135,7 @@ impl<M: Member> Gather<M> {
         let (reply, answer) = oneshot::channel();
         let join = || -> Result<(), StoreError> {
             let waiting = Waiting { member: member()?, since: Instant::now(), reply };
-            self.lock().push(waiting);
+            lock(&self.queue).push(waiting);
             Ok(())
         };
         match self.place(1) {
@@ -164,7 +165,7 @@ impl<M: Member> Gather<M> {
 
     /// A free place, for which calls gather from now on. So many more calls would wait.
     fn place(self: &Arc<Self>, more: usize) -> Option<Place<M>> {
-        let mut queue = self.lock();
+        let mut queue = lock(&self.queue);
         let many = MOST.min(TIMES * queue.sent);
         let may_begin =
             queue.busy == 0 || queue.sent <= 1 || queue.calls + more >= many || queue.began.elapsed() >= SLOW;
@@ -176,7 +177,7 @@ impl<M: Member> Gather<M> {
 
     /// The next batch, without those whose callers went away or waited too long.
     fn next(&self) -> Vec<Waiting<M>> {
-        let batch = self.lock().take();
+        let batch = lock(&self.queue).take();
         let half = self.within / 2;
         let in_time = |waiting: Waiting<M>| {
             if waiting.since.elapsed() <= half {
@@ -209,10 +210,6 @@ impl<M: Member> Gather<M> {
             drop(waiting.reply.send(result));
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, Queue<M>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 async fn work<M: Member>(mut place: Place<M>) {
@@ -234,14 +231,14 @@ async fn work<M: Member>(mut place: Place<M>) {
 impl<M: Member> Place<M> {
     /// Ends the gathering, and returns the number of calls that wait.
     fn gathered(&mut self) -> usize {
-        let mut queue = self.gather.lock();
+        let mut queue = lock(&self.gather.queue);
         queue.gathering &= !std::mem::take(&mut self.gathering);
         queue.calls
     }
 
     fn sends(&mut self, calls: usize) {
         let before = std::mem::replace(&mut self.sent, calls);
-        let mut queue = self.gather.lock();
+        let mut queue = lock(&self.gather.queue);
         queue.sent = queue.sent + calls - before;
         queue.began = Instant::now();
     }
@@ -284,7 +281,7 @@ impl<M: Member> Queue<M> {
 impl<M: Member> Drop for Place<M> {
     fn drop(&mut self) {
         // One look at the queue: a call that comes after it finds the place free.
-        let mut queue = self.gather.lock();
+        let mut queue = lock(&self.gather.queue);
         queue.gathering &= !self.gathering;
         queue.sent -= self.sent;
         let ends = queue.calls == 0 || self.inherited;
@@ -368,7 +365,7 @@ mod tests {
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             let gather = gather();
-            gather.lock().push(waiting(call()));
+            lock(&gather.queue).push(waiting(call()));
             let place = gather.place(0).unwrap();
             runtime.spawn(async move {
                 let _place = place;
@@ -376,7 +373,7 @@ mod tests {
             });
             runtime.block_on(yield_now());
             drop(runtime);
-            over.send(gather.lock().busy).unwrap();
+            over.send(lock(&gather.queue).busy).unwrap();
         });
         assert_eq!(ended.recv_timeout(Duration::from_secs(10)), Ok(0));
     }
@@ -384,7 +381,7 @@ mod tests {
     #[test]
     fn a_long_queue_begins_a_second_statement() {
         let gather = gather();
-        let waits = || gather.lock().push(waiting(call()));
+        let waits = || lock(&gather.queue).push(waiting(call()));
         let mut first = gather.place(1).unwrap();
         assert!(gather.place(1).is_none(), "calls gather");
         first.gathered();

@@ -4,7 +4,7 @@
 //! allowed to write. Then all connections are made with it. While it is refused, the old
 //! connections stay in use. `connect` lets the old ones finish.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
@@ -13,11 +13,10 @@ use tokio_postgres::Error;
 use uuid::Uuid;
 
 use super::address::Address;
-use super::connect;
-use super::connect::Connections;
-use super::errors;
-use super::rows;
+use super::connect::{self, Connections};
 use super::tls::Tls;
+use super::{errors, rows};
+use crate::adapters::system::lock;
 use crate::ports::store::StoreError;
 use crate::protocol::region::Origin;
 
@@ -78,13 +77,13 @@ impl Login {
 
     /// The address with the login that is used now.
     pub fn address(&self) -> Address {
-        self.0.lock().used.clone()
+        lock(&self.0.state).used.clone()
     }
 
     /// Takes the role and the password of `address` over, in the background, once the store accepts
     /// them. An earlier wish that the store still refuses is given up. Must run in a runtime.
     pub fn renew(&self, address: Address) {
-        let mut state = self.0.lock();
+        let mut state = lock(&self.0.state);
         state.turn += 1;
         if address != state.used {
             tokio::spawn(take_over(Arc::downgrade(&self.0), address, state.turn));
@@ -97,7 +96,7 @@ async fn take_over(shared: Weak<Shared>, address: Address, turn: u64) {
     let mut said = None;
     loop {
         let Some(shared) = shared.upgrade() else { return };
-        if shared.lock().turn != turn {
+        if lock(&shared.state).turn != turn {
             return;
         }
         let Err(why) = shared.try_out(&address).await.and_then(|()| shared.replace(&address, turn)) else {
@@ -146,16 +145,12 @@ impl Shared {
         let make = |lane: &Lane| pool(address, self.tls.clone(), self.within, lane.most, lane.planned);
         let pools: Vec<Pool> =
             self.lanes.iter().map(make).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if state.turn == turn {
             self.lanes.iter().zip(pools).for_each(|(lane, pool)| lane.connections.replace(pool));
             state.used = address.clone();
             tracing::info!(at = address.place(), "the store's new login is in use");
         }
         Ok(())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -17,14 +17,9 @@ pub(super) fn heartbeats(origin: &Origin) -> String {
     format!("onceway.heartbeats_{}", suffix(origin))
 }
 
-/// The index on `due_ms` of an own leaf, without schema: the reaper reads it.
-pub(super) fn due_index(origin: &Origin) -> String {
-    format!("records_{}_due", suffix(origin))
-}
-
-/// The index on `held_ms` of an own leaf, without schema: the sweep reads it.
-pub(super) fn held_index(origin: &Origin) -> String {
-    format!("records_{}_held", suffix(origin))
+/// The index on `due_ms` or `held_ms` of an own leaf, without schema: reaper and sweep read it.
+pub(super) fn index(origin: &Origin, on: &str) -> String {
+    format!("records_{}_{on}", suffix(origin))
 }
 
 pub(super) fn publication(origin: &Origin) -> String {
@@ -90,7 +85,7 @@ mod tests {
         assert_eq!(name, "sub_us_from_eu_west_1");
         assert_eq!(name.strip_prefix(&subscription_prefix(&us)).and_then(region), Some(eu.region));
         let longest = Origin::parse(&format!("{}#4294967295", "a".repeat(32))).unwrap();
-        for name in [heartbeats(&longest), due_index(&longest), held_index(&longest), publication(&longest)] {
+        for name in [heartbeats(&longest), index(&longest, "held"), publication(&longest)] {
             assert!(name.trim_start_matches("onceway.").len() <= MAX_IDENTIFIER, "{name}");
         }
     }

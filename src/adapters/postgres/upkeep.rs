@@ -1,5 +1,5 @@
-//! The ports `Upkeep` and `Audit`: reaping, the lists of the sweep and of the operator, acts by
-//! hand; runs at risk with their doubles, late answers, the journal, all records of each key.
+//! The ports `Upkeep` and `Audit`: reaping, lists, acts by hand; doubles, late answers, the
+//! journal, all records of each key.
 //!
 //! Calls use connections of their own, so that nothing here delays a request or a heartbeat. `keys`
 //! journals the doubles that a settlement meets.

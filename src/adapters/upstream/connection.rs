@@ -22,11 +22,12 @@ use tokio::time::{Instant, timeout_at};
 
 use super::dial::{Awaited, Dialled, Judged, Strict, dial};
 use super::endpoints::{self, Choice, Endpoint, Endpoints, Turn};
-use super::idle::{Connection, Driver, lock, put_back};
+use super::idle::{Connection, Driver, put_back};
 use super::settings::{Bounds, Host, ServiceSettings};
 use super::upload::{Upload, watched};
 use super::verdict::{Failure, describe};
 use crate::adapters::streaming::{Carrier, Patience, streaming};
+use crate::adapters::system::lock;
 use crate::ports::Body;
 use crate::ports::upstream::SendError;
 

@@ -1,5 +1,5 @@
-//! One new connection to an endpoint: TCP, TLS where its address says https, and the heads of its
-//! answers, judged between the socket and hyper's parser.
+//! One new connection to an endpoint: TCP, TLS where its address says https, and a judge of the
+//! heads of its answers.
 //!
 //! TLS 1.2 or 1.3, HTTP/1.1 by ALPN, the server's name verified. Early data is off: an attacker who
 //! captured it could replay a request.

@@ -21,8 +21,9 @@ use rustls::pki_types::ServerName;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use super::idle::{Idle, lock};
+use super::idle::Idle;
 use super::verdict::Failure;
+use crate::adapters::system::lock;
 
 /// Time for which a name's last addresses count while its resolver fails.
 const KEPT: Duration = Duration::from_secs(60);

@@ -6,7 +6,7 @@
 use std::future::{Future, poll_fn};
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use rustix::net::{RecvFlags, recv};
 use tokio::time::{Instant, sleep_until};
 
 use super::dial::{Awaited, Judged, Strict, Wire};
+use crate::adapters::system::lock;
 use crate::ports::Body;
 
 const MOST_IDLE: usize = 256;
@@ -150,9 +151,4 @@ async fn close_old(idle: Arc<Mutex<Idle>>) {
             None => return,
         }
     }
-}
-
-/// No holder of a lock here panics halfway through a change, so a poisoned value is whole.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -16,7 +16,7 @@ use http_body::{Body as _, SizeHint};
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout_at};
 
-use super::idle::lock;
+use crate::adapters::system::lock;
 use crate::ports::{Body, BodyError, Polled};
 
 #[derive(Clone, Copy, Debug)]

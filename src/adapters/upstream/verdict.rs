@@ -3,6 +3,7 @@
 //! The table in docs/upstream.md says the same, row by row. No other file of this room judges an
 //! exchange. A failure that is not surely "not sent" must be unknown.
 
+use std::error::Error;
 use std::io;
 
 use rustls::AlertDescription;
@@ -56,37 +57,31 @@ impl From<Failure> for SendError {
 /// True if the cause is an alert by which a server refuses a client's certificate (RFC 8446 section
 /// 6.2). An `access_denied` is none: a service may send it later.
 fn refuses_a_certificate(error: &hyper::Error) -> bool {
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        if let Some(rustls::Error::AlertReceived(alert)) = error
-            .downcast_ref::<io::Error>()
-            .and_then(io::Error::get_ref)
-            .and_then(|inner| inner.downcast_ref::<rustls::Error>())
-        {
-            use AlertDescription::*;
-            return matches!(
-                alert,
-                BadCertificate
-                    | UnsupportedCertificate
-                    | CertificateRevoked
-                    | CertificateExpired
-                    | CertificateUnknown
-                    | UnknownCA
-                    | CertificateRequired
-            );
-        }
-        cause = error.source();
-    }
-    false
+    let alert = |error: &(dyn Error + 'static)| {
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref)?;
+        let rustls::Error::AlertReceived(alert) = inner.downcast_ref::<rustls::Error>()? else { return None };
+        Some(*alert)
+    };
+    use AlertDescription::*;
+    matches!(
+        causes(error).find_map(alert),
+        Some(
+            BadCertificate
+                | UnsupportedCertificate
+                | CertificateRevoked
+                | CertificateExpired
+                | CertificateUnknown
+                | UnknownCA
+                | CertificateRequired
+        )
+    )
+}
+
+fn causes(error: &hyper::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    std::iter::successors(error.source(), |cause| (*cause).source())
 }
 
 /// Writes an error with its causes in one line.
 pub fn describe(error: &hyper::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
+    causes(error).fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

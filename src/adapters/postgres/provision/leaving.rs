@@ -33,8 +33,8 @@ struct Here {
     slot: Option<bool>,
 }
 
-/// Removes the ties to regions that left the ring, as far as that is safe now. Or only reports them,
-/// if nothing may change.
+/// Removes the ties to regions that left the ring, as far as that is safe now. Or only reports
+/// them, if nothing may change.
 pub(super) async fn look(
     client: &Client,
     plan: &Plan,

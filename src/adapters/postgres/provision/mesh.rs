@@ -1,5 +1,5 @@
-//! Replication between stores: the publication of the own leaves, one subscription per peer, and its
-//! repair (`onceway store reseed`).
+//! Replication between stores: the publication of the own leaves, one subscription per peer, and
+//! its repair (`onceway store reseed`).
 //!
 //! The rule (docs/protocol.md#rule-29): a slot that is missing under an existing subscription is
 //! never made again, since rows would be missing in silence. `publisher` looks at a peer.
@@ -290,8 +290,8 @@ async fn subscribed(client: &Client, name: &str) -> Result<Option<Subscribed>, E
     }))
 }
 
-/// Follows a peer anew whose slot was lost, or whose rows a promoted server may lack. Or only reports
-/// that it would.
+/// Follows a peer anew whose slot was lost, or whose rows a promoted server may lack. Or only
+/// reports that it would.
 ///
 /// This store may hold the only rows of a key that this region owns by now, so the peer's rows stay
 /// readable. In one transaction they become imported rows, like those that survivors give one

@@ -161,7 +161,7 @@ pub(super) fn gate_and_heartbeat(me: &Origin) -> [String; 2] {
 }
 
 pub(super) fn own_indexes(me: &Origin) -> String {
-    let (records, due, held) = (names::records(me), names::due_index(me), names::held_index(me));
+    let (records, due, held) = (names::records(me), names::index(me, "due"), names::index(me, "held"));
     format!(
         "create index if not exists {due} on {records} (due_ms);\n\
          create index if not exists {held} on {records} (held_ms);\n"
