@@ -134,8 +134,12 @@ impl Stand {
         let names = std::slice::from_ref(&name);
         files::write_shared(&dir, names)?;
         certify(&dir.join("certificates"), names)?;
-        let (routes, lines) =
-            if secure { (SECURE_ROUTES, secured(nginx_ports)) } else { ("", String::new()) };
+        let secured = format!(
+            "\n[upstreams.secure]\naddresses = [\"https://127.0.0.1:{}\"]\n\
+             [upstreams.secure.tls]\nca = \"certs/ca.pem\"\nserver_name = \"here.onceway\"\n",
+            nginx_ports.secure_direct
+        );
+        let (routes, lines) = if secure { (SECURE_ROUTES, &*secured) } else { ("", "") };
         files::write(&dir, "routes.toml", &format!("{ROUTES}{routes}"))?;
         let file = files::RegionFile {
             name: &name,
@@ -145,7 +149,7 @@ impl Stand {
             endpoints: Vec::new(),
         };
         let file = files::write_region(&dir, &file)?;
-        fs::write(&file, fs::read_to_string(&file)? + LIMITS + &lines)?;
+        fs::write(&file, fs::read_to_string(&file)? + LIMITS + lines)?;
         let launch = Launch {
             program: tools.gateway.clone(),
             args: vec![OsString::from("serve"), OsString::from("--config"), file.into_os_string()],
@@ -249,15 +253,6 @@ async fn serves(admin: &str) -> Result<()> {
         Ok(ready.is_ok_and(|ready| ready.json()["serves"] == true).then_some(()))
     };
     wait::for_some("the gateway to serve", PATIENCE, ready).await
-}
-
-/// The upstream over TLS, as the gateway's file has it.
-fn secured(ports: NginxPorts) -> String {
-    format!(
-        "\n[upstreams.secure]\naddresses = [\"https://127.0.0.1:{}\"]\n\
-         [upstreams.secure.tls]\nca = \"certs/ca.pem\"\nserver_name = \"here.onceway\"\n",
-        ports.secure_direct
-    )
 }
 
 async fn cluster(tools: &Tools, dir: &Path, port: u16) -> Result<Cluster> {

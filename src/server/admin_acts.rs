@@ -1,4 +1,4 @@
-//! Acts that end an attempt by hand, on keys in doubt and on accepted requests; pages of their lists.
+//! Acts that end an attempt by hand, on keys in doubt and on accepted requests; their lists.
 //!
 //! With `dry_run` in the body nothing is changed. `gateway::operator` decides. An act that another
 //! region has to do is passed on to it, if the operator shows a token. Neither paths nor bodies are
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Gateway;
 use super::admin_http::{
@@ -75,13 +75,6 @@ struct Rehearsed {
     would_be: &'static str,
     #[serde(flatten)]
     key: KeyStatus,
-}
-
-#[derive(Serialize)]
-struct Done {
-    done: &'static str,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    dry_run: bool,
 }
 
 /// An act on a key in doubt, or on an accepted request.
@@ -206,8 +199,11 @@ async fn on_job(gateway: &Arc<Gateway>, what: JobAct, id: KeyId, posted: Posted<
     let conflict = |code, why| coded(StatusCode::CONFLICT, code, why);
     Ok(match acted {
         Ok(Outcome::Done) => {
-            let done = if what == JobAct::Retry { "retry" } else { "drop" };
-            json(StatusCode::OK, &Done { done, dry_run })
+            let mut done = json!({ "done": if what == JobAct::Retry { "retry" } else { "drop" } });
+            if dry_run {
+                done["dry_run"] = true.into();
+            }
+            json(StatusCode::OK, &done)
         }
         Ok(Outcome::Absent) => problem(StatusCode::NOT_FOUND, "this region has no job of that key"),
         Ok(Outcome::Waiting) => {

@@ -92,14 +92,17 @@ pub(super) fn listen<A: Answers>(
         async move {
             match seat {
                 Ok(seat) => {
-                    accept(stream, tls, stop, &*admin, false).await;
+                    accept(stream, tls, stop, &*admin).await;
                     drop(seat);
                 }
-                Err(evicted) => tokio::select! {
-                    biased;
-                    _ = evicted => {}
-                    _ = timeout(HEALTH_TIME, accept(stream, tls, stop, &*admin, true)) => {}
-                },
+                Err(evicted) => {
+                    let health = Health(admin);
+                    tokio::select! {
+                        biased;
+                        _ = evicted => {}
+                        _ = timeout(HEALTH_TIME, accept(stream, tls, stop, &health)) => {}
+                    }
+                }
             }
         }
     };
@@ -124,51 +127,39 @@ impl Kept {
     }
 }
 
-/// Answers about health, and ends the connection.
-async fn health(request: Request<Incoming>, admin: &impl Answers) -> Answer {
-    let mut answer = match request.uri().path() {
-        "/healthz" | "/readyz" => admin.answer(request).await,
-        _ => problem(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "all places of the admin listener, or of this address, are taken: close connections that are not used, or ask again; /healthz and /readyz are answered",
-        ),
-    };
-    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    answer
+/// Answers about health only, and ends the connection.
+struct Health<A>(Arc<A>);
+
+impl<A: Answers> Answers for Health<A> {
+    async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let mut answer = match request.uri().path() {
+            "/healthz" | "/readyz" => self.0.answer(request).await,
+            _ => problem(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "all places of the admin listener, or of this address, are taken: close connections that are not used, or ask again; /healthz and /readyz are answered",
+            ),
+        };
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        answer
+    }
 }
 
-async fn accept(
-    stream: TcpStream,
-    tls: Option<TlsAcceptor>,
-    mut stop: Stop,
-    admin: &impl Answers,
-    only_health: bool,
-) {
+async fn accept(stream: TcpStream, tls: Option<TlsAcceptor>, mut stop: Stop, admin: &impl Answers) {
     let stream = Paced::new(stream, WRITE_STALL);
-    let Some(tls) = tls else { return serve(stream, stop, admin, only_health).await };
+    let Some(tls) = tls else { return serve(stream, stop, admin).await };
     tokio::select! {
         biased;
         () = stop.wait() => {}
         accepted = timeout(HEAD_TIME, tls.accept(stream)) => match accepted {
-            Ok(Ok(stream)) => serve(stream, stop, admin, only_health).await,
+            Ok(Ok(stream)) => serve(stream, stop, admin).await,
             Ok(Err(why)) => tracing::debug!(%why, "a caller of the admin listener made no TLS connection"),
             Err(_) => {}
         },
     }
 }
 
-async fn serve(
-    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
-    mut stop: Stop,
-    admin: &impl Answers,
-    only_health: bool,
-) {
-    let answered = service_fn(|request| async move {
-        Ok::<_, Infallible>(match only_health {
-            true => health(request, admin).await,
-            false => admin.answer(request).await,
-        })
-    });
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, mut stop: Stop, admin: &impl Answers) {
+    let answered = service_fn(|request| async move { Ok::<_, Infallible>(admin.answer(request).await) });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)

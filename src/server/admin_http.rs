@@ -134,7 +134,15 @@ impl<'a> Posted<'a> {
 
     pub(super) async fn read<T: DeserializeOwned>(self) -> Result<(T, Case<'a>), Box<Answer>> {
         let Self { key, by, path, headers, body, passed_on: _ } = self;
-        let body = said(headers, body).await?;
+        let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let given = given.split(';').next().unwrap_or_default().trim();
+        if !given.eq_ignore_ascii_case("application/json") {
+            let why = "send Content-Type: application/json";
+            return Err(Box::new(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, why)));
+        }
+        let too_much =
+            || problem(StatusCode::PAYLOAD_TOO_LARGE, "the body is over 2 MiB, too slow, or it broke off");
+        let body = whole(body, BODY_LIMIT).await.ok_or_else(too_much)?;
         // The error's text names our own fields. Of the body's values it could show a type only.
         let wrong = |error: serde_json::Error| {
             bad(&format!("the body is no act: line {}, column {}", error.line(), error.column()))
@@ -151,18 +159,6 @@ impl Case<'_> {
     pub(super) fn actor(&self, Claimed(name): Claimed) -> String {
         self.by.actor(name)
     }
-}
-
-async fn said(headers: &HeaderMap, body: Body) -> Result<Bytes, Box<Answer>> {
-    let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let given = given.split(';').next().unwrap_or_default().trim();
-    if !given.eq_ignore_ascii_case("application/json") {
-        let why = "send Content-Type: application/json";
-        return Err(Box::new(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, why)));
-    }
-    let why = "the body is over 2 MiB, too slow, or it broke off";
-    let whole = whole(body, BODY_LIMIT).await;
-    whole.ok_or_else(|| Box::new(problem(StatusCode::PAYLOAD_TOO_LARGE, why)))
 }
 
 /// The whole body, unless it is larger or too slow, or breaks off.

@@ -15,9 +15,8 @@ use http::{HeaderMap, Method, Request, Uri, Version};
 
 use super::edge;
 use super::guard::Refusal;
-use super::head::MOST_HEADERS;
+use super::head::{MOST_HEADERS, malformed};
 use super::listener_kind::Door;
-use super::problem::malformed;
 use crate::adapters::headers::{
     FORWARDED_PREFIX, RESERVED_PREFIX, is_under, named_by_connection, strip_hop_by_hop, strip_look_alikes,
     strip_prefix,

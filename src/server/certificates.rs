@@ -38,7 +38,7 @@ async fn watch_store(address: Address) {
         let look = move || {
             let (own, authorities) = named.certificates();
             let own = own.and_then(first).map(|at| ("store", at));
-            // A bundle of public authorities holds many that are not needed, so the last date counts.
+            // A bundle of public authorities holds many that nobody needs, so the last date counts.
             let authorities = authorities.and_then(|file| ends(file).into_iter().max());
             Expiries(own.into_iter().chain(authorities.map(|at| ("store_authority", at))).collect())
         };

@@ -104,9 +104,9 @@ const BEGIN: usize = 16;
 /// Longest rest: room for addresses, and for the notes that balancers add.
 const MOST_REST: usize = 2_048;
 
-/// Reads a header of the PROXY protocol, version 2: the client's address before its first byte, or
-/// `None` if the proxy speaks for itself. The error: the bytes are no such header, or the connection
-/// ended. No byte beyond the header is taken.
+/// Reads a header of the PROXY protocol, version 2: the client's address, or `None` if the proxy
+/// speaks for itself. The error: the bytes are no such header, or the connection ended. No byte
+/// beyond the header is taken.
 ///
 /// <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>
 pub async fn introduction(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<IpAddr>> {

@@ -35,9 +35,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::chunks::{Chunks, Step};
-use super::head::{self, Framing};
+use super::head::{self, Framing, no_room_for_head};
 use super::heads::Held;
-use super::problem::no_room_for_head;
 use crate::gateway::request::problems::{Kind, Problem};
 
 /// Head that hyper gets in place of a refused one.

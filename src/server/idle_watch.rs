@@ -25,7 +25,7 @@ const PIECE: usize = 64 * 1024;
 /// Most requests that a connection may give up beyond the number that were answered.
 const MOST_GIVEN_UP: u32 = 100;
 
-/// Why a connection is cut: a word for metrics, and the fault of its client, if it has one.
+/// Reason to cut a connection: a word for metrics, and the fault of its client, if it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut(pub &'static str, pub Option<&'static str>);
 

@@ -24,7 +24,6 @@ pub(crate) mod heads;
 mod idle_watch;
 pub mod listener_kind;
 pub mod peer;
-pub(crate) mod problem;
 pub mod public;
 pub(crate) mod reload;
 pub(crate) mod run;
@@ -93,7 +92,7 @@ pub trait PeerService: Send + Sync + 'static {
 /// A value that is replaced while a process runs: one pointer, swapped whole. All clones share it.
 ///
 /// A listener loads it once per connection or request and keeps that to the end. Nothing locks.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Replaceable<T>(Arc<ArcSwap<T>>);
 
 impl<T> Replaceable<T> {
@@ -103,12 +102,6 @@ impl<T> Replaceable<T> {
 
     fn replace(&self, value: T) {
         self.0.store(Arc::new(value));
-    }
-}
-
-impl<T> Clone for Replaceable<T> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
     }
 }
 

@@ -27,7 +27,8 @@ use tokio_rustls::TlsAcceptor;
 
 use super::connection::drive;
 use super::connection_limit::{Stranger, Strangers};
-use super::{Listeners, PeerService, Replaceable, Stop, problem};
+use super::head::response;
+use super::{Listeners, PeerService, Replaceable, Stop};
 use crate::adapters::identity::{ALPN, PeerIdentity, region_of};
 use crate::adapters::peers::{CONNECTION_WINDOW, HEADER_LIST, STREAM_WINDOW};
 use crate::adapters::streaming::{Patience, streaming};
@@ -173,7 +174,7 @@ impl<S: PeerService> Door<S> {
                     let address = self.address;
                     tracing::warn!(%address, code = problem.code(), detail = &*problem.detail, "a peer's message was refused");
                 }
-                let mut refusal = wire::encode_refusal(problem::response(&problem));
+                let mut refusal = wire::encode_refusal(response(&problem));
                 wire::say_versions(refusal.headers_mut(), self.identity.speaks);
                 refusal
             }

@@ -31,11 +31,10 @@ use super::admission::{Client, admit};
 use super::connection::{Paced, drive, lingering};
 use super::connection_limit::{Place, Places};
 use super::guard::Guard;
-use super::head::HEAD_LIMIT;
+use super::head::{self, HEAD_LIMIT, malformed, no_room_for_head};
 use super::heads::{Blocks, Heads};
 use super::idle_watch::{Cut, Watch};
 use super::listener_kind::Door;
-use super::problem::{self, malformed, no_room_for_head};
 use super::{Listeners, PublicService, Replaceable, Stop, edge};
 use crate::adapters::headers::strip_hop_by_hop;
 use crate::adapters::streaming::{Patience, streaming};
@@ -323,7 +322,7 @@ impl<S: PublicService> Conn<S> {
                 let labels = [("route", "-"), ("verdict", verdict), ("where", "here")];
                 metrics::histogram!(observe::REQUEST_SECONDS, &labels).record(arrived.elapsed());
                 tracing::debug!(client = %client.ip, code = problem.code(), detail = &*problem.detail, "refused");
-                let mut response = problem::response(&problem);
+                let mut response = head::response(&problem);
                 if version < Version::HTTP_2 {
                     // Further bytes on this connection may be a part of the refused request.
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

@@ -1,5 +1,5 @@
-//! One visit of the console: a session in place of the token, forms that this listener's own pages
-//! sent, and the answers, which all have the same headers.
+//! One visit of the console: its session in place of the token, its form, and its answer. All
+//! answers have the same headers.
 //!
 //! A session is a date and its seal: HMAC-SHA256 under the key of a token's sessions. So a new
 //! token ends it, no gateway stores it, and no cookie holds the token. All ports of a host share
