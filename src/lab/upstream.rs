@@ -176,8 +176,7 @@ impl Door {
             return Ok(problem(StatusCode::SERVICE_UNAVAILABLE, "sick, as it was told to be"));
         }
         let behave = request.headers().get_all(BEHAVE).into_iter();
-        let lines = behave.map(|value| value.to_str().unwrap_or("(not text)"));
-        let behave = match Behave::parse(lines) {
+        let behave = match Behave::parse(behave.map(|value| value.to_str().unwrap_or("(not text)"))) {
             Ok(behave) => behave,
             Err(what) => return Ok(problem(StatusCode::BAD_REQUEST, &format!("Demo-Behave: {what}"))),
         };
@@ -201,8 +200,7 @@ impl Door {
         let uri = request.uri();
         let body = json!({"method": request.method().as_str(), "path": uri.path(), "query": uri.query(), "region": self.region});
         wait::pause(behave.slow.unwrap_or_default()).await;
-        let described = Answer { padded_to: padding(behave.then), ..plain(&body) };
-        answer(behave.then, StatusCode::OK, described).await
+        answer(behave.then, StatusCode::OK, Answer { padded_to: padding(behave.then), ..plain(&body) }).await
     }
 
     async fn effect(

@@ -321,8 +321,7 @@ async fn an_imported_row_goes_once_it_is_not_needed(bench: &impl ImportBench) {
         let basis = Basis::Known { own: None, over: vec![(origin.clone(), copied.row.token)], attempt };
         wins(bench, &asks_on(bench, &copied.id, nonce, basis).await).await.0
     };
-    let named = over(&gone[4], 1).await;
-    assert_eq!(release(bench, &named).await, Done);
+    assert_eq!(release(bench, &over(&gone[4], 1).await).await, Done);
     // A running row says nothing yet. An open attempt elsewhere needs the final row, or the
     // released one.
     over(&stays[4], 2).await;

@@ -303,8 +303,7 @@ impl<'a, B: ReplicationBench> History<'a, B> {
         if let Some(region) = crashes {
             self.crash(region).await?;
         }
-        let beat = self.beats(from).await?;
-        bench.shows(to, from, beat).await?;
+        bench.shows(to, from, self.beats(from).await?).await?;
         bench.cut(from, to).await?;
         let crashed = crashes.map(|region| format!(", {} crashes", name(region))).unwrap_or_default();
         Ok(format!("{} to {}{crashed}; {}", name(from), name(to), self.everything(to).await?))

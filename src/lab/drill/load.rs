@@ -259,8 +259,7 @@ async fn bring_to_end(field: &Field, life: &mut KeyLife, region: usize, number: 
 /// connections together must not return together.
 fn before_retry(got: &Received, pause: Duration, number: usize) -> Duration {
     let asked = got.answer().and_then(|answer| answer.retry_after.parse().ok()).map(Duration::from_secs);
-    let spread = 0.8 + 0.05 * (number % 9) as f64;
-    asked.unwrap_or(pause).clamp(PAUSES.0, PAUSES.1).mul_f64(spread)
+    asked.unwrap_or(pause).clamp(PAUSES.0, PAUSES.1).mul_f64(0.8 + 0.05 * (number % 9) as f64)
 }
 
 /// Any other refusal means that the same request would be refused again.

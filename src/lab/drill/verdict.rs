@@ -130,8 +130,7 @@ fn count_effects(
     }
     counts.doubles += 1;
     let listed = is_reported(class.recovery, noted, audited);
-    let reruns = matches!(class.recovery, Recovery::Rerun { .. });
-    let by_rerun = reruns && noted.is_some_and(|noted| noted.again);
+    let by_rerun = matches!(class.recovery, Recovery::Rerun { .. }) && noted.is_some_and(|noted| noted.again);
     counts.doubles_listed += u64::from(listed);
     counts.doubles_by_rerun += u64::from(by_rerun && !listed);
     let regions = total.map(|total| total.regions.join(" and ")).unwrap_or_default();

@@ -187,8 +187,7 @@ fn retried(field: &Arc<Field>, answered: &[String]) -> JoinSet<()> {
         retries.spawn(async move {
             let mut via = if number.is_multiple_of(2) { 0 } else { 2 };
             while Instant::now() < until {
-                let exchange = field.ask(via, CLASS, &key, Duration::from_secs(5)).await;
-                if exchange.received.success().is_some() {
+                if field.ask(via, CLASS, &key, Duration::from_secs(5)).await.received.success().is_some() {
                     return;
                 }
                 via = 2 - via;
