@@ -19,8 +19,7 @@ impl Load {
             let home = &homes[number % 3];
             let next = homes.iter().find(|name| *name != home).unwrap();
             self.keys.push(key_of(home, next, &format!("load{number}")));
-            let old = self.keys[number / 2].clone();
-            for key in [self.keys[number].clone(), old] {
+            for key in [self.keys[number].clone(), self.keys[number / 2].clone()] {
                 self.answer.push(trio.begin(&homes[(number + 1) % 3], "/park", &key));
             }
             sleep(ms(40)).await;
@@ -215,8 +214,7 @@ fn a_staying_key_runs_despite_gate_changes() {
         trio.world.cluster.set_latency(&a(), ms(250));
         let keys = (0..80).map(|number| key_of(&a(), &b(), &format!("stays-{number}")));
         let asking: Vec<_> = keys.map(|key| begin_later(&trio, key)).collect();
-        let gateway = trio.gateway(&b());
-        trio.ask(async || gateway.resume(&c(), "test").await).await.unwrap();
+        trio.ask(async || trio.gateway(&b()).resume(&c(), "test").await).await.unwrap();
         for answer in asking {
             let answer = answer.await.unwrap();
             assert_eq!((answer.status, answer.by.as_str()), (201, a().as_str()), "{answer:?}");
