@@ -1,6 +1,5 @@
 //! One private Postgres, the key store of one region of a fleet: made, started, killed, paused,
 //! deleted. It listens on loopback TCP only and trusts every client: for one machine and test data.
-//!
 //! The server is a child of this process, so that a killed one is reaped at once and can start
 //! again. No setting here lets a key into the log.
 

@@ -1,6 +1,5 @@
 //! One empty data folder per user and Postgres, which private clusters are copied from: `initdb`
 //! takes three times as long. Nothing here is needed: whoever gets no copy runs `initdb`.
-//!
 //! It stands in the user's cache. A folder with the final name is always complete. Each copy gets a
 //! system identifier of its own: by it Postgres names the slots of a subscription's first copy.
 

@@ -1,6 +1,5 @@
 //! The sample payments service: one server per region for the shared [`crate::ledger`]. Each POST
 //! to one of `KINDS` has one effect: nothing is deduplicated. `POST /v1/blobs` digests a stream.
-//!
 //! [`crate::behave`] says how to treat a call. The service plays another company's machine, and
 //! knows of no gateways. A caller that hangs up cancels no effect that it ordered.
 

@@ -19,13 +19,13 @@ pub async fn suite(bench: &impl ImportBench) {
 async fn rows_are_handed_over_whole(bench: &impl ImportBench) {
     open(bench).await;
     let origin = bench.peers()[1].clone();
-    let past = Duration::ZERO;
+    let (past, body) = (Duration::ZERO, AnswerBody::Kept(b"{\"status\":\"made\"}".repeat(100)));
     let states = [
         running(),
         State::InDoubt { status: Some(502), left: LONG, past },
         State::InDoubt { status: None, left: LONG, past },
         State::Released,
-        State::Settled { answer: Arc::new(big_answer()), age: SHORT, expired: false },
+        State::Settled { answer: Arc::new(Answer { body, ..answer() }), age: SHORT, expired: false },
         State::Tombstone,
     ];
     let row_in = |(at, state)| copied(bench, &origin, &format!("import-whole-{at}"), 3, state);
@@ -386,10 +386,6 @@ pub(super) fn answered() -> State {
 fn briefly(copied: CopiedRow) -> CopiedRow {
     let row = Row { over: Vec::new(), ..copied.row };
     CopiedRow { row, lives: Duration::ZERO, tombstone: SHORT / 2, ..copied }
-}
-
-fn big_answer() -> Answer {
-    Answer { body: AnswerBody::Kept(b"{\"status\":\"made\"}".repeat(100)), ..answer() }
 }
 
 fn untimed(row: &Row) -> Row {

@@ -1,6 +1,5 @@
 //! Three stores that follow one another: random histories of them, and the promises of [`Replica`]
 //! while a first copy runs. The drill `histories` records them from three real stores.
-//!
 //! Every link is cut, except while a history waits for one region's commits to arrive at another,
 //! so that lines are equal in every run. The recorded line says what a reply should have been.
 

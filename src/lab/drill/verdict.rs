@@ -1,5 +1,4 @@
 //! Judges a run by the histories of keys, the ledger and the stores together.
-//!
 //! `load` and `prober` bring the histories, `cluster_sql` the stores' lists, `schedule` the
 //! audits' lists; this file fills the `report`. No double, answer or reply is excused beyond the
 //! exceptions written here.

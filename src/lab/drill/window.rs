@@ -1,6 +1,5 @@
 //! The effect of the window: doubles on a route without escrow, measured and predicted, for several
 //! multiples of the observed lag. No wait restores rows that a region loses with its death.
-//!
 //! Each row has a deployment of its own, because the multiple stands in the ring file. The
 //! replication link of the dying region stands still, while its peer calls are as fast as before.
 
