@@ -1,6 +1,5 @@
 //! Accepted requests: run without their client, once, whatever dies, with the answers to clients
 //! and operators meanwhile.
-//!
 //! A worker's death is played by a store that is away when its outcome comes. The worker leaves a
 //! claim whose hold runs out.
 

@@ -1,6 +1,5 @@
 //! Late acts: a claim or a lodging whose gate is closed or has moved on, and a process that wakes
 //! when its region was taken over, or whose clock runs wrong within the allowance.
-//!
 //! The statement itself compares the gate. A gateway that looked before and wrote later would write
 //! under another gate. `takeover.rs` takes the comparison out.
 

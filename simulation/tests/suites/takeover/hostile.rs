@@ -1,6 +1,5 @@
 //! Hostile peers: well-formed messages of a stranger, a witness, a region that left, and a member,
 //! against real gateways.
-//!
 //! `protocol::{speakers, bounds, confirm}` have the rules. Each message travels as any other: a
 //! forbidden one is refused before it is handled.
 
