@@ -1,6 +1,5 @@
 //! Parser of the header `Demo-Behave`, by which a caller tells [`crate::upstream`] how to treat a
 //! call: `slow=2s | status=500 | drop-answer | hang | big=5MB`. Commas separate several values.
-//!
 //! `slow` goes with any other one, and the others exclude each other. An unknown value is an error,
 //! so that a mistyped drill does not pass.
 
@@ -52,7 +51,11 @@ impl Behave {
                     slow = Some(span.ok_or_else(|| asks("a time such as slow=2s or slow=300ms"))?);
                     continue;
                 }
-                ("status", value) => parse_status(value)
+                ("status", value) => value
+                    .parse()
+                    .ok()
+                    .filter(|status| (200..600).contains(status))
+                    .and_then(|status| StatusCode::from_u16(status).ok())
                     .map(Then::Status)
                     .ok_or_else(|| asks("a final status such as status=500"))?,
                 ("big", value) => parse_size(value)
@@ -68,11 +71,6 @@ impl Behave {
         }
         Ok(Behave { slow, then: then.unwrap_or(Then::Answer) })
     }
-}
-
-fn parse_status(text: &str) -> Option<StatusCode> {
-    let status: u16 = text.parse().ok()?;
-    StatusCode::from_u16(status).ok().filter(|_| (200..600).contains(&status))
 }
 
 fn parse_duration(text: &str) -> Option<Duration> {

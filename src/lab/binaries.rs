@@ -124,8 +124,7 @@ fn choose(candidates: &[PathBuf], major_of: &dyn Fn(&Path) -> Result<u32>) -> Re
 
 fn ask_pg_config() -> Option<PathBuf> {
     let output = Command::new("pg_config").arg("--bindir").stderr(Stdio::null()).output().ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    Some(PathBuf::from(text.trim())).filter(|path| path.is_absolute())
+    Some(PathBuf::from(String::from_utf8(output.stdout).ok()?.trim())).filter(|path| path.is_absolute())
 }
 
 fn versioned_folders() -> Vec<PathBuf> {
@@ -133,8 +132,7 @@ fn versioned_folders() -> Vec<PathBuf> {
     for (parent, prefix) in VERSIONED {
         let Ok(listing) = fs::read_dir(parent) else { continue };
         found.extend(listing.flatten().filter_map(|entry| {
-            let name = entry.file_name();
-            let major = leading_number(name.to_str()?.strip_prefix(prefix)?)?;
+            let major = leading_number(entry.file_name().to_str()?.strip_prefix(prefix)?)?;
             Some((major, entry.path().join("bin")))
         }));
     }
@@ -175,8 +173,7 @@ fn install_with_apt() -> Result<()> {
     let install = ["install", "-y", "--no-install-recommends", "postgresql"];
     // The package lists of a fresh machine are empty or stale: then the update is needed.
     let done = apt_get(&install).or_else(|_| apt_get(&["update"]).and_then(|()| apt_get(&install)));
-    let removed = fs::remove_file(&guard).with_context(|| format!("cannot remove {NO_MAIN_CLUSTER}"));
-    done.and(removed)
+    done.and(fs::remove_file(&guard).with_context(|| format!("cannot remove {NO_MAIN_CLUSTER}")))
 }
 
 fn apt_get(args: &[&str]) -> Result<()> {

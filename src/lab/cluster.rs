@@ -1,6 +1,5 @@
 //! One private Postgres, the key store of one region of a fleet: made, started, killed, paused,
 //! deleted. It listens on loopback TCP only and trusts every client: for one machine and test data.
-//!
 //! The server is a child of this process, so that a killed one is reaped at once and can start
 //! again. No setting here lets a key into the log.
 
@@ -214,8 +213,7 @@ impl Cluster {
             Ok(None)
         };
         let what = format!("Postgres on port {} to answer", self.port);
-        let started = wait::for_some(&what, START_BOUND, answering).await;
-        started.map_err(|error| {
+        wait::for_some(&what, START_BOUND, answering).await.map_err(|error| {
             let trouble = lock(&trouble);
             anyhow!("{error} ({trouble}): {}", server.log_tail())
         })
@@ -248,8 +246,7 @@ impl Cluster {
     /// Asks for the data folder, because another server may listen on the port.
     async fn answers(&self) -> Result<()> {
         let client = self.connect(SUPERUSER).await?;
-        let row = client.query_one("show data_directory", &[]).await?;
-        let theirs: String = row.try_get(0)?;
+        let theirs: String = client.query_one("show data_directory", &[]).await?.try_get(0)?;
         ensure!(
             Path::new(&theirs) == self.data(),
             "port {} belongs to another Postgres, in {theirs}",

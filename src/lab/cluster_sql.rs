@@ -224,8 +224,7 @@ impl Cluster {
 async fn tables(client: &Client, subscription: &str) -> Result<Vec<String>> {
     let sql = "select srrelid::regclass::text from pg_subscription_rel join pg_subscription s on s.oid = srsubid \
                where subname = $1 order by 1";
-    let found = client.query(sql, &[&subscription]).await?;
-    found.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    client.query(sql, &[&subscription]).await?.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
 /// Makes each row that replication brings into a table wait for the holder of [`COPIES`].

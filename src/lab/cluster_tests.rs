@@ -23,8 +23,7 @@ async fn cluster() -> (TempDir, Cluster) {
 }
 
 async fn ask(cluster: &Cluster, question: &str) -> String {
-    let client = cluster.connect("shop").await.unwrap();
-    client.query_one(question, &[]).await.unwrap().get(0)
+    cluster.connect("shop").await.unwrap().query_one(question, &[]).await.unwrap().get(0)
 }
 
 fn processes(cluster: &Cluster) -> Vec<Pid> {

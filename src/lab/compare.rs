@@ -137,8 +137,7 @@ async fn client<D: Design>(design: Arc<D>, regions: usize, key: String, number: 
     let until = Instant::now() + RETRIES;
     let mut via = number % regions;
     if number.is_multiple_of(7) {
-        let elsewhere = (via + 1) % regions;
-        tokio::join!(design.serve(via, &key), design.serve(elsewhere, &key));
+        tokio::join!(design.serve(via, &key), design.serve((via + 1) % regions, &key));
     }
     let (mut answers, mut doubts, mut last) = (0, 0, Served::Failed);
     while Instant::now() < until && doubts < DOUBTED_ENOUGH {

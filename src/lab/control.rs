@@ -92,7 +92,9 @@ async fn route(
         }
         (&Method::POST, ["regions", name, action]) => {
             let region = deployment.region(name).ok_or_else(|| no_such_region(name))?;
-            let (does, part) = (parse_action(action)?, parse_part(parameter(query, "part").as_deref())?);
+            let unknown = |_| not_found(format!("no action {action:?}: kill, stop, start, pause or resume"));
+            let does: Action = serde_json::from_value((*action).into()).map_err(unknown)?;
+            let part = parse_part(parameter(query, "part").as_deref())?;
             region.act(does, part).await.map_err(broken)?;
             let _ = events.send(json!({ "event": "region", "region": name, "action": action, "part": part }));
             return serde_json::to_value(region.show()).map_err(broken);
@@ -159,11 +161,6 @@ fn link(deployment: &Deployment, (a, b): (&str, &str), action: &str, query: &str
 /// The regions with their states and current pids, in the form of the ready line.
 pub fn shown(deployment: &Deployment) -> Value {
     json!(deployment.regions.iter().map(Region::show).collect::<Vec<_>>())
-}
-
-fn parse_action(word: &str) -> Result<Action, Refusal> {
-    let unknown = |_| not_found(format!("no action {word:?}: kill, stop, start, pause or resume"));
-    serde_json::from_value(word.into()).map_err(unknown)
 }
 
 fn parse_part(word: Option<&str>) -> Result<Part, Refusal> {

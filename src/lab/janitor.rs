@@ -1,6 +1,5 @@
 //! The janitor: a helper process that cleans up after a killed supervisor. It reads a pipe, whose
 //! other end only the supervisor holds; an end without the line `bye` means its death.
-//!
 //! It must not touch a process outside of the deployment's folder, or one that is neither this
 //! program nor a Postgres nor what runs one. It must outlive Ctrl-C.
 

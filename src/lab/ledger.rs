@@ -103,8 +103,7 @@ impl Ledger {
         amount: Option<u64>,
         answer: impl FnOnce(u64) -> Answer,
     ) -> io::Result<Answer> {
-        let effect = self.write_line(order, region, amount)?;
-        let answer = answer(effect);
+        let answer = answer(self.write_line(order, region, amount)?);
         let mut book = lock(&self.book);
         // A probe gets the first answer, as a retry would.
         book.answers.entry(order.clone()).or_insert_with(|| answer.clone());

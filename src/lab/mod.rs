@@ -58,8 +58,7 @@ use tokio::task::JoinSet;
 
 /// The status that a gateway shows at its admin listener; null if it shows none in time.
 async fn status(admin: &str, within: Duration) -> Value {
-    let asked = Ask::get(format!("{admin}/v1/status")).send(within).await;
-    asked.map(|answer| answer.json()).unwrap_or_default()
+    Ask::get(format!("{admin}/v1/status")).send(within).await.map(|answer| answer.json()).unwrap_or_default()
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -1,6 +1,5 @@
 //! The naive design that onceway is compared with, which teams usually build first: every region
 //! has its own idempotency table. Native logical replication carries the rows to the other regions.
-//!
 //! It runs in databases of its own in the deployment's clusters, with its own ledger and sample
 //! upstreams. It takes every step that a careful engineer would take within one region.
 

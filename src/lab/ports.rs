@@ -30,8 +30,7 @@ pub fn free_run(count: u16) -> Result<u16> {
     let start = std::process::id().wrapping_mul(40);
     for _ in 0..500 {
         let step = NEXT.fetch_add(u32::from(count.max(10)), Ordering::Relaxed);
-        let offset = start.wrapping_add(step) % u32::from(SPREAD);
-        let base = LOWEST + u16::try_from(offset)?;
+        let base = LOWEST + u16::try_from(start.wrapping_add(step) % u32::from(SPREAD))?;
         if (base..base + count).all(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()) {
             return Ok(base);
         }

@@ -184,8 +184,7 @@ pub fn tail(path: &Path) -> String {
     const KEEP: u64 = 2048;
     let read = || -> std::io::Result<String> {
         let mut file = fs::File::open(path)?;
-        let start = file.metadata()?.len().saturating_sub(KEEP);
-        file.seek(SeekFrom::Start(start))?;
+        file.seek(SeekFrom::Start(file.metadata()?.len().saturating_sub(KEEP)))?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         Ok(String::from_utf8_lossy(&bytes).trim().to_owned())

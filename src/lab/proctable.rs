@@ -126,8 +126,7 @@ fn without_deleted_mark(path: PathBuf) -> PathBuf {
 pub fn kill_all_under(dir: &Path, is_ours: &dyn Fn(&Path) -> bool, bound: Duration) -> Result<()> {
     let mut quiet_scans = 0;
     let mut found = Vec::new();
-    let what = format!("the processes in {} to die", dir.display());
-    let died = wait::blocking_until(&what, bound, || {
+    let died = wait::blocking_until(&format!("the processes in {} to die", dir.display()), bound, || {
         found = living_under(dir, is_ours);
         quiet_scans = if found.is_empty() { quiet_scans + 1 } else { 0 };
         found.iter().for_each(|pid| signal(*pid, Signal::KILL));

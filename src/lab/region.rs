@@ -161,8 +161,7 @@ impl Region {
 
     /// Runs the program with this region's file: `onceway WORDS --config FILE`.
     pub async fn run(&self, words: &[&str]) -> Result<Output> {
-        let config = self.launch.args.iter().skip_while(|arg| *arg != "--config");
-        self.output(words, config).await
+        self.output(words, self.launch.args.iter().skip_while(|arg| *arg != "--config")).await
     }
 
     /// Runs the program as an operator with this region's gateway: `onceway WORDS --admin URL`.

@@ -165,8 +165,7 @@ async fn pump(
 ) -> Result<(), Broken> {
     let (under_way, arriving) = mpsc::channel(CHUNKS_UNDER_WAY);
     let taking_in = take_in(from, under_way, direction, conditions.clone());
-    let delivering = deliver(arriving, to, direction, conditions);
-    tokio::try_join!(taking_in, delivering).map(|_| ())
+    tokio::try_join!(taking_in, deliver(arriving, to, direction, conditions)).map(|_| ())
 }
 
 async fn take_in(

@@ -1,6 +1,5 @@
 //! One empty data folder per user and Postgres, which private clusters are copied from: `initdb`
 //! takes three times as long. Nothing here is needed: whoever gets no copy runs `initdb`.
-//!
 //! It stands in the user's cache. A folder with the final name is always complete. Each copy gets a
 //! system identifier of its own: by it Postgres names the slots of a subscription's first copy.
 
@@ -28,8 +27,7 @@ pub fn place(binaries: &Binaries, account: Option<&Account>) -> Option<PathBuf> 
     let made = fs::metadata(&program).ok()?;
     let uid = account.map(|account| account.uid);
     let which = format!("{} {} {} {uid:?}", program.display(), made.mtime(), made.size());
-    let name = format!("initdb-{}-{:016x}", binaries.major(), xxh3_64(which.as_bytes()));
-    Some(fetched::cache()?.join(name))
+    Some(fetched::cache()?.join(format!("initdb-{}-{:016x}", binaries.major(), xxh3_64(which.as_bytes()))))
 }
 
 /// Copies the template, with another system identifier; true if all was done. Blocks.
@@ -83,8 +81,7 @@ pub fn keep(data: &Path, place: &Path) {
     if place.exists() || !parent || fs::create_dir(&unfinished).is_err() {
         return;
     }
-    let copied = copy(data, &unfinished.join("data"));
-    let kept = copied && fs::rename(unfinished.join("data"), place).is_ok();
+    let kept = copy(data, &unfinished.join("data")) && fs::rename(unfinished.join("data"), place).is_ok();
     tracing::debug!(place = %place.display(), kept, "template of private clusters");
     let _ = fs::remove_dir_all(&unfinished);
 }

@@ -53,8 +53,7 @@ impl Narrator {
 
     /// Says again what a client is told: one line that changes, or one for each new answer.
     fn still(&self, line: &str, times: u32) {
-        let terminal = stdout().is_terminal();
-        match (self.json, terminal) {
+        match (self.json, stdout().is_terminal()) {
             (false, true) => {
                 print!("\r     {line}, {times} times\x1b[K");
                 // The next line says more, whether or not this one was seen.
@@ -375,8 +374,7 @@ impl Tour<'_> {
         let [us, _, _] = self.regions;
         for number in 0..200 {
             let key = format!("{word}-{number}-{}", self.run);
-            let status = self.key_status(us, &key).await?;
-            if status["owner"] == region.name.as_str() {
+            if self.key_status(us, &key).await?["owner"] == region.name.as_str() {
                 return Ok(key);
             }
         }
@@ -385,8 +383,7 @@ impl Tour<'_> {
 
     async fn key_status(&self, region: &Region, key: &str) -> Result<Value> {
         let (tenant, _) = files::TENANTS[0];
-        let url = format!("{}/v1/keys/{tenant}/{key}", region.admin());
-        Ok(Ask::get(url).send(PATIENCE).await?.json())
+        Ok(Ask::get(format!("{}/v1/keys/{tenant}/{key}", region.admin())).send(PATIENCE).await?.json())
     }
 
     /// Waits until the key is claimed at its home and the provider has the request.

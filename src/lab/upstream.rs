@@ -1,6 +1,5 @@
 //! The sample payments service: one server per region for the shared [`crate::ledger`]. Each POST
 //! to one of `KINDS` has one effect: nothing is deduplicated. `POST /v1/blobs` digests a stream.
-//!
 //! [`crate::behave`] says how to treat a call. The service plays another company's machine, and
 //! knows of no gateways. A caller that hangs up cancels no effect that it ordered.
 
@@ -176,8 +175,7 @@ impl Door {
             return Ok(problem(StatusCode::SERVICE_UNAVAILABLE, "sick, as it was told to be"));
         }
         let behave = request.headers().get_all(BEHAVE).into_iter();
-        let lines = behave.map(|value| value.to_str().unwrap_or("(not text)"));
-        let behave = match Behave::parse(lines) {
+        let behave = match Behave::parse(behave.map(|value| value.to_str().unwrap_or("(not text)"))) {
             Ok(behave) => behave,
             Err(what) => return Ok(problem(StatusCode::BAD_REQUEST, &format!("Demo-Behave: {what}"))),
         };
@@ -201,8 +199,7 @@ impl Door {
         let uri = request.uri();
         let body = json!({"method": request.method().as_str(), "path": uri.path(), "query": uri.query(), "region": self.region});
         wait::pause(behave.slow.unwrap_or_default()).await;
-        let described = Answer { padded_to: padding(behave.then), ..plain(&body) };
-        answer(behave.then, StatusCode::OK, described).await
+        answer(behave.then, StatusCode::OK, Answer { padded_to: padding(behave.then), ..plain(&body) }).await
     }
 
     async fn effect(

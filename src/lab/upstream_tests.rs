@@ -90,8 +90,7 @@ async fn every_call_has_one_effect_and_nothing_is_deduplicated() {
         assert_eq!(sent(shop.post(path, object, "", "{}")).await.json()["object"], object);
         assert_eq!(shop.effects(object), 1);
     }
-    let keyless = Ask::post(shop.get("/v1/notes").url, "{}");
-    assert_eq!(sent(keyless).await.status, StatusCode::CREATED);
+    assert_eq!(sent(Ask::post(shop.get("/v1/notes").url, "{}")).await.status, StatusCode::CREATED);
     assert_eq!(shop.effects(""), 1);
 }
 

@@ -140,8 +140,7 @@ fn each_missing_check_fails_its_own_scenario() {
     let table = onceway_sim(&["plants", "late-renewal", "--count", "1"]);
     let rows = out(&table);
     assert_eq!(table.status.code(), Some(0), "{rows}{}", err(&table));
-    let list = onceway_sim(&["run", "swarm", "--plant", "list"]);
-    let all = out(&list).lines().count();
+    let all = out(&onceway_sim(&["run", "swarm", "--plant", "list"])).lines().count();
     assert!(all >= 32 && rows.ends_with(&format!("{all} of {all} noticed\n")), "{rows}");
     // An unfinished or a refused key says little of safety: only progress may show by it.
     let shows = |row: &&str| row.contains("progress") || row.contains("service");
@@ -159,8 +158,7 @@ fn each_missing_check_fails_its_own_scenario() {
 fn a_batch_without_a_check_breaks_whatever_its_scenario() {
     let args = ["seeds", "isolated", "--count", "1"];
     exits(&args, 0);
-    let without = exits(&[&args[..], &["--plant", "late-renewal"]].concat(), 1);
-    let answer = out(&without);
+    let answer = out(&exits(&[&args[..], &["--plant", "late-renewal"]].concat(), 1));
     assert!(
         answer.contains("Every invariant held in all 1 seeds.\nbesides       late-renewal, "),
         "{answer}"
@@ -269,8 +267,7 @@ fn every_scenario_error_is_reported_with_its_line() {
         assert!(found, "line {line}: {what}, in\n{said}");
     }
     let ring = folder.scenario("region-loss", &[("/rings/three.toml", "/rings/four.toml")]);
-    let refused = exits(&["run", &ring], 2);
-    let said = err(&refused);
+    let said = err(&exits(&["run", &ring], 2));
     assert!(said.contains("cannot read") && said.contains("four.toml"), "{said}");
 }
 

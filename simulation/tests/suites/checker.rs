@@ -173,8 +173,7 @@ fn judged(histories: impl IntoIterator<Item = News>) -> Vec<Invariant> {
 
 /// The invariants that only the end shows as broken.
 fn ended(checker: &Checker, ledger: &BTreeMap<KeyId, Vec<Happening>>, stores: Vec<Truth>) -> Vec<Invariant> {
-    let breaches = checker.judge_end(ledger, stores, Duration::ZERO);
-    breaches.into_iter().map(|breach| breach.invariant).collect()
+    checker.judge_end(ledger, stores, Duration::ZERO).into_iter().map(|breach| breach.invariant).collect()
 }
 
 /// The first view is chosen, every region goes by it, and holds a lease of a day.
@@ -266,8 +265,7 @@ fn marks_never_go_back_but_with_a_loss() {
         with_member(&two, 3, "c", |member| (member.mark, member.standing) = (mark, standing))
     };
     let chosen = |mark| {
-        let views = [&one, &two, &back(mark)];
-        judged((1..).zip(views).map(|(counter, view)| majority_accepts(counter, view)))
+        judged((1..).zip([&one, &two, &back(mark)]).map(|(counter, view)| majority_accepts(counter, view)))
     };
     assert_eq!(chosen(6), []);
     assert_eq!(chosen(4), [Invariant::MarksStay]);

@@ -16,8 +16,7 @@ use crate::shared::{play, region};
 #[test]
 fn the_clock_keeps_its_contract() {
     play(async {
-        let world = World::new(1, &[region("eu")], false);
-        contract::clock::suite(world.ports(&region("eu")).clock()).await;
+        contract::clock::suite(World::new(1, &[region("eu")], false).ports(&region("eu")).clock()).await;
     });
 }
 

@@ -1,6 +1,5 @@
 //! Failover of the real gateway over the simulated ports: directed scenarios, each with the
 //! invariants checked at each of its steps.
-//!
 //! `takeover/trio.rs` has the deployment; `simulation::checker` has the invariants. Time is
 //! virtual.
 

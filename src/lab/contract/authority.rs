@@ -213,8 +213,7 @@ async fn a_concurrent_claim_wins_before_the_state_or_never(bench: &impl Authorit
         };
         Some(claim(bench, ask).await)
     });
-    let both = together(calls.collect()).await;
-    for (ask, reply) in all.iter().zip(both) {
+    for (ask, reply) in all.iter().zip(together(calls.collect()).await) {
         let stands = !rows(bench, &ask.id).await.is_empty();
         match reply {
             Some(ClaimReply::Won { token, .. }) => {

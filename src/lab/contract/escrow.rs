@@ -248,8 +248,7 @@ async fn a_conversion_goes_on_until_nothing_is_left(bench: &impl EscrowBench) {
 /// conversion is an error, since 0 would say that none is left.
 async fn no_escrow_goes_before_the_boot_is_approved(bench: &impl EscrowBench) {
     let closed = lodges(bench, "escrow-closed", 1, 1).await;
-    let kept = lodges(bench, "escrow-kept", 1, 1).await;
-    bench.arrives(&kept.id, Foreign::Claimed).await;
+    bench.arrives(&lodges(bench, "escrow-kept", 1, 1).await.id, Foreign::Claimed).await;
     bench.restart().await;
     bench.pass(SHORT).await;
     let refused = bench.store().convert(&closed.origin, 100).await;

@@ -19,13 +19,13 @@ pub async fn suite(bench: &impl ImportBench) {
 async fn rows_are_handed_over_whole(bench: &impl ImportBench) {
     open(bench).await;
     let origin = bench.peers()[1].clone();
-    let past = Duration::ZERO;
+    let (past, body) = (Duration::ZERO, AnswerBody::Kept(b"{\"status\":\"made\"}".repeat(100)));
     let states = [
         running(),
         State::InDoubt { status: Some(502), left: LONG, past },
         State::InDoubt { status: None, left: LONG, past },
         State::Released,
-        State::Settled { answer: Arc::new(big_answer()), age: SHORT, expired: false },
+        State::Settled { answer: Arc::new(Answer { body, ..answer() }), age: SHORT, expired: false },
         State::Tombstone,
     ];
     let row_in = |(at, state)| copied(bench, &origin, &format!("import-whole-{at}"), 3, state);
@@ -321,8 +321,7 @@ async fn an_imported_row_goes_once_it_is_not_needed(bench: &impl ImportBench) {
         let basis = Basis::Known { own: None, over: vec![(origin.clone(), copied.row.token)], attempt };
         wins(bench, &asks_on(bench, &copied.id, nonce, basis).await).await.0
     };
-    let named = over(&gone[4], 1).await;
-    assert_eq!(release(bench, &named).await, Done);
+    assert_eq!(release(bench, &over(&gone[4], 1).await).await, Done);
     // A running row says nothing yet. An open attempt elsewhere needs the final row, or the
     // released one.
     over(&stays[4], 2).await;
@@ -387,10 +386,6 @@ pub(super) fn answered() -> State {
 fn briefly(copied: CopiedRow) -> CopiedRow {
     let row = Row { over: Vec::new(), ..copied.row };
     CopiedRow { row, lives: Duration::ZERO, tombstone: SHORT / 2, ..copied }
-}
-
-fn big_answer() -> Answer {
-    Answer { body: AnswerBody::Kept(b"{\"status\":\"made\"}".repeat(100)), ..answer() }
 }
 
 fn untimed(row: &Row) -> Row {

@@ -198,8 +198,7 @@ async fn a_pong_comes_back_whole(bench: &impl PeersBench) {
     let applied = [(origin(peer(), 1), 1 << 40), (origin(unlisted(), u32::MAX), 0)].into();
     let own = Some(origin(peer(), 2));
     let heard = [(origin(peer(), 1), 1 << 41)].into();
-    let full = Pong { serving: true, beat: Some(beat), origin: own, applied, heard, ..pong() };
-    for pong in [full, pong()] {
+    for pong in [Pong { serving: true, beat: Some(beat), origin: own, applied, heard, ..pong() }, pong()] {
         bench.set_pong(pong.clone()).await;
         let mut got = ping(bench, &peer(), LONG).await.expect("peers: no pong came");
         if let (Some(got), Some(set)) = (&mut got.beat, &pong.beat) {

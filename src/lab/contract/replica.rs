@@ -29,8 +29,7 @@ async fn a_heartbeat_counts_what_passed_once(bench: &impl StoreBench) {
     open(bench).await;
     let (step, more) = (Duration::from_millis(400), Duration::from_millis(900));
     let counts = async |from: Option<Observed>, by: Duration| {
-        let passed = Passed { from, by, step };
-        let beat = bench.store().beat(Some(passed)).await.expect("replica: beat failed");
+        let beat = bench.store().beat(Some(Passed { from, by, step })).await.expect("replica: beat failed");
         let beat = beat.expect("replica: an open gate");
         (beat.observed, beat.counted)
     };

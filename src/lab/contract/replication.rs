@@ -1,6 +1,5 @@
 //! Three stores that follow one another: random histories of them, and the promises of [`Replica`]
 //! while a first copy runs. The drill `histories` records them from three real stores.
-//!
 //! Every link is cut, except while a history waits for one region's commits to arrive at another,
 //! so that lines are equal in every run. The recorded line says what a reply should have been.
 
@@ -303,8 +302,7 @@ impl<'a, B: ReplicationBench> History<'a, B> {
         if let Some(region) = crashes {
             self.crash(region).await?;
         }
-        let beat = self.beats(from).await?;
-        bench.shows(to, from, beat).await?;
+        bench.shows(to, from, self.beats(from).await?).await?;
         bench.cut(from, to).await?;
         let crashed = crashes.map(|region| format!(", {} crashes", name(region))).unwrap_or_default();
         Ok(format!("{} to {}{crashed}; {}", name(from), name(to), self.everything(to).await?))

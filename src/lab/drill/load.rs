@@ -236,7 +236,8 @@ async fn bring_to_end(field: &Field, life: &mut KeyLife, region: usize, number: 
         }
         let Some(last) = life.exchanges.last() else { return };
         let got = last.received.clone();
-        if !may_retry(&got) {
+        // Any other refusal means that the same request would be refused again.
+        if got.answer().is_some_and(|answer| answer.status < 500 && ![409, 429].contains(&answer.status)) {
             life.end = End::Without(got.word());
             return;
         }
@@ -259,13 +260,7 @@ async fn bring_to_end(field: &Field, life: &mut KeyLife, region: usize, number: 
 /// connections together must not return together.
 fn before_retry(got: &Received, pause: Duration, number: usize) -> Duration {
     let asked = got.answer().and_then(|answer| answer.retry_after.parse().ok()).map(Duration::from_secs);
-    let spread = 0.8 + 0.05 * (number % 9) as f64;
-    asked.unwrap_or(pause).clamp(PAUSES.0, PAUSES.1).mul_f64(spread)
-}
-
-/// Any other refusal means that the same request would be refused again.
-fn may_retry(got: &Received) -> bool {
-    got.answer().is_none_or(|answer| answer.status >= 500 || answer.status == 409 || answer.status == 429)
+    asked.unwrap_or(pause).clamp(PAUSES.0, PAUSES.1).mul_f64(0.8 + 0.05 * (number % 9) as f64)
 }
 
 async fn has_room(running: &mut JoinSet<()>, field: &Arc<Field>) -> Arc<Field> {

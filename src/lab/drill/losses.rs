@@ -150,8 +150,7 @@ pub async fn disk_lost(run: &mut Run<'_>) -> Result<()> {
     tokio::fs::write(&file, text).await.with_context(|| format!("cannot write {}", file.display()))?;
     let init = async |number: usize| {
         let words = ["store", "init", "--wait", "60s"];
-        let output = run.region(number).run(&words).await?;
-        run.said(&words, &output).map(drop)
+        run.said(&words, &run.region(number).run(&words).await?).map(drop)
     };
     // At once: each waits for objects that the others have to make.
     tokio::try_join!(init(0), init(1), init(2))?;
@@ -292,10 +291,8 @@ async fn follows_anew(run: &Run<'_>, reader: usize) -> Result<HeldUp> {
 async fn copied(run: &Run<'_>, reader: usize, from: &str) -> Result<()> {
     let by = run.name(reader);
     let ready = async || {
-        let status = run.watching.last(&by);
-        let all = status["subscriptions"].as_array().cloned().unwrap_or_default();
+        let all = run.watching.last(&by)["subscriptions"].as_array().cloned().unwrap_or_default();
         Ok(all.iter().any(|one| one["from"] == from && one["ready"] == true).then_some(()))
     };
-    let waited = wait::for_some("the records to be copied", WITHIN, ready).await;
-    waited.with_context(|| format!("{from} to {by}"))
+    wait::for_some("the records to be copied", WITHIN, ready).await.with_context(|| format!("{from} to {by}"))
 }

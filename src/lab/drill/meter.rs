@@ -67,8 +67,7 @@ pub fn descriptors_slack(length: Duration) -> Slack {
 /// of four peers has two, as one may be in renewal, and so has each concurrent request. One
 /// descriptor left open by every request soon exceeds this.
 pub fn most_kept(length: Duration, keys_per_second: f64) -> Option<u64> {
-    let at_once = (keys_per_second.ceil() as u64).max(16);
-    (length / 4 < KEPT_FOR).then_some(8 + 2 * at_once)
+    (length / 4 < KEPT_FOR).then_some(8 + 2 * (keys_per_second.ceil() as u64).max(16))
 }
 
 /// Most connections to the store: the default `pool` of the reference file.
@@ -192,8 +191,7 @@ fn descriptors(pid: u32, ends: Ends<'_>) -> Option<Descriptors> {
 
 /// A counter that a gateway shows, all series together; none if it does not answer.
 pub async fn counter(gateway: &Gateway, name: &str, within: Duration) -> Option<u64> {
-    let page = Ask::get(format!("{}/metrics", gateway.admin())).send(within).await.ok()?;
-    Some(total(&page.text(), name))
+    Some(total(&Ask::get(format!("{}/metrics", gateway.admin())).send(within).await.ok()?.text(), name))
 }
 
 fn total(page: &str, name: &str) -> u64 {

@@ -92,8 +92,7 @@ pub async fn run(
 /// Holds the bound at the 95th percentile: with fewer than twenty runs none may exceed it.
 fn hold_first_runs(reports: &mut [Report]) {
     let over = |report: &Report| report.first_run.as_ref().is_some_and(FirstRun::is_over);
-    let late = reports.iter().filter(|report| over(report)).count();
-    if late * 20 <= reports.len() {
+    if reports.iter().filter(|report| over(report)).count() * 20 <= reports.len() {
         return;
     }
     if let Some(last) = reports.last_mut().filter(|report| over(report))

@@ -105,8 +105,7 @@ async fn change_ring(run: &mut Run<'_>, weights: &[u32]) -> Result<Moved> {
         let epoch = plan["epoch"].as_u64().context("the plan names its epoch")?.to_string();
         let words = ["ring", "apply", "--expect-epoch", &epoch, "--yes", "--actor", "drill"];
         let output = run.region(at).run(&words).await?;
-        let overtaken = String::from_utf8_lossy(&output.stderr).contains("plan again");
-        run.tried(&words, &output, overtaken)
+        run.tried(&words, &output, String::from_utf8_lossy(&output.stderr).contains("plan again"))
     };
     wait::for_some("the ring to be in force", ASKED_WITHIN, done).await?;
     run.field.set_ring(to.clone());
@@ -176,8 +175,7 @@ fn hold_pauses(run: &mut Run<'_>, probes: &[Probe]) {
 pub async fn until_done(run: &Run<'_>, at: usize, words: &[&str]) -> Result<()> {
     let done = async || {
         run.note(format!("onceway {}", words.join(" ")));
-        let output = run.region(at).operate(words).await?;
-        run.tried(words, &output, false)
+        run.tried(words, &run.region(at).operate(words).await?, false)
     };
     wait::for_some(&format!("`onceway {}`", words.join(" ")), ASKED_WITHIN, done).await
 }

@@ -50,8 +50,7 @@ async fn killed(run: &mut Run<'_>, pair: &Pair, is_promoted: &mut bool) -> Resul
     *is_promoted = true;
     let promoted = millis(death.elapsed());
     run.note(format!("the standby is promoted {promoted:.0} ms after the death"));
-    let both = others.iter().flat_map(|other| [(*other, victim), (victim, *other)]);
-    follow_anew(run, both.collect()).await?;
+    follow_anew(run, others.iter().flat_map(|other| [(*other, victim), (victim, *other)]).collect()).await?;
     run.home(HOME_WITHIN).await?;
     let probes = prober.end().await?;
     let refused = longest_pause(probes.iter().map(|probe| &probe.exchange).collect());
@@ -113,8 +112,7 @@ async fn follow_anew(run: &Run<'_>, pairs: Vec<(usize, usize)>) -> Result<()> {
     }
     for (reader, _) in pairs {
         let words = ["store", "init", "--wait", "60s"];
-        let output = run.region(reader).run(&words).await?;
-        run.said(&words, &output)?;
+        run.said(&words, &run.region(reader).run(&words).await?)?;
     }
     Ok(())
 }
@@ -128,8 +126,7 @@ async fn missing(run: &Run<'_>) -> Result<usize> {
         let theirs = run.region(other).cluster.written_by(&name, mark).await?;
         let lacking = Mutex::new(0);
         let arrived = async || {
-            let ours = here.written_by(&name, mark).await?;
-            let lacks = theirs.difference(&ours).count();
+            let lacks = theirs.difference(&here.written_by(&name, mark).await?).count();
             *lock(&lacking) = lacks;
             Ok((lacks == 0).then_some(()))
         };

@@ -242,8 +242,8 @@ impl Soak<'_, '_> {
         let regions = self.run.deployment.regions.len();
         let region = usize::try_from(lock(&self.counts).drains)? % regions;
         let (at, name) = ((region + 1) % regions, self.run.name(region));
-        let words = ["region", "drain", &name, "--actor", "drill", "--reason", "drill"];
-        until_done(self.run, at, &words).await?;
+        until_done(self.run, at, &["region", "drain", &name, "--actor", "drill", "--reason", "drill"])
+            .await?;
         self.run.until_standing(at, region, "drained", DONE_WITHIN).await?;
         wait::pause((self.pace.drain / 10).min(Duration::from_secs(10))).await;
         until_done(self.run, at, &["region", "resume", &name, "--actor", "drill"]).await?;

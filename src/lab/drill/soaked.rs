@@ -67,8 +67,7 @@ pub async fn hold(
         }
     }
     report.numbers.insert("events", json!(soaked.counts));
-    let seconds = (soaked.ended - soaked.begun).as_secs();
-    report.numbers.insert("soaked_s", seconds.into());
+    report.numbers.insert("soaked_s", (soaked.ended - soaked.begun).as_secs().into());
     let doubles: u64 =
         report.classes.values().map(|class| class.doubles.saturating_sub(class.doubles_by_rerun)).sum();
     let what = format!("{doubles} keys had more than one effect, and no route asked for it");

@@ -1,5 +1,4 @@
 //! Judges a run by the histories of keys, the ledger and the stores together.
-//!
 //! `load` and `prober` bring the histories, `cluster_sql` the stores' lists, `schedule` the
 //! audits' lists; this file fills the `report`. No double, answer or reply is excused beyond the
 //! exceptions written here.
@@ -130,8 +129,7 @@ fn count_effects(
     }
     counts.doubles += 1;
     let listed = is_reported(class.recovery, noted, audited);
-    let reruns = matches!(class.recovery, Recovery::Rerun { .. });
-    let by_rerun = reruns && noted.is_some_and(|noted| noted.again);
+    let by_rerun = matches!(class.recovery, Recovery::Rerun { .. }) && noted.is_some_and(|noted| noted.again);
     counts.doubles_listed += u64::from(listed);
     counts.doubles_by_rerun += u64::from(by_rerun && !listed);
     let regions = total.map(|total| total.regions.join(" and ")).unwrap_or_default();

@@ -66,8 +66,7 @@ impl Watching {
 
     /// The longest remaining wait of this kind for this region, as any region reported it.
     pub fn longest_wait(&self, kind: &str, region: &str) -> Option<Duration> {
-        let longest = self.seen().waits.get(&(kind.to_owned(), region.to_owned())).copied();
-        longest.map(Duration::from_millis)
+        self.seen().waits.get(&(kind.to_owned(), region.to_owned())).copied().map(Duration::from_millis)
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {

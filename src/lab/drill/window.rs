@@ -1,6 +1,5 @@
 //! The effect of the window: doubles on a route without escrow, measured and predicted, for several
 //! multiples of the observed lag. No wait restores rows that a region loses with its death.
-//!
 //! Each row has a deployment of its own, because the multiple stands in the ring file. The
 //! replication link of the dying region stands still, while its peer calls are as fast as before.
 
@@ -187,8 +186,7 @@ fn retried(field: &Arc<Field>, answered: &[String]) -> JoinSet<()> {
         retries.spawn(async move {
             let mut via = if number.is_multiple_of(2) { 0 } else { 2 };
             while Instant::now() < until {
-                let exchange = field.ask(via, CLASS, &key, Duration::from_secs(5)).await;
-                if exchange.received.success().is_some() {
+                if field.ask(via, CLASS, &key, Duration::from_secs(5)).await.received.success().is_some() {
                     return;
                 }
                 via = 2 - via;

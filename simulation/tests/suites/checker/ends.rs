@@ -100,8 +100,7 @@ fn a_store_journals_each_double_that_its_rows_show() {
     let mut known = twice();
     known[0].over = vec![(origin("b"), token(1, 1))];
     assert_eq!(broken(known, "double", Some(Why::Over)), []);
-    let same = vec![row("a", 1, settled()), row("b", 1, settled())];
-    assert_eq!(broken(same, "late", None), [], "one attempt");
+    assert_eq!(broken(vec![row("a", 1, settled()), row("b", 1, settled())], "late", None), [], "one attempt");
     let open = State::InDoubt { status: None, left: ms(0), past: ms(0) };
     assert_eq!(broken(vec![row("a", 1, settled()), row("b", 2, open)], "late", None), [], "no answer yet");
 }

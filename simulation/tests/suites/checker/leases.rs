@@ -23,8 +23,7 @@ fn sends_under(grants: impl IntoIterator<Item = News>) -> Vec<Invariant> {
     founded.iter_mut().for_each(|news| news.granted.clear());
     let id = key(&first());
     let claimed = writes(1, "a", [claim(50, &id, token(1, 1))]);
-    let claimed = [claimed, arrives([sent(100, "a", &id, token(1, 1))])];
-    judged(founded.into_iter().chain(grants).chain(claimed))
+    judged(founded.into_iter().chain(grants).chain([claimed, arrives([sent(100, "a", &id, token(1, 1))])]))
 }
 
 #[test]
@@ -151,8 +150,7 @@ fn a_gate_opens_when_nothing_is_missing() {
         let waived = waived.then(|| (name("c"), 2)).into_iter().collect();
         let open = GateState { waived, ..closed.open() };
         let lodged = lodged.iter().map(|region| origin(region)).collect();
-        let opened = Gated { lodged, ..gated(at, open, &[("c", applied)]) };
-        let history = [gated(3, closed.clone(), &[]), opened];
+        let history = [gated(3, closed.clone(), &[]), Gated { lodged, ..gated(at, open, &[("c", applied)]) }];
         after_founding([majority_accepts(2, &two), gates(1, "a", history)])
     };
     assert_eq!(opens(4, 5, false, &[]), []);

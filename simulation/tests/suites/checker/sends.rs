@@ -72,10 +72,7 @@ fn only_a_forgotten_key_may_run_anew() {
 fn of_another(arrived: bool) -> Vec<Invariant> {
     let id = key(&first());
     let lives = (Duration::from_secs(600), Duration::from_secs(1_200));
-    let claim = |at: u64, attempt| {
-        let claim = claim(at, &id, token(1, attempt));
-        recorded(claim, |record| record.lives = lives)
-    };
+    let claim = |at: u64, attempt| recorded(claim(at, &id, token(1, attempt)), |record| record.lives = lives);
     let came = arrived.then(|| (origin("a"), (name("b"), id.clone(), token(1, 1))));
     let came = News { arrived: came.into_iter().collect(), ..News::default() };
     let effects = happens([sent(11, "b", &id, token(1, 1)), sent(1_200_001, "a", &id, token(1, 2))]);
@@ -139,8 +136,7 @@ fn no_key_runs_past_a_reachable_lodged_claim() {
     assert_eq!(again("strict", "d", plain(), false), [], "whoever holds it is no member");
     let waived = adopted(&without_a(), |state| state.waived = [(name("a"), 2)].into());
     assert_eq!(again("strict", "b", vec![waived], false), [], "an operator accepted the risk");
-    let without_both = lost(&without_a(), "b");
-    let history = vec![adopted(&without_a(), |_| {}), adopted(&without_both, |_| {})];
+    let history = vec![adopted(&without_a(), |_| {}), adopted(&lost(&without_a(), "b"), |_| {})];
     assert_eq!(again("strict", "b", history, false), [], "whoever holds it was lost, too");
     let replaced = with_member(&without_a(), 2, "b", |member| member.generation = 2);
     assert_eq!(again("strict", "b", vec![adopted(&replaced, |_| {})], false), [], "its store was replaced");
@@ -192,8 +188,7 @@ fn after_a_seal(waived: bool, returns: bool, rows: u64) -> u64 {
     };
     let drained = with(&first(), 2, view::Standing::Sealed { drained: true });
     let gone = with(&drained, 3, view::Standing::Lost { at: 3, gap: false });
-    let again = with(&gone, 4, view::Standing::Serving);
-    let views = [drained, gone.clone(), again];
+    let views = [drained, gone.clone(), with(&gone, 4, view::Standing::Serving)];
     let epoch = if returns { 4 } else { 3 };
     let state = GateState::founded(gone);
     let state = GateState { waived: waived.then(|| (name("c"), 3)).into_iter().collect(), ..state };
@@ -204,8 +199,7 @@ fn after_a_seal(waived: bool, returns: bool, rows: u64) -> u64 {
         heard: [(2, [(origin("c"), HeardOf { epoch: 1, rows })].into())].into(),
         ..writes(2, "b", [claim])
     };
-    let gate = gates(2, "b", [gated(90, state, &[])]);
-    for news in founded().into_iter().chain(chosen).chain([gate, news]) {
+    for news in founded().into_iter().chain(chosen).chain([gates(2, "b", [gated(90, state, &[])]), news]) {
         checker.judge(news);
     }
     checker.marks().over

@@ -189,8 +189,7 @@ impl ReplicationBench for Three {
     }
 
     async fn reseed(&self, from: usize, to: usize) -> Result<(), String> {
-        let takes = ms(20);
-        self.world.cluster.reseed(&self.names[from], &self.names[to], takes);
+        self.world.cluster.reseed(&self.names[from], &self.names[to], ms(20));
         self.is_copied(from, to).await
     }
 

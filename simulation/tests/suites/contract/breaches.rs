@@ -217,8 +217,7 @@ impl Call {
 
     fn lose_one(self, headers: &mut HeaderMap) {
         if self == Self::HeadersAreLost {
-            let first = headers.keys().next().cloned();
-            first.map(|name| headers.remove(name));
+            headers.keys().next().cloned().map(|name| headers.remove(name));
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Accepted requests: run without their client, once, whatever dies, with the answers to clients
 //! and operators meanwhile.
-//!
 //! A worker's death is played by a store that is away when its outcome comes. The worker leaves a
 //! claim whose hold runs out.
 
@@ -192,8 +191,7 @@ fn a_poison_job_ends_in_the_dead_letters_within_its_bounds() {
         assert_eq!(bench.arrived(&eu), ACCEPT.max_runs as usize, "a dead letter must not run");
 
         bench.upstream(&eu, receipt(50));
-        let gateway = bench.gateway(&eu);
-        assert_eq!(gateway.act_on_job(&id(&key), JobAct::Retry, &act()).await, Ok(Acted::Done));
+        assert_eq!(bench.gateway(&eu).act_on_job(&id(&key), JobAct::Retry, &act()).await, Ok(Acted::Done));
         becomes(&bench, &eu, &key, "settled").await;
         assert_eq!(bench.send(&eu, "/later", &key).await.status, 201);
     });
@@ -205,8 +203,7 @@ fn a_dropped_letter_frees_its_key() {
         bench.upstream(&eu, UpstreamMode::Refuse);
         assert_eq!(bench.send(&eu, "/later", &key).await.status, 202);
         becomes(&bench, &eu, &key, "dead").await;
-        let gateway = bench.gateway(&eu);
-        assert_eq!(gateway.act_on_job(&id(&key), JobAct::Drop, &act()).await, Ok(Acted::Done));
+        assert_eq!(bench.gateway(&eu).act_on_job(&id(&key), JobAct::Drop, &act()).await, Ok(Acted::Done));
         assert_eq!(state(&bench, &eu, &key).await, "released");
         sleep(ms(5_000)).await;
         assert_eq!(bench.arrived(&eu), 0);
@@ -254,8 +251,7 @@ fn a_request_past_its_retention_is_erased_unrun() {
         assert_eq!((letters(&bench, &eu).await.len(), bench.arrived(&eu)), (1, 0));
         let holds = async || !letters(&bench, &eu).await[0].kept;
         until("its request to be erased", ms(10_000), holds).await;
-        let again = bench.gateway(&eu).act_on_job(&id(&key), JobAct::Retry, &act()).await;
-        assert_eq!(again, Ok(Acted::Erased));
+        assert_eq!(bench.gateway(&eu).act_on_job(&id(&key), JobAct::Retry, &act()).await, Ok(Acted::Erased));
     });
 }
 

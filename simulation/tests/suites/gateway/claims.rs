@@ -122,8 +122,7 @@ fn a_target_whose_store_fails_takes_nothing() {
         assert_eq!(bench.send(&eu, "/park", &key).await.said(), (503, "escrow-unavailable"));
         assert_eq!((bench.arrived(&eu), bench.state(&eu, &key).await), (0, "released"));
         // Other routes do not need it.
-        let free = key_of(&eu, "free");
-        assert_eq!(bench.send(&eu, "/rerun", &free).await.status, 201);
+        assert_eq!(bench.send(&eu, "/rerun", &key_of(&eu, "free")).await.status, 201);
     });
 }
 

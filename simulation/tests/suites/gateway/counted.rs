@@ -94,8 +94,7 @@ fn a_conflict_a_doubt_and_a_copy_answered_elsewhere_are_duplicates() {
 #[test]
 fn store_failures_and_call_times_carry_their_labels() {
     counted(3, async |handle, bench, eu| {
-        let key = key_of(&eu, "failed");
-        assert_eq!(bench.send(&eu, "/park", &key).await.status, 201);
+        assert_eq!(bench.send(&eu, "/park", &key_of(&eu, "failed")).await.status, 201);
         bench.store(&eu, StoreMode::Refuse);
         let other = key_of(&eu, "failed-too");
         assert_eq!(bench.send(&eu, "/rerun", &other).await.said(), (503, "store-unavailable"));
@@ -140,8 +139,7 @@ fn the_entry_gateway_times_requests_and_their_own_overhead() {
         assert_eq!(bench.send(&region("us"), "/rerun", &forwarded).await.status, 201);
         bench.store(&eu, StoreMode::Refuse);
         assert_eq!(bench.send(&eu, "/park", &other).await.said(), (503, "store-unavailable"));
-        let gateway = bench.gateway(&eu);
-        assert_eq!(ask(&gateway, "/probe", "a b", "{}").await.status, 400);
+        assert_eq!(ask(&bench.gateway(&eu), "/probe", "a b", "{}").await.status, 400);
         check(
             &handle,
             "onceway_request_seconds_count",

@@ -68,8 +68,7 @@ fn a_forward_broken_after_sending_is_not_resent() {
             bench.world.network.set_link(&us, &eu, mode, ONE_WAY);
             assert_eq!(bench.send(&us, "/park", &key).await.said(), (504, "outcome-unknown"), "{mode:?}");
             sleep(ms(2_000)).await;
-            let counted = [*counting.forwards.lock().unwrap(), bench.arrived(&eu)];
-            assert_eq!(counted, [effects; 2], "{mode:?}");
+            assert_eq!([*counting.forwards.lock().unwrap(), bench.arrived(&eu)], [effects; 2], "{mode:?}");
             bench.world.network.set_link(&us, &eu, LinkMode::Up, ONE_WAY);
             bench.all_serve().await;
             let answer = bench.send(&us, "/park", &key).await;

@@ -55,8 +55,7 @@ fn an_attempt_without_its_claim_withholds_its_answer() {
             if settled {
                 let answer =
                     Answer { status: 202, headers: Vec::new(), body: AnswerBody::Kept(b"theirs".into()) };
-                let ports = bench.world.ports(&eu);
-                assert_eq!(ports.store().settle(&theirs, &answer).await, Ok(Written::Done));
+                assert_eq!(bench.world.ports(&eu).store().settle(&theirs, &answer).await, Ok(Written::Done));
             }
             let reply = sent.await.unwrap();
             assert_eq!(bench.effects(&key).len(), 1, "the attempt did run");
@@ -95,8 +94,7 @@ fn a_lost_claim_never_gets_another_requests_answer() {
             let theirs = take_over_as(&bench, &key, change).await;
             let answer =
                 Answer { status: 202, headers: Vec::new(), body: AnswerBody::Kept(b"secret".into()) };
-            let ports = bench.world.ports(&eu);
-            assert_eq!(ports.store().settle(&theirs, &answer).await, Ok(Written::Done));
+            assert_eq!(bench.world.ports(&eu).store().settle(&theirs, &answer).await, Ok(Written::Done));
             let reply = sent.await.unwrap();
             assert_eq!(reply.said(), UNKNOWN, "{path}: {reply:?}");
         });

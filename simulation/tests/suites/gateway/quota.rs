@@ -50,8 +50,7 @@ fn a_quota_refuses_its_tenant_before_the_store() {
         }
         bench.store(&eu, StoreMode::Stall(ms(300)));
         let begun = Instant::now();
-        let endless = request("/park", &key("three"), "").map(|_| Never.boxed_unsync());
-        let refused = gateway.handle(endless).await;
+        let refused = gateway.handle(request("/park", &key("three"), "").map(|_| Never.boxed_unsync())).await;
         let after = retry_after(&refused);
         assert!((1..=4).contains(&after), "what is left of a second, and up to three more: {after}");
         assert_eq!(refused.headers()["idempotency-key"], key("three").as_str());

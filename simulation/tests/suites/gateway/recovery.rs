@@ -135,8 +135,7 @@ fn a_sweep_settles_an_abandoned_claim_that_happened() {
     served(Bench::start(1), async |bench, _| {
         let begun = Instant::now();
         let (eu, key, _) = abandoned(&bench, "probe", "happened").await;
-        let happened = ProbeMode::Happened { status: 201, body: "made".into() };
-        bench.world.upstreams.set_probes(&eu, happened);
+        bench.world.upstreams.set_probes(&eu, ProbeMode::Happened { status: 201, body: "made".into() });
         sleep(HOLD - ms(100)).await;
         assert_eq!(bench.state(&eu, &key).await, "in-progress", "not before its hold is over");
         bench.until_state(&eu, &key, "settled", ms(20_000)).await;

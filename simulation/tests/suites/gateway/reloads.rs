@@ -11,8 +11,7 @@ const SLOW: Duration = Duration::from_secs(30);
 
 /// The bench's route of this name under another policy.
 fn route(name: &str, change: impl Fn(Policy) -> Policy) -> Route {
-    let routes = settings(&region("eu")).live.routes;
-    let route = routes.0.into_iter().find(|route| &*route.name == name).unwrap();
+    let route = settings(&region("eu")).live.routes.0.into_iter().find(|route| &*route.name == name).unwrap();
     let policy = change(Policy::clone(route.policy().unwrap()));
     Route { terms: Arc::new(policy), ..route }
 }
@@ -171,8 +170,7 @@ fn an_operator_applies_the_current_rule_to_older_doubts() {
 fn a_name_lets_nobody_ask_about_a_key_whose_path_is_parked() {
     served(Bench::start(2), async |bench, [eu, ..]| {
         let (probe, park) = (route("probe", |policy| policy), route("park", |policy| policy));
-        let swapped = [Route { name: "park".into(), ..probe }, Route { name: "probe".into(), ..park }];
-        read(&bench, &swapped).await;
+        read(&bench, &[Route { name: "park".into(), ..probe }, Route { name: "probe".into(), ..park }]).await;
         let key = key_of(&eu, "parked");
         abandon(&bench.world.cluster.store(&eu), "park", &key).await;
         // As the region's own requests write it: with the name of now.
@@ -199,8 +197,7 @@ fn a_path_with_two_rules_is_left_to_its_clients() {
         abandon(&bench.world.cluster.store(&eu), "probe", &key).await;
         sleep((HOLD + SETTLE_TIME) * 2).await;
         assert_eq!((bench.state(&eu, &key).await, bench.world.upstreams.questions(&eu)), ("in-doubt", 0));
-        let listed = bench.gateway(&eu).doubts(None, 10).await.unwrap().doubts;
-        assert_eq!(listed.len(), 1, "operators see it");
+        assert_eq!(bench.gateway(&eu).doubts(None, 10).await.unwrap().doubts.len(), 1, "operators see it");
         let reply = bench.send(&eu, "/probe", &key).await;
         assert_eq!((reply.status, reply.replayed), (201, false), "its client's retry is asked about");
         // Where both do the same, nothing keeps the sweep from it.
@@ -216,8 +213,7 @@ fn a_path_with_two_rules_is_left_to_its_clients() {
 fn reloads_and_clock_steps_never_change_a_claims_hold() {
     served(Bench::start(4), async |bench, [eu, ..]| {
         let hold = Duration::from_secs(60);
-        let longer = route("park", |policy| Policy { hold, ..policy });
-        read(&bench, std::slice::from_ref(&longer)).await;
+        read(&bench, std::slice::from_ref(&route("park", |policy| Policy { hold, ..policy }))).await;
         let key = key_of(&eu, "held");
         let store = bench.world.cluster.store(&eu);
         abandon_for(&store, "park", &key, hold).await;
@@ -244,8 +240,7 @@ fn no_key_is_promised_a_longer_life_than_was_agreed_on() {
     served(Bench::start(8), async |bench, [eu, us, _]| {
         let [new, foreign, short] = ["new", "foreign", "short"].map(|word| key_of(&eu, word));
         let store = bench.world.cluster.store(&us);
-        let attempt = abandon(&store, "park", &foreign).await;
-        store.doubt(&attempt, UNCLEAR).await.unwrap();
+        store.doubt(&abandon(&store, "park", &foreign).await, UNCLEAR).await.unwrap();
         sleep(ms(500)).await;
         bench.links(&eu, LinkMode::Silent);
         let longer = route("park", |policy| Policy { retention: Retention::For(DAY * 2), ..policy });

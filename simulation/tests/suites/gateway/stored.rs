@@ -94,8 +94,7 @@ fn a_clock_that_steps_ahead_erases_no_stored_request() {
             bench.upstream(&eu, receipt(50));
             let gateway = bench.gateway(&eu);
             if kept.state == "dead" {
-                let retried = gateway.act_on_job(&id(&waiting), JobAct::Retry, &act()).await;
-                assert_eq!(retried, Ok(Acted::Done));
+                assert_eq!(gateway.act_on_job(&id(&waiting), JobAct::Retry, &act()).await, Ok(Acted::Done));
             }
             becomes(&bench, &eu, &waiting, "settled").await;
         }
@@ -143,8 +142,7 @@ fn a_job_keeps_its_key_bound() {
         until("the effect", ms(5_000), async || bench.effects(&key).len() == 1).await;
         sleep(ms(1_000)).await;
         for (token, status) in [(TOKENS[1].0, 200), (TOKENS[3].0, 404), (TOKENS[0].0, 404)] {
-            let answer = bench.gateway(&eu).handle(question(&key, token)).await;
-            assert_eq!(answer.status(), status, "{token}");
+            assert_eq!(bench.gateway(&eu).handle(question(&key, token)).await.status(), status, "{token}");
         }
     });
 }

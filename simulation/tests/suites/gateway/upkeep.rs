@@ -137,8 +137,7 @@ fn setting_a_slow_clock_right_deletes_no_keys() {
             sleep((HOLD + SETTLE_TIME) * 2).await;
             let again = bench.send(&eu, "/park", &key).await;
             assert!(again.replayed, "{restarted}: {again:?}");
-            let store = bench.world.cluster.store(&eu);
-            let row = store.look_up(&[id(&key)]).await.unwrap().remove(0).remove(0);
+            let row = bench.world.cluster.store(&eu).look_up(&[id(&key)]).await.unwrap().remove(0).remove(0);
             assert_ne!(row.state, State::Tombstone, "{restarted}: reaped");
             // In its own time it ends all the same.
             bench.until_state(&eu, &key, "absent", (RETENTION + TOMBSTONE) * 3).await;

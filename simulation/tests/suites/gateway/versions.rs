@@ -43,8 +43,7 @@ fn two_versions_share_a_store_until_the_view_upgrades() {
         );
         let refused = old.drain(&us, false, "test", "").await.unwrap_err();
         assert!(refused.detail.starts_with(OUTGROWN), "nobody operates by it: {refused}");
-        let all = [us, region("ap")].into();
-        let refused = old.break_glass(&all, "test", "").await.unwrap_err();
+        let refused = old.break_glass(&[us, region("ap")].into(), "test", "").await.unwrap_err();
         assert!(refused.detail.starts_with(OUTGROWN), "nor breaks the glass by it: {refused}");
         bench.all_serve().await;
         assert_eq!(bench.send(&eu, "/probe", &key).await.status, 201);
@@ -76,8 +75,7 @@ fn a_chosen_newer_version_ends_an_older_process() {
         bench.replace_with(&ap, speaking(&ap, BEFORE));
         let old = bench.gateway(&ap);
         serves(&old).await;
-        let base = bench.world.cluster.gate(&ap).unwrap().view;
-        let view = Arc::new(base.next(&Change::Protocol(2)).unwrap());
+        let view = Arc::new(bench.world.cluster.gate(&ap).unwrap().view.next(&Change::Protocol(2)).unwrap());
         let ballot = Ballot { counter: 77, region: us.clone(), proposer: 1 };
         let message = Message::Accept { ballot: ballot.clone(), view: view.clone() };
         let answer = old.answer_question(us.clone(), Question::Acceptor { to: None, message }).await;

@@ -113,8 +113,7 @@ fn a_key_that_the_swarm_left_out_would_be_noticed() {
 
 #[test]
 fn the_swarms_commented_settings_are_valid() {
-    let text = open(&text("swarm"));
-    if let Err(errors) = scenario(&text) {
+    if let Err(errors) = scenario(&open(&text("swarm"))) {
         panic!("{errors}");
     }
 }
@@ -167,8 +166,7 @@ fn explained(text: &str) -> Vec<(usize, bool)> {
     let mut before = "";
     for (number, line) in lines.iter().enumerate().filter(|(_, line)| line.starts_with('[')) {
         let above = number > 0 && lines[number - 1].starts_with('#');
-        let goes_on = ["[[workload]]", "[[link]]"].contains(line) && before == *line;
-        all.push((number + 1, above || goes_on));
+        all.push((number + 1, above || ["[[workload]]", "[[link]]"].contains(line) && before == *line));
         before = line;
     }
     all
@@ -182,8 +180,7 @@ fn every_block_of_every_scenario_says_why_it_is_there() {
     );
     let mut lacking = Vec::new();
     for name in find::names() {
-        let text = text(&name);
-        let blocks = explained(&text).into_iter().filter(|(_, explained)| !explained);
+        let blocks = explained(&text(&name)).into_iter().filter(|(_, explained)| !explained);
         lacking.extend(blocks.map(|(line, _)| format!("{name}.toml:{line}")));
     }
     assert_eq!(lacking, Vec::<String>::new());

@@ -135,8 +135,7 @@ fn reached<const N: usize>(acts: &[Act], looks: [u64; N]) -> [u64; N] {
         let (mut beats, mut reached) = (BTreeMap::new(), BTreeMap::new());
         for at in (0..=500).step_by(20).chain([9_000]) {
             sleep((begun + ms(at)).saturating_sub(two.world.elapsed())).await;
-            let beat = two.store(eu).beat(None).await.expect("a store").expect("an open store");
-            beats.insert(beat.seq, at);
+            beats.insert(two.store(eu).beat(None).await.expect("a store").expect("an open store").seq, at);
             if at == 100 {
                 two.delay(ms(40));
             }

@@ -125,8 +125,7 @@ fn a_pending_change_does_not_prevent_break_glass() {
         sleep(LEASE).await;
         let epoch = breaks_glass(&trio, &c(), &BTreeSet::from([a(), b()])).await.unwrap();
         assert!(epoch > view.epoch());
-        let key = key_of(&c(), &a(), "own");
-        assert_eq!(trio.insist(&c(), "/park", &key, ms(20_000)).await.by, c().as_str());
+        assert_eq!(trio.insist(&c(), "/park", &key_of(&c(), &a(), "own"), ms(20_000)).await.by, c().as_str());
         come_back(&trio, [a(), b()]).await;
     });
 }

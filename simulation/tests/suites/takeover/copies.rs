@@ -1,6 +1,5 @@
 //! Survivors' copies of a lost region differ: no region opens before it has the rows of all of them
 //! (docs/protocol.md#rule-33).
-//!
 //! Or a store copies another one's records for minutes, while that one's heartbeats already arrive
 //! (docs/protocol.md#rule-29). A slot was lost each time, as after a long absence of a region, and
 //! an operator has everything copied anew (`onceway store reseed`).

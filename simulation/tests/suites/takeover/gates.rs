@@ -1,6 +1,5 @@
 //! Late acts: a claim or a lodging whose gate is closed or has moved on, and a process that wakes
 //! when its region was taken over, or whose clock runs wrong within the allowance.
-//!
 //! The statement itself compares the gate. A gateway that looked before and wrote later would write
 //! under another gate. `takeover.rs` takes the comparison out.
 
@@ -88,13 +87,11 @@ fn a_gate_that_changed_since_its_check_stays_closed() {
             trio.world.cluster.crash(&c());
             trio.world.cluster.set_latency(&c(), ms(2));
             sleep(ms(3_000)).await;
-            let truths = trio.world.cluster.truths();
-            late = truths.iter().map(|store| store.history.opened_late).sum();
+            late = trio.world.cluster.truths().iter().map(|store| store.history.opened_late).sum();
         });
         late > 0
     });
-    let met = met.count();
-    assert!(met > 0, "no gate was to be opened after the crash");
+    assert!(met.count() > 0, "no gate was to be opened after the crash");
 }
 
 /// A claims, sleeps before it sends, and wakes when b has run the key: it must not send

@@ -77,8 +77,7 @@ fn a_health_drain_respects_operators_and_minimum_regions() {
         assert!(serving(&trio, &a()), "the last region was drained");
         assert_eq!((trio.standing(&b(), &a()), trio.standing(&c(), &a())), ("drained", "drained"));
         // An operator can tell a region that is out for its health to stay out.
-        let node = trio.node(&a());
-        trio.ask(async || node.gateway.resume(&b(), "test").await).await.unwrap();
+        trio.ask(async || trio.node(&a()).gateway.resume(&b(), "test").await).await.unwrap();
         trio.until("a is out", DRAINED * 2, async || sealed(&trio, &a())).await;
         trio.drain(&b(), &a(), false).await.unwrap();
         trio.world.upstreams.set_sick(&a(), false);

@@ -1,6 +1,5 @@
 //! Hostile peers: well-formed messages of a stranger, a witness, a region that left, and a member,
 //! against real gateways.
-//!
 //! `protocol::{speakers, bounds, confirm}` have the rules. Each message travels as any other: a
 //! forbidden one is refused before it is handled.
 
@@ -362,8 +361,7 @@ fn a_region_without_letters_learns_views_by_reading() {
         trio.cut_off(&c(), true);
         let behind = trio.gate(&c()).view.epoch();
         trio.until_lost(&c(), &a()).await;
-        let gateway = trio.gateway(&a());
-        trio.ask(async || gateway.resume(&b(), "test").await).await.unwrap();
+        trio.ask(async || trio.gateway(&a()).resume(&b(), "test").await).await.unwrap();
         trio.cut_off(&c(), false);
         let caught_up = async || trio.gate(&c()).view.epoch() >= behind + 2;
         trio.until("c knows them all", ms(10_000), caught_up).await;
@@ -390,8 +388,7 @@ fn a_poisoned_register_is_left_by_breaking_the_glass() {
         for name in regions() {
             let store = promises_too_much(&trio, &name).await;
             let gate = store.gate().await.unwrap();
-            let state = gate.state.unwrap().adopt(bad.clone());
-            store.set_gate(gate.version, &state).await.unwrap();
+            store.set_gate(gate.version, &gate.state.unwrap().adopt(bad.clone())).await.unwrap();
         }
         sleep(LEASE * 4).await;
         let key = key_of(&a(), &b(), "poisoned");

@@ -71,19 +71,6 @@ fn nothing_runs_without_a_majority_after_one_lease() {
     });
 }
 
-/// Brings store, process and links back, but its writes do not reach the last region.
-fn is_back_but_for_its_rows(trio: &Trio, lost: &RegionName) {
-    trio.store(lost, StoreMode::Up);
-    trio.world.cluster.restart(lost);
-    for other in regions().into_iter().filter(|other| other != lost) {
-        for (from, to) in [(lost, &other), (&other, lost)] {
-            trio.world.network.set_link(from, to, LinkMode::Up, ONE_WAY);
-            trio.hold(from, std::slice::from_ref(to), *to == c());
-        }
-    }
-    trio.begin_process(lost);
-}
-
 /// Both were lost before the last one was. So no remaining region serves or waits to: only they
 /// themselves can bring them back (swarm, seed 13912).
 #[test]
@@ -99,7 +86,15 @@ fn lost_regions_take_over_from_the_last_serving_one() {
             trio.lose(&lost);
             // A region that came back before grants nothing for the length of a lease.
             trio.until("it is lost", LEASE + TAKEOVER, async || trio.standing(&lost, &c()) == "lost").await;
-            is_back_but_for_its_rows(&trio, &lost);
+            trio.store(&lost, StoreMode::Up);
+            trio.world.cluster.restart(&lost);
+            for other in regions().iter().filter(|other| **other != lost) {
+                for (from, to) in [(&lost, other), (other, &lost)] {
+                    trio.world.network.set_link(from, to, LinkMode::Up, ONE_WAY);
+                    trio.hold(from, std::slice::from_ref(to), *to == c());
+                }
+            }
+            trio.begin_process(&lost);
             trio.until("it answers", TAKEOVER, async || trio.standing(&lost, &lost) == "lost").await;
         }
         let before = trio.send(&c(), "/park", &key_of(&c(), &a(), "before")).await;

@@ -19,8 +19,7 @@ fn a_region_leaves_once_it_owns_nothing() {
         trio.until("c votes no more", ms(10_000), async || !votes(&c())).await;
         let listed = trio.gateway(&a()).authority_status().regions;
         assert!(listed.iter().any(|region| region.name == c().as_str() && !region.in_ring), "{listed:?}");
-        let resumed = trio.gateway(&a()).resume(&c(), "test").await;
-        refused(resumed, "refused", "left the ring");
+        refused(trio.gateway(&a()).resume(&c(), "test").await, "refused", "left the ring");
         // No region waits for it: it is gone. Another one's keys find their successor, with only
         // the two remaining votes.
         trio.lose(&c());
@@ -60,8 +59,7 @@ fn a_region_of_an_older_version_cannot_join() {
         for name in regions() {
             again(&name, upgraded).await;
         }
-        let raised = trio.ask(async || Ok(trio.gateway(&a()).raise_protocol("test").await?.epoch)).await;
-        raised.unwrap();
+        trio.ask(async || Ok(trio.gateway(&a()).raise_protocol("test").await?.epoch)).await.unwrap();
         again(&c(), Versions::OURS).await;
         let answer = apply(&trio, &all).await;
         refused(answer, "not-yet", "the regions go by protocol version 2 and it speaks 1-1");
@@ -74,10 +72,8 @@ fn a_region_of_an_older_version_cannot_join() {
 #[test]
 fn the_last_region_that_owns_keys_stays() {
     on(Trio::start(43), async |trio| {
-        let edges = [(a(), 100), (b(), 0), (c(), 0)];
-        apply(&trio, &edges).await.unwrap();
-        let drained = trio.drain(&b(), &a(), true).await;
-        refused(drained, "refused", "the last region");
+        apply(&trio, &[(a(), 100), (b(), 0), (c(), 0)]).await.unwrap();
+        refused(trio.drain(&b(), &a(), true).await, "refused", "the last region");
         trio.drain(&b(), &c(), false).await.unwrap();
         let answer = apply(&trio, &[(a(), 0), (b(), 0), (c(), 100)]).await;
         refused(answer, "refused", "no region that serves would own keys");

@@ -267,8 +267,7 @@ impl Trio {
     }
 
     pub async fn drain(&self, at: &RegionName, region: &RegionName, force: bool) -> Result<u64, ActError> {
-        let gateway = self.gateway(at);
-        self.ask(async || gateway.drain(region, force, "test", "test").await).await
+        self.ask(async || self.gateway(at).drain(region, force, "test", "test").await).await
     }
 
     /// Drains a region, and then takes it out of the ring, as an operator does at `at`. Waits until

@@ -141,8 +141,7 @@ async fn every_pair_of_regions_has_its_own_double(bench: &impl AuditBench) {
     let [first, second] = [bench.peers()[0].clone(), bench.peers()[1].clone()];
     let own = settled_key(bench, "look-three", 1).await;
     for (origin, nonce) in [(&first, 31), (&second, 32)] {
-        let row = settled(bench, origin, "look-three", nonce);
-        import(bench, origin, &[row]).await;
+        import(bench, origin, &[settled(bench, origin, "look-three", nonce)]).await;
     }
     let traces = look_at(bench, Of::All, "look-three").await.expect("audit: all rows are here");
     assert_eq!(traces.len(), 3);
@@ -171,8 +170,7 @@ async fn a_tombstone_says_whether_it_was_settled(bench: &impl AuditBench) {
     bench.pass(SHORT).await;
     bench.store().reap(1_000, None).await.expect("audit: reap failed");
     for (attempt, settles) in ends {
-        let traces = traces_of(bench, &attempt.id).await;
-        let [trace] = &traces[..] else { panic!("audit: one row") };
+        let [trace] = &traces_of(bench, &attempt.id).await[..] else { panic!("audit: one row") };
         assert_eq!((&trace.row.state, trace.settled), (&State::Tombstone, settles));
     }
     let peer = bench.peers()[1].clone();
@@ -215,14 +213,12 @@ async fn records_are_looked_at_in_stretches(bench: &impl AuditBench) {
     let name = |at: u32| format!("look-all-{at}");
     let mut own = Vec::new();
     for at in 1..=5 {
-        let attempt = settled_key(bench, &name(at), 1).await;
-        own.push(attempt.id);
+        own.push(settled_key(bench, &name(at), 1).await.id);
     }
     bench.arrives(&own[1], Foreign::Released).await;
     let peer = bench.peers()[1].clone();
     import(bench, &peer, &[settled(bench, &peer, &name(4), 34)]).await;
-    let before = id(bench, "look-all-");
-    let first = stretch(bench, Of::All, Some(&before), 2).await;
+    let first = stretch(bench, Of::All, Some(&id(bench, "look-all-")), 2).await;
     assert_eq!((first.through.as_ref(), first.looked_at, first.more), (Some(&own[1]), 3, true));
     assert_eq!(first.shared.len(), 1, "audit: shared with the released row: {first:?}");
     assert_eq!((&first.shared[0].0, first.shared[0].1.len()), (&own[1], 2));
@@ -257,8 +253,7 @@ async fn runs_at_risk_are_looked_at_in_stretches(bench: &impl AuditBench) {
         own.push(attempt.id);
     }
     bench.arrives(&own[4], Foreign::Settled).await;
-    let before = Some(id(bench, "look-stretch-"));
-    let first = stretch(bench, Of::AtRisk, before.as_ref(), 2).await;
+    let first = stretch(bench, Of::AtRisk, Some(id(bench, "look-stretch-")).as_ref(), 2).await;
     assert_eq!((first.through.as_ref(), first.looked_at, first.more), (Some(&own[1]), 2, true));
     let next = stretch(bench, Of::AtRisk, first.through.as_ref(), 2).await;
     assert_eq!((next.through.as_ref(), next.looked_at), (Some(&own[4]), 2), "audit: the third is none");

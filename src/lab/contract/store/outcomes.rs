@@ -201,8 +201,7 @@ async fn a_stand_in_record_is_based_on_seen_rows(bench: &impl StoreBench) {
     assert_eq!(stand_in(bench, &again, &released).await, Lost, "store: an attempt runs");
     let key = id(bench, "stand-answered");
     bench.arrives(&key, Foreign::Settled).await;
-    let answered = ClaimAsk { id: key.clone(), ..ask };
-    let stood = stand_in(bench, &answered, &Ruling::Settled(answer())).await;
+    let stood = stand_in(bench, &ClaimAsk { id: key.clone(), ..ask }, &Ruling::Settled(answer())).await;
     assert_eq!(stood, Lost, "store: it has its answer");
     assert_eq!(rows(bench, &key).await.len(), 1, "store: nothing was written");
     let (ask, _) = stands_over(bench, "stand-moved", 83).await;

@@ -55,8 +55,7 @@ async fn an_expired_answer_is_a_tombstone(bench: &impl StoreBench) {
     let expired = row(bench, &attempt.id).await;
     assert!(is_expired(&expired), "store: past retention an answer must be told to be expired: {expired:?}");
     assert_eq!(expired.expires, expires, "store: an expired row must still say when it expired");
-    let unseen = asks(bench, &attempt.id, 2).await;
-    let found = finds(bench, &unseen, "an expired answer must not be won").await;
+    let found = finds(bench, &asks(bench, &attempt.id, 2).await, "an expired answer must not be won").await;
     assert!(is_expired(&found), "store: a claim must find it expired: {found:?}");
     let again = asks_on(bench, &attempt.id, 2, known(&expired)).await;
     finds(bench, &again, "an expired answer must not be won on its own row's basis").await;

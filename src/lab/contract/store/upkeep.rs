@@ -141,8 +141,7 @@ async fn a_row_that_masks_is_not_forgotten(bench: &impl StoreBench) {
 }
 
 async fn open_claims_are_found_in_order(bench: &impl StoreBench) {
-    let start = claimed(bench, "found-0", 1).await;
-    let begun = place_after(bench, &start).await;
+    let begun = place_after(bench, &claimed(bench, "found-0", 1).await).await;
     let mut open = Vec::new();
     for number in 1..=5 {
         // Claims of one moment come in any order.
@@ -335,8 +334,7 @@ async fn only_doubts_can_change_their_recovery_rule(bench: &impl StoreBench) {
     let doubted = over(bench, "rule-doubt", 1).await;
     let claimed = claimed(bench, "rule-claimed", 2).await;
     let other = over(bench, "rule-other", 3).await;
-    let earlier = Attempt { nonce: Nonce(77), ..other.clone() };
-    let all = [doubted.clone(), claimed.clone(), earlier];
+    let all = [doubted.clone(), claimed.clone(), Attempt { nonce: Nonce(77), ..other.clone() }];
     let Act { actor, reason, .. } = &act(Ruling::Released);
     let by = Who { actor, reason };
     let change =
