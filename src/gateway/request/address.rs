@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::problems::{KEYS, Kind, Problem};
 use super::{admit, finish, reply};
 use crate::gateway::instance::Gateway;
-use crate::gateway::limits::quota::{Charged, Quotas};
+use crate::gateway::limits::quota::Charged;
 use crate::gateway::operator::percent;
 use crate::gateway::policy::route::Dialect;
 use crate::gateway::telemetry::metrics;
@@ -191,7 +191,7 @@ fn asked<P: Ports>(
         .ok_or_else(|| Kind::CredentialInvalid.problem())?;
     let text = percent::decode(head.uri.path().strip_prefix(KEYS).unwrap_or_default());
     let id = KeyId::new(caller.tenant, Key::parse(&text)?);
-    let charged = gateway.charge(&gateway.live(), id.tenant(), Quotas::charge_question)?;
+    let charged = gateway.charge(&gateway.live(), id.tenant(), true)?;
     Ok((id, caller.principal, charged))
 }
 
