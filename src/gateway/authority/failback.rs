@@ -111,8 +111,7 @@ async fn seal<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) -> Result<(
 }
 
 /// True if no region serves that could apply this region's rows: its seal must not wait for them.
-/// Their silence proves nothing, as a link may be cut: a majority must say that their leases are
-/// over.
+/// Silence proves nothing, as a link may be cut: a majority must say that their leases are over.
 async fn nobody_serves<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View) -> bool {
     if !view.serving().all(|name| gateway.is_silent(name)) {
         return false;

@@ -159,7 +159,7 @@ pub struct Proposals {
     pub proposer: u64,
     counter: AtomicU64,
     /// The highest counter of a ballot that a majority was read to have promised.
-    reached: AtomicU64,
+    pub reached: AtomicU64,
     /// Held during a proposal: a process makes one at a time.
     pub proposing: Turn<()>,
     /// True while another proposer's view is being finished.
@@ -186,21 +186,11 @@ impl Proposals {
     }
 
     pub fn highest(&self) -> u64 {
-        self.counter.load(Ordering::SeqCst).max(self.reached())
+        self.counter.load(Ordering::SeqCst).max(self.reached.load(Ordering::SeqCst))
     }
 
     pub fn follow(&self, counter: u64) {
         self.counter.fetch_max(counter, Ordering::SeqCst);
-    }
-
-    /// The highest counter that a majority was read to have promised.
-    pub fn reached(&self) -> u64 {
-        self.reached.load(Ordering::SeqCst)
-    }
-
-    /// Notes the counter that a majority was read to have promised.
-    pub fn saw_reached(&self, counter: u64) {
-        self.reached.fetch_max(counter, Ordering::SeqCst);
     }
 }
 

@@ -144,9 +144,8 @@ pub fn is_over_by(view: &View, region: &RegionName, held: &Read) -> Result<(), S
 }
 
 /// The highest heartbeat of the region that any region of the ring has applied, as known now. A
-/// survivor with more says so before anything opens (docs/protocol.md#rule-33). Rows that only
-/// regions in `gone`, or outside the ring, had do not count: nobody can fetch them, so the gap must
-/// show.
+/// survivor with more says so before anything opens (docs/protocol.md#rule-33). Rows of regions in
+/// `gone`, or outside the ring, alone do not count: nobody can fetch them, so the gap must show.
 pub async fn frontier<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     view: &View,

@@ -14,14 +14,13 @@ use std::time::Duration;
 
 use self::concurrency::{Place, Whose};
 use self::live_keys::{Counter, STRETCH};
-use self::quota::{Charged, Exceeded, Quotas};
+use self::quota::{Charged, Exceeded};
 use crate::gateway::instance::Gateway;
 use crate::gateway::reloadable::Live;
 use crate::gateway::request::problems::{Kind, Problem};
 use crate::gateway::telemetry::metrics;
 use crate::ports::{Ports, Upkeep};
 use crate::protocol::key::Tenant;
-use crate::protocol::time::Moment;
 
 /// Pause between two looks, in multiples of the last look's time.
 const PAUSE: u32 = 4;
@@ -34,15 +33,15 @@ impl<P: Ports> Gateway<P> {
         self.crowd.place(whose, most).ok_or_else(|| self.overloaded())
     }
 
-    /// Charges a request ([`Quotas::charge`]) or a question ([`Quotas::charge_question`]).
+    /// Charges a request, or a question to the status address ([`quota::Quotas::charge`]).
     pub(in crate::gateway) fn charge(
         &self,
         live: &Live,
         tenant: &Tenant,
-        take: fn(&Quotas, &Tenant, Moment) -> Result<Charged, Exceeded>,
+        is_question: bool,
     ) -> Result<Charged, Problem> {
         let Some(quotas) = &live.quotas else { return Ok(Charged::default()) };
-        take(quotas, tenant, self.now()).map_err(|Exceeded { of, wait }| {
+        quotas.charge(tenant, is_question, self.now()).map_err(|Exceeded { of, wait }| {
             // In shadow mode no request is refused.
             if self.shadow.is_none() {
                 metrics::quota_exceeded(tenant, of);

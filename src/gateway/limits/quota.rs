@@ -65,38 +65,26 @@ impl Quotas {
         }
     }
 
-    /// Charges for a new key and a look-up. One of them is given back at the request's end.
-    pub(in crate::gateway) fn charge(&self, tenant: &Tenant, now: Moment) -> Result<Charged, Exceeded> {
-        take(&self.new_keys, &self.look_ups, tenant, now)
-    }
-
-    /// Charges a question to the status address for a miss, given back if there is a key.
-    pub(in crate::gateway) fn charge_question(
+    /// Charges a look-up and a new key, or a miss if it is a question to the status address; both or
+    /// nothing. One of them is given back at the end, by whether there was a key.
+    pub(super) fn charge(
         &self,
         tenant: &Tenant,
+        is_question: bool,
         now: Moment,
     ) -> Result<Charged, Exceeded> {
-        take(&self.misses, &self.look_ups, tenant, now)
+        let take = |buckets: &Buckets| buckets.take(tenant, now.as_nanos()).map(|()| buckets.clone());
+        let unless_found = if is_question { &self.misses } else { &self.new_keys };
+        let charged = Charged { unless_found: unless_found.as_ref().map(take).transpose()?, look_ups: None };
+        let look_ups = self.look_ups.as_ref().map(take).transpose();
+        let look_ups = look_ups.inspect_err(|_| charged.give_back(tenant, true))?;
+        Ok(Charged { look_ups, ..charged })
     }
 
     /// True if a keyed request can be over a quota.
     pub(in crate::gateway) fn limits_keys(&self) -> bool {
         self.new_keys.is_some() || self.look_ups.is_some()
     }
-}
-
-/// Takes one of each, or nothing.
-fn take(
-    unless_found: &Option<Buckets>,
-    look_ups: &Option<Buckets>,
-    tenant: &Tenant,
-    now: Moment,
-) -> Result<Charged, Exceeded> {
-    let take = |buckets: &Buckets| buckets.take(tenant, now.as_nanos()).map(|()| buckets.clone());
-    let charged = Charged { unless_found: unless_found.as_ref().map(take).transpose()?, look_ups: None };
-    let look_ups = look_ups.as_ref().map(take).transpose();
-    let look_ups = look_ups.inspect_err(|_| charged.give_back(tenant, true))?;
-    Ok(Charged { look_ups, ..charged })
 }
 
 /// The buckets that a request was charged to. Empty if another gateway was asked first.

@@ -42,7 +42,6 @@ const KEPT: &[&str] = &[
     "x-request-id",
 ];
 const PREFER: HeaderName = HeaderName::from_static("prefer");
-const RESPOND_ASYNC: &str = "respond-async";
 /// Longest time that a client is asked to stay away.
 const MOST_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -67,7 +66,7 @@ fn preferences(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 /// Ignores case, and what follows a ';' or '=' (RFC 7240, sections 2 and 4.1).
 fn is_respond_async(preference: &str) -> bool {
     let name = preference.split([';', '=']).next().unwrap_or_default();
-    name.trim().eq_ignore_ascii_case(RESPOND_ASYNC)
+    name.trim().eq_ignore_ascii_case("respond-async")
 }
 
 /// The request to store, without the preference that was honoured. Unsealed, it keeps some headers.

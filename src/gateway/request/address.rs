@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::problems::{KEYS, Kind, Problem};
 use super::{admit, finish, reply};
 use crate::gateway::instance::Gateway;
-use crate::gateway::limits::quota::{Charged, Quotas};
+use crate::gateway::limits::quota::Charged;
 use crate::gateway::operator::percent;
 use crate::gateway::policy::route::Dialect;
 use crate::gateway::telemetry::metrics;
@@ -70,6 +70,15 @@ struct StoredAnswer {
     encoding: Option<&'static str>,
 }
 
+/// A question about a key.
+struct Asked {
+    id: KeyId,
+    /// The caller's principal.
+    principal: Option<Digest32>,
+    /// Its cost for the tenant.
+    charged: Charged,
+}
+
 /// Answers a client: from a final record here, else from the owner, else from the copy here.
 pub async fn answer<P: Ports>(
     gateway: &Arc<Gateway<P>>,
@@ -77,7 +86,7 @@ pub async fn answer<P: Ports>(
     arrived: Moment,
 ) -> Response<Body> {
     let (mut head, _) = request.into_parts();
-    let (id, principal, charged) = match asked(gateway, &head) {
+    let asked = match asked(gateway, &head) {
         Ok(asked) => asked,
         Err(problem) => {
             let response = gateway.refused(&problem, Dialect::Plain, &trace::of(&head.headers));
@@ -86,12 +95,12 @@ pub async fn answer<P: Ports>(
     };
     trace::follow(&mut head.headers, gateway.ports.dice().request_id());
     let trace = trace::of(&head.headers);
-    let status_answer = found(gateway, &id, principal, head).await;
-    looked_up(gateway, &id, trace, &status_answer);
+    let status_answer = found(gateway, &asked, head).await;
+    looked_up(gateway, &asked.id, trace, &status_answer);
     let StatusAnswer { verdict, code, response } = status_answer;
     // An answer of any region: there is such a key.
     if response.status() != StatusCode::NOT_FOUND {
-        charged.give_back(id.tenant(), true);
+        asked.charged.give_back(asked.id.tenant(), true);
     }
     let from = if verdict == "forwarded" { Where::Forwarded } else { Where::Here };
     gateway.timed(if code == "-" { "looked_up" } else { "refused" }, None, from, arrived, response)
@@ -116,26 +125,21 @@ impl StatusAnswer {
     }
 }
 
-async fn found<P: Ports>(
-    gateway: &Arc<Gateway<P>>,
-    id: &KeyId,
-    principal: Option<Digest32>,
-    head: Parts,
-) -> StatusAnswer {
+async fn found<P: Ports>(gateway: &Arc<Gateway<P>>, asked: &Asked, head: Parts) -> StatusAnswer {
     let from_elsewhere = |response: Response<Body>| {
         let code = finish::code(response.headers());
         StatusAnswer { verdict: "forwarded", code, response }
     };
     let mut refusal = None;
-    if let Some(owner) = gateway.view().owner(id).filter(|owner| **owner != gateway.settings.me)
-        && !is_final(gateway, id).await
+    if let Some(owner) = gateway.view().owner(&asked.id).filter(|owner| **owner != gateway.settings.me)
+        && !is_final(gateway, &asked.id).await
     {
-        match from_owner(gateway, id, principal, owner, head).await {
+        match from_owner(gateway, asked, owner, head).await {
             Some(response) if !response.status().is_server_error() => return from_elsewhere(response),
             other => refusal = other,
         }
     }
-    match (here(gateway, id, principal).await, refusal) {
+    match (here(gateway, asked).await, refusal) {
         // An owner that is up and could not answer does not prove that the key is unknown.
         (Err(problem), Some(refusal)) if problem.kind == Kind::KeyUnknown => from_elsewhere(refusal),
         (known, _) => StatusAnswer::of(known),
@@ -143,7 +147,8 @@ async fn found<P: Ports>(
 }
 
 pub async fn answer_peer<P: Ports>(gateway: &Arc<Gateway<P>>, forward: &Forward) -> Response<Body> {
-    let status_answer = StatusAnswer::of(here(gateway, &forward.id, forward.principal).await);
+    let (id, principal, charged) = (forward.id.clone(), forward.principal, Charged::default());
+    let status_answer = StatusAnswer::of(here(gateway, &Asked { id, principal, charged }).await);
     looked_up(gateway, &forward.id, trace::of(&forward.headers), &status_answer);
     status_answer.response
 }
@@ -162,13 +167,12 @@ fn looked_up<P: Ports>(gateway: &Gateway<P>, id: &KeyId, trace: Trace, status_an
 /// The key's state by this region's store, as a word and as an answer.
 async fn here<P: Ports>(
     gateway: &Arc<Gateway<P>>,
-    id: &KeyId,
-    principal: Option<Digest32>,
+    asked: &Asked,
 ) -> Result<(&'static str, Response<Body>), Problem> {
     let after = gateway.jittered(Duration::from_secs(1));
-    match read_state(gateway, id, principal).await {
+    match read_state(gateway, asked).await {
         Ok(Some(known)) => Ok((known.state, reply::state(&known, &gateway.settings.me))),
-        Ok(None) => Err(match gateway.here(id) {
+        Ok(None) => Err(match gateway.here(&asked.id) {
             Here::Run(_) | Here::Elsewhere(_) => Kind::KeyUnknown.problem(),
             Here::Closed(Closed::Moving | Closed::CatchingUp) => gateway.moving(),
             Here::Closed(Closed::NoLease) => Kind::NotAuthoritative.after(after),
@@ -182,17 +186,13 @@ async fn here<P: Ports>(
     }
 }
 
-/// The key that is asked for, the caller's principal, and what the question costs its tenant.
-fn asked<P: Ports>(
-    gateway: &Gateway<P>,
-    head: &Parts,
-) -> Result<(KeyId, Option<Digest32>, Charged), Problem> {
+fn asked<P: Ports>(gateway: &Gateway<P>, head: &Parts) -> Result<Asked, Problem> {
     let caller = admit::find_caller(gateway, &gateway.live(), head)
         .ok_or_else(|| Kind::CredentialInvalid.problem())?;
     let text = percent::decode(head.uri.path().strip_prefix(KEYS).unwrap_or_default());
     let id = KeyId::new(caller.tenant, Key::parse(&text)?);
-    let charged = gateway.charge(&gateway.live(), id.tenant(), Quotas::charge_question)?;
-    Ok((id, caller.principal, charged))
+    let charged = gateway.charge(&gateway.live(), id.tenant(), true)?;
+    Ok(Asked { id, principal: caller.principal, charged })
 }
 
 async fn is_final<P: Ports>(gateway: &Gateway<P>, id: &KeyId) -> bool {
@@ -202,8 +202,7 @@ async fn is_final<P: Ports>(gateway: &Gateway<P>, id: &KeyId) -> bool {
 
 async fn from_owner<P: Ports>(
     gateway: &Arc<Gateway<P>>,
-    id: &KeyId,
-    principal: Option<Digest32>,
+    asked: &Asked,
     owner: &RegionName,
     head: Parts,
 ) -> Option<Response<Body>> {
@@ -211,8 +210,8 @@ async fn from_owner<P: Ports>(
         return None;
     }
     let forward = Forward {
-        id: id.clone(),
-        principal,
+        id: asked.id.clone(),
+        principal: asked.principal,
         method: Method::GET,
         target: head.uri.into_parts().path_and_query.map(Uri::from)?,
         headers: trace::alone(&head.headers),
@@ -221,18 +220,15 @@ async fn from_owner<P: Ports>(
         epoch: gateway.view().epoch(),
         deadline: OWNER_WITHIN,
     };
-    let asked = gateway.ports.peers().forward(owner, forward);
-    Some(match gateway.before(gateway.now() + OWNER_WITHIN, asked).await?.ok()? {
+    let sent = gateway.ports.peers().forward(owner, forward);
+    Some(match gateway.before(gateway.now() + OWNER_WITHIN, sent).await?.ok()? {
         ForwardReply::Answer(response) => response,
         ForwardReply::NotOwner { .. } => reply::refuse(&gateway.moving(), Dialect::Plain),
     })
 }
 
-async fn read_state<P: Ports>(
-    gateway: &Gateway<P>,
-    id: &KeyId,
-    principal: Option<Digest32>,
-) -> Result<Option<KeyState>, StoreError> {
+async fn read_state<P: Ports>(gateway: &Gateway<P>, asked: &Asked) -> Result<Option<KeyState>, StoreError> {
+    let id = &asked.id;
     let rows = metrics::upkeep("look_up", gateway.rows(id)).await?;
     let own = rows.iter().any(|row| row.origin == gateway.origin && row.accepted);
     let job = if own { gateway.store().job(id).await?.map(|job| job.state) } else { None };
@@ -250,7 +246,7 @@ async fn read_state<P: Ports>(
         Reading::InDoubt(row, _) => ("in_doubt", row),
     };
     // A key that is bound to another principal shows nothing, not even its existence.
-    if !same_principal(&row, principal) {
+    if !same_principal(&row, asked.principal) {
         return Ok(None);
     }
     let answer = match &row.state {

@@ -20,7 +20,7 @@ use crate::gateway::credentials::Vouched;
 use crate::gateway::credentials::caller::Caller;
 use crate::gateway::instance::Gateway;
 use crate::gateway::limits::concurrency::Place;
-use crate::gateway::limits::quota::{Charged, Quotas};
+use crate::gateway::limits::quota::Charged;
 use crate::gateway::policy::canonical::canonical_json;
 use crate::gateway::policy::route::{Binding, Dialect, Matched, NO_ROUTE, Policy};
 use crate::gateway::policy::signature::{FingerprintRule, Unsigned};
@@ -97,7 +97,7 @@ async fn keyed<P: Ports>(
         return Err(gateway.overloaded());
     }
     make_room(gateway, place, announced(&head.headers, &body, policy.body_limit)?)?;
-    let charged = gateway.charge(live, id.tenant(), Quotas::charge)?;
+    let charged = gateway.charge(live, id.tenant(), false)?;
     let begun = gateway.now();
     let body = read_body(gateway, body, policy.body_limit).await?;
     let waited = Waited::default();
@@ -223,7 +223,7 @@ async fn read_body<P: Ports>(gateway: &Gateway<P>, body: Body, limit: usize) -> 
 }
 
 fn too_large(limit: usize) -> Problem {
-    Kind::BodyTooLarge.because(format_args!("The limit is {limit} bytes"))
+    Kind::BodyTooLarge.problem().because(format_args!("The limit is {limit} bytes"))
 }
 
 fn make_room<P: Ports>(gateway: &Gateway<P>, place: &Place, bytes: usize) -> Result<(), Problem> {

@@ -237,11 +237,6 @@ impl Kind {
         Problem { after: Some(after), ..self.problem() }
     }
 
-    /// The problem, explained by a reason before the advice of its code.
-    pub fn because(self, reason: impl Display) -> Problem {
-        self.problem().because(reason)
-    }
-
     /// The problem, explained by nothing but this.
     pub fn said(self, detail: impl Into<Cow<'static, str>>) -> Problem {
         Problem { kind: self, status: self.status(), after: None, detail: detail.into() }
@@ -290,7 +285,7 @@ impl From<KeyError> for Problem {
             KeyError::Malformed { .. } => Kind::KeyMalformed,
             KeyError::Repeated => Kind::KeyRepeated,
         };
-        kind.because(why)
+        kind.problem().because(why)
     }
 }
 
@@ -302,13 +297,13 @@ impl From<Breach> for Problem {
                 Kind::KeyUnfit
             }
         };
-        kind.because(why)
+        kind.problem().because(why)
     }
 }
 
 impl From<Unsigned> for Problem {
     fn from(why: Unsigned) -> Self {
-        Kind::FingerprintImpossible.because(why)
+        Kind::FingerprintImpossible.problem().because(why)
     }
 }
 

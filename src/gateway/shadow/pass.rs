@@ -17,7 +17,7 @@ use http_body_util::BodyExt;
 
 use super::memory::{Asked, Met, Report, Shadow, Verdict};
 use crate::gateway::instance::Gateway;
-use crate::gateway::limits::quota::{Charged, Quotas};
+use crate::gateway::limits::quota::Charged;
 use crate::gateway::policy::route::{Binding, Matched, NO_ROUTE, Policy};
 use crate::gateway::reloadable::Live;
 use crate::gateway::request::admit::{identify, take_fingerprint};
@@ -98,10 +98,8 @@ fn try_out<P: Ports>(
         |id: Option<&KeyId>, problem: Problem| shadow.judge(&route, id, Verdict::refused(problem.kind));
     let identified = identify(gateway, live, &policy, head);
     let (id, principal, _) = identified.map_err(|problem| refused(None, problem)).ok()?;
-    let charged = gateway
-        .charge(live, id.tenant(), Quotas::charge)
-        .map_err(|problem| refused(Some(&id), problem))
-        .ok()?;
+    let charged =
+        gateway.charge(live, id.tenant(), false).map_err(|problem| refused(Some(&id), problem)).ok()?;
     let key = digest("onceway/shadow/1", &[id.tenant().as_bytes(), id.key().as_str().as_bytes()]);
     let (shadow, stage) = (shadow.clone(), Mutex::default());
     Some(Trial { shadow, charged, route, policy, id, principal, key, stage })

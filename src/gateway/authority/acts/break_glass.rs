@@ -67,8 +67,7 @@ impl<P: Ports> Gateway<P> {
 
     /// Goes on from the view of epoch `above`, as an operator attests that nothing above it was
     /// agreed on. Stopped regions are lost; other voters must answer (else `not-yet`). `refused` if
-    /// no such view is kept, an acceptor holds one that follows it, or no room is left above the
-    /// poison.
+    /// no such view is kept, an acceptor holds one that follows it, or no epoch is left above all.
     pub async fn leave_poison(
         self: &Arc<Self>,
         above: u64,
@@ -219,9 +218,8 @@ impl<P: Ports> Gateway<P> {
         pong.is_some_and(|pong| !pong.serving && pong.origin.is_some())
     }
 
-    /// The newest view that is known to be chosen. If all peers are stopped, none says that this
-    /// store did not go back. Its view was chosen all the same, and its voters are asked for newer
-    /// ones.
+    /// The newest view that is known to be chosen. If all peers are stopped, none vouches for this
+    /// store. Its view was chosen all the same, and its voters are asked for newer ones.
     pub(super) async fn known(self: &Arc<Self>) -> Result<Arc<View>, ActError> {
         if let Some(why) = self.snapshot().outgrown() {
             return refused(why);

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tokio::sync::mpsc;
 
@@ -256,7 +257,8 @@ async fn confirmed<P: Ports>(gateway: &Arc<Gateway<P>>, reported: &[Arc<View>]) 
             break;
         }
     }
-    gateway.authority.proposals.saw_reached(bounds::reached(promised, known.voters().len()));
+    let reached = bounds::reached(promised, known.voters().len());
+    gateway.authority.proposals.reached.fetch_max(reached, Ordering::SeqCst);
     found
 }
 
@@ -279,6 +281,7 @@ fn judge<P: Ports>(
 impl<P: Ports> Gateway<P> {
     /// The numbers known here. Messages to the own acceptor are compared with them.
     pub(in crate::gateway) fn bounds(&self) -> Known {
-        Known { counter: self.authority.proposals.reached(), epoch: self.view().epoch() }
+        let counter = self.authority.proposals.reached.load(Ordering::SeqCst);
+        Known { counter, epoch: self.view().epoch() }
     }
 }
