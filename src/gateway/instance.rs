@@ -91,7 +91,7 @@ impl<P: Ports> Gateway<P> {
         let shadow = settings.shadow.then(|| Arc::new(Shadow::new()));
         let ports = Arc::new(ports);
         let since = ports.clock().now();
-        let live = Live::of(settings.live);
+        let live = Live::of(settings.live, &ports);
         let (drift, speaks) = (settings.drift, settings.speaks);
         let site = Site { me: origin.clone(), lease: settings.failover.lease, drift, speaks };
         let store = StoreHealth::Closed { why: closed.to_owned(), since };
@@ -144,7 +144,7 @@ impl<P: Ports> Gateway<P> {
     pub fn reload(&self, reload: Reload) {
         metrics::prepare_routes(&reload.routes);
         let restart = reload.restart.clone();
-        self.live.store(Arc::new(self.live.load().next(reload)));
+        self.live.store(Arc::new(self.live.load().next(reload, &self.ports)));
         self.loaded(restart);
         // Last: with this count, a reader sees all of the new settings.
         metrics::count_by(observe::CONFIG_RELOADS, "result", "ok");

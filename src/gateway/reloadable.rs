@@ -17,6 +17,7 @@ use crate::gateway::limits::quota::{Quota, Quotas};
 use crate::gateway::policy::route::{NO_ROUTE, Route, Routes};
 use crate::gateway::telemetry::publication;
 use crate::gateway::telemetry::times::RouteTimes;
+use crate::ports::Ports;
 use crate::protocol::digest::Digest32;
 use crate::protocol::escrow::Meanings;
 
@@ -54,9 +55,9 @@ pub(super) struct Live {
 }
 
 impl Live {
-    pub(super) fn of(reload: Reload) -> Self {
+    pub(super) fn of<P: Ports>(reload: Reload, ports: &Arc<P>) -> Self {
         let Reload { routes, credentials, quota, most_at_once, shared, restart: _ } = reload;
-        let quotas = quota.map(|quota| Arc::new(Quotas::new(quota)));
+        let quotas = quota.map(|quota| Arc::new(Quotas::new(quota, ports)));
         let live_keys = quota.and_then(|quota| Some(Arc::new(LiveKeys::new(quota.live_keys?))));
         let limited = live_keys.is_some() || quotas.as_ref().is_some_and(|quotas| quotas.limits_keys());
         let series = |route: &Route| (route.name.clone(), Arc::new(RouteTimes::new(route.name.clone())));
@@ -76,8 +77,8 @@ impl Live {
     }
 
     /// The settings that follow these. Observations stay, and so do counts whose quota is the same.
-    pub(super) fn next(&self, reload: Reload) -> Self {
-        let mut next = Self::of(reload);
+    pub(super) fn next<P: Ports>(&self, reload: Reload, ports: &Arc<P>) -> Self {
+        let mut next = Self::of(reload, ports);
         if next.quota == self.quota {
             next.quotas = self.quotas.clone();
         }

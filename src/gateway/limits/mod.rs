@@ -41,7 +41,7 @@ impl<P: Ports> Gateway<P> {
         is_question: bool,
     ) -> Result<Charged, Problem> {
         let Some(quotas) = &live.quotas else { return Ok(Charged::default()) };
-        quotas.charge(tenant, is_question, self.now()).map_err(|Exceeded { of, wait }| {
+        quotas.charge(tenant, is_question).map_err(|Exceeded { of, wait }| {
             // In shadow mode no request is refused.
             if self.shadow.is_none() {
                 metrics::quota_exceeded(tenant, of);

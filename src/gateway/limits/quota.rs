@@ -1,22 +1,27 @@
 //! Quotas of one tenant at this gateway, charged before a body is read or the store asked.
 //!
-//! The charges that do not apply are given back later. The algorithm is GCRA (ITU-T I.371), over a
-//! bounded table. The limit is one process's.
+//! The charges that do not apply are given back later. The algorithm is GCRA (ITU-T I.371) by the
+//! `governor` crate, over the Clock port and a bounded table. The limit is one process's.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use governor::clock::Clock as GovernorClock;
+use governor::middleware::NoOpMiddleware;
+use governor::nanos::Nanos;
+use governor::state::StateStore;
+use governor::{Quota as Rate, RateLimiter};
+
 use crate::ports::lock::Lock;
+use crate::ports::{Clock, Ports};
 use crate::protocol::key::Tenant;
-use crate::protocol::time::Moment;
 
 /// Tenants with a bucket of their own, at most. While all are in use, further ones share one.
 pub(in crate::gateway) const MOST_TENANTS: usize = 10_000;
-/// In nanoseconds. Also the pause between two searches of a full table for buckets that are full
-/// again: those can go.
-const SECOND: u64 = 1_000_000_000;
+/// Pause between two searches of a full table for buckets that are full again: those can go.
+const SWEEP_EVERY: u64 = 1_000_000_000;
 
 /// Limits of a tenant; `None` is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,9 +46,9 @@ pub struct Pace {
 }
 
 pub(in crate::gateway) struct Quotas {
-    new_keys: Option<Buckets>,
-    look_ups: Option<Buckets>,
-    misses: Option<Buckets>,
+    new_keys: Option<Limiter>,
+    look_ups: Option<Limiter>,
+    misses: Option<Limiter>,
 }
 
 /// Error: a tenant is over one of its quotas.
@@ -56,24 +61,19 @@ pub(in crate::gateway) struct Exceeded {
 
 impl Quotas {
     /// Begins with full buckets.
-    pub(in crate::gateway) fn new(quota: Quota) -> Self {
-        let buckets = |of, pace: Option<Pace>| pace.map(|pace| Buckets::new(of, pace, MOST_TENANTS));
+    pub(in crate::gateway) fn new<P: Ports>(quota: Quota, ports: &Arc<P>) -> Self {
+        let limiter = |of, pace: Option<Pace>| pace.map(|pace| Limiter::new(of, pace, ports));
         Self {
-            new_keys: buckets("new_keys", quota.new_keys),
-            look_ups: buckets("look_ups", quota.look_ups),
-            misses: buckets("misses", quota.misses),
+            new_keys: limiter("new_keys", quota.new_keys),
+            look_ups: limiter("look_ups", quota.look_ups),
+            misses: limiter("misses", quota.misses),
         }
     }
 
     /// Charges a look-up and a new key, or a miss if it is a question to the status address; both or
     /// nothing. One of them is given back at the end, by whether there was a key.
-    pub(super) fn charge(
-        &self,
-        tenant: &Tenant,
-        is_question: bool,
-        now: Moment,
-    ) -> Result<Charged, Exceeded> {
-        let take = |buckets: &Buckets| buckets.take(tenant, now.as_nanos()).map(|()| buckets.clone());
+    pub(super) fn charge(&self, tenant: &Tenant, is_question: bool) -> Result<Charged, Exceeded> {
+        let take = |limiter: &Limiter| limiter.take(tenant);
         let unless_found = if is_question { &self.misses } else { &self.new_keys };
         let charged = Charged { unless_found: unless_found.as_ref().map(take).transpose()?, look_ups: None };
         let look_ups = self.look_ups.as_ref().map(take).transpose();
@@ -104,50 +104,49 @@ impl Charged {
     }
 }
 
-/// The bucket of each tenant. Cheap to clone; all clones are the same buckets.
+struct Limiter {
+    of: &'static str,
+    limiter: RateLimiter<Tenant, Buckets, PortClock, NoOpMiddleware<Nanos>>,
+    buckets: Buckets,
+}
+
+impl Limiter {
+    fn new<P: Ports>(of: &'static str, pace: Pace, ports: &Arc<P>) -> Self {
+        let rate = Rate::per_second(pace.per_second).allow_burst(pace.burst);
+        let buckets = Buckets::new(rate.replenish_interval(), MOST_TENANTS);
+        let ports = ports.clone();
+        let clock = PortClock(Box::new(move || Nanos::new(ports.clock().now().as_nanos())));
+        Self { of, limiter: RateLimiter::new(rate, buckets.clone(), clock), buckets }
+    }
+
+    fn take(&self, tenant: &Tenant) -> Result<Buckets, Exceeded> {
+        let over = |wait| Exceeded { of: self.of, wait };
+        let checked = self.limiter.check_key(tenant);
+        checked.map_err(|until| over(until.wait_time_from(self.limiter.clock().now())))?;
+        Ok(self.buckets.clone())
+    }
+}
+
+/// The level of each tenant's bucket. Cheap to clone; all clones are the same buckets.
 #[derive(Clone)]
 struct Buckets {
-    of: &'static str,
     inner: Arc<Lock<Inner>>,
-    /// Nanoseconds for which one charge counts.
     interval: u64,
-    /// Nanoseconds that all charges of a burst count, but its last.
-    tolerance: u64,
     most: usize,
 }
 
-/// A bucket: when it is full again, in nanoseconds of the clock.
+/// A bucket: when it is full again, in nanoseconds since the limiter began.
 #[derive(Default)]
 struct Inner {
     own: BTreeMap<Tenant, u64>,
-    shared: u64,
+    shared: Option<u64>,
     swept: Option<u64>,
 }
 
 impl Buckets {
-    fn new(of: &'static str, pace: Pace, most: usize) -> Self {
-        let interval = (SECOND / u64::from(pace.per_second.get())).max(1);
-        let tolerance = interval * u64::from(pace.burst.get() - 1);
-        Self { of, inner: Arc::default(), interval, tolerance, most }
-    }
-
-    fn take(&self, tenant: &Tenant, now: u64) -> Result<(), Exceeded> {
-        let mut inner = self.inner.lock();
-        let Inner { own, shared, swept } = &mut *inner;
-        let is_known = own.contains_key(tenant);
-        let rested = swept.is_none_or(|swept| now.saturating_sub(swept) >= SECOND);
-        if !is_known && own.len() >= self.most && rested {
-            own.retain(|_, full_at| *full_at > now);
-            *swept = Some(now);
-        }
-        let has_own = is_known || own.len() < self.most;
-        let full_at = if has_own { own.entry(tenant.clone()).or_default() } else { shared };
-        let wait = full_at.saturating_sub(self.tolerance).saturating_sub(now);
-        if wait > 0 {
-            return Err(Exceeded { of: self.of, wait: Duration::from_nanos(wait) });
-        }
-        *full_at = now.max(*full_at) + self.interval;
-        Ok(())
+    fn new(interval: Duration, most: usize) -> Self {
+        let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).max(1);
+        Self { inner: Arc::default(), interval, most }
     }
 
     /// Gives a charge back. The shared bucket gets none: its charges are not known by tenant.
@@ -158,29 +157,67 @@ impl Buckets {
     }
 }
 
+impl StateStore for Buckets {
+    type Key = Tenant;
+
+    fn measure_and_replace<T, F, E>(&self, tenant: &Tenant, decide: F) -> Result<T, E>
+    where
+        F: Fn(Option<Nanos>) -> Result<(T, Nanos), E>,
+    {
+        let mut inner = self.inner.lock();
+        if let Some(full_at) = inner.own.get_mut(tenant) {
+            let (passed, next) = decide(Some(Nanos::new(*full_at)))?;
+            *full_at = next.as_u64();
+            return Ok(passed);
+        }
+        // A bucket that was never used is full, so this passes, and is full again one interval from
+        // now.
+        let (passed, next) = decide(None)?;
+        let (next, now) = (next.as_u64(), next.as_u64().saturating_sub(self.interval));
+        let rested = inner.swept.is_none_or(|swept| now.saturating_sub(swept) >= SWEEP_EVERY);
+        if inner.own.len() >= self.most && rested {
+            inner.own.retain(|_, full_at| *full_at > now);
+            inner.swept = Some(now);
+        }
+        if inner.own.len() < self.most {
+            inner.own.insert(tenant.clone(), next);
+            return Ok(passed);
+        }
+        let (passed, next) = decide(inner.shared.map(Nanos::new))?;
+        inner.shared = Some(next.as_u64());
+        Ok(passed)
+    }
+}
+
+/// The Clock port as the limiter reads it.
+struct PortClock(Box<dyn Fn() -> Nanos + Send + Sync>);
+
+impl GovernorClock for PortClock {
+    type Instant = Nanos;
+
+    fn now(&self) -> Nanos {
+        self.0()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const SECOND: u64 = 1_000_000_000;
+
+    /// One key per second and no burst: asks as the limiter does, `at` in nanoseconds.
     fn ask(buckets: &Buckets, tenant: &str, at: u64) -> bool {
-        buckets.take(&Tenant::parse(tenant).unwrap(), at).is_ok()
+        let tenant = Tenant::parse(tenant).unwrap();
+        let decide = |full_at: Option<Nanos>| match full_at.map_or(at, Nanos::as_u64) {
+            full_at if at < full_at => Err(()),
+            full_at => Ok(((), Nanos::new(full_at.max(at) + SECOND))),
+        };
+        buckets.measure_and_replace(&tenant, decide).is_ok()
     }
 
-    /// One key per second and no burst.
     fn buckets(most: usize) -> Buckets {
-        Buckets::new("new_keys", Pace { per_second: NonZeroU32::MIN, burst: NonZeroU32::MIN }, most)
-    }
-
-    #[test]
-    fn a_burst_is_followed_by_its_lasting_rate() {
-        let [per_second, burst] = [4, 3].map(|number| NonZeroU32::new(number).unwrap());
-        let buckets = Buckets::new("new_keys", Pace { per_second, burst }, 9);
-        let at =
-            |at: u64| buckets.take(&Tenant::parse("a").unwrap(), at).map_err(|over| over.wait.as_nanos());
-        assert_eq!([at(7), at(7), at(7), at(7)], [Ok(()), Ok(()), Ok(()), Err(250_000_000)]);
-        assert_eq!([at(250_000_006), at(250_000_007)], [Err(1), Ok(())]);
-        assert_eq!([at(9 * SECOND), at(9 * SECOND), at(9 * SECOND)], [Ok(()); 3], "it is full again");
-        assert_eq!(at(9 * SECOND), Err(250_000_000));
+        Buckets::new(Duration::from_nanos(SECOND), most)
     }
 
     #[test]
