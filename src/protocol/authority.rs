@@ -139,23 +139,15 @@ impl GateState {
     }
 }
 
-/// The reason why a key is not run here, though the view names this region its owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the reasons say it")]
-pub enum Closed {
-    Moving,
-    CatchingUp,
-    NoLease,
-}
-
-impl Closed {
+worded! {
+    /// The reason why a key is not run here, though the view names this region its owner.
+    #[allow(missing_docs, reason = "the reasons say it")]
+    Closed;
     /// The reason in words, for people.
-    pub fn reason(self) -> &'static str {
-        match self {
-            Self::Moving => "it is being handed over",
-            Self::CatchingUp => "it was taken over, and what its former region wrote may not have arrived",
-            Self::NoLease => "this region holds no lease",
-        }
+    reason {
+        Moving = "it is being handed over",
+        CatchingUp = "it was taken over, and what its former region wrote may not have arrived",
+        NoLease = "this region holds no lease",
     }
 }
 

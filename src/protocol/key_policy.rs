@@ -28,18 +28,12 @@ impl Default for KeyPolicy {
     }
 }
 
-worded! {
-    /// The characters that a key may hold.
-    Alphabet;
-    /// Its name in configuration and in the published contract.
-    name {
-        /// Visible ASCII, 0x21 to 0x7e: every key that parses.
-        Visible = "visible",
-        /// Letters, digits, `-`, `_`, `.` and `~` (RFC 3986 section 2.3, unreserved).
-        UrlSafe = "url-safe",
-        /// Digits and `a` to `f` in either case.
-        Hex = "hex",
-    }
+named! {
+    "The characters that a key may hold, and the advice to who sends others. Url-safe ones are unreserved (RFC 3986 section 2.3)."
+    Alphabet
+    Visible "visible" "send visible ASCII"
+    UrlSafe "url-safe" "send letters, digits, '-', '_', '.' and '~' only"
+    Hex "hex" "send the digits 0-9 and a-f only"
 }
 
 impl Alphabet {
@@ -50,30 +44,15 @@ impl Alphabet {
             Self::Hex => byte.is_ascii_hexdigit(),
         }
     }
-
-    fn advice(self) -> &'static str {
-        match self {
-            Self::Visible => "send visible ASCII",
-            Self::UrlSafe => "send letters, digits, '-', '_', '.' and '~' only",
-            Self::Hex => "send the digits 0-9 and a-f only",
-        }
-    }
 }
 
-worded! {
-    /// The shape that a key must have. UUIDs have either case and four dashes (RFC 9562 section 4).
-    Form;
-    /// Its name in configuration and in the published contract.
-    name {
-        /// Every shape.
-        Any = "any",
-        /// A UUID of any version; not the nil and not the max UUID.
-        Uuid = "uuid",
-        /// A random UUID.
-        UuidV4 = "uuid-v4",
-        /// A UUID that begins with its time, the rest random.
-        UuidV7 = "uuid-v7",
-    }
+named! {
+    "The shape that a key must have, and the advice to who sends another. UUIDs have either case and four dashes (RFC 9562 section 4), and are neither the nil nor the max UUID."
+    Form
+    Any "any" "send any key"
+    Uuid "uuid" "send a UUID, 8-4-4-4-12 hex digits, best of version 4 or 7"
+    UuidV4 "uuid-v4" "send a random UUID (version 4), 8-4-4-4-12 hex digits"
+    UuidV7 "uuid-v7" "send a UUID of version 7, 8-4-4-4-12 hex digits"
 }
 
 impl Form {
@@ -92,15 +71,6 @@ impl Form {
         };
         key.len() == 36 && key.iter().enumerate().all(shape)
     }
-
-    fn advice(self) -> &'static str {
-        match self {
-            Self::Any => "send any key",
-            Self::Uuid => "send a UUID, 8-4-4-4-12 hex digits, best of version 4 or 7",
-            Self::UuidV4 => "send a random UUID (version 4), 8-4-4-4-12 hex digits",
-            Self::UuidV7 => "send a UUID of version 7, 8-4-4-4-12 hex digits",
-        }
-    }
 }
 
 /// The reason why a route refuses a key.
@@ -111,9 +81,9 @@ pub enum Breach {
     Short(usize, usize),
     #[error("the idempotency key is {0} characters long: this route takes at most {1}")]
     Long(usize, usize),
-    #[error("the idempotency key holds a character that this route does not take: {}", .0.advice())]
+    #[error("the idempotency key holds a character that this route does not take: {}", .0.about())]
     Alphabet(Alphabet),
-    #[error("the idempotency key has not the form that this route asks for: {}", .0.advice())]
+    #[error("the idempotency key has not the form that this route asks for: {}", .0.about())]
     Form(Form),
     #[error("the idempotency key looks as if it had {0} bits of randomness: this route asks for {1}")]
     Guessable(u32, u32),

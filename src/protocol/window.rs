@@ -108,35 +108,23 @@ mod tests {
 
     #[test]
     fn the_window_counts_from_the_adopted_loss() {
-        let window = window(Some(800));
-        assert_eq!(window.standing(&RULE, at(10_000)), Standing::Runs(ms(1_600)));
-        assert_eq!(window.standing(&RULE, at(11_599)), Standing::Runs(ms(1)));
-        assert_eq!(window.standing(&RULE, at(11_600)), Standing::Over);
-    }
-
-    #[test]
-    fn an_overlong_or_unmeasured_window_waits_for_an_operator() {
-        let standing = |window: Window, ms| window.standing(&RULE, at(ms));
-        assert_eq!(standing(window(None), 999_999), Standing::Unmeasured);
-        assert_eq!(standing(window(Some(30_000)), 70_000), Standing::Over, "as long as that is not too long");
-        let beyond = Standing::Beyond(ms(60_002));
-        assert_eq!(standing(window(Some(30_001)), 999_999), beyond, "it never ends by itself");
+        for (case, lag, saw, now, standing) in [
+            ("it begins", Some(800), &[][..], 10_000, Standing::Runs(ms(1_600))),
+            ("its last millisecond", Some(800), &[], 11_599, Standing::Runs(ms(1))),
+            ("its end", Some(800), &[], 11_600, Standing::Over),
+            ("nothing was measured", None, &[], 999_999, Standing::Unmeasured),
+            ("as long as is not too long", Some(30_000), &[], 70_000, Standing::Over),
+            ("it never ends by itself", Some(30_001), &[], 999_999, Standing::Beyond(ms(60_002))),
+            ("a heartbeat that was known", Some(800), &[(7, 11_500)], 11_600, Standing::Over),
+            ("a late heartbeat", Some(800), &[(8, 11_500)], 11_600, Standing::Runs(ms(700))),
+            ("one lag later", Some(800), &[(8, 11_500), (8, 12_000)], 12_300, Standing::Over),
+            ("an early heartbeat", Some(800), &[(8, 10_001)], 10_802, Standing::Runs(ms(798))),
+        ] {
+            let mut window = window(lag);
+            saw.iter().for_each(|(seq, then)| window.saw(*seq, at(*then)));
+            assert_eq!(window.standing(&RULE, at(now)), standing, "{case}");
+        }
         let endless = Window::begin(3, Some(Duration::MAX), 7, at(0));
-        assert_eq!(standing(endless, 1), Standing::Beyond(Duration::MAX / 100));
-    }
-
-    #[test]
-    fn a_late_heartbeat_extends_the_window() {
-        let mut window = window(Some(800));
-        window.saw(7, at(11_500));
-        assert_eq!(window.standing(&RULE, at(11_600)), Standing::Over, "known before");
-        window.saw(8, at(11_500));
-        assert_eq!(window.standing(&RULE, at(11_600)), Standing::Runs(ms(700)));
-        window.saw(8, at(12_000));
-        assert_eq!(window.standing(&RULE, at(12_300)), Standing::Over, "one lag after the last that moved");
-        let mut early = self::window(Some(800));
-        early.saw(8, at(10_001));
-        let standing = early.standing(&RULE, at(10_802));
-        assert_eq!(standing, Standing::Runs(ms(798)), "it only ever waits longer");
+        assert_eq!(endless.standing(&RULE, at(1)), Standing::Beyond(Duration::MAX / 100));
     }
 }

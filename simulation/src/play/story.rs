@@ -16,7 +16,7 @@ use super::clients::BODIES;
 use super::log::{Log, Noted};
 use crate::deployment::{Deployment, Reply};
 use crate::outcome::{Breach, Outcome};
-use crate::table::{Record, Standing, Truth};
+use crate::table::{Record, Truth};
 use crate::upstream::{Attempted, Happening};
 use crate::words::{joined, key, moment};
 
@@ -153,7 +153,7 @@ fn of_store(store: &Truth) -> Vec<Line> {
 }
 
 fn recorded(record: &Record) -> String {
-    let mut text = format!("{} {}", standing(record.standing), record.token);
+    let mut text = format!("{} {}", record.standing.says(), record.token);
     if !record.over.is_empty() {
         let over = record.over.iter().map(|(origin, token)| format!("{token} of {origin}"));
         text.push_str(&format!(", over {}", joined(over, ", ")));
@@ -177,16 +177,6 @@ fn upstreams(deployment: &Deployment) -> Vec<Line> {
         }
     }
     lines
-}
-
-fn standing(standing: Standing) -> &'static str {
-    match standing {
-        Standing::Claimed => "is claimed under",
-        Standing::InDoubt => "is in doubt under",
-        Standing::Settled => "is settled under",
-        Standing::Released => "is free again after",
-        Standing::Tombstone => "is past its retention, last",
-    }
 }
 
 fn gate_line(before: Option<&GateState>, now: &GateState) -> String {

@@ -13,6 +13,7 @@ use onceway::protocol::record::{RequestId, Row, Token};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::{Accepted, Acceptor, Ballot, Grant};
 use onceway::protocol::view::{AcceptorId, View};
+use onceway::protocol::worded;
 
 /// Progress of a store in an origin's rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,19 +119,17 @@ impl History {
     }
 }
 
-/// The state of a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// An attempt may run.
-    Claimed,
-    /// Nobody knows if it took effect.
-    InDoubt,
-    /// It had no effect.
-    Released,
-    /// It has its answer.
-    Settled,
-    /// Its answer is gone, and the key refused.
-    Tombstone,
+worded! {
+    /// The state of a record.
+    Standing;
+    /// What a story says of it, before the token.
+    says {
+        Claimed = "is claimed under",
+        InDoubt = "is in doubt under",
+        Released = "is free again after",
+        Settled = "is settled under",
+        Tombstone = "is past its retention, last",
+    }
 }
 
 /// A record as it was written.

@@ -42,6 +42,10 @@ fn a_renewal_begins_anew() {
     assert!(watch.is_over(&name("a"), &grant(1, 2), at(1_911)));
     assert!(!watch.is_over(&name("a"), &grant(1, 1), at(9_999)), "not what was asked for");
     assert!(!watch.is_over(&name("a"), &grant(2, 2), at(9_999)), "another start of that Postgres");
+    // So does one that the acceptor had dropped meanwhile.
+    watch.observe(&Acceptor::made(AcceptorId(1)), at(10_000));
+    watch.observe(&holding(grant(1, 2)), at(12_000));
+    assert!(!watch.is_over(&name("a"), &grant(1, 2), at(12_001)));
 }
 
 #[test]
@@ -53,15 +57,6 @@ fn a_process_that_starts_has_seen_nothing() {
     restarted.observe(&holding(grant(1, 1)), at(2_000));
     assert!(!restarted.is_over(&name("a"), &grant(1, 1), at(3_000)));
     assert!(restarted.is_over(&name("a"), &grant(1, 1), at(3_011)));
-}
-
-#[test]
-fn grants_that_an_acceptor_dropped_are_forgotten() {
-    let mut watch = GrantWatch::new(DRIFT);
-    watch.observe(&holding(grant(1, 1)), at(0));
-    watch.observe(&Acceptor::made(AcceptorId(1)), at(1));
-    watch.observe(&holding(grant(1, 1)), at(2_000));
-    assert!(!watch.is_over(&name("a"), &grant(1, 1), at(2_001)));
 }
 
 fn view(epoch: u64, voters: &[(&str, u128)]) -> Arc<View> {

@@ -85,13 +85,6 @@ pub enum PeerMessage {
     No,
 }
 
-#[derive(Clone, Debug)]
-pub enum Next {
-    Wait,
-    Send(Vec<Mail>),
-    Chosen(ViewId),
-}
-
 #[derive(Clone, Copy)]
 pub struct Answer {
     pub desk: u32,
@@ -136,7 +129,7 @@ pub struct Parts {
     pub held: Memo<u32, bool>,
     pub asked: Memo<(u32, ViewId), (Held, bool)>,
     opened: Memo<(Ballot, ViewId, ViewId), (u32, Vec<Mail>)>,
-    heard: Memo<(u32, Site, u8, PeerMessage), (u32, Next)>,
+    heard: Memo<(u32, Site, u8, PeerMessage), (u32, Vec<Mail>, ViewId)>,
     agreed: Memo<(ViewId, u8), bool>,
     loses: Memo<(ViewId, ViewId, Site), bool>,
     pub wishes: Memo<(ViewId, Wish), ViewId>,
@@ -323,7 +316,8 @@ impl Parts {
         })
     }
 
-    pub fn round_heard(&self, round: u32, from: Site, id: u8, said: PeerMessage) -> (u32, Next) {
+    /// The round after a reply, its messages, and the view that is chosen by that; 0 if none is.
+    pub fn round_heard(&self, round: u32, from: Site, id: u8, said: PeerMessage) -> (u32, Vec<Mail>, ViewId) {
         self.heard.get((round, from, id, said), || {
             let mut opened = (*self.rounds.get(round)).clone();
             let ballot = opened.ballot;
@@ -335,12 +329,12 @@ impl Parts {
                 PeerMessage::Accepted => Reply::Accepted,
                 said => panic!("no round hears {said:?}"),
             };
-            let next = match opened.round.heard(self.name(from), register_id(id), &reply) {
-                Step::Wait | Step::Blocked(_) | Step::Outbid(_) => Next::Wait,
-                Step::Send(outbox) => Next::Send(self.mails(ballot.by, ballot, outbox)),
-                Step::Chosen(view) => Next::Chosen(self.view(&view)),
+            let (mails, chosen) = match opened.round.heard(self.name(from), register_id(id), &reply) {
+                Step::Wait | Step::Blocked(_) | Step::Outbid(_) => (Vec::new(), 0),
+                Step::Send(outbox) => (self.mails(ballot.by, ballot, outbox), 0),
+                Step::Chosen(view) => (Vec::new(), self.view(&view)),
             };
-            (self.round(opened), next)
+            (self.round(opened), mails, chosen)
         })
     }
 

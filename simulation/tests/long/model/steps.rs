@@ -6,7 +6,7 @@
 use onceway::protocol::register::Acceptor;
 
 use crate::model::acts::Act;
-use crate::model::parts::{Next, PeerMessage, TTL_TICKS, Turn, register_id, short_id};
+use crate::model::parts::{PeerMessage, TTL_TICKS, Turn, register_id, short_id};
 use crate::model::state::{Ballot, Broken, Given, Handler, Mail, Run, Site, State, ViewId, What};
 use crate::model::wishes::Wish;
 use crate::model::world::{Fault, Plan, World};
@@ -177,15 +177,12 @@ impl World {
         }
         let by = usize::from(mail.from);
         if state.rounds[by] > 0 && self.parts.rounds.get(state.rounds[by]).ballot == ballot {
-            let (round, next) = self.parts.round_heard(state.rounds[by], mail.to, mail.id, answer.said);
-            state.rounds[by] = round;
-            match next {
-                Next::Wait => {}
-                Next::Send(mails) => mails.into_iter().for_each(|mail| self.post(state, mail)),
-                Next::Chosen(view) => {
-                    state.rounds[by] = 0;
-                    self.announce(state, view);
-                }
+            let (round, mails, chosen) =
+                self.parts.round_heard(state.rounds[by], mail.to, mail.id, answer.said);
+            state.rounds[by] = if chosen > 0 { 0 } else { round };
+            mails.into_iter().for_each(|mail| self.post(state, mail));
+            if chosen > 0 {
+                self.announce(state, chosen);
             }
         }
         let read = self.parts.read(state.desks);
