@@ -14,7 +14,6 @@ use crate::support::promtool::{promtool, server};
 use crate::support::*;
 use rules::Rules;
 use stage::Stage;
-use std::pin::Pin;
 
 type Cause = for<'a> fn(&'a Stage) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 /// The causes, and the alerts that each must make fire. The last one leaves no deployment.

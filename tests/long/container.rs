@@ -5,8 +5,6 @@
 use crate::support::documents::text;
 use crate::support::solo::routes;
 use crate::support::*;
-use onceway_lab::process::Process;
-use rustix::process::Signal;
 use std::env;
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;

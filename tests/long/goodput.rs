@@ -5,7 +5,6 @@
 
 use crate::support::solo::routes;
 use crate::support::*;
-use onceway_lab::files::TENANTS;
 
 /// Fresh keys per second of the steady clients.
 const RATE: u32 = 10;

@@ -4,10 +4,7 @@
 use crate::console::{Desk, hidden};
 use crate::support::*;
 use onceway_lab::files::RegionFile;
-use onceway_lab::janitor::Janitor;
-use onceway_lab::ledger::Ledger;
 use onceway_lab::ports::{FleetPorts, RegionPorts};
-use onceway_lab::scratch;
 use onceway_lab::upstream::Upstream;
 use tokio::process::{Child, Command};
 

@@ -8,10 +8,8 @@ mod upstream;
 
 use crate::support::documents::as_recorded;
 use crate::support::*;
-use onceway::adapters::system::SystemClock;
 use onceway_lab::contract;
 use std::io;
-use tokio::net::TcpSocket;
 
 #[tokio::test]
 async fn the_clock_keeps_its_contract() {

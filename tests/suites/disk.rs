@@ -6,7 +6,6 @@
 use crate::support::solo::routes;
 use crate::support::*;
 use onceway_lab::process::State;
-use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::Child;

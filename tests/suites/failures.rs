@@ -4,7 +4,6 @@
 use crate::support::solo::routes;
 use crate::support::*;
 use onceway::adapters::issue::{Purpose, add};
-use onceway::protocol::speakers::{Kind, Sender};
 
 /// Three regions of the test's own: one test's damage must not be another one's beginning.
 async fn three() -> Deployment {

@@ -5,7 +5,6 @@
 use crate::net::frames::{self, Outcome, Raw};
 use crate::support::solo::routes;
 use crate::support::*;
-use tokio::time::timeout;
 
 fn bad_keys() -> Vec<(Vec<&'static [u8]>, &'static str)> {
     vec![

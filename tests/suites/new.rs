@@ -4,7 +4,6 @@
 
 use crate::support::documents::text;
 use crate::support::*;
-use onceway_lab::ports::free_run;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 

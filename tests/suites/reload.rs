@@ -10,7 +10,6 @@ use onceway::adapters::identity::server_name;
 use onceway::adapters::issue::{Generated, generate};
 use onceway::adapters::upstream::{Tls, TlsFiles};
 use std::os::unix::fs::symlink;
-use std::time::SystemTime;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;

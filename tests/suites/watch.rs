@@ -5,8 +5,6 @@
 
 use crate::support::solo::routes;
 use crate::support::*;
-use onceway_lab::process::Process;
-use rustix::process::Signal;
 
 async fn onceway(args: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(program());

@@ -9,7 +9,6 @@ use crate::net::harness::talk;
 use crate::net::support::{self as net, Pki, region};
 use crate::support::documents::text as document;
 use crate::support::*;
-use onceway::adapters::peers::HttpPeers;
 use onceway::adapters::witness::{AcceptorFile, Opened};
 use onceway::config::witness::WitnessConfig;
 use onceway::gateway::authority::register::witness::{Duty, Witness};

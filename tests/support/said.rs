@@ -2,14 +2,11 @@
 //! sends them to a real peer listener. Suites send them with certificates that may not.
 
 use super::*;
-use http::Response;
 use http_body_util::Full;
-use hyper::body::Incoming;
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use onceway::adapters::identity::server_name;
 use onceway::adapters::issue::{Purpose, add};
-use onceway::adapters::peers::HttpPeers;
 use onceway::adapters::wire;
 use onceway::adapters::wire::ask::encode_ask;
 use onceway::ports::peers::{Proof, Question};
@@ -19,7 +16,6 @@ use onceway::protocol::record::{Answer, AnswerBody};
 use onceway::protocol::register::{Ballot, Message};
 use onceway::protocol::ring::Ring;
 use onceway::protocol::ring_spec::{PlaceBy, RegionSpec, RingSpec};
-use onceway::protocol::speakers::{Kind, Sender};
 use onceway::protocol::versions::Versions;
 use onceway::protocol::view::View;
 use onceway_lab::contract::escrow::lodging_of;

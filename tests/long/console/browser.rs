@@ -3,12 +3,9 @@
 //! holds the other end of a pipe, and Chromium ends with its driver.
 
 use crate::support::*;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use onceway_lab::wait::for_some;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
-use tokio::time::timeout;
 
 const WITHIN: Duration = Duration::from_secs(60);
 /// The name of an element in answers (WebDriver, section 11).

@@ -3,7 +3,6 @@
 
 use crate::runbook::book::Section;
 use crate::support::*;
-use onceway::protocol::speakers::Sender;
 
 /// Plays `store init` for an empty server, with the generation that was printed.
 pub async fn new_store(section: &mut Section<'_>, fleet: &Deployment, printed: &str) {

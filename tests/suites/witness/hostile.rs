@@ -5,7 +5,6 @@
 //! tests of the suite do.
 
 use super::*;
-use onceway::protocol::speakers::{Kind, Sender};
 use onceway::protocol::view::{Member, Standing};
 
 /// A view of the two regions that another one has left, while rows of it live.
