@@ -215,10 +215,8 @@ async fn an_accepted_requests_runs_are_in_its_trace() {
         "[[route]]\nname = \"charges\"\nmethods = [\"POST\"]\npath = \"/v1/charges\"\nkey = \"required\"\n{POLICY}\
          recovery = \"park\"\nmode = \"accept\"\n[route.accept]\nbackoff = \"100ms\"\nbackoff_most = \"200ms\"\n"
     );
-    let solo = Solo::start_with(&route, Some(upstream), |dir| {
-        export(dir, "solo", collector.address, "sample_percent = 0")
-    })
-    .await;
+    let edit = |dir: &Path| export(dir, "solo", collector.address, "sample_percent = 0");
+    let solo = Solo::start_with(&route, Some(upstream), edit).await;
     let (accepted, quiet, begun) = (key("accepted"), key("quiet"), key("begun"));
     let from = |trace, flags| Some(format!("00-{trace}-{CALLER}-{flags}"));
     for (key, parent, runs) in

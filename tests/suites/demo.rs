@@ -197,9 +197,7 @@ async fn a_signal_or_a_kill_leaves_nothing_behind() {
         assert_eq!((pids.len(), left_in(demo.temp.path()).len()), (6, 1));
         let code = demo.end(signal).await;
         assert_eq!(code, (signal != Signal::KILL).then_some(0), "{signal:?}");
-        until("its processes and files to be gone", async || {
-            pids.iter().all(|pid| !alive(*pid)) && left_in(demo.temp.path()).is_empty()
-        })
-        .await;
+        let gone = async || pids.iter().all(|pid| !alive(*pid)) && left_in(demo.temp.path()).is_empty();
+        until("its processes and files to be gone", gone).await;
     }
 }

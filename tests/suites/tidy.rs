@@ -131,13 +131,9 @@ house_rules! {
 
 #[test]
 fn the_house_is_seen() {
-    for path in [
-        "Cargo.toml",
-        "src/lib.rs",
-        "simulation/Cargo.toml",
-        "simulation/src/lib.rs",
-        "tests/suites/tidy/words.rs",
-    ] {
+    let paths =
+        "Cargo.toml src/lib.rs simulation/Cargo.toml simulation/src/lib.rs tests/suites/tidy/words.rs";
+    for path in paths.split(' ') {
         let is_read = HOUSE.iter().any(|source| source.path == path);
         assert!(is_read, "{path} was not read, so no rule holds for it");
     }

@@ -295,6 +295,12 @@ pub async fn restart(region: &Region) {
     }
 }
 
+/// Restarts a gateway as one that speaks these versions of the protocol, or its own.
+pub async fn replace(region: &Region, versions: Option<&str>) {
+    region.speak(versions);
+    restart(region).await;
+}
+
 /// Sends charges one after the other until `over`; each is answered 201. Returns their keys.
 pub async fn charges(public: &str, over: &AtomicBool, done: &AtomicUsize, behave: &str) -> Vec<String> {
     let (connections, mut keys) = (Connections::default(), Vec::new());

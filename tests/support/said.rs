@@ -91,15 +91,13 @@ fn id() -> KeyId {
     KeyId::new(Tenant::parse("acme").unwrap(), Key::parse("mallory-1").unwrap())
 }
 
-/// A view that seals every region except its sender, in an epoch that no deployment reaches.
-fn poison(from: &RegionName) -> Arc<View> {
+fn questions(from: &RegionName, to: &RegionName) -> Vec<Question> {
+    // It seals every region except its sender, in an epoch that no deployment reaches.
     let regions = vec![RegionSpec { name: from.clone(), weight: 1 }];
     let ring = Ring::build(&RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() });
-    Arc::new(View::founding(POISONED, Arc::new(ring.unwrap()), Default::default(), Default::default()))
-}
-
-fn questions(from: &RegionName, to: &RegionName) -> Vec<Question> {
-    let (view, boot, ttl) = (poison(from), digest("m", &[]), Duration::from_secs(3));
+    let ring = Arc::new(ring.unwrap());
+    let view = Arc::new(View::founding(POISONED, ring, Default::default(), Default::default()));
+    let (boot, ttl) = (digest("m", &[]), Duration::from_secs(3));
     let ballot = Ballot { counter: u64::MAX, region: from.clone(), proposer: 1 };
     let messages = [
         Message::Read,
