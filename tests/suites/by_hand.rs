@@ -80,14 +80,9 @@ impl Pair {
 
 fn serve(dir: &Path, name: &str) -> Child {
     let log = fs::File::create(dir.join(format!("{name}.log"))).unwrap();
-    Command::new(program())
-        .args(["serve", "--config", &format!("{name}.toml")])
-        .current_dir(dir)
-        .stdin(Stdio::null())
-        .stderr(log)
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap()
+    let mut command = Command::new(program());
+    command.args(["serve", "--config", &format!("{name}.toml")]).current_dir(dir);
+    command.stdin(Stdio::null()).stderr(log).kill_on_drop(true).spawn().unwrap()
 }
 
 async fn clusters(dir: &Path, ports: &[RegionPorts]) -> Vec<Cluster> {

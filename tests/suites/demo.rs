@@ -21,14 +21,10 @@ impl Demo {
         let temp = tempfile::tempdir().unwrap();
         fs::set_permissions(temp.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let _room = room(3).await;
-        let mut child = Command::new(program())
-            .args(["demo", "--no-tour", "--json", "--rtt", "20ms", "--port-base", &base.to_string()])
-            .env("TMPDIR", temp.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(program());
+        command.args(["demo", "--no-tour", "--json", "--rtt", "20ms", "--port-base", &base.to_string()]);
+        command.env("TMPDIR", temp.path()).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.kill_on_drop(true).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let line = lines.next_line().await.unwrap().expect("a ready line");
         let ready: Value = serde_json::from_str(&line).expect("one JSON line");
