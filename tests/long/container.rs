@@ -3,7 +3,6 @@
 //! needs musl-gcc, and root for chroot.
 
 use crate::support::documents::text;
-use crate::support::solo::routes;
 use crate::support::*;
 use std::env;
 use std::ffi::OsString;

@@ -4,8 +4,6 @@
 use crate::console::{Desk, hidden};
 use crate::support::*;
 use onceway_lab::files::RegionFile;
-use onceway_lab::ports::{FleetPorts, RegionPorts};
-use onceway_lab::upstream::Upstream;
 use tokio::process::{Child, Command};
 
 const NAMES: [&str; 2] = ["north", "south"];

@@ -10,7 +10,6 @@ mod terminal;
 
 use crate::support::documents::text as document;
 use crate::support::*;
-use std::os::unix::fs::PermissionsExt;
 
 const RING: &str = "config/ring.toml";
 

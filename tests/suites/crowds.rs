@@ -3,7 +3,6 @@
 //!
 //! Sockets are raw, with small buffers. `net/slow` has the public listener's deadlines one by one.
 
-use crate::support::solo::routes;
 use crate::support::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

@@ -4,7 +4,6 @@
 //! The contract is `onceway demo --help`. The guided tour itself runs in `.ci/run`.
 
 use crate::support::*;
-use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 

@@ -3,7 +3,6 @@
 //! disk without room for its log: a supervisor restarts it, as systemd would ([`supervise`]).
 //! Gateways are not touched. No mount is left behind, however the test ends.
 
-use crate::support::solo::routes;
 use crate::support::*;
 use onceway_lab::process::State;
 use std::io::Write;

@@ -1,7 +1,6 @@
 //! Three real regions whose parts are killed, paused and cut off: they fail closed, say why, and
 //! work again without help. By the ledger, nothing is sent without a durable claim, nor twice.
 
-use crate::support::solo::routes;
 use crate::support::*;
 use onceway::adapters::issue::{Purpose, add};
 

@@ -3,7 +3,6 @@
 //! one mistake, and the good one is sent too.
 
 use crate::net::frames::{self, Outcome, Raw};
-use crate::support::solo::routes;
 use crate::support::*;
 
 fn bad_keys() -> Vec<(Vec<&'static [u8]>, &'static str)> {

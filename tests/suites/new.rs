@@ -4,7 +4,6 @@
 
 use crate::support::documents::text;
 use crate::support::*;
-use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 /// A service with ten lines of Python: each POST has one effect, and says which.

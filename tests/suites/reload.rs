@@ -8,7 +8,6 @@ use crate::support::solo::routes as with_notes;
 use crate::support::*;
 use onceway::adapters::identity::server_name;
 use onceway::adapters::issue::{Generated, generate};
-use onceway::adapters::upstream::{Tls, TlsFiles};
 use std::os::unix::fs::symlink;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_rustls::TlsConnector;

@@ -8,7 +8,6 @@ mod citations;
 mod words;
 
 use crate::support::*;
-use std::sync::LazyLock;
 
 /// The end of a forged line that the rule must catch.
 const CAUGHT: &str = "//~";

@@ -2,7 +2,6 @@
 //! twice. The newer version is made up: this binary with `--speaks 1-2`. The simulation
 //! (`gateway/versions.rs`) has two versions over one store.
 
-use crate::support::solo::routes;
 use crate::support::*;
 
 /// A migration that removes what older gateways use, while one runs, and then one that does not.

@@ -3,7 +3,6 @@
 //!
 //! Each test has a region of its own, because it asserts everything that a gateway has seen.
 
-use crate::support::solo::routes;
 use crate::support::*;
 
 async fn onceway(args: &[&str]) -> (Option<i32>, String, String) {

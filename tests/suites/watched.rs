@@ -3,7 +3,6 @@
 //! code; the simulation's `counted.rs` counts.
 
 use crate::net::support::{RawServer, Then};
-use crate::support::solo::routes;
 use crate::support::*;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";

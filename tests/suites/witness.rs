@@ -23,7 +23,6 @@ use onceway::protocol::time::{Date, Drift, Moment};
 use onceway::protocol::versions::{NEXT, Versions};
 use onceway::protocol::view::{AcceptorId, Content, View};
 use onceway_lab::contract::peers::forward;
-use rustix::process::{Pid, Signal, kill_process};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 

@@ -3,7 +3,6 @@
 
 use super::documents::text;
 use super::*;
-use tokio::io::{AsyncBufReadExt, BufReader};
 
 const TOKEN: &str = "sk_demo_acme";
 const PACKAGES: [&[&str]; 2] = [&["stripe", "requests", "httpx"], &["stripe", "axios", "axios-retry"]];

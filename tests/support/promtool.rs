@@ -4,7 +4,6 @@
 
 use super::*;
 use std::env;
-use std::sync::LazyLock;
 
 const ENV_FILE: &str = "ONCEWAY_PROMTOOL";
 const HOW_TO_GET_IT: &str = "promtool is needed: install Debian's package `prometheus` (`apt-get install --no-install-recommends prometheus`) or the \

@@ -4,7 +4,6 @@
 
 use crate::support::*;
 use onceway_lab::wait::for_some;
-use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 const WITHIN: Duration = Duration::from_secs(60);
