@@ -10,12 +10,9 @@ use std::convert::Infallible;
 use std::fs::OpenOptions;
 use std::io::Write;
 
-use http::Response;
 use http_body_util::Full;
-use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
@@ -218,10 +215,8 @@ async fn an_accepted_requests_runs_are_in_its_trace() {
         "[[route]]\nname = \"charges\"\nmethods = [\"POST\"]\npath = \"/v1/charges\"\nkey = \"required\"\n{POLICY}\
          recovery = \"park\"\nmode = \"accept\"\n[route.accept]\nbackoff = \"100ms\"\nbackoff_most = \"200ms\"\n"
     );
-    let solo = Solo::start_with(&route, Some(upstream), |dir| {
-        export(dir, "solo", collector.address, "sample_percent = 0")
-    })
-    .await;
+    let edit = |dir: &Path| export(dir, "solo", collector.address, "sample_percent = 0");
+    let solo = Solo::start_with(&route, Some(upstream), edit).await;
     let (accepted, quiet, begun) = (key("accepted"), key("quiet"), key("begun"));
     let from = |trace, flags| Some(format!("00-{trace}-{CALLER}-{flags}"));
     for (key, parent, runs) in

@@ -148,10 +148,8 @@ async fn late(browser: &Browser, deployment: &Deployment) {
 async fn settled(browser: &Browser, deployment: &Deployment, evil: &str) {
     let home = &deployment.regions[0];
     browser.click("#doubts a[href$='#settle']").await;
-    until("the link to open the form", async || {
-        browser.run("return document.querySelector('#settle')?.open ?? false").await == true
-    })
-    .await;
+    let open = async || browser.run("return document.querySelector('#settle')?.open ?? false").await == true;
+    until("the link to open the form", open).await;
     browser.fill("#status", "201").await;
     browser.fill("#body", "{\"id\":\"po_17\"}").await;
     browser.fill("#settle-actor", "ann").await;

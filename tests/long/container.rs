@@ -3,10 +3,7 @@
 //! needs musl-gcc, and root for chroot.
 
 use crate::support::documents::text;
-use crate::support::solo::routes;
 use crate::support::*;
-use onceway_lab::process::Process;
-use rustix::process::Signal;
 use std::env;
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;

@@ -33,11 +33,8 @@ impl Site {
     }
 
     async fn settled(&self, request: Ask) -> Answer {
-        let attempt = async || {
-            let answer = request.send(PATIENCE).await;
-            Ok(answer.ok().filter(|answer| answer.status == 201))
-        };
-        wait::for_some("a key to be settled", BOUND, attempt).await.expect("an answer")
+        let answer = async || request.send(PATIENCE).await.ok().filter(|answer| answer.status == 201);
+        found("a key to be settled", answer).await
     }
 
     /// Settles twelve keys at each of these addresses. Returns the number of those that were at once.
@@ -67,10 +64,8 @@ async fn one_dies(site: &Site) {
         let charge = post(&victim, "/v1/charges", key, BODY).with("Demo-Behave", "slow=2s");
         begun.spawn(charge.send_owned(PATIENCE));
     }
-    until("the requests to run", async || {
-        site.status(VICTIM).await["in_flight"].as_u64().is_some_and(|count| count >= 6)
-    })
-    .await;
+    let run = async || site.status(VICTIM).await["in_flight"].as_u64().is_some_and(|count| count >= 6);
+    until("the requests to run", run).await;
     region.act_on(VICTIM, Action::Kill).await.unwrap();
     assert!(begun.join_all().await.iter().all(Result::is_err), "nobody answers for a dead gateway");
     let at_once = site.at_once(&[&region.public()]).await;
@@ -95,10 +90,8 @@ async fn one_is_cut_off(site: &Site) {
     })
     .await;
     let elsewhere = site.three.regions[SHARED + 1].public();
-    until("a forward to come to another gateway", async || {
-        ask(post(&elsewhere, "/v1/charges", &site.key("moved"), BODY)).await.status == 201
-    })
-    .await;
+    let moved = async || ask(post(&elsewhere, "/v1/charges", &site.key("moved"), BODY)).await.status == 201;
+    until("a forward to come to another gateway", moved).await;
     let at_once = site.at_once(&[&region.public(), &elsewhere]).await;
     // One of three would have had eight of them.
     assert!(at_once >= 20, "{at_once} of 24 requests were run at once beside a gateway without a store");

@@ -3,9 +3,7 @@
 //! once after each refusal, until the gateway is full. The first storm is of another tenant, which
 //! may not take the steady ones' places; the second of their own.
 
-use crate::support::solo::routes;
 use crate::support::*;
-use onceway_lab::files::TENANTS;
 
 /// Fresh keys per second of the steady clients.
 const RATE: u32 = 10;

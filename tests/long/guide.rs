@@ -7,8 +7,6 @@ mod machines;
 
 use crate::support::*;
 use machines::{CommandOutput, Machines};
-use onceway_lab::janitor::Janitor;
-use onceway_lab::scratch;
 
 const GUIDE: &str = include_str!("../../deploy/GUIDE.md");
 

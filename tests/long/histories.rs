@@ -11,8 +11,6 @@ use onceway::ports::store::{ClaimAsk, ClaimReply, GateVersion, StoreError};
 use onceway::protocol::record::Basis;
 use onceway_lab::cluster_sql::HeldUp;
 use onceway_lab::contract::replication::{self, REGIONS, ReplicationBench};
-use onceway_lab::janitor::Janitor;
-use onceway_lab::ports::{FleetPorts, free_run};
 use onceway_lab::{lock, scratch};
 
 const ORIGINS: [&str; REGIONS] = ["eu#1", "us-east#1", "ap#1"];

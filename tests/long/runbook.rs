@@ -12,7 +12,6 @@ mod planned;
 
 use crate::support::*;
 use book::{Book, Desk, Section};
-use std::pin::Pin;
 
 /// Played by itself, because its regions begin with the version before.
 const UPGRADE: &str = "onceway upgrade";

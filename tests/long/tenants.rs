@@ -4,7 +4,6 @@
 
 use crate::storm::{Dice, seed};
 use crate::support::*;
-use onceway_lab::files::TENANTS;
 
 const CALLERS: u64 = 24;
 /// The number of fresh keys, and the approximate number of answers after which one is old.

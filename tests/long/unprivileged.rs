@@ -15,12 +15,8 @@ fn onceway(dir: &Path, args: &[&str]) -> Output {
     command.args(["--mount", "sh", "-c", hidden, "sh", "setpriv", "--clear-groups"]);
     command.args([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")]);
     command.arg(dir.join("onceway")).args(args).current_dir("/");
-    command
-        .env("HOME", dir)
-        .env("PATH", "/usr/bin:/bin")
-        .env_remove("XDG_CACHE_HOME")
-        .env_remove("ONCEWAY_PG_BIN");
-    command.output().unwrap()
+    command.env("HOME", dir).env("PATH", "/usr/bin:/bin").env_remove("XDG_CACHE_HOME");
+    command.env_remove("ONCEWAY_PG_BIN").output().unwrap()
 }
 
 #[test]

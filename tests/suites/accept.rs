@@ -7,8 +7,6 @@ use crate::contract::Door;
 use crate::net::support::{RawServer, Then};
 use crate::support::solo::{add_lines, keyed};
 use crate::support::*;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 
 const MADE: &str = "HTTP/1.1 201 Created\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
 

@@ -4,11 +4,6 @@
 use crate::console::{Desk, hidden};
 use crate::support::*;
 use onceway_lab::files::RegionFile;
-use onceway_lab::janitor::Janitor;
-use onceway_lab::ledger::Ledger;
-use onceway_lab::ports::{FleetPorts, RegionPorts};
-use onceway_lab::scratch;
-use onceway_lab::upstream::Upstream;
 use tokio::process::{Child, Command};
 
 const NAMES: [&str; 2] = ["north", "south"];
@@ -83,14 +78,9 @@ impl Pair {
 
 fn serve(dir: &Path, name: &str) -> Child {
     let log = fs::File::create(dir.join(format!("{name}.log"))).unwrap();
-    Command::new(program())
-        .args(["serve", "--config", &format!("{name}.toml")])
-        .current_dir(dir)
-        .stdin(Stdio::null())
-        .stderr(log)
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap()
+    let mut command = Command::new(program());
+    command.args(["serve", "--config", &format!("{name}.toml")]).current_dir(dir);
+    command.stdin(Stdio::null()).stderr(log).kill_on_drop(true).spawn().unwrap()
 }
 
 async fn clusters(dir: &Path, ports: &[RegionPorts]) -> Vec<Cluster> {

@@ -10,7 +10,6 @@ mod terminal;
 
 use crate::support::documents::text as document;
 use crate::support::*;
-use std::os::unix::fs::PermissionsExt;
 
 const RING: &str = "config/ring.toml";
 
@@ -270,14 +269,8 @@ fn an_unreachable_store_error_shows_no_secret() {
 fn store_init_prints_sql_without_server_or_secrets() {
     let run = |secret: Option<&str>| {
         let mut command = command(&["store", "init", "--print", "--config", "config/us-east.toml"]);
-        for name in [
-            "ADMIN_URL",
-            "PUBLISHER_EU_WEST",
-            "PUBLISHER_AP_SOUTH",
-            "GATEWAY_PASSWORD",
-            "REPLICATION_PASSWORD",
-        ] {
-            let name = format!("ONCEWAY_{name}");
+        let names = "ADMIN_URL PUBLISHER_EU_WEST PUBLISHER_AP_SOUTH GATEWAY_PASSWORD REPLICATION_PASSWORD";
+        for name in names.split(' ').map(|name| format!("ONCEWAY_{name}")) {
             command.env_remove(&name).envs(secret.map(|secret| (name, secret)));
         }
         command.output().unwrap()

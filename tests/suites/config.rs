@@ -15,16 +15,15 @@ use onceway::config::Errors;
 use onceway::config::listen::{PublicLimits, TlsFiles};
 use onceway::gateway::limits::concurrency::MostAtOnce;
 use onceway::gateway::policy::route::{Matched, Policy};
-use onceway::protocol::time::Date;
 use secrets::SECRET_CASES;
 
 /// The four good files and files of keys, each text of `edits` (file, from, to) replaced once.
 fn files(edits: &[(&str, &str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in [("keys.json", KEYS), ("cut.json", "{\n"), ("secret.json", SECRET_KEYS)] {
-        std::fs::write(folder.path().join(name), text).unwrap();
+        fs::write(folder.path().join(name), text).unwrap();
     }
-    std::fs::write(folder.path().join("long.json"), " ".repeat((256 << 10) + 1)).unwrap();
+    fs::write(folder.path().join("long.json"), " ".repeat((256 << 10) + 1)).unwrap();
     for (name, good) in [("ring", RING), ("routes", ROUTES), ("credentials", CREDENTIALS), ("region", REGION)]
     {
         let mut text = good.to_owned();
@@ -32,7 +31,7 @@ fn files(edits: &[(&str, &str, &str)]) -> TempDir {
             assert!(text.contains(from), "{name}.toml has no {from:?}");
             text = text.replacen(from, to, 1);
         }
-        std::fs::write(folder.path().join(format!("{name}.toml")), text).unwrap();
+        fs::write(folder.path().join(format!("{name}.toml")), text).unwrap();
     }
     folder
 }

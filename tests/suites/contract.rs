@@ -8,10 +8,8 @@ mod upstream;
 
 use crate::support::documents::as_recorded;
 use crate::support::*;
-use onceway::adapters::system::SystemClock;
 use onceway_lab::contract;
 use std::io;
-use tokio::net::TcpSocket;
 
 #[tokio::test]
 async fn the_clock_keeps_its_contract() {
@@ -91,10 +89,8 @@ impl Door {
             let port = remote.map(|port| u16::from_str_radix(port, 16));
             port == Some(Ok(self.address.port())) && fields.next() == Some(ESTABLISHED)
         };
-        until("connections to end", async || {
-            !fs::read_to_string("/proc/net/tcp").unwrap().lines().any(connected)
-        })
-        .await;
+        let ended = async || !fs::read_to_string("/proc/net/tcp").unwrap().lines().any(connected);
+        until("connections to end", ended).await;
     }
 
     /// Opens a listener. Fails while the one before still exists.

@@ -9,7 +9,6 @@ use crate::support::*;
 use onceway::config::load_credentials;
 use onceway::gateway::credentials::Credentials;
 use onceway::gateway::credentials::caller::{Caller, Voucher};
-use onceway::protocol::time::Date;
 use ring::hmac;
 use signing::{SigningKey, encode, jwks, message};
 

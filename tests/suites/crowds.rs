@@ -3,11 +3,8 @@
 //!
 //! Sockets are raw, with small buffers. `net/slow` has the public listener's deadlines one by one.
 
-use crate::support::solo::routes;
 use crate::support::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::net::TcpSocket;
-use tokio::time::timeout;
 
 /// The patience of a probe: less than the 10 s after which a silent socket loses its place anyhow.
 const PROBE: Duration = Duration::from_secs(8);

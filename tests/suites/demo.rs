@@ -4,7 +4,6 @@
 //! The contract is `onceway demo --help`. The guided tour itself runs in `.ci/run`.
 
 use crate::support::*;
-use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
@@ -21,14 +20,10 @@ impl Demo {
         let temp = tempfile::tempdir().unwrap();
         fs::set_permissions(temp.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let _room = room(3).await;
-        let mut child = Command::new(program())
-            .args(["demo", "--no-tour", "--json", "--rtt", "20ms", "--port-base", &base.to_string()])
-            .env("TMPDIR", temp.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(program());
+        command.args(["demo", "--no-tour", "--json", "--rtt", "20ms", "--port-base", &base.to_string()]);
+        command.env("TMPDIR", temp.path()).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.kill_on_drop(true).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let line = lines.next_line().await.unwrap().expect("a ready line");
         let ready: Value = serde_json::from_str(&line).expect("one JSON line");
@@ -197,9 +192,7 @@ async fn a_signal_or_a_kill_leaves_nothing_behind() {
         assert_eq!((pids.len(), left_in(demo.temp.path()).len()), (6, 1));
         let code = demo.end(signal).await;
         assert_eq!(code, (signal != Signal::KILL).then_some(0), "{signal:?}");
-        until("its processes and files to be gone", async || {
-            pids.iter().all(|pid| !alive(*pid)) && left_in(demo.temp.path()).is_empty()
-        })
-        .await;
+        let gone = async || pids.iter().all(|pid| !alive(*pid)) && left_in(demo.temp.path()).is_empty();
+        until("its processes and files to be gone", gone).await;
     }
 }

@@ -5,8 +5,6 @@
 use crate::by_hand::write;
 use crate::support::*;
 use crate::witness::house;
-use onceway_lab::ports::FleetPorts;
-use std::fs::File;
 
 const BOUND: Duration = Duration::from_secs(30);
 /// A limit below the need of either process here, and one above it.

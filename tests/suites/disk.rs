@@ -3,10 +3,8 @@
 //! disk without room for its log: a supervisor restarts it, as systemd would ([`supervise`]).
 //! Gateways are not touched. No mount is left behind, however the test ends.
 
-use crate::support::solo::routes;
 use crate::support::*;
 use onceway_lab::process::State;
-use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::Child;
@@ -30,13 +28,6 @@ impl Disk {
         let unmounts = unmounts.spawn().expect("a shell");
         Disk { at, unmounts }
     }
-
-    fn fill(&self) {
-        let mut ballast = File::create(self.at.join("ballast")).unwrap();
-        for size in [1 << 20, 4096] {
-            while ballast.write_all(&vec![1; size]).is_ok() {}
-        }
-    }
 }
 
 impl Drop for Disk {
@@ -45,15 +36,6 @@ impl Drop for Disk {
         let is_gone = self.unmounts.wait().is_ok_and(|ended| ended.success());
         assert!(std::thread::panicking() || is_gone, "{} stays", self.at.display());
     }
-}
-
-fn may_mount() -> bool {
-    let may =
-        Command::new("unshare").args(["--mount", "true"]).output().is_ok_and(|said| said.status.success());
-    if !may {
-        not_checked("a full disk, which is a mounted tmpfs: run `sudo -E cargo test --test suites disk::`");
-    }
-    may
 }
 
 /// Restarts Postgres whenever it has ended, as systemd's `Restart=always` does.
@@ -133,8 +115,11 @@ async fn use_up(solo: &Solo, answered: &mut Vec<(String, Answer)>) -> Vec<String
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_refuses_keys_and_heals() {
-    if !may_mount() {
-        return;
+    let mounts = Command::new("unshare").args(["--mount", "true"]).output();
+    if !mounts.is_ok_and(|said| said.status.success()) {
+        return not_checked(
+            "a full disk, which is a mounted tmpfs: run `sudo -E cargo test --test suites disk::`",
+        );
     }
     let mut disk = None;
     let mounted = |dir: &Path| disk = Some(Disk::mount(dir.join("postgres")));
@@ -143,7 +128,12 @@ async fn a_full_disk_refuses_keys_and_heals() {
     let gateway = solo.region.process().unwrap().pid();
     let first = key("before");
     let mut answered = vec![(first.clone(), charge(&solo.region, &first).await)];
-    disk.fill();
+    let ballast = disk.at.join("ballast");
+    let mut file = File::create(&ballast).unwrap();
+    for size in [1 << 20, 4096] {
+        while file.write_all(&vec![1; size]).is_ok() {}
+    }
+    drop(file);
     let mut unanswered = use_up(&solo, &mut answered).await;
     let postgres = solo.region.cluster.pid();
     assert!(postgres.is_some(), "Postgres gave up too soon for this test");
@@ -157,7 +147,7 @@ async fn a_full_disk_refuses_keys_and_heals() {
     unanswered.extend(refused(&solo, "full").await);
     until("its own recovery to fail, too", async || solo.region.cluster.pid() != postgres).await;
     unanswered.extend(refused(&solo, "fuller").await);
-    fs::remove_file(disk.at.join("ballast")).unwrap();
+    fs::remove_file(ballast).unwrap();
     recovers(&solo, &unanswered, &answered).await;
     assert_eq!(solo.region.process().unwrap().pid(), gateway, "the gateway needed help");
 }

@@ -1,10 +1,8 @@
 //! Three real regions whose parts are killed, paused and cut off: they fail closed, say why, and
 //! work again without help. By the ledger, nothing is sent without a durable claim, nor twice.
 
-use crate::support::solo::routes;
 use crate::support::*;
 use onceway::adapters::issue::{Purpose, add};
-use onceway::protocol::speakers::{Kind, Sender};
 
 /// Three regions of the test's own: one test's damage must not be another one's beginning.
 async fn three() -> Deployment {

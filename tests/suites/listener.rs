@@ -3,9 +3,7 @@
 //! one mistake, and the good one is sent too.
 
 use crate::net::frames::{self, Outcome, Raw};
-use crate::support::solo::routes;
 use crate::support::*;
-use tokio::time::timeout;
 
 fn bad_keys() -> Vec<(Vec<&'static [u8]>, &'static str)> {
     vec![

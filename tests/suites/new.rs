@@ -4,8 +4,6 @@
 
 use crate::support::documents::text;
 use crate::support::*;
-use onceway_lab::ports::free_run;
-use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 /// A service with ten lines of Python: each POST has one effect, and says which.

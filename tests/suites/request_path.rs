@@ -1,7 +1,6 @@
 //! The rows of the design's tables at the owner, each through the public listener of a real gateway
 //! over a real Postgres. Answers are checked against the ledger of the sample upstream.
 
-use crate::support::solo::routes;
 use crate::support::*;
 
 async fn solo() -> &'static Solo {

@@ -59,12 +59,6 @@ impl Door {
             }
         }
     }
-
-    async fn reopen(self: &Arc<Self>) {
-        // The killed listener goes at its task's next turn.
-        let bind = async || TcpListener::bind((Ipv4Addr::LOCALHOST, self.port)).await.ok();
-        self.serve(found("the killed listener to go", bind).await);
-    }
 }
 
 struct Stage {
@@ -236,7 +230,9 @@ fn killed_endpoints_cause_no_second_effect() {
                     other => panic!("{other}: {}", answer.text()),
                 }
             }
-            door.reopen().await;
+            // The killed listener goes at its task's next turn.
+            let bind = async || TcpListener::bind((Ipv4Addr::LOCALHOST, door.port)).await.ok();
+            door.serve(found("the killed listener to go", bind).await);
         }
         assert!(made >= 96, "{made} made, {doubts} in doubt");
         // With nobody killed all of them run.

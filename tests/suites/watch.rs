@@ -3,10 +3,7 @@
 //!
 //! Each test has a region of its own, because it asserts everything that a gateway has seen.
 
-use crate::support::solo::routes;
 use crate::support::*;
-use onceway_lab::process::Process;
-use rustix::process::Signal;
 
 async fn onceway(args: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(program());

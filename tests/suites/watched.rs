@@ -3,9 +3,7 @@
 //! code; the simulation's `counted.rs` counts.
 
 use crate::net::support::{RawServer, Then};
-use crate::support::solo::routes;
 use crate::support::*;
-use std::time::SystemTime;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";

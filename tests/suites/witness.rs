@@ -9,7 +9,6 @@ use crate::net::harness::talk;
 use crate::net::support::{self as net, Pki, region};
 use crate::support::documents::text as document;
 use crate::support::*;
-use onceway::adapters::peers::HttpPeers;
 use onceway::adapters::witness::{AcceptorFile, Opened};
 use onceway::config::witness::WitnessConfig;
 use onceway::gateway::authority::register::witness::{Duty, Witness};
@@ -24,7 +23,6 @@ use onceway::protocol::time::{Date, Drift, Moment};
 use onceway::protocol::versions::{NEXT, Versions};
 use onceway::protocol::view::{AcceptorId, Content, View};
 use onceway_lab::contract::peers::forward;
-use rustix::process::{Pid, Signal, kill_process};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 

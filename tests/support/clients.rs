@@ -3,7 +3,6 @@
 
 use super::documents::text;
 use super::*;
-use tokio::io::{AsyncBufReadExt, BufReader};
 
 const TOKEN: &str = "sk_demo_acme";
 const PACKAGES: [&[&str]; 2] = [&["stripe", "requests", "httpx"], &["stripe", "axios", "axios-retry"]];
@@ -63,14 +62,9 @@ impl Clients {
         let line = json!({
             "client": client, "path": path, "key": key, "token": token, "headers": headers, "retries": retries,
         });
-        let mut child = tokio::process::Command::new(program)
-            .args([file, base])
-            .current_dir(self.0.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
+        let mut command = tokio::process::Command::new(program);
+        command.args([file, base]).current_dir(self.0.path()).stdin(Stdio::piped());
+        let mut child = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
         child.stdin.take().unwrap().write_all(format!("{line}\n").as_bytes()).await.unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
         let line = output.next_line().await.unwrap().expect("the program ended");

@@ -12,48 +12,64 @@ pub mod solo;
 
 pub use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-pub use std::fs;
+pub use std::fs::{self, File};
 use std::future::Future;
 use std::io::Write;
 pub use std::net::{Ipv4Addr, SocketAddr};
+pub use std::os::unix::fs::PermissionsExt;
 pub use std::path::{Path, PathBuf};
+pub use std::pin::Pin;
 pub use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
 pub use std::sync::atomic::Ordering::{self, SeqCst};
 pub use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-pub use std::sync::{Arc, Mutex};
-pub use std::time::{Duration, Instant};
+pub use std::sync::{Arc, LazyLock, Mutex, OnceLock};
+pub use std::time::{Duration, Instant, SystemTime};
 
+pub use base64::Engine;
+pub use base64::engine::general_purpose::STANDARD;
 pub use bytes::Bytes;
-pub use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+pub use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 pub use http_body_util::BodyExt;
+pub use hyper::body::Incoming;
+pub use hyper_util::rt::TokioIo;
 pub use onceway::adapters::identity::{PeerIdentity, files_in};
+pub use onceway::adapters::peers::HttpPeers;
+pub use onceway::adapters::system::SystemClock;
+pub use onceway::adapters::upstream::{Tls, TlsFiles};
 pub use onceway::config::Config;
 use onceway::gateway::credentials::digest;
-pub use onceway::ports::{KeyStore, Peers, Replica};
+pub use onceway::ports::{Body, KeyStore, Peers, Replica};
 pub use onceway::protocol::key::{Key, KeyId, Tenant};
 pub use onceway::protocol::record::{Nonce, RequestId, Token};
 pub use onceway::protocol::region::{Origin, RegionName};
+pub use onceway::protocol::speakers::{Kind, Sender};
+pub use onceway::protocol::time::Date;
 pub use onceway_client::{Answer, Ask, Connections};
 pub use onceway_lab::binaries::Binaries;
 pub use onceway_lab::cluster::Cluster;
 pub use onceway_lab::deployment::{Deployment, Options};
-pub use onceway_lab::files::{self, DATABASE, GATEWAY_ROLE};
+pub use onceway_lab::files::{self, DATABASE, GATEWAY_ROLE, TENANTS};
 pub use onceway_lab::gateway::Action;
-use onceway_lab::ledger::Ledger;
-use onceway_lab::process::Launch;
+pub use onceway_lab::janitor::Janitor;
+pub use onceway_lab::ledger::Ledger;
+pub use onceway_lab::ports::{FleetPorts, RegionPorts, free_run};
+pub use onceway_lab::process::{Launch, Process};
 pub use onceway_lab::region::{Part, Region};
 pub use onceway_lab::relay::{Direction, Relay};
-pub use onceway_lab::{ports, wait};
+pub use onceway_lab::upstream::Upstream;
+pub use onceway_lab::{ports, scratch, wait};
+pub use rustix::process::{Pid, Signal, kill_process};
+pub use serde::Deserialize;
 pub use serde_json::{Value, json};
-pub use solo::Solo;
+pub use solo::{Solo, routes};
 pub use tempfile::TempDir;
-pub use tokio::io::{AsyncReadExt, AsyncWriteExt};
-pub use tokio::net::{TcpListener, TcpStream};
+pub use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+pub use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Runtime;
 pub use tokio::sync::OnceCell;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit};
 pub use tokio::task::JoinSet;
+pub use tokio::time::timeout;
 pub use tokio_postgres::Client;
 
 /// The time limit for any one answer in a test.
@@ -280,6 +296,12 @@ pub async fn restart(region: &Region) {
     for action in [Action::Stop, Action::Start] {
         region.act(action, Part::Gateway).await.unwrap();
     }
+}
+
+/// Restarts a gateway as one that speaks these versions of the protocol, or its own.
+pub async fn replace(region: &Region, versions: Option<&str>) {
+    region.speak(versions);
+    restart(region).await;
 }
 
 /// Sends charges one after the other until `over`; each is answered 201. Returns their keys.

@@ -4,7 +4,6 @@
 
 use super::*;
 use std::env;
-use std::sync::LazyLock;
 
 const ENV_FILE: &str = "ONCEWAY_PROMTOOL";
 const HOW_TO_GET_IT: &str = "promtool is needed: install Debian's package `prometheus` (`apt-get install --no-install-recommends prometheus`) or the \
@@ -15,19 +14,19 @@ static PROMTOOL: LazyLock<Result<PathBuf, String>> = LazyLock::new(|| {
     existing(&fetched).or_else(|| fetch(&fetched)).ok_or(HOW_TO_GET_IT.into())
 });
 
-/// True if it succeeded, or is not available, which is said ([`not_checked`]).
-pub fn promtool(folder: &Path, words: &[&str], said: &mut String) -> bool {
+/// An error is all that it said. If it is not available, that is said ([`not_checked`]).
+pub fn promtool(folder: &Path, words: &[&str]) -> Result<(), String> {
     let program = match &*PROMTOOL {
         Ok(program) => program,
         Err(why) => {
             not_checked(&format!("promtool {}. {why}", words.join(" ")));
-            return true;
+            return Ok(());
         }
     };
     let output = Command::new(program).args(words).current_dir(folder).output();
     let output = output.unwrap_or_else(|error| panic!("{}: {error}. {HOW_TO_GET_IT}", program.display()));
-    *said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    output.status.success()
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    if output.status.success() { Ok(()) } else { Err(said) }
 }
 
 /// The server beside `promtool`; `None` if it is not available, which is said.

@@ -2,14 +2,11 @@
 //! sends them to a real peer listener. Suites send them with certificates that may not.
 
 use super::*;
-use http::Response;
 use http_body_util::Full;
-use hyper::body::Incoming;
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use onceway::adapters::identity::server_name;
 use onceway::adapters::issue::{Purpose, add};
-use onceway::adapters::peers::HttpPeers;
 use onceway::adapters::wire;
 use onceway::adapters::wire::ask::encode_ask;
 use onceway::ports::peers::{Proof, Question};
@@ -19,7 +16,6 @@ use onceway::protocol::record::{Answer, AnswerBody};
 use onceway::protocol::register::{Ballot, Message};
 use onceway::protocol::ring::Ring;
 use onceway::protocol::ring_spec::{PlaceBy, RegionSpec, RingSpec};
-use onceway::protocol::speakers::{Kind, Sender};
 use onceway::protocol::versions::Versions;
 use onceway::protocol::view::View;
 use onceway_lab::contract::escrow::lodging_of;
@@ -95,15 +91,13 @@ fn id() -> KeyId {
     KeyId::new(Tenant::parse("acme").unwrap(), Key::parse("mallory-1").unwrap())
 }
 
-/// A view that seals every region except its sender, in an epoch that no deployment reaches.
-fn poison(from: &RegionName) -> Arc<View> {
+fn questions(from: &RegionName, to: &RegionName) -> Vec<Question> {
+    // It seals every region except its sender, in an epoch that no deployment reaches.
     let regions = vec![RegionSpec { name: from.clone(), weight: 1 }];
     let ring = Ring::build(&RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() });
-    Arc::new(View::founding(POISONED, Arc::new(ring.unwrap()), Default::default(), Default::default()))
-}
-
-fn questions(from: &RegionName, to: &RegionName) -> Vec<Question> {
-    let (view, boot, ttl) = (poison(from), digest("m", &[]), Duration::from_secs(3));
+    let ring = Arc::new(ring.unwrap());
+    let view = Arc::new(View::founding(POISONED, ring, Default::default(), Default::default()));
+    let (boot, ttl) = (digest("m", &[]), Duration::from_secs(3));
     let ballot = Ballot { counter: u64::MAX, region: from.clone(), proposer: 1 };
     let messages = [
         Message::Read,

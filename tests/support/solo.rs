@@ -5,10 +5,6 @@
 //! console asks for a token.
 
 use super::*;
-use onceway_lab::janitor::Janitor;
-use onceway_lab::ports::{FleetPorts, RegionPorts};
-use onceway_lab::scratch;
-use onceway_lab::upstream::Upstream;
 use tokio::sync::{Mutex, MutexGuard};
 
 pub struct Solo {

@@ -160,10 +160,8 @@ pub async fn silent(stage: &Stage) {
     stage.fires("OncewayStoreSilent", &[AP, ("calls", "writes")]).await;
     let key = stage.key_of(2, None).await;
     let request = post(&ap.public(), "/v1/charges", &key, BODY);
-    until("a key to be refused where it stays", async || {
-        ask(request.clone()).await.text().contains("store-unavailable")
-    })
-    .await;
+    let refused = async || ask(request.clone()).await.text().contains("store-unavailable");
+    until("a key to be refused where it stays", refused).await;
     client.batch_execute("rollback").await.unwrap();
     stage.quiet("OncewayStoreSilent", &[]).await;
     stage.expect_status(request, &[201]).await;

@@ -6,7 +6,6 @@ use crate::alerts::causes::{doubts, ruled};
 use crate::alerts::stage::{Stage, instance};
 use crate::gateways::Detour;
 use crate::support::*;
-use onceway_lab::process::Process;
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
 const DAY: Duration = Duration::from_secs(86_400);

@@ -5,7 +5,6 @@ use crate::alerts::rules::{Rules, WITNESS_TARGETS, configuration};
 use crate::support::documents::queries;
 use crate::support::*;
 use onceway_lab::process;
-use serde::Deserialize;
 use std::process::Child;
 
 /// Ends the server when the pipe ends, which happens when its holder ends.

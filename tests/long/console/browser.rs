@@ -3,12 +3,8 @@
 //! holds the other end of a pipe, and Chromium ends with its driver.
 
 use crate::support::*;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use onceway_lab::wait::for_some;
-use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
-use tokio::time::timeout;
 
 const WITHIN: Duration = Duration::from_secs(60);
 /// The name of an element in answers (WebDriver, section 11).
@@ -32,14 +28,9 @@ async fn until_started(driver: &Path) -> (Child, u16) {
         // The driver ends with this process: then its standard input ends, and so does `read`. The
         // shell's own output is closed, so that none is left once the driver has ended.
         let script = "\"$0\" --port=0 & driver=$!; exec >&-; read -r line; kill $driver";
-        let mut child = Command::new("sh")
-            .args(["-c", script])
-            .arg(driver)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).arg(driver).stdin(Stdio::piped());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
         let port = async {
             while let Some(line) = said.next_line().await.unwrap() {

@@ -5,7 +5,6 @@
 use crate::guide::{DESK, REGIONS};
 use crate::support::*;
 use onceway_lab::proctable;
-use rustix::process::Pid;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin};

@@ -3,7 +3,6 @@
 
 use crate::runbook::book::Section;
 use crate::support::*;
-use onceway::protocol::speakers::Sender;
 
 /// Plays `store init` for an empty server, with the generation that was printed.
 pub async fn new_store(section: &mut Section<'_>, fleet: &Deployment, printed: &str) {
@@ -156,10 +155,8 @@ pub async fn removed(mut section: Section<'_>, fleet: &Deployment) {
     section.well("onceway certs revoke sa-east --out certificates", &["sa-east is revoked"]).await;
     // The fleet shares one file.
     for region in &fleet.regions {
-        until("its certificate to be refused", async || {
-            said::refusal(&gone, fleet, region).await.contains("evoked")
-        })
-        .await;
+        let refused = async || said::refusal(&gone, fleet, region).await.contains("evoked");
+        until("its certificate to be refused", refused).await;
     }
     let init = "onceway store init --config config/us-east.toml --wait";
     section.run_everywhere(init, "us-east", &["eu-west", "ap-south"]).await;

@@ -30,13 +30,13 @@ pub async fn program_upgrade(mut section: Section<'_>, fleet: &Deployment) {
     let others = ["eu-west", "ap-south"];
     section.run_everywhere("onceway store init --config config/us-east.toml", "us-east", &others).await;
     section.run_again("onceway region drain eu-west --reason").await.shows("eu-west is drained");
-    replace(eu).await;
+    replace(eu, Some("1-2")).await;
     section.there(eu);
     section.run_until("onceway status --admin", "version 1, speaks 1-2").await;
     section.run_again("onceway region resume eu-west").await.shows("serves again");
     section.well("until onceway region status eu-west", &[]).await;
     for region in [us, ap] {
-        replace(region).await;
+        replace(region, Some("1-2")).await;
         region.serves().await.unwrap();
     }
     section.well("onceway protocol raise  ", &["Nothing was changed."]).await;
@@ -49,12 +49,6 @@ pub async fn program_upgrade(mut section: Section<'_>, fleet: &Deployment) {
         region.serves().await.unwrap();
     }
     section.end();
-}
-
-async fn replace(region: &Region) {
-    region.act(Action::Stop, Part::Gateway).await.unwrap();
-    region.speak(Some("1-2"));
-    region.act(Action::Start, Part::Gateway).await.unwrap();
 }
 
 pub async fn minor_upgrade(mut section: Section<'_>, fleet: &Deployment) {

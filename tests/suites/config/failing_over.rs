@@ -180,7 +180,7 @@ fn the_demos_files_are_right_for_any_number_of_regions() {
         let names: Vec<RegionName> = names.iter().map(|name| RegionName::parse(name).unwrap()).collect();
         write_shared(folder.path(), &names).unwrap();
         let certificates = folder.path().join("certificates");
-        std::fs::create_dir(&certificates).unwrap();
+        fs::create_dir(&certificates).unwrap();
         issue::generate(&names).unwrap().write(&certificates).unwrap();
         let ports = FleetPorts::lay_out(7_400, names.len()).unwrap();
         let at = |name: &RegionName| (name.clone(), "127.0.0.1:7403".parse().unwrap());

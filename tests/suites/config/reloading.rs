@@ -15,7 +15,7 @@ const URL_WAITS: &str = "the store's URL: only its role and password change with
 fn adopt(first: &[Edit], second: &[Edit]) -> (Config, Vec<String>) {
     let read = |edits: &[Edit]| -> Config {
         let folder = files(edits);
-        std::fs::write(folder.path().join("token"), "a-token-of-25-characters-\n").unwrap();
+        fs::write(folder.path().join("token"), "a-token-of-25-characters-\n").unwrap();
         let mut config = load(folder.path()).unwrap_or_else(|errors| panic!("{edits:?}: {errors}"));
         // All folders count as one.
         let files = &mut config.process.peer.as_mut().unwrap().files;

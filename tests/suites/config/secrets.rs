@@ -4,18 +4,13 @@
 //! `cases.rs` has all other mistakes and the files that these change. No message repeats a secret.
 //! A check refuses the same certificates as a start or a reload.
 
-use std::path::Path;
-
-use onceway::adapters::issue::generate;
-use onceway::config::reader::Problem;
-use onceway::config::secret::Need;
-use onceway::config::secret::SecretSource;
-use onceway::config::{Checked, Config, check_region, check_routes, check_witness};
-use onceway::protocol::region::RegionName;
-use tempfile::TempDir;
-
 use crate::config::cases::{CASES, Case, RING};
 use crate::config::{files, load, load_with, said, said_with};
+use crate::support::*;
+use onceway::adapters::issue::generate;
+use onceway::config::reader::Problem;
+use onceway::config::secret::{Need, SecretSource};
+use onceway::config::{Checked, check_region, check_routes, check_witness};
 
 #[rustfmt::skip]
 pub const SECRET_CASES: &[Case] = &[
@@ -91,7 +86,7 @@ fn secrets_may_lie_in_files() {
         ("region", "url = \"postgres://gateway@127.0.0.1/onceway\"", "url_file = \"url\""),
         ("region", "\"host=west user=r dbname=onceway sslmode=disable\"", "{ file = \"west\" }"),
     ]);
-    std::fs::write(folder.path().join("url"), "postgres://gateway:hunter2@127.0.0.1/onceway\n").unwrap();
+    fs::write(folder.path().join("url"), "postgres://gateway:hunter2@127.0.0.1/onceway\n").unwrap();
     let config = load(folder.path()).unwrap();
     assert_eq!(config.process.store.url.reveal(), "postgres://gateway:hunter2@127.0.0.1/onceway");
     // A secret that only `store init` needs is read when that needs it.
@@ -163,7 +158,7 @@ fn a_check_tells_what_is_missing_here_from_what_is_wrong() {
     // An existing secret must be right, no matter which command needs it.
     generate(&[RegionName::parse("east").unwrap()]).unwrap().write(folder.path()).unwrap();
     for (name, text) in [("token", "short"), ("west", "host=west password=hunter2")] {
-        std::fs::write(folder.path().join(name), text).unwrap();
+        fs::write(folder.path().join(name), text).unwrap();
     }
     let (right, wrong, missing) = check(&|_| Some("mysql://hunter2".to_owned()));
     assert!(!right && missing.len() == 6, "{missing:?}");
@@ -184,10 +179,10 @@ fn a_check_tells_what_is_missing_here_from_what_is_wrong() {
 fn an_admin_listener_open_to_others_takes_its_token_from_a_file() {
     let open = ("region", "127.0.0.1:7402", "0.0.0.0:7402");
     let folder = files(&[open, ("region", "[store]\n", "[admin]\ntoken_file = \"token\"\n[store]\n")]);
-    std::fs::write(folder.path().join("token"), "short\n").unwrap();
+    fs::write(folder.path().join("token"), "short\n").unwrap();
     let too_short = said(folder.path());
     assert!(too_short.len() == 1 && too_short[0].contains("16 or more"), "{too_short:?}");
-    std::fs::write(folder.path().join("token"), "a-token-of-25-characters-\n").unwrap();
+    fs::write(folder.path().join("token"), "a-token-of-25-characters-\n").unwrap();
     let config = load(folder.path()).unwrap();
     assert_eq!(config.process.admin.token.unwrap().reveal(), "a-token-of-25-characters-");
 }
@@ -226,8 +221,8 @@ fn a_check_warns_of_a_catch_all_without_keys_behind_routes_with_keys() {
         let folder = files(&[]);
         let file = folder.path().join("routes.toml");
         let catch_all = format!("\n[[route]]\nname = \"rest\"\nkey = \"off\"\n{rest}");
-        let written = std::fs::read_to_string(&file).unwrap() + &catch_all;
-        std::fs::write(&file, &written).unwrap();
+        let written = fs::read_to_string(&file).unwrap() + &catch_all;
+        fs::write(&file, &written).unwrap();
         let at = written.lines().count() - rest.lines().count() - 2;
         let lines = advised(&file, warned, "route \"rest\" lets all other paths under");
         assert!(lines.iter().all(|line| *line == at), "{rest}: {lines:?}");
@@ -258,7 +253,7 @@ fn certified() -> TempDir {
         ),
     ]);
     for toml in ["region", "ring", "routes", "credentials"].map(|name| format!("{name}.toml")) {
-        std::fs::copy(folder.path().join(&toml), made.path().join(&toml)).unwrap();
+        fs::copy(folder.path().join(&toml), made.path().join(&toml)).unwrap();
     }
     for (of, to) in [
         ("west.pem", "public.pem"),
@@ -268,7 +263,7 @@ fn certified() -> TempDir {
         ("ca.pem", "store-ca.pem"),
         ("ca.pem", "publishers.pem"),
     ] {
-        std::fs::copy(made.path().join(of), made.path().join(to)).unwrap();
+        fs::copy(made.path().join(of), made.path().join(to)).unwrap();
     }
     made
 }
@@ -320,9 +315,9 @@ fn a_check_refuses_certificates_that_a_gateway_would() {
             let by = if by.is_empty() {
                 GARBAGE.to_owned()
             } else {
-                std::fs::read_to_string(others.path().join(by)).unwrap()
+                fs::read_to_string(others.path().join(by)).unwrap()
             };
-            std::fs::write(folder.path().join(file), by).unwrap();
+            fs::write(folder.path().join(file), by).unwrap();
         }
         let said = wrong(folder.path(), Need::All);
         let begins = said.iter().zip(expected.lines()).all(|(line, begin)| line.starts_with(begin));
@@ -336,12 +331,12 @@ fn a_check_refuses_certificates_that_a_gateway_would() {
 #[test]
 fn a_file_that_is_not_here_hides_nothing_of_the_others() {
     let folder = certified();
-    std::fs::remove_file(folder.path().join("east.key")).unwrap();
-    std::fs::remove_file(folder.path().join("store.pem")).unwrap();
+    fs::remove_file(folder.path().join("east.key")).unwrap();
+    fs::remove_file(folder.path().join("store.pem")).unwrap();
     // A folder does not count as a file.
-    std::fs::create_dir(folder.path().join("store.pem")).unwrap();
+    fs::create_dir(folder.path().join("store.pem")).unwrap();
     for file in ["ca.pem", "store.key"] {
-        std::fs::write(folder.path().join(file), GARBAGE).unwrap();
+        fs::write(folder.path().join(file), GARBAGE).unwrap();
     }
     let checked = check_region(&folder.path().join("region.toml"), &|_| None, Need::Gateway);
     assert_eq!(checked.missing.len(), 2, "{:#?}", checked.missing);
@@ -358,8 +353,8 @@ fn an_expired_certificate_is_no_mistake_in_the_files() {
     params.not_after = rcgen::date_time_ymd(2001, 1, 1);
     let key = rcgen::KeyPair::generate().unwrap();
     let pem = params.self_signed(&key).unwrap().pem();
-    std::fs::write(folder.path().join("east.pem"), pem).unwrap();
-    std::fs::write(folder.path().join("east.key"), key.serialize_pem()).unwrap();
+    fs::write(folder.path().join("east.pem"), pem).unwrap();
+    fs::write(folder.path().join("east.key"), key.serialize_pem()).unwrap();
     assert_eq!(wrong(folder.path(), Need::All), [""; 0]);
 }
 
@@ -369,13 +364,13 @@ fn a_witness_is_checked_alike() {
     let file = folder.path().join("witness.toml");
     let text = "name = \"west\"\nring = \"ring.toml\"\nfile = \"state\"\n[listen]\npeer = \"127.0.0.1:1\"\nadmin = \"127.0.0.1:2\"\n\
                 [peer]\ncertificate = \"east.pem\"\nkey = \"west.key\"\nca = \"ca.pem\"\n";
-    std::fs::write(&file, text).unwrap();
+    fs::write(&file, text).unwrap();
     let ring = RING.replace("\"west\"", "\"north\"") + "[[witness]]\nname = \"west\"\n";
-    std::fs::write(folder.path().join("ring.toml"), ring).unwrap();
+    fs::write(folder.path().join("ring.toml"), ring).unwrap();
     let checked = check_witness(&file, &|_| None);
     let said: Vec<String> = checked.wrong.iter().map(ToString::to_string).collect();
     assert!(said.len() == 1 && said[0].contains("witness.toml:8: [peer]: certificate: "), "{said:#?}");
-    std::fs::write(&file, text.replace("east.pem", "west.pem")).unwrap();
+    fs::write(&file, text.replace("east.pem", "west.pem")).unwrap();
     let checked = check_witness(&file, &|_| None);
     assert!(checked.value.is_some() && checked.wrong.is_empty(), "{:#?}", checked.wrong);
 }

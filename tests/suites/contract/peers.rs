@@ -3,9 +3,6 @@
 use crate::contract::Door;
 use crate::net::support::{Pki, region};
 use crate::support::*;
-use http::Response;
-use onceway::adapters::peers::HttpPeers;
-use onceway::adapters::system::SystemClock;
 use onceway::ports::body::full;
 use onceway::ports::peers::{Forward, ForwardReply, PeerError, PeerMessage, PeerReply, Pong, Question};
 use onceway::server::peer::{PeerLimits, listen};

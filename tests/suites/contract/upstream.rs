@@ -4,14 +4,9 @@
 use crate::contract::Door;
 use crate::net::support::{fed, region};
 use crate::support::*;
-use http::Response;
-use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use onceway::adapters::system::SystemClock;
 use onceway::adapters::upstream::{Base, HttpUpstream, ServiceSettings, UpstreamSettings};
-use onceway::ports::Body;
 use onceway::ports::body::{empty, full};
 use onceway::server::Listeners;
 use onceway_lab::contract::upstream::{Arrived, ProbeBehaviour, STATUS, UpstreamBehaviour, UpstreamBench};

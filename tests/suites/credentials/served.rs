@@ -6,11 +6,8 @@ use crate::credentials::signing::{SigningKey, jwks};
 use crate::reload::reload;
 use crate::support::solo::{add_lines, routes};
 use crate::support::*;
-use onceway_lab::ports::free_run;
 use std::time::{SystemTime, UNIX_EPOCH};
-use tokio::net::TcpSocket;
 use tokio::sync::{Mutex, MutexGuard};
-use tokio::time::timeout;
 
 const ISS: &str = "https://accounts.test";
 

@@ -6,7 +6,6 @@
 use super::{files_below, onceway, text, top};
 use crate::support::documents::pages;
 use crate::support::*;
-use onceway::protocol::speakers::{Kind, Sender};
 
 #[derive(Debug)]
 struct Line {

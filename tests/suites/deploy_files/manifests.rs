@@ -5,8 +5,6 @@ use super::pod::{Pod, word};
 use super::schema::Schema;
 use super::{REGIONS, after, between, onceway, text, tool, top, well};
 use crate::support::*;
-use serde::Deserialize;
-use std::sync::OnceLock;
 
 const BASE: &str = "deploy/kubernetes/base";
 /// The time to end after the drain, with a reserve (`server::run` closes in two seconds).

@@ -3,7 +3,6 @@
 
 use crate::net::frames::Raw;
 use crate::net::support::*;
-use onceway::ports::Body;
 use onceway::ports::body::{Collected, collect};
 use onceway::server::PublicService;
 use onceway::server::listener_kind::Door;

@@ -2,15 +2,12 @@
 //! knowledge after a failure. The other region counts its messages: nothing is resent.
 
 use crate::net::support::*;
-use onceway::adapters::peers::HttpPeers;
-use onceway::ports::Body;
 use onceway::ports::peers::{Beat, PeerMessage, PeerReply, Pong};
 use onceway::protocol::speakers::may;
 use onceway::server::PeerService;
 use onceway::server::peer::listen;
 use onceway_lab::contract;
 use tokio::io::copy_bidirectional;
-use tokio::net::TcpSocket;
 use tokio::sync::OwnedSemaphorePermit;
 
 /// Room for a large forward and some small ones.

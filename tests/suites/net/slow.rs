@@ -4,7 +4,6 @@
 use crate::net::frames::{END_HEADERS, HEADERS, Outcome, Raw, frame, request};
 use crate::net::harness::{BIG, read_until, rest, run, still_answers, until_cut};
 use crate::net::support::*;
-use tokio::time::timeout;
 
 const MOMENT: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_secs(60);

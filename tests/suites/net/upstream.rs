@@ -2,7 +2,6 @@
 //! a failure. The server counts its requests: a resend is the one thing that must never happen.
 
 use crate::net::support::*;
-use onceway::ports::Body;
 use onceway::ports::upstream::{EffectTokens, KeyForm, Send};
 
 pub const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";

@@ -6,7 +6,6 @@ use crate::net::upstream::{LONG, NONE, OK, always, of as settings, probe, send};
 use onceway::adapters::identity;
 use onceway::adapters::upstream::{Credential, Host, Tls, TlsFiles};
 use onceway::ports::upstream::{CredentialRefused, Send};
-use onceway_lab::ports::free_run;
 use rustls::pki_types::ServerName;
 use rustls::server::WebPkiClientVerifier;
 use tokio::sync::Notify;

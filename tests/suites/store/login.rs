@@ -16,10 +16,8 @@ async fn region() -> Region {
         "create role next login password 'next' in role gw; create role stranger login password 'old'";
     admin.batch_execute(roles).await.unwrap();
     ask_for_password(&region.cluster, &admin, "gw,next,stranger").await;
-    until("the server to ask for passwords", async || {
-        login_error(&region, "wrong").await.contains("SQLSTATE 28P01")
-    })
-    .await;
+    let asks = async || login_error(&region, "wrong").await.contains("SQLSTATE 28P01");
+    until("the server to ask for passwords", asks).await;
     region
 }
 
@@ -95,10 +93,8 @@ impl Load {
     /// Waits until so many more rounds are done. A call that failed ends the test.
     async fn goes_on(&mut self, rounds: u64) {
         let wanted = self.done.load(Ordering::SeqCst) + rounds;
-        until("calls to go on", async || {
-            self.done.load(Ordering::SeqCst) >= wanted || self.running.is_empty()
-        })
-        .await;
+        let go_on = async || self.done.load(Ordering::SeqCst) >= wanted || self.running.is_empty();
+        until("calls to go on", go_on).await;
         while let Some(ended) = self.running.try_join_next() {
             ended.expect("no call fails");
         }
@@ -140,10 +136,8 @@ async fn a_password_changes_under_load_and_no_call_fails() {
     assert!(store.login().address() == address(&region, "gw", "new"));
     assert!(!processes(&region, "gw").await.is_disjoint(&old), "the connections stay");
     password(&region, "newest").await;
-    until("the new password to be used", async || {
-        store.login().address() == address(&region, "gw", "newest")
-    })
-    .await;
+    let used = async || store.login().address() == address(&region, "gw", "newest");
+    until("the new password to be used", used).await;
     none_of(&region, &old).await;
     load.goes_on(100).await;
     load.end().await;
@@ -162,10 +156,9 @@ async fn a_role_without_rights_is_never_used() {
     assert!(store.login().address() == address(&region, "gw", "old"));
     // Another wish ends the first one, which is not taken over any more.
     store.login().renew(address(&region, "next", "next"));
-    until("the other role to be used", async || {
-        processes(&region, "gw").await.is_empty() && !processes(&region, "next").await.is_empty()
-    })
-    .await;
+    let moved =
+        async || processes(&region, "gw").await.is_empty() && !processes(&region, "next").await.is_empty();
+    until("the other role to be used", moved).await;
     region.admin().await.batch_execute("grant gw to stranger").await.unwrap();
     load.goes_on(100).await;
     assert!(store.login().address() == address(&region, "next", "next"));

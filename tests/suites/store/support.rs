@@ -22,7 +22,6 @@ pub use onceway::protocol::ring::Ring;
 pub use onceway::protocol::ring_spec::{PlaceBy, RegionSpec, RingSpec};
 pub use onceway::protocol::view::{AcceptorId, View};
 use onceway_lab::contract::store::asked;
-use std::os::unix::fs::PermissionsExt;
 use tokio_postgres::NoTls;
 use tokio_postgres::types::FromSql;
 

@@ -62,10 +62,8 @@ async fn shows(region: &Region, authority: &Authority, first: &str) {
     let before: std::time::SystemTime = value(&admin, "select pg_conf_load_time()").await;
     alter_system(&admin, "set ssl = on").await;
     let rules: i64 = value(&admin, "select count(*) from pg_hba_file_rules").await;
-    until("the server to take its settings", async || {
-        admin.query_one(loaded, &[&rules, &before]).await.unwrap().get::<_, bool>(0)
-    })
-    .await;
+    let taken = async || admin.query_one(loaded, &[&rules, &before]).await.unwrap().get::<_, bool>(0);
+    until("the server to take its settings", taken).await;
 }
 
 fn store(region: &Region, address: &str) -> Result<PgStore, String> {

@@ -3,7 +3,6 @@
 
 use crate::store::authority::waits;
 use crate::store::support::*;
-use onceway::ports::KeyStore;
 use onceway::ports::upkeep::Reaped;
 
 fn short(ask: ClaimAsk) -> ClaimAsk {

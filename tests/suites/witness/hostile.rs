@@ -5,17 +5,7 @@
 //! tests of the suite do.
 
 use super::*;
-use onceway::protocol::speakers::{Kind, Sender};
 use onceway::protocol::view::{Member, Standing};
-
-/// A view of the two regions that another one has left, while rows of it live.
-fn left_behind(witness: u128) -> Arc<View> {
-    let mut content = view(1, witness).content();
-    let standing = Standing::Sealed { drained: true };
-    let member = Member { generation: 1, standing, mark: 7, release: None };
-    content.members.insert(region("left"), member);
-    Arc::new(View::from_content(content))
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_forbidden_message_is_refused_and_logged_once() {
@@ -24,7 +14,13 @@ async fn every_forbidden_message_is_refused_and_logged_once() {
     let log = house.path("witness.log");
     let _running = house.start_logging(&log).await;
     let id = house.acceptor().await;
-    assert_eq!(house.message(found_by(&left_behind(id.0))).await, Reply::Accepted);
+    // One region has left the two others, while rows of it live.
+    let mut content = view(1, id.0).content();
+    let standing = Standing::Sealed { drained: true };
+    let member = Member { generation: 1, standing, mark: 7, release: None };
+    content.members.insert(region("left"), member);
+    let left_behind = Arc::new(View::from_content(content));
+    assert_eq!(house.message(found_by(&left_behind)).await, Reply::Accepted);
     let before = fs::read(house.path("witness.state")).unwrap();
 
     let senders = [

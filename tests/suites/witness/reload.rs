@@ -6,9 +6,7 @@
 use crate::net::support::{Pki, region};
 use crate::support::*;
 use crate::witness::{PATIENCE, begun, bring, house, peers};
-use onceway::adapters::upstream::{Tls, TlsFiles};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
-use rustix::process::Signal;
 
 /// Holders of old certificates are strangers from then on. Wrong files change nothing.
 #[tokio::test]
