@@ -7,10 +7,9 @@ use http::{HeaderName, Method};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use crate::gateway::policy::route::{Binding, Dialect, KeyHeaders, Mode, Policy, Protection, Route, Routes};
+use crate::gateway::policy::route::{Dialect, KeyHeaders, Mode, Policy, Protection, Route, Routes};
 use crate::gateway::policy::signature::{FingerprintRule, Pointer, Selection};
 use crate::gateway::request::problems::{self, Kind, Problem};
-use crate::protocol::key::Syntax;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::{Outcome, OutcomeSets};
 
@@ -80,10 +79,6 @@ fn terms(policy: &Policy, required: bool, quota: bool) -> Members {
         is("form", rules.form.name()),
         is("entropy_bits", rules.entropy_bits),
     ];
-    let replayed_to = match policy.bind {
-        Binding::Tenant => "tenant",
-        Binding::Principal => "principal",
-    };
     let retention = match policy.retention {
         Retention::For(span) => json!(span.as_secs()),
         Retention::Never => json!("never"),
@@ -97,7 +92,7 @@ fn terms(policy: &Policy, required: bool, quota: bool) -> Members {
         ("key_policy", Json::Object(key_policy)),
         is("scope", vec!["tenant"]),
         // Callers within the scope that may get a replay.
-        is("replayed_to", replayed_to),
+        is("replayed_to", policy.bind.name()),
         ("fingerprint", fingerprint(policy)),
         is("retention", retention),
         ("expired", expired.unwrap_or(Json::One(Value::Null))),
@@ -113,13 +108,9 @@ fn terms(policy: &Policy, required: bool, quota: bool) -> Members {
 
 fn header(policy: &Policy) -> Json {
     let from = &policy.key_headers.from;
-    let syntax = match policy.syntax {
-        Syntax::Lenient => "lenient",
-        Syntax::Strict => "strict",
-    };
     // The headers that a key is read from, if others: the first that is there.
     let names = (*from != KeyHeaders::default().from).then(|| is("names", names(from)));
-    let all = [Some(is("name", "Idempotency-Key")), names, Some(is("syntax", syntax))];
+    let all = [Some(is("name", "Idempotency-Key")), names, Some(is("syntax", policy.syntax.name()))];
     Json::Object(all.into_iter().flatten().collect())
 }
 
