@@ -223,10 +223,6 @@ impl<P: Ports> Gateway<P> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn typical(&self, route: &str) -> Option<Duration> {
-        self.live.load().typical(route)
-    }
-
     /// Reads the rows of a key, by what this gateway knows of other regions.
     pub(super) fn read(&self, rows: Vec<Row>) -> Reading {
         resolve(rows, &self.snapshot().reader(self.now()))
@@ -308,8 +304,6 @@ pub(super) struct Peer {
     pub(super) announced: Option<u64>,
     pub(super) lag: LagMeter,
     pub(super) trail: LagHistory,
-    /// True once it was asked, with any result.
-    pub(super) tried: bool,
     /// True if it speaks no version that this process speaks.
     pub(super) foreign: bool,
     pub(super) trouble: Option<String>,

@@ -70,7 +70,7 @@ pub async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
 /// Reads the gate and lets claims pass: the store answers again and its boot is approved. An error
 /// says why the store is closed.
 async fn reopen<P: Ports>(gateway: &Gateway<P>) -> Result<(), String> {
-    if !gateway.health().peers.values().all(|peer| peer.tried) {
+    if !gateway.health().peers.values().all(|peer| peer.heard.is_some() || peer.trouble.is_some()) {
         // A process that just started cannot know yet if a peer goes by another view.
         return Err("starting: not every peer has been asked yet".to_owned());
     }
