@@ -17,7 +17,6 @@ use onceway::gateway::policy::route::{
     Accept, Binding, Dialect, Escrow, KeyHeaders, Mismatch, Mode, PathPattern, Policy, Protection, Route,
     Routes,
 };
-use onceway::gateway::policy::signature::FingerprintRule;
 pub use onceway::gateway::reloadable::Reload;
 pub use onceway::gateway::settings::{Settings, Timings};
 use onceway::ports::body::{self, Collected};
@@ -193,7 +192,7 @@ pub fn policy(recovery: Recovery, hold: Duration, life: Duration) -> Policy {
         upstream: None,
         syntax: Syntax::Lenient,
         key_policy: KeyPolicy::default(),
-        fingerprint: FingerprintRule::Whole,
+        fingerprint: None,
         fingerprint_headers: Vec::new(),
         mismatch: Mismatch::Unprocessable,
         dialect: Dialect::Plain,

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::choices::{Accept, Binding, Dialect, Escrow, KeyHeaders, Mismatch, Mode, REPLAY_HEADERS};
 use super::path::PathPattern;
-use super::signature::{FingerprintRule, Pointer, Selection};
+use super::signature::{Pointer, Selection};
 use crate::ports::upstream::KeyForm;
 use crate::protocol::key::Syntax;
 use crate::protocol::key_policy::{Alphabet, Form, KeyPolicy};
@@ -86,8 +86,9 @@ pub struct Policy {
     pub syntax: Syntax,
     /// Rule for acceptable keys.
     pub key_policy: KeyPolicy,
-    /// Parts of a body that count in the fingerprint.
-    pub fingerprint: FingerprintRule,
+    /// The business signature: parts of a JSON body that count in the fingerprint. `None`: the
+    /// whole body, as raw bytes, and in its canonical form if there is a lossless one.
+    pub fingerprint: Option<Selection>,
     /// Headers that count in the fingerprint, in the order of their names.
     pub fingerprint_headers: Vec<HeaderName>,
     /// Refusal of a key that was used for another request.
@@ -463,13 +464,13 @@ pub static KEYED: [Setting; 37] = [
     of("fingerprint.include", Own(
         "include = [\"/amount\", \"/currency\", \"/destination/account\", \"/lines/*/amount\"] # no default",
         |policy| match &policy.fingerprint {
-            FingerprintRule::Signature(Selection::Include(fields)) => pointers(fields),
+            Some(Selection::Include(fields)) => pointers(fields),
             _other => Value::Null,
         }), "
         From 1 to 64 fields that count, and no others."),
     of("fingerprint.exclude", Own("# exclude = [\"/metadata\", \"/sent_at\"] # no default",
         |policy| match &policy.fingerprint {
-            FingerprintRule::Signature(Selection::Exclude(fields)) => pointers(fields),
+            Some(Selection::Exclude(fields)) => pointers(fields),
             _other => Value::Null,
         }), "
         In place of include: 1 to 64 fields that do not count, while all others do."),

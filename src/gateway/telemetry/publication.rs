@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use crate::gateway::policy::route::{Dialect, KeyHeaders, Mode, Policy, Protection, Route, Routes};
-use crate::gateway::policy::signature::{FingerprintRule, Pointer, Selection};
+use crate::gateway::policy::signature::{Pointer, Selection};
 use crate::gateway::request::problems::{self, Kind, Problem};
 use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::{Outcome, OutcomeSets};
@@ -126,9 +126,9 @@ fn refused_for(policy: &Policy) -> Option<u64> {
 
 fn fingerprint(policy: &Policy) -> Json {
     let (body, fields) = match &policy.fingerprint {
-        FingerprintRule::Whole => ("whole", None),
-        FingerprintRule::Signature(Selection::Include(fields)) => ("include", Some(fields)),
-        FingerprintRule::Signature(Selection::Exclude(fields)) => ("exclude", Some(fields)),
+        None => ("whole", None),
+        Some(Selection::Include(fields)) => ("include", Some(fields)),
+        Some(Selection::Exclude(fields)) => ("exclude", Some(fields)),
     };
     let compared = match fields {
         Some(_) => "JSON values (RFC 8785)",
@@ -170,7 +170,6 @@ fn statuses(sets: &OutcomeSets) -> Value {
 }
 
 fn refusals(policy: &Policy, required: bool, quota: bool) -> Vec<Json> {
-    let signed = matches!(policy.fingerprint, FingerprintRule::Signature(_));
     let refusals = [
         (required, Kind::KeyMissing.problem()),
         (policy.key_policy.entropy_bits > 0, Kind::KeyWeak.problem()),
@@ -185,7 +184,7 @@ fn refusals(policy: &Policy, required: bool, quota: bool) -> Vec<Json> {
         (true, policy.mismatch.into()),
         (refused_for(policy).is_some(), Kind::KeyExpired.problem()),
         (policy.mode != Mode::Sync, Kind::DeadLetter.problem()),
-        (signed, Kind::FingerprintImpossible.problem()),
+        (policy.fingerprint.is_some(), Kind::FingerprintImpossible.problem()),
         (quota, Kind::QuotaExceeded.problem()),
     ];
     let published = refusals.into_iter().filter(|(may_be, _)| *may_be);
