@@ -12,6 +12,7 @@ use super::key::{KeyStatus, cursor, row_status, word};
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::NEVER_REPLAYED;
 use crate::gateway::request::attempt::recover::{NotWritten, in_place_of, stand_in};
+use crate::gateway::upkeep::store_gate::NOT_APPROVED;
 use crate::ports::peers::{PeerError, PeerReply, Question};
 use crate::ports::store::{Attempt, StoreError, Written};
 use crate::ports::upkeep::{Act, ListedDoubt, Ruling, Who};
@@ -153,8 +154,7 @@ impl<P: Ports> Gateway<P> {
                 Written::Done => {}
                 Written::Lost => return Err(Refusal::Changed),
                 Written::GateMoved => {
-                    let why = "the store restarted and is not approved yet".to_owned();
-                    return Err(Refusal::Store(StoreError::Definite(why)));
+                    return Err(Refusal::Store(StoreError::Definite(NOT_APPROVED.to_owned())));
                 }
             }
         } else {

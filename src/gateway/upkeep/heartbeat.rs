@@ -7,7 +7,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use super::applied::applied;
-use super::store_gate::{close, open, refuse, went_back};
+use super::store_gate::{NOT_APPROVED, close, open, refuse, went_back};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::peers::{PeerReply, Question};
@@ -80,7 +80,7 @@ async fn reopen<P: Ports>(gateway: &Gateway<P>) -> Result<(), String> {
     }
     let gate = gateway.store().gate().await.map_err(|error| error.to_string())?;
     if !gate.is_open() {
-        return Err("the store restarted and is not approved yet".to_owned());
+        return Err(NOT_APPROVED.to_owned());
     }
     open(gateway, gate);
     Ok(())
