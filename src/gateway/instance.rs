@@ -245,21 +245,17 @@ pub(super) struct InFlight<P: Ports> {
 
 impl<P: Ports> InFlight<P> {
     pub(super) fn begin(gateway: Arc<Gateway<P>>) -> Self {
-        Self::of(gateway, false)
+        let mut begun = Self::look(gateway);
+        begun.is_look = false;
+        begun.gateway.requests.fetch_add(1, Ordering::SeqCst);
+        begun.gateway.requests_shown.increment(1.0);
+        begun
     }
 
     /// A look for due jobs. It is not shown, as no request may be behind it.
     pub(super) fn look(gateway: Arc<Gateway<P>>) -> Self {
-        Self::of(gateway, true)
-    }
-
-    fn of(gateway: Arc<Gateway<P>>, is_look: bool) -> Self {
         gateway.in_flight.fetch_add(1, Ordering::SeqCst);
-        if !is_look {
-            gateway.requests.fetch_add(1, Ordering::SeqCst);
-            gateway.requests_shown.increment(1.0);
-        }
-        Self { gateway, is_look }
+        Self { gateway, is_look: true }
     }
 }
 

@@ -71,6 +71,10 @@ fn route(route: &Route, quota: bool) -> Json {
 }
 
 fn terms(policy: &Policy, required: bool, quota: bool) -> Members {
+    let from = &policy.key_headers.from;
+    // The headers that a key is read from, if others: the first that is there.
+    let others = (*from != KeyHeaders::default().from).then(|| is("names", names(from)));
+    let header = [Some(is("name", "Idempotency-Key")), others, Some(is("syntax", policy.syntax.name()))];
     let rules = &policy.key_policy;
     let key_policy = vec![
         is("min_length", rules.min_length),
@@ -88,7 +92,7 @@ fn terms(policy: &Policy, required: bool, quota: bool) -> Members {
         Json::Object([is("seconds", seconds)].into_iter().chain(refusal).collect())
     });
     vec![
-        ("header", header(policy)),
+        ("header", Json::Object(header.into_iter().flatten().collect())),
         ("key_policy", Json::Object(key_policy)),
         is("scope", vec!["tenant"]),
         // Callers within the scope that may get a replay.
@@ -104,14 +108,6 @@ fn terms(policy: &Policy, required: bool, quota: bool) -> Members {
         is("statuses", statuses(&policy.outcomes)),
         ("refusals", Json::List(refusals(policy, required, quota))),
     ]
-}
-
-fn header(policy: &Policy) -> Json {
-    let from = &policy.key_headers.from;
-    // The headers that a key is read from, if others: the first that is there.
-    let names = (*from != KeyHeaders::default().from).then(|| is("names", names(from)));
-    let all = [Some(is("name", "Idempotency-Key")), names, Some(is("syntax", policy.syntax.name()))];
-    Json::Object(all.into_iter().flatten().collect())
 }
 
 fn names(headers: &[HeaderName]) -> Value {
