@@ -50,7 +50,9 @@ pub(super) fn read(top: &Section<'_>, address: Option<SocketAddr>, acts: bool) -
     let has_file = section.has("operators");
     let file = section.located("operators", |value| section.path(value));
     let named = file.and_then(|file| Source::read_by(&file, section.problems, named));
-    let words = |value: &DeValue<'_>| reader::list(value, |one| reader::word(one, &Weighty::WORDS));
+    let words = |value: &DeValue<'_>| {
+        reader::list(value, |one| reader::word(one, &Weighty::ALL.map(|one| (one.name(), one))))
+    };
     let second_person = acts.then(|| section.optional("second_person", words)).flatten().unwrap_or_default();
     // A file with mistakes is told by itself.
     if !second_person.is_empty() && (named.is_some() || !has_file) && !named.as_ref().is_some_and(can_approve)
@@ -106,7 +108,8 @@ pub(super) fn named(source: &Source, problems: &Problems) -> Option<BTreeMap<Tok
     for section in sections {
         let name = section.required("name", "name who has the token, such as name = \"ann\"", name);
         let advice = "say what this operator may do: \"look\", \"act\" or \"approve\"";
-        let role = section.required("role", advice, |value| reader::word(value, &Role::WORDS));
+        let role = section
+            .required("role", advice, |value| reader::word(value, &Role::ALL.map(|one| (one.name(), one))));
         let digest = digest_of(&section);
         if let (Some(name), Some(role), Some(digest)) = (name, role, digest) {
             if roles.insert(name.clone(), role).is_some_and(|before| before != role) {

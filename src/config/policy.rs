@@ -14,7 +14,7 @@ use crate::gateway::policy::route::{
     Alone, Dialect, Escrow, Mismatch, Mode, NEVER_REPLAYED, Policy, REPLAY_HEADERS,
 };
 use crate::gateway::policy::settings::KEYED;
-use crate::gateway::policy::signature::{FingerprintRule, Pointer, Selection};
+use crate::gateway::policy::signature::{Pointer, Selection};
 use crate::ports::upstream::KeyForm;
 use crate::protocol::key::Syntax;
 use crate::protocol::key_policy::{Alphabet, Form, KeyPolicy};
@@ -175,10 +175,7 @@ fn fingerprint(route: &Section<'_>, policy: &mut Policy) {
         (false, false) if !section.has("headers") => section.fail(
             "say include = [\"/amount\"] (only these fields count) or exclude = [\"/metadata\"] (all but these) or headers = [\"Stripe-Account\"], or remove the table",
         ),
-        (_, _) => {
-            policy.fingerprint =
-                include.or(exclude).map_or(FingerprintRule::Whole, FingerprintRule::Signature);
-        }
+        (_, _) => policy.fingerprint = include.or(exclude),
     }
 }
 

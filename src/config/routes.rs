@@ -70,7 +70,7 @@ fn route(mut section: Section<'_>) -> Option<Route> {
         PathPattern::parse(&reader::text(value)?)
     });
     let advice = "say \"required\" (requests without a key are refused), \"optional\" or \"off\"";
-    let words = [Protection::Required, Protection::Optional, Protection::Off].map(|one| (one.name(), one));
+    let words = Protection::ALL.map(|one| (one.name(), one));
     let protection = section.required("key", advice, |value| reader::word(value, &words));
     let mut every = Policy::usual();
     settings::read(&section, None, &EVERY, &mut every);

@@ -227,10 +227,6 @@ impl<P: Ports> Gateway<P> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn typical(&self, route: &str) -> Option<Duration> {
-        self.live.load().typical(route)
-    }
-
     /// Reads the rows of a key, by what this gateway knows of other regions.
     pub(super) fn read(&self, rows: Vec<Row>) -> Reading {
         resolve(rows, &self.snapshot().reader(self.now()))
@@ -253,21 +249,17 @@ pub(super) struct InFlight<P: Ports> {
 
 impl<P: Ports> InFlight<P> {
     pub(super) fn begin(gateway: Arc<Gateway<P>>) -> Self {
-        Self::of(gateway, false)
+        let mut begun = Self::look(gateway);
+        begun.is_look = false;
+        begun.gateway.requests.fetch_add(1, Ordering::SeqCst);
+        begun.gateway.requests_shown.increment(1.0);
+        begun
     }
 
     /// A look for due jobs. It is not shown, as no request may be behind it.
     pub(super) fn look(gateway: Arc<Gateway<P>>) -> Self {
-        Self::of(gateway, true)
-    }
-
-    fn of(gateway: Arc<Gateway<P>>, is_look: bool) -> Self {
         gateway.in_flight.fetch_add(1, Ordering::SeqCst);
-        if !is_look {
-            gateway.requests.fetch_add(1, Ordering::SeqCst);
-            gateway.requests_shown.increment(1.0);
-        }
-        Self { gateway, is_look }
+        Self { gateway, is_look: true }
     }
 }
 
@@ -312,8 +304,6 @@ pub(super) struct Peer {
     pub(super) announced: Option<u64>,
     pub(super) lag: LagMeter,
     pub(super) trail: LagHistory,
-    /// True once it was asked, with any result.
-    pub(super) tried: bool,
     /// True if it speaks no version that this process speaks.
     pub(super) foreign: bool,
     pub(super) trouble: Option<String>,

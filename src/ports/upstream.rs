@@ -36,15 +36,18 @@ pub struct CredentialRefused;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EffectTokens(pub Vec<Token>);
 
-/// The form in which an upstream gets a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyForm {
-    /// An RFC 8941 string, in double quotes.
-    Quoted,
-    /// The key alone.
-    Bare,
-    /// As the client of this attempt wrote it, in the header `Idempotency-Key`.
-    AsSent,
+onceway_protocol::worded! {
+    /// The form in which an upstream gets a key.
+    KeyForm;
+    /// Its name in configuration.
+    name {
+        /// An RFC 8941 string, in double quotes.
+        Quoted = "quoted",
+        /// The key alone.
+        Bare = "bare",
+        /// As the client of this attempt wrote it, in the header `Idempotency-Key`.
+        AsSent = "as-sent",
+    }
 }
 
 /// The header in which an upstream gets a key, and its form there.

@@ -44,14 +44,18 @@ impl fmt::Display for Tenant {
     }
 }
 
-/// The accepted spelling of the `Idempotency-Key` header.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Syntax {
-    /// As in [`Syntax::Strict`], or bare, as most clients send it: `"abc"` is `abc`.
-    #[default]
-    Lenient,
-    /// Only an RFC 8941 section 3.3.3 string, in double quotes, without parameters.
-    Strict,
+worded! {
+    /// The accepted spelling of the `Idempotency-Key` header.
+    #[derive(Default)]
+    Syntax;
+    /// Its name in configuration and in the published contract.
+    name {
+        /// As in [`Syntax::Strict`], or bare, as most clients send it: `"abc"` is `abc`.
+        #[default]
+        Lenient = "lenient",
+        /// Only an RFC 8941 section 3.3.3 string, in double quotes, without parameters.
+        Strict = "strict",
+    }
 }
 
 /// An idempotency key: 1 to 255 visible ASCII characters (0x21 to 0x7e), unquoted. Cheap to clone.

@@ -20,6 +20,7 @@ shown_as_displayed!(key::Tenant, key::KeyDigest, region::RegionName, region::Ori
 shown_as_displayed!(record::RequestId);
 
 /// Declares an enum, each of whose variants has one word.
+#[doc(hidden)]
 #[macro_export]
 macro_rules! worded {
     (

@@ -117,7 +117,7 @@ impl Admin {
                     _ => from_store(gateway.export(after, most).await),
                 }
             }
-            ["v1", "jobs"] => from_store(gateway.jobs_here(admin_acts::job_state(query)?).await),
+            ["v1", "jobs"] => from_store(gateway.jobs(admin_acts::job_state(query)?).await),
             ["v1", "jobs", "all"] => from_store(gateway.all_jobs(admin_acts::job_state(query)?).await),
             ["v1", "coverage"] => json(StatusCode::OK, &gateway.coverage()),
             ["v1", "shadow"] => match gateway.shadow_report() {

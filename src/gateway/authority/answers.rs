@@ -78,7 +78,7 @@ impl<P: Ports> Gateway<P> {
             Question::Doubts { after, most } => {
                 shown(self.doubts(after.as_ref(), most.clamp(1, MOST_ROWS)).await, PeerReply::Doubts)
             }
-            Question::Jobs { state } => shown(self.jobs_here(state).await, PeerReply::Jobs),
+            Question::Jobs { state } => shown(self.jobs(state).await, PeerReply::Jobs),
         }
     }
 

@@ -6,39 +6,34 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::tokens::TokenDigest;
+use crate::protocol::worded;
 
-/// Rights of an operator. Each has those before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
-    /// Reads everything.
-    Look,
-    /// Acts by hand.
-    Act,
-    /// Approves the act of another.
-    Approve,
+worded! {
+    /// Rights of an operator. Each has those before it.
+    Role;
+    /// Its word in the operators' file.
+    name {
+        /// Reads everything.
+        Look = "look",
+        /// Acts by hand.
+        Act = "act",
+        /// Approves the act of another.
+        Approve = "approve",
+    }
 }
 
-impl Role {
-    /// The words of the operators' file.
-    pub const WORDS: [(&str, Self); 3] =
-        [("look", Self::Look), ("act", Self::Act), ("approve", Self::Approve)];
-}
-
-/// Acts that can ask for a second person.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Weighty {
-    /// A key in doubt, or all of a route, may run again.
-    Release,
-    /// A takeover or a rebuild that waits for nothing.
-    AcceptRisk,
-    /// The register goes on without a majority.
-    BreakGlass,
-}
-
-impl Weighty {
-    /// The words of `[admin] second_person`.
-    pub const WORDS: [(&str, Self); 3] =
-        [("release", Self::Release), ("accept-risk", Self::AcceptRisk), ("break-glass", Self::BreakGlass)];
+worded! {
+    /// Acts that can ask for a second person.
+    Weighty;
+    /// Its word in `[admin] second_person`.
+    name {
+        /// A key in doubt, or all of a route, may run again.
+        Release = "release",
+        /// A takeover or a rebuild that waits for nothing.
+        AcceptRisk = "accept-risk",
+        /// The register goes on without a majority.
+        BreakGlass = "break-glass",
+    }
 }
 
 /// One person, or one program.

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::key::{KeyStatus, cursor, word};
+use super::key::{KeyStatus, cursor, row_status, word};
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::NEVER_REPLAYED;
 use crate::gateway::request::attempt::recover::{NotWritten, in_place_of, stand_in};
+use crate::gateway::upkeep::store_gate::NOT_APPROVED;
 use crate::ports::peers::{PeerError, PeerReply, Question};
 use crate::ports::store::{Attempt, StoreError, Written};
 use crate::ports::upkeep::{Act, ListedDoubt, Ruling, Who};
@@ -19,7 +20,7 @@ use crate::ports::{KeyStore, Peers, Ports, Upkeep};
 use crate::protocol::decide::{over_in, settles_in};
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Retention;
-use crate::protocol::record::{Basis, Beside, Reading, Row, State};
+use crate::protocol::record::{Basis, Beside, Reading, Row};
 use crate::protocol::region::RegionName;
 use crate::protocol::snapshot::Here;
 
@@ -90,13 +91,6 @@ pub enum Refusal {
     Store(StoreError),
 }
 
-/// An attempt that may be ended by hand.
-enum Ruled {
-    Own(Attempt),
-    /// Another region's: a stand-in here ends it, on that basis.
-    Other(Box<Row>, Basis),
-}
-
 impl<P: Ports> Gateway<P> {
     /// One page of the operator's list, after a key.
     pub async fn doubts(&self, after: Option<&KeyId>, most: u32) -> Result<Doubts, StoreError> {
@@ -153,26 +147,24 @@ impl<P: Ports> Gateway<P> {
 
     /// Ends an attempt in doubt by hand, and wakes waiting requests. Returns the key's new state.
     pub async fn rule(self: &Arc<Self>, id: &KeyId, act: &Act) -> Result<KeyStatus, Refusal> {
-        let token = match self.may_rule(id, act).await? {
-            Ruled::Own(attempt) => match self.store().rule(&attempt, act).await {
-                Ok(Written::Done) => attempt.token,
-                Ok(Written::Lost) => return Err(Refusal::Changed),
-                Ok(Written::GateMoved) => {
-                    let why = "the store restarted and is not approved yet".to_owned();
-                    return Err(Refusal::Store(StoreError::Definite(why)));
+        let (row, basis) = self.may_rule(id, act).await?;
+        if row.origin == self.origin {
+            let attempt = Attempt { id: id.clone(), token: row.token, nonce: row.nonce };
+            match self.store().rule(&attempt, act).await.map_err(Refusal::Store)? {
+                Written::Done => {}
+                Written::Lost => return Err(Refusal::Changed),
+                Written::GateMoved => {
+                    return Err(Refusal::Store(StoreError::Definite(NOT_APPROVED.to_owned())));
                 }
-                Err(error) => return Err(Refusal::Store(error)),
-            },
-            Ruled::Other(row, basis) => {
-                self.stand_in_for(id, &row, act, basis).await?;
-                row.token
             }
-        };
+        } else {
+            self.stand_in_for(id, &row, act, basis).await?;
+        }
         let kind = match act.ruling {
             Ruling::Settled(_) => "settled",
             Ruling::Released => "released",
         };
-        tracing::warn!(key = %id.digest(), %token, kind, "an operator ended an attempt by hand");
+        tracing::warn!(key = %id.digest(), token = %row.token, kind, "an operator ended an attempt by hand");
         if let Ok(mut found) = self.store().look_up_beside(std::slice::from_ref(id)).await {
             self.attached.wake(id, found.pop().unwrap_or_default());
         }
@@ -185,7 +177,8 @@ impl<P: Ports> Gateway<P> {
         self.key_status(id).await.map_err(Refusal::Store)
     }
 
-    async fn may_rule(&self, id: &KeyId, act: &Act) -> Result<Ruled, Refusal> {
+    /// The attempt that may be ended by hand, and the basis on which another region's is.
+    async fn may_rule(&self, id: &KeyId, act: &Act) -> Result<(Row, Basis), Refusal> {
         well_formed(act)?;
         match self.here(id) {
             Here::Run(_) => {}
@@ -199,7 +192,7 @@ impl<P: Ports> Gateway<P> {
 
     /// The attempt of a key in doubt, if all in doubt are surely over. For "did not happen" they
     /// must have left the upstream, too.
-    async fn in_doubt(&self, id: &KeyId, ruling: &Ruling) -> Result<Ruled, Refusal> {
+    async fn in_doubt(&self, id: &KeyId, ruling: &Ruling) -> Result<(Row, Basis), Refusal> {
         let rows = self.store().look_up_beside(std::slice::from_ref(id)).await.map_err(Refusal::Store)?;
         let reading = self.read(rows.into_iter().next().unwrap_or_default());
         let state = word(&reading);
@@ -215,13 +208,8 @@ impl<P: Ports> Gateway<P> {
             Ruling::Released => over_in,
         };
         let left = std::iter::once(&row).chain(&beside).map(rest).max().unwrap_or_default();
-        match basis {
-            Some(_) if left.is_zero() && row.origin == self.origin => {
-                Ok(Ruled::Own(Attempt { id: id.clone(), token: row.token, nonce: row.nonce }))
-            }
-            Some(basis) if left.is_zero() => Ok(Ruled::Other(Box::new(row), basis)),
-            Some(_) | None => Err(Refusal::Running(left)),
-        }
+        let basis = basis.filter(|_| left.is_zero()).ok_or(Refusal::Running(left))?;
+        Ok((row, basis))
     }
 
     /// Writes the ruling in the place of another region's attempt. That row does not hold its
@@ -280,10 +268,7 @@ pub fn well_formed(act: &Act) -> Result<(), Refusal> {
 
 fn doubt_status(listed: &ListedDoubt, owner: Option<&RegionName>) -> DoubtStatus {
     let open = &listed.open;
-    let status = match &open.row.state {
-        State::InDoubt { status, .. } => *status,
-        State::Claimed { .. } | State::Released | State::Settled { .. } | State::Tombstone => None,
-    };
+    let shown = row_status(&open.row);
     DoubtStatus {
         tenant: open.id.tenant().to_string(),
         key: open.id.key().as_str().to_owned(),
@@ -291,10 +276,10 @@ fn doubt_status(listed: &ListedDoubt, owner: Option<&RegionName>) -> DoubtStatus
         route: open.route.to_string(),
         path: open.path.clone(),
         owner: owner.map(ToString::to_string),
-        origin: open.row.origin.to_string(),
-        token: open.row.token.to_string(),
-        request_id: open.row.request_id.to_string(),
-        status,
+        origin: shown.origin,
+        token: shown.token,
+        request_id: shown.request_id,
+        status: shown.status,
         excerpt: listed.excerpt.clone(),
         attempts: open.row.token.attempts(),
         recovery: open.row.recovery.to_string(),

@@ -98,7 +98,6 @@ impl<P: Ports> Gateway<P> {
         let traces = store.traces(&ids).await?;
         let next = ids.last().filter(|_| more).map(cursor);
         let of = |(run, traces): (RunAtRisk, Vec<Trace>)| {
-            let verdict = verdict(&traces, &held);
             let others = traces.iter().filter(|trace| trace.row.origin != self.origin);
             RunStatus {
                 tenant: run.id.tenant().to_string(),
@@ -107,7 +106,7 @@ impl<P: Ports> Gateway<P> {
                 risk: run.row.risk.iter().map(ToString::to_string).collect(),
                 own: key::row_status(&run.row),
                 others: others.map(|trace| key::row_status(&trace.row)).collect(),
-                verdict,
+                verdict: verdict(&traces, &held),
             }
         };
         let runs = runs.into_iter().zip(traces).map(of).collect();

@@ -80,20 +80,15 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// Jobs of this region, oldest first.
-    pub async fn jobs(&self, state: Option<JobState>) -> Result<Vec<JobStatus>, StoreError> {
+    pub async fn jobs(&self, state: Option<JobState>) -> Result<JobsPage, StoreError> {
         let rows = self.store().jobs(state, MOST_LISTED).await?;
-        Ok(rows.into_iter().map(|row| job_status(&self.settings.me, row)).collect())
-    }
-
-    /// The same as a page.
-    pub async fn jobs_here(&self, state: Option<JobState>) -> Result<JobsPage, StoreError> {
-        Ok(JobsPage { region: self.settings.me.to_string(), jobs: self.jobs(state).await?, silent: None })
+        let jobs = rows.into_iter().map(|row| job_status(&self.settings.me, row)).collect();
+        Ok(JobsPage { region: self.settings.me.to_string(), jobs, silent: None })
     }
 
     /// Jobs of all regions, oldest first. An error: no region answered, nor the own store.
     pub async fn all_jobs(self: &Arc<Self>, state: Option<JobState>) -> Result<JobsPage, StoreError> {
-        let Answers { given, silent } =
-            self.ask_all(&Question::Jobs { state }, self.jobs_here(state)).await?;
+        let Answers { given, silent } = self.ask_all(&Question::Jobs { state }, self.jobs(state)).await?;
         let region = self.settings.me.to_string();
         let mut jobs: Vec<JobStatus> = Vec::new();
         for (name, page) in given {

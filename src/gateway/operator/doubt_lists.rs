@@ -89,7 +89,7 @@ fn id(doubt: &DoubtStatus) -> Option<KeyId> {
 const PAGE: u32 = 500;
 
 /// Result of the act, or of its dry run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct RuleChange {
     /// The region whose own attempts it is about.
     pub region: String,
@@ -127,10 +127,8 @@ impl<P: Ports> Gateway<P> {
             region: self.settings.me.to_string(),
             route: route.to_owned(),
             recovery: recovery.to_string(),
-            changed: 0,
-            same: 0,
-            elsewhere: 0,
             dry_run,
+            ..RuleChange::default()
         };
         let mut after: Option<KeyId> = None;
         loop {
@@ -139,18 +137,17 @@ impl<P: Ports> Gateway<P> {
             let open = page.into_iter().map(|listed| listed.open);
             let is_doubt = |open: &OpenAttempt| matches!(open.row.state, State::InDoubt { .. });
             let open = open.filter(|open| is_doubt(open) && self.is_of(named, open));
-            let (own, others): (Vec<_>, Vec<_>) = open.partition(|open| open.row.origin == self.origin);
-            let (to_change, same): (Vec<_>, Vec<_>) =
-                own.into_iter().partition(|open| open.row.recovery != recovery);
-            (change.same, change.elsewhere) =
-                (change.same + same.len() as u64, change.elsewhere + others.len() as u64);
-            let attempts: Vec<Attempt> = to_change.iter().map(OpenAttempt::attempt).collect();
+            let mut attempts: Vec<Attempt> = Vec::new();
+            for open in open {
+                match open.row.origin == self.origin {
+                    true if open.row.recovery != recovery => attempts.push(open.attempt()),
+                    true => change.same += 1,
+                    false => change.elsewhere += 1,
+                }
+            }
             change.changed += match dry_run || attempts.is_empty() {
                 true => attempts.len() as u64,
-                false => {
-                    let store = self.store();
-                    store.change_rule(&attempts, recovery, by).await.map_err(Refusal::Store)?
-                }
+                false => self.store().change_rule(&attempts, recovery, by).await.map_err(Refusal::Store)?,
             };
             if after.is_none() {
                 break;

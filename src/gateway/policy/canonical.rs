@@ -28,11 +28,8 @@ pub enum RawOnly {
     #[error("the body starts with a byte order mark")]
     ByteOrderMark,
     /// The body is not one JSON value, as RFC 8259 defines it.
-    #[error("the body is not JSON at byte {at}")]
-    NotJson {
-        /// The place, in bytes from the body's start.
-        at: usize,
-    },
+    #[error("the body is not JSON at byte {0}")]
+    NotJson(usize),
     /// Arrays and objects are nested deeper than [`MAX_DEPTH`].
     #[error("the body is nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
@@ -79,7 +76,7 @@ struct Member<'a> {
 
 impl<'a> Writer<'a> {
     fn not_json(&self) -> RawOnly {
-        RawOnly::NotJson { at: self.at }
+        RawOnly::NotJson(self.at)
     }
 
     fn peek(&self) -> Option<u8> {
@@ -246,10 +243,8 @@ impl<'a> Writer<'a> {
     /// Reads four hex digits after `\u`, and the second half of a surrogate pair.
     fn unicode_escape(&mut self) -> Result<char, RawOnly> {
         let first = self.four_hex_digits()?;
-        let second = match first {
-            0xd800..0xdc00 if self.take(b'\\') && self.take(b'u') => Some(self.four_hex_digits()?),
-            0..=u16::MAX => None,
-        };
+        let paired = (0xd800..0xdc00).contains(&first) && self.take(b'\\') && self.take(b'u');
+        let second = paired.then(|| self.four_hex_digits()).transpose()?;
         let mut chars = char::decode_utf16(std::iter::once(first).chain(second));
         match (chars.next(), chars.next()) {
             (Some(Ok(char)), None) => Ok(char),
@@ -297,11 +292,10 @@ impl<'a> Writer<'a> {
     }
 
     fn digits(&mut self) -> Result<(), RawOnly> {
-        let start = self.at;
-        while matches!(self.peek(), Some(b'0'..=b'9')) {
-            self.at += 1;
-        }
-        if self.at == start { Err(self.not_json()) } else { Ok(()) }
+        let rest = &self.text.as_bytes()[self.at..];
+        let count = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        self.at += count;
+        if count == 0 { Err(self.not_json()) } else { Ok(()) }
     }
 }
 

@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use crate::ports::upstream::ForwardKey;
 use crate::protocol::job::Backoff;
 use crate::protocol::key::{Key, KeyError, Syntax};
+use crate::protocol::worded;
 
 /// The headers from which a key is read, and the one in which the upstream gets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,26 +104,19 @@ pub enum Alone {
     Run,
 }
 
-/// Says if a client waits for the answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// The client waits. `Prefer: respond-async` is ignored (RFC 7240 section 2 allows that).
-    #[default]
-    Sync,
-    /// The client chooses: with `Prefer: respond-async` the request is accepted.
-    Prefer,
-    /// Every request is accepted.
-    Accept,
-}
-
-impl Mode {
+worded! {
+    /// Says if a client waits for the answer.
+    #[derive(Default)]
+    Mode;
     /// Its word in configuration and in the published contract.
-    pub fn name(self) -> &'static str {
-        match self {
-            Mode::Sync => "sync",
-            Mode::Prefer => "prefer",
-            Mode::Accept => "accept",
-        }
+    name {
+        /// The client waits. `Prefer: respond-async` is ignored (RFC 7240 section 2 allows that).
+        #[default]
+        Sync = "sync",
+        /// The client chooses: with `Prefer: respond-async` the request is accepted.
+        Prefer = "prefer",
+        /// Every request is accepted.
+        Accept = "accept",
     }
 }
 
@@ -137,14 +131,18 @@ pub struct Accept {
     pub backoff: Backoff,
 }
 
-/// Binding of a key by its first claim (docs/protocol.md#rule-1).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Binding {
-    /// To the tenant: all its callers get the answer.
-    #[default]
-    Tenant,
-    /// To the principal that claimed it: for others it looks like a key of another request.
-    Principal,
+worded! {
+    /// Binding of a key by its first claim (docs/protocol.md#rule-1).
+    #[derive(Default)]
+    Binding;
+    /// Its word in configuration and in the published contract.
+    name {
+        /// To the tenant: all its callers get the answer.
+        #[default]
+        Tenant = "tenant",
+        /// To the principal that claimed it: for others it looks like a key of another request.
+        Principal = "principal",
+    }
 }
 
 /// Status of the refusal of a key that was used for another request. Its code is the same.
@@ -157,14 +155,18 @@ pub enum Mismatch {
     Conflict,
 }
 
-/// The form of a route's refusals. The problem and what it says of a retry are the same.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Dialect {
-    /// RFC 9457, with the statuses of the IETF draft.
-    #[default]
-    Plain,
-    /// The statuses, the error codes and the retry header that Stripe's SDKs know.
-    Stripe,
+worded! {
+    /// The form of a route's refusals. The problem and what it says of a retry are the same.
+    #[derive(Default)]
+    Dialect;
+    /// Its word in configuration.
+    name {
+        /// RFC 9457, with the statuses of the IETF draft.
+        #[default]
+        Plain = "plain",
+        /// The statuses, the error codes and the retry header that Stripe's SDKs know.
+        Stripe = "stripe",
+    }
 }
 
 /// Headers that a replay carries by default: they describe the answer, not the moment.

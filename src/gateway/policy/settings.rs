@@ -13,13 +13,14 @@ use serde_json::{Value, json};
 
 use super::choices::{Accept, Binding, Dialect, Escrow, KeyHeaders, Mismatch, Mode, REPLAY_HEADERS};
 use super::path::PathPattern;
-use super::signature::{FingerprintRule, Pointer, Selection};
+use super::signature::{Pointer, Selection};
 use crate::ports::upstream::KeyForm;
 use crate::protocol::key::Syntax;
 use crate::protocol::key_policy::{Alphabet, Form, KeyPolicy};
 use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::{Outcome, OutcomeSets};
 use crate::protocol::record::Recovery;
+use crate::protocol::worded;
 
 use Kind::{Flag, Life, Number, OfRoute, Own, Size, Span, Word};
 
@@ -61,25 +62,17 @@ impl Route {
     }
 }
 
-/// A route's treatment of keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protection {
-    /// Streams straight through; a key is passed on like any header.
-    Off,
-    /// Requests with a key are protected; those without stream straight through.
-    Optional,
-    /// Requests without a key are refused.
-    Required,
-}
-
-impl Protection {
+worded! {
+    /// A route's treatment of keys.
+    Protection;
     /// Its word in configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Optional => "optional",
-            Self::Required => "required",
-        }
+    name {
+        /// Requests without a key are refused.
+        Required = "required",
+        /// Requests with a key are protected; those without stream straight through.
+        Optional = "optional",
+        /// Streams straight through; a key is passed on like any header.
+        Off = "off",
     }
 }
 
@@ -93,8 +86,9 @@ pub struct Policy {
     pub syntax: Syntax,
     /// Rule for acceptable keys.
     pub key_policy: KeyPolicy,
-    /// Parts of a body that count in the fingerprint.
-    pub fingerprint: FingerprintRule,
+    /// The business signature: parts of a JSON body that count in the fingerprint. `None`: the
+    /// whole body, as raw bytes, and in its canonical form if there is a lossless one.
+    pub fingerprint: Option<Selection>,
     /// Headers that count in the fingerprint, in the order of their names.
     pub fingerprint_headers: Vec<HeaderName>,
     /// Refusal of a key that was used for another request.
@@ -228,23 +222,22 @@ pub trait OneOf: Sync {
     fn get(&self, policy: &mut Policy) -> &'static str;
 }
 
-/// Words with their meanings, and the field.
-struct Words<T: 'static>(&'static [(&'static str, T)], Field<T>);
+/// All meanings, the word of each, and the field.
+struct Words<T: 'static>(&'static [T], fn(T) -> &'static str, Field<T>);
 
-impl<T: Copy + PartialEq + Sync> OneOf for Words<T> {
+impl<T: Copy + Sync> OneOf for Words<T> {
     fn words(&self) -> Vec<&'static str> {
-        self.0.iter().map(|(word, _)| *word).collect()
+        self.0.iter().map(|meaning| self.1(*meaning)).collect()
     }
 
     fn set(&self, policy: &mut Policy, place: usize) {
-        if let Some((_, meaning)) = self.0.get(place) {
-            *self.1(policy) = *meaning;
+        if let Some(meaning) = self.0.get(place) {
+            *self.2(policy) = *meaning;
         }
     }
 
     fn get(&self, policy: &mut Policy) -> &'static str {
-        let meaning = *self.1(policy);
-        self.0.iter().find(|(_, one)| *one == meaning).map_or("", |(word, _)| word)
+        self.1(*self.2(policy))
     }
 }
 
@@ -338,8 +331,7 @@ pub static EVERY: [Setting; 7] = [
 /// Settings of routes that look at keys.
 #[rustfmt::skip]
 pub static KEYED: [Setting; 37] = [
-    of("syntax", Word(&Words(
-        &[("lenient", Syntax::Lenient), ("strict", Syntax::Strict)], |p| &mut p.syntax)), "
+    of("syntax", Word(&Words(&Syntax::ALL, Syntax::name, |p| &mut p.syntax)), "
         How the Idempotency-Key header is parsed.
         With \"lenient\", \"abc\" in quotes (RFC 8941) and bare abc are the same key.
         With \"strict\", only the quoted form is taken."),
@@ -347,9 +339,7 @@ pub static KEYED: [Setting; 37] = [
         |policy| listed(&policy.key_headers.from, HeaderName::as_str)), "
         The headers that a key is read from, each as \"header:NAME\": the first that is there.
         Two that hold different keys are refused with 400."),
-    of("forward_key", Word(&Words(
-        &[("quoted", KeyForm::Quoted), ("bare", KeyForm::Bare), ("as-sent", KeyForm::AsSent)],
-        |p| &mut p.key_headers.to.form)), "
+    of("forward_key", Word(&Words(&KeyForm::ALL, KeyForm::name, |p| &mut p.key_headers.to.form)), "
         The form in which the upstream gets the key: \"quoted\" (RFC 8941), \"bare\" or \"as-sent\".
         A lenient syntax with recovery = \"rerun\" refuses \"as-sent\"."),
     of("forward_key_header", Own("forward_key_header = \"Idempotency-Key\" # default",
@@ -361,8 +351,7 @@ pub static KEYED: [Setting; 37] = [
         The status of a key that was used for another request.
         It is 422, as the IETF draft has it, or 409.
         The problem and its code stay."),
-    of("dialect", Word(&Words(
-        &[("plain", Dialect::Plain), ("stripe", Dialect::Stripe)], |p| &mut p.dialect)), "
+    of("dialect", Word(&Words(&Dialect::ALL, Dialect::name, |p| &mut p.dialect)), "
         The form of this route's refusals.
         The form \"plain\" is RFC 9457, with an error object beside it.
         With \"stripe\" there is also what Stripe's SDKs know: 400 for a reused or expired key,
@@ -415,8 +404,7 @@ pub static KEYED: [Setting; 37] = [
         With \"off\", what was lost with a region may run a second time.
         What is written here is a proposal.
         It holds in all regions at once by `onceway init` and `onceway ring apply`."),
-    of("bind", Word(&Words(
-        &[("tenant", Binding::Tenant), ("principal", Binding::Principal)], |p| &mut p.bind)), "
+    of("bind", Word(&Words(&Binding::ALL, Binding::name, |p| &mut p.bind)), "
         To whom a key is bound by its first use.
         With \"tenant\", whoever of the tenant asks again gets the answer.
         With \"principal\", only the same principal (credentials.toml) does.
@@ -448,8 +436,7 @@ pub static KEYED: [Setting; 37] = [
         Answer headers that a replay carries beyond those that describe the answer itself.
         Those are content-type, location, etag and their like.
         Set-Cookie, Date and those of one connection are refused."),
-    of("mode", Word(&Words(
-        &[("sync", Mode::Sync), ("prefer", Mode::Prefer), ("accept", Mode::Accept)], |p| &mut p.mode)), "
+    of("mode", Word(&Words(&Mode::ALL, Mode::name, |p| &mut p.mode)), "
         Whether a client waits for the answer.
         With \"sync\" it does, and Prefer is not heeded.
         With \"prefer\", a request with Prefer: respond-async is stored and run by a worker.
@@ -462,13 +449,10 @@ pub static KEYED: [Setting; 37] = [
         |p, n| p.key_policy.max_length = n as usize, |p| p.key_policy.max_length as u64), "
         How many characters at most, 1 to 255."),
     of("key_policy.alphabet", Word(&Words(
-        &[("visible", Alphabet::Visible), ("url-safe", Alphabet::UrlSafe), ("hex", Alphabet::Hex)],
-        |p| &mut p.key_policy.alphabet)), "
+        &Alphabet::ALL, Alphabet::name, |p| &mut p.key_policy.alphabet)), "
         The characters of a key: \"visible\" (any visible ASCII), \"url-safe\" (letters, digits and
         -_.~) or \"hex\" (digits and a-f)."),
-    of("key_policy.form", Word(&Words(
-        &[("any", Form::Any), ("uuid", Form::Uuid), ("uuid-v4", Form::UuidV4), ("uuid-v7", Form::UuidV7)],
-        |p| &mut p.key_policy.form)), "
+    of("key_policy.form", Word(&Words(&Form::ALL, Form::name, |p| &mut p.key_policy.form)), "
         The form of a key: \"any\", \"uuid\" (any version but nil and max), \"uuid-v4\" or \"uuid-v7\"."),
     of("key_policy.entropy_bits", Number(0, KeyPolicy::MOST_BITS as u64, 0,
         |p, n| p.key_policy.entropy_bits = n as u32, |p| u64::from(p.key_policy.entropy_bits)), "
@@ -480,13 +464,13 @@ pub static KEYED: [Setting; 37] = [
     of("fingerprint.include", Own(
         "include = [\"/amount\", \"/currency\", \"/destination/account\", \"/lines/*/amount\"] # no default",
         |policy| match &policy.fingerprint {
-            FingerprintRule::Signature(Selection::Include(fields)) => pointers(fields),
+            Some(Selection::Include(fields)) => pointers(fields),
             _other => Value::Null,
         }), "
         From 1 to 64 fields that count, and no others."),
     of("fingerprint.exclude", Own("# exclude = [\"/metadata\", \"/sent_at\"] # no default",
         |policy| match &policy.fingerprint {
-            FingerprintRule::Signature(Selection::Exclude(fields)) => pointers(fields),
+            Some(Selection::Exclude(fields)) => pointers(fields),
             _other => Value::Null,
         }), "
         In place of include: 1 to 64 fields that do not count, while all others do."),

@@ -6,17 +6,7 @@
 
 use super::canonical::{self, RawOnly};
 
-/// Parts of a body that count in a route's fingerprints. Method and target always count.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum FingerprintRule {
-    /// The whole body: raw bytes, and the canonical form if there is a lossless one.
-    #[default]
-    Whole,
-    /// The business signature: these fields of a JSON body.
-    Signature(Selection),
-}
-
-/// Selected fields of a JSON body.
+/// Selected fields of a JSON body. Method and target always count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
     /// These fields, and all below them.

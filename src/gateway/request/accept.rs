@@ -133,7 +133,7 @@ pub async fn standing<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, rows: &[Ro
 }
 
 fn pending<P: Ports>(gateway: &Gateway<P>, ask: &Ask, request_id: RequestId, expires: Date) -> Pending {
-    let after = retry_after(MOST_PATIENCE, gateway.typical(&ask.route).or(Some(Duration::ZERO)));
+    let after = retry_after(MOST_PATIENCE, gateway.live.load().typical(&ask.route).or(Some(Duration::ZERO)));
     Pending {
         key: ask.id.key().clone(),
         request_id,

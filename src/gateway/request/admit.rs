@@ -23,7 +23,7 @@ use crate::gateway::limits::concurrency::Place;
 use crate::gateway::limits::quota::Charged;
 use crate::gateway::policy::canonical::canonical_json;
 use crate::gateway::policy::route::{Binding, Dialect, Matched, NO_ROUTE, Policy};
-use crate::gateway::policy::signature::{FingerprintRule, Unsigned};
+use crate::gateway::policy::signature::Unsigned;
 use crate::gateway::reloadable::Live;
 use crate::gateway::telemetry::times::{RouteTimes, Waited};
 use crate::gateway::telemetry::trace;
@@ -242,12 +242,10 @@ pub fn take_fingerprint(
     let target = target.path_and_query().map_or("/", |target| target.as_str());
     let method = method.as_str();
     let canonical = match (&policy.fingerprint, is_json(headers)) {
-        (FingerprintRule::Whole, true) => {
-            canonical_json(body).ok().map(|text| fingerprint::canonical(method, target, &text))
-        }
-        (FingerprintRule::Whole, false) => None,
-        (FingerprintRule::Signature(_), false) => return Err(Unsigned::NotJsonType.into()),
-        (FingerprintRule::Signature(selection), true) => {
+        (None, true) => canonical_json(body).ok().map(|text| fingerprint::canonical(method, target, &text)),
+        (None, false) => None,
+        (Some(_), false) => return Err(Unsigned::NotJsonType.into()),
+        (Some(selection), true) => {
             let selected = selection.select(body).map_err(Unsigned::RawOnly)?;
             Some(fingerprint::signature(method, target, &selection.canonical(), &selected))
         }

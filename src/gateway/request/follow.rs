@@ -149,7 +149,7 @@ async fn find_basis<P: Ports>(
 }
 
 fn running<P: Ports>(gateway: &Gateway<P>, ask: &Ask, left: Duration, expires: Date) -> Reply {
-    let after = retry_after(left.saturating_sub(ask.policy.wait), gateway.typical(&ask.route));
+    let after = retry_after(left.saturating_sub(ask.policy.wait), gateway.live.load().typical(&ask.route));
     Reply::Refused(Kind::InProgress.after(after), Some(expires))
 }
 

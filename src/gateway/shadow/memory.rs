@@ -226,7 +226,6 @@ impl Memory {
     /// Takes in the answer to the request that met `met`: a status, or none that is known.
     pub fn end(
         &mut self,
-        key: Digest32,
         met: Met,
         (outcome, status): (Outcome, Option<u16>),
         now: Moment,
@@ -237,10 +236,9 @@ impl Memory {
             Met::Running(number) | Met::Settled(number) => (number, false),
             Met::InDoubt | Met::Other | Met::Expired => return Ended::default(),
         };
-        let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.number == number) else {
-            return Ended::default();
-        };
         let mut ended = Ended::default();
+        let entry = self.order.get(&number).and_then(|key| self.entries.get_mut(key));
+        let Some(entry) = entry else { return ended };
         if outcome == Outcome::Final {
             ended.diverged = entry.settled.is_some_and(|first| Some(first) != status);
             entry.settled = entry.settled.or(status);
@@ -253,13 +251,10 @@ impl Memory {
     }
 
     /// Drops a run that was given up. Returns the number of copies that waited for it.
-    pub fn forget(&mut self, key: Digest32, met: Met) -> usize {
+    pub fn forget(&mut self, met: Met) -> usize {
         let Met::Nothing(number) = met else { return 0 };
-        if self.entries.get(&key).is_none_or(|entry| entry.number != number) {
-            return 0;
-        }
-        self.order.remove(&number);
-        match self.entries.remove(&key).map(|entry| entry.run) {
+        let entry = self.order.remove(&number).and_then(|key| self.entries.remove(&key));
+        match entry.map(|entry| entry.run) {
             Some(Run::Running(waiting)) => waiting.len(),
             Some(Run::Over(_)) | None => 0,
         }
@@ -313,7 +308,7 @@ mod tests {
             503 => Outcome::NothingHappened,
             _ => Outcome::Unknown,
         };
-        memory.end(key("k"), met, (outcome, Some(status)), at(seconds), WAIT)
+        memory.end(met, (outcome, Some(status)), at(seconds), WAIT)
     }
 
     #[test]
@@ -373,7 +368,7 @@ mod tests {
         assert_ne!(anew, first);
         end(&mut memory, first, 201, 2);
         assert_eq!(meet(&mut memory, "k", "a", 3), Met::Running(3), "the newer run goes on");
-        assert_eq!((memory.forget(key("k"), first), memory.forget(key("k"), anew)), (0, 1));
+        assert_eq!((memory.forget(first), memory.forget(anew)), (0, 1));
         assert_eq!(memory.size(), (1, 2));
     }
 }

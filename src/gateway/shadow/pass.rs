@@ -193,7 +193,7 @@ impl Trial {
             *stage
         };
         let Stage { met: Some(met), answer: Some((answer, now)) } = stage else { return };
-        let ended = self.shadow.lock().memory.end(self.key, met, answer, now, self.policy.wait);
+        let ended = self.shadow.lock().memory.end(met, answer, now, self.policy.wait);
         for given in ended.waited {
             self.judge(Verdict::after_waiting(given));
         }
@@ -216,7 +216,7 @@ impl Drop for Trial {
     fn drop(&mut self) {
         let stage = self.stage.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let (Some(met), None) = (stage.met, stage.answer) {
-            let waited = self.shadow.lock().memory.forget(self.key, met);
+            let waited = self.shadow.lock().memory.forget(met);
             for _ in 0..waited {
                 self.judge(Verdict::Unjudged);
             }

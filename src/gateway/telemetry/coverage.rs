@@ -4,17 +4,16 @@
 //! shape of a path only: segments that may be ids are `{}`.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use http::Method;
 use serde::Serialize;
 
+use super::labels::OTHER;
 use crate::gateway::policy::route::{Matched, PathPattern, Protection};
 
-/// Lines of the table, at most. Further requests are counted as [`OTHER`].
+/// Lines of the table, at most. The path of further requests is [`OTHER`].
 const MOST: usize = 1_000;
-/// The path of all requests that found the table full.
-pub const OTHER: &str = "(other)";
 /// Segments that a shape shows, at most; `*` stands for further ones.
 const MOST_SEGMENTS: usize = 8;
 /// A longer segment is taken for an id.
@@ -106,13 +105,13 @@ impl Coverage {
     }
 
     pub fn seen(&self) -> (Vec<Counted>, bool) {
-        let lines = self.lock();
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let all = lines.iter().map(|(seen, count)| Counted { seen: seen.clone(), count: *count });
         (all.collect(), lines.len() >= self.most)
     }
 
     fn count(&self, seen: Seen) {
-        let mut lines = self.lock();
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = lines.get_mut(&seen) {
             *count += 1;
         } else if lines.len() < self.most {
@@ -122,10 +121,6 @@ impl Coverage {
             let other = Seen { method: OTHER.to_owned(), path: OTHER.to_owned(), ..seen };
             *lines.entry(other).or_default() += 1;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Seen, u64>> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

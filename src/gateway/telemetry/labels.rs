@@ -34,20 +34,19 @@ impl Labels {
 
     /// The tenant's own label, or [`OTHER`] if too many came before it. It keeps its first.
     fn of(&self, tenant: &Tenant) -> Arc<str> {
-        let seen = self.seen.load();
-        if let Some(label) = seen.get(tenant.as_str()) {
-            return label.clone();
-        }
-        if seen.len() >= self.most {
-            return OTHER.into();
+        let known = |seen: &BTreeSet<Arc<str>>| {
+            let full = || (seen.len() >= self.most).then(|| OTHER.into());
+            seen.get(tenant.as_str()).cloned().or_else(full)
+        };
+        if let Some(label) = known(&self.seen.load()) {
+            return label;
         }
         let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut seen = BTreeSet::clone(&self.seen.load());
-        let label: Arc<str> = match seen.get(tenant.as_str()) {
-            Some(label) => return label.clone(),
-            None if seen.len() >= self.most => return OTHER.into(),
-            None => tenant.as_str().into(),
-        };
+        if let Some(label) = known(&seen) {
+            return label;
+        }
+        let label: Arc<str> = tenant.as_str().into();
         seen.insert(label.clone());
         self.seen.store(Arc::new(seen));
         label

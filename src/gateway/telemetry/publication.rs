@@ -7,10 +7,9 @@ use http::{HeaderName, Method};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use crate::gateway::policy::route::{Binding, Dialect, KeyHeaders, Mode, Policy, Protection, Route, Routes};
-use crate::gateway::policy::signature::{FingerprintRule, Pointer, Selection};
+use crate::gateway::policy::route::{Dialect, KeyHeaders, Mode, Policy, Protection, Route, Routes};
+use crate::gateway::policy::signature::{Pointer, Selection};
 use crate::gateway::request::problems::{self, Kind, Problem};
-use crate::protocol::key::Syntax;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::{Outcome, OutcomeSets};
 
@@ -72,6 +71,10 @@ fn route(route: &Route, quota: bool) -> Json {
 }
 
 fn terms(policy: &Policy, required: bool, quota: bool) -> Members {
+    let from = &policy.key_headers.from;
+    // The headers that a key is read from, if others: the first that is there.
+    let others = (*from != KeyHeaders::default().from).then(|| is("names", names(from)));
+    let header = [Some(is("name", "Idempotency-Key")), others, Some(is("syntax", policy.syntax.name()))];
     let rules = &policy.key_policy;
     let key_policy = vec![
         is("min_length", rules.min_length),
@@ -80,10 +83,6 @@ fn terms(policy: &Policy, required: bool, quota: bool) -> Members {
         is("form", rules.form.name()),
         is("entropy_bits", rules.entropy_bits),
     ];
-    let replayed_to = match policy.bind {
-        Binding::Tenant => "tenant",
-        Binding::Principal => "principal",
-    };
     let retention = match policy.retention {
         Retention::For(span) => json!(span.as_secs()),
         Retention::Never => json!("never"),
@@ -93,11 +92,11 @@ fn terms(policy: &Policy, required: bool, quota: bool) -> Members {
         Json::Object([is("seconds", seconds)].into_iter().chain(refusal).collect())
     });
     vec![
-        ("header", header(policy)),
+        ("header", Json::Object(header.into_iter().flatten().collect())),
         ("key_policy", Json::Object(key_policy)),
         is("scope", vec!["tenant"]),
         // Callers within the scope that may get a replay.
-        is("replayed_to", replayed_to),
+        is("replayed_to", policy.bind.name()),
         ("fingerprint", fingerprint(policy)),
         is("retention", retention),
         ("expired", expired.unwrap_or(Json::One(Value::Null))),
@@ -109,18 +108,6 @@ fn terms(policy: &Policy, required: bool, quota: bool) -> Members {
         is("statuses", statuses(&policy.outcomes)),
         ("refusals", Json::List(refusals(policy, required, quota))),
     ]
-}
-
-fn header(policy: &Policy) -> Json {
-    let from = &policy.key_headers.from;
-    let syntax = match policy.syntax {
-        Syntax::Lenient => "lenient",
-        Syntax::Strict => "strict",
-    };
-    // The headers that a key is read from, if others: the first that is there.
-    let names = (*from != KeyHeaders::default().from).then(|| is("names", names(from)));
-    let all = [Some(is("name", "Idempotency-Key")), names, Some(is("syntax", syntax))];
-    Json::Object(all.into_iter().flatten().collect())
 }
 
 fn names(headers: &[HeaderName]) -> Value {
@@ -135,9 +122,9 @@ fn refused_for(policy: &Policy) -> Option<u64> {
 
 fn fingerprint(policy: &Policy) -> Json {
     let (body, fields) = match &policy.fingerprint {
-        FingerprintRule::Whole => ("whole", None),
-        FingerprintRule::Signature(Selection::Include(fields)) => ("include", Some(fields)),
-        FingerprintRule::Signature(Selection::Exclude(fields)) => ("exclude", Some(fields)),
+        None => ("whole", None),
+        Some(Selection::Include(fields)) => ("include", Some(fields)),
+        Some(Selection::Exclude(fields)) => ("exclude", Some(fields)),
     };
     let compared = match fields {
         Some(_) => "JSON values (RFC 8785)",
@@ -179,7 +166,6 @@ fn statuses(sets: &OutcomeSets) -> Value {
 }
 
 fn refusals(policy: &Policy, required: bool, quota: bool) -> Vec<Json> {
-    let signed = matches!(policy.fingerprint, FingerprintRule::Signature(_));
     let refusals = [
         (required, Kind::KeyMissing.problem()),
         (policy.key_policy.entropy_bits > 0, Kind::KeyWeak.problem()),
@@ -194,7 +180,7 @@ fn refusals(policy: &Policy, required: bool, quota: bool) -> Vec<Json> {
         (true, policy.mismatch.into()),
         (refused_for(policy).is_some(), Kind::KeyExpired.problem()),
         (policy.mode != Mode::Sync, Kind::DeadLetter.problem()),
-        (signed, Kind::FingerprintImpossible.problem()),
+        (policy.fingerprint.is_some(), Kind::FingerprintImpossible.problem()),
         (quota, Kind::QuotaExceeded.problem()),
     ];
     let published = refusals.into_iter().filter(|(may_be, _)| *may_be);

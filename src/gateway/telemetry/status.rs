@@ -116,13 +116,11 @@ impl<P: Ports> Gateway<P> {
     }
 
     fn store_status(&self) -> StoreStatus {
-        let health = self.health();
+        let heartbeat = self.health().beat.map(|(seq, _)| seq);
         let (gate, reason) = match &*self.snapshot().store {
             StoreHealth::Open(gate) => (Some(gate.version.0), None),
             StoreHealth::Closed { why, .. } => (None, Some(why.clone())),
         };
-        let heartbeat = health.beat.map(|(seq, _)| seq);
-        drop(health);
         let spared = self.store().breaker_status();
         StoreStatus { open: gate.is_some(), reason, spared, gate_version: gate, heartbeat }
     }

@@ -39,8 +39,8 @@ pub enum Where {
 #[derive(Debug)]
 pub struct RouteTimes {
     route: Arc<str>,
-    here: [OnceLock<Histogram>; VERDICTS.len()],
-    forwarded: [OnceLock<Histogram>; VERDICTS.len()],
+    /// By place and verdict.
+    requests: [[OnceLock<Histogram>; VERDICTS.len()]; 2],
     overhead: OnceLock<Histogram>,
     /// Running mean of its upstream's latency.
     pub typical: Mutex<Option<Duration>>,
@@ -48,8 +48,8 @@ pub struct RouteTimes {
 
 impl RouteTimes {
     pub fn new(route: Arc<str>) -> Self {
-        let [here, forwarded] = Default::default();
-        let times = Self { route, here, forwarded, overhead: OnceLock::new(), typical: Mutex::default() };
+        let (requests, overhead, typical) = Default::default();
+        let times = Self { route, requests, overhead, typical };
         times.series("failed", Where::Here);
         times
     }
@@ -71,17 +71,14 @@ impl RouteTimes {
     }
 
     fn series(&self, verdict: &'static str, from: Where) -> &Histogram {
-        let (series, place) = match from {
-            Where::Here => (&self.here, "here"),
-            Where::Forwarded => (&self.forwarded, "forwarded"),
-        };
+        let place = ["here", "forwarded"][from as usize];
         // A word that is not listed would be a mistake: it counts as the last one, so it is seen.
         let number = VERDICTS.iter().position(|known| *known == verdict).unwrap_or(VERDICTS.len() - 1);
         let labels = || {
             let route = self.route.clone();
             histogram!(observe::REQUEST_SECONDS, "route" => route, "verdict" => VERDICTS[number], "where" => place)
         };
-        series[number].get_or_init(labels)
+        self.requests[from as usize][number].get_or_init(labels)
     }
 }
 

@@ -174,7 +174,6 @@ pub fn ran(job: &Job, route: &str, region: &RegionName, epoch: u64, result: &'st
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     const GOOD: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";

@@ -94,10 +94,9 @@ pub async fn look<P: Ports>(
 
 /// Looks at keys whose rows have just arrived. After a failure the search finds them later.
 pub async fn look_at<P: Ports>(gateway: &Gateway<P>, ids: &[KeyId]) {
-    if let Ok(traces) = metrics::upkeep("audit", gateway.store().traces(ids)).await {
-        let shared = ids.iter().cloned().zip(traces).filter(|(_, traces)| traces.len() > 1);
-        let _ = journal(gateway, shared.collect()).await;
-    }
+    let Ok(traces) = metrics::upkeep("audit", gateway.store().traces(ids)).await else { return };
+    let shared = ids.iter().cloned().zip(traces).filter(|(_, traces)| traces.len() > 1);
+    let _ = journal(gateway, shared.collect()).await;
 }
 
 /// Counts the journal's doubles, also those that a settlement journalled itself.
@@ -173,14 +172,8 @@ fn doubles_of(id: &KeyId, traces: &[Trace], held: &Held, replaced: &BTreeSet<Ori
                 Why::Risk | Why::Over => !own.row.risk.is_empty(),
             };
             let (first, second) = in_order(&one.row, &other.row, me);
-            let reported = match double.twice {
-                Twice::Surely => true,
-                Twice::Perhaps => {
-                    let gone = |row: &Row| replaced.contains(&row.origin);
-                    own.is_some_and(speaks) || gone(first) || gone(second)
-                }
-            };
-            if reported {
+            let gone = |row: &Row| replaced.contains(&row.origin);
+            if double.twice == Twice::Surely || own.is_some_and(speaks) || gone(first) || gone(second) {
                 found.push(Double {
                     id: id.clone(),
                     first: first.clone(),
@@ -204,9 +197,7 @@ fn in_order<'a>(one: &'a Row, other: &'a Row, me: &Origin) -> (&'a Row, &'a Row)
 fn reason(first: &Row, second: &Row, me: &Origin, why: Why) -> String {
     let answer = |row: &Row| match &row.state {
         State::Settled { answer, .. } => answer.status.to_string(),
-        State::Claimed { .. } | State::InDoubt { .. } | State::Released | State::Tombstone => {
-            "none".to_owned()
-        }
+        _unanswered => "none".to_owned(),
     };
     let ran = |row: &Row| {
         let place = if row.origin == *me { "here".to_owned() } else { format!("at {}", row.origin) };

@@ -42,13 +42,10 @@ impl Hearing {
     pub fn tell(&self, from: &RegionName, sender: Sender, kind: Kind, why: &str, now: Moment) {
         let news = self.is_news(from, kind, now);
         let (sender, kind) = (sender.word(), kind.name());
-        match news {
-            true => {
-                tracing::warn!(%from, sender, kind, why, "a peer may not say this: nothing was done; told once a minute");
-            }
-            false => {
-                tracing::debug!(%from, sender, kind, why, "a peer may not say this: nothing was done")
-            }
+        if news {
+            tracing::warn!(%from, sender, kind, why, "a peer may not say this: nothing was done; told once a minute");
+        } else {
+            tracing::debug!(%from, sender, kind, why, "a peer may not say this: nothing was done");
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use super::applied::applied;
-use super::store_gate::{close, open, refuse, went_back};
+use super::store_gate::{NOT_APPROVED, close, open, refuse, went_back};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics::{self, observe};
 use crate::ports::peers::{PeerReply, Question};
@@ -70,7 +70,7 @@ pub async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
 /// Reads the gate and lets claims pass: the store answers again and its boot is approved. An error
 /// says why the store is closed.
 async fn reopen<P: Ports>(gateway: &Gateway<P>) -> Result<(), String> {
-    if !gateway.health().peers.values().all(|peer| peer.tried) {
+    if !gateway.health().peers.values().all(|peer| peer.heard.is_some() || peer.trouble.is_some()) {
         // A process that just started cannot know yet if a peer goes by another view.
         return Err("starting: not every peer has been asked yet".to_owned());
     }
@@ -80,7 +80,7 @@ async fn reopen<P: Ports>(gateway: &Gateway<P>) -> Result<(), String> {
     }
     let gate = gateway.store().gate().await.map_err(|error| error.to_string())?;
     if !gate.is_open() {
-        return Err("the store restarted and is not approved yet".to_owned());
+        return Err(NOT_APPROVED.to_owned());
     }
     open(gateway, gate);
     Ok(())

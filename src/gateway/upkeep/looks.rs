@@ -46,10 +46,10 @@ impl Looks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::examples::at;
 
     #[test]
     fn a_pass_is_as_old_as_its_beginning() {
-        let at = |ms: u64| Moment::from_nanos(ms * 1_000_000);
         let mut looks = Looks { begun: Some(at(1_000)), ..Looks::default() };
         looks.ended(at(4_000));
         assert_eq!((looks.whole, looks.status.took_ms), (Some(at(1_000)), Some(3_000)));

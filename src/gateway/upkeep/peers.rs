@@ -73,7 +73,7 @@ fn heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, pong: Pong, asked: M
         peer.lag.announced(beat.seq, beat.age, round_trip, arrived);
         peer.announced = peer.announced.max(Some(beat.seq));
     }
-    (peer.trouble, peer.tried, peer.foreign) = (trouble, true, false);
+    (peer.trouble, peer.foreign) = (trouble, false);
     metrics::peer(observe::PEER_FOREIGN, name, false);
     (peer.heard, peer.asked, peer.round_trip) = (Some(arrived), Some(asked), Some(round_trip));
     peer.pong = Some(pong);
@@ -87,7 +87,6 @@ fn not_heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, error: &PeerErro
     let why = error.to_string();
     let mut health = gateway.health();
     let Some(peer) = health.peers.get_mut(name) else { return };
-    peer.tried = true;
     peer.foreign = matches!(error, PeerError::Versions { .. });
     metrics::peer(observe::PEER_FOREIGN, name, peer.foreign);
     if peer.trouble.as_ref() != Some(&why) {
@@ -219,10 +218,7 @@ impl<P: Ports> Gateway<P> {
     pub(super) fn spoken(&self, answered: Result<Pong, PeerError>) -> Result<Pong, PeerError> {
         let pong = answered?;
         let (theirs, ours) = (pong.speaks, self.settings.speaks);
-        match ours.common(theirs) {
-            Some(_) => Ok(pong),
-            None => Err(PeerError::Versions { theirs, ours }),
-        }
+        ours.common(theirs).map(|_| pong).ok_or(PeerError::Versions { theirs, ours })
     }
 
     /// The version, not spoken here, by which a majority of the ring's regions say to go in newer

@@ -11,6 +11,8 @@ use crate::ports::store::Gate;
 use crate::ports::{KeyStore, Ports};
 use crate::protocol::snapshot::StoreHealth;
 
+pub const NOT_APPROVED: &str = "the store restarted and is not approved yet";
+
 /// Lets claims pass. The only place that opens a store, so it asks whether that went back.
 pub fn open<P: Ports>(gateway: &Gateway<P>, gate: Gate) {
     if gateway.health().went_back {
@@ -68,9 +70,8 @@ pub async fn look_again<P: Ports>(gateway: &Gateway<P>) -> Result<(), Problem> {
             Ok(())
         }
         Ok(_) => {
-            let why = "the store restarted and is not approved yet".to_owned();
-            shut(gateway, &why);
-            Err(gateway.store_unavailable(why))
+            shut(gateway, NOT_APPROVED);
+            Err(gateway.store_unavailable(NOT_APPROVED.to_owned()))
         }
         Err(error) => Err(gateway.store_unavailable(error.to_string())),
     }

@@ -83,9 +83,8 @@ impl Sweep {
         let youngest = gateway.live().routes.policies().map(|policy| policy.hold).min();
         let Some(youngest) = youngest else { return };
         for _ in 0..STRETCHES {
-            let Ok(page) = metrics::upkeep("sweep", store.claims(self.place, youngest, STRETCH)).await else {
-                return;
-            };
+            let page = metrics::upkeep("sweep", store.claims(self.place, youngest, STRETCH)).await;
+            let Ok(page) = page else { return };
             let now = gateway.now();
             for claim in page.claims {
                 if let State::Claimed { left, .. } = claim.row.state {
@@ -135,8 +134,7 @@ impl Sweep {
         let is_here = |open: &OpenAttempt| {
             open.row.origin == gateway.origin || gateway.view().owner(&open.id) == Some(&gateway.settings.me)
         };
-        let (here, gone): (Vec<OpenAttempt>, Vec<OpenAttempt>) =
-            page.into_iter().map(|listed| listed.open).partition(is_here);
+        let (here, gone): (Vec<_>, Vec<_>) = page.into_iter().map(|listed| listed.open).partition(is_here);
         let gone: Vec<KeyId> = gone.into_iter().map(|open| open.id).collect();
         if !gone.is_empty() {
             // Their owner has them on its list. A failure is counted, and the next round tries

@@ -43,7 +43,7 @@ fn a_canonical_form_is_stable_and_keeps_the_value() {
                 assert_eq!(numbers(body), numbers(&form), "a number changed");
                 assert_eq!(members(body), kept(&again), "a member was lost, or is there twice");
             }
-            Err(RawOnly::NotJson { at }) => {
+            Err(RawOnly::NotJson(at)) => {
                 assert!(theirs.is_err() && at <= body.len(), "it is JSON, and not at {at}")
             }
             Err(

@@ -26,7 +26,7 @@ pub(super) async fn becomes(bench: &Bench, at: &RegionName, key: &str, wanted: &
 }
 
 async fn letters(bench: &Bench, at: &RegionName) -> Vec<JobStatus> {
-    bench.gateway(at).jobs(Some(JobState::Dead)).await.unwrap()
+    bench.gateway(at).jobs(Some(JobState::Dead)).await.unwrap().jobs
 }
 
 pub(super) fn act() -> Act {
@@ -55,7 +55,7 @@ fn an_accepted_request_runs_once_and_replays_everywhere() {
         let (status, shown) = asked(&bench.gateway(&us), &key).await;
         assert_eq!((status, &shown["status"], &shown["attempt"]), (200, &201.into(), &1.into()));
         assert_eq!(shown["answer"]["body"].as_str().unwrap().as_bytes(), answer.body);
-        let jobs = bench.gateway(&eu).jobs(None).await.unwrap();
+        let jobs = bench.gateway(&eu).jobs(None).await.unwrap().jobs;
         assert!(jobs.is_empty(), "a settled job goes with its request");
     });
 }
@@ -151,7 +151,7 @@ fn a_duplicate_never_runs_a_waiting_job() {
         assert!(String::from_utf8_lossy(&running.body).contains("\"state\":\"running\""));
         let other = ask(&bench.gateway(&eu), "/later", &key, "{\"other\":1}").await;
         assert_eq!(other.said(), (422, "key-reused"));
-        assert_eq!(bench.gateway(&eu).jobs(None).await.unwrap().len(), 1);
+        assert_eq!(bench.gateway(&eu).jobs(None).await.unwrap().jobs.len(), 1);
         becomes(&bench, &eu, &key, "settled").await;
         let answer = bench.send(&eu, "/later", &key).await;
         assert_eq!((answer.status, answer.replayed, bench.arrived(&eu)), (201, true, 1));

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use onceway::gateway::credentials::caller::{Caller, Voucher};
 use onceway::gateway::credentials::{Credentials, digest};
 use onceway::gateway::policy::route::{Binding, Mismatch, Mode, Policy, Protection, Route};
-use onceway::gateway::policy::signature::{FingerprintRule, Pointer, Selection};
+use onceway::gateway::policy::signature::{Pointer, Selection};
 use onceway::protocol::key_policy::KeyPolicy;
 
 use crate::shared;
@@ -191,7 +191,7 @@ pub fn settings(me: &RegionName) -> Settings {
     let moded = |name: &str, recovery, mode| route(name, Policy { mode, ..policy(recovery) });
     let signed = |name: &str, selection: fn(Vec<Pointer>) -> Selection, fields: [&str; 2], mismatch| {
         let fields = fields.map(|field| Pointer::parse(field).unwrap()).to_vec();
-        let fingerprint = FingerprintRule::Signature(selection(fields));
+        let fingerprint = Some(selection(fields));
         route(name, Policy { fingerprint, mismatch, body_limit: 16 << 20, ..policy(Recovery::Park) })
     };
     let key_policy = KeyPolicy { min_length: 8, max_length: 64, entropy_bits: 32, ..KeyPolicy::default() };

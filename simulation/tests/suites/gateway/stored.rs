@@ -44,7 +44,7 @@ pub async fn leave(bench: &Bench, at: &RegionName, key: &str, body: &'static [u8
 }
 
 async fn job(bench: &Bench, at: &RegionName, key: &str) -> Option<JobStatus> {
-    bench.gateway(at).jobs(None).await.unwrap().into_iter().find(|job| job.key == key)
+    bench.gateway(at).jobs(None).await.unwrap().jobs.into_iter().find(|job| job.key == key)
 }
 
 /// As after a change of the ring: the job is here, the key is another region's now. The job waits,

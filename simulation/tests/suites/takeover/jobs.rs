@@ -22,8 +22,8 @@ async fn jobs(trio: &Trio) -> usize {
     let mut count = 0;
     for name in regions() {
         let gateway = trio.gateway(&name);
-        count += gateway.jobs(Some(JobState::Waiting)).await.unwrap().len();
-        count += gateway.jobs(Some(JobState::Dead)).await.unwrap().len();
+        count += gateway.jobs(Some(JobState::Waiting)).await.unwrap().jobs.len();
+        count += gateway.jobs(Some(JobState::Dead)).await.unwrap().jobs.len();
     }
     count
 }
