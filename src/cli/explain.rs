@@ -62,7 +62,6 @@ fn object(entry: &Entry) -> Value {
     })
 }
 
-/// The default of a key, or that it is required.
 fn default(entry: &Entry) -> Option<&str> {
     entry.shown_default().or_else(|| reference::is_required(entry).then_some("required"))
 }

@@ -22,7 +22,6 @@ use crate::gateway::credentials::issuer::{Algorithm, Issuer, VerifyingKey};
 use crate::gateway::credentials::{Credentials, TokenDigest};
 use crate::protocol::digest::Digest32;
 
-/// Algorithms that may be pinned: public keys only.
 const ALGORITHMS: [(&str, Algorithm); 9] = [
     ("ES256", Algorithm::ES256),
     ("ES384", Algorithm::ES384),

@@ -124,7 +124,6 @@ pub fn load_routes(path: &Path) -> Result<Routes, Errors> {
     judged(named(path, routes_alone)).0
 }
 
-/// Reads a file that a user named.
 fn named<T>(
     path: &Path,
     read: impl FnOnce(&Source, &Problems) -> Option<T>,
@@ -233,7 +232,6 @@ fn together(ring: Option<RingFile>, routes: Option<Vec<RouteAt>>, problems: &Pro
     Some(Shared::of(ring, routes))
 }
 
-/// True if the route binds its keys to the principal.
 fn binds(route: &Route) -> bool {
     route.policy().is_some_and(|policy| policy.bind == Binding::Principal)
 }

@@ -22,7 +22,6 @@ use crate::protocol::time::Drift;
 use crate::protocol::view::LONGEST_LEASE;
 use crate::protocol::window::WindowRule;
 
-/// A checked `ring.toml`.
 #[derive(Clone, Debug)]
 pub struct RingFile {
     pub deployment: String,
@@ -34,7 +33,6 @@ pub struct RingFile {
     /// Time for which an answer is stored beyond the promise.
     pub skew: Duration,
     pub heartbeat: Duration,
-    /// Rules of takeovers.
     pub failover: Failover,
 }
 
@@ -118,7 +116,6 @@ const REFERENCE: &str = include_str!("../../config/ring.toml");
 /// Largest weight, as `Ring::build` takes it.
 const MOST_WEIGHT: u64 = 10_000;
 
-/// Default bounds on the error of clocks.
 pub(super) const DRIFT: Drift = Drift { ppm: 500, margin: Duration::from_millis(50) };
 
 /// Default time for which an answer is stored beyond the promise.
@@ -146,7 +143,6 @@ fn pin(section: Section<'_>) -> Option<Located<Pin>> {
     Some(Located { at: section.at().clone(), value: Pin { tenant: tenant?, regions: regions? } })
 }
 
-/// Reads the name of a deployment, for people.
 fn name(value: &DeValue<'_>) -> Result<String, String> {
     let text = reader::text(value)?;
     is_name(&text)?;

@@ -160,10 +160,8 @@ impl SecretSource {
         names: &Names,
         check: Check,
     ) -> Option<Secret> {
-        match section.surroundings.need {
-            Need::Command => Some(Secret::new("")),
-            Need::Serve | Need::Gateway | Need::All => self.needed(section, names, check),
-        }
+        let serves = section.surroundings.need != Need::Command;
+        if serves { self.needed(section, names, check) } else { Some(Secret::new("")) }
     }
 
     /// The secret itself, needed now. `check` must not repeat it.

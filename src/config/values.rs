@@ -137,8 +137,7 @@ pub(super) fn check_files(
         return;
     }
     for error in wrong().iter().filter(|error| !error.is_unread()) {
-        let named = keys.iter().find(|(_, path)| error.path() == Some(path));
-        if let Some((key, _)) = named {
+        if let Some((key, _)) = keys.iter().find(|(_, path)| error.path() == Some(path)) {
             section.fail_at(key, format!("{key}: {error}"));
         }
     }
