@@ -5,13 +5,11 @@
 
 mod audit;
 mod authority;
-mod break_glass;
 mod certs;
 mod check;
 mod commands;
 mod coverage;
 mod doubts;
-mod explain;
 mod http;
 mod init;
 mod jobs;

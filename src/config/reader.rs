@@ -153,14 +153,9 @@ impl<'a> Section<'a> {
         self.problems.add(&self.at_key(key), self.said(text));
     }
 
-    /// Reports that a thing that a key names is not on this machine, at its line.
-    pub(super) fn miss_at(&self, key: &'static str, text: impl fmt::Display) {
-        self.problems.note(Weight::Missing, &self.at_key(key), self.said(text));
-    }
-
-    /// Reports that everybody knows the value of a key, at its line.
-    pub(super) fn warn_at(&self, key: &'static str, text: impl fmt::Display) {
-        self.problems.note(Weight::Known, &self.at_key(key), self.said(text));
+    /// Like [`Section::fail_at`], for what may be no error.
+    pub(super) fn note_at(&self, weight: Weight, key: &'static str, text: impl fmt::Display) {
+        self.problems.note(weight, &self.at_key(key), self.said(text));
     }
 
     /// Reports this key if it is written: it is no setting, and `text` says what to write.
@@ -271,7 +266,7 @@ impl<'a> Section<'a> {
         if self.surroundings.need.checks()
             && let Err(error) = std::fs::read(path)
         {
-            self.miss_at(key, format!("{key}: cannot read {}: {error}", path.display()));
+            self.note_at(Weight::Missing, key, format!("{key}: cannot read {}: {error}", path.display()));
         }
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use toml::de::DeValue;
 
+use super::problems::Weight;
 use super::reader::{self, At, Located, Problems, Section, Source};
 use super::settings::life;
 use super::span::{show, whole_millis};
@@ -52,7 +53,7 @@ pub fn read(source: &Source, problems: &Problems) -> Option<RingFile> {
     // With a known seed, a client can choose keys that all fall into one arc. Only a check warns,
     // so a trial with the reference file runs.
     if seed.is_some_and(|seed| REFERENCE.contains(&format!("\nseed = {seed:#x}\n"))) {
-        top.warn_at("seed", "this is the seed of the reference file, which everybody knows: draw your own (0x and what `openssl rand -hex 8` prints) before `onceway init`; it can never be changed afterwards");
+        top.note_at(Weight::Known, "seed", "this is the seed of the reference file, which everybody knows: draw your own (0x and what `openssl rand -hex 8` prints) before `onceway init`; it can never be changed afterwards");
     }
     let place_by = top.required(
         "place_by",

@@ -176,7 +176,7 @@ impl SecretSource {
         match self.resolve(section.surroundings.environment, check) {
             Ok(secret) => Some(secret),
             Err(Unresolved::Absent(why)) => {
-                section.miss_at(key, format!("{key}: {why}"));
+                section.note_at(Weight::Missing, key, format!("{key}: {why}"));
                 Some(Secret::new(""))
             }
             Err(Unresolved::Wrong(why)) => {
