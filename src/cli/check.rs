@@ -1,5 +1,5 @@
-//! `onceway check`: lists the mistakes of configuration files. `onceway config explain`: the meaning
-//! of their keys.
+//! `onceway check`: lists the mistakes of configuration files. `onceway config explain`: the
+//! meaning of their keys.
 //!
 //! Both connect to nothing. `config::reference` reads the reference files, which explain every key.
 

@@ -60,7 +60,7 @@ struct Line {
     refused: bool,
 }
 
-/// How often each line was seen.
+/// Number of times that each line was seen.
 type Lines = BTreeMap<Line, u64>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! `onceway region drain | resume | status | rebuild`, `onceway takeover`, and `onceway break-glass`:
-//! going on without a majority.
+//! `onceway region drain | resume | status | rebuild`, `onceway takeover`, and `onceway
+//! break-glass`: going on without a majority.
 //!
 //! `gateway::authority` performs, and refuses while another way is open. Nothing is forced that was
 //! not named twice.

@@ -2,7 +2,7 @@
 //! ring plan | apply`: changes that the ring file would make in the register's ring.
 //!
 //! The file is a proposal: nothing moves until it is applied with --yes, and `onceway status` shows
-//! the ring in force. Of a key only the digest is printed: pasting it into a ticket reveals nothing.
+//! the ring in force. Of a key only the digest is printed, so pasting it reveals nothing.
 
 use std::path::PathBuf;
 

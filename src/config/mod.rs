@@ -46,7 +46,7 @@ use crate::protocol::region::RegionName;
 
 pub use problems::{Checked, Errors, Watched};
 use problems::{Environment, Need, Surroundings, checked, judged};
-use reader::{At, Problems, Source};
+use reader::{Problems, Source, named};
 use region::Process;
 use ring::RingFile;
 use routes::RouteAt;
@@ -122,13 +122,6 @@ pub fn load_ring(path: &Path) -> Result<RingFile, Errors> {
 /// its problems.
 pub fn load_routes(path: &Path) -> Result<Routes, Errors> {
     judged(named(path, routes_alone)).0
-}
-
-fn named<T>(
-    path: &Path,
-    read: impl FnOnce(&Source, &Problems) -> Option<T>,
-) -> impl FnOnce(&Problems) -> Option<T> {
-    move |problems| read(&Source::read(path, &At::file(path), problems)?, problems)
 }
 
 fn routes_alone(source: &Source, problems: &Problems) -> Option<Routes> {

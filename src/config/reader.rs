@@ -79,6 +79,14 @@ impl Source {
     }
 }
 
+/// Reads a file that a user named.
+pub(super) fn named<T>(
+    path: &Path,
+    read: impl FnOnce(&Source, &Problems) -> Option<T>,
+) -> impl FnOnce(&Problems) -> Option<T> {
+    move |problems| read(&Source::read(path, &At::file(path), problems)?, problems)
+}
+
 /// The surroundings of files that name nothing outside of themselves.
 const NOTHING: Surroundings<'static> = Surroundings { environment: &|_| None, need: Need::Serve };
 
