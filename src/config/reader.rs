@@ -14,7 +14,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::plain::kind;
-pub use super::plain::{flag, hundredths, list, number, size, some, text, time, word};
+pub use super::plain::{Reads, flag, hundredths, list, number, size, some, text, time, word};
 pub use super::problems::{At, Located, Problem, Problems};
 use super::problems::{Need, Surroundings, Weight, nearest};
 
@@ -89,11 +89,6 @@ pub(super) fn named<T>(
 
 /// The surroundings of files that name nothing outside of themselves.
 const NOTHING: Surroundings<'static> = Surroundings { environment: &|_| None, need: Need::Serve };
-
-/// A reader of one value; its error says what must be written.
-pub trait Reads<T>: Fn(&DeValue<'_>) -> Result<T, String> {}
-
-impl<T, F: Fn(&DeValue<'_>) -> Result<T, String>> Reads<T> for F {}
 
 /// One table being read. Its end reports keys that were not asked for.
 pub struct Section<'a> {
