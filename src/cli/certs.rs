@@ -174,14 +174,12 @@ impl Certs {
     }
 }
 
-/// Names of the files that are made.
 fn files(regions: &[RegionName], is_there: bool) -> Vec<String> {
     let authority = ["ca.pem", "ca.key"].map(str::to_owned).into_iter().filter(|_| !is_there);
     let own = regions.iter().flat_map(|name| [format!("{name}.pem"), format!("{name}.key")]);
     authority.chain(own).collect()
 }
 
-/// The names, sorted.
 fn parsed(option: &str, names: &[String]) -> Result<Vec<RegionName>, Failure> {
     let parse = |name: &String| {
         RegionName::parse(name).map_err(|error| Failure::Bad(format!("{option} {name:?}: {error}")))

@@ -11,8 +11,8 @@ use serde_json::json;
 use super::lab;
 use super::process::{Failure, print, tell};
 use super::{
-    audit, break_glass, certs, check, coverage, doubts, explain, init, jobs, key, new, protocol, region,
-    rehearsal, ring, serve, status, store, top,
+    audit, certs, check, coverage, doubts, init, jobs, key, new, protocol, region, rehearsal, ring, serve,
+    status, store, top,
 };
 
 const TRY: &str = match cfg!(feature = "lab") {
@@ -154,7 +154,7 @@ fn acts() -> [Entry; 6] {
         several("key", "look at one key; end its doubt by hand", about_key, key),
         several("region", "drain, resume, rebuild; its standing", about_region, region),
         one("takeover", "declare a region lost", region::Takeover::run),
-        one("break-glass", "go on without a majority", break_glass::BreakGlass::run),
+        one("break-glass", "go on without a majority", region::BreakGlass::run),
         several("protocol", "end an upgrade", about_protocol, [one("raise", "", protocol::Raise::run)]),
         one("approve", "approve what another operator asks for", rehearsal::Approve::run),
     ]
@@ -179,7 +179,7 @@ fn preparations() -> [Entry; 9] {
     [
         one("new", "write the files of a new deployment", new::New::run),
         one("check", "list every mistake in them", check::Check::run),
-        several("config", "explain a setting", about_config, [one("explain", "", explain::Explain::run)]),
+        several("config", "explain a setting", about_config, [one("explain", "", check::Explain::run)]),
         one("certs", "make or revoke the regions' certificates", certs::Certs::run),
         several("store", "make a region's store, or check it", about_store, store),
         one("init", "found the deployment, once", init::Init::run),

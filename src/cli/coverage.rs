@@ -60,6 +60,9 @@ struct Line {
     refused: bool,
 }
 
+/// Number of times that each line was seen.
+type Lines = BTreeMap<Line, u64>;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Unprotected,
@@ -104,7 +107,7 @@ impl Line {
 
 impl Coverage {
     pub fn run(&self) -> Result<(), Failure> {
-        let mut lines = BTreeMap::new();
+        let mut lines = Lines::new();
         let mut full = false;
         for admin in &self.admin {
             let target = self.by.target(admin)?;
@@ -120,7 +123,7 @@ impl Coverage {
                 *lines.entry(line).or_default() += count;
             }
         }
-        let found = lines.keys().filter(|line| line.class(self.strict) == Class::Unprotected).count();
+        let found = self.of(&lines, Class::Unprotected).count();
         print(&if self.json { self.as_json(&lines, full) } else { self.as_text(&lines, full) })?;
         match (found, lines.is_empty()) {
             (_, true) => Err(Failure::Incomplete(
@@ -137,17 +140,19 @@ impl Coverage {
         }
     }
 
-    fn as_json(&self, lines: &BTreeMap<Line, u64>, full: bool) -> String {
-        let of = |class: Class| -> Vec<Value> {
-            let these = lines.iter().filter(|(line, _)| line.class(self.strict) == class);
-            let one = |(line, count): (&Line, &u64)| {
-                json!({
-                    "method": line.method, "path": line.path, "route": line.route, "protection": line.protection,
-                    "refused": line.refused, "count": count,
-                })
-            };
-            these.map(one).collect()
+    fn of<'a>(&self, lines: &'a Lines, class: Class) -> impl Iterator<Item = (&'a Line, &'a u64)> {
+        let strict = self.strict;
+        lines.iter().filter(move |(line, _)| line.class(strict) == class)
+    }
+
+    fn as_json(&self, lines: &Lines, full: bool) -> String {
+        let one = |(line, count): (&Line, &u64)| {
+            json!({
+                "method": line.method, "path": line.path, "route": line.route, "protection": line.protection,
+                "refused": line.refused, "count": count,
+            })
         };
+        let of = |class: Class| -> Vec<Value> { self.of(lines, class).map(one).collect() };
         let mut report =
             json!({ "full": full, "unprotected": of(Class::Unprotected), "apart": of(Class::Apart) });
         if self.all {
@@ -156,19 +161,15 @@ impl Coverage {
         format!("{report}\n")
     }
 
-    fn as_text(&self, lines: &BTreeMap<Line, u64>, full: bool) -> String {
-        let of_class = |class: Class| {
-            let these: Vec<_> = lines.iter().filter(|(line, _)| line.class(self.strict) == class).collect();
-            let one = |(line, count): &(&Line, &u64)| {
-                let route = line.route.clone().unwrap_or_else(|| "-".to_owned());
-                vec![line.method.clone(), line.path.clone(), thousands(**count), route, line.describe()]
-            };
-            (these.len(), table("method|path|>seen|route|why", these.iter().map(one)))
+    fn as_text(&self, lines: &Lines, full: bool) -> String {
+        let one = |(line, count): (&Line, &u64)| {
+            let route = line.route.clone().unwrap_or_else(|| "-".to_owned());
+            vec![line.method.clone(), line.path.clone(), thousands(*count), route, line.describe()]
         };
         let mut text = String::new();
         let mut part = |title: &str, class: Class| {
-            let (count, table) = of_class(class);
-            if count > 0 {
+            if self.of(lines, class).next().is_some() {
+                let table = table("method|path|>seen|route|why", self.of(lines, class).map(one));
                 text.push_str(&format!("{title}\n{table}\n"));
             }
         };
@@ -187,12 +188,11 @@ impl Coverage {
         if full {
             text.push_str("A gateway's table is full: what came later is counted as (other).\n\n");
         }
-        text.push_str(&advice(lines.keys().filter(|line| line.class(self.strict) == Class::Unprotected)));
+        text.push_str(&advice(self.of(lines, Class::Unprotected).map(|(line, _)| line)));
         text
     }
 }
 
-/// Suggested text for routes.toml.
 fn advice<'a>(lines: impl Iterator<Item = &'a Line>) -> String {
     let (mut new, mut hints) = (String::new(), String::new());
     for line in lines {
@@ -219,7 +219,6 @@ fn advice<'a>(lines: impl Iterator<Item = &'a Line>) -> String {
     }
 }
 
-/// A name for a new route, from its method and path.
 fn name(line: &Line) -> String {
     let words = line.path.split('/').filter(|segment| !segment.is_empty() && !segment.contains(['{', '*']));
     let words: Vec<String> =

@@ -93,7 +93,6 @@ impl Rule {
     }
 }
 
-/// The result of `doubts rule`, for people.
 fn change(said: &Value) -> String {
     let [region, route, rule] = ["region", "route", "recovery"].map(|field| word(&said[field]));
     let count = |field: &str| said[field].as_u64().unwrap_or(0);
@@ -146,7 +145,6 @@ impl Doubts {
     }
 }
 
-/// Each key with what is known of it and what ends it.
 fn picture(all: &[Value], now: Option<u64>) -> String {
     if all.is_empty() {
         return "no key is in doubt\n".to_owned();

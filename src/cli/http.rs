@@ -28,7 +28,6 @@ const WITHIN: Duration = Duration::from_secs(10);
 /// Time limit of an act: the gateway asks other regions, and keys are handed over.
 const ACT_WITHIN: Duration = Duration::from_secs(60);
 
-/// The one gateway to ask.
 #[derive(Args)]
 pub struct Admin {
     /// The gateway's admin listener.
@@ -49,7 +48,6 @@ pub struct By {
     admin_ca: Option<PathBuf>,
 }
 
-/// An approval of an act.
 #[derive(Args)]
 pub struct Approval {
     /// The approval that `onceway approve` printed, if this act needs a second person.

@@ -5,13 +5,11 @@
 
 mod audit;
 mod authority;
-mod break_glass;
 mod certs;
 mod check;
 mod commands;
 mod coverage;
 mod doubts;
-mod explain;
 mod http;
 mod init;
 mod jobs;
@@ -35,27 +33,20 @@ use std::process::ExitCode;
 
 use clap::ArgMatches;
 
-use self::process::{Failure, complain};
-
 /// Runs the command that the process's arguments name. Blocks until it has ended.
 pub fn run() -> ExitCode {
     let matches = match commands::cli().try_get_matches() {
         Ok(matches) => matches,
         Err(error) => match process::misread(&error) {
-            Some(failure) => return end(&failure, true),
+            Some(failure) => return failure.end(true),
             None => error.exit(),
         },
     };
     let as_json = wants_json(&matches);
     match commands::run(&matches) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => end(&failure, as_json),
+        Err(failure) => failure.end(as_json),
     }
-}
-
-fn end(failure: &Failure, as_json: bool) -> ExitCode {
-    complain(&failure.render(as_json));
-    ExitCode::from(failure.code())
 }
 
 /// True if the innermost command that is named is asked for JSON.

@@ -165,7 +165,6 @@ impl New {
     }
 }
 
-/// The file with its part about the other regions.
 fn among(regions: &[RegionName], me: &RegionName, file: String) -> String {
     let others: Vec<&RegionName> = regions.iter().filter(|name| *name != me).collect();
     if others.is_empty() {
@@ -210,7 +209,6 @@ fn failover(regions: usize) -> &'static str {
     if regions == 2 { "\n[failover]\nmode = \"manual\" # with a [[witness]]: \"automatic\"\n" } else { "" }
 }
 
-/// So many random bytes, as hex digits.
 fn drawn<const BYTES: usize>() -> Result<String, Failure> {
     let mut bytes = [0_u8; BYTES];
     rand::TryRng::try_fill_bytes(&mut rand::rngs::SysRng, &mut bytes)?;

@@ -5,6 +5,7 @@
 //! object, `{"error":WORD,"exit_code":N,"message":TEXT}`, so that stdout holds answers only.
 
 use std::io::{ErrorKind, Write};
+use std::process::ExitCode;
 
 use clap::error::ErrorKind as ClapError;
 use serde_json::{Value, json};
@@ -66,8 +67,10 @@ impl Failure {
         }
     }
 
-    pub fn code(&self) -> u8 {
-        self.parts().0
+    /// Tells the failure as the last line of stderr, and returns the exit code.
+    pub fn end(&self, as_json: bool) -> ExitCode {
+        complain(&self.render(as_json));
+        ExitCode::from(self.parts().0)
     }
 
     pub fn render(&self, as_json: bool) -> String {

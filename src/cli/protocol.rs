@@ -90,7 +90,6 @@ fn left_behind(report: &Value) -> Result<(), Failure> {
     )))
 }
 
-/// Versions that a process speaks.
 #[derive(Args)]
 pub(super) struct Speech {
     /// Speak these protocol versions only, such as 1-2. For tests of two versions side by side. It

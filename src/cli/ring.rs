@@ -2,7 +2,7 @@
 //! ring plan | apply`: changes that the ring file would make in the register's ring.
 //!
 //! The file is a proposal: nothing moves until it is applied with --yes, and `onceway status` shows
-//! the ring in force. Of a key only the digest is printed: pasting it into a ticket reveals nothing.
+//! the ring in force. Of a key only the digest is printed, so pasting it reveals nothing.
 
 use std::path::PathBuf;
 
@@ -13,13 +13,12 @@ use super::http::Local;
 use super::key::Who;
 use super::process::{Failure, print, tell};
 use super::rehearsal::{Dry, moves};
-use super::table::{bar, list, pairs, table, thousands, word, words};
+use super::table::{bar, list, pairs, share, table, thousands, word, words};
 use crate::config::ring::RingFile;
 use crate::config::{Config, load_ring};
 use crate::protocol::key::{Key, KeyId, Tenant};
-use crate::protocol::region::RegionName;
 use crate::protocol::ring::ARCS;
-use crate::protocol::ring_spec::PlaceBy;
+use crate::protocol::ring_spec::{PlaceBy, RegionSpec};
 
 /// Show each region's share of the keys as a picture.
 #[derive(Args)]
@@ -66,66 +65,57 @@ const BAR: usize = 40;
 
 impl Show {
     pub fn run(&self) -> Result<(), Failure> {
-        let file = load_ring(&self.ring)?;
-        if self.json { print(&as_json(&file)) } else { print(&picture(&file)) }
+        let said = view(&load_ring(&self.ring)?);
+        tell(self.json, &said, &picture(&said))
     }
 }
 
-/// The regions with their weights and the number of arcs that each is home of.
-fn homes(file: &RingFile) -> Vec<(&RegionName, u32, u64)> {
-    let regions = file.ring.regions().iter();
-    // A share is a number of arcs over 65,536, which a f64 holds exactly.
-    regions
-        .map(|region| (&region.name, region.weight, (file.ring.share(&region.name) * f64::from(ARCS)) as u64))
-        .collect()
-}
-
-fn picture(file: &RingFile) -> String {
-    let homes = homes(file);
-    let most = homes.iter().map(|(_, _, arcs)| *arcs).max().unwrap_or(1).max(1);
-    let share = |arcs: u64| format!("{:.2} %", arcs as f64 * 100.0 / f64::from(ARCS));
-    let row = |name: &str, weight: String, arcs: u64, last: String| {
-        vec![name.to_owned(), weight, share(arcs), thousands(arcs), last]
+fn view(file: &RingFile) -> Value {
+    let region = |region: &RegionSpec| {
+        let share = file.ring.share(&region.name);
+        // A share is a number of arcs over 65,536, which a f64 holds exactly.
+        let arcs = (share * f64::from(ARCS)) as u64;
+        json!({ "name": region.name, "weight": region.weight, "arcs": arcs, "share": share })
     };
-    let mut rows = Vec::new();
-    for (name, weight, arcs) in &homes {
-        let last = match weight {
-            0 => "edge: forwards, owns nothing".to_owned(),
-            1.. => bar(*arcs as f64 / most as f64, BAR),
-        };
-        rows.push(row(name.as_str(), weight.to_string(), *arcs, last));
-    }
-    let weights: u32 = homes.iter().map(|(_, weight, _)| weight).sum();
-    rows.push(row("total", weights.to_string(), homes.iter().map(|(_, _, arcs)| arcs).sum(), String::new()));
-    let mut text = format!(
-        "ring of {}, place_by = \"{}\", digest {:.16}\n\n{}",
-        file.deployment,
-        place_by(file.ring.place_by()),
-        file.ring.digest().to_string(),
-        table("region|>weight|>share|>arcs|", rows)
-    );
-    if !file.pins.is_empty() {
-        text.push_str("\npinned tenants, home first\n");
-        let pins = file.pins.iter().map(|pin| (pin.tenant.as_str(), chain(pin.regions.iter())));
-        text.push_str(&pairs(pins));
-    }
-    text
-}
-
-fn as_json(file: &RingFile) -> String {
-    let regions = homes(file);
-    let regions = regions.iter().map(|(name, weight, arcs)| {
-        json!({ "name": name, "weight": weight, "arcs": arcs, "share": file.ring.share(name) })
-    });
-    let whole = json!({
+    json!({
         "deployment": file.deployment,
         "place_by": file.ring.place_by(),
         "digest": file.ring.digest().to_string(),
         "arcs": ARCS,
-        "regions": regions.collect::<Vec<_>>(),
+        "regions": file.ring.regions().iter().map(region).collect::<Vec<_>>(),
         "pins": file.pins,
-    });
-    format!("{whole}\n")
+    })
+}
+
+fn picture(said: &Value) -> String {
+    let regions = list(&said["regions"]);
+    let number = |region: &Value, field: &str| region[field].as_u64().unwrap_or_default();
+    let most = regions.iter().map(|region| number(region, "arcs")).max().unwrap_or(1).max(1);
+    let row = |name: String, weight: u64, arcs: u64, last: String| {
+        let part = share(&json!(arcs as f64 / f64::from(ARCS)));
+        vec![name, weight.to_string(), part, thousands(arcs), last]
+    };
+    let mut rows = Vec::new();
+    for region in regions {
+        let (weight, arcs) = (number(region, "weight"), number(region, "arcs"));
+        let last = match weight {
+            0 => "edge: forwards, owns nothing".to_owned(),
+            1.. => bar(arcs as f64 / most as f64, BAR),
+        };
+        rows.push(row(word(&region["name"]), weight, arcs, last));
+    }
+    let sum = |field: &str| regions.iter().map(|region| number(region, field)).sum();
+    rows.push(row("total".to_owned(), sum("weight"), sum("arcs"), String::new()));
+    let [deployment, place_by, digest] = ["deployment", "place_by", "digest"].map(|field| word(&said[field]));
+    let table = table("region|>weight|>share|>arcs|", rows);
+    let mut text = format!("ring of {deployment}, place_by = \"{place_by}\", digest {digest:.16}\n\n{table}");
+    let pins = list(&said["pins"]);
+    if !pins.is_empty() {
+        let pins: Vec<_> = pins.iter().map(|pin| (word(&pin["tenant"]), chain(&pin["regions"]))).collect();
+        text.push_str("\npinned tenants, home first\n");
+        text.push_str(&pairs(pins.iter().map(|(tenant, regions)| (tenant.as_str(), regions.clone()))));
+    }
+    text
 }
 
 impl Explain {
@@ -140,34 +130,32 @@ impl Explain {
             PlaceBy::Key => "tenant and key",
         };
         let pinned = file.pins.iter().any(|pin| pin.tenant == *id.tenant());
-        if self.json {
-            let said = json!({
-                "tenant": id.tenant(), "digest": id.digest().to_string(), "arc": file.ring.arc(&id).0, "pinned": pinned,
-                "place_by": file.ring.place_by(), "order": order.names().collect::<Vec<_>>(), "home": order.home(),
-            });
-            return print(&format!("{said}\n"));
-        }
+        let arc = file.ring.arc(&id).0;
+        let said = json!({
+            "tenant": id.tenant(), "digest": id.digest().to_string(), "arc": arc, "pinned": pinned,
+            "place_by": file.ring.place_by(), "order": order.names().collect::<Vec<_>>(), "home": order.home(),
+        });
         let rule = match pinned {
             true => {
                 format!("the pin of tenant {}: these regions and no others, whatever the arc", id.tenant())
             }
             false => "the arc's order: weighted rendezvous over all regions with a weight above 0".to_owned(),
         };
-        let (arc, all, by) = (file.ring.arc(&id), thousands(ARCS.into()), place_by(file.ring.place_by()));
+        let (all, by) = (thousands(ARCS.into()), word(&said["place_by"]));
         let rows = [
             ("tenant", id.tenant().to_string()),
             ("key", format!("digest {}", id.digest())),
             ("arc", format!("{arc} of {all}, by {hashed} (place_by = \"{by}\")")),
             ("rule", rule),
-            ("order", chain(order.names())),
+            ("order", chain(&said["order"])),
             ("home", order.home().to_string()),
         ];
-        print(&pairs(rows))
+        tell(self.json, &said, &pairs(rows))
     }
 }
 
-fn chain<'a>(names: impl Iterator<Item = &'a RegionName>) -> String {
-    names.map(RegionName::as_str).collect::<Vec<_>>().join(" > ")
+fn chain(regions: &Value) -> String {
+    list(regions).iter().map(word).collect::<Vec<_>>().join(" > ")
 }
 
 /// Show the changes that ring.toml and routes.toml would make to the state in force: arcs that
@@ -268,13 +256,6 @@ impl Apply {
             self.gateway.config.display(),
             self.expect_epoch
         ))
-    }
-}
-
-pub fn place_by(place_by: PlaceBy) -> &'static str {
-    match place_by {
-        PlaceBy::Tenant => "tenant",
-        PlaceBy::Key => "key",
     }
 }
 

@@ -118,7 +118,6 @@ fn audit(audit: &Value) -> String {
     format!("{found}; {pass}")
 }
 
-/// Differences between the running configuration and the files.
 fn configuration(config: &Value) -> Vec<(&'static str, String)> {
     let old = |problem: &Value| ("config", format!("NOT TAKEN OVER, the old one runs: {}", word(problem)));
     let restart = |key: &Value| ("config", format!("needs a restart: {}", word(key)));

@@ -1,5 +1,5 @@
-//! Standard error for the log, as text or as JSON, chosen by `ONCEWAY_LOG` or the configuration. Its
-//! reader may stand still, and the process goes on.
+//! Standard error for the log, as text or as JSON, chosen by `ONCEWAY_LOG` or the configuration.
+//! Its reader may stand still, and the process goes on.
 //!
 //! Lines queue for one thread, which writes all of them at once: an error and what is before it
 //! immediately, any other line 5 ms later at most. If the queue is full, the line is dropped and

@@ -72,7 +72,6 @@ pub fn list(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The entries of a list as words, with commas.
 pub fn words(value: &Value) -> String {
     list(value).iter().map(word).collect::<Vec<_>>().join(", ")
 }

@@ -30,7 +30,6 @@ fn each(routes: &[RouteAt], problems: &Problems, judge: impl Fn(&Policy, &dyn Fn
     }
 }
 
-/// Checks the region file against the ring.
 pub fn region_in_ring(me: &Located<RegionName>, others: &Others, file: &RingFile, problems: &Problems) {
     let (ring, witnesses) = (&*file.ring, &file.failover.witnesses);
     let Located { at, value: me } = me;
@@ -103,7 +102,6 @@ fn has(ring: &Ring, name: &RegionName) -> bool {
     ring.regions().iter().any(|region| region.name == *name)
 }
 
-/// The ring's regions, as this region sees them.
 struct Members<'a> {
     me: &'a RegionName,
     ring: &'a Ring,
@@ -147,7 +145,6 @@ pub fn probes_reach(me: &RegionName, others: &Others, ring: &Ring, routes: &[Rou
     }
 }
 
-/// True if the route asks the upstream about keys in doubt.
 fn probes(route: &RouteAt) -> bool {
     route.value.policy().is_some_and(|policy| policy.recovery == Recovery::Probe)
 }

@@ -15,15 +15,12 @@ use super::secret::{Names, Secret, SecretSource};
 use crate::gateway::credentials::operators::{Operator, Operators, Role, Weighty};
 use crate::gateway::credentials::{TokenDigest, digest};
 
-/// Longest name of an operator, in bytes.
 const MOST_NAME: usize = 100;
 
 const TOKEN: Names = Names::secret(["token", "token_env", "token_file"], "the token");
 
-/// Those whom the admin listener answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Admin {
-    /// Token that operators share.
     pub token: Option<Secret>,
     /// Operators with a token of their own, by its digest.
     pub named: BTreeMap<TokenDigest, Operator>,

@@ -22,7 +22,6 @@ use crate::gateway::credentials::issuer::{Algorithm, Issuer, VerifyingKey};
 use crate::gateway::credentials::{Credentials, TokenDigest};
 use crate::protocol::digest::Digest32;
 
-/// Algorithms that may be pinned: public keys only.
 const ALGORITHMS: [(&str, Algorithm); 9] = [
     ("ES256", Algorithm::ES256),
     ("ES384", Algorithm::ES384),
@@ -141,7 +140,7 @@ pub(super) fn digest_of(section: &Section<'_>) -> Option<TokenDigest> {
     let digest = section.required("sha256", advice, token_digest)?;
     let digits = Digest32::new(digest).to_string();
     if REFERENCE.iter().any(|file| file.contains(&digits)) {
-        section.warn_at("sha256", KNOWN);
+        section.note_at(Weight::Known, "sha256", KNOWN);
     }
     Some(digest)
 }

@@ -46,7 +46,7 @@ use crate::protocol::region::RegionName;
 
 pub use problems::{Checked, Errors, Watched};
 use problems::{Environment, Need, Surroundings, checked, judged};
-use reader::{At, Problems, Source};
+use reader::{Problems, Source, named};
 use region::Process;
 use ring::RingFile;
 use routes::RouteAt;
@@ -122,14 +122,6 @@ pub fn load_ring(path: &Path) -> Result<RingFile, Errors> {
 /// its problems.
 pub fn load_routes(path: &Path) -> Result<Routes, Errors> {
     judged(named(path, routes_alone)).0
-}
-
-/// Reads a file that a user named.
-fn named<T>(
-    path: &Path,
-    read: impl FnOnce(&Source, &Problems) -> Option<T>,
-) -> impl FnOnce(&Problems) -> Option<T> {
-    move |problems| read(&Source::read(path, &At::file(path), problems)?, problems)
 }
 
 fn routes_alone(source: &Source, problems: &Problems) -> Option<Routes> {
@@ -233,7 +225,6 @@ fn together(ring: Option<RingFile>, routes: Option<Vec<RouteAt>>, problems: &Pro
     Some(Shared::of(ring, routes))
 }
 
-/// True if the route binds its keys to the principal.
 fn binds(route: &Route) -> bool {
     route.policy().is_some_and(|policy| policy.bind == Binding::Principal)
 }

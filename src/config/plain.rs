@@ -7,6 +7,11 @@ use toml::de::DeValue;
 
 use super::span::{parse, parse_size, show, show_size};
 
+/// A reader of one value; its error says what must be written.
+pub trait Reads<T>: Fn(&DeValue<'_>) -> Result<T, String> {}
+
+impl<T, F: Fn(&DeValue<'_>) -> Result<T, String>> Reads<T> for F {}
+
 pub(super) fn kind(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a text",
@@ -102,20 +107,13 @@ fn between<T: PartialOrd + Copy>(
 }
 
 /// Reads a list. `item` reads each item.
-pub fn list<T>(
-    value: &DeValue<'_>,
-    item: impl Fn(&DeValue<'_>) -> Result<T, String>,
-) -> Result<Vec<T>, String> {
+pub fn list<T>(value: &DeValue<'_>, item: impl Reads<T>) -> Result<Vec<T>, String> {
     let Some(items) = value.as_array() else { return Err(format!("must be a list, not {}", kind(value))) };
     items.iter().map(|one| item(one.get_ref())).collect()
 }
 
 /// Reads a list that may not be empty: of what kind it is then said to need one.
-pub fn some<T>(
-    value: &DeValue<'_>,
-    kind: &str,
-    item: impl Fn(&DeValue<'_>) -> Result<T, String>,
-) -> Result<Vec<T>, String> {
+pub fn some<T>(value: &DeValue<'_>, kind: &str, item: impl Reads<T>) -> Result<Vec<T>, String> {
     let all = list(value, item)?;
     if all.is_empty() { Err(format!("must {kind}")) } else { Ok(all) }
 }

@@ -14,7 +14,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::plain::kind;
-pub use super::plain::{flag, hundredths, list, number, size, some, text, time, word};
+pub use super::plain::{Reads, flag, hundredths, list, number, size, some, text, time, word};
 pub use super::problems::{At, Located, Problem, Problems};
 use super::problems::{Need, Surroundings, Weight, nearest};
 
@@ -79,13 +79,16 @@ impl Source {
     }
 }
 
+/// Reads a file that a user named.
+pub(super) fn named<T>(
+    path: &Path,
+    read: impl FnOnce(&Source, &Problems) -> Option<T>,
+) -> impl FnOnce(&Problems) -> Option<T> {
+    move |problems| read(&Source::read(path, &At::file(path), problems)?, problems)
+}
+
 /// The surroundings of files that name nothing outside of themselves.
 const NOTHING: Surroundings<'static> = Surroundings { environment: &|_| None, need: Need::Serve };
-
-/// A reader of one value; its error says what must be written.
-pub trait Reads<T>: Fn(&DeValue<'_>) -> Result<T, String> {}
-
-impl<T, F: Fn(&DeValue<'_>) -> Result<T, String>> Reads<T> for F {}
 
 /// One table being read. Its end reports keys that were not asked for.
 pub struct Section<'a> {
@@ -153,14 +156,9 @@ impl<'a> Section<'a> {
         self.problems.add(&self.at_key(key), self.said(text));
     }
 
-    /// Reports that a thing that a key names is not on this machine, at its line.
-    pub(super) fn miss_at(&self, key: &'static str, text: impl fmt::Display) {
-        self.problems.note(Weight::Missing, &self.at_key(key), self.said(text));
-    }
-
-    /// Reports that everybody knows the value of a key, at its line.
-    pub(super) fn warn_at(&self, key: &'static str, text: impl fmt::Display) {
-        self.problems.note(Weight::Known, &self.at_key(key), self.said(text));
+    /// Like [`Section::fail_at`], for what may be no error.
+    pub(super) fn note_at(&self, weight: Weight, key: &'static str, text: impl fmt::Display) {
+        self.problems.note(weight, &self.at_key(key), self.said(text));
     }
 
     /// Reports this key if it is written: it is no setting, and `text` says what to write.
@@ -271,7 +269,7 @@ impl<'a> Section<'a> {
         if self.surroundings.need.checks()
             && let Err(error) = std::fs::read(path)
         {
-            self.miss_at(key, format!("{key}: cannot read {}: {error}", path.display()));
+            self.note_at(Weight::Missing, key, format!("{key}: cannot read {}: {error}", path.display()));
         }
     }
 

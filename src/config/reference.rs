@@ -1,6 +1,6 @@
 //! The reference files in `config/` as one source for people: purpose and default of each key.
 //!
-//! The valid values of a key come from the readers that gateways use. `cli::explain` shows it.
+//! The valid values of a key come from the readers that gateways use. `cli::check` shows it.
 
 use std::path::Path;
 

@@ -66,16 +66,13 @@ pub(super) struct Others {
 pub struct Process {
     /// True in shadow mode: requests pass through, and decisions are only counted.
     pub shadow: bool,
-    /// Limits of each tenant's rates and keys.
     pub quota: Option<Quota>,
     pub listen: Listen,
-    /// Those whom the admin listener answers.
     pub admin: Admin,
     /// Key that seals stored requests: 32 bytes as base64. Without, no credentials are stored.
     pub accept_key: Option<Secret>,
     pub store: Store,
     pub upstream: Upstream,
-    /// The services that routes name.
     pub upstreams: BTreeMap<Arc<str>, Named>,
     /// `None` in a deployment of one region.
     pub peer: Option<Peer>,
@@ -88,7 +85,6 @@ pub struct Process {
     pub drain: Duration,
 }
 
-/// A collector of spans.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Otlp {
     /// `http://host:port`.
@@ -100,7 +96,6 @@ pub struct Otlp {
 /// Warning about `[otlp]` in a build that exports no spans.
 pub const NO_OTLP: &str = "this onceway was built without the export of spans, so [otlp] does nothing: build it with `cargo build --release -p onceway --features jemalloc,otlp`, or remove the table";
 
-/// The region's Postgres.
 #[derive(Clone, Debug)]
 pub struct Store {
     /// Connection URL, with the gateway role.
@@ -113,7 +108,6 @@ pub struct Store {
 
 #[derive(Clone, Debug)]
 pub struct Upstream {
-    /// This region's upstream.
     pub service: Service,
     /// True if any region's upstream can answer a probe about any effect.
     pub shared: bool,
@@ -140,9 +134,7 @@ pub struct Log {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
     Text,
-    /// One JSON object per line.
     Json,
 }
 
@@ -202,7 +194,6 @@ pub(super) fn read(source: &Source, within: Surroundings<'_>, problems: &Problem
     Some(RegionFile { region, ring, routes, credentials, others, process })
 }
 
-/// Reads format and levels of the log.
 pub(super) fn log(top: &Section<'_>) -> Log {
     let mut log = Log { format: LogFormat::Text, level: "info".to_owned() };
     if let Some(section) = top.table("log") {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use toml::de::DeValue;
 
+use super::problems::Weight;
 use super::reader::{self, At, Located, Problems, Section, Source};
 use super::settings::life;
 use super::span::{show, whole_millis};
@@ -22,7 +23,6 @@ use crate::protocol::time::Drift;
 use crate::protocol::view::LONGEST_LEASE;
 use crate::protocol::window::WindowRule;
 
-/// A checked `ring.toml`.
 #[derive(Clone, Debug)]
 pub struct RingFile {
     pub deployment: String,
@@ -34,7 +34,6 @@ pub struct RingFile {
     /// Time for which an answer is stored beyond the promise.
     pub skew: Duration,
     pub heartbeat: Duration,
-    /// Rules of takeovers.
     pub failover: Failover,
 }
 
@@ -54,7 +53,7 @@ pub fn read(source: &Source, problems: &Problems) -> Option<RingFile> {
     // With a known seed, a client can choose keys that all fall into one arc. Only a check warns,
     // so a trial with the reference file runs.
     if seed.is_some_and(|seed| REFERENCE.contains(&format!("\nseed = {seed:#x}\n"))) {
-        top.warn_at("seed", "this is the seed of the reference file, which everybody knows: draw your own (0x and what `openssl rand -hex 8` prints) before `onceway init`; it can never be changed afterwards");
+        top.note_at(Weight::Known, "seed", "this is the seed of the reference file, which everybody knows: draw your own (0x and what `openssl rand -hex 8` prints) before `onceway init`; it can never be changed afterwards");
     }
     let place_by = top.required(
         "place_by",
@@ -118,7 +117,6 @@ const REFERENCE: &str = include_str!("../../config/ring.toml");
 /// Largest weight, as `Ring::build` takes it.
 const MOST_WEIGHT: u64 = 10_000;
 
-/// Default bounds on the error of clocks.
 pub(super) const DRIFT: Drift = Drift { ppm: 500, margin: Duration::from_millis(50) };
 
 /// Default time for which an answer is stored beyond the promise.
@@ -146,7 +144,6 @@ fn pin(section: Section<'_>) -> Option<Located<Pin>> {
     Some(Located { at: section.at().clone(), value: Pin { tenant: tenant?, regions: regions? } })
 }
 
-/// Reads the name of a deployment, for people.
 fn name(value: &DeValue<'_>) -> Result<String, String> {
     let text = reader::text(value)?;
     is_name(&text)?;

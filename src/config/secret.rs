@@ -160,10 +160,8 @@ impl SecretSource {
         names: &Names,
         check: Check,
     ) -> Option<Secret> {
-        match section.surroundings.need {
-            Need::Command => Some(Secret::new("")),
-            Need::Serve | Need::Gateway | Need::All => self.needed(section, names, check),
-        }
+        let serves = section.surroundings.need != Need::Command;
+        if serves { self.needed(section, names, check) } else { Some(Secret::new("")) }
     }
 
     /// The secret itself, needed now. `check` must not repeat it.
@@ -178,7 +176,7 @@ impl SecretSource {
         match self.resolve(section.surroundings.environment, check) {
             Ok(secret) => Some(secret),
             Err(Unresolved::Absent(why)) => {
-                section.miss_at(key, format!("{key}: {why}"));
+                section.note_at(Weight::Missing, key, format!("{key}: {why}"));
                 Some(Secret::new(""))
             }
             Err(Unresolved::Wrong(why)) => {

@@ -19,7 +19,6 @@ use super::values::{check_files, is_host_and_port, is_name, upstream_path};
 use crate::adapters::upstream::{Base, Bounds, Host, Tls, TlsFiles};
 use crate::gateway::authority::failover::UpstreamHealth;
 
-/// A protected service.
 #[derive(Clone, Debug)]
 pub struct Service {
     /// Its addresses, such as `https://api.example`.
@@ -37,7 +36,6 @@ pub struct Service {
 }
 
 impl Service {
-    /// The header of its credential.
     pub(super) fn header(&self) -> Option<&HeaderName> {
         self.credential.as_ref().map(|credential| &credential.header)
     }
@@ -62,7 +60,6 @@ pub struct Credential {
     pub value: Secret,
 }
 
-/// A service that routes name.
 #[derive(Clone, Debug)]
 pub struct Named {
     pub service: Service,
@@ -157,19 +154,16 @@ fn tls(section: Section<'_>, is_used: bool) -> Option<(TlsFiles, Option<String>)
     };
     let server_name = section.optional("server_name", name);
     let only_13 = section.optional("min", |value| reader::word(value, &[("1.2", false), ("1.3", true)]));
-    let own = match (certificate, key) {
-        (Some(certificate), Some(key)) => Some((certificate, key)),
-        (certificate, key) => {
-            if certificate.is_some() {
-                section.fail_at("certificate", "certificate is written without its private key: add key");
-            }
-            if key.is_some() {
-                section.fail_at("key", "key is written without its certificate: add certificate");
-            }
-            None
+    match (&certificate, &key) {
+        (Some(_), None) => {
+            section.fail_at("certificate", "certificate is written without its private key: add key");
         }
-    };
-    let files = TlsFiles { ca, own, only_13: only_13.unwrap_or(false) };
+        (None, Some(_)) => {
+            section.fail_at("key", "key is written without its certificate: add certificate");
+        }
+        (Some(_), Some(_)) | (None, None) => {}
+    }
+    let files = TlsFiles { ca, own: certificate.zip(key), only_13: only_13.unwrap_or(false) };
     if !is_used && (&files, &server_name) != (&TlsFiles::default(), &None) {
         section.fail("has no effect, as no address is https://: write https://, or remove the table");
     }

@@ -12,7 +12,7 @@ use toml::de::DeValue;
 use tracing_subscriber::EnvFilter;
 
 use super::problems::nearest;
-use super::reader::{self, At, Located, Section};
+use super::reader::{self, At, Located, Reads, Section};
 use crate::adapters::identity::IdentityError;
 use crate::protocol::key::Tenant;
 use crate::protocol::region::RegionName;
@@ -105,11 +105,7 @@ impl<T> ByRegion<T> {
 }
 
 /// Reads the table `key` of `parent`.
-pub(super) fn by_region<T>(
-    parent: &Section<'_>,
-    key: &'static str,
-    read: impl Fn(&DeValue<'_>) -> Result<T, String>,
-) -> ByRegion<T> {
+pub(super) fn by_region<T>(parent: &Section<'_>, key: &'static str, read: impl Reads<T>) -> ByRegion<T> {
     let mut table = ByRegion::none(parent.at());
     let Some(section) = parent.table(key) else { return table };
     table.at = section.at().clone();
@@ -137,8 +133,7 @@ pub(super) fn check_files(
         return;
     }
     for error in wrong().iter().filter(|error| !error.is_unread()) {
-        let named = keys.iter().find(|(_, path)| error.path() == Some(path));
-        if let Some((key, _)) = named {
+        if let Some((key, _)) = keys.iter().find(|(_, path)| error.path() == Some(path)) {
             section.fail_at(key, format!("{key}: {error}"));
         }
     }

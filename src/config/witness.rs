@@ -8,9 +8,8 @@ use std::sync::Arc;
 
 use super::admin::{self, Admin};
 use super::listen::apart;
-use super::named;
 use super::problems::{Errors, Need, Surroundings, Watched, judged};
-use super::reader::{Problems, Section, Source};
+use super::reader::{Problems, Section, Source, named};
 use super::region::{self, Log};
 use super::ring::{self, RingFile};
 use super::values::{region_name, socket};

@@ -70,9 +70,9 @@ fn delimiter(text: &str) -> Result<u8, String> {
     }
 }
 
-struct Comparison<'a> {
+#[derive(Default)]
+struct Comparison {
     json: bool,
-    rule: &'a Rule,
     counts: BTreeMap<&'static str, u64>,
     keys: u64,
     copies: Value,
@@ -88,30 +88,24 @@ impl Compare {
         let timed = rule.from.is_some() || rule.until.is_some() || self.layout.time_column.is_some();
         let layout = Layout { timed, delimiter: self.delimiter, ..self.layout.clone() };
         let mut ledger = Ledger::read(&self.ledger, &layout, &rule)?;
-        let mut comparison = Comparison {
-            json: self.json,
-            rule: &rule,
-            counts: BTreeMap::new(),
-            keys: 0,
-            copies: Value::Null,
-            region: Value::Null,
-        };
-        let walked = self.gateway.pages(PAGE, |page| comparison.page(page, &mut ledger).map(|()| true));
+        let mut comparison = Comparison { json: self.json, ..Comparison::default() };
+        let walked =
+            self.gateway.pages(PAGE, |page| comparison.page(page, &rule, &mut ledger).map(|()| true));
         walked.map_err(broke_off)?;
         ledger.rest(|effect, found| comparison.unknown(&effect, &found))?;
         comparison.end(&ledger)
     }
 }
 
-impl Comparison<'_> {
+impl Comparison {
     /// Takes the keys of a page off the ledger.
-    fn page(&mut self, page: &Value, ledger: &mut Ledger) -> Result<(), Failure> {
+    fn page(&mut self, page: &Value, rule: &Rule, ledger: &mut Ledger) -> Result<(), Failure> {
         self.copies = page["copies"].clone();
         self.region = page["region"].clone();
         for known in Known::grouped(list(&page["entries"])) {
             self.keys += 1;
             let found = ledger.take(&known.tenant, &known.key, known.requests());
-            let verdict = known.verdict(found.lines.len(), found.dated, self.rule);
+            let verdict = known.verdict(found.lines.len(), found.dated, rule);
             self.count(verdict);
             if let Some(kind) = shown(verdict) {
                 let named = (&*known.tenant, &*known.key, "");

@@ -55,7 +55,6 @@ pub struct Layout {
     pub delimiter: u8,
 }
 
-/// The columns as found in the header.
 #[derive(Clone, Debug)]
 struct Columns {
     key: Option<usize>,
@@ -69,7 +68,6 @@ struct Columns {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Name([u8; 16]);
 
-/// One row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Mark {
     name: Name,
@@ -79,7 +77,6 @@ struct Mark {
 const SEEN: u8 = 1;
 const DATED: u8 = 2;
 
-/// Contents of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Effect {
     /// The tenant; empty if the row names a request only.
@@ -155,7 +152,6 @@ impl Ledger {
         self.found(places)
     }
 
-    /// The places of the rows with this name.
     fn places(&self, name: Name) -> Range<usize> {
         let place =
             |after: fn(&Name, &Name) -> bool| self.marks.partition_point(|mark| after(&mark.name, &name));
@@ -352,7 +348,6 @@ fn header<R: Read>(path: &Path, reader: &mut Reader<R>) -> Result<Vec<String>, F
     Ok(first.iter().map(text).collect())
 }
 
-/// An empty line.
 fn is_blank(record: &ByteRecord) -> bool {
     record.len() <= 1 && record.as_slice().trim_ascii().is_empty()
 }
@@ -383,7 +378,6 @@ fn for_each<R: Read>(mut reader: Reader<R>, mut each: impl FnMut(u64, Result<&By
     }
 }
 
-/// Rows that cannot be read.
 #[derive(Debug, Default)]
 struct Wrong {
     listed: Vec<String>,

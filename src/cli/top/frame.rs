@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::authority;
 use super::super::table::{Side, columns, list, word};
-use super::{GatewayState, Heard, Sample};
+use super::sample::{GatewayState, Heard, Sample};
 
 /// Verdicts that have a rate, each with its column.
 const RATES: [(&str, &str); 5] = [
@@ -18,7 +18,7 @@ const RATES: [(&str, &str); 5] = [
 ];
 
 pub struct Frame {
-    said: Value,
+    pub said: Value,
 }
 
 impl Frame {
@@ -42,10 +42,6 @@ impl Frame {
             "regions": regions, "opening": authority["opening"], "gateways": gateways,
         });
         Self { said }
-    }
-
-    pub fn as_json(&self) -> &Value {
-        &self.said
     }
 
     pub fn is_silent(&self) -> bool {
@@ -251,7 +247,8 @@ mod tests {
     use serde_json::json;
     use tokio::time::Instant;
 
-    use super::{Frame, GatewayState, Heard, Sample};
+    use super::super::sample::{GatewayState, Heard, Sample};
+    use super::Frame;
 
     fn sample(at: Instant, settled: f64) -> Sample {
         let status = json!({
@@ -304,10 +301,10 @@ mod tests {
             assert!(text.contains(part), "{part:?} in\n{text}");
         }
         assert!(!frame().is_silent());
-        assert_eq!(frame().as_json()["gateways"][0]["per_second"]["settled"], 15.0);
-        assert_eq!(frame().as_json()["regions"][0]["window_left_ms"], 1_250);
+        assert_eq!(frame().said["gateways"][0]["per_second"]["settled"], 15.0);
+        assert_eq!(frame().said["regions"][0]["window_left_ms"], 1_250);
         let first = Frame::of(&sample(Instant::now(), 5.0), None);
-        assert!(first.as_json()["gateways"][0]["answers_per_second"].is_null(), "a first frame has no rates");
+        assert!(first.said["gateways"][0]["answers_per_second"].is_null(), "a first frame has no rates");
     }
 
     #[test]
