@@ -100,6 +100,9 @@ pub type Opening = ([u8; 3], bool);
 /// The result for a lease: its number, and true if its tenure ended.
 pub type Held = (u32, bool);
 
+/// A round, its messages, and the view that is chosen by them; 0 if none is.
+type Heard = (u32, Vec<Mail>, ViewId);
+
 #[derive(Default)]
 pub struct Parts {
     pub names: Vec<RegionName>,
@@ -129,7 +132,7 @@ pub struct Parts {
     pub held: Memo<u32, bool>,
     pub asked: Memo<(u32, ViewId), (Held, bool)>,
     opened: Memo<(Ballot, ViewId, ViewId), (u32, Vec<Mail>)>,
-    heard: Memo<(u32, Site, u8, PeerMessage), (u32, Vec<Mail>, ViewId)>,
+    heard: Memo<(u32, Site, u8, PeerMessage), Heard>,
     agreed: Memo<(ViewId, u8), bool>,
     loses: Memo<(ViewId, ViewId, Site), bool>,
     pub wishes: Memo<(ViewId, Wish), ViewId>,
@@ -316,8 +319,8 @@ impl Parts {
         })
     }
 
-    /// The round after a reply, its messages, and the view that is chosen by that; 0 if none is.
-    pub fn round_heard(&self, round: u32, from: Site, id: u8, said: PeerMessage) -> (u32, Vec<Mail>, ViewId) {
+    /// The round after a reply.
+    pub fn round_heard(&self, round: u32, from: Site, id: u8, said: PeerMessage) -> Heard {
         self.heard.get((round, from, id, said), || {
             let mut opened = (*self.rounds.get(round)).clone();
             let ballot = opened.ballot;
