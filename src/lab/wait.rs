@@ -142,4 +142,15 @@ mod tests {
         let error = blocking_until("nothing", Duration::from_millis(1), || false).unwrap_err();
         assert_eq!(error.to_string(), "waited 1ms in vain for nothing");
     }
+
+    #[tokio::test]
+    async fn a_pause_is_never_too_short() {
+        let start = tokio::time::Instant::now();
+        pause(Duration::from_millis(10)).await;
+        assert!(start.elapsed() >= Duration::from_millis(10));
+        let due = tokio::time::Instant::now() + Duration::from_millis(10);
+        pause_until(due).await;
+        assert!(tokio::time::Instant::now() >= due);
+        pause_until(start).await;
+    }
 }

@@ -10,7 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode, Uri};
+use http::{Method, Request, Response, Uri};
 use serde::Serialize;
 
 use super::problems::{KEYS, Kind, Problem};
@@ -98,8 +98,7 @@ pub async fn answer<P: Ports>(
     let status_answer = found(gateway, &asked, head).await;
     looked_up(gateway, &asked.id, trace, &status_answer);
     let StatusAnswer { verdict, code, response } = status_answer;
-    // An answer of any region: there is such a key.
-    if response.status() != StatusCode::NOT_FOUND {
+    if !reply::says_nothing_is_there(&response) {
         asked.charged.give_back(asked.id.tenant(), true);
     }
     let from = if verdict == "forwarded" { Where::Forwarded } else { Where::Here };

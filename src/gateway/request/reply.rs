@@ -221,6 +221,11 @@ pub fn publication(contract: Bytes) -> Response<Body> {
     response
 }
 
+/// True if this answer of the status address, of any region, says that there is no such key.
+pub fn says_nothing_is_there(response: &Response<Body>) -> bool {
+    response.status() == StatusCode::NOT_FOUND
+}
+
 fn replay(settlement: &Settlement) -> Response<Body> {
     let answer = &settlement.answer;
     let mut response = Response::new(body::empty());
