@@ -122,7 +122,7 @@ impl History {
 worded! {
     /// The state of a record.
     Standing;
-    /// What a story says of it, before the token.
+    /// The words of a story for it, before the token.
     says {
         Claimed = "is claimed under",
         InDoubt = "is in doubt under",
