@@ -109,9 +109,14 @@ async fn two_thousand_unfinished_heads_are_held_within_one_budget() {
         all.push(stream);
         if number % 200 == 0 {
             let key = key("beside");
-            // A head of the usual size always has room.
-            let answer = ask(post(&solo.public(), "/v1/charges", &key, BODY)).await;
-            assert_eq!((answer.status.as_u16(), effects(&solo.ledger, &key)), (201, 1));
+            // A head of the usual size always has room. Another refusal is of a busy machine.
+            until("the answer to a usual head", async || {
+                let answer = ask(post(&solo.public(), "/v1/charges", &key, BODY)).await;
+                assert!(!answer.text().contains("overloaded"), "{}", answer.text());
+                answer.status == StatusCode::CREATED
+            })
+            .await;
+            assert_eq!(effects(&solo.ledger, &key), 1);
         }
     }
     let grown = (kib(pid, "VmHWM") - before) / 1024;
