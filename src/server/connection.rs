@@ -69,7 +69,7 @@ impl Paced {
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(patience)));
         match stalled.as_mut().poll(context) {
             Poll::Ready(()) => {
-                metrics::counter!(observe::CONNECTIONS_CUT, "reason" => Cut::STALLED.0).increment(1);
+                metrics::counter!(observe::CONNECTIONS_CUT, "reason" => Cut::STALLED.reason).increment(1);
                 Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read")))
             }
             Poll::Pending => Poll::Pending,
@@ -141,7 +141,7 @@ pub async fn drive<C: Future<Output = hyper::Result<()>>>(
         () = stop.wait() => None,
         cut = cut => Some(cut),
     };
-    if let Some(Cut(_, Some(why))) = cut {
+    if let Some(Cut { fault: Some(why), .. }) = cut {
         return Err(format!("cut: {why}"));
     }
     finish(connection.as_mut());

@@ -25,15 +25,20 @@ const PIECE: usize = 64 * 1024;
 /// Most requests that a connection may give up beyond the number that were answered.
 const MOST_GIVEN_UP: u32 = 100;
 
-/// Reason to cut a connection: a word for metrics, and the fault of its client, if it has one.
+/// End of a connection by this side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cut(pub &'static str, pub Option<&'static str>);
+pub struct Cut {
+    /// Word for metrics.
+    pub reason: &'static str,
+    /// Fault of the client, if it has one.
+    pub fault: Option<&'static str>,
+}
 
 impl Cut {
     /// No request for too long.
-    pub const IDLE: Self = Self("idle", None);
-    pub const STALLED: Self = Self("stalled", Some("an answer was not read in time"));
-    pub const GIVEN_UP: Self = Self("given_up", Some("too many requests were given up"));
+    pub const IDLE: Self = Self { reason: "idle", fault: None };
+    pub const STALLED: Self = Self { reason: "stalled", fault: Some("an answer was not read in time") };
+    pub const GIVEN_UP: Self = Self { reason: "given_up", fault: Some("too many requests were given up") };
 }
 
 pub struct Watch {

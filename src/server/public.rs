@@ -144,7 +144,7 @@ fn count_cut(reason: &'static str) {
 /// Completes when the connection has to be cut, and counts it.
 async fn cut(watch: &Watch) -> Cut {
     let cut = watch.cut().await;
-    count_cut(cut.0);
+    count_cut(cut.reason);
     cut
 }
 

@@ -32,17 +32,21 @@ pub async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut claim: Clai
     send(gateway, ask, claim).await
 }
 
-/// The reason why a request may not be sent. True if the key is looked at anew: a clean move ends
-/// no request.
-type Unsendable = (&'static str, bool);
+#[derive(Clone, Copy, Debug)]
+struct Unsendable {
+    why: &'static str,
+    /// True if the key is looked at anew: a clean move ends no request.
+    again: bool,
+}
 
 /// Checks that a claimed request may be sent now: only here, for clients, jobs and recoveries.
 fn may_send<P: Ports>(gateway: &Gateway<P>, claim: &Claim, now: Moment) -> Result<(), Unsendable> {
     if !claim.send_by.allows(now) {
-        return Err(("the time to send was over", false));
+        return Err(Unsendable { why: "the time to send was over", again: false });
     }
     if !gateway.snapshot().may_send(claim.permit.tenure, now) {
-        return Err(("the lease lapsed, or keys were lost, since the claim", true));
+        let why = "the lease lapsed, or keys were lost, since the claim";
+        return Err(Unsendable { why, again: true });
     }
     Ok(())
 }
@@ -93,7 +97,7 @@ async fn unsendable<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
     claim: &Claim,
-    (why, again): Unsendable,
+    Unsendable { why, again }: Unsendable,
 ) -> Step {
     metrics::count(observe::SENDS_REFUSED);
     tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, why, "released unsent");
